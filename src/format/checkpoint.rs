@@ -1,0 +1,152 @@
+//! A model in memory, whatever file it came from.
+
+use super::{DlmConfig, Spec};
+use crate::matrix::Matrix;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything a model file holds.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// Shape and constants.
+    pub spec: Spec,
+    /// All tensors.
+    pub weights: Weights,
+    /// Tokenizer and chat template.
+    pub text: TextParts,
+    /// Special ids and sampling defaults.
+    pub generation: GenerationDefaults,
+    /// Block-diffusion parameters, when the model has any.
+    pub dlm: Option<DlmConfig>,
+}
+
+/// All tensors of a model.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// Token embeddings, `[vocab_size][hidden_size]`.
+    pub embed: Matrix,
+    /// Output head, `[vocab_size][hidden_size]`; `None` when tied to `embed`.
+    pub head: Option<Linear>,
+    /// RMSNorm before the head, `[hidden_size]`.
+    pub final_norm: Vec<f32>,
+    /// The transformer layers, first to last.
+    pub layers: Vec<LayerWeights>,
+}
+
+/// Tensors of one layer.
+#[derive(Clone, Debug)]
+pub struct LayerWeights {
+    /// RMSNorm before attention, `[hidden_size]`.
+    pub attn_norm: Vec<f32>,
+    /// Query projection, `[heads · head_dim][hidden_size]`.
+    pub q: Linear,
+    /// Key projection, `[kv_heads · head_dim][hidden_size]`.
+    pub k: Linear,
+    /// Value projection, `[kv_heads · head_dim][hidden_size]`.
+    pub v: Linear,
+    /// RMSNorm of each query head, `[head_dim]` (Qwen3).
+    pub q_norm: Option<Vec<f32>>,
+    /// RMSNorm of each key head, `[head_dim]` (Qwen3).
+    pub k_norm: Option<Vec<f32>>,
+    /// RMSNorm before `o`, `[heads · head_dim]` (BitNet).
+    pub attn_sub_norm: Option<Vec<f32>>,
+    /// Attention output projection, `[hidden_size][heads · head_dim]`.
+    pub o: Linear,
+    /// RMSNorm before the feed-forward block, `[hidden_size]`.
+    pub ffn_norm: Vec<f32>,
+    /// Gate projection, `[intermediate_size][hidden_size]`.
+    pub gate: Linear,
+    /// Up projection, `[intermediate_size][hidden_size]`.
+    pub up: Linear,
+    /// RMSNorm before `down`, `[intermediate_size]` (BitNet).
+    pub ffn_sub_norm: Option<Vec<f32>>,
+    /// Down projection, `[hidden_size][intermediate_size]`.
+    pub down: Linear,
+}
+
+/// A matrix, its bias and the activations it expects.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear {
+    /// `[outputs][inputs]`.
+    pub weight: Matrix,
+    /// `[outputs]`.
+    pub bias: Option<Vec<f32>>,
+    /// How its inputs are quantised; float matrices take f32 and ignore this.
+    pub activations: Activations,
+}
+
+/// Quantisation of the inputs of ternary and int8 matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activations {
+    /// 8 bits per token, as BitNet b1.58 models are trained.
+    Int8,
+    /// 15 bits as two int8 planes: for models that were trained with full-precision activations.
+    Int16,
+}
+
+/// Tokenizer and chat template as the files hold them.
+#[derive(Clone, Debug, Default)]
+pub struct TextParts {
+    /// `None` when the files bring no tokenizer: such a model takes and gives token ids only.
+    pub vocabulary: Option<Vocabulary>,
+    /// Jinja source.
+    pub chat_template: Option<String>,
+    /// Special tokens by their template names: `bos_token`, `eos_token`, `unk_token`, `pad_token`.
+    pub special: BTreeMap<String, String>,
+}
+
+/// A tokenizer, not yet built.
+#[derive(Clone, Debug)]
+pub enum Vocabulary {
+    /// The text of a `tokenizer.json`.
+    Json(Bytes),
+    /// The vocabulary of a GGUF file.
+    Gguf(Box<GgufVocab>),
+}
+
+/// `tokenizer.ggml.*` of a GGUF file.
+#[derive(Clone, Debug, Default)]
+pub struct GgufVocab {
+    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE).
+    pub model: String,
+    /// `tokenizer.ggml.pre`: which pre-tokenizer a byte-level BPE uses (`llama-bpe`, `qwen2`…).
+    pub pre: Option<String>,
+    /// Token texts by id.
+    pub tokens: Vec<String>,
+    /// Token scores by id (SentencePiece).
+    pub scores: Vec<f32>,
+    /// Token types by id: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte.
+    pub types: Vec<i32>,
+    /// BPE merges, `"left right"`, best first.
+    pub merges: Vec<String>,
+    /// Special ids.
+    pub bos: Option<u32>,
+    /// End of text.
+    pub eos: Option<u32>,
+    /// Unknown.
+    pub unk: Option<u32>,
+    /// Put `bos` in front of a text.
+    pub add_bos: Option<bool>,
+    /// Put a space in front of a text (SentencePiece).
+    pub add_space_prefix: Option<bool>,
+}
+
+/// `generation_config.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GenerationDefaults {
+    /// Begin of text.
+    pub bos: Option<u32>,
+    /// Every id that ends a text.
+    pub eos: Vec<u32>,
+    /// Softmax temperature the authors recommend.
+    pub temperature: Option<f32>,
+    /// Nucleus mass the authors recommend.
+    pub top_p: Option<f32>,
+    /// Candidates the authors recommend.
+    pub top_k: Option<usize>,
+    /// Repetition penalty the authors recommend.
+    pub repetition_penalty: Option<f32>,
+}

@@ -1,0 +1,14 @@
+//! WrinkleFree: ternary (BitNet b1.58, weights in {-1, 0, +1}) language models on ordinary CPUs.
+//!
+//! The modules are floors; imports only point down (`tests/house.rs` holds them to it):
+//! `engine` → `model`, `decode`, `text` → `cache`, `format` → `kernel` → `matrix` → `ternary` →
+//! `mem`, `par`. The core reads no file, clock, socket or environment variable: the shells
+//! (`wf-run`, the npm package) bring bytes and time.
+pub mod decode;
+pub mod engine;
+pub mod format;
+pub mod matrix;
+pub mod mem;
+pub mod par;
+pub mod ternary;
+pub mod text;

@@ -1,0 +1,190 @@
+//! int8 matrices: heads, embeddings and other layers that are not ternary.
+//!
+//! Rows stand in panels of 16; a 64-byte block holds 16 rows × 4 columns: byte `4·r + j` is row
+//! `r`, column `j`. Rows and columns past the edge are zero. Scales are f32 per row and group of
+//! columns, laid out `[panel][group][16 rows]`; a group as wide as the row is a scale per row.
+
+use super::LayoutError;
+use crate::mem::AlignedVec;
+use crate::ternary::PANEL_ROWS;
+use bytes::Bytes;
+
+/// Columns in a block.
+pub const INT8_BLOCK_COLS: usize = 4;
+/// Columns are padded to a multiple of this.
+pub const INT8_PAD_COLS: usize = 16;
+const BLOCK_BYTES: usize = PANEL_ROWS * INT8_BLOCK_COLS;
+
+/// An int8 matrix of `rows` outputs × `cols` inputs: W = q · scale(row, group).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Int8Matrix {
+    rows: usize,
+    cols: usize,
+    group: usize,
+    values: Bytes,
+    scales: Bytes,
+}
+
+impl Int8Matrix {
+    /// Bytes of the values for a shape, `None` on overflow.
+    pub fn value_bytes(rows: usize, cols: usize) -> Option<usize> {
+        let blocks = cols.div_ceil(INT8_PAD_COLS) * (INT8_PAD_COLS / INT8_BLOCK_COLS);
+        rows.div_ceil(PANEL_ROWS).checked_mul(blocks)?.checked_mul(BLOCK_BYTES)
+    }
+
+    /// Takes values and scales that already stand in panel layout, without copying.
+    ///
+    /// `group` is a multiple of 16, or `cols` for a scale per row.
+    ///
+    /// # Errors
+    /// When a byte count does not match the shape, the group cannot be walked or a scale is not
+    /// finite.
+    pub fn from_panels(
+        rows: usize,
+        cols: usize,
+        group: usize,
+        values: Bytes,
+        scales: Bytes,
+    ) -> Result<Self, LayoutError> {
+        if group == 0 || (group != cols && !group.is_multiple_of(INT8_PAD_COLS)) {
+            return Err(LayoutError::Group(group, INT8_PAD_COLS));
+        }
+        let size = |what, want: Option<usize>, found: usize| match want {
+            None => Err(LayoutError::TooLarge(rows, cols)),
+            Some(want) if want != found => Err(LayoutError::Size { what, want, found, rows, cols }),
+            Some(_) => Ok(()),
+        };
+        size("int8 values", Self::value_bytes(rows, cols), values.len())?;
+        let want = rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(group));
+        size("int8 scales", want.and_then(|n| n.checked_mul(PANEL_ROWS * 4)), scales.len())?;
+        let bad = scales
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .find(|s| !s.is_finite());
+        match bad {
+            Some(s) => Err(LayoutError::Scale(s)),
+            None => Ok(Self { rows, cols, group, values, scales }),
+        }
+    }
+
+    /// Packs row by row: `fill(row, values, scales)` writes the row's `cols` values and
+    /// `ceil(cols / group)` scales.
+    ///
+    /// # Errors
+    /// As [`Int8Matrix::from_panels`].
+    pub fn pack(
+        rows: usize,
+        cols: usize,
+        group: usize,
+        mut fill: impl FnMut(usize, &mut [i8], &mut [f32]),
+    ) -> Result<Self, LayoutError> {
+        if group == 0 {
+            return Err(LayoutError::Group(group, INT8_PAD_COLS));
+        }
+        let bytes = Self::value_bytes(rows, cols).ok_or(LayoutError::TooLarge(rows, cols))?;
+        let groups = cols.div_ceil(group);
+        let mut values = AlignedVec::<i8>::zeroed(bytes);
+        let mut scales = AlignedVec::<u32>::zeroed(rows.div_ceil(PANEL_ROWS) * groups * PANEL_ROWS);
+        let padded = cols.next_multiple_of(INT8_PAD_COLS);
+        let mut row_values = vec![0i8; padded];
+        let mut row_scales = vec![0f32; groups];
+        for row in 0..rows {
+            fill(row, &mut row_values[..cols], &mut row_scales);
+            let (panel, lane) = (row / PANEL_ROWS, row % PANEL_ROWS);
+            for (b, v) in row_values.chunks_exact(INT8_BLOCK_COLS).enumerate() {
+                let at = panel * padded * PANEL_ROWS + b * BLOCK_BYTES + lane * INT8_BLOCK_COLS;
+                values[at..at + INT8_BLOCK_COLS].copy_from_slice(v);
+            }
+            for (g, s) in row_scales.iter().enumerate() {
+                scales[(panel * groups + g) * PANEL_ROWS + lane] = s.to_bits().to_le();
+            }
+        }
+        Self::from_panels(rows, cols, group, values.into_bytes(), scales.into_bytes())
+    }
+
+    /// Quantises float rows with one scale per row, max |w| / 127, rounding half to even:
+    /// `row_f32(row, out)` writes a row.
+    ///
+    /// # Errors
+    /// As [`Int8Matrix::from_panels`]; a row with a NaN or infinity has no finite scale.
+    pub fn quantise_rows(
+        rows: usize,
+        cols: usize,
+        mut row_f32: impl FnMut(usize, &mut [f32]),
+    ) -> Result<Self, LayoutError> {
+        let mut row = vec![0f32; cols];
+        Self::pack(rows, cols, cols.max(1), |r, values, scales| {
+            row_f32(r, &mut row);
+            let finite = row.iter().all(|w| w.is_finite());
+            let max = row.iter().fold(0f32, |m, w| m.max(w.abs()));
+            scales[0] = if finite { max / 127.0 } else { f32::NAN };
+            let inverse = if max > 0.0 { 127.0 / max } else { 0.0 };
+            for (q, w) in values.iter_mut().zip(&row) {
+                *q = (w * inverse).round_ties_even() as i8;
+            }
+        })
+    }
+
+    /// Outputs.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Inputs.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Columns that share a scale.
+    pub fn group(&self) -> usize {
+        self.group
+    }
+
+    /// Groups in a row.
+    pub fn groups(&self) -> usize {
+        self.cols.div_ceil(self.group)
+    }
+
+    /// The values, `[panel][block][16 rows][4 columns]`.
+    pub fn values(&self) -> &Bytes {
+        &self.values
+    }
+
+    /// The scales, f32 little endian, `[panel][group][16 rows]`.
+    pub fn scales(&self) -> &Bytes {
+        &self.scales
+    }
+
+    /// Writes the values of one row.
+    ///
+    /// # Panics
+    /// When `row` is out of range or `out` is not `cols` long.
+    pub fn unpack_row(&self, row: usize, out: &mut [i8]) {
+        assert!(row < self.rows && out.len() == self.cols);
+        let padded = self.cols.next_multiple_of(INT8_PAD_COLS);
+        let base = row / PANEL_ROWS * padded * PANEL_ROWS + row % PANEL_ROWS * INT8_BLOCK_COLS;
+        for (k, v) in out.iter_mut().enumerate() {
+            let at = base + k / INT8_BLOCK_COLS * BLOCK_BYTES + k % INT8_BLOCK_COLS;
+            *v = self.values[at] as i8;
+        }
+    }
+
+    /// The scale of one row and group.
+    pub fn scale(&self, row: usize, group: usize) -> f32 {
+        let at = (row / PANEL_ROWS * self.groups() + group) * PANEL_ROWS + row % PANEL_ROWS;
+        let b = &self.scales[4 * at..4 * at + 4];
+        f32::from_le_bytes([b[0], b[1], b[2], b[3]])
+    }
+
+    /// Writes one row as f32.
+    ///
+    /// # Panics
+    /// When `row` is out of range or `out` is not `cols` long.
+    pub fn row_f32(&self, row: usize, out: &mut [f32]) {
+        let mut values = vec![0; self.cols];
+        self.unpack_row(row, &mut values);
+        for (k, (w, q)) in out.iter_mut().zip(values).enumerate() {
+            *w = f32::from(q) * self.scale(row, k / self.group);
+        }
+    }
+}

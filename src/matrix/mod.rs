@@ -1,0 +1,79 @@
+//! Weight matrices as the kernels read them: ternary, int8 or float, each `rows` outputs × `cols` inputs.
+
+mod float;
+mod int8;
+
+pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
+pub use float::{FloatMatrix, FloatType};
+pub use int8::Int8Matrix;
+
+/// A weight matrix of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Matrix {
+    /// Two-bit codes.
+    Ternary(TernaryMatrix),
+    /// int8 with a scale per row or per group of columns.
+    Int8(Int8Matrix),
+    /// f32, f16 or bf16.
+    Float(FloatMatrix),
+}
+
+impl Matrix {
+    /// Outputs.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Ternary(m) => m.rows(),
+            Self::Int8(m) => m.rows(),
+            Self::Float(m) => m.rows(),
+        }
+    }
+
+    /// Inputs.
+    pub fn cols(&self) -> usize {
+        match self {
+            Self::Ternary(m) => m.cols(),
+            Self::Int8(m) => m.cols(),
+            Self::Float(m) => m.cols(),
+        }
+    }
+
+    /// Bytes that a product with this matrix reads: values and scales.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Ternary(m) => {
+                m.codes().len()
+                    + match m.scales() {
+                        Scales::Tensor(_) => 0,
+                        Scales::Groups(g) => g.bytes().len(),
+                    }
+            }
+            Self::Int8(m) => m.values().len() + m.scales().len(),
+            Self::Float(m) => m.data().len(),
+        }
+    }
+
+    /// A short name of the kind: `ternary`, `ternary/g128`, `int8`, `int8/g32`, `bf16`…
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Ternary(m) => match m.scales() {
+                Scales::Tensor(_) => "ternary".into(),
+                Scales::Groups(g) => format!("ternary/g{}", g.size()),
+            },
+            Self::Int8(m) if m.group() >= m.cols() => "int8".into(),
+            Self::Int8(m) => format!("int8/g{}", m.group()),
+            Self::Float(m) => m.dtype().name().into(),
+        }
+    }
+
+    /// Writes one row as f32 (an embedding lookup).
+    ///
+    /// # Panics
+    /// When `row` is out of range or `out` is not `cols` long.
+    pub fn row_f32(&self, row: usize, out: &mut [f32]) {
+        match self {
+            Self::Ternary(m) => m.row_f32(row, out),
+            Self::Int8(m) => m.row_f32(row, out),
+            Self::Float(m) => m.row_f32(row, out),
+        }
+    }
+}

@@ -4,11 +4,14 @@
 //! `engine` → `model`, `decode`, `text` → `cache`, `format` → `kernel` → `matrix` → `ternary` →
 //! `mem`, `par`. The core reads no file, clock, socket or environment variable: the shells
 //! (`wf-run`, the npm package) bring bytes and time.
+pub mod cache;
 pub mod decode;
 pub mod engine;
 pub mod format;
+pub mod kernel;
 pub mod matrix;
 pub mod mem;
+pub mod model;
 pub mod par;
 pub mod ternary;
 pub mod text;

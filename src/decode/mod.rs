@@ -1,1 +1,4 @@
-//! Decoders.
+//! Decoders and sampling.
+
+mod sample;
+pub use sample::{Sampled, Sampler, SamplingParams};

@@ -2,8 +2,7 @@
 
 use crate::format::Spec;
 
-/// Positions in a page.
-pub const PAGE: usize = 32;
+pub use crate::kernel::PAGE;
 
 /// Handle of a sequence in a [`KvPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,6 +19,8 @@ const SPINS: u32 = 4_000;
 pub struct Scratch {
     /// f32 numbers (attention scores).
     pub floats: AlignedVec<f32>,
+    /// One KV head's queries or keys after norm and RoPE.
+    pub heads: AlignedVec<f32>,
     /// i32 numbers (sums of activations).
     pub ints: AlignedVec<i32>,
     /// i16 numbers (widened activations).
@@ -225,18 +227,20 @@ impl Crew<'_> {
         });
     }
 
-    /// Runs `job(i, parts, scratch)` for every `i < count`, where `parts` are the `i`-th chunks.
+    /// Runs `job(i, parts, scratch)` for every `i < count`, where `parts` are the `i`-th chunks:
+    /// on all members when the work is worth a hand-over, else on the leader alone.
     ///
     /// # Panics
     /// When a slice has fewer than `count` chunks.
     pub fn chunks<C: Chunked + Sync>(
         &mut self,
         count: usize,
+        worth: bool,
         chunks: C,
-        job: impl for<'c> Fn(usize, C::Part<'c>, &mut Scratch) + Sync,
+        job: impl Fn(usize, C::Part, &mut Scratch) + Sync,
     ) {
         assert!(chunks.count() >= count, "{count} parts asked of {}", chunks.count());
-        if count == 1 || self.members() == 1 {
+        if count == 1 || !worth || self.members() == 1 {
             let scratch = &mut lock(&self.scratch[0]);
             for i in 0..count {
                 // SAFETY: each part is taken once, one after the other.
@@ -328,9 +332,7 @@ impl<'a> Columns<'a> {
 /// Slices cut into equal chunks that members may take in any order, each once.
 pub trait Chunked {
     /// What one chunk is.
-    type Part<'c>
-    where
-        Self: 'c;
+    type Part;
 
     /// Whole chunks.
     fn count(&self) -> usize;
@@ -338,8 +340,8 @@ pub trait Chunked {
     /// The `i`-th chunk.
     ///
     /// # Safety
-    /// `i < count()`, and no two live parts have the same `i`.
-    unsafe fn part(&self, i: usize) -> Self::Part<'_>;
+    /// `i < count()`, and every `i` is taken once.
+    unsafe fn part(&self, i: usize) -> Self::Part;
 }
 
 /// One slice in chunks of `size`.
@@ -354,40 +356,49 @@ pub struct Chunks<'a, T> {
 unsafe impl<T: Send> Sync for Chunks<'_, T> {}
 
 impl<'a, T> Chunks<'a, T> {
-    /// Cuts `slice` into chunks of `size` elements; a shorter rest is left out.
+    /// Cuts `slice` into chunks of `size` elements; a shorter rest is left out. Chunks of size 0
+    /// are endless and empty: a buffer that a step does not need.
     pub fn new(slice: &'a mut [T], size: usize) -> Self {
         let count = slice.len().checked_div(size).unwrap_or(usize::MAX);
         Self { base: slice.as_mut_ptr(), count, size, life: PhantomData }
     }
 }
 
-impl<T> Chunked for Chunks<'_, T> {
-    type Part<'c>
-        = &'c mut [T]
-    where
-        Self: 'c;
+impl<'a, T> Chunked for Chunks<'a, T> {
+    type Part = &'a mut [T];
 
     fn count(&self) -> usize {
         self.count
     }
 
-    unsafe fn part(&self, i: usize) -> &mut [T] {
+    unsafe fn part(&self, i: usize) -> &'a mut [T] {
         // SAFETY: the caller keeps `i` below the count and unique, so the chunk lies within the
         // slice and nobody else has it.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(i * self.size), self.size) }
     }
 }
 
+/// No data: for steps that only need the index.
+impl Chunked for () {
+    type Part = ();
+
+    fn count(&self) -> usize {
+        usize::MAX
+    }
+
+    unsafe fn part(&self, _: usize) {}
+}
+
 macro_rules! chunked_tuple {
     ($($name:ident $index:tt),+) => {
         impl<$($name: Chunked),+> Chunked for ($($name,)+) {
-            type Part<'c> = ($($name::Part<'c>,)+) where Self: 'c;
+            type Part = ($($name::Part,)+);
 
             fn count(&self) -> usize {
                 usize::MAX$(.min(self.$index.count()))+
             }
 
-            unsafe fn part(&self, i: usize) -> Self::Part<'_> {
+            unsafe fn part(&self, i: usize) -> Self::Part {
                 // SAFETY: the caller's promise holds for each member of the tuple.
                 unsafe { ($(self.$index.part(i),)+) }
             }
@@ -410,7 +421,7 @@ mod tests {
             team.run(|crew| {
                 for _ in 0..100 {
                     let parts = (Chunks::new(&mut a, 3), Chunks::new(&mut b, 1));
-                    crew.chunks(7, parts, |i, (x, y), _| {
+                    crew.chunks(7, true, parts, |i, (x, y), _| {
                         x.iter_mut().for_each(|v| *v += i as u32);
                         y[0] += 1;
                     });
@@ -443,7 +454,7 @@ mod tests {
         }));
         assert!(caught.is_err());
         let mut cells = [0u8; 2];
-        team.run(|crew| crew.chunks(2, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1));
+        team.run(|crew| crew.chunks(2, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1));
         assert_eq!(cells, [1, 1], "the team works on after a panic");
     }
 }

@@ -1,6 +1,6 @@
 //! Which activations a matrix gets, and changing the precision of embeddings and head.
 
-use super::{Activations, Checkpoint, Linear, LoadError};
+use super::{Activations, Checkpoint, Linear, LoadError, LoadErrorKind as Kind};
 use crate::matrix::{FloatMatrix, FloatType, Int8Matrix, LayoutError, Matrix, Scales};
 use bytes::Bytes;
 use half::f16;
@@ -36,7 +36,10 @@ impl Checkpoint {
             Some(linear) => &mut linear.weight,
             None => &mut self.weights.embed,
         };
-        *place = convert(place, head).map_err(|e| LoadError::layout("head", "head", &e))?;
+        *place = convert(place, head).map_err(|e| {
+            let want = format!("finite weights in {head:?}");
+            LoadError::new(Kind::NotFinite, "model", want, e.to_string()).tensor("head")
+        })?;
         if let Some(linear) = self.weights.head.take() {
             self.weights.head = Some(Linear::new(linear.weight, linear.bias));
         }

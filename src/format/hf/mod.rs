@@ -14,6 +14,7 @@ use config::{Config, Quantisation};
 use std::collections::BTreeSet;
 
 const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
 const SHARDS: &str = "model.safetensors.index.json";
 /// Names shown of the files that were found.
 const SHOWN: usize = 12;
@@ -53,10 +54,10 @@ pub(super) fn load(files: &[File]) -> Result<Checkpoint, LoadError> {
     if let Some((file, dlm)) = &dlm {
         dlm.check(file, spec.vocab_size)?;
     }
-    let index = tensors(files)?;
+    let (index, weights_file) = tensors(files)?;
     let quantisation = config.quantisation(name)?;
     let tied = config.tied();
-    let mut source = HfSource { files: name, index, config: &config, quantisation, tied };
+    let mut source = HfSource { file: weights_file, index, config: &config, quantisation, tied };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
@@ -72,8 +73,8 @@ pub(super) fn load(files: &[File]) -> Result<Checkpoint, LoadError> {
     })
 }
 
-/// All tensors of the directory.
-fn tensors(files: &[File]) -> Result<Index, LoadError> {
+/// All tensors of the directory, and the file to name when one is missing.
+fn tensors(files: &[File]) -> Result<(Index, &str), LoadError> {
     let mut index = Index::default();
     let mut add = |file: &File| -> Result<(), LoadError> {
         let mut contents = safetensors::parse(file)?.index;
@@ -98,27 +99,32 @@ fn tensors(files: &[File]) -> Result<Index, LoadError> {
             add(file)?;
         }
         return match weight_map.iter().find(|(tensor, _)| index.get(tensor).is_none()) {
-            None => Ok(index),
+            None => Ok((index, &shards.name)),
             Some((tensor, shard)) => {
                 Err(LoadError::new(Kind::Missing, shard, "the tensor to be there", "other tensors")
                     .tensor(tensor))
             }
         };
     }
-    let mut weights = files.iter().filter(|f| f.base().ends_with(".safetensors")).peekable();
-    if weights.peek().is_none() {
+    // Beside it may lie other forms of the same weights; without it, take what there is.
+    if let Some(file) = find(files, WEIGHTS) {
+        add(file)?;
+        return Ok((index, &file.name));
+    }
+    let weights = || files.iter().filter(|f| f.base().ends_with(".safetensors"));
+    let Some(first) = weights().next() else {
         return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(files))
             .advice("the directory has no weights"));
-    }
-    for file in weights {
+    };
+    for file in weights() {
         add(file)?;
     }
-    Ok(index)
+    Ok((index, &first.name))
 }
 
 struct HfSource<'a> {
-    /// The file that says which tensors there are.
-    files: &'a str,
+    /// The weights, or the list of their shards.
+    file: &'a str,
     index: Index,
     config: &'a Config,
     quantisation: Option<Quantisation>,
@@ -138,7 +144,7 @@ impl HfSource<'_> {
         if !rows.is_multiple_of(4) {
             return Err(t.error(Kind::Shape, "rows in fours", format!("{rows} rows")));
         }
-        let scale = self.index.need(&format!("{name}.weight_scale"), self.files)?;
+        let scale = self.index.need(&format!("{name}.weight_scale"), self.file)?;
         let value = match scale.shape[..] {
             [] => scale.with_shape(vec![1]).vector(1)?[0],
             _ => scale.vector(1)?[0],
@@ -163,7 +169,7 @@ impl HfSource<'_> {
         };
         match (wanted, self.index.take(&name)) {
             (true, Some(t)) => t.vector(rows).map(Some),
-            (true, None) => self.index.need(&name, self.files).map(|_| None),
+            (true, None) => self.index.need(&name, self.file).map(|_| None),
             (false, None) => Ok(None),
             (false, Some(t)) => {
                 Err(t.error(Kind::Unexpected, "no bias, as the configuration says", "one"))
@@ -181,7 +187,7 @@ fn float(t: &Tensor, rows: usize, cols: usize, dtype: FloatType) -> Result<Float
 impl Source for HfSource<'_> {
     fn linear(&mut self, place: Place, rows: usize, cols: usize) -> Result<Linear, LoadError> {
         let name = Names::HF.of(place);
-        let t = self.index.need(&format!("{name}.weight"), self.files)?;
+        let t = self.index.need(&format!("{name}.weight"), self.file)?;
         let in_layer = matches!(place, Place::Layer(..));
         let weight = match t.dtype {
             DType::U8 if in_layer => self.packed(&name, &t, rows, cols)?,
@@ -207,7 +213,7 @@ impl Source for HfSource<'_> {
     }
 
     fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
-        let t = self.index.need(&format!("{}.weight", Names::HF.embed), self.files)?;
+        let t = self.index.need(&format!("{}.weight", Names::HF.embed), self.file)?;
         match t.dtype {
             DType::Float(dtype) => float(&t, rows, cols, dtype).map(Matrix::Float),
             other => Err(t.error(Kind::UnsupportedType, "F32, F16 or BF16", other.name())),
@@ -215,7 +221,7 @@ impl Source for HfSource<'_> {
     }
 
     fn vector(&mut self, place: Place, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.index.need(&format!("{}.weight", Names::HF.of(place)), self.files)?.vector(len)
+        self.index.need(&format!("{}.weight", Names::HF.of(place)), self.file)?.vector(len)
     }
 
     fn has_head(&self) -> bool {

@@ -4,7 +4,7 @@ mod fixtures;
 
 use fixtures::file;
 use wrinklefree::format::codec::{self, RowOrder};
-use wrinklefree::format::{Activations, Architecture, Vocabulary, load};
+use wrinklefree::format::{Activations, Architecture, RopeScaling, Vocabulary, load};
 use wrinklefree::matrix::Matrix;
 
 const ROWS: usize = 2;
@@ -68,8 +68,8 @@ fn a_file_of_the_reference_writer_loads_with_its_rows_in_order() {
     assert_eq!(c.spec.architecture, Architecture::Llama);
     assert_eq!((c.spec.heads, c.spec.kv_heads, c.spec.head_dim), (2, 1, 8));
     assert_eq!(c.spec.rope.theta, 500_000.0);
-    let scaling = c.spec.rope.scaling.expect("the scaling behind rope_freqs.weight");
-    assert_eq!((scaling.factor, scaling.original_context), (8.0, 8192));
+    let Some(RopeScaling::Divisors(divisors)) = c.spec.rope.scaling else { panic!("divisors") };
+    assert_eq!((divisors[0], divisors[3]), (1.0, 8.0));
 
     let Some(Vocabulary::Gguf(vocab)) = &c.text.vocabulary else { panic!("a vocabulary") };
     assert_eq!((vocab.model.as_str(), vocab.pre.as_deref()), ("gpt2", Some("llama-bpe")));

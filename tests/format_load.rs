@@ -8,8 +8,8 @@ use fixtures::{
 use serde_json::json;
 use std::collections::BTreeMap;
 use wrinklefree::format::{
-    Activation, Activations, Architecture, Checkpoint, HeadType, Linear, Vocabulary, codec, load,
-    write_packed,
+    Activation, Activations, Architecture, Checkpoint, HeadType, Linear, RopeScaling, Vocabulary,
+    codec, load, write_packed,
 };
 use wrinklefree::matrix::{Matrix, Scales};
 
@@ -114,7 +114,8 @@ fn configuration_forms() {
         Hf::new("llama", Style::Packed).set("rope_parameters", new).set("rope_theta", json!(null));
     let new = new.load().unwrap();
     assert_eq!(old.spec, new.spec);
-    assert_eq!(old.spec.rope.scaling.as_ref().unwrap().original_context, 8192);
+    let Some(RopeScaling::Llama3(scaling)) = &old.spec.rope.scaling else { panic!("llama3") };
+    assert_eq!(scaling.original_context, 8192);
     let plain = Hf::new("qwen2", Style::Float).set("rope_scaling", json!({"rope_type": "default"}));
     assert_eq!(plain.load().unwrap().spec.rope.scaling, None);
     let windowed = Hf::new("qwen2", Style::Float)

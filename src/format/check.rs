@@ -1,6 +1,6 @@
 //! Sane values: what the floors above may rely on in every [`Spec`] that was loaded.
 
-use super::{DlmConfig, LoadError, LoadErrorKind as Kind, Spec};
+use super::{DlmConfig, LoadError, LoadErrorKind as Kind, RopeScaling, Spec};
 
 impl Spec {
     /// Refuses values that no model has: they would overflow, divide by zero or never end.
@@ -38,7 +38,11 @@ impl Spec {
         if !(theta.is_finite() && theta > 1.0) {
             return Err(bad(file, "a RoPE base above 1", theta));
         }
-        let Some(s) = &self.rope.scaling else { return Ok(()) };
+        let s = match &self.rope.scaling {
+            None => return Ok(()),
+            Some(RopeScaling::Llama3(s)) => s,
+            Some(RopeScaling::Divisors(d)) => return self.check_divisors(file, d),
+        };
         let positive = |x: f64| x.is_finite() && x > 0.0;
         let ordered = s.high_freq_factor > s.low_freq_factor;
         if positive(s.factor)
@@ -54,6 +58,19 @@ impl Spec {
                 "RoPE scaling by positive factors, the low one below the high one",
                 format!("{s:?}"),
             ))
+        }
+    }
+}
+
+impl Spec {
+    fn check_divisors(&self, file: &str, divisors: &[f32]) -> Result<(), LoadError> {
+        if divisors.len() != self.head_dim / 2 {
+            let want = format!("{} RoPE divisors, one per pair of columns", self.head_dim / 2);
+            return Err(bad(file, want, divisors.len()));
+        }
+        match divisors.iter().find(|d| !(d.is_finite() && **d > 0.0)) {
+            Some(d) => Err(bad(file, "positive RoPE divisors", d)),
+            None => Ok(()),
         }
     }
 }

@@ -31,8 +31,18 @@ pub enum Activation {
 pub struct Rope {
     /// Base θ of the frequencies θ^(−2i/head_dim).
     pub theta: f64,
-    /// Llama-3's frequency scaling, when the model asks for it.
-    pub scaling: Option<Llama3Scaling>,
+    /// How the frequencies are changed, when the model asks for it.
+    pub scaling: Option<RopeScaling>,
+}
+
+/// A change of the rotary frequencies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RopeScaling {
+    /// By rule, as `config.json` states it.
+    Llama3(Llama3Scaling),
+    /// What each frequency is divided by, `[head_dim / 2]`: `rope_freqs.weight` of a GGUF file.
+    Divisors(Vec<f32>),
 }
 
 /// `rope_scaling` of type `llama3`.

@@ -1,6 +1,6 @@
 //! Whether weights fit their spec.
 
-use crate::format::{LayerWeights, Linear, Spec, Weights};
+use crate::format::{LayerWeights, Linear, RopeScaling, Spec, Weights};
 use crate::matrix::Matrix;
 
 /// A tensor does not fit the spec.
@@ -26,6 +26,12 @@ pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {
     }
     if spec.head_dim == 0 || !spec.head_dim.is_multiple_of(2) {
         return Err(error("head_dim", "an even number".into(), spec.head_dim.to_string()));
+    }
+    if let Some(RopeScaling::Divisors(d)) = &spec.rope.scaling
+        && d.len() != spec.head_dim / 2
+    {
+        let expected = format!("{} divisors", spec.head_dim / 2);
+        return Err(error("RoPE scaling", expected, d.len().to_string()));
     }
     matrix("embedding", &weights.embed, spec.vocab_size, spec.hidden_size)?;
     vector("final norm", &weights.final_norm, spec.hidden_size)?;

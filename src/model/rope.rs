@@ -1,6 +1,6 @@
 //! Angles of the rotary position embedding.
 
-use crate::format::{Llama3Scaling, Rope};
+use crate::format::{Llama3Scaling, Rope, RopeScaling};
 use std::f64::consts::TAU;
 
 /// Radians per position of each pair of dimensions, `[head_dim / 2]`.
@@ -11,7 +11,12 @@ impl Frequencies {
     pub fn new(head_dim: usize, rope: &Rope) -> Self {
         let frequency = |i: usize| {
             let f = libm::pow(rope.theta, -2.0 * i as f64 / head_dim as f64);
-            rope.scaling.as_ref().map_or(f, |s| llama3(f, s)) as f32
+            let scaled = match &rope.scaling {
+                None => f,
+                Some(RopeScaling::Llama3(s)) => llama3(f, s),
+                Some(RopeScaling::Divisors(d)) => f / f64::from(d[i]),
+            };
+            scaled as f32
         };
         Self((0..head_dim / 2).map(frequency).collect())
     }

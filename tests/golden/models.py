@@ -492,7 +492,8 @@ def llama3_factors(c):
 
 def write_gguf(m, stored, path, kind):
     c = m["config"]
-    w = gguf.GGUFWriter(None, c["model_type"])
+    # `bitnet` names the first BitNet models, with SiLU; those with squared ReLU are `bitnet-b1.58`.
+    w = gguf.GGUFWriter(None, {"bitnet": "bitnet-b1.58"}.get(c["model_type"], c["model_type"]))
     w.add_type(gguf.GGUFType.MODEL)
     w.add_name(path.parent.name)
     w.add_block_count(c["num_hidden_layers"])

@@ -2,7 +2,7 @@
 
 use crate::format::{
     Activation, Architecture, DlmConfig, Llama3Scaling, LoadError, LoadErrorKind as Kind, Rope,
-    Spec,
+    RopeScaling, Spec,
 };
 use serde::Deserialize;
 
@@ -193,7 +193,7 @@ impl Config {
         for r in both.into_iter().flatten() {
             match r.rope_type.as_deref().or(r.old_type.as_deref()) {
                 None | Some("default") => {}
-                Some("llama3") => scaling = Some(r.llama3(file)?),
+                Some("llama3") => scaling = Some(RopeScaling::Llama3(r.llama3(file)?)),
                 Some(other) => {
                     let want = "RoPE scaling `default` or `llama3`";
                     return Err(unsupported(file, want, format!("`{other}`")));

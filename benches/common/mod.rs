@@ -1,0 +1,97 @@
+//! Random models of given shapes, for benches and tests that need a model but no meaning.
+
+use wrinklefree::format::{
+    Activation, Activations, Architecture, LayerWeights, Linear, Rope, Spec, Weights,
+};
+use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, TernaryMatrix};
+use wrinklefree::mem::AlignedVec;
+use wrinklefree::ternary::PANEL_ROWS;
+
+/// A fast generator of noise.
+pub struct Noise(pub u64);
+
+impl Noise {
+    /// The next 64 bits (xorshift).
+    pub fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number in −1..1.
+    pub fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+/// A random ternary matrix with one scale.
+pub fn ternary(rows: usize, cols: usize, noise: &mut Noise) -> TernaryMatrix {
+    let bytes = TernaryMatrix::code_bytes(rows, cols).unwrap();
+    let mut codes = AlignedVec::<u64>::zeroed(bytes / 8);
+    for word in codes.iter_mut() {
+        // Two random bits a code, never both set: codes 0, 1, 2.
+        let bits = noise.bits();
+        *word = bits & !((bits & 0x5555_5555_5555_5555) << 1);
+    }
+    let scale = 1.2 / (cols as f32).sqrt();
+    TernaryMatrix::from_panels(rows, cols, codes.into_bytes(), Scales::Tensor(scale)).unwrap()
+}
+
+/// A random int8 matrix with a scale per row.
+pub fn int8(rows: usize, cols: usize, noise: &mut Noise) -> Int8Matrix {
+    let mut values = AlignedVec::<u64>::zeroed(Int8Matrix::value_bytes(rows, cols).unwrap() / 8);
+    values.fill_with(|| noise.bits());
+    let mut scales = AlignedVec::<f32>::zeroed(rows.next_multiple_of(PANEL_ROWS));
+    scales.fill(0.01 / (cols as f32).sqrt());
+    let (values, scales) = (values.into_bytes(), scales.into_bytes());
+    Int8Matrix::from_panels(rows, cols, cols, values, scales).unwrap()
+}
+
+/// The shape of BitNet b1.58 2B-4T.
+pub fn bitnet_2b() -> Spec {
+    Spec {
+        architecture: Architecture::BitNet,
+        vocab_size: 128_256,
+        hidden_size: 2560,
+        intermediate_size: 6912,
+        layers: 30,
+        heads: 20,
+        kv_heads: 5,
+        head_dim: 128,
+        context_length: 4096,
+        norm_eps: 1e-5,
+        activation: Activation::Relu2,
+        rope: Rope { theta: 5e5, scaling: None },
+    }
+}
+
+/// Random weights of a BitNet shape, with an int8 embedding that is also the head.
+pub fn bitnet(spec: &Spec, seed: u64) -> Weights {
+    let mut noise = Noise(seed);
+    let linear = |rows, cols, noise: &mut Noise| Linear {
+        weight: Matrix::Ternary(ternary(rows, cols, noise)),
+        bias: None,
+        activations: Activations::Int8,
+    };
+    let (d, f) = (spec.hidden_size, spec.intermediate_size);
+    let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+    let layers = (0..spec.layers).map(|_| LayerWeights {
+        attn_norm: vec![1.0; d],
+        q: linear(q, d, &mut noise),
+        k: linear(kv, d, &mut noise),
+        v: linear(kv, d, &mut noise),
+        q_norm: None,
+        k_norm: None,
+        attn_sub_norm: Some(vec![1.0; q]),
+        o: linear(d, q, &mut noise),
+        ffn_norm: vec![1.0; d],
+        gate: linear(f, d, &mut noise),
+        up: linear(f, d, &mut noise),
+        ffn_sub_norm: Some(vec![1.0; f]),
+        down: linear(d, f, &mut noise),
+    });
+    let layers = layers.collect();
+    let embed = Matrix::Int8(int8(spec.vocab_size, d, &mut noise));
+    Weights { embed, head: None, final_norm: vec![1.0; d], layers }
+}

@@ -1,0 +1,116 @@
+//! Logits against Hugging Face `transformers` in f32 (`tests/golden/README.md`): every family and
+//! format, causal and in blocks, on every instruction set of this machine.
+
+#[path = "common/npy.rs"]
+mod npy;
+
+use std::path::{Path, PathBuf};
+use wrinklefree::cache::KvPool;
+use wrinklefree::format::{File, load};
+use wrinklefree::kernel::Kernels;
+use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::par::Team;
+
+/// Largest |difference| over the largest |logit|.
+const TOLERANCE: f32 = 1e-3;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/models")
+}
+
+/// All model files of a directory, or the one file.
+fn model(path: &Path) -> Model {
+    let paths: Vec<PathBuf> = match path.is_dir() {
+        true => std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect(),
+        false => vec![path.to_owned()],
+    };
+    let wanted = |p: &&PathBuf| {
+        let ending = p.extension().and_then(|e| e.to_str());
+        matches!(ending, Some("json" | "safetensors")) || *p == path
+    };
+    let file = |p: &PathBuf| File {
+        name: p.file_name().unwrap().to_str().unwrap().into(),
+        bytes: std::fs::read(p).unwrap().into(),
+    };
+    let files: Vec<File> = paths.iter().filter(wanted).map(file).collect();
+    let checkpoint = load(&files).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    Model::new(checkpoint.spec, checkpoint.weights).unwrap()
+}
+
+fn argmax(row: &[f32]) -> usize {
+    (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap()
+}
+
+/// Compares all logits of one sight with a golden file.
+fn compare(model: &Model, kernels: Kernels, tokens: &[u32], sight: Sight, expected: &Path) {
+    let rt = Runtime { kernels, team: Team::new(2).unwrap() };
+    let mut kv = KvPool::new(model.spec(), 4);
+    let seq = kv.open(tokens.len()).unwrap();
+    let span = Span { seq, start: 0, tokens, sight, logits: Rows::All, keep: true };
+    let mut ws = Workspace::default();
+    let logits = model.forward(&rt, &mut kv, &[span], &mut ws);
+    let (shape, want) = npy::floats(expected);
+    assert_eq!(shape, [tokens.len(), model.spec().vocab_size]);
+    let largest = want.iter().fold(0f32, |m, v| m.max(v.abs()));
+    let worst = logits.values().iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+    let what = format!("{} on {}", expected.display(), kernels.isa().name());
+    println!("{what}: {:.1e}", worst / largest);
+    assert!(worst <= TOLERANCE * largest, "{what}: off by {} of {largest}", worst);
+    for (i, want) in want.chunks(shape[1]).enumerate() {
+        assert_eq!(argmax(logits.row(i)), argmax(want), "{what}: argmax at {i}");
+    }
+}
+
+fn check(name: &str, file: &str, blocks: bool) {
+    let directory = golden().join(name);
+    let model = model(&directory.join(file));
+    let tokens = npy::ids(&directory.join("tokens.npy"));
+    for kernels in Kernels::all() {
+        compare(&model, kernels, &tokens, Sight::Causal, &directory.join("causal.npy"));
+        for size in [5, 32].into_iter().filter(|_| blocks) {
+            let file = directory.join(format!("blocks{size}.npy"));
+            compare(&model, kernels, &tokens, Sight::Blocks(size), &file);
+        }
+    }
+}
+
+macro_rules! directories {
+    ($($test:ident $name:literal),+ $(,)?) => {
+        $(#[test]
+        fn $test() {
+            check($name, "", true);
+        })+
+    };
+}
+
+directories! {
+    bitnet_online "bitnet-online",
+    bitnet_packed "bitnet-packed",
+    llama_bitlinear "llama-bitlinear",
+    llama_plain "llama-plain",
+    qwen2 "qwen2",
+    qwen3 "qwen3",
+    qwen3_online "qwen3-online",
+    qwen3_groups "qwen3-groups",
+}
+
+#[test]
+fn qwen3_groups_gguf() {
+    check("qwen3-groups", "q2_0.gguf", true);
+}
+
+#[test]
+fn bitnet_gguf() {
+    check("gguf-bitnet", "tq2_0.gguf", false);
+    check("gguf-bitnet", "tq1_0.gguf", false);
+}
+
+#[test]
+fn llama_gguf() {
+    check("gguf-llama", "f16.gguf", false);
+}
+
+#[test]
+fn qwen3_gguf() {
+    check("gguf-qwen3", "q8_0.gguf", false);
+}

@@ -1,4 +1,5 @@
 //! Random models of given shapes, for benches and tests that need a model but no meaning.
+#![allow(dead_code, reason = "every bench and test uses its own part")]
 
 use wrinklefree::format::{
     Activation, Activations, Architecture, LayerWeights, Linear, Rope, Spec, Weights,

@@ -1,0 +1,251 @@
+//! The forward pass gives a row the same bits, however a prompt is cut, whatever stands beside it
+//! in the batch, and on any number of threads: on every instruction set of this machine.
+
+#[path = "../benches/common/mod.rs"]
+mod common;
+
+use common::{Noise, bitnet, int8, ternary};
+use half::{bf16, f16};
+use wrinklefree::cache::{KvPool, KvSeq};
+use wrinklefree::format::{
+    Activation, Activations, Architecture, Linear, Llama3Scaling, Rope, RopeScaling, Spec,
+};
+use wrinklefree::kernel::Kernels;
+use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Matrix, Scales, TernaryMatrix};
+use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::par::Team;
+
+/// A shape with nothing that is a multiple of anything.
+fn spec() -> Spec {
+    Spec {
+        architecture: Architecture::BitNet,
+        vocab_size: 131,
+        hidden_size: 90,
+        intermediate_size: 151,
+        layers: 3,
+        heads: 6,
+        kv_heads: 2,
+        head_dim: 14,
+        context_length: 256,
+        norm_eps: 1e-5,
+        activation: Activation::Relu2,
+        rope: Rope { theta: 1e4, scaling: None },
+    }
+}
+
+fn float(rows: usize, cols: usize, dtype: FloatType, noise: &mut Noise) -> Linear {
+    let values = (0..rows * cols).map(|_| noise.float() * 0.2);
+    let bytes: Vec<u8> = match dtype {
+        FloatType::F32 => values.flat_map(f32::to_le_bytes).collect(),
+        FloatType::F16 => values.flat_map(|v| f16::from_f32(v).to_le_bytes()).collect(),
+        FloatType::Bf16 => values.flat_map(|v| bf16::from_f32(v).to_le_bytes()).collect(),
+    };
+    let matrix = FloatMatrix::new(rows, cols, dtype, bytes.into()).unwrap();
+    let bias = Some((0..rows).map(|_| noise.float()).collect());
+    Linear { weight: Matrix::Float(matrix), bias, activations: Activations::Int8 }
+}
+
+fn grouped(rows: usize, cols: usize, noise: &mut Noise) -> Linear {
+    let scales = GroupScales::from_rows(rows, cols, 32, |_, s| {
+        s.fill_with(|| f16::from_f32(0.1 + noise.float().abs() * 0.1));
+    });
+    let scales = Scales::Groups(scales.unwrap());
+    let plain = ternary(rows, cols, noise);
+    let weight = TernaryMatrix::from_panels(rows, cols, plain.codes().clone(), scales).unwrap();
+    Linear { weight: Matrix::Ternary(weight), bias: None, activations: Activations::Int16 }
+}
+
+/// Three models: all ternary; every kind of layer mixed, with biases and q/k norms; a Llama.
+fn models() -> Vec<Model> {
+    let mut noise = Noise(99);
+    let plain = Model::new(spec(), bitnet(&spec(), 5)).unwrap();
+    let mut mixed = bitnet(&spec(), 6);
+    let s = spec();
+    let (d, f, q, kv) = (s.hidden_size, s.intermediate_size, 84, 28);
+    mixed.layers[0].q = float(q, d, FloatType::Bf16, &mut noise);
+    mixed.layers[0].down = float(d, f, FloatType::F16, &mut noise);
+    mixed.layers[1].v = float(kv, d, FloatType::F32, &mut noise);
+    mixed.layers[1].o = grouped(d, q, &mut noise);
+    mixed.layers[2].up = grouped(f, d, &mut noise);
+    mixed.layers[2].gate = float(f, d, FloatType::Bf16, &mut noise);
+    mixed.layers[2].k.weight = Matrix::Int8(int8(kv, d, &mut noise));
+    mixed.layers[1].q_norm = Some((0..14).map(|_| noise.float()).collect());
+    mixed.layers[1].k_norm = Some((0..14).map(|_| noise.float()).collect());
+    mixed.head = Some(float(s.vocab_size, d, FloatType::F16, &mut noise));
+    let mut llama = Spec { architecture: Architecture::Llama, activation: Activation::Silu, ..s };
+    llama.rope.scaling = Some(RopeScaling::Llama3(Llama3Scaling {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_context: 64,
+    }));
+    let mut weights = bitnet(&llama, 7);
+    for l in &mut weights.layers {
+        (l.attn_sub_norm, l.ffn_sub_norm) = (None, None);
+    }
+    vec![plain, Model::new(spec(), mixed).unwrap(), Model::new(llama, weights).unwrap()]
+}
+
+fn tokens(n: usize, seed: u64) -> Vec<u32> {
+    let mut noise = Noise(seed);
+    (0..n).map(|_| (noise.bits() >> 20) as u32 % 131).collect()
+}
+
+/// One sequence in a pool of its own.
+struct Run<'a> {
+    model: &'a Model,
+    rt: &'a Runtime,
+    kv: KvPool,
+    ws: Workspace,
+    seq: KvSeq,
+}
+
+impl<'a> Run<'a> {
+    fn new(model: &'a Model, rt: &'a Runtime) -> Self {
+        let mut kv = KvPool::new(model.spec(), 12);
+        let seq = kv.open(100).unwrap();
+        Self { model, rt, kv, ws: Workspace::default(), seq }
+    }
+
+    /// Logits of all rows, as bits.
+    fn pass(&mut self, start: usize, tokens: &[u32], sight: Sight) -> Vec<u32> {
+        let seq = self.seq;
+        let span = Span { seq, start, tokens, sight, logits: Rows::All, keep: true };
+        bits(self.model.forward(self.rt, &mut self.kv, &[span], &mut self.ws).values())
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    assert!(values.iter().all(|v| v.is_finite()));
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+fn each(test: impl Fn(&Model, &Runtime)) {
+    for kernels in Kernels::all() {
+        println!("runs on {}", kernels.isa().name());
+        let rt = Runtime { kernels, team: Team::new(1).unwrap() };
+        models().iter().for_each(|model| test(model, &rt));
+    }
+}
+
+#[test]
+fn a_prompt_in_chunks_equals_the_whole() {
+    let prompt = tokens(75, 1);
+    each(|model, rt| {
+        let whole = Run::new(model, rt).pass(0, &prompt, Sight::Causal);
+        for sizes in [vec![1; 75], vec![32, 32, 11], vec![7, 1, 60, 7], vec![74, 1]] {
+            let mut run = Run::new(model, rt);
+            let (mut start, mut parts) = (0, Vec::new());
+            for size in sizes {
+                parts.extend(run.pass(start, &prompt[start..start + size], Sight::Causal));
+                start += size;
+            }
+            assert!(parts == whole, "{:?}", rt.kernels.isa());
+        }
+        let whole = Run::new(model, rt).pass(0, &prompt, Sight::Blocks(8));
+        let mut run = Run::new(model, rt);
+        let mut parts = run.pass(0, &prompt[..40], Sight::Blocks(8));
+        parts.extend(run.pass(40, &prompt[40..], Sight::Blocks(8)));
+        assert!(parts == whole);
+    });
+}
+
+#[test]
+fn a_sequence_in_a_batch_equals_the_same_alone() {
+    let (a, b, c) = (tokens(40, 2), tokens(9, 3), tokens(64, 4));
+    each(|model, rt| {
+        let alone = [&a, &b, &c].map(|t| Run::new(model, rt).pass(0, t, Sight::Causal));
+        let mut kv = KvPool::new(model.spec(), 12);
+        // Pages in another order than positions.
+        let seqs = [kv.open(64).unwrap(), kv.open(9).unwrap()];
+        kv.close(seqs[0]);
+        kv.close(seqs[1]);
+        let seqs = [&a, &b, &c].map(|t| kv.open(t.len()).unwrap());
+        let mut ws = Workspace::default();
+        let mut got = [const { Vec::new() }; 3];
+        // First parts of a and c together, then the rest of both around b.
+        for cuts in [[0..33, 0..0, 0..1], [33..40, 0..9, 1..64]] {
+            let spans: Vec<Span<'_>> = [&a, &b, &c]
+                .into_iter()
+                .zip(seqs)
+                .zip(&cuts)
+                .filter(|(_, cut)| !cut.is_empty())
+                .map(|((t, seq), cut)| Span {
+                    seq,
+                    start: cut.start,
+                    tokens: &t[cut.clone()],
+                    sight: Sight::Causal,
+                    logits: Rows::All,
+                    keep: true,
+                })
+                .collect();
+            let mut logits = model.forward(rt, &mut kv, &spans, &mut ws);
+            for (out, cut) in got.iter_mut().zip(&cuts) {
+                let (own, rest) = logits.split(cut.len());
+                out.extend(bits(own.values()));
+                logits = rest;
+            }
+        }
+        assert!(got == alone, "{:?}", rt.kernels.isa());
+    });
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same() {
+    let prompt = tokens(50, 5);
+    each(|model, rt| {
+        let run = |rt: &Runtime| {
+            let mut run = Run::new(model, rt);
+            let mut out = run.pass(0, &prompt[..47], Sight::Causal);
+            (47..50).for_each(|i| out.extend(run.pass(i, &prompt[i..=i], Sight::Causal)));
+            out
+        };
+        let one = run(rt);
+        for threads in [2, 3, 7] {
+            let team = Team::new(threads).unwrap();
+            assert!(run(&Runtime { kernels: rt.kernels, team }) == one, "{threads} threads");
+        }
+    });
+}
+
+#[test]
+fn a_draft_that_is_not_kept_leaves_no_trace() {
+    let (prompt, draft) = (tokens(20, 6), tokens(12, 7));
+    each(|model, rt| {
+        let mut plain = Run::new(model, rt);
+        plain.pass(0, &prompt, Sight::Causal);
+        let want = plain.pass(20, &draft[..1], Sight::Causal);
+        let mut run = Run::new(model, rt);
+        run.pass(0, &prompt, Sight::Causal);
+        let seq = run.seq;
+        let span = Span {
+            seq,
+            start: 20,
+            tokens: &draft,
+            sight: Sight::UpTo(32),
+            logits: Rows::Last,
+            keep: false,
+        };
+        assert_eq!(model.forward(rt, &mut run.kv, &[span], &mut run.ws).len(), 1);
+        assert_eq!(run.kv.committed(seq), 20);
+        assert!(run.pass(20, &draft[..1], Sight::Causal) == want);
+    });
+}
+
+#[test]
+fn a_block_sees_itself_and_what_came_before() {
+    let prompt = tokens(24, 8);
+    each(|model, rt| {
+        let base = Run::new(model, rt).pass(0, &prompt, Sight::Blocks(8));
+        let vocab = model.spec().vocab_size;
+        for changed in [0, 7, 8, 15, 23] {
+            let mut other = prompt.clone();
+            other[changed] = (other[changed] + 1) % vocab as u32;
+            let got = Run::new(model, rt).pass(0, &other, Sight::Blocks(8));
+            for row in 0..24 {
+                let same = got[row * vocab..][..vocab] == base[row * vocab..][..vocab];
+                assert_eq!(same, row / 8 < changed / 8, "token {changed}, row {row}");
+            }
+        }
+    });
+}

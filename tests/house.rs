@@ -1,0 +1,128 @@
+//! The architecture as tests: which floor may import which, where `unsafe`, SIMD and threads may
+//! live, and what the core must not touch.
+
+use std::path::{Path, PathBuf};
+
+/// The floors of `src/`, and what each may import besides itself.
+const FLOORS: [(&str, &[&str]); 13] = [
+    ("mem", &[]),
+    ("rows", &[]),
+    ("par", &["mem"]),
+    ("ternary", &["mem"]),
+    ("matrix", &["mem", "ternary"]),
+    ("kernel", &["mem", "par", "ternary", "matrix"]),
+    ("format", &["mem", "ternary", "matrix"]),
+    ("cache", &["mem", "kernel", "format"]),
+    ("model", &["mem", "par", "rows", "ternary", "matrix", "kernel", "format", "cache"]),
+    ("decode", &["rows"]),
+    ("text", &["format"]),
+    ("engine", &["rows", "cache", "format", "model", "decode", "text"]),
+    ("lib", &[]),
+];
+
+/// Floors that may hold `unsafe`: kernels and memory.
+const UNSAFE: [&str; 3] = ["kernel", "mem", "par"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+/// Every `.rs` file under a folder, with its text.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.ends_with("target") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "{folder} has sources");
+    found
+}
+
+/// The floor that a file of `src/` belongs to.
+fn floor(path: &Path) -> String {
+    let inside = path.strip_prefix(root().join("src")).unwrap();
+    let first = inside.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The code of a file: comments and unit tests are not held to the rules.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]").next().unwrap();
+    let lines = text.lines().map(|l| l.split("//").next().unwrap());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn imports_only_point_down() {
+    for (path, text) in sources("src") {
+        let own = floor(&path);
+        let (_, allowed) = FLOORS
+            .iter()
+            .find(|(name, _)| *name == own)
+            .unwrap_or_else(|| panic!("{}: the floor `{own}` is not in the table", path.display()));
+        for import in code(&text).split("crate::").skip(1) {
+            let name: String =
+                import.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            assert!(
+                name == own || allowed.contains(&name.as_str()),
+                "{}: `{own}` must not import `{name}`",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn unsafe_lives_in_kernels_and_memory_alone() {
+    for (path, text) in sources("src") {
+        let has = code(&text).split_whitespace().any(|w| w == "unsafe");
+        let allowed = UNSAFE.contains(&floor(&path).as_str());
+        assert!(!has || allowed, "{}: unsafe outside {UNSAFE:?}", path.display());
+    }
+    for (path, text) in sources("native/src") {
+        let has = code(&text).split_whitespace().any(|w| w == "unsafe");
+        let allowed = path.ends_with("mapped.rs");
+        assert!(!has || allowed, "{}: only mapped.rs may hold unsafe", path.display());
+    }
+}
+
+/// What the core must not name, and the one floor that may.
+#[test]
+fn the_core_touches_no_system_and_names_no_shell() {
+    for (words, exception) in [
+        (&["rayon", "std::thread"][..], "par"),
+        (&["target_arch", "target_feature", "std::arch"], "kernel"),
+        (&["std::fs", "std::net", "std::env", "std::process", "Instant", "SystemTime"], ""),
+        (&["tokio", "axum", "wasm_bindgen", "println!", "eprintln!"], ""),
+    ] {
+        for (path, text) in sources("src").iter().filter(|(path, _)| floor(path) != exception) {
+            for word in words {
+                assert!(!code(text).contains(word), "{}: `{word}`", path.display());
+            }
+        }
+    }
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    for name in ["tokio", "axum", "wasm-bindgen", "memmap2", "clap"] {
+        assert!(!manifest.contains(&format!("\n{name} ")), "the core depends on {name}");
+    }
+}
+
+#[test]
+fn files_fit_in_a_head() {
+    for folder in ["src", "native/src", "tests", "benches"] {
+        for (path, text) in sources(folder) {
+            let lines = text.lines().count();
+            assert!(lines <= 600, "{}: {lines} lines", path.display());
+        }
+    }
+}

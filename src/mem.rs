@@ -20,7 +20,8 @@ impl<T: Pod> AlignedVec<T> {
     /// `len` zeroes.
     pub fn zeroed(len: usize) -> Self {
         let lines = (len * size_of::<T>()).div_ceil(size_of::<Line>());
-        Self { lines: vec![Line::zeroed(); lines], len, kind: std::marker::PhantomData }
+        // Zeroed by the allocator: pages of a large buffer stay untouched until they are used.
+        Self { lines: bytemuck::zeroed_vec(lines), len, kind: std::marker::PhantomData }
     }
 
     /// Grows to at least `len` elements; what was there stays, new elements are zero.

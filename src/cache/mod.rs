@@ -1,20 +1,36 @@
-//! Paged KV cache.
+//! Pages of keys and values. Rows past `committed` belong to one pass only and may be overwritten
+//! by the next; nothing reads them after that.
+
+pub use crate::kernel::PAGE;
 
 use crate::format::Spec;
-
-/// Positions in a page.
-pub const PAGE: usize = 32;
+use crate::mem::AlignedVec;
 
 /// Handle of a sequence in a [`KvPool`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeqId(pub u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KvSeq(usize);
 
-/// All pages of all sequences.
-pub struct KvPool {}
+/// The pages of all sequences, f32.
+///
+/// A layer is `[kv_heads][pages]` of `[keys: head_dim × PAGE | values: PAGE × head_dim]`: keys
+/// stand by dimension, so that a kernel scores a page's positions side by side.
+pub struct KvPool {
+    layers: Vec<AlignedVec<f32>>,
+    pages: usize,
+    free: Vec<u32>,
+    sequences: Vec<Option<Sequence>>,
+}
 
-/// The pool has no free page.
+struct Sequence {
+    /// Pages in order of position.
+    table: Vec<u32>,
+    /// Positions whose keys and values are final.
+    committed: usize,
+}
+
+/// The pool has not enough free pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the KV cache is full: {needed} more pages of {PAGE} positions needed, {free} free")]
+#[error("the KV cache is full: {needed} pages of {PAGE} positions needed, {free} free")]
 pub struct CacheFull {
     /// Pages asked for.
     pub needed: usize,
@@ -23,23 +39,122 @@ pub struct CacheFull {
 }
 
 impl KvPool {
-    /// `pages` pages for a model of this shape.
-    pub fn new(_spec: &Spec, _pages: usize) -> Self {
-        todo!()
+    /// `pages` pages for a model of this shape. Memory is touched when it is first written.
+    pub fn new(spec: &Spec, pages: usize) -> Self {
+        let floats = spec.kv_heads * pages * page_floats(spec);
+        Self {
+            layers: (0..spec.layers).map(|_| AlignedVec::zeroed(floats)).collect(),
+            pages,
+            free: (0..pages as u32).rev().collect(),
+            sequences: Vec::new(),
+        }
     }
+
     /// Bytes that `pages` pages take for a model of this shape.
-    pub fn bytes(_spec: &Spec, _pages: usize) -> usize {
-        todo!()
+    pub fn bytes(spec: &Spec, pages: usize) -> usize {
+        spec.layers * spec.kv_heads * pages * page_floats(spec) * size_of::<f32>()
     }
+
+    /// Pages that nobody has.
+    pub fn free_pages(&self) -> usize {
+        self.free.len()
+    }
+
+    /// All pages.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
     /// Starts a sequence with room for `positions`.
     ///
     /// # Errors
-    /// When there are not enough free pages.
-    pub fn open(&mut self, _positions: usize) -> Result<SeqId, CacheFull> {
-        todo!()
+    /// When there are not enough free pages; nothing is taken then.
+    pub fn open(&mut self, positions: usize) -> Result<KvSeq, CacheFull> {
+        let needed = positions.div_ceil(PAGE);
+        if needed > self.free.len() {
+            return Err(CacheFull { needed, free: self.free.len() });
+        }
+        let table = self.free.split_off(self.free.len() - needed);
+        let sequence = Some(Sequence { table, committed: 0 });
+        let slot = self.sequences.iter().position(Option::is_none);
+        Ok(KvSeq(match slot {
+            Some(slot) => {
+                self.sequences[slot] = sequence;
+                slot
+            }
+            None => {
+                self.sequences.push(sequence);
+                self.sequences.len() - 1
+            }
+        }))
     }
+
     /// Ends a sequence and returns its pages.
-    pub fn close(&mut self, _seq: SeqId) {
-        todo!()
+    ///
+    /// # Panics
+    /// When the sequence is not open.
+    pub fn close(&mut self, seq: KvSeq) {
+        let sequence = self.sequences[seq.0].take().expect("the sequence is open");
+        self.free.extend(sequence.table);
     }
+
+    /// Positions of `seq` whose keys and values are final.
+    pub fn committed(&self, seq: KvSeq) -> usize {
+        self.sequence(seq).committed
+    }
+
+    /// Positions that `seq` has pages for.
+    pub fn capacity(&self, seq: KvSeq) -> usize {
+        self.sequence(seq).table.len() * PAGE
+    }
+
+    /// Makes the first `positions` of `seq` final, or takes later ones back.
+    ///
+    /// # Panics
+    /// When the sequence has no room for them.
+    pub fn commit(&mut self, seq: KvSeq, positions: usize) {
+        assert!(positions <= self.capacity(seq), "commit past the sequence's pages");
+        self.sequences[seq.0].as_mut().expect("the sequence is open").committed = positions;
+    }
+
+    /// The pages of `seq`, in order of position.
+    pub fn table(&self, seq: KvSeq) -> &[u32] {
+        &self.sequence(seq).table
+    }
+
+    /// A layer's pages, `[kv_heads][pages][page]`, and the page tables that go with them.
+    pub(crate) fn layer(&mut self, layer: usize) -> (&mut [f32], Tables<'_>) {
+        (&mut self.layers[layer], Tables(&self.sequences))
+    }
+
+    fn sequence(&self, seq: KvSeq) -> &Sequence {
+        self.sequences[seq.0].as_ref().expect("the sequence is open")
+    }
+}
+
+/// The page tables of all sequences.
+#[derive(Clone, Copy)]
+pub(crate) struct Tables<'a>(&'a [Option<Sequence>]);
+
+impl<'a> Tables<'a> {
+    /// The pages of `seq`, in order of position.
+    pub fn get(&self, seq: KvSeq) -> &'a [u32] {
+        &self.0[seq.0].as_ref().expect("the sequence is open").table
+    }
+}
+
+/// f32 numbers of one head's page: keys and values.
+fn page_floats(spec: &Spec) -> usize {
+    2 * spec.head_dim * PAGE
+}
+
+/// Writes one position of one head: `pages` is the head's `[pages][page]`.
+pub(crate) fn write(pages: &mut [f32], table: &[u32], position: usize, key: &[f32], value: &[f32]) {
+    let (dim, slot) = (key.len(), position % PAGE);
+    let page = &mut pages[table[position / PAGE] as usize * 2 * dim * PAGE..][..2 * dim * PAGE];
+    let (keys, values) = page.split_at_mut(dim * PAGE);
+    for (row, k) in keys.chunks_exact_mut(PAGE).zip(key) {
+        row[slot] = *k;
+    }
+    values[slot * dim..(slot + 1) * dim].copy_from_slice(value);
 }

@@ -1,4 +1,4 @@
 //! Decoders and sampling.
 
 mod sample;
-pub use sample::{Sampled, Sampler, SamplingParams};
+pub use sample::{Choice, Sampled, Sampler, SamplingError, SamplingParams};

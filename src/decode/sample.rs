@@ -1,46 +1,25 @@
 //! From logits to a token.
+//!
+//! In this order: penalties and biases change logits; temperature 0 takes the highest; otherwise
+//! temperature, top-k, top-p and min-p shape a distribution, and one random number picks from it.
+//!
+//! The same logits, parameters and history give the same token on every platform and with any
+//! number of threads: sums run in a fixed order, `exp` and `ln` come from `libm`, and the random
+//! number depends only on the seed and on the token's place in the output, so a sequence can be
+//! taken up again anywhere.
+//!
+//! Logits that are NaN count as −∞: never chosen while any other is left. Where nothing is left
+//! (all logits NaN or −∞) the choice is token 0.
 
-/// How tokens are chosen.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SamplingParams {
-    /// 0 is greedy.
-    pub temperature: f32,
-    /// Keep the k most likely; 0 keeps all.
-    pub top_k: usize,
-    /// Keep the smallest set with at least this mass; 1 keeps all.
-    pub top_p: f32,
-    /// Drop tokens less likely than this × the most likely; 0 keeps all.
-    pub min_p: f32,
-    /// Divides positive and multiplies negative logits of tokens in prompt or output; 1 is off.
-    pub repetition_penalty: f32,
-    /// Subtracted per earlier occurrence in the output; 0 is off.
-    pub frequency_penalty: f32,
-    /// Subtracted once from tokens that occur in the output; 0 is off.
-    pub presence_penalty: f32,
-    /// Added to the logits of single tokens.
-    pub logit_bias: Vec<(u32, f32)>,
-    /// Same seed, same output.
-    pub seed: u64,
-    /// Also report log-probabilities of this many most likely tokens.
-    pub logprobs: Option<usize>,
-}
+mod candidates;
+mod params;
 
-impl Default for SamplingParams {
-    fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            frequency_penalty: 0.0,
-            presence_penalty: 0.0,
-            logit_bias: Vec::new(),
-            seed: 0,
-            logprobs: None,
-        }
-    }
-}
+pub use params::{SamplingError, SamplingParams};
+
+use candidates::{Candidates, best, log_sum_exp, top};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::BTreeMap;
 
 /// A chosen token.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,16 +33,181 @@ pub struct Sampled {
     pub top: Vec<(u32, f32)>,
 }
 
+/// A token and how likely it was to be chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// Its id.
+    pub token: u32,
+    /// Its probability under the distribution it was drawn from: after penalties, temperature and
+    /// filters. At temperature 0, under the softmax of the penalised logits.
+    pub probability: f32,
+}
+
 /// Chooses the tokens of one sequence.
-pub struct Sampler {}
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    params: SamplingParams,
+    /// Occurrences in the output; 0 for tokens of the prompt alone. Kept only for penalties.
+    seen: BTreeMap<u32, u32>,
+    /// Tokens accepted so far.
+    position: u64,
+    /// Logits after penalties.
+    scratch: Vec<f32>,
+    candidates: Candidates,
+}
 
 impl Sampler {
     /// A sampler for a sequence that starts with `prompt`.
-    pub fn new(_params: SamplingParams, _prompt: &[u32]) -> Self {
-        todo!()
+    #[must_use]
+    pub fn new(params: SamplingParams, prompt: &[u32]) -> Self {
+        let mut seen = BTreeMap::new();
+        if params.repetition_penalty != 1.0 {
+            seen.extend(prompt.iter().map(|&token| (token, 0)));
+        }
+        Self { params, seen, position: 0, scratch: Vec::new(), candidates: Candidates::default() }
     }
+
     /// Chooses the next token and remembers it. `logits`: `[vocab_size]`.
-    pub fn sample(&mut self, _logits: &[f32]) -> Sampled {
-        todo!()
+    pub fn sample(&mut self, logits: &[f32]) -> Sampled {
+        let token = self.draw(logits, self.position, false).token;
+        self.accept(token);
+        let mut sampled = Sampled { token, logprob: None, top: Vec::new() };
+        if let Some(n) = self.params.logprobs {
+            let norm = log_sum_exp(logits);
+            let logprob = |logit: f32| match logit {
+                x if x.is_nan() || x == f32::NEG_INFINITY => f32::NEG_INFINITY,
+                // ∞ − ∞ among them.
+                x if x == norm => 0.0,
+                x => x - norm,
+            };
+            sampled.logprob = logits.get(token as usize).map(|&x| logprob(x));
+            sampled.top = top(logits, n);
+            sampled.top.iter_mut().for_each(|entry| entry.1 = logprob(entry.1));
+        }
+        sampled
+    }
+
+    /// What would be chosen for the output's token number `position` (from 0), given the tokens
+    /// accepted so far. Remembers nothing: for decoders that look at many places at once.
+    pub fn choose(&mut self, logits: &[f32], position: u64) -> Choice {
+        self.draw(logits, position, true)
+    }
+
+    /// Counts a token as the next of the output, whoever chose it.
+    pub fn accept(&mut self, token: u32) {
+        self.position += 1;
+        if self.params.penalises() {
+            *self.seen.entry(token).or_insert(0) += 1;
+        }
+    }
+
+    /// Tokens accepted so far.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// How it samples.
+    #[must_use]
+    pub fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
+    fn draw(&mut self, logits: &[f32], position: u64, want_probability: bool) -> Choice {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let logits = if self.params.changes_logits() {
+            scratch.clear();
+            scratch.extend_from_slice(logits);
+            self.change(&mut scratch);
+            &scratch
+        } else {
+            logits
+        };
+        let choice = if self.params.temperature == 0.0 {
+            let token = best(logits);
+            let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
+            let probability = if want_probability && logit > f32::NEG_INFINITY {
+                libm::expf(logit - log_sum_exp(logits))
+            } else {
+                0.0
+            };
+            Choice { token, probability }
+        } else {
+            let random = uniform(self.params.seed, position);
+            self.candidates.draw(logits, &self.params, random)
+        };
+        self.scratch = scratch;
+        choice
+    }
+
+    /// Penalties and biases, on the few logits that have any.
+    fn change(&self, logits: &mut [f32]) {
+        let p = &self.params;
+        for (&token, &count) in &self.seen {
+            let Some(logit) = logits.get_mut(token as usize) else {
+                continue;
+            };
+            if *logit > 0.0 {
+                *logit /= p.repetition_penalty;
+            } else {
+                *logit *= p.repetition_penalty;
+            }
+            if count > 0 {
+                *logit -= p.frequency_penalty * count as f32 + p.presence_penalty;
+            }
+        }
+        for &(token, bias) in &p.logit_bias {
+            if let Some(logit) = logits.get_mut(token as usize) {
+                *logit += bias;
+            }
+        }
+    }
+}
+
+/// A number in [0, 1) that depends on nothing else.
+fn uniform(seed: u64, position: u64) -> f64 {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    // A block of 16 words for each position, of which two are used.
+    rng.set_word_pos(u128::from(position) * 16);
+    (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_depend_on_seed_and_position_only() {
+        // Written down once: a change of these is a change of every seeded output.
+        let known = [(0, 0), (0, 1), (1, 0), (u64::MAX, 1 << 40)];
+        let got = known.map(|(seed, position)| uniform(seed, position));
+        assert_eq!(got, KNOWN);
+        assert!(got.iter().all(|u| (0.0..1.0).contains(u)));
+    }
+
+    const KNOWN: [f64; 4] = [
+        0.709_075_415_426_561_8,
+        0.803_781_642_227_963_6,
+        0.402_485_663_664_848_06,
+        0.981_514_118_652_763_1,
+    ];
+
+    #[test]
+    fn penalties() {
+        let params = SamplingParams {
+            repetition_penalty: 2.0,
+            frequency_penalty: 0.5,
+            presence_penalty: 0.25,
+            logit_bias: vec![(3, 1.5), (9, 1.0)],
+            ..SamplingParams::default()
+        };
+        let mut sampler = Sampler::new(params, &[0, 1, 77]);
+        sampler.accept(1);
+        sampler.accept(1);
+        sampler.accept(2);
+        let mut logits = [4.0, -4.0, 2.0, 1.0];
+        sampler.change(&mut logits);
+        assert_eq!(logits, [2.0, -9.25, 0.25, 2.5]);
+        assert_eq!(sampler.position(), 3);
     }
 }

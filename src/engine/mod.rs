@@ -1,6 +1,9 @@
 //! The engine: submit, step, poll, cancel. No thread, clock, file or socket inside.
 
-pub use crate::cache::SeqId;
+/// Handle of a submitted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeqId(u64);
+
 use crate::decode::{Sampled, SamplingParams};
 use crate::model::{Model, Runtime};
 use crate::text::Tokenizer;

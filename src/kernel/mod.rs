@@ -1,4 +1,27 @@
-//! Kernels: a table of functions chosen once and passed as a value.
+//! Kernels: a table of functions for one instruction set, chosen once and passed as a value.
+//!
+//! `scalar` is the definition. Integer kernels of every other set equal it bit for bit; float
+//! kernels agree within the tolerance that `tests/kernels.rs` states. Whatever the set, a row's
+//! result depends on nothing but that row: not on the batch around it, nor on how the work was
+//! split. A new set needs its functions and one arm in [`Kernels::for_isa`].
+
+mod operands;
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+pub use operands::{Attention, QUANTISED_PAD, Quantised};
+
+use crate::matrix::{FloatMatrix, Int8Matrix};
+use crate::par::{Columns, Scratch};
+use crate::ternary::TernaryMatrix;
+use std::ops::Range;
+
+/// Positions in a page of keys and values: a diffusion block, and four vectors of f32 in AVX2.
+pub const PAGE: usize = 32;
 
 /// An instruction set that kernels exist for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,12 +32,6 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
-}
-
-/// The kernels of one instruction set.
-#[derive(Clone, Copy)]
-pub struct Kernels {
-    isa: Isa,
 }
 
 impl Isa {
@@ -36,19 +53,105 @@ impl Isa {
     }
 }
 
+/// Ternary × int8: see [`Kernels::ternary`].
+type TernaryFn = fn(&TernaryMatrix, Range<usize>, &Quantised<'_>, &mut Columns<'_>, &mut Scratch);
+/// int8 × int8: see [`Kernels::int8`].
+type Int8Fn = fn(&Int8Matrix, Range<usize>, &Quantised<'_>, &mut Columns<'_>, &mut Scratch);
+/// Float × f32: see [`Kernels::float`].
+type FloatFn = fn(&FloatMatrix, Range<usize>, &[f32], &mut Columns<'_>);
+
+/// The kernels of one instruction set.
+///
+/// A product computes `y = x · Wᵀ` for every row of `x` and a range of the matrix's panels (of 16
+/// rows; single rows of a float matrix); the view `y` holds exactly these outputs.
+#[derive(Clone, Copy)]
+pub struct Kernels {
+    isa: Isa,
+    /// Ternary × int8 over panels.
+    pub ternary: TernaryFn,
+    /// int8 × int8 over panels.
+    pub int8: Int8Fn,
+    /// Float matrix × f32 rows, `[rows][cols]`, over weight rows.
+    pub float: FloatFn,
+    /// Quantises a row to 8 bits: writes values, returns (Σ values, step).
+    pub quantise8: fn(&[f32], &mut [i8]) -> (i32, f32),
+    /// Quantises a row to 15 bits in two planes: writes the high and the low plane, returns the
+    /// sums of both and the low plane's step (the high one's is 256 times that).
+    pub quantise16: fn(&[f32], &mut [i8], &mut [i8]) -> ([i32; 2], f32),
+    /// RMSNorm: out = x / √(mean x² + ε) · weight.
+    pub rms_norm: fn(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]),
+    /// Rotates one head in NeoX order: `cos` and `sin` are `[head_dim / 2]`.
+    pub rope: fn(head: &mut [f32], cos: &[f32], sin: &[f32]),
+    /// gate = silu(gate) · up.
+    pub silu_mul: fn(gate: &mut [f32], up: &[f32]),
+    /// gate = max(gate, 0)² · up.
+    pub relu2_mul: fn(gate: &mut [f32], up: &[f32]),
+    /// x += y.
+    pub add: fn(x: &mut [f32], y: &[f32]),
+    /// Softmax attention of one query row; `out` is `[group][head_dim]`.
+    pub attend: fn(&Attention<'_>, out: &mut [f32], &mut Scratch),
+}
+
 impl Kernels {
-    /// The kernels of `isa`, if this machine can run them.
+    /// The definition.
+    pub const SCALAR: Self = Self {
+        isa: Isa::Scalar,
+        ternary: scalar::ternary,
+        int8: scalar::int8,
+        float: scalar::float,
+        quantise8: scalar::quantise8,
+        quantise16: scalar::quantise16,
+        rms_norm: scalar::rms_norm,
+        rope: scalar::rope,
+        silu_mul: scalar::silu_mul,
+        relu2_mul: scalar::relu2_mul,
+        add: scalar::add,
+        attend: scalar::attend,
+    };
+
+    /// The kernels of `isa`, if this machine can run them: the only feature detection there is.
     pub fn for_isa(isa: Isa) -> Option<Self> {
-        (isa == Isa::Scalar).then_some(Self { isa })
+        match isa {
+            Isa::Scalar => Some(Self::SCALAR),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::available().then_some(avx2::KERNELS),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::available().then_some(avx512::KERNELS),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => None,
+        }
+    }
+
+    /// The kernels of every instruction set that this machine can run, the widest last.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Isa::ALL.into_iter().filter_map(Self::for_isa)
     }
 
     /// The widest that this machine can run.
     pub fn best() -> Self {
-        Self { isa: Isa::Scalar }
+        Self::all().last().expect("scalar runs everywhere")
     }
 
     /// Which set this is.
     pub fn isa(&self) -> Isa {
         self.isa
     }
+}
+
+/// Σ of each group of `size` columns of each row, as f32-exact i32, `[rows][groups]`.
+fn group_sums<'s>(
+    x: &Quantised<'_>,
+    cols: usize,
+    size: usize,
+    out: &'s mut crate::mem::AlignedVec<i32>,
+) -> &'s [i32] {
+    let groups = cols.div_ceil(size);
+    out.grow(x.rows() * groups);
+    for row in 0..x.rows() {
+        let values = &x.values[row * x.stride..row * x.stride + cols];
+        for (g, group) in values.chunks(size).enumerate() {
+            out[row * groups + g] = group.iter().map(|&v| i32::from(v)).sum();
+        }
+    }
+    &out[..x.rows() * groups]
 }

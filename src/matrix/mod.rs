@@ -5,7 +5,7 @@ mod int8;
 
 pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
 pub use float::{FloatMatrix, FloatType};
-pub use int8::Int8Matrix;
+pub use int8::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
 
 /// A weight matrix of any kind.
 #[derive(Clone, Debug, PartialEq)]

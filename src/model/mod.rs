@@ -1,9 +1,22 @@
 //! The model: weights and the one forward pass.
 
-use crate::cache::{KvPool, SeqId};
-use crate::format::{Spec, Weights};
+mod batch;
+mod check;
+mod forward;
+mod heads;
+mod inputs;
+mod rope;
+mod workspace;
+
+pub use batch::{Logits, Rows, Sight, Span};
+pub use check::ModelError;
+pub use workspace::Workspace;
+
+use crate::format::{Activations, Linear, Spec, Weights};
 use crate::kernel::Kernels;
+use crate::matrix::Matrix;
 use crate::par::Team;
+use rope::Frequencies;
 
 /// What a forward pass runs on.
 pub struct Runtime {
@@ -13,113 +26,60 @@ pub struct Runtime {
     pub team: Team,
 }
 
-/// What a row sees: the row at position p attends to the keys `0..end(p)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// Itself and everything before it.
-    Causal,
-    /// Everything before this position.
-    UpTo(usize),
-    /// Its own block of this many positions and everything before it.
-    Blocks(usize),
-}
-
-/// Which rows of a span get logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
-    /// None.
-    None,
-    /// The last row.
-    Last,
-    /// Every row.
-    All,
-}
-
-/// Consecutive tokens of one sequence in a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
-    /// The sequence.
-    pub seq: SeqId,
-    /// Position of the first token.
-    pub start: usize,
-    /// The tokens.
-    pub tokens: &'a [u32],
-    /// What each row sees.
-    pub sight: Sight,
-    /// Rows whose logits are wanted.
-    pub logits: Rows,
-    /// Whether the keys and values become part of the sequence.
-    pub keep: bool,
-}
-
-/// Buffers of a forward pass, reused from pass to pass.
-#[derive(Default)]
-pub struct Workspace {}
-
-/// Logits of the rows that were asked for, in batch order.
-pub struct Logits<'w> {
-    values: &'w [f32],
-    vocab: usize,
-}
-
-impl<'w> Logits<'w> {
-    /// Rows.
-    pub fn len(&self) -> usize {
-        self.values.len() / self.vocab
-    }
-    /// No rows.
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
-    /// Logits of one row, `[vocab_size]`.
-    pub fn row(&self, i: usize) -> &'w [f32] {
-        &self.values[i * self.vocab..(i + 1) * self.vocab]
-    }
-}
-
 /// Shape and weights.
 pub struct Model {
     spec: Spec,
     weights: Weights,
+    /// The output head; the embedding again when tied.
+    head: Linear,
+    frequencies: Frequencies,
 }
-
-/// The weights do not fit the spec.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ModelError(pub String);
 
 impl Model {
     /// Checks every shape and takes the weights.
     ///
     /// # Errors
-    /// When a tensor's shape is not what the spec asks for.
+    /// When a tensor's shape is not what the spec asks for; the error names it.
     pub fn new(spec: Spec, weights: Weights) -> Result<Self, ModelError> {
-        Ok(Self { spec, weights })
+        check::check(&spec, &weights)?;
+        let tied = || Linear {
+            weight: weights.embed.clone(),
+            bias: None,
+            activations: Activations::Int16,
+        };
+        let head = weights.head.clone().unwrap_or_else(tied);
+        let frequencies = Frequencies::new(spec.head_dim, &spec.rope);
+        Ok(Self { spec, weights, head, frequencies })
     }
-    /// The shape.
+
+    /// Shape and constants.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
+
     /// The tensors.
     pub fn weights(&self) -> &Weights {
         &self.weights
     }
-    /// Bytes of weights that decoding one token reads.
+
+    /// Bytes of weights that decoding one token reads: all layers and the head.
     pub fn bytes_per_token(&self) -> usize {
-        todo!()
+        let layers = self.matrices().map(Matrix::bytes).sum::<usize>();
+        layers + self.head.weight.bytes()
     }
-    /// Parameters, embeddings included, tied heads once.
+
+    /// Weights of all matrices, embeddings included, a tied head once.
     pub fn parameters(&self) -> usize {
-        todo!()
+        let size = |m: &Matrix| m.rows() * m.cols();
+        let head = self.weights.head.as_ref().map_or(0, |h| size(&h.weight));
+        self.matrices().map(size).sum::<usize>() + size(&self.weights.embed) + head
     }
-    /// One pass over a batch.
-    pub fn forward<'w>(
-        &self,
-        _rt: &Runtime,
-        _kv: &mut KvPool,
-        _batch: &[Span<'_>],
-        _ws: &'w mut Workspace,
-    ) -> Logits<'w> {
-        todo!()
+
+    /// The matrices of all layers.
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        self.weights
+            .layers
+            .iter()
+            .flat_map(|l| [&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down].map(|x| &x.weight))
     }
 }

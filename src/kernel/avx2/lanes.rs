@@ -1,0 +1,93 @@
+//! Loads, stores and sums of 256-bit vectors, from and to arrays of the right length.
+
+use std::arch::x86_64::*;
+
+/// Loads 32 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_u8(bytes: &[u8; 32]) -> __m256i {
+    bytemuck::must_cast(*bytes)
+}
+
+/// Loads 16 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_half(bytes: &[u8; 16]) -> __m128i {
+    bytemuck::must_cast(*bytes)
+}
+
+/// Loads 8 floats.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load(x: &[f32; 8]) -> __m256 {
+    bytemuck::must_cast(*x)
+}
+
+/// Stores 8 floats.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store(x: &mut [f32; 8], v: __m256) {
+    *x = bytemuck::must_cast(v);
+}
+
+/// Repeats 4 bytes in every lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn repeat4(x: &[i8; 16], field: usize) -> __m256i {
+    let quads: &[[i8; 4]; 4] = bytemuck::must_cast_ref(x);
+    _mm256_set1_epi32(i32::from_le_bytes(bytemuck::must_cast(quads[field])))
+}
+
+/// Asks for the cache line `ahead` bytes past `here`; harmless past the end.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn prefetch(here: *const u8, ahead: usize) {
+    _mm_prefetch::<_MM_HINT_T0>(here.wrapping_add(ahead).cast());
+}
+
+/// Σ of 8 floats: halves, then quarters, then the last pair.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn sum(v: __m256) -> f32 {
+    let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+}
+
+/// Largest of 8 floats.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn max(v: __m256) -> f32 {
+    let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+    _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+}
+
+/// Σ of 8 ints.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn sum_i32(v: __m256i) -> i32 {
+    let lanes: [i32; 8] = bytemuck::must_cast(v);
+    lanes.iter().sum()
+}
+
+/// Calls `full` on every 8 columns of `x` and `y`, and once more on a zero-padded rest, of which
+/// only the real part is written back.
+macro_rules! zip8 {
+    ($x:expr, $y:expr, |$a:ident, $b:ident| $body:block) => {{
+        let (xs, x_rest) = $x.as_chunks_mut::<8>();
+        let (ys, y_rest) = $y.as_chunks::<8>();
+        for ($a, $b) in xs.iter_mut().zip(ys) $body
+        if !x_rest.is_empty() {
+            let (mut x_pad, mut y_pad) = ([0.0; 8], [0.0; 8]);
+            x_pad[..x_rest.len()].copy_from_slice(x_rest);
+            y_pad[..y_rest.len()].copy_from_slice(y_rest);
+            {
+                let ($a, $b) = (&mut x_pad, &y_pad);
+                $body
+            }
+            x_rest.copy_from_slice(&x_pad[..x_rest.len()]);
+        }
+    }};
+}
+pub(super) use zip8;

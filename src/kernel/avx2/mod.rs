@@ -1,0 +1,50 @@
+//! AVX2 + FMA + F16C.
+//!
+//! The functions here are safe `#[target_feature]` functions; their one obligation, that the CPU
+//! has the features, is discharged where the table is handed out (`Kernels::for_isa`).
+
+mod attend;
+mod float;
+mod int8;
+mod lanes;
+mod row;
+mod ternary;
+
+use super::{Isa, Kernels};
+
+pub use lanes::prefetch;
+
+/// Whether this CPU has what the kernels need.
+pub fn available() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+}
+
+/// Makes a plain function pointer of a function that needs CPU features.
+macro_rules! detected {
+    ($path:path, $($arg:ident),+) => {
+        |$($arg),+| {
+            // SAFETY: the table is only reached through `Kernels::for_isa`, which has checked that
+            // the CPU has the features.
+            unsafe { $path($($arg),+) }
+        }
+    };
+}
+pub(super) use detected;
+
+/// The table. Only `Kernels::for_isa` hands it out, after `available`.
+pub const KERNELS: Kernels = Kernels {
+    isa: Isa::Avx2,
+    ternary: detected!(ternary::ternary, w, panels, x, y, scratch),
+    int8: detected!(int8::int8, w, panels, x, y, scratch),
+    float: detected!(float::float, w, rows, x, y),
+    quantise8: detected!(row::quantise8, x, values),
+    quantise16: detected!(row::quantise16, x, high, low),
+    rms_norm: detected!(row::rms_norm, x, weight, eps, out),
+    rope: detected!(row::rope, head, cos, sin),
+    silu_mul: detected!(row::silu_mul, gate, up),
+    relu2_mul: detected!(row::relu2_mul, gate, up),
+    add: detected!(row::add, x, y),
+    attend: detected!(attend::attend, a, out, scratch),
+};

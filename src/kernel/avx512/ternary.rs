@@ -1,0 +1,145 @@
+//! Ternary × int8 with `vpdpbusd`: a block's field is 16 rows × 4 columns, one instruction per
+//! field and activation row, 16 rows in 16 lanes.
+
+use crate::kernel::avx2::prefetch;
+use crate::kernel::{Quantised, group_sums};
+use crate::par::{Columns, Scratch};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// How far ahead of the panel's walk memory is asked for, in bytes.
+const AHEAD: usize = 1536;
+
+/// See the scalar definition.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn ternary(
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+    scratch: &mut Scratch,
+) {
+    let (size, sums) = match w.scales() {
+        Scales::Tensor(_) => (w.cols().next_multiple_of(BLOCK_COLS).max(1), x.sums),
+        Scales::Groups(g) => (g.size(), group_sums(x, w.cols(), g.size(), &mut scratch.ints)),
+    };
+    let walk = Walk { w, x, sums, group_blocks: size / BLOCK_COLS, first: panels.start };
+    for panel in panels {
+        let mut row = 0;
+        while row < x.rows() {
+            row += match x.rows() - row {
+                8.. => walk.tile::<8, 2>(panel, row, y),
+                4.. => walk.tile::<4, 4>(panel, row, y),
+                3 => walk.tile::<3, 4>(panel, row, y),
+                2 => walk.tile::<2, 4>(panel, row, y),
+                _ => walk.tile::<1, 4>(panel, row, y),
+            };
+        }
+    }
+}
+
+/// What all tiles of one call share.
+struct Walk<'a> {
+    w: &'a TernaryMatrix,
+    x: &'a Quantised<'a>,
+    /// Σ of activations, `[rows][groups]`.
+    sums: &'a [i32],
+    group_blocks: usize,
+    /// The panel that `y`'s view starts with.
+    first: usize,
+}
+
+impl Walk<'_> {
+    /// One panel × `N` activation rows from `row` on, with `A` sums per row to hide the latency of
+    /// `vpdpbusd`; returns `N`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    fn tile<const N: usize, const A: usize>(
+        &self,
+        panel: usize,
+        row: usize,
+        y: &mut Columns<'_>,
+    ) -> usize {
+        let blocks = self.w.cols().div_ceil(BLOCK_COLS);
+        let codes = &self.w.codes()[panel * blocks * BLOCK_BYTES..][..blocks * BLOCK_BYTES];
+        let codes = codes.as_chunks::<BLOCK_BYTES>().0;
+        let xs: [&[[i8; BLOCK_COLS]]; N] =
+            std::array::from_fn(|n| &self.x.row_chunks::<BLOCK_COLS>(row + n)[..blocks]);
+        let groups = blocks.div_ceil(self.group_blocks);
+        let mut totals = [_mm512_setzero_ps(); N];
+        for g in 0..groups {
+            let range = g * self.group_blocks..((g + 1) * self.group_blocks).min(blocks);
+            let exact = dot::<N, A>(&codes[range.clone()], xs.map(|x| &x[range.clone()]));
+            let scales = self.scales(panel, g);
+            for n in 0..N {
+                let offset = _mm512_set1_epi32(self.sums[(row + n) * groups + g]);
+                let value = _mm512_cvtepi32_ps(_mm512_sub_epi32(exact[n], offset));
+                // Not fused: every set rounds the product, so that all agree bit for bit.
+                totals[n] = _mm512_add_ps(totals[n], _mm512_mul_ps(value, scales));
+            }
+        }
+        let from = (panel - self.first) * PANEL_ROWS;
+        for (n, total) in totals.iter().enumerate() {
+            store(self.x, row + n, *total, from, y);
+        }
+        N
+    }
+
+    /// The scales of a panel's 16 rows in one group.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    fn scales(&self, panel: usize, group: usize) -> __m512 {
+        match self.w.scales() {
+            Scales::Tensor(s) => _mm512_set1_ps(*s),
+            Scales::Groups(g) => {
+                let at = panel * g.groups() + group;
+                _mm512_cvtph_ps(bytemuck::must_cast(g.bytes().as_chunks::<32>().0[at]))
+            }
+        }
+    }
+}
+
+/// Exact Σ c·q of 16 rows × `N` activation rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn dot<const N: usize, const A: usize>(
+    codes: &[[u8; BLOCK_BYTES]],
+    xs: [&[[i8; BLOCK_COLS]]; N],
+) -> [__m512i; N] {
+    let mask = _mm512_set1_epi8(3);
+    let mut sums = [[_mm512_setzero_si512(); A]; N];
+    let xs = xs.map(|x| &x[..codes.len()]);
+    for (b, block) in codes.iter().enumerate() {
+        prefetch(block.as_ptr(), AHEAD);
+        let mut q = bytemuck::must_cast(*block);
+        for field in 0..4 {
+            let w = _mm512_and_si512(q, mask);
+            for n in 0..N {
+                let quads: &[[i8; 4]; 4] = bytemuck::must_cast_ref(&xs[n][b]);
+                let x = _mm512_set1_epi32(bytemuck::must_cast(quads[field]));
+                sums[n][field % A] = _mm512_dpbusd_epi32(sums[n][field % A], w, x);
+            }
+            q = _mm512_srli_epi16::<2>(q);
+        }
+    }
+    sums.map(|s| s.into_iter().reduce(|a, b| _mm512_add_epi32(a, b)).expect("A > 0"))
+}
+
+/// Writes 16 outputs of activation row `b` to the view's columns from `from` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn store(x: &Quantised<'_>, b: usize, total: __m512, from: usize, y: &mut Columns<'_>) {
+    let (row, adds) = x.target(b);
+    let out = &mut y.row(row)[from..];
+    let count = out.len().min(PANEL_ROWS);
+    let product = _mm512_mul_ps(total, _mm512_set1_ps(x.steps[b]));
+    let mut lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(product);
+    if adds {
+        lanes.iter_mut().zip(&out[..count]).for_each(|(l, o)| *l += o);
+    }
+    match out.first_chunk_mut() {
+        Some(whole) => *whole = lanes,
+        None => out.copy_from_slice(&lanes[..count]),
+    }
+}

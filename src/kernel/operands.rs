@@ -1,0 +1,72 @@
+//! What kernels work on, apart from weights.
+
+/// Activations as int8 rows with a scale each.
+///
+/// With two planes a token is two rows, first the high part (scale 256 times larger), then the
+/// low one: 15-bit activations from int8 kernels. A product's second plane adds to the first.
+#[derive(Clone, Copy)]
+pub struct Quantised<'a> {
+    /// `[rows][stride]`; columns past the matrix's are zero.
+    pub values: &'a [i8],
+    /// Columns in memory, a multiple of [`QUANTISED_PAD`].
+    pub stride: usize,
+    /// Σ of each row's values, `[rows]`.
+    pub sums: &'a [i32],
+    /// What a step of each row is worth, `[rows]`.
+    pub steps: &'a [f32],
+    /// Rows per token: 1 or 2.
+    pub planes: usize,
+}
+
+/// Rows of [`Quantised`] are padded to a multiple of this.
+pub const QUANTISED_PAD: usize = 32;
+
+impl<'a> Quantised<'a> {
+    /// Rows, all planes counted.
+    pub fn rows(&self) -> usize {
+        self.sums.len()
+    }
+
+    /// One row in whole chunks of `N` values.
+    #[inline]
+    pub fn row_chunks<const N: usize>(&self, row: usize) -> &'a [[i8; N]] {
+        self.values[row * self.stride..(row + 1) * self.stride].as_chunks().0
+    }
+
+    /// Where row `row`'s product goes, and whether it adds to what is there.
+    #[inline]
+    pub fn target(&self, row: usize) -> (usize, bool) {
+        (row / self.planes, !row.is_multiple_of(self.planes))
+    }
+}
+
+/// One query row's attention over the keys and values of one KV head in one layer.
+pub struct Attention<'a> {
+    /// Queries that share the KV head, `[group][head_dim]`.
+    pub queries: &'a [f32],
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Multiplies the scores: 1/√head_dim.
+    pub scale: f32,
+    /// All pages of this head: `[page][keys: head_dim × PAGE | values: PAGE × head_dim]`.
+    pub pages: &'a [f32],
+    /// The sequence's pages, in order of position.
+    pub table: &'a [u32],
+    /// Keys `0..end` are seen.
+    pub end: usize,
+}
+
+impl<'a> Attention<'a> {
+    /// Queries.
+    pub fn group(&self) -> usize {
+        self.queries.len() / self.head_dim
+    }
+
+    /// Keys `[head_dim][PAGE]` and values `[PAGE][head_dim]` of the sequence's `i`-th page.
+    #[inline]
+    pub fn page(&self, i: usize) -> (&'a [f32], &'a [f32]) {
+        let half = self.head_dim * super::PAGE;
+        let at = self.table[i] as usize * 2 * half;
+        self.pages[at..at + 2 * half].split_at(half)
+    }
+}

@@ -1,0 +1,89 @@
+//! Matrix products.
+
+use crate::kernel::Quantised;
+use crate::matrix::{FloatMatrix, FloatType, Int8Matrix};
+use crate::par::{Columns, Scratch};
+use crate::ternary::{BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// Ternary × int8: (Σ over groups of (Σ c·q − Σ q) · scale) · step, groups from left to right.
+pub fn ternary(
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+    _: &mut Scratch,
+) {
+    let group = match w.scales() {
+        Scales::Tensor(_) => w.cols().next_multiple_of(BLOCK_COLS),
+        Scales::Groups(g) => g.size(),
+    };
+    let mut codes = vec![0u8; w.cols()];
+    let first = panels.start * PANEL_ROWS;
+    for row in first..(panels.end * PANEL_ROWS).min(w.rows()) {
+        w.unpack_row(row, &mut codes);
+        for b in 0..x.rows() {
+            let q = &x.values[b * x.stride..][..w.cols()];
+            let mut sum = 0f32;
+            for (g, (c, q)) in codes.chunks(group).zip(q.chunks(group)).enumerate() {
+                let products = c.iter().zip(q).map(|(&c, &q)| i32::from(c) * i32::from(q));
+                let offset: i32 = q.iter().map(|&q| i32::from(q)).sum();
+                let exact = products.sum::<i32>() - offset;
+                sum += exact as f32 * w.scale_at(row, g * group);
+            }
+            store(y, x, b, row - first, sum);
+        }
+    }
+}
+
+/// int8 × int8: (Σ over groups of (Σ w·q) · scale) · step, groups from left to right.
+pub fn int8(
+    w: &Int8Matrix,
+    panels: Range<usize>,
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+    _: &mut Scratch,
+) {
+    let mut values = vec![0i8; w.cols()];
+    let first = panels.start * PANEL_ROWS;
+    for row in first..(panels.end * PANEL_ROWS).min(w.rows()) {
+        w.unpack_row(row, &mut values);
+        for b in 0..x.rows() {
+            let q = &x.values[b * x.stride..][..w.cols()];
+            let mut sum = 0f32;
+            for (g, (v, q)) in values.chunks(w.group()).zip(q.chunks(w.group())).enumerate() {
+                let exact: i32 = v.iter().zip(q).map(|(&v, &q)| i32::from(v) * i32::from(q)).sum();
+                sum += exact as f32 * w.scale(row, g);
+            }
+            store(y, x, b, row - first, sum);
+        }
+    }
+}
+
+/// Writes a product, or adds it when it belongs to the second plane of its token.
+fn store(y: &mut Columns<'_>, x: &Quantised<'_>, b: usize, column: usize, sum: f32) {
+    let (row, adds) = x.target(b);
+    let out = &mut y.row(row)[column];
+    let product = sum * x.steps[b];
+    *out = if adds { *out + product } else { product };
+}
+
+/// Float × f32, one output after the other.
+pub fn float(w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut Columns<'_>) {
+    let first = rows.start;
+    for row in rows {
+        let weights = w.row(row);
+        for (b, x) in x.chunks_exact(w.cols()).enumerate() {
+            y.row(b)[row - first] = match w.dtype() {
+                FloatType::F32 => dot(weights, x, f32::from_le_bytes),
+                FloatType::F16 => dot(weights, x, |b| f16::from_le_bytes(b).to_f32()),
+                FloatType::Bf16 => dot(weights, x, |b| bf16::from_le_bytes(b).to_f32()),
+            };
+        }
+    }
+}
+
+fn dot<const N: usize>(weights: &[u8], x: &[f32], read: impl Fn([u8; N]) -> f32) -> f32 {
+    weights.as_chunks().0.iter().zip(x).map(|(&w, x)| read(w) * x).sum()
+}

@@ -1,0 +1,141 @@
+//! What goes into a forward pass and what comes out.
+
+use crate::cache::{KvPool, KvSeq};
+
+/// What a row sees: the row at position p attends to the keys `0..end(p)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Itself and everything before it.
+    Causal,
+    /// Everything before this position.
+    UpTo(usize),
+    /// Its own block of this many positions (on absolute positions) and everything before it.
+    Blocks(usize),
+}
+
+/// Which rows of a span get logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// None.
+    None,
+    /// The last row.
+    Last,
+    /// Every row.
+    All,
+}
+
+/// Consecutive tokens of one sequence in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// The sequence.
+    pub seq: KvSeq,
+    /// Position of the first token; at most what the sequence has committed.
+    pub start: usize,
+    /// The tokens.
+    pub tokens: &'a [u32],
+    /// What each row sees; never past the span's own end.
+    pub sight: Sight,
+    /// Rows whose logits are wanted.
+    pub logits: Rows,
+    /// Whether the keys and values become part of the sequence.
+    pub keep: bool,
+}
+
+impl Span<'_> {
+    /// Position after the last token.
+    pub fn end(&self) -> usize {
+        self.start + self.tokens.len()
+    }
+
+    /// Keys that the row at `position` sees.
+    fn sees(&self, position: usize) -> usize {
+        match self.sight {
+            Sight::Causal => position + 1,
+            Sight::UpTo(end) => end,
+            Sight::Blocks(size) => ((position / size + 1) * size).min(self.end()),
+        }
+    }
+
+    /// Panics where a caller asks for what cannot be computed.
+    fn check(&self, kv: &KvPool, vocab: usize) {
+        assert!(!self.tokens.is_empty(), "a span has at least one token");
+        assert!(
+            self.start <= kv.committed(self.seq),
+            "a span starts where the cache ends, or before"
+        );
+        assert!(self.end() <= kv.capacity(self.seq), "a span fits its sequence's pages");
+        assert!(self.tokens.iter().all(|&t| (t as usize) < vocab), "tokens are in the vocabulary");
+        if let Sight::UpTo(end) = self.sight {
+            assert!(0 < end && end <= self.end(), "no row sees keys that are not there");
+        }
+    }
+}
+
+/// One row of a batch.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub seq: KvSeq,
+    pub token: u32,
+    pub position: usize,
+    /// Keys `0..sees` are attended to.
+    pub sees: usize,
+}
+
+/// The rows of all spans, one after the other; `wanted` collects the rows that get logits.
+pub(super) fn rows(
+    spans: &[Span<'_>],
+    kv: &KvPool,
+    vocab: usize,
+    rows: &mut Vec<Row>,
+    wanted: &mut Vec<usize>,
+) {
+    rows.clear();
+    wanted.clear();
+    for span in spans {
+        span.check(kv, vocab);
+        for (i, &token) in span.tokens.iter().enumerate() {
+            let position = span.start + i;
+            if span.logits == Rows::All || span.logits == Rows::Last && position + 1 == span.end() {
+                wanted.push(rows.len());
+            }
+            rows.push(Row { seq: span.seq, token, position, sees: span.sees(position) });
+        }
+    }
+}
+
+/// Logits of the rows that were asked for, in batch order.
+#[derive(Clone, Copy)]
+pub struct Logits<'w> {
+    /// `[rows][vocab]`.
+    pub(super) values: &'w [f32],
+    pub(super) vocab: usize,
+}
+
+impl<'w> Logits<'w> {
+    /// Rows.
+    pub fn len(&self) -> usize {
+        self.values.len() / self.vocab
+    }
+
+    /// No row was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Logits of one row, `[vocab_size]`.
+    ///
+    /// # Panics
+    /// When there are not that many rows.
+    pub fn row(&self, i: usize) -> &'w [f32] {
+        &self.values[i * self.vocab..(i + 1) * self.vocab]
+    }
+
+    /// The first `count` rows, and the rest.
+    ///
+    /// # Panics
+    /// When there are not that many rows.
+    pub fn split(&self, count: usize) -> (Self, Self) {
+        let (a, b) = self.values.split_at(count * self.vocab);
+        (Self { values: a, ..*self }, Self { values: b, ..*self })
+    }
+}

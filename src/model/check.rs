@@ -1,0 +1,98 @@
+//! Whether weights fit their spec.
+
+use crate::format::{LayerWeights, Linear, Spec, Weights};
+use crate::matrix::Matrix;
+
+/// A tensor does not fit the spec.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{tensor}: expected {expected}, found {found}")]
+pub struct ModelError {
+    /// Which tensor, by its role.
+    pub tensor: String,
+    /// The shape that the spec asks for.
+    pub expected: String,
+    /// The shape that the tensor has.
+    pub found: String,
+}
+
+/// Widest input whose int8 products (2¹⁴ each) still fit an int32 sum.
+const MAX_INPUTS: usize = 1 << 17;
+
+/// Checks every tensor's shape against the spec.
+pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {
+    if spec.heads == 0 || spec.kv_heads == 0 || !spec.heads.is_multiple_of(spec.kv_heads) {
+        let found = format!("{} heads, {} KV heads", spec.heads, spec.kv_heads);
+        return Err(error("attention", "heads divisible by KV heads".into(), found));
+    }
+    if spec.head_dim == 0 || !spec.head_dim.is_multiple_of(2) {
+        return Err(error("head_dim", "an even number".into(), spec.head_dim.to_string()));
+    }
+    matrix("embedding", &weights.embed, spec.vocab_size, spec.hidden_size)?;
+    vector("final norm", &weights.final_norm, spec.hidden_size)?;
+    if let Some(head) = &weights.head {
+        linear("head", head, spec.vocab_size, spec.hidden_size)?;
+    }
+    if weights.layers.is_empty() || weights.layers.len() != spec.layers {
+        let found = weights.layers.len().to_string();
+        return Err(error("layers", spec.layers.max(1).to_string(), found));
+    }
+    weights.layers.iter().enumerate().try_for_each(|(i, l)| layer(spec, i, l))
+}
+
+fn layer(spec: &Spec, i: usize, l: &LayerWeights) -> Result<(), ModelError> {
+    let name = |part: &str| format!("layer {i} {part}");
+    let (hidden, ffn) = (spec.hidden_size, spec.intermediate_size);
+    let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+    for (part, weights, outputs, inputs) in [
+        ("q", &l.q, q, hidden),
+        ("k", &l.k, kv, hidden),
+        ("v", &l.v, kv, hidden),
+        ("o", &l.o, hidden, q),
+        ("gate", &l.gate, ffn, hidden),
+        ("up", &l.up, ffn, hidden),
+        ("down", &l.down, hidden, ffn),
+    ] {
+        linear(&name(part), weights, outputs, inputs)?;
+    }
+    for (part, norm, len) in [
+        ("attention norm", Some(&l.attn_norm), hidden),
+        ("feed-forward norm", Some(&l.ffn_norm), hidden),
+        ("q norm", l.q_norm.as_ref(), spec.head_dim),
+        ("k norm", l.k_norm.as_ref(), spec.head_dim),
+        ("attention sub-norm", l.attn_sub_norm.as_ref(), q),
+        ("feed-forward sub-norm", l.ffn_sub_norm.as_ref(), ffn),
+    ] {
+        if let Some(norm) = norm {
+            vector(&name(part), norm, len)?;
+        }
+    }
+    Ok(())
+}
+
+fn linear(name: &str, l: &Linear, outputs: usize, inputs: usize) -> Result<(), ModelError> {
+    matrix(name, &l.weight, outputs, inputs)?;
+    l.bias.as_ref().map_or(Ok(()), |b| vector(&format!("{name} bias"), b, outputs))
+}
+
+fn matrix(name: &str, m: &Matrix, rows: usize, cols: usize) -> Result<(), ModelError> {
+    if (m.rows(), m.cols()) != (rows, cols) {
+        let found = format!("{} × {}", m.rows(), m.cols());
+        return Err(error(name, format!("{rows} × {cols}"), found));
+    }
+    if rows == 0 || cols == 0 || cols > MAX_INPUTS {
+        let expected = format!("outputs and inputs from 1, at most {MAX_INPUTS} inputs");
+        return Err(error(name, expected, format!("{rows} × {cols}")));
+    }
+    Ok(())
+}
+
+fn vector(name: &str, v: &[f32], len: usize) -> Result<(), ModelError> {
+    match v.len() == len {
+        true => Ok(()),
+        false => Err(error(name, format!("{len} elements"), v.len().to_string())),
+    }
+}
+
+fn error(tensor: &str, expected: String, found: String) -> ModelError {
+    ModelError { tensor: tensor.into(), expected, found }
+}

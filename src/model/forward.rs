@@ -1,0 +1,193 @@
+//! The one forward pass: any mix of prompts, decoding and drafts, row by row the same result
+//! whatever stands beside it in the batch, however a prompt is cut, and on any number of threads.
+
+use super::batch::{self, Logits, Span};
+use super::heads::Heads;
+use super::{Model, Runtime, Workspace};
+use crate::cache::{KvPool, Tables};
+use crate::format::{Activation, LayerWeights, Linear};
+use crate::kernel::Kernels;
+use crate::par::{Chunks, Crew};
+
+/// Rows from which writing keys and values is worth waking the helpers.
+const WORTH_ROWS: usize = 8;
+
+impl Model {
+    /// One pass over a batch: writes keys and values, returns the logits that were asked for.
+    /// Spans with `keep` commit their positions.
+    ///
+    /// # Panics
+    /// When a span asks for what cannot be: see the fields of [`Span`].
+    pub fn forward<'w>(
+        &self,
+        rt: &Runtime,
+        kv: &mut KvPool,
+        spans: &[Span<'_>],
+        ws: &'w mut Workspace,
+    ) -> Logits<'w> {
+        let vocab = self.spec.vocab_size;
+        batch::rows(spans, kv, vocab, &mut ws.rows, &mut ws.wanted);
+        rt.team.run(|crew| {
+            let mut pass = Pass { model: self, k: &rt.kernels, crew, ws };
+            pass.embed();
+            let mut before = None;
+            for (i, layer) in self.weights.layers.iter().enumerate() {
+                pass.enter(layer, before);
+                pass.attention(layer, kv.layer(i));
+                pass.feed_forward(layer);
+                before = Some(layer);
+            }
+            if !pass.ws.wanted.is_empty() {
+                pass.head();
+            }
+        });
+        for span in spans.iter().filter(|s| s.keep) {
+            kv.commit(span.seq, span.end());
+        }
+        Logits { values: &ws.logits[..ws.wanted.len() * vocab], vocab }
+    }
+}
+
+/// One pass under way.
+struct Pass<'p, 'c> {
+    model: &'p Model,
+    k: &'p Kernels,
+    crew: &'p mut Crew<'c>,
+    ws: &'p mut Workspace,
+}
+
+impl Pass<'_, '_> {
+    /// Token embeddings and the angles of each row's position.
+    fn embed(&mut self) {
+        let Workspace { rows, x, cos, sin, .. } = &mut *self.ws;
+        let (model, hidden, half) =
+            (self.model, self.model.spec.hidden_size, self.model.spec.head_dim / 2);
+        x.grow(rows.len() * hidden);
+        cos.grow(rows.len() * half);
+        sin.grow(rows.len() * half);
+        let angles = (Chunks::new(cos, half), Chunks::new(sin, half));
+        let chunks = (Chunks::new(x, hidden), angles);
+        self.crew.chunks(rows.len(), true, chunks, |i, (x, (cos, sin)), _| {
+            model.weights.embed.row_f32(rows[i].token as usize, x);
+            model.frequencies.angles(rows[i].position, cos, sin);
+        });
+    }
+
+    /// The input of a layer's first products: norm(x), where x has taken in what the layer
+    /// `before` left in y.
+    fn enter(&mut self, layer: &LayerWeights, before: Option<&LayerWeights>) {
+        let readers = [&layer.q, &layer.k, &layer.v];
+        match before {
+            Some(before) => self.add_and_norm(&before.down, &layer.attn_norm, &readers),
+            None => self.norm(&layer.attn_norm, &readers),
+        }
+    }
+
+    /// y = o(attention(q, k, v)).
+    fn attention(&mut self, layer: &LayerWeights, (pages, tables): (&mut [f32], Tables<'_>)) {
+        let Self { model, k, crew, ws } = self;
+        let Workspace { rows, cos, sin, inputs, qkv, mixed, y, .. } = &mut **ws;
+        let spec = &model.spec;
+        inputs.product((crew, k), &[&layer.q, &layer.k, &layer.v], qkv);
+
+        let heads = Heads { spec, k, layer, tables, rows, qkv, cos, sin };
+        let head_pages = pages.len() / spec.kv_heads;
+        let chunks = Chunks::new(pages, head_pages);
+        crew.chunks(spec.kv_heads, rows.len() >= WORTH_ROWS, chunks, |head, pages, scratch| {
+            heads.write(head, pages, scratch);
+        });
+
+        let width = spec.heads * spec.head_dim;
+        mixed.grow(rows.len() * width);
+        let chunks = Chunks::new(mixed, width / spec.kv_heads);
+        crew.chunks(rows.len() * spec.kv_heads, true, chunks, |i, out, scratch| {
+            let (row, head) = (i / spec.kv_heads, i % spec.kv_heads);
+            heads.attend(row, head, &pages[head * head_pages..][..head_pages], out, scratch);
+        });
+
+        let source = Chunks::new(mixed, width);
+        inputs.fill((crew, k), (rows.len(), width), &[&layer.o], source, |_, out, mixed| {
+            match &layer.attn_sub_norm {
+                Some(norm) => (k.rms_norm)(mixed, norm, spec.norm_eps, out),
+                None => out.copy_from_slice(mixed),
+            }
+        });
+        inputs.product((crew, k), &[&layer.o], y);
+    }
+
+    /// x += y; y = down(act(gate(norm(x))) · up(norm(x))).
+    fn feed_forward(&mut self, layer: &LayerWeights) {
+        let readers = [&layer.gate, &layer.up];
+        self.add_and_norm(&layer.o, &layer.ffn_norm, &readers);
+
+        let Self { model, k, crew, ws } = self;
+        let Workspace { rows, inputs, gate_up, y, .. } = &mut **ws;
+        let (spec, width) = (&model.spec, model.spec.intermediate_size);
+        inputs.product((crew, k), &readers, gate_up);
+        let source = Chunks::new(gate_up, 2 * width);
+        inputs.fill((crew, k), (rows.len(), width), &[&layer.down], source, |_, out, gate_up| {
+            let (gate, up) = gate_up.split_at_mut(width);
+            add_bias(k, gate, &layer.gate);
+            add_bias(k, up, &layer.up);
+            match spec.activation {
+                Activation::Silu => (k.silu_mul)(gate, up),
+                Activation::Relu2 => (k.relu2_mul)(gate, up),
+            }
+            match &layer.ffn_sub_norm {
+                Some(norm) => (k.rms_norm)(gate, norm, spec.norm_eps, out),
+                None => out.copy_from_slice(gate),
+            }
+        });
+        inputs.product((crew, k), &[&layer.down], y);
+    }
+
+    /// Logits of the wanted rows.
+    fn head(&mut self) {
+        let Self { model, k, crew, ws } = self;
+        let Workspace { inputs, x, y, wanted, logits, .. } = &mut **ws;
+        let (spec, head, hidden) = (&model.spec, &model.head, model.spec.hidden_size);
+        let last = model.weights.layers.last().expect("a model has layers");
+        for &row in wanted.iter() {
+            let x = &mut x[row * hidden..(row + 1) * hidden];
+            (k.add)(x, &y[row * hidden..(row + 1) * hidden]);
+            add_bias(k, x, &last.down);
+        }
+        inputs.fill((crew, k), (wanted.len(), hidden), &[head], (), |i, out, ()| {
+            let x = &x[wanted[i] * hidden..(wanted[i] + 1) * hidden];
+            (k.rms_norm)(x, &model.weights.final_norm, spec.norm_eps, out);
+        });
+        inputs.product((crew, k), &[head], logits);
+        for row in logits.chunks_exact_mut(spec.vocab_size).take(wanted.len()) {
+            add_bias(k, row, head);
+        }
+    }
+
+    /// norm(x) becomes the input of `readers`.
+    fn norm(&mut self, norm: &[f32], readers: &[&Linear]) {
+        let Self { model, k, crew, ws } = self;
+        let (hidden, eps) = (model.spec.hidden_size, model.spec.norm_eps);
+        let source = Chunks::new(&mut ws.x, hidden);
+        ws.inputs.fill((crew, k), (ws.rows.len(), hidden), readers, source, |_, out, x| {
+            (k.rms_norm)(x, norm, eps, out);
+        });
+    }
+
+    /// x += y, which `from` has computed but for its bias; norm(x) becomes the input of `readers`.
+    fn add_and_norm(&mut self, from: &Linear, norm: &[f32], readers: &[&Linear]) {
+        let Self { model, k, crew, ws } = self;
+        let (hidden, eps) = (model.spec.hidden_size, model.spec.norm_eps);
+        let source = (Chunks::new(&mut ws.x, hidden), Chunks::new(&mut ws.y, hidden));
+        ws.inputs.fill((crew, k), (ws.rows.len(), hidden), readers, source, |_, out, (x, y)| {
+            (k.add)(x, y);
+            add_bias(k, x, from);
+            (k.rms_norm)(x, norm, eps, out);
+        });
+    }
+}
+
+/// x += the bias of `linear`, if it has one.
+fn add_bias(k: &Kernels, x: &mut [f32], linear: &Linear) {
+    if let Some(bias) = &linear.bias {
+        (k.add)(x, bias);
+    }
+}

@@ -1,0 +1,187 @@
+//! Input rows of a group of matrices, in every form that one of them takes; and the products.
+
+use crate::format::{Activations, Linear};
+use crate::kernel::{Kernels, QUANTISED_PAD, Quantised};
+use crate::matrix::Matrix;
+use crate::mem::AlignedVec;
+use crate::par::{Chunked, Chunks, Columns, Crew, Scratch};
+use crate::ternary::PANEL_ROWS;
+
+/// Rows from which a step over rows is worth waking the helpers.
+const WORTH_ROWS: usize = 4;
+
+/// Activations as f32, and quantised where a matrix asks for it.
+#[derive(Default)]
+pub(super) struct Inputs {
+    rows: usize,
+    width: usize,
+    /// `[rows][width]`.
+    floats: AlignedVec<f32>,
+    int8: Planes,
+    int16: Planes,
+}
+
+/// Quantised rows; see [`Quantised`].
+#[derive(Default)]
+struct Planes {
+    values: AlignedVec<i8>,
+    sums: AlignedVec<i32>,
+    steps: AlignedVec<f32>,
+}
+
+type PlaneChunks<'a> = (Chunks<'a, i8>, Chunks<'a, i32>, Chunks<'a, f32>);
+
+impl Planes {
+    /// Room for `rows` tokens of `planes` rows each, in chunks of a token; empty chunks unless
+    /// `wanted`.
+    fn chunks(
+        &mut self,
+        wanted: bool,
+        rows: usize,
+        planes: usize,
+        stride: usize,
+    ) -> PlaneChunks<'_> {
+        let planes = if wanted { planes } else { 0 };
+        self.values.grow(rows * planes * stride);
+        self.sums.grow(rows * planes);
+        self.steps.grow(rows * planes);
+        (
+            Chunks::new(&mut self.values, planes * stride),
+            Chunks::new(&mut self.sums, planes),
+            Chunks::new(&mut self.steps, planes),
+        )
+    }
+
+    fn view(&self, rows: usize, planes: usize, stride: usize) -> Quantised<'_> {
+        Quantised {
+            values: &self.values[..rows * planes * stride],
+            stride,
+            sums: &self.sums[..rows * planes],
+            steps: &self.steps[..rows * planes],
+            planes,
+        }
+    }
+}
+
+/// Quantises one row into a chunk of each kind that is wanted.
+fn quantise(
+    k: &Kernels,
+    row: &[f32],
+    int8: <PlaneChunks<'_> as Chunked>::Part,
+    int16: <PlaneChunks<'_> as Chunked>::Part,
+) {
+    let width = row.len();
+    if let (values, [sum], [step]) = int8 {
+        (*sum, *step) = (k.quantise8)(row, &mut values[..width]);
+        values[width..].fill(0);
+    }
+    if let (values, [high_sum, low_sum], [high_step, low_step]) = int16 {
+        let stride = values.len() / 2;
+        let (high, low) = values.split_at_mut(stride);
+        ([*high_sum, *low_sum], *low_step) =
+            (k.quantise16)(row, &mut high[..width], &mut low[..width]);
+        *high_step = 256.0 * *low_step;
+        high[width..].fill(0);
+        low[width..].fill(0);
+    }
+}
+
+impl Inputs {
+    /// Computes `rows` rows of `width` and quantises them as `readers` need: `job(row, out, part)`
+    /// writes a row from the `row`-th chunk of `source`.
+    pub fn fill<C: Chunked + Sync>(
+        &mut self,
+        (crew, k): (&mut Crew<'_>, &Kernels),
+        (rows, width): (usize, usize),
+        readers: &[&Linear],
+        source: C,
+        job: impl Fn(usize, &mut [f32], C::Part) + Sync,
+    ) {
+        (self.rows, self.width) = (rows, width);
+        let stride = width.next_multiple_of(QUANTISED_PAD);
+        let wants =
+            |a| readers.iter().any(|l| l.activations == a && !matches!(l.weight, Matrix::Float(_)));
+        self.floats.grow(rows * width);
+        let planes = (
+            self.int8.chunks(wants(Activations::Int8), rows, 1, stride),
+            self.int16.chunks(wants(Activations::Int16), rows, 2, stride),
+        );
+        let chunks = (Chunks::new(&mut self.floats, width), planes, source);
+        crew.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (row, (int8, int16), part), _| {
+            job(i, row, part);
+            quantise(k, row, int8, int16);
+        });
+    }
+
+    /// The products of these rows with `linears` side by side: `out` is `[rows][Σ outputs]`.
+    /// Biases are not added.
+    pub fn product(
+        &self,
+        (crew, k): (&mut Crew<'_>, &Kernels),
+        linears: &[&Linear],
+        out: &mut AlignedVec<f32>,
+    ) {
+        let width: usize = linears.iter().map(|l| l.weight.rows()).sum();
+        out.grow(self.rows * width);
+        let bounds = split(linears, crew.members());
+        crew.columns(&mut out[..self.rows * width], width, &bounds, |mut view, scratch| {
+            let range = view.range();
+            let mut first = 0;
+            for linear in linears {
+                let end = first + linear.weight.rows();
+                let (from, to) = (range.start.max(first), range.end.min(end));
+                if from < to {
+                    self.part(k, linear, from - first, &mut view.narrow(from, to), scratch);
+                }
+                first = end;
+            }
+        });
+    }
+
+    /// The outputs of one matrix from row `from` on, as many as the view holds.
+    fn part(
+        &self,
+        k: &Kernels,
+        linear: &Linear,
+        from: usize,
+        view: &mut Columns<'_>,
+        scratch: &mut Scratch,
+    ) {
+        let to = from + view.range().len();
+        let panels = from / PANEL_ROWS..to.div_ceil(PANEL_ROWS);
+        let stride = self.width.next_multiple_of(QUANTISED_PAD);
+        let x = match linear.activations {
+            Activations::Int8 => (&self.int8, 1),
+            Activations::Int16 => (&self.int16, 2),
+        };
+        match &linear.weight {
+            Matrix::Float(w) => {
+                (k.float)(w, from..to, &self.floats[..self.rows * self.width], view)
+            }
+            Matrix::Ternary(w) => {
+                (k.ternary)(w, panels, &x.0.view(self.rows, x.1, stride), view, scratch);
+            }
+            Matrix::Int8(w) => {
+                (k.int8)(w, panels, &x.0.view(self.rows, x.1, stride), view, scratch);
+            }
+        }
+    }
+}
+
+/// Columns at which `members` equal shares of all panels begin and end.
+fn split(linears: &[&Linear], members: usize) -> Vec<usize> {
+    let panels = |l: &Linear| l.weight.rows().div_ceil(PANEL_ROWS);
+    let total: usize = linears.iter().map(|l| panels(l)).sum();
+    let column = |mut panel: usize| {
+        let mut first = 0;
+        for l in linears {
+            if panel < panels(l) {
+                return first + panel * PANEL_ROWS;
+            }
+            panel -= panels(l);
+            first += l.weight.rows();
+        }
+        first
+    };
+    (0..=members).map(|m| column(total * m / members)).collect()
+}

@@ -1,0 +1,31 @@
+//! Buffers of a forward pass, reused from pass to pass.
+
+use super::batch::Row;
+use super::inputs::Inputs;
+use crate::mem::AlignedVec;
+
+/// Buffers of a forward pass; they grow to the largest batch they have seen.
+#[derive(Default)]
+pub struct Workspace {
+    /// The batch.
+    pub(super) rows: Vec<Row>,
+    /// Rows that get logits.
+    pub(super) wanted: Vec<usize>,
+    /// Cosines and sines of each row's position, `[rows][head_dim / 2]`.
+    pub(super) cos: AlignedVec<f32>,
+    pub(super) sin: AlignedVec<f32>,
+    /// The residual stream, `[rows][hidden_size]`.
+    pub(super) x: AlignedVec<f32>,
+    /// What the last product adds to it, `[rows][hidden_size]`.
+    pub(super) y: AlignedVec<f32>,
+    /// Inputs of the next products.
+    pub(super) inputs: Inputs,
+    /// Queries, keys and values before norm and RoPE, `[rows][(heads + 2 · kv_heads) · head_dim]`.
+    pub(super) qkv: AlignedVec<f32>,
+    /// Attention outputs, `[rows][heads · head_dim]`.
+    pub(super) mixed: AlignedVec<f32>,
+    /// Gate and up, `[rows][2 · intermediate_size]`.
+    pub(super) gate_up: AlignedVec<f32>,
+    /// `[wanted][vocab_size]`.
+    pub(super) logits: AlignedVec<f32>,
+}

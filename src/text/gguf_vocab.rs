@@ -1,0 +1,217 @@
+//! A GGUF vocabulary as the `tokenizer.json` it was made from, so that one tokenizer serves both
+//! and the ids agree.
+
+use super::{TextError, pieces::byte_token, pretokenise};
+use crate::format::GgufVocab;
+use pretokenise::{Recipe, byte_level};
+use serde_json::{Map, Value, json};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// `tokenizer.ggml.token_type`.
+mod kind {
+    pub const NORMAL: i32 = 1;
+    pub const UNKNOWN: i32 = 2;
+    pub const CONTROL: i32 = 3;
+    pub const USER_DEFINED: i32 = 4;
+    pub const UNUSED: i32 = 5;
+    pub const BYTE: i32 = 6;
+}
+
+/// The value of a `tokenizer.json` with the same ids.
+pub(super) fn to_json(vocab: &GgufVocab) -> Result<Value, TextError> {
+    if u32::try_from(vocab.tokens.len()).is_err() {
+        return Err(bad(format!("{} tokens", vocab.tokens.len())));
+    }
+    let of_tokens = [("types", vocab.types.len()), ("scores", vocab.scores.len())];
+    for (name, len) in of_tokens {
+        if len != 0 && len != vocab.tokens.len() {
+            let tokens = vocab.tokens.len();
+            return Err(bad(format!("{tokens} tokens but {len} {name}")));
+        }
+    }
+    match vocab.model.as_str() {
+        "gpt2" => byte_level_bpe(vocab),
+        "llama" => sentencepiece_bpe(vocab),
+        model => Err(TextError::UnknownModel { model: model.into() }),
+    }
+}
+
+fn byte_level_bpe(vocab: &GgufVocab) -> Result<Value, TextError> {
+    let recipe = Recipe::of(vocab)?;
+    let ids = ids(vocab);
+    for merge in &vocab.merges {
+        let (left, right) = merge
+            .split_once(' ')
+            .ok_or_else(|| bad(format!("the merge {merge:?} is not two tokens")))?;
+        for token in [left, right, &format!("{left}{right}")] {
+            if !ids.contains_key(token) {
+                return Err(bad(format!(
+                    "the merge {merge:?} needs the token {token:?}, which the vocabulary lacks"
+                )));
+            }
+        }
+    }
+    let model = json!({
+        "type": "BPE",
+        "dropout": null, "unk_token": null, "fuse_unk": false, "byte_fallback": false,
+        "continuing_subword_prefix": null, "end_of_word_suffix": null,
+        "ignore_merges": recipe.ignore_merges,
+        "vocab": vocab_json(&ids),
+        "merges": vocab.merges,
+    });
+    let post = match frame(vocab, recipe.add_bos)? {
+        None => byte_level(false),
+        Some(frame) => json!({"type": "Sequence", "processors": [byte_level(false), frame]}),
+    };
+    Ok(json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": added_tokens(vocab),
+        "normalizer": if recipe.nfc { json!({"type": "NFC"}) } else { Value::Null },
+        "pre_tokenizer": recipe.pre_tokenizer(),
+        "post_processor": post,
+        "decoder": byte_level(false),
+        "model": model,
+    }))
+}
+
+fn sentencepiece_bpe(vocab: &GgufVocab) -> Result<Value, TextError> {
+    let ids = ids(vocab);
+    let merges =
+        if vocab.merges.is_empty() { merges_by_score(vocab, &ids) } else { vocab.merges.clone() };
+    let unk = vocab
+        .unk
+        .and_then(|id| vocab.tokens.get(id as usize))
+        .filter(|token| ids.contains_key(token.as_str()));
+    let bytes = ids.keys().any(|token| byte_token(token).is_some());
+    let prefix = vocab.add_space_prefix.unwrap_or(true);
+    let space = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+    let mut normalizers = vec![space];
+    let mut decoders = vec![
+        json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
+        json!({"type": "ByteFallback"}),
+        json!({"type": "Fuse"}),
+    ];
+    if prefix {
+        normalizers.insert(0, json!({"type": "Prepend", "prepend": "▁"}));
+        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+    }
+    Ok(json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": added_tokens(vocab),
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": null,
+        "post_processor": frame(vocab, true)?,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": {
+            "type": "BPE",
+            "dropout": null, "unk_token": unk, "fuse_unk": true, "byte_fallback": bytes,
+            "continuing_subword_prefix": null, "end_of_word_suffix": null,
+            "ignore_merges": false,
+            "vocab": vocab_json(&ids),
+            "merges": merges,
+        },
+    }))
+}
+
+/// SentencePiece knows no merges, only scores: any two neighbours whose join is a piece may merge,
+/// the best score first. As a list of merges: every way to cut every piece in two, by score.
+/// (What breaks ties is what `transformers` does when it converts such a model.)
+fn merges_by_score(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Vec<String> {
+    let mergeable = |id: u32| matches!(kind_of(vocab, id), kind::NORMAL | kind::USER_DEFINED);
+    let piece = |text: &str| ids.get(text).copied().filter(|&id| mergeable(id));
+    let mut merges = Vec::new();
+    for (id, token) in (0u32..).zip(&vocab.tokens) {
+        if piece(token) != Some(id) {
+            continue;
+        }
+        let score = vocab.scores.get(id as usize).copied().unwrap_or(0.0);
+        let length = token.chars().count();
+        let mut cuts = Vec::new();
+        for (left_length, (at, _)) in token.char_indices().enumerate().skip(1) {
+            let (left, right) = token.split_at(at);
+            // A merge is written with a space between the two.
+            if let (Some(l), Some(r)) = (piece(left), piece(right))
+                && !token.contains(' ')
+            {
+                let lengths = (left_length, length - left_length);
+                cuts.push(((l, r), score, lengths, format!("{left} {right}")));
+            }
+        }
+        cuts.sort_by_key(|cut| cut.0);
+        merges.append(&mut cuts);
+    }
+    // Stable: cuts with equal keys stay in the order of their pieces.
+    merges.sort_by(|a, b| {
+        let by_score = b.1.total_cmp(&a.1);
+        by_score.then_with(|| Reverse(a.2).cmp(&Reverse(b.2)))
+    });
+    merges.into_iter().map(|cut| cut.3).collect()
+}
+
+/// Ids by text. Of equal texts the first counts; ids that converters filled up (`[PAD151700]`) are
+/// not tokens.
+fn ids(vocab: &GgufVocab) -> HashMap<&str, u32> {
+    let mut ids = HashMap::with_capacity(vocab.tokens.len());
+    for (id, token) in (0u32..).zip(&vocab.tokens) {
+        if kind_of(vocab, id) != kind::UNUSED {
+            ids.entry(token.as_str()).or_insert(id);
+        }
+    }
+    ids
+}
+
+fn vocab_json(ids: &HashMap<&str, u32>) -> Value {
+    let mut list: Vec<_> = ids.iter().collect();
+    list.sort_unstable_by_key(|entry| entry.1);
+    let entries = list.into_iter().map(|(&token, &id)| (token.to_owned(), id.into()));
+    Value::Object(entries.collect::<Map<_, _>>())
+}
+
+fn kind_of(vocab: &GgufVocab, id: u32) -> i32 {
+    let token = &vocab.tokens[id as usize];
+    match vocab.types.get(id as usize) {
+        Some(&kind) => kind,
+        None if byte_token(token).is_some() => kind::BYTE,
+        None => kind::NORMAL,
+    }
+}
+
+/// Tokens that are found in a text before anything else is done to it.
+fn added_tokens(vocab: &GgufVocab) -> Vec<Value> {
+    let tokens = (0u32..).zip(&vocab.tokens).filter_map(|(id, token)| {
+        let special = match kind_of(vocab, id) {
+            kind::CONTROL | kind::UNKNOWN => true,
+            kind::USER_DEFINED => false,
+            _ => return None,
+        };
+        Some(json!({
+            "id": id, "content": token, "special": special, "normalized": false,
+            "single_word": false, "lstrip": false, "rstrip": false,
+        }))
+    });
+    tokens.collect()
+}
+
+/// The post-processor that puts BOS in front, if one is to be put there.
+fn frame(vocab: &GgufVocab, default: bool) -> Result<Option<Value>, TextError> {
+    let Some(id) = vocab.bos.filter(|_| vocab.add_bos.unwrap_or(default)) else {
+        return Ok(None);
+    };
+    let bos = vocab.tokens.get(id as usize).ok_or_else(|| {
+        let tokens = vocab.tokens.len();
+        bad(format!("bos_token_id is {id} in a vocabulary of {tokens} tokens"))
+    })?;
+    let special = json!({"SpecialToken": {"id": bos, "type_id": 0}});
+    let text = |name: &str, type_id: u32| json!({"Sequence": {"id": name, "type_id": type_id}});
+    Ok(Some(json!({
+        "type": "TemplateProcessing",
+        "single": [special, text("A", 0)],
+        "pair": [special, text("A", 0), special, text("B", 1)],
+        "special_tokens": {bos.as_str(): {"id": bos, "ids": [id], "tokens": [bos]}},
+    })))
+}
+
+fn bad(what: String) -> TextError {
+    TextError::Vocabulary(format!("GGUF: {what}"))
+}

@@ -1,0 +1,260 @@
+//! What each token adds to a text, worked out once when a tokenizer is loaded.
+//!
+//! The decoders of language models (byte-level; SentencePiece with byte fallback) look at one
+//! token at a time, except at the very start of a text. So a table of bytes by id and a word about
+//! the start replace them, and a streamed token costs a table look-up. Decoders that do look
+//! further ([`Plan::Opaque`]) are run on the whole text at its end.
+
+use super::TextError;
+use serde_json::Value;
+use tokenizers::Tokenizer as Hf;
+
+/// Bytes by token id.
+pub(super) struct Pieces {
+    plan: Plan,
+    /// All pieces, one after the other.
+    blob: Vec<u8>,
+    /// Where the piece of each id ends in `blob`.
+    ends: Vec<u32>,
+    kinds: Vec<Kind>,
+}
+
+/// What a token is to a decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// No token has this id.
+    Absent,
+    /// Left out of texts.
+    Special,
+    /// Bytes of text, possibly a part of a character.
+    Bytes,
+    /// One byte by number (`<0x0A>`); invalid runs of them are replaced byte by byte.
+    Byte,
+}
+
+/// How pieces make a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// One after the other; up to `count` of `character` are dropped at the start of the text.
+    Concat {
+        /// What the tokenizer put in front of the text when it encoded it.
+        character: char,
+        /// 0: nothing is dropped.
+        count: usize,
+    },
+    /// As `Concat`, but the first token loses every `marker` in its name.
+    Metaspace {
+        /// Stands for a space.
+        marker: char,
+    },
+    /// A space between any two.
+    Joined,
+    /// Only the decoder itself knows.
+    Opaque,
+}
+
+impl Pieces {
+    pub(super) fn new(hf: &Hf) -> Result<Self, TextError> {
+        let vocab = hf.get_vocab(true);
+        let len = vocab.values().max().map_or(0, |&id| id as usize + 1);
+        // Real vocabularies are dense; a lone huge id would make the tables below huge.
+        if len > 4 * vocab.len() + 65536 {
+            return Err(TextError::Vocabulary(format!(
+                "a vocabulary of {} tokens has the id {}",
+                vocab.len(),
+                len - 1
+            )));
+        }
+        let added = hf.get_added_vocabulary();
+        let decoder = serde_json::to_value(hf.get_decoder())
+            .map_err(|e| TextError::Vocabulary(e.to_string()))?;
+        let (plan, steps) = compile(&decoder).unwrap_or((Plan::Opaque, Vec::new()));
+        let mut pieces = Self {
+            plan,
+            blob: Vec::new(),
+            ends: Vec::with_capacity(len),
+            kinds: Vec::with_capacity(len),
+        };
+        for id in 0..len as u32 {
+            let kind = match hf.id_to_token(id) {
+                None => Kind::Absent,
+                Some(token) => {
+                    let kind = apply(&steps, &token, &mut pieces.blob);
+                    if added.is_special_token(&token) { Kind::Special } else { kind }
+                }
+            };
+            pieces.kinds.push(kind);
+            let end = u32::try_from(pieces.blob.len())
+                .map_err(|_| TextError::Vocabulary("tokens are longer than 4 GiB".into()))?;
+            pieces.ends.push(end);
+        }
+        Ok(pieces)
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn kind(&self, id: u32) -> Kind {
+        self.kinds.get(id as usize).copied().unwrap_or(Kind::Absent)
+    }
+
+    pub(super) fn is_special(&self, id: u32) -> bool {
+        self.kind(id) == Kind::Special
+    }
+
+    pub(super) fn bytes(&self, id: u32) -> &[u8] {
+        let id = id as usize;
+        let Some(&end) = self.ends.get(id) else {
+            return &[];
+        };
+        let start = if id == 0 { 0 } else { self.ends[id - 1] };
+        &self.blob[start as usize..end as usize]
+    }
+}
+
+/// One thing that a decoder does to a token's name.
+enum Step {
+    /// Names are spelt in the 256 characters of byte-level BPE.
+    ByteLevel,
+    /// `<0x0A>` is a byte.
+    ByteFallback,
+    Replace(String, String),
+}
+
+/// The plan that equals a decoder, if there is one: any number of replacements, then bytes, then
+/// at most a strip at the start of the fused text.
+fn compile(decoder: &Value) -> Option<(Plan, Vec<Step>)> {
+    let list = match decoder {
+        Value::Null => return Some((Plan::Joined, Vec::new())),
+        Value::Object(o) if o["type"] == "Sequence" => o.get("decoders")?.as_array()?.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let mut plan = Plan::Concat { character: ' ', count: 0 };
+    let mut steps = Vec::new();
+    let (mut bytes, mut fused) = (false, false);
+    for step in list {
+        match step["type"].as_str()? {
+            "Replace" if !bytes && !fused => {
+                let from = step["pattern"]["String"].as_str().filter(|s| !s.is_empty())?;
+                steps.push(Step::Replace(from.into(), step["content"].as_str()?.into()));
+            }
+            "ByteFallback" if !bytes && !fused => {
+                bytes = true;
+                steps.push(Step::ByteFallback);
+            }
+            "ByteLevel" if !bytes && !fused => {
+                (bytes, fused) = (true, true);
+                steps.push(Step::ByteLevel);
+            }
+            "Metaspace" if list.len() == 1 => {
+                let marker = single_char(&step["replacement"])?;
+                steps.push(Step::Replace(marker.into(), " ".into()));
+                if step["prepend_scheme"] != "never" {
+                    plan = Plan::Metaspace { marker };
+                }
+            }
+            "Fuse" => fused = true,
+            "Strip" if fused && step["stop"] == 0 => {
+                let Plan::Concat { count: 0, .. } = plan else {
+                    return None;
+                };
+                plan = Plan::Concat {
+                    character: single_char(&step["content"])?,
+                    count: usize::try_from(step["start"].as_u64()?).ok()?,
+                };
+            }
+            _ => return None,
+        }
+    }
+    Some((plan, steps))
+}
+
+fn single_char(value: &Value) -> Option<char> {
+    let mut chars = value.as_str()?.chars();
+    chars.next().filter(|_| chars.next().is_none())
+}
+
+/// Appends what a token adds to a text.
+fn apply(steps: &[Step], token: &str, out: &mut Vec<u8>) -> Kind {
+    let mut text = std::borrow::Cow::Borrowed(token);
+    for step in steps {
+        match step {
+            Step::Replace(from, to) => {
+                if text.contains(from.as_str()) {
+                    text = text.replace(from.as_str(), to).into();
+                }
+            }
+            Step::ByteFallback => {
+                if let Some(byte) = byte_token(&text) {
+                    out.push(byte);
+                    return Kind::Byte;
+                }
+            }
+            Step::ByteLevel => {
+                let start = out.len();
+                for c in text.chars() {
+                    let Some(byte) = byte_of(c) else {
+                        // Added tokens are spelt in plain text: the whole name is.
+                        out.truncate(start);
+                        out.extend_from_slice(text.as_bytes());
+                        break;
+                    };
+                    out.push(byte);
+                }
+                return Kind::Bytes;
+            }
+        }
+    }
+    out.extend_from_slice(text.as_bytes());
+    Kind::Bytes
+}
+
+/// The byte that `<0x0A>` names.
+pub(super) fn byte_token(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() != 2 {
+        return None;
+    }
+    u8::from_str_radix(digits, 16).ok()
+}
+
+/// The byte that a character stands for in byte-level BPE: printable Latin-1 characters stand for
+/// themselves, the other 68 bytes are counted up from U+0100.
+fn byte_of(c: char) -> Option<u8> {
+    let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    match u32::from(c) {
+        low @ 0..=0xFF => Some(low as u8).filter(|&b| printable(b)),
+        high => (0..=255u8).filter(|&b| !printable(b)).nth((high - 0x100) as usize),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+    #[test]
+    fn byte_level_characters_are_a_bijection_with_the_bytes() {
+        let mut bytes: Vec<u8> = ByteLevel::alphabet().into_iter().filter_map(byte_of).collect();
+        bytes.sort_unstable();
+        assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
+        assert_eq!(byte_of('Ġ'), Some(b' '));
+        assert_eq!(byte_of('Ċ'), Some(b'\n'));
+        assert_eq!(byte_of(' '), None);
+        assert_eq!(byte_of('▁'), None);
+    }
+
+    #[test]
+    fn byte_tokens() {
+        assert_eq!(byte_token("<0x0A>"), Some(10));
+        assert_eq!(byte_token("<0xff>"), Some(255));
+        for no in ["<0x0>", "<0x0AA>", "0x0A", "<0xé>", "<0xGG>", ""] {
+            assert_eq!(byte_token(no), None, "{no}");
+        }
+    }
+}

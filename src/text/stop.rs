@@ -1,0 +1,139 @@
+//! Stop strings in a stream of text: found wherever they begin and end, shown never.
+
+/// Watches a text for strings that end it.
+///
+/// Text is held back only while it could be the beginning of a stop string. The stop string that
+/// is complete first wins (of two that end together, the longer), whatever the pieces the text
+/// comes in; it and everything after it are dropped.
+#[derive(Clone, Debug, Default)]
+pub struct StopStrings {
+    stops: Vec<String>,
+    /// Text that is the beginning of a stop string.
+    held: String,
+    stopped: bool,
+}
+
+/// The text was ended by a stop string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Which one, as counted in the list given to [`StopStrings::new`].
+    pub index: usize,
+}
+
+impl StopStrings {
+    /// A watch for any of `stops`; empty ones are ignored.
+    pub fn new<S: Into<String>>(stops: impl IntoIterator<Item = S>) -> Self {
+        Self { stops: stops.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Takes more of the text, appends to `shown` what is certain to be shown, and says whether
+    /// the text ended. After that it takes nothing more.
+    pub fn push(&mut self, text: &str, shown: &mut String) -> Option<Stopped> {
+        if self.stopped {
+            return None;
+        }
+        self.held.push_str(text);
+        let first = self
+            .stops
+            .iter()
+            .enumerate()
+            .filter(|(_, stop)| !stop.is_empty())
+            .filter_map(|(index, stop)| {
+                let start = self.held.find(stop.as_str())?;
+                Some((start + stop.len(), start, index))
+            })
+            .min();
+        if let Some((_, start, index)) = first {
+            shown.push_str(&self.held[..start]);
+            self.held.clear();
+            self.stopped = true;
+            return Some(Stopped { index });
+        }
+        let sure = self.held.len() - self.beginning();
+        shown.push_str(&self.held[..sure]);
+        self.held.drain(..sure);
+        None
+    }
+
+    /// The text is over: what was held back is shown after all.
+    #[must_use]
+    pub fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Length of the longest end of `held` that a stop string begins with.
+    fn beginning(&self) -> usize {
+        let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
+        let from = (self.held.len() + 1).saturating_sub(longest);
+        (from..self.held.len())
+            .filter(|&i| self.held.is_char_boundary(i))
+            .find(|&i| self.stops.iter().any(|s| s.starts_with(&self.held[i..])))
+            .map_or(0, |i| self.held.len() - i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(stops: &[&str], pieces: &[&str]) -> (String, Option<usize>) {
+        let mut watch = StopStrings::new(stops.iter().copied());
+        let (mut shown, mut stopped) = (String::new(), None);
+        for piece in pieces {
+            if let Some(stop) = watch.push(piece, &mut shown) {
+                stopped = stopped.or(Some(stop.index));
+            }
+        }
+        shown += &watch.finish();
+        (shown, stopped)
+    }
+
+    #[test]
+    fn straddles_pieces() {
+        assert_eq!(run(&["<end>"], &["a<e", "n", "d", ">b"]), ("a".into(), Some(0)));
+        assert_eq!(run(&["<end>"], &["a<e", "n", "x>"]), ("a<enx>".into(), None));
+        assert_eq!(run(&["aab"], &["a", "a", "a", "b", "c"]), ("a".into(), Some(0)));
+        assert_eq!(run(&["。\n"], &["日本。", "\n", "x"]), ("日本".into(), Some(0)));
+        assert_eq!(run(&["é"], &["e\u{301}é!"]), ("e\u{301}".into(), Some(0)));
+    }
+
+    #[test]
+    fn holds_back_only_what_could_be_a_stop() {
+        let mut watch = StopStrings::new(["\n\nUser:"]);
+        let mut shown = String::new();
+        assert_eq!(watch.push("one\n", &mut shown), None);
+        assert_eq!(shown, "one");
+        assert_eq!(watch.push("two", &mut shown), None);
+        assert_eq!(shown, "one\ntwo");
+        assert_eq!(watch.push("\n\nUser:x", &mut shown), Some(Stopped { index: 0 }));
+        assert_eq!(watch.push("more", &mut shown), None);
+        assert_eq!(watch.finish(), "");
+        assert_eq!(shown, "one\ntwo");
+    }
+
+    #[test]
+    fn the_first_complete_stop_wins_and_empty_ones_are_ignored() {
+        assert_eq!(run(&["abcd", "bc"], &["abcd"]), ("a".into(), Some(1)));
+        assert_eq!(run(&["bc", "abc"], &["abc"]), (String::new(), Some(1)));
+        assert_eq!(run(&["", "b"], &["ab"]), ("a".into(), Some(1)));
+        assert_eq!(run(&[], &["a", "b"]), ("ab".into(), None));
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_the_text_into_pieces_changes_nothing(
+            text in "[abé日]{0,24}", stops in prop::collection::vec("[abé日]{1,4}", 0..4),
+        ) {
+            let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
+            let chars: Vec<String> = text.chars().map(String::from).collect();
+            let pieces: Vec<&str> = chars.iter().map(String::as_str).collect();
+            let whole = run(&stops, &[&text]);
+            prop_assert_eq!(&run(&stops, &pieces), &whole);
+            if whole.1.is_none() {
+                prop_assert_eq!(&whole.0, &text);
+            }
+            prop_assert!(stops.iter().all(|s| !whole.0.contains(s)));
+        }
+    }
+}

@@ -38,7 +38,7 @@ pub fn threads(args: &ComputeArgs) -> usize {
 
 /// Kernels and a team of `threads`.
 pub fn runtime(threads: usize) -> anyhow::Result<Runtime> {
-    Ok(Runtime { kernels: kernels()?, team: Team::new(threads) })
+    Ok(Runtime { kernels: kernels()?, team: Team::new(threads)? })
 }
 
 /// The most memory this process ever had resident, in bytes, where the system tells.

@@ -31,26 +31,22 @@ pub enum HeadType {
 
 /// Files → checkpoint.
 pub fn load(files: &[File]) -> Result<Checkpoint, LoadError> {
-    let _ = files.iter().map(|f| (&f.name, &f.bytes)).count();
+    let _: Vec<_> = files.iter().map(|f| (&f.name, &f.bytes)).collect();
     Err(LoadError)
 }
 
 /// `Checkpoint::with_head`.
 pub trait WithHead: Sized {
-    fn with_head(&self, head: HeadType) -> Result<Self, LoadError>;
+    fn with_head(self, head: HeadType) -> Result<Self, LoadError>;
 }
 
 impl WithHead for Checkpoint {
-    fn with_head(&self, _head: HeadType) -> Result<Self, LoadError> {
+    fn with_head(self, _head: HeadType) -> Result<Self, LoadError> {
         Err(LoadError)
     }
 }
 
-pub mod packed {
-    use super::*;
-
-    /// Checkpoint → packed file.
-    pub fn write(_: &Checkpoint, _: Option<&[u8]>, _: &mut dyn Write) -> Result<(), LoadError> {
-        Err(LoadError)
-    }
+/// Checkpoint → packed file.
+pub fn write_packed(_: &Checkpoint, _: Option<&[u8]>, _: &mut dyn Write) -> std::io::Result<()> {
+    Err(std::io::Error::other(LoadError))
 }

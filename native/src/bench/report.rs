@@ -160,9 +160,13 @@ impl Report {
                 Some(format!("; {} reaches {:.2} of it", r.test.name(), r.of_limit()?))
             });
             text += &format!(
-                "\n{} threads read {:.1} GB/s; a token reads {:.3} GB of weights: at most {:.1} \
+                "\n{} can read {:.1} GB/s; a token reads {:.3} GB of weights: at most {:.1} \
                  t/s{}\n",
-                row.threads,
+                if row.threads == 1 {
+                    "1 thread".into()
+                } else {
+                    format!("{} threads", row.threads)
+                },
                 row.bandwidth / 1e9,
                 row.bytes_per_token as f64 / 1e9,
                 row.limit(),
@@ -206,7 +210,7 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with(
-            "\n2 threads read 10.0 GB/s; a token reads 0.500 GB of weights: at most 20.0 t/s; \
+            "\n2 threads can read 10.0 GB/s; a token reads 0.500 GB of weights: at most 20.0 t/s; \
              tg128 reaches 0.50 of it\n"
         ));
     }

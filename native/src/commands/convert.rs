@@ -4,7 +4,7 @@ mod verify;
 
 use crate::args::{ComputeArgs, HubArgs};
 use crate::exit::Exit;
-use crate::pending::{File, HeadType, WithHead, load, packed};
+use crate::pending::{File, HeadType, WithHead, load, write_packed};
 use crate::replace::Draft;
 use crate::{human, interrupt, loaded, machine, mapped, sizes};
 use anyhow::Context;
@@ -62,11 +62,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Head::F16 => HeadType::F16,
         Head::Q8 => HeadType::Q8,
     });
-    let changed = head.map(|h| input.with_head(h)).transpose().context("cannot change the head")?;
+    let changed =
+        head.map(|h| input.clone().with_head(h)).transpose().context("cannot change the head")?;
     let checkpoint = changed.as_ref().unwrap_or(&input);
 
     let json = tokenizer_json(checkpoint)?;
-    let written = packed::write(checkpoint, json.as_deref(), &mut output);
+    let written = write_packed(checkpoint, json.as_deref(), &mut output);
     if interrupt::pressed() {
         return Err(Exit::Interrupted.into());
     }

@@ -23,7 +23,7 @@ impl HubId {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             !p.is_empty() && !p.starts_with('.') && p.chars().all(plain)
         };
-        let ([org, name, file @ ..], true) = (&parts[..], parts.iter().all(|p| ok(p))) else {
+        let ([org, name, file @ ..], true) = (&parts[..], parts.iter().all(ok)) else {
             return None;
         };
         let is_gguf = |f: &str| f.to_ascii_lowercase().ends_with(".gguf");

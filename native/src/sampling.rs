@@ -9,7 +9,7 @@ use wrinklefree::format::GenerationDefaults;
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Softmax temperature; 0 always takes the most likely token
-    #[arg(long, value_name = "T", value_parser = at_least_zero)]
+    #[arg(long, value_name = "T", value_parser = at_least_zero, allow_negative_numbers = true)]
     temperature: Option<f32>,
     /// Keep the K most likely tokens; 0 keeps all
     #[arg(long, value_name = "K")]
@@ -21,7 +21,7 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "P", value_parser = fraction)]
     min_p: Option<f32>,
     /// Make tokens that occurred in prompt or answer less likely; 1 is off
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     repetition_penalty: Option<f32>,
     /// Subtract this per earlier occurrence in the answer
     #[arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true)]

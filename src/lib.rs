@@ -2,7 +2,7 @@
 //!
 //! The modules are floors; imports only point down (`tests/house.rs` holds them to it):
 //! `engine` → `model`, `decode`, `text` → `cache`, `format` → `kernel` → `matrix` → `ternary` →
-//! `mem`, `par`. The core reads no file, clock, socket or environment variable: the shells
+//! `mem`, `par`, `rows`. The core reads no file, clock, socket or environment variable: the shells
 //! (`wf-run`, the npm package) bring bytes and time.
 pub mod cache;
 pub mod decode;
@@ -13,5 +13,6 @@ pub mod matrix;
 pub mod mem;
 pub mod model;
 pub mod par;
+pub mod rows;
 pub mod ternary;
 pub mod text;

@@ -1,104 +1,26 @@
 //! The engine: submit, step, poll, cancel. No thread, clock, file or socket inside.
+//!
+//! A step is one forward pass over everything that is due: a row for each sequence that decodes,
+//! and as much of waiting prompts as the row budget leaves room for. A sequence gets its pages for
+//! prompt and output when it is admitted, first come first served, so it can always finish.
 
-/// Handle of a submitted request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeqId(u64);
+mod request;
+mod running;
 
-use crate::decode::{Sampled, SamplingParams};
-use crate::model::{Model, Runtime};
+pub use crate::decode::FinishReason;
+pub use request::{Event, Rejected, Request, SeqId, Step};
+
+use crate::cache::{KvPool, PAGE};
+use crate::decode::Decoder;
+use crate::model::{Model, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
-
-/// One text to generate.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// The prompt.
-    pub tokens: Vec<u32>,
-    /// Tokens to generate at most.
-    pub max_tokens: usize,
-    /// How tokens are chosen.
-    pub sampling: SamplingParams,
-    /// Texts that end the generation; they are not part of the output.
-    pub stop: Vec<String>,
-    /// Token ids that end the generation; they are not part of the output's text.
-    pub eos: Vec<u32>,
-}
-
-/// Why a request was not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Rejected {
-    /// Nothing to start from.
-    #[error("the prompt is empty")]
-    EmptyPrompt,
-    /// Prompt and output do not fit.
-    #[error("the prompt has {prompt} tokens, the context holds {context}")]
-    TooLong {
-        /// Tokens of the prompt.
-        prompt: usize,
-        /// Positions a sequence may have.
-        context: usize,
-    },
-    /// An id outside the vocabulary.
-    #[error("token id {id} is outside the vocabulary of {vocab}")]
-    UnknownToken {
-        /// The id.
-        id: u32,
-        /// Size of the vocabulary.
-        vocab: usize,
-    },
-}
-
-/// Why a sequence ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FinishReason {
-    /// An end-of-text token or a stop string.
-    Stop,
-    /// `max_tokens` or the context is full.
-    Length,
-    /// The caller cancelled it.
-    Cancelled,
-}
-
-/// What happened to a sequence.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A token is final. `text` is what can be shown now (maybe nothing yet).
-    Token {
-        /// The sequence.
-        seq: SeqId,
-        /// The token and its log-probabilities.
-        sampled: Sampled,
-        /// New text.
-        text: String,
-    },
-    /// The sequence ended; `text` is what was still held back.
-    Finished {
-        /// The sequence.
-        seq: SeqId,
-        /// Why.
-        reason: FinishReason,
-        /// Remaining text.
-        text: String,
-    },
-}
-
-/// What a step did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// One forward pass ran.
-    Ran {
-        /// Rows of prompts.
-        prefill_rows: usize,
-        /// Rows of decoding.
-        decode_rows: usize,
-    },
-    /// Nothing to do.
-    Idle,
-}
+use running::Running;
+use std::collections::VecDeque;
 
 /// Sizes of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
-    /// Positions a sequence may have.
+    /// Positions a sequence may have, prompt and output together.
     pub context: usize,
     /// KV pages of all sequences together.
     pub pages: usize,
@@ -107,43 +29,148 @@ pub struct EngineConfig {
 }
 
 /// Runs requests on one model.
-pub struct Engine {}
+pub struct Engine {
+    model: Model,
+    tokenizer: Option<Tokenizer>,
+    runtime: Runtime,
+    config: EngineConfig,
+    kv: KvPool,
+    workspace: Workspace,
+    queue: VecDeque<(SeqId, Request)>,
+    running: Vec<Running>,
+    events: VecDeque<Event>,
+    submitted: u64,
+}
 
 impl Engine {
     /// An engine; `tokenizer` is needed for text and stop strings, ids work without.
     pub fn new(
-        _model: Model,
-        _tokenizer: Option<Tokenizer>,
-        _runtime: Runtime,
-        _config: EngineConfig,
+        model: Model,
+        tokenizer: Option<Tokenizer>,
+        runtime: Runtime,
+        config: EngineConfig,
     ) -> Self {
-        todo!()
+        let kv = KvPool::new(model.spec(), config.pages);
+        Self {
+            model,
+            tokenizer,
+            runtime,
+            config,
+            kv,
+            workspace: Workspace::default(),
+            queue: VecDeque::new(),
+            running: Vec::new(),
+            events: VecDeque::new(),
+            submitted: 0,
+        }
     }
+
     /// The model.
     pub fn model(&self) -> &Model {
-        todo!()
+        &self.model
     }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> Option<&Tokenizer> {
-        todo!()
+        self.tokenizer.as_ref()
     }
-    /// Queues a request.
+
+    /// Positions a sequence may have: what was configured, or what all pages hold.
+    pub fn context(&self) -> usize {
+        self.config.context.min(self.config.pages * PAGE)
+    }
+
+    /// Queues a request. Its output ends with the context, whatever `max_tokens` says.
     ///
     /// # Errors
     /// When the request can never run.
-    pub fn submit(&mut self, _request: Request) -> Result<SeqId, Rejected> {
-        todo!()
+    pub fn submit(&mut self, mut request: Request) -> Result<SeqId, Rejected> {
+        request.check(self.model.spec().vocab_size, self.context(), self.tokenizer.is_some())?;
+        request.max_tokens = request.max_tokens.min(self.context() - request.tokens.len());
+        let id = SeqId(self.submitted);
+        self.submitted += 1;
+        self.queue.push_back((id, request));
+        Ok(id)
     }
+
     /// Runs one forward pass over whatever is due.
     pub fn step(&mut self) -> Step {
-        todo!()
+        self.admit();
+        let shares = self.shares();
+        let due = || self.running.iter().zip(&shares).filter(|(_, share)| **share > 0);
+        let spans: Vec<Span<'_>> = due().map(|(r, &share)| r.span(share)).collect();
+        if spans.is_empty() {
+            return Step::Idle;
+        }
+        let rows = |prefill: bool| {
+            let asked = due().zip(&spans).filter(|((r, _), _)| r.decoder.prefilling() == prefill);
+            asked.map(|(_, span)| span.tokens.len()).sum()
+        };
+        let step = Step::Ran { prefill_rows: rows(true), decode_rows: rows(false) };
+        let counts: Vec<usize> = spans.iter().map(|s| s.logits.count(s.tokens.len())).collect();
+        let mut logits =
+            self.model.forward(&self.runtime, &mut self.kv, &spans, &mut self.workspace);
+        let due = self.running.iter_mut().zip(&shares).filter(|(_, share)| **share > 0);
+        for ((running, &share), count) in due.zip(counts) {
+            let (own, rest) = logits.split(count);
+            running.take(share, own, &mut self.events);
+            logits = rest;
+        }
+        self.release();
+        step
     }
+
     /// The next event.
     pub fn poll(&mut self) -> Option<Event> {
-        todo!()
+        self.events.pop_front()
     }
-    /// Ends a sequence early; its pages are free at once.
-    pub fn cancel(&mut self, _seq: SeqId) {
-        todo!()
+
+    /// Ends a sequence early; its pages are free at once. An ended sequence is left alone.
+    pub fn cancel(&mut self, id: SeqId) {
+        if let Some(at) = self.queue.iter().position(|(queued, _)| *queued == id) {
+            self.queue.remove(at);
+            let reason = FinishReason::Cancelled;
+            self.events.push_back(Event::Finished { seq: id, reason, text: String::new() });
+        }
+        if let Some(running) = self.running.iter_mut().find(|r| r.id == id) {
+            running.finish(FinishReason::Cancelled, &mut self.events);
+            self.release();
+        }
+    }
+
+    /// Starts queued requests, in order, as long as there are pages for them.
+    fn admit(&mut self) {
+        while let Some((_, request)) = self.queue.front() {
+            let Ok(kv) = self.kv.open(request.tokens.len() + request.max_tokens) else { return };
+            let (id, request) = self.queue.pop_front().expect("it was there just now");
+            self.running.push(Running::new(id, kv, request, self.tokenizer.as_ref()));
+        }
+    }
+
+    /// Rows for each running sequence: one for those that decode, then prompts by age.
+    fn shares(&self) -> Vec<usize> {
+        let mut left = self.config.rows.max(1);
+        let mut shares = vec![0; self.running.len()];
+        for prefilling in [false, true] {
+            let turn = self.running.iter().zip(&mut shares);
+            for (running, share) in turn.filter(|(r, _)| r.decoder.prefilling() == prefilling) {
+                if let Some(ask) = running.decoder.ask(left.max(1)).filter(|_| left > 0) {
+                    *share = ask.tokens.len();
+                    left -= *share;
+                }
+            }
+        }
+        shares
+    }
+
+    /// Returns the pages of ended sequences.
+    fn release(&mut self) {
+        let kv = &mut self.kv;
+        self.running.retain(|running| {
+            if running.finished {
+                kv.close(running.kv);
+            }
+            !running.finished
+        });
     }
 }

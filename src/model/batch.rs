@@ -1,28 +1,7 @@
-//! What goes into a forward pass and what comes out.
+//! What goes into a forward pass.
 
 use crate::cache::{KvPool, KvSeq};
-
-/// What a row sees: the row at position p attends to the keys `0..end(p)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// Itself and everything before it.
-    Causal,
-    /// Everything before this position.
-    UpTo(usize),
-    /// Its own block of this many positions (on absolute positions) and everything before it.
-    Blocks(usize),
-}
-
-/// Which rows of a span get logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
-    /// None.
-    None,
-    /// The last row.
-    Last,
-    /// Every row.
-    All,
-}
+use crate::rows::{Rows, Sight};
 
 /// Consecutive tokens of one sequence in a batch.
 #[derive(Clone, Copy, Debug)]
@@ -100,42 +79,5 @@ pub(super) fn rows(
             }
             rows.push(Row { seq: span.seq, token, position, sees: span.sees(position) });
         }
-    }
-}
-
-/// Logits of the rows that were asked for, in batch order.
-#[derive(Clone, Copy)]
-pub struct Logits<'w> {
-    /// `[rows][vocab]`.
-    pub(super) values: &'w [f32],
-    pub(super) vocab: usize,
-}
-
-impl<'w> Logits<'w> {
-    /// Rows.
-    pub fn len(&self) -> usize {
-        self.values.len() / self.vocab
-    }
-
-    /// No row was asked for.
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
-
-    /// Logits of one row, `[vocab_size]`.
-    ///
-    /// # Panics
-    /// When there are not that many rows.
-    pub fn row(&self, i: usize) -> &'w [f32] {
-        &self.values[i * self.vocab..(i + 1) * self.vocab]
-    }
-
-    /// The first `count` rows, and the rest.
-    ///
-    /// # Panics
-    /// When there are not that many rows.
-    pub fn split(&self, count: usize) -> (Self, Self) {
-        let (a, b) = self.values.split_at(count * self.vocab);
-        (Self { values: a, ..*self }, Self { values: b, ..*self })
     }
 }

@@ -1,13 +1,14 @@
 //! The one forward pass: any mix of prompts, decoding and drafts, row by row the same result
 //! whatever stands beside it in the batch, however a prompt is cut, and on any number of threads.
 
-use super::batch::{self, Logits, Span};
+use super::batch::{self, Span};
 use super::heads::Heads;
 use super::{Model, Runtime, Workspace};
 use crate::cache::{KvPool, Tables};
 use crate::format::{Activation, LayerWeights, Linear};
 use crate::kernel::Kernels;
 use crate::par::{Chunks, Crew};
+use crate::rows::Logits;
 
 /// Rows from which writing keys and values is worth waking the helpers.
 const WORTH_ROWS: usize = 8;
@@ -44,7 +45,7 @@ impl Model {
         for span in spans.iter().filter(|s| s.keep) {
             kv.commit(span.seq, span.end());
         }
-        Logits { values: &ws.logits[..ws.wanted.len() * vocab], vocab }
+        Logits::new(&ws.logits[..ws.wanted.len() * vocab], vocab)
     }
 }
 

@@ -8,7 +8,8 @@ mod inputs;
 mod rope;
 mod workspace;
 
-pub use batch::{Logits, Rows, Sight, Span};
+pub use crate::rows::{Logits, Rows, Sight};
+pub use batch::Span;
 pub use check::ModelError;
 pub use workspace::Workspace;
 

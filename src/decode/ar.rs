@@ -1,0 +1,120 @@
+//! Autoregressive decoding: the prompt in chunks, then a token a pass.
+
+use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams};
+use crate::rows::{Logits, Rows, Sight};
+
+/// Decodes one token after the other.
+pub struct Autoregressive {
+    /// Prompt and output.
+    tokens: Vec<u32>,
+    prompt: usize,
+    /// Tokens whose keys and values are in the cache.
+    cached: usize,
+    max_tokens: usize,
+    eos: Vec<u32>,
+    sampler: Sampler,
+    finished: bool,
+}
+
+impl Autoregressive {
+    /// Continues `prompt` by at most `max_tokens`, or to a token in `eos`.
+    ///
+    /// # Panics
+    /// When the prompt is empty or nothing is to be generated.
+    pub fn new(
+        prompt: Vec<u32>,
+        max_tokens: usize,
+        eos: Vec<u32>,
+        sampling: SamplingParams,
+    ) -> Self {
+        assert!(!prompt.is_empty() && max_tokens > 0);
+        let sampler = Sampler::new(sampling, &prompt);
+        let (prompt, tokens) = (prompt.len(), prompt);
+        Self { tokens, prompt, cached: 0, max_tokens, eos, sampler, finished: false }
+    }
+
+    /// How many tokens come next.
+    fn next(&self, budget: usize) -> usize {
+        (self.tokens.len() - self.cached).min(budget)
+    }
+}
+
+impl Decoder for Autoregressive {
+    fn ask(&self, budget: usize) -> Option<Ask<'_>> {
+        if self.finished {
+            return None;
+        }
+        let end = self.cached + self.next(budget);
+        Some(Ask {
+            start: self.cached,
+            tokens: &self.tokens[self.cached..end],
+            sight: Sight::Causal,
+            logits: if end == self.tokens.len() { Rows::Last } else { Rows::None },
+            keep: true,
+        })
+    }
+
+    fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
+        self.cached += self.next(budget);
+        if self.cached < self.tokens.len() {
+            return Progress::default();
+        }
+        let sampled = self.sampler.sample(logits.row(0));
+        self.tokens.push(sampled.token);
+        let finished = if self.eos.contains(&sampled.token) {
+            Some(FinishReason::Stop)
+        } else if self.tokens.len() - self.prompt == self.max_tokens {
+            Some(FinishReason::Length)
+        } else {
+            None
+        };
+        self.finished = finished.is_some();
+        Progress { tokens: vec![sampled], finished }
+    }
+
+    fn prefilling(&self) -> bool {
+        self.cached < self.prompt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a decoder against logits that always favour the token after the last one.
+    fn replay(mut decoder: Autoregressive, budget: usize) -> (Vec<u32>, usize, FinishReason) {
+        let (mut out, mut passes) = (Vec::new(), 0);
+        loop {
+            let ask = decoder.ask(budget).expect("not finished");
+            let mut row = vec![0f32; 10];
+            row[(*ask.tokens.last().unwrap() as usize + 1) % 10] = 1.0;
+            let values = &row[..10 * ask.logits.count(ask.tokens.len())];
+            let progress = decoder.take(budget, Logits::new(values, 10));
+            passes += 1;
+            out.extend(progress.tokens.iter().map(|t| t.token));
+            if let Some(reason) = progress.finished {
+                assert_eq!(decoder.ask(budget), None);
+                return (out, passes, reason);
+            }
+        }
+    }
+
+    fn decoder(max_tokens: usize) -> Autoregressive {
+        Autoregressive::new(vec![7, 1, 2, 3], max_tokens, vec![8, 9], SamplingParams::default())
+    }
+
+    #[test]
+    fn counts_up_to_max_tokens_or_the_end_of_text() {
+        assert_eq!(replay(decoder(3), 512), (vec![4, 5, 6], 3, FinishReason::Length));
+        assert_eq!(replay(decoder(9), 512), (vec![4, 5, 6, 7, 8], 5, FinishReason::Stop));
+    }
+
+    #[test]
+    fn a_small_budget_cuts_the_prompt_and_changes_nothing() {
+        for budget in 1..6 {
+            let (tokens, passes, _) = replay(decoder(3), budget);
+            assert_eq!(tokens, [4, 5, 6]);
+            assert_eq!(passes, 4usize.div_ceil(budget) + 2);
+        }
+    }
+}

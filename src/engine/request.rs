@@ -1,0 +1,122 @@
+//! What goes into the engine and what comes out.
+
+use crate::decode::{FinishReason, Sampled, SamplingError, SamplingParams};
+
+/// Handle of a submitted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeqId(pub(super) u64);
+
+/// One text to generate.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The prompt.
+    pub tokens: Vec<u32>,
+    /// Tokens to generate at most.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: SamplingParams,
+    /// Texts that end the generation; they are not part of the output.
+    pub stop: Vec<String>,
+    /// Token ids that end the generation; they are not part of the output's text.
+    pub eos: Vec<u32>,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Rejected {
+    /// Nothing to start from.
+    #[error("the prompt is empty: give at least one token")]
+    EmptyPrompt,
+    /// Nothing to do.
+    #[error("max_tokens is 0: ask for at least one token")]
+    NothingAsked,
+    /// The prompt does not fit, with at least one token of output.
+    #[error(
+        "the prompt has {prompt} tokens, but the context holds {context} positions and one must \
+         be left for the output: shorten the prompt or raise the context"
+    )]
+    TooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Positions a sequence may have.
+        context: usize,
+    },
+    /// An id outside the vocabulary.
+    #[error("token id {id} of the prompt is outside the vocabulary of {vocab}")]
+    UnknownToken {
+        /// The id.
+        id: u32,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// Stop strings without a tokenizer.
+    #[error("stop strings need a tokenizer, and this model has none")]
+    NoTokenizer,
+    /// A sampling parameter is out of range.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+}
+
+impl Request {
+    /// Whether the request can run.
+    pub(super) fn check(
+        &self,
+        vocab: usize,
+        context: usize,
+        tokenizer: bool,
+    ) -> Result<(), Rejected> {
+        if self.tokens.is_empty() {
+            return Err(Rejected::EmptyPrompt);
+        }
+        if self.max_tokens == 0 {
+            return Err(Rejected::NothingAsked);
+        }
+        if self.tokens.len() >= context {
+            return Err(Rejected::TooLong { prompt: self.tokens.len(), context });
+        }
+        if let Some(&id) = self.tokens.iter().find(|&&t| t as usize >= vocab) {
+            return Err(Rejected::UnknownToken { id, vocab });
+        }
+        if !self.stop.is_empty() && !tokenizer {
+            return Err(Rejected::NoTokenizer);
+        }
+        Ok(self.sampling.validate(vocab)?)
+    }
+}
+
+/// What happened to a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A token is final. `text` is what can be shown now (maybe nothing yet).
+    Token {
+        /// The sequence.
+        seq: SeqId,
+        /// The token and its log-probabilities.
+        sampled: Sampled,
+        /// New text.
+        text: String,
+    },
+    /// The sequence ended; `text` is what was still held back.
+    Finished {
+        /// The sequence.
+        seq: SeqId,
+        /// Why.
+        reason: FinishReason,
+        /// Remaining text.
+        text: String,
+    },
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// One forward pass ran.
+    Ran {
+        /// Rows of prompts.
+        prefill_rows: usize,
+        /// Rows of decoding.
+        decode_rows: usize,
+    },
+    /// Nothing to do.
+    Idle,
+}

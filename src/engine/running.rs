@@ -1,0 +1,89 @@
+//! A sequence that runs: its decoder, its pages and its text.
+
+use super::{Event, Request, SeqId};
+use crate::cache::KvSeq;
+use crate::decode::{Autoregressive, Decoder, FinishReason, Sampled};
+use crate::model::Span;
+use crate::rows::Logits;
+use crate::text::{Detokeniser, StopStrings, Tokenizer};
+use std::collections::VecDeque;
+
+pub(super) struct Running {
+    pub id: SeqId,
+    pub kv: KvSeq,
+    pub decoder: Autoregressive,
+    pub finished: bool,
+    eos: Vec<u32>,
+    /// `None` without a tokenizer: the output is ids alone.
+    detokeniser: Option<Detokeniser>,
+    stops: StopStrings,
+}
+
+impl Running {
+    pub fn new(id: SeqId, kv: KvSeq, request: Request, tokenizer: Option<&Tokenizer>) -> Self {
+        let Request { tokens, max_tokens, sampling, stop, eos } = request;
+        Self {
+            id,
+            kv,
+            decoder: Autoregressive::new(tokens, max_tokens, eos.clone(), sampling),
+            finished: false,
+            eos,
+            detokeniser: tokenizer.map(Detokeniser::new),
+            stops: StopStrings::new(stop),
+        }
+    }
+
+    /// The decoder's next rows, at most `share`.
+    pub fn span(&self, share: usize) -> Span<'_> {
+        let ask = self.decoder.ask(share).expect("ended sequences are released");
+        Span {
+            seq: self.kv,
+            start: ask.start,
+            tokens: ask.tokens,
+            sight: ask.sight,
+            logits: ask.logits,
+            keep: ask.keep,
+        }
+    }
+
+    /// Gives the decoder its logits and reports what became final.
+    pub fn take(&mut self, share: usize, logits: Logits<'_>, events: &mut VecDeque<Event>) {
+        let progress = self.decoder.take(share, logits);
+        for sampled in progress.tokens {
+            let (text, stopped) = self.show(&sampled);
+            events.push_back(Event::Token { seq: self.id, sampled, text });
+            if stopped {
+                // What stands after a stop string is not part of the text.
+                self.detokeniser = None;
+                return self.finish(FinishReason::Stop, events);
+            }
+        }
+        if let Some(reason) = progress.finished {
+            self.finish(reason, events);
+        }
+    }
+
+    /// Reports the end, with the text that was still held back.
+    pub fn finish(&mut self, reason: FinishReason, events: &mut VecDeque<Event>) {
+        let mut text = String::new();
+        if let Some(mut detokeniser) = self.detokeniser.take()
+            && self.stops.push(&detokeniser.finish(), &mut text).is_none()
+        {
+            text += &self.stops.finish();
+        }
+        self.finished = true;
+        events.push_back(Event::Finished { seq: self.id, reason, text });
+    }
+
+    /// The text that a token adds, and whether a stop string is complete.
+    fn show(&mut self, sampled: &Sampled) -> (String, bool) {
+        let mut shown = String::new();
+        let stopped = match &mut self.detokeniser {
+            Some(detokeniser) if !self.eos.contains(&sampled.token) => {
+                self.stops.push(&detokeniser.push(sampled.token), &mut shown).is_some()
+            }
+            _ => false,
+        };
+        (shown, stopped)
+    }
+}

@@ -1,10 +1,32 @@
 //! Model files → one [`Checkpoint`]: what the model is, its weights and its text parts.
+//!
+//! Containers (`safetensors`, `gguf`) become an [`Index`] of tensors without copying them; the
+//! recipe gives each tensor its part in the model; `codec` turns foreign layouts into ours. Every
+//! byte is untrusted: what is wrong is a [`LoadError`], never a panic, and no allocation is
+//! larger than what the file really holds asks for.
 
+mod check;
 mod checkpoint;
+pub mod codec;
+mod error;
+mod gguf;
+mod hf;
+mod index;
+mod linear;
+mod load;
+mod packed;
+mod recipe;
+mod safetensors;
 mod spec;
 
 pub use checkpoint::{
     Activations, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear, TextParts,
     Vocabulary, Weights,
 };
+pub use error::{LoadError, LoadErrorKind};
+pub use gguf::GgmlType;
+pub use index::{DType, File, Index, Tensor};
+pub use linear::HeadType;
+pub use load::load;
+pub use packed::write as write_packed;
 pub use spec::{Activation, Architecture, DlmConfig, Llama3Scaling, Rope, Spec};

@@ -1,0 +1,144 @@
+//! Ternary block formats of GGUF: every `weights` columns share an f16 scale.
+
+use super::{RowOrder, expect_bytes};
+use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix, ZERO_CODE};
+use half::f16;
+
+/// A block format, as a value.
+#[derive(Clone, Copy, Debug)]
+pub struct TernaryBlocks {
+    /// Its name in GGUF.
+    pub name: &'static str,
+    /// Weights of a block.
+    pub weights: usize,
+    /// Bytes of a block.
+    pub bytes: usize,
+    /// Where the scale stands in a block.
+    pub(super) scale_at: usize,
+    /// Where the codes stand in a block.
+    pub(super) codes_at: usize,
+    /// Bytes of the codes → `weights` codes.
+    pub(super) unpack: fn(&[u8], &mut [u8]),
+    /// Codes → bytes of the codes.
+    pub(super) pack: fn(&[u8], &mut [u8]),
+    /// The largest code that the format can hold.
+    pub(super) max_code: u8,
+}
+
+impl TernaryBlocks {
+    /// Bytes of a matrix; `None` when it is too large or its rows are no whole blocks.
+    pub fn size(&self, rows: usize, cols: usize) -> Option<usize> {
+        let whole = cols.is_multiple_of(self.weights);
+        whole.then_some(())?;
+        rows.checked_mul(cols / self.weights)?.checked_mul(self.bytes)
+    }
+
+    fn code_bytes<'a>(&self, block: &'a [u8]) -> &'a [u8] {
+        &block[self.codes_at..self.codes_at + self.bytes - 2]
+    }
+
+    fn scale(&self, block: &[u8]) -> f16 {
+        f16::from_le_bytes([block[self.scale_at], block[self.scale_at + 1]])
+    }
+
+    /// Decodes rows of blocks. Scales that are all the same become one for the matrix.
+    ///
+    /// # Errors
+    /// When the byte count does not match the shape or a scale is not finite.
+    pub fn decode(
+        &self,
+        data: &[u8],
+        rows: usize,
+        cols: usize,
+        order: RowOrder,
+    ) -> Result<TernaryMatrix, LayoutError> {
+        expect_bytes(self.name, data, self.size(rows, cols), rows, cols)?;
+        let row_bytes = cols / self.weights * self.bytes;
+        let source = |row| {
+            let at = order.source(row) * row_bytes;
+            data[at..at + row_bytes].chunks_exact(self.bytes)
+        };
+        let scales = match self.common_scale(data) {
+            Some(s) => Scales::Tensor(s.to_f32()),
+            None => Scales::Groups(GroupScales::from_rows(
+                rows,
+                cols,
+                self.weights,
+                |row, out: &mut [f16]| {
+                    for (s, block) in out.iter_mut().zip(source(row)) {
+                        *s = self.scale(block);
+                    }
+                },
+            )?),
+        };
+        TernaryMatrix::pack(rows, cols, scales, |row, codes| {
+            for (c, block) in codes.chunks_exact_mut(self.weights).zip(source(row)) {
+                (self.unpack)(self.code_bytes(block), c);
+            }
+        })
+    }
+
+    /// The scale that all blocks share. A block of zeroes may have the scale 0, which the
+    /// quantisers of these formats (largest |w| of the block) give it.
+    fn common_scale(&self, data: &[u8]) -> Option<f16> {
+        let mut common = f16::ZERO;
+        let mut codes = vec![0; self.weights];
+        for block in data.chunks_exact(self.bytes) {
+            let scale = self.scale(block);
+            if scale.to_bits() == common.to_bits() {
+                continue;
+            }
+            let mut all_zero = |block| {
+                (self.unpack)(self.code_bytes(block), &mut codes);
+                codes.iter().all(|&c| c == ZERO_CODE)
+            };
+            if common.to_bits() == 0 {
+                // Everything before had the scale 0: it must also have been zero.
+                let before =
+                    data.chunks_exact(self.bytes).take_while(|b| self.scale(b).to_bits() == 0);
+                if !before.into_iter().all(&mut all_zero) {
+                    return None;
+                }
+                common = scale;
+            } else if scale.to_bits() != 0 || !all_zero(block) {
+                return None;
+            }
+        }
+        Some(common)
+    }
+
+    /// Encodes a matrix, rows in their own order. `None` when the format cannot hold it: rows
+    /// that are no whole blocks, a code that is too large, scales of wider or odd groups, or a
+    /// scale that is no f16.
+    pub fn encode(&self, matrix: &TernaryMatrix) -> Option<Vec<u8>> {
+        let (rows, cols) = (matrix.rows(), matrix.cols());
+        let mut out = vec![0; self.size(rows, cols)?];
+        let mut codes = vec![0; cols];
+        let blocks = cols / self.weights;
+        for (n, block) in out.chunks_exact_mut(self.bytes).enumerate() {
+            let (row, b) = (n / blocks, n % blocks);
+            if b == 0 {
+                matrix.unpack_row(row, &mut codes);
+            }
+            let c = &codes[b * self.weights..(b + 1) * self.weights];
+            if c.iter().any(|&c| c > self.max_code) {
+                return None;
+            }
+            let scale = match matrix.scales() {
+                Scales::Tensor(_) if c.iter().all(|&c| c == ZERO_CODE) => f16::ZERO,
+                Scales::Tensor(s) => {
+                    let half = f16::from_f32(*s);
+                    (half.to_f32().to_bits() == s.to_bits()).then_some(half)?
+                }
+                Scales::Groups(g) => {
+                    g.size().is_multiple_of(self.weights).then_some(())?;
+                    g.get(row, b * self.weights / g.size())
+                }
+            };
+            block[self.scale_at..self.scale_at + 2].copy_from_slice(&scale.to_le_bytes());
+            let at = self.codes_at;
+            (self.pack)(c, &mut block[at..at + self.bytes - 2]);
+        }
+        Some(out)
+    }
+}

@@ -1,0 +1,61 @@
+//! Two-bit blocks: code − 1 times an f16 scale; the code 3 (+2) is legal.
+
+use super::TernaryBlocks;
+
+/// 256 weights in 66 bytes, the scale last. Byte m of each half of 32 bytes holds, in its bits
+/// 2n, element 32·n + m of the half's 128.
+pub const TQ2_0: TernaryBlocks = TernaryBlocks {
+    name: "TQ2_0",
+    weights: 256,
+    bytes: 66,
+    scale_at: 64,
+    codes_at: 0,
+    unpack: |bytes, codes| {
+        for (b, c) in bytes.chunks_exact(32).zip(codes.chunks_exact_mut(128)) {
+            for (n, c) in c.chunks_exact_mut(32).enumerate() {
+                for (c, b) in c.iter_mut().zip(b) {
+                    *c = b >> (2 * n) & 3;
+                }
+            }
+        }
+    },
+    pack: |codes, bytes| {
+        for (b, c) in bytes.chunks_exact_mut(32).zip(codes.chunks_exact(128)) {
+            for (n, c) in c.chunks_exact(32).enumerate() {
+                for (c, b) in c.iter().zip(&mut *b) {
+                    *b |= c << (2 * n);
+                }
+            }
+        }
+    },
+    max_code: 3,
+};
+
+const fn in_order(name: &'static str, weights: usize) -> TernaryBlocks {
+    TernaryBlocks {
+        name,
+        weights,
+        bytes: 2 + weights / 4,
+        scale_at: 0,
+        codes_at: 2,
+        unpack: |bytes, codes| {
+            for (b, c) in bytes.iter().zip(codes.chunks_exact_mut(4)) {
+                for (n, c) in c.iter_mut().enumerate() {
+                    *c = b >> (2 * n) & 3;
+                }
+            }
+        },
+        pack: |codes, bytes| {
+            for (b, c) in bytes.iter_mut().zip(codes.chunks_exact(4)) {
+                *b = c[0] | c[1] << 2 | c[2] << 4 | c[3] << 6;
+            }
+        },
+        max_code: 3,
+    }
+}
+
+/// 64 weights in 18 bytes, the scale first, then the codes in order from the low bits up.
+pub const Q2_0: TernaryBlocks = in_order("Q2_0", 64);
+
+/// 128 weights in 34 bytes, laid out like [`Q2_0`]. Older files call it `Q2_0`, too.
+pub const PQ2_0: TernaryBlocks = in_order("PQ2_0", 128);

@@ -1,0 +1,167 @@
+//! What is wrong with a model file, in words that a person can act on.
+
+use crate::ternary::LayoutError;
+use std::fmt;
+
+/// What kind of thing is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LoadErrorKind {
+    /// The files are no model that this program knows.
+    NotAModel,
+    /// The file ends before what it announces.
+    Truncated,
+    /// The bytes break the rules of their format.
+    Malformed,
+    /// A tensor lies outside the file or on top of another one.
+    Offset,
+    /// A tensor or file that the model needs is not there.
+    Missing,
+    /// A tensor that the model does not know: ignoring it would give wrong answers.
+    Unexpected,
+    /// A tensor has another shape than the configuration says.
+    Shape,
+    /// A scale, norm or bias is NaN or infinite.
+    NotFinite,
+    /// A configuration value makes no sense.
+    Value,
+    /// The model family is not supported.
+    UnsupportedArchitecture,
+    /// The element type of a tensor is not supported.
+    UnsupportedType,
+    /// The model uses a feature that is not supported.
+    UnsupportedFeature,
+}
+
+impl LoadErrorKind {
+    /// A name that never changes, for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NotAModel => "not_a_model",
+            Self::Truncated => "truncated",
+            Self::Malformed => "malformed",
+            Self::Offset => "bad_offset",
+            Self::Missing => "missing",
+            Self::Unexpected => "unexpected_tensor",
+            Self::Shape => "bad_shape",
+            Self::NotFinite => "not_finite",
+            Self::Value => "bad_value",
+            Self::UnsupportedArchitecture => "unsupported_architecture",
+            Self::UnsupportedType => "unsupported_type",
+            Self::UnsupportedFeature => "unsupported_feature",
+        }
+    }
+}
+
+/// Why files are not a model: which file and tensor, what was expected, what was found and what
+/// to do about it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub struct LoadError(Box<Detail>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Detail {
+    kind: LoadErrorKind,
+    file: String,
+    tensor: Option<String>,
+    expected: String,
+    found: String,
+    advice: Option<String>,
+}
+
+/// Names come from untrusted files: a message shows at most this many characters of one.
+const SHOWN: usize = 160;
+
+impl LoadError {
+    /// `expected` and `found` complete the sentence "expected …, found …".
+    pub(crate) fn new(
+        kind: LoadErrorKind,
+        file: &str,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        Self(Box::new(Detail {
+            kind,
+            file: shorten(file),
+            tensor: None,
+            expected: expected.into(),
+            found: shorten(&found.into()),
+            advice: None,
+        }))
+    }
+
+    /// Names the tensor.
+    pub(crate) fn tensor(mut self, name: &str) -> Self {
+        self.0.tensor = Some(shorten(name));
+        self
+    }
+
+    /// Says what to do.
+    pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
+        self.0.advice = Some(advice.into());
+        self
+    }
+
+    /// A matrix that could not be built from a tensor.
+    pub(crate) fn layout(file: &str, tensor: &str, error: &LayoutError) -> Self {
+        use LoadErrorKind as K;
+        let (kind, expected) = match error {
+            LayoutError::Scale(_) => (K::NotFinite, "finite scales".into()),
+            LayoutError::Size { want, rows, cols, .. } => {
+                (K::Shape, format!("{want} bytes for {rows} × {cols}"))
+            }
+            LayoutError::Group(_, multiple) => {
+                (K::UnsupportedType, format!("groups of a multiple of {multiple} columns"))
+            }
+            LayoutError::TooLarge(..) => (K::Shape, "a matrix that fits in memory".into()),
+        };
+        let found = match error {
+            LayoutError::Scale(s) => s.to_string(),
+            LayoutError::Size { found, .. } => format!("{found} bytes"),
+            LayoutError::Group(size, _) => format!("groups of {size}"),
+            LayoutError::TooLarge(rows, cols) => format!("{rows} × {cols}"),
+        };
+        Self::new(kind, file, expected, found).tensor(tensor)
+    }
+
+    /// What kind of thing is wrong.
+    pub fn kind(&self) -> LoadErrorKind {
+        self.0.kind
+    }
+
+    /// A name of the kind that never changes, for programs.
+    pub fn code(&self) -> &'static str {
+        self.0.kind.code()
+    }
+
+    /// The file at fault.
+    pub fn file(&self) -> &str {
+        &self.0.file
+    }
+
+    /// The tensor at fault, if it is one.
+    pub fn tensor_name(&self) -> Option<&str> {
+        self.0.tensor.as_deref()
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Detail { file, tensor, expected, found, advice, .. } = &*self.0;
+        write!(f, "{file}: ")?;
+        if let Some(tensor) = tensor {
+            write!(f, "tensor `{tensor}`: ")?;
+        }
+        write!(f, "expected {expected}, found {found}")?;
+        match advice {
+            Some(advice) => write!(f, " ({advice})"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.into(),
+    }
+}

@@ -1,0 +1,272 @@
+//! Metadata of a GGUF file: views into the file, nothing is copied before somebody asks.
+
+use crate::format::{LoadError, LoadErrorKind as Kind};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// Arrays inside arrays, at most.
+const MAX_DEPTH: usize = 4;
+
+/// Reads little-endian numbers and strings; never past the end.
+#[derive(Clone)]
+pub(super) struct Reader<'a> {
+    pub(super) file: &'a str,
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Self {
+        Self { file, bytes, at: 0 }
+    }
+
+    /// Bytes read so far.
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
+    fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    pub(super) fn take(&mut self, n: u64, what: impl Display) -> Result<&'a [u8], LoadError> {
+        match usize::try_from(n).ok().filter(|&n| n <= self.left()) {
+            Some(n) => {
+                let bytes = &self.bytes[self.at..self.at + n];
+                self.at += n;
+                Ok(bytes)
+            }
+            None => Err(LoadError::new(
+                Kind::Truncated,
+                self.file,
+                format!("{n} bytes of {what} at {}", self.at),
+                format!("{} until the end of the file", self.left()),
+            )
+            .advice("the download may be incomplete")),
+        }
+    }
+
+    fn array<const N: usize>(&mut self, what: impl Display) -> Result<[u8; N], LoadError> {
+        let bytes = self.take(N as u64, what)?;
+        Ok(bytes.try_into().expect("take gives as many bytes as asked for"))
+    }
+
+    pub(super) fn u32(&mut self, what: impl Display) -> Result<u32, LoadError> {
+        Ok(u32::from_le_bytes(self.array(what)?))
+    }
+
+    pub(super) fn u64(&mut self, what: impl Display) -> Result<u64, LoadError> {
+        Ok(u64::from_le_bytes(self.array(what)?))
+    }
+
+    pub(super) fn string(&mut self, what: impl Display) -> Result<&'a str, LoadError> {
+        let n = self.u64(&what)?;
+        let at = self.at;
+        std::str::from_utf8(self.take(n, &what)?)
+            .map_err(|_| self.malformed(format!("{what} at {at} in UTF-8"), "bytes that are none"))
+    }
+
+    pub(super) fn malformed(&self, want: impl Into<String>, found: impl Into<String>) -> LoadError {
+        LoadError::new(Kind::Malformed, self.file, want, found)
+    }
+
+    /// Reads a value of a type; `key` is for messages.
+    pub(super) fn value(&mut self, key: &str, kind: u32) -> Result<Value<'a>, LoadError> {
+        self.nested(key, kind, 0)
+    }
+
+    fn nested(&mut self, key: &str, kind: u32, depth: usize) -> Result<Value<'a>, LoadError> {
+        Ok(match kind {
+            0 => Value::Unsigned(self.array::<1>(key)?[0].into()),
+            1 => Value::Signed(i8::from_le_bytes(self.array(key)?).into()),
+            2 => Value::Unsigned(u16::from_le_bytes(self.array(key)?).into()),
+            3 => Value::Signed(i16::from_le_bytes(self.array(key)?).into()),
+            4 => Value::Unsigned(self.u32(key)?.into()),
+            5 => Value::Signed(i32::from_le_bytes(self.array(key)?).into()),
+            6 => Value::Float(f32::from_le_bytes(self.array(key)?).into()),
+            7 => Value::Bool(self.array::<1>(key)?[0] != 0),
+            8 => Value::Text(self.string(format!("`{key}`"))?),
+            9 => self.list(key, depth)?,
+            10 => Value::Unsigned(self.u64(key)?),
+            11 => Value::Signed(i64::from_le_bytes(self.array(key)?)),
+            12 => Value::Float(f64::from_le_bytes(self.array(key)?)),
+            _ => {
+                let found = format!("type {kind}");
+                return Err(self.malformed(format!("`{key}` to be of a type from 0 to 12"), found));
+            }
+        })
+    }
+
+    fn list(&mut self, key: &str, depth: usize) -> Result<Value<'a>, LoadError> {
+        if depth == MAX_DEPTH {
+            return Err(self.malformed(
+                format!("`{key}` with at most {MAX_DEPTH} arrays in each other"),
+                "deeper ones",
+            ));
+        }
+        let kind = self.u32(key)?;
+        let count = self.u64(key)?;
+        let elements = Self { file: self.file, bytes: self.bytes, at: self.at };
+        match kind {
+            8 | 9 => {
+                // Every element takes at least eight bytes, so the file's end stops the walk.
+                for _ in 0..count {
+                    self.nested(key, kind, depth + 1)?;
+                }
+            }
+            _ => {
+                let size = match kind {
+                    0 | 1 | 7 => 1,
+                    2 | 3 => 2,
+                    4..=6 => 4,
+                    10..=12 => 8,
+                    _ => {
+                        let found = format!("type {kind}");
+                        let want = format!("elements of `{key}` of a type from 0 to 12");
+                        return Err(self.malformed(want, found));
+                    }
+                };
+                self.take(count.saturating_mul(size), format!("`{key}`"))?;
+            }
+        }
+        Ok(Value::List(List { kind, count, elements }))
+    }
+}
+
+/// A metadata value.
+#[derive(Clone)]
+pub(super) enum Value<'a> {
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Bool(bool),
+    Text(&'a str),
+    List(List<'a>),
+}
+
+impl Value<'_> {
+    fn describe(&self) -> String {
+        match self {
+            Self::Unsigned(v) => v.to_string(),
+            Self::Signed(v) => v.to_string(),
+            Self::Float(v) => v.to_string(),
+            Self::Bool(v) => v.to_string(),
+            Self::Text(v) => format!("{v:?}"),
+            Self::List(v) => format!("a list of {}", v.count),
+        }
+    }
+
+    fn unsigned(&self) -> Option<u64> {
+        match *self {
+            Self::Unsigned(v) => Some(v),
+            Self::Signed(v) => v.try_into().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// An array that was walked once and is read again on demand.
+#[derive(Clone)]
+pub(super) struct List<'a> {
+    kind: u32,
+    count: u64,
+    elements: Reader<'a>,
+}
+
+impl<'a> List<'a> {
+    fn values(&self, key: &str) -> impl Iterator<Item = Value<'a>> {
+        let (mut reader, kind) = (self.elements.clone(), self.kind);
+        (0..self.count).map_while(move |_| reader.nested(key, kind, MAX_DEPTH).ok())
+    }
+}
+
+/// All metadata of a file.
+pub(super) struct Meta<'a> {
+    pub(super) file: &'a str,
+    pub(super) values: BTreeMap<&'a str, Value<'a>>,
+}
+
+impl<'a> Meta<'a> {
+    fn wrong(&self, key: &str, want: &str, found: &Value<'_>) -> LoadError {
+        let want = format!("`{key}` to be {want}");
+        LoadError::new(Kind::Value, self.file, want, found.describe())
+    }
+
+    /// Unwraps an optional value.
+    pub(super) fn need<T>(&self, key: &str, value: Option<T>) -> Result<T, LoadError> {
+        value.ok_or_else(|| {
+            let want = format!("metadata `{key}`");
+            LoadError::new(Kind::Missing, self.file, want, "none of that name")
+        })
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        want: &str,
+        read: impl Fn(&Value<'a>) -> Option<T>,
+    ) -> Result<Option<T>, LoadError> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(v) => read(v).map(Some).ok_or_else(|| self.wrong(key, want, v)),
+        }
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, LoadError> {
+        self.typed(key, "text", |v| match v {
+            Value::Text(t) => Some(*t),
+            _ => None,
+        })
+    }
+
+    pub(super) fn bool(&self, key: &str) -> Result<Option<bool>, LoadError> {
+        self.typed(key, "true or false", |v| match v {
+            Value::Bool(b) => Some(*b),
+            _ => None,
+        })
+    }
+
+    pub(super) fn float(&self, key: &str) -> Result<Option<f64>, LoadError> {
+        self.typed(key, "a number", |v| match v {
+            Value::Float(f) => Some(*f),
+            v => v.unsigned().map(|n| n as f64),
+        })
+    }
+
+    pub(super) fn id(&self, key: &str) -> Result<Option<u32>, LoadError> {
+        self.typed(key, "a token id", |v| v.unsigned()?.try_into().ok())
+    }
+
+    /// A size; a list of one size for all layers is that size.
+    pub(super) fn size(&self, key: &str) -> Result<Option<usize>, LoadError> {
+        self.typed(key, "one size for all layers", |v| match v {
+            Value::List(list) => {
+                let mut sizes = list.values(key).map(|v| v.unsigned());
+                let first = sizes.next()??;
+                sizes.all(|s| s == Some(first)).then_some(first)?.try_into().ok()
+            }
+            v => v.unsigned()?.try_into().ok(),
+        })
+    }
+
+    /// The elements of a list.
+    pub(super) fn list<T>(
+        &self,
+        key: &str,
+        want: &str,
+        read: impl Fn(Value<'a>) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, LoadError> {
+        self.typed(key, want, |v| match v {
+            Value::List(list) => list.values(key).map(&read).collect(),
+            _ => None,
+        })
+    }
+
+    /// A list of texts.
+    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, LoadError> {
+        self.list(key, "a list of texts", |v| match v {
+            Value::Text(t) => Some(t.to_owned()),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,17 @@
+//! GGUF v2 and v3, little endian: metadata, tensors and what they mean.
+
+mod meta;
+mod parse;
+mod recipe;
+mod rope;
+mod types;
+mod vocab;
+
+pub use types::GgmlType;
+
+pub(super) use recipe::load;
+
+/// Does the file look like GGUF?
+pub(super) fn recognise(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"GGUF")
+}

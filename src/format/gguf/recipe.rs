@@ -1,0 +1,234 @@
+//! Metadata keys → [`Spec`], `blk.N.*` → roles.
+
+use super::meta::Meta;
+use super::parse::parse;
+use super::types::{Blocks, GgmlType};
+use super::{rope, vocab};
+use crate::format::codec::{RowOrder, decode_i2s};
+use crate::format::index::{DType, File, Index, Tensor};
+use crate::format::recipe::{Names, Place, Role, Source, assemble};
+use crate::format::{
+    Activation, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, Spec,
+};
+use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales, TernaryMatrix};
+use bytes::Bytes;
+
+/// Reads a GGUF file.
+pub(in crate::format) fn load(file: &File) -> Result<Checkpoint, LoadError> {
+    let (meta, mut index) = parse(file)?;
+    refuse_variants(&meta)?;
+    let spec = spec(&meta, &mut index)?;
+    spec.check(&file.name)?;
+    let order = match spec.architecture {
+        Architecture::Llama => RowOrder::Interleaved { head_dim: spec.head_dim },
+        _ => RowOrder::Same,
+    };
+    let mut source = GgufSource { file: &file.name, index, order };
+    let weights = assemble(&spec, &mut source)?;
+    source.index.expect_empty(|_| false)?;
+    Ok(Checkpoint {
+        spec,
+        weights,
+        text: vocab::text_parts(&meta)?,
+        generation: vocab::generation(&meta)?,
+        dlm: None,
+    })
+}
+
+fn refuse_variants(meta: &Meta<'_>) -> Result<(), LoadError> {
+    let unsupported = |want: &str, found: String| {
+        LoadError::new(Kind::UnsupportedFeature, meta.file, want, found)
+    };
+    if let Some(key) = meta.values.keys().find(|k| k.starts_with("prism.hadamard.")) {
+        return Err(unsupported("weights that are not rotated", format!("`{key}`")).advice(
+            "Prism's Hadamard-folded models need a rotation that is not supported; \
+             use a file of the same model without it",
+        ));
+    }
+    if meta.size("split.count")?.is_some_and(|n| n > 1) {
+        return Err(unsupported("a model in one file", "a part of a split one".into())
+            .advice("merge the parts first: llama-gguf-split --merge"));
+    }
+    Ok(())
+}
+
+fn spec(meta: &Meta<'_>, index: &mut Index) -> Result<Spec, LoadError> {
+    const ARCH: &str = "general.architecture";
+    let arch = meta.need(ARCH, meta.text(ARCH)?)?;
+    let (architecture, activation) = match arch {
+        "bitnet" => (Architecture::BitNet, Activation::Silu),
+        "bitnet-b1.58" | "bitnet-25" => (Architecture::BitNet, Activation::Relu2),
+        "llama" => (Architecture::Llama, Activation::Silu),
+        "qwen2" => (Architecture::Qwen2, Activation::Silu),
+        "qwen3" => (Architecture::Qwen3, Activation::Silu),
+        other => {
+            return Err(LoadError::new(
+                Kind::UnsupportedArchitecture,
+                meta.file,
+                format!("`{ARCH}` to be bitnet, bitnet-b1.58, bitnet-25, llama, qwen2 or qwen3"),
+                format!("`{other}`"),
+            ));
+        }
+    };
+    let key = |name: &str| format!("{arch}.{name}");
+    let size = |name: &str| meta.size(&key(name));
+    let need = |name: &str| meta.need(&key(name), size(name)?);
+    for name in ["expert_count", "attention.sliding_window"] {
+        if let Some(n) = size(name)?.filter(|&n| n > 0) {
+            return Err(LoadError::new(
+                Kind::UnsupportedFeature,
+                meta.file,
+                format!("no `{}`", key(name)),
+                n.to_string(),
+            ));
+        }
+    }
+    let hidden_size = need("embedding_length")?;
+    let heads = need("attention.head_count")?;
+    let head_dim = match size("attention.key_length")? {
+        Some(n) => n,
+        None => hidden_size.checked_div(heads).unwrap_or(0),
+    };
+    let value_dim = size("attention.value_length")?.unwrap_or(head_dim);
+    if value_dim != head_dim {
+        return Err(LoadError::new(
+            Kind::UnsupportedFeature,
+            meta.file,
+            format!("value heads of {head_dim} columns, as the key heads"),
+            value_dim.to_string(),
+        ));
+    }
+    let embed = format!("{}.weight", Names::GGUF.embed);
+    let rows = index.get(&embed).and_then(|t| t.shape.first().copied());
+    let vocab_size = match rows {
+        Some(rows) => rows,
+        None => need("vocab_size")?,
+    };
+    let eps = key("attention.layer_norm_rms_epsilon");
+    Ok(Spec {
+        architecture,
+        vocab_size,
+        hidden_size,
+        intermediate_size: need("feed_forward_length")?,
+        layers: need("block_count")?,
+        heads,
+        kv_heads: size("attention.head_count_kv")?.unwrap_or(heads),
+        head_dim,
+        context_length: need("context_length")?,
+        norm_eps: meta.need(&eps, meta.float(&eps)?)? as f32,
+        activation,
+        rope: rope::rope(meta, arch, head_dim, index)?,
+    })
+}
+
+struct GgufSource<'a> {
+    file: &'a str,
+    index: Index,
+    /// Of the rows of q and k.
+    order: RowOrder,
+}
+
+impl Source for GgufSource<'_> {
+    fn linear(&mut self, place: Place, rows: usize, cols: usize) -> Result<Linear, LoadError> {
+        let name = Names::GGUF.of(place);
+        let order = match place {
+            Place::Layer(_, Role::Q | Role::K) => self.order,
+            _ => RowOrder::Same,
+        };
+        let t = self.index.need(&format!("{name}.weight"), self.file)?;
+        t.expect_shape(&[rows, cols])?;
+        let mut weight = decode(&t, rows, cols, order)?;
+        if let Some(scale) = self.index.take(&format!("{name}.scale")) {
+            weight = rescale(weight, scale.vector(1)?[0], &scale)?;
+        }
+        let bias = match self.index.take(&format!("{name}.bias")) {
+            None => None,
+            Some(t) => {
+                let stored = t.vector(rows)?;
+                Some((0..rows).map(|r| stored[order.source(r)]).collect())
+            }
+        };
+        Ok(Linear::new(weight, bias))
+    }
+
+    fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
+        let t = self.index.need(&format!("{}.weight", Names::GGUF.embed), self.file)?;
+        t.expect_shape(&[rows, cols])?;
+        decode(&t, rows, cols, RowOrder::Same)
+    }
+
+    fn vector(&mut self, place: Place, len: usize) -> Result<Vec<f32>, LoadError> {
+        let t = self.index.need(&format!("{}.weight", Names::GGUF.of(place)), self.file)?;
+        t.vector(len)
+    }
+
+    fn has_head(&self) -> bool {
+        self.index.get(&format!("{}.weight", Names::GGUF.head)).is_some()
+    }
+}
+
+fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matrix, LoadError> {
+    let DType::Block(kind) = t.dtype else {
+        unreachable!("the GGUF parser gives block types only");
+    };
+    let matrix = match kind.blocks() {
+        Blocks::Float(dtype) => float(t, rows, cols, dtype, order).map(Matrix::Float),
+        Blocks::Int8(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Int8),
+        Blocks::Ternary(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary),
+        Blocks::I2S => {
+            refuse_code_3(t)?;
+            decode_i2s(&t.bytes, rows, cols, order).map(Matrix::Ternary)
+        }
+    };
+    matrix.map_err(|e| LoadError::layout(&t.file, &t.name, &e))
+}
+
+/// Readers of I2_S disagree on the fourth code: 0 to some, +2 to others.
+fn refuse_code_3(t: &Tensor) -> Result<(), LoadError> {
+    let codes = &t.bytes[..t.bytes.len() - crate::format::codec::I2S_TRAILER];
+    match codes.iter().position(|b| b & b >> 1 & 0x55 != 0) {
+        None => Ok(()),
+        Some(at) => Err(t.error(
+            Kind::Malformed,
+            format!("{} codes from 0 to 2", GgmlType::I2S.name()),
+            format!("the code 3 in byte {at}"),
+        )),
+    }
+}
+
+/// A view where the rows keep their order, a copy where they do not.
+fn float(
+    t: &Tensor,
+    rows: usize,
+    cols: usize,
+    dtype: FloatType,
+    order: RowOrder,
+) -> Result<FloatMatrix, crate::matrix::LayoutError> {
+    if order == RowOrder::Same {
+        return FloatMatrix::new(rows, cols, dtype, t.bytes.clone());
+    }
+    let n = cols * dtype.size();
+    let mut data = Vec::with_capacity(t.bytes.len());
+    for row in 0..rows {
+        let at = order.source(row) * n;
+        data.extend_from_slice(&t.bytes[at..at + n]);
+    }
+    FloatMatrix::new(rows, cols, dtype, Bytes::from(data))
+}
+
+/// Some converters keep a ternary matrix's factor in a tensor of its own.
+fn rescale(weight: Matrix, factor: f32, t: &Tensor) -> Result<Matrix, LoadError> {
+    let Matrix::Ternary(m) = &weight else {
+        return Err(t.error(
+            Kind::UnsupportedFeature,
+            "a factor of a ternary matrix only",
+            weight.kind(),
+        ));
+    };
+    let Scales::Tensor(s) = m.scales() else {
+        return Err(t.error(Kind::UnsupportedFeature, "one scale for the matrix", weight.kind()));
+    };
+    TernaryMatrix::from_panels(m.rows(), m.cols(), m.codes().clone(), Scales::Tensor(s * factor))
+        .map(Matrix::Ternary)
+        .map_err(|e| LoadError::layout(&t.file, &t.name, &e))
+}

@@ -1,0 +1,70 @@
+//! `tokenizer.*` metadata → text parts and special ids.
+
+use super::meta::{Meta, Value};
+use crate::format::{GenerationDefaults, GgufVocab, LoadError, TextParts, Vocabulary};
+use std::collections::BTreeMap;
+
+fn key(name: &str) -> String {
+    format!("tokenizer.ggml.{name}")
+}
+
+/// Tokenizer and chat template; no tokenizer when the file has none.
+pub(super) fn text_parts(meta: &Meta<'_>) -> Result<TextParts, LoadError> {
+    let chat_template = meta.text("tokenizer.chat_template")?.map(str::to_owned);
+    let Some(model) = meta.text(&key("model"))? else {
+        return Ok(TextParts { chat_template, ..TextParts::default() });
+    };
+    let vocab = GgufVocab {
+        model: model.into(),
+        pre: meta.text(&key("pre"))?.map(str::to_owned),
+        tokens: meta.need(&key("tokens"), meta.texts(&key("tokens"))?)?,
+        scores: meta.list(&key("scores"), "a list of numbers", float)?.unwrap_or_default(),
+        types: meta.list(&key("token_type"), "a list of token types", int)?.unwrap_or_default(),
+        merges: meta.texts(&key("merges"))?.unwrap_or_default(),
+        bos: meta.id(&key("bos_token_id"))?,
+        eos: meta.id(&key("eos_token_id"))?,
+        unk: meta.id(&key("unknown_token_id"))?,
+        add_bos: meta.bool(&key("add_bos_token"))?,
+        add_space_prefix: meta.bool(&key("add_space_prefix"))?,
+    };
+    let ids = [
+        ("bos_token", vocab.bos),
+        ("eos_token", vocab.eos),
+        ("unk_token", vocab.unk),
+        ("pad_token", meta.id(&key("padding_token_id"))?),
+    ];
+    let mut special = BTreeMap::new();
+    for (name, id) in ids {
+        if let Some(text) = id.and_then(|id| vocab.tokens.get(id as usize)) {
+            special.insert(name.to_owned(), text.clone());
+        }
+    }
+    let vocabulary = Some(Vocabulary::Gguf(Box::new(vocab)));
+    Ok(TextParts { vocabulary, chat_template, special })
+}
+
+fn float(v: Value<'_>) -> Option<f32> {
+    match v {
+        Value::Float(f) => Some(f as f32),
+        _ => None,
+    }
+}
+
+fn int(v: Value<'_>) -> Option<i32> {
+    match v {
+        Value::Signed(i) => i.try_into().ok(),
+        Value::Unsigned(u) => u.try_into().ok(),
+        _ => None,
+    }
+}
+
+/// Special ids; a chat turn ends with another id than a text in many models.
+pub(super) fn generation(meta: &Meta<'_>) -> Result<GenerationDefaults, LoadError> {
+    let mut eos = Vec::new();
+    for name in ["eos_token_id", "eot_token_id", "eom_token_id"] {
+        if let Some(id) = meta.id(&key(name))?.filter(|id| !eos.contains(id)) {
+            eos.push(id);
+        }
+    }
+    Ok(GenerationDefaults { bos: meta.id(&key("bos_token_id"))?, eos, ..Default::default() })
+}

@@ -1,0 +1,262 @@
+//! `config.json` → [`Spec`].
+
+use crate::format::{
+    Activation, Architecture, DlmConfig, Llama3Scaling, LoadError, LoadErrorKind as Kind, Rope,
+    Spec,
+};
+use serde::Deserialize;
+
+/// The fields of `config.json` that matter.
+#[derive(Deserialize)]
+pub(super) struct Config {
+    model_type: Option<String>,
+    vocab_size: Option<usize>,
+    hidden_size: Option<usize>,
+    intermediate_size: Option<usize>,
+    num_hidden_layers: Option<usize>,
+    num_attention_heads: Option<usize>,
+    num_key_value_heads: Option<usize>,
+    head_dim: Option<usize>,
+    max_position_embeddings: Option<usize>,
+    rms_norm_eps: Option<f64>,
+    hidden_act: Option<String>,
+    rope_theta: Option<f64>,
+    partial_rotary_factor: Option<f64>,
+    rope_scaling: Option<RopeConfig>,
+    rope_parameters: Option<RopeConfig>,
+    tie_word_embeddings: Option<bool>,
+    #[serde(default)]
+    pub(super) attention_bias: bool,
+    #[serde(default)]
+    pub(super) mlp_bias: bool,
+    use_sliding_window: Option<bool>,
+    sliding_window: Option<u64>,
+    layer_types: Option<Vec<String>>,
+    quantization_config: Option<QuantConfig>,
+    pub(super) bos_token_id: Option<Ids>,
+    pub(super) eos_token_id: Option<Ids>,
+    bd_size: Option<usize>,
+    block_size: Option<usize>,
+    mask_token_id: Option<u32>,
+}
+
+/// One id or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Ids {
+    One(u32),
+    Many(Vec<u32>),
+}
+
+impl Ids {
+    pub(super) fn as_slice(&self) -> &[u32] {
+        match self {
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Many(ids) => ids,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct RopeConfig {
+    rope_type: Option<String>,
+    #[serde(rename = "type")]
+    old_type: Option<String>,
+    rope_theta: Option<f64>,
+    partial_rotary_factor: Option<f64>,
+    factor: Option<f64>,
+    low_freq_factor: Option<f64>,
+    high_freq_factor: Option<f64>,
+    original_max_position_embeddings: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct QuantConfig {
+    quant_method: Option<String>,
+    linear_class: Option<String>,
+    modules_to_not_convert: Option<Vec<String>>,
+    use_rms_norm: Option<bool>,
+}
+
+/// How the linear layers of the directory are ternary.
+pub(super) struct Quantisation {
+    /// W = t · scale; otherwise W = t / scale.
+    pub(super) multiply: bool,
+    excluded: Vec<String>,
+}
+
+impl Quantisation {
+    /// Is a module quantised? Exclusions name a module, its end or a folder of modules.
+    pub(super) fn covers(&self, module: &str) -> bool {
+        let module = format!(".{module}.");
+        !self.excluded.iter().any(|e| module.contains(&format!(".{e}.")))
+    }
+}
+
+fn unsupported(file: &str, want: impl Into<String>, found: impl Into<String>) -> LoadError {
+    LoadError::new(Kind::UnsupportedFeature, file, want, found)
+}
+
+fn need<T>(file: &str, field: &str, value: Option<T>) -> Result<T, LoadError> {
+    value.ok_or_else(|| LoadError::new(Kind::Missing, file, format!("`{field}`"), "no such field"))
+}
+
+impl Config {
+    fn family(&self) -> Option<Architecture> {
+        Some(match self.model_type.as_deref()? {
+            "bitnet" => Architecture::BitNet,
+            "llama" => Architecture::Llama,
+            "qwen2" | "Fast_dLLM_Qwen" => Architecture::Qwen2,
+            "qwen3" | "sdar" => Architecture::Qwen3,
+            _ => return None,
+        })
+    }
+
+    /// Qwen2 has biases on q, k and v, whatever the configuration says.
+    pub(super) fn qwen2(&self) -> bool {
+        self.family() == Some(Architecture::Qwen2)
+    }
+
+    /// Whether the head is the embeddings, if the file says so.
+    pub(super) fn tied(&self) -> Option<bool> {
+        self.tie_word_embeddings
+    }
+
+    /// Shape and constants.
+    pub(super) fn spec(&self, file: &str) -> Result<Spec, LoadError> {
+        let architecture = self.family().ok_or_else(|| {
+            LoadError::new(
+                Kind::UnsupportedArchitecture,
+                file,
+                "`model_type` to be bitnet, llama, qwen2 (or Fast_dLLM_Qwen) or qwen3 (or sdar)",
+                self.model_type.as_ref().map_or("none".into(), |t| format!("`{t}`")),
+            )
+        })?;
+        self.refuse_variants(file)?;
+        let hidden_size = need(file, "hidden_size", self.hidden_size)?;
+        let heads = need(file, "num_attention_heads", self.num_attention_heads)?;
+        let head_dim = match self.head_dim {
+            Some(n) => n,
+            None => hidden_size.checked_div(heads).unwrap_or(0),
+        };
+        Ok(Spec {
+            architecture,
+            vocab_size: need(file, "vocab_size", self.vocab_size)?,
+            hidden_size,
+            intermediate_size: need(file, "intermediate_size", self.intermediate_size)?,
+            layers: need(file, "num_hidden_layers", self.num_hidden_layers)?,
+            heads,
+            kv_heads: self.num_key_value_heads.unwrap_or(heads),
+            head_dim,
+            context_length: need(file, "max_position_embeddings", self.max_position_embeddings)?,
+            norm_eps: need(file, "rms_norm_eps", self.rms_norm_eps)? as f32,
+            activation: self.activation(file)?,
+            rope: self.rope(file)?,
+        })
+    }
+
+    fn refuse_variants(&self, file: &str) -> Result<(), LoadError> {
+        // A window with `use_sliding_window: false` is not in use; without the switch it is.
+        if let Some(window) = self.sliding_window.filter(|_| self.use_sliding_window != Some(false))
+        {
+            return Err(unsupported(
+                file,
+                "full attention",
+                format!("a sliding window of {window}"),
+            ));
+        }
+        let other = self.layer_types.iter().flatten().find(|t| *t != "full_attention");
+        if let Some(other) = other {
+            return Err(unsupported(file, "full attention in every layer", format!("`{other}`")));
+        }
+        Ok(())
+    }
+
+    fn activation(&self, file: &str) -> Result<Activation, LoadError> {
+        match need(file, "hidden_act", self.hidden_act.as_deref())? {
+            "silu" | "swish" => Ok(Activation::Silu),
+            "relu2" => Ok(Activation::Relu2),
+            other => Err(unsupported(file, "`hidden_act` silu or relu2", format!("`{other}`"))),
+        }
+    }
+
+    fn rope(&self, file: &str) -> Result<Rope, LoadError> {
+        let both = [&self.rope_parameters, &self.rope_scaling];
+        let given = |field: fn(&RopeConfig) -> Option<f64>| {
+            both.iter().find_map(|r| r.as_ref().and_then(field))
+        };
+        let partial = self.partial_rotary_factor.or(given(|r| r.partial_rotary_factor));
+        if let Some(part) = partial.filter(|&p| p != 1.0) {
+            return Err(unsupported(file, "RoPE over whole heads", format!("over {part} of them")));
+        }
+        let mut scaling = None;
+        for r in both.into_iter().flatten() {
+            match r.rope_type.as_deref().or(r.old_type.as_deref()) {
+                None | Some("default") => {}
+                Some("llama3") => scaling = Some(r.llama3(file)?),
+                Some(other) => {
+                    let want = "RoPE scaling `default` or `llama3`";
+                    return Err(unsupported(file, want, format!("`{other}`")));
+                }
+            }
+        }
+        // transformers' default, which no configuration writes out.
+        let theta = given(|r| r.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
+        Ok(Rope { theta, scaling })
+    }
+
+    /// How linear layers are quantised; `None` for a model in floats.
+    pub(super) fn quantisation(&self, file: &str) -> Result<Option<Quantisation>, LoadError> {
+        let Some(q) = &self.quantization_config else { return Ok(None) };
+        match q.quant_method.as_deref() {
+            Some("bitnet") => {}
+            other => {
+                let found = other.map_or("none".into(), |m| format!("`{m}`"));
+                return Err(unsupported(file, "`quant_method` bitnet", found)
+                    .advice("use the original weights instead"));
+            }
+        }
+        if q.use_rms_norm == Some(true) {
+            return Err(unsupported(file, "`use_rms_norm` false", "true")
+                .advice("a norm in front of every linear layer is not supported"));
+        }
+        let multiply = match q.linear_class.as_deref() {
+            Some("autobitlinear") => true,
+            None | Some("bitlinear") => false,
+            Some(other) => {
+                let want = "`linear_class` autobitlinear or bitlinear";
+                return Err(unsupported(file, want, format!("`{other}`")));
+            }
+        };
+        let excluded = q.modules_to_not_convert.clone().unwrap_or_default();
+        Ok(Some(Quantisation { multiply, excluded }))
+    }
+
+    /// Block-diffusion fields of a model without `dlm_config.json`.
+    pub(super) fn dlm(&self) -> Option<DlmConfig> {
+        let sdar = self.model_type.as_deref() == Some("sdar");
+        let bd_size = self.bd_size.or(self.block_size.filter(|_| sdar))?;
+        Some(DlmConfig {
+            bd_size,
+            mask_token_id: self.mask_token_id,
+            ar_path: false,
+            clean_attention: "block".into(),
+            logit_shift: u8::from(!sdar),
+        })
+    }
+}
+
+impl RopeConfig {
+    fn llama3(&self, file: &str) -> Result<Llama3Scaling, LoadError> {
+        Ok(Llama3Scaling {
+            factor: need(file, "factor", self.factor)?,
+            low_freq_factor: need(file, "low_freq_factor", self.low_freq_factor)?,
+            high_freq_factor: need(file, "high_freq_factor", self.high_freq_factor)?,
+            original_context: need(
+                file,
+                "original_max_position_embeddings",
+                self.original_max_position_embeddings,
+            )?,
+        })
+    }
+}

@@ -1,0 +1,238 @@
+//! A Hugging Face directory: `config.json`, safetensors in one file or in shards, tokenizer and
+//! generation files.
+
+mod config;
+mod json;
+mod text;
+
+use super::codec::{RowOrder, decode_hf_packed, quantise_master};
+use super::index::{DType, File, Index, Tensor};
+use super::recipe::{Names, Place, Role, Source, assemble};
+use super::{Checkpoint, Linear, LoadError, LoadErrorKind as Kind, safetensors};
+use crate::matrix::{FloatMatrix, FloatType, Matrix};
+use config::{Config, Quantisation};
+use std::collections::BTreeSet;
+
+const CONFIG: &str = "config.json";
+const SHARDS: &str = "model.safetensors.index.json";
+/// Names shown of the files that were found.
+const SHOWN: usize = 12;
+
+/// What a model directory holds, for messages.
+const WANTED: &str = "config.json with model.safetensors (or model.safetensors.index.json and its \
+                      shards), one .gguf file, or one packed file";
+
+/// The file of a name, folders apart.
+fn find<'a>(files: &'a [File], name: &str) -> Option<&'a File> {
+    files.iter().find(|f| f.base() == name)
+}
+
+/// Lists what there is.
+fn list(files: &[File]) -> String {
+    let names: Vec<&str> = files.iter().take(SHOWN).map(File::base).collect();
+    match files.len() {
+        0 => "no files".into(),
+        n if n > SHOWN => format!("{} and {} more", names.join(", "), n - SHOWN),
+        _ => names.join(", "),
+    }
+}
+
+/// Reads the files of a directory.
+pub(super) fn load(files: &[File]) -> Result<Checkpoint, LoadError> {
+    let Some(config_file) = find(files, CONFIG) else {
+        return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(files)));
+    };
+    let config: Config = json::parse(config_file)?;
+    let name = config_file.name.as_str();
+    let spec = config.spec(name)?;
+    spec.check(name)?;
+    let dlm = match find(files, "dlm_config.json") {
+        Some(file) => Some((&file.name, json::parse(file)?)),
+        None => config.dlm().map(|dlm| (&config_file.name, dlm)),
+    };
+    if let Some((file, dlm)) = &dlm {
+        dlm.check(file, spec.vocab_size)?;
+    }
+    let index = tensors(files)?;
+    let quantisation = config.quantisation(name)?;
+    let tied = config.tied();
+    let mut source = HfSource { files: name, index, config: &config, quantisation, tied };
+    let weights = assemble(&spec, &mut source)?;
+    source.index.expect_empty(|name| {
+        name.ends_with(".rotary_emb.inv_freq")
+            || (weights.head.is_none() && name == format!("{}.weight", Names::HF.head))
+    })?;
+    let generation = text::generation(files, &config)?;
+    Ok(Checkpoint {
+        spec,
+        weights,
+        text: text::text_parts(files)?,
+        generation,
+        dlm: dlm.map(|(_, dlm)| dlm),
+    })
+}
+
+/// All tensors of the directory.
+fn tensors(files: &[File]) -> Result<Index, LoadError> {
+    let mut index = Index::default();
+    let mut add = |file: &File| -> Result<(), LoadError> {
+        let mut contents = safetensors::parse(file)?.index;
+        for tensor in contents.drain() {
+            index.insert(tensor)?;
+        }
+        Ok(())
+    };
+    if let Some(shards) = find(files, SHARDS) {
+        let json::ShardIndex { weight_map } = json::parse(shards)?;
+        let names: BTreeSet<&str> = weight_map.values().map(String::as_str).collect();
+        for name in names {
+            let file = find(files, name).ok_or_else(|| {
+                LoadError::new(
+                    Kind::Missing,
+                    &shards.name,
+                    format!("the shard {name}"),
+                    list(files),
+                )
+                .advice("the download may be incomplete")
+            })?;
+            add(file)?;
+        }
+        return match weight_map.iter().find(|(tensor, _)| index.get(tensor).is_none()) {
+            None => Ok(index),
+            Some((tensor, shard)) => {
+                Err(LoadError::new(Kind::Missing, shard, "the tensor to be there", "other tensors")
+                    .tensor(tensor))
+            }
+        };
+    }
+    let mut weights = files.iter().filter(|f| f.base().ends_with(".safetensors")).peekable();
+    if weights.peek().is_none() {
+        return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(files))
+            .advice("the directory has no weights"));
+    }
+    for file in weights {
+        add(file)?;
+    }
+    Ok(index)
+}
+
+struct HfSource<'a> {
+    /// The file that says which tensors there are.
+    files: &'a str,
+    index: Index,
+    config: &'a Config,
+    quantisation: Option<Quantisation>,
+    tied: Option<bool>,
+}
+
+impl HfSource<'_> {
+    /// `weight` with its `weight_scale`.
+    fn packed(
+        &mut self,
+        name: &str,
+        t: &Tensor,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Matrix, LoadError> {
+        t.expect_shape(&[rows / 4, cols])?;
+        if !rows.is_multiple_of(4) {
+            return Err(t.error(Kind::Shape, "rows in fours", format!("{rows} rows")));
+        }
+        let scale = self.index.need(&format!("{name}.weight_scale"), self.files)?;
+        let value = match scale.shape[..] {
+            [] => scale.with_shape(vec![1]).vector(1)?[0],
+            _ => scale.vector(1)?[0],
+        };
+        let multiply = self.quantisation.as_ref().is_some_and(|q| q.multiply);
+        let value = if multiply { value } else { 1.0 / value };
+        decode_hf_packed(&t.bytes, rows, cols, value)
+            .map(Matrix::Ternary)
+            .map_err(|e| LoadError::layout(&scale.file, &scale.name, &e))
+    }
+
+    fn bias(
+        &mut self,
+        place: Place,
+        name: &str,
+        rows: usize,
+    ) -> Result<Option<Vec<f32>>, LoadError> {
+        let name = format!("{name}.bias");
+        let wanted = match place {
+            Place::Layer(_, role) => self.config.has_bias(role),
+            _ => false,
+        };
+        match (wanted, self.index.take(&name)) {
+            (true, Some(t)) => t.vector(rows).map(Some),
+            (true, None) => self.index.need(&name, self.files).map(|_| None),
+            (false, None) => Ok(None),
+            (false, Some(t)) => {
+                Err(t.error(Kind::Unexpected, "no bias, as the configuration says", "one"))
+            }
+        }
+    }
+}
+
+fn float(t: &Tensor, rows: usize, cols: usize, dtype: FloatType) -> Result<FloatMatrix, LoadError> {
+    t.expect_shape(&[rows, cols])?;
+    FloatMatrix::new(rows, cols, dtype, t.bytes.clone())
+        .map_err(|e| LoadError::layout(&t.file, &t.name, &e))
+}
+
+impl Source for HfSource<'_> {
+    fn linear(&mut self, place: Place, rows: usize, cols: usize) -> Result<Linear, LoadError> {
+        let name = Names::HF.of(place);
+        let t = self.index.need(&format!("{name}.weight"), self.files)?;
+        let in_layer = matches!(place, Place::Layer(..));
+        let weight = match t.dtype {
+            DType::U8 if in_layer => self.packed(&name, &t, rows, cols)?,
+            DType::Float(dtype) => {
+                let master = float(&t, rows, cols, dtype)?;
+                let quantised = self.quantisation.as_ref().is_some_and(|q| q.covers(&name));
+                if in_layer && quantised {
+                    quantise_master(&master, RowOrder::Same)
+                        .map(Matrix::Ternary)
+                        .map_err(|e| LoadError::layout(&t.file, &t.name, &e))?
+                } else {
+                    Matrix::Float(master)
+                }
+            }
+            other => {
+                let want =
+                    if in_layer { "F32, F16, BF16 or packed U8" } else { "F32, F16 or BF16" };
+                return Err(t.error(Kind::UnsupportedType, want, other.name()));
+            }
+        };
+        let bias = self.bias(place, &name, rows)?;
+        Ok(Linear::new(weight, bias))
+    }
+
+    fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
+        let t = self.index.need(&format!("{}.weight", Names::HF.embed), self.files)?;
+        match t.dtype {
+            DType::Float(dtype) => float(&t, rows, cols, dtype).map(Matrix::Float),
+            other => Err(t.error(Kind::UnsupportedType, "F32, F16 or BF16", other.name())),
+        }
+    }
+
+    fn vector(&mut self, place: Place, len: usize) -> Result<Vec<f32>, LoadError> {
+        self.index.need(&format!("{}.weight", Names::HF.of(place)), self.files)?.vector(len)
+    }
+
+    fn has_head(&self) -> bool {
+        let there = self.index.get(&format!("{}.weight", Names::HF.head)).is_some();
+        self.tied.map_or(there, |tied| !tied)
+    }
+}
+
+impl Config {
+    /// Does the layer have a bias in this family and configuration?
+    fn has_bias(&self, role: Role) -> bool {
+        let family = self.qwen2();
+        match role {
+            Role::Q | Role::K | Role::V => family || self.attention_bias,
+            Role::O => !family && self.attention_bias,
+            Role::Gate | Role::Up | Role::Down => self.mlp_bias,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which activations a matrix gets, and changing the precision of embeddings and head.
+
+use super::{Activations, Checkpoint, Linear, LoadError};
+use crate::matrix::{FloatMatrix, FloatType, Int8Matrix, LayoutError, Matrix, Scales};
+use bytes::Bytes;
+use half::f16;
+
+/// Precision of embeddings and head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadType {
+    /// IEEE half precision.
+    F16,
+    /// int8 with a scale per row.
+    Q8,
+}
+
+impl Linear {
+    /// A layer with the activations that its weights were trained for: 8 bits for ternary
+    /// matrices of one scale, 15 bits for all others that are not float.
+    pub fn new(weight: Matrix, bias: Option<Vec<f32>>) -> Self {
+        let one_scale =
+            matches!(&weight, Matrix::Ternary(m) if matches!(m.scales(), Scales::Tensor(_)));
+        let activations = if one_scale { Activations::Int8 } else { Activations::Int16 };
+        Self { weight, bias, activations }
+    }
+}
+
+impl Checkpoint {
+    /// The same model with another precision of the head. The embeddings stay as they are,
+    /// unless they are the head.
+    ///
+    /// # Errors
+    /// When a weight is not finite in the new precision.
+    pub fn with_head(mut self, head: HeadType) -> Result<Self, LoadError> {
+        let place = match &mut self.weights.head {
+            Some(linear) => &mut linear.weight,
+            None => &mut self.weights.embed,
+        };
+        *place = convert(place, head).map_err(|e| LoadError::layout("head", "head", &e))?;
+        if let Some(linear) = self.weights.head.take() {
+            self.weights.head = Some(Linear::new(linear.weight, linear.bias));
+        }
+        Ok(self)
+    }
+}
+
+fn convert(matrix: &Matrix, head: HeadType) -> Result<Matrix, LayoutError> {
+    let (rows, cols) = (matrix.rows(), matrix.cols());
+    match (head, matrix) {
+        (HeadType::F16, Matrix::Float(m)) if m.dtype() == FloatType::F16 => Ok(matrix.clone()),
+        (HeadType::Q8, Matrix::Int8(_)) => Ok(matrix.clone()),
+        (HeadType::Q8, _) => {
+            Int8Matrix::quantise_rows(rows, cols, |r, out| matrix.row_f32(r, out)).map(Matrix::Int8)
+        }
+        (HeadType::F16, _) => {
+            let mut data = Vec::with_capacity(rows * cols * FloatType::F16.size());
+            let mut row_f32 = vec![0f32; cols];
+            for row in 0..rows {
+                matrix.row_f32(row, &mut row_f32);
+                for &w in &row_f32 {
+                    let half = f16::from_f32(w);
+                    if !half.is_finite() {
+                        return Err(LayoutError::Scale(w));
+                    }
+                    data.extend_from_slice(&half.to_le_bytes());
+                }
+            }
+            FloatMatrix::new(rows, cols, FloatType::F16, Bytes::from(data)).map(Matrix::Float)
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Our packed file: a safetensors file whose tensors stand in kernel layout, each on a 64-byte
+//! boundary, in the order in which a forward pass reads them. Reading copies no matrix.
+//!
+//! `__metadata__` holds, as JSON: `spec`, `matrices` (kind and logical shape of each), `generation`,
+//! `dlm`, `special_tokens`; and as text `chat_template`. The tokenizer is the tensor `tokenizer.json`.
+
+mod read;
+mod write;
+
+pub(super) use read::{load, recognise};
+pub use write::write;
+
+use super::Activations;
+use serde::{Deserialize, Serialize};
+
+/// `format` in the metadata.
+const FORMAT: &str = "wrinklefree";
+/// `version` in the metadata; readers refuse others.
+const VERSION: &str = "1";
+/// The tensor with the tokenizer.
+const TOKENIZER: &str = "tokenizer.json";
+/// Tensors that only move the next one to a boundary.
+const PADDING: &str = "padding.";
+/// Boundary of the data of a tensor.
+const ALIGN: usize = 64;
+
+/// What the tensors of a matrix do not say themselves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    rows: usize,
+    cols: usize,
+    #[serde(flatten)]
+    kind: EntryKind,
+    /// Absent for embeddings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    activations: Option<Activations>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum EntryKind {
+    /// Codes in the tensor; one scale (an f32, which f64 holds exactly) or a tensor `.scales`.
+    Ternary {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scale: Option<f64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<usize>,
+    },
+    /// Values in the tensor, f32 in `.scales`.
+    Int8 { group: usize },
+    /// Elements in the tensor, row-major.
+    Float,
+}

@@ -1,0 +1,171 @@
+//! Packed file → checkpoint, without copying a matrix.
+
+use super::{Entry, EntryKind, FORMAT, PADDING, TOKENIZER, VERSION};
+use crate::format::index::{DType, File, Index, Tensor};
+use crate::format::recipe::{Names, Place, Source, assemble};
+use crate::format::safetensors::Contents;
+use crate::format::{
+    Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, TextParts, Vocabulary,
+};
+use crate::matrix::{
+    FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Scales, TernaryMatrix,
+};
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+
+/// Is it ours? Other safetensors files never carry this format name.
+pub(in crate::format) fn recognise(contents: &Contents) -> bool {
+    contents.metadata.get("format").is_some_and(|f| f == FORMAT)
+}
+
+/// Reads a file whose header was parsed.
+pub(in crate::format) fn load(file: &File, contents: Contents) -> Result<Checkpoint, LoadError> {
+    let Contents { mut index, mut metadata } = contents;
+    let name = file.name.as_str();
+    let version = metadata.remove("version").unwrap_or_default();
+    if version != VERSION {
+        let found = format!("version `{version}`");
+        return Err(LoadError::new(
+            Kind::UnsupportedFeature,
+            name,
+            format!("a packed file of version {VERSION}"),
+            found,
+        )
+        .advice("convert the original model again"));
+    }
+    let need = |value: Option<_>, key: &str| {
+        value.ok_or_else(|| {
+            LoadError::new(Kind::Missing, name, format!("`{key}` in the metadata"), "none")
+        })
+    };
+    let spec: crate::format::Spec = need(json(name, &metadata, "spec")?, "spec")?;
+    spec.check(name)?;
+    let dlm: Option<DlmConfig> = json(name, &metadata, "dlm")?;
+    if let Some(dlm) = &dlm {
+        dlm.check(name, spec.vocab_size)?;
+    }
+    let vocabulary = index.take(TOKENIZER).map(|t| Vocabulary::Json(t.bytes));
+    let matrices = json(name, &metadata, "matrices")?.unwrap_or_default();
+    let mut source = PackedSource { file: name, index, matrices };
+    let weights = assemble(&spec, &mut source)?;
+    source.index.expect_empty(|tensor| tensor.starts_with(PADDING))?;
+    Ok(Checkpoint {
+        spec,
+        weights,
+        text: TextParts {
+            vocabulary,
+            special: json(name, &metadata, "special_tokens")?.unwrap_or_default(),
+            chat_template: metadata.remove("chat_template"),
+        },
+        generation: json(name, &metadata, "generation")?.unwrap_or_default(),
+        dlm,
+    })
+}
+
+fn json<T: DeserializeOwned>(
+    file: &str,
+    metadata: &BTreeMap<String, String>,
+    key: &str,
+) -> Result<Option<T>, LoadError> {
+    let Some(text) = metadata.get(key) else { return Ok(None) };
+    serde_json::from_str(text).map(Some).map_err(|e| {
+        LoadError::new(Kind::Malformed, file, format!("`{key}` in the metadata"), e.to_string())
+    })
+}
+
+struct PackedSource<'a> {
+    file: &'a str,
+    index: Index,
+    matrices: BTreeMap<String, Entry>,
+}
+
+impl PackedSource<'_> {
+    fn matrix(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<(Matrix, Entry), LoadError> {
+        let entry = self.matrices.remove(name).ok_or_else(|| {
+            LoadError::new(Kind::Missing, self.file, "an entry in `matrices`", "none").tensor(name)
+        })?;
+        let values = self.index.need(name, self.file)?;
+        if (entry.rows, entry.cols) != (rows, cols) {
+            let found = format!("{} × {}", entry.rows, entry.cols);
+            return Err(values.error(Kind::Shape, format!("{rows} × {cols}"), found));
+        }
+        let scales = self.index.take(&format!("{name}.scales")).map(|t| t.bytes);
+        let matrix = match (&entry.kind, values.dtype, scales) {
+            (EntryKind::Ternary { scale, group }, DType::U8, scales) => {
+                ternary(&values, rows, cols, *scale, group.zip(scales))?
+            }
+            (EntryKind::Int8 { group }, DType::I8, Some(scales)) => {
+                Int8Matrix::from_panels(rows, cols, *group, values.bytes.clone(), scales)
+                    .map(Matrix::Int8)
+            }
+            (EntryKind::Float, DType::Float(dtype), None) => {
+                FloatMatrix::new(rows, cols, dtype, values.bytes.clone()).map(Matrix::Float)
+            }
+            _ => {
+                let want = format!("the tensors of {:?}", entry.kind);
+                return Err(values.error(Kind::Malformed, want, values.dtype.name()));
+            }
+        };
+        let matrix = matrix.map_err(|e| LoadError::layout(self.file, name, &e))?;
+        Ok((matrix, entry))
+    }
+}
+
+fn ternary(
+    codes: &Tensor,
+    rows: usize,
+    cols: usize,
+    scale: Option<f64>,
+    groups: Option<(usize, Bytes)>,
+) -> Result<Result<Matrix, LayoutError>, LoadError> {
+    let scales = match (scale, groups) {
+        (Some(s), None) => Ok(Scales::Tensor(s as f32)),
+        (None, Some((size, values))) => {
+            GroupScales::from_panels(rows, cols, size, values).map(Scales::Groups)
+        }
+        _ => {
+            return Err(codes.error(
+                Kind::Malformed,
+                "one scale, or a group size and scales",
+                "neither or both",
+            ));
+        }
+    };
+    Ok(scales.and_then(|scales| {
+        TernaryMatrix::from_panels(rows, cols, codes.bytes.clone(), scales).map(Matrix::Ternary)
+    }))
+}
+
+impl Source for PackedSource<'_> {
+    fn linear(&mut self, place: Place, rows: usize, cols: usize) -> Result<Linear, LoadError> {
+        let name = Names::PACKED.of(place);
+        let (weight, entry) = self.matrix(&name, rows, cols)?;
+        let activations = entry.activations.ok_or_else(|| {
+            LoadError::new(Kind::Missing, self.file, "`activations` in `matrices`", "none")
+                .tensor(&name)
+        })?;
+        let bias = match self.index.take(&format!("{name}.bias")) {
+            Some(t) => Some(t.vector(rows)?),
+            None => None,
+        };
+        Ok(Linear { weight, bias, activations })
+    }
+
+    fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
+        self.matrix(Names::PACKED.embed, rows, cols).map(|(matrix, _)| matrix)
+    }
+
+    fn vector(&mut self, place: Place, len: usize) -> Result<Vec<f32>, LoadError> {
+        self.index.need(&Names::PACKED.of(place), self.file)?.vector(len)
+    }
+
+    fn has_head(&self) -> bool {
+        self.index.get(Names::PACKED.head).is_some()
+    }
+}

@@ -1,0 +1,187 @@
+//! Checkpoint → packed file.
+
+use super::{ALIGN, Entry, EntryKind, FORMAT, PADDING, TOKENIZER, VERSION};
+use crate::format::recipe::{Names, Place, Role};
+use crate::format::{Activations, Checkpoint, Linear};
+use crate::matrix::{FloatType, Matrix, Scales};
+use crate::ternary::{BLOCK_BYTES, PANEL_ROWS};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Writes a checkpoint. A GGUF vocabulary has to be turned into the text of a `tokenizer.json`
+/// first: `tokenizer_json` is stored as it is.
+///
+/// # Errors
+/// When `out` fails.
+pub fn write(
+    checkpoint: &Checkpoint,
+    tokenizer_json: Option<&[u8]>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut file = Writer::default();
+    file.weights(checkpoint);
+    if let Some(text) = tokenizer_json {
+        file.add(TOKENIZER.into(), "U8", vec![text.len()], Bytes::copy_from_slice(text));
+    }
+    let metadata = metadata(checkpoint, &file.matrices)?;
+    let header = file.header(metadata);
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(&header)?;
+    for tensor in &file.tensors {
+        out.write_all(&tensor.bytes)?;
+    }
+    out.flush()
+}
+
+fn metadata(c: &Checkpoint, matrices: &BTreeMap<String, Entry>) -> io::Result<Map<String, Value>> {
+    let mut metadata = Map::new();
+    let mut put = |key: &str, text: String| metadata.insert(key.into(), text.into());
+    put("format", FORMAT.into());
+    put("version", VERSION.into());
+    put("spec", serde_json::to_string(&c.spec)?);
+    put("matrices", serde_json::to_string(matrices)?);
+    put("generation", serde_json::to_string(&c.generation)?);
+    put("special_tokens", serde_json::to_string(&c.text.special)?);
+    if let Some(dlm) = &c.dlm {
+        put("dlm", serde_json::to_string(dlm)?);
+    }
+    if let Some(template) = &c.text.chat_template {
+        put("chat_template", template.clone());
+    }
+    Ok(metadata)
+}
+
+struct Out {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    bytes: Bytes,
+}
+
+#[derive(Default)]
+struct Writer {
+    tensors: Vec<Out>,
+    matrices: BTreeMap<String, Entry>,
+    /// Bytes of all tensors so far.
+    end: usize,
+}
+
+impl Writer {
+    /// Adds a tensor and what brings the next one to a boundary.
+    fn add(&mut self, name: String, dtype: &'static str, shape: Vec<usize>, bytes: Bytes) {
+        self.end += bytes.len();
+        self.tensors.push(Out { name, dtype, shape, bytes });
+        let gap = self.end.next_multiple_of(ALIGN) - self.end;
+        if gap > 0 {
+            let name = format!("{PADDING}{}", self.tensors.len());
+            let bytes = Bytes::from_static(&[0; ALIGN]).slice(..gap);
+            self.end += gap;
+            self.tensors.push(Out { name, dtype: "U8", shape: vec![gap], bytes });
+        }
+    }
+
+    fn vector(&mut self, name: String, values: &[f32]) {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.add(name, "F32", vec![values.len()], bytes.into());
+    }
+
+    fn matrix(&mut self, name: String, matrix: &Matrix, activations: Option<Activations>) {
+        let (rows, cols) = (matrix.rows(), matrix.cols());
+        let panels = rows.div_ceil(PANEL_ROWS);
+        let scales_name = format!("{name}.scales");
+        let blocks = |bytes: &Bytes| vec![panels, bytes.len() / BLOCK_BYTES / panels, BLOCK_BYTES];
+        let kind = match matrix {
+            Matrix::Ternary(m) => {
+                let codes = m.codes().clone();
+                self.add(name.clone(), "U8", blocks(&codes), codes);
+                match m.scales() {
+                    Scales::Tensor(s) => {
+                        EntryKind::Ternary { scale: Some(f64::from(*s)), group: None }
+                    }
+                    Scales::Groups(g) => {
+                        let shape = vec![panels, g.groups(), PANEL_ROWS];
+                        self.add(scales_name, "F16", shape, g.bytes().clone());
+                        EntryKind::Ternary { scale: None, group: Some(g.size()) }
+                    }
+                }
+            }
+            Matrix::Int8(m) => {
+                let values = m.values().clone();
+                self.add(name.clone(), "I8", blocks(&values), values);
+                let shape = vec![panels, m.groups(), PANEL_ROWS];
+                self.add(scales_name, "F32", shape, m.scales().clone());
+                EntryKind::Int8 { group: m.group() }
+            }
+            Matrix::Float(m) => {
+                let dtype = match m.dtype() {
+                    FloatType::F32 => "F32",
+                    FloatType::F16 => "F16",
+                    FloatType::Bf16 => "BF16",
+                };
+                self.add(name.clone(), dtype, vec![rows, cols], m.data().clone());
+                EntryKind::Float
+            }
+        };
+        self.matrices.insert(name, Entry { rows, cols, kind, activations });
+    }
+
+    fn linear(&mut self, place: Place, linear: &Linear) {
+        let name = Names::PACKED.of(place);
+        let bias = format!("{name}.bias");
+        self.matrix(name, &linear.weight, Some(linear.activations));
+        if let Some(values) = &linear.bias {
+            self.vector(bias, values);
+        }
+    }
+
+    /// All weights in the order in which a forward pass reads them.
+    fn weights(&mut self, c: &Checkpoint) {
+        let w = &c.weights;
+        let name = |place| Names::PACKED.of(place);
+        self.matrix(name(Place::Embed), &w.embed, None);
+        for (i, layer) in w.layers.iter().enumerate() {
+            let at = |role| Place::Layer(i, role);
+            let optional = |file: &mut Self, role, values: &Option<Vec<f32>>| {
+                if let Some(values) = values {
+                    file.vector(name(at(role)), values);
+                }
+            };
+            self.vector(name(at(Role::AttnNorm)), &layer.attn_norm);
+            self.linear(at(Role::Q), &layer.q);
+            self.linear(at(Role::K), &layer.k);
+            self.linear(at(Role::V), &layer.v);
+            optional(self, Role::QNorm, &layer.q_norm);
+            optional(self, Role::KNorm, &layer.k_norm);
+            optional(self, Role::AttnSubNorm, &layer.attn_sub_norm);
+            self.linear(at(Role::O), &layer.o);
+            self.vector(name(at(Role::FfnNorm)), &layer.ffn_norm);
+            self.linear(at(Role::Gate), &layer.gate);
+            self.linear(at(Role::Up), &layer.up);
+            optional(self, Role::FfnSubNorm, &layer.ffn_sub_norm);
+            self.linear(at(Role::Down), &layer.down);
+        }
+        self.vector(name(Place::FinalNorm), &w.final_norm);
+        if let Some(head) = &w.head {
+            self.linear(Place::Head, head);
+        }
+    }
+
+    /// The header, ending on a boundary together with its length.
+    fn header(&self, metadata: Map<String, Value>) -> Vec<u8> {
+        let mut header = Map::new();
+        header.insert("__metadata__".into(), metadata.into());
+        let mut at = 0;
+        for t in &self.tensors {
+            let end = at + t.bytes.len();
+            let entry = json!({ "dtype": t.dtype, "shape": t.shape, "data_offsets": [at, end] });
+            header.insert(t.name.clone(), entry);
+            at = end;
+        }
+        let mut text = Value::Object(header).to_string().into_bytes();
+        let padded = (text.len() + 8).next_multiple_of(ALIGN) - 8;
+        text.resize(padded, b' ');
+        text
+    }
+}

@@ -27,7 +27,7 @@ pub struct Loaded {
 /// Reads a checkpoint from a path, a hub id or the program itself.
 pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<(String, Checkpoint)> {
     let source = model_source::open(model, revision)?;
-    let checkpoint = crate::pending::load(&source.files)
+    let checkpoint = wrinklefree::format::load(&source.files)
         .with_context(|| format!("cannot load {}", model.unwrap_or(&source.name)))?;
     Ok((source.name, checkpoint))
 }

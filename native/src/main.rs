@@ -16,7 +16,6 @@ mod mapped;
 mod model_source;
 mod npy;
 mod out;
-mod pending;
 mod replace;
 mod sampling;
 mod select;

@@ -3,11 +3,11 @@
 use crate::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
 use crate::hub::{self, HubId};
 use crate::mapped;
-use crate::pending::File;
 use crate::select::{Wanted, select};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
+use wrinklefree::format::File;
 
 /// The files of a model and what to call it.
 pub struct Source {
@@ -19,7 +19,7 @@ pub struct Source {
 
 /// Opens a path, a hub id, or without either the model inside the program.
 pub fn open(model: Option<&str>, revision: &str) -> anyhow::Result<Source> {
-    let Some(model) = model else { return embedded() };
+    let Some(model) = model else { return Ok(embedded()) };
     let path = Path::new(model);
     if path.is_dir() {
         let names = names_in(path)?;
@@ -39,15 +39,12 @@ pub fn open(model: Option<&str>, revision: &str) -> anyhow::Result<Source> {
     }
 }
 
-fn embedded() -> anyhow::Result<Source> {
-    if DEFAULT_MODEL.is_empty() {
-        bail!("this build has no model inside: name one with --model PATH|ID");
-    }
+fn embedded() -> Source {
     let file = File {
         name: format!("{DEFAULT_NAME}.safetensors"),
         bytes: Bytes::from_static(DEFAULT_MODEL),
     };
-    Ok(Source { name: DEFAULT_NAME.into(), files: vec![file] })
+    Source { name: DEFAULT_NAME.into(), files: vec![file] }
 }
 
 fn names_in(directory: &Path) -> anyhow::Result<Vec<String>> {

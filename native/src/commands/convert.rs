@@ -4,14 +4,13 @@ mod verify;
 
 use crate::args::{ComputeArgs, HubArgs};
 use crate::exit::Exit;
-use crate::pending::{File, HeadType, WithHead, load, write_packed};
 use crate::replace::Draft;
 use crate::{human, interrupt, loaded, machine, mapped, sizes};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use verify::HeadCheck;
-use wrinklefree::format::{Checkpoint, Vocabulary};
+use wrinklefree::format::{Checkpoint, File, HeadType, Vocabulary, load, write_packed};
 use wrinklefree::text::Tokenizer;
 
 /// Convert a model into one packed file

@@ -11,21 +11,24 @@ const PASSES: usize = 5;
 /// Independent sums, enough to keep several vector loads in flight.
 const LANES: usize = 32;
 
-/// Bytes per second that `threads` threads read together, each its own part of one large buffer.
-pub fn measure(threads: usize) -> f64 {
+/// Bytes per second that each number of threads reads, every thread its own part of one buffer.
+pub fn measure(threads: &[usize]) -> Vec<f64> {
     // Written, because pages that were never written all share one page of zeroes.
     let words: Vec<u64> = (0..BYTES / size_of::<u64>()).map(|i| i as u64).collect();
-    let part = words.len().div_ceil(threads);
-    let best = (0..PASSES).map(|_| {
+    threads.iter().map(|&n| best(&words, n)).collect()
+}
+
+fn best(words: &[u64], threads: usize) -> f64 {
+    let pass = |_| {
         let start = Instant::now();
         thread::scope(|scope| {
-            for part in words.chunks(part) {
+            for part in words.chunks(words.len().div_ceil(threads)) {
                 scope.spawn(move || black_box(sum(part)));
             }
         });
         start.elapsed().as_secs_f64()
-    });
-    BYTES as f64 / best.fold(f64::INFINITY, f64::min)
+    };
+    size_of_val(words) as f64 / (0..PASSES).map(pass).fold(f64::INFINITY, f64::min)
 }
 
 fn sum(words: &[u64]) -> u64 {

@@ -51,9 +51,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if tests.is_empty() {
         return Err(usage("nothing to measure: -p and -n are both 0"));
     }
-    let threads = match args.threads[..] {
-        [] => vec![available_parallelism().unwrap_or(NonZeroUsize::MIN)],
-        ref list => list.to_vec(),
+    let threads: Vec<usize> = match args.threads[..] {
+        [] => vec![available_parallelism().map_or(1, NonZeroUsize::get)],
+        ref list => list.iter().map(|n| n.get()).collect(),
     };
     let kernels = machine::kernels()?;
     let (name, model) = model(args)?;
@@ -66,8 +66,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
-    for threads in threads.into_iter().map(NonZeroUsize::get) {
-        let bandwidth = bandwidth::measure(threads);
+    let bandwidths = bandwidth::measure(&threads);
+    for (threads, bandwidth) in threads.into_iter().zip(bandwidths) {
         let runtime = machine::runtime(threads)?;
         for &test in &tests {
             let samples = measure::run(&model, &runtime, test, args.repetitions.get());

@@ -15,7 +15,7 @@ use input::{HELP, Input, Lines};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use wrinklefree::engine::FinishReason;
@@ -66,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     interrupt::watch()?;
 
     let mut editor = editor()?;
-    let history = history();
+    let history = io::stdin().is_terminal().then(history).flatten();
     if let Some(path) = &history {
         // A first start has no history to load.
         let _ = editor.load_history(path);
@@ -109,8 +109,8 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
         match lines.feed(&line) {
             None => {}
             Some(Input::Quit) => return Ok(()),
-            Some(Input::Reset) => conversation.restart(conversation.system()),
-            Some(Input::System(text)) => conversation.restart(text),
+            Some(Input::Reset) => restart(conversation, conversation.system()),
+            Some(Input::System(text)) => restart(conversation, text),
             Some(Input::Help) => eprint!("{HELP}"),
             Some(Input::Wrong(what)) => eprintln!("{what}"),
             Some(Input::Stats) => eprintln!("{}", stats(last.as_ref())),
@@ -125,6 +125,12 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
             },
         }
     }
+}
+
+fn restart(conversation: &mut Conversation, system: Option<String>) {
+    let what = if system.is_some() { " with a system message" } else { "" };
+    conversation.restart(system);
+    eprintln!("(a new conversation{what})");
 }
 
 fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {

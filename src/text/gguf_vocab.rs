@@ -5,7 +5,6 @@ use super::{TextError, pieces::byte_token, pretokenise};
 use crate::format::GgufVocab;
 use pretokenise::{Recipe, byte_level};
 use serde_json::{Map, Value, json};
-use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// `tokenizer.ggml.token_type`.
@@ -115,38 +114,29 @@ fn sentencepiece_bpe(vocab: &GgufVocab) -> Result<Value, TextError> {
 }
 
 /// SentencePiece knows no merges, only scores: any two neighbours whose join is a piece may merge,
-/// the best score first. As a list of merges: every way to cut every piece in two, by score.
-/// (What breaks ties is what `transformers` does when it converts such a model.)
+/// the best score first. As a list of merges: every way to cut every piece in two, by score. Ties
+/// stay in the order of the pieces' ids, and of the ids of their halves, as in the published
+/// `tokenizer.json` files of such models (newer converters break ties by length).
 fn merges_by_score(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Vec<String> {
     let mergeable = |id: u32| matches!(kind_of(vocab, id), kind::NORMAL | kind::USER_DEFINED);
     let piece = |text: &str| ids.get(text).copied().filter(|&id| mergeable(id));
-    let mut merges = Vec::new();
+    let mut pieces = Vec::new();
     for (id, token) in (0u32..).zip(&vocab.tokens) {
-        if piece(token) != Some(id) {
+        // A merge is written with a space between its halves.
+        if piece(token) != Some(id) || token.contains(' ') {
             continue;
         }
-        let score = vocab.scores.get(id as usize).copied().unwrap_or(0.0);
-        let length = token.chars().count();
-        let mut cuts = Vec::new();
-        for (left_length, (at, _)) in token.char_indices().enumerate().skip(1) {
+        let cuts = token.char_indices().skip(1).filter_map(|(at, _)| {
             let (left, right) = token.split_at(at);
-            // A merge is written with a space between the two.
-            if let (Some(l), Some(r)) = (piece(left), piece(right))
-                && !token.contains(' ')
-            {
-                let lengths = (left_length, length - left_length);
-                cuts.push(((l, r), score, lengths, format!("{left} {right}")));
-            }
-        }
-        cuts.sort_by_key(|cut| cut.0);
-        merges.append(&mut cuts);
+            Some((piece(left)?, piece(right)?, format!("{left} {right}")))
+        });
+        let mut cuts: Vec<_> = cuts.collect();
+        cuts.sort_by_key(|&(left, right, _)| (left, right));
+        let score = vocab.scores.get(id as usize).copied().unwrap_or(0.0);
+        pieces.push((score, cuts));
     }
-    // Stable: cuts with equal keys stay in the order of their pieces.
-    merges.sort_by(|a, b| {
-        let by_score = b.1.total_cmp(&a.1);
-        by_score.then_with(|| Reverse(a.2).cmp(&Reverse(b.2)))
-    });
-    merges.into_iter().map(|cut| cut.3).collect()
+    pieces.sort_by(|a, b| b.0.total_cmp(&a.0));
+    pieces.into_iter().flat_map(|piece| piece.1).map(|cut| cut.2).collect()
 }
 
 /// Ids by text. Of equal texts the first counts; ids that converters filled up (`[PAD151700]`) are

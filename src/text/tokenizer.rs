@@ -4,6 +4,7 @@
 
 use super::{Detokeniser, TextError, gguf_vocab, pieces::Pieces};
 use crate::format::Vocabulary;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Text ↔ token ids. Cheap to clone; usable from many threads.
@@ -46,16 +47,28 @@ impl Tokenizer {
     /// # Errors
     /// When the text is not one.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
-        let bad = |e: serde_json::Error| TextError::Vocabulary(format!("tokenizer.json: {e}"));
-        // The `tokenizers` crate panics on some JSON that breaks off in the middle.
-        serde_json::from_slice::<serde::de::IgnoredAny>(json).map_err(bad)?;
-        Self::from_hf(serde_json::from_slice(json).map_err(bad)?)
+        // The `tokenizers` crate panics where the decoder's part is not JSON.
+        #[derive(serde::Deserialize)]
+        struct Checked {
+            #[serde(default, rename = "decoder")]
+            _decoder: Value,
+        }
+        let bad = |what: String| TextError::Vocabulary(format!("tokenizer.json: {what}"));
+        let json = std::str::from_utf8(json).map_err(|e| bad(e.to_string()))?;
+        serde_json::from_str::<Checked>(json).map_err(|e| bad(e.to_string()))?;
+        Self::from_hf(serde_json::from_str(json).map_err(|e| bad(e.to_string()))?)
     }
 
     fn from_hf(mut hf: tokenizers::Tokenizer) -> Result<Self, TextError> {
         // Some files carry the limits of a training run; they would cut or pad prompts in silence.
         hf.with_truncation(None).expect("no truncation is valid");
         hf.with_padding(None);
+        for part in
+            [serde_json::to_value(hf.get_post_processor()), serde_json::to_value(hf.get_decoder())]
+        {
+            let part = part.map_err(|e| TextError::Vocabulary(e.to_string()))?;
+            check_part(&part)?;
+        }
         let pieces = Pieces::new(&hf)?;
         Ok(Self { inner: Arc::new(Inner { hf, pieces }) })
     }
@@ -143,4 +156,27 @@ impl Tokenizer {
     pub(super) fn hf(&self) -> &tokenizers::Tokenizer {
         &self.inner.hf
     }
+}
+
+/// Refuses what the `tokenizers` crate accepts and then panics on.
+fn check_part(part: &Value) -> Result<(), TextError> {
+    let children = ["processors", "decoders"].iter().filter_map(|name| part[*name].as_array());
+    for child in children.flatten() {
+        check_part(child)?;
+    }
+    if part["type"] == "TemplateProcessing" {
+        let pieces = ["single", "pair"].iter().filter_map(|name| part[*name].as_array());
+        for piece in pieces.flatten() {
+            let token = piece["SpecialToken"]["id"].as_str();
+            if let Some(token) = token.filter(|token| part["special_tokens"].get(token).is_none()) {
+                let what = format!("the post-processor does not say which ids {token:?} has");
+                return Err(TextError::Vocabulary(what));
+            }
+        }
+    }
+    if part["type"] == "Strip" && part["stop"] != 0 {
+        let what = "a decoder that strips the ends of tokens is not supported";
+        return Err(TextError::Vocabulary(what.into()));
+    }
+    Ok(())
 }

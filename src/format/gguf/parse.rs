@@ -2,7 +2,7 @@
 //! allocation is bounded by bytes that are really there.
 
 use super::meta::{Meta, Reader};
-use super::types::GgmlType;
+use super::types::{GgmlType, candidates, foreign_name, size};
 use crate::format::index::{DType, File, Index, Tensor};
 use crate::format::{LoadError, LoadErrorKind as Kind};
 use std::collections::BTreeMap;
@@ -33,9 +33,9 @@ impl Info<'_> {
         Some((outer.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?, *cols))
     }
 
-    fn size(&self, t: GgmlType) -> Option<usize> {
+    fn size(&self, dtype: DType) -> Option<usize> {
         let (rows, cols) = self.rows_cols()?;
-        t.size(rows, cols)
+        size(dtype, rows, cols)
     }
 }
 
@@ -155,11 +155,11 @@ fn place(
     let source: Arc<str> = file.name.as_str().into();
     let mut index = Index::default();
     for t in infos {
-        let (kind, size) = choose(&file.name, &t, two_bit, alignment, bitnet)?;
+        let (dtype, size) = choose(&file.name, &t, two_bit, alignment, bitnet)?;
         index.insert(Tensor {
             name: t.name.into(),
             file: source.clone(),
-            dtype: DType::Block(kind),
+            dtype,
             bytes: data.slice(t.offset..t.offset + size),
             shape: t.shape,
         })?;
@@ -173,9 +173,9 @@ fn fits(size: usize, room: usize, alignment: usize) -> bool {
 }
 
 /// Which of the layouts with the id 42 fits every tensor that has it: `Err` counts those left.
-fn two_bit_type(infos: &[Info<'_>], alignment: usize) -> Result<GgmlType, usize> {
+fn two_bit_type(infos: &[Info<'_>], alignment: usize) -> Result<DType, usize> {
     const ID: u32 = 42;
-    let fitting: Vec<GgmlType> = GgmlType::candidates(ID)
+    let fitting: Vec<DType> = candidates(ID)
         .iter()
         .copied()
         .filter(|&kind| {
@@ -194,10 +194,10 @@ fn two_bit_type(infos: &[Info<'_>], alignment: usize) -> Result<GgmlType, usize>
 fn choose(
     file: &str,
     t: &Info<'_>,
-    two_bit: Result<GgmlType, usize>,
+    two_bit: Result<DType, usize>,
     alignment: usize,
     bitnet: bool,
-) -> Result<(GgmlType, usize), LoadError> {
+) -> Result<(DType, usize), LoadError> {
     let error =
         |kind, want: String, found: String| LoadError::new(kind, file, want, found).tensor(t.name);
     let unsupported = |found: String| {
@@ -207,9 +207,9 @@ fn choose(
             found,
         )
     };
-    let kind = match GgmlType::candidates(t.type_id) {
+    let kind = match candidates(t.type_id) {
         [] => {
-            let name = GgmlType::foreign_name(t.type_id, bitnet);
+            let name = foreign_name(t.type_id, bitnet);
             return Err(unsupported(format!("type {} ({name})", t.type_id))
                 .advice("convert the original weights instead"));
         }
@@ -229,8 +229,8 @@ fn choose(
             format!("{:?}", t.shape),
         ));
     };
-    if kind == GgmlType::I2S && !fits(size, t.room, alignment) {
-        let name = GgmlType::foreign_name(t.type_id, bitnet);
+    if kind == DType::Block(GgmlType::I2S) && !fits(size, t.room, alignment) {
+        let name = foreign_name(t.type_id, bitnet);
         return Err(unsupported(format!(
             "type {} ({name}) in {} bytes for {:?}, which I2_S stores in {size}",
             t.type_id, t.room, t.shape

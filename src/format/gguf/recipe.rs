@@ -168,16 +168,18 @@ impl Source for GgufSource<'_> {
 }
 
 fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matrix, LoadError> {
-    let DType::Block(kind) = t.dtype else {
-        unreachable!("the GGUF parser gives block types only");
-    };
-    let matrix = match kind.blocks() {
-        Blocks::Float(dtype) => float(t, rows, cols, dtype, order).map(Matrix::Float),
-        Blocks::Int8(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Int8),
-        Blocks::Ternary(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary),
-        Blocks::I2S => {
-            refuse_code_3(t)?;
-            decode_i2s(&t.bytes, rows, cols, order).map(Matrix::Ternary)
+    let matrix = match t.dtype {
+        DType::Float(dtype) => float(t, rows, cols, dtype, order).map(Matrix::Float),
+        DType::Block(kind) => match kind.blocks() {
+            Blocks::Int8(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Int8),
+            Blocks::Ternary(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary),
+            Blocks::I2S => {
+                refuse_code_3(t)?;
+                decode_i2s(&t.bytes, rows, cols, order).map(Matrix::Ternary)
+            }
+        },
+        DType::U8 | DType::I8 => {
+            return Err(t.error(Kind::UnsupportedType, "a matrix type", t.dtype.name()));
         }
     };
     matrix.map_err(|e| LoadError::layout(&t.file, &t.name, &e))

@@ -1,0 +1,21 @@
+//! Any bytes as a packed file; what loads must be written and load again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wrinklefree::format::{File, Vocabulary, load, write_packed};
+
+fn read(bytes: Vec<u8>) -> Option<wrinklefree::format::Checkpoint> {
+    load(&[File { name: "model.packed".into(), bytes: bytes.into() }]).ok()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some(model) = read(data.to_vec()) else { return };
+    let tokenizer = match &model.text.vocabulary {
+        Some(Vocabulary::Json(text)) => Some(&text[..]),
+        _ => None,
+    };
+    let mut out = Vec::new();
+    write_packed(&model, tokenizer, &mut out).expect("writing to memory");
+    let again = read(out).expect("what was written loads");
+    assert_eq!(model.spec, again.spec);
+});

@@ -1,0 +1,145 @@
+//! The same ids as Python's `tokenizers`, from a `tokenizer.json` and from a GGUF made of it.
+
+use crate::{gguf, golden, npm};
+use serde_json::Value;
+use wrinklefree::format::{GgufVocab, Vocabulary};
+use wrinklefree::text::{TextError, Tokenizer};
+
+fn from_gguf(vocab: &GgufVocab) -> Result<Tokenizer, TextError> {
+    Tokenizer::new(&Vocabulary::Gguf(Box::new(vocab.clone())))
+}
+
+fn assert_ids(what: &str, tokenizer: &Tokenizer, rows: &Value) {
+    for row in rows.as_array().unwrap() {
+        let text = row["text"].as_str().unwrap();
+        let ids = serde_json::to_value(tokenizer.encode(text, false).unwrap()).unwrap();
+        assert_eq!(ids, row["ids"], "{what}: {text:?}");
+    }
+}
+
+fn assert_texts(what: &str, tokenizer: &Tokenizer, rows: &Value) {
+    for row in rows.as_array().unwrap() {
+        let ids: Vec<u32> = serde_json::from_value(row["ids"].clone()).unwrap();
+        assert_eq!(tokenizer.decode(&ids), row["decoded"], "{what}: {ids:?}");
+    }
+}
+
+#[test]
+fn json_gives_the_ids_and_texts_of_python() {
+    let golden = golden("text_ids.json");
+    for (name, vocab_size) in [("llama3", 128_256), ("qwen3", 151_669), ("llama2", 32_000)] {
+        let Some(json) = npm::file(name, "tokenizer.json") else {
+            continue;
+        };
+        let tokenizer = Tokenizer::new(&Vocabulary::Json(json.into())).unwrap();
+        assert_ids(name, &tokenizer, &golden[name]);
+        assert_texts(name, &tokenizer, &golden[name]);
+        assert_eq!(tokenizer.vocab_size(), vocab_size);
+        assert_eq!(tokenizer.check(vocab_size), Ok(()));
+        assert_eq!(tokenizer.check(vocab_size + 100), Ok(()));
+        let error = tokenizer.check(vocab_size - 1).unwrap_err();
+        assert_eq!(error.code(), "tokenizer_mismatch");
+
+        let again = Tokenizer::from_json(tokenizer.to_json().as_bytes()).unwrap();
+        assert_ids(name, &again, &golden[name]);
+        assert_texts(name, &again, &golden[name]);
+    }
+}
+
+#[test]
+fn gguf_gives_the_ids_of_the_json_it_was_made_from() {
+    let golden = golden("text_ids.json");
+    for (name, pre, rows) in [("llama3", "llama-bpe", 0), ("qwen3", "qwen2", 151_936)] {
+        let Some(json) = npm::file(name, "tokenizer.json") else {
+            continue;
+        };
+        let json: Value = serde_json::from_slice(&json).unwrap();
+        let mut vocab = gguf::byte_level(&json, pre, rows);
+        let tokenizer = from_gguf(&vocab).unwrap();
+        let original = Tokenizer::from_json(&serde_json::to_vec(&json).unwrap()).unwrap();
+        assert_eq!(tokenizer.vocab_size(), original.vocab_size());
+        for id in 0..tokenizer.vocab_size() as u32 {
+            assert_eq!(tokenizer.token(id), original.token(id));
+            assert_eq!(tokenizer.bytes(id), original.bytes(id));
+        }
+        assert_ids(name, &tokenizer, &golden[name]);
+        let again = Tokenizer::from_json(tokenizer.to_json().as_bytes()).unwrap();
+        assert_ids(name, &again, &golden[name]);
+
+        // Some converters leave the name out.
+        for missing in [None, Some(String::new()), Some("default".into())] {
+            vocab.pre = missing;
+            assert_ids(name, &from_gguf(&vocab).unwrap(), &golden[name]);
+        }
+
+        vocab.pre = Some(pre.into());
+        let hello = tokenizer.encode("Hello", false).unwrap();
+        let bos = tokenizer.id(if name == "llama3" { "<|begin_of_text|>" } else { "<|im_start|>" });
+        vocab.bos = bos;
+        for (add_bos, expected) in
+            [(Some(true), true), (Some(false), false), (None, name == "llama3")]
+        {
+            vocab.add_bos = add_bos;
+            let ids = from_gguf(&vocab).unwrap().encode("Hello", true).unwrap();
+            let bos = bos.filter(|_| expected);
+            assert!(ids.iter().eq(bos.iter().chain(&hello)), "{name} {add_bos:?}: {ids:?}");
+        }
+    }
+}
+
+#[test]
+fn sentencepiece_gguf_gives_the_merges_and_ids_of_the_json() {
+    let Some(json) = npm::file("llama2", "tokenizer.json") else {
+        return;
+    };
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    let tokenizer = from_gguf(&gguf::sentencepiece(&json)).unwrap();
+    let rows = &golden("text_ids.json")["llama2"];
+    assert_ids("llama2", &tokenizer, rows);
+    assert_texts("llama2", &tokenizer, rows);
+    assert_eq!(tokenizer.encode("a", true).unwrap()[0], 1);
+    let ours: Value = serde_json::from_str(&tokenizer.to_json()).unwrap();
+    assert_eq!(gguf::merges(&ours), gguf::merges(&json));
+
+    let mut vocab = gguf::sentencepiece(&json);
+    vocab.add_space_prefix = Some(false);
+    let tokenizer = from_gguf(&vocab).unwrap();
+    let ids = tokenizer.encode("the cat", false).unwrap();
+    assert_eq!(tokenizer.token(ids[0]).as_deref(), Some("the"));
+    assert_eq!(tokenizer.decode(&ids), "the cat");
+    assert_eq!(tokenizer.decode(&tokenizer.encode(" x", false).unwrap()), " x");
+}
+
+#[test]
+fn what_a_gguf_vocabulary_can_have_wrong() {
+    let good = GgufVocab {
+        model: "gpt2".into(),
+        pre: Some("gpt-2".into()),
+        tokens: ["a", "b", "ab", "<s>"].map(String::from).into(),
+        types: vec![1, 1, 1, 3],
+        merges: vec!["a b".into()],
+        ..GgufVocab::default()
+    };
+    let ids = from_gguf(&good).unwrap().encode("ab<s>ba", false).unwrap();
+    assert_eq!(ids, [2, 3, 1, 0]);
+
+    let fails = |change: &dyn Fn(&mut GgufVocab), code: &str, says: &str| {
+        let mut vocab = good.clone();
+        change(&mut vocab);
+        let error = from_gguf(&vocab).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    };
+    fails(&|v| v.model = "rwkv".into(), "unknown_tokenizer_model", "`rwkv`");
+    fails(&|v| v.pre = Some("dbrx".into()), "unknown_pre_tokenizer", "`dbrx`; known are llama-bpe");
+    fails(&|v| v.types.truncate(2), "bad_vocabulary", "4 tokens but 2 types");
+    fails(&|v| v.scores.push(0.0), "bad_vocabulary", "4 tokens but 1 scores");
+    fails(&|v| v.merges.push("ab".into()), "bad_vocabulary", "\"ab\" is not two tokens");
+    fails(&|v| v.merges.push("a c".into()), "bad_vocabulary", "needs the token \"c\"");
+    fails(&|v| v.merges.push("b a".into()), "bad_vocabulary", "needs the token \"ba\"");
+    fails(
+        &|v| (v.bos, v.add_bos) = (Some(9), Some(true)),
+        "bad_vocabulary",
+        "bos_token_id is 9 in a vocabulary of 4",
+    );
+}

@@ -1,0 +1,16 @@
+//! Tokenizers, detokenising and chat templates against the Python originals, on real vocabularies.
+//! The golden files are written by `tests/golden/text.py`.
+
+mod detokenise;
+mod gguf;
+mod hostile;
+mod ids;
+mod npm;
+mod template;
+
+/// A file of `tests/golden`.
+fn golden(name: &str) -> serde_json::Value {
+    let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}"))
+}

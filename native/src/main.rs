@@ -1,2 +1,33 @@
-//! `wf-run`.
-fn main() {}
+//! `wf-run`: ternary language models on ordinary CPUs, from the command line.
+//!
+//! Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.
+
+mod args;
+mod bench;
+mod commands;
+mod default_model;
+mod exit;
+mod hub;
+mod human;
+mod interrupt;
+mod loaded;
+mod machine;
+mod mapped;
+mod model_source;
+mod npy;
+mod out;
+mod replace;
+mod sampling;
+mod select;
+mod session;
+mod sizes;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match commands::Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error),
+    }
+}

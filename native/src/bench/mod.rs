@@ -1,0 +1,6 @@
+//! What `wf-run bench` is made of.
+
+pub mod bandwidth;
+pub mod measure;
+pub mod report;
+pub mod synthetic;

@@ -1,0 +1,218 @@
+//! Random weights in the exact shapes of known models: speed without a download.
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use half::f16;
+use wrinklefree::format::{
+    Activation, Activations, Architecture, LayerWeights, Linear, Rope, Spec, Weights,
+};
+use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
+use wrinklefree::mem::AlignedVec;
+
+/// Columns that share a scale in Ternary-Bonsai models.
+const GROUP: usize = 128;
+/// Rows of a panel of the packed layouts.
+const PANEL: usize = 16;
+
+/// Shapes that can be benched without a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Synthetic {
+    /// BitNet b1.58 2B-4T with an int8 head
+    #[value(name = "bitnet-2b")]
+    Bitnet2b,
+    /// Ternary-Bonsai 1.7B: Qwen3 with ternary embeddings and a scale per 128 weights
+    #[value(name = "bonsai-1.7b")]
+    Bonsai1_7b,
+    /// A small BitNet
+    Tiny,
+}
+
+impl Synthetic {
+    /// As the command line spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bitnet2b => "bitnet-2b",
+            Self::Bonsai1_7b => "bonsai-1.7b",
+            Self::Tiny => "tiny",
+        }
+    }
+
+    /// The shape.
+    pub fn spec(self) -> Spec {
+        let rope = |theta| Rope { theta, scaling: None };
+        let bitnet = Spec {
+            architecture: Architecture::BitNet,
+            vocab_size: 128_256,
+            hidden_size: 2560,
+            intermediate_size: 6912,
+            layers: 30,
+            heads: 20,
+            kv_heads: 5,
+            head_dim: 128,
+            context_length: 4096,
+            norm_eps: 1e-5,
+            activation: Activation::Relu2,
+            rope: rope(5e5),
+        };
+        match self {
+            Self::Bitnet2b => bitnet,
+            Self::Bonsai1_7b => Spec {
+                architecture: Architecture::Qwen3,
+                vocab_size: 151_936,
+                hidden_size: 2048,
+                intermediate_size: 6144,
+                layers: 28,
+                heads: 16,
+                kv_heads: 8,
+                head_dim: 128,
+                context_length: 32_768,
+                norm_eps: 1e-6,
+                activation: Activation::Silu,
+                rope: rope(1e6),
+            },
+            Self::Tiny => Spec {
+                vocab_size: 32_000,
+                hidden_size: 512,
+                intermediate_size: 1536,
+                layers: 8,
+                heads: 8,
+                kv_heads: 8,
+                head_dim: 64,
+                rope: rope(1e4),
+                ..bitnet
+            },
+        }
+    }
+
+    /// Weights of that shape, the same on every call.
+    pub fn weights(self) -> Weights {
+        let spec = self.spec();
+        let mut rng = Rng(0x5eed);
+        let embed = match self {
+            Self::Bonsai1_7b => rng.ternary(spec.vocab_size, spec.hidden_size, true),
+            Self::Bitnet2b | Self::Tiny => rng.int8(spec.vocab_size, spec.hidden_size),
+        };
+        let layers = (0..spec.layers).map(|_| self.layer(&spec, &mut rng)).collect();
+        Weights { embed, head: None, final_norm: vec![1.0; spec.hidden_size], layers }
+    }
+
+    fn layer(self, spec: &Spec, rng: &mut Rng) -> LayerWeights {
+        let bonsai = self == Self::Bonsai1_7b;
+        let activations = if bonsai { Activations::Int16 } else { Activations::Int8 };
+        let mut linear = |rows, cols| Linear {
+            weight: rng.ternary(rows, cols, bonsai),
+            bias: None,
+            activations,
+        };
+        let ones = |n: usize| vec![1.0; n];
+        let (hidden, wide) = (spec.hidden_size, spec.intermediate_size);
+        let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+        LayerWeights {
+            attn_norm: ones(hidden),
+            q: linear(q, hidden),
+            k: linear(kv, hidden),
+            v: linear(kv, hidden),
+            q_norm: bonsai.then(|| ones(spec.head_dim)),
+            k_norm: bonsai.then(|| ones(spec.head_dim)),
+            attn_sub_norm: (!bonsai).then(|| ones(q)),
+            o: linear(hidden, q),
+            ffn_norm: ones(hidden),
+            gate: linear(wide, hidden),
+            up: linear(wide, hidden),
+            ffn_sub_norm: (!bonsai).then(|| ones(wide)),
+            down: linear(hidden, wide),
+        }
+    }
+}
+
+/// SplitMix64: a few instructions per eight bytes.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn fill(&mut self, bytes: usize, word: impl Fn(u64) -> u64) -> Bytes {
+        let mut words = AlignedVec::<u64>::zeroed(bytes.div_ceil(size_of::<u64>()));
+        for w in words.iter_mut() {
+            *w = word(self.next());
+        }
+        words.into_bytes().slice(..bytes)
+    }
+
+    /// Weights -1, 0, 0, +1 with equal chance, scaled to keep the size of their inputs.
+    fn ternary(&mut self, rows: usize, cols: usize, grouped: bool) -> Matrix {
+        // Panels without padding: random bytes need no repair at the edges.
+        assert!(rows.is_multiple_of(PANEL) && cols.is_multiple_of(GROUP));
+        let bytes = TernaryMatrix::code_bytes(rows, cols).expect("a known shape");
+        let codes = self.fill(bytes, |word| {
+            let threes = word & (word >> 1) & 0x5555_5555_5555_5555;
+            word ^ (threes << 1) // the code 3 becomes 1
+        });
+        let scale = (2.0 / cols as f32).sqrt();
+        let scales = if grouped {
+            let scale = f16::from_f32(scale).to_le_bytes();
+            let values = Bytes::from(scale.repeat(rows * cols / GROUP));
+            let groups = GroupScales::from_panels(rows, cols, GROUP, values);
+            Scales::Groups(groups.expect("as many scales as groups"))
+        } else {
+            Scales::Tensor(scale)
+        };
+        let matrix = TernaryMatrix::from_panels(rows, cols, codes, scales);
+        Matrix::Ternary(matrix.expect("as many bytes as the shape needs"))
+    }
+
+    /// Values in −64..64 with one scale per row.
+    fn int8(&mut self, rows: usize, cols: usize) -> Matrix {
+        assert!(rows.is_multiple_of(PANEL) && cols.is_multiple_of(GROUP));
+        let bytes = Int8Matrix::value_bytes(rows, cols).expect("a known shape");
+        let values = self.fill(bytes, |word| {
+            let low = word & 0x3f3f_3f3f_3f3f_3f3f;
+            let negative = (word >> 6) & 0x0101_0101_0101_0101;
+            low | (negative * 0xc0) // the sign fills the upper two bits
+        });
+        let scales = Bytes::from((1.0 / 64.0 / (cols as f32).sqrt()).to_le_bytes().repeat(rows));
+        let matrix = Int8Matrix::from_panels(rows, cols, cols, values, scales);
+        Matrix::Int8(matrix.expect("as many bytes as the shape needs"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_ternary() {
+        let Matrix::Ternary(m) = Rng(1).ternary(32, 256, true) else { panic!("ternary") };
+        let mut seen = [0usize; 4];
+        let mut row = vec![0; 256];
+        for r in 0..32 {
+            m.unpack_row(r, &mut row);
+            row.iter().for_each(|&c| seen[usize::from(c)] += 1);
+        }
+        assert_eq!(seen[3], 0);
+        assert!(seen[..3].iter().all(|&n| n > 1500), "{seen:?}");
+    }
+
+    #[test]
+    fn bytes_spread_over_both_signs() {
+        let Matrix::Int8(m) = Rng(1).int8(16, 1024) else { panic!("int8") };
+        let mut row = vec![0; 1024];
+        m.unpack_row(3, &mut row);
+        assert!(row.iter().all(|&v| (-64..64).contains(&v)));
+        let sum: i32 = row.iter().map(|&v| i32::from(v)).sum();
+        assert!(sum.abs() < 5000, "{sum}");
+    }
+
+    #[test]
+    fn tiny_has_every_tensor() {
+        let groups = crate::sizes::groups(&Synthetic::Tiny.weights());
+        let layer = 4 * 512 * 512 + 3 * 512 * 1536 + 3 * 512 + 1536;
+        let parameters: u64 = groups.iter().map(|g| g.parameters).sum();
+        assert_eq!(parameters, 32_000 * 512 + 8 * layer + 512);
+    }
+}

@@ -1,0 +1,168 @@
+//! `wf-run chat`: a conversation in the terminal.
+
+mod conversation;
+mod input;
+
+use crate::args::{ComputeArgs, ModelArgs};
+use crate::exit::{Exit, usage};
+use crate::loaded::Loaded;
+use crate::sampling::SamplingArgs;
+use crate::session::Answer;
+use crate::{human, interrupt, machine, out};
+use anyhow::Context;
+use conversation::Conversation;
+use input::{HELP, Input, Lines};
+use rustyline::error::ReadlineError;
+use rustyline::{Config, DefaultEditor};
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use wrinklefree::engine::FinishReason;
+
+/// Positions when the user does not say: plenty for a conversation, modest in memory.
+const CONTEXT: usize = 4096;
+
+/// Talk with a model
+///
+/// /help in the conversation lists its commands. Ctrl-C stops an answer, Ctrl-D leaves.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run chat
+  wf-run chat --model ./my-model --system \"Answer in one sentence.\" --temperature 0.7")]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// A system message to start with
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Positions the conversation may have [default: the model's, at most 4096]
+    #[arg(short, long, value_name = "N")]
+    context: Option<NonZeroUsize>,
+    /// Tokens of one answer at most
+    #[arg(short = 'n', long, value_name = "N", default_value = "1024")]
+    max_tokens: NonZeroUsize,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let runtime = machine::runtime(machine::threads(&args.compute))?;
+    let loaded = Loaded::open(&args.model)?;
+    let longest = loaded.model.spec().context_length;
+    let context = args.context.map_or(CONTEXT.min(longest), NonZeroUsize::get);
+    if context > longest {
+        return Err(usage(format!("--context {context}: the model holds {longest} positions")));
+    }
+    let sampling = args.sampling.params(&loaded.defaults);
+    eprintln!("{} · {context} positions · /help lists commands", loaded.name);
+    let mut conversation =
+        Conversation::new(loaded, runtime, sampling, context, args.max_tokens.get())?;
+    conversation.restart(args.system);
+    interrupt::watch()?;
+
+    let mut editor = editor()?;
+    let history = io::stdin().is_terminal().then(history).flatten();
+    if let Some(path) = &history {
+        // A first start has no history to load.
+        let _ = editor.load_history(path);
+    }
+    let ended = talk(&mut editor, &mut conversation);
+    if let Some(path) = &history
+        && let Err(error) = editor.save_history(path)
+    {
+        eprintln!("warning: cannot save the history in {}: {error}", path.display());
+    }
+    ended
+}
+
+fn editor() -> anyhow::Result<DefaultEditor> {
+    let config = Config::builder().auto_add_history(true).max_history_size(1000)?.build();
+    DefaultEditor::with_config(config).context("cannot read from the terminal")
+}
+
+/// Where earlier inputs are kept, with its directory made.
+fn history() -> Option<PathBuf> {
+    let directory = dirs::state_dir().or_else(dirs::data_local_dir)?.join("wf-run");
+    std::fs::create_dir_all(&directory).ok()?;
+    Some(directory.join("history"))
+}
+
+fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::Result<()> {
+    let mut lines = Lines::default();
+    let mut last = None;
+    loop {
+        let line = match editor.readline(if lines.is_open() { "… " } else { "> " }) {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => {
+                lines.clear();
+                eprintln!("(Ctrl-D or /quit leaves)");
+                continue;
+            }
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(error).context("cannot read from the terminal"),
+        };
+        match lines.feed(&line) {
+            None => {}
+            Some(Input::Quit) => return Ok(()),
+            Some(Input::Reset) => restart(conversation, conversation.system()),
+            Some(Input::System(text)) => restart(conversation, text),
+            Some(Input::Help) => eprint!("{HELP}"),
+            Some(Input::Wrong(what)) => eprintln!("{what}"),
+            Some(Input::Stats) => eprintln!("{}", stats(last.as_ref())),
+            Some(Input::Save(path)) => match save(conversation, &path) {
+                Ok(()) => eprintln!("saved {} messages", conversation.messages.len()),
+                Err(error) => eprintln!("error: {error:#}"),
+            },
+            Some(Input::Message(text)) => match answer(conversation, text) {
+                Ok(answer) => last = Some(answer),
+                Err(error) if error.is::<Exit>() => return Err(error),
+                Err(error) => eprintln!("error: {error:#}"),
+            },
+        }
+    }
+}
+
+fn restart(conversation: &mut Conversation, system: Option<String>) {
+    let what = if system.is_some() { " with a system message" } else { "" };
+    conversation.restart(system);
+    eprintln!("(a new conversation{what})");
+}
+
+fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {
+    interrupt::clear();
+    let answer = conversation.say(text, out::print)?;
+    out::print("\n")?;
+    match answer.reason {
+        FinishReason::Stop => {}
+        FinishReason::Length => eprintln!("(the answer reached its limit of tokens)"),
+        FinishReason::Cancelled => eprintln!("(stopped)"),
+    }
+    Ok(answer)
+}
+
+/// Writes the conversation to a file that does not exist yet.
+fn save(conversation: &Conversation, path: &Path) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(&conversation.messages)? + "\n";
+    let write =
+        || OpenOptions::new().write(true).create_new(true).open(path)?.write_all(json.as_bytes());
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn stats(last: Option<&Answer>) -> String {
+    let Some(answer) = last else { return "no answer yet".into() };
+    let t = &answer.timings;
+    let peak = machine::peak_memory().map_or("unknown".into(), human::bytes);
+    format!(
+        "conversation {} tokens read at {:.1} tok/s, answer {} tokens at {:.1} tok/s, peak memory \
+         {peak}",
+        t.prompt_tokens,
+        t.prefill_tokens_per_second,
+        t.generated_tokens,
+        t.decode_tokens_per_second
+    )
+}

@@ -1,0 +1,108 @@
+//! `wf-run convert`: any supported model → one packed file, checked before it counts as done.
+
+mod verify;
+
+use crate::args::{ComputeArgs, HubArgs};
+use crate::exit::Exit;
+use crate::replace::Draft;
+use crate::{human, interrupt, loaded, machine, mapped, sizes};
+use anyhow::Context;
+use clap::ValueEnum;
+use std::path::PathBuf;
+use verify::HeadCheck;
+use wrinklefree::format::{Checkpoint, File, HeadType, Vocabulary, load, write_packed};
+use wrinklefree::text::Tokenizer;
+
+/// Convert a model into one packed file
+///
+/// The file holds weights in kernel layout, configuration, tokenizer and chat template; it loads
+/// at once. Before `convert` says done it reloads the file and compares every weight, and the
+/// logits of a probe, with the input.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run convert ./my-model my-model.safetensors
+  wf-run convert --head q8 microsoft/bitnet-b1.58-2B-4T bitnet-2b.safetensors
+  wf-run convert model-Q2_0.gguf model.safetensors --force")]
+pub struct Args {
+    /// A directory, a file or a hub id
+    #[arg(value_name = "IN")]
+    input: String,
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    output: PathBuf,
+    /// Element type of the output head, and of the embedding where they are one
+    #[arg(long, value_enum)]
+    head: Option<Head>,
+    /// Overwrite OUT if it exists
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Head {
+    /// 16-bit floats
+    F16,
+    /// 8-bit integers with a scale per row
+    Q8,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    interrupt::watch()?;
+    let runtime = machine::runtime(machine::threads(&args.compute))?;
+    let mut output = Draft::new(&args.output, args.force)?;
+    let (_, input) = loaded::checkpoint(Some(&args.input), &args.hub.revision)?;
+    let head = args.head.map(|head| match head {
+        Head::F16 => HeadType::F16,
+        Head::Q8 => HeadType::Q8,
+    });
+    let changed =
+        head.map(|h| input.clone().with_head(h)).transpose().context("cannot change the head")?;
+    let checkpoint = changed.as_ref().unwrap_or(&input);
+
+    let json = tokenizer_json(checkpoint)?;
+    let written = write_packed(checkpoint, json.as_deref(), &mut output);
+    if interrupt::pressed() {
+        return Err(Exit::Interrupted.into());
+    }
+    written.with_context(|| format!("cannot write {}", args.output.display()))?;
+
+    let path = output.finish_writing()?;
+    let file = File { name: "packed.safetensors".into(), bytes: mapped::map(path)? };
+    let size = file.bytes.len() as u64;
+    let reloaded = load(&[file]).context("the new file does not load: this is a bug")?;
+    verify::weights(checkpoint, &reloaded).context("the new file is wrong: this is a bug")?;
+    let probe = verify::probe(&runtime, &input, &reloaded)?;
+    if head.is_none() {
+        probe.must_be_equal()?;
+    }
+    if interrupt::pressed() {
+        return Err(Exit::Interrupted.into());
+    }
+    output.keep()?;
+    eprintln!(
+        "{}: {} ({} of weights), every weight equal, {}",
+        args.output.display(),
+        human::bytes(size),
+        human::bytes(sizes::bytes(&reloaded.weights)),
+        HeadCheck(&probe)
+    );
+    Ok(())
+}
+
+/// The tokenizer as JSON, whatever the input keeps it as.
+fn tokenizer_json(checkpoint: &Checkpoint) -> anyhow::Result<Option<Vec<u8>>> {
+    let json = |vocabulary: &Vocabulary| match vocabulary {
+        Vocabulary::Json(bytes) => Ok(bytes.to_vec()),
+        Vocabulary::Gguf(_) => {
+            let tokenizer = Tokenizer::new(vocabulary).context("cannot use the tokenizer")?;
+            Ok(tokenizer.to_json().into_bytes())
+        }
+    };
+    checkpoint.text.vocabulary.as_ref().map(json).transpose()
+}

@@ -1,0 +1,126 @@
+//! Two checkpoints hold the same model.
+
+use crate::sizes::{linears, norms};
+use anyhow::{Context, bail, ensure};
+use std::fmt;
+use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::format::{Checkpoint, Linear};
+use wrinklefree::matrix::Matrix;
+use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+
+/// Tokens of the probe.
+const PROBE: usize = 16;
+
+/// Compares shapes, every weight after unpacking, norms and biases.
+pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
+    ensure!(want.spec == found.spec, "shape: {:?} became {:?}", want.spec, found.spec);
+    ensure!(want.generation == found.generation, "generation defaults changed");
+    ensure!(want.dlm == found.dlm, "diffusion parameters changed");
+    ensure!(want.text.chat_template == found.text.chat_template, "the chat template changed");
+    let (a, b) = (&want.weights, &found.weights);
+    matrix(&a.embed, &b.embed).context("embedding")?;
+    ensure!(a.final_norm == b.final_norm, "final norm changed");
+    match (&a.head, &b.head) {
+        (None, None) => {}
+        (Some(a), Some(b)) => linear(a, b).context("head")?,
+        _ => bail!("a tied head became its own or the reverse"),
+    }
+    ensure!(a.layers.len() == b.layers.len(), "layers got lost");
+    for (i, (a, b)) in a.layers.iter().zip(&b.layers).enumerate() {
+        for ((role, a), (_, b)) in linears(a).into_iter().zip(linears(b)) {
+            linear(a, b).with_context(|| format!("layer {i}, {role}"))?;
+        }
+        ensure!(norms(a).eq(norms(b)), "layer {i}: norms changed");
+    }
+    Ok(())
+}
+
+fn linear(a: &Linear, b: &Linear) -> anyhow::Result<()> {
+    ensure!(a.bias == b.bias, "bias changed");
+    ensure!(a.activations == b.activations, "activation type changed");
+    matrix(&a.weight, &b.weight)
+}
+
+/// Equal bytes are equal weights; other bytes may still be, so look at each row.
+fn matrix(a: &Matrix, b: &Matrix) -> anyhow::Result<()> {
+    ensure!((a.rows(), a.cols()) == (b.rows(), b.cols()), "shape changed");
+    if a == b {
+        return Ok(());
+    }
+    let mut rows = (vec![0.0; a.cols()], vec![0.0; b.cols()]);
+    for row in 0..a.rows() {
+        a.row_f32(row, &mut rows.0);
+        b.row_f32(row, &mut rows.1);
+        if let Some(col) = (0..a.cols()).find(|&c| rows.0[c] != rows.1[c]) {
+            bail!("row {row}, column {col}: {} became {}", rows.0[col], rows.1[col]);
+        }
+    }
+    Ok(())
+}
+
+/// How the logits of two models compare.
+pub struct Probe {
+    equal: bool,
+    /// Largest difference of a logit, relative to the largest logit.
+    difference: f32,
+    /// Positions with the same most likely token.
+    agreeing: usize,
+    positions: usize,
+}
+
+impl Probe {
+    /// Fails unless every logit is the same, bit for bit.
+    pub fn must_be_equal(&self) -> anyhow::Result<()> {
+        ensure!(self.equal, "the new file's logits differ by {:e}: this is a bug", self.difference);
+        Ok(())
+    }
+}
+
+/// A probe in words.
+pub struct HeadCheck<'a>(pub &'a Probe);
+
+impl fmt::Display for HeadCheck<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Probe { equal, difference, agreeing, positions } = self.0;
+        if *equal {
+            return write!(f, "logits equal at {positions} positions");
+        }
+        write!(
+            f,
+            "logits within {difference:.1e} of the largest, same most likely token at {agreeing} \
+             of {positions} positions"
+        )
+    }
+}
+
+/// Runs both models on the same tokens.
+pub fn probe(rt: &Runtime, want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<Probe> {
+    let (a, b) = (logits(rt, want)?, logits(rt, found)?);
+    let vocab = want.spec.vocab_size;
+    let largest = a.iter().fold(f32::MIN_POSITIVE, |m, x| m.max(x.abs()));
+    let difference = a.iter().zip(&b).fold(0f32, |m, (x, y)| m.max((x - y).abs())) / largest;
+    let best = |row: &[f32]| row.iter().enumerate().max_by(|x, y| x.1.total_cmp(y.1)).map(|x| x.0);
+    let same = a.chunks(vocab).zip(b.chunks(vocab)).filter(|(x, y)| best(x) == best(y));
+    let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    Ok(Probe {
+        equal: bits(&a) == bits(&b),
+        difference,
+        agreeing: same.count(),
+        positions: a.len() / vocab,
+    })
+}
+
+/// Logits at every position of tokens that spread over the vocabulary, `[PROBE][vocab_size]`.
+fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
+    let model = Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?;
+    let vocab = checkpoint.spec.vocab_size;
+    let count = PROBE.min(checkpoint.spec.context_length);
+    let tokens: Vec<u32> = (0..count).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
+    let mut kv = KvPool::new(model.spec(), count.div_ceil(PAGE));
+    let seq = kv.open(count)?;
+    let (sight, logits) = (Sight::Causal, Rows::All);
+    let span = Span { seq, start: 0, tokens: &tokens, sight, logits, keep: false };
+    let mut workspace = Workspace::default();
+    let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
+    Ok((0..logits.len()).flat_map(|r| logits.row(r)).copied().collect())
+}

@@ -1,0 +1,171 @@
+//! `wf-run generate`: a prompt in, text out.
+
+use crate::args::{ComputeArgs, ModelArgs};
+use crate::exit::{Exit, usage};
+use crate::loaded::Loaded;
+use crate::sampling::SamplingArgs;
+use crate::session::{self, Answer};
+use crate::{human, interrupt, machine, out};
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::io::{self, IsTerminal, Read};
+use std::num::NonZeroUsize;
+use wrinklefree::decode::Sampled;
+use wrinklefree::engine::{Engine, FinishReason, Request};
+use wrinklefree::text::{Message, Tokenizer};
+
+/// Answer a prompt
+///
+/// The prompt is an argument or comes from standard input. It goes through the model's chat
+/// template when it has one. Text streams to standard output, a summary goes to standard error.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run generate \"Tell me a story about a fox.\"
+  wf-run generate --model ./my-model --temperature 0.7 --seed 1 \"Why is the sky blue?\"
+  wf-run generate --raw --max-tokens 32 --stop . \"Once upon a time\"
+  wf-run generate --json < question.txt | jq -r .text")]
+pub struct Args {
+    /// The prompt; `-` or none reads standard input
+    prompt: Option<String>,
+    #[command(flatten)]
+    model: ModelArgs,
+    /// A system message for the chat template
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    system: Option<String>,
+    /// Feed the prompt as it is, without the chat template
+    #[arg(long)]
+    raw: bool,
+    /// Tokens to generate at most
+    #[arg(short = 'n', long, value_name = "N", default_value = "512")]
+    max_tokens: NonZeroUsize,
+    /// End before this text; may be repeated
+    #[arg(long, value_name = "S")]
+    stop: Vec<String>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    compute: ComputeArgs,
+    /// Print one JSON object: text, token ids, finish reason and timings
+    #[arg(long)]
+    json: bool,
+    /// Log-probabilities of the chosen token and of the N most likely ones
+    #[arg(long, value_name = "N", requires = "json")]
+    logprobs: Option<usize>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    if args.stop.iter().any(String::is_empty) {
+        return Err(usage("--stop needs a text"));
+    }
+    let prompt = prompt(args.prompt.as_deref())?;
+    let threads = machine::threads(&args.compute);
+    let runtime = machine::runtime(threads)?;
+    let isa = runtime.kernels.isa().name();
+    let loaded = Loaded::open(&args.model)?;
+    let tokens = encode(&loaded, args, &prompt)?;
+    let mut sampling = args.sampling.params(&loaded.defaults);
+    sampling.logprobs = args.logprobs;
+    let request = Request {
+        max_tokens: args.max_tokens.get(),
+        sampling,
+        stop: args.stop.clone(),
+        eos: loaded.defaults.eos.clone(),
+        tokens,
+    };
+    let longest = loaded.model.spec().context_length;
+    let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
+    let Loaded { name, model, tokenizer, time, .. } = loaded;
+    let mut engine = Engine::new(model, tokenizer, runtime, session::config(context));
+
+    interrupt::watch()?;
+    let stream = |text: &str| if args.json { Ok(()) } else { out::print(text) };
+    let answer = session::run(&mut engine, request, stream).context("cannot answer the prompt")?;
+    if args.json {
+        out::json(&json!({
+            "model": name,
+            "text": answer.text,
+            "tokens": answer.tokens.iter().map(|t| t.token).collect::<Vec<_>>(),
+            "finish_reason": session::reason_name(answer.reason),
+            "logprobs": args.logprobs.map(|_| logprobs(&answer.tokens, engine.tokenizer())),
+            "timings": answer.timings,
+            "load_seconds": time.as_secs_f64(),
+            "peak_memory_bytes": machine::peak_memory(),
+            "isa": isa,
+            "threads": threads,
+        }))?;
+    } else {
+        if !answer.text.ends_with('\n') {
+            out::print("\n")?;
+        }
+        eprintln!("{}", summary(&answer));
+    }
+    match answer.reason {
+        FinishReason::Cancelled => Err(Exit::Interrupted.into()),
+        FinishReason::Stop | FinishReason::Length => Ok(()),
+    }
+}
+
+/// The argument, or standard input without its last line break.
+fn prompt(argument: Option<&str>) -> anyhow::Result<String> {
+    let mut text = match argument {
+        Some(text) if text != "-" => text.to_string(),
+        None if io::stdin().is_terminal() => {
+            return Err(usage("no prompt: give one as an argument or on standard input"));
+        }
+        _ => {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+            let mut text = String::from_utf8(bytes).context("the prompt on standard input")?;
+            text.truncate(text.strip_suffix('\n').unwrap_or(&text).len());
+            text.truncate(text.strip_suffix('\r').unwrap_or(&text).len());
+            text
+        }
+    };
+    if text.is_empty() {
+        return Err(usage("the prompt is empty"));
+    }
+    text.shrink_to_fit();
+    Ok(text)
+}
+
+fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Vec<u32>> {
+    let tokenizer = loaded.tokenizer()?;
+    let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
+        if args.system.is_some() {
+            return Err(usage("--system needs a model with a chat template"));
+        }
+        return tokenizer.encode(prompt, true).context("cannot encode the prompt");
+    };
+    let message = |role: &str, text: &str| Message { role: role.into(), content: text.into() };
+    let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
+    messages.push(message("user", prompt));
+    let text = template.render(&messages, true).context("the chat template refuses the prompt")?;
+    tokenizer.encode(&text, false).context("cannot encode the prompt")
+}
+
+fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {
+    let text = |id: u32| tokenizer.map(|t| t.decode(&[id]));
+    let one =
+        |id: u32, logprob: Option<f32>| json!({"token": id, "text": text(id), "logprob": logprob});
+    let entry = |t: &Sampled| {
+        let mut entry = one(t.token, t.logprob);
+        entry["top"] = t.top.iter().map(|&(id, p)| one(id, Some(p))).collect();
+        entry
+    };
+    tokens.iter().map(entry).collect()
+}
+
+fn summary(answer: &Answer) -> String {
+    let t = &answer.timings;
+    let peak = machine::peak_memory().map_or("unknown".into(), human::bytes);
+    format!(
+        "[prompt {} tokens, {:.1} tok/s · generated {} tokens, {:.1} tok/s · {} · peak memory {peak}]",
+        t.prompt_tokens,
+        t.prefill_tokens_per_second,
+        t.generated_tokens,
+        t.decode_tokens_per_second,
+        session::reason_name(answer.reason),
+    )
+}

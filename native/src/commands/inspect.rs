@@ -1,0 +1,159 @@
+//! `wf-run inspect`: what a model is and what it needs.
+
+use crate::args::HubArgs;
+use crate::sizes::{self, Group};
+use crate::{human, loaded, machine, out};
+use anyhow::Context;
+use serde::Serialize;
+use std::num::NonZeroUsize;
+use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec};
+use wrinklefree::model::Model;
+
+/// Show architecture, sizes, types, kernels and memory of a model
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run inspect                                       the model inside this program
+  wf-run inspect ./my-model --context 8192
+  wf-run inspect org/name:Q2_0 --json | jq .spec
+  wf-run inspect ./my-model --template")]
+pub struct Args {
+    /// A directory, a file or a hub id [default: the small model inside this program]
+    #[arg(value_name = "PATH|ID")]
+    model: Option<String>,
+    #[command(flatten)]
+    hub: HubArgs,
+    /// Positions for the memory estimate [default: the model's, at most 4096]
+    #[arg(short, long, value_name = "N")]
+    context: Option<NonZeroUsize>,
+    /// Print the chat template instead
+    #[arg(long, conflicts_with = "json")]
+    template: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is shown.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    spec: Spec,
+    parameters: u64,
+    bytes: u64,
+    bytes_per_token: u64,
+    tied_head: bool,
+    tensors: Vec<Group>,
+    tokenizer: bool,
+    chat_template: Option<String>,
+    generation: GenerationDefaults,
+    diffusion: Option<DlmConfig>,
+    kernels: &'static str,
+    kernels_available: Vec<&'static str>,
+    memory: Memory,
+}
+
+/// Bytes at a context length.
+#[derive(Serialize)]
+struct Memory {
+    context: usize,
+    weights: u64,
+    kv_cache: u64,
+    total: u64,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let (name, checkpoint) = loaded::checkpoint(args.model.as_deref(), &args.hub.revision)?;
+    if args.template {
+        let template = checkpoint.text.chat_template;
+        return out::print(&(template.context("the model has no chat template")? + "\n"));
+    }
+    let tied_head = checkpoint.weights.head.is_none();
+    let model = Model::new(checkpoint.spec, checkpoint.weights).context(name.clone())?;
+    let spec = model.spec().clone();
+    let tensors = sizes::groups(model.weights());
+    let bytes = tensors.iter().map(|g| g.bytes).sum();
+    let context = args.context.map_or(spec.context_length.min(4096), NonZeroUsize::get);
+    let kv_cache = KvPool::bytes(&spec, context.div_ceil(PAGE)) as u64;
+    let report = Report {
+        model: name,
+        parameters: model.parameters() as u64,
+        bytes,
+        bytes_per_token: model.bytes_per_token() as u64,
+        tied_head,
+        tensors,
+        tokenizer: checkpoint.text.vocabulary.is_some(),
+        chat_template: checkpoint.text.chat_template,
+        generation: checkpoint.generation,
+        diffusion: checkpoint.dlm,
+        kernels: machine::kernels()?.isa().name(),
+        kernels_available: machine::available(),
+        memory: Memory { context, weights: bytes, kv_cache, total: bytes + kv_cache },
+        spec,
+    };
+    if args.json { out::json(&report) } else { out::print(&text(&report)) }
+}
+
+fn text(report: &Report) -> String {
+    let (spec, memory) = (&report.spec, &report.memory);
+    let yes = |b: bool| if b { "yes" } else { "no" };
+    let architecture = serde_json::to_value(spec.architecture).unwrap_or_default();
+    let diffusion = report.diffusion.as_ref().map_or("no".into(), |d| {
+        format!("blocks of {}, {} attention among clean tokens", d.bd_size, d.clean_attention)
+    });
+    let facts = [
+        ("model", report.model.clone()),
+        ("architecture", architecture.as_str().unwrap_or_default().into()),
+        ("parameters", human::count(report.parameters)),
+        ("weights", human::bytes(report.bytes)),
+        ("read per token", human::bytes(report.bytes_per_token)),
+        ("layers", spec.layers.to_string()),
+        ("hidden size", spec.hidden_size.to_string()),
+        ("feed-forward size", spec.intermediate_size.to_string()),
+        ("heads", format!("{} ({} key/value) of {}", spec.heads, spec.kv_heads, spec.head_dim)),
+        ("vocabulary", spec.vocab_size.to_string()),
+        ("context length", spec.context_length.to_string()),
+        ("head tied", yes(report.tied_head).into()),
+        ("tokenizer", yes(report.tokenizer).into()),
+        ("chat template", yes(report.chat_template.is_some()).into()),
+        ("block diffusion", diffusion),
+        (
+            "kernels",
+            format!(
+                "{} (this machine has {})",
+                report.kernels,
+                report.kernels_available.join(", ")
+            ),
+        ),
+        (
+            "memory",
+            format!(
+                "{} at {} positions: weights {}, key/value cache {}",
+                human::bytes(memory.total),
+                memory.context,
+                human::bytes(memory.weights),
+                human::bytes(memory.kv_cache),
+            ),
+        ),
+    ];
+    let facts: Vec<_> = facts.into_iter().map(|(name, value)| vec![name.into(), value]).collect();
+    human::table(&facts) + "\n" + &human::table(&tensor_rows(&report.tensors))
+}
+
+fn tensor_rows(groups: &[Group]) -> Vec<Vec<String>> {
+    let heading = ["tensors", "type", "count", "shape", "parameters", "bytes"];
+    let row = |g: &Group| {
+        vec![
+            g.role.into(),
+            g.kind.clone(),
+            g.count.to_string(),
+            format!("{} × {}", g.shape[0], g.shape[1]),
+            human::count(g.parameters),
+            human::bytes(g.bytes),
+        ]
+    };
+    let heading = heading.map(String::from).to_vec();
+    std::iter::once(heading).chain(groups.iter().map(row)).collect()
+}

@@ -1,0 +1,95 @@
+//! `wf-run logits`: raw numbers for comparing with other implementations.
+
+use crate::args::{ComputeArgs, ModelArgs};
+use crate::exit::usage;
+use crate::replace::Draft;
+use crate::{interrupt, loaded, machine, npy};
+use anyhow::{Context, bail};
+use std::io::Write;
+use std::path::PathBuf;
+use std::str::FromStr;
+use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::format::Spec;
+use wrinklefree::model::{Model, Rows, Sight, Span, Workspace};
+
+/// Rows of a pass: a row of logits can be half a megabyte.
+const ROWS: usize = 64;
+
+/// Write the logits of given tokens as a NumPy file
+///
+/// The file holds f32 [tokens, vocab]: row i is what the model predicts after token i.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run logits --model ./my-model --tokens 1,2,3 --output logits.npy
+  wf-run logits --model ./my-model --tokens 1,2,3,4 --sight blocks:32 --output blocks.npy")]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Token ids
+    #[arg(long, value_name = "IDS", required = true, value_delimiter = ',')]
+    tokens: Vec<u32>,
+    /// What a token sees: causal (itself and all before), or blocks:N (its whole block of N
+    /// positions and all before)
+    #[arg(long, default_value = "causal", value_parser = sight)]
+    sight: Sight,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE.npy")]
+    output: PathBuf,
+    /// Overwrite the file if it exists
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+fn sight(text: &str) -> Result<Sight, String> {
+    let blocks = text.strip_prefix("blocks:").and_then(|n| usize::from_str(n).ok());
+    match (text, blocks) {
+        ("causal", _) => Ok(Sight::Causal),
+        (_, Some(n)) if n > 0 => Ok(Sight::Blocks(n)),
+        _ => Err("expected causal or blocks:N".into()),
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let runtime = machine::runtime(machine::threads(&args.compute))?;
+    let mut output = Draft::new(&args.output, args.force)?;
+    let (name, checkpoint) =
+        loaded::checkpoint(args.model.model.as_deref(), &args.model.hub.revision)?;
+    let model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;
+    check(&args.tokens, model.spec())?;
+    interrupt::watch()?;
+
+    let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE));
+    let seq = kv.open(args.tokens.len())?;
+    let mut workspace = Workspace::default();
+    let rows = match args.sight {
+        Sight::Blocks(n) => n * (ROWS / n).max(1), // a block is never torn apart
+        Sight::Causal | Sight::UpTo(_) => ROWS,
+    };
+    output.write_all(&npy::header(args.tokens.len(), model.spec().vocab_size))?;
+    for (chunk, tokens) in args.tokens.chunks(rows).enumerate() {
+        let start = chunk * rows;
+        let span = Span { seq, start, tokens, sight: args.sight, logits: Rows::All, keep: true };
+        let logits = model.forward(&runtime, &mut kv, &[span], &mut workspace);
+        for row in 0..logits.len() {
+            output.write_all(&npy::row(logits.row(row)))?;
+        }
+    }
+    output.keep()
+}
+
+fn check(tokens: &[u32], spec: &Spec) -> anyhow::Result<()> {
+    if let Some(id) = tokens.iter().find(|&&t| t as usize >= spec.vocab_size) {
+        return Err(usage(format!(
+            "token id {id} is outside the vocabulary of {}",
+            spec.vocab_size
+        )));
+    }
+    if tokens.len() > spec.context_length {
+        bail!("{} tokens, but the model's context holds {}", tokens.len(), spec.context_length);
+    }
+    Ok(())
+}

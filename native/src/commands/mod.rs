@@ -1,0 +1,67 @@
+//! The commands, one file each.
+
+mod bench;
+mod chat;
+mod completions;
+mod convert;
+mod generate;
+mod inspect;
+mod logits;
+
+use clap::{Parser, Subcommand};
+
+/// Run ternary language models on ordinary CPUs.
+#[derive(Parser)]
+#[command(name = "wf-run", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  wf-run generate \"Once upon a time\"               the small model inside this program
+  wf-run chat --model microsoft/bitnet-b1.58-2B-4T  a model from the hub, downloaded once
+  wf-run inspect ./my-model                         what a model is and how much memory it needs
+  wf-run convert ./my-model my-model.safetensors    one packed file that loads at once
+  wf-run bench --synthetic bitnet-2b -t 1,2         speed without any download
+
+Environment:
+  WF_ISA                    kernels: scalar, avx2, avx512 [default: the best of this machine]
+  HF_HOME, HF_HUB_CACHE     where models from the hub are kept
+  HF_ENDPOINT, HF_TOKEN     which hub, and who you are
+  HF_HUB_OFFLINE=1          never touch the network";
+
+#[derive(Subcommand)]
+enum Command {
+    Generate(generate::Args),
+    Chat(chat::Args),
+    Inspect(inspect::Args),
+    Convert(convert::Args),
+    Logits(logits::Args),
+    Bench(bench::Args),
+    Completions(completions::Args),
+}
+
+impl Cli {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Generate(args) => generate::run(&args),
+            Command::Chat(args) => chat::run(args),
+            Command::Inspect(args) => inspect::run(&args),
+            Command::Convert(args) => convert::run(&args),
+            Command::Logits(args) => logits::run(&args),
+            Command::Bench(args) => bench::run(&args),
+            Command::Completions(args) => completions::run(&args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        <super::Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,61 @@
+//! A model ready to run, with its text parts.
+
+use crate::args::ModelArgs;
+use crate::model_source;
+use anyhow::{Context, anyhow};
+use std::time::{Duration, Instant};
+use wrinklefree::format::{Checkpoint, GenerationDefaults};
+use wrinklefree::model::Model;
+use wrinklefree::text::{ChatTemplate, Tokenizer};
+
+/// Everything that generating text needs.
+pub struct Loaded {
+    /// Name in output.
+    pub name: String,
+    /// Shape and weights.
+    pub model: Model,
+    /// `None`: the model takes and gives ids only.
+    pub tokenizer: Option<Tokenizer>,
+    /// `None`: the model only continues text.
+    pub template: Option<ChatTemplate>,
+    /// Special ids and recommended sampling.
+    pub defaults: GenerationDefaults,
+    /// How long loading took.
+    pub time: Duration,
+}
+
+/// Reads a checkpoint from a path, a hub id or the program itself.
+pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<(String, Checkpoint)> {
+    let source = model_source::open(model, revision)?;
+    let checkpoint = wrinklefree::format::load(&source.files)
+        .with_context(|| format!("cannot load {}", model.unwrap_or(&source.name)))?;
+    Ok((source.name, checkpoint))
+}
+
+impl Loaded {
+    /// Loads model, tokenizer and chat template.
+    pub fn open(args: &ModelArgs) -> anyhow::Result<Self> {
+        let start = Instant::now();
+        let (name, checkpoint) = checkpoint(args.model.as_deref(), &args.hub.revision)?;
+        let Checkpoint { spec, weights, text, generation, .. } = checkpoint;
+        let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
+        let tokenizer = text.vocabulary.as_ref().map(Tokenizer::new).transpose();
+        let tokenizer = tokenizer.with_context(|| format!("cannot use the tokenizer of {name}"))?;
+        let template = ChatTemplate::new(&text);
+        let template =
+            template.with_context(|| format!("cannot use the chat template of {name}"))?;
+        let (defaults, time) = (generation, start.elapsed());
+        Ok(Self { name, model, tokenizer, template, defaults, time })
+    }
+
+    /// The tokenizer, or what to do without one.
+    pub fn tokenizer(&self) -> anyhow::Result<&Tokenizer> {
+        self.tokenizer.as_ref().ok_or_else(|| {
+            anyhow!(
+                "{} has no tokenizer: put its tokenizer.json beside the weights (`wf-run logits` \
+                 works on token ids alone)",
+                self.name
+            )
+        })
+    }
+}

@@ -1,0 +1,20 @@
+//! Standard output. A closed pipe is a quiet end, not a failure.
+
+use crate::exit::Exit;
+use serde::Serialize;
+use std::io::{self, ErrorKind, Write};
+
+/// Writes and flushes, so that streamed text appears at once.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Exit::OutputClosed.into()),
+        Err(e) => Err(anyhow::Error::new(e).context("cannot write to standard output")),
+    }
+}
+
+/// Prints one JSON value, indented.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}

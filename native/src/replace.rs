@@ -1,0 +1,74 @@
+//! Files that appear whole or not at all.
+
+use crate::exit::Exit;
+use crate::interrupt;
+use anyhow::{Context, bail};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// A file in the making: a temporary file beside its destination, gone unless [`Draft::keep`] is
+/// reached.
+pub struct Draft {
+    file: BufWriter<NamedTempFile>,
+    target: PathBuf,
+    overwrite: bool,
+}
+
+impl Draft {
+    /// Starts the file that will stand at `target`.
+    pub fn new(target: &Path, overwrite: bool) -> anyhow::Result<Self> {
+        if target.is_dir() {
+            bail!("{} is a directory: name a file in it", target.display());
+        }
+        if target.exists() && !overwrite {
+            bail!("{} exists: choose another name or add --force", target.display());
+        }
+        let parent = match target.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".wf-run-").suffix(".tmp");
+        // Temporary files are private by default; this one is like any other new file.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = builder
+            .tempfile_in(parent)
+            .with_context(|| format!("cannot write in {}", parent.display()))?;
+        Ok(Self { file: BufWriter::new(file), target: target.into(), overwrite })
+    }
+
+    /// Writes what is buffered and tells where the file is for now.
+    pub fn finish_writing(&mut self) -> anyhow::Result<&Path> {
+        self.file.flush().with_context(|| format!("cannot write {}", self.target.display()))?;
+        Ok(self.file.get_ref().path())
+    }
+
+    /// Moves the file to its destination.
+    pub fn keep(mut self) -> anyhow::Result<()> {
+        self.finish_writing()?;
+        let temporary = self.file.into_inner().context("cannot finish the temporary file")?;
+        temporary.as_file().sync_all().context("cannot finish the temporary file")?;
+        let moved = if self.overwrite {
+            temporary.persist(&self.target)
+        } else {
+            temporary.persist_noclobber(&self.target)
+        };
+        moved.with_context(|| format!("cannot create {}", self.target.display()))?;
+        Ok(())
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if interrupt::pressed() {
+            return Err(io::Error::other(Exit::Interrupted));
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,133 @@
+//! Sampling options.
+
+use clap::Args;
+use wrinklefree::decode::SamplingParams;
+use wrinklefree::format::GenerationDefaults;
+
+/// How tokens are chosen. What is not given is what the model's authors recommend, else off.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Softmax temperature; 0 always takes the most likely token
+    #[arg(long, value_name = "T", value_parser = at_least_zero, allow_negative_numbers = true)]
+    temperature: Option<f32>,
+    /// Keep the K most likely tokens; 0 keeps all
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Keep the smallest set of tokens with this probability mass
+    #[arg(long, value_name = "P", value_parser = fraction)]
+    top_p: Option<f32>,
+    /// Drop tokens less likely than P × the most likely
+    #[arg(long, value_name = "P", value_parser = fraction)]
+    min_p: Option<f32>,
+    /// Make tokens that occurred in prompt or answer less likely; 1 is off
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    repetition_penalty: Option<f32>,
+    /// Subtract this per earlier occurrence in the answer
+    #[arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+    /// Subtract this from tokens that occur in the answer
+    #[arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+    /// Add BIAS to the logit of token ID; may be repeated
+    #[arg(long, value_name = "ID=BIAS", value_parser = bias)]
+    logit_bias: Vec<(u32, f32)>,
+    /// Same seed, same output
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+impl SamplingArgs {
+    /// The parameters for a model with these recommendations.
+    pub fn params(&self, model: &GenerationDefaults) -> SamplingParams {
+        let off = SamplingParams::default();
+        let repetition = self.repetition_penalty.or(model.repetition_penalty);
+        SamplingParams {
+            temperature: self.temperature.or(model.temperature).unwrap_or(off.temperature),
+            top_k: self.top_k.or(model.top_k).unwrap_or(off.top_k),
+            top_p: self.top_p.or(model.top_p).unwrap_or(off.top_p),
+            min_p: self.min_p.unwrap_or(off.min_p),
+            repetition_penalty: repetition.unwrap_or(off.repetition_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
+            logit_bias: self.logit_bias.clone(),
+            seed: self.seed,
+            logprobs: None,
+        }
+    }
+}
+
+fn number(text: &str, fits: impl Fn(f32) -> bool, want: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(x) if fits(x) => Ok(x),
+        _ => Err(format!("expected {want}")),
+    }
+}
+
+fn finite(text: &str) -> Result<f32, String> {
+    number(text, f32::is_finite, "a number")
+}
+
+fn at_least_zero(text: &str) -> Result<f32, String> {
+    number(text, |x| x.is_finite() && x >= 0.0, "a number that is not negative")
+}
+
+fn positive(text: &str) -> Result<f32, String> {
+    number(text, |x| x.is_finite() && x > 0.0, "a positive number")
+}
+
+fn fraction(text: &str) -> Result<f32, String> {
+    number(text, |x| (0.0..=1.0).contains(&x), "a number between 0 and 1")
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let (id, bias) = text.split_once('=').ok_or("expected ID=BIAS, for example 42=-1.5")?;
+    let id = id.parse().map_err(|_| format!("{id:?} is not a token id"))?;
+    Ok((id, finite(bias)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: SamplingArgs,
+    }
+
+    fn parse(args: &[&str]) -> Result<SamplingArgs, clap::Error> {
+        Only::try_parse_from([&["x"], args].concat()).map(|o| o.args)
+    }
+
+    #[test]
+    fn flags_beat_the_model_and_the_model_beats_off() {
+        let model = GenerationDefaults {
+            temperature: Some(0.6),
+            top_p: Some(0.9),
+            ..GenerationDefaults::default()
+        };
+        let args = parse(&["--temperature", "0", "--logit-bias", "7=-2.5"]).expect("valid");
+        let params = args.params(&model);
+        assert_eq!((params.temperature, params.top_p, params.top_k), (0.0, 0.9, 0));
+        assert_eq!(params.logit_bias, [(7, -2.5)]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for args in [
+            ["--temperature", "-1"],
+            ["--temperature", "NaN"],
+            ["--top-p", "1.5"],
+            ["--min-p", "x"],
+            ["--repetition-penalty", "0"],
+            ["--frequency-penalty", "inf"],
+            ["--logit-bias", "7"],
+            ["--logit-bias", "-1=2"],
+            ["--seed", "-3"],
+        ] {
+            assert!(parse(&args).is_err(), "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Which files of a repository or directory make up a model.
+
+use anyhow::{bail, ensure};
+
+/// Files beside the weights that the loader reads, the first of them always.
+pub const SIDE_FILES: [&str; 7] = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "dlm_config.json",
+];
+
+/// What the user asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Whatever is there.
+    Any,
+    /// The GGUF file with this part in its name: `Q2_0` is `m-Q2_0.gguf`, not `m-PQ2_0.gguf`.
+    Quant(String),
+    /// Exactly this GGUF file.
+    File(String),
+}
+
+/// Picks the names to load out of all that exist.
+pub fn select(names: &[String], wanted: &Wanted) -> anyhow::Result<Vec<String>> {
+    match wanted {
+        Wanted::File(name) => {
+            ensure!(names.contains(name), "there is no {name}; {}", offer(&ggufs(names)));
+            Ok(vec![name.clone()])
+        }
+        Wanted::Quant(quant) => {
+            let part = |p: &str| p.eq_ignore_ascii_case(quant);
+            let mut fits = ggufs(names);
+            fits.retain(|n| n.split(['-', '.', '/']).any(part));
+            ensure!(!fits.is_empty(), "no GGUF file is {quant}; {}", offer(&ggufs(names)));
+            one(fits)
+        }
+        Wanted::Any => any(names),
+    }
+}
+
+fn any(names: &[String]) -> anyhow::Result<Vec<String>> {
+    let top: Vec<&String> = names.iter().filter(|n| !n.contains('/')).collect();
+    let mut picked: Vec<String> = SIDE_FILES
+        .iter()
+        .filter(|s| top.iter().any(|n| n == *s))
+        .map(ToString::to_string)
+        .collect();
+    let tensors: Vec<&String> =
+        top.iter().copied().filter(|n| n.ends_with(".safetensors")).collect();
+
+    if let Some(index) = top.iter().find(|n| n.ends_with(".safetensors.index.json")) {
+        let stem = index.trim_end_matches(".safetensors.index.json");
+        let shard = |n: &&&String| n.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-'));
+        picked.push((*index).clone());
+        picked.extend(tensors.iter().filter(shard).map(|n| (*n).clone()));
+        return Ok(picked);
+    }
+    if !tensors.is_empty() {
+        let plain = tensors.iter().filter(|n| **n == "model.safetensors");
+        let plain: Vec<String> = plain.map(|n| (*n).clone()).collect();
+        let all = || tensors.iter().map(|n| (*n).clone()).collect();
+        picked.extend(one(if plain.is_empty() { all() } else { plain })?);
+        return Ok(picked);
+    }
+    let found = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+    let ggufs = ggufs(names);
+    ensure!(
+        !ggufs.is_empty(),
+        "no weights: expected model.safetensors, model.safetensors.index.json with its shards, or \
+         a .gguf file; found {found}"
+    );
+    one(ggufs)
+}
+
+fn ggufs(names: &[String]) -> Vec<String> {
+    names.iter().filter(|n| n.to_lowercase().ends_with(".gguf")).cloned().collect()
+}
+
+fn one(names: Vec<String>) -> anyhow::Result<Vec<String>> {
+    if names.len() > 1 {
+        bail!("several models: name one of {}", names.join(", "));
+    }
+    Ok(names)
+}
+
+fn offer(names: &[String]) -> String {
+    if names.is_empty() {
+        "it has no GGUF files".into()
+    } else {
+        format!("it has {}", names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pick(names: &[&str], wanted: &Wanted) -> Result<Vec<String>, String> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        select(&names, wanted).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_plain_model() {
+        let names = ["README.md", "model.safetensors", "config.json", "consolidated.safetensors"];
+        assert_eq!(
+            pick(&names, &Wanted::Any).expect("found"),
+            ["config.json", "model.safetensors"]
+        );
+    }
+
+    #[test]
+    fn shards_of_the_index_only() {
+        let names = [
+            "config.json",
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+            "model.safetensors.index.json",
+            "original/model.safetensors",
+            "other.safetensors",
+        ];
+        let picked = pick(&names, &Wanted::Any).expect("found");
+        assert_eq!(picked, [names[0], names[3], names[1], names[2]]);
+    }
+
+    #[test]
+    fn gguf_by_quant_or_name_or_alone() {
+        let names = ["m-F16.gguf", "m-Q2_0.gguf", "m-PQ2_0.gguf", "README.md"];
+        let quant = Wanted::Quant("q2_0".into());
+        assert_eq!(pick(&names, &quant).expect("found"), ["m-Q2_0.gguf"]);
+        let file = Wanted::File("m-F16.gguf".into());
+        assert_eq!(pick(&names, &file).expect("found"), ["m-F16.gguf"]);
+        assert_eq!(pick(&["m.gguf"], &Wanted::Any).expect("found"), ["m.gguf"]);
+        let error = pick(&names, &Wanted::Any).expect_err("two to choose from");
+        assert!(error.contains("m-F16.gguf, m-Q2_0.gguf"), "{error}");
+        let error = pick(&names, &Wanted::Quant("TQ1".into())).expect_err("not there");
+        assert!(error.contains("it has m-F16.gguf"), "{error}");
+    }
+
+    #[test]
+    fn no_weights_says_what_was_found() {
+        let error = pick(&["pytorch_model.bin"], &Wanted::Any).expect_err("no weights");
+        assert!(
+            error.contains("pytorch_model.bin") && error.contains("model.safetensors"),
+            "{error}"
+        );
+    }
+}

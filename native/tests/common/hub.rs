@@ -1,0 +1,142 @@
+//! A hub on the loopback interface: as much of the real one's protocol as a client meets.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// The commit that every revision points to.
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// How the hub behaves and what it was asked.
+#[derive(Default)]
+pub struct State {
+    /// Repositories and their files.
+    pub repos: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+    /// Cut the connection after so many bytes of a body, as long as there are entries.
+    pub cuts: Vec<usize>,
+    /// Ignore `Range` in downloads.
+    pub ignores_range: bool,
+    /// Ask for this token.
+    pub token: Option<String>,
+    /// `path range` of every request.
+    pub log: Vec<String>,
+}
+
+/// A running hub.
+pub struct Hub {
+    state: Arc<Mutex<State>>,
+    address: String,
+}
+
+impl Hub {
+    /// Starts one; it ends with the test.
+    pub fn start(state: State) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let state = Arc::new(Mutex::new(state));
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let state = Arc::clone(&shared);
+                thread::spawn(move || drop(serve(stream, &state)));
+            }
+        });
+        Self { state, address }
+    }
+
+    /// Points a command to this hub and to a cache of its own.
+    pub fn environment<'a>(&self, command: &'a mut Command, home: &Path) -> &'a mut Command {
+        command.env("HF_ENDPOINT", &self.address).env("HF_HOME", home)
+    }
+
+    /// Changes how it behaves.
+    pub fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().expect("no panic"));
+    }
+
+    /// Requests so far; forgets them.
+    pub fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().expect("no panic").log)
+    }
+}
+
+fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let path = line.split(' ').nth(1).unwrap_or_default().to_string();
+    let (mut range, mut token) = (None, None);
+    loop {
+        line.clear();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim().split_once(": ") else { break };
+        match name.to_lowercase().as_str() {
+            "range" => range = Some(value.trim_start_matches("bytes=").to_string()),
+            "authorization" => token = Some(value.trim_start_matches("Bearer ").to_string()),
+            _ => {}
+        }
+    }
+    let mut state = state.lock().expect("no panic");
+    state.log.push(format!("{path} {}", range.as_deref().unwrap_or("-")));
+    if state.token.is_some() && state.token != token {
+        return head(&stream, "401 Unauthorized", 0, "");
+    }
+    let Some(body) = answer(&state, &path) else { return head(&stream, "404 Not Found", 0, "") };
+    let metadata = range.as_deref() == Some("0-0");
+    if state.ignores_range && !metadata {
+        range = None;
+    }
+    let (first, last) = match range.as_deref().and_then(|r| r.split_once('-')) {
+        Some((first, last)) => {
+            (first.parse().unwrap_or(0), last.parse().unwrap_or(body.len().saturating_sub(1)))
+        }
+        None => (0, body.len().saturating_sub(1)),
+    };
+    if first > last {
+        return head(&stream, "416 Range Not Satisfiable", 0, "");
+    }
+    let part = &body[first..(last + 1).min(body.len())];
+    let cut = if metadata || !path.contains("/resolve/") { None } else { state.cuts.pop() };
+    drop(state);
+    let (status, extra) = match range {
+        Some(_) => (
+            "206 Partial Content",
+            format!("Content-Range: bytes {first}-{last}/{}\r\n", body.len()),
+        ),
+        None => ("200 OK", String::new()),
+    };
+    let extra = format!("{extra}ETag: \"{}\"\r\nX-Repo-Commit: {COMMIT}\r\n", etag(&body));
+    head(&stream, status, part.len(), &extra)?;
+    (&stream).write_all(&part[..cut.unwrap_or(part.len()).min(part.len())])
+}
+
+/// The file at a path, or the list of a repository's files.
+fn answer(state: &State, path: &str) -> Option<Vec<u8>> {
+    if let Some(rest) = path.strip_prefix("/api/models/") {
+        let (repo, _) = rest.split_once("/revision/")?;
+        let files = state.repos.get(repo)?.keys();
+        let siblings: Vec<_> = files.map(|f| serde_json::json!({"rfilename": f})).collect();
+        let info = serde_json::json!({"sha": COMMIT, "siblings": siblings});
+        return Some(info.to_string().into_bytes());
+    }
+    let (repo, rest) = path.trim_start_matches('/').split_once("/resolve/")?;
+    let (_, file) = rest.split_once('/')?;
+    state.repos.get(repo)?.get(file).cloned()
+}
+
+fn head(mut stream: &TcpStream, status: &str, length: usize, extra: &str) -> std::io::Result<()> {
+    let fixed = format!("Content-Length: {length}\r\nConnection: close\r\n");
+    stream.write_all(format!("HTTP/1.1 {status}\r\n{fixed}{extra}\r\n").as_bytes())
+}
+
+/// Different for different contents.
+fn etag(body: &[u8]) -> String {
+    let sum = body.iter().fold(14_695_981_039_346_656_037u64, |h, b| {
+        (h ^ u64::from(*b)).wrapping_mul(1_099_511_628_211)
+    });
+    format!("{sum:016x}{:08x}", body.len())
+}

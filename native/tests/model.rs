@@ -1,0 +1,213 @@
+//! Commands on the model inside the program.
+
+mod common;
+
+use common::{names, run, run_with_input, wf_run};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// Never ends by itself: the end-of-text token is out of reach.
+const ENDLESS: [&str; 6] =
+    ["generate", "--raw", "Once upon a time", "--logit-bias", "2=-1000", "-t1"];
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&run(args).ends(0, &[]).stdout).expect("one JSON value")
+}
+
+fn path(directory: &Path, name: &str) -> String {
+    directory.join(name).to_str().expect("UTF-8").into()
+}
+
+#[test]
+fn generate_streams_text_and_sums_up() {
+    let ran = run(&["generate", "Tell me a story about a fox."])
+        .ends(0, &["[prompt ", " tok/s · generated ", "stop", "peak memory"]);
+    assert!(ran.stdout.contains("fox") && ran.stdout.ends_with('\n'), "{}", ran.stdout);
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+}
+
+#[test]
+fn the_prompt_comes_from_standard_input_too() {
+    let argument = run(&["generate", "Tell me a story."]).ends(0, &[]).stdout;
+    for args in [&["generate"][..], &["generate", "-"]] {
+        assert_eq!(run_with_input(args, b"Tell me a story.\n").ends(0, &[]).stdout, argument);
+    }
+    let raw = run(&["generate", "--raw", "Tell me a story."]).ends(0, &[]).stdout;
+    assert_ne!(raw, argument, "the chat template makes a difference");
+}
+
+#[test]
+fn json_has_text_ids_reason_and_timings() {
+    let answer = json(&["generate", "Hello", "--json", "-n", "3", "--logprobs", "2"]);
+    assert_eq!(answer["tokens"].as_array().map(Vec::len), Some(3));
+    assert_eq!(answer["finish_reason"], "length");
+    assert!(answer["text"].is_string() && answer["isa"].is_string());
+    assert_eq!(answer["timings"]["generated_tokens"], 3);
+    assert!(answer["timings"]["decode_tokens_per_second"].as_f64() > Some(0.0));
+    assert!(answer["peak_memory_bytes"].as_u64() > Some(1 << 20));
+    let first = &answer["logprobs"][0];
+    assert_eq!(first["token"], answer["tokens"][0]);
+    assert_eq!(first["top"].as_array().map(Vec::len), Some(2));
+    assert_eq!(first["top"][0]["logprob"], first["logprob"], "greedy takes the most likely");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text_with_any_threads() {
+    let text = |seed: &str, threads: &str| {
+        let args = ["--temperature", "1.5", "--seed", seed, "--threads", threads, "-n", "40"];
+        run(&[&["generate", "Tell me a story."], &args[..]].concat()).ends(0, &[]).stdout
+    };
+    assert_eq!(text("1", "1"), text("1", "2"));
+    assert_ne!(text("1", "1"), text("2", "1"));
+}
+
+#[test]
+fn stop_texts_end_before_themselves() {
+    let whole = run(&["generate", "Tell me a story."]).ends(0, &[]).stdout;
+    let args = ["generate", "Tell me a story.", "--stop", "never there", "--stop", ". "];
+    let ran = run(&args).ends(0, &[" stop "]);
+    let first = whole.split(". ").next().expect("a sentence");
+    assert_eq!(ran.stdout, format!("{first}\n"));
+}
+
+#[test]
+fn a_prompt_longer_than_the_context() {
+    let prompt = "word ".repeat(3000);
+    run(&["generate", &prompt]).ends(1, &["error: ", "tokens", "context"]);
+}
+
+#[test]
+fn a_closed_pipe_stops_generating_quietly() {
+    let mut child = wf_run(&ENDLESS).spawn().expect("starts");
+    let mut byte = [0];
+    child.stdout.take().expect("piped").read_exact(&mut byte).expect("some text");
+    let ran: common::Ran = child.wait_with_output().expect("ends").into();
+    assert_eq!(ran.ends(0, &[]).stderr, "");
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_sums_up_and_exits_with_130() {
+    let mut child = wf_run(&ENDLESS).spawn().expect("starts");
+    let mut stdout = child.stdout.take().expect("piped");
+    stdout.read_exact(&mut [0]).expect("some text");
+    let pid = child.id().to_string();
+    let killed = std::process::Command::new("kill").args(["-INT", &pid]).status();
+    assert!(killed.expect("kill runs").success());
+    stdout.read_to_end(&mut Vec::new()).expect("the rest");
+    let ran: common::Ran = child.wait_with_output().expect("ends").into();
+    ran.ends(130, &["[prompt ", "cancelled"]);
+}
+
+#[test]
+fn chat_remembers_resets_and_saves() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = path(directory.path(), "talk.json");
+    let talk = format!(
+        "Hello\n\"\"\"\nTell me\na story.\n\"\"\"\n/stats\n/save {file}\n/save {file}\n/nope\n/reset\n/quit\nnot read\n"
+    );
+    let args = ["chat", "-n", "8", "--system", "Be kind."];
+    run_with_input(&args, talk.as_bytes()).ends(
+        0,
+        &["tok/s", "saved 5 messages", "cannot write", "/nope is no command", "new conversation"],
+    );
+    let saved = std::fs::read_to_string(file).expect("saved");
+    let saved: Vec<Value> = serde_json::from_str(&saved).expect("JSON");
+    let roles: Vec<_> = saved.iter().map(|m| m["role"].as_str().expect("a role")).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
+    assert_eq!(saved[3]["content"], "Tell me\na story.");
+}
+
+#[test]
+fn chat_says_when_the_context_is_full() {
+    let long = format!("{}\nHello\n", "word ".repeat(200));
+    let ran = run_with_input(&["chat", "--context", "64", "-n", "4"], long.as_bytes())
+        .ends(0, &["the context holds 64", "/reset"]);
+    assert!(!ran.stdout.trim().is_empty(), "the next message is answered");
+    run_with_input(&["chat", "--context", "4096"], b"").ends(2, &["holds 2048"]);
+}
+
+#[test]
+fn inspect_shows_what_there_is() {
+    let text = run(&["inspect"]).ends(0, &[]).stdout;
+    for part in ["bitnet", "attention q", "ternary", "chat template", "kernels", "memory"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let report = json(&["inspect", "--json", "--context", "64"]);
+    assert_eq!(report["memory"]["context"], 64);
+    let bytes = |field: &str| report["memory"][field].as_u64().expect("bytes");
+    assert_eq!(bytes("weights") + bytes("kv_cache"), bytes("total"));
+    let groups = report["tensors"].as_array().expect("groups").iter();
+    assert_eq!(groups.map(|g| g["bytes"].as_u64().expect("bytes")).sum::<u64>(), bytes("weights"));
+    assert!(run(&["inspect", "--template"]).ends(0, &[]).stdout.contains("{%"));
+}
+
+#[test]
+fn convert_round_trips_and_never_overwrites_unasked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
+    let (same, small) = (path(directory.path(), "same"), path(directory.path(), "small"));
+    run(&["convert", default, &same]).ends(0, &["every weight equal", "logits equal"]);
+    assert!(std::fs::read(&same).expect("written") == std::fs::read(default).expect("there"));
+    run(&["convert", default, &same]).ends(1, &["exists", "--force"]);
+    run(&["convert", default, &same, "--force"]).ends(0, &[]);
+    run(&["convert", default, &small, "--head", "q8"]).ends(0, &["same most likely token at"]);
+    let answer = json(&["generate", "Hello", "--json", "-n", "4", "--model", &small]);
+    assert_eq!(answer["model"], "small");
+    assert_eq!(names(directory.path()), ["same", "small"]);
+}
+
+#[test]
+fn a_failed_convert_leaves_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (bad, out) = (path(directory.path(), "bad.safetensors"), path(directory.path(), "out"));
+    std::fs::write(&bad, b"no model at all").expect("written");
+    run(&["convert", &bad, &out]).ends(1, &["error: cannot load", "bad.safetensors"]);
+    assert_eq!(names(directory.path()), ["bad.safetensors"]);
+    run(&["convert", &bad, directory.path().to_str().expect("UTF-8")]).ends(1, &["a directory"]);
+    run(&["convert", &bad, "/no/such/place/out"]).ends(1, &["cannot write in /no/such/place"]);
+}
+
+#[test]
+fn logits_are_a_numpy_file_in_any_sight() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let tokens: Vec<_> = (5..105).map(|t| t.to_string()).collect();
+    let logits = |name: &str, sight: &str, count: usize| {
+        let (file, ids) = (path(directory.path(), name), tokens[..count].join(","));
+        run(&["logits", "--tokens", &ids, "--sight", sight, "--output", &file]).ends(0, &[]);
+        let bytes = std::fs::read(file).expect("written");
+        let mut reader = BufReader::new(&bytes[10..]);
+        let mut header = String::new();
+        reader.read_line(&mut header).expect("a header");
+        assert!(header.contains(&format!("'shape': ({count}, 2048)")), "{header}");
+        let mut values = Vec::new();
+        reader.read_to_end(&mut values).expect("values");
+        assert_eq!(values.len(), count * 2048 * 4);
+        values
+    };
+    let causal = logits("causal", "causal", 100);
+    assert!(causal.starts_with(&logits("short", "causal", 70)), "later tokens change nothing");
+    let blocks = logits("blocks", "blocks:24", 100);
+    assert!(blocks != causal);
+    assert!(blocks.starts_with(&logits("three", "blocks:24", 72)), "nor do later blocks");
+    assert!(logits("ones", "blocks:1", 100) == causal);
+    let file = path(directory.path(), "causal");
+    run(&["logits", "--tokens", "1", "--output", &file]).ends(1, &["exists"]);
+    run(&["logits", "--tokens", "2048", "--output", "x"]).ends(2, &["outside the vocabulary"]);
+}
+
+#[test]
+fn bench_measures_each_test() {
+    let bench = |format: &str| {
+        run(&["bench", "-p", "8,4", "-n", "4", "-r", "2", "-t", "1", "-o", format])
+            .ends(0, &[])
+            .stdout
+    };
+    let rows: Vec<Value> = serde_json::from_str(&bench("json")).expect("an array");
+    let tests: Vec<_> = rows.iter().map(|r| r["test"].as_str().expect("a test")).collect();
+    assert_eq!(tests, ["pp8", "pp4", "tg4"]);
+    assert!(rows.iter().all(|r| r["samples"].as_array().map(Vec::len) == Some(2)));
+    assert!(rows[2]["fraction_of_bandwidth_limit"].as_f64() > Some(0.0));
+    assert!(bench("md").contains("1 thread can read"));
+}

@@ -1,0 +1,105 @@
+//! Wrong use exits with 2, failures with 1; both say what to do.
+
+mod common;
+
+use common::{run, run_with_input, wf_run};
+use std::process::Stdio;
+
+#[test]
+fn no_arguments_shows_help() {
+    run(&[]).ends(2, &["Usage:", "generate", "bench"]);
+}
+
+#[test]
+fn help_has_examples() {
+    for command in ["generate", "chat", "inspect", "convert", "logits", "bench", "completions"] {
+        let ran = run(&[command, "--help"]).ends(0, &[]);
+        assert!(ran.stdout.contains("Examples:"), "{command}: {}", ran.stdout);
+    }
+    assert!(run(&["--help"]).ends(0, &[]).stdout.contains("WF_ISA"));
+}
+
+#[test]
+fn version() {
+    let version = concat!("wf-run ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(run(&["--version"]).ends(0, &[]).stdout, version);
+}
+
+#[test]
+fn nonsense_exits_with_2() {
+    for (args, part) in [
+        (&["nonsense"][..], "nonsense"),
+        (&["generate", "x", "--temperature", "-1"], "not negative"),
+        (&["generate", "x", "--top-p", "2"], "between 0 and 1"),
+        (&["generate", "x", "--max-tokens", "0"], "--max-tokens"),
+        (&["generate", "x", "--threads", "0"], "--threads"),
+        (&["generate", "x", "--logprobs", "2"], "--json"),
+        (&["generate", "x", "--stop", ""], "--stop needs a text"),
+        (&["generate", "x", "--raw", "--system", "y"], "--raw"),
+        (&["generate", "x", "--logit-bias", "a=1"], "token id"),
+        (&["generate", ""], "the prompt is empty"),
+        (&["convert", "in"], "<OUT>"),
+        (&["convert", "in", "out", "--head", "q4"], "q4"),
+        (&["logits", "--tokens", "1,2"], "--output"),
+        (&["logits", "--tokens", "1,x", "--output", "f"], "--tokens"),
+        (&["logits", "--tokens", "1", "--sight", "blocks:0", "--output", "f"], "blocks:N"),
+        (&["bench", "--synthetic", "huge"], "bitnet-2b"),
+        (&["bench", "--synthetic", "tiny", "--model", "x"], "--model"),
+        (&["bench", "--synthetic", "tiny", "-p", "0", "-n", "0"], "nothing to measure"),
+        (&["bench", "--synthetic", "tiny", "-p", "5000"], "the model holds 4096"),
+        (&["completions", "nosh"], "nosh"),
+    ] {
+        run(args).ends(2, &["error: ", part, "--help"]);
+    }
+}
+
+#[test]
+fn kernels_that_do_not_exist() {
+    let args = ["bench", "--synthetic", "tiny", "-n", "1"];
+    let ran: common::Ran = wf_run(&args).env("WF_ISA", "mmx").output().expect("starts").into();
+    ran.ends(2, &["WF_ISA=mmx is unknown", "scalar, avx2, avx512", "this machine has scalar"]);
+}
+
+#[test]
+fn empty_input_is_usage_and_broken_input_is_failure() {
+    run_with_input(&["generate"], b"\n").ends(2, &["the prompt is empty"]);
+    run_with_input(&["generate", "-"], b"\xff").ends(1, &["the prompt on standard input", "utf-8"]);
+}
+
+#[test]
+fn models_that_are_not_there() {
+    let path = ["generate", "x", "--model", "/no/such/model"];
+    run(&path).ends(1, &["error: there is no file or directory /no/such/model", "org/name"]);
+    let path = ["inspect", "models/nothing.gguf"];
+    run(&path).ends(1, &["no file or directory models/nothing.gguf"]);
+}
+
+#[test]
+fn directories_without_weights() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("UTF-8");
+    run(&["inspect", path]).ends(1, &[path, "no weights", "model.safetensors", "found nothing"]);
+    std::fs::write(directory.path().join("pytorch_model.bin"), "x").expect("written");
+    run(&["inspect", path]).ends(1, &["found pytorch_model.bin"]);
+    std::fs::write(directory.path().join("a.gguf"), "x").expect("written");
+    std::fs::write(directory.path().join("b.gguf"), "x").expect("written");
+    run(&["inspect", path]).ends(1, &["several models: name one of a.gguf, b.gguf"]);
+}
+
+#[test]
+fn completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(&["completions", shell]).ends(0, &[]).stdout;
+        assert!(script.contains("generate") && script.contains("max-tokens"), "{shell}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_closed_pipe_is_a_quiet_end() {
+    let mut child =
+        wf_run(&["completions", "bash"]).stdout(Stdio::piped()).spawn().expect("starts");
+    drop(child.stdout.take());
+    let ran: common::Ran = child.wait_with_output().expect("ends").into();
+    assert_eq!(ran.ends(0, &[]).stderr, "");
+}

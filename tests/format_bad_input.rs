@@ -91,8 +91,10 @@ fn packed_bytes() -> Vec<u8> {
     out
 }
 
-/// The three containers: valid files, and how many bytes their headers have.
-fn containers() -> Vec<(&'static str, Vec<u8>, usize, fn(Vec<u8>) -> Vec<File>)> {
+/// Name, a valid file, bytes of its header, and how it is given to the loader.
+type Container = (&'static str, Vec<u8>, usize, fn(Vec<u8>) -> Vec<File>);
+
+fn containers() -> Vec<Container> {
     fn weights(bytes: Vec<u8>) -> Vec<File> {
         let hf = Hf::new("bitnet", Style::Packed);
         vec![file("config.json", hf.config.to_string()), file("model.safetensors", bytes)]

@@ -195,9 +195,12 @@ fn packed_files_are_views_on_cache_lines() {
             let Matrix::Ternary(m) = &l.weight else { panic!("ternary") };
             let at = m.codes().as_ptr();
             assert!(inside.contains(&at) && at > last, "a view, in the order of the forward pass");
-            assert_eq!(at as usize % 64, 0);
+            assert!((at as usize).is_multiple_of(64));
             let Scales::Groups(g) = m.scales() else { panic!("groups") };
-            assert!(inside.contains(&g.bytes().as_ptr()) && g.bytes().as_ptr() as usize % 64 == 0);
+            assert!(
+                inside.contains(&g.bytes().as_ptr())
+                    && (g.bytes().as_ptr() as usize).is_multiple_of(64)
+            );
             last = at;
         }
     }

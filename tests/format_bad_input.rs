@@ -310,6 +310,8 @@ fn configurations_that_are_not_supported() {
     refuse("rope_scaling", json!({"rope_type": "llama3"}), &["factor"]);
     refuse("partial_rotary_factor", json!(0.5), &["0.5"]);
     refuse("sliding_window", json!(4096), &["sliding window of 4096"]);
+    let windowed = Hf::new("qwen2", Style::Float).set("use_sliding_window", json!(true));
+    refused(&windowed.set("sliding_window", json!(64)).files(), &["sliding window of 64"]);
     refuse("layer_types", json!(["full_attention", "sliding_attention"]), &["sliding_attention"]);
     refuse("attention_bias", json!(true), &["q_proj.bias"]);
     refuse("vocab_size", json!(21), &["embed_tokens.weight", "[21, 16]", "[20, 16]"]);

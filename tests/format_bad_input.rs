@@ -272,6 +272,7 @@ fn gguf_that_lies() {
     lie(&|g| g.tensor(Q).kind = 77_777, &[Q, "77777 (unknown)"]);
     lie(&|g| g.tensor(Q).kind = 36, &[Q, "I2_S"]);
     lie(&|g| g.tensor(Q).shape = vec![64, 65], &[Q]);
+    lie(&|g| g.tensor("blk.1.ffn_down.weight").bytes.truncate(1000), &["blk.1.ffn_down.weight"]);
     lie(&|g| g.tensor(Q).shape = vec![32, 64], &[Q]);
     lie(&|g| g.tensor("output_norm.weight").shape = vec![8, 8], &["output_norm.weight", "[64]"]);
     lie(&|g| g.tensors.retain(|t| t.name != Q), &[Q, "other tensors"]);

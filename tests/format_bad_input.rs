@@ -91,8 +91,10 @@ fn packed_bytes() -> Vec<u8> {
     out
 }
 
-/// The three containers: valid files, and how many bytes their headers have.
-fn containers() -> Vec<(&'static str, Vec<u8>, usize, fn(Vec<u8>) -> Vec<File>)> {
+/// Name, a valid file, bytes of its header, and how it is given to the loader.
+type Container = (&'static str, Vec<u8>, usize, fn(Vec<u8>) -> Vec<File>);
+
+fn containers() -> Vec<Container> {
     fn weights(bytes: Vec<u8>) -> Vec<File> {
         let hf = Hf::new("bitnet", Style::Packed);
         vec![file("config.json", hf.config.to_string()), file("model.safetensors", bytes)]
@@ -270,6 +272,7 @@ fn gguf_that_lies() {
     lie(&|g| g.tensor(Q).kind = 77_777, &[Q, "77777 (unknown)"]);
     lie(&|g| g.tensor(Q).kind = 36, &[Q, "I2_S"]);
     lie(&|g| g.tensor(Q).shape = vec![64, 65], &[Q]);
+    lie(&|g| g.tensor("blk.1.ffn_down.weight").bytes.truncate(1000), &["blk.1.ffn_down.weight"]);
     lie(&|g| g.tensor(Q).shape = vec![32, 64], &[Q]);
     lie(&|g| g.tensor("output_norm.weight").shape = vec![8, 8], &["output_norm.weight", "[64]"]);
     lie(&|g| g.tensors.retain(|t| t.name != Q), &[Q, "other tensors"]);
@@ -308,6 +311,8 @@ fn configurations_that_are_not_supported() {
     refuse("rope_scaling", json!({"rope_type": "llama3"}), &["factor"]);
     refuse("partial_rotary_factor", json!(0.5), &["0.5"]);
     refuse("sliding_window", json!(4096), &["sliding window of 4096"]);
+    let windowed = Hf::new("qwen2", Style::Float).set("use_sliding_window", json!(true));
+    refused(&windowed.set("sliding_window", json!(64)).files(), &["sliding window of 64"]);
     refuse("layer_types", json!(["full_attention", "sliding_attention"]), &["sliding_attention"]);
     refuse("attention_bias", json!(true), &["q_proj.bias"]);
     refuse("vocab_size", json!(21), &["embed_tokens.weight", "[21, 16]", "[20, 16]"]);

@@ -122,6 +122,7 @@ fn configuration_forms() {
         .set("use_sliding_window", json!(false))
         .set("sliding_window", json!(4096));
     windowed.load().unwrap();
+    Hf::new("qwen3", Style::Float).set("sliding_window", json!(4096)).load().unwrap();
     let derived = Hf::new("llama", Style::Packed).set("head_dim", json!(null)).load().unwrap();
     assert_eq!(derived.spec.head_dim, HEAD_DIM);
     let fast = Hf::new("qwen2", Style::Float).set("model_type", json!("Fast_dLLM_Qwen"));
@@ -196,9 +197,12 @@ fn packed_files_are_views_on_cache_lines() {
             let Matrix::Ternary(m) = &l.weight else { panic!("ternary") };
             let at = m.codes().as_ptr();
             assert!(inside.contains(&at) && at > last, "a view, in the order of the forward pass");
-            assert_eq!(at as usize % 64, 0);
+            assert!((at as usize).is_multiple_of(64));
             let Scales::Groups(g) = m.scales() else { panic!("groups") };
-            assert!(inside.contains(&g.bytes().as_ptr()) && g.bytes().as_ptr() as usize % 64 == 0);
+            assert!(
+                inside.contains(&g.bytes().as_ptr())
+                    && (g.bytes().as_ptr() as usize).is_multiple_of(64)
+            );
             last = at;
         }
     }
@@ -320,4 +324,16 @@ fn factors_beside_ternary_matrices_are_applied() {
         bytes: f32_bytes(&[2.0]),
     });
     assert_eq!(scale(&g.load().unwrap().weights.layers[0].up), 2.0 * before);
+}
+
+#[test]
+fn bitnet_files_that_were_never_ternarised_are_refused() {
+    let model = |group| {
+        Gguf::model("bitnet-b1.58", 256, 35, move |rng, rows, cols| {
+            codec::TQ2_0.encode(&rng.ternary(rows, cols, group)).unwrap()
+        })
+    };
+    model(None).load().unwrap();
+    let error = model(Some(256)).load().unwrap_err().to_string();
+    assert!(error.contains("blk.0.attn_q.weight") && error.contains("ternarised"), "{error}");
 }

@@ -19,12 +19,12 @@ pub fn load(files: &[File]) -> Result<Checkpoint, LoadError> {
             }
         };
     }
-    if let [file] = files {
-        if safetensors::recognise(&file.bytes) {
-            let contents = safetensors::parse(file)?;
-            if packed::recognise(&contents) {
-                return packed::load(file, contents);
-            }
+    if let [file] = files
+        && safetensors::recognise(&file.bytes)
+    {
+        let contents = safetensors::parse(file)?;
+        if packed::recognise(&contents) {
+            return packed::load(file, contents);
         }
     }
     hf::load(files)

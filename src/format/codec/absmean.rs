@@ -7,12 +7,13 @@ use crate::ternary::{LayoutError, Scales, TernaryMatrix};
 /// Sums |w| in eight lanes: fast, and the same on every host.
 fn abs_sum(row: &[f32]) -> f64 {
     let mut lanes = [0f64; 8];
-    for chunk in row.chunks(lanes.len()) {
+    let (chunks, rest) = row.as_chunks::<8>();
+    for chunk in chunks {
         for (l, w) in lanes.iter_mut().zip(chunk) {
             *l += f64::from(w.abs());
         }
     }
-    lanes.iter().sum()
+    lanes.iter().sum::<f64>() + rest.iter().map(|w| f64::from(w.abs())).sum::<f64>()
 }
 
 /// Quantises with the scale mean |w| of the whole tensor.

@@ -43,7 +43,7 @@ fn unpack(mut bytes: &[u8], mut codes: &mut [u8], fives: &[usize; 2], fours: usi
         let (out, rest_codes) = codes.split_at_mut(len * trits);
         for (out, power) in out.chunks_exact_mut(len).zip(POWERS) {
             for (c, b) in out.iter_mut().zip(stage) {
-                *c = (u16::from(b.wrapping_mul(power)) * 3 >> 8) as u8;
+                *c = ((u16::from(b.wrapping_mul(power)) * 3) >> 8) as u8;
             }
         }
         (bytes, codes) = (rest, rest_codes);

@@ -11,6 +11,8 @@ use std::sync::Arc;
 /// Dimensions of a tensor, at most.
 const MAX_DIMS: u32 = 4;
 const DEFAULT_ALIGNMENT: usize = 32;
+/// The id that two layouts share.
+const TWO_BIT_ID: u32 = 42;
 /// A page of the largest kind; more makes no sense.
 const MAX_ALIGNMENT: usize = 1 << 21;
 
@@ -172,29 +174,29 @@ fn fits(size: usize, room: usize, alignment: usize) -> bool {
     size <= room && room - size < alignment
 }
 
-/// Which of the layouts with the id 42 fits every tensor that has it: `Err` counts those left.
-fn two_bit_type(infos: &[Info<'_>], alignment: usize) -> Result<DType, usize> {
-    const ID: u32 = 42;
-    let fitting: Vec<DType> = candidates(ID)
-        .iter()
-        .copied()
-        .filter(|&kind| {
-            infos
-                .iter()
-                .filter(|t| t.type_id == ID)
-                .all(|t| t.size(kind).is_some_and(|size| fits(size, t.room, alignment)))
-        })
-        .collect();
-    match fitting[..] {
-        [kind] => Ok(kind),
-        _ => Err(fitting.len()),
-    }
+/// The types that an id may mean and that this tensor's size allows.
+fn fitting(t: &Info<'_>, alignment: usize) -> Vec<DType> {
+    let fits = |&dtype: &DType| t.size(dtype).is_some_and(|n| fits(n, t.room, alignment));
+    candidates(t.type_id).iter().copied().filter(fits).collect()
+}
+
+/// What the id 42 means in this file, when all tensors whose size leaves no choice agree.
+fn two_bit_type(infos: &[Info<'_>], alignment: usize) -> Option<DType> {
+    let mut decided =
+        infos.iter().filter(|t| t.type_id == TWO_BIT_ID).filter_map(|t| {
+            match fitting(t, alignment)[..] {
+                [dtype] => Some(dtype),
+                _ => None,
+            }
+        });
+    let first = decided.next()?;
+    decided.all(|dtype| dtype == first).then_some(first)
 }
 
 fn choose(
     file: &str,
     t: &Info<'_>,
-    two_bit: Result<DType, usize>,
+    two_bit: Option<DType>,
     alignment: usize,
     bitnet: bool,
 ) -> Result<(DType, usize), LoadError> {
@@ -214,13 +216,23 @@ fn choose(
                 .advice("convert the original weights instead"));
         }
         [kind] => *kind,
-        _ => two_bit.map_err(|fitting| match fitting {
-            0 => unsupported(format!(
-                "type 42 in {} bytes for {:?}, which is neither Q2_0 of 64 nor of 128",
-                t.room, t.shape
-            )),
-            _ => unsupported("type 42 of a size that fits blocks of 64 and of 128".into()),
-        })?,
+        several => match (&fitting(t, alignment)[..], two_bit) {
+            ([kind], _) => *kind,
+            ([_, ..], Some(kind)) => kind,
+            ([_, ..], None) => {
+                return Err(unsupported(
+                    "type 42 of a size that fits blocks of 64 and of 128".into(),
+                ));
+            }
+            ([], _) => {
+                let sizes: Vec<usize> = several.iter().filter_map(|&d| t.size(d)).collect();
+                let want = format!("type 42 (Q2_0) in {sizes:?} bytes for {:?}", t.shape);
+                let found = format!("{} until the next one or the end of the file", t.room);
+                return Err(
+                    error(Kind::Offset, want, found).advice("the download may be incomplete")
+                );
+            }
+        },
     };
     let Some(size) = t.size(kind) else {
         return Err(error(

@@ -23,7 +23,8 @@ pub(in crate::format) fn load(file: &File) -> Result<Checkpoint, LoadError> {
         Architecture::Llama => RowOrder::Interleaved { head_dim: spec.head_dim },
         _ => RowOrder::Same,
     };
-    let mut source = GgufSource { file: &file.name, index, order };
+    let bitnet = spec.architecture == Architecture::BitNet;
+    let mut source = GgufSource { file: &file.name, index, order, bitnet };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|_| false)?;
     Ok(Checkpoint {
@@ -126,6 +127,8 @@ struct GgufSource<'a> {
     index: Index,
     /// Of the rows of q and k.
     order: RowOrder,
+    /// Every matrix of a layer was trained with one scale.
+    bitnet: bool,
 }
 
 impl Source for GgufSource<'_> {
@@ -138,6 +141,9 @@ impl Source for GgufSource<'_> {
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
         t.expect_shape(&[rows, cols])?;
         let mut weight = decode(&t, rows, cols, order)?;
+        if self.bitnet {
+            refuse_unternarised(&t, &weight)?;
+        }
         if let Some(scale) = self.index.take(&format!("{name}.scale")) {
             weight = rescale(weight, scale.vector(1)?[0], &scale)?;
         }
@@ -183,6 +189,18 @@ fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matri
         }
     };
     matrix.map_err(|e| LoadError::layout(&t.file, &t.name, &e))
+}
+
+/// Quantising BitNet's master weights straight to TQ1_0 or TQ2_0 rounds by the largest weight of
+/// each block, which is not how they were trained: the file holds another, useless model.
+fn refuse_unternarised(t: &Tensor, weight: &Matrix) -> Result<(), LoadError> {
+    let coarse = matches!(t.dtype, DType::Block(GgmlType::Tq1_0 | GgmlType::Tq2_0));
+    match weight {
+        Matrix::Ternary(m) if coarse && matches!(m.scales(), Scales::Groups(_)) => Err(t
+            .error(Kind::Value, "one scale for the matrix, as BitNet trains it", "one per block")
+            .advice("the file was made from weights that were not ternarised first; convert the original ones")),
+        _ => Ok(()),
+    }
 }
 
 /// Readers of I2_S disagree on the fourth code: 0 to some, +2 to others.

@@ -156,9 +156,10 @@ impl Config {
     }
 
     fn refuse_variants(&self, file: &str) -> Result<(), LoadError> {
-        // A window with `use_sliding_window: false` is not in use; without the switch it is.
-        if let Some(window) = self.sliding_window.filter(|_| self.use_sliding_window != Some(false))
-        {
+        // Qwen writes a window that its switch, off by default, leaves unused.
+        let qwen = matches!(self.family(), Some(Architecture::Qwen2 | Architecture::Qwen3));
+        let used = self.use_sliding_window.unwrap_or(!qwen);
+        if let Some(window) = self.sliding_window.filter(|_| used) {
             return Err(unsupported(
                 file,
                 "full attention",

@@ -50,7 +50,6 @@ int main(void) {
     mount("dev", "/dev", "devtmpfs", 0, 0);
     mount("proc", "/proc", "proc", 0, 0);
     mount("sys", "/sys", "sysfs", 0, 0);
-    mount("tmp", "/tmp", "tmpfs", 0, 0);
     int control = line("/dev/ttyS0"), output = line("/dev/ttyS1"), null = open("/dev/null", O_RDONLY);
     char **argv = strings("/emulated/args"), **env = strings("/emulated/env");
     char **where = strings("/emulated/cwd");

@@ -4,7 +4,7 @@
 //! temperature, top-k, top-p and min-p shape a distribution, and one random number picks from it.
 //!
 //! The same logits, parameters and history give the same token on every platform and with any
-//! number of threads: sums run in a fixed order, `exp` and `ln` come from `libm`, and the random
+//! number of threads: sums run in a fixed order, `exp` and `ln` are our own and `libm`'s, and the random
 //! number depends only on the seed and on the token's place in the output, so a sequence can be
 //! taken up again anywhere.
 //!
@@ -12,6 +12,7 @@
 //! (all logits NaN or −∞) the choice is token 0.
 
 mod candidates;
+mod exp;
 mod params;
 
 pub use params::{SamplingError, SamplingParams};
@@ -81,7 +82,7 @@ impl Sampler {
                 x => x - norm,
             };
             sampled.logprob = logits.get(token as usize).map(|&x| logprob(x));
-            sampled.top = top(logits, n);
+            top(logits, n, &mut sampled.top);
             sampled.top.iter_mut().for_each(|entry| entry.1 = logprob(entry.1));
         }
         sampled

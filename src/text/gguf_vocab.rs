@@ -1,11 +1,13 @@
-//! A GGUF vocabulary as the `tokenizer.json` it was made from, so that one tokenizer serves both
-//! and the ids agree.
+//! A GGUF vocabulary as the parts of the `tokenizer.json` it was made from, so that one tokenizer
+//! serves both and the ids agree.
 
+use super::parts::{Bpe, Merge, Parts};
 use super::{TextError, pieces::byte_token, pretokenise};
 use crate::format::GgufVocab;
 use pretokenise::{Recipe, byte_level};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashMap;
+use tokenizers::AddedToken;
 
 /// `tokenizer.ggml.token_type`.
 mod kind {
@@ -17,8 +19,8 @@ mod kind {
     pub const BYTE: i32 = 6;
 }
 
-/// The value of a `tokenizer.json` with the same ids.
-pub(super) fn to_json(vocab: &GgufVocab) -> Result<Value, TextError> {
+/// The tokenizer with the same ids.
+pub(super) fn parts(vocab: &GgufVocab) -> Result<Parts, TextError> {
     if u32::try_from(vocab.tokens.len()).is_err() {
         return Err(bad(format!("{} tokens", vocab.tokens.len())));
     }
@@ -36,10 +38,78 @@ pub(super) fn to_json(vocab: &GgufVocab) -> Result<Value, TextError> {
     }
 }
 
-fn byte_level_bpe(vocab: &GgufVocab) -> Result<Value, TextError> {
+fn byte_level_bpe(vocab: &GgufVocab) -> Result<Parts, TextError> {
     let recipe = Recipe::of(vocab)?;
     let ids = ids(vocab);
-    for merge in &vocab.merges {
+    let frame = frame(vocab, recipe.add_bos)?;
+    Ok(Parts {
+        added_tokens: added_tokens(vocab),
+        normalizer: if recipe.nfc { json!({"type": "NFC"}) } else { Value::Null },
+        pre_tokenizer: recipe.pre_tokenizer(),
+        post_processor: match frame {
+            Value::Null => byte_level(false),
+            frame => json!({"type": "Sequence", "processors": [byte_level(false), frame]}),
+        },
+        decoder: byte_level(false),
+        model: Bpe {
+            ignore_merges: recipe.ignore_merges,
+            merges: listed_merges(vocab, &ids)?,
+            ..bpe(&ids)
+        },
+    })
+}
+
+fn sentencepiece_bpe(vocab: &GgufVocab) -> Result<Parts, TextError> {
+    let ids = ids(vocab);
+    let unk = vocab.unk.and_then(|id| vocab.tokens.get(id as usize));
+    let space = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+    let mut normalizers = vec![space];
+    let mut decoders = vec![
+        json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
+        json!({"type": "ByteFallback"}),
+        json!({"type": "Fuse"}),
+    ];
+    if vocab.add_space_prefix.unwrap_or(true) {
+        normalizers.insert(0, json!({"type": "Prepend", "prepend": "▁"}));
+        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+    }
+    Ok(Parts {
+        added_tokens: added_tokens(vocab),
+        normalizer: json!({"type": "Sequence", "normalizers": normalizers}),
+        pre_tokenizer: Value::Null,
+        post_processor: frame(vocab, true)?,
+        decoder: json!({"type": "Sequence", "decoders": decoders}),
+        model: Bpe {
+            unk_token: unk.filter(|token| ids.contains_key(token.as_str())).cloned(),
+            fuse_unk: true,
+            byte_fallback: ids.keys().any(|token| byte_token(token).is_some()),
+            merges: if vocab.merges.is_empty() {
+                merges_by_score(vocab, &ids)
+            } else {
+                listed_merges(vocab, &ids)?
+            },
+            ..bpe(&ids)
+        },
+    })
+}
+
+/// A model without merges.
+fn bpe(ids: &HashMap<&str, u32>) -> Bpe {
+    Bpe {
+        unk_token: None,
+        continuing_subword_prefix: None,
+        end_of_word_suffix: None,
+        fuse_unk: false,
+        byte_fallback: false,
+        ignore_merges: false,
+        vocab: ids.iter().map(|(&token, &id)| (token.to_owned(), id)).collect(),
+        merges: Vec::new(),
+    }
+}
+
+/// The merges that the file lists.
+fn listed_merges(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Result<Vec<Merge>, TextError> {
+    let read = |merge: &String| {
         let (left, right) = merge
             .split_once(' ')
             .ok_or_else(|| bad(format!("the merge {merge:?} is not two tokens")))?;
@@ -50,88 +120,29 @@ fn byte_level_bpe(vocab: &GgufVocab) -> Result<Value, TextError> {
                 )));
             }
         }
-    }
-    let model = json!({
-        "type": "BPE",
-        "dropout": null, "unk_token": null, "fuse_unk": false, "byte_fallback": false,
-        "continuing_subword_prefix": null, "end_of_word_suffix": null,
-        "ignore_merges": recipe.ignore_merges,
-        "vocab": vocab_json(&ids),
-        "merges": vocab.merges,
-    });
-    let post = match frame(vocab, recipe.add_bos)? {
-        None => byte_level(false),
-        Some(frame) => json!({"type": "Sequence", "processors": [byte_level(false), frame]}),
+        Ok(Merge(left.into(), right.into()))
     };
-    Ok(json!({
-        "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": added_tokens(vocab),
-        "normalizer": if recipe.nfc { json!({"type": "NFC"}) } else { Value::Null },
-        "pre_tokenizer": recipe.pre_tokenizer(),
-        "post_processor": post,
-        "decoder": byte_level(false),
-        "model": model,
-    }))
-}
-
-fn sentencepiece_bpe(vocab: &GgufVocab) -> Result<Value, TextError> {
-    let ids = ids(vocab);
-    let merges =
-        if vocab.merges.is_empty() { merges_by_score(vocab, &ids) } else { vocab.merges.clone() };
-    let unk = vocab
-        .unk
-        .and_then(|id| vocab.tokens.get(id as usize))
-        .filter(|token| ids.contains_key(token.as_str()));
-    let bytes = ids.keys().any(|token| byte_token(token).is_some());
-    let prefix = vocab.add_space_prefix.unwrap_or(true);
-    let space = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
-    let mut normalizers = vec![space];
-    let mut decoders = vec![
-        json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
-        json!({"type": "ByteFallback"}),
-        json!({"type": "Fuse"}),
-    ];
-    if prefix {
-        normalizers.insert(0, json!({"type": "Prepend", "prepend": "▁"}));
-        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
-    }
-    Ok(json!({
-        "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": added_tokens(vocab),
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": null,
-        "post_processor": frame(vocab, true)?,
-        "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": {
-            "type": "BPE",
-            "dropout": null, "unk_token": unk, "fuse_unk": true, "byte_fallback": bytes,
-            "continuing_subword_prefix": null, "end_of_word_suffix": null,
-            "ignore_merges": false,
-            "vocab": vocab_json(&ids),
-            "merges": merges,
-        },
-    }))
+    vocab.merges.iter().map(read).collect()
 }
 
 /// SentencePiece knows no merges, only scores: any two neighbours whose join is a piece may merge,
 /// the best score first. As a list of merges: every way to cut every piece in two, by score. Ties
 /// stay in the order of the pieces' ids, and of the ids of their halves, as in the published
 /// `tokenizer.json` files of such models (newer converters break ties by length).
-fn merges_by_score(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Vec<String> {
+fn merges_by_score(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Vec<Merge> {
     let mergeable = |id: u32| matches!(kind_of(vocab, id), kind::NORMAL | kind::USER_DEFINED);
     let piece = |text: &str| ids.get(text).copied().filter(|&id| mergeable(id));
     let mut pieces = Vec::new();
     for (id, token) in (0u32..).zip(&vocab.tokens) {
-        // A merge is written with a space between its halves.
-        if piece(token) != Some(id) || token.contains(' ') {
+        if piece(token) != Some(id) {
             continue;
         }
         let cuts = token.char_indices().skip(1).filter_map(|(at, _)| {
             let (left, right) = token.split_at(at);
-            Some((piece(left)?, piece(right)?, format!("{left} {right}")))
+            Some((piece(left)?, piece(right)?, Merge(left.into(), right.into())))
         });
         let mut cuts: Vec<_> = cuts.collect();
-        cuts.sort_by_key(|&(left, right, _)| (left, right));
+        cuts.sort_by_key(|cut| (cut.0, cut.1));
         let score = vocab.scores.get(id as usize).copied().unwrap_or(0.0);
         pieces.push((score, cuts));
     }
@@ -151,13 +162,6 @@ fn ids(vocab: &GgufVocab) -> HashMap<&str, u32> {
     ids
 }
 
-fn vocab_json(ids: &HashMap<&str, u32>) -> Value {
-    let mut list: Vec<_> = ids.iter().collect();
-    list.sort_unstable_by_key(|entry| entry.1);
-    let entries = list.into_iter().map(|(&token, &id)| (token.to_owned(), id.into()));
-    Value::Object(entries.collect::<Map<_, _>>())
-}
-
 fn kind_of(vocab: &GgufVocab, id: u32) -> i32 {
     let token = &vocab.tokens[id as usize];
     match vocab.types.get(id as usize) {
@@ -168,25 +172,22 @@ fn kind_of(vocab: &GgufVocab, id: u32) -> i32 {
 }
 
 /// Tokens that are found in a text before anything else is done to it.
-fn added_tokens(vocab: &GgufVocab) -> Vec<Value> {
+fn added_tokens(vocab: &GgufVocab) -> Vec<AddedToken> {
     let tokens = (0u32..).zip(&vocab.tokens).filter_map(|(id, token)| {
         let special = match kind_of(vocab, id) {
             kind::CONTROL | kind::UNKNOWN => true,
             kind::USER_DEFINED => false,
             _ => return None,
         };
-        Some(json!({
-            "id": id, "content": token, "special": special, "normalized": false,
-            "single_word": false, "lstrip": false, "rstrip": false,
-        }))
+        Some(AddedToken::from(token.as_str(), special).normalized(false))
     });
     tokens.collect()
 }
 
 /// The post-processor that puts BOS in front, if one is to be put there.
-fn frame(vocab: &GgufVocab, default: bool) -> Result<Option<Value>, TextError> {
+fn frame(vocab: &GgufVocab, default: bool) -> Result<Value, TextError> {
     let Some(id) = vocab.bos.filter(|_| vocab.add_bos.unwrap_or(default)) else {
-        return Ok(None);
+        return Ok(Value::Null);
     };
     let bos = vocab.tokens.get(id as usize).ok_or_else(|| {
         let tokens = vocab.tokens.len();
@@ -194,12 +195,12 @@ fn frame(vocab: &GgufVocab, default: bool) -> Result<Option<Value>, TextError> {
     })?;
     let special = json!({"SpecialToken": {"id": bos, "type_id": 0}});
     let text = |name: &str, type_id: u32| json!({"Sequence": {"id": name, "type_id": type_id}});
-    Ok(Some(json!({
+    Ok(json!({
         "type": "TemplateProcessing",
         "single": [special, text("A", 0)],
         "pair": [special, text("A", 0), special, text("B", 1)],
         "special_tokens": {bos.as_str(): {"id": bos, "ids": [id], "tokens": [bos]}},
-    })))
+    }))
 }
 
 fn bad(what: String) -> TextError {

@@ -55,6 +55,7 @@ pub(super) enum Plan {
 
 impl Pieces {
     pub(super) fn new(hf: &Hf) -> Result<Self, TextError> {
+        let added = hf.get_added_tokens_decoder();
         let vocab = hf.get_vocab(true);
         let len = vocab.values().max().map_or(0, |&id| id as usize + 1);
         // Real vocabularies are dense; a lone huge id would make the tables below huge.
@@ -65,7 +66,17 @@ impl Pieces {
                 len - 1
             )));
         }
-        let added = hf.get_added_vocabulary();
+        let mut names = vec![None; len];
+        for (name, id) in vocab {
+            let slot: &mut Option<String> = &mut names[id as usize];
+            // Of two names for an id, the same one every time.
+            if slot.as_ref().is_none_or(|other| name < *other) {
+                *slot = Some(name);
+            }
+        }
+        for (&id, token) in &added {
+            names[id as usize] = Some(token.content.clone());
+        }
         let decoder = serde_json::to_value(hf.get_decoder())
             .map_err(|e| TextError::Vocabulary(e.to_string()))?;
         let (plan, steps) = compile(&decoder).unwrap_or((Plan::Opaque, Vec::new()));
@@ -75,12 +86,16 @@ impl Pieces {
             ends: Vec::with_capacity(len),
             kinds: Vec::with_capacity(len),
         };
-        for id in 0..len as u32 {
-            let kind = match hf.id_to_token(id) {
+        let alphabet = alphabet();
+        for (id, name) in (0u32..).zip(&names) {
+            let kind = match name {
                 None => Kind::Absent,
-                Some(token) => {
-                    let kind = apply(&steps, &token, &mut pieces.blob);
-                    if added.is_special_token(&token) { Kind::Special } else { kind }
+                Some(name) => {
+                    let kind = apply(&steps, &alphabet, name, &mut pieces.blob);
+                    match added.get(&id) {
+                        Some(token) if token.special => Kind::Special,
+                        _ => kind,
+                    }
                 }
             };
             pieces.kinds.push(kind);
@@ -180,7 +195,7 @@ fn single_char(value: &Value) -> Option<char> {
 }
 
 /// Appends what a token adds to a text.
-fn apply(steps: &[Step], token: &str, out: &mut Vec<u8>) -> Kind {
+fn apply(steps: &[Step], alphabet: &Alphabet, token: &str, out: &mut Vec<u8>) -> Kind {
     let mut text = std::borrow::Cow::Borrowed(token);
     for step in steps {
         match step {
@@ -198,7 +213,7 @@ fn apply(steps: &[Step], token: &str, out: &mut Vec<u8>) -> Kind {
             Step::ByteLevel => {
                 let start = out.len();
                 for c in text.chars() {
-                    let Some(byte) = byte_of(c) else {
+                    let Some(byte) = byte_of(alphabet, c) else {
                         // Added tokens are spelt in plain text: the whole name is.
                         out.truncate(start);
                         out.extend_from_slice(text.as_bytes());
@@ -223,14 +238,24 @@ pub(super) fn byte_token(token: &str) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// The byte that a character stands for in byte-level BPE: printable Latin-1 characters stand for
-/// themselves, the other 68 bytes are counted up from U+0100.
-fn byte_of(c: char) -> Option<u8> {
-    let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    match u32::from(c) {
-        low @ 0..=0xFF => Some(low as u8).filter(|&b| printable(b)),
-        high => (0..=255u8).filter(|&b| !printable(b)).nth((high - 0x100) as usize),
+/// Bytes by the characters that stand for them in byte-level BPE.
+type Alphabet = [Option<u8>; 0x144];
+
+/// Printable Latin-1 characters stand for themselves; the other 68 bytes count up from U+0100.
+fn alphabet() -> Alphabet {
+    let mut alphabet = [None; 0x144];
+    let mut next = 0x100;
+    for byte in 0..=255u8 {
+        let printable = matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+        let character = if printable { usize::from(byte) } else { next };
+        alphabet[character] = Some(byte);
+        next += usize::from(!printable);
     }
+    alphabet
+}
+
+fn byte_of(alphabet: &Alphabet, c: char) -> Option<u8> {
+    alphabet.get(u32::from(c) as usize).copied().flatten()
 }
 
 #[cfg(test)]
@@ -240,13 +265,15 @@ mod tests {
 
     #[test]
     fn byte_level_characters_are_a_bijection_with_the_bytes() {
-        let mut bytes: Vec<u8> = ByteLevel::alphabet().into_iter().filter_map(byte_of).collect();
+        let alphabet = alphabet();
+        let mut bytes: Vec<u8> =
+            ByteLevel::alphabet().into_iter().filter_map(|c| byte_of(&alphabet, c)).collect();
         bytes.sort_unstable();
         assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
-        assert_eq!(byte_of('Ġ'), Some(b' '));
-        assert_eq!(byte_of('Ċ'), Some(b'\n'));
-        assert_eq!(byte_of(' '), None);
-        assert_eq!(byte_of('▁'), None);
+        assert_eq!(byte_of(&alphabet, 'Ġ'), Some(b' '));
+        assert_eq!(byte_of(&alphabet, 'Ċ'), Some(b'\n'));
+        assert_eq!(byte_of(&alphabet, ' '), None);
+        assert_eq!(byte_of(&alphabet, '▁'), None);
     }
 
     #[test]

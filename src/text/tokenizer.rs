@@ -2,9 +2,8 @@
 //! authors; decoding is the same machine that streams ([`Detokeniser`]), so a streamed answer and
 //! a whole one cannot differ.
 
-use super::{Detokeniser, TextError, gguf_vocab, pieces::Pieces};
+use super::{Detokeniser, TextError, gguf_vocab, parts, pieces::Pieces};
 use crate::format::Vocabulary;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Text ↔ token ids. Cheap to clone; usable from many threads.
@@ -33,12 +32,7 @@ impl Tokenizer {
     pub fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
         match vocabulary {
             Vocabulary::Json(bytes) => Self::from_json(bytes),
-            Vocabulary::Gguf(vocab) => {
-                let value = gguf_vocab::to_json(vocab)?;
-                let hf = serde_json::from_value(value)
-                    .map_err(|e| TextError::Vocabulary(e.to_string()))?;
-                Self::from_hf(hf)
-            }
+            Vocabulary::Gguf(vocab) => Self::from_hf(gguf_vocab::parts(vocab)?.build()?),
         }
     }
 
@@ -47,28 +41,13 @@ impl Tokenizer {
     /// # Errors
     /// When the text is not one.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
-        // The `tokenizers` crate panics where the decoder's part is not JSON.
-        #[derive(serde::Deserialize)]
-        struct Checked {
-            #[serde(default, rename = "decoder")]
-            _decoder: Value,
-        }
-        let bad = |what: String| TextError::Vocabulary(format!("tokenizer.json: {what}"));
-        let json = std::str::from_utf8(json).map_err(|e| bad(e.to_string()))?;
-        serde_json::from_str::<Checked>(json).map_err(|e| bad(e.to_string()))?;
-        Self::from_hf(serde_json::from_str(json).map_err(|e| bad(e.to_string()))?)
+        Self::from_hf(parts::read(json)?)
     }
 
     fn from_hf(mut hf: tokenizers::Tokenizer) -> Result<Self, TextError> {
         // Some files carry the limits of a training run; they would cut or pad prompts in silence.
         hf.with_truncation(None).expect("no truncation is valid");
         hf.with_padding(None);
-        for part in
-            [serde_json::to_value(hf.get_post_processor()), serde_json::to_value(hf.get_decoder())]
-        {
-            let part = part.map_err(|e| TextError::Vocabulary(e.to_string()))?;
-            check_part(&part)?;
-        }
         let pieces = Pieces::new(&hf)?;
         Ok(Self { inner: Arc::new(Inner { hf, pieces }) })
     }
@@ -156,27 +135,4 @@ impl Tokenizer {
     pub(super) fn hf(&self) -> &tokenizers::Tokenizer {
         &self.inner.hf
     }
-}
-
-/// Refuses what the `tokenizers` crate accepts and then panics on.
-fn check_part(part: &Value) -> Result<(), TextError> {
-    let children = ["processors", "decoders"].iter().filter_map(|name| part[*name].as_array());
-    for child in children.flatten() {
-        check_part(child)?;
-    }
-    if part["type"] == "TemplateProcessing" {
-        let pieces = ["single", "pair"].iter().filter_map(|name| part[*name].as_array());
-        for piece in pieces.flatten() {
-            let token = piece["SpecialToken"]["id"].as_str();
-            if let Some(token) = token.filter(|token| part["special_tokens"].get(token).is_none()) {
-                let what = format!("the post-processor does not say which ids {token:?} has");
-                return Err(TextError::Vocabulary(what));
-            }
-        }
-    }
-    if part["type"] == "Strip" && part["stop"] != 0 {
-        let what = "a decoder that strips the ends of tokens is not supported";
-        return Err(TextError::Vocabulary(what.into()));
-    }
-    Ok(())
 }

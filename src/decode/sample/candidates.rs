@@ -1,68 +1,60 @@
 //! The tokens that may be drawn, and the draw. Selects instead of sorting: of a vocabulary of
 //! 128,000 only the few that filters keep are ever put in order.
 
+use super::exp::{exp, sum_exp};
 use super::{Choice, SamplingParams};
 use std::cmp::Ordering;
 
 /// Working memory of a draw, kept between tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
-    /// (id, logit, weight).
-    list: Vec<Candidate>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    id: u32,
-    logit: f32,
-    /// Probability × a constant; the most likely has 1.
-    weight: f32,
+    /// Ids and logits, or ids and weights.
+    list: Vec<(u32, f32)>,
+    /// Weights of all tokens.
+    weights: Vec<f32>,
 }
 
 /// First guess of how many tokens a nucleus has.
 const NUCLEUS: usize = 128;
 
 impl Candidates {
-    /// Draws with a `random` number in [0, 1).
+    /// Draws with a `random` number in [0, 1). A weight is a probability × a constant; the most
+    /// likely token has 1.
     pub(super) fn draw(&mut self, logits: &[f32], p: &SamplingParams, random: f64) -> Choice {
-        let list = &mut self.list;
-        list.clear();
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let max = highest(logits);
         if max == f32::NEG_INFINITY {
             return Choice { token: 0, probability: 0.0 };
         }
-        // exp(−104) is 0 in f32: such tokens have no weight, whatever the filters.
-        let least = max - 104.0 * p.temperature;
-        let least = if max == f32::INFINITY { max } else { least };
-        for (id, &logit) in (0u32..).zip(logits) {
-            if logit >= least {
-                let weight = 0.0;
-                list.push(Candidate { id, logit, weight });
-            }
-        }
-        if p.top_k > 0 && p.top_k < list.len() {
-            list.select_nth_unstable_by(p.top_k - 1, best_first);
-            list.truncate(p.top_k);
-        }
-        for candidate in list.iter_mut() {
-            let distance =
-                if candidate.logit == max { 0.0 } else { (candidate.logit - max) / p.temperature };
-            candidate.weight = libm::expf(distance);
+        let scale = (1.0 / p.temperature).min(f32::MAX);
+        let weigh = |logit: f32| if logit == max { 1.0 } else { exp((logit - max) * scale) };
+        let list = &mut self.list;
+        if p.top_k > 0 && p.top_k < logits.len() {
+            top(logits, p.top_k, list);
+            list.sort_unstable_by_key(|entry| entry.0);
+            list.iter_mut().for_each(|entry| entry.1 = weigh(entry.1));
+        } else {
+            self.weights.clear();
+            self.weights.extend(logits.iter().map(|&logit| weigh(logit)));
+            list.clear();
+            list.extend((0u32..).zip(self.weights.iter().copied()).filter(|entry| entry.1 > 0.0));
         }
         if p.top_p < 1.0 {
-            // Summed by id: after a selection the order is anyone's.
-            list.sort_unstable_by_key(|candidate| candidate.id);
-            let total = total(list);
-            keep_nucleus(list, f64::from(p.top_p) * total);
+            keep_nucleus(list, f64::from(p.top_p));
         }
-        list.retain(|candidate| candidate.weight >= p.min_p);
-        list.sort_unstable_by_key(|candidate| candidate.id);
+        list.retain(|entry| entry.1 >= p.min_p);
+        list.sort_unstable_by_key(|entry| entry.0);
         pick(list, random)
     }
 }
 
-/// Keeps the most likely tokens, best first, until their weights sum to `mass`; at least one.
-fn keep_nucleus(list: &mut Vec<Candidate>, mass: f64) {
+/// Keeps the most likely tokens, best first, until they have the share `top_p` of the weight; at
+/// least one. The list comes by id, so that sums have one order.
+fn keep_nucleus(list: &mut Vec<(u32, f32)>, top_p: f64) {
+    let total = total(list);
+    let mass = top_p * total;
+    // All that are lighter than this together weigh less than what may be left out.
+    let light = (1.0 - top_p) * total / list.len() as f64;
+    list.retain(|entry| f64::from(entry.1) >= light);
     let (mut sorted, mut sum) = (0, 0.0);
     let mut chunk = NUCLEUS;
     while sorted < list.len() {
@@ -72,8 +64,8 @@ fn keep_nucleus(list: &mut Vec<Candidate>, mass: f64) {
             rest.select_nth_unstable_by(count - 1, best_first);
         }
         rest[..count].sort_unstable_by(best_first);
-        for (i, candidate) in rest[..count].iter().enumerate() {
-            sum += f64::from(candidate.weight);
+        for (i, entry) in rest[..count].iter().enumerate() {
+            sum += f64::from(entry.1);
             if sum >= mass {
                 list.truncate(sorted + i + 1);
                 return;
@@ -84,78 +76,84 @@ fn keep_nucleus(list: &mut Vec<Candidate>, mass: f64) {
     }
 }
 
-/// The candidate at `random` of the way through the weights.
-fn pick(list: &[Candidate], random: f64) -> Choice {
+/// The token at `random` of the way through the weights.
+fn pick(list: &[(u32, f32)], random: f64) -> Choice {
     let total = total(list);
     let target = random * total;
     let mut sum = 0.0;
     let mut chosen = list[0];
-    for &candidate in list {
-        if candidate.weight > 0.0 {
-            chosen = candidate;
-        }
-        sum += f64::from(candidate.weight);
+    for &entry in list {
+        chosen = entry;
+        sum += f64::from(entry.1);
         if sum > target {
             break;
         }
     }
-    Choice { token: chosen.id, probability: (f64::from(chosen.weight) / total) as f32 }
+    Choice { token: chosen.0, probability: (f64::from(chosen.1) / total) as f32 }
 }
 
-fn total(list: &[Candidate]) -> f64 {
-    list.iter().map(|candidate| f64::from(candidate.weight)).sum()
+fn total(list: &[(u32, f32)]) -> f64 {
+    list.iter().map(|entry| f64::from(entry.1)).sum()
 }
 
-/// Highest logit first; of equal ones, lowest id first. No logit is NaN.
-fn best_first(a: &Candidate, b: &Candidate) -> Ordering {
-    higher_first(a.logit, b.logit).then(a.id.cmp(&b.id))
+/// Highest first; of equal ones (zeros of either sign are), lowest id first. None is NaN.
+fn best_first(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
+    b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
 }
 
-/// Zeros of either sign are equal, as in [`best`].
-fn higher_first(a: f32, b: f32) -> Ordering {
-    b.partial_cmp(&a).unwrap_or(Ordering::Equal)
-}
-
-/// The lowest id with the highest logit.
+/// The lowest id with the highest logit; 0 if no logit is above −∞.
 pub(super) fn best(logits: &[f32]) -> u32 {
-    let (mut token, mut highest) = (0, f32::NEG_INFINITY);
-    for (id, &logit) in (0u32..).zip(logits) {
-        // False for NaN.
-        if logit > highest {
-            (token, highest) = (id, logit);
+    let max = highest(logits);
+    if max == f32::NEG_INFINITY {
+        return 0;
+    }
+    logits.iter().position(|&logit| logit == max).map_or(0, |id| id as u32)
+}
+
+/// The highest logit, −∞ if there is none. Eight at a time, as vector units do.
+fn highest(logits: &[f32]) -> f32 {
+    // False for NaN.
+    let higher = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; 8];
+    let chunks = logits.chunks_exact(8);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+            *lane = higher(*lane, logit);
         }
     }
-    token
+    lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, higher)
 }
 
-/// ln Σ exp(logit), in a fixed order, NaN left out.
+/// ln Σ exp(logit), NaN left out.
 pub(super) fn log_sum_exp(logits: &[f32]) -> f32 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let max = highest(logits);
     if max.is_infinite() {
         return max;
     }
-    let numbers = logits.iter().filter(|logit| !logit.is_nan());
-    let sum: f64 = numbers.map(|&logit| f64::from(libm::expf(logit - max))).sum();
-    max + libm::log(sum) as f32
+    max + libm::log(sum_exp(logits, max)) as f32
 }
 
-/// The `n` highest logits, best first; of equal ones the lowest id first.
-pub(super) fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
+/// Fills `list` with the `n` highest logits, best first; of equal ones the lowest id first.
+pub(super) fn top(logits: &[f32], n: usize, list: &mut Vec<(u32, f32)>) {
+    list.clear();
     if n == 0 {
-        return Vec::new();
+        return;
     }
-    let order = |a: &(u32, f32), b: &(u32, f32)| higher_first(a.1, b.1).then(a.0.cmp(&b.0));
-    let numbers = (0u32..).zip(logits.iter().copied()).filter(|entry| !entry.1.is_nan());
-    let mut list: Vec<(u32, f32)> = Vec::with_capacity(2 * n.min(logits.len()));
-    for entry in numbers {
-        // Twice as many as wanted, then the better half: each entry is looked at a few times.
-        if list.len() == list.capacity() {
-            list.select_nth_unstable_by(n - 1, order);
-            list.truncate(n);
+    // Twice as many as wanted, then the better half: each entry is looked at a few times.
+    let full = 2 * n.min(logits.len());
+    let mut floor = f32::NEG_INFINITY;
+    for (id, &logit) in (0u32..).zip(logits) {
+        // Equal to the worst of `n` with lower ids is not among the best.
+        if logit > floor || (list.len() < n && !logit.is_nan()) {
+            list.push((id, logit));
+            if list.len() == full {
+                list.select_nth_unstable_by(n - 1, best_first);
+                list.truncate(n);
+                floor = list[n - 1].1;
+            }
         }
-        list.push(entry);
     }
-    list.sort_unstable_by(order);
+    list.sort_unstable_by(best_first);
     list.truncate(n);
-    list
 }

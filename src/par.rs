@@ -1,14 +1,15 @@
 //! The thread team: a leader and helpers that stay awake for a whole forward pass.
 //!
-//! The leader runs the pass as plain sequential code and hands each heavy step to the crew; the
-//! helpers spin between steps, so a step costs two cache-line hand-overs and no fork-join. What a
-//! step may write is split into disjoint parts here, which keeps the code above free of `unsafe`.
+//! The leader runs the pass as plain sequential code and posts each heavy step as parts that any
+//! member takes; the helpers spin between steps, so a step costs two cache-line hand-overs and no
+//! fork-join. What a step may write is split into disjoint parts here, which keeps the code above
+//! free of `unsafe`.
 //! The only file that names rayon.
 
 use crate::mem::AlignedVec;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Turns of the spin loop before a waiting thread offers its core to others (about 20 µs).
@@ -95,39 +96,45 @@ struct Dismiss<'a>(&'a Board);
 
 impl Drop for Dismiss<'_> {
     fn drop(&mut self) {
-        self.0.over.store(true, Ordering::Relaxed);
-        self.0.step.fetch_add(1, Ordering::Release);
+        self.0.over.store(true, Ordering::Release);
     }
 }
 
-/// A step as the helpers see it: called once per member with the member's number.
+/// A step as the members see it: called with the member's number, it works until no part of the
+/// step is left.
 type Job<'a> = dyn Fn(usize) + Sync + 'a;
 
 /// Where the leader posts steps.
+///
+/// A helper that comes late finds the step closed and has missed nothing: the leader waits only for
+/// helpers that are at work, so a busy machine cannot hold a pass up for longer than one part.
 #[derive(Default)]
 struct Board {
-    /// Number of the current step; a change means that `job` is new or the run is over.
-    step: AtomicUsize,
-    /// Helpers still working on the current step.
-    busy: AtomicUsize,
+    /// `step << STEP_SHIFT | OPEN | helpers at work`: one word, so that entering and closing exclude
+    /// each other.
+    state: AtomicU64,
     /// No more steps.
     over: AtomicBool,
     /// A helper panicked.
     broken: AtomicBool,
-    /// The current step, written by the leader while no helper works.
+    /// The current step's job, written by the leader while the board is closed and empty.
     job: JobCell,
 }
+
+const STEP_SHIFT: u32 = 32;
+const OPEN: u64 = 1 << 31;
+const AT_WORK: u64 = OPEN - 1;
 
 #[derive(Default)]
 struct JobCell(std::cell::UnsafeCell<Option<*const Job<'static>>>);
 
-// SAFETY: the leader writes the cell only while `busy` is 0 and no helper reads it before it has
-// seen the `step` that was stored (Release) after the write.
+// SAFETY: the leader writes the cell only while the board is closed and nobody is at work; helpers
+// read it only after they have entered an open board.
 unsafe impl Sync for JobCell {}
 // SAFETY: as above; the pointer is only followed while the leader waits in `Board::post`.
 unsafe impl Send for JobCell {}
 
-/// Spins, then yields, until `ready`.
+/// Spins, then offers the core to others, until `ready`.
 fn wait(ready: impl Fn() -> bool) {
     let mut spins = 0;
     while !ready() {
@@ -141,18 +148,20 @@ fn wait(ready: impl Fn() -> bool) {
 }
 
 impl Board {
-    /// Runs `job` on every member and returns when all are done.
-    fn post(&self, helpers: usize, job: &Job<'_>) {
-        // SAFETY: the lifetime is extended only until this function returns: it waits until every
-        // helper has finished the call, and the cell is not read again before the next `post`.
+    /// Runs `job` on the leader and on every helper that comes before the leader is through;
+    /// returns when nobody works on it any more.
+    fn post(&self, job: &Job<'_>) {
+        // SAFETY: the lifetime is extended only until this function returns: it closes the board
+        // and waits until every helper that entered has left, and the cell is read by nobody else.
         let job_ptr: *const Job<'static> =
             unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
-        // SAFETY: `busy` is 0, so no helper reads the cell.
+        // SAFETY: the board is closed and nobody is at work, so no helper reads the cell.
         unsafe { *self.job.0.get() = Some(job_ptr) };
-        self.busy.store(helpers, Ordering::Relaxed);
-        self.step.fetch_add(1, Ordering::Release);
+        let step = (self.state.load(Ordering::Relaxed) >> STEP_SHIFT) + 1;
+        self.state.store(step << STEP_SHIFT | OPEN, Ordering::Release);
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
-        wait(|| self.busy.load(Ordering::Acquire) == 0);
+        self.state.fetch_and(!OPEN, Ordering::Relaxed);
+        wait(|| self.state.load(Ordering::Acquire) & AT_WORK == 0);
         if let Err(panic) = own {
             resume_unwind(panic);
         }
@@ -163,18 +172,32 @@ impl Board {
     fn help(&self, member: usize) {
         let mut seen = 0;
         loop {
-            wait(|| self.step.load(Ordering::Acquire) != seen);
-            seen += 1;
+            let news = || {
+                let state = self.state.load(Ordering::Relaxed);
+                (state & OPEN != 0 && state >> STEP_SHIFT != seen).then_some(state)
+            };
+            wait(|| news().is_some() || self.over.load(Ordering::Acquire));
             if self.over.load(Ordering::Relaxed) {
                 return;
             }
-            // SAFETY: `step` was loaded with Acquire after the leader wrote the cell, and the
-            // leader keeps the job alive until `busy` reaches 0.
+            let Some(state) = news() else { continue };
+            let enter = self.state.compare_exchange_weak(
+                state,
+                state + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if enter.is_err() {
+                continue;
+            }
+            seen = state >> STEP_SHIFT;
+            // SAFETY: this helper entered while the board was open (Acquire, after the leader's
+            // Release), and the leader keeps the job alive until it has left.
             let job = unsafe { &*(*self.job.0.get()).expect("a step was posted") };
             if catch_unwind(AssertUnwindSafe(|| job(member))).is_err() {
                 self.broken.store(true, Ordering::Relaxed);
             }
-            self.busy.fetch_sub(1, Ordering::Release);
+            self.state.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -191,22 +214,30 @@ impl Crew<'_> {
         self.scratch.len()
     }
 
-    /// Runs `job(member, scratch)` once on every member.
-    fn all(&mut self, job: &(dyn Fn(usize, &mut Scratch) + Sync)) {
-        let run = |member: usize| {
-            job(member, &mut lock(&self.scratch[member]));
-        };
-        match self.members() {
-            1 => run(0),
-            n => self.board.post(n - 1, &run),
+    /// Runs `job(part, scratch)` once for every `part < count`, in any order, on any member.
+    fn parts(&mut self, count: usize, job: &(dyn Fn(usize, &mut Scratch) + Sync)) {
+        if count <= 1 || self.members() == 1 {
+            let scratch = &mut lock(&self.scratch[0]);
+            return (0..count).for_each(|part| job(part, scratch));
         }
+        let next = AtomicUsize::new(0);
+        self.board.post(&|member| {
+            let scratch = &mut lock(&self.scratch[member]);
+            loop {
+                let part = next.fetch_add(1, Ordering::Relaxed);
+                if part >= count {
+                    return;
+                }
+                job(part, scratch);
+            }
+        });
     }
 
-    /// Splits the columns of a row-major matrix between the members: member `m` gets the columns
-    /// `bounds[m]..bounds[m + 1]` of every row. `out` is `[rows][width]`.
+    /// Splits the columns of a row-major matrix: part `i` of the step gets the columns
+    /// `bounds[i]..bounds[i + 1]` of every row. `out` is `[rows][width]`.
     ///
     /// # Panics
-    /// When `bounds` are not ascending within `0..=width`, one more than there are members.
+    /// When `bounds` are not ascending within `0..=width`.
     pub fn columns(
         &mut self,
         out: &mut [f32],
@@ -214,14 +245,13 @@ impl Crew<'_> {
         bounds: &[usize],
         job: impl Fn(Columns<'_>, &mut Scratch) + Sync,
     ) {
-        assert!(bounds.len() == self.members() + 1 && bounds.is_sorted());
-        assert!(bounds[self.members()] <= width && out.len().is_multiple_of(width));
+        assert!(bounds.is_sorted() && bounds.last().is_none_or(|&end| end <= width));
         let whole = Columns::whole(out, width);
-        self.all(&|member, scratch| {
-            let (first, end) = (bounds[member], bounds[member + 1]);
+        self.parts(bounds.len().saturating_sub(1), &|i, scratch| {
+            let (first, end) = (bounds[i], bounds[i + 1]);
             if first < end {
-                // SAFETY: ascending bounds make the members' column ranges disjoint, and `whole`
-                // borrows `out` for longer than the step runs.
+                // SAFETY: ascending bounds make the parts' column ranges disjoint, each part is run
+                // once, and `whole` borrows `out` for longer than the step runs.
                 job(unsafe { whole.part(first, end) }, scratch);
             }
         });
@@ -240,25 +270,15 @@ impl Crew<'_> {
         job: impl Fn(usize, C::Part, &mut Scratch) + Sync,
     ) {
         assert!(chunks.count() >= count, "{count} parts asked of {}", chunks.count());
-        if count == 1 || !worth || self.members() == 1 {
-            let scratch = &mut lock(&self.scratch[0]);
-            for i in 0..count {
-                // SAFETY: each part is taken once, one after the other.
-                job(i, unsafe { chunks.part(i) }, scratch);
-            }
-            return;
+        let run = |i: usize, scratch: &mut Scratch| {
+            // SAFETY: every part of a step is run once, so chunks never overlap.
+            job(i, unsafe { chunks.part(i) }, scratch);
+        };
+        if worth {
+            return self.parts(count, &run);
         }
-        let next = AtomicUsize::new(0);
-        self.all(&|_, scratch| {
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= count {
-                    break;
-                }
-                // SAFETY: the counter hands out every `i` once, so parts never overlap.
-                job(i, unsafe { chunks.part(i) }, scratch);
-            }
-        });
+        let scratch = &mut lock(&self.scratch[0]);
+        (0..count).for_each(|i| run(i, scratch));
     }
 }
 
@@ -433,6 +453,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pass_does_not_wait_for_helpers_that_never_come() {
+        let board = Board::default();
+        let scratch = [Mutex::default(), Mutex::default()];
+        let mut crew = Crew { board: &board, scratch: &scratch };
+        let mut cells = [0u8; 9];
+        crew.chunks(9, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
+        assert_eq!(cells, [1; 9]);
+    }
+
+    #[test]
     fn columns_are_disjoint_and_complete() {
         let team = Team::new(3).unwrap();
         let mut out = vec![0f32; 4 * 10];
@@ -449,8 +479,17 @@ mod tests {
     #[test]
     fn a_panic_in_a_helper_reaches_the_leader() {
         let team = Team::new(2).unwrap();
+        let leader = std::thread::current().id();
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            team.run(|crew| crew.all(&|member, _| assert_eq!(member, 0)));
+            // The leader lingers in its part until a helper has taken the other one.
+            let taken = AtomicUsize::new(0);
+            team.run(|crew| {
+                crew.parts(2, &|_, _| {
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    wait(|| taken.load(Ordering::Relaxed) == 2);
+                    assert_eq!(std::thread::current().id(), leader);
+                });
+            });
         }));
         assert!(caught.is_err());
         let mut cells = [0u8; 2];

@@ -171,11 +171,10 @@ fn a_sequence_can_be_taken_up_again() {
         let mut resumed = Sampler::new(params.clone(), &prompt);
         tokens[..cut].iter().for_each(|&token| resumed.accept(token));
         assert_eq!(resumed.position(), cut as u64);
-        for i in cut..50 {
+        for (i, &token) in (0u32..).zip(&tokens).skip(cut) {
             // Looking ahead changes nothing.
-            let ahead = resumed.choose(&logits(i as u32), i as u64);
-            assert_eq!(ahead.token, tokens[i]);
-            assert_eq!(resumed.sample(&logits(i as u32)).token, tokens[i]);
+            assert_eq!(resumed.choose(&logits(i), u64::from(i)).token, token);
+            assert_eq!(resumed.sample(&logits(i)).token, token);
         }
     }
     assert_eq!((0..50).map(|i| again.sample(&logits(i)).token).collect::<Vec<_>>(), tokens);

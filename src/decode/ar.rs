@@ -86,7 +86,7 @@ mod tests {
         let (mut out, mut passes) = (Vec::new(), 0);
         loop {
             let ask = decoder.ask(budget).expect("not finished");
-            let mut row = vec![0f32; 10];
+            let mut row = [0f32; 10];
             row[(*ask.tokens.last().unwrap() as usize + 1) % 10] = 1.0;
             let values = &row[..10 * ask.logits.count(ask.tokens.len())];
             let progress = decoder.take(budget, Logits::new(values, 10));

@@ -59,6 +59,8 @@ type TernaryFn = fn(&TernaryMatrix, Range<usize>, &Quantised<'_>, &mut Columns<'
 type Int8Fn = fn(&Int8Matrix, Range<usize>, &Quantised<'_>, &mut Columns<'_>, &mut Scratch);
 /// Float × f32: see [`Kernels::float`].
 type FloatFn = fn(&FloatMatrix, Range<usize>, &[f32], &mut Columns<'_>);
+/// A row in two planes of int8: see [`Kernels::quantise16`].
+type Quantise16Fn = fn(&[f32], &mut [i8], &mut [i8]) -> ([i32; 2], f32);
 
 /// The kernels of one instruction set.
 ///
@@ -77,7 +79,7 @@ pub struct Kernels {
     pub quantise8: fn(&[f32], &mut [i8]) -> (i32, f32),
     /// Quantises a row to 15 bits in two planes: writes the high and the low plane, returns the
     /// sums of both and the low plane's step (the high one's is 256 times that).
-    pub quantise16: fn(&[f32], &mut [i8], &mut [i8]) -> ([i32; 2], f32),
+    pub quantise16: Quantise16Fn,
     /// RMSNorm: out = x / √(mean x² + ε) · weight.
     pub rms_norm: fn(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]),
     /// Rotates one head in NeoX order: `cos` and `sin` are `[head_dim / 2]`.

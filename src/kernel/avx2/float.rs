@@ -116,10 +116,9 @@ fn tile<E: Element, const R: usize, const N: usize>(
             }
         }
     }
-    for n in 0..N {
-        let out = &mut y.row(b + n)[column..column + R];
-        for r in 0..R {
-            out[r] = sum(sums[r][n]);
+    for (r, sums) in sums.iter().enumerate() {
+        for (n, &lanes) in sums.iter().enumerate() {
+            y.row(b + n)[column + r] = sum(lanes);
         }
     }
     N

@@ -26,6 +26,8 @@ pub struct Scratch {
     pub ints: AlignedVec<i32>,
     /// i16 numbers (widened activations).
     pub shorts: AlignedVec<i16>,
+    /// Activations in the order in which a kernel reads them.
+    pub rearranged: AlignedVec<i8>,
 }
 
 /// Threads that compute forward passes together; the caller is one of them.

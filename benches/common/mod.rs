@@ -8,6 +8,16 @@ use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, TernaryMatrix};
 use wrinklefree::mem::AlignedVec;
 use wrinklefree::ternary::PANEL_ROWS;
 
+/// Short measurements: the machines are noisy, and many short runs say more than a few long ones.
+pub fn criterion() -> criterion::Criterion {
+    use std::time::Duration;
+    criterion::Criterion::default()
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(20)
+        .configure_from_args()
+}
+
 /// A fast generator of noise.
 pub struct Noise(pub u64);
 

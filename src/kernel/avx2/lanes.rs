@@ -33,9 +33,8 @@ pub fn store(x: &mut [f32; 8], v: __m256) {
 /// Repeats 4 bytes in every lane.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub fn repeat4(x: &[i8; 16], field: usize) -> __m256i {
-    let quads: &[[i8; 4]; 4] = bytemuck::must_cast_ref(x);
-    _mm256_set1_epi32(i32::from_le_bytes(bytemuck::must_cast(quads[field])))
+pub fn repeat4(x: &[i8; 4]) -> __m256i {
+    _mm256_set1_epi32(i32::from_le_bytes(bytemuck::must_cast(*x)))
 }
 
 /// Asks for the cache line `ahead` bytes past `here`; harmless past the end.

@@ -1,0 +1,142 @@
+//! Every kernel on every instruction set that this machine has, at the shapes of BitNet b1.58
+//! 2B-4T. `cargo bench --bench kernels`; scalar is the baseline, measured in the same process, and
+//! the last lines print the ratios to it.
+
+mod common;
+
+use common::Noise;
+use criterion::{Criterion, Throughput};
+use std::hint::black_box;
+use wrinklefree::kernel::{Attention, Kernels, PAGE, QUANTISED_PAD, Quantised};
+use wrinklefree::mem::AlignedVec;
+use wrinklefree::par::{Columns, Scratch};
+
+const HIDDEN: usize = 2560;
+const INTERMEDIATE: usize = 6912;
+/// Batches: decode, a small diffusion block, a block, a prefill chunk.
+const BATCHES: [usize; 4] = [1, 8, 32, 256];
+
+/// Quantised noise.
+struct Activations {
+    values: AlignedVec<i8>,
+    stride: usize,
+    sums: Vec<i32>,
+    steps: Vec<f32>,
+}
+
+impl Activations {
+    fn new(rows: usize, cols: usize, noise: &mut Noise) -> Self {
+        let stride = cols.next_multiple_of(QUANTISED_PAD);
+        let mut values = AlignedVec::zeroed(rows * stride);
+        for row in values.chunks_exact_mut(stride) {
+            row[..cols].fill_with(|| noise.bits() as i8);
+        }
+        let sums = values.chunks_exact(stride).map(|r| r.iter().map(|&v| i32::from(v)).sum());
+        Self { stride, sums: sums.collect(), steps: vec![0.01; rows], values }
+    }
+
+    fn view(&self) -> Quantised<'_> {
+        Quantised {
+            values: &self.values,
+            stride: self.stride,
+            sums: &self.sums,
+            steps: &self.steps,
+            planes: 1,
+        }
+    }
+}
+
+fn products(c: &mut Criterion) {
+    let mut noise = Noise(1);
+    let ternary = common::ternary(HIDDEN, INTERMEDIATE, &mut noise);
+    let int8 = common::int8(HIDDEN, INTERMEDIATE, &mut noise);
+    for batch in BATCHES {
+        let x = Activations::new(batch, INTERMEDIATE, &mut noise);
+        let mut y = vec![0f32; batch * HIDDEN];
+        let mut scratch = Scratch::default();
+        // Throughput is in multiply-adds.
+        let macs = Throughput::Elements((batch * HIDDEN * INTERMEDIATE) as u64);
+        let panels = HIDDEN / 16;
+        for k in Kernels::all() {
+            let mut group = c.benchmark_group(format!("ternary/{batch}"));
+            group.throughput(macs.clone()).bench_function(k.isa().name(), |b| {
+                b.iter(|| {
+                    let y = &mut Columns::whole(&mut y, HIDDEN);
+                    (k.ternary)(&ternary, 0..panels, &x.view(), y, &mut scratch);
+                });
+            });
+            group.finish();
+            let mut group = c.benchmark_group(format!("int8/{batch}"));
+            group.throughput(macs.clone()).bench_function(k.isa().name(), |b| {
+                b.iter(|| {
+                    let y = &mut Columns::whole(&mut y, HIDDEN);
+                    (k.int8)(&int8, 0..panels, &x.view(), y, &mut scratch);
+                });
+            });
+            group.finish();
+        }
+    }
+}
+
+fn rows(c: &mut Criterion) {
+    let mut noise = Noise(2);
+    let x: Vec<f32> = (0..INTERMEDIATE).map(|_| noise.float()).collect();
+    let weight = vec![1f32; INTERMEDIATE];
+    let (mut out, mut low, mut high) =
+        (x.clone(), vec![0i8; INTERMEDIATE], vec![0i8; INTERMEDIATE]);
+    for k in Kernels::all() {
+        let isa = k.isa().name();
+        c.bench_function(&format!("rms_norm/{isa}"), |b| {
+            b.iter(|| (k.rms_norm)(&x, &weight, 1e-5, &mut out));
+        });
+        c.bench_function(&format!("relu2_mul/{isa}"), |b| {
+            b.iter(|| (k.relu2_mul)(black_box(&mut out), &weight));
+        });
+        c.bench_function(&format!("silu_mul/{isa}"), |b| {
+            b.iter(|| (k.silu_mul)(black_box(&mut out), &weight));
+        });
+        c.bench_function(&format!("quantise8/{isa}"), |b| {
+            b.iter(|| (k.quantise8)(&x, &mut low));
+        });
+        c.bench_function(&format!("quantise16/{isa}"), |b| {
+            b.iter(|| (k.quantise16)(&x, &mut high, &mut low));
+        });
+    }
+}
+
+fn attention(c: &mut Criterion) {
+    let (head_dim, group) = (128, 4);
+    let mut noise = Noise(3);
+    for end in [64, 512, 4096] {
+        let count = end / PAGE;
+        let pages: Vec<f32> = (0..count * 2 * PAGE * head_dim).map(|_| noise.float()).collect();
+        let table: Vec<u32> = (0..count as u32).collect();
+        let queries: Vec<f32> = (0..group * head_dim).map(|_| noise.float()).collect();
+        let mut out = vec![0f32; group * head_dim];
+        let a = Attention {
+            queries: &queries,
+            head_dim,
+            scale: 0.1,
+            pages: &pages,
+            table: &table,
+            end,
+        };
+        let macs = Throughput::Elements((2 * end * head_dim * group) as u64);
+        for k in Kernels::all() {
+            let mut scratch = Scratch::default();
+            let mut group = c.benchmark_group(format!("attend/{end}"));
+            group.throughput(macs.clone()).bench_function(k.isa().name(), |b| {
+                b.iter(|| (k.attend)(&a, &mut out, &mut scratch));
+            });
+            group.finish();
+        }
+    }
+}
+
+fn main() {
+    let mut c = common::criterion();
+    products(&mut c);
+    rows(&mut c);
+    attention(&mut c);
+    c.final_summary();
+}

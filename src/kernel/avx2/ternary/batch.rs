@@ -1,0 +1,182 @@
+//! Ternary × int8 for batches, which arithmetic bounds.
+//!
+//! Activations are taken in stripes of rows that stay in the cache, each stripe rearranged so that
+//! a panel's walk reads it from front to back: `[chunk][tile][step of 4 columns][row of the tile]`.
+//! A chunk's codes are decoded once per stripe and meet one tile of rows after the other.
+
+use super::super::lanes::{prefetch, repeat4};
+use super::{AHEAD, CHUNK, Exact, Walk, widen};
+use crate::mem::AlignedVec;
+use crate::par::Columns;
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Activation rows of a tile at most: 12 sums, two vectors of codes, one of activations and one of
+/// products fill the 16 registers.
+const TILE: usize = 6;
+/// Activation rows of a stripe at most.
+const STRIPE: usize = 16 * TILE;
+/// Bytes of a stripe at most, where that leaves a tile: half of a small second-level cache.
+const STRIPE_BYTES: usize = 256 << 10;
+/// Steps of four columns in a block.
+const STEPS: usize = BLOCK_COLS / 4;
+/// Columns move in eights, so that many bytes are written past the last.
+const SLACK: usize = 32;
+
+/// Codes of a chunk, `[step][half]`: one byte each.
+type Decoded = [[__m256i; 2]; STEPS * CHUNK];
+
+/// Products of `panels` with all activation rows.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn batch(
+    walk: &Walk<'_>,
+    panels: Range<usize>,
+    y: &mut Columns<'_>,
+    buffer: &mut AlignedVec<i8>,
+) {
+    let cols = walk.blocks * BLOCK_COLS;
+    let rows = walk.x.rows();
+    let most = (STRIPE_BYTES / cols.max(1) / TILE).clamp(1, STRIPE / TILE) * TILE;
+    buffer.grow(most.min(rows) * cols + SLACK);
+    let mut exact = [[_mm256_setzero_si256(); 2]; STRIPE];
+    let mut totals = [[_mm256_setzero_ps(); 2]; STRIPE];
+    for first in (0..rows).step_by(most) {
+        let stripe = Stripe { first, rows: most.min(rows - first) };
+        stripe.rearrange(walk, buffer);
+        let (exact, totals) = (&mut exact[..stripe.rows], &mut totals[..stripe.rows]);
+        for panel in panels.clone() {
+            totals.fill([_mm256_setzero_ps(); 2]);
+            for g in 0..walk.groups {
+                exact.fill([_mm256_setzero_si256(); 2]);
+                for chunk in walk.chunks(g) {
+                    stripe.dot(walk.codes(panel), chunk, buffer, exact);
+                }
+                walk.scale(panel, g, first, exact, totals);
+            }
+            walk.store(panel, first, totals, y);
+        }
+    }
+}
+
+/// Some activation rows.
+struct Stripe {
+    first: usize,
+    rows: usize,
+}
+
+impl Stripe {
+    /// Rows of each tile, counted from the stripe's first: as even as can be.
+    fn tiles(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (rows, tiles) = (self.rows, self.rows.div_ceil(TILE));
+        (0..tiles).map(move |t| rows * t / tiles..rows * (t + 1) / tiles)
+    }
+
+    /// Where the activations of a tile and a chunk stand.
+    fn place(&self, tile: &Range<usize>, chunk: &Range<usize>) -> Range<usize> {
+        let at = BLOCK_COLS * (chunk.start * self.rows + chunk.len() * tile.start);
+        at..at + BLOCK_COLS * chunk.len() * tile.len()
+    }
+
+    /// Writes the stripe's activations in the order in which [`Stripe::dot`] reads them.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn rearrange(&self, walk: &Walk<'_>, out: &mut [i8]) {
+        for chunk in (0..walk.groups).flat_map(|g| walk.chunks(g)) {
+            for tile in self.tiles() {
+                let out = &mut out[self.place(&tile, &chunk).start..];
+                let mut xs: [&[[i8; BLOCK_COLS]]; 8] = [&[]; 8];
+                for (x, row) in xs.iter_mut().zip(tile.clone()) {
+                    *x = &walk.x.row_chunks(self.first + row)[chunk.clone()];
+                }
+                for b in 0..chunk.len() {
+                    let mut rows = [[0; BLOCK_COLS]; 8];
+                    for (row, x) in rows.iter_mut().zip(&xs[..tile.len()]) {
+                        *row = x[b];
+                    }
+                    for (s, step) in steps(&rows).iter().enumerate() {
+                        let at = 4 * tile.len() * (STEPS * b + s);
+                        // Rows that the tile does not have are overwritten by what comes next.
+                        out[at..at + SLACK].copy_from_slice(step);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds Σ c·q over a chunk of blocks to the sums of each row.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn dot(
+        &self,
+        codes: &[[u8; BLOCK_BYTES]],
+        chunk: Range<usize>,
+        rearranged: &[i8],
+        exact: &mut [Exact],
+    ) {
+        let mut decoded: Decoded = [[_mm256_setzero_si256(); 2]; STEPS * CHUNK];
+        let codes = decode(&codes[chunk.clone()], &mut decoded);
+        for tile in self.tiles() {
+            let x = rearranged[self.place(&tile, &chunk)].as_chunks().0;
+            let exact = &mut exact[tile];
+            match exact.len() {
+                1 => dot::<1>(codes, x, exact),
+                2 => dot::<2>(codes, x, exact),
+                3 => dot::<3>(codes, x, exact),
+                4 => dot::<4>(codes, x, exact),
+                5 => dot::<5>(codes, x, exact),
+                _ => dot::<TILE>(codes, x, exact),
+            }
+        }
+    }
+}
+
+/// Four steps of eight rows: 4 columns of each.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn steps(rows: &[[i8; BLOCK_COLS]; 8]) -> [[i8; SLACK]; STEPS] {
+    let mut lanes = [_mm256_setzero_si256(); 4];
+    for (r, lanes) in lanes.iter_mut().enumerate() {
+        *lanes = bytemuck::must_cast([rows[r], rows[r + 4]]);
+    }
+    let [a, b, c, d] = lanes;
+    let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+    let (ef, gh) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+    bytemuck::must_cast([
+        _mm256_unpacklo_epi64(ab, cd),
+        _mm256_unpackhi_epi64(ab, cd),
+        _mm256_unpacklo_epi64(ef, gh),
+        _mm256_unpackhi_epi64(ef, gh),
+    ])
+}
+
+/// Decodes packed blocks; returns the used part of `out`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn decode<'o>(packed: &[[u8; BLOCK_BYTES]], out: &'o mut Decoded) -> &'o [[__m256i; 2]] {
+    let mask = _mm256_set1_epi8(3);
+    for (block, out) in packed.iter().zip(out.as_chunks_mut::<STEPS>().0) {
+        prefetch(block.as_ptr(), AHEAD);
+        let mut q: [__m256i; 2] = bytemuck::must_cast(*block);
+        for step in out {
+            *step = [_mm256_and_si256(q[0], mask), _mm256_and_si256(q[1], mask)];
+            q = [_mm256_srli_epi16::<2>(q[0]), _mm256_srli_epi16::<2>(q[1])];
+        }
+    }
+    &out[..STEPS * packed.len()]
+}
+
+/// Adds Σ c·q of one tile over a chunk.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot<const N: usize>(codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]) {
+    let mut narrow = [[_mm256_setzero_si256(); 2]; N];
+    for (w, x) in codes.iter().zip(x.as_chunks::<N>().0) {
+        for n in 0..N {
+            let x = repeat4(&x[n]);
+            for h in 0..2 {
+                narrow[n][h] = _mm256_add_epi16(narrow[n][h], _mm256_maddubs_epi16(w[h], x));
+            }
+        }
+    }
+    widen(&narrow, exact);
+}

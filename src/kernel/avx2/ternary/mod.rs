@@ -1,0 +1,201 @@
+//! Ternary × int8.
+//!
+//! A block is two halves of 8 rows. A half's fields come out by shift and mask, `vpmaddubsw`
+//! multiplies them with four broadcast activations (codes are the unsigned operand), and 16-bit
+//! sums collect up to [`CHUNK`] blocks before they widen: 4 fields × 2 products × 3 · 128 × 10
+//! blocks = 30,720 fits an int16.
+
+mod batch;
+
+use super::lanes::{prefetch, repeat4};
+use crate::kernel::{Quantised, group_sums};
+use crate::par::{Columns, Scratch};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Blocks whose products fit 16-bit sums.
+const CHUNK: usize = 10;
+/// How far ahead of the panel's walk memory is asked for, in bytes.
+const AHEAD: usize = 1536;
+/// Batches up to this decode codes in registers.
+const STREAMED_ROWS: usize = 4;
+
+/// See the scalar definition.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn ternary(
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+    scratch: &mut Scratch,
+) {
+    let blocks = w.cols().div_ceil(BLOCK_COLS);
+    let (size, sums) = match w.scales() {
+        Scales::Tensor(_) => (w.cols().next_multiple_of(BLOCK_COLS).max(1), x.sums),
+        Scales::Groups(g) => (g.size(), group_sums(x, w.cols(), g.size(), &mut scratch.ints)),
+    };
+    let group_blocks = size / BLOCK_COLS;
+    let groups = blocks.div_ceil(group_blocks);
+    let walk = Walk { w, x, sums, blocks, groups, group_blocks, first: panels.start };
+    if x.rows() > STREAMED_ROWS {
+        return batch::batch(&walk, panels, y, &mut scratch.rearranged);
+    }
+    for panel in panels {
+        match x.rows() {
+            0 => {}
+            1 => walk.stream::<1>(panel, y),
+            2 => walk.stream::<2>(panel, y),
+            3 => walk.stream::<3>(panel, y),
+            _ => walk.stream::<4>(panel, y),
+        }
+    }
+}
+
+/// What all tiles of one call share.
+struct Walk<'a> {
+    w: &'a TernaryMatrix,
+    x: &'a Quantised<'a>,
+    /// Σ of activations, `[rows][groups]`.
+    sums: &'a [i32],
+    /// Blocks in a panel.
+    blocks: usize,
+    /// Groups of columns that share a scale, and blocks in each.
+    groups: usize,
+    group_blocks: usize,
+    /// The panel that `y`'s view starts with.
+    first: usize,
+}
+
+/// Sums of one activation row with the 16 rows of a panel.
+type Exact = [__m256i; 2];
+/// The same after scaling.
+type Total = [__m256; 2];
+
+impl Walk<'_> {
+    /// One panel × all `N` activation rows, codes decoded in registers: for small batches, which
+    /// memory bounds.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn stream<const N: usize>(&self, panel: usize, y: &mut Columns<'_>) {
+        let mut xs: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
+        for (n, x) in xs.iter_mut().enumerate() {
+            *x = &self.x.row_chunks(n)[..self.blocks];
+        }
+        let mut totals = [[_mm256_setzero_ps(); 2]; N];
+        for g in 0..self.groups {
+            let mut exact = [[_mm256_setzero_si256(); 2]; N];
+            for chunk in self.chunks(g) {
+                dot(&self.codes(panel)[chunk.clone()], &xs, chunk.start, &mut exact);
+            }
+            self.scale(panel, g, 0, &exact, &mut totals);
+        }
+        self.store(panel, 0, &totals, y);
+    }
+
+    /// Blocks of group `g` in chunks.
+    fn chunks(&self, g: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let end = ((g + 1) * self.group_blocks).min(self.blocks);
+        (g * self.group_blocks..end).step_by(CHUNK).map(move |at| at..end.min(at + CHUNK))
+    }
+
+    /// The packed codes of a panel.
+    fn codes(&self, panel: usize) -> &[[u8; BLOCK_BYTES]] {
+        let bytes = self.blocks * BLOCK_BYTES;
+        self.w.codes()[panel * bytes..][..bytes].as_chunks().0
+    }
+
+    /// Adds (Σ c·q − Σ q) · scale of group `g`, for activation rows from `row` on.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn scale(&self, panel: usize, g: usize, row: usize, exact: &[Exact], totals: &mut [Total]) {
+        let scales = match self.w.scales() {
+            Scales::Tensor(s) => [_mm256_set1_ps(*s); 2],
+            Scales::Groups(scales) => {
+                let halves = &scales.bytes().as_chunks::<32>().0[panel * self.groups + g];
+                let both: [__m128i; 2] = bytemuck::must_cast(*halves);
+                [_mm256_cvtph_ps(both[0]), _mm256_cvtph_ps(both[1])]
+            }
+        };
+        for (n, (exact, total)) in exact.iter().zip(totals).enumerate() {
+            let offset = _mm256_set1_epi32(self.sums[(row + n) * self.groups + g]);
+            for h in 0..2 {
+                let value = _mm256_cvtepi32_ps(_mm256_sub_epi32(exact[h], offset));
+                // Not fused: every set rounds the product, so that all agree bit for bit.
+                total[h] = _mm256_add_ps(total[h], _mm256_mul_ps(value, scales[h]));
+            }
+        }
+    }
+
+    /// Writes a panel's outputs of activation rows from `row` on.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn store(&self, panel: usize, row: usize, totals: &[Total], y: &mut Columns<'_>) {
+        let from = (panel - self.first) * PANEL_ROWS;
+        for (n, total) in totals.iter().enumerate() {
+            store(self.x, row + n, total, from, y);
+        }
+    }
+}
+
+/// Adds Σ c·q over a chunk of packed blocks; the activations start with block `from`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot<const N: usize>(
+    packed: &[[u8; BLOCK_BYTES]],
+    xs: &[&[[i8; BLOCK_COLS]]; N],
+    from: usize,
+    exact: &mut [Exact; N],
+) {
+    let mask = _mm256_set1_epi8(3);
+    let mut rows: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
+    for (row, x) in rows.iter_mut().zip(xs) {
+        *row = &x[from..][..packed.len()];
+    }
+    let mut narrow = [[_mm256_setzero_si256(); 2]; N];
+    for (b, block) in packed.iter().enumerate() {
+        prefetch(block.as_ptr(), AHEAD);
+        let mut q: [__m256i; 2] = bytemuck::must_cast(*block);
+        for field in 0..4 {
+            let w = [_mm256_and_si256(q[0], mask), _mm256_and_si256(q[1], mask)];
+            for n in 0..N {
+                let x = repeat4(&rows[n][b].as_chunks().0[field]);
+                for h in 0..2 {
+                    narrow[n][h] = _mm256_add_epi16(narrow[n][h], _mm256_maddubs_epi16(w[h], x));
+                }
+            }
+            q = [_mm256_srli_epi16::<2>(q[0]), _mm256_srli_epi16::<2>(q[1])];
+        }
+    }
+    widen(&narrow, exact);
+}
+
+/// Adds pairs of 16-bit sums to the 32-bit ones.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn widen(narrow: &[[__m256i; 2]], exact: &mut [Exact]) {
+    let ones = _mm256_set1_epi16(1);
+    for (narrow, exact) in narrow.iter().zip(exact) {
+        for h in 0..2 {
+            exact[h] = _mm256_add_epi32(exact[h], _mm256_madd_epi16(narrow[h], ones));
+        }
+    }
+}
+
+/// Writes 16 outputs of activation row `b` to the view's columns from `from` on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn store(x: &Quantised<'_>, b: usize, total: &[__m256; 2], from: usize, y: &mut Columns<'_>) {
+    let (row, adds) = x.target(b);
+    let step = _mm256_set1_ps(x.steps[b]);
+    let out = &mut y.row(row)[from..];
+    let count = out.len().min(PANEL_ROWS);
+    let mut lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(total.map(|t| _mm256_mul_ps(t, step)));
+    if adds {
+        lanes.iter_mut().zip(&out[..count]).for_each(|(l, o)| *l += o);
+    }
+    match out.first_chunk_mut() {
+        Some(whole) => *whole = lanes,
+        None => out.copy_from_slice(&lanes[..count]),
+    }
+}

@@ -1,13 +1,15 @@
 //! Every kernel on every instruction set that this machine has, at the shapes of BitNet b1.58
-//! 2B-4T. `cargo bench --bench kernels`; scalar is the baseline, measured in the same process, and
-//! the last lines print the ratios to it.
+//! 2B-4T: `cargo bench --bench kernels`.
+//!
+//! The last lines run each set's ternary product and its int8 product in turn, in the same process,
+//! and print the ratio of their times: what two-bit weights are worth.
 
 mod common;
 
 use common::Noise;
 use criterion::{Criterion, Throughput};
 use std::hint::black_box;
-use wrinklefree::kernel::{Attention, Kernels, PAGE, QUANTISED_PAD, Quantised};
+use wrinklefree::kernel::{Attention, Isa, Kernels, PAGE, QUANTISED_PAD, Quantised};
 use wrinklefree::mem::AlignedVec;
 use wrinklefree::par::{Columns, Scratch};
 
@@ -133,10 +135,37 @@ fn attention(c: &mut Criterion) {
     }
 }
 
+/// Ternary against int8, in turn.
+fn ratios() {
+    let mut noise = Noise(4);
+    let ternary = common::ternary(HIDDEN, INTERMEDIATE, &mut noise);
+    let int8 = common::int8(HIDDEN, INTERMEDIATE, &mut noise);
+    let (mut scratch, mut other) = (Scratch::default(), Scratch::default());
+    for k in Kernels::all() {
+        for batch in BATCHES {
+            let x = Activations::new(batch, INTERMEDIATE, &mut noise);
+            let (mut y, mut z) = (vec![0f32; batch * HIDDEN], vec![0f32; batch * HIDDEN]);
+            let panels = HIDDEN / 16;
+            let a = || {
+                let y = &mut Columns::whole(&mut y, HIDDEN);
+                (k.int8)(&int8, 0..panels, &x.view(), y, &mut scratch);
+            };
+            let b = || {
+                let z = &mut Columns::whole(&mut z, HIDDEN);
+                (k.ternary)(&ternary, 0..panels, &x.view(), z, &mut other);
+            };
+            let turns = if k.isa() == Isa::Scalar { 1 } else { 21 };
+            let (isa, ratio) = (k.isa().name(), common::ratio(a, b, turns));
+            println!("{isa}, {batch} rows: ternary is {ratio:.2} times as fast as int8");
+        }
+    }
+}
+
 fn main() {
     let mut c = common::criterion();
     products(&mut c);
     rows(&mut c);
     attention(&mut c);
     c.final_summary();
+    ratios();
 }

@@ -94,6 +94,46 @@ directories! {
     qwen3_groups "qwen3-groups",
 }
 
+/// The packed file that `wf-run` embeds.
+fn default_model() -> (Model, PathBuf) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    (model(&root.join("models/default.wf.safetensors")), root.join("tests/golden/pilot"))
+}
+
+#[test]
+fn the_default_model() {
+    let (model, directory) = default_model();
+    let tokens = npy::ids(&directory.join("tokens.npy"));
+    for kernels in Kernels::all() {
+        compare(&model, kernels, &tokens, Sight::Causal, &directory.join("causal.npy"));
+    }
+}
+
+#[test]
+fn the_default_model_goes_on_as_transformers_does() {
+    let (model, directory) = default_model();
+    let json = std::fs::read(directory.join("greedy.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let ids = |key: &str| -> Vec<u32> { serde_json::from_value(json[key].clone()).unwrap() };
+    let (prompt, want) = (ids("prompt"), ids("continuation"));
+    for kernels in Kernels::all() {
+        let rt = Runtime { kernels, team: Team::new(1).unwrap() };
+        let mut kv = KvPool::new(model.spec(), 4);
+        let seq = kv.open(prompt.len() + want.len()).unwrap();
+        let mut ws = Workspace::default();
+        let (mut input, mut found) = (prompt.clone(), Vec::new());
+        while found.len() < want.len() {
+            let (sight, logits) = (Sight::Causal, Rows::Last);
+            let start = kv.committed(seq);
+            let span = Span { seq, start, tokens: &input, sight, logits, keep: true };
+            let next = argmax(model.forward(&rt, &mut kv, &[span], &mut ws).row(0)) as u32;
+            found.push(next);
+            input = vec![next];
+        }
+        assert_eq!(found, want, "{}", kernels.isa().name());
+    }
+}
+
 #[test]
 fn qwen3_groups_gguf() {
     check("qwen3-groups", "q2_0.gguf", true);

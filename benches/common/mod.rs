@@ -18,6 +18,18 @@ pub fn criterion() -> criterion::Criterion {
         .configure_from_args()
 }
 
+/// Median of the ratios of `a` to `b`, run in turn.
+pub fn ratio(mut a: impl FnMut(), mut b: impl FnMut(), turns: usize) -> f64 {
+    let time = |f: &mut dyn FnMut()| {
+        let start = std::time::Instant::now();
+        f();
+        start.elapsed().as_secs_f64()
+    };
+    let mut ratios: Vec<f64> = (0..turns).map(|_| time(&mut a) / time(&mut b)).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios[turns / 2]
+}
+
 /// A fast generator of noise.
 pub struct Noise(pub u64);
 

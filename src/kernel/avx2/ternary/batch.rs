@@ -39,6 +39,7 @@ pub fn batch(
     let rows = walk.x.rows();
     let most = (STRIPE_BYTES / cols.max(1) / TILE).clamp(1, STRIPE / TILE) * TILE;
     buffer.grow(most.min(rows) * cols + SLACK);
+    let mut decoded = [[_mm256_setzero_si256(); 2]; STEPS * CHUNK];
     let mut exact = [[_mm256_setzero_si256(); 2]; STRIPE];
     let mut totals = [[_mm256_setzero_ps(); 2]; STRIPE];
     for first in (0..rows).step_by(most) {
@@ -50,7 +51,8 @@ pub fn batch(
             for g in 0..walk.groups {
                 exact.fill([_mm256_setzero_si256(); 2]);
                 for chunk in walk.chunks(g) {
-                    stripe.dot(walk.codes(panel), chunk, buffer, exact);
+                    let codes = decode(&walk.codes(panel)[chunk.clone()], &mut decoded);
+                    stripe.dot(codes, chunk, buffer, exact);
                 }
                 walk.scale(panel, g, first, exact, totals);
             }
@@ -84,18 +86,16 @@ impl Stripe {
         for chunk in (0..walk.groups).flat_map(|g| walk.chunks(g)) {
             for tile in self.tiles() {
                 let out = &mut out[self.place(&tile, &chunk).start..];
+                // Rows that the tile does not have repeat its last one; what comes next in the
+                // buffer overwrites them.
                 let mut xs: [&[[i8; BLOCK_COLS]]; 8] = [&[]; 8];
-                for (x, row) in xs.iter_mut().zip(tile.clone()) {
-                    *x = &walk.x.row_chunks(self.first + row)[chunk.clone()];
+                for (r, x) in xs.iter_mut().enumerate() {
+                    let row = self.first + (tile.start + r).min(tile.end - 1);
+                    *x = &walk.x.row_chunks(row)[chunk.clone()];
                 }
                 for b in 0..chunk.len() {
-                    let mut rows = [[0; BLOCK_COLS]; 8];
-                    for (row, x) in rows.iter_mut().zip(&xs[..tile.len()]) {
-                        *row = x[b];
-                    }
-                    for (s, step) in steps(&rows).iter().enumerate() {
+                    for (s, step) in steps(&xs, b).iter().enumerate() {
                         let at = 4 * tile.len() * (STEPS * b + s);
-                        // Rows that the tile does not have are overwritten by what comes next.
                         out[at..at + SLACK].copy_from_slice(step);
                     }
                 }
@@ -108,13 +108,11 @@ impl Stripe {
     #[target_feature(enable = "avx2,fma,f16c")]
     fn dot(
         &self,
-        codes: &[[u8; BLOCK_BYTES]],
+        codes: &[[__m256i; 2]],
         chunk: Range<usize>,
         rearranged: &[i8],
         exact: &mut [Exact],
     ) {
-        let mut decoded: Decoded = [[_mm256_setzero_si256(); 2]; STEPS * CHUNK];
-        let codes = decode(&codes[chunk.clone()], &mut decoded);
         for tile in self.tiles() {
             let x = rearranged[self.place(&tile, &chunk)].as_chunks().0;
             let exact = &mut exact[tile];
@@ -130,13 +128,14 @@ impl Stripe {
     }
 }
 
-/// Four steps of eight rows: 4 columns of each.
+/// The four steps of block `b`: 4 columns of each of eight rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn steps(rows: &[[i8; BLOCK_COLS]; 8]) -> [[i8; SLACK]; STEPS] {
+fn steps(xs: &[&[[i8; BLOCK_COLS]]; 8], b: usize) -> [[i8; SLACK]; STEPS] {
     let mut lanes = [_mm256_setzero_si256(); 4];
     for (r, lanes) in lanes.iter_mut().enumerate() {
-        *lanes = bytemuck::must_cast([rows[r], rows[r + 4]]);
+        let (low, high) = (bytemuck::must_cast(xs[r][b]), bytemuck::must_cast(xs[r + 4][b]));
+        *lanes = _mm256_set_m128i(high, low);
     }
     let [a, b, c, d] = lanes;
     let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));

@@ -1,0 +1,117 @@
+//! The forward pass at the width of BitNet b1.58 2B-4T (four of its layers, a small vocabulary), and
+//! what it costs beside its products: `cargo bench --bench forward`.
+//!
+//! The last lines run each pass and its bare matrix products in turn, in the same process and on
+//! one thread, and print the ratio of their times: 1 would be a pass that does nothing else.
+
+mod common;
+
+use common::{bitnet, bitnet_2b};
+use criterion::{Criterion, Throughput};
+use std::hint::black_box;
+use wrinklefree::cache::{KvPool, KvSeq, PAGE};
+use wrinklefree::format::Spec;
+use wrinklefree::kernel::{Kernels, QUANTISED_PAD, Quantised};
+use wrinklefree::matrix::Matrix;
+use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::par::{Columns, Scratch, Team};
+
+/// Rows of a pass: decode, a block of diffusion, a chunk of a prompt.
+const ROWS: [usize; 3] = [1, 32, 256];
+/// Keys in the cache before a decoding row.
+const CONTEXT: usize = 256;
+
+fn spec() -> Spec {
+    Spec { layers: 4, vocab_size: 4096, ..bitnet_2b() }
+}
+
+/// A model with everything that a pass needs.
+struct Bench<'m> {
+    model: &'m Model,
+    rt: Runtime,
+    kv: KvPool,
+    seq: KvSeq,
+    ws: Workspace,
+}
+
+impl<'m> Bench<'m> {
+    fn new(model: &'m Model, threads: usize) -> Self {
+        let rt = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
+        let mut kv = KvPool::new(model.spec(), 2 * CONTEXT / PAGE);
+        let seq = kv.open(2 * CONTEXT).unwrap();
+        let mut this = Self { model, rt, kv, seq, ws: Workspace::default() };
+        this.pass(CONTEXT, 0, true);
+        this
+    }
+
+    /// One pass over `rows` rows from `start` on.
+    fn pass(&mut self, rows: usize, start: usize, keep: bool) {
+        let tokens: Vec<u32> = (0..rows as u32).map(|i| i * 7919 % 4096).collect();
+        let (sight, logits) = (Sight::Causal, Rows::Last);
+        let span = Span { seq: self.seq, start, tokens: &tokens, sight, logits, keep };
+        let logits = self.model.forward(&self.rt, &mut self.kv, &[span], &mut self.ws);
+        black_box(logits.row(0));
+    }
+
+    /// A pass as it is timed: one row after a context, more rows from the start.
+    fn timed(&mut self, rows: usize) {
+        self.pass(rows, if rows == 1 { CONTEXT } else { 0 }, false);
+    }
+}
+
+/// The products of one pass and nothing else: all matrices of all layers, and the head for one row.
+fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &mut [f32]) {
+    let mut product = |w: &Matrix, rows: usize| {
+        let stride = w.cols().next_multiple_of(QUANTISED_PAD);
+        let values = vec![1i8; rows * stride];
+        let (sums, steps) = (vec![w.cols() as i32; rows], vec![1f32; rows]);
+        let x = Quantised { values: &values, stride, sums: &sums, steps: &steps, planes: 1 };
+        let panels = 0..w.rows().div_ceil(16);
+        let y = &mut Columns::whole(&mut y[..rows * w.rows()], w.rows());
+        match w {
+            Matrix::Ternary(w) => (k.ternary)(w, panels, &x, y, scratch),
+            Matrix::Int8(w) => (k.int8)(w, panels, &x, y, scratch),
+            Matrix::Float(_) => unreachable!("the model has none"),
+        }
+    };
+    let weights = model.weights();
+    for l in &weights.layers {
+        for linear in [&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down] {
+            product(&linear.weight, rows);
+        }
+    }
+    // The head takes 15-bit activations: two planes.
+    product(&weights.embed, 2);
+    black_box(y);
+}
+
+fn main() {
+    let model = Model::new(spec(), bitnet(&spec(), 7)).unwrap();
+    let mut c: Criterion = common::criterion();
+    for threads in [1, 2] {
+        let mut bench = Bench::new(&model, threads);
+        let mut group = c.benchmark_group(format!("forward/{threads}-threads"));
+        for rows in ROWS {
+            let name = format!("{rows}-rows");
+            group.throughput(Throughput::Elements(rows as u64));
+            group.bench_function(name, |b| b.iter(|| bench.timed(rows)));
+        }
+        group.finish();
+    }
+    c.final_summary();
+
+    let mut scratch = Scratch::default();
+    let mut y = vec![0f32; 256 * spec().intermediate_size];
+    let k = Kernels::best();
+    let mut bench = Bench::new(&model, 1);
+    for rows in ROWS {
+        let bare = || products(&model, &k, rows, &mut scratch, &mut y);
+        let ratio = common::ratio(|| bench.timed(rows), bare, 21);
+        println!("{rows} rows: the pass takes {ratio:.2} of its products' time");
+    }
+    let (mut one, mut two) = (Bench::new(&model, 1), Bench::new(&model, 2));
+    for rows in ROWS {
+        let ratio = common::ratio(|| one.timed(rows), || two.timed(rows), 21);
+        println!("{rows} rows: two threads are {ratio:.2} times as fast as one");
+    }
+}

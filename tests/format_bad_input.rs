@@ -288,7 +288,7 @@ fn gguf_that_lies() {
     lie(&|g| g.set("qwen3.expert_count", meta_u32(8)), &["expert_count"]);
     lie(&|g| g.set("qwen3.rope.freq_base", meta_f32(f32::NAN)), &["RoPE base"]);
     lie(&|g| g.set("split.count", meta_u32(3)), &["merge"]);
-    lie(&|g| g.float("rope_freqs.weight", &[16], &mut Rng(3)), &["rope_freqs.weight", "Llama-3"]);
+    lie(&|g| g.float("rope_freqs.weight", &[16], &mut Rng(3)), &["rope_freqs.weight", "positive"]);
     lie(&|g| g.meta.push(g.meta[3].clone()), &["once", "twice"]);
 }
 

@@ -1,7 +1,7 @@
 //! RoPE of a GGUF file. Llama-3's frequency scaling is stored as a tensor of divisors.
 
 use super::meta::Meta;
-use crate::format::index::Index;
+use crate::format::index::{Index, Tensor};
 use crate::format::{LoadError, LoadErrorKind as Kind, Rope, RopeScaling};
 
 const FACTORS: &str = "rope_freqs.weight";
@@ -32,7 +32,16 @@ pub(super) fn rope(
         return Err(unsupported("no linear RoPE scaling".into(), factor.to_string()));
     }
     let theta = meta.float(&key("freq_base"))?.unwrap_or(10_000.0);
-    let divisors = index.take(FACTORS).map(|t| t.vector(head_dim / 2)).transpose()?;
+    let divisors = index.take(FACTORS).map(|t| positive(&t, head_dim / 2)).transpose()?;
     let scaling = divisors.filter(|d| d.iter().any(|&d| d != 1.0)).map(RopeScaling::Divisors);
     Ok(Rope { theta, scaling })
+}
+
+/// A vector of numbers that one can divide by.
+fn positive(tensor: &Tensor, len: usize) -> Result<Vec<f32>, LoadError> {
+    let divisors = tensor.vector(len)?;
+    match divisors.iter().find(|&&d| d <= 0.0) {
+        Some(d) => Err(tensor.error(Kind::Value, "positive RoPE divisors", d.to_string())),
+        None => Ok(divisors),
+    }
 }

@@ -5,6 +5,8 @@
 //! one thread, and print the ratio of their times: 1 would be a pass that does nothing else.
 
 mod common;
+#[path = "common/timing.rs"]
+mod timing;
 
 use common::{bitnet, bitnet_2b};
 use criterion::{Criterion, Throughput};
@@ -87,7 +89,7 @@ fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &
 
 fn main() {
     let model = Model::new(spec(), bitnet(&spec(), 7)).unwrap();
-    let mut c: Criterion = common::criterion();
+    let mut c: Criterion = timing::criterion();
     for threads in [1, 2] {
         let mut bench = Bench::new(&model, threads);
         let mut group = c.benchmark_group(format!("forward/{threads}-threads"));
@@ -106,12 +108,12 @@ fn main() {
     let mut bench = Bench::new(&model, 1);
     for rows in ROWS {
         let bare = || products(&model, &k, rows, &mut scratch, &mut y);
-        let ratio = common::ratio(|| bench.timed(rows), bare, 21);
+        let ratio = timing::ratio(|| bench.timed(rows), bare, 21);
         println!("{rows} rows: the pass takes {ratio:.2} of its products' time");
     }
     let (mut one, mut two) = (Bench::new(&model, 1), Bench::new(&model, 2));
     for rows in ROWS {
-        let ratio = common::ratio(|| one.timed(rows), || two.timed(rows), 21);
+        let ratio = timing::ratio(|| one.timed(rows), || two.timed(rows), 21);
         println!("{rows} rows: two threads are {ratio:.2} times as fast as one");
     }
 }

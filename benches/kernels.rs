@@ -5,6 +5,8 @@
 //! and print the ratio of their times: what two-bit weights are worth.
 
 mod common;
+#[path = "common/timing.rs"]
+mod timing;
 
 use common::Noise;
 use criterion::{Criterion, Throughput};
@@ -155,14 +157,14 @@ fn ratios() {
                 (k.ternary)(&ternary, 0..panels, &x.view(), z, &mut other);
             };
             let turns = if k.isa() == Isa::Scalar { 1 } else { 21 };
-            let (isa, ratio) = (k.isa().name(), common::ratio(a, b, turns));
+            let (isa, ratio) = (k.isa().name(), timing::ratio(a, b, turns));
             println!("{isa}, {batch} rows: ternary is {ratio:.2} times as fast as int8");
         }
     }
 }
 
 fn main() {
-    let mut c = common::criterion();
+    let mut c = timing::criterion();
     products(&mut c);
     rows(&mut c);
     attention(&mut c);

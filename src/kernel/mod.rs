@@ -139,21 +139,3 @@ impl Kernels {
         self.isa
     }
 }
-
-/// Σ of each group of `size` columns of each row, as f32-exact i32, `[rows][groups]`.
-fn group_sums<'s>(
-    x: &Quantised<'_>,
-    cols: usize,
-    size: usize,
-    out: &'s mut crate::mem::AlignedVec<i32>,
-) -> &'s [i32] {
-    let groups = cols.div_ceil(size);
-    out.grow(x.rows() * groups);
-    for row in 0..x.rows() {
-        let values = &x.values[row * x.stride..row * x.stride + cols];
-        for (g, group) in values.chunks(size).enumerate() {
-            out[row * groups + g] = group.iter().map(|&v| i32::from(v)).sum();
-        }
-    }
-    &out[..x.rows() * groups]
-}

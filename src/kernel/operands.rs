@@ -1,5 +1,7 @@
 //! What kernels work on, apart from weights.
 
+use crate::mem::AlignedVec;
+
 /// Activations as int8 rows with a scale each.
 ///
 /// With two planes a token is two rows, first the high part (scale 256 times larger), then the
@@ -31,6 +33,24 @@ impl<'a> Quantised<'a> {
     #[inline]
     pub fn row_chunks<const N: usize>(&self, row: usize) -> &'a [[i8; N]] {
         self.values[row * self.stride..(row + 1) * self.stride].as_chunks().0
+    }
+
+    /// Σ of each group of `size` of the first `cols` columns, `[rows][groups]`, in `out`.
+    pub fn group_sums<'s>(
+        &self,
+        cols: usize,
+        size: usize,
+        out: &'s mut AlignedVec<i32>,
+    ) -> &'s [i32] {
+        let groups = cols.div_ceil(size);
+        out.grow(self.rows() * groups);
+        for row in 0..self.rows() {
+            let values = &self.values[row * self.stride..][..cols];
+            for (sum, group) in out[row * groups..].iter_mut().zip(values.chunks(size)) {
+                *sum = group.iter().map(|&v| i32::from(v)).sum();
+            }
+        }
+        &out[..self.rows() * groups]
     }
 
     /// Where row `row`'s product goes, and whether it adds to what is there.

@@ -47,7 +47,7 @@ pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     }
     let mut total = sum_i32(total);
     for (v, q) in x_rest.iter().zip(q_rest) {
-        *q = scalar::round_to_i8(v * scale);
+        *q = scalar::row::round_to_i8(v * scale);
         total += i32::from(*q);
     }
     (total, 1.0 / scale)

@@ -1,8 +1,8 @@
 //! Ternary × int8 with `vpdpbusd`: a block's field is 16 rows × 4 columns, one instruction per
 //! field and activation row, 16 rows in 16 lanes.
 
+use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
-use crate::kernel::{Quantised, group_sums};
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
@@ -22,7 +22,7 @@ pub fn ternary(
 ) {
     let (size, sums) = match w.scales() {
         Scales::Tensor(_) => (w.cols().next_multiple_of(BLOCK_COLS).max(1), x.sums),
-        Scales::Groups(g) => (g.size(), group_sums(x, w.cols(), g.size(), &mut scratch.ints)),
+        Scales::Groups(g) => (g.size(), x.group_sums(w.cols(), g.size(), &mut scratch.ints)),
     };
     let walk = Walk { w, x, sums, group_blocks: size / BLOCK_COLS, first: panels.start };
     for panel in panels {

@@ -2,8 +2,8 @@
 
 mod attend;
 mod product;
-mod row;
+pub mod row;
 
 pub use attend::attend;
 pub use product::{float, int8, ternary};
-pub use row::{add, exp, quantise8, quantise16, relu2_mul, rms_norm, rope, round_to_i8, silu_mul};
+pub use row::{add, exp, quantise8, quantise16, relu2_mul, rms_norm, rope, silu_mul};

@@ -8,7 +8,7 @@
 mod batch;
 
 use super::lanes::{prefetch, repeat4};
-use crate::kernel::{Quantised, group_sums};
+use crate::kernel::Quantised;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
@@ -33,7 +33,7 @@ pub fn ternary(
     let blocks = w.cols().div_ceil(BLOCK_COLS);
     let (size, sums) = match w.scales() {
         Scales::Tensor(_) => (w.cols().next_multiple_of(BLOCK_COLS).max(1), x.sums),
-        Scales::Groups(g) => (g.size(), group_sums(x, w.cols(), g.size(), &mut scratch.ints)),
+        Scales::Groups(g) => (g.size(), x.group_sums(w.cols(), g.size(), &mut scratch.ints)),
     };
     let group_blocks = size / BLOCK_COLS;
     let groups = blocks.div_ceil(group_blocks);

@@ -24,6 +24,13 @@ impl<T: Pod> AlignedVec<T> {
         Self { lines: bytemuck::zeroed_vec(lines), len, kind: std::marker::PhantomData }
     }
 
+    /// `len` zeroes, or `None` when there is no memory for them.
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        let lines = len.checked_mul(size_of::<T>())?.div_ceil(size_of::<Line>());
+        let lines = bytemuck::try_zeroed_vec(lines).ok()?;
+        Some(Self { lines, len, kind: std::marker::PhantomData })
+    }
+
     /// Grows to at least `len` elements; what was there stays, new elements are zero.
     pub fn grow(&mut self, len: usize) {
         if len > self.len {

@@ -10,7 +10,7 @@ use crate::mem::AlignedVec;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Turns of the spin loop before a waiting thread offers its core to others (about 20 µs).
 const SPINS: u32 = 4_000;
@@ -72,19 +72,21 @@ impl Team {
         self.scratch.len()
     }
 
-    /// Wakes the helpers, runs `lead` with them at hand, and lets them sleep again.
-    pub fn run<R: Send>(&self, lead: impl FnOnce(&mut Crew<'_>) -> R + Send) -> R {
-        let board = Board::default();
-        let mut crew = Crew { board: &board, scratch: &self.scratch };
-        let Some(pool) = &self.pool else { return lead(&mut crew) };
-        pool.in_place_scope(|scope| {
-            for member in 1..self.threads() {
-                let board = &board;
-                scope.spawn(move |_| board.help(member));
-            }
-            let _dismiss = Dismiss(&board);
-            lead(&mut crew)
-        })
+    /// Runs `lead` with the helpers at hand, or alone when the work is not `worth` waking them.
+    ///
+    /// A helper that the system starts late, even after the run, finds the board dismissed and
+    /// leaves; nobody waits for it.
+    pub fn run<R>(&self, worth: bool, lead: impl FnOnce(&mut Crew<'_>) -> R) -> R {
+        let board = Arc::new(Board::default());
+        let Some(pool) = self.pool.as_ref().filter(|_| worth) else {
+            return lead(&mut Crew { board: &board, scratch: &self.scratch[..1] });
+        };
+        for member in 1..self.threads() {
+            let board = Arc::clone(&board);
+            pool.spawn(move || board.help(member));
+        }
+        let _dismiss = Dismiss(&board);
+        lead(&mut Crew { board: &board, scratch: &self.scratch })
     }
 }
 
@@ -109,7 +111,7 @@ type Job<'a> = dyn Fn(usize) + Sync + 'a;
 /// Where the leader posts steps.
 ///
 /// A helper that comes late finds the step closed and has missed nothing: the leader waits only for
-/// helpers that are at work, so a busy machine cannot hold a pass up for longer than one part.
+/// helpers that are at work on a part, which other programs on their cores can still interrupt.
 #[derive(Default)]
 struct Board {
     /// `step << STEP_SHIFT | OPEN | helpers at work`: one word, so that entering and closing exclude
@@ -440,7 +442,7 @@ mod tests {
             let team = Team::new(threads).unwrap();
             let mut a = vec![0u32; 7 * 3];
             let mut b = vec![0u8; 7];
-            team.run(|crew| {
+            team.run(true, |crew| {
                 for _ in 0..100 {
                     let parts = (Chunks::new(&mut a, 3), Chunks::new(&mut b, 1));
                     crew.chunks(7, true, parts, |i, (x, y), _| {
@@ -452,6 +454,13 @@ mod tests {
             assert!(b.iter().all(|&n| n == 100));
             assert!(a.iter().enumerate().all(|(k, &v)| v == 100 * (k / 3) as u32));
         }
+    }
+
+    #[test]
+    fn a_run_that_is_not_worth_it_wakes_nobody() {
+        let team = Team::new(3).unwrap();
+        assert_eq!(team.run(false, |crew| crew.members()), 1);
+        assert_eq!(team.run(true, |crew| crew.members()), 3);
     }
 
     #[test]
@@ -468,7 +477,7 @@ mod tests {
     fn columns_are_disjoint_and_complete() {
         let team = Team::new(3).unwrap();
         let mut out = vec![0f32; 4 * 10];
-        team.run(|crew| {
+        team.run(true, |crew| {
             crew.columns(&mut out, 10, &[0, 3, 3, 10], |mut part, _| {
                 for r in 0..part.rows() {
                     part.row(r).iter_mut().for_each(|v| *v += 1.0);
@@ -485,7 +494,7 @@ mod tests {
         let caught = catch_unwind(AssertUnwindSafe(|| {
             // The leader lingers in its part until a helper has taken the other one.
             let taken = AtomicUsize::new(0);
-            team.run(|crew| {
+            team.run(true, |crew| {
                 crew.parts(2, &|_, _| {
                     taken.fetch_add(1, Ordering::Relaxed);
                     wait(|| taken.load(Ordering::Relaxed) == 2);
@@ -495,7 +504,7 @@ mod tests {
         }));
         assert!(caught.is_err());
         let mut cells = [0u8; 2];
-        team.run(|crew| crew.chunks(2, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1));
+        team.run(true, |crew| crew.chunks(2, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1));
         assert_eq!(cells, [1, 1], "the team works on after a panic");
     }
 }

@@ -7,7 +7,6 @@ use half::f16;
 use proptest::prelude::*;
 use wrinklefree::format::codec::{self, RowOrder, TernaryBlocks};
 use wrinklefree::matrix::{FloatMatrix, FloatType, Scales, TernaryMatrix};
-use wrinklefree::ternary::{absmean_scale, quantise_absmean};
 
 const BLOCKS: [TernaryBlocks; 5] =
     [codec::TQ1_0, codec::TQ2_0, codec::Q2_0, codec::PQ2_0, codec::PTQ1_0];
@@ -98,10 +97,12 @@ proptest! {
         let w = Rng(seed).floats(rows * cols);
         let master = FloatMatrix::new(rows, cols, FloatType::F32, fixtures::f32_bytes(&w).into()).unwrap();
         let m = codec::quantise_master(&master, RowOrder::Same).unwrap();
-        let scale = absmean_scale(w.iter().copied());
+        // arXiv 2402.17764, §2: round(w / mean |w|), clipped to ±1.
+        let scale = w.iter().map(|w| w.abs()).sum::<f32>() / w.len() as f32;
         let Scales::Tensor(found) = *m.scales() else { panic!("one scale") };
-        prop_assert!((found - scale).abs() <= 2.0 * f32::EPSILON * scale);
-        let want: Vec<u8> = w.iter().map(|&w| quantise_absmean(w, scale)).collect();
+        prop_assert!((found - scale).abs() <= 1e-5 * scale);
+        let code = |w: &f32| ((w * (1.0 / found)).round_ties_even().clamp(-1.0, 1.0) + 1.0) as u8;
+        let want: Vec<u8> = w.iter().map(code).collect();
         prop_assert_eq!(codes(&m), want);
     }
 }

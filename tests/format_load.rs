@@ -182,6 +182,20 @@ fn text_files() {
 }
 
 #[test]
+fn sampling_defaults_mean_what_transformers_makes_of_them() {
+    for (json, temperature, top_k) in [
+        (r#"{"temperature": 0.6, "top_k": -1}"#, None, Some(0)),
+        (r#"{"do_sample": false, "temperature": 5.0}"#, None, None),
+        (r#"{"do_sample": true}"#, Some(1.0), None),
+        (r#"{"do_sample": true, "temperature": 0.6, "top_k": 50}"#, Some(0.6), Some(50)),
+    ] {
+        let c = Hf::new("bitnet", Style::Packed).with("generation_config.json", json).load();
+        let g = c.unwrap().generation;
+        assert_eq!((g.temperature, g.top_k), (temperature, top_k), "{json}");
+    }
+}
+
+#[test]
 fn packed_files_are_views_on_cache_lines() {
     let c = Gguf::q2().load().unwrap();
     let mut out = Vec::new();

@@ -44,7 +44,7 @@ fn argmax(row: &[f32]) -> usize {
 /// Compares all logits of one sight with a golden file.
 fn compare(model: &Model, kernels: Kernels, tokens: &[u32], sight: Sight, expected: &Path) {
     let rt = Runtime { kernels, team: Team::new(2).unwrap() };
-    let mut kv = KvPool::new(model.spec(), 4);
+    let mut kv = KvPool::new(model.spec(), 4).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
     let span = Span { seq, start: 0, tokens, sight, logits: Rows::All, keep: true };
     let mut ws = Workspace::default();
@@ -118,7 +118,7 @@ fn the_default_model_goes_on_as_transformers_does() {
     let (prompt, want) = (ids("prompt"), ids("continuation"));
     for kernels in Kernels::all() {
         let rt = Runtime { kernels, team: Team::new(1).unwrap() };
-        let mut kv = KvPool::new(model.spec(), 4);
+        let mut kv = KvPool::new(model.spec(), 4).unwrap();
         let seq = kv.open(prompt.len() + want.len()).unwrap();
         let mut ws = Workspace::default();
         let (mut input, mut found) = (prompt.clone(), Vec::new());

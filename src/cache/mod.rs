@@ -38,21 +38,41 @@ pub struct CacheFull {
     pub free: usize,
 }
 
+/// The pool could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no memory for a KV cache of {} positions, {bytes} bytes: ask for a shorter context or fewer \
+     tokens",
+    pages.saturating_mul(PAGE)
+)]
+pub struct NoMemory {
+    /// Pages asked for.
+    pub pages: usize,
+    /// Bytes that they take.
+    pub bytes: usize,
+}
+
 impl KvPool {
     /// `pages` pages for a model of this shape. Memory is touched when it is first written.
-    pub fn new(spec: &Spec, pages: usize) -> Self {
-        let floats = spec.kv_heads * pages * page_floats(spec);
-        Self {
-            layers: (0..spec.layers).map(|_| AlignedVec::zeroed(floats)).collect(),
-            pages,
-            free: (0..pages as u32).rev().collect(),
-            sequences: Vec::new(),
-        }
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn new(spec: &Spec, pages: usize) -> Result<Self, NoMemory> {
+        let no_memory = NoMemory { pages, bytes: Self::bytes(spec, pages) };
+        let last = u32::try_from(pages).map_err(|_| no_memory)?;
+        let floats =
+            spec.kv_heads.checked_mul(pages).and_then(|n| n.checked_mul(page_floats(spec)));
+        let layer = || AlignedVec::try_zeroed(floats?);
+        let layers = (0..spec.layers).map(|_| layer()).collect::<Option<_>>().ok_or(no_memory)?;
+        Ok(Self { layers, pages, free: (0..last).rev().collect(), sequences: Vec::new() })
     }
 
-    /// Bytes that `pages` pages take for a model of this shape.
+    /// Bytes that `pages` pages take for a model of this shape; the largest number where they are
+    /// more than that.
     pub fn bytes(spec: &Spec, pages: usize) -> usize {
-        spec.layers * spec.kv_heads * pages * page_floats(spec) * size_of::<f32>()
+        [spec.layers, spec.kv_heads, page_floats(spec), size_of::<f32>()]
+            .into_iter()
+            .fold(pages, usize::saturating_mul)
     }
 
     /// Pages that nobody has.

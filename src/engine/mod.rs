@@ -10,7 +10,7 @@ mod running;
 pub use crate::decode::FinishReason;
 pub use request::{Event, Rejected, Request, SeqId, Step};
 
-use crate::cache::{KvPool, PAGE};
+use crate::cache::{KvPool, NoMemory, PAGE};
 use crate::decode::Decoder;
 use crate::model::{Model, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
@@ -44,14 +44,17 @@ pub struct Engine {
 
 impl Engine {
     /// An engine; `tokenizer` is needed for text and stop strings, ids work without.
+    ///
+    /// # Errors
+    /// When there is no memory for the pages.
     pub fn new(
         model: Model,
         tokenizer: Option<Tokenizer>,
         runtime: Runtime,
         config: EngineConfig,
-    ) -> Self {
-        let kv = KvPool::new(model.spec(), config.pages);
-        Self {
+    ) -> Result<Self, NoMemory> {
+        let kv = KvPool::new(model.spec(), config.pages)?;
+        Ok(Self {
             model,
             tokenizer,
             runtime,
@@ -62,7 +65,7 @@ impl Engine {
             running: Vec::new(),
             events: VecDeque::new(),
             submitted: 0,
-        }
+        })
     }
 
     /// The model.

@@ -2,8 +2,8 @@
 //!
 //! Containers (`safetensors`, `gguf`) become an [`Index`] of tensors without copying them; the
 //! recipe gives each tensor its part in the model; `codec` turns foreign layouts into ours. Every
-//! byte is untrusted: what is wrong is a [`LoadError`], never a panic, and no allocation is
-//! larger than what the file really holds asks for.
+//! byte is untrusted: what is wrong is a [`LoadError`], never a panic, and allocations are bounded
+//! by a small multiple of what the file really holds.
 
 mod check;
 mod checkpoint;

@@ -15,8 +15,8 @@ pub struct ModelError {
     pub found: String,
 }
 
-/// Widest input whose int8 products (2¹⁴ each) still fit an int32 sum.
-const MAX_INPUTS: usize = 1 << 17;
+/// Widest input: int8 products (2¹⁴ each) of twice as many do not fit an int32 sum.
+const MAX_INPUTS: usize = 1 << 16;
 
 /// Checks every tensor's shape against the spec.
 pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {

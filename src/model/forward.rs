@@ -10,6 +10,9 @@ use crate::kernel::Kernels;
 use crate::par::{Chunks, Crew};
 use crate::rows::Logits;
 
+/// Bytes of weights × rows from which a pass is worth waking the helpers: some 200 µs of work, where
+/// waking takes tens.
+const WORTH_BYTES: usize = 4 << 20;
 /// Rows from which writing keys and values is worth waking the helpers.
 const WORTH_ROWS: usize = 8;
 
@@ -28,7 +31,8 @@ impl Model {
     ) -> Logits<'w> {
         let vocab = self.spec.vocab_size;
         batch::rows(spans, kv, vocab, &mut ws.rows, &mut ws.wanted);
-        rt.team.run(|crew| {
+        let work = self.bytes_per_token() * ws.rows.len();
+        rt.team.run(work >= WORTH_BYTES, |crew| {
             let mut pass = Pass { model: self, k: &rt.kernels, crew, ws };
             pass.embed();
             let mut before = None;

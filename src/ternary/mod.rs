@@ -7,10 +7,6 @@
 //! bottom. Rows and columns past the edge hold code 1 (weight 0). The bytes are the same on
 //! every host.
 
-mod quantise;
-
-pub use quantise::{absmean_scale, quantise_absmean};
-
 use crate::mem::AlignedVec;
 use bytes::Bytes;
 use half::f16;

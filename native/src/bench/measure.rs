@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::cache::{KvPool, NoMemory, PAGE};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 
 /// Prompt rows of one forward pass at most.
@@ -35,11 +35,19 @@ impl Test {
 }
 
 /// Tokens per second of each repetition, after one warm-up.
-pub fn run(model: &Model, runtime: &Runtime, test: Test, repetitions: usize) -> Vec<f64> {
+///
+/// # Errors
+/// When there is no memory for the KV cache.
+pub fn run(
+    model: &Model,
+    runtime: &Runtime,
+    test: Test,
+    repetitions: usize,
+) -> Result<Vec<f64>, NoMemory> {
     let (positions, vocab) = (test.positions(), model.spec().vocab_size);
+    let mut kv = KvPool::new(model.spec(), positions.div_ceil(PAGE))?;
     // A fixed walk through the vocabulary: what the tokens are does not change the work.
     let tokens: Vec<u32> = (0..positions).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
-    let mut kv = KvPool::new(model.spec(), positions.div_ceil(PAGE));
     let mut workspace = Workspace::default();
     let mut once = |tokens: &[u32]| {
         let seq = kv.open(tokens.len()).expect("the pool is as large as the test");
@@ -60,5 +68,5 @@ pub fn run(model: &Model, runtime: &Runtime, test: Test, repetitions: usize) -> 
         Test::Generate(n) => n.min(4),
     };
     once(&tokens[..warm_up]);
-    (0..repetitions).map(|_| once(&tokens)).collect()
+    Ok((0..repetitions).map(|_| once(&tokens)).collect())
 }

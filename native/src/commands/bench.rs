@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for (threads, bandwidth) in threads.into_iter().zip(bandwidths) {
         let runtime = machine::runtime(threads)?;
         for &test in &tests {
-            let samples = measure::run(&model, &runtime, test, args.repetitions.get());
+            let samples = measure::run(&model, &runtime, test, args.repetitions.get())?;
             let row = Row {
                 model: name.clone(),
                 size_bytes: sizes::bytes(model.weights()),

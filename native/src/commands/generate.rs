@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let longest = loaded.model.spec().context_length;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
-    let mut engine = Engine::new(model, tokenizer, runtime, session::config(context));
+    let mut engine = Engine::new(model, tokenizer, runtime, session::config(context))?;
 
     interrupt::watch()?;
     let stream = |text: &str| if args.json { Ok(()) } else { out::print(text) };

@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     check(&args.tokens, model.spec())?;
     interrupt::watch()?;
 
-    let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE));
+    let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE))?;
     let seq = kv.open(args.tokens.len())?;
     let mut workspace = Workspace::default();
     let rows = match args.sight {

@@ -25,10 +25,8 @@ pub(super) struct Config {
     rope_scaling: Option<RopeConfig>,
     rope_parameters: Option<RopeConfig>,
     tie_word_embeddings: Option<bool>,
-    #[serde(default)]
-    pub(super) attention_bias: bool,
-    #[serde(default)]
-    pub(super) mlp_bias: bool,
+    pub(super) attention_bias: Option<bool>,
+    pub(super) mlp_bias: Option<bool>,
     use_sliding_window: Option<bool>,
     sliding_window: Option<u64>,
     layer_types: Option<Vec<String>>,

@@ -233,11 +233,11 @@ impl Source for HfSource<'_> {
 impl Config {
     /// Does the layer have a bias in this family and configuration?
     fn has_bias(&self, role: Role) -> bool {
-        let family = self.qwen2();
+        let (family, attention) = (self.qwen2(), self.attention_bias.unwrap_or(false));
         match role {
-            Role::Q | Role::K | Role::V => family || self.attention_bias,
-            Role::O => !family && self.attention_bias,
-            Role::Gate | Role::Up | Role::Down => self.mlp_bias,
+            Role::Q | Role::K | Role::V => family || attention,
+            Role::O => !family && attention,
+            Role::Gate | Role::Up | Role::Down => self.mlp_bias.unwrap_or(false),
             _ => false,
         }
     }

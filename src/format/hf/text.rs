@@ -92,9 +92,11 @@ fn utf8(file: &File) -> Result<String, LoadError> {
 struct GenerationConfig {
     bos_token_id: Option<Ids>,
     eos_token_id: Option<Ids>,
+    do_sample: Option<bool>,
     temperature: Option<f32>,
     top_p: Option<f32>,
-    top_k: Option<usize>,
+    /// Negative is a common spelling of "off".
+    top_k: Option<i64>,
     repetition_penalty: Option<f32>,
 }
 
@@ -110,9 +112,10 @@ pub(super) fn generation(files: &[File], config: &Config) -> Result<GenerationDe
     Ok(GenerationDefaults {
         bos: ids(&g.bos_token_id, &config.bos_token_id).first().copied(),
         eos: ids(&g.eos_token_id, &config.eos_token_id),
-        temperature: g.temperature,
+        // As transformers has it: without `do_sample` the temperature does not count.
+        temperature: g.do_sample.unwrap_or(false).then(|| g.temperature.unwrap_or(1.0)),
         top_p: g.top_p,
-        top_k: g.top_k,
+        top_k: g.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
         repetition_penalty: g.repetition_penalty,
     })
 }

@@ -39,7 +39,7 @@ impl Conversation {
         let template = template.ok_or_else(|| {
             anyhow!("{name} has no chat template: `wf-run generate --raw` continues text with it")
         })?;
-        let engine = Engine::new(model, tokenizer, runtime, session::config(context));
+        let engine = Engine::new(model, tokenizer, runtime, session::config(context))?;
         let (eos, messages) = (defaults.eos, Vec::new());
         Ok(Self { engine, template, sampling, eos, context, max_tokens, messages })
     }

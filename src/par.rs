@@ -24,8 +24,12 @@ pub struct Scratch {
     pub heads: AlignedVec<f32>,
     /// i32 numbers (sums of activations).
     pub ints: AlignedVec<i32>,
-    /// i16 numbers (widened activations).
+    /// i16 numbers (widened activations, sums).
     pub shorts: AlignedVec<i16>,
+    /// i32 numbers again (exact sums of products).
+    pub sums: AlignedVec<i32>,
+    /// Where in a kernel's tables the values of its weights stand.
+    pub places: AlignedVec<u16>,
     /// Activations in the order in which a kernel reads them.
     pub rearranged: AlignedVec<i8>,
 }

@@ -27,30 +27,30 @@ const SLACK: usize = 32;
 /// Codes of a chunk, `[step][half]`: one byte each.
 type Decoded = [[__m256i; 2]; STEPS * CHUNK];
 
-/// Products of `panels` with all activation rows.
+/// Products of `panels` with some activation rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn batch(
     walk: &Walk<'_>,
     panels: Range<usize>,
+    rows: Range<usize>,
     y: &mut Columns<'_>,
     buffer: &mut AlignedVec<i8>,
 ) {
     let cols = walk.blocks * BLOCK_COLS;
-    let rows = walk.x.rows();
     let most = (STRIPE_BYTES / cols.max(1) / TILE).clamp(1, STRIPE / TILE) * TILE;
-    buffer.grow(most.min(rows) * cols + SLACK);
+    buffer.grow(most.min(rows.len()) * cols + SLACK);
     let mut decoded = [[_mm256_setzero_si256(); 2]; STEPS * CHUNK];
     let mut exact = [[_mm256_setzero_si256(); 2]; STRIPE];
     let mut totals = [[_mm256_setzero_ps(); 2]; STRIPE];
-    for first in (0..rows).step_by(most) {
-        let stripe = Stripe { first, rows: most.min(rows - first) };
+    for first in rows.clone().step_by(most) {
+        let stripe = Stripe { first, rows: most.min(rows.end - first) };
         stripe.rearrange(walk, buffer);
         let (exact, totals) = (&mut exact[..stripe.rows], &mut totals[..stripe.rows]);
         for panel in panels.clone() {
             totals.fill([_mm256_setzero_ps(); 2]);
             for g in 0..walk.groups {
                 exact.fill([_mm256_setzero_si256(); 2]);
-                for chunk in walk.chunks(g) {
+                for chunk in walk.chunks(g, CHUNK) {
                     let codes = decode(&walk.codes(panel)[chunk.clone()], &mut decoded);
                     stripe.dot(codes, chunk, buffer, exact);
                 }
@@ -83,7 +83,7 @@ impl Stripe {
     /// Writes the stripe's activations in the order in which [`Stripe::dot`] reads them.
     #[target_feature(enable = "avx2,fma,f16c")]
     fn rearrange(&self, walk: &Walk<'_>, out: &mut [i8]) {
-        for chunk in (0..walk.groups).flat_map(|g| walk.chunks(g)) {
+        for chunk in (0..walk.groups).flat_map(|g| walk.chunks(g, CHUNK)) {
             for tile in self.tiles() {
                 let out = &mut out[self.place(&tile, &chunk).start..];
                 // Rows that the tile does not have repeat its last one; what comes next in the

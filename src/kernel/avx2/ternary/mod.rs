@@ -6,6 +6,7 @@
 //! blocks = 30,720 fits an int16.
 
 mod batch;
+mod lookup;
 
 use super::lanes::{prefetch, repeat4};
 use crate::kernel::Quantised;
@@ -18,6 +19,9 @@ use std::ops::Range;
 const CHUNK: usize = 10;
 /// How far ahead of the panel's walk memory is asked for, in bytes.
 const AHEAD: usize = 1536;
+/// Activation rows from which tables pay, and those of the last tile.
+const LOOKUP_ROWS: usize = 64;
+const LOOKUP_REST: usize = 24;
 /// Batches up to this decode codes in registers.
 const STREAMED_ROWS: usize = 4;
 
@@ -39,7 +43,13 @@ pub fn ternary(
     let groups = blocks.div_ceil(group_blocks);
     let walk = Walk { w, x, sums, blocks, groups, group_blocks, first: panels.start };
     if x.rows() > STREAMED_ROWS {
-        return batch::batch(&walk, panels, y, &mut scratch.rearranged);
+        let Scratch { places, shorts, sums, floats, rearranged, .. } = scratch;
+        let buffers = lookup::Buffers { places, narrow: shorts, exact: sums, totals: floats };
+        let tables = 0..tabulated(x.rows());
+        let done =
+            !tables.is_empty() && lookup::lookup(&walk, panels.clone(), tables.clone(), y, buffers);
+        let rest = if done { tables.end } else { 0 }..x.rows();
+        return batch::batch(&walk, panels, rest, y, rearranged);
     }
     for panel in panels {
         match x.rows() {
@@ -49,6 +59,16 @@ pub fn ternary(
             3 => walk.stream::<3>(panel, y),
             _ => walk.stream::<4>(panel, y),
         }
+    }
+}
+
+/// How many of a batch's rows go through tables: none of a small one, and not a small rest.
+fn tabulated(rows: usize) -> usize {
+    let rest = rows % lookup::TILE;
+    match rows {
+        ..LOOKUP_ROWS => 0,
+        _ if rest < LOOKUP_REST => rows - rest,
+        _ => rows,
     }
 }
 
@@ -85,7 +105,7 @@ impl Walk<'_> {
         let mut totals = [[_mm256_setzero_ps(); 2]; N];
         for g in 0..self.groups {
             let mut exact = [[_mm256_setzero_si256(); 2]; N];
-            for chunk in self.chunks(g) {
+            for chunk in self.chunks(g, CHUNK) {
                 dot(&self.codes(panel)[chunk.clone()], &xs, chunk.start, &mut exact);
             }
             self.scale(panel, g, 0, &exact, &mut totals);
@@ -93,10 +113,10 @@ impl Walk<'_> {
         self.store(panel, 0, &totals, y);
     }
 
-    /// Blocks of group `g` in chunks.
-    fn chunks(&self, g: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    /// Blocks of group `g` in chunks of `size`.
+    fn chunks(&self, g: usize, size: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let end = ((g + 1) * self.group_blocks).min(self.blocks);
-        (g * self.group_blocks..end).step_by(CHUNK).map(move |at| at..end.min(at + CHUNK))
+        (g * self.group_blocks..end).step_by(size).map(move |at| at..end.min(at + size))
     }
 
     /// The packed codes of a panel.
@@ -105,18 +125,25 @@ impl Walk<'_> {
         self.w.codes()[panel * bytes..][..bytes].as_chunks().0
     }
 
-    /// Adds (Σ c·q − Σ q) · scale of group `g`, for activation rows from `row` on.
+    /// The scales of a panel's 16 rows in group `g`.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn scale(&self, panel: usize, g: usize, row: usize, exact: &[Exact], totals: &mut [Total]) {
-        let scales = match self.w.scales() {
+    fn scales(&self, panel: usize, g: usize) -> [__m256; 2] {
+        match self.w.scales() {
             Scales::Tensor(s) => [_mm256_set1_ps(*s); 2],
             Scales::Groups(scales) => {
                 let halves = &scales.bytes().as_chunks::<32>().0[panel * self.groups + g];
                 let both: [__m128i; 2] = bytemuck::must_cast(*halves);
                 [_mm256_cvtph_ps(both[0]), _mm256_cvtph_ps(both[1])]
             }
-        };
+        }
+    }
+
+    /// Adds (Σ c·q − Σ q) · scale of group `g`, for activation rows from `row` on.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn scale(&self, panel: usize, g: usize, row: usize, exact: &[Exact], totals: &mut [Total]) {
+        let scales = self.scales(panel, g);
         for (n, (exact, total)) in exact.iter().zip(totals).enumerate() {
             let offset = _mm256_set1_epi32(self.sums[(row + n) * self.groups + g]);
             for h in 0..2 {

@@ -1,0 +1,317 @@
+//! Ternary × int8 for large batches, by table.
+//!
+//! Four ternary weights have 81 values. For every four columns the 81 sums Σ w·q are computed once
+//! for a tile of 16 or 32 activation rows, one row in each 16-bit lane; each weight row then adds the
+//! sums that its codes name: one addition with a memory operand for 64 multiply-adds, where
+//! `vpmaddubsw` and `vpaddw` take two instructions for 32. (T-MAC, arXiv 2407.00088, looks up sums
+//! of activations too, with weight rows in the lanes.)
+//!
+//! 16-bit sums collect up to [`CHUNK`] blocks before they widen: 16 · 128 · 15 = 30,720.
+
+use super::Walk;
+use crate::mem::AlignedVec;
+use crate::par::Columns;
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Blocks whose sums fit 16 bits.
+const CHUNK: usize = 15;
+/// Groups of four columns in a block.
+const QUADS: usize = BLOCK_COLS / 4;
+/// Values of four ternary weights.
+const VALUES: usize = 81;
+/// Activation rows in a vector.
+const LANES: usize = 16;
+/// Panels that share a table at most: their 16-bit sums stay in the second-level cache.
+const PANELS: usize = 128;
+/// Activation rows of a tile at most.
+pub const TILE: usize = 2 * LANES;
+
+/// Vectors of a tile at most.
+const VECTORS: usize = TILE / LANES;
+
+/// A value's sums for a tile of activation rows; a tile of 16 leaves the second vector alone.
+type Entry = [__m256i; VECTORS];
+/// The sums of all values for four columns.
+type Table = [Entry; VALUES];
+/// One block's tables. An entry is a cache line.
+#[repr(align(64))]
+struct Tables([Table; QUADS]);
+/// For one weight row and block, where each quad's value stands in its table, in bytes.
+type Places = [u16; QUADS];
+
+/// Buffers of [`lookup`].
+pub struct Buffers<'s> {
+    /// `[block][row][quad]`.
+    pub places: &'s mut AlignedVec<u16>,
+    /// Sums, `[row][activation row]`.
+    pub narrow: &'s mut AlignedVec<i16>,
+    pub exact: &'s mut AlignedVec<i32>,
+    pub totals: &'s mut AlignedVec<f32>,
+}
+
+/// Products of `panels` with the activation rows `rows`, a multiple of [`LANES`] or less than that
+/// at the end. Returns `false`, with nothing done, where the panels hold the fourth code.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn lookup(
+    walk: &Walk<'_>,
+    panels: Range<usize>,
+    rows: Range<usize>,
+    y: &mut Columns<'_>,
+    mut buffers: Buffers<'_>,
+) -> bool {
+    if panels.clone().any(|panel| has_fourth_code(walk.codes(panel))) {
+        return false;
+    }
+    for from in panels.clone().step_by(PANELS) {
+        let panels = from..panels.end.min(from + PANELS);
+        locate(walk, panels.clone(), buffers.places);
+        let mut row = rows.start;
+        while row < rows.end {
+            let tile = row..rows.end.min(row + TILE);
+            match tile.len() {
+                0..=LANES => product::<1>(walk, panels.clone(), tile, y, &mut buffers),
+                _ => product::<2>(walk, panels.clone(), tile, y, &mut buffers),
+            }
+            row += TILE;
+        }
+    }
+    true
+}
+
+/// Does a code 3, which is no ternary weight, occur?
+#[target_feature(enable = "avx2,fma,f16c")]
+fn has_fourth_code(codes: &[[u8; BLOCK_BYTES]]) -> bool {
+    let mut both = _mm256_setzero_si256();
+    for block in codes {
+        let q: [__m256i; 2] = bytemuck::must_cast(*block);
+        for q in q {
+            both = _mm256_or_si256(both, _mm256_and_si256(q, _mm256_srli_epi16::<1>(q)));
+        }
+    }
+    _mm256_testz_si256(both, _mm256_set1_epi8(0b01_01_01_01)) == 0
+}
+
+/// Writes the places of all values of some panels.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u16>) {
+    out.grow(walk.blocks * panels.len() * PANEL_ROWS * QUADS);
+    let out = out.as_chunks_mut::<{ PANEL_ROWS * QUADS }>().0;
+    for (p, panel) in panels.clone().enumerate() {
+        for (b, block) in walk.codes(panel).iter().enumerate() {
+            out[b * panels.len() + p] = bytemuck::must_cast(places(block));
+        }
+    }
+}
+
+/// The places of a block's 16 rows: Σ code · 3ⁱ over a quad, times the size of an entry. Codes are
+/// 0, 1 or 2: no place is beyond the last entry.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn places(block: &[u8; BLOCK_BYTES]) -> [[__m256i; 2]; 2] {
+    let mask = _mm256_set1_epi8(3);
+    let powers = _mm256_set1_epi32(i32::from_le_bytes([1, 3, 9, 27]));
+    let size = _mm256_set1_epi16(size_of::<Entry>() as i16);
+    let halves: [__m256i; 2] = bytemuck::must_cast(*block);
+    let mut out = [[_mm256_setzero_si256(); 2]; 2];
+    for (mut q, out) in halves.into_iter().zip(&mut out) {
+        // One field of a row's four bytes is one quad of that row.
+        let mut quads = [_mm256_setzero_si256(); QUADS];
+        for quad in &mut quads {
+            let codes = _mm256_and_si256(q, mask);
+            *quad = _mm256_madd_epi16(_mm256_maddubs_epi16(codes, powers), size);
+            q = _mm256_srli_epi16::<2>(q);
+        }
+        let low = _mm256_or_si256(quads[0], _mm256_slli_epi32::<16>(quads[1]));
+        let high = _mm256_or_si256(quads[2], _mm256_slli_epi32::<16>(quads[3]));
+        // Rows 0, 1, 4, 5 and rows 2, 3, 6, 7.
+        let (a, b) = (_mm256_unpacklo_epi32(low, high), _mm256_unpackhi_epi32(low, high));
+        *out = [_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)];
+    }
+    out
+}
+
+/// Products of panels with one tile.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn product<const V: usize>(
+    walk: &Walk<'_>,
+    panels: Range<usize>,
+    tile: Range<usize>,
+    y: &mut Columns<'_>,
+    buffers: &mut Buffers<'_>,
+) {
+    let rows = panels.len() * PANEL_ROWS;
+    let Buffers { places, narrow, exact, totals } = buffers;
+    let places: &[Places] = places.as_chunks().0;
+    let narrow = vectors::<i16, V>(narrow, rows);
+    let exact = vectors::<i32, V>(exact, rows);
+    let totals = vectors::<f32, V>(totals, rows);
+    let mut tables = Tables([[[_mm256_setzero_si256(); VECTORS]; VALUES]; QUADS]);
+    totals.fill([[0.0; LANES]; V]);
+    for g in 0..walk.groups {
+        exact.fill([[0; LANES]; V]);
+        for chunk in walk.chunks(g, CHUNK) {
+            narrow.fill([[0; LANES]; V]);
+            for block in chunk {
+                tabulate::<V>(walk, &tile, block, &mut tables);
+                add(&tables, &places[block * rows..][..rows], narrow);
+            }
+            widen(narrow, exact);
+        }
+        for (p, panel) in panels.clone().enumerate() {
+            let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
+            scale(&walk.scales(panel, g), &exact[rows.clone()], &mut totals[rows]);
+        }
+    }
+    for (p, panel) in panels.clone().enumerate() {
+        let totals = &totals[p * PANEL_ROWS..(p + 1) * PANEL_ROWS];
+        for (n, row) in tile.clone().enumerate() {
+            let mut lanes = [0f32; PANEL_ROWS];
+            for (lane, total) in lanes.iter_mut().zip(totals) {
+                *lane = total[n / LANES][n % LANES];
+            }
+            walk.store(panel, row, &[bytemuck::must_cast(lanes)], y);
+        }
+    }
+}
+
+/// The first `rows` rows of a buffer of sums, `[row][vector][lane]`.
+fn vectors<T: bytemuck::Pod, const V: usize>(
+    buffer: &mut AlignedVec<T>,
+    rows: usize,
+) -> &mut [[[T; LANES]; V]] {
+    buffer.grow(rows * V * LANES);
+    &mut buffer.as_chunks_mut::<LANES>().0.as_chunks_mut::<V>().0[..rows]
+}
+
+/// The tables of one block's quads for a tile of activation rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn tabulate<const V: usize>(
+    walk: &Walk<'_>,
+    tile: &Range<usize>,
+    block: usize,
+    Tables(tables): &mut Tables,
+) {
+    for v in 0..V {
+        let columns = columns(walk, tile, v, block);
+        for (quad, table) in columns.as_chunks::<4>().0.iter().zip(&mut *tables) {
+            sums(quad, table, v);
+        }
+    }
+}
+
+/// A block's 16 columns of 16 activation rows, one row in each lane; 0 for rows that are not there.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn columns(walk: &Walk<'_>, tile: &Range<usize>, v: usize, block: usize) -> [__m256i; BLOCK_COLS] {
+    let mut bytes = [_mm_setzero_si128(); LANES];
+    for (bytes, row) in bytes.iter_mut().zip(tile.clone().skip(v * LANES)) {
+        *bytes = bytemuck::must_cast(walk.x.row_chunks::<BLOCK_COLS>(row)[block]);
+    }
+    // A round moves each byte's address, four bits of row and four of column, left by one bit:
+    // four rounds exchange them.
+    for _ in 0..4 {
+        let mut next = [_mm_setzero_si128(); LANES];
+        for i in 0..LANES / 2 {
+            next[2 * i] = _mm_unpacklo_epi8(bytes[i], bytes[i + LANES / 2]);
+            next[2 * i + 1] = _mm_unpackhi_epi8(bytes[i], bytes[i + LANES / 2]);
+        }
+        bytes = next;
+    }
+    let mut columns = [_mm256_setzero_si256(); BLOCK_COLS];
+    for (column, bytes) in columns.iter_mut().zip(bytes) {
+        *column = _mm256_cvtepi8_epi16(bytes);
+    }
+    columns
+}
+
+/// Σ (code − 1) · x of all 81 values, counted up in base 3.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sums(x: &[__m256i; 4], table: &mut Table, v: usize) {
+    let all = _mm256_add_epi16(_mm256_add_epi16(x[0], x[1]), _mm256_add_epi16(x[2], x[3]));
+    let mut third = _mm256_sub_epi16(_mm256_setzero_si256(), all);
+    for nines in table.as_chunks_mut::<27>().0 {
+        let mut second = third;
+        for threes in nines.as_chunks_mut::<9>().0 {
+            let mut first = second;
+            for ones in threes.as_chunks_mut::<3>().0 {
+                let mut sum = first;
+                for entry in ones {
+                    entry[v] = sum;
+                    sum = _mm256_add_epi16(sum, x[0]);
+                }
+                first = _mm256_add_epi16(first, x[1]);
+            }
+            second = _mm256_add_epi16(second, x[2]);
+        }
+        third = _mm256_add_epi16(third, x[3]);
+    }
+}
+
+/// Adds to each weight row's sums the entries that it names.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add<const V: usize>(
+    Tables(tables): &Tables,
+    places: &[Places],
+    narrow: &mut [[[i16; LANES]; V]],
+) {
+    for (places, narrow) in places.iter().zip(narrow) {
+        let mut sums = [_mm256_setzero_si256(); V];
+        for v in 0..V {
+            sums[v] = bytemuck::must_cast(narrow[v]);
+        }
+        for (table, &place) in tables.iter().zip(places) {
+            // SAFETY: `places` makes only multiples of an entry's size, and of codes 0 to 2, which
+            // `lookup` has made sure of, none beyond the 81st entry.
+            let entry: &Entry = unsafe { &*table.as_ptr().byte_add(usize::from(place)) };
+            for v in 0..V {
+                sums[v] = _mm256_add_epi16(sums[v], entry[v]);
+            }
+        }
+        for v in 0..V {
+            narrow[v] = bytemuck::must_cast(sums[v]);
+        }
+    }
+}
+
+/// Adds the 16-bit sums to the 32-bit ones.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn widen<const V: usize>(narrow: &[[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]]) {
+    for (narrow, exact) in narrow.as_flattened().iter().zip(exact.as_flattened_mut()) {
+        let halves: [__m128i; 2] = bytemuck::must_cast(*narrow);
+        let mut sums: [__m256i; 2] = bytemuck::must_cast(*exact);
+        for h in 0..2 {
+            sums[h] = _mm256_add_epi32(sums[h], _mm256_cvtepi16_epi32(halves[h]));
+        }
+        *exact = bytemuck::must_cast(sums);
+    }
+}
+
+/// Adds one panel's exact sums, scaled, to its totals. Not fused: every set rounds the product, so
+/// that all agree bit for bit.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn scale<const V: usize>(
+    scales: &[__m256; 2],
+    exact: &[[[i32; LANES]; V]],
+    totals: &mut [[[f32; LANES]; V]],
+) {
+    let scales: [f32; PANEL_ROWS] = bytemuck::must_cast(*scales);
+    for ((exact, totals), scale) in exact.iter().zip(totals).zip(scales) {
+        let scale = _mm256_set1_ps(scale);
+        for (exact, total) in exact.iter().zip(totals) {
+            let exact: [__m256i; 2] = bytemuck::must_cast(*exact);
+            let mut sums: [__m256; 2] = bytemuck::must_cast(*total);
+            for h in 0..2 {
+                let value = _mm256_mul_ps(_mm256_cvtepi32_ps(exact[h]), scale);
+                sums[h] = _mm256_add_ps(sums[h], value);
+            }
+            *total = bytemuck::must_cast(sums);
+        }
+    }
+}

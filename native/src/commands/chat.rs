@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return Err(usage(format!("--context {context}: the model holds {longest} positions")));
     }
     let sampling = args.sampling.params(&loaded.defaults);
-    eprintln!("{} · {context} positions · /help lists commands", loaded.name);
+    out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
     let mut conversation =
         Conversation::new(loaded, runtime, sampling, context, args.max_tokens.get())?;
     conversation.restart(args.system);
@@ -75,7 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let Some(path) = &history
         && let Err(error) = editor.save_history(path)
     {
-        eprintln!("warning: cannot save the history in {}: {error}", path.display());
+        out::note(format_args!("warning: cannot save the history in {}: {error}", path.display()));
     }
     ended
 }
@@ -100,7 +100,7 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => {
                 lines.clear();
-                eprintln!("(Ctrl-D or /quit leaves)");
+                out::note("(Ctrl-D or /quit leaves)");
                 continue;
             }
             Err(ReadlineError::Eof) => return Ok(()),
@@ -111,17 +111,17 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
             Some(Input::Quit) => return Ok(()),
             Some(Input::Reset) => restart(conversation, conversation.system()),
             Some(Input::System(text)) => restart(conversation, text),
-            Some(Input::Help) => eprint!("{HELP}"),
-            Some(Input::Wrong(what)) => eprintln!("{what}"),
-            Some(Input::Stats) => eprintln!("{}", stats(last.as_ref())),
+            Some(Input::Help) => out::note(HELP),
+            Some(Input::Wrong(what)) => out::note(what),
+            Some(Input::Stats) => out::note(stats(last.as_ref())),
             Some(Input::Save(path)) => match save(conversation, &path) {
-                Ok(()) => eprintln!("saved {} messages", conversation.messages.len()),
-                Err(error) => eprintln!("error: {error:#}"),
+                Ok(()) => out::note(format_args!("saved {} messages", conversation.messages.len())),
+                Err(error) => out::note(format_args!("error: {error:#}")),
             },
             Some(Input::Message(text)) => match answer(conversation, text) {
                 Ok(answer) => last = Some(answer),
                 Err(error) if error.is::<Exit>() => return Err(error),
-                Err(error) => eprintln!("error: {error:#}"),
+                Err(error) => out::note(format_args!("error: {error:#}")),
             },
         }
     }
@@ -130,7 +130,7 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
 fn restart(conversation: &mut Conversation, system: Option<String>) {
     let what = if system.is_some() { " with a system message" } else { "" };
     conversation.restart(system);
-    eprintln!("(a new conversation{what})");
+    out::note(format_args!("(a new conversation{what})"));
 }
 
 fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {
@@ -139,8 +139,14 @@ fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answe
     out::print("\n")?;
     match answer.reason {
         FinishReason::Stop => {}
-        FinishReason::Length => eprintln!("(the answer reached its limit of tokens)"),
-        FinishReason::Cancelled => eprintln!("(stopped)"),
+        FinishReason::Length => out::note("(the answer reached its limit of tokens)"),
+        FinishReason::Cancelled => {
+            out::note("(stopped)");
+            // Without a terminal there is nobody to go on with.
+            if !io::stdin().is_terminal() {
+                return Err(Exit::Interrupted.into());
+            }
+        }
     }
     Ok(answer)
 }

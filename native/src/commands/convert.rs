@@ -5,7 +5,7 @@ mod verify;
 use crate::args::{ComputeArgs, HubArgs};
 use crate::exit::Exit;
 use crate::replace::Draft;
-use crate::{human, interrupt, loaded, machine, mapped, sizes};
+use crate::{human, interrupt, loaded, machine, mapped, out, sizes};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -85,13 +85,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(Exit::Interrupted.into());
     }
     output.keep()?;
-    eprintln!(
+    out::note(format_args!(
         "{}: {} ({} of weights), every weight equal, {}",
         args.output.display(),
         human::bytes(size),
         human::bytes(sizes::bytes(&reloaded.weights)),
         HeadCheck(&probe)
-    );
+    ));
     Ok(())
 }
 

@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         if !answer.text.ends_with('\n') {
             out::print("\n")?;
         }
-        eprintln!("{}", summary(&answer));
+        out::note(summary(&answer));
     }
     match answer.reason {
         FinishReason::Cancelled => Err(Exit::Interrupted.into()),

@@ -129,6 +129,22 @@ fn chat_says_when_the_context_is_full() {
 }
 
 #[test]
+fn chat_leaves_out_what_is_no_text() {
+    let args = ["chat", "-n", "4"];
+    let ran = run_with_input(&args, b"\xff\xfe\nHello\n/stats\n").ends(0, &["not UTF-8", "tok/s"]);
+    assert!(!ran.stdout.trim().is_empty(), "the next line is answered");
+}
+
+#[test]
+fn a_bias_can_ban_a_token() {
+    let first = |args: &[&str]| {
+        json(&[&["generate", "Hello", "--json", "-n", "1"], args].concat())["tokens"][0].as_u64()
+    };
+    let chosen = first(&[]).expect("a token");
+    assert_ne!(first(&["--logit-bias", &format!("{chosen}=-inf")]), Some(chosen));
+}
+
+#[test]
 fn inspect_shows_what_there_is() {
     let text = run(&["inspect"]).ends(0, &[]).stdout;
     for part in ["bitnet", "attention q", "ternary", "chat template", "kernels", "memory"] {

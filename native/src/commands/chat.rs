@@ -15,7 +15,7 @@ use input::{HELP, Input, Lines};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
 use std::fs::OpenOptions;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use wrinklefree::engine::FinishReason;
@@ -104,6 +104,10 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
                 continue;
             }
             Err(ReadlineError::Eof) => return Ok(()),
+            Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
+                out::note("error: a line is not UTF-8: left it out");
+                continue;
+            }
             Err(error) => return Err(error).context("cannot read from the terminal"),
         };
         match lines.feed(&line) {

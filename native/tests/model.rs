@@ -156,6 +156,9 @@ fn inspect_shows_what_there_is() {
     assert_eq!(bytes("weights") + bytes("kv_cache"), bytes("total"));
     let groups = report["tensors"].as_array().expect("groups").iter();
     assert_eq!(groups.map(|g| g["bytes"].as_u64().expect("bytes")).sum::<u64>(), bytes("weights"));
+    for context in ["2049", "18446744073709551615"] {
+        run(&["inspect", "--context", context]).ends(2, &["--context", "the model holds 2048"]);
+    }
     assert!(run(&["inspect", "--template"]).ends(0, &[]).stdout.contains("{%"));
 }
 

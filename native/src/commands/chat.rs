@@ -3,8 +3,8 @@
 mod conversation;
 mod input;
 
-use crate::args::{ComputeArgs, ModelArgs};
-use crate::exit::{Exit, usage};
+use crate::args::{self, ComputeArgs, ModelArgs};
+use crate::exit::Exit;
 use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
 use crate::session::Answer;
@@ -19,9 +19,6 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use wrinklefree::engine::FinishReason;
-
-/// Positions when the user does not say: plenty for a conversation, modest in memory.
-const CONTEXT: usize = 4096;
 
 /// Talk with a model
 ///
@@ -53,11 +50,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let loaded = Loaded::open(&args.model)?;
-    let longest = loaded.model.spec().context_length;
-    let context = args.context.map_or(CONTEXT.min(longest), NonZeroUsize::get);
-    if context > longest {
-        return Err(usage(format!("--context {context}: the model holds {longest} positions")));
-    }
+    let context = args::context(args.context, loaded.model.spec().context_length)?;
     let sampling = args.sampling.params(&loaded.defaults);
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
     let mut conversation =

@@ -131,8 +131,11 @@ fn restart(conversation: &mut Conversation, system: Option<String>) {
 }
 
 fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {
-    interrupt::clear();
-    let answer = conversation.say(text, out::print)?;
+    interrupt::look();
+    let answer = conversation.say(text, out::print);
+    // Whoever waits for the next line does not look.
+    interrupt::look_away();
+    let answer = answer?;
     out::print("\n")?;
     match answer.reason {
         FinishReason::Stop => {}

@@ -80,6 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut engine = Engine::new(model, tokenizer, runtime, session::config(context));
 
     interrupt::watch()?;
+    interrupt::look();
     let stream = |text: &str| if args.json { Ok(()) } else { out::print(text) };
     let answer = session::run(&mut engine, request, stream).context("cannot answer the prompt")?;
     if args.json {

@@ -117,6 +117,16 @@ fn the_core_touches_no_system_and_names_no_shell() {
     }
 }
 
+/// The macros of std panic when nobody reads what they print.
+#[test]
+fn the_command_line_prints_through_its_own_functions() {
+    for (path, text) in sources("native/src") {
+        for word in ["print!", "println!"] {
+            assert!(!code(&text).contains(word), "{}: `{word}`: use out.rs", path.display());
+        }
+    }
+}
+
 #[test]
 fn files_fit_in_a_head() {
     for folder in ["src", "native/src", "tests", "benches"] {

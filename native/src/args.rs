@@ -1,6 +1,8 @@
 //! Options that several commands share.
 
+use crate::exit::usage;
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use std::num::NonZeroUsize;
 
 /// Which model.
@@ -26,6 +28,23 @@ pub struct HubArgs {
 #[derive(Args, Debug)]
 pub struct ComputeArgs {
     /// Threads [default: one per available core]
-    #[arg(short, long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = threads())]
+    pub threads: Option<usize>,
+}
+
+/// Numbers of threads that make sense: more than machines have cores only hang.
+pub fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1024)
+}
+
+/// Positions when the user does not say: plenty for a conversation, modest in memory.
+const CONTEXT: usize = 4096;
+
+/// The value of `--context`, which cannot exceed what the model holds.
+pub fn context(asked: Option<NonZeroUsize>, longest: usize) -> anyhow::Result<usize> {
+    let context = asked.map_or(CONTEXT.min(longest), NonZeroUsize::get);
+    if context > longest {
+        return Err(usage(format!("--context {context}: the model holds {longest} positions")));
+    }
+    Ok(context)
 }

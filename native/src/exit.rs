@@ -1,5 +1,6 @@
 //! How the program ends when it does not end well.
 
+use crate::out;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -37,11 +38,11 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         Some(Exit::OutputClosed) => ExitCode::SUCCESS,
         Some(Exit::Interrupted) => ExitCode::from(130),
         Some(Exit::Usage(_)) => {
-            eprintln!("error: {error:#}\n\nFor more information, try '--help'.");
+            out::note(format_args!("error: {error:#}\n\nFor more information, try '--help'."));
             ExitCode::from(2)
         }
         None => {
-            eprintln!("error: {error:#}");
+            out::note(format_args!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }

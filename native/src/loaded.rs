@@ -4,9 +4,9 @@ use crate::args::ModelArgs;
 use crate::model_source;
 use anyhow::{Context, anyhow};
 use std::time::{Duration, Instant};
-use wrinklefree::format::{Checkpoint, GenerationDefaults};
+use wrinklefree::format::{Checkpoint, GenerationDefaults, TextParts};
 use wrinklefree::model::Model;
-use wrinklefree::text::{ChatTemplate, Tokenizer};
+use wrinklefree::text::{ChatTemplate, TextError, Tokenizer};
 
 /// Everything that generating text needs.
 pub struct Loaded {
@@ -32,6 +32,23 @@ pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<(String
     Ok((source.name, checkpoint))
 }
 
+/// The tokenizer of a model that embeds so many tokens, if it brings one.
+pub fn tokenizer(
+    name: &str,
+    text: &TextParts,
+    embedded: usize,
+) -> anyhow::Result<Option<Tokenizer>> {
+    let build = |vocabulary| {
+        let tokenizer = Tokenizer::new(vocabulary)?;
+        tokenizer.check(embedded)?;
+        Ok(tokenizer)
+    };
+    let tokenizer = text.vocabulary.as_ref().map(build).transpose();
+    tokenizer
+        .map_err(|e: TextError| e)
+        .with_context(|| format!("cannot use the tokenizer of {name}"))
+}
+
 impl Loaded {
     /// Loads model, tokenizer and chat template.
     pub fn open(args: &ModelArgs) -> anyhow::Result<Self> {
@@ -39,8 +56,7 @@ impl Loaded {
         let (name, checkpoint) = checkpoint(args.model.as_deref(), &args.hub.revision)?;
         let Checkpoint { spec, weights, text, generation, .. } = checkpoint;
         let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
-        let tokenizer = text.vocabulary.as_ref().map(Tokenizer::new).transpose();
-        let tokenizer = tokenizer.with_context(|| format!("cannot use the tokenizer of {name}"))?;
+        let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?;
         let template = ChatTemplate::new(&text);
         let template =
             template.with_context(|| format!("cannot use the chat template of {name}"))?;

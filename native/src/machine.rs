@@ -33,7 +33,7 @@ pub fn kernels() -> anyhow::Result<Kernels> {
 
 /// Threads to use when the user did not say.
 pub fn threads(args: &ComputeArgs) -> usize {
-    args.threads.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+    args.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
 }
 
 /// Kernels and a team of `threads`.

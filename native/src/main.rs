@@ -4,6 +4,7 @@
 
 mod args;
 mod bench;
+mod chat_prompt;
 mod commands;
 mod default_model;
 mod exit;

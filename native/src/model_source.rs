@@ -3,11 +3,16 @@
 use crate::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
 use crate::hub::{self, HubId};
 use crate::mapped;
-use crate::select::{Wanted, select};
+use crate::select::{self, Wanted, select};
 use anyhow::{Context, bail};
 use bytes::Bytes;
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wrinklefree::format::File;
+
+/// What packed files, which are whole models, call their format.
+const PACKED: &str = "wrinklefree";
 
 /// The files of a model and what to call it.
 pub struct Source {
@@ -27,8 +32,7 @@ pub fn open(model: Option<&str>, revision: &str) -> anyhow::Result<Source> {
         return mapped_files(model, picked.into_iter().map(|n| (n.clone(), path.join(n))));
     }
     if path.exists() {
-        let file = path.file_name().map(|n| n.to_string_lossy().into_owned());
-        return mapped_files(model, [(file.unwrap_or_default(), path.to_path_buf())]);
+        return file(model, path);
     }
     match HubId::parse(model) {
         Some(id) => mapped_files(model, hub::fetch(&id, revision)?),
@@ -37,6 +41,32 @@ pub fn open(model: Option<&str>, revision: &str) -> anyhow::Result<Source> {
              or org/name/file.gguf)"
         ),
     }
+}
+
+/// A file that is a whole model, or a part of one and what stands beside it.
+fn file(model: &str, path: &Path) -> anyhow::Result<Source> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !is_part(&mapped::map(path)?) {
+        return mapped_files(model, [(name, path.to_path_buf())]);
+    }
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let picked = select::beside(&names_in(directory)?, &name);
+    mapped_files(model, picked.into_iter().map(|n| (n.clone(), directory.join(n))))
+}
+
+/// Whether a file is safetensors as others write them: weights alone, without a configuration.
+fn is_part(bytes: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Header {
+        #[serde(default, rename = "__metadata__")]
+        metadata: BTreeMap<String, String>,
+    }
+    let header = || {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let text = rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        serde_json::from_slice::<Header>(text).ok()
+    };
+    header().is_some_and(|h| h.metadata.get("format").is_none_or(|f| f != PACKED))
 }
 
 fn embedded() -> Source {

@@ -1,7 +1,10 @@
-//! Standard output. A closed pipe is a quiet end, not a failure.
+//! Standard output and standard error. A closed pipe is a quiet end, not a failure.
+//!
+//! The macros of std panic when nobody reads; nothing but this file writes.
 
 use crate::exit::Exit;
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 /// Writes and flushes, so that streamed text appears at once.
@@ -12,6 +15,12 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Exit::OutputClosed.into()),
         Err(e) => Err(anyhow::Error::new(e).context("cannot write to standard output")),
     }
+}
+
+/// Tells the user something on standard error, on a line of its own. Whether anybody reads it
+/// changes nothing.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints one JSON value, indented.

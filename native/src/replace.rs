@@ -1,6 +1,5 @@
 //! Files that appear whole or not at all.
 
-use crate::exit::Exit;
 use crate::interrupt;
 use anyhow::{Context, bail};
 use std::io::{self, BufWriter, Write};
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// A file in the making: a temporary file beside its destination, gone unless [`Draft::keep`] is
-/// reached.
+/// reached. After [`interrupt::watch`] that holds for Ctrl-C as well.
 pub struct Draft {
     file: BufWriter<NamedTempFile>,
     target: PathBuf,
@@ -33,8 +32,7 @@ impl Draft {
         // Temporary files are private by default; this one is like any other new file.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder
-            .tempfile_in(parent)
+        let file = interrupt::temporary(|| builder.tempfile_in(parent))
             .with_context(|| format!("cannot write in {}", parent.display()))?;
         Ok(Self { file: BufWriter::new(file), target: target.into(), overwrite })
     }
@@ -62,9 +60,6 @@ impl Draft {
 
 impl Write for Draft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if interrupt::pressed() {
-            return Err(io::Error::other(Exit::Interrupted));
-        }
         self.file.write(bytes)
     }
 

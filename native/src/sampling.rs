@@ -29,7 +29,7 @@ pub struct SamplingArgs {
     /// Subtract this from tokens that occur in the answer
     #[arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// Add BIAS to the logit of token ID; may be repeated
+    /// Add BIAS to the logit of token ID, -inf bans it; may be repeated
     #[arg(long, value_name = "ID=BIAS", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
     /// Same seed, same output
@@ -83,7 +83,8 @@ fn fraction(text: &str) -> Result<f32, String> {
 fn bias(text: &str) -> Result<(u32, f32), String> {
     let (id, bias) = text.split_once('=').ok_or("expected ID=BIAS, for example 42=-1.5")?;
     let id = id.parse().map_err(|_| format!("{id:?} is not a token id"))?;
-    Ok((id, finite(bias)?))
+    let bans = |x: f32| x == f32::NEG_INFINITY;
+    Ok((id, number(bias, |x| x.is_finite() || bans(x), "a number, or -inf to ban the token")?))
 }
 
 #[cfg(test)]
@@ -124,6 +125,8 @@ mod tests {
             ["--repetition-penalty", "0"],
             ["--frequency-penalty", "inf"],
             ["--logit-bias", "7"],
+            ["--logit-bias", "7=inf"],
+            ["--logit-bias", "7=NaN"],
             ["--logit-bias", "-1=2"],
             ["--seed", "-3"],
         ] {

@@ -42,13 +42,22 @@ pub fn select(names: &[String], wanted: &Wanted) -> anyhow::Result<Vec<String>> 
     }
 }
 
+/// The names of the model that `file`, one of `names`, is a part of.
+pub fn beside(names: &[String], file: &str) -> Vec<String> {
+    match any(names) {
+        Ok(picked) if picked.iter().any(|n| n == file) => picked,
+        // Not the model that the directory as a whole stands for.
+        _ => side_files(names).chain([file.into()]).collect(),
+    }
+}
+
+fn side_files(names: &[String]) -> impl Iterator<Item = String> {
+    SIDE_FILES.into_iter().map(String::from).filter(|s| names.contains(s))
+}
+
 fn any(names: &[String]) -> anyhow::Result<Vec<String>> {
     let top: Vec<&String> = names.iter().filter(|n| !n.contains('/')).collect();
-    let mut picked: Vec<String> = SIDE_FILES
-        .iter()
-        .filter(|s| top.iter().any(|n| n == *s))
-        .map(ToString::to_string)
-        .collect();
+    let mut picked: Vec<String> = side_files(names).collect();
     let tensors: Vec<&String> =
         top.iter().copied().filter(|n| n.ends_with(".safetensors")).collect();
 
@@ -125,6 +134,22 @@ mod tests {
         ];
         let picked = pick(&names, &Wanted::Any).expect("found");
         assert_eq!(picked, [names[0], names[3], names[1], names[2]]);
+    }
+
+    #[test]
+    fn a_file_brings_what_belongs_to_it() {
+        let names = [
+            "config.json",
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+            "model.safetensors.index.json",
+            "other.safetensors",
+        ];
+        let owned = names.map(String::from);
+        assert_eq!(beside(&owned, names[2]), [names[0], names[3], names[1], names[2]]);
+        assert_eq!(beside(&owned, names[4]), [names[0], names[4]]);
+        let two = ["a.safetensors", "b.safetensors", "tokenizer.json"].map(String::from);
+        assert_eq!(beside(&two, "b.safetensors"), ["tokenizer.json", "b.safetensors"]);
     }
 
     #[test]

@@ -74,7 +74,8 @@ fn stop_texts_end_before_themselves() {
 #[test]
 fn a_prompt_longer_than_the_context() {
     let prompt = "word ".repeat(3000);
-    run(&["generate", &prompt]).ends(1, &["error: ", "tokens", "context"]);
+    let ran = run(&["generate", &prompt]).ends(1, &["error: ", "tokens", "shorten the prompt\n"]);
+    assert!(!ran.stderr.contains("raise"), "nothing raises it: {}", ran.stderr);
 }
 
 #[test]
@@ -129,6 +130,22 @@ fn chat_says_when_the_context_is_full() {
 }
 
 #[test]
+fn chat_leaves_out_what_is_no_text() {
+    let args = ["chat", "-n", "4"];
+    let ran = run_with_input(&args, b"\xff\xfe\nHello\n/stats\n").ends(0, &["not UTF-8", "tok/s"]);
+    assert!(!ran.stdout.trim().is_empty(), "the next line is answered");
+}
+
+#[test]
+fn a_bias_can_ban_a_token() {
+    let first = |args: &[&str]| {
+        json(&[&["generate", "Hello", "--json", "-n", "1"], args].concat())["tokens"][0].as_u64()
+    };
+    let chosen = first(&[]).expect("a token");
+    assert_ne!(first(&["--logit-bias", &format!("{chosen}=-inf")]), Some(chosen));
+}
+
+#[test]
 fn inspect_shows_what_there_is() {
     let text = run(&["inspect"]).ends(0, &[]).stdout;
     for part in ["bitnet", "attention q", "ternary", "chat template", "kernels", "memory"] {
@@ -140,6 +157,9 @@ fn inspect_shows_what_there_is() {
     assert_eq!(bytes("weights") + bytes("kv_cache"), bytes("total"));
     let groups = report["tensors"].as_array().expect("groups").iter();
     assert_eq!(groups.map(|g| g["bytes"].as_u64().expect("bytes")).sum::<u64>(), bytes("weights"));
+    for context in ["2049", "18446744073709551615"] {
+        run(&["inspect", "--context", context]).ends(2, &["--context", "the model holds 2048"]);
+    }
     assert!(run(&["inspect", "--template"]).ends(0, &[]).stdout.contains("{%"));
 }
 

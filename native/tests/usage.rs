@@ -33,6 +33,8 @@ fn nonsense_exits_with_2() {
         (&["generate", "x", "--top-p", "2"], "between 0 and 1"),
         (&["generate", "x", "--max-tokens", "0"], "--max-tokens"),
         (&["generate", "x", "--threads", "0"], "--threads"),
+        (&["generate", "x", "--threads", "100000"], "1..=1024"),
+        (&["bench", "--synthetic", "tiny", "-t", "1,1025"], "1..=1024"),
         (&["generate", "x", "--logprobs", "2"], "--json"),
         (&["generate", "x", "--stop", ""], "--stop needs a text"),
         (&["generate", "x", "--raw", "--system", "y"], "--raw"),

@@ -33,7 +33,7 @@ pub enum Rejected {
     /// The prompt does not fit, with at least one token of output.
     #[error(
         "the prompt has {prompt} tokens, but the context holds {context} positions and one must \
-         be left for the output: shorten the prompt or raise the context"
+         be left for the output: shorten the prompt"
     )]
     TooLong {
         /// Tokens of the prompt.

@@ -1,6 +1,6 @@
 //! `wf-run bench`: how fast a model runs on this machine.
 
-use crate::args::ModelArgs;
+use crate::args::{self, ModelArgs};
 use crate::bench::report::{Format, Report, Row};
 use crate::bench::synthetic::Synthetic;
 use crate::bench::{bandwidth, measure};
@@ -38,8 +38,8 @@ pub struct Args {
     #[arg(short, long, value_name = "N", default_value = "5")]
     repetitions: NonZeroUsize,
     /// Numbers of threads [default: one per available core]
-    #[arg(short, long, value_name = "N,…", value_delimiter = ',')]
-    threads: Vec<NonZeroUsize>,
+    #[arg(short, long, value_name = "N,…", value_delimiter = ',', value_parser = args::threads())]
+    threads: Vec<usize>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "md")]
     output: Format,
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let threads: Vec<usize> = match args.threads[..] {
         [] => vec![available_parallelism().map_or(1, NonZeroUsize::get)],
-        ref list => list.iter().map(|n| n.get()).collect(),
+        ref list => list.to_vec(),
     };
     let kernels = machine::kernels()?;
     let (name, model) = model(args)?;

@@ -3,8 +3,8 @@
 mod conversation;
 mod input;
 
-use crate::args::{ComputeArgs, ModelArgs};
-use crate::exit::{Exit, usage};
+use crate::args::{self, ComputeArgs, ModelArgs};
+use crate::exit::Exit;
 use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
 use crate::session::Answer;
@@ -15,13 +15,10 @@ use input::{HELP, Input, Lines};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
 use std::fs::OpenOptions;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use wrinklefree::engine::FinishReason;
-
-/// Positions when the user does not say: plenty for a conversation, modest in memory.
-const CONTEXT: usize = 4096;
 
 /// Talk with a model
 ///
@@ -53,13 +50,9 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let loaded = Loaded::open(&args.model)?;
-    let longest = loaded.model.spec().context_length;
-    let context = args.context.map_or(CONTEXT.min(longest), NonZeroUsize::get);
-    if context > longest {
-        return Err(usage(format!("--context {context}: the model holds {longest} positions")));
-    }
+    let context = args::context(args.context, loaded.model.spec().context_length)?;
     let sampling = args.sampling.params(&loaded.defaults);
-    eprintln!("{} · {context} positions · /help lists commands", loaded.name);
+    out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
     let mut conversation =
         Conversation::new(loaded, runtime, sampling, context, args.max_tokens.get())?;
     conversation.restart(args.system);
@@ -75,7 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let Some(path) = &history
         && let Err(error) = editor.save_history(path)
     {
-        eprintln!("warning: cannot save the history in {}: {error}", path.display());
+        out::note(format_args!("warning: cannot save the history in {}: {error}", path.display()));
     }
     ended
 }
@@ -100,10 +93,14 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => {
                 lines.clear();
-                eprintln!("(Ctrl-D or /quit leaves)");
+                out::note("(Ctrl-D or /quit leaves)");
                 continue;
             }
             Err(ReadlineError::Eof) => return Ok(()),
+            Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
+                out::note("error: a line is not UTF-8: left it out");
+                continue;
+            }
             Err(error) => return Err(error).context("cannot read from the terminal"),
         };
         match lines.feed(&line) {
@@ -111,17 +108,17 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
             Some(Input::Quit) => return Ok(()),
             Some(Input::Reset) => restart(conversation, conversation.system()),
             Some(Input::System(text)) => restart(conversation, text),
-            Some(Input::Help) => eprint!("{HELP}"),
-            Some(Input::Wrong(what)) => eprintln!("{what}"),
-            Some(Input::Stats) => eprintln!("{}", stats(last.as_ref())),
+            Some(Input::Help) => out::note(HELP),
+            Some(Input::Wrong(what)) => out::note(what),
+            Some(Input::Stats) => out::note(stats(last.as_ref())),
             Some(Input::Save(path)) => match save(conversation, &path) {
-                Ok(()) => eprintln!("saved {} messages", conversation.messages.len()),
-                Err(error) => eprintln!("error: {error:#}"),
+                Ok(()) => out::note(format_args!("saved {} messages", conversation.messages.len())),
+                Err(error) => out::note(format_args!("error: {error:#}")),
             },
             Some(Input::Message(text)) => match answer(conversation, text) {
                 Ok(answer) => last = Some(answer),
                 Err(error) if error.is::<Exit>() => return Err(error),
-                Err(error) => eprintln!("error: {error:#}"),
+                Err(error) => out::note(format_args!("error: {error:#}")),
             },
         }
     }
@@ -130,17 +127,26 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
 fn restart(conversation: &mut Conversation, system: Option<String>) {
     let what = if system.is_some() { " with a system message" } else { "" };
     conversation.restart(system);
-    eprintln!("(a new conversation{what})");
+    out::note(format_args!("(a new conversation{what})"));
 }
 
 fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {
-    interrupt::clear();
-    let answer = conversation.say(text, out::print)?;
+    interrupt::look();
+    let answer = conversation.say(text, out::print);
+    // Whoever waits for the next line does not look.
+    interrupt::look_away();
+    let answer = answer?;
     out::print("\n")?;
     match answer.reason {
         FinishReason::Stop => {}
-        FinishReason::Length => eprintln!("(the answer reached its limit of tokens)"),
-        FinishReason::Cancelled => eprintln!("(stopped)"),
+        FinishReason::Length => out::note("(the answer reached its limit of tokens)"),
+        FinishReason::Cancelled => {
+            out::note("(stopped)");
+            // Without a terminal there is nobody to go on with.
+            if !io::stdin().is_terminal() {
+                return Err(Exit::Interrupted.into());
+            }
+        }
     }
     Ok(answer)
 }

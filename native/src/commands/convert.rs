@@ -3,21 +3,20 @@
 mod verify;
 
 use crate::args::{ComputeArgs, HubArgs};
-use crate::exit::Exit;
 use crate::replace::Draft;
-use crate::{human, interrupt, loaded, machine, mapped, sizes};
+use crate::{human, interrupt, loaded, machine, mapped, out, sizes};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use verify::HeadCheck;
-use wrinklefree::format::{Checkpoint, File, HeadType, Vocabulary, load, write_packed};
+use wrinklefree::format::{File, HeadType, TextParts, Vocabulary, load, write_packed};
 use wrinklefree::text::Tokenizer;
 
 /// Convert a model into one packed file
 ///
 /// The file holds weights in kernel layout, configuration, tokenizer and chat template; it loads
-/// at once. Before `convert` says done it reloads the file and compares every weight, and the
-/// logits of a probe, with the input.
+/// at once. Before `convert` says done it reloads the file and compares every weight, the
+/// tokenizer and the logits of a probe with the input.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -56,7 +55,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (_, input) = loaded::checkpoint(Some(&args.input), &args.hub.revision)?;
+    let (name, input) = loaded::checkpoint(Some(&args.input), &args.hub.revision)?;
     let head = args.head.map(|head| match head {
         Head::F16 => HeadType::F16,
         Head::Q8 => HeadType::Q8,
@@ -65,44 +64,37 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         head.map(|h| input.clone().with_head(h)).transpose().context("cannot change the head")?;
     let checkpoint = changed.as_ref().unwrap_or(&input);
 
-    let json = tokenizer_json(checkpoint)?;
-    let written = write_packed(checkpoint, json.as_deref(), &mut output);
-    if interrupt::pressed() {
-        return Err(Exit::Interrupted.into());
-    }
-    written.with_context(|| format!("cannot write {}", args.output.display()))?;
+    let tokenizer = loaded::tokenizer(&name, &input.text, input.spec.vocab_size)?;
+    let json = tokenizer_json(&input.text, tokenizer.as_ref());
+    write_packed(checkpoint, json.as_deref(), &mut output)
+        .with_context(|| format!("cannot write {}", args.output.display()))?;
 
     let path = output.finish_writing()?;
     let file = File { name: "packed.safetensors".into(), bytes: mapped::map(path)? };
     let size = file.bytes.len() as u64;
     let reloaded = load(&[file]).context("the new file does not load: this is a bug")?;
-    verify::weights(checkpoint, &reloaded).context("the new file is wrong: this is a bug")?;
+    verify::weights(checkpoint, &reloaded)
+        .and_then(|()| verify::text(&input.text, tokenizer.as_ref(), &reloaded.text))
+        .context("the new file is wrong: this is a bug")?;
     let probe = verify::probe(&runtime, &input, &reloaded)?;
     if head.is_none() {
         probe.must_be_equal()?;
     }
-    if interrupt::pressed() {
-        return Err(Exit::Interrupted.into());
-    }
     output.keep()?;
-    eprintln!(
+    out::note(format_args!(
         "{}: {} ({} of weights), every weight equal, {}",
         args.output.display(),
         human::bytes(size),
         human::bytes(sizes::bytes(&reloaded.weights)),
         HeadCheck(&probe)
-    );
+    ));
     Ok(())
 }
 
 /// The tokenizer as JSON, whatever the input keeps it as.
-fn tokenizer_json(checkpoint: &Checkpoint) -> anyhow::Result<Option<Vec<u8>>> {
-    let json = |vocabulary: &Vocabulary| match vocabulary {
-        Vocabulary::Json(bytes) => Ok(bytes.to_vec()),
-        Vocabulary::Gguf(_) => {
-            let tokenizer = Tokenizer::new(vocabulary).context("cannot use the tokenizer")?;
-            Ok(tokenizer.to_json().into_bytes())
-        }
-    };
-    checkpoint.text.vocabulary.as_ref().map(json).transpose()
+fn tokenizer_json(text: &TextParts, tokenizer: Option<&Tokenizer>) -> Option<Vec<u8>> {
+    match text.vocabulary.as_ref()? {
+        Vocabulary::Json(bytes) => Some(bytes.to_vec()),
+        Vocabulary::Gguf(_) => tokenizer.map(|t| t.to_json().into_bytes()),
+    }
 }

@@ -5,7 +5,7 @@ use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, Answer};
-use crate::{human, interrupt, machine, out};
+use crate::{chat_prompt, human, interrupt, machine, out};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
@@ -80,6 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut engine = Engine::new(model, tokenizer, runtime, session::config(context))?;
 
     interrupt::watch()?;
+    interrupt::look();
     let stream = |text: &str| if args.json { Ok(()) } else { out::print(text) };
     let answer = session::run(&mut engine, request, stream).context("cannot answer the prompt")?;
     if args.json {
@@ -99,7 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         if !answer.text.ends_with('\n') {
             out::print("\n")?;
         }
-        eprintln!("{}", summary(&answer));
+        out::note(summary(&answer));
     }
     match answer.reason {
         FinishReason::Cancelled => Err(Exit::Interrupted.into()),
@@ -141,7 +142,8 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Vec<u32>
     let message = |role: &str, text: &str| Message { role: role.into(), content: text.into() };
     let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
     messages.push(message("user", prompt));
-    let text = template.render(&messages, true).context("the chat template refuses the prompt")?;
+    let text =
+        chat_prompt::render(template, &messages).context("the chat template refuses the prompt")?;
     tokenizer.encode(&text, false).context("cannot encode the prompt")
 }
 

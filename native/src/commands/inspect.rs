@@ -1,6 +1,6 @@
 //! `wf-run inspect`: what a model is and what it needs.
 
-use crate::args::HubArgs;
+use crate::args::{self, HubArgs};
 use crate::sizes::{self, Group};
 use crate::{human, loaded, machine, out};
 use anyhow::Context;
@@ -75,8 +75,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let spec = model.spec().clone();
     let tensors = sizes::groups(model.weights());
     let bytes = tensors.iter().map(|g| g.bytes).sum();
-    let context = args.context.map_or(spec.context_length.min(4096), NonZeroUsize::get);
-    let kv_cache = KvPool::bytes(&spec, context.div_ceil(PAGE)) as u64;
+    let context = args::context(args.context, spec.context_length)?;
+    // A file may claim any context: pages of it that nobody could address count as very many.
+    let kv_cache = KvPool::bytes(&spec, 1).saturating_mul(context.div_ceil(PAGE)) as u64;
     let report = Report {
         model: name,
         parameters: model.parameters() as u64,
@@ -90,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         diffusion: checkpoint.dlm,
         kernels: machine::kernels()?.isa().name(),
         kernels_available: machine::available(),
-        memory: Memory { context, weights: bytes, kv_cache, total: bytes + kv_cache },
+        memory: Memory { context, weights: bytes, kv_cache, total: bytes.saturating_add(kv_cache) },
         spec,
     };
     if args.json { out::json(&report) } else { out::print(&text(&report)) }

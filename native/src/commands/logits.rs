@@ -54,13 +54,13 @@ fn sight(text: &str) -> Result<Sight, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    interrupt::watch()?;
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
     let (name, checkpoint) =
         loaded::checkpoint(args.model.model.as_deref(), &args.model.hub.revision)?;
     let model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;
     check(&args.tokens, model.spec())?;
-    interrupt::watch()?;
 
     let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE))?;
     let seq = kv.open(args.tokens.len())?;

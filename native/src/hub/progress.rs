@@ -1,6 +1,6 @@
 //! A progress bar on a terminal, one line per file elsewhere.
 
-use crate::human;
+use crate::{human, out};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 
@@ -24,7 +24,7 @@ impl Progress {
 
     /// The connection broke; another attempt follows.
     pub fn interrupted(&self, why: &str) {
-        self.bar.suspend(|| eprintln!("{}: {why}; resuming", self.name));
+        self.bar.suspend(|| out::note(format_args!("{}: {why}; resuming", self.name)));
     }
 }
 
@@ -33,7 +33,8 @@ impl hf_hub::api::Progress for &mut Progress {
         self.bar.set_length(size as u64);
         self.bar.set_position(0);
         if !self.terminal && !self.announced {
-            eprintln!("downloading {} ({})", self.name, human::bytes(size as u64));
+            let size = human::bytes(size as u64);
+            out::note(format_args!("downloading {} ({size})", self.name));
         }
         self.announced = true;
     }

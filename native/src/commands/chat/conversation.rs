@@ -1,5 +1,6 @@
 //! A conversation with a model: messages in, answers out.
 
+use crate::chat_prompt;
 use crate::loaded::Loaded;
 use crate::session::{self, Answer};
 use anyhow::{Context, anyhow, bail};
@@ -75,7 +76,7 @@ impl Conversation {
     }
 
     fn answer(&mut self, show: impl FnMut(&str) -> anyhow::Result<()>) -> anyhow::Result<Answer> {
-        let text = self.template.render(&self.messages, true);
+        let text = chat_prompt::render(&self.template, &self.messages);
         let text = text.context("the chat template refuses the conversation")?;
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let tokens = tokenizer.encode(&text, false).context("cannot encode the message")?;

@@ -32,8 +32,7 @@ pub const HELP: &str = "\
 /help           this text
 /quit           leave, like Ctrl-D
 A line that ends with \\ continues on the next; lines between \"\"\" and \"\"\" are one message.
-Ctrl-C stops the answer.
-";
+Ctrl-C stops the answer.";
 
 /// Gathers lines until they are complete.
 #[derive(Default)]

@@ -2,11 +2,13 @@
 
 use crate::sizes::{linears, norms};
 use anyhow::{Context, bail, ensure};
+use std::collections::BTreeMap;
 use std::fmt;
 use wrinklefree::cache::{KvPool, PAGE};
-use wrinklefree::format::{Checkpoint, Linear};
+use wrinklefree::format::{Checkpoint, Linear, TextParts};
 use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::text::Tokenizer;
 
 /// Tokens of the probe.
 const PROBE: usize = 16;
@@ -16,7 +18,6 @@ pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
     ensure!(want.spec == found.spec, "shape: {:?} became {:?}", want.spec, found.spec);
     ensure!(want.generation == found.generation, "generation defaults changed");
     ensure!(want.dlm == found.dlm, "diffusion parameters changed");
-    ensure!(want.text.chat_template == found.text.chat_template, "the chat template changed");
     let (a, b) = (&want.weights, &found.weights);
     matrix(&a.embed, &b.embed).context("embedding")?;
     ensure!(a.final_norm == b.final_norm, "final norm changed");
@@ -31,6 +32,52 @@ pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
             linear(a, b).with_context(|| format!("layer {i}, {role}"))?;
         }
         ensure!(norms(a).eq(norms(b)), "layer {i}: norms changed");
+    }
+    Ok(())
+}
+
+/// What tokenizers treat in different ways: cases, accents, digits, all kinds of white space, other
+/// scripts and directions, characters of several code points, control characters.
+const NASTY: &str = "Don't STOP  at\t1234567890 3.14,\n\n \r\n naïve cafe\u{301} straße “quoted” \
+    漢字かな ไทย العربية \u{a0}\u{3000}\u{200b}👩‍👩‍👧🏽 𝔘 \u{0}\u{7f}\u{fffd} <s></s> ▁Ġ <0x0A> fn(x){}; ";
+
+/// Compares template, special tokens and tokenizer; `tokenizer` is that of `want`.
+pub fn text(
+    want: &TextParts,
+    tokenizer: Option<&Tokenizer>,
+    found: &TextParts,
+) -> anyhow::Result<()> {
+    ensure!(want.chat_template == found.chat_template, "the chat template changed");
+    ensure!(
+        want.special == found.special,
+        "special tokens: {:?} became {:?}",
+        want.special,
+        found.special
+    );
+    let reloaded = found.vocabulary.as_ref().map(Tokenizer::new).transpose();
+    match (tokenizer, reloaded.context("tokenizer")?) {
+        (None, None) => Ok(()),
+        (Some(a), Some(b)) => tokenizers(a, &b, &want.special).context("tokenizer"),
+        _ => bail!("the tokenizer appeared or got lost"),
+    }
+}
+
+/// Compares every token, and the ids of a text that has the special tokens in it.
+fn tokenizers(
+    a: &Tokenizer,
+    b: &Tokenizer,
+    special: &BTreeMap<String, String>,
+) -> anyhow::Result<()> {
+    ensure!(a.vocab_size() == b.vocab_size(), "the number of tokens changed");
+    let ids = 0..u32::try_from(a.vocab_size())?;
+    let differs = |&id: &u32| a.bytes(id) != b.bytes(id) || a.is_special(id) != b.is_special(id);
+    if let Some(id) = ids.into_iter().find(differs) {
+        bail!("token {id}: {:?} became {:?}", a.token(id), b.token(id));
+    }
+    let text = special.values().fold(NASTY.to_string(), |text, token| text + token + NASTY);
+    for frame in [false, true] {
+        let (a, b) = (a.encode(&text, frame)?, b.encode(&text, frame)?);
+        ensure!(a == b, "{text:?} was {a:?} and became {b:?}");
     }
     Ok(())
 }
@@ -123,4 +170,51 @@ fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
     let mut workspace = Workspace::default();
     let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
     Ok((0..logits.len()).flat_map(|r| logits.row(r)).copied().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::default_model::DEFAULT_MODEL;
+    use serde_json::Value;
+    use wrinklefree::format::{File, Vocabulary, load};
+
+    fn default() -> TextParts {
+        let file = File { name: "default".into(), bytes: DEFAULT_MODEL.into() };
+        load(&[file]).expect("loads").text
+    }
+
+    fn compare(found: &TextParts) -> Result<(), String> {
+        let want = default();
+        let tokenizer = want.vocabulary.as_ref().map(Tokenizer::new).transpose();
+        text(&want, tokenizer.expect("usable").as_ref(), found).map_err(|e| format!("{e:#}"))
+    }
+
+    /// The default model's tokenizer after a change.
+    fn with_tokenizer(change: impl FnOnce(&mut Value)) -> TextParts {
+        let mut text = default();
+        let Some(Vocabulary::Json(json)) = &text.vocabulary else { panic!("packed files have it") };
+        let mut json: Value = serde_json::from_slice(json).expect("JSON");
+        change(&mut json);
+        text.vocabulary = Some(Vocabulary::Json(json.to_string().into()));
+        text
+    }
+
+    #[test]
+    fn text_parts_that_changed_are_noticed() {
+        assert_eq!(compare(&default()), Ok(()));
+        assert_eq!(compare(&with_tokenizer(|_| {})), Ok(()));
+
+        let error = compare(&TextParts { vocabulary: None, ..default() });
+        assert!(error.is_err_and(|e| e.contains("the tokenizer appeared or got lost")));
+        let error = compare(&TextParts { chat_template: None, ..default() });
+        assert!(error.is_err_and(|e| e.contains("the chat template changed")));
+        let mut text = default();
+        text.special.insert("bos_token".into(), "<other>".into());
+        assert!(compare(&text).is_err_and(|e| e.contains("special tokens")));
+        let fewer = with_tokenizer(|json| {
+            json["model"]["merges"].as_array_mut().expect("merges").truncate(10);
+        });
+        assert!(compare(&fewer).is_err_and(|e| e.contains("was [")), "other ids");
+    }
 }

@@ -1,0 +1,36 @@
+//! Conversations as the text that a model was trained on.
+
+use std::time::SystemTime;
+use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError};
+
+/// The prompt that makes the model answer these messages.
+pub fn render(template: &ChatTemplate, messages: &[Message]) -> Result<String, TextError> {
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        date: Some(now()),
+        ..RenderOptions::default()
+    };
+    let messages = serde_json::to_value(messages).expect("messages are JSON");
+    template.render_with(&messages, &options)
+}
+
+/// The date in UTC: the standard library knows no time zones.
+fn now() -> Date {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Date::from_unix(since.map_or(0, |d| d.as_secs().cast_signed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wrinklefree::format::TextParts;
+
+    #[test]
+    fn templates_know_the_date() {
+        let source = "{{ strftime_now('%Y') }}".to_string();
+        let text = TextParts { chat_template: Some(source), ..TextParts::default() };
+        let template = ChatTemplate::new(&text).expect("valid").expect("there");
+        let year: u32 = render(&template, &[]).expect("renders").parse().expect("a year");
+        assert!(year >= 2025, "{year}");
+    }
+}

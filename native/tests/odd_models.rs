@@ -1,0 +1,89 @@
+//! Models that are unusual or do not fit together.
+
+mod common;
+
+use common::{run, run_with_input};
+use std::fs::{self, File};
+use std::path::Path;
+use wrinklefree::format::{self, Checkpoint, Vocabulary, load, write_packed};
+
+const DEFAULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
+/// A directory with `config.json` and `model.safetensors`; a vocabulary of 159.
+const HF: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/models/bitnet-packed");
+
+fn default() -> Checkpoint {
+    let bytes = fs::read(DEFAULT).expect("there").into();
+    load(&[format::File { name: "default".into(), bytes }]).expect("loads")
+}
+
+/// The text of its `tokenizer.json`.
+fn tokenizer(checkpoint: &Checkpoint) -> &[u8] {
+    match &checkpoint.text.vocabulary {
+        Some(Vocabulary::Json(json)) => json,
+        _ => panic!("packed files have one"),
+    }
+}
+
+fn write(checkpoint: &Checkpoint, path: &Path) {
+    let mut file = File::create(path).expect("a file");
+    write_packed(checkpoint, Some(tokenizer(checkpoint)), &mut file).expect("written");
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn a_tokenizer_of_another_model() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (model, out) = (directory.path().join("mixed"), directory.path().join("out"));
+    fs::create_dir(&model).expect("made");
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(Path::new(HF).join(name), model.join(name)).expect("copied");
+    }
+    fs::write(model.join("tokenizer.json"), tokenizer(&default())).expect("written");
+    let parts = ["cannot use the tokenizer of mixed", "embeds only 159 tokens", "different models"];
+    run(&["generate", "--raw", "Hello", "--model", text(&model)]).ends(1, &parts);
+    run(&["chat", "--model", text(&model)]).ends(1, &parts);
+    run(&["convert", text(&model), text(&out)]).ends(1, &parts);
+    assert!(!out.exists());
+}
+
+#[test]
+fn templates_may_ask_for_the_date() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("dated.safetensors");
+    let mut checkpoint = default();
+    let template = "{{ strftime_now('%d %b %Y') }}{{ messages[-1]['content'] }}";
+    checkpoint.text.chat_template = Some(template.into());
+    write(&checkpoint, &path);
+    let model = ["--model", text(&path), "-n", "2"];
+    run(&[&["generate", "Hello"], &model[..]].concat()).ends(0, &[]);
+    let ran = run_with_input(&[&["chat"], &model[..]].concat(), b"Hello\n").ends(0, &[]);
+    assert!(!ran.stderr.contains("error"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_part_of_a_directory_stands_for_all_of_it() {
+    let part = format!("{HF}/model.safetensors");
+    let report = |model: &str| {
+        let ran = run(&["inspect", "--json", model]).ends(0, &[]);
+        let mut report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        report["model"].take();
+        report
+    };
+    assert_eq!(report(&part), report(HF));
+}
+
+#[test]
+fn a_context_without_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("endless.safetensors");
+    let mut checkpoint = default();
+    checkpoint.spec.context_length = 1 << 30;
+    write(&checkpoint, &path);
+    let args = ["inspect", text(&path), "--json", "--context", "1073741824"];
+    let report = run(&args).ends(0, &[]).stdout;
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert!(report["memory"]["kv_cache"].as_u64() > Some(1 << 40), "{report}");
+}

@@ -7,6 +7,7 @@ mod date;
 mod detokenise;
 mod error;
 mod gguf_vocab;
+mod jinja;
 mod parts;
 mod pieces;
 mod pretokenise;

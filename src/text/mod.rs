@@ -8,6 +8,7 @@ mod detokenise;
 mod error;
 mod gguf_vocab;
 mod jinja;
+mod known_parts;
 mod parts;
 mod pieces;
 mod pretokenise;

@@ -9,7 +9,7 @@ use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError};
 /// 26 July 2024, 09:05:07, as in `text.py`.
 const DATE: i64 = 1_721_984_707;
 
-fn template(source: &str, special: &[(&str, &str)]) -> Result<ChatTemplate, TextError> {
+pub fn template(source: &str, special: &[(&str, &str)]) -> Result<ChatTemplate, TextError> {
     let special = special.iter().map(|&(k, v)| (k.into(), v.into()));
     let parts = TextParts {
         chat_template: Some(source.into()),

@@ -15,7 +15,7 @@ const MAX_SOURCE: usize = 256 << 10;
 const MAX_TOKENS: usize = 600;
 /// `elif`s of a template: another thing that they recurse for.
 const MAX_ELIFS: usize = 200;
-/// Lines: minijinja counts them in 16 bits.
+/// Lines, and bytes of each: minijinja counts both in 16 bits.
 const MAX_LINES: usize = 60_000;
 /// A variable that is 1. `'x' * 100000000` would be worked out while compiling, which nothing can
 /// pay for; `'x' * __one * 100000000` is not.
@@ -47,8 +47,10 @@ impl Source {
             let len = source.len();
             return bad(format!("it has {len} bytes; at most {MAX_SOURCE} are accepted"));
         }
-        if source.bytes().filter(|&b| b == b'\n').count() > MAX_LINES {
-            return bad(format!("it has more than {MAX_LINES} lines"));
+        let longest = source.split('\n').map(str::len).max().unwrap_or(0);
+        if longest.max(source.split('\n').count()) > MAX_LINES {
+            let what = format!("it has more than {MAX_LINES} lines, or more bytes in a line");
+            return bad(what);
         }
         let source = without_generation_tags(source);
         let source = checked(&source)?;

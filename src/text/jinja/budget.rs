@@ -65,7 +65,7 @@ impl Budget {
 
     /// Pays for a value's text or its list of items, not for what is in the items.
     pub(super) fn shallow(&self, value: &Value) -> Result<(), Error> {
-        self.pay(text(value).saturating_add(count(value).saturating_mul(EACH)))
+        self.pay(size(value))
     }
 
     /// Pays for a value's text, or where there is no index to go by, its list of items.
@@ -95,6 +95,14 @@ impl Budget {
 /// Bytes of text.
 pub(super) fn text(value: &Value) -> usize {
     value.as_str().map(str::len).or(value.as_bytes().map(<[u8]>::len)).unwrap_or(0)
+}
+
+/// What a copy of a text or of a list of items takes.
+pub(super) fn size(value: &Value) -> usize {
+    match value.kind() {
+        ValueKind::String => text(value),
+        _ => text(value).saturating_add(count(value).saturating_mul(EACH)),
+    }
 }
 
 /// Items of a list or a map; for a text, what its characters would be as a list.

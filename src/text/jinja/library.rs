@@ -1,6 +1,6 @@
 //! The filters, tests, methods and functions that chat templates use, each paying for its work.
 
-use super::budget::{Budget, count, refused, restack, text};
+use super::budget::{Budget, count, refused, restack, size, text};
 use super::code::{ONE, pay};
 use crate::text::python;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
@@ -33,7 +33,9 @@ impl Cost {
                 if matches!(self, Self::Light) {
                     budget.light(first)
                 } else {
-                    budget.shallow(first)
+                    // A text becomes a list of its characters.
+                    budget.shallow(first)?;
+                    budget.pay(if first.as_str().is_some() { 32 * count(first) } else { 0 })
                 }
             }
             Self::Deep(times) => {
@@ -119,7 +121,7 @@ fn add_operators(env: &mut Environment<'static>, budget: &Budget) {
         });
     };
     look(pay::ITEM, Cost::Light);
-    look(pay::SLICE, Cost::Items);
+    look(pay::SLICE, Cost::Own(|b, args| args.iter().try_for_each(|arg| b.shallow(arg))));
     look(pay::ADD, Cost::Own(|b, args| args.iter().try_for_each(|arg| b.shallow(arg))));
     look(pay::MULTIPLY, Cost::Own(multiply));
     look(pay::ALL, Cost::Deep(2));
@@ -161,8 +163,7 @@ fn multiply(budget: &Budget, args: &[Value]) -> Result<(), Error> {
     for (many, times) in [(a, b), (b, a)] {
         if matches!(many.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Iterable) {
             let times = f64::try_from(times.clone()).unwrap_or(0.0).max(1.0) as usize;
-            let each = text(many).saturating_add(count(many).saturating_mul(32));
-            budget.pay(each.saturating_mul(times))?;
+            budget.pay(size(many).saturating_mul(times))?;
         }
     }
     Ok(())

@@ -132,3 +132,18 @@ fn long_conversations_have_fuel() {
     let text = template.render(&messages, true).unwrap();
     assert_eq!(text.matches("<|im_start|>").count(), 2001);
 }
+
+#[test]
+fn long_messages_are_within_the_allowance() {
+    let Some(source) = source("npm:qwen3") else {
+        return;
+    };
+    let template = template(&source, &[]).unwrap();
+    let message = |role: &str| Message {
+        role: role.into(),
+        content: format!("<think>\n{0}\n</think>\n\n{0}", "Number 1.\n".repeat(200_000)),
+    };
+    let messages = [message("user"), message("assistant"), message("user"), message("assistant")];
+    let text = template.render(&messages, true).unwrap();
+    assert!(text.len() > 10_000_000);
+}

@@ -125,6 +125,9 @@ fn listed_merges(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Result<Vec<Merg
     vocab.merges.iter().map(read).collect()
 }
 
+/// Bytes of the longest piece that merges make: those of real vocabularies have at most 48.
+const LONGEST_MERGED: usize = 256;
+
 /// SentencePiece knows no merges, only scores: any two neighbours whose join is a piece may merge,
 /// the best score first. As a list of merges: every way to cut every piece in two, by score. Ties
 /// stay in the order of the pieces' ids, and of the ids of their halves, as in the published
@@ -134,7 +137,8 @@ fn merges_by_score(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Vec<Merge> {
     let piece = |text: &str| ids.get(text).copied().filter(|&id| mergeable(id));
     let mut pieces = Vec::new();
     for (id, token) in (0u32..).zip(&vocab.tokens) {
-        if piece(token) != Some(id) {
+        // Each cut hashes the whole piece, so long ones would take minutes; nothing merges to them.
+        if token.len() > LONGEST_MERGED || piece(token) != Some(id) {
             continue;
         }
         let cuts = token.char_indices().skip(1).filter_map(|(at, _)| {

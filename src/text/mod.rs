@@ -7,6 +7,8 @@ mod date;
 mod detokenise;
 mod error;
 mod gguf_vocab;
+mod jinja;
+mod known_parts;
 mod parts;
 mod pieces;
 mod pretokenise;

@@ -4,7 +4,7 @@
 //! 128,000), and it panics on some malformed ones. Byte-pair models, which language models have,
 //! are therefore read here; other kinds take the crate's own way.
 
-use super::TextError;
+use super::{TextError, known_parts};
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -101,9 +101,10 @@ pub(super) fn read(json: &[u8]) -> Result<Hf, TextError> {
     let file: File = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
     let model: Model =
         serde_json::from_str(file.model.get()).map_err(|e| bad(format!("model: {e}")))?;
-    if model.kind != "BPE" {
-        check_part(&file.post_processor)?;
-        check_part(&file.decoder)?;
+    // The oldest files do not name the only kind that there was.
+    if !["", "BPE"].contains(&model.kind.as_str()) {
+        let (pre, post) = (&file.pre_tokenizer, &file.post_processor);
+        known_parts::check(&file.normalizer, pre, &model.kind, post, &file.decoder)?;
         return serde_json::from_str(text).map_err(|e| bad(e.to_string()));
     }
     let parts = Parts {
@@ -127,8 +128,8 @@ impl Parts {
             serde_json::from_value(value).map_err(|e| TextError::Vocabulary(format!("{name}: {e}")))
         }
         let bad = |e: tokenizers::Error| TextError::Vocabulary(e.to_string());
-        check_part(&self.post_processor)?;
-        check_part(&self.decoder)?;
+        let (pre, post) = (&self.pre_tokenizer, &self.post_processor);
+        known_parts::check(&self.normalizer, pre, "BPE", post, &self.decoder)?;
         let mut hf = Hf::new(self.model.build()?);
         let normalizer = part::<tokenizers::NormalizerWrapper>("normalizer", self.normalizer)?;
         hf.with_normalizer(normalizer).map_err(bad)?;
@@ -173,27 +174,4 @@ impl Bpe {
         }
         builder.build().map_err(|e| bad(e.to_string()))
     }
-}
-
-/// Refuses what the `tokenizers` crate accepts and then panics on.
-fn check_part(part: &Value) -> Result<(), TextError> {
-    let children = ["processors", "decoders"].iter().filter_map(|name| part[*name].as_array());
-    for child in children.flatten() {
-        check_part(child)?;
-    }
-    if part["type"] == "TemplateProcessing" {
-        let pieces = ["single", "pair"].iter().filter_map(|name| part[*name].as_array());
-        for piece in pieces.flatten() {
-            let token = piece["SpecialToken"]["id"].as_str();
-            if let Some(token) = token.filter(|token| part["special_tokens"].get(token).is_none()) {
-                let what = format!("the post-processor does not say which ids {token:?} has");
-                return Err(TextError::Vocabulary(what));
-            }
-        }
-    }
-    if part["type"] == "Strip" && part["stop"] != 0 {
-        let what = "a decoder that strips the ends of tokens is not supported";
-        return Err(TextError::Vocabulary(what.into()));
-    }
-    Ok(())
 }

@@ -116,6 +116,8 @@ pub(super) struct Json {
     pub(super) sort_keys: bool,
     pub(super) item: String,
     pub(super) key: String,
+    /// Bytes of text that are enough.
+    pub(super) limit: usize,
 }
 
 impl Json {
@@ -184,6 +186,9 @@ impl Json {
         };
         out.push(open);
         for (i, item) in items.iter().enumerate() {
+            if out.len() > self.limit {
+                return Err(Error::new(ErrorKind::InvalidOperation, "the JSON is too long"));
+            }
             out.push_str(if i > 0 { &self.item } else { "" });
             new_line(depth + 1, out);
             each(item, out)?;

@@ -1,15 +1,15 @@
 //! Chat templates: a model's own Jinja, rendered as Python's `transformers` renders it.
 //!
 //! A template comes with the model, so it is not trusted: it reads nothing but the conversation,
-//! and a fixed allowance of instructions, of nesting and of output ends one that would not end.
-//! (What it cannot be kept from is doubling a string in a variable; the allowance limits how often,
-//! not how much memory that takes.)
+//! and fixed allowances of instructions, of nesting and of bytes ([`jinja`]) end one that would not
+//! end.
 
+use super::jinja::{Budget, Source, compile, environment};
 use super::{Date, TextError, python};
 use crate::format::TextParts;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
+use minijinja::machinery::{eval, make_string_output};
+use minijinja::value::Value;
+use minijinja::{AutoEscape, Error, ErrorKind};
 use std::collections::BTreeMap;
 
 /// A message of a conversation.
@@ -38,7 +38,7 @@ pub struct RenderOptions {
 /// A model's chat template (Jinja, as `transformers` runs it).
 #[derive(Clone)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    source: Source,
     special: BTreeMap<String, String>,
 }
 
@@ -48,13 +48,14 @@ impl std::fmt::Debug for ChatTemplate {
     }
 }
 
-const NAME: &str = "chat_template";
 /// Instructions that any conversation may use, and how many more with each message. Llama 3.1's
-/// template, one of the longest, uses about 60 for a message.
+/// template, one of the longest, uses about 100 for a message.
 const FUEL: u64 = 100_000;
 const FUEL_PER_MESSAGE: u64 = 2_000;
-/// Bytes of output that any conversation may make, on top of 16 times its own length.
-const OUTPUT: usize = 1 << 20;
+/// Bytes that any conversation may read and write, and how many more with each of its own. Qwen3's
+/// template takes apart an answer in four steps, each of which reads and writes it.
+const BYTES: usize = 64 << 20;
+const BYTES_PER_BYTE: usize = 64;
 
 /// What `raise_exception` was called with.
 #[derive(Debug, thiserror::Error)]
@@ -70,30 +71,8 @@ impl ChatTemplate {
         let Some(source) = &parts.chat_template else {
             return Ok(None);
         };
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()
-            .expect("Jinja's own delimiters");
-        environment.set_syntax(syntax);
-        environment.set_undefined_behavior(UndefinedBehavior::Lenient);
-        environment.set_recursion_limit(64);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.set_formatter(|out, _, value| {
-            out.write_str(&python::to_str(value)?).map_err(Error::from)
-        });
-        environment.add_filter("tojson", to_json);
-        environment.add_filter("string", |value: Value| python::to_str(&value));
-        environment.add_function("raise_exception", |message: String| {
-            let error = Error::new(ErrorKind::InvalidOperation, message.clone());
-            Err::<Value, _>(error.with_source(Refusal(message)))
-        });
-        environment
-            .add_template_owned(NAME, without_generation_tags(source))
-            .map_err(|e| TextError::TemplateSyntax(e.to_string()))?;
-        Ok(Some(Self { environment, special: parts.special.clone() }))
+        let source = Source::new(source)?;
+        Ok(Some(Self { source, special: parts.special.clone() }))
     }
 
     /// The prompt for a conversation, ready for [`super::Tokenizer::encode`] with
@@ -137,38 +116,36 @@ impl ChatTemplate {
         context.insert("messages", python::from_json(messages));
         let add = options.add_generation_prompt;
         context.insert("add_generation_prompt", add.into());
+        let variables: usize = options.variables.values().map(length).sum();
+        let tools = options.tools.as_ref().map_or(0, length);
+        let size = length(messages).saturating_add(tools).saturating_add(variables);
+        let budget = Budget::new(BYTES.saturating_add(size.saturating_mul(BYTES_PER_BYTE)));
+        let count = messages.as_array().map_or(1, Vec::len) as u64;
+        let mut environment = environment(&budget, FUEL + FUEL_PER_MESSAGE * count);
+        let own = budget.clone();
+        environment.add_function("raise_exception", move |message: Value| {
+            own.deep(&message)?;
+            let message = python::to_str(&message)?;
+            let error = Error::new(ErrorKind::InvalidOperation, message.clone());
+            Err::<Value, _>(error.with_source(Refusal(message)))
+        });
         if let Some(date) = options.date {
-            let format = move |format: String| date.format(&format);
+            let format = move |format: &str| {
+                // A directive of two characters is a month of nine.
+                budget.pay(5 * format.len())?;
+                Ok::<_, Error>(date.format(format))
+            };
             context.insert("strftime_now", Value::from_function(format));
         }
 
-        let count = messages.as_array().map_or(1, Vec::len) as u64;
-        let mut environment = self.environment.clone();
-        environment.set_fuel(Some(FUEL + FUEL_PER_MESSAGE * count));
-        let template = environment.get_template(NAME).map_err(failure)?;
-        let mut out = Bounded { bytes: Vec::new(), left: OUTPUT + 16 * length(messages) };
+        let code = compile(&self.source).map_err(failure)?;
         let context = Value::from_pairs(context);
-        template.render_captured_to(context, &mut out).map_err(failure)?;
-        String::from_utf8(out.bytes).map_err(|e| TextError::TemplateFailed(e.to_string()))
-    }
-}
-
-/// Takes so many bytes and no more.
-struct Bounded {
-    bytes: Vec<u8>,
-    left: usize,
-}
-
-impl std::io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let left = self.left.checked_sub(bytes.len());
-        self.left = left.ok_or_else(|| std::io::Error::other("the output is too long"))?;
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+        let mut text = String::new();
+        let mut out = make_string_output(&mut text);
+        eval(&environment, &code, context, &BTreeMap::new(), &mut out, AutoEscape::None)
+            .map_err(failure)?;
+        drop(out);
+        Ok(text)
     }
 }
 
@@ -194,51 +171,4 @@ fn failure(error: Error) -> TextError {
         ErrorKind::OutOfFuel => "it runs for too long".into(),
         _ => error.to_string(),
     })
-}
-
-/// The `tojson` of `transformers`: not Jinja's own, which escapes HTML.
-fn to_json(value: Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
-    let indent = match indent {
-        None => options.get::<Option<usize>>("indent")?,
-        some => some,
-    };
-    let separators = options.get::<Option<Vec<String>>>("separators")?;
-    let item = if indent.is_some() { "," } else { ", " };
-    let [item, key] = separators
-        .unwrap_or_else(|| vec![item.into(), ": ".into()])
-        .try_into()
-        .map_err(|_| Error::new(ErrorKind::InvalidOperation, "separators are two strings"))?;
-    let json = python::Json {
-        // A page is wide enough; hostile indents are wider.
-        indent: indent.map(|n| n.min(32)),
-        sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
-        item,
-        key,
-    };
-    // Python can escape other scripts; no template wants that from its model.
-    options.get::<Option<bool>>("ensure_ascii")?;
-    options.assert_all_used()?;
-    json.dump(&value)
-}
-
-/// `{% generation %}` marks for training what an assistant says; for prompts it is a block that
-/// always runs.
-fn without_generation_tags(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let Some(end) = rest[start..].find("%}") else {
-            break;
-        };
-        let tag = &rest[start..start + end];
-        let name = tag[2..].trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
-        out.push_str(&rest[..start]);
-        match name {
-            "generation" => out.push_str(&tag.replace(name, "if true")),
-            "endgeneration" => out.push_str(&tag.replace(name, "endif")),
-            _ => out.push_str(tag),
-        }
-        rest = &rest[start + end..];
-    }
-    out + rest
 }

@@ -49,6 +49,14 @@ impl Tokenizer {
         hf.with_truncation(None).expect("no truncation is valid");
         hf.with_padding(None);
         let pieces = Pieces::new(&hf)?;
+        // The frame around a text has ids of its own, which index a model's embedding like others.
+        let frame = hf.encode_fast("", true).map_err(|e| TextError::Encode(e.to_string()))?;
+        if let Some(id) = frame.get_ids().iter().find(|&&id| id as usize >= pieces.len()) {
+            let len = pieces.len();
+            return Err(TextError::Vocabulary(format!(
+                "the post_processor adds the id {id}, but the vocabulary has ids below {len}"
+            )));
+        }
         Ok(Self { inner: Arc::new(Inner { hf, pieces }) })
     }
 

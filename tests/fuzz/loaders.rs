@@ -1,4 +1,4 @@
-//! The loaders and the floors under them.
+//! The loaders, the text floor, and what is under them.
 #[path = "../../src/format/mod.rs"]
 pub mod format;
 #[path = "../../src/matrix/mod.rs"]
@@ -7,3 +7,5 @@ pub mod matrix;
 pub mod mem;
 #[path = "../../src/ternary/mod.rs"]
 pub mod ternary;
+#[path = "../../src/text/mod.rs"]
+pub mod text;

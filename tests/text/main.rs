@@ -1,6 +1,7 @@
 //! Tokenizers, detokenising and chat templates against the Python originals, on real vocabularies.
 //! The golden files are written by `tests/golden/text.py`.
 
+mod allowance;
 mod detokenise;
 mod gguf;
 mod hostile;

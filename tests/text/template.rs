@@ -9,7 +9,7 @@ use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError};
 /// 26 July 2024, 09:05:07, as in `text.py`.
 const DATE: i64 = 1_721_984_707;
 
-fn template(source: &str, special: &[(&str, &str)]) -> Result<ChatTemplate, TextError> {
+pub fn template(source: &str, special: &[(&str, &str)]) -> Result<ChatTemplate, TextError> {
     let special = special.iter().map(|&(k, v)| (k.into(), v.into()));
     let parts = TextParts {
         chat_template: Some(source.into()),
@@ -131,4 +131,19 @@ fn long_conversations_have_fuel() {
         .collect();
     let text = template.render(&messages, true).unwrap();
     assert_eq!(text.matches("<|im_start|>").count(), 2001);
+}
+
+#[test]
+fn long_messages_are_within_the_allowance() {
+    let Some(source) = source("npm:qwen3") else {
+        return;
+    };
+    let template = template(&source, &[]).unwrap();
+    let message = |role: &str| Message {
+        role: role.into(),
+        content: format!("<think>\n{0}\n</think>\n\n{0}", "Number 1.\n".repeat(200_000)),
+    };
+    let messages = [message("user"), message("assistant"), message("user"), message("assistant")];
+    let text = template.render(&messages, true).unwrap();
+    assert!(text.len() > 10_000_000);
 }

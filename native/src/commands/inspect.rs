@@ -76,8 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let tensors = sizes::groups(model.weights());
     let bytes = tensors.iter().map(|g| g.bytes).sum();
     let context = args::context(args.context, spec.context_length)?;
-    // A file may claim any context: pages of it that nobody could address count as very many.
-    let kv_cache = KvPool::bytes(&spec, 1).saturating_mul(context.div_ceil(PAGE)) as u64;
+    let kv_cache = KvPool::bytes(&spec, context.div_ceil(PAGE)) as u64;
     let report = Report {
         model: name,
         parameters: model.parameters() as u64,

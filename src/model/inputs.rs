@@ -123,7 +123,7 @@ impl Inputs {
     ) {
         let width: usize = linears.iter().map(|l| l.weight.rows()).sum();
         out.grow(self.rows * width);
-        let bounds = split(linears, crew.members());
+        let bounds = split(linears, self.rows, crew.members());
         crew.columns(&mut out[..self.rows * width], width, &bounds, |mut view, scratch| {
             let range = view.range();
             let mut first = 0;
@@ -171,9 +171,23 @@ impl Inputs {
 /// Parts of a product for each member: enough to even out what the members get done, few enough
 /// for long walks through memory.
 const PARTS: usize = 4;
+/// Rows from which parts are kept large, and how large: what a kernel prepares for a batch of
+/// activations serves all outputs of a part.
+const LARGE_ROWS: usize = 64;
+const LARGE_PANELS: usize = 1024 / PANEL_ROWS;
+
+/// Parts of a product of `rows` rows with `panels` panels: as many for each member.
+fn parts(rows: usize, panels: usize, members: usize) -> usize {
+    let each = match rows {
+        _ if members == 1 => 1,
+        ..LARGE_ROWS => PARTS,
+        _ => (panels / LARGE_PANELS / members).clamp(1, PARTS),
+    };
+    (each * members).min(panels)
+}
 
 /// Columns at which equal shares of all panels begin and end.
-fn split(linears: &[&Linear], members: usize) -> Vec<usize> {
+fn split(linears: &[&Linear], rows: usize, members: usize) -> Vec<usize> {
     let panels = |l: &Linear| l.weight.rows().div_ceil(PANEL_ROWS);
     let total: usize = linears.iter().map(|l| panels(l)).sum();
     let column = |mut panel: usize| {
@@ -187,6 +201,6 @@ fn split(linears: &[&Linear], members: usize) -> Vec<usize> {
         }
         first
     };
-    let parts = if members == 1 { 1 } else { (PARTS * members).min(total) };
+    let parts = parts(rows, total, members);
     (0..=parts).map(|i| column(total * i / parts)).collect()
 }

@@ -25,7 +25,7 @@ pub(super) fn check(
     post_processor: &Value,
     decoder: &Value,
 ) -> Result<(), TextError> {
-    // Unigram models have a search of their own; no ternary model uses one.
+    // Unigram models have a search of their own; no model of the supported families is known to use one.
     if !["", "BPE", "WordLevel", "WordPiece"].contains(&model) {
         return Err(unknown("model", model, "BPE, WordLevel, WordPiece"));
     }

@@ -8,7 +8,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, value::Value};
 
 const NAME: &str = "chat_template";
-/// The longest templates of published models have 20 KiB.
+/// Published templates are far shorter.
 const MAX_SOURCE: usize = 256 << 10;
 /// Tokens of a `{{ … }}` or `{% … %}`. minijinja's parser and compiler call themselves once for
 /// each `not`, `-`, `.`, `~`…: so many fit the stack of any thread.

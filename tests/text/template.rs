@@ -90,6 +90,9 @@ fn hostile_templates_end_in_an_error() {
     assert_eq!(syntax.code(), "bad_chat_template");
     let deep = format!("{{{{ {}1{} }}}}", "[".repeat(5000), "]".repeat(5000));
     assert_eq!(template(&deep, &[]).unwrap_err().code(), "bad_chat_template");
+    for cut in ["{%}", "{%", "{%%}", "{%-}%}", "{% generation %}{%}"] {
+        let _ = template(cut, &[]).and_then(|t| t.render(&[], true));
+    }
     let failing = [
         // Runs for ever.
         "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",

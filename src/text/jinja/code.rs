@@ -197,18 +197,20 @@ fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(end) = rest[start..].find("%}") else {
+        let inside = start + "{%".len();
+        let Some(length) = rest[inside..].find("%}") else {
             break;
         };
-        let tag = &rest[start..start + end];
-        let name = tag[2..].trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
+        let end = inside + length;
+        let (tag, name) = (&rest[start..end], &rest[inside..end]);
+        let name = name.trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
         out.push_str(&rest[..start]);
         match name {
             "generation" => out.push_str(&tag.replace(name, "if true")),
             "endgeneration" => out.push_str(&tag.replace(name, "endif")),
             _ => out.push_str(tag),
         }
-        rest = &rest[start + end..];
+        rest = &rest[end..];
     }
     out + rest
 }

@@ -128,7 +128,7 @@ fn ternary_products_equal_scalar() {
                     out.copy_from_slice(&codes[r * cols..(r + 1) * cols]);
                 })
                 .unwrap();
-                for batch in [1, 2, 3, 4, 5, 7, 8, 13, 33, 45] {
+                for batch in [1, 2, 3, 4, 5, 7, 8, 13, 33, 70, 95] {
                     for planes in [1, 2] {
                         let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
                         for from in [0, rows.div_ceil(16) / 2] {
@@ -159,7 +159,7 @@ fn ternary_products_do_not_overflow_at_the_extremes() {
                 let (rows, cols) = (16, 20_000);
                 let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(1.0), |_, c| c.fill(code));
                 let w = w.unwrap();
-                for batch in [1, 4, 8, 40] {
+                for batch in [1, 4, 8, 70] {
                     let x = Rows::new(batch, cols, 1, || value);
                     let run = |k: &Kernels| {
                         product(batch, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s))

@@ -63,22 +63,15 @@ fn products(c: &mut Criterion) {
         let macs = Throughput::Elements((batch * HIDDEN * INTERMEDIATE) as u64);
         let panels = HIDDEN / 16;
         for k in Kernels::all() {
-            let mut group = c.benchmark_group(format!("ternary/{batch}"));
-            group.throughput(macs.clone()).bench_function(k.isa().name(), |b| {
-                b.iter(|| {
-                    let y = &mut Columns::whole(&mut y, HIDDEN);
-                    (k.ternary)(&ternary, 0..panels, &x.view(), y, &mut scratch);
+            let mut bench = |kind: &str, product: &dyn Fn(&mut Columns<'_>, &mut Scratch)| {
+                let mut group = c.benchmark_group(format!("{kind}/{batch}"));
+                group.throughput(macs.clone()).bench_function(k.isa().name(), |b| {
+                    b.iter(|| product(&mut Columns::whole(&mut y, HIDDEN), &mut scratch));
                 });
-            });
-            group.finish();
-            let mut group = c.benchmark_group(format!("int8/{batch}"));
-            group.throughput(macs.clone()).bench_function(k.isa().name(), |b| {
-                b.iter(|| {
-                    let y = &mut Columns::whole(&mut y, HIDDEN);
-                    (k.int8)(&int8, 0..panels, &x.view(), y, &mut scratch);
-                });
-            });
-            group.finish();
+                group.finish();
+            };
+            bench("ternary", &|y, s| (k.ternary)(&ternary, 0..panels, &x.view(), y, s));
+            bench("int8", &|y, s| (k.int8)(&int8, 0..panels, &x.view(), y, s));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What kernels work on, apart from weights.
 
 use crate::mem::AlignedVec;
+use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix};
 
 /// Activations as int8 rows with a scale each.
 ///
@@ -35,13 +36,21 @@ impl<'a> Quantised<'a> {
         self.values[row * self.stride..(row + 1) * self.stride].as_chunks().0
     }
 
-    /// Σ of each group of `size` of the first `cols` columns, `[rows][groups]`, in `out`.
-    pub fn group_sums<'s>(
-        &self,
-        cols: usize,
-        size: usize,
+    /// How many columns of `w` share a scale, and Σ of each such group, `[rows][groups]`, in `out`
+    /// where a row has several.
+    pub fn scale_groups<'s>(
+        &'s self,
+        w: &TernaryMatrix,
         out: &'s mut AlignedVec<i32>,
-    ) -> &'s [i32] {
+    ) -> (usize, &'s [i32]) {
+        match w.scales() {
+            Scales::Tensor(_) => (w.cols().next_multiple_of(BLOCK_COLS).max(1), self.sums),
+            Scales::Groups(g) => (g.size(), self.group_sums(w.cols(), g.size(), out)),
+        }
+    }
+
+    /// Σ of each group of `size` of the first `cols` columns, `[rows][groups]`, in `out`.
+    fn group_sums<'s>(&self, cols: usize, size: usize, out: &'s mut AlignedVec<i32>) -> &'s [i32] {
         let groups = cols.div_ceil(size);
         out.grow(self.rows() * groups);
         for row in 0..self.rows() {

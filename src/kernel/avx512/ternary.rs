@@ -20,10 +20,7 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let (size, sums) = match w.scales() {
-        Scales::Tensor(_) => (w.cols().next_multiple_of(BLOCK_COLS).max(1), x.sums),
-        Scales::Groups(g) => (g.size(), x.group_sums(w.cols(), g.size(), &mut scratch.ints)),
-    };
+    let (size, sums) = x.scale_groups(w, &mut scratch.ints);
     let walk = Walk { w, x, sums, group_blocks: size / BLOCK_COLS, first: panels.start };
     for panel in panels {
         let mut row = 0;

@@ -51,7 +51,8 @@ pub struct Buffers<'s> {
     pub totals: &'s mut AlignedVec<f32>,
 }
 
-/// Products of `panels` with the activation rows `rows`, in tiles from the first on. Returns `false`, with nothing done, where the panels hold the fourth code.
+/// Products of `panels` with the activation rows `rows`, in tiles from the first on. Returns
+/// `false`, with nothing done, where the panels hold the fourth code.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn lookup(
     walk: &Walk<'_>,

@@ -35,10 +35,7 @@ pub fn ternary(
     scratch: &mut Scratch,
 ) {
     let blocks = w.cols().div_ceil(BLOCK_COLS);
-    let (size, sums) = match w.scales() {
-        Scales::Tensor(_) => (w.cols().next_multiple_of(BLOCK_COLS).max(1), x.sums),
-        Scales::Groups(g) => (g.size(), x.group_sums(w.cols(), g.size(), &mut scratch.ints)),
-    };
+    let (size, sums) = x.scale_groups(w, &mut scratch.ints);
     let group_blocks = size / BLOCK_COLS;
     let groups = blocks.div_ceil(group_blocks);
     let walk = Walk { w, x, sums, blocks, groups, group_blocks, first: panels.start };

@@ -1,4 +1,5 @@
-//! The one layout of ternary weights, quantisation into it, packing and unpacking.
+//! The one layout of ternary weights, packing and unpacking. (Master weights are quantised where they
+//! are read: `format::codec`.)
 //!
 //! A weight w ∈ {-1, 0, +1} is stored as the code c = w + 1 in two bits (the fourth code, +2,
 //! is legal in some files and survives). Rows stand in panels of 16; a 64-byte block holds

@@ -6,7 +6,10 @@
 //! `vpmaddubsw` and `vpaddw` take two instructions for 32. (T-MAC, arXiv 2407.00088, looks up sums
 //! of activations too, with weight rows in the lanes.)
 //!
-//! 16-bit sums collect up to [`CHUNK`] blocks before they widen: 16 · 128 · 15 = 30,720.
+//! A core's loads bound this, so a weight row's sums are fetched once for eight tables, two blocks
+//! of columns, and the row's eight places in them are a single load.
+//!
+//! 16-bit sums collect up to [`CHUNK`] blocks before they widen: 16 · 128 · 14 = 28,672.
 
 use super::Walk;
 use crate::mem::AlignedVec;
@@ -15,10 +18,12 @@ use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Blocks whose sums fit 16 bits.
-const CHUNK: usize = 15;
-/// Groups of four columns in a block.
-const QUADS: usize = BLOCK_COLS / 4;
+/// Blocks that are looked up together.
+const PAIR: usize = 2;
+/// Blocks whose sums fit 16 bits, in whole pairs.
+const CHUNK: usize = 14;
+/// Groups of four columns in a pair of blocks.
+const QUADS: usize = PAIR * BLOCK_COLS / 4;
 /// Values of four ternary weights.
 const VALUES: usize = 81;
 /// Activation rows in a vector.
@@ -35,16 +40,16 @@ const VECTORS: usize = TILE / LANES;
 type Entry = [__m256i; VECTORS];
 /// The sums of all values for four columns.
 type Table = [Entry; VALUES];
-/// One block's tables. An entry is a cache line.
+/// A pair's tables. An entry is a cache line.
 #[repr(align(64))]
 struct Tables([Table; QUADS]);
-/// For one weight row and block, where each quad's value stands in its table, in bytes.
-type Places = [u16; QUADS];
+/// For one weight row and pair, which entry of its table each quad names.
+type Places = [u8; QUADS];
 
 /// Buffers of [`lookup`].
 pub struct Buffers<'s> {
-    /// `[block][row][quad]`.
-    pub places: &'s mut AlignedVec<u16>,
+    /// `[pair][row][quad]`.
+    pub places: &'s mut AlignedVec<u8>,
     /// Sums, `[row][activation row]`.
     pub narrow: &'s mut AlignedVec<i16>,
     pub exact: &'s mut AlignedVec<i32>,
@@ -52,7 +57,8 @@ pub struct Buffers<'s> {
 }
 
 /// Products of `panels` with the activation rows `rows`, in tiles from the first on. Returns
-/// `false`, with nothing done, where the panels hold the fourth code.
+/// `false`, with nothing done, where the panels hold the fourth code or pairs of blocks would
+/// straddle groups.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn lookup(
     walk: &Walk<'_>,
@@ -61,7 +67,8 @@ pub fn lookup(
     y: &mut Columns<'_>,
     mut buffers: Buffers<'_>,
 ) -> bool {
-    if panels.clone().any(|panel| has_fourth_code(walk.codes(panel))) {
+    let straddling = walk.groups > 1 && !walk.group_blocks.is_multiple_of(PAIR);
+    if straddling || panels.clone().any(|panel| has_fourth_code(walk.codes(panel))) {
         return false;
     }
     for from in panels.clone().step_by(PANELS) {
@@ -93,43 +100,58 @@ fn has_fourth_code(codes: &[[u8; BLOCK_BYTES]]) -> bool {
     _mm256_testz_si256(both, _mm256_set1_epi8(0b01_01_01_01)) == 0
 }
 
-/// Writes the places of all values of some panels.
+/// Writes the places of all values of some panels. A last block without a partner gets one of
+/// zeros; its activations are zero, too.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u16>) {
-    out.grow(walk.blocks * panels.len() * PANEL_ROWS * QUADS);
+fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) {
+    out.grow(walk.blocks.div_ceil(PAIR) * panels.len() * PANEL_ROWS * QUADS);
     let out = out.as_chunks_mut::<{ PANEL_ROWS * QUADS }>().0;
     for (p, panel) in panels.clone().enumerate() {
-        for (b, block) in walk.codes(panel).iter().enumerate() {
-            out[b * panels.len() + p] = bytemuck::must_cast(places(block));
+        for (i, pair) in walk.codes(panel).chunks(PAIR).enumerate() {
+            let second = pair.get(1).unwrap_or(&[0; BLOCK_BYTES]);
+            out[i * panels.len() + p] = bytemuck::must_cast(places(&pair[0], second));
         }
     }
 }
 
-/// The places of a block's 16 rows: Σ code · 3ⁱ over a quad, times the size of an entry. Codes are
-/// 0, 1 or 2: no place is beyond the last entry.
+/// The places of 16 rows in a pair of blocks.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn places(block: &[u8; BLOCK_BYTES]) -> [[__m256i; 2]; 2] {
-    let mask = _mm256_set1_epi8(3);
-    let powers = _mm256_set1_epi32(i32::from_le_bytes([1, 3, 9, 27]));
-    let size = _mm256_set1_epi16(size_of::<Entry>() as i16);
-    let halves: [__m256i; 2] = bytemuck::must_cast(*block);
+fn places(first: &[u8; BLOCK_BYTES], second: &[u8; BLOCK_BYTES]) -> [[__m256i; 2]; 2] {
+    let (first, second) = (values(first), values(second));
     let mut out = [[_mm256_setzero_si256(); 2]; 2];
-    for (mut q, out) in halves.into_iter().zip(&mut out) {
-        // One field of a row's four bytes is one quad of that row.
-        let mut quads = [_mm256_setzero_si256(); QUADS];
-        for quad in &mut quads {
-            let codes = _mm256_and_si256(q, mask);
-            *quad = _mm256_madd_epi16(_mm256_maddubs_epi16(codes, powers), size);
-            q = _mm256_srli_epi16::<2>(q);
-        }
-        let low = _mm256_or_si256(quads[0], _mm256_slli_epi32::<16>(quads[1]));
-        let high = _mm256_or_si256(quads[2], _mm256_slli_epi32::<16>(quads[3]));
+    for h in 0..2 {
         // Rows 0, 1, 4, 5 and rows 2, 3, 6, 7.
-        let (a, b) = (_mm256_unpacklo_epi32(low, high), _mm256_unpackhi_epi32(low, high));
-        *out = [_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)];
+        let a = _mm256_unpacklo_epi32(first[h], second[h]);
+        let b = _mm256_unpackhi_epi32(first[h], second[h]);
+        out[h] = [_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)];
     }
     out
+}
+
+/// The values of a block's quads, Σ code · 3ⁱ: a byte each, four to a row. Codes are 0, 1 or 2: no
+/// value is beyond 80.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn values(block: &[u8; BLOCK_BYTES]) -> [__m256i; 2] {
+    let mask = _mm256_set1_epi8(3);
+    let powers = _mm256_set1_epi32(i32::from_le_bytes([1, 3, 9, 27]));
+    let ones = _mm256_set1_epi16(1);
+    let halves: [__m256i; 2] = bytemuck::must_cast(*block);
+    halves.map(|q| {
+        // One field of a row's four bytes is one quad of that row.
+        let value = |codes| {
+            let codes = _mm256_and_si256(codes, mask);
+            _mm256_madd_epi16(_mm256_maddubs_epi16(codes, powers), ones)
+        };
+        let low =
+            _mm256_or_si256(value(q), _mm256_slli_epi32::<8>(value(_mm256_srli_epi16::<2>(q))));
+        let high = _mm256_or_si256(
+            value(_mm256_srli_epi16::<4>(q)),
+            _mm256_slli_epi32::<8>(value(_mm256_srli_epi16::<6>(q))),
+        );
+        _mm256_or_si256(low, _mm256_slli_epi32::<16>(high))
+    })
 }
 
 /// Products of panels with one tile.
@@ -148,14 +170,14 @@ fn product<const V: usize>(
     let exact = vectors::<i32, V>(exact, rows);
     let totals = vectors::<f32, V>(totals, rows);
     let mut tables = Tables([[[_mm256_setzero_si256(); VECTORS]; VALUES]; QUADS]);
+    narrow.fill([[0; LANES]; V]);
     totals.fill([[0.0; LANES]; V]);
     for g in 0..walk.groups {
         exact.fill([[0; LANES]; V]);
         for chunk in walk.chunks(g, CHUNK) {
-            narrow.fill([[0; LANES]; V]);
-            for block in chunk {
-                tabulate::<V>(walk, &tile, block, &mut tables);
-                add(&tables, &places[block * rows..][..rows], narrow);
+            for pair in chunk.start / PAIR..chunk.end.div_ceil(PAIR) {
+                tabulate::<V>(walk, &tile, pair, &mut tables);
+                add(&tables, &places[pair * rows..][..rows], narrow);
             }
             widen(narrow, exact);
         }
@@ -185,54 +207,76 @@ fn vectors<T: bytemuck::Pod, const V: usize>(
     &mut buffer.as_chunks_mut::<LANES>().0.as_chunks_mut::<V>().0[..rows]
 }
 
-/// The tables of one block's quads for a tile of activation rows.
-#[inline]
+/// The tables of one pair's quads for a tile of activation rows. Out of line, as [`add`].
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tabulate<const V: usize>(
     walk: &Walk<'_>,
     tile: &Range<usize>,
-    block: usize,
+    pair: usize,
     Tables(tables): &mut Tables,
 ) {
-    for v in 0..V {
-        let columns = columns(walk, tile, v, block);
-        for (quad, table) in columns.as_chunks::<4>().0.iter().zip(&mut *tables) {
-            sums(quad, table, v);
+    for (b, tables) in tables.chunks_exact_mut(QUADS / PAIR).enumerate() {
+        let mut x = [[_mm256_setzero_si256(); V]; BLOCK_COLS];
+        for v in 0..V {
+            columns(walk, tile, v, pair * PAIR + b, &mut x);
+        }
+        for (quad, table) in x.as_chunks::<4>().0.iter().zip(tables) {
+            sums(quad, table);
         }
     }
 }
 
-/// A block's 16 columns of 16 activation rows, one row in each lane; 0 for rows that are not there.
+/// A block's 16 columns of the tile's `v`-th 16 activation rows, one row in each lane; 0 for rows
+/// that are not there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn columns(walk: &Walk<'_>, tile: &Range<usize>, v: usize, block: usize) -> [__m256i; BLOCK_COLS] {
+fn columns<const V: usize>(
+    walk: &Walk<'_>,
+    tile: &Range<usize>,
+    v: usize,
+    block: usize,
+    out: &mut [[__m256i; V]; BLOCK_COLS],
+) {
     let mut bytes = [_mm_setzero_si128(); LANES];
     for (bytes, row) in bytes.iter_mut().zip(tile.clone().skip(v * LANES)) {
         *bytes = bytemuck::must_cast(walk.x.row_chunks::<BLOCK_COLS>(row)[block]);
     }
     // A round moves each byte's address, four bits of row and four of column, left by one bit:
     // four rounds exchange them.
-    for _ in 0..4 {
-        let mut next = [_mm_setzero_si128(); LANES];
-        for i in 0..LANES / 2 {
-            next[2 * i] = _mm_unpacklo_epi8(bytes[i], bytes[i + LANES / 2]);
-            next[2 * i + 1] = _mm_unpackhi_epi8(bytes[i], bytes[i + LANES / 2]);
-        }
-        bytes = next;
+    let bytes = round(&round(&round(&round(&bytes))));
+    for (out, bytes) in out.iter_mut().zip(bytes) {
+        out[v] = _mm256_cvtepi8_epi16(bytes);
     }
-    let mut columns = [_mm256_setzero_si256(); BLOCK_COLS];
-    for (column, bytes) in columns.iter_mut().zip(bytes) {
-        *column = _mm256_cvtepi8_epi16(bytes);
+}
+
+/// Interleaves the bytes of the first eight vectors with those of the last eight.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn round(bytes: &[__m128i; LANES]) -> [__m128i; LANES] {
+    let mut out = [_mm_setzero_si128(); LANES];
+    for i in 0..LANES / 2 {
+        out[2 * i] = _mm_unpacklo_epi8(bytes[i], bytes[i + LANES / 2]);
+        out[2 * i + 1] = _mm_unpackhi_epi8(bytes[i], bytes[i + LANES / 2]);
     }
-    columns
+    out
 }
 
 /// Σ (code − 1) · x of all 81 values, counted up in base 3.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn sums(x: &[__m256i; 4], table: &mut Table, v: usize) {
-    let all = _mm256_add_epi16(_mm256_add_epi16(x[0], x[1]), _mm256_add_epi16(x[2], x[3]));
-    let mut third = _mm256_sub_epi16(_mm256_setzero_si256(), all);
+fn sums<const V: usize>(x: &[[__m256i; V]; 4], table: &mut Table) {
+    let add = |a: &mut [__m256i; V], b: &[__m256i; V]| {
+        for v in 0..V {
+            a[v] = _mm256_add_epi16(a[v], b[v]);
+        }
+    };
+    let mut third = [_mm256_setzero_si256(); V];
+    for x in x {
+        for v in 0..V {
+            third[v] = _mm256_sub_epi16(third[v], x[v]);
+        }
+    }
     for nines in table.as_chunks_mut::<27>().0 {
         let mut second = third;
         for threes in nines.as_chunks_mut::<9>().0 {
@@ -240,19 +284,19 @@ fn sums(x: &[__m256i; 4], table: &mut Table, v: usize) {
             for ones in threes.as_chunks_mut::<3>().0 {
                 let mut sum = first;
                 for entry in ones {
-                    entry[v] = sum;
-                    sum = _mm256_add_epi16(sum, x[0]);
+                    entry[..V].copy_from_slice(&sum);
+                    add(&mut sum, &x[0]);
                 }
-                first = _mm256_add_epi16(first, x[1]);
+                add(&mut first, &x[1]);
             }
-            second = _mm256_add_epi16(second, x[2]);
+            add(&mut second, &x[2]);
         }
-        third = _mm256_add_epi16(third, x[3]);
+        add(&mut third, &x[3]);
     }
 }
 
-/// Adds to each weight row's sums the entries that it names.
-#[inline]
+/// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add<const V: usize>(
     Tables(tables): &Tables,
@@ -260,30 +304,27 @@ fn add<const V: usize>(
     narrow: &mut [[[i16; LANES]; V]],
 ) {
     for (places, narrow) in places.iter().zip(narrow) {
-        let mut sums = [_mm256_setzero_si256(); V];
-        for v in 0..V {
-            sums[v] = bytemuck::must_cast(narrow[v]);
-        }
-        for (table, &place) in tables.iter().zip(places) {
-            // SAFETY: `places` makes only multiples of an entry's size, and of codes 0 to 2, which
-            // `lookup` has made sure of, none beyond the 81st entry.
-            let entry: &Entry = unsafe { &*table.as_ptr().byte_add(usize::from(place)) };
+        let mut sums: [__m256i; V] = narrow.map(bytemuck::must_cast);
+        let word = u64::from_le_bytes(*places);
+        for (i, table) in tables.iter().enumerate() {
+            let place = (word >> (8 * i)) & 0xFF;
+            // SAFETY: of codes 0 to 2, which `lookup` has made sure of, `values` makes none beyond
+            // the 81st entry.
+            let entry: &Entry = unsafe { table.get_unchecked(place as usize) };
             for v in 0..V {
                 sums[v] = _mm256_add_epi16(sums[v], entry[v]);
             }
         }
-        for v in 0..V {
-            narrow[v] = bytemuck::must_cast(sums[v]);
-        }
+        *narrow = sums.map(bytemuck::must_cast);
     }
 }
 
-/// Adds the 16-bit sums to the 32-bit ones.
+/// Moves the 16-bit sums to the 32-bit ones.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn widen<const V: usize>(narrow: &[[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]]) {
-    for (narrow, exact) in narrow.as_flattened().iter().zip(exact.as_flattened_mut()) {
-        let halves: [__m128i; 2] = bytemuck::must_cast(*narrow);
+fn widen<const V: usize>(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]]) {
+    for (narrow, exact) in narrow.as_flattened_mut().iter_mut().zip(exact.as_flattened_mut()) {
+        let halves: [__m128i; 2] = bytemuck::must_cast(std::mem::take(narrow));
         let mut sums: [__m256i; 2] = bytemuck::must_cast(*exact);
         for h in 0..2 {
             sums[h] = _mm256_add_epi32(sums[h], _mm256_cvtepi16_epi32(halves[h]));

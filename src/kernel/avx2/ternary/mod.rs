@@ -20,7 +20,7 @@ const CHUNK: usize = 10;
 /// How far ahead of the panel's walk memory is asked for, in bytes.
 const AHEAD: usize = 1536;
 /// Activation rows from which tables pay, and those of the last tile.
-const LOOKUP_ROWS: usize = 64;
+const LOOKUP_ROWS: usize = 28;
 const LOOKUP_REST: usize = 24;
 /// Batches up to this decode codes in registers.
 const STREAMED_ROWS: usize = 4;
@@ -213,13 +213,19 @@ pub fn store(x: &Quantised<'_>, b: usize, total: &[__m256; 2], from: usize, y: &
     let (row, adds) = x.target(b);
     let step = _mm256_set1_ps(x.steps[b]);
     let out = &mut y.row(row)[from..];
-    let count = out.len().min(PANEL_ROWS);
-    let mut lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(total.map(|t| _mm256_mul_ps(t, step)));
-    if adds {
-        lanes.iter_mut().zip(&out[..count]).for_each(|(l, o)| *l += o);
+    let lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(total.map(|t| _mm256_mul_ps(t, step)));
+    match out.first_chunk_mut::<PANEL_ROWS>() {
+        Some(out) if adds => out.iter_mut().zip(lanes).for_each(|(o, l)| *o += l),
+        Some(out) => *out = lanes,
+        None => store_rest(out, &lanes, adds),
     }
-    match out.first_chunk_mut() {
-        Some(whole) => *whole = lanes,
-        None => out.copy_from_slice(&lanes[..count]),
+}
+
+/// Writes the outputs of a last panel that has fewer than 16. Out of line: together with the whole
+/// panels it would be a copy of variable length for all.
+#[cold]
+fn store_rest(out: &mut [f32], lanes: &[f32; PANEL_ROWS], adds: bool) {
+    for (o, l) in out.iter_mut().zip(lanes) {
+        *o = if adds { *o + l } else { *l };
     }
 }

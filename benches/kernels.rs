@@ -105,28 +105,31 @@ fn rows(c: &mut Criterion) {
 fn attention(c: &mut Criterion) {
     let (head_dim, group) = (128, 4);
     let mut noise = Noise(3);
-    for end in [64, 512, 4096] {
+    for (end, rows) in [(64, 1), (512, 1), (4096, 1), (512, 8), (4096, 4)] {
         let count = end / PAGE;
         let pages: Vec<f32> = (0..count * 2 * PAGE * head_dim).map(|_| noise.float()).collect();
         let table: Vec<u32> = (0..count as u32).collect();
-        let queries: Vec<f32> = (0..group * head_dim).map(|_| noise.float()).collect();
-        let mut out = vec![0f32; group * head_dim];
+        let queries: Vec<f32> = (0..rows * group * head_dim).map(|_| noise.float()).collect();
+        let mut out = vec![0f32; queries.len()];
         let a = Attention {
             queries: &queries,
             head_dim,
             scale: 0.1,
             pages: &pages,
             table: &table,
-            end,
+            ends: &vec![end; rows],
         };
-        let macs = Throughput::Elements((2 * end * head_dim * group) as u64);
+        let macs = Throughput::Elements((2 * end * queries.len()) as u64);
         for k in Kernels::all() {
             let mut scratch = Scratch::default();
-            let mut group = c.benchmark_group(format!("attend/{end}"));
-            group.throughput(macs.clone()).bench_function(k.isa().name(), |b| {
-                b.iter(|| (k.attend)(&a, &mut out, &mut scratch));
+            let mut bench = c.benchmark_group(format!("attend/{end}/{rows}"));
+            bench.throughput(macs.clone()).bench_function(k.isa().name(), |b| {
+                b.iter(|| {
+                    let out = &mut Columns::whole(&mut out, group * head_dim);
+                    (k.attend)(&a, out, &mut scratch);
+                });
             });
-            group.finish();
+            bench.finish();
         }
     }
 }

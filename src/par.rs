@@ -8,6 +8,7 @@
 
 use crate::mem::AlignedVec;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -253,14 +254,33 @@ impl Crew<'_> {
         bounds: &[usize],
         job: impl Fn(Columns<'_>, &mut Scratch) + Sync,
     ) {
-        assert!(bounds.is_sorted() && bounds.last().is_none_or(|&end| end <= width));
+        let rows = [0, out.len() / width];
+        self.tiles(out, width, (&rows, bounds), |_, part, scratch| job(part, scratch));
+    }
+
+    /// Splits a row-major matrix both ways: part `(i, j)` of the step, which `job` is told, gets the
+    /// columns `columns[j]..columns[j + 1]` of the rows `rows[i]..rows[i + 1]`. `out` is
+    /// `[rows][width]`.
+    ///
+    /// # Panics
+    /// When bounds are not ascending within the matrix.
+    pub fn tiles(
+        &mut self,
+        out: &mut [f32],
+        width: usize,
+        (rows, columns): (&[usize], &[usize]),
+        job: impl Fn((usize, usize), Columns<'_>, &mut Scratch) + Sync,
+    ) {
+        assert!(rows.is_sorted() && columns.is_sorted(), "bounds ascend");
         let whole = Columns::whole(out, width);
-        self.parts(bounds.len().saturating_sub(1), &|i, scratch| {
-            let (first, end) = (bounds[i], bounds[i + 1]);
-            if first < end {
-                // SAFETY: ascending bounds make the parts' column ranges disjoint, each part is run
-                // once, and `whole` borrows `out` for longer than the step runs.
-                job(unsafe { whole.part(first, end) }, scratch);
+        let across = columns.len().saturating_sub(1);
+        self.parts(rows.len().saturating_sub(1) * across, &|part, scratch| {
+            let (i, j) = (part / across, part % across);
+            let (rows, columns) = (rows[i]..rows[i + 1], columns[j]..columns[j + 1]);
+            if !rows.is_empty() && !columns.is_empty() {
+                // SAFETY: ascending bounds make the parts disjoint, each part is run once, and
+                // `whole` borrows `out` for longer than the step runs.
+                job((i, j), unsafe { whole.part(rows, columns) }, scratch);
             }
         });
     }
@@ -290,7 +310,7 @@ impl Crew<'_> {
     }
 }
 
-/// Mutable access to some columns of every row of a row-major f32 matrix.
+/// Mutable access to some columns of consecutive rows of a row-major f32 matrix.
 pub struct Columns<'a> {
     base: *mut f32,
     rows: usize,
@@ -313,13 +333,17 @@ impl<'a> Columns<'a> {
         Self { base: out.as_mut_ptr(), rows, width, first: 0, end: width, life: PhantomData }
     }
 
-    /// The columns `first..end` of the matrix.
+    /// Some rows of this view, and some columns of the matrix.
     ///
     /// # Safety
-    /// No two views of one matrix that live at the same time may share a column.
-    unsafe fn part(&self, first: usize, end: usize) -> Columns<'_> {
+    /// No two views of one matrix that live at the same time may share an element.
+    unsafe fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Columns<'_> {
+        let Range { start: first, end } = columns;
         assert!(self.first <= first && first <= end && end <= self.end);
-        Columns { first, end, life: PhantomData, ..*self }
+        assert!(rows.start <= rows.end && rows.end <= self.rows);
+        // In range where the view has rows; where it has none, nobody follows the pointer.
+        let base = self.base.wrapping_add(rows.start * self.width);
+        Columns { base, rows: rows.len(), first, end, life: PhantomData, ..*self }
     }
 
     /// A narrower view, by columns of the whole matrix.
@@ -328,16 +352,16 @@ impl<'a> Columns<'a> {
     /// When the range is not within this view.
     pub fn narrow(&mut self, first: usize, end: usize) -> Columns<'_> {
         // SAFETY: `self` is borrowed exclusively as long as the narrower view lives.
-        unsafe { self.part(first, end) }
+        unsafe { self.part(0..self.rows, first..end) }
     }
 
-    /// Rows of the matrix.
+    /// Rows of this view.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
     /// The columns of the whole matrix that this view holds.
-    pub fn range(&self) -> std::ops::Range<usize> {
+    pub fn range(&self) -> Range<usize> {
         self.first..self.end
     }
 
@@ -489,6 +513,27 @@ mod tests {
             });
         });
         assert!(out.iter().all(|&v| v == 1.0));
+    }
+
+    #[test]
+    fn tiles_are_disjoint_and_complete() {
+        let team = Team::new(3).unwrap();
+        let mut out = vec![0f32; 5 * 6];
+        let (rows, columns) = ([0, 2, 2, 5], [0, 1, 6]);
+        team.run(true, |crew| {
+            crew.tiles(&mut out, 6, (&rows, &columns), |(i, j), mut part, _| {
+                assert_eq!(
+                    (part.rows(), part.range()),
+                    (rows[i + 1] - rows[i], columns[j]..columns[j + 1])
+                );
+                for r in 0..part.rows() {
+                    part.row(r).iter_mut().for_each(|v| *v += (10 * i + j) as f32);
+                }
+            });
+        });
+        let want =
+            |r: usize, c: usize| (10 * if r < 2 { 0 } else { 2 } + usize::from(c > 0)) as f32;
+        assert!(out.iter().enumerate().all(|(k, &v)| v == want(k / 6, k % 6)));
     }
 
     #[test]

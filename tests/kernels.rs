@@ -346,6 +346,20 @@ fn silu_is_silu() {
     }
 }
 
+/// Attention of rows that see `ends` keys, `[rows][group · head_dim]`.
+fn attend(
+    k: &Kernels,
+    (queries, head_dim): (&[f32], usize),
+    (pages, table): (&[f32], &[u32]),
+    ends: &[usize],
+) -> Vec<f32> {
+    let a = Attention { queries, head_dim, scale: 0.3, pages, table, ends };
+    let mut out = vec![f32::NAN; queries.len()];
+    let width = queries.len() / ends.len();
+    (k.attend)(&a, &mut Columns::whole(&mut out, width), &mut Scratch::default());
+    out
+}
+
 #[test]
 fn attention_agrees_and_ignores_what_lies_past_the_end() {
     let mut noise = Noise(0x5555_aaaa_1234_4321);
@@ -358,17 +372,7 @@ fn attention_agrees_and_ignores_what_lies_past_the_end() {
                     let mut pages = noise.floats(6 * page);
                     let queries = noise.floats(group * head_dim);
                     let run = |k: &Kernels, pages: &[f32]| {
-                        let a = Attention {
-                            queries: &queries,
-                            head_dim,
-                            scale: 0.3,
-                            pages,
-                            table: &table,
-                            end,
-                        };
-                        let mut out = vec![0.0; group * head_dim];
-                        (k.attend)(&a, &mut out, &mut Scratch::default());
-                        out
+                        attend(k, (&queries, head_dim), (pages, &table), &[end])
                     };
                     let got = run(&k, &pages);
                     close(&got, &run(&Kernels::SCALAR, &pages), &format!("{head_dim} {end}"));
@@ -381,6 +385,27 @@ fn attention_agrees_and_ignores_what_lies_past_the_end() {
                         }
                     }
                     assert_eq!(bits(&got), bits(&run(&k, &pages)), "{head_dim} {group} {end}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_attend_together_get_what_each_gets_alone() {
+    let mut noise = Noise(0x1357_9bdf_0246_8ace);
+    let (head_dim, table) = (40, [2u32, 0, 3, 1]);
+    let pages = noise.floats(4 * 2 * head_dim * PAGE);
+    for k in sets("attention of several rows") {
+        for group in [1, 4, 5] {
+            for ends in [&[7usize, 8, 9][..], &[31, 32, 33, 34, 35], &[128, 1, 64], &[100; 9]] {
+                let width = group * head_dim;
+                let queries = noise.floats(ends.len() * width);
+                let got = attend(&k, (&queries, head_dim), (&pages, &table), ends);
+                for (row, end) in ends.iter().enumerate() {
+                    let query = &queries[row * width..][..width];
+                    let alone = attend(&k, (query, head_dim), (&pages, &table), &[*end]);
+                    assert_eq!(bits(&got[row * width..][..width]), bits(&alone), "{ends:?} {row}");
                 }
             }
         }

@@ -90,8 +90,8 @@ pub struct Kernels {
     pub relu2_mul: fn(gate: &mut [f32], up: &[f32]),
     /// x += y.
     pub add: fn(x: &mut [f32], y: &[f32]),
-    /// Softmax attention of one query row; `out` is `[group][head_dim]`.
-    pub attend: fn(&Attention<'_>, out: &mut [f32], &mut Scratch),
+    /// Softmax attention; the view `out` is `[rows][group · head_dim]`.
+    pub attend: fn(&Attention<'_>, out: &mut Columns<'_>, &mut Scratch),
 }
 
 impl Kernels {

@@ -69,9 +69,10 @@ impl<'a> Quantised<'a> {
     }
 }
 
-/// One query row's attention over the keys and values of one KV head in one layer.
+/// Attention of consecutive query rows of a sequence over the keys and values of one KV head in one
+/// layer.
 pub struct Attention<'a> {
-    /// Queries that share the KV head, `[group][head_dim]`.
+    /// Each row's queries that share the KV head, `[rows][group][head_dim]`.
     pub queries: &'a [f32],
     /// Width of a head.
     pub head_dim: usize,
@@ -81,14 +82,32 @@ pub struct Attention<'a> {
     pub pages: &'a [f32],
     /// The sequence's pages, in order of position.
     pub table: &'a [u32],
-    /// Keys `0..end` are seen.
-    pub end: usize,
+    /// Each row sees the keys `0..end`, `[rows]`.
+    pub ends: &'a [usize],
 }
 
 impl<'a> Attention<'a> {
-    /// Queries.
+    /// Queries of a row.
     pub fn group(&self) -> usize {
-        self.queries.len() / self.head_dim
+        self.queries.len() / self.head_dim / self.ends.len()
+    }
+
+    /// The queries of row `row`, `[group][head_dim]`.
+    #[inline]
+    pub fn row(&self, row: usize) -> &'a [f32] {
+        let width = self.group() * self.head_dim;
+        &self.queries[row * width..][..width]
+    }
+
+    /// Pages that the rows see between them.
+    pub fn pages(&self) -> usize {
+        self.ends.iter().max().map_or(0, |end| end.div_ceil(super::PAGE))
+    }
+
+    /// Rows that see something of the `i`-th page.
+    pub fn rows_with_page(&self, i: usize) -> impl Iterator<Item = usize> + use<'a> {
+        let ends = self.ends;
+        (0..ends.len()).filter(move |&row| ends[row] > i * super::PAGE)
     }
 
     /// Keys `[head_dim][PAGE]` and values `[PAGE][head_dim]` of the sequence's `i`-th page.

@@ -56,28 +56,43 @@ pub(super) struct Row {
     pub seq: KvSeq,
     pub token: u32,
     pub position: usize,
-    /// Keys `0..sees` are attended to.
-    pub sees: usize,
 }
 
-/// The rows of all spans, one after the other; `wanted` collects the rows that get logits.
-pub(super) fn rows(
-    spans: &[Span<'_>],
-    kv: &KvPool,
-    vocab: usize,
-    rows: &mut Vec<Row>,
-    wanted: &mut Vec<usize>,
-) {
-    rows.clear();
-    wanted.clear();
-    for span in spans {
-        span.check(kv, vocab);
-        for (i, &token) in span.tokens.iter().enumerate() {
-            let position = span.start + i;
-            if span.logits == Rows::All || span.logits == Rows::Last && position + 1 == span.end() {
-                wanted.push(rows.len());
+/// The rows of all spans, one after the other.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub rows: Vec<Row>,
+    /// The keys `0..end` that each row attends to.
+    pub ends: Vec<usize>,
+    /// Rows that get logits.
+    pub wanted: Vec<usize>,
+    /// Rows from one bound to the next are of one sequence, and attend together.
+    pub bounds: Vec<usize>,
+}
+
+impl Batch {
+    /// Takes the rows of `spans`; `most` of them at most attend together.
+    pub fn fill(&mut self, spans: &[Span<'_>], kv: &KvPool, vocab: usize, most: usize) {
+        let Self { rows, ends, wanted, bounds } = self;
+        rows.clear();
+        ends.clear();
+        wanted.clear();
+        bounds.clear();
+        for span in spans {
+            span.check(kv, vocab);
+            let last = span.tokens.len() - 1;
+            for (i, &token) in span.tokens.iter().enumerate() {
+                let position = span.start + i;
+                if span.logits == Rows::All || span.logits == Rows::Last && i == last {
+                    wanted.push(rows.len());
+                }
+                if i.is_multiple_of(most) {
+                    bounds.push(rows.len());
+                }
+                rows.push(Row { seq: span.seq, token, position });
+                ends.push(span.sees(position));
             }
-            rows.push(Row { seq: span.seq, token, position, sees: span.sees(position) });
         }
+        bounds.push(rows.len());
     }
 }

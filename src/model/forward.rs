@@ -1,12 +1,12 @@
 //! The one forward pass: any mix of prompts, decoding and drafts, row by row the same result
 //! whatever stands beside it in the batch, however a prompt is cut, and on any number of threads.
 
-use super::batch::{self, Span};
+use super::batch::{Batch, Span};
 use super::heads::Heads;
 use super::{Model, Runtime, Workspace};
 use crate::cache::{KvPool, Tables};
-use crate::format::{Activation, LayerWeights, Linear};
-use crate::kernel::Kernels;
+use crate::format::{Activation, LayerWeights, Linear, Spec};
+use crate::kernel::{Kernels, PAGE};
 use crate::par::{Chunks, Crew};
 use crate::rows::Logits;
 
@@ -15,6 +15,11 @@ use crate::rows::Logits;
 const WORTH_BYTES: usize = 4 << 20;
 /// Rows from which writing keys and values is worth waking the helpers.
 const WORTH_ROWS: usize = 8;
+/// Rows that attend together at most, and scores that they make at most.
+const TOGETHER: usize = 8;
+const SCORES: usize = 64 << 10;
+/// Parts of the attention for each member.
+const PARTS: usize = 4;
 
 impl Model {
     /// One pass over a batch: writes keys and values, returns the logits that were asked for.
@@ -30,8 +35,8 @@ impl Model {
         ws: &'w mut Workspace,
     ) -> Logits<'w> {
         let vocab = self.spec.vocab_size;
-        batch::rows(spans, kv, vocab, &mut ws.rows, &mut ws.wanted);
-        let work = self.bytes_per_token() * ws.rows.len();
+        ws.batch.fill(spans, kv, vocab, self.together(spans, rt.team.threads()));
+        let work = self.bytes_per_token() * ws.batch.rows.len();
         rt.team.run(work >= WORTH_BYTES, |crew| {
             let mut pass = Pass { model: self, k: &rt.kernels, crew, ws };
             pass.embed();
@@ -42,14 +47,25 @@ impl Model {
                 pass.feed_forward(layer);
                 before = Some(layer);
             }
-            if !pass.ws.wanted.is_empty() {
+            if !pass.ws.batch.wanted.is_empty() {
                 pass.head();
             }
         });
         for span in spans.iter().filter(|s| s.keep) {
             kv.commit(span.seq, span.end());
         }
-        Logits::new(&ws.logits[..ws.wanted.len() * vocab], vocab)
+        Logits::new(&ws.logits[..ws.batch.wanted.len() * vocab], vocab)
+    }
+
+    /// Rows of a sequence that attend together: enough to make the most of each page that is read,
+    /// few enough to leave every member several parts and the scores in the cache.
+    fn together(&self, spans: &[Span<'_>], members: usize) -> usize {
+        let Spec { heads, kv_heads, .. } = self.spec;
+        let rows: usize = spans.iter().map(|s| s.tokens.len()).sum();
+        let keys = spans.iter().map(Span::end).max().unwrap_or(1).next_multiple_of(PAGE);
+        let shared = rows * kv_heads / (members * PARTS);
+        let fitting = SCORES / (keys * (heads / kv_heads));
+        TOGETHER.min(shared).min(fitting).max(1)
     }
 }
 
@@ -64,7 +80,7 @@ struct Pass<'p, 'c> {
 impl Pass<'_, '_> {
     /// Token embeddings and the angles of each row's position.
     fn embed(&mut self) {
-        let Workspace { rows, x, cos, sin, .. } = &mut *self.ws;
+        let Workspace { batch: Batch { rows, .. }, x, cos, sin, .. } = &mut *self.ws;
         let (model, hidden, half) =
             (self.model, self.model.spec.hidden_size, self.model.spec.head_dim / 2);
         x.grow(rows.len() * hidden);
@@ -91,27 +107,29 @@ impl Pass<'_, '_> {
     /// y = o(attention(q, k, v)).
     fn attention(&mut self, layer: &LayerWeights, (pages, tables): (&mut [f32], Tables<'_>)) {
         let Self { model, k, crew, ws } = self;
-        let Workspace { rows, cos, sin, inputs, qkv, mixed, y, .. } = &mut **ws;
+        let Workspace { batch, cos, sin, inputs, qkv, mixed, y, .. } = &mut **ws;
+        let rows = batch.rows.len();
         let spec = &model.spec;
         inputs.product((crew, k), &[&layer.q, &layer.k, &layer.v], qkv);
 
-        let heads = Heads { spec, k, layer, tables, rows, qkv, cos, sin };
+        let heads = Heads { spec, k, layer, tables, batch, qkv, cos, sin };
         let head_pages = pages.len() / spec.kv_heads;
         let chunks = Chunks::new(pages, head_pages);
-        crew.chunks(spec.kv_heads, rows.len() >= WORTH_ROWS, chunks, |head, pages, scratch| {
+        crew.chunks(spec.kv_heads, rows >= WORTH_ROWS, chunks, |head, pages, scratch| {
             heads.write(head, pages, scratch);
         });
 
         let width = spec.heads * spec.head_dim;
-        mixed.grow(rows.len() * width);
-        let chunks = Chunks::new(mixed, width / spec.kv_heads);
-        crew.chunks(rows.len() * spec.kv_heads, true, chunks, |i, out, scratch| {
-            let (row, head) = (i / spec.kv_heads, i % spec.kv_heads);
-            heads.attend(row, head, &pages[head * head_pages..][..head_pages], out, scratch);
+        mixed.grow(rows * width);
+        let out = &mut mixed[..rows * width];
+        let columns: Vec<usize> = (0..=width).step_by(width / spec.kv_heads).collect();
+        crew.tiles(out, width, (&batch.bounds, &columns), |(i, head), mut out, scratch| {
+            let rows = batch.bounds[i]..batch.bounds[i + 1];
+            heads.attend(rows, head, &pages[head * head_pages..][..head_pages], &mut out, scratch);
         });
 
         let source = Chunks::new(mixed, width);
-        inputs.fill((crew, k), (rows.len(), width), &[&layer.o], source, |_, out, mixed| {
+        inputs.fill((crew, k), (rows, width), &[&layer.o], source, |_, out, mixed| {
             match &layer.attn_sub_norm {
                 Some(norm) => (k.rms_norm)(mixed, norm, spec.norm_eps, out),
                 None => out.copy_from_slice(mixed),
@@ -126,11 +144,11 @@ impl Pass<'_, '_> {
         self.add_and_norm(&layer.o, &layer.ffn_norm, &readers);
 
         let Self { model, k, crew, ws } = self;
-        let Workspace { rows, inputs, gate_up, y, .. } = &mut **ws;
-        let (spec, width) = (&model.spec, model.spec.intermediate_size);
+        let Workspace { batch, inputs, gate_up, y, .. } = &mut **ws;
+        let (spec, width, rows) = (&model.spec, model.spec.intermediate_size, batch.rows.len());
         inputs.product((crew, k), &readers, gate_up);
         let source = Chunks::new(gate_up, 2 * width);
-        inputs.fill((crew, k), (rows.len(), width), &[&layer.down], source, |_, out, gate_up| {
+        inputs.fill((crew, k), (rows, width), &[&layer.down], source, |_, out, gate_up| {
             let (gate, up) = gate_up.split_at_mut(width);
             add_bias(k, gate, &layer.gate);
             add_bias(k, up, &layer.up);
@@ -149,7 +167,7 @@ impl Pass<'_, '_> {
     /// Logits of the wanted rows.
     fn head(&mut self) {
         let Self { model, k, crew, ws } = self;
-        let Workspace { inputs, x, y, wanted, logits, .. } = &mut **ws;
+        let Workspace { batch: Batch { wanted, .. }, inputs, x, y, logits, .. } = &mut **ws;
         let (spec, head, hidden) = (&model.spec, &model.head, model.spec.hidden_size);
         let last = model.weights.layers.last().expect("a model has layers");
         for &row in wanted.iter() {
@@ -172,7 +190,7 @@ impl Pass<'_, '_> {
         let Self { model, k, crew, ws } = self;
         let (hidden, eps) = (model.spec.hidden_size, model.spec.norm_eps);
         let source = Chunks::new(&mut ws.x, hidden);
-        ws.inputs.fill((crew, k), (ws.rows.len(), hidden), readers, source, |_, out, x| {
+        ws.inputs.fill((crew, k), (ws.batch.rows.len(), hidden), readers, source, |_, out, x| {
             (k.rms_norm)(x, norm, eps, out);
         });
     }
@@ -182,11 +200,17 @@ impl Pass<'_, '_> {
         let Self { model, k, crew, ws } = self;
         let (hidden, eps) = (model.spec.hidden_size, model.spec.norm_eps);
         let source = (Chunks::new(&mut ws.x, hidden), Chunks::new(&mut ws.y, hidden));
-        ws.inputs.fill((crew, k), (ws.rows.len(), hidden), readers, source, |_, out, (x, y)| {
-            (k.add)(x, y);
-            add_bias(k, x, from);
-            (k.rms_norm)(x, norm, eps, out);
-        });
+        ws.inputs.fill(
+            (crew, k),
+            (ws.batch.rows.len(), hidden),
+            readers,
+            source,
+            |_, out, (x, y)| {
+                (k.add)(x, y);
+                add_bias(k, x, from);
+                (k.rms_norm)(x, norm, eps, out);
+            },
+        );
     }
 }
 

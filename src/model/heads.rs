@@ -1,12 +1,13 @@
 //! Per-head work between the q, k, v products and the output projection: biases, q and k norms,
 //! RoPE, the cache, attention.
 
-use super::batch::Row;
+use super::batch::Batch;
 use crate::cache::{self, Tables};
 use crate::format::{LayerWeights, Linear, Spec};
 use crate::kernel::{Attention, Kernels};
 use crate::mem::AlignedVec;
-use crate::par::Scratch;
+use crate::par::{Columns, Scratch};
+use std::ops::Range;
 
 /// One layer's heads for all rows of a batch.
 pub(super) struct Heads<'a> {
@@ -14,7 +15,7 @@ pub(super) struct Heads<'a> {
     pub k: &'a Kernels,
     pub layer: &'a LayerWeights,
     pub tables: Tables<'a>,
-    pub rows: &'a [Row],
+    pub batch: &'a Batch,
     /// `[rows][(heads + 2 · kv_heads) · head_dim]`.
     pub qkv: &'a [f32],
     /// `[rows][head_dim / 2]`.
@@ -30,7 +31,7 @@ impl Heads<'_> {
         let values = keys + self.spec.kv_heads;
         scratch.heads.grow(2 * dim);
         let (key, value) = scratch.heads[..2 * dim].split_at_mut(dim);
-        for (i, row) in self.rows.iter().enumerate() {
+        for (i, row) in self.batch.rows.iter().enumerate() {
             self.copy(i, keys, &self.layer.k, head, key);
             self.rotate(i, self.layer.k_norm.as_deref(), key);
             self.copy(i, values, &self.layer.v, head, value);
@@ -38,32 +39,34 @@ impl Heads<'_> {
         }
     }
 
-    /// Attention of one row's queries that share a KV head; `out`: `[group][head_dim]`.
+    /// Attention of some rows of one sequence with the queries that share a KV head; the view
+    /// `out` holds these rows and queries, `[rows][group · head_dim]`.
     pub fn attend(
         &self,
-        i: usize,
+        rows: Range<usize>,
         head: usize,
         pages: &[f32],
-        out: &mut [f32],
+        out: &mut Columns<'_>,
         scratch: &mut Scratch,
     ) {
         let dim = self.spec.head_dim;
         let group = self.spec.heads / self.spec.kv_heads;
+        let count = rows.len() * group;
         // Taken out of the scratch while the kernel uses the rest of it.
         let mut queries: AlignedVec<f32> = std::mem::take(&mut scratch.heads);
-        queries.grow(group * dim);
-        for (g, query) in queries.chunks_exact_mut(dim).take(group).enumerate() {
-            let head = head * group + g;
-            self.copy(i, head, &self.layer.q, head, query);
-            self.rotate(i, self.layer.q_norm.as_deref(), query);
+        queries.grow(count * dim);
+        for (n, query) in queries.chunks_exact_mut(dim).take(count).enumerate() {
+            let (row, head) = (rows.start + n / group, head * group + n % group);
+            self.copy(row, head, &self.layer.q, head, query);
+            self.rotate(row, self.layer.q_norm.as_deref(), query);
         }
         let attention = Attention {
-            queries: &queries[..group * dim],
+            queries: &queries[..count * dim],
             head_dim: dim,
             scale: 1.0 / (dim as f32).sqrt(),
             pages,
-            table: self.tables.get(self.rows[i].seq),
-            end: self.rows[i].sees,
+            table: self.tables.get(self.batch.rows[rows.start].seq),
+            ends: &self.batch.ends[rows],
         };
         (self.k.attend)(&attention, out, scratch);
         scratch.heads = queries;

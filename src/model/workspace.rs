@@ -1,16 +1,14 @@
 //! Buffers of a forward pass, reused from pass to pass.
 
-use super::batch::Row;
+use super::batch::Batch;
 use super::inputs::Inputs;
 use crate::mem::AlignedVec;
 
 /// Buffers of a forward pass; they grow to the largest batch they have seen.
 #[derive(Default)]
 pub struct Workspace {
-    /// The batch.
-    pub(super) rows: Vec<Row>,
-    /// Rows that get logits.
-    pub(super) wanted: Vec<usize>,
+    /// What the pass is about.
+    pub(super) batch: Batch,
     /// Cosines and sines of each row's position, `[rows][head_dim / 2]`.
     pub(super) cos: AlignedVec<f32>,
     pub(super) sin: AlignedVec<f32>,

@@ -1,10 +1,13 @@
 //! Softmax attention over pages: 32 keys at a time with keys stored by dimension, then values by
 //! position. No horizontal sums, and the order of additions is the order of positions.
+//!
+//! A page meets all rows before the next one is read, so a long sequence is read once for a whole
+//! block of rows. What a row gets does not depend on the rows beside it.
 
 use super::lanes::{load, max, store, sum};
 use super::row::exp;
 use crate::kernel::{Attention, PAGE};
-use crate::par::Scratch;
+use crate::par::{Columns, Scratch};
 use std::arch::x86_64::*;
 
 /// Vectors of scores in a page.
@@ -12,60 +15,70 @@ const VECTORS: usize = PAGE / 8;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn attend(a: &Attention<'_>, out: &mut [f32], scratch: &mut Scratch) {
-    let padded = a.end.next_multiple_of(PAGE);
-    scratch.floats.grow(a.group() * padded);
-    let mut first = 0;
-    while first < a.group() {
-        let queries = &a.queries[first * a.head_dim..];
-        let out = &mut out[first * a.head_dim..];
-        let scores = &mut scratch.floats[..];
-        first += match a.group() - first {
-            3.. => group::<3>(a, queries, padded, scores, out),
-            2 => group::<2>(a, queries, padded, scores, out),
-            _ => group::<1>(a, queries, padded, scores, out),
-        };
+pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
+    let (rows, group, padded) = (a.ends.len(), a.group(), a.pages() * PAGE);
+    scratch.floats.grow(rows * group * padded);
+    // `[row][query of the group][position]`.
+    let scores = &mut scratch.floats[..rows * group * padded];
+    let of_row = group * padded;
+
+    for i in 0..a.pages() {
+        for row in a.rows_with_page(i) {
+            score(a, row, i, &mut scores[row * of_row..][..of_row]);
+        }
+    }
+    for (query, scores) in scores.chunks_exact_mut(padded).enumerate() {
+        exponents(scores, a.ends[query / group]);
+    }
+    (0..rows).for_each(|row| out.row(row).fill(0.0));
+    for i in 0..a.pages() {
+        for row in a.rows_with_page(i) {
+            mix(a, row, i, &scores[row * of_row..][..of_row], out.row(row));
+        }
+    }
+    for (row, scores) in scores.chunks_exact(of_row).enumerate() {
+        let queries = out.row(row).chunks_exact_mut(a.head_dim);
+        for (scores, out) in scores.chunks_exact(padded).zip(queries) {
+            let inverse = 1.0 / total(scores);
+            out.iter_mut().for_each(|o| *o *= inverse);
+        }
     }
 }
 
-/// `G` queries together; returns `G`. `scores`: `[G][padded]`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn group<const G: usize>(
-    a: &Attention<'_>,
-    queries: &[f32],
-    padded: usize,
-    scores: &mut [f32],
-    out: &mut [f32],
-) -> usize {
-    for i in 0..padded / PAGE {
-        score_page::<G>(a, queries, i, padded, scores);
+/// How many of the `left` queries of a group go together: three fill the registers, but a single
+/// one would leave them idle.
+fn tile(left: usize) -> usize {
+    match left {
+        3 | 5.. => 3,
+        2 | 4 => 2,
+        _ => 1,
     }
-    let mut inverse = [0f32; G];
-    for g in 0..G {
-        inverse[g] = 1.0 / softmax(&mut scores[g * padded..][..padded], a.end);
-    }
-    let mut d = 0;
-    while d < a.head_dim {
-        d += match a.head_dim - d {
-            32.. => mix::<G, 4>(a, scores, padded, &inverse, d, out),
-            8.. => mix::<G, 1>(a, scores, padded, &inverse, d, out),
-            _ => mix_one::<G>(a, scores, padded, &inverse, d, out),
-        };
-    }
-    G
 }
 
-/// Scores of page `i`: q · k · scale for all 32 slots (those past the end are garbage).
+/// Scores of one row for page `i`; `scores`: `[group][position]`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn score_page<const G: usize>(
-    a: &Attention<'_>,
-    queries: &[f32],
-    i: usize,
-    padded: usize,
-    scores: &mut [f32],
-) {
+fn score(a: &Attention<'_>, row: usize, i: usize, scores: &mut [f32]) {
+    let padded = scores.len() / a.group();
+    let mut queries = a.row(row);
+    let mut scores = scores;
+    while !queries.is_empty() {
+        let size = tile(queries.len() / a.head_dim);
+        let (now, later) = queries.split_at(size * a.head_dim);
+        let (out, rest) = scores.split_at_mut(size * padded);
+        match size {
+            3 => score_tile::<3>(a, now, i, out),
+            2 => score_tile::<2>(a, now, i, out),
+            _ => score_tile::<1>(a, now, i, out),
+        }
+        (queries, scores) = (later, rest);
+    }
+}
+
+/// q · k · scale of `G` queries for all 32 slots of page `i` (those past the end are garbage).
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn score_tile<const G: usize>(a: &Attention<'_>, queries: &[f32], i: usize, scores: &mut [f32]) {
     let (keys, _) = a.page(i);
     let queries: [&[f32]; G] = std::array::from_fn(|g| &queries[g * a.head_dim..][..a.head_dim]);
     let mut sums = [[_mm256_setzero_ps(); VECTORS]; G];
@@ -79,6 +92,7 @@ fn score_page<const G: usize>(
         }
     }
     let scale = _mm256_set1_ps(a.scale);
+    let padded = scores.len() / G;
     for g in 0..G {
         let out = &mut scores[g * padded + i * PAGE..][..PAGE];
         for (out, sum) in out.as_chunks_mut::<8>().0.iter_mut().zip(sums[g]) {
@@ -87,10 +101,10 @@ fn score_page<const G: usize>(
     }
 }
 
-/// exp(s − max) of the first `end` scores, 0 for the rest; returns their sum.
+/// exp(s − max) of the first `end` scores, 0 for the rest.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn softmax(scores: &mut [f32], end: usize) -> f32 {
+fn exponents(scores: &mut [f32], end: usize) {
     scores[end..].fill(f32::NEG_INFINITY);
     let lanes = scores.as_chunks_mut::<8>().0;
     let mut top = _mm256_set1_ps(f32::NEG_INFINITY);
@@ -102,6 +116,12 @@ fn softmax(scores: &mut [f32], end: usize) -> f32 {
         store(s, exp(_mm256_sub_ps(load(s), top)));
     }
     scores[end..].fill(0.0);
+}
+
+/// Σ of the scores.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn total(scores: &[f32]) -> f32 {
     let mut total = _mm256_setzero_ps();
     for s in scores.as_chunks::<8>().0 {
         total = _mm256_add_ps(total, load(s));
@@ -109,60 +129,98 @@ fn softmax(scores: &mut [f32], end: usize) -> f32 {
     sum(total)
 }
 
-/// Output dimensions `d..d + 8·V` of `G` queries; returns `8·V`.
+/// Adds the values of page `i`, weighted by one row's scores, to its `out`: `[group][head_dim]`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn mix<const G: usize, const V: usize>(
-    a: &Attention<'_>,
-    scores: &[f32],
-    padded: usize,
-    inverse: &[f32; G],
+fn mix(a: &Attention<'_>, row: usize, i: usize, scores: &[f32], out: &mut [f32]) {
+    let padded = scores.len() / a.group();
+    let slots = PAGE.min(a.ends[row] - i * PAGE);
+    let (_, values) = a.page(i);
+    let values = &values[..slots * a.head_dim];
+    let (mut scores, mut out) = (scores, out);
+    while !out.is_empty() {
+        let size = tile(out.len() / a.head_dim);
+        let (now, later) = scores.split_at(size * padded);
+        let (sums, rest) = out.split_at_mut(size * a.head_dim);
+        match size {
+            3 => mix_tile::<3>(values, &weights(now, i), sums),
+            2 => mix_tile::<2>(values, &weights(now, i), sums),
+            _ => mix_tile::<1>(values, &weights(now, i), sums),
+        }
+        (scores, out) = (later, rest);
+    }
+}
+
+/// The scores of page `i` of `G` queries.
+fn weights<const G: usize>(scores: &[f32], i: usize) -> [&[f32]; G] {
+    let padded = scores.len() / G;
+    std::array::from_fn(|g| &scores[g * padded + i * PAGE..][..PAGE])
+}
+
+/// Adds a page's values to the sums of `G` queries, `[G][head_dim]`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn mix_tile<const G: usize>(values: &[f32], weights: &[&[f32]; G], sums: &mut [f32]) {
+    let head_dim = sums.len() / G;
+    let mut d = 0;
+    while d < head_dim {
+        d += match head_dim - d {
+            32.. => mix_lanes::<G, 4>(values, weights, d, sums),
+            8.. => mix_lanes::<G, 1>(values, weights, d, sums),
+            _ => mix_one(values, weights, d, sums),
+        };
+    }
+}
+
+/// The dimensions `d..d + 8·V`; returns `8·V`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn mix_lanes<const G: usize, const V: usize>(
+    values: &[f32],
+    weights: &[&[f32]; G],
     d: usize,
     out: &mut [f32],
 ) -> usize {
+    let head_dim = out.len() / G;
     let mut sums = [[_mm256_setzero_ps(); V]; G];
-    for i in 0..padded / PAGE {
-        let (_, values) = a.page(i);
-        let weights: [&[f32]; G] =
-            std::array::from_fn(|g| &scores[g * padded + i * PAGE..][..PAGE]);
-        let slots = PAGE.min(a.end - i * PAGE);
-        for (slot, value) in values.chunks_exact(a.head_dim).take(slots).enumerate() {
-            let value = &value[d..d + 8 * V].as_chunks::<8>().0[..V];
-            for g in 0..G {
-                let p = _mm256_set1_ps(weights[g][slot]);
-                for v in 0..V {
-                    sums[g][v] = _mm256_fmadd_ps(p, load(&value[v]), sums[g][v]);
-                }
+    for g in 0..G {
+        let out = out[g * head_dim + d..][..8 * V].as_chunks::<8>().0;
+        for v in 0..V {
+            sums[g][v] = load(&out[v]);
+        }
+    }
+    for (slot, value) in values.chunks_exact(head_dim).enumerate() {
+        let value = &value[d..d + 8 * V].as_chunks::<8>().0[..V];
+        for g in 0..G {
+            let p = _mm256_set1_ps(weights[g][slot]);
+            for v in 0..V {
+                sums[g][v] = _mm256_fmadd_ps(p, load(&value[v]), sums[g][v]);
             }
         }
     }
     for g in 0..G {
-        let factor = _mm256_set1_ps(inverse[g]);
-        let out = &mut out[g * a.head_dim + d..][..8 * V];
-        for (out, sum) in out.as_chunks_mut::<8>().0.iter_mut().zip(sums[g]) {
-            store(out, _mm256_mul_ps(sum, factor));
+        let out = out[g * head_dim + d..][..8 * V].as_chunks_mut::<8>().0;
+        for v in 0..V {
+            store(&mut out[v], sums[g][v]);
         }
     }
     8 * V
 }
 
-/// Output dimension `d` of `G` queries; returns 1.
+/// Dimension `d` alone; returns 1.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn mix_one<const G: usize>(
-    a: &Attention<'_>,
-    scores: &[f32],
-    padded: usize,
-    inverse: &[f32; G],
+    values: &[f32],
+    weights: &[&[f32]; G],
     d: usize,
     out: &mut [f32],
 ) -> usize {
+    let head_dim = out.len() / G;
     for g in 0..G {
-        let mut sum = 0f32;
-        for (position, p) in scores[g * padded..][..a.end].iter().enumerate() {
-            let (_, values) = a.page(position / PAGE);
-            sum = p.mul_add(values[position % PAGE * a.head_dim + d], sum);
+        let sum = &mut out[g * head_dim + d];
+        for (p, value) in weights[g].iter().zip(values.chunks_exact(head_dim)) {
+            *sum = p.mul_add(value[d], *sum);
         }
-        out[g * a.head_dim + d] = sum * inverse[g];
     }
     1
 }

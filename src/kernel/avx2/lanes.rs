@@ -30,6 +30,34 @@ pub fn store(x: &mut [f32; 8], v: __m256) {
     *x = bytemuck::must_cast(v);
 }
 
+/// Columns of eight rows.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn transpose8(rows: &[__m256; 8]) -> [__m256; 8] {
+    let mut pairs = [_mm256_setzero_ps(); 8];
+    for i in 0..4 {
+        pairs[2 * i] = _mm256_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+        pairs[2 * i + 1] = _mm256_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+    }
+    // Rows 0 to 3 (i = 0) or 4 to 7 of the columns k and k + 4.
+    let mut fours = [[_mm256_setzero_ps(); 4]; 2];
+    for i in 0..2 {
+        let [a, b, c, d] = [pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]];
+        fours[i] = [
+            _mm256_shuffle_ps::<0b01_00_01_00>(a, c),
+            _mm256_shuffle_ps::<0b11_10_11_10>(a, c),
+            _mm256_shuffle_ps::<0b01_00_01_00>(b, d),
+            _mm256_shuffle_ps::<0b11_10_11_10>(b, d),
+        ];
+    }
+    let mut columns = [_mm256_setzero_ps(); 8];
+    for k in 0..4 {
+        columns[k] = _mm256_permute2f128_ps::<0x20>(fours[0][k], fours[1][k]);
+        columns[k + 4] = _mm256_permute2f128_ps::<0x31>(fours[0][k], fours[1][k]);
+    }
+    columns
+}
+
 /// Repeats 4 bytes in every lane.
 #[inline]
 #[target_feature(enable = "avx2")]

@@ -2,36 +2,43 @@
 
 use super::exp;
 use crate::kernel::{Attention, PAGE};
-use crate::par::Scratch;
+use crate::par::{Columns, Scratch};
 
-/// out = softmax(q · Kᵀ · scale) · V for every query of the group, keys in order of position.
-pub fn attend(a: &Attention<'_>, out: &mut [f32], scratch: &mut Scratch) {
-    scratch.floats.grow(a.end);
-    let scores = &mut scratch.floats[..a.end];
-    for (query, out) in a.queries.chunks_exact(a.head_dim).zip(out.chunks_exact_mut(a.head_dim)) {
-        for (i, scores) in scores.chunks_mut(PAGE).enumerate() {
-            let (keys, _) = a.page(i);
-            for (slot, score) in scores.iter_mut().enumerate() {
-                let dot: f32 =
-                    query.iter().enumerate().map(|(d, q)| q * keys[d * PAGE + slot]).sum();
-                *score = dot * a.scale;
-            }
+/// out = softmax(q · Kᵀ · scale) · V for every query of every row, keys in order of position.
+pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
+    for (row, &end) in a.ends.iter().enumerate() {
+        scratch.floats.grow(end);
+        let scores = &mut scratch.floats[..end];
+        let queries = a.row(row).chunks_exact(a.head_dim);
+        for (query, out) in queries.zip(out.row(row).chunks_exact_mut(a.head_dim)) {
+            one(a, query, scores, out);
         }
-        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut sum = 0.0;
-        for s in scores.iter_mut() {
-            *s = exp(*s - max);
-            sum += *s;
-        }
-        out.fill(0.0);
-        for (i, scores) in scores.chunks(PAGE).enumerate() {
-            let (_, values) = a.page(i);
-            for (p, value) in scores.iter().zip(values.chunks_exact(a.head_dim)) {
-                for (o, v) in out.iter_mut().zip(value) {
-                    *o += p * v;
-                }
-            }
-        }
-        out.iter_mut().for_each(|o| *o *= 1.0 / sum);
     }
+}
+
+/// One query; there is a score for every key that it sees.
+fn one(a: &Attention<'_>, query: &[f32], scores: &mut [f32], out: &mut [f32]) {
+    for (i, scores) in scores.chunks_mut(PAGE).enumerate() {
+        let (keys, _) = a.page(i);
+        for (slot, score) in scores.iter_mut().enumerate() {
+            let dot: f32 = query.iter().enumerate().map(|(d, q)| q * keys[d * PAGE + slot]).sum();
+            *score = dot * a.scale;
+        }
+    }
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for s in scores.iter_mut() {
+        *s = exp(*s - max);
+        sum += *s;
+    }
+    out.fill(0.0);
+    for (i, scores) in scores.chunks(PAGE).enumerate() {
+        let (_, values) = a.page(i);
+        for (p, value) in scores.iter().zip(values.chunks_exact(a.head_dim)) {
+            for (o, v) in out.iter_mut().zip(value) {
+                *o += p * v;
+            }
+        }
+    }
+    out.iter_mut().for_each(|o| *o *= 1.0 / sum);
 }

@@ -9,9 +9,12 @@
 //! A core's loads bound this, so a weight row's sums are fetched once for eight tables, two blocks
 //! of columns, and the row's eight places in them are a single load.
 //!
-//! 16-bit sums collect up to [`CHUNK`] blocks before they widen: 16 · 128 · 14 = 28,672.
+//! Sums of 16 bits widen before they can overflow, whatever the weights: when Σ |q| of some
+//! activation row since the last time would exceed 32,767. That is after 7 pairs of blocks at the
+//! worst, and after some 30 with activations as models have them.
 
-use super::Walk;
+use super::super::lanes::{load, transpose8};
+use super::{Total, Walk};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS};
@@ -20,8 +23,6 @@ use std::ops::Range;
 
 /// Blocks that are looked up together.
 const PAIR: usize = 2;
-/// Blocks whose sums fit 16 bits, in whole pairs.
-const CHUNK: usize = 14;
 /// Groups of four columns in a pair of blocks.
 const QUADS: usize = PAIR * BLOCK_COLS / 4;
 /// Values of four ternary weights.
@@ -71,6 +72,7 @@ pub fn lookup(
     if straddling || panels.clone().any(|panel| has_fourth_code(walk.codes(panel))) {
         return false;
     }
+    let mut tables = Tables([[[_mm256_setzero_si256(); VECTORS]; VALUES]; QUADS]);
     for from in panels.clone().step_by(PANELS) {
         let panels = from..panels.end.min(from + PANELS);
         locate(walk, panels.clone(), buffers.places);
@@ -78,8 +80,8 @@ pub fn lookup(
         while row < rows.end {
             let tile = row..rows.end.min(row + TILE);
             match tile.len() {
-                0..=LANES => product::<1>(walk, panels.clone(), tile, y, &mut buffers),
-                _ => product::<2>(walk, panels.clone(), tile, y, &mut buffers),
+                0..=LANES => product::<1>(walk, panels.clone(), tile, y, &mut tables, &mut buffers),
+                _ => product::<2>(walk, panels.clone(), tile, y, &mut tables, &mut buffers),
             }
             row += TILE;
         }
@@ -161,6 +163,7 @@ fn product<const V: usize>(
     panels: Range<usize>,
     tile: Range<usize>,
     y: &mut Columns<'_>,
+    tables: &mut Tables,
     buffers: &mut Buffers<'_>,
 ) {
     let rows = panels.len() * PANEL_ROWS;
@@ -169,18 +172,21 @@ fn product<const V: usize>(
     let narrow = vectors::<i16, V>(narrow, rows);
     let exact = vectors::<i32, V>(exact, rows);
     let totals = vectors::<f32, V>(totals, rows);
-    let mut tables = Tables([[[_mm256_setzero_si256(); VECTORS]; VALUES]; QUADS]);
     narrow.fill([[0; LANES]; V]);
     totals.fill([[0.0; LANES]; V]);
     for g in 0..walk.groups {
         exact.fill([[0; LANES]; V]);
-        for chunk in walk.chunks(g, CHUNK) {
-            for pair in chunk.start / PAIR..chunk.end.div_ceil(PAIR) {
-                tabulate::<V>(walk, &tile, pair, &mut tables);
-                add(&tables, &places[pair * rows..][..rows], narrow);
+        let mut bounds = [_mm256_setzero_si256(); V];
+        let end = ((g + 1) * walk.group_blocks).min(walk.blocks);
+        for pair in g * walk.group_blocks / PAIR..end.div_ceil(PAIR) {
+            let magnitudes = tabulate(walk, &tile, pair, tables);
+            if !raise(&mut bounds, &magnitudes) {
+                widen(narrow, exact);
+                bounds = magnitudes;
             }
-            widen(narrow, exact);
+            add(tables, &places[pair * rows..][..rows], narrow);
         }
+        widen(narrow, exact);
         for (p, panel) in panels.clone().enumerate() {
             let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
             scale(&walk.scales(panel, g), &exact[rows.clone()], &mut totals[rows]);
@@ -188,14 +194,26 @@ fn product<const V: usize>(
     }
     for (p, panel) in panels.clone().enumerate() {
         let totals = &totals[p * PANEL_ROWS..(p + 1) * PANEL_ROWS];
-        for (n, row) in tile.clone().enumerate() {
-            let mut lanes = [0f32; PANEL_ROWS];
-            for (lane, total) in lanes.iter_mut().zip(totals) {
-                *lane = total[n / LANES][n % LANES];
-            }
-            walk.store(panel, row, &[bytemuck::must_cast(lanes)], y);
+        for (i, row) in tile.clone().step_by(8).enumerate() {
+            let count = 8.min(tile.end - row);
+            walk.store(panel, row, &outputs(totals, i)[..count], y);
         }
     }
+}
+
+/// A panel's outputs for the `i`-th eight activation rows, from totals with a weight row each.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn outputs<const V: usize>(totals: &[[[f32; LANES]; V]], i: usize) -> [Total; 8] {
+    let mut out = [[_mm256_setzero_ps(); 2]; 8];
+    for h in 0..2 {
+        let rows =
+            std::array::from_fn(|r| load(&totals[8 * h + r].as_flattened().as_chunks::<8>().0[i]));
+        for (out, column) in out.iter_mut().zip(transpose8(&rows)) {
+            out[h] = column;
+        }
+    }
+    out
 }
 
 /// The first `rows` rows of a buffer of sums, `[row][vector][lane]`.
@@ -207,7 +225,8 @@ fn vectors<T: bytemuck::Pod, const V: usize>(
     &mut buffer.as_chunks_mut::<LANES>().0.as_chunks_mut::<V>().0[..rows]
 }
 
-/// The tables of one pair's quads for a tile of activation rows. Out of line, as [`add`].
+/// The tables of one pair's quads for a tile of activation rows; returns Σ |q| of each row. Out of
+/// line, as [`add`].
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tabulate<const V: usize>(
@@ -215,16 +234,36 @@ fn tabulate<const V: usize>(
     tile: &Range<usize>,
     pair: usize,
     Tables(tables): &mut Tables,
-) {
+) -> [__m256i; V] {
+    let mut magnitudes = [_mm256_setzero_si256(); V];
     for (b, tables) in tables.chunks_exact_mut(QUADS / PAIR).enumerate() {
         let mut x = [[_mm256_setzero_si256(); V]; BLOCK_COLS];
         for v in 0..V {
             columns(walk, tile, v, pair * PAIR + b, &mut x);
+            for x in &x {
+                magnitudes[v] = _mm256_add_epi16(magnitudes[v], _mm256_abs_epi16(x[v]));
+            }
         }
         for (quad, table) in x.as_chunks::<4>().0.iter().zip(tables) {
             sums(quad, table);
         }
     }
+    magnitudes
+}
+
+/// Adds a pair's magnitudes, 4,096 at most, to the bounds of what the 16-bit sums hold; `false`,
+/// with the bounds spoilt, where one would exceed 32,767.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn raise<const V: usize>(bounds: &mut [__m256i; V], magnitudes: &[__m256i; V]) -> bool {
+    let mut fit = true;
+    for v in 0..V {
+        bounds[v] = _mm256_add_epi16(bounds[v], magnitudes[v]);
+        // Past 32,767 the sign bit is set.
+        let signs = _mm256_set1_epi16(i16::MIN);
+        fit &= _mm256_testz_si256(bounds[v], signs) != 0;
+    }
+    fit
 }
 
 /// A block's 16 columns of the tile's `v`-th 16 activation rows, one row in each lane; 0 for rows

@@ -13,8 +13,8 @@
 //! activation row since the last time would exceed 32,767. That is after 7 pairs of blocks at the
 //! worst, and after some 30 with activations as models have them.
 
-use super::super::lanes::{load, transpose8};
-use super::{Total, Walk};
+use super::super::lanes::{load, prefetch, transpose8};
+use super::{AHEAD, Total, Walk};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS};
@@ -30,7 +30,7 @@ const VALUES: usize = 81;
 /// Activation rows in a vector.
 const LANES: usize = 16;
 /// Panels that share a table at most: their 16-bit sums stay in the second-level cache.
-const PANELS: usize = 128;
+pub const PANELS: usize = 128;
 /// Activation rows of a tile at most.
 pub const TILE: usize = 2 * LANES;
 
@@ -57,103 +57,93 @@ pub struct Buffers<'s> {
     pub totals: &'s mut AlignedVec<f32>,
 }
 
-/// Products of `panels` with the activation rows `rows`, in tiles from the first on. Returns
-/// `false`, with nothing done, where the panels hold the fourth code or pairs of blocks would
-/// straddle groups.
+/// Products of `panels`, [`PANELS`] at most, with the activation rows `rows`, in tiles from the
+/// first on. Returns `false`, with nothing done, where the panels hold the fourth code or pairs of
+/// blocks would straddle groups.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn lookup(
     walk: &Walk<'_>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
-    mut buffers: Buffers<'_>,
+    buffers: &mut Buffers<'_>,
 ) -> bool {
     let straddling = walk.groups > 1 && !walk.group_blocks.is_multiple_of(PAIR);
-    if straddling || panels.clone().any(|panel| has_fourth_code(walk.codes(panel))) {
+    if straddling || !locate(walk, panels.clone(), buffers.places) {
         return false;
     }
     let mut tables = Tables([[[_mm256_setzero_si256(); VECTORS]; VALUES]; QUADS]);
-    for from in panels.clone().step_by(PANELS) {
-        let panels = from..panels.end.min(from + PANELS);
-        locate(walk, panels.clone(), buffers.places);
-        let mut row = rows.start;
-        while row < rows.end {
-            let tile = row..rows.end.min(row + TILE);
-            match tile.len() {
-                0..=LANES => product::<1>(walk, panels.clone(), tile, y, &mut tables, &mut buffers),
-                _ => product::<2>(walk, panels.clone(), tile, y, &mut tables, &mut buffers),
-            }
-            row += TILE;
+    for row in rows.clone().step_by(TILE) {
+        let tile = row..rows.end.min(row + TILE);
+        let (panels, tables) = (panels.clone(), &mut tables);
+        match tile.len() {
+            0..=LANES => product::<1>(walk, panels, tile, y, tables, buffers),
+            _ => product::<2>(walk, panels, tile, y, tables, buffers),
         }
     }
     true
 }
 
-/// Does a code 3, which is no ternary weight, occur?
-#[target_feature(enable = "avx2,fma,f16c")]
-fn has_fourth_code(codes: &[[u8; BLOCK_BYTES]]) -> bool {
-    let mut both = _mm256_setzero_si256();
-    for block in codes {
-        let q: [__m256i; 2] = bytemuck::must_cast(*block);
-        for q in q {
-            both = _mm256_or_si256(both, _mm256_and_si256(q, _mm256_srli_epi16::<1>(q)));
-        }
-    }
-    _mm256_testz_si256(both, _mm256_set1_epi8(0b01_01_01_01)) == 0
-}
-
 /// Writes the places of all values of some panels. A last block without a partner gets one of
-/// zeros; its activations are zero, too.
+/// zeros; its activations are zero, too. Returns `false` where a code 3 occurs, which is no ternary
+/// weight.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) {
+fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) -> bool {
     out.grow(walk.blocks.div_ceil(PAIR) * panels.len() * PANEL_ROWS * QUADS);
     let out = out.as_chunks_mut::<{ PANEL_ROWS * QUADS }>().0;
+    let mut both = _mm256_setzero_si256();
     for (p, panel) in panels.clone().enumerate() {
         for (i, pair) in walk.codes(panel).chunks(PAIR).enumerate() {
+            prefetch(pair[0].as_ptr(), AHEAD);
+            prefetch(pair[0].as_ptr(), AHEAD + BLOCK_BYTES);
             let second = pair.get(1).unwrap_or(&[0; BLOCK_BYTES]);
-            out[i * panels.len() + p] = bytemuck::must_cast(places(&pair[0], second));
+            let halves: [__m256i; 4] = bytemuck::must_cast([pair[0], *second]);
+            for q in halves {
+                both = _mm256_or_si256(both, _mm256_and_si256(q, _mm256_srli_epi16::<1>(q)));
+            }
+            out[i * panels.len() + p] = bytemuck::must_cast(places(&halves));
         }
     }
+    _mm256_testz_si256(both, _mm256_set1_epi8(0b01_01_01_01)) != 0
 }
 
-/// The places of 16 rows in a pair of blocks.
+/// The places of 16 rows in a pair of blocks, of two halves each.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn places(first: &[u8; BLOCK_BYTES], second: &[u8; BLOCK_BYTES]) -> [[__m256i; 2]; 2] {
-    let (first, second) = (values(first), values(second));
-    let mut out = [[_mm256_setzero_si256(); 2]; 2];
+fn places(pair: &[__m256i; 4]) -> [__m256i; 4] {
+    let mut values = [_mm256_setzero_si256(); 4];
+    for (values, half) in values.iter_mut().zip(pair) {
+        *values = numbers(*half);
+    }
+    let mut out = [_mm256_setzero_si256(); 4];
     for h in 0..2 {
         // Rows 0, 1, 4, 5 and rows 2, 3, 6, 7.
-        let a = _mm256_unpacklo_epi32(first[h], second[h]);
-        let b = _mm256_unpackhi_epi32(first[h], second[h]);
-        out[h] = [_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)];
+        let a = _mm256_unpacklo_epi32(values[h], values[2 + h]);
+        let b = _mm256_unpackhi_epi32(values[h], values[2 + h]);
+        out[2 * h] = _mm256_permute2x128_si256::<0x20>(a, b);
+        out[2 * h + 1] = _mm256_permute2x128_si256::<0x31>(a, b);
     }
     out
 }
 
-/// The values of a block's quads, Σ code · 3ⁱ: a byte each, four to a row. Codes are 0, 1 or 2: no
-/// value is beyond 80.
+/// The values of the quads of 8 rows of a block as numbers, Σ code · 3ⁱ: a byte each, four to a
+/// row. Codes are 0, 1 or 2: no number is beyond 80.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn values(block: &[u8; BLOCK_BYTES]) -> [__m256i; 2] {
+fn numbers(mut codes: __m256i) -> __m256i {
     let mask = _mm256_set1_epi8(3);
     let powers = _mm256_set1_epi32(i32::from_le_bytes([1, 3, 9, 27]));
     let ones = _mm256_set1_epi16(1);
-    let halves: [__m256i; 2] = bytemuck::must_cast(*block);
-    halves.map(|q| {
+    let mut quads = [_mm256_setzero_si256(); BLOCK_COLS / 4];
+    for quad in &mut quads {
         // One field of a row's four bytes is one quad of that row.
-        let value = |codes| {
-            let codes = _mm256_and_si256(codes, mask);
-            _mm256_madd_epi16(_mm256_maddubs_epi16(codes, powers), ones)
-        };
-        let low =
-            _mm256_or_si256(value(q), _mm256_slli_epi32::<8>(value(_mm256_srli_epi16::<2>(q))));
-        let high = _mm256_or_si256(
-            value(_mm256_srli_epi16::<4>(q)),
-            _mm256_slli_epi32::<8>(value(_mm256_srli_epi16::<6>(q))),
-        );
-        _mm256_or_si256(low, _mm256_slli_epi32::<16>(high))
-    })
+        let products = _mm256_maddubs_epi16(_mm256_and_si256(codes, mask), powers);
+        *quad = _mm256_madd_epi16(products, ones);
+        codes = _mm256_srli_epi16::<2>(codes);
+    }
+    let low = _mm256_or_si256(quads[0], _mm256_slli_epi32::<8>(quads[1]));
+    let high = _mm256_or_si256(quads[2], _mm256_slli_epi32::<8>(quads[3]));
+    _mm256_or_si256(low, _mm256_slli_epi32::<16>(high))
 }
 
 /// Products of panels with one tile.
@@ -305,11 +295,6 @@ fn round(bytes: &[__m128i; LANES]) -> [__m128i; LANES] {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn sums<const V: usize>(x: &[[__m256i; V]; 4], table: &mut Table) {
-    let add = |a: &mut [__m256i; V], b: &[__m256i; V]| {
-        for v in 0..V {
-            a[v] = _mm256_add_epi16(a[v], b[v]);
-        }
-    };
     let mut third = [_mm256_setzero_si256(); V];
     for x in x {
         for v in 0..V {
@@ -324,14 +309,25 @@ fn sums<const V: usize>(x: &[[__m256i; V]; 4], table: &mut Table) {
                 let mut sum = first;
                 for entry in ones {
                     entry[..V].copy_from_slice(&sum);
-                    add(&mut sum, &x[0]);
+                    sum = plus(&sum, &x[0]);
                 }
-                add(&mut first, &x[1]);
+                first = plus(&first, &x[1]);
             }
-            add(&mut second, &x[2]);
+            second = plus(&second, &x[2]);
         }
-        add(&mut third, &x[3]);
+        third = plus(&third, &x[3]);
     }
+}
+
+/// The sum of two rows of vectors.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn plus<const V: usize>(a: &[__m256i; V], b: &[__m256i; V]) -> [__m256i; V] {
+    let mut out = *a;
+    for v in 0..V {
+        out[v] = _mm256_add_epi16(a[v], b[v]);
+    }
+    out
 }
 
 /// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake.
@@ -347,7 +343,7 @@ fn add<const V: usize>(
         let word = u64::from_le_bytes(*places);
         for (i, table) in tables.iter().enumerate() {
             let place = (word >> (8 * i)) & 0xFF;
-            // SAFETY: of codes 0 to 2, which `lookup` has made sure of, `values` makes none beyond
+            // SAFETY: of codes 0 to 2, which `locate` has made sure of, `numbers` makes none beyond
             // the 81st entry.
             let entry: &Entry = unsafe { table.get_unchecked(place as usize) };
             for v in 0..V {

@@ -10,6 +10,7 @@ mod lookup;
 
 use super::lanes::{prefetch, repeat4};
 use crate::kernel::Quantised;
+use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
@@ -35,18 +36,14 @@ pub fn ternary(
     scratch: &mut Scratch,
 ) {
     let blocks = w.cols().div_ceil(BLOCK_COLS);
-    let (size, sums) = x.scale_groups(w, &mut scratch.ints);
+    let Scratch { ints, places, shorts, sums: exact, floats, rearranged, .. } = scratch;
+    let (size, sums) = x.scale_groups(w, ints);
     let group_blocks = size / BLOCK_COLS;
     let groups = blocks.div_ceil(group_blocks);
     let walk = Walk { w, x, sums, blocks, groups, group_blocks, first: panels.start };
     if x.rows() > STREAMED_ROWS {
-        let Scratch { places, shorts, sums, floats, rearranged, .. } = scratch;
-        let buffers = lookup::Buffers { places, narrow: shorts, exact: sums, totals: floats };
-        let tables = 0..tabulated(x.rows());
-        let done =
-            !tables.is_empty() && lookup::lookup(&walk, panels.clone(), tables.clone(), y, buffers);
-        let rest = if done { tables.end } else { 0 }..x.rows();
-        return batch::batch(&walk, panels, rest, y, rearranged);
+        let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
+        return walk.batch(panels, y, rearranged, &mut buffers);
     }
     for panel in panels {
         match x.rows() {
@@ -90,6 +87,28 @@ type Exact = [__m256i; 2];
 type Total = [__m256; 2];
 
 impl Walk<'_> {
+    /// Products with more rows than registers hold: by table where that pays, else by
+    /// multiplication.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn batch(
+        &self,
+        panels: Range<usize>,
+        y: &mut Columns<'_>,
+        rearranged: &mut AlignedVec<i8>,
+        buffers: &mut lookup::Buffers<'_>,
+    ) {
+        let (all, tables) = (0..self.x.rows(), 0..tabulated(self.x.rows()));
+        if tables.is_empty() {
+            return batch::batch(self, panels, all, y, rearranged);
+        }
+        for first in panels.clone().step_by(lookup::PANELS) {
+            let panels = first..panels.end.min(first + lookup::PANELS);
+            let done = lookup::lookup(self, panels.clone(), tables.clone(), y, buffers);
+            let rest = if done { tables.end..all.end } else { all.clone() };
+            batch::batch(self, panels, rest, y, rearranged);
+        }
+    }
+
     /// One panel × all `N` activation rows, codes decoded in registers: for small batches, which
     /// memory bounds.
     #[inline]

@@ -11,7 +11,7 @@
 //!
 //! Sums of 16 bits widen before they can overflow, whatever the weights: when Σ |q| of some
 //! activation row since the last time would exceed 32,767. That is after 7 pairs of blocks at the
-//! worst, and after some 30 with activations as models have them.
+//! worst; ordinary activations are seldom near their row's largest, and last much longer.
 
 use super::super::lanes::{load, prefetch, transpose8};
 use super::{AHEAD, Total, Walk};

@@ -42,22 +42,22 @@ impl<'m> Bench<'m> {
         let mut kv = KvPool::new(model.spec(), 2 * CONTEXT / PAGE).unwrap();
         let seq = kv.open(2 * CONTEXT).unwrap();
         let mut this = Self { model, rt, kv, seq, ws: Workspace::default() };
-        this.pass(CONTEXT, 0, true);
+        this.pass(CONTEXT, 0);
         this
     }
 
     /// One pass over `rows` rows from `start` on.
-    fn pass(&mut self, rows: usize, start: usize, keep: bool) {
+    fn pass(&mut self, rows: usize, start: usize) {
         let tokens: Vec<u32> = (0..rows as u32).map(|i| i * 7919 % 4096).collect();
         let (sight, logits) = (Sight::Causal, Rows::Last);
-        let span = Span { seq: self.seq, start, tokens: &tokens, sight, logits, keep };
+        let span = Span { seq: self.seq, start, tokens: &tokens, sight, logits };
         let logits = self.model.forward(&self.rt, &mut self.kv, &[span], &mut self.ws);
         black_box(logits.row(0));
     }
 
     /// A pass as it is timed: one row after a context, more rows from the start.
     fn timed(&mut self, rows: usize) {
-        self.pass(rows, if rows == 1 { CONTEXT } else { 0 }, false);
+        self.pass(rows, if rows == 1 { CONTEXT } else { 0 });
     }
 }
 

@@ -14,22 +14,25 @@ pub enum Sight {
 
 /// Which rows of a span get logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
+pub enum Rows<'a> {
     /// None.
     None,
     /// The last row.
     Last,
     /// Every row.
     All,
+    /// These, counted from the span's first and in ascending order; one may be named twice.
+    Only(&'a [usize]),
 }
 
-impl Rows {
+impl Rows<'_> {
     /// How many of a span's `len` rows that is.
     pub fn count(self, len: usize) -> usize {
         match self {
             Self::None => 0,
             Self::Last => len.min(1),
             Self::All => len,
+            Self::Only(rows) => rows.len(),
         }
     }
 }

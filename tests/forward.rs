@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
     /// Logits of all rows, as bits.
     fn pass(&mut self, start: usize, tokens: &[u32], sight: Sight) -> Vec<u32> {
         let seq = self.seq;
-        let span = Span { seq, start, tokens, sight, logits: Rows::All, keep: true };
+        let span = Span { seq, start, tokens, sight, logits: Rows::All };
         bits(self.model.forward(self.rt, &mut self.kv, &[span], &mut self.ws).values())
     }
 }
@@ -176,7 +176,6 @@ fn a_sequence_in_a_batch_equals_the_same_alone() {
                     tokens: &t[cut.clone()],
                     sight: Sight::Causal,
                     logits: Rows::All,
-                    keep: true,
                 })
                 .collect();
             let mut logits = model.forward(rt, &mut kv, &spans, &mut ws);
@@ -218,16 +217,9 @@ fn a_draft_that_is_not_kept_leaves_no_trace() {
         let mut run = Run::new(model, rt);
         run.pass(0, &prompt, Sight::Causal);
         let seq = run.seq;
-        let span = Span {
-            seq,
-            start: 20,
-            tokens: &draft,
-            sight: Sight::UpTo(32),
-            logits: Rows::Last,
-            keep: false,
-        };
+        let span =
+            Span { seq, start: 20, tokens: &draft, sight: Sight::UpTo(32), logits: Rows::Last };
         assert_eq!(model.forward(rt, &mut run.kv, &[span], &mut run.ws).len(), 1);
-        assert_eq!(run.kv.committed(seq), 20);
         assert!(run.pass(20, &draft[..1], Sight::Causal) == want);
     });
 }

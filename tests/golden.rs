@@ -46,7 +46,7 @@ fn compare(model: &Model, kernels: Kernels, tokens: &[u32], sight: Sight, expect
     let rt = Runtime { kernels, team: Team::new(2).unwrap() };
     let mut kv = KvPool::new(model.spec(), 4).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
-    let span = Span { seq, start: 0, tokens, sight, logits: Rows::All, keep: true };
+    let span = Span { seq, start: 0, tokens, sight, logits: Rows::All };
     let mut ws = Workspace::default();
     let logits = model.forward(&rt, &mut kv, &[span], &mut ws);
     let (shape, want) = npy::floats(expected);
@@ -124,8 +124,8 @@ fn the_default_model_goes_on_as_transformers_does() {
         let (mut input, mut found) = (prompt.clone(), Vec::new());
         while found.len() < want.len() {
             let (sight, logits) = (Sight::Causal, Rows::Last);
-            let start = kv.committed(seq);
-            let span = Span { seq, start, tokens: &input, sight, logits, keep: true };
+            let start = kv.written(seq);
+            let span = Span { seq, start, tokens: &input, sight, logits };
             let next = argmax(model.forward(&rt, &mut kv, &[span], &mut ws).row(0)) as u32;
             found.push(next);
             input = vec![next];

@@ -4,7 +4,7 @@ use crate::args::ModelArgs;
 use crate::model_source;
 use anyhow::{Context, anyhow};
 use std::time::{Duration, Instant};
-use wrinklefree::format::{Checkpoint, GenerationDefaults, TextParts};
+use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, TextParts};
 use wrinklefree::model::Model;
 use wrinklefree::text::{ChatTemplate, TextError, Tokenizer};
 
@@ -20,6 +20,8 @@ pub struct Loaded {
     pub template: Option<ChatTemplate>,
     /// Special ids and recommended sampling.
     pub defaults: GenerationDefaults,
+    /// `None`: the files say nothing of block diffusion.
+    pub dlm: Option<DlmConfig>,
     /// How long loading took.
     pub time: Duration,
 }
@@ -54,14 +56,14 @@ impl Loaded {
     pub fn open(args: &ModelArgs) -> anyhow::Result<Self> {
         let start = Instant::now();
         let (name, checkpoint) = checkpoint(args.model.as_deref(), &args.hub.revision)?;
-        let Checkpoint { spec, weights, text, generation, .. } = checkpoint;
+        let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
         let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?;
         let template = ChatTemplate::new(&text);
         let template =
             template.with_context(|| format!("cannot use the chat template of {name}"))?;
         let (defaults, time) = (generation, start.elapsed());
-        Ok(Self { name, model, tokenizer, template, defaults, time })
+        Ok(Self { name, model, tokenizer, template, defaults, dlm, time })
     }
 
     /// The tokenizer, or what to do without one.

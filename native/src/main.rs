@@ -6,6 +6,7 @@ mod args;
 mod bench;
 mod chat_prompt;
 mod commands;
+mod decoding;
 mod default_model;
 mod exit;
 mod hub;

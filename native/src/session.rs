@@ -2,17 +2,19 @@
 
 use crate::interrupt;
 use serde::Serialize;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wrinklefree::cache::PAGE;
-use wrinklefree::decode::Sampled;
+use wrinklefree::decode::{DecodeMode, Sampled};
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, Step};
 
 /// Rows of one forward pass at most: enough to reuse each weight, few enough to stop quickly.
 const ROWS: usize = 256;
 
 /// Sizes of an engine for one sequence of `context` positions.
-pub fn config(context: usize) -> EngineConfig {
-    EngineConfig { context, pages: context.div_ceil(PAGE), rows: ROWS.min(context) }
+pub fn config(context: usize, mode: &DecodeMode) -> EngineConfig {
+    let positions = mode.positions(context);
+    let block = mode.positions(1);
+    EngineConfig { context, pages: positions.div_ceil(PAGE), rows: ROWS.min(positions).max(block) }
 }
 
 /// What came out.
@@ -34,30 +36,26 @@ pub struct Timings {
     pub prompt_tokens: usize,
     /// Tokens generated.
     pub generated_tokens: usize,
-    /// Passes over the prompt; the last of them also gives the first token.
+    /// Forward passes, those over the prompt included.
+    pub forward_passes: usize,
+    /// Passes over the prompt; the last of them also gives the first tokens.
     pub prefill_seconds: f64,
     /// Every later pass.
     pub decode_seconds: f64,
     /// Prompt tokens per second.
     pub prefill_tokens_per_second: f64,
-    /// Tokens after the first, per second.
+    /// Tokens after the first ones, per second.
     pub decode_tokens_per_second: f64,
 }
 
 impl Timings {
-    fn new(prompt: usize, generated: usize, prefill: Duration, decode: Duration) -> Self {
-        let per_second = |n: usize, t: Duration| match t.as_secs_f64() {
-            s if s > 0.0 => n as f64 / s,
-            _ => 0.0,
-        };
-        Self {
-            prompt_tokens: prompt,
-            generated_tokens: generated,
-            prefill_seconds: prefill.as_secs_f64(),
-            decode_seconds: decode.as_secs_f64(),
-            prefill_tokens_per_second: per_second(prompt, prefill),
-            decode_tokens_per_second: per_second(generated.saturating_sub(1), decode),
-        }
+    /// Ends the count.
+    fn finish(&mut self, first: usize) {
+        let per_second =
+            |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+        self.prefill_tokens_per_second = per_second(self.prompt_tokens, self.prefill_seconds);
+        self.decode_tokens_per_second =
+            per_second(self.generated_tokens - first, self.decode_seconds);
     }
 }
 
@@ -76,26 +74,31 @@ pub fn run(
     request: Request,
     mut show: impl FnMut(&str) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answer> {
-    let prompt = request.tokens.len();
+    let mut timings = Timings { prompt_tokens: request.tokens.len(), ..Timings::default() };
     let seq = engine.submit(request)?;
     let (mut text, mut tokens) = (String::new(), Vec::new());
-    let (mut prefill, mut decode) = (Duration::ZERO, Duration::ZERO);
+    // Tokens that came with the prompt's passes.
+    let mut first = 0;
     let reason = 'run: loop {
         if interrupt::pressed() {
             engine.cancel(seq);
         }
         let start = Instant::now();
         let step = engine.step();
+        let seconds = start.elapsed().as_secs_f64();
+        let prefilling = matches!(step, Step::Ran { prefill_rows: 1.., .. });
         match step {
-            Step::Ran { prefill_rows: 1.., .. } => prefill += start.elapsed(),
-            Step::Ran { .. } => decode += start.elapsed(),
+            Step::Ran { .. } if prefilling => timings.prefill_seconds += seconds,
+            Step::Ran { .. } => timings.decode_seconds += seconds,
             Step::Idle => {}
         }
+        timings.forward_passes += usize::from(step != Step::Idle);
         let mut ended = None;
         while let Some(event) = engine.poll() {
             let new = match event {
                 Event::Token { sampled, text, .. } => {
                     tokens.push(sampled);
+                    first += usize::from(prefilling);
                     text
                 }
                 Event::Finished { reason, text, .. } => {
@@ -115,6 +118,7 @@ pub fn run(
             (None, Step::Ran { .. }) => {}
         }
     };
-    let timings = Timings::new(prompt, tokens.len(), prefill, decode);
+    timings.generated_tokens = tokens.len();
+    timings.finish(first);
     Ok(Answer { text, tokens, reason, timings })
 }

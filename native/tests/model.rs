@@ -63,6 +63,29 @@ fn the_same_seed_gives_the_same_text_with_any_threads() {
 }
 
 #[test]
+fn every_decode_mode_answers_and_verify_answers_as_ar() {
+    let answer = |mode: &[&str]| {
+        let prompt = ["generate", "Tell me a story about a fox.", "-n", "60", "--json"];
+        json(&[&prompt, mode].concat())
+    };
+    let ar = answer(&["--decode-mode", "ar"]);
+    assert_eq!(ar["tokens"], answer(&[])["tokens"], "the default of a model with both paths");
+    let passes = |answer: &Value| answer["timings"]["forward_passes"].as_u64().unwrap();
+    assert_eq!(passes(&ar), 60);
+    for draft in ["denoise", "ngram"] {
+        let verified = answer(&["--decode-mode", "verify", "--draft", draft]);
+        assert_eq!(verified["tokens"], ar["tokens"], "{draft}");
+        assert!(passes(&verified) <= 60);
+    }
+    for mode in ["greedy", "iterative", "adaptive"] {
+        let blocks = answer(&["--decode-mode", mode, "--threshold", "0.7", "--sub-block-cache"]);
+        let tokens = blocks["tokens"].as_array().unwrap();
+        assert!(!tokens.is_empty() && tokens.iter().all(|t| t != 0), "MASK is never output");
+        assert!(passes(&blocks) < 60, "{mode}");
+    }
+}
+
+#[test]
 fn stop_texts_end_before_themselves() {
     let whole = run(&["generate", "Tell me a story."]).ends(0, &[]).stdout;
     let args = ["generate", "Tell me a story.", "--stop", "never there", "--stop", ". "];

@@ -87,3 +87,27 @@ fn a_context_without_end() {
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     assert!(report["memory"]["kv_cache"].as_u64() > Some(1 << 40), "{report}");
 }
+
+#[test]
+fn block_diffusion_needs_a_mask_token() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("plain.wf.safetensors");
+    let mut checkpoint = default();
+    checkpoint.dlm = None;
+    write(&checkpoint, &path);
+    let generate = |mode: &[&str]| {
+        run(&[&["generate", "Hello!", "-n", "8", "--model", text(&path)], mode].concat())
+    };
+    // The embedded model's tokenizer has a special token that says mask.
+    let guess = ["warning: the model's files name no MASK token", "<|mask|>", "--mask-token-id"];
+    generate(&["--decode-mode", "greedy", "--block-size", "32"]).ends(0, &guess);
+    generate(&["--decode-mode", "greedy", "--mask-token-id", "0"]).ends(2, &["--block-size"]);
+    generate(&["--decode-mode", "verify"]).ends(0, &[]);
+
+    let json = String::from_utf8(tokenizer(&checkpoint).to_vec()).expect("JSON");
+    let json = json.replace("<|mask|>", "<|none|>").into_bytes();
+    checkpoint.text.vocabulary = Some(Vocabulary::Json(json.into()));
+    write(&checkpoint, &path);
+    let parts = ["has no MASK token", "--decode-mode ar", "--mask-token-id ID"];
+    generate(&["--decode-mode", "greedy"]).ends(2, &parts);
+}

@@ -1,5 +1,6 @@
-//! Pages of keys and values. Rows past `committed` belong to one pass only and may be overwritten
-//! by the next; nothing reads them after that.
+//! Pages of keys and values. Of a sequence's positions, `committed` ≤ `written` ≤ its pages: what
+//! is written past `committed` is a draft, which only the decoder that asked for it may look at and
+//! which later passes overwrite.
 
 pub use crate::kernel::PAGE;
 
@@ -26,6 +27,8 @@ struct Sequence {
     table: Vec<u32>,
     /// Positions whose keys and values are final.
     committed: usize,
+    /// Positions that some pass has written.
+    written: usize,
 }
 
 /// The pool has not enough free pages.
@@ -95,7 +98,7 @@ impl KvPool {
             return Err(CacheFull { needed, free: self.free.len() });
         }
         let table = self.free.split_off(self.free.len() - needed);
-        let sequence = Some(Sequence { table, committed: 0 });
+        let sequence = Some(Sequence { table, committed: 0, written: 0 });
         let slot = self.sequences.iter().position(Option::is_none);
         Ok(KvSeq(match slot {
             Some(slot) => {
@@ -128,13 +131,25 @@ impl KvPool {
         self.sequence(seq).table.len() * PAGE
     }
 
-    /// Makes the first `positions` of `seq` final, or takes later ones back.
+    /// Positions of `seq` that have keys and values, final or not.
+    pub fn written(&self, seq: KvSeq) -> usize {
+        self.sequence(seq).written
+    }
+
+    /// Makes the first `positions` of `seq` final, as they were written last.
     ///
     /// # Panics
-    /// When the sequence has no room for them.
+    /// When not so many are written.
     pub fn commit(&mut self, seq: KvSeq, positions: usize) {
-        assert!(positions <= self.capacity(seq), "commit past the sequence's pages");
-        self.sequences[seq.0].as_mut().expect("the sequence is open").committed = positions;
+        let sequence = self.sequence_mut(seq);
+        assert!(positions <= sequence.written, "what is final has been written");
+        sequence.committed = positions;
+    }
+
+    /// Notes that a pass has written the positions up to `end`.
+    pub(crate) fn wrote(&mut self, seq: KvSeq, end: usize) {
+        let sequence = self.sequence_mut(seq);
+        sequence.written = sequence.written.max(end);
     }
 
     /// The pages of `seq`, in order of position.
@@ -149,6 +164,10 @@ impl KvPool {
 
     fn sequence(&self, seq: KvSeq) -> &Sequence {
         self.sequences[seq.0].as_ref().expect("the sequence is open")
+    }
+
+    fn sequence_mut(&mut self, seq: KvSeq) -> &mut Sequence {
+        self.sequences[seq.0].as_mut().expect("the sequence is open")
     }
 }
 

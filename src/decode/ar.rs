@@ -33,6 +33,38 @@ impl Autoregressive {
         Self { tokens, prompt, cached: 0, max_tokens, eos, sampler, finished: false }
     }
 
+    /// Prompt and output.
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Tokens that may still be generated.
+    pub(super) fn left(&self) -> usize {
+        self.max_tokens - (self.tokens.len() - self.prompt)
+    }
+
+    /// Samples the next token; all before it are in the cache now.
+    pub(super) fn extend(&mut self, logits: &[f32], progress: &mut Progress) {
+        let sampled = self.sampler.sample(logits);
+        self.cached = self.tokens.len();
+        self.tokens.push(sampled.token);
+        progress.committed = self.cached;
+        progress.finished = if self.eos.contains(&sampled.token) {
+            Some(FinishReason::Stop)
+        } else if self.left() == 0 {
+            Some(FinishReason::Length)
+        } else {
+            None
+        };
+        self.finished = progress.finished.is_some();
+        progress.tokens.push(sampled);
+    }
+
+    /// Nothing new.
+    pub(super) fn progress(&self) -> Progress {
+        Progress { committed: self.cached, ..Progress::default() }
+    }
+
     /// How many tokens come next.
     fn next(&self, budget: usize) -> usize {
         (self.tokens.len() - self.cached).min(budget)
@@ -50,26 +82,16 @@ impl Decoder for Autoregressive {
             tokens: &self.tokens[self.cached..end],
             sight: Sight::Causal,
             logits: if end == self.tokens.len() { Rows::Last } else { Rows::None },
-            keep: true,
         })
     }
 
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
         self.cached += self.next(budget);
-        if self.cached < self.tokens.len() {
-            return Progress::default();
+        let mut progress = self.progress();
+        if self.cached == self.tokens.len() {
+            self.extend(logits.row(0), &mut progress);
         }
-        let sampled = self.sampler.sample(logits.row(0));
-        self.tokens.push(sampled.token);
-        let finished = if self.eos.contains(&sampled.token) {
-            Some(FinishReason::Stop)
-        } else if self.tokens.len() - self.prompt == self.max_tokens {
-            Some(FinishReason::Length)
-        } else {
-            None
-        };
-        self.finished = finished.is_some();
-        Progress { tokens: vec![sampled], finished }
+        progress
     }
 
     fn prefilling(&self) -> bool {

@@ -2,10 +2,16 @@
 //! kernel, so they can be batched, cancelled between any two passes, and replayed from a script.
 
 mod ar;
+mod diffusion;
+mod draft;
 mod sample;
+mod verify;
 
 pub use ar::Autoregressive;
+pub use diffusion::{BlockDiffusion, DiffusionError, DiffusionParams, Inside, Unmask};
+pub use draft::Drafter;
 pub use sample::{Choice, Sampled, Sampler, SamplingError, SamplingParams};
+pub use verify::Verify;
 
 use crate::rows::{Logits, Rows, Sight};
 
@@ -19,9 +25,7 @@ pub struct Ask<'a> {
     /// What each row sees.
     pub sight: Sight,
     /// Rows whose logits are wanted.
-    pub logits: Rows,
-    /// Whether the keys and values become part of the sequence.
-    pub keep: bool,
+    pub logits: Rows<'a>,
 }
 
 /// What a decoder did with its logits.
@@ -29,6 +33,8 @@ pub struct Ask<'a> {
 pub struct Progress {
     /// Tokens that became final, in order.
     pub tokens: Vec<Sampled>,
+    /// Positions whose keys and values, as they are now, are part of the sequence.
+    pub committed: usize,
     /// Why the text ended, if it did.
     pub finished: Option<FinishReason>,
 }
@@ -44,9 +50,57 @@ pub enum FinishReason {
     Cancelled,
 }
 
+/// How a sequence is decoded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum DecodeMode {
+    /// One token after the other.
+    #[default]
+    Autoregressive,
+    /// The same output in fewer passes: [`Verify`].
+    Verify(Drafter),
+    /// [`BlockDiffusion`].
+    Diffusion(DiffusionParams),
+}
+
+impl DecodeMode {
+    /// Positions that a text of `length` tokens takes in the cache: blocks are denoised whole.
+    pub fn positions(&self, length: usize) -> usize {
+        match self {
+            Self::Autoregressive | Self::Verify(_) => length,
+            Self::Diffusion(p) => length.next_multiple_of(p.block),
+        }
+    }
+
+    /// The decoder of one sequence.
+    ///
+    /// # Panics
+    /// When `max_tokens` is 0, or the prompt is empty outside block diffusion.
+    pub fn decoder(
+        self,
+        prompt: Vec<u32>,
+        max_tokens: usize,
+        eos: Vec<u32>,
+        sampling: SamplingParams,
+    ) -> Box<dyn Decoder + Send> {
+        match self {
+            Self::Autoregressive => {
+                Box::new(Autoregressive::new(prompt, max_tokens, eos, sampling))
+            }
+            Self::Verify(drafter) => {
+                let ar = Autoregressive::new(prompt, max_tokens, eos, sampling);
+                Box::new(Verify::new(ar, drafter))
+            }
+            Self::Diffusion(params) => {
+                Box::new(BlockDiffusion::new(params, prompt, max_tokens, eos, sampling))
+            }
+        }
+    }
+}
+
 /// Decodes one sequence.
 pub trait Decoder {
-    /// The rows that come next, at most `budget` (≥ 1) of them; `None` when finished.
+    /// The rows that come next, at most `budget` (≥ 1) of them; `None` when finished, or when what
+    /// comes next can only be computed as a whole and has more.
     fn ask(&self, budget: usize) -> Option<Ask<'_>>;
 
     /// Takes the logits of the rows that `ask(budget)` named.
@@ -54,4 +108,15 @@ pub trait Decoder {
 
     /// Whether the prompt is still being read.
     fn prefilling(&self) -> bool;
+}
+
+/// The most likely token other than `banned`, the first of equals.
+fn best_except(logits: &[f32], banned: u32) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, &logit) in (0u32..).zip(logits) {
+        if logit > best.1 && token != banned {
+            best = (token, logit);
+        }
+    }
+    best.0
 }

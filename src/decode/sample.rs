@@ -72,6 +72,11 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32]) -> Sampled {
         let token = self.draw(logits, self.position, false).token;
         self.accept(token);
+        self.describe(logits, token)
+    }
+
+    /// A chosen token with the log-probabilities that were asked for.
+    pub fn describe(&self, logits: &[f32], token: u32) -> Sampled {
         let mut sampled = Sampled { token, logprob: None, top: Vec::new() };
         if let Some(n) = self.params.logprobs {
             let norm = log_sum_exp(logits);

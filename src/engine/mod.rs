@@ -1,7 +1,7 @@
 //! The engine: submit, step, poll, cancel. No thread, clock, file or socket inside.
 //!
-//! A step is one forward pass over everything that is due: a row for each sequence that decodes,
-//! and as much of waiting prompts as the row budget leaves room for. A sequence gets its pages for
+//! A step is one forward pass over everything that is due: what each sequence that decodes asks
+//! for, and as much of waiting prompts as the row budget leaves room for. A sequence gets its pages for
 //! prompt and output when it is admitted, first come first served, so it can always finish.
 
 mod request;
@@ -11,7 +11,7 @@ pub use crate::decode::FinishReason;
 pub use request::{Event, Rejected, Request, SeqId, Step};
 
 use crate::cache::{KvPool, NoMemory, PAGE};
-use crate::decode::Decoder;
+use crate::decode::DecodeMode;
 use crate::model::{Model, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
 use running::Running;
@@ -83,13 +83,25 @@ impl Engine {
         self.config.context.min(self.config.pages * PAGE)
     }
 
+    /// Positions that a sequence of this mode can fill.
+    fn room(&self, mode: &DecodeMode) -> usize {
+        let all = self.config.pages * PAGE;
+        let whole = match mode {
+            DecodeMode::Diffusion(p) => all / p.block.max(1) * p.block,
+            DecodeMode::Autoregressive | DecodeMode::Verify(_) => all,
+        };
+        self.config.context.min(whole)
+    }
+
     /// Queues a request. Its output ends with the context, whatever `max_tokens` says.
     ///
     /// # Errors
     /// When the request can never run.
     pub fn submit(&mut self, mut request: Request) -> Result<SeqId, Rejected> {
-        request.check(self.model.spec().vocab_size, self.context(), self.tokenizer.is_some())?;
-        request.max_tokens = request.max_tokens.min(self.context() - request.tokens.len());
+        let context = self.room(&request.mode);
+        let vocab = self.model.spec().vocab_size;
+        request.check(vocab, context, self.config.rows, self.tokenizer.is_some())?;
+        request.max_tokens = request.max_tokens.min(context - request.tokens.len());
         let id = SeqId(self.submitted);
         self.submitted += 1;
         self.queue.push_back((id, request));
@@ -116,7 +128,8 @@ impl Engine {
         let due = self.running.iter_mut().zip(&shares).filter(|(_, share)| **share > 0);
         for ((running, &share), count) in due.zip(counts) {
             let (own, rest) = logits.split(count);
-            running.take(share, own, &mut self.events);
+            let committed = running.take(share, own, &mut self.events);
+            self.kv.commit(running.kv, committed);
             logits = rest;
         }
         self.release();
@@ -144,13 +157,14 @@ impl Engine {
     /// Starts queued requests, in order, as long as there are pages for them.
     fn admit(&mut self) {
         while let Some((_, request)) = self.queue.front() {
-            let Ok(kv) = self.kv.open(request.tokens.len() + request.max_tokens) else { return };
+            let length = request.tokens.len() + request.max_tokens;
+            let Ok(kv) = self.kv.open(request.mode.positions(length)) else { return };
             let (id, request) = self.queue.pop_front().expect("it was there just now");
             self.running.push(Running::new(id, kv, request, self.tokenizer.as_ref()));
         }
     }
 
-    /// Rows for each running sequence: one for those that decode, then prompts by age.
+    /// Rows for each running sequence: what those that decode ask for, then prompts by age.
     fn shares(&self) -> Vec<usize> {
         let mut left = self.config.rows.max(1);
         let mut shares = vec![0; self.running.len()];

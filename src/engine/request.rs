@@ -1,6 +1,8 @@
 //! What goes into the engine and what comes out.
 
-use crate::decode::{FinishReason, Sampled, SamplingError, SamplingParams};
+use crate::decode::{
+    DecodeMode, DiffusionError, Drafter, FinishReason, Sampled, SamplingError, SamplingParams,
+};
 
 /// Handle of a submitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +21,8 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Token ids that end the generation; they are not part of the output's text.
     pub eos: Vec<u32>,
+    /// How it is decoded.
+    pub mode: DecodeMode,
 }
 
 /// Why a request was not taken.
@@ -55,6 +59,9 @@ pub enum Rejected {
     /// A sampling parameter is out of range.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
+    /// A block-diffusion parameter makes no sense.
+    #[error(transparent)]
+    Diffusion(#[from] DiffusionError),
 }
 
 impl Request {
@@ -63,10 +70,16 @@ impl Request {
         &self,
         vocab: usize,
         context: usize,
+        rows: usize,
         tokenizer: bool,
     ) -> Result<(), Rejected> {
-        if self.tokens.is_empty() {
-            return Err(Rejected::EmptyPrompt);
+        match self.mode {
+            DecodeMode::Diffusion(ref params) => params.check(vocab, rows)?,
+            _ if self.tokens.is_empty() => return Err(Rejected::EmptyPrompt),
+            DecodeMode::Verify(Drafter::Denoise { mask, .. }) if mask as usize >= vocab => {
+                return Err(DiffusionError::Mask { mask, vocab }.into());
+            }
+            DecodeMode::Autoregressive | DecodeMode::Verify(_) => {}
         }
         if self.max_tokens == 0 {
             return Err(Rejected::NothingAsked);

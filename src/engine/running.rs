@@ -2,7 +2,7 @@
 
 use super::{Event, Request, SeqId};
 use crate::cache::KvSeq;
-use crate::decode::{Autoregressive, Decoder, FinishReason, Sampled};
+use crate::decode::{Decoder, FinishReason, Sampled};
 use crate::model::Span;
 use crate::rows::Logits;
 use crate::text::{Detokeniser, StopStrings, Tokenizer};
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 pub(super) struct Running {
     pub id: SeqId,
     pub kv: KvSeq,
-    pub decoder: Autoregressive,
+    pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
     eos: Vec<u32>,
     /// `None` without a tokenizer: the output is ids alone.
@@ -21,11 +21,11 @@ pub(super) struct Running {
 
 impl Running {
     pub fn new(id: SeqId, kv: KvSeq, request: Request, tokenizer: Option<&Tokenizer>) -> Self {
-        let Request { tokens, max_tokens, sampling, stop, eos } = request;
+        let Request { tokens, max_tokens, sampling, stop, eos, mode } = request;
         Self {
             id,
             kv,
-            decoder: Autoregressive::new(tokens, max_tokens, eos.clone(), sampling),
+            decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling),
             finished: false,
             eos,
             detokeniser: tokenizer.map(Detokeniser::new),
@@ -42,14 +42,29 @@ impl Running {
             tokens: ask.tokens,
             sight: ask.sight,
             logits: ask.logits,
-            keep: ask.keep,
         }
     }
 
-    /// Gives the decoder its logits and reports what became final.
-    pub fn take(&mut self, share: usize, logits: Logits<'_>, events: &mut VecDeque<Event>) {
+    /// Gives the decoder its logits and reports what became final; returns the positions that are
+    /// part of the sequence now.
+    pub fn take(
+        &mut self,
+        share: usize,
+        logits: Logits<'_>,
+        events: &mut VecDeque<Event>,
+    ) -> usize {
         let progress = self.decoder.take(share, logits);
-        for sampled in progress.tokens {
+        self.report(progress.tokens, progress.finished, events);
+        progress.committed
+    }
+
+    fn report(
+        &mut self,
+        tokens: Vec<Sampled>,
+        finished: Option<FinishReason>,
+        events: &mut VecDeque<Event>,
+    ) {
+        for sampled in tokens {
             let (text, stopped) = self.show(&sampled);
             events.push_back(Event::Token { seq: self.id, sampled, text });
             if stopped {
@@ -58,7 +73,7 @@ impl Running {
                 return self.finish(FinishReason::Stop, events);
             }
         }
-        if let Some(reason) = progress.finished {
+        if let Some(reason) = finished {
             self.finish(reason, events);
         }
     }

@@ -8,16 +8,14 @@ use crate::rows::{Rows, Sight};
 pub struct Span<'a> {
     /// The sequence.
     pub seq: KvSeq,
-    /// Position of the first token; at most what the sequence has committed.
+    /// Position of the first token; at most what the sequence has written.
     pub start: usize,
     /// The tokens.
     pub tokens: &'a [u32],
-    /// What each row sees; never past the span's own end.
+    /// What each row sees; never past what is written, this span included.
     pub sight: Sight,
     /// Rows whose logits are wanted.
-    pub logits: Rows,
-    /// Whether the keys and values become part of the sequence.
-    pub keep: bool,
+    pub logits: Rows<'a>,
 }
 
 impl Span<'_> {
@@ -39,13 +37,18 @@ impl Span<'_> {
     fn check(&self, kv: &KvPool, vocab: usize) {
         assert!(!self.tokens.is_empty(), "a span has at least one token");
         assert!(
-            self.start <= kv.committed(self.seq),
+            self.start <= kv.written(self.seq),
             "a span starts where the cache ends, or before"
         );
         assert!(self.end() <= kv.capacity(self.seq), "a span fits its sequence's pages");
         assert!(self.tokens.iter().all(|&t| (t as usize) < vocab), "tokens are in the vocabulary");
         if let Sight::UpTo(end) = self.sight {
-            assert!(0 < end && end <= self.end(), "no row sees keys that are not there");
+            let there = self.end().max(kv.written(self.seq));
+            assert!(0 < end && end <= there, "no row sees keys that are not there");
+        }
+        if let Rows::Only(rows) = self.logits {
+            let within = rows.last().is_none_or(|&last| last < self.tokens.len());
+            assert!(rows.is_sorted() && within, "logits are of the span's rows, in order");
         }
     }
 }
@@ -80,12 +83,15 @@ impl Batch {
         bounds.clear();
         for span in spans {
             span.check(kv, vocab);
-            let last = span.tokens.len() - 1;
+            let first = rows.len();
+            match span.logits {
+                Rows::None => {}
+                Rows::Last => wanted.push(first + span.tokens.len() - 1),
+                Rows::All => wanted.extend(first..first + span.tokens.len()),
+                Rows::Only(which) => wanted.extend(which.iter().map(|row| first + row)),
+            }
             for (i, &token) in span.tokens.iter().enumerate() {
                 let position = span.start + i;
-                if span.logits == Rows::All || span.logits == Rows::Last && i == last {
-                    wanted.push(rows.len());
-                }
                 if i.is_multiple_of(most) {
                     bounds.push(rows.len());
                 }

@@ -22,8 +22,8 @@ const SCORES: usize = 64 << 10;
 const PARTS: usize = 4;
 
 impl Model {
-    /// One pass over a batch: writes keys and values, returns the logits that were asked for.
-    /// Spans with `keep` commit their positions.
+    /// One pass over a batch: writes keys and values, returns the logits that were asked for. What
+    /// is written becomes final with [`KvPool::commit`].
     ///
     /// # Panics
     /// When a span asks for what cannot be: see the fields of [`Span`].
@@ -51,8 +51,8 @@ impl Model {
                 pass.head();
             }
         });
-        for span in spans.iter().filter(|s| s.keep) {
-            kv.commit(span.seq, span.end());
+        for span in spans {
+            kv.wrote(span.seq, span.end());
         }
         Logits::new(&ws.logits[..ws.batch.wanted.len() * vocab], vocab)
     }
@@ -170,7 +170,9 @@ impl Pass<'_, '_> {
         let Workspace { batch: Batch { wanted, .. }, inputs, x, y, logits, .. } = &mut **ws;
         let (spec, head, hidden) = (&model.spec, &model.head, model.spec.hidden_size);
         let last = model.weights.layers.last().expect("a model has layers");
-        for &row in wanted.iter() {
+        // A row that is wanted twice is finished once.
+        for same in wanted.chunk_by(|a, b| a == b) {
+            let row = same[0];
             let x = &mut x[row * hidden..(row + 1) * hidden];
             (k.add)(x, &y[row * hidden..(row + 1) * hidden]);
             add_bias(k, x, &last.down);

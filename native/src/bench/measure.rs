@@ -56,7 +56,7 @@ pub fn run(
         for (chunk, tokens) in tokens.chunks(rows).enumerate() {
             let (sight, logits) = (Sight::Causal, Rows::Last);
             let start = chunk * rows;
-            let span = Span { seq, start, tokens, sight, logits, keep: true };
+            let span = Span { seq, start, tokens, sight, logits };
             black_box(model.forward(runtime, &mut kv, &[span], &mut workspace).row(0));
         }
         let seconds = begin.elapsed().as_secs_f64();

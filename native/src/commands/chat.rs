@@ -4,6 +4,7 @@ mod conversation;
 mod input;
 
 use crate::args::{self, ComputeArgs, ModelArgs};
+use crate::decoding::DecodeArgs;
 use crate::exit::Exit;
 use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
@@ -43,6 +44,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    decoding: DecodeArgs,
+    #[command(flatten)]
     compute: ComputeArgs,
 }
 
@@ -52,9 +55,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let loaded = Loaded::open(&args.model)?;
     let context = args::context(args.context, loaded.model.spec().context_length)?;
     let sampling = args.sampling.params(&loaded.defaults);
+    let mode = args.decoding.mode(&loaded)?;
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
     let mut conversation =
-        Conversation::new(loaded, runtime, sampling, context, args.max_tokens.get())?;
+        Conversation::new(loaded, runtime, (sampling, mode), context, args.max_tokens.get())?;
     conversation.restart(args.system);
     interrupt::watch()?;
 

@@ -1,6 +1,7 @@
 //! `wf-run generate`: a prompt in, text out.
 
 use crate::args::{ComputeArgs, ModelArgs};
+use crate::decoding::DecodeArgs;
 use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
@@ -45,6 +46,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    decoding: DecodeArgs,
+    #[command(flatten)]
     compute: ComputeArgs,
     /// Print one JSON object: text, token ids, finish reason and timings
     #[arg(long)]
@@ -68,6 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut sampling = args.sampling.params(&loaded.defaults);
     sampling.logprobs = args.logprobs;
     let request = Request {
+        mode: args.decoding.mode(&loaded)?,
         max_tokens: args.max_tokens.get(),
         sampling,
         stop: args.stop.clone(),
@@ -77,7 +81,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let longest = loaded.model.spec().context_length;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
-    let mut engine = Engine::new(model, tokenizer, runtime, session::config(context))?;
+    let mut engine =
+        Engine::new(model, tokenizer, runtime, session::config(context, &request.mode))?;
 
     interrupt::watch()?;
     interrupt::look();

@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     output.write_all(&npy::header(args.tokens.len(), model.spec().vocab_size))?;
     for (chunk, tokens) in args.tokens.chunks(rows).enumerate() {
         let start = chunk * rows;
-        let span = Span { seq, start, tokens, sight: args.sight, logits: Rows::All, keep: true };
+        let span = Span { seq, start, tokens, sight: args.sight, logits: Rows::All };
         let logits = model.forward(&runtime, &mut kv, &[span], &mut workspace);
         for row in 0..logits.len() {
             output.write_all(&npy::row(logits.row(row)))?;

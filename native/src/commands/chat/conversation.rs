@@ -4,7 +4,7 @@ use crate::chat_prompt;
 use crate::loaded::Loaded;
 use crate::session::{self, Answer};
 use anyhow::{Context, anyhow, bail};
-use wrinklefree::decode::SamplingParams;
+use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, Request};
 use wrinklefree::model::Runtime;
 use wrinklefree::text::{ChatTemplate, Message};
@@ -14,6 +14,7 @@ pub struct Conversation {
     engine: Engine,
     template: ChatTemplate,
     sampling: SamplingParams,
+    mode: DecodeMode,
     eos: Vec<u32>,
     context: usize,
     max_tokens: usize,
@@ -31,7 +32,7 @@ impl Conversation {
     pub fn new(
         loaded: Loaded,
         runtime: Runtime,
-        sampling: SamplingParams,
+        (sampling, mode): (SamplingParams, DecodeMode),
         context: usize,
         max_tokens: usize,
     ) -> anyhow::Result<Self> {
@@ -40,9 +41,9 @@ impl Conversation {
         let template = template.ok_or_else(|| {
             anyhow!("{name} has no chat template: `wf-run generate --raw` continues text with it")
         })?;
-        let engine = Engine::new(model, tokenizer, runtime, session::config(context))?;
+        let engine = Engine::new(model, tokenizer, runtime, session::config(context, &mode))?;
         let (eos, messages) = (defaults.eos, Vec::new());
-        Ok(Self { engine, template, sampling, eos, context, max_tokens, messages })
+        Ok(Self { engine, template, sampling, mode, eos, context, max_tokens, messages })
     }
 
     /// Forgets everything and starts with this system message.
@@ -91,6 +92,7 @@ impl Conversation {
         let request = Request {
             max_tokens: self.max_tokens.min(self.context - tokens.len()),
             sampling: self.sampling.clone(),
+            mode: self.mode.clone(),
             eos: self.eos.clone(),
             stop: Vec::new(),
             tokens,

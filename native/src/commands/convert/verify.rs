@@ -166,7 +166,7 @@ fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
     let mut kv = KvPool::new(model.spec(), count.div_ceil(PAGE))?;
     let seq = kv.open(count)?;
     let (sight, logits) = (Sight::Causal, Rows::All);
-    let span = Span { seq, start: 0, tokens: &tokens, sight, logits, keep: false };
+    let span = Span { seq, start: 0, tokens: &tokens, sight, logits };
     let mut workspace = Workspace::default();
     let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
     Ok((0..logits.len()).flat_map(|r| logits.row(r)).copied().collect())

@@ -1,0 +1,239 @@
+//! Block diffusion as in Fast-dLLM v2 (arXiv 2509.26328): blocks one after the other, the tokens of
+//! a block in any order.
+//!
+//! A block begins as the tail of the prompt, or as the one token that the last block predicts, and
+//! MASKs. Denoising passes look at the whole block, sub-block after sub-block, and each unmasks the
+//! slots it is sure of; nothing that they write to the cache is kept. When all slots are known one
+//! more pass over the clean block writes what later blocks see.
+//!
+//! Where the reference rounds, this does not: a prompt of whole blocks is kept, output ends exactly
+//! at `max_tokens`, every token follows the sampling parameters, and MASK is never output.
+
+mod canvas;
+mod params;
+
+pub use params::{DiffusionError, DiffusionParams, Inside, Unmask};
+
+use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams};
+use crate::rows::{Logits, Rows, Sight};
+use canvas::Canvas;
+
+/// Decodes block by block.
+pub struct BlockDiffusion {
+    params: DiffusionParams,
+    prompt: Vec<u32>,
+    /// Positions whose keys and values are in the cache: whole blocks.
+    committed: usize,
+    max_tokens: usize,
+    /// Tokens that have been output.
+    emitted: usize,
+    eos: Vec<u32>,
+    sampler: Sampler,
+    canvas: Canvas,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    /// Whole blocks of the prompt are read.
+    Prefill,
+    /// The block has masked slots.
+    Denoise,
+    /// The block is clean and goes through the model once more.
+    Commit,
+    Finished,
+}
+
+impl BlockDiffusion {
+    /// Continues `prompt`, which may be empty, by at most `max_tokens`, or to a token in `eos`.
+    ///
+    /// # Panics
+    /// When nothing is to be generated. The parameters are those of a passed
+    /// [`DiffusionParams::check`].
+    pub fn new(
+        params: DiffusionParams,
+        prompt: Vec<u32>,
+        max_tokens: usize,
+        eos: Vec<u32>,
+        mut sampling: SamplingParams,
+    ) -> Self {
+        assert!(max_tokens > 0);
+        sampling.logit_bias.push((params.mask, f32::NEG_INFINITY));
+        let sampler = Sampler::new(sampling, &prompt);
+        let whole = prompt.len() / params.block * params.block;
+        let mut this = Self {
+            canvas: Canvas::new(&params),
+            params,
+            prompt,
+            committed: 0,
+            max_tokens,
+            emitted: 0,
+            eos,
+            sampler,
+            stage: Stage::Prefill,
+        };
+        if whole == 0 {
+            this.open();
+            this.canvas.plan();
+        }
+        this
+    }
+
+    /// Whole blocks of the prompt, in positions.
+    fn whole(&self) -> usize {
+        self.prompt.len() / self.params.block * self.params.block
+    }
+
+    /// Starts the next block, with what is left of the prompt.
+    fn open(&mut self) {
+        let known = self.prompt.get(self.committed..).unwrap_or_default();
+        self.canvas.open(known);
+        self.stage = Stage::Denoise;
+    }
+
+    /// Rows of the prompt that come next.
+    fn prefill(&self, budget: usize) -> usize {
+        let budget = match self.params.clean_causal {
+            true => budget,
+            // A block is never torn apart: its rows see each other.
+            false => budget / self.params.block * self.params.block,
+        };
+        (self.whole() - self.committed).min(budget)
+    }
+
+    /// What rows of clean tokens see.
+    fn clean_sight(&self) -> Sight {
+        match self.params.clean_causal {
+            true => Sight::Causal,
+            false => Sight::Blocks(self.params.block),
+        }
+    }
+
+    /// Whether the token after the clean positions up to `end` is predicted by the last of them.
+    fn carries(&self, end: usize) -> bool {
+        self.params.shift && end >= self.prompt.len()
+    }
+
+    /// The output's number of the token at a slot.
+    fn place(&self, slot: usize) -> u64 {
+        (self.committed + slot - self.prompt.len()) as u64
+    }
+
+    /// After clean rows up to `end`: the next block, with its first token when it is predicted.
+    fn advance(&mut self, end: usize, logits: Logits<'_>, progress: &mut Progress) {
+        self.committed = end;
+        if end < self.whole() {
+            return;
+        }
+        self.open();
+        if self.carries(end) {
+            self.unmask(0, logits.row(0));
+        }
+        self.emit(progress);
+    }
+
+    /// Fills a slot from its logits.
+    fn unmask(&mut self, slot: usize, logits: &[f32]) {
+        let token = self.sampler.choose(logits, self.place(slot)).token;
+        self.accept(slot, token, logits);
+    }
+
+    fn accept(&mut self, slot: usize, token: u32, logits: &[f32]) {
+        self.sampler.accept(token);
+        self.canvas.fill(slot, self.sampler.describe(logits, token));
+    }
+
+    /// Unmasks the slots that the logits are sure of, and the one that they are surest of.
+    fn denoise(&mut self, logits: Logits<'_>, progress: &mut Progress) {
+        let slots = self.canvas.slots().to_vec();
+        let choices: Vec<_> = (slots.iter().enumerate())
+            .map(|(row, &slot)| self.sampler.choose(logits.row(row), self.place(slot)))
+            .collect();
+        let mut surest = 0;
+        for (row, choice) in choices.iter().enumerate() {
+            if choice.probability > choices[surest].probability {
+                surest = row;
+            }
+        }
+        let threshold = self.params.unmask.threshold(self.canvas.passes());
+        self.canvas.computed();
+        for (row, (&slot, choice)) in slots.iter().zip(&choices).enumerate() {
+            if row == surest || choice.probability > threshold {
+                self.accept(slot, choice.token, logits.row(row));
+            }
+        }
+        self.emit(progress);
+    }
+
+    /// Outputs what has become final, and sees what comes next.
+    fn emit(&mut self, progress: &mut Progress) {
+        while let Some(sampled) = self.canvas.show() {
+            self.emitted += 1;
+            if self.eos.contains(&sampled.token) {
+                progress.finished = Some(FinishReason::Stop);
+            } else if self.emitted == self.max_tokens {
+                progress.finished = Some(FinishReason::Length);
+            }
+            progress.tokens.push(sampled);
+            if progress.finished.is_some() {
+                self.stage = Stage::Finished;
+                return;
+            }
+        }
+        match self.canvas.complete() {
+            true => self.stage = Stage::Commit,
+            false => self.canvas.plan(),
+        }
+    }
+}
+
+impl Decoder for BlockDiffusion {
+    fn ask(&self, budget: usize) -> Option<Ask<'_>> {
+        let (start, block) = (self.committed, self.params.block);
+        let last = |wanted: bool| if wanted { Rows::Last } else { Rows::None };
+        let (span, tokens, sight, logits) = match self.stage {
+            Stage::Prefill => {
+                let (tokens, end) = (&self.prompt[..], start + self.prefill(budget));
+                let logits = last(end == self.whole() && self.carries(end));
+                (start..end, &tokens[start..end], self.clean_sight(), logits)
+            }
+            Stage::Denoise => {
+                let sight = match self.params.inside {
+                    Inside::Bidirectional => Sight::UpTo(start + block),
+                    Inside::Causal => Sight::Causal,
+                };
+                let span = self.canvas.span();
+                let tokens = &self.canvas.tokens()[span.clone()];
+                let span = start + span.start..start + span.end;
+                (span, tokens, sight, Rows::Only(self.canvas.rows()))
+            }
+            Stage::Commit => {
+                let tokens = self.canvas.tokens();
+                (start..start + block, tokens, self.clean_sight(), last(self.params.shift))
+            }
+            Stage::Finished => return None,
+        };
+        let fits = !span.is_empty() && span.len() <= budget;
+        fits.then_some(Ask { start: span.start, tokens, sight, logits })
+    }
+
+    fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
+        let mut progress = Progress::default();
+        match self.stage {
+            Stage::Prefill => {
+                self.advance(self.committed + self.prefill(budget), logits, &mut progress);
+            }
+            Stage::Denoise => self.denoise(logits, &mut progress),
+            Stage::Commit => {
+                self.advance(self.committed + self.params.block, logits, &mut progress);
+            }
+            Stage::Finished => {}
+        }
+        progress.committed = self.committed;
+        progress
+    }
+
+    fn prefilling(&self) -> bool {
+        self.emitted == 0
+    }
+}

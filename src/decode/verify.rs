@@ -1,0 +1,111 @@
+//! Lossless decoding in fewer passes: a cheap draft of the next tokens, and one autoregressive pass
+//! that checks it.
+//!
+//! Every token is sampled from the logits of the autoregressive path, in order and with the random
+//! number of its place; the draft only decides how many rows of one pass turn out to be of use. So
+//! the output is that of [`Autoregressive`], token for token, at any temperature (a forward pass
+//! gives a row the same bits whatever stands beside it).
+
+use super::draft::Drafter;
+use super::{Ask, Autoregressive, Decoder, Progress};
+use crate::rows::{Logits, Rows, Sight};
+
+/// Decodes autoregressively with drafts.
+pub struct Verify {
+    ar: Autoregressive,
+    drafter: Drafter,
+    /// The known token that comes next, and the draft that follows it: MASKs while the model is to
+    /// draft.
+    input: Vec<u32>,
+    /// Rows of a drafting pass that predict the masked slots.
+    rows: Vec<usize>,
+    drafting: bool,
+    /// Tokens of the next draft at most: about as many as were accepted lately.
+    reach: usize,
+}
+
+impl Verify {
+    /// The same output as `ar`, with drafts by `drafter`.
+    pub fn new(ar: Autoregressive, drafter: Drafter) -> Self {
+        let (input, rows) = (Vec::new(), Vec::new());
+        Self { ar, drafter, input, rows, drafting: false, reach: usize::MAX }
+    }
+
+    /// Rows of the next pass, when the prompt has been read.
+    fn next(&self, budget: usize) -> usize {
+        self.input.len().min(budget)
+    }
+
+    /// Prepares the next round: there is one known token that is not in the cache.
+    fn plan(&mut self) {
+        let (tokens, left) = (self.ar.tokens(), self.ar.left());
+        self.input.clear();
+        self.input.extend(tokens.last());
+        let most = left.saturating_sub(1).min(self.reach);
+        self.drafting = self.drafter.extend(tokens, most, &mut self.input);
+        self.rows.clear();
+        self.rows.extend(self.drafter.rows(self.input.len() - 1));
+    }
+
+    /// Takes the model's draft: the best token that is not MASK for each slot.
+    fn drafted(&mut self, logits: Logits<'_>) -> Progress {
+        self.input.truncate(1);
+        self.input.extend((0..logits.len()).map(|row| self.drafter.best(logits.row(row))));
+        self.drafting = false;
+        self.ar.progress()
+    }
+
+    /// Keeps the drafted tokens that the model would have chosen, and the one that it chose instead.
+    fn verified(&mut self, logits: Logits<'_>) -> Progress {
+        let (mut progress, drafted) = (Progress::default(), self.input.len() - 1);
+        let mut accepted = 0;
+        for row in 0..logits.len() {
+            self.ar.extend(logits.row(row), &mut progress);
+            let agrees = self.input.get(row + 1) == self.ar.tokens().last();
+            if progress.finished.is_some() || !agrees {
+                break;
+            }
+            accepted += 1;
+        }
+        if drafted > 0 {
+            // Twice as far after a draft that was right to its end, else as far as it was right.
+            self.reach = if accepted == drafted { 2 * drafted } else { accepted.max(1) };
+        }
+        self.plan();
+        progress
+    }
+}
+
+impl Decoder for Verify {
+    fn ask(&self, budget: usize) -> Option<Ask<'_>> {
+        let ask = self.ar.ask(budget)?;
+        if self.input.is_empty() {
+            return Some(ask);
+        }
+        let tokens = &self.input[..self.next(budget)];
+        let (sight, logits) = match self.drafting {
+            true => {
+                let fit = self.rows.partition_point(|&row| row < tokens.len());
+                (Sight::UpTo(ask.start + tokens.len()), Rows::Only(&self.rows[..fit]))
+            }
+            false => (Sight::Causal, Rows::All),
+        };
+        Some(Ask { tokens, sight, logits, ..ask })
+    }
+
+    fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
+        if self.input.is_empty() {
+            let progress = self.ar.take(budget, logits);
+            if !progress.tokens.is_empty() {
+                self.plan();
+            }
+            return progress;
+        }
+        self.input.truncate(self.next(budget));
+        if self.drafting { self.drafted(logits) } else { self.verified(logits) }
+    }
+
+    fn prefilling(&self) -> bool {
+        self.ar.prefilling()
+    }
+}

@@ -1,0 +1,341 @@
+//! Block diffusion: the decoder against a plain reference on random models and on the embedded one,
+//! and what holds for every text, replayed without a model.
+
+#[path = "../benches/common/mod.rs"]
+mod common;
+#[path = "diffusion/reference.rs"]
+mod reference;
+
+use reference::Reference;
+use std::path::Path;
+use wrinklefree::cache::KvPool;
+use wrinklefree::decode::{
+    Autoregressive, BlockDiffusion, Decoder, DiffusionError, DiffusionParams, FinishReason, Inside,
+    SamplingParams, Unmask,
+};
+use wrinklefree::format::{Activation, Architecture, File, Rope, Spec, load};
+use wrinklefree::kernel::Kernels;
+use wrinklefree::model::{Logits, Model, Rows, Runtime, Span, Workspace};
+use wrinklefree::par::Team;
+
+const BLOCK: usize = 32;
+
+fn params(unmask: Unmask, sub_block: usize) -> DiffusionParams {
+    DiffusionParams {
+        block: BLOCK,
+        sub_block,
+        mask: 0,
+        unmask,
+        inside: Inside::Bidirectional,
+        clean_causal: true,
+        shift: true,
+        sub_cache: false,
+    }
+}
+
+/// A random model whose logits are decided enough for thresholds to matter.
+fn random() -> Model {
+    let spec = Spec {
+        architecture: Architecture::BitNet,
+        vocab_size: 40,
+        hidden_size: 64,
+        intermediate_size: 96,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        context_length: 256,
+        norm_eps: 1e-5,
+        activation: Activation::Relu2,
+        rope: Rope { theta: 1e4, scaling: None },
+    };
+    let mut weights = common::bitnet(&spec, 11);
+    weights.final_norm.iter_mut().for_each(|w| *w *= 10.0);
+    Model::new(spec, weights).unwrap()
+}
+
+fn embedded() -> Model {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/default.wf.safetensors");
+    let file = File { name: "default".into(), bytes: std::fs::read(path).unwrap().into() };
+    let checkpoint = load(&[file]).unwrap();
+    Model::new(checkpoint.spec, checkpoint.weights).unwrap()
+}
+
+fn runtime() -> Runtime {
+    Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() }
+}
+
+fn prompt(model: &Model, length: usize) -> Vec<u32> {
+    let vocab = model.spec().vocab_size as u32;
+    (0..length as u32).map(|i| 5 + (i * 7919 + 13) % (vocab - 5)).collect()
+}
+
+/// Runs a decoder on a model; `look` gets the block's tokens as asked, and the logits, of every
+/// denoising pass. Returns the output and the number of passes.
+fn drive(
+    model: &Model,
+    rt: &Runtime,
+    decoder: &mut dyn Decoder,
+    budget: usize,
+    mut look: impl FnMut(&[u32], Logits<'_>),
+) -> (Vec<u32>, usize) {
+    let mut kv = KvPool::new(model.spec(), 16).unwrap();
+    let seq = kv.open(16 * BLOCK).unwrap();
+    let mut ws = Workspace::default();
+    let (mut output, mut passes) = (Vec::new(), 0);
+    while let Some(ask) = decoder.ask(budget) {
+        assert!(ask.tokens.len() <= budget);
+        let denoises = matches!(ask.logits, Rows::Only(_));
+        let tokens = ask.tokens.to_vec();
+        let (start, sight, logits) = (ask.start, ask.sight, ask.logits);
+        let span = Span { seq, start, tokens: &tokens, sight, logits };
+        let logits = model.forward(rt, &mut kv, &[span], &mut ws);
+        if denoises {
+            look(&tokens, logits);
+        }
+        let progress = decoder.take(budget, logits);
+        kv.commit(seq, progress.committed);
+        output.extend(progress.tokens.iter().map(|t| t.token));
+        passes += 1;
+    }
+    (output, passes)
+}
+
+fn decoder(p: DiffusionParams, prompt: &[u32], max_tokens: usize) -> BlockDiffusion {
+    BlockDiffusion::new(p, prompt.to_vec(), max_tokens, Vec::new(), SamplingParams::default())
+}
+
+/// Pass by pass the same blocks and logits as the reference, and the same text.
+fn agrees(model: &Model, rt: &Runtime, p: &DiffusionParams, length: usize, max_tokens: usize) {
+    let prompt = prompt(model, length);
+    let Unmask::Above(threshold) = p.unmask else { panic!("the paper has one threshold") };
+    let reference = Reference {
+        model,
+        rt,
+        block: p.block,
+        sub_block: p.sub_block,
+        threshold,
+        mask: p.mask,
+        clean_causal: p.clean_causal,
+        causal: p.inside == Inside::Causal,
+        stale: p.sub_cache,
+    };
+    let want = reference.run(&prompt, max_tokens);
+    let mut passes = want.passes.iter();
+    let what = format!("prompt of {length}, {p:?}");
+    let mut decoder = decoder(p.clone(), &prompt, max_tokens);
+    let (output, _) = drive(model, rt, &mut decoder, 64, |tokens, logits| {
+        let pass = passes.next().unwrap_or_else(|| panic!("{what}: too many passes"));
+        if tokens.len() == p.block {
+            assert_eq!(tokens, pass.block, "{what}");
+        }
+        assert_eq!(logits.len(), pass.logits.len(), "{what}");
+        for (row, want) in pass.logits.iter().enumerate() {
+            let pairs = logits.row(row).iter().zip(want);
+            let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+            assert!(worst <= 1e-4, "{what}: logits differ by {worst}");
+        }
+    });
+    assert_eq!(output, want.output[..max_tokens], "{what}");
+}
+
+#[test]
+fn prompts_of_every_length_decode_as_in_the_paper() {
+    let rt = runtime();
+    for model in [random(), embedded()] {
+        for length in 0..=70 {
+            for clean_causal in [false, true] {
+                let p = DiffusionParams { clean_causal, ..params(Unmask::Above(0.9), 8) };
+                agrees(&model, &rt, &p, length, 35);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_threshold_and_sub_block_decodes_as_in_the_paper() {
+    let rt = runtime();
+    for model in [random(), embedded()] {
+        for length in [0, 1, 31, 32, 45] {
+            for sub_block in [4, 8, 32] {
+                for threshold in [0.5, 0.6, 0.7, 0.8, 0.9, 1.0] {
+                    for sub_cache in [false, true] {
+                        let base = params(Unmask::Above(threshold), sub_block);
+                        let p =
+                            DiffusionParams { sub_cache, clean_causal: length % 2 == 0, ..base };
+                        agrees(&model, &rt, &p, length, 20);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn causal_attention_inside_the_block_reuses_only_what_is_exact() {
+    // The reference reuses nothing.
+    let rt = runtime();
+    for model in [random(), embedded()] {
+        for length in [0, 3, 32, 50] {
+            for (threshold, sub_block) in [(0.5, 8), (0.9, 4), (0.9, 32)] {
+                let base = params(Unmask::Above(threshold), sub_block);
+                let p = DiffusionParams { inside: Inside::Causal, ..base };
+                agrees(&model, &rt, &p, length, 40);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_budget_of_a_pass_changes_nothing() {
+    let (model, rt) = (embedded(), runtime());
+    for clean_causal in [false, true] {
+        let p = DiffusionParams { clean_causal, ..params(Unmask::Above(0.7), 8) };
+        let prompt = prompt(&model, 100);
+        let run = |budget: usize| {
+            let mut decoder = decoder(p.clone(), &prompt, 50);
+            drive(&model, &rt, &mut decoder, budget, |_, _| {}).0
+        };
+        assert_eq!(run(40), run(200));
+        assert_eq!(decoder(p.clone(), &prompt, 50).ask(20).is_some(), clean_causal);
+    }
+}
+
+/// Logits of a model that says for the token after each row: the row's token plus one, surely where
+/// `sure` says so of the row's position.
+fn replay(
+    decoder: &mut dyn Decoder,
+    vocab: usize,
+    sure: impl Fn(usize) -> bool,
+) -> (Vec<u32>, usize, Option<FinishReason>) {
+    let (mut output, mut passes, mut finished) = (Vec::new(), 0, None);
+    while let Some(ask) = decoder.ask(64) {
+        let rows: Vec<usize> = match ask.logits {
+            Rows::None => Vec::new(),
+            Rows::Last => vec![ask.tokens.len() - 1],
+            Rows::All => (0..ask.tokens.len()).collect(),
+            Rows::Only(rows) => rows.to_vec(),
+        };
+        let mut values = vec![0f32; rows.len() * vocab];
+        for (row, logits) in rows.iter().zip(values.chunks_exact_mut(vocab)) {
+            let position = ask.start + row;
+            // MASK is always the most likely: it must never come out.
+            logits[0] = 100.0;
+            logits[1 + position % (vocab - 1)] = if sure(position) { 50.0 } else { 1.0 };
+        }
+        let progress = decoder.take(64, Logits::new(&values, vocab));
+        output.extend(progress.tokens.iter().map(|t| t.token));
+        passes += 1;
+        finished = finished.or(progress.finished);
+    }
+    (output, passes, finished)
+}
+
+/// What [`replay`]'s model says for the positions from `from` on.
+fn said(from: usize, count: usize, vocab: usize) -> Vec<u32> {
+    (from..from + count).map(|p| (1 + (p - 1) % (vocab - 1)) as u32).collect()
+}
+
+#[test]
+fn output_ends_exactly_at_max_tokens_and_at_the_end_of_text() {
+    for length in [1, 31, 32, 33, 64, 70] {
+        for max_tokens in [1, 2, 31, 32, 33, 64, 65] {
+            let prompt = vec![7; length];
+            for unmask in [Unmask::All, Unmask::Above(0.9), Unmask::Rising(0.9)] {
+                let mut d = decoder(params(unmask, 8), &prompt, max_tokens);
+                let (output, _, reason) = replay(&mut d, 90, |p| p % 3 == 0);
+                assert_eq!(output, said(length, max_tokens, 90), "{length} {max_tokens}");
+                assert_eq!(reason, Some(FinishReason::Length));
+            }
+        }
+    }
+    let eos = said(40, 1, 90);
+    let p = params(Unmask::Above(0.9), 8);
+    let mut d = BlockDiffusion::new(p, vec![7; 20], 100, eos, SamplingParams::default());
+    let (output, _, reason) = replay(&mut d, 90, |_| true);
+    assert_eq!((output, reason), (said(20, 21, 90), Some(FinishReason::Stop)));
+}
+
+#[test]
+fn passes_are_as_many_as_the_mode_says() {
+    let prompt = [7; 32];
+    let passes = |p: DiffusionParams, sure: bool| {
+        replay(&mut decoder(p, &prompt, 3 * BLOCK), 90, |_| sure).1
+    };
+    // The prompt, and for each block a denoising pass and a commit; none after the last.
+    assert_eq!(passes(params(Unmask::All, 8), false), 1 + 3 * 2 - 1);
+    // A pass for each sub-block where all is sure.
+    assert_eq!(passes(params(Unmask::Above(0.9), 8), true), 1 + 3 * 5 - 1);
+    // A pass for each token but a block's first where nothing is.
+    assert_eq!(passes(params(Unmask::Above(1.0), 8), true), 1 + 3 * 32 - 1);
+    assert_eq!(passes(params(Unmask::Above(0.9), 8), false), 1 + 3 * 32 - 1);
+}
+
+#[test]
+fn blocks_of_one_are_autoregressive() {
+    let (model, rt) = (embedded(), runtime());
+    let prompt = prompt(&model, 20);
+    let p = DiffusionParams { block: 1, sub_block: 1, ..params(Unmask::Above(0.9), 8) };
+    let mut blocks = decoder(p, &prompt, 60);
+    let sampling =
+        SamplingParams { logit_bias: vec![(0, f32::NEG_INFINITY)], ..Default::default() };
+    let mut ar = Autoregressive::new(prompt, 60, Vec::new(), sampling);
+    let blocks = drive(&model, &rt, &mut blocks, 64, |_, _| {});
+    // The prompt's pass gives the first token, each token's the next.
+    assert_eq!(blocks.1, 60);
+    assert_eq!(blocks.0, drive(&model, &rt, &mut ar, 64, |_, _| {}).0);
+}
+
+#[test]
+fn without_a_shift_every_slot_is_predicted_by_its_own_row() {
+    let p = DiffusionParams { shift: false, ..params(Unmask::Above(0.9), 4) };
+    for length in [0, 5, 32] {
+        let mut d = decoder(p.clone(), &vec![7; length], 40);
+        let (output, _, _) = replay(&mut d, 90, |p| p % 2 == 0);
+        assert_eq!(output, said(length + 1, 40, 90));
+    }
+}
+
+#[test]
+fn every_token_follows_the_sampling_parameters() {
+    let (model, rt) = (embedded(), runtime());
+    let prompt = prompt(&model, 33);
+    let run = |sampling: SamplingParams| {
+        let p = params(Unmask::Above(0.5), 8);
+        let mut d = BlockDiffusion::new(p, prompt.clone(), 90, Vec::new(), sampling);
+        drive(&model, &rt, &mut d, 64, |_, _| {}).0
+    };
+    let warm = |seed: u64| SamplingParams { temperature: 1.0, seed, ..Default::default() };
+    assert_eq!(run(warm(1)), run(warm(1)));
+    assert_ne!(run(warm(1)), run(warm(2)));
+    assert!(run(warm(3)).iter().all(|&t| t != 0), "MASK is never output");
+    let greedy = run(SamplingParams::default());
+    let banned = vec![(greedy[0], f32::NEG_INFINITY), (greedy[40], f32::NEG_INFINITY)];
+    let without = run(SamplingParams { logit_bias: banned, ..Default::default() });
+    assert!(without.iter().all(|t| ![greedy[0], greedy[40]].contains(t)));
+    let varied = run(SamplingParams { presence_penalty: 50.0, ..Default::default() });
+    let most = |tokens: &[u32]| {
+        tokens.iter().map(|t| tokens.iter().filter(|o| *o == t).count()).max().unwrap()
+    };
+    assert!(most(&varied) < most(&greedy), "{} {}", most(&varied), most(&greedy));
+}
+
+#[test]
+fn parameters_that_make_no_sense_are_refused_by_name() {
+    let good = params(Unmask::Above(0.9), 8);
+    assert_eq!(good.check(90, 32), Ok(()));
+    let check = |p: DiffusionParams| p.check(90, 32).unwrap_err().to_string();
+    for (sub_block, block) in [(5, 32), (0, 32), (64, 32)] {
+        let error = check(DiffusionParams { sub_block, block, ..good.clone() });
+        assert!(error.contains("small_block_size"), "{error}");
+    }
+    let error = check(DiffusionParams { mask: 90, ..good.clone() });
+    assert_eq!(error, "mask_token_id 90 is outside the vocabulary of 90");
+    for threshold in [0.0, -1.0, 1.01, f32::NAN] {
+        for unmask in [Unmask::Above(threshold), Unmask::Rising(threshold)] {
+            let error = check(DiffusionParams { unmask, ..good.clone() });
+            assert!(error.contains("threshold"), "{error}");
+        }
+    }
+    assert_eq!(good.check(90, 31), Err(DiffusionError::Rows { block: 32, rows: 31 }));
+}

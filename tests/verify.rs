@@ -1,0 +1,203 @@
+//! Verified drafts change nothing: the output is that of autoregressive decoding, token for token,
+//! whatever is drafted, sampled, batched beside it, and on any number of threads.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use wrinklefree::decode::{DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask};
+use wrinklefree::engine::{Engine, EngineConfig, Event, Rejected, Request, SeqId, Step};
+use wrinklefree::format::{File, load};
+use wrinklefree::kernel::Kernels;
+use wrinklefree::model::{Model, Runtime};
+use wrinklefree::par::Team;
+use wrinklefree::text::Tokenizer;
+
+const MASK: u32 = 0;
+
+fn engine(threads: usize, pages: usize, rows: usize) -> Engine {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/default.wf.safetensors");
+    let file = File { name: "default".into(), bytes: std::fs::read(path).unwrap().into() };
+    let checkpoint = load(&[file]).unwrap();
+    let tokenizer = Tokenizer::new(checkpoint.text.vocabulary.as_ref().unwrap()).unwrap();
+    let model = Model::new(checkpoint.spec, checkpoint.weights).unwrap();
+    let runtime = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
+    Engine::new(model, Some(tokenizer), runtime, EngineConfig { context: 512, pages, rows })
+        .unwrap()
+}
+
+/// Names and things for prompts that the model has something to say to.
+fn prompt(engine: &Engine, i: usize) -> Vec<u32> {
+    let who = ["fox", "girl", "boy", "owl", "frog", "cat", "bear", "mouse", "rabbit", "duck"];
+    let what = ["a cake", "the forest", "a lost hat", "the rain", "a boat", "a birthday", "a song"];
+    let text = match i % 3 {
+        0 => format!("Tell me a story about a {} and {}.", who[i / 3 % 10], what[i % 7]),
+        1 => format!("Write a story about {} the {}.", ["Leo", "Mia", "Pip"][i % 3], who[i % 10]),
+        _ => format!("What is {} + {}?", i % 50, i * 7 % 50),
+    };
+    let ids = engine.tokenizer().unwrap().encode(&text, false).unwrap();
+    [&[1, 3][..], &ids, &[4]].concat()
+}
+
+fn request(tokens: Vec<u32>, mode: DecodeMode, sampling: SamplingParams) -> Request {
+    Request { tokens, max_tokens: 48, eos: vec![2], mode, sampling, ..Request::default() }
+}
+
+/// Tokens of every sequence, in order of submission, and the number of passes.
+fn run(engine: &mut Engine) -> (Vec<Vec<u32>>, usize) {
+    let mut tokens: BTreeMap<SeqId, Vec<u32>> = BTreeMap::new();
+    let mut passes = 0;
+    while engine.step() != Step::Idle {
+        passes += 1;
+        while let Some(event) = engine.poll() {
+            match event {
+                Event::Token { seq, sampled, .. } => {
+                    tokens.entry(seq).or_default().push(sampled.token);
+                }
+                Event::Finished { seq, .. } => {
+                    tokens.entry(seq).or_default();
+                }
+            }
+        }
+    }
+    (tokens.into_values().collect(), passes)
+}
+
+fn denoise(length: usize) -> DecodeMode {
+    DecodeMode::Verify(Drafter::Denoise { length, mask: MASK, shift: true })
+}
+
+fn ngram(length: usize) -> DecodeMode {
+    DecodeMode::Verify(Drafter::Ngram { length, matches: (1, 3) })
+}
+
+fn diffusion() -> DecodeMode {
+    DecodeMode::Diffusion(DiffusionParams {
+        block: 32,
+        sub_block: 8,
+        mask: MASK,
+        unmask: Unmask::Above(0.7),
+        inside: Inside::Bidirectional,
+        clean_causal: true,
+        shift: true,
+        sub_cache: true,
+    })
+}
+
+fn warm(seed: usize) -> SamplingParams {
+    SamplingParams {
+        temperature: 0.9,
+        top_p: 0.95,
+        repetition_penalty: 1.1,
+        seed: seed as u64,
+        ..SamplingParams::default()
+    }
+}
+
+#[test]
+fn hundreds_of_prompts_give_the_autoregressive_text() {
+    let mut plain = engine(1, 16, 256);
+    for i in 0..240 {
+        let tokens = prompt(&plain, i);
+        let sampling = if i % 2 == 0 { SamplingParams::default() } else { warm(i) };
+        let mut alone = |mode: DecodeMode| {
+            plain.submit(request(tokens.clone(), mode, sampling.clone())).unwrap();
+            run(&mut plain)
+        };
+        let (want, _) = alone(DecodeMode::Autoregressive);
+        for mode in [denoise(1), denoise(4), denoise(13), ngram(1), ngram(9)] {
+            assert_eq!(alone(mode.clone()).0, want, "prompt {i}, {mode:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_batched_beside_a_text_changes_nothing_on_any_number_of_threads() {
+    let modes = |i: usize| match i % 5 {
+        0 => DecodeMode::Autoregressive,
+        1 => denoise(4),
+        2 => ngram(6),
+        3 => diffusion(),
+        _ => denoise(7),
+    };
+    let all = |engine: &Engine| -> Vec<Request> {
+        (0..30)
+            .map(|i| {
+                let sampling = if i % 2 == 0 { SamplingParams::default() } else { warm(i) };
+                request(prompt(engine, i), modes(i), sampling)
+            })
+            .collect()
+    };
+    let mut alone = engine(1, 16, 256);
+    let requests = all(&alone);
+    let want: Vec<Vec<u32>> = requests
+        .iter()
+        .flat_map(|r| {
+            alone.submit(r.clone()).unwrap();
+            run(&mut alone).0
+        })
+        .collect();
+    // Pages for a few at a time, rows for less than all; then plenty of both.
+    for (threads, pages, rows) in [(1, 16, 40), (2, 24, 64), (3, 128, 512)] {
+        let mut engine = engine(threads, pages, rows);
+        for request in all(&engine) {
+            engine.submit(request).unwrap();
+        }
+        assert_eq!(run(&mut engine).0, want, "{threads} threads, {pages} pages, {rows} rows");
+    }
+}
+
+#[test]
+fn repetition_is_decoded_in_fewer_passes() {
+    let mut engine = engine(1, 16, 256);
+    let ids = engine.tokenizer().unwrap().encode("one two three four five six ", false).unwrap();
+    let tokens = [&[1, 3][..], &ids.repeat(6)].concat();
+    let passes = |engine: &mut Engine, mode: DecodeMode| {
+        let biased = SamplingParams { logit_bias: vec![(2, f32::NEG_INFINITY)], ..warm(0) };
+        let cold = SamplingParams { temperature: 0.0, repetition_penalty: 1.0, ..biased };
+        engine.submit(request(tokens.clone(), mode, cold)).unwrap();
+        run(engine)
+    };
+    let (want, one_by_one) = passes(&mut engine, DecodeMode::Autoregressive);
+    let (got, drafted) = passes(&mut engine, ngram(8));
+    assert_eq!(got, want);
+    assert!(drafted < one_by_one, "{drafted} passes with drafts, {one_by_one} without");
+}
+
+#[test]
+fn a_cancelled_draft_leaves_its_pages() {
+    let mut engine = engine(1, 16, 64);
+    for mode in [denoise(8), ngram(8), diffusion()] {
+        let tokens = prompt(&engine, 0);
+        let mut want = request(tokens.clone(), mode.clone(), SamplingParams::default());
+        want.max_tokens = 400;
+        for passes in 1..8 {
+            let id = engine.submit(want.clone()).unwrap();
+            for _ in 0..passes {
+                engine.step();
+            }
+            engine.cancel(id);
+            while engine.poll().is_some() {}
+        }
+        // All 16 pages are there again, or this would wait for ever.
+        engine.submit(want).unwrap();
+        assert!(!run(&mut engine).0[0].is_empty());
+    }
+}
+
+#[test]
+fn bad_requests_are_refused() {
+    let mut engine = engine(1, 16, 64);
+    let vocab = engine.model().spec().vocab_size as u32;
+    let mask = DecodeMode::Verify(Drafter::Denoise { length: 4, mask: vocab, shift: true });
+    let DecodeMode::Diffusion(good) = diffusion() else { unreachable!() };
+    let large = DecodeMode::Diffusion(DiffusionParams { block: 128, sub_block: 8, ..good });
+    for (mode, what) in [(mask, "mask_token_id"), (large, "block_size 128")] {
+        let request = request(vec![1, 3], mode, SamplingParams::default());
+        let error = engine.submit(request).unwrap_err();
+        assert!(matches!(error, Rejected::Diffusion(_)) && error.to_string().contains(what));
+    }
+    // A text may begin with nothing where blocks are denoised.
+    engine.submit(request(Vec::new(), diffusion(), SamplingParams::default())).unwrap();
+    assert!(!run(&mut engine).0[0].is_empty());
+    let empty = request(Vec::new(), ngram(4), SamplingParams::default());
+    assert_eq!(engine.submit(empty), Err(Rejected::EmptyPrompt));
+}

@@ -250,3 +250,49 @@ fn a_cache_that_does_not_fit_in_memory_is_an_error() {
         assert!(error.to_string().starts_with("no memory for a KV cache of "), "{error}");
     }
 }
+
+#[test]
+fn logits_do_not_depend_on_which_rows_ask_for_them() {
+    let (prompt, other) = (tokens(40, 9), tokens(11, 10));
+    each(|model, rt| {
+        let all = Run::new(model, rt).pass(0, &prompt, Sight::Blocks(8));
+        let beside = Run::new(model, rt).pass(0, &other, Sight::Causal);
+        let row = |bits: &[u32], i: usize| {
+            let vocab = model.spec().vocab_size;
+            bits[i * vocab..(i + 1) * vocab].to_vec()
+        };
+        for wanted in [&[39][..], &[0, 1, 2], &[7, 7, 8, 31], &[]] {
+            let mut kv = KvPool::new(model.spec(), 12).unwrap();
+            let seqs = [kv.open(64).unwrap(), kv.open(64).unwrap()];
+            let (mut ws, start) = (Workspace::default(), 0);
+            let spans = [
+                Span {
+                    seq: seqs[0],
+                    start,
+                    tokens: &prompt,
+                    sight: Sight::Blocks(8),
+                    logits: Rows::Only(wanted),
+                },
+                Span {
+                    seq: seqs[1],
+                    start,
+                    tokens: &other,
+                    sight: Sight::Causal,
+                    logits: Rows::Last,
+                },
+            ];
+            let got = bits(model.forward(rt, &mut kv, &spans, &mut ws).values());
+            let mut want: Vec<u32> = wanted.iter().flat_map(|&i| row(&all, i)).collect();
+            want.extend(row(&beside, 10));
+            assert!(got == want, "{wanted:?}");
+            // What was written is all there, also of rows without logits.
+            let span = Span { logits: Rows::None, start: 11, tokens: &other[..3], ..spans[1] };
+            assert!(model.forward(rt, &mut kv, &[span], &mut ws).is_empty());
+            let span = Span { logits: Rows::Last, start: 14, tokens: &other[3..4], ..spans[1] };
+            let got = bits(model.forward(rt, &mut kv, &[span], &mut ws).values());
+            let longer = [&other[..], &other[..4]].concat();
+            let want = Run::new(model, rt).pass(0, &longer, Sight::Causal);
+            assert!(got == row(&want, 14));
+        }
+    });
+}

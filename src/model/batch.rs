@@ -71,16 +71,17 @@ pub(super) struct Batch {
     pub wanted: Vec<usize>,
     /// Rows from one bound to the next are of one sequence, and attend together.
     pub bounds: Vec<usize>,
+    /// Rows that attend together at most.
+    most: usize,
 }
 
 impl Batch {
     /// Takes the rows of `spans`; `most` of them at most attend together.
     pub fn fill(&mut self, spans: &[Span<'_>], kv: &KvPool, vocab: usize, most: usize) {
-        let Self { rows, ends, wanted, bounds } = self;
+        let Self { rows, ends, wanted, .. } = self;
         rows.clear();
         ends.clear();
         wanted.clear();
-        bounds.clear();
         for span in spans {
             span.check(kv, vocab);
             let first = rows.len();
@@ -90,15 +91,36 @@ impl Batch {
                 Rows::All => wanted.extend(first..first + span.tokens.len()),
                 Rows::Only(which) => wanted.extend(which.iter().map(|row| first + row)),
             }
-            for (i, &token) in span.tokens.iter().enumerate() {
-                let position = span.start + i;
-                if i.is_multiple_of(most) {
-                    bounds.push(rows.len());
-                }
+            for (position, &token) in (span.start..).zip(span.tokens) {
                 rows.push(Row { seq: span.seq, token, position });
                 ends.push(span.sees(position));
             }
         }
-        bounds.push(rows.len());
+        self.most = most;
+        self.bound();
+    }
+
+    /// Whether some rows get no logits, or not in their order.
+    pub fn wants_less(&self) -> bool {
+        !self.wanted.iter().copied().eq(0..self.rows.len())
+    }
+
+    /// Drops the rows that get no logits.
+    pub fn narrow(&mut self) {
+        self.rows = self.wanted.iter().map(|&row| self.rows[row]).collect();
+        self.ends = self.wanted.iter().map(|&row| self.ends[row]).collect();
+        self.bound();
+    }
+
+    fn bound(&mut self) {
+        self.bounds.clear();
+        let mut first = 0;
+        for (i, row) in self.rows.iter().enumerate() {
+            if i == 0 || i - first == self.most || row.seq != self.rows[i - 1].seq {
+                first = i;
+                self.bounds.push(i);
+            }
+        }
+        self.bounds.push(self.rows.len());
     }
 }

@@ -43,11 +43,17 @@ impl Model {
             let mut before = None;
             for (i, layer) in self.weights.layers.iter().enumerate() {
                 pass.enter(layer, before);
-                pass.attention(layer, kv.layer(i));
-                pass.feed_forward(layer);
+                pass.keys_and_values(layer, kv.layer(i));
+                if i + 1 == self.weights.layers.len() {
+                    pass.narrow();
+                }
+                if !pass.ws.batch.rows.is_empty() {
+                    pass.attention(layer, kv.layer(i));
+                    pass.feed_forward(layer);
+                }
                 before = Some(layer);
             }
-            if !pass.ws.batch.wanted.is_empty() {
+            if !pass.ws.batch.rows.is_empty() {
                 pass.head();
             }
         });
@@ -68,6 +74,9 @@ impl Model {
         TOGETHER.min(shared).min(fitting).max(1)
     }
 }
+
+/// A layer's pages, and the page tables that go with them.
+type Pages<'a> = (&'a mut [f32], Tables<'a>);
 
 /// One pass under way.
 struct Pass<'p, 'c> {
@@ -104,21 +113,47 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// y = o(attention(q, k, v)).
-    fn attention(&mut self, layer: &LayerWeights, (pages, tables): (&mut [f32], Tables<'_>)) {
+    /// Queries, keys and values; the latter two go to their pages.
+    fn keys_and_values(&mut self, layer: &LayerWeights, (pages, tables): Pages<'_>) {
         let Self { model, k, crew, ws } = self;
-        let Workspace { batch, cos, sin, inputs, qkv, mixed, y, .. } = &mut **ws;
-        let rows = batch.rows.len();
+        let Workspace { batch, cos, sin, inputs, qkv, .. } = &mut **ws;
         let spec = &model.spec;
         inputs.product((crew, k), &[&layer.q, &layer.k, &layer.v], qkv);
-
         let heads = Heads { spec, k, layer, tables, batch, qkv, cos, sin };
         let head_pages = pages.len() / spec.kv_heads;
-        let chunks = Chunks::new(pages, head_pages);
-        crew.chunks(spec.kv_heads, rows >= WORTH_ROWS, chunks, |head, pages, scratch| {
+        let (worth, chunks) = (batch.rows.len() >= WORTH_ROWS, Chunks::new(pages, head_pages));
+        crew.chunks(spec.kv_heads, worth, chunks, |head, pages, scratch| {
             heads.write(head, pages, scratch);
         });
+    }
 
+    /// Behind the last layer's keys and values only the rows that get logits matter.
+    fn narrow(&mut self) {
+        let Workspace { batch, cos, sin, x, qkv, spare, .. } = &mut *self.ws;
+        if !batch.wants_less() {
+            return;
+        }
+        let spec = &self.model.spec;
+        let (half, heads) = (spec.head_dim / 2, spec.heads + 2 * spec.kv_heads);
+        let buffers =
+            [(x, spec.hidden_size), (qkv, heads * spec.head_dim), (cos, half), (sin, half)];
+        for (buffer, width) in buffers {
+            spare.grow(batch.wanted.len() * width);
+            for (to, &row) in spare.chunks_exact_mut(width).zip(&batch.wanted) {
+                to.copy_from_slice(&buffer[row * width..(row + 1) * width]);
+            }
+            std::mem::swap(buffer, spare);
+        }
+        batch.narrow();
+    }
+
+    /// y = o(attention(q, k, v)).
+    fn attention(&mut self, layer: &LayerWeights, (pages, tables): Pages<'_>) {
+        let Self { model, k, crew, ws } = self;
+        let Workspace { batch, cos, sin, inputs, qkv, mixed, y, .. } = &mut **ws;
+        let (rows, spec) = (batch.rows.len(), &model.spec);
+        let heads = Heads { spec, k, layer, tables, batch, qkv, cos, sin };
+        let head_pages = pages.len() / spec.kv_heads;
         let width = spec.heads * spec.head_dim;
         mixed.grow(rows * width);
         let out = &mut mixed[..rows * width];
@@ -164,25 +199,15 @@ impl Pass<'_, '_> {
         inputs.product((crew, k), &[&layer.down], y);
     }
 
-    /// Logits of the wanted rows.
+    /// Logits of the rows that are left.
     fn head(&mut self) {
-        let Self { model, k, crew, ws } = self;
-        let Workspace { batch: Batch { wanted, .. }, inputs, x, y, logits, .. } = &mut **ws;
-        let (spec, head, hidden) = (&model.spec, &model.head, model.spec.hidden_size);
+        let (model, head) = (self.model, &self.model.head);
         let last = model.weights.layers.last().expect("a model has layers");
-        // A row that is wanted twice is finished once.
-        for same in wanted.chunk_by(|a, b| a == b) {
-            let row = same[0];
-            let x = &mut x[row * hidden..(row + 1) * hidden];
-            (k.add)(x, &y[row * hidden..(row + 1) * hidden]);
-            add_bias(k, x, &last.down);
-        }
-        inputs.fill((crew, k), (wanted.len(), hidden), &[head], (), |i, out, ()| {
-            let x = &x[wanted[i] * hidden..(wanted[i] + 1) * hidden];
-            (k.rms_norm)(x, &model.weights.final_norm, spec.norm_eps, out);
-        });
+        self.add_and_norm(&last.down, &model.weights.final_norm, &[head]);
+        let Self { k, crew, ws, .. } = self;
+        let Workspace { batch, inputs, logits, .. } = &mut **ws;
         inputs.product((crew, k), &[head], logits);
-        for row in logits.chunks_exact_mut(spec.vocab_size).take(wanted.len()) {
+        for row in logits.chunks_exact_mut(model.spec.vocab_size).take(batch.rows.len()) {
             add_bias(k, row, head);
         }
     }

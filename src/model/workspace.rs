@@ -16,6 +16,8 @@ pub struct Workspace {
     pub(super) x: AlignedVec<f32>,
     /// What the last product adds to it, `[rows][hidden_size]`.
     pub(super) y: AlignedVec<f32>,
+    /// Where rows are gathered.
+    pub(super) spare: AlignedVec<f32>,
     /// Inputs of the next products.
     pub(super) inputs: Inputs,
     /// Queries, keys and values before norm and RoPE, `[rows][(heads + 2 · kv_heads) · head_dim]`.

@@ -23,6 +23,7 @@ mod sampling;
 mod select;
 mod session;
 mod sizes;
+mod steps;
 
 use clap::Parser;
 use std::process::ExitCode;

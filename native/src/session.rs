@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::time::Instant;
 use wrinklefree::cache::PAGE;
 use wrinklefree::decode::{DecodeMode, Sampled};
-use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, Step};
+use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
 
 /// Rows of one forward pass at most: enough to reuse each weight, few enough to stop quickly.
 const ROWS: usize = 256;
@@ -68,11 +68,28 @@ pub fn reason_name(reason: FinishReason) -> &'static str {
     }
 }
 
-/// Runs a request to its end; `show` gets the text as it comes. Ctrl-C ends it early.
+/// Who watches an answer come.
+pub trait Watcher {
+    /// Gets the text as it comes.
+    fn text(&mut self, text: &str) -> anyhow::Result<()>;
+
+    /// Is called after each forward pass.
+    fn pass(&mut self, _engine: &Engine, _seq: SeqId) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(&str) -> anyhow::Result<()>> Watcher for F {
+    fn text(&mut self, text: &str) -> anyhow::Result<()> {
+        self(text)
+    }
+}
+
+/// Runs a request to its end. Ctrl-C ends it early.
 pub fn run(
     engine: &mut Engine,
     request: Request,
-    mut show: impl FnMut(&str) -> anyhow::Result<()>,
+    mut watcher: impl Watcher,
 ) -> anyhow::Result<Answer> {
     let mut timings = Timings { prompt_tokens: request.tokens.len(), ..Timings::default() };
     let seq = engine.submit(request)?;
@@ -107,10 +124,14 @@ pub fn run(
                 }
             };
             text += &new;
-            if let Err(error) = show(&new) {
+            if let Err(error) = watcher.text(&new) {
                 engine.cancel(seq);
                 return Err(error);
             }
+        }
+        if let Err(error) = watcher.pass(engine, seq) {
+            engine.cancel(seq);
+            return Err(error);
         }
         match (ended, step) {
             (Some(reason), _) => break 'run reason,

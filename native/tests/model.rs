@@ -86,6 +86,18 @@ fn every_decode_mode_answers_and_verify_answers_as_ar() {
 }
 
 #[test]
+fn steps_show_what_is_new_guessed_and_unknown() {
+    let prompt = ["generate", "Tell me a story about a fox.", "-n", "12", "--show-steps"];
+    let ran = run(&[&prompt[..], &["--decode-mode", "iterative"]].concat()).ends(0, &["length"]);
+    let (steps, text) = ran.stdout.trim_end().rsplit_once('\n').expect("steps, then the text");
+    let first = steps.lines().next().expect("a pass");
+    assert!(first.starts_with("   1 ") && first.ends_with('_'), "{first}");
+    assert!(first.contains("[ fox]") && first.contains('('), "{first}");
+    assert!(steps.lines().count() > 3 && !text.contains(['[', '(', '_']), "{text}");
+    run(&[&prompt[..], &["--json"]].concat()).ends(2, &["--show-steps"]);
+}
+
+#[test]
 fn stop_texts_end_before_themselves() {
     let whole = run(&["generate", "Tell me a story."]).ends(0, &[]).stdout;
     let args = ["generate", "Tell me a story.", "--stop", "never there", "--stop", ". "];

@@ -106,8 +106,25 @@ pub trait Decoder {
     /// Takes the logits of the rows that `ask(budget)` named.
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress;
 
-    /// Whether the prompt is still being read.
+    /// Whether nothing has been generated yet.
     fn prefilling(&self) -> bool;
+
+    /// The slots that are being worked on, for people to watch: empty for a decoder that works on
+    /// one token at a time.
+    fn slots(&self) -> Vec<Slot> {
+        Vec::new()
+    }
+}
+
+/// A slot of a block or of a draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Its token is settled.
+    Final(u32),
+    /// What stands there for now.
+    Provisional(u32),
+    /// Nobody knows yet.
+    Masked,
 }
 
 /// The most likely token other than `banned`, the first of equals.

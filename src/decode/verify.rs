@@ -7,7 +7,7 @@
 //! gives a row the same bits whatever stands beside it).
 
 use super::draft::Drafter;
-use super::{Ask, Autoregressive, Decoder, Progress};
+use super::{Ask, Autoregressive, Decoder, Progress, Slot};
 use crate::rows::{Logits, Rows, Sight};
 
 /// Decodes autoregressively with drafts.
@@ -107,5 +107,17 @@ impl Decoder for Verify {
 
     fn prefilling(&self) -> bool {
         self.ar.prefilling()
+    }
+
+    fn slots(&self) -> Vec<Slot> {
+        let draft = self.input.iter().skip(1);
+        let first = self.input.first().map(|&token| Slot::Final(token));
+        first
+            .into_iter()
+            .chain(draft.map(|&token| match self.drafting {
+                true => Slot::Masked,
+                false => Slot::Provisional(token),
+            }))
+            .collect()
     }
 }

@@ -6,6 +6,7 @@ use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, Answer};
+use crate::steps::Steps;
 use crate::{chat_prompt, human, interrupt, machine, out};
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -49,6 +50,10 @@ pub struct Args {
     decoding: DecodeArgs,
     #[command(flatten)]
     compute: ComputeArgs,
+    /// Print the block or the draft after each pass: new tokens bright, guesses dim (without a colour
+    /// terminal: [new] and (guess)), slots that nobody knows yet as _
+    #[arg(long, conflicts_with = "json")]
+    show_steps: bool,
     /// Print one JSON object: text, token ids, finish reason and timings
     #[arg(long)]
     json: bool,
@@ -87,7 +92,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
     interrupt::look();
     let stream = |text: &str| if args.json { Ok(()) } else { out::print(text) };
-    let answer = session::run(&mut engine, request, stream).context("cannot answer the prompt")?;
+    let answer = match args.show_steps {
+        true => session::run(&mut engine, request, Steps::new()),
+        false => session::run(&mut engine, request, stream),
+    };
+    let answer = answer.context("cannot answer the prompt")?;
+    if args.show_steps {
+        out::print(&answer.text)?;
+    }
     if args.json {
         out::json(&json!({
             "model": name,

@@ -1,6 +1,6 @@
 //! The block that is being denoised: which slots are masked, and what the next pass looks at.
 
-use super::super::Sampled;
+use super::super::{Sampled, Slot};
 use super::{DiffusionParams, Inside, Unmask};
 use std::ops::Range;
 
@@ -15,6 +15,8 @@ pub struct Canvas {
     at_once: bool,
     tokens: Vec<u32>,
     masked: Vec<bool>,
+    /// What the last pass would have put into masked slots.
+    guesses: Vec<Option<u32>>,
     /// What has been filled in and not been output yet.
     filled: Vec<Option<Sampled>>,
     /// Slots before this one are known, and output.
@@ -44,6 +46,7 @@ impl Canvas {
             at_once: p.unmask == Unmask::All,
             tokens: vec![p.mask; p.block],
             masked: vec![true; p.block],
+            guesses: vec![None; p.block],
             filled: vec![None; p.block],
             shown: 0,
             cached: Vec::new(),
@@ -61,6 +64,7 @@ impl Canvas {
         self.tokens[..known.len()].copy_from_slice(known);
         self.masked.fill(true);
         self.masked[..known.len()].fill(false);
+        self.guesses.fill(None);
         self.filled.fill(None);
         self.shown = known.len();
         self.cached.clear();
@@ -102,6 +106,21 @@ impl Canvas {
         self.tokens[slot] = sampled.token;
         self.masked[slot] = false;
         self.filled[slot] = Some(sampled);
+    }
+
+    /// Notes what an unsure pass would have put into a slot.
+    pub fn guess(&mut self, slot: usize, token: u32) {
+        self.guesses[slot] = Some(token);
+    }
+
+    /// The block, for people to watch.
+    pub fn view(&self) -> Vec<Slot> {
+        let slot = |i: usize| match (self.masked[i], self.guesses[i]) {
+            (false, _) => Slot::Final(self.tokens[i]),
+            (true, Some(guess)) => Slot::Provisional(guess),
+            (true, None) => Slot::Masked,
+        };
+        (0..self.tokens.len()).map(slot).collect()
     }
 
     /// The next token that has become final: there is no masked slot before it.

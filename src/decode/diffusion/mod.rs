@@ -14,7 +14,7 @@ mod params;
 
 pub use params::{DiffusionError, DiffusionParams, Inside, Unmask};
 
-use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams};
+use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams, Slot};
 use crate::rows::{Logits, Rows, Sight};
 use canvas::Canvas;
 
@@ -160,6 +160,8 @@ impl BlockDiffusion {
         for (row, (&slot, choice)) in slots.iter().zip(&choices).enumerate() {
             if row == surest || choice.probability > threshold {
                 self.accept(slot, choice.token, logits.row(row));
+            } else {
+                self.canvas.guess(slot, choice.token);
             }
         }
         self.emit(progress);
@@ -235,5 +237,9 @@ impl Decoder for BlockDiffusion {
 
     fn prefilling(&self) -> bool {
         self.emitted == 0
+    }
+
+    fn slots(&self) -> Vec<Slot> {
+        if self.stage == Stage::Prefill { Vec::new() } else { self.canvas.view() }
     }
 }

@@ -1,0 +1,71 @@
+//! `--show-steps`: how a block or a draft comes about, a line for each pass.
+
+use crate::out;
+use crate::session::Watcher;
+use anstream::{AutoStream, ColorChoice};
+use anstyle::Style;
+use std::io;
+use wrinklefree::decode::Slot;
+use wrinklefree::engine::{Engine, SeqId};
+use wrinklefree::text::Tokenizer;
+
+/// Prints what each pass has left.
+pub struct Steps {
+    /// Styles, or marks where the terminal has no styles.
+    styled: bool,
+    pass: usize,
+    /// The slots after the last pass.
+    before: Vec<Slot>,
+}
+
+impl Steps {
+    /// Before the first pass.
+    pub fn new() -> Self {
+        let styled = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
+        Self { styled, pass: 0, before: Vec::new() }
+    }
+
+    fn line(&self, slots: &[Slot], tokenizer: Option<&Tokenizer>) -> String {
+        let text = |id: u32| text(id, tokenizer);
+        let pieces = slots.iter().enumerate().map(|(i, slot)| match *slot {
+            Slot::Final(id) if self.before.get(i) == Some(slot) => text(id),
+            Slot::Final(id) => self.mark(&text(id), Style::new().bold(), ["[", "]"]),
+            Slot::Provisional(id) => self.mark(&text(id), Style::new().dimmed(), ["(", ")"]),
+            Slot::Masked => self.mark("_", Style::new().dimmed(), ["", ""]),
+        });
+        pieces.collect()
+    }
+
+    fn mark(&self, text: &str, style: Style, [left, right]: [&str; 2]) -> String {
+        match self.styled {
+            true => format!("{style}{text}{style:#}"),
+            false => format!("{left}{text}{right}"),
+        }
+    }
+}
+
+/// A token on one line.
+fn text(id: u32, tokenizer: Option<&Tokenizer>) -> String {
+    match tokenizer {
+        Some(t) if t.is_special(id) => t.token(id).unwrap_or_default(),
+        Some(t) => String::from_utf8_lossy(t.bytes(id)).replace('\n', "⏎"),
+        None => format!(" {id}"),
+    }
+}
+
+impl Watcher for Steps {
+    fn text(&mut self, _: &str) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn pass(&mut self, engine: &Engine, seq: SeqId) -> anyhow::Result<()> {
+        self.pass += 1;
+        let slots = engine.slots(seq);
+        if !slots.is_empty() {
+            let line = self.line(&slots, engine.tokenizer());
+            out::print(&format!("{:>4} {line}\n", self.pass))?;
+        }
+        self.before = slots;
+        Ok(())
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::exit::usage;
 use crate::loaded::Loaded;
-use crate::out;
+use crate::{out, session};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
 use wrinklefree::decode::{DecodeMode, DiffusionParams, Drafter, Inside, Unmask};
@@ -99,8 +99,7 @@ impl DecodeArgs {
         };
         let params = self.diffusion(loaded, unmask)?;
         let vocab = loaded.model.spec().vocab_size;
-        // The engine's passes are made to hold a block.
-        params.check(vocab, params.block).map_err(|e| usage(e.to_string()))?;
+        params.check(vocab, session::ROWS).map_err(|e| usage(e.to_string()))?;
         Ok(DecodeMode::Diffusion(params))
     }
 

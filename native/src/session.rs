@@ -8,7 +8,7 @@ use wrinklefree::decode::{DecodeMode, Sampled};
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
 
 /// Rows of one forward pass at most: enough to reuse each weight, few enough to stop quickly.
-const ROWS: usize = 256;
+pub const ROWS: usize = 256;
 
 /// Sizes of an engine for one sequence of `context` positions.
 pub fn config(context: usize, mode: &DecodeMode) -> EngineConfig {

@@ -46,6 +46,11 @@ fn nonsense_exits_with_2() {
         (&["generate", "x", "--decode-mode", "adaptive", "--threshold", "0"], "threshold"),
         (&["generate", "x", "--decode-mode", "greedy", "--block-size", "0"], "block_size"),
         (&["generate", "x", "--decode-mode", "greedy", "--small-block-size", "5"], "divide"),
+        (&["generate", "x", "--decode-mode", "greedy", "--block-size", "512"], "256 rows"),
+        (
+            &["generate", "x", "--decode-mode", "greedy", "--block-size", "18446744073709551615"],
+            "256 rows",
+        ),
         (&["generate", "x", "--decode-mode", "greedy", "--mask-token-id", "9999"], "9999"),
         (&["generate", "x", "--decode-mode", "verify", "--mask-token-id", "9999"], "9999"),
         (&["convert", "in"], "<OUT>"),

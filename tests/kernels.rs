@@ -95,7 +95,7 @@ fn product(
     bits(&y)
 }
 
-const SHAPES: [(usize, usize); 9] = [
+const SHAPES: [(usize, usize); 10] = [
     (1, 1),
     (16, 16),
     (17, 33),
@@ -105,6 +105,8 @@ const SHAPES: [(usize, usize); 9] = [
     (33, 1000),
     (64, 2560),
     (16, 6912),
+    // More panels than share a table.
+    (2065, 97),
 ];
 
 #[test]
@@ -152,6 +154,25 @@ fn ternary_products_equal_scalar() {
 }
 
 #[test]
+fn a_single_fourth_code_is_multiplied_where_it_stands() {
+    let (mut noise, rows, cols) = (Noise(0x0bad_cafe_1234_5678), 4100, 48);
+    for k in sets("ternary with one fourth code") {
+        for at in [0, 2047, 2048, 4099] {
+            let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(0.5), |r, out| {
+                out.fill_with(|| noise.below(3) as u8);
+                if r == at {
+                    out[17] = 3;
+                }
+            });
+            let (w, x) = (w.unwrap(), Rows::new(40, cols, 1, || noise.next() as i8));
+            let run =
+                |k: &Kernels| product(40, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s));
+            assert!(run(&k) == run(&Kernels::SCALAR), "{:?}, row {at}", k.isa());
+        }
+    }
+}
+
+#[test]
 fn ternary_products_do_not_overflow_at_the_extremes() {
     for k in sets("ternary extremes") {
         for code in 0..4u8 {
@@ -170,6 +191,16 @@ fn ternary_products_do_not_overflow_at_the_extremes() {
                 }
             }
         }
+        // Every product positive, of mixed codes and values.
+        let (mut noise, rows, cols) = (Noise(0x7777_1111_3333_5555), 16, 5_000);
+        let signs: Vec<bool> = (0..cols).map(|_| noise.below(2) == 0).collect();
+        let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(1.0), |_, out| {
+            out.iter_mut().zip(&signs).for_each(|(c, &plus)| *c = if plus { 2 } else { 0 });
+        });
+        let (w, mut next) = (w.unwrap(), signs.iter().cycle());
+        let x = Rows::new(70, cols, 1, || if *next.next().unwrap() { 127 } else { -128 });
+        let run = |k: &Kernels| product(70, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s));
+        assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?}, signs alike", k.isa());
     }
 }
 
@@ -395,7 +426,9 @@ fn attention_agrees_and_ignores_what_lies_past_the_end() {
 fn rows_that_attend_together_get_what_each_gets_alone() {
     let mut noise = Noise(0x1357_9bdf_0246_8ace);
     let (head_dim, table) = (40, [2u32, 0, 3, 1]);
-    let pages = noise.floats(4 * 2 * head_dim * PAGE);
+    let mut pages = noise.floats(4 * 2 * head_dim * PAGE);
+    // A broken key at position 31.
+    pages[2 * 2 * head_dim * PAGE + 31] = f32::NAN;
     for k in sets("attention of several rows") {
         for group in [1, 4, 5] {
             for ends in [&[7usize, 8, 9][..], &[31, 32, 33, 34, 35], &[128, 1, 64], &[100; 9]] {

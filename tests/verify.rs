@@ -163,6 +163,33 @@ fn repetition_is_decoded_in_fewer_passes() {
 }
 
 #[test]
+fn nobody_waits_for_ever() {
+    let mut engine = engine(1, 64, 32);
+    let submit = |engine: &mut Engine, mode: DecodeMode| {
+        let mut request = request(vec![1, 3, 9], mode, SamplingParams::default());
+        (request.max_tokens, request.eos) = (40, Vec::new());
+        engine.submit(request).unwrap()
+    };
+    // Rows for one block and nothing beside it, and always some text that wants a row.
+    submit(&mut engine, DecodeMode::Autoregressive);
+    engine.step();
+    let block = submit(&mut engine, diffusion());
+    let mut finished = None;
+    for step in 0..2000 {
+        if step % 20 == 0 {
+            submit(&mut engine, DecodeMode::Autoregressive);
+        }
+        engine.step();
+        while let Some(event) = engine.poll() {
+            if matches!(event, Event::Finished { seq, .. } if seq == block) {
+                finished = finished.or(Some(step));
+            }
+        }
+    }
+    assert!(finished.is_some_and(|step| step < 400), "{finished:?}");
+}
+
+#[test]
 fn a_cancelled_draft_leaves_its_pages() {
     let mut engine = engine(1, 16, 64);
     for mode in [denoise(8), ngram(8), diffusion()] {
@@ -194,6 +221,11 @@ fn bad_requests_are_refused() {
         let request = request(vec![1, 3], mode, SamplingParams::default());
         let error = engine.submit(request).unwrap_err();
         assert!(matches!(error, Rejected::Diffusion(_)) && error.to_string().contains(what));
+    }
+    for matches in [(0, 2), (3, 2), (1, usize::MAX)] {
+        let mode = DecodeMode::Verify(Drafter::Ngram { length: 4, matches });
+        let refused = engine.submit(request(vec![1, 3], mode, SamplingParams::default()));
+        assert_eq!(refused, Err(Rejected::Matches { least: matches.0, most: matches.1 }));
     }
     // A text may begin with nothing where blocks are denoised.
     engine.submit(request(Vec::new(), diffusion(), SamplingParams::default())).unwrap();

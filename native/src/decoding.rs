@@ -92,7 +92,16 @@ impl DecodeArgs {
         let unmask = match self.decode_mode {
             Mode::Auto if dlm.is_none_or(|d| d.ar_path) => return Ok(DecodeMode::Autoregressive),
             Mode::Ar => return Ok(DecodeMode::Autoregressive),
-            Mode::Verify => return Ok(DecodeMode::Verify(self.drafter(loaded)?)),
+            Mode::Verify => {
+                if dlm.is_some_and(|d| !d.ar_path) {
+                    out::note(format_args!(
+                        "warning: {} does not say that it has a trained autoregressive path, whose \
+                         text `verify` gives",
+                        loaded.name
+                    ));
+                }
+                return Ok(DecodeMode::Verify(self.drafter(loaded)?));
+            }
             Mode::Greedy => Unmask::All,
             Mode::Auto | Mode::Iterative => Unmask::Above(self.threshold),
             Mode::Adaptive => Unmask::Rising(self.threshold),

@@ -25,6 +25,14 @@ pub enum Drafter {
 }
 
 impl Drafter {
+    /// Most tokens that prompt lookup may compare: it tries each number of them.
+    pub const LONGEST_MATCH: usize = 16;
+
+    /// Whether prompt lookup can match so many tokens, at least and at most.
+    pub fn can_match((shortest, longest): (usize, usize)) -> bool {
+        0 < shortest && shortest <= longest && longest <= Self::LONGEST_MATCH
+    }
+
     /// Appends at most `most` drafted tokens to `out`; `true` when they are MASKs that a pass of the
     /// model has to fill.
     pub(super) fn extend(&self, tokens: &[u32], most: usize, out: &mut Vec<u32>) -> bool {

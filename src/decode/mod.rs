@@ -106,7 +106,7 @@ pub trait Decoder {
     /// Takes the logits of the rows that `ask(budget)` named.
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress;
 
-    /// Whether nothing has been generated yet.
+    /// Whether the prompt is still being read.
     fn prefilling(&self) -> bool;
 
     /// The slots that are being worked on, for people to watch: empty for a decoder that works on

@@ -1,7 +1,8 @@
 //! The engine: submit, step, poll, cancel. No thread, clock, file or socket inside.
 //!
 //! A step is one forward pass over everything that is due: what each sequence that decodes asks
-//! for, and as much of waiting prompts as the row budget leaves room for. A sequence gets its pages for
+//! for, and as much of waiting prompts as the row budget leaves room for. What gets no rows in one
+//! step comes first in the next. A sequence gets its pages for
 //! prompt and output when it is admitted, first come first served, so it can always finish.
 
 mod request;
@@ -15,6 +16,7 @@ use crate::decode::{DecodeMode, Slot};
 use crate::model::{Model, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
 use running::Running;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 /// Sizes of an engine.
@@ -112,6 +114,9 @@ impl Engine {
     pub fn step(&mut self) -> Step {
         self.admit();
         let shares = self.shares();
+        for (running, &share) in self.running.iter_mut().zip(&shares) {
+            running.waited = if share == 0 { running.waited + 1 } else { 0 };
+        }
         let due = || self.running.iter().zip(&shares).filter(|(_, share)| **share > 0);
         let spans: Vec<Span<'_>> = due().map(|(r, &share)| r.span(share)).collect();
         if spans.is_empty() {
@@ -170,17 +175,20 @@ impl Engine {
         }
     }
 
-    /// Rows for each running sequence: what those that decode ask for, then prompts by age.
+    /// Rows for each running sequence. Who got none in the last steps comes first, the longest wait
+    /// before the others; then those that decode, then prompts, both by age.
     fn shares(&self) -> Vec<usize> {
         let mut left = self.config.rows.max(1);
         let mut shares = vec![0; self.running.len()];
-        for prefilling in [false, true] {
-            let turn = self.running.iter().zip(&mut shares);
-            for (running, share) in turn.filter(|(r, _)| r.decoder.prefilling() == prefilling) {
-                if let Some(ask) = running.decoder.ask(left.max(1)).filter(|_| left > 0) {
-                    *share = ask.tokens.len();
-                    left -= *share;
-                }
+        let mut order: Vec<usize> = (0..self.running.len()).collect();
+        order.sort_by_key(|&i| {
+            let running = &self.running[i];
+            (Reverse(running.waited), running.decoder.prefilling())
+        });
+        for i in order {
+            if let Some(ask) = self.running[i].decoder.ask(left.max(1)).filter(|_| left > 0) {
+                shares[i] = ask.tokens.len();
+                left -= shares[i];
             }
         }
         shares

@@ -59,6 +59,18 @@ pub enum Rejected {
     /// A sampling parameter is out of range.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
+    /// Prompt lookup by runs of no tokens, or of very many.
+    #[error(
+        "prompt lookup matches from {least} to {most} tokens: it needs 1 at least, {} at most, and \
+         the first number not above the second",
+        Drafter::LONGEST_MATCH
+    )]
+    Matches {
+        /// Tokens that must match at least.
+        least: usize,
+        /// And at most.
+        most: usize,
+    },
     /// A block-diffusion parameter makes no sense.
     #[error(transparent)]
     Diffusion(#[from] DiffusionError),
@@ -78,6 +90,11 @@ impl Request {
             _ if self.tokens.is_empty() => return Err(Rejected::EmptyPrompt),
             DecodeMode::Verify(Drafter::Denoise { mask, .. }) if mask as usize >= vocab => {
                 return Err(DiffusionError::Mask { mask, vocab }.into());
+            }
+            DecodeMode::Verify(Drafter::Ngram { matches: (least, most), .. })
+                if !Drafter::can_match((least, most)) =>
+            {
+                return Err(Rejected::Matches { least, most });
             }
             DecodeMode::Autoregressive | DecodeMode::Verify(_) => {}
         }

@@ -13,6 +13,8 @@ pub(super) struct Running {
     pub kv: KvSeq,
     pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
+    /// Steps since it last got rows.
+    pub waited: u32,
     eos: Vec<u32>,
     /// `None` without a tokenizer: the output is ids alone.
     detokeniser: Option<Detokeniser>,
@@ -27,6 +29,7 @@ impl Running {
             kv,
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling),
             finished: false,
+            waited: 0,
             eos,
             detokeniser: tokenizer.map(Detokeniser::new),
             stops: StopStrings::new(stop),

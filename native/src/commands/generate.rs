@@ -179,10 +179,14 @@ fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {
 fn summary(answer: &Answer) -> String {
     let t = &answer.timings;
     let peak = machine::peak_memory().map_or("unknown".into(), human::bytes);
+    // A prompt of less than a block is decoded with the block's other slots.
+    let prefill = match t.prefill_seconds > 0.0 {
+        true => format!(", {:.1} tok/s", t.prefill_tokens_per_second),
+        false => String::new(),
+    };
     format!(
-        "[prompt {} tokens, {:.1} tok/s · generated {} tokens, {:.1} tok/s · {} · peak memory {peak}]",
+        "[prompt {} tokens{prefill} · generated {} tokens, {:.1} tok/s · {} · peak memory {peak}]",
         t.prompt_tokens,
-        t.prefill_tokens_per_second,
         t.generated_tokens,
         t.decode_tokens_per_second,
         session::reason_name(answer.reason),

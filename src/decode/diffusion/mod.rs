@@ -7,7 +7,8 @@
 //! more pass over the clean block writes what later blocks see.
 //!
 //! Where the reference rounds, this does not: a prompt of whole blocks is kept, output ends exactly
-//! at `max_tokens`, every token follows the sampling parameters, and MASK is never output.
+//! at `max_tokens`, every token follows the sampling parameters, and MASK is not output unless the
+//! logits leave nothing else.
 
 mod canvas;
 mod params;
@@ -236,7 +237,7 @@ impl Decoder for BlockDiffusion {
     }
 
     fn prefilling(&self) -> bool {
-        self.emitted == 0
+        self.stage == Stage::Prefill
     }
 
     fn slots(&self) -> Vec<Slot> {

@@ -109,7 +109,8 @@ fn exponents(scores: &mut [f32], end: usize) {
     let lanes = scores.as_chunks_mut::<8>().0;
     let mut top = _mm256_set1_ps(f32::NEG_INFINITY);
     for s in lanes.iter() {
-        top = _mm256_max_ps(top, load(s));
+        // In this order: of a NaN and a number the instruction returns the second.
+        top = _mm256_max_ps(load(s), top);
     }
     let top = _mm256_set1_ps(max(top));
     for s in lanes.iter_mut() {

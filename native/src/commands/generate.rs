@@ -51,7 +51,7 @@ pub struct Args {
     #[command(flatten)]
     compute: ComputeArgs,
     /// Print the block or the draft after each pass: new tokens bright, guesses dim (without a colour
-    /// terminal: [new] and (guess)), slots that nobody knows yet as _
+    /// terminal: `[new]` and `(guess)`), slots that nobody knows yet as _
     #[arg(long, conflicts_with = "json")]
     show_steps: bool,
     /// Print one JSON object: text, token ids, finish reason and timings

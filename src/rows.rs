@@ -10,6 +10,14 @@ pub enum Sight {
     UpTo(usize),
     /// Its own block of this many positions (on absolute positions) and everything before it.
     Blocks(usize),
+    /// As [`Blocks`](Self::Blocks), of one size before a position and of another from it on. Blocks
+    /// of 1 are causal.
+    Turning {
+        /// The position.
+        at: usize,
+        /// Sizes before it and from it on.
+        blocks: [usize; 2],
+    },
 }
 
 /// Which rows of a span get logits.

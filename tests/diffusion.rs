@@ -10,8 +10,8 @@ use reference::Reference;
 use std::path::Path;
 use wrinklefree::cache::KvPool;
 use wrinklefree::decode::{
-    Autoregressive, BlockDiffusion, Decoder, DiffusionError, DiffusionParams, FinishReason, Inside,
-    SamplingParams, Unmask,
+    Autoregressive, BlockDiffusion, Commit, Decoder, DiffusionError, DiffusionParams, FinishReason,
+    Inside, SamplingParams, Unmask,
 };
 use wrinklefree::format::{Activation, Architecture, File, Rope, Spec, load};
 use wrinklefree::kernel::Kernels;
@@ -30,6 +30,7 @@ fn params(unmask: Unmask, sub_block: usize) -> DiffusionParams {
         clean_causal: true,
         shift: true,
         sub_cache: false,
+        commit: Commit::Clean,
     }
 }
 
@@ -108,17 +109,17 @@ fn decoder(p: DiffusionParams, prompt: &[u32], max_tokens: usize) -> BlockDiffus
 /// Pass by pass the same blocks and logits as the reference, and the same text.
 fn agrees(model: &Model, rt: &Runtime, p: &DiffusionParams, length: usize, max_tokens: usize) {
     let prompt = prompt(model, length);
-    let Unmask::Above(threshold) = p.unmask else { panic!("the paper has one threshold") };
     let reference = Reference {
         model,
         rt,
         block: p.block,
         sub_block: p.sub_block,
-        threshold,
+        unmask: p.unmask,
         mask: p.mask,
         clean_causal: p.clean_causal,
         causal: p.inside == Inside::Causal,
         stale: p.sub_cache,
+        fused: p.commit == Commit::Fused,
     };
     let want = reference.run(&prompt, max_tokens);
     let mut passes = want.passes.iter();
@@ -126,8 +127,9 @@ fn agrees(model: &Model, rt: &Runtime, p: &DiffusionParams, length: usize, max_t
     let mut decoder = decoder(p.clone(), &prompt, max_tokens);
     let (output, _) = drive(model, rt, &mut decoder, 64, |tokens, logits| {
         let pass = passes.next().unwrap_or_else(|| panic!("{what}: too many passes"));
-        if tokens.len() == p.block {
-            assert_eq!(tokens, pass.block, "{what}");
+        // Whole blocks, the block before them included where that is computed with them.
+        if tokens.len() >= p.block {
+            assert!(pass.block.starts_with(tokens), "{what}: {tokens:?} of {:?}", pass.block);
         }
         assert_eq!(logits.len(), pass.logits.len(), "{what}");
         for (row, want) in pass.logits.iter().enumerate() {
@@ -182,6 +184,84 @@ fn causal_attention_inside_the_block_reuses_only_what_is_exact() {
                 let p = DiffusionParams { inside: Inside::Causal, ..base };
                 agrees(&model, &rt, &p, length, 40);
             }
+        }
+    }
+}
+
+#[test]
+fn every_selector_unmasks_what_its_definition_says() {
+    let rt = runtime();
+    let selectors = [
+        Unmask::All,
+        Unmask::Rising(0.9),
+        Unmask::Rising(0.6),
+        Unmask::Margin(0.3),
+        Unmask::Margin(0.8),
+        Unmask::Factor(0.5),
+        Unmask::Factor(1.0),
+        Unmask::Factor(3.0),
+        Unmask::Entropy(0.0),
+        Unmask::Entropy(0.2),
+        Unmask::Entropy(2.0),
+        Unmask::Top(1),
+        Unmask::Top(3),
+    ];
+    for model in [random(), embedded()] {
+        for unmask in selectors {
+            // `All` looks at the whole block at once, whatever the sub-block.
+            let sub_blocks = if unmask == Unmask::All { &[32][..] } else { &[8, 32] };
+            for &sub_block in sub_blocks {
+                for (length, sub_cache) in [(0, false), (33, true), (45, false)] {
+                    let p = DiffusionParams { sub_cache, ..params(unmask, sub_block) };
+                    agrees(&model, &rt, &p, length, 70);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn fused_commits_give_what_one_pass_over_both_blocks_gives() {
+    let rt = runtime();
+    for model in [random(), embedded()] {
+        for length in [0, 31, 45, 64] {
+            for (unmask, sub_block) in [
+                (Unmask::All, 32),
+                (Unmask::Above(0.5), 8),
+                (Unmask::Above(0.9), 4),
+                (Unmask::Above(0.9), 1),
+                (Unmask::Top(2), 32),
+            ] {
+                for (clean_causal, inside, sub_cache) in [
+                    (true, Inside::Bidirectional, false),
+                    (false, Inside::Bidirectional, true),
+                    (true, Inside::Causal, false),
+                    (false, Inside::Causal, false),
+                ] {
+                    let base = params(unmask, sub_block);
+                    let commit = Commit::Fused;
+                    let p = DiffusionParams { clean_causal, inside, sub_cache, commit, ..base };
+                    agrees(&model, &rt, &p, length, 80);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_shift_fused_commits_save_a_pass_a_block_and_change_nothing() {
+    let (model, rt) = (embedded(), runtime());
+    let prompt = prompt(&model, 40);
+    for unmask in [Unmask::All, Unmask::Above(0.7), Unmask::Factor(1.0)] {
+        for inside in [Inside::Bidirectional, Inside::Causal] {
+            let run = |commit: Commit| {
+                let p = DiffusionParams { commit, inside, shift: false, ..params(unmask, 8) };
+                drive(&model, &rt, &mut decoder(p, &prompt, 4 * BLOCK - 8), 64, |_, _| {})
+            };
+            let (clean, fused) = (run(Commit::Clean), run(Commit::Fused));
+            assert_eq!(clean.0, fused.0, "{unmask:?}");
+            // Blocks 2, 3, 4 and 5; nothing follows the last.
+            assert_eq!(clean.1, fused.1 + 3, "{unmask:?}");
         }
     }
 }
@@ -242,10 +322,13 @@ fn output_ends_exactly_at_max_tokens_and_at_the_end_of_text() {
         for max_tokens in [1, 2, 31, 32, 33, 64, 65] {
             let prompt = vec![7; length];
             for unmask in [Unmask::All, Unmask::Above(0.9), Unmask::Rising(0.9)] {
-                let mut d = decoder(params(unmask, 8), &prompt, max_tokens);
-                let (output, _, reason) = replay(&mut d, 90, |p| p % 3 == 0);
-                assert_eq!(output, said(length, max_tokens, 90), "{length} {max_tokens}");
-                assert_eq!(reason, Some(FinishReason::Length));
+                for commit in [Commit::Clean, Commit::Fused] {
+                    let p = DiffusionParams { commit, ..params(unmask, 8) };
+                    let mut d = decoder(p, &prompt, max_tokens);
+                    let (output, _, reason) = replay(&mut d, 90, |p| p % 3 == 0);
+                    assert_eq!(output, said(length, max_tokens, 90), "{length} {max_tokens}");
+                    assert_eq!(reason, Some(FinishReason::Length));
+                }
             }
         }
     }
@@ -264,6 +347,9 @@ fn passes_are_as_many_as_the_mode_says() {
     };
     // The prompt, and for each block a denoising pass and a commit; none after the last.
     assert_eq!(passes(params(Unmask::All, 8), false), 1 + 3 * 2 - 1);
+    // With fused commits a pass for each block: the prompt's and the first block's are two.
+    let fused = DiffusionParams { commit: Commit::Fused, ..params(Unmask::All, 8) };
+    assert_eq!(passes(fused, false), 1 + 3);
     // A pass for each sub-block where all is sure.
     assert_eq!(passes(params(Unmask::Above(0.9), 8), true), 1 + 3 * 5 - 1);
     // A pass for each token but a block's first where nothing is.
@@ -337,5 +423,21 @@ fn parameters_that_make_no_sense_are_refused_by_name() {
             assert!(error.contains("threshold"), "{error}");
         }
     }
-    assert_eq!(good.check(90, 31), Err(DiffusionError::Rows { block: 32, rows: 31 }));
+    for (unmask, what) in [
+        (Unmask::Margin(1.5), "threshold"),
+        (Unmask::Factor(0.0), "factor"),
+        (Unmask::Factor(f32::NAN), "factor"),
+        (Unmask::Factor(f32::INFINITY), "factor"),
+        (Unmask::Entropy(-0.1), "entropy_bound"),
+        (Unmask::Entropy(f32::NAN), "entropy_bound"),
+        (Unmask::Top(0), "slots_per_pass"),
+    ] {
+        let error = check(DiffusionParams { unmask, ..good.clone() });
+        assert!(error.contains(what), "{error}");
+    }
+    let fused = DiffusionParams { commit: Commit::Fused, ..good.clone() };
+    assert_eq!(fused.check(90, 64), Ok(()));
+    let rows = DiffusionError::Rows { block: 32, needed: 64, rows: 63 };
+    assert_eq!(fused.check(90, 63), Err(rows));
+    assert_eq!(good.check(90, 31), Err(DiffusionError::Rows { block: 32, needed: 32, rows: 31 }));
 }

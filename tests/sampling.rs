@@ -2,7 +2,7 @@
 //! choice every time.
 
 use proptest::prelude::*;
-use wrinklefree::decode::{Sampler, SamplingParams};
+use wrinklefree::decode::{Certainty, Sampler, SamplingParams};
 
 fn sampler(params: SamplingParams) -> Sampler {
     params.validate(1 << 20).unwrap();
@@ -46,7 +46,7 @@ fn brute_force(logits: &[f32], p: &SamplingParams) -> Vec<(u32, f64)> {
 fn chi_square(sampler: &mut Sampler, logits: &[f32], expected: &[(u32, f64)], draws: u64) -> f64 {
     let mut counts = vec![0u64; logits.len()];
     for position in 0..draws {
-        counts[sampler.choose(logits, position).token as usize] += 1;
+        counts[sampler.choose(logits, position, Certainty::Probability).token as usize] += 1;
     }
     let mut statistic = 0.0;
     for &(id, probability) in expected {
@@ -96,11 +96,11 @@ proptest! {
         let expected = brute_force(&logits, &params);
         let mut sampler = sampler(params);
         for position in 0..20 {
-            let choice = sampler.choose(&logits, position);
+            let choice = sampler.choose(&logits, position, Certainty::Probability);
             let kept = expected.iter().find(|x| x.0 == choice.token);
             // f32 weights may put a token on the other side of a threshold it sits on.
             if let Some(kept) = kept {
-                let close = (f64::from(choice.probability) - kept.1).abs() < 1e-2 * kept.1 + 1e-6;
+                let close = (f64::from(choice.certainty) - kept.1).abs() < 1e-2 * kept.1 + 1e-6;
                 prop_assert!(close || expected.len() > 1, "{:?} {:?}", choice, kept);
             } else {
                 prop_assert!(min_p > 0.0 || top_p < 1.0, "{:?} of {:?}", choice, expected);
@@ -150,8 +150,8 @@ proptest! {
             let sampled = sampler.sample(&logits);
             prop_assert!((sampled.token as usize) < logits.len().max(1));
             prop_assert!(sampled.top.iter().all(|x| !x.1.is_nan()));
-            let choice = sampler.choose(&logits, 0);
-            prop_assert!((0.0..=1.0).contains(&choice.probability), "{choice:?}");
+            let choice = sampler.choose(&logits, 0, Certainty::Probability);
+            prop_assert!((0.0..=1.0).contains(&choice.certainty), "{choice:?}");
         }
     }
 }
@@ -173,7 +173,8 @@ fn a_sequence_can_be_taken_up_again() {
         assert_eq!(resumed.position(), cut as u64);
         for (i, &token) in (0u32..).zip(&tokens).skip(cut) {
             // Looking ahead changes nothing.
-            assert_eq!(resumed.choose(&logits(i), u64::from(i)).token, token);
+            let ahead = resumed.choose(&logits(i), u64::from(i), Certainty::Probability).token;
+            assert_eq!(ahead, token);
             assert_eq!(resumed.sample(&logits(i)).token, token);
         }
     }
@@ -228,7 +229,7 @@ fn a_banned_token_is_never_chosen() {
     let logits = [5.0, 1.0, 0.0];
     let params = SamplingParams { logit_bias: vec![(0, f32::NEG_INFINITY)], ..warm() };
     let mut banned = sampler(params.clone());
-    assert!((0..500).all(|i| banned.choose(&logits, i).token != 0));
+    assert!((0..500).all(|i| banned.choose(&logits, i, Certainty::Probability).token != 0));
     let greedy = SamplingParams { temperature: 0.0, ..params };
     assert_eq!(sampler(greedy).sample(&logits).token, 1);
 }

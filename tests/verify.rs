@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use wrinklefree::decode::{DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask};
+use wrinklefree::decode::{
+    Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
+};
 use wrinklefree::engine::{Engine, EngineConfig, Event, Rejected, Request, SeqId, Step};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
@@ -79,6 +81,7 @@ fn diffusion() -> DecodeMode {
         clean_causal: true,
         shift: true,
         sub_cache: true,
+        commit: Commit::Clean,
     })
 }
 

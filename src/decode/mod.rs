@@ -8,9 +8,9 @@ mod sample;
 mod verify;
 
 pub use ar::Autoregressive;
-pub use diffusion::{BlockDiffusion, DiffusionError, DiffusionParams, Inside, Unmask};
+pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub use draft::Drafter;
-pub use sample::{Choice, Sampled, Sampler, SamplingError, SamplingParams};
+pub use sample::{Certainty, Choice, Sampled, Sampler, SamplingError, SamplingParams};
 pub use verify::Verify;
 
 use crate::rows::{Logits, Rows, Sight};

@@ -12,9 +12,11 @@
 //! (all logits NaN or −∞) the choice is token 0.
 
 mod candidates;
+mod certainty;
 mod exp;
 mod params;
 
+pub use certainty::Certainty;
 pub use params::{SamplingError, SamplingParams};
 
 use candidates::{Candidates, best, log_sum_exp, top};
@@ -34,14 +36,14 @@ pub struct Sampled {
     pub top: Vec<(u32, f32)>,
 }
 
-/// A token and how likely it was to be chosen.
+/// A token and how sure its choice was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Its id.
     pub token: u32,
-    /// Its probability under the distribution it was drawn from: after penalties, temperature and
-    /// filters. At temperature 0, under the softmax of the penalised logits.
-    pub probability: f32,
+    /// By the measure that was asked for, of the distribution it was drawn from: after penalties,
+    /// temperature and filters. At temperature 0, of the softmax of the penalised logits.
+    pub certainty: f32,
 }
 
 /// Chooses the tokens of one sequence.
@@ -70,7 +72,7 @@ impl Sampler {
 
     /// Chooses the next token and remembers it. `logits`: `[vocab_size]`.
     pub fn sample(&mut self, logits: &[f32]) -> Sampled {
-        let token = self.draw(logits, self.position, false).token;
+        let token = self.draw(logits, self.position, None).token;
         self.accept(token);
         self.describe(logits, token)
     }
@@ -95,8 +97,8 @@ impl Sampler {
 
     /// What would be chosen for the output's token number `position` (from 0), given the tokens
     /// accepted so far. Remembers nothing: for decoders that look at many places at once.
-    pub fn choose(&mut self, logits: &[f32], position: u64) -> Choice {
-        self.draw(logits, position, true)
+    pub fn choose(&mut self, logits: &[f32], position: u64, by: Certainty) -> Choice {
+        self.draw(logits, position, Some(by))
     }
 
     /// Counts a token as the next of the output, whoever chose it.
@@ -119,7 +121,7 @@ impl Sampler {
         &self.params
     }
 
-    fn draw(&mut self, logits: &[f32], position: u64, want_probability: bool) -> Choice {
+    fn draw(&mut self, logits: &[f32], position: u64, by: Option<Certainty>) -> Choice {
         let mut scratch = std::mem::take(&mut self.scratch);
         let logits = if self.params.changes_logits() {
             scratch.clear();
@@ -131,16 +133,12 @@ impl Sampler {
         };
         let choice = if self.params.temperature == 0.0 {
             let token = best(logits);
-            let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-            let probability = if want_probability && logit > f32::NEG_INFINITY {
-                libm::expf(logit - log_sum_exp(logits))
-            } else {
-                0.0
-            };
-            Choice { token, probability }
+            let certainty = by.map_or(0.0, |by| by.of_logits(logits, token));
+            Choice { token, certainty }
         } else {
             let random = uniform(self.params.seed, position);
-            self.candidates.draw(logits, &self.params, random)
+            let by = by.unwrap_or(Certainty::Probability);
+            self.candidates.draw(logits, &self.params, random, by)
         };
         self.scratch = scratch;
         choice

@@ -26,10 +26,12 @@ impl Span<'_> {
 
     /// Keys that the row at `position` sees.
     fn sees(&self, position: usize) -> usize {
+        let block = |size: usize| ((position / size + 1) * size).min(self.end());
         match self.sight {
             Sight::Causal => position + 1,
             Sight::UpTo(end) => end,
-            Sight::Blocks(size) => ((position / size + 1) * size).min(self.end()),
+            Sight::Blocks(size) => block(size),
+            Sight::Turning { at, blocks } => block(blocks[usize::from(position >= at)]),
         }
     }
 

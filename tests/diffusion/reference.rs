@@ -3,7 +3,7 @@
 //! again from the first on.
 
 use wrinklefree::cache::{KvPool, KvSeq};
-use wrinklefree::decode::{Sampler, SamplingParams};
+use wrinklefree::decode::{Certainty, Sampler, SamplingParams, Unmask};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 
 pub struct Reference<'a> {
@@ -11,16 +11,19 @@ pub struct Reference<'a> {
     pub rt: &'a Runtime,
     pub block: usize,
     pub sub_block: usize,
-    pub threshold: f32,
+    pub unmask: Unmask,
     pub mask: u32,
     pub clean_causal: bool,
     /// Slots see themselves and what precedes them, instead of the whole block.
     pub causal: bool,
     /// Repeat passes look at the sub-block alone, against stale keys and values of the others.
     pub stale: bool,
+    /// A block's first pass is the one that computes the block before it.
+    pub fused: bool,
 }
 
-/// One denoising pass: the block before it, and the logits of each masked slot of the sub-block.
+/// One denoising pass: the block before it (behind the finished block where that is computed in the
+/// same pass), and the logits of the slots that it predicts.
 pub struct Pass {
     pub block: Vec<u32>,
     pub logits: Vec<Vec<f32>>,
@@ -64,13 +67,48 @@ impl Reference<'_> {
         (0..tokens.len()).map(|row| logits.row(row).to_vec()).collect()
     }
 
-    /// The best token that is not MASK, and its probability: the sampler's (`tests/sampling.rs`), for
+    /// The best token that is not MASK, and its certainty: the sampler's (`tests/sampling.rs`), for
     /// in a block of MASKs alone all slots are equally sure but for the last bit.
     fn best(&self, logits: &[f32]) -> (u32, f32) {
         let logit_bias = vec![(self.mask, f32::NEG_INFINITY)];
         let params = SamplingParams { logit_bias, ..SamplingParams::default() };
-        let choice = Sampler::new(params, &[]).choose(logits, 0);
-        (choice.token, choice.probability)
+        let by = match self.unmask {
+            Unmask::Margin(_) => Certainty::Margin,
+            Unmask::Entropy(_) => Certainty::Entropy,
+            _ => Certainty::Probability,
+        };
+        let choice = Sampler::new(params, &[]).choose(logits, 0, by);
+        (choice.token, choice.certainty)
+    }
+
+    /// Which choices are accepted: the largest set of the surest that the selector's definition
+    /// allows, by trying each.
+    fn select(&self, choices: &[(u32, f32)], pass: usize) -> Vec<bool> {
+        let sure = |i: usize| choices[i].1;
+        let mut order: Vec<usize> = (0..choices.len()).collect();
+        order.sort_by(|&a, &b| sure(b).total_cmp(&sure(a)).then(a.cmp(&b)));
+        let allowed = |set: &[usize]| {
+            let least = set.iter().map(|&i| sure(i)).fold(f32::INFINITY, f32::min);
+            match self.unmask {
+                Unmask::All => true,
+                Unmask::Above(t) | Unmask::Margin(t) => least > t,
+                Unmask::Rising(t) => match pass {
+                    0 => least > (t - 0.4).max(0.5),
+                    1 => least > (t - 0.2).max(0.7),
+                    _ => least > t,
+                },
+                Unmask::Factor(f) => (set.len() + 1) as f32 * (1.0 - least) < f,
+                Unmask::Entropy(bound) => {
+                    let sum: f32 = set.iter().map(|&i| -sure(i)).sum();
+                    sum + least <= bound
+                }
+                Unmask::Top(n) => set.len() <= n,
+            }
+        };
+        let most = (1..=order.len()).rev().find(|&n| allowed(&order[..n])).unwrap_or(1);
+        let mut accepted = vec![false; choices.len()];
+        order.iter().take(most).for_each(|&i| accepted[i] = true);
+        accepted
     }
 
     pub fn run(&self, prompt: &[u32], at_least: usize) -> Run {
@@ -80,18 +118,23 @@ impl Reference<'_> {
         let mut known = prompt[clean.len()..].to_vec();
         while clean.len() < prompt.len() + at_least {
             let l = clean.len();
-            if known.is_empty() && l > 0 {
-                known.push(self.best(&self.clean(&clean).last).0);
+            // The token that the finished block predicts, and whether the first pass sees it.
+            let first = (known.is_empty() && l > 0).then(|| self.clean(&clean).last);
+            let late = self.fused && l > prompt.len() / b * b;
+            if let (Some(logits), false) = (&first, late) {
+                known.push(self.best(logits).0);
             }
             let mut block = known.clone();
             block.resize(b, self.mask);
             let mut masked: Vec<bool> = (0..b).map(|i| i >= known.len()).collect();
             let mut context = self.clean(&clean);
             for sub in (0..b).step_by(s) {
-                let mut first_pass = true;
+                let mut pass = 0;
                 while masked[sub..sub + s].contains(&true) {
-                    let slots: Vec<usize> = (sub..sub + s).filter(|&i| masked[i]).collect();
-                    let alone = self.stale && !first_pass && !masked[sub];
+                    let carried = late && masked[0] && sub == 0;
+                    let from_slot = if carried { 1 } else { sub };
+                    let slots: Vec<usize> = (from_slot..sub + s).filter(|&i| masked[i]).collect();
+                    let alone = self.stale && pass > 0 && !masked[sub];
                     if !self.stale {
                         context = self.clean(&clean);
                     }
@@ -99,19 +142,25 @@ impl Reference<'_> {
                     let tokens = if alone { &block[sub..sub + s] } else { &block[..] };
                     let rows = self.look(&mut context, l + from, tokens, l + b);
                     // The logits at i − 1 predict token i; the first token of all has no i − 1.
-                    let logits: Vec<Vec<f32>> =
+                    let mut logits: Vec<Vec<f32>> =
                         slots.iter().map(|&i| rows[i.saturating_sub(1) - from].clone()).collect();
                     let choices: Vec<_> = logits.iter().map(|row| self.best(row)).collect();
-                    run.passes.push(Pass { block: block.clone(), logits });
-                    let surest = (0..slots.len())
-                        .rev()
-                        .max_by(|&a, &c| choices[a].1.total_cmp(&choices[c].1));
-                    for (n, &i) in slots.iter().enumerate() {
-                        if choices[n].1 > self.threshold || Some(n) == surest {
-                            (block[i], masked[i]) = (choices[n].0, false);
+                    let mut seen = block.clone();
+                    if carried {
+                        let first = first.clone().expect("there is a block before it");
+                        (block[0], masked[0]) = (self.best(&first).0, false);
+                        logits.insert(0, first);
+                        seen.splice(..0, clean[l - b..].iter().copied());
+                    }
+                    run.passes.push(Pass { block: seen, logits });
+                    for (&i, (choice, accepted)) in
+                        slots.iter().zip(choices.iter().zip(self.select(&choices, pass)))
+                    {
+                        if accepted {
+                            (block[i], masked[i]) = (choice.0, false);
                         }
                     }
-                    first_pass = false;
+                    pass += 1;
                 }
             }
             clean.extend(&block);

@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut workspace = Workspace::default();
     let rows = match args.sight {
         Sight::Blocks(n) => n * (ROWS / n).max(1), // a block is never torn apart
-        Sight::Causal | Sight::UpTo(_) => ROWS,
+        _ => ROWS,
     };
     output.write_all(&npy::header(args.tokens.len(), model.spec().vocab_size))?;
     for (chunk, tokens) in args.tokens.chunks(rows).enumerate() {

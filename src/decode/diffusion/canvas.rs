@@ -137,8 +137,9 @@ impl Canvas {
         self.cached.extend_from_slice(&self.tokens[self.span.clone()]);
     }
 
-    /// Decides what the next pass computes.
-    pub fn plan(&mut self) {
+    /// Decides what the next pass computes. A `carried` first slot is predicted by a row in front of
+    /// the block; when nothing else is to be predicted, the span is empty.
+    pub fn plan(&mut self, carried: bool) {
         let Some(first) = self.masked.iter().position(|&masked| masked) else { return };
         let start = first / self.sub_block * self.sub_block;
         let scope = if self.at_once { 0..self.tokens.len() } else { start..start + self.sub_block };
@@ -146,10 +147,16 @@ impl Canvas {
             (self.scope, self.passes) = (scope, 0);
         }
         self.slots.clear();
-        self.slots.extend(self.scope.clone().filter(|&slot| self.masked[slot]));
+        let predicted = |&slot: &usize| self.masked[slot] && !(carried && slot == 0);
+        self.slots.extend(self.scope.clone().filter(predicted));
+        self.rows.clear();
+        let (Some(&first), Some(&last)) = (self.slots.first(), self.slots.last()) else {
+            self.span = 0..0;
+            return;
+        };
         // The very first token of a text has no row before it and is predicted by its own.
         let row = |slot: usize| slot.saturating_sub(usize::from(self.shift));
-        let needed = row(self.slots[0])..row(self.slots[self.slots.len() - 1]) + 1;
+        let needed = row(first)..row(last) + 1;
         self.span = match self.inside {
             Inside::Causal => self.clean().min(needed.start)..needed.end,
             Inside::Bidirectional => {
@@ -158,7 +165,6 @@ impl Canvas {
             }
         };
         let from = self.span.start;
-        self.rows.clear();
         self.rows.extend(self.slots.iter().map(|&slot| row(slot) - from));
     }
 

@@ -3,8 +3,9 @@
 //!
 //! A block begins as the tail of the prompt, or as the one token that the last block predicts, and
 //! MASKs. Denoising passes look at the whole block, sub-block after sub-block, and each unmasks the
-//! slots it is sure of; nothing that they write to the cache is kept. When all slots are known one
-//! more pass over the clean block writes what later blocks see.
+//! slots it is sure of; nothing that they write to the cache is kept. When all slots are known the
+//! clean block goes through the model once more, alone or with the next block's first pass
+//! ([`Commit`]), and what that writes is what later blocks see.
 //!
 //! Where the reference rounds, this does not: a prompt of whole blocks is kept, output ends exactly
 //! at `max_tokens`, every token follows the sampling parameters, and MASK is not output unless the
@@ -13,9 +14,9 @@
 mod canvas;
 mod params;
 
-pub use params::{DiffusionError, DiffusionParams, Inside, Unmask};
+pub use params::{Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 
-use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams, Slot};
+use super::{Ask, Choice, Decoder, FinishReason, Progress, Sampler, SamplingParams, Slot};
 use crate::rows::{Logits, Rows, Sight};
 use canvas::Canvas;
 
@@ -32,6 +33,14 @@ pub struct BlockDiffusion {
     sampler: Sampler,
     canvas: Canvas,
     stage: Stage,
+    /// The finished block in front of the canvas whose keys and values the next pass writes; empty
+    /// unless commits are fused.
+    clean: Vec<u32>,
+    /// The next denoising pass: the clean block, and what the canvas wants computed.
+    input: Vec<u32>,
+    /// Its rows whose logits are wanted: the clean block's last where that predicts the canvas's
+    /// first slot, and the canvas's.
+    rows: Vec<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -72,10 +81,13 @@ impl BlockDiffusion {
             eos,
             sampler,
             stage: Stage::Prefill,
+            clean: Vec::new(),
+            input: Vec::new(),
+            rows: Vec::new(),
         };
         if whole == 0 {
             this.open();
-            this.canvas.plan();
+            this.plan();
         }
         this
     }
@@ -110,14 +122,47 @@ impl BlockDiffusion {
         }
     }
 
+    /// What the rows of a denoising pass see.
+    fn noisy_sight(&self) -> Sight {
+        let (block, base) = (self.params.block, self.base());
+        let clean = if self.params.clean_causal { 1 } else { block };
+        match (self.params.inside, self.clean.is_empty()) {
+            (Inside::Bidirectional, true) => Sight::UpTo(base + block),
+            (Inside::Bidirectional, false) => Sight::Turning { at: base, blocks: [clean, block] },
+            (Inside::Causal, true) => Sight::Causal,
+            (Inside::Causal, false) => Sight::Turning { at: base, blocks: [clean, 1] },
+        }
+    }
+
     /// Whether the token after the clean positions up to `end` is predicted by the last of them.
     fn carries(&self, end: usize) -> bool {
         self.params.shift && end >= self.prompt.len()
     }
 
+    /// Position of the canvas's first slot.
+    fn base(&self) -> usize {
+        self.committed + self.clean.len()
+    }
+
+    /// Whether the clean block in front predicts the canvas's first slot.
+    fn carried(&self) -> bool {
+        !self.clean.is_empty() && self.params.shift
+    }
+
     /// The output's number of the token at a slot.
     fn place(&self, slot: usize) -> u64 {
-        (self.committed + slot - self.prompt.len()) as u64
+        (self.base() + slot - self.prompt.len()) as u64
+    }
+
+    /// Prepares the next denoising pass.
+    fn plan(&mut self) {
+        let (front, carried) = (self.clean.len(), self.carried());
+        self.canvas.plan(carried);
+        self.input.clone_from(&self.clean);
+        self.input.extend_from_slice(&self.canvas.tokens()[self.canvas.span()]);
+        self.rows.clear();
+        self.rows.extend(carried.then(|| front - 1));
+        self.rows.extend(self.canvas.rows().iter().map(|row| front + row));
     }
 
     /// After clean rows up to `end`: the next block, with its first token when it is predicted.
@@ -133,9 +178,15 @@ impl BlockDiffusion {
         self.emit(progress);
     }
 
+    /// The token for a slot.
+    fn choose(&mut self, slot: usize, logits: &[f32]) -> Choice {
+        let by = self.params.unmask.certainty();
+        self.sampler.choose(logits, self.place(slot), by)
+    }
+
     /// Fills a slot from its logits.
     fn unmask(&mut self, slot: usize, logits: &[f32]) {
-        let token = self.sampler.choose(logits, self.place(slot)).token;
+        let token = self.choose(slot, logits).token;
         self.accept(slot, token, logits);
     }
 
@@ -146,26 +197,39 @@ impl BlockDiffusion {
 
     /// Unmasks the slots that the logits are sure of, and the one that they are surest of.
     fn denoise(&mut self, logits: Logits<'_>, progress: &mut Progress) {
+        let (first, logits) = logits.split(usize::from(self.carried()));
         let slots = self.canvas.slots().to_vec();
         let choices: Vec<_> = (slots.iter().enumerate())
-            .map(|(row, &slot)| self.sampler.choose(logits.row(row), self.place(slot)))
+            .map(|(row, &slot)| self.choose(slot, logits.row(row)))
             .collect();
-        let mut surest = 0;
-        for (row, choice) in choices.iter().enumerate() {
-            if choice.probability > choices[surest].probability {
-                surest = row;
-            }
-        }
-        let threshold = self.params.unmask.threshold(self.canvas.passes());
+        let accepted = self.surest(&choices);
         self.canvas.computed();
+        if !first.is_empty() {
+            self.unmask(0, first.row(0));
+        }
         for (row, (&slot, choice)) in slots.iter().zip(&choices).enumerate() {
-            if row == surest || choice.probability > threshold {
+            if accepted[row] {
                 self.accept(slot, choice.token, logits.row(row));
             } else {
                 self.canvas.guess(slot, choice.token);
             }
         }
+        self.committed = self.base();
+        self.clean.clear();
         self.emit(progress);
+    }
+
+    /// Which of the choices are accepted; of equally sure ones the first.
+    fn surest(&self, choices: &[Choice]) -> Vec<bool> {
+        let mut order: Vec<usize> = (0..choices.len()).collect();
+        order.sort_by(|&a, &b| choices[b].certainty.total_cmp(&choices[a].certainty));
+        let certainties: Vec<f32> = order.iter().map(|&i| choices[i].certainty).collect();
+        let mut accepted = vec![false; choices.len()];
+        if !choices.is_empty() {
+            let count = self.params.unmask.count(&certainties, self.canvas.passes());
+            order[..count].iter().for_each(|&i| accepted[i] = true);
+        }
+        accepted
     }
 
     /// Outputs what has become final, and sees what comes next.
@@ -183,9 +247,14 @@ impl BlockDiffusion {
                 return;
             }
         }
-        match self.canvas.complete() {
-            true => self.stage = Stage::Commit,
-            false => self.canvas.plan(),
+        match (self.canvas.complete(), self.params.commit) {
+            (true, Commit::Clean) => self.stage = Stage::Commit,
+            (true, Commit::Fused) => {
+                self.clean.extend_from_slice(self.canvas.tokens());
+                self.canvas.open(&[]);
+                self.plan();
+            }
+            (false, _) => self.plan(),
         }
     }
 }
@@ -201,14 +270,10 @@ impl Decoder for BlockDiffusion {
                 (start..end, &tokens[start..end], self.clean_sight(), logits)
             }
             Stage::Denoise => {
-                let sight = match self.params.inside {
-                    Inside::Bidirectional => Sight::UpTo(start + block),
-                    Inside::Causal => Sight::Causal,
-                };
-                let span = self.canvas.span();
-                let tokens = &self.canvas.tokens()[span.clone()];
-                let span = start + span.start..start + span.end;
-                (span, tokens, sight, Rows::Only(self.canvas.rows()))
+                let start =
+                    start + if self.clean.is_empty() { self.canvas.span().start } else { 0 };
+                let (tokens, rows) = (&self.input[..], Rows::Only(&self.rows));
+                (start..start + tokens.len(), tokens, self.noisy_sight(), rows)
             }
             Stage::Commit => {
                 let tokens = self.canvas.tokens();

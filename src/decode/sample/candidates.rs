@@ -2,7 +2,7 @@
 //! 128,000 only the few that filters keep are ever put in order.
 
 use super::exp::{exp, sum_exp};
-use super::{Choice, SamplingParams};
+use super::{Certainty, Choice, SamplingParams};
 use std::cmp::Ordering;
 
 /// Working memory of a draw, kept between tokens.
@@ -20,10 +20,16 @@ const NUCLEUS: usize = 128;
 impl Candidates {
     /// Draws with a `random` number in [0, 1). A weight is a probability × a constant; the most
     /// likely token has 1.
-    pub(super) fn draw(&mut self, logits: &[f32], p: &SamplingParams, random: f64) -> Choice {
+    pub(super) fn draw(
+        &mut self,
+        logits: &[f32],
+        p: &SamplingParams,
+        random: f64,
+        by: Certainty,
+    ) -> Choice {
         let max = highest(logits);
         if max == f32::NEG_INFINITY {
-            return Choice { token: 0, probability: 0.0 };
+            return Choice { token: 0, certainty: by.none() };
         }
         let scale = (1.0 / p.temperature).min(f32::MAX);
         let weigh = |logit: f32| if logit == max { 1.0 } else { exp((logit - max) * scale) };
@@ -43,7 +49,8 @@ impl Candidates {
         }
         list.retain(|entry| entry.1 >= p.min_p);
         list.sort_unstable_by_key(|entry| entry.0);
-        pick(list, random)
+        let (token, weight) = pick(list, random);
+        Choice { token, certainty: by.of_weights(list, weight) }
     }
 }
 
@@ -76,10 +83,9 @@ fn keep_nucleus(list: &mut Vec<(u32, f32)>, top_p: f64) {
     }
 }
 
-/// The token at `random` of the way through the weights.
-fn pick(list: &[(u32, f32)], random: f64) -> Choice {
-    let total = total(list);
-    let target = random * total;
+/// The entry at `random` of the way through the weights.
+fn pick(list: &[(u32, f32)], random: f64) -> (u32, f32) {
+    let target = random * total(list);
     let mut sum = 0.0;
     let mut chosen = list[0];
     for &entry in list {
@@ -89,10 +95,10 @@ fn pick(list: &[(u32, f32)], random: f64) -> Choice {
             break;
         }
     }
-    Choice { token: chosen.0, probability: (f64::from(chosen.1) / total) as f32 }
+    chosen
 }
 
-fn total(list: &[(u32, f32)]) -> f64 {
+pub(super) fn total(list: &[(u32, f32)]) -> f64 {
     list.iter().map(|entry| f64::from(entry.1)).sum()
 }
 
@@ -111,7 +117,7 @@ pub(super) fn best(logits: &[f32]) -> u32 {
 }
 
 /// The highest logit, −∞ if there is none. Eight at a time, as vector units do.
-fn highest(logits: &[f32]) -> f32 {
+pub(super) fn highest(logits: &[f32]) -> f32 {
     // False for NaN.
     let higher = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; 8];

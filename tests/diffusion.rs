@@ -435,6 +435,8 @@ fn parameters_that_make_no_sense_are_refused_by_name() {
         let error = check(DiffusionParams { unmask, ..good.clone() });
         assert!(error.contains(what), "{error}");
     }
+    let stale = DiffusionParams { inside: Inside::Causal, sub_cache: true, ..good.clone() };
+    assert_eq!(stale.check(90, 32), Err(DiffusionError::SubCache));
     let fused = DiffusionParams { commit: Commit::Fused, ..good.clone() };
     assert_eq!(fused.check(90, 64), Ok(()));
     let rows = DiffusionError::Rows { block: 32, needed: 64, rows: 63 };

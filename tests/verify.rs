@@ -16,14 +16,23 @@ use wrinklefree::text::Tokenizer;
 const MASK: u32 = 0;
 
 fn engine(threads: usize, pages: usize, rows: usize) -> Engine {
+    engine_where_rows_cost(0.0, threads, pages, rows)
+}
+
+fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usize) -> Engine {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/default.wf.safetensors");
     let file = File { name: "default".into(), bytes: std::fs::read(path).unwrap().into() };
     let checkpoint = load(&[file]).unwrap();
     let tokenizer = Tokenizer::new(checkpoint.text.vocabulary.as_ref().unwrap()).unwrap();
     let model = Model::new(checkpoint.spec, checkpoint.weights).unwrap();
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
-    Engine::new(model, Some(tokenizer), runtime, EngineConfig { context: 512, pages, rows })
-        .unwrap()
+    Engine::new(
+        model,
+        Some(tokenizer),
+        runtime,
+        EngineConfig { context: 512, pages, rows, row_cost },
+    )
+    .unwrap()
 }
 
 /// Names and things for prompts that the model has something to say to.
@@ -110,6 +119,28 @@ fn hundreds_of_prompts_give_the_autoregressive_text() {
             assert_eq!(alone(mode.clone()).0, want, "prompt {i}, {mode:?}");
         }
     }
+}
+
+#[test]
+fn whatever_rows_cost_the_text_is_the_same() {
+    let tokens = prompt(&engine(1, 16, 256), 0);
+    let passes = |row_cost: f32, mode: DecodeMode| {
+        let mut engine = engine_where_rows_cost(row_cost, 1, 16, 256);
+        let mut long = request(tokens.clone(), mode, SamplingParams::default());
+        long.max_tokens = 110;
+        engine.submit(long).unwrap();
+        run(&mut engine)
+    };
+    let (want, one_by_one) = passes(0.0, DecodeMode::Autoregressive);
+    let mut drafted = Vec::new();
+    for row_cost in [0.0, 0.02, 0.1, 1.0] {
+        let (got, passes) = passes(row_cost, denoise(8));
+        assert_eq!(got, want, "{row_cost}");
+        drafted.push(passes);
+    }
+    // Free rows are used; with dear ones nothing is drafted but probes.
+    assert!(drafted[0] < one_by_one * 3 / 4, "{drafted:?} of {one_by_one}");
+    assert!(drafted[3] >= one_by_one - 5, "{drafted:?} of {one_by_one}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A model ready to run, with its text parts.
 
 use crate::args::ModelArgs;
+use crate::decoding::Ability;
 use crate::model_source;
 use anyhow::{Context, anyhow};
 use std::time::{Duration, Instant};
@@ -64,6 +65,16 @@ impl Loaded {
             template.with_context(|| format!("cannot use the chat template of {name}"))?;
         let (defaults, time) = (generation, start.elapsed());
         Ok(Self { name, model, tokenizer, template, defaults, dlm, time })
+    }
+
+    /// What matters for decoding.
+    pub fn ability(&self) -> Ability<'_> {
+        Ability {
+            name: &self.name,
+            dlm: self.dlm.as_ref(),
+            tokenizer: self.tokenizer.as_ref(),
+            vocab: self.model.spec().vocab_size,
+        }
     }
 
     /// The tokenizer, or what to do without one.

@@ -1,20 +1,37 @@
 //! Drives the engine for one request and takes the times.
 
-use crate::interrupt;
+use crate::{interrupt, row_cost};
 use serde::Serialize;
 use std::time::Instant;
 use wrinklefree::cache::PAGE;
 use wrinklefree::decode::{DecodeMode, Sampled};
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
+use wrinklefree::model::{Model, Runtime};
+use wrinklefree::text::Tokenizer;
 
 /// Rows of one forward pass at most: enough to reuse each weight, few enough to stop quickly.
 pub const ROWS: usize = 256;
 
-/// Sizes of an engine for one sequence of `context` positions.
-pub fn config(context: usize, mode: &DecodeMode) -> EngineConfig {
+/// An engine for one sequence of `context` positions at a time.
+pub fn engine(
+    model: Model,
+    tokenizer: Option<Tokenizer>,
+    runtime: Runtime,
+    context: usize,
+    mode: &DecodeMode,
+) -> anyhow::Result<Engine> {
     let positions = mode.positions(context);
-    let block = mode.positions(1);
-    EngineConfig { context, pages: positions.div_ceil(PAGE), rows: ROWS.min(positions).max(block) }
+    let row_cost = match mode {
+        DecodeMode::Verify(_) => row_cost::measure(&model, &runtime)?,
+        DecodeMode::Autoregressive | DecodeMode::Diffusion(_) => 0.0,
+    };
+    let config = EngineConfig {
+        context,
+        pages: positions.div_ceil(PAGE),
+        rows: ROWS.min(positions).max(mode.rows()),
+        row_cost,
+    };
+    Ok(Engine::new(model, tokenizer, runtime, config)?)
 }
 
 /// What came out.

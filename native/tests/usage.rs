@@ -51,6 +51,42 @@ fn nonsense_exits_with_2() {
             &["generate", "x", "--decode-mode", "greedy", "--block-size", "18446744073709551615"],
             "256 rows",
         ),
+        (
+            &["generate", "x", "--decode-mode", "greedy", "--block-size", "256", "--commit=fused"],
+            "512 rows",
+        ),
+        (&["generate", "x", "--decode-mode", "greedy", "--selector", "topk"], "iterative"),
+        (&["generate", "x", "--decode-mode", "iterative", "--selector", "best"], "entropy"),
+        (
+            &["generate", "x", "--decode-mode=iterative", "--selector=topk", "--slots-per-pass=0"],
+            "slots_per_pass",
+        ),
+        (
+            &["generate", "x", "--decode-mode=iterative", "--selector=factor", "--factor=-1"],
+            "factor",
+        ),
+        (
+            &[
+                "generate",
+                "x",
+                "--decode-mode=iterative",
+                "--selector=entropy",
+                "--entropy-bound=-1",
+            ],
+            "entropy_bound",
+        ),
+        (
+            &[
+                "generate",
+                "x",
+                "--decode-mode=iterative",
+                "--block-attention=causal",
+                "--sub-block-cache",
+            ],
+            "sub_block_cache",
+        ),
+        (&["generate", "x", "--logit-shift", "2"], "--logit-shift"),
+        (&["generate", "x", "--config", "/no/such.yaml"], "/no/such.yaml"),
         (&["generate", "x", "--decode-mode", "greedy", "--mask-token-id", "9999"], "9999"),
         (&["generate", "x", "--decode-mode", "verify", "--mask-token-id", "9999"], "9999"),
         (&["convert", "in"], "<OUT>"),
@@ -66,6 +102,28 @@ fn nonsense_exits_with_2() {
     ] {
         run(args).ends(2, &["error: ", part, "--help"]);
     }
+}
+
+#[test]
+fn a_configuration_file_is_read_and_the_command_line_counts_more() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("wf.yaml");
+    let file = file.to_str().expect("UTF-8");
+    let passes = |yaml: &str, more: &[&str]| {
+        std::fs::write(file, yaml).expect("written");
+        let args = ["generate", "Tell me a story.", "-n", "31", "--json", "--config", file];
+        let ran = run(&[&args[..], more].concat()).ends(0, &[]);
+        let answer: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        answer["timings"]["forward_passes"].as_u64().expect("a number")
+    };
+    // The prompt's tail and 31 tokens are two blocks at most: two passes and a commit.
+    let greedy = "dlm:\n  decode_mode: greedy # all at once\n";
+    assert!(passes(greedy, &[]) <= 3);
+    assert_eq!(passes(greedy, &["--decode-mode", "ar"]), 31);
+    assert!(passes(&format!("{greedy}  commit: fused\n"), &[]) <= 2);
+    std::fs::write(file, "dlm:\n  block_sise: 32\n").expect("written");
+    let parts = [file, "line 2", "`block_sise`", "did you mean `block_size`?"];
+    run(&["generate", "x", "--config", file]).ends(2, &parts);
 }
 
 #[test]

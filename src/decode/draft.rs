@@ -33,18 +33,29 @@ impl Drafter {
         0 < shortest && shortest <= longest && longest <= Self::LONGEST_MATCH
     }
 
+    /// Tokens of a draft at most.
+    pub(super) fn length(&self) -> usize {
+        match *self {
+            Self::Ngram { length, .. } | Self::Denoise { length, .. } => length,
+        }
+    }
+
+    /// Passes of the model that a draft takes.
+    pub(super) fn passes(&self) -> usize {
+        usize::from(matches!(self, Self::Denoise { .. }))
+    }
+
     /// Appends at most `most` drafted tokens to `out`; `true` when they are MASKs that a pass of the
     /// model has to fill.
     pub(super) fn extend(&self, tokens: &[u32], most: usize, out: &mut Vec<u32>) -> bool {
         match *self {
-            Self::Ngram { length, matches } => {
-                out.extend(continuation(tokens, matches).iter().take(length.min(most)));
+            Self::Ngram { matches, .. } => {
+                out.extend(continuation(tokens, matches).iter().take(most));
                 false
             }
-            Self::Denoise { length, mask, .. } => {
-                let count = length.min(most);
-                out.extend(std::iter::repeat_n(mask, count));
-                count > 0
+            Self::Denoise { mask, .. } => {
+                out.extend(std::iter::repeat_n(mask, most));
+                most > 0
             }
         }
     }

@@ -4,6 +4,7 @@
 mod ar;
 mod diffusion;
 mod draft;
+mod reach;
 mod sample;
 mod verify;
 
@@ -71,7 +72,15 @@ impl DecodeMode {
         }
     }
 
-    /// The decoder of one sequence.
+    /// Rows of the largest pass that cannot be cut.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Autoregressive | Self::Verify(_) => 1,
+            Self::Diffusion(p) => p.rows(),
+        }
+    }
+
+    /// The decoder of one sequence; `row_cost` as for [`Verify::new`].
     ///
     /// # Panics
     /// When `max_tokens` is 0, or the prompt is empty outside block diffusion.
@@ -81,6 +90,7 @@ impl DecodeMode {
         max_tokens: usize,
         eos: Vec<u32>,
         sampling: SamplingParams,
+        row_cost: f32,
     ) -> Box<dyn Decoder + Send> {
         match self {
             Self::Autoregressive => {
@@ -88,7 +98,7 @@ impl DecodeMode {
             }
             Self::Verify(drafter) => {
                 let ar = Autoregressive::new(prompt, max_tokens, eos, sampling);
-                Box::new(Verify::new(ar, drafter))
+                Box::new(Verify::new(ar, drafter, row_cost))
             }
             Self::Diffusion(params) => {
                 Box::new(BlockDiffusion::new(params, prompt, max_tokens, eos, sampling))

@@ -7,6 +7,7 @@
 //! gives a row the same bits whatever stands beside it).
 
 use super::draft::Drafter;
+use super::reach::Reach;
 use super::{Ask, Autoregressive, Decoder, Progress, Slot};
 use crate::rows::{Logits, Rows, Sight};
 
@@ -20,15 +21,17 @@ pub struct Verify {
     /// Rows of a drafting pass that predict the masked slots.
     rows: Vec<usize>,
     drafting: bool,
-    /// Tokens of the next draft at most: about as many as were accepted lately.
-    reach: usize,
+    reach: Reach,
 }
 
 impl Verify {
-    /// The same output as `ar`, with drafts by `drafter`.
-    pub fn new(ar: Autoregressive, drafter: Drafter) -> Self {
-        let (input, rows) = (Vec::new(), Vec::new());
-        Self { ar, drafter, input, rows, drafting: false, reach: usize::MAX }
+    /// The same output as `ar`, with drafts by `drafter`. One more row in a pass costs `row_cost`
+    /// as a share of a pass of one row: drafts are as long as that is worth, and there are none
+    /// while they cost more than they give.
+    pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
+        let (input, rows, reach) =
+            (Vec::new(), Vec::new(), Reach::new(drafter.passes() + 1, row_cost));
+        Self { ar, drafter, input, rows, drafting: false, reach }
     }
 
     /// Rows of the next pass, when the prompt has been read.
@@ -41,7 +44,7 @@ impl Verify {
         let (tokens, left) = (self.ar.tokens(), self.ar.left());
         self.input.clear();
         self.input.extend(tokens.last());
-        let most = left.saturating_sub(1).min(self.reach);
+        let most = self.reach.length(left.saturating_sub(1).min(self.drafter.length()));
         self.drafting = self.drafter.extend(tokens, most, &mut self.input);
         self.rows.clear();
         self.rows.extend(self.drafter.rows(self.input.len() - 1));
@@ -67,10 +70,7 @@ impl Verify {
             }
             accepted += 1;
         }
-        if drafted > 0 {
-            // Twice as far after a draft that was right to its end, else as far as it was right.
-            self.reach = if accepted == drafted { 2 * drafted } else { accepted.max(1) };
-        }
+        self.reach.learn(drafted, accepted.min(drafted));
         self.plan();
         progress
     }

@@ -28,6 +28,9 @@ pub struct EngineConfig {
     pub pages: usize,
     /// Rows of one forward pass at most.
     pub rows: usize,
+    /// What one more row adds to a pass, as a share of a pass of one row: how long drafts pay
+    /// depends on it. 0 where rows are free.
+    pub row_cost: f32,
 }
 
 /// Runs requests on one model.
@@ -171,7 +174,8 @@ impl Engine {
             let length = request.tokens.len() + request.max_tokens;
             let Ok(kv) = self.kv.open(request.mode.positions(length)) else { return };
             let (id, request) = self.queue.pop_front().expect("it was there just now");
-            self.running.push(Running::new(id, kv, request, self.tokenizer.as_ref()));
+            let (tokenizer, row_cost) = (self.tokenizer.as_ref(), self.config.row_cost);
+            self.running.push(Running::new(id, kv, request, tokenizer, row_cost));
         }
     }
 

@@ -22,12 +22,18 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub fn new(id: SeqId, kv: KvSeq, request: Request, tokenizer: Option<&Tokenizer>) -> Self {
+    pub fn new(
+        id: SeqId,
+        kv: KvSeq,
+        request: Request,
+        tokenizer: Option<&Tokenizer>,
+        row_cost: f32,
+    ) -> Self {
         let Request { tokens, max_tokens, sampling, stop, eos, mode } = request;
         Self {
             id,
             kv,
-            decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling),
+            decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
             waited: 0,
             eos,

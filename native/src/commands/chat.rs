@@ -42,11 +42,11 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value = "1024")]
     max_tokens: NonZeroUsize,
     #[command(flatten)]
+    compute: ComputeArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
     decoding: DecodeArgs,
-    #[command(flatten)]
-    compute: ComputeArgs,
 }
 
 /// Runs the command.
@@ -55,7 +55,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let loaded = Loaded::open(&args.model)?;
     let context = args::context(args.context, loaded.model.spec().context_length)?;
     let sampling = args.sampling.params(&loaded.defaults);
-    let mode = args.decoding.mode(&loaded)?;
+    let mode = args.decoding.mode(&loaded.ability())?;
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
     let mut conversation =
         Conversation::new(loaded, runtime, (sampling, mode), context, args.max_tokens.get())?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
 use wrinklefree::decode::Sampled;
-use wrinklefree::engine::{Engine, FinishReason, Request};
+use wrinklefree::engine::{FinishReason, Request};
 use wrinklefree::text::{Message, Tokenizer};
 
 /// Answer a prompt
@@ -45,10 +45,6 @@ pub struct Args {
     #[arg(long, value_name = "S")]
     stop: Vec<String>,
     #[command(flatten)]
-    sampling: SamplingArgs,
-    #[command(flatten)]
-    decoding: DecodeArgs,
-    #[command(flatten)]
     compute: ComputeArgs,
     /// Print the block or the draft after each pass: new tokens bright, guesses dim (without a colour
     /// terminal: `[new]` and `(guess)`), slots that nobody knows yet as _
@@ -60,6 +56,10 @@ pub struct Args {
     /// Log-probabilities of the chosen token and of the N most likely ones
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    decoding: DecodeArgs,
 }
 
 /// Runs the command.
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut sampling = args.sampling.params(&loaded.defaults);
     sampling.logprobs = args.logprobs;
     let request = Request {
-        mode: args.decoding.mode(&loaded)?,
+        mode: args.decoding.mode(&loaded.ability())?,
         max_tokens: args.max_tokens.get(),
         sampling,
         stop: args.stop.clone(),
@@ -86,8 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let longest = loaded.model.spec().context_length;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
-    let mut engine =
-        Engine::new(model, tokenizer, runtime, session::config(context, &request.mode))?;
+    let mut engine = session::engine(model, tokenizer, runtime, context, &request.mode)?;
 
     interrupt::watch()?;
     interrupt::look();

@@ -92,6 +92,12 @@ pub enum DiffusionError {
     /// Passes that unmask nothing.
     #[error("slots_per_pass is 0: a pass unmasks one slot at least")]
     Top,
+    /// DualCache where nothing is approximate.
+    #[error(
+        "sub_block_cache is for bidirectional attention inside the block: causal attention reuses \
+         what is exact without it"
+    )]
+    SubCache,
     /// MASK is no token.
     #[error("mask_token_id {mask} is outside the vocabulary of {vocab}")]
     Mask {
@@ -102,7 +108,7 @@ pub enum DiffusionError {
     },
     /// A block does not fit a forward pass.
     #[error(
-        "block_size {block} takes passes of {needed} rows, but a forward pass has {rows} at most"
+        "block_size {block} takes passes of {needed} rows, more than the {rows} rows of a forward pass"
     )]
     Rows {
         /// Positions in a block.
@@ -123,6 +129,9 @@ impl DiffusionParams {
         let Self { block, sub_block, mask, .. } = *self;
         if block == 0 || sub_block == 0 || !block.is_multiple_of(sub_block) {
             return Err(DiffusionError::SubBlock { sub_block, block });
+        }
+        if self.sub_cache && self.inside == Inside::Causal {
+            return Err(DiffusionError::SubCache);
         }
         if self.rows() > rows {
             return Err(DiffusionError::Rows { block, needed: self.rows(), rows });
@@ -148,7 +157,7 @@ impl DiffusionParams {
     pub fn rows(&self) -> usize {
         match self.commit {
             Commit::Clean => self.block,
-            Commit::Fused => 2 * self.block,
+            Commit::Fused => self.block.saturating_mul(2),
         }
     }
 }

@@ -1,0 +1,198 @@
+//! From what the user says about decoding to a mode that the model can run.
+
+mod settings;
+
+pub use settings::{Attention, Commit, Draft, Mode, Selector, Settings};
+
+use crate::config::Config;
+use crate::exit::usage;
+use crate::{out, session};
+use clap::Args;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use wrinklefree::decode::{self, DecodeMode, DiffusionParams, Drafter, Inside, Unmask};
+use wrinklefree::format::DlmConfig;
+use wrinklefree::text::Tokenizer;
+
+/// Tokens of a draft at most.
+const DRAFT: usize = 8;
+/// Tokens that prompt lookup matches, at least and at most: a single one says little.
+const MATCHES: (usize, usize) = (2, 4);
+/// Positions in a sub-block where they divide the block.
+const SUB_BLOCK: usize = 8;
+/// Confidence from which tokens are accepted.
+const THRESHOLD: f32 = 0.9;
+const FACTOR: f32 = 1.0;
+const ENTROPY_BOUND: f32 = 0.1;
+const SLOTS_PER_PASS: usize = 2;
+
+/// How an answer is decoded.
+#[derive(Args, Clone, Debug)]
+pub struct DecodeArgs {
+    #[command(flatten)]
+    settings: Settings,
+    /// YAML file with a section `dlm` of the options under Decoding (`block_size: 32`); what the
+    /// command line says counts more
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl DecodeArgs {
+    /// What the command line and the configuration file say.
+    pub fn settings(&self) -> anyhow::Result<Settings> {
+        let file = self.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+        Ok(self.settings.clone().over(file.dlm.unwrap_or_default()))
+    }
+
+    /// The mode for a model.
+    pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
+        self.settings()?.mode(model)
+    }
+}
+
+/// What a model brings that matters for decoding.
+#[derive(Clone, Copy)]
+pub struct Ability<'a> {
+    /// Its name in messages.
+    pub name: &'a str,
+    /// What its files say of block diffusion.
+    pub dlm: Option<&'a DlmConfig>,
+    /// Its tokenizer.
+    pub tokenizer: Option<&'a Tokenizer>,
+    /// Size of its vocabulary.
+    pub vocab: usize,
+}
+
+impl Settings {
+    /// The mode for a model.
+    ///
+    /// # Errors
+    /// When the model cannot be decoded like that.
+    pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
+        let mode = match self.decode_mode.unwrap_or_default() {
+            Mode::Auto => match model.dlm {
+                Some(dlm) if dlm.ar_path => Mode::Verify,
+                Some(_) => Mode::Iterative,
+                None => Mode::Ar,
+            },
+            mode => mode,
+        };
+        match mode {
+            Mode::Ar | Mode::Auto => Ok(DecodeMode::Autoregressive),
+            Mode::Verify => {
+                if model.dlm.is_some_and(|d| !d.ar_path) {
+                    out::note(format_args!(
+                        "warning: {} does not say that it has a trained autoregressive path, whose \
+                         text `verify` gives",
+                        model.name
+                    ));
+                }
+                Ok(DecodeMode::Verify(self.drafter(model)?))
+            }
+            Mode::Greedy | Mode::Iterative | Mode::Adaptive => {
+                let params = self.diffusion(model, self.unmask(mode)?)?;
+                params.check(model.vocab, session::ROWS).map_err(|e| usage(e.to_string()))?;
+                Ok(DecodeMode::Diffusion(params))
+            }
+        }
+    }
+
+    /// Which slots a pass of a diffusion mode unmasks.
+    fn unmask(&self, mode: Mode) -> anyhow::Result<Unmask> {
+        let threshold = self.threshold.unwrap_or(THRESHOLD);
+        let selector = self.selector.unwrap_or_default();
+        match (mode, selector) {
+            (Mode::Greedy | Mode::Adaptive, s) if s != Selector::Threshold => Err(usage(
+                "a selector goes with --decode-mode iterative: greedy takes a whole block, and \
+                 adaptive raises a threshold",
+            )),
+            (Mode::Greedy, _) => Ok(Unmask::All),
+            (Mode::Adaptive, _) => Ok(Unmask::Rising(threshold)),
+            (_, Selector::Threshold) => Ok(Unmask::Above(threshold)),
+            (_, Selector::Margin) => Ok(Unmask::Margin(threshold)),
+            (_, Selector::Factor) => Ok(Unmask::Factor(self.factor.unwrap_or(FACTOR))),
+            (_, Selector::Entropy) => {
+                Ok(Unmask::Entropy(self.entropy_bound.unwrap_or(ENTROPY_BOUND)))
+            }
+            (_, Selector::Topk) => Ok(Unmask::Top(self.slots_per_pass.unwrap_or(SLOTS_PER_PASS))),
+        }
+    }
+
+    fn diffusion(&self, model: &Ability<'_>, unmask: Unmask) -> anyhow::Result<DiffusionParams> {
+        let mask = self.mask(model)?;
+        let Some(block) = self.block_size.or(model.dlm.map(|d| d.bd_size)) else {
+            return Err(usage(format!(
+                "{} does not say how large its blocks are: is it a block-diffusion model? \
+                 --block-size N says so",
+                model.name
+            )));
+        };
+        let sub_block = if block.is_multiple_of(SUB_BLOCK) { SUB_BLOCK } else { block };
+        Ok(DiffusionParams {
+            block,
+            sub_block: self.small_block_size.unwrap_or(sub_block),
+            mask,
+            unmask,
+            inside: match self.block_attention.unwrap_or_default() {
+                Attention::Bidirectional => Inside::Bidirectional,
+                Attention::Causal => Inside::Causal,
+            },
+            clean_causal: model.dlm.is_some_and(|d| d.clean_attention == "causal"),
+            shift: self.shift(model),
+            sub_cache: self.sub_block_cache.unwrap_or(false),
+            commit: match self.commit.unwrap_or_default() {
+                Commit::Clean => decode::Commit::Clean,
+                Commit::Fused => decode::Commit::Fused,
+            },
+        })
+    }
+
+    fn shift(&self, model: &Ability<'_>) -> bool {
+        self.logit_shift.or(model.dlm.map(|d| d.logit_shift)) != Some(0)
+    }
+
+    fn drafter(&self, model: &Ability<'_>) -> anyhow::Result<Drafter> {
+        let length = self.draft_length.map_or(DRAFT, NonZeroUsize::get);
+        let can = model.dlm.is_some() || self.mask_token_id.is_some();
+        match self.draft.unwrap_or(if can { Draft::Denoise } else { Draft::Ngram }) {
+            Draft::Ngram => Ok(Drafter::Ngram { length, matches: MATCHES }),
+            Draft::Denoise => {
+                Ok(Drafter::Denoise { length, mask: self.mask(model)?, shift: self.shift(model) })
+            }
+        }
+    }
+
+    /// The MASK token: what the user says, what the model's files say, what its tokenizer has.
+    fn mask(&self, model: &Ability<'_>) -> anyhow::Result<u32> {
+        let &Ability { dlm, tokenizer, vocab, name } = model;
+        let known = self.mask_token_id.or_else(|| dlm.and_then(|d| d.mask_token_id));
+        if let Some(id) = known.or_else(|| tokenizer.and_then(|t| t.id("|<MASK>|"))) {
+            return match (id as usize) < vocab {
+                true => Ok(id),
+                false => {
+                    Err(usage(format!("mask_token_id {id} is outside the vocabulary of {vocab}")))
+                }
+            };
+        }
+        match tokenizer.and_then(|t| guess(t, vocab)) {
+            Some((id, text)) => {
+                out::note(format_args!(
+                    "warning: the model's files name no MASK token; taking {text:?} ({id}), \
+                     --mask-token-id says otherwise"
+                ));
+                Ok(id)
+            }
+            None => Err(usage(format!(
+                "{name} has no MASK token, so it is no block-diffusion model: --decode-mode ar \
+                 works with every model, --mask-token-id ID names the token if there is one"
+            ))),
+        }
+    }
+}
+
+/// The last special token whose text says mask.
+fn guess(tokenizer: &Tokenizer, vocab: usize) -> Option<(u32, String)> {
+    let ids = (0..u32::try_from(vocab).ok()?).rev().filter(|&id| tokenizer.is_special(id));
+    ids.filter_map(|id| Some((id, tokenizer.token(id)?)))
+        .find(|(_, text)| text.to_lowercase().contains("mask"))
+}

@@ -1,0 +1,152 @@
+//! What can be said about decoding, on the command line and in the `dlm` section of a
+//! configuration file: the same names, the same values.
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use std::num::NonZeroUsize;
+
+/// How an answer is decoded; what is not said is the model's or the default.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "Decoding")]
+pub struct Settings {
+    /// One token after the other, or blocks of tokens at once [default: auto]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub decode_mode: Option<Mode>,
+    /// What `verify` checks [default: denoise when the model can, else ngram]
+    #[arg(long, value_name = "SOURCE", value_enum)]
+    pub draft: Option<Draft>,
+    /// Tokens of a draft at most [default: 8]
+    #[arg(long, value_name = "N")]
+    pub draft_length: Option<NonZeroUsize>,
+    /// Positions in a block [default: the model's]
+    #[arg(long, value_name = "N")]
+    pub block_size: Option<usize>,
+    /// Positions in a sub-block; divides the block [default: 8, or the block]
+    #[arg(long, value_name = "N")]
+    pub small_block_size: Option<usize>,
+    /// What makes `iterative` accept a token [default: threshold]
+    #[arg(long, value_name = "RULE", value_enum)]
+    pub selector: Option<Selector>,
+    /// Accept what is surer than this: `iterative` with the selectors threshold and margin,
+    /// `adaptive` [default: 0.9]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub threshold: Option<f32>,
+    /// For the selector factor: smaller is slower and better [default: 1]
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    pub factor: Option<f32>,
+    /// For the selector entropy, in nats: smaller is slower and better [default: 0.1]
+    #[arg(long, value_name = "NATS", allow_negative_numbers = true)]
+    pub entropy_bound: Option<f32>,
+    /// For the selector topk [default: 2]
+    #[arg(long, value_name = "K")]
+    pub slots_per_pass: Option<usize>,
+    /// The MASK token [default: the model's]
+    #[arg(long, value_name = "ID")]
+    pub mask_token_id: Option<u32>,
+    /// What masked slots see of their own block [default: bidirectional]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub block_attention: Option<Attention>,
+    /// 1: the logits before a token predict it, 0: its own do [default: the model's]
+    #[arg(long, value_name = "0|1", value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub logit_shift: Option<u8>,
+    /// Repeat passes over a sub-block alone, against the rest of the block as it was: faster, not
+    /// quite exact [default: false]
+    #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub sub_block_cache: Option<bool>,
+    /// When a finished block's keys and values are computed [default: clean]
+    #[arg(long, value_name = "WHEN", value_enum)]
+    pub commit: Option<Commit>,
+}
+
+/// Values of `decode_mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// `verify` for a model with both paths, `iterative` for one that only denoises, otherwise `ar`
+    #[default]
+    Auto,
+    /// Autoregressive: one token a pass
+    Ar,
+    /// Block diffusion: a whole block in one pass
+    Greedy,
+    /// Block diffusion: what is sure enough, pass by pass
+    Iterative,
+    /// As `iterative`, with a threshold that starts low in each sub-block and rises
+    Adaptive,
+    /// The output of `ar` in fewer passes: drafts, as long as they pay, checked by the model
+    Verify,
+}
+
+/// Values of `draft`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Draft {
+    /// One block-diffusion pass
+    Denoise,
+    /// What followed the same words before, in prompt or answer
+    Ngram,
+}
+
+/// Values of `selector`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Selector {
+    /// Tokens with a probability above the threshold
+    #[default]
+    Threshold,
+    /// The n surest, for the largest n with (n + 1)(1 − least probability) below the factor
+    Factor,
+    /// Those with the least entropy, as far as their entropies' sum without the largest is in bounds
+    Entropy,
+    /// Tokens that are more probable than the second choice by more than the threshold
+    Margin,
+    /// A fixed number of the surest
+    Topk,
+}
+
+/// Values of `block_attention`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attention {
+    /// All of it
+    #[default]
+    Bidirectional,
+    /// What precedes them
+    Causal,
+}
+
+/// Values of `commit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Commit {
+    /// In a pass of their own
+    #[default]
+    Clean,
+    /// In the next block's first pass: a pass less for each block; that pass does not see the
+    /// block's first token yet
+    Fused,
+}
+
+impl Settings {
+    /// What is said here, and below it what is said there.
+    pub fn over(self, there: Self) -> Self {
+        Self {
+            decode_mode: self.decode_mode.or(there.decode_mode),
+            draft: self.draft.or(there.draft),
+            draft_length: self.draft_length.or(there.draft_length),
+            block_size: self.block_size.or(there.block_size),
+            small_block_size: self.small_block_size.or(there.small_block_size),
+            selector: self.selector.or(there.selector),
+            threshold: self.threshold.or(there.threshold),
+            factor: self.factor.or(there.factor),
+            entropy_bound: self.entropy_bound.or(there.entropy_bound),
+            slots_per_pass: self.slots_per_pass.or(there.slots_per_pass),
+            mask_token_id: self.mask_token_id.or(there.mask_token_id),
+            block_attention: self.block_attention.or(there.block_attention),
+            logit_shift: self.logit_shift.or(there.logit_shift),
+            sub_block_cache: self.sub_block_cache.or(there.sub_block_cache),
+            commit: self.commit.or(there.commit),
+        }
+    }
+}

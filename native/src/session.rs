@@ -12,23 +12,24 @@ use wrinklefree::text::Tokenizer;
 /// Rows of one forward pass at most: enough to reuse each weight, few enough to stop quickly.
 pub const ROWS: usize = 256;
 
-/// An engine for one sequence of `context` positions at a time.
+/// An engine for one sequence of `context` positions at a time, in any of these modes.
 pub fn engine(
     model: Model,
     tokenizer: Option<Tokenizer>,
     runtime: Runtime,
     context: usize,
-    mode: &DecodeMode,
+    modes: &[DecodeMode],
 ) -> anyhow::Result<Engine> {
-    let positions = mode.positions(context);
-    let row_cost = match mode {
-        DecodeMode::Verify(_) => row_cost::measure(&model, &runtime)?,
-        DecodeMode::Autoregressive | DecodeMode::Diffusion(_) => 0.0,
+    let most = |of: &dyn Fn(&DecodeMode) -> usize| modes.iter().map(of).max().unwrap_or(1);
+    let positions = most(&|mode| mode.positions(context));
+    let row_cost = match modes.iter().any(|mode| matches!(mode, DecodeMode::Verify(_))) {
+        true => row_cost::measure(&model, &runtime)?,
+        false => 0.0,
     };
     let config = EngineConfig {
         context,
         pages: positions.div_ceil(PAGE),
-        rows: ROWS.min(positions).max(mode.rows()),
+        rows: ROWS.min(positions).max(most(&DecodeMode::rows)),
         row_cost,
     };
     Ok(Engine::new(model, tokenizer, runtime, config)?)

@@ -266,3 +266,34 @@ fn bench_measures_each_test() {
     assert!(rows[2]["fraction_of_bandwidth_limit"].as_f64() > Some(0.0));
     assert!(bench("md").contains("1 thread can read"));
 }
+
+#[test]
+fn bench_measures_requests_in_a_decode_mode() {
+    let bench = |args: &[&str]| {
+        let common = ["bench", "-t", "1", "--iterations", "3", "-o", "json"];
+        let ran = run(&[&common[..], args].concat()).ends(0, &[]);
+        let rows: Vec<Value> = serde_json::from_str(&ran.stdout).expect("an array");
+        rows.into_iter().next().expect("a row")
+    };
+    let sizes = ["--prompt-tokens", "20", "--max-tokens", "44", "--ignore-eos"];
+    let ar = bench(&[&sizes[..], &["--decode-mode", "ar"]].concat());
+    assert_eq!((&ar["prompt_tokens"], &ar["max_tokens"]), (&20.into(), &44.into()));
+    assert_eq!(ar["tokens_per_request"], 44.0);
+    assert_eq!(ar["tokens_per_pass"], 1.0);
+    assert_eq!(ar["latencies_ms"].as_array().map(Vec::len), Some(3));
+    let number = |name: &str| ar[name].as_f64().expect("a number");
+    assert!(number("latency_p50_ms") <= number("latency_p99_ms"));
+    assert!((number("total_seconds") - 3e-3 * number("latency_mean_ms")).abs() < 1e-9);
+    // A block of 32: one pass for its tail of 12, a commit, and one for the next.
+    let greedy = bench(&[&sizes[..], &["--decode-mode", "greedy"]].concat());
+    assert_eq!(greedy["tokens_per_pass"], 44.0 / 3.0);
+    let random = bench(&["--synthetic", "tiny", "-n", "4", "--decode-mode", "iterative"]);
+    assert_eq!(
+        (&random["mode"], &random["tokens_per_request"]),
+        (&"iterative 0.9".into(), &4.0.into())
+    );
+    let text = run(&["bench", "--decode-mode", "verify", "-r", "2", "-n", "8"]).ends(0, &[]).stdout;
+    assert!(text.contains("p95") && text.contains("| verify, denoise |"), "{text}");
+    run(&["bench", "--threshold", "0.5"]).ends(2, &["--decode-mode"]);
+    run(&["bench", "--decode-mode", "ar", "-p", "2000", "-n", "60"]).ends(2, &["holds 2048"]);
+}

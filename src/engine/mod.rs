@@ -73,6 +73,11 @@ impl Engine {
         })
     }
 
+    /// Ends all sequences and gives back what the engine was made of.
+    pub fn into_parts(self) -> (Model, Option<Tokenizer>) {
+        (self.model, self.tokenizer)
+    }
+
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model

@@ -3,4 +3,6 @@
 pub mod bandwidth;
 pub mod measure;
 pub mod report;
+pub mod requests;
+pub mod speed;
 pub mod synthetic;

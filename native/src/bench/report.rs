@@ -1,9 +1,7 @@
 //! Results as Markdown, CSV or JSON.
 
-use super::measure::Test;
-use crate::human;
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -18,88 +16,42 @@ pub enum Format {
     Jsonl,
 }
 
-/// The result of one test.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// Name of the model.
-    pub model: String,
-    /// Bytes of weights.
-    pub size_bytes: u64,
-    /// Parameters.
-    pub parameters: u64,
-    /// Kernels.
-    pub backend: &'static str,
-    /// Threads.
-    pub threads: usize,
-    /// What was timed.
-    pub test: Test,
-    /// Tokens per second of each repetition.
-    pub samples: Vec<f64>,
-    /// Bytes of weights that a decoded token reads.
-    pub bytes_per_token: u64,
-    /// Bytes per second that as many threads read from memory.
-    pub bandwidth: f64,
+/// A result.
+pub trait Record: Sized {
+    /// Names of the Markdown table's columns; a colon at the end aligns to the right.
+    const COLUMNS: &[&str];
+
+    /// The cells of the Markdown table.
+    fn cells(&self) -> Vec<String>;
+
+    /// Everything, as an object.
+    fn fields(&self) -> Value;
+
+    /// What stands below the Markdown table.
+    fn summary(_rows: &[Self]) -> String {
+        String::new()
+    }
 }
 
-impl Row {
-    fn mean(&self) -> f64 {
-        self.samples.iter().sum::<f64>() / self.samples.len() as f64
-    }
-
-    /// Standard deviation of the samples; zero for a single one.
-    fn deviation(&self) -> f64 {
-        let mean = self.mean();
-        let squares = self.samples.iter().map(|s| (s - mean).powi(2)).sum::<f64>();
-        (squares / (self.samples.len().max(2) - 1) as f64).sqrt()
-    }
-
-    /// Tokens per second that the memory allows.
-    fn limit(&self) -> f64 {
-        self.bandwidth / self.bytes_per_token as f64
-    }
-
-    /// Share of the limit that decoding reached.
-    fn of_limit(&self) -> Option<f64> {
-        matches!(self.test, Test::Generate(_)).then(|| self.mean() / self.limit())
-    }
-
-    fn fields(&self) -> Value {
-        json!({
-            "model": self.model,
-            "size_bytes": self.size_bytes,
-            "parameters": self.parameters,
-            "backend": self.backend,
-            "threads": self.threads,
-            "test": self.test.name(),
-            "tokens_per_second": self.mean(),
-            "standard_deviation": self.deviation(),
-            "bytes_per_token": self.bytes_per_token,
-            "read_bandwidth_bytes_per_second": self.bandwidth,
-            "fraction_of_bandwidth_limit": self.of_limit(),
-            "samples": self.samples,
-        })
-    }
-
-    /// All fields but the samples, and their names.
-    fn cells(&self) -> Vec<(String, String)> {
-        let Value::Object(fields) = self.fields() else { unreachable!("an object was made") };
-        let cell = |value: Value| match value {
-            Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
-            Value::Null => String::new(),
-            other => other.to_string(),
-        };
-        let scalar = fields.into_iter().filter(|(_, value)| !value.is_array());
-        scalar.map(|(name, value)| (name, cell(value))).collect()
-    }
+/// All fields but lists, and their names.
+fn scalars(record: &impl Record) -> Vec<(String, String)> {
+    let Value::Object(fields) = record.fields() else { unreachable!("an object was made") };
+    let cell = |value: Value| match value {
+        Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let scalar = fields.into_iter().filter(|(_, value)| !value.is_array() && !value.is_object());
+    scalar.map(|(name, value)| (name, cell(value))).collect()
 }
 
 /// Prints rows as they come.
-pub struct Report {
+pub struct Report<R> {
     format: Format,
-    rows: Vec<Row>,
+    rows: Vec<R>,
 }
 
-impl Report {
+impl<R: Record> Report<R> {
     /// An empty report.
     pub fn new(format: Format) -> Self {
         Self { format, rows: Vec::new() }
@@ -108,31 +60,24 @@ impl Report {
     /// What stands before the first row.
     pub fn head(&self) -> String {
         match self.format {
-            Format::Md => "| model | size | params | backend | threads | test | t/s |\n\
-                           | --- | ---: | ---: | --- | ---: | --- | ---: |\n"
-                .into(),
+            Format::Md => {
+                let names: Vec<_> = R::COLUMNS.iter().map(|c| c.trim_end_matches(':')).collect();
+                let rule = |c: &&str| if c.ends_with(':') { "---:" } else { "---" };
+                let rules: Vec<_> = R::COLUMNS.iter().map(rule).collect();
+                format!("| {} |\n| {} |\n", names.join(" | "), rules.join(" | "))
+            }
             Format::Json => "[".into(),
             Format::Csv | Format::Jsonl => String::new(),
         }
     }
 
     /// A row, with a heading where the format wants one.
-    pub fn row(&mut self, row: Row) -> String {
+    pub fn row(&mut self, row: R) -> String {
         let first = self.rows.is_empty();
         let text = match self.format {
-            Format::Md => format!(
-                "| {} | {} | {} | {} | {} | {} | {:.2} ± {:.2} |\n",
-                row.model,
-                human::bytes(row.size_bytes),
-                human::count(row.parameters),
-                row.backend,
-                row.threads,
-                row.test.name(),
-                row.mean(),
-                row.deviation(),
-            ),
+            Format::Md => format!("| {} |\n", row.cells().join(" | ")),
             Format::Csv => {
-                let (names, cells): (Vec<_>, Vec<_>) = row.cells().into_iter().unzip();
+                let (names, cells): (Vec<_>, Vec<_>) = scalars(&row).into_iter().unzip();
                 let names = if first { names.join(",") + "\n" } else { String::new() };
                 names + &cells.join(",") + "\n"
             }
@@ -143,94 +88,12 @@ impl Report {
         text
     }
 
-    /// What stands after the last row: how close decoding came to the memory's limit.
+    /// What stands after the last row.
     pub fn tail(&self) -> String {
         match self.format {
-            Format::Md => self.bandwidths(),
+            Format::Md => R::summary(&self.rows),
             Format::Json => "\n]\n".into(),
             Format::Csv | Format::Jsonl => String::new(),
         }
-    }
-
-    fn bandwidths(&self) -> String {
-        let mut text = String::new();
-        for group in self.rows.chunk_by(|a, b| a.threads == b.threads) {
-            let Some(row) = group.first() else { continue };
-            let reached = group.iter().filter_map(|r| {
-                Some(format!("; {} reaches {:.2} of it", r.test.name(), r.of_limit()?))
-            });
-            text += &format!(
-                "\n{} can read {:.1} GB/s; a token reads {:.3} GB of weights: at most {:.1} \
-                 t/s{}\n",
-                if row.threads == 1 {
-                    "1 thread".into()
-                } else {
-                    format!("{} threads", row.threads)
-                },
-                row.bandwidth / 1e9,
-                row.bytes_per_token as f64 / 1e9,
-                row.limit(),
-                reached.collect::<String>(),
-            );
-        }
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(test: Test) -> Row {
-        Row {
-            model: "m \"x\", y".into(),
-            size_bytes: 1 << 30,
-            parameters: 2_000_000_000,
-            backend: "scalar",
-            threads: 2,
-            test,
-            samples: vec![9.0, 10.0, 11.0],
-            bytes_per_token: 500_000_000,
-            bandwidth: 1e10,
-        }
-    }
-
-    fn all(format: Format) -> String {
-        let mut report = Report::new(format);
-        let head = report.head();
-        let rows = report.row(row(Test::Prompt(512))) + &report.row(row(Test::Generate(128)));
-        head + &rows + &report.tail()
-    }
-
-    #[test]
-    fn markdown() {
-        let text = all(Format::Md);
-        assert!(
-            text.contains("| 1.0 GiB | 2.00 B | scalar | 2 | tg128 | 10.00 ± 1.00 |"),
-            "{text}"
-        );
-        assert!(text.ends_with(
-            "\n2 threads can read 10.0 GB/s; a token reads 0.500 GB of weights: at most 20.0 t/s; \
-             tg128 reaches 0.50 of it\n"
-        ));
-    }
-
-    #[test]
-    fn json_and_lines_parse() {
-        let array: Vec<Value> = serde_json::from_str(&all(Format::Json)).expect("an array");
-        let lines = all(Format::Jsonl);
-        let lines: Result<Vec<Value>, _> = lines.lines().map(serde_json::from_str).collect();
-        assert_eq!(array, lines.expect("objects"));
-        assert_eq!(array[1]["fraction_of_bandwidth_limit"], 0.5);
-        assert!(array[0]["fraction_of_bandwidth_limit"].is_null());
-    }
-
-    #[test]
-    fn csv_has_a_heading_and_quotes() {
-        let text = all(Format::Csv);
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 3);
-        assert!(lines[0].starts_with("model,size_bytes,"));
-        assert!(lines[1].starts_with("\"m \"\"x\"\", y\",1073741824,"));
     }
 }

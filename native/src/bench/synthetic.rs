@@ -1,13 +1,17 @@
 //! Random weights in the exact shapes of known models: speed without a download.
 
+use crate::loaded::Loaded;
 use bytes::Bytes;
 use clap::ValueEnum;
 use half::f16;
+use std::time::Instant;
 use wrinklefree::format::{
-    Activation, Activations, Architecture, LayerWeights, Linear, Rope, Spec, Weights,
+    Activation, Activations, Architecture, DlmConfig, GenerationDefaults, LayerWeights, Linear,
+    Rope, Spec, Weights,
 };
 use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
 use wrinklefree::mem::AlignedVec;
+use wrinklefree::model::Model;
 
 /// Columns that share a scale in Ternary-Bonsai models.
 const GROUP: usize = 128;
@@ -29,7 +33,7 @@ pub enum Synthetic {
 
 impl Synthetic {
     /// As the command line spells it.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Bitnet2b => "bitnet-2b",
             Self::Bonsai1_7b => "bonsai-1.7b",
@@ -38,7 +42,7 @@ impl Synthetic {
     }
 
     /// The shape.
-    pub fn spec(self) -> Spec {
+    fn spec(self) -> Spec {
         let rope = |theta| Rope { theta, scaling: None };
         let bitnet = Spec {
             architecture: Architecture::BitNet,
@@ -84,8 +88,31 @@ impl Synthetic {
         }
     }
 
+    /// A model of that shape with random weights, the same on every call. As if trained for both
+    /// paths, in blocks of 32, with the last token for MASK.
+    pub fn loaded(self) -> Loaded {
+        let begin = Instant::now();
+        let spec = self.spec();
+        let dlm = DlmConfig {
+            bd_size: 32,
+            mask_token_id: Some(spec.vocab_size as u32 - 1),
+            ar_path: true,
+            clean_attention: "causal".into(),
+            logit_shift: 1,
+        };
+        Loaded {
+            name: format!("{} (synthetic)", self.name()),
+            model: Model::new(spec, self.weights()).expect("shapes fit"),
+            tokenizer: None,
+            template: None,
+            defaults: GenerationDefaults::default(),
+            dlm: Some(dlm),
+            time: begin.elapsed(),
+        }
+    }
+
     /// Weights of that shape, the same on every call.
-    pub fn weights(self) -> Weights {
+    fn weights(self) -> Weights {
         let spec = self.spec();
         let mut rng = Rng(0x5eed);
         let embed = match self {

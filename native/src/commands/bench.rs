@@ -1,77 +1,113 @@
 //! `wf-run bench`: how fast a model runs on this machine.
 
 use crate::args::{self, ModelArgs};
-use crate::bench::report::{Format, Report, Row};
+use crate::bench::report::{Format, Report};
 use crate::bench::synthetic::Synthetic;
-use crate::bench::{bandwidth, measure};
+use crate::bench::{bandwidth, measure, requests, speed};
+use crate::decoding::{self, DecodeArgs, Settings};
 use crate::exit::usage;
-use crate::{loaded, machine, out, sizes};
+use crate::loaded::{self, Loaded};
+use crate::{machine, out, session, sizes};
 use anyhow::Context;
+use std::fs;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
+use wrinklefree::engine::Request;
 use wrinklefree::model::Model;
 
-/// Measure prefill and decode speed
+/// Measure prefill and decode speed, or whole requests in a decode mode
 ///
 /// Tests are ppN (a prompt of N tokens) and tgN (N generated tokens from an empty context), each
 /// warmed up once and repeated. The memory bandwidth is measured too: it bounds decoding, which
 /// reads every weight once per token.
+///
+/// With --decode-mode requests are answered one after the other instead: their latency, emitted
+/// tokens per second (the prompt's time included) and tokens per forward pass. How many tokens a
+/// pass of a diffusion mode gives depends on how sure the model is, so random weights say what a
+/// pass costs, and no more.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   wf-run bench --synthetic bitnet-2b -t 1,2
   wf-run bench --model ./my-model -p 128,512 -n 64 -r 3 -o json
-  wf-run bench --synthetic tiny -p 0 -n 32        decode only")]
+  wf-run bench --synthetic tiny -p 0 -n 32        decode only
+  wf-run bench --decode-mode adaptive --threshold 0.7 --prompt-tokens 32 --max-tokens 128")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Random weights of a known shape instead of a model
     #[arg(long, value_enum, conflicts_with = "model")]
     synthetic: Option<Synthetic>,
-    /// Prompt lengths; 0 for none
-    #[arg(short = 'p', long, value_name = "N,…", value_delimiter = ',', default_value = "512")]
-    prompt: Vec<usize>,
-    /// Numbers of generated tokens; 0 for none
-    #[arg(short = 'n', long, value_name = "N,…", value_delimiter = ',', default_value = "128")]
+    /// Prompt lengths; 0 for none [default: 512, of requests 32]
+    #[arg(
+        short = 'p',
+        long,
+        visible_alias = "prompt-tokens",
+        value_name = "N,…",
+        value_delimiter = ','
+    )]
+    prompt: Option<Vec<usize>>,
+    /// Numbers of generated tokens; 0 for none [default: 128]
+    #[arg(
+        short = 'n',
+        long,
+        visible_alias = "max-tokens",
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "128"
+    )]
     generate: Vec<usize>,
-    /// Repetitions of each test
-    #[arg(short, long, value_name = "N", default_value = "5")]
-    repetitions: NonZeroUsize,
+    /// Repetitions of each test [default: 5, of requests 20]
+    #[arg(short, long, visible_alias = "iterations", value_name = "N")]
+    repetitions: Option<NonZeroUsize>,
     /// Numbers of threads [default: one per available core]
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', value_parser = args::threads())]
     threads: Vec<usize>,
+    /// Text whose first tokens are the requests' prompt [default: a story, again and again]
+    #[arg(long, value_name = "FILE")]
+    prompt_file: Option<PathBuf>,
+    /// Requests go on after the end of the text, up to the number of tokens asked for
+    #[arg(long)]
+    ignore_eos: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value = "md")]
     output: Format,
+    #[command(flatten)]
+    decoding: DecodeArgs,
 }
+
+/// Prompts of requests when the user has none.
+const STORY: &str = "Once there was a small fox named Pip. Pip lived near a quiet river. One day \
+                     Pip found a red kite in the grass. ";
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    let settings = args.decoding.settings()?;
+    if settings.decode_mode.is_some() {
+        return answer(args, &settings);
+    }
+    if settings != Settings::default() || args.prompt_file.is_some() || args.ignore_eos {
+        return Err(usage("decoding options measure requests: say which --decode-mode"));
+    }
     let tests = tests(args);
     if tests.is_empty() {
         return Err(usage("nothing to measure: -p and -n are both 0"));
     }
-    let threads: Vec<usize> = match args.threads[..] {
-        [] => vec![available_parallelism().map_or(1, NonZeroUsize::get)],
-        ref list => list.to_vec(),
-    };
+    let threads = threads(args);
     let kernels = machine::kernels()?;
     let (name, model) = model(args)?;
     let longest = tests.iter().map(measure::Test::positions).max().unwrap_or(0);
-    if longest > model.spec().context_length {
-        return Err(usage(format!(
-            "a test of {longest} tokens: the model holds {}",
-            model.spec().context_length
-        )));
-    }
+    fits(longest, &model)?;
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
     let bandwidths = bandwidth::measure(&threads);
+    let repetitions = args.repetitions.map_or(5, NonZeroUsize::get);
     for (threads, bandwidth) in threads.into_iter().zip(bandwidths) {
         let runtime = machine::runtime(threads)?;
         for &test in &tests {
-            let samples = measure::run(&model, &runtime, test, args.repetitions.get())?;
-            let row = Row {
+            let samples = measure::run(&model, &runtime, test, repetitions)?;
+            let row = speed::Row {
                 model: name.clone(),
                 size_bytes: sizes::bytes(model.weights()),
                 parameters: model.parameters() as u64,
@@ -88,21 +124,105 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     out::print(&report.tail())
 }
 
+/// Whole requests.
+fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
+    let backend = machine::kernels()?.isa().name();
+    let loaded = match args.synthetic {
+        Some(shape) => shape.loaded(),
+        None => Loaded::open(&args.model)?,
+    };
+    let mode = settings.mode(&loaded.ability())?;
+    let prompts = args.prompt.clone().unwrap_or_else(|| vec![32]);
+    let sizes: Vec<(usize, usize)> = (prompts.iter())
+        .flat_map(|&p| args.generate.iter().map(move |&n| (p, n)))
+        .filter(|&(_, n)| n > 0)
+        .collect();
+    let Some(context) = sizes.iter().map(|&(p, n)| p.saturating_add(n)).max() else {
+        return Err(usage("nothing to measure: -n is 0"));
+    };
+    fits(context, &loaded.model)?;
+    let text = prompt(&loaded, args.prompt_file.as_deref())?;
+    let mut report = Report::new(args.output);
+    out::print(&report.head())?;
+    let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
+    for threads in threads(args) {
+        let runtime = machine::runtime(threads)?;
+        let mut engine =
+            session::engine(model, tokenizer, runtime, context, std::slice::from_ref(&mode))?;
+        for &(prompt_tokens, max_tokens) in &sizes {
+            let request = Request {
+                tokens: text.iter().copied().cycle().take(prompt_tokens).collect(),
+                max_tokens,
+                eos: if args.ignore_eos { Vec::new() } else { defaults.eos.clone() },
+                mode: mode.clone(),
+                ..Request::default()
+            };
+            let iterations = args.repetitions.map_or(20, NonZeroUsize::get);
+            let samples = requests::run(&mut engine, &request, iterations)?;
+            let (model, mode) = (name.clone(), decoding::describe(&mode));
+            out::print(&report.row(requests::Row {
+                model,
+                backend,
+                threads,
+                mode,
+                prompt_tokens,
+                max_tokens,
+                samples,
+            }))?;
+        }
+        (model, tokenizer) = engine.into_parts();
+    }
+    out::print(&report.tail())
+}
+
+/// The tokens that prompts are made of.
+fn prompt(loaded: &Loaded, file: Option<&Path>) -> anyhow::Result<Vec<u32>> {
+    let text = match file {
+        Some(path) => fs::read_to_string(path)
+            .with_context(|| format!("cannot read the prompt {}", path.display()))?,
+        None => STORY.into(),
+    };
+    let Some(tokenizer) = &loaded.tokenizer else {
+        // A fixed walk through the vocabulary.
+        let vocab = loaded.model.spec().vocab_size;
+        return Ok((0..vocab).map(|i| ((i * 7919 + 1) % vocab) as u32).collect());
+    };
+    let tokens = tokenizer.encode(&text, true).context("cannot encode the prompt")?;
+    match tokens.is_empty() {
+        true => Err(usage("the prompt is empty")),
+        false => Ok(tokens),
+    }
+}
+
+fn threads(args: &Args) -> Vec<usize> {
+    match args.threads[..] {
+        [] => vec![available_parallelism().map_or(1, NonZeroUsize::get)],
+        ref list => list.to_vec(),
+    }
+}
+
+fn fits(positions: usize, model: &Model) -> anyhow::Result<()> {
+    match model.spec().context_length {
+        longest if positions > longest => {
+            Err(usage(format!("a test of {positions} tokens: the model holds {longest}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn tests(args: &Args) -> Vec<measure::Test> {
-    let prompts = args.prompt.iter().map(|&n| measure::Test::Prompt(n));
+    let prompts = args.prompt.as_deref().unwrap_or(&[512]).iter();
+    let prompts = prompts.map(|&n| measure::Test::Prompt(n));
     let generates = args.generate.iter().map(|&n| measure::Test::Generate(n));
     prompts.chain(generates).filter(|t| t.positions() > 0).collect()
 }
 
 fn model(args: &Args) -> anyhow::Result<(String, Model)> {
-    let (name, spec, weights) = match args.synthetic {
-        Some(shape) => (format!("{} (synthetic)", shape.name()), shape.spec(), shape.weights()),
-        None => {
-            let (name, c) =
-                loaded::checkpoint(args.model.model.as_deref(), &args.model.hub.revision)?;
-            (name, c.spec, c.weights)
-        }
-    };
-    let model = Model::new(spec, weights).with_context(|| format!("cannot run {name}"))?;
+    if let Some(shape) = args.synthetic {
+        let Loaded { name, model, .. } = shape.loaded();
+        return Ok((name, model));
+    }
+    let (name, c) = loaded::checkpoint(args.model.model.as_deref(), &args.model.hub.revision)?;
+    let model = Model::new(c.spec, c.weights).with_context(|| format!("cannot run {name}"))?;
     Ok((name, model))
 }

@@ -86,7 +86,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let longest = loaded.model.spec().context_length;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
-    let mut engine = session::engine(model, tokenizer, runtime, context, &request.mode)?;
+    let mut engine =
+        session::engine(model, tokenizer, runtime, context, std::slice::from_ref(&request.mode))?;
 
     interrupt::watch()?;
     interrupt::look();

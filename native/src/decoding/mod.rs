@@ -190,6 +190,33 @@ impl Settings {
     }
 }
 
+/// A mode in a few words.
+pub fn describe(mode: &DecodeMode) -> String {
+    let params = match mode {
+        DecodeMode::Autoregressive => return "ar".into(),
+        DecodeMode::Verify(Drafter::Ngram { .. }) => return "verify, ngram".into(),
+        DecodeMode::Verify(Drafter::Denoise { .. }) => return "verify, denoise".into(),
+        DecodeMode::Diffusion(params) => params,
+    };
+    let mut text = match params.unmask {
+        Unmask::All => "greedy".into(),
+        Unmask::Above(t) => format!("iterative {t}"),
+        Unmask::Rising(t) => format!("adaptive {t}"),
+        Unmask::Margin(t) => format!("iterative, margin {t}"),
+        Unmask::Factor(f) => format!("iterative, factor {f}"),
+        Unmask::Entropy(bound) => format!("iterative, entropy {bound}"),
+        Unmask::Top(n) => format!("iterative, {n} a pass"),
+    };
+    for (says, what) in [
+        (params.inside == Inside::Causal, ", causal"),
+        (params.sub_cache, ", sub-block cache"),
+        (params.commit == decode::Commit::Fused, ", fused"),
+    ] {
+        text += if says { what } else { "" };
+    }
+    text
+}
+
 /// The last special token whose text says mask.
 fn guess(tokenizer: &Tokenizer, vocab: usize) -> Option<(u32, String)> {
     let ids = (0..u32::try_from(vocab).ok()?).rev().filter(|&id| tokenizer.is_special(id));

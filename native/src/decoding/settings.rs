@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::num::NonZeroUsize;
 
 /// How an answer is decoded; what is not said is the model's or the default.
-#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[command(next_help_heading = "Decoding")]
 pub struct Settings {

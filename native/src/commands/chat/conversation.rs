@@ -41,7 +41,8 @@ impl Conversation {
         let template = template.ok_or_else(|| {
             anyhow!("{name} has no chat template: `wf-run generate --raw` continues text with it")
         })?;
-        let engine = session::engine(model, tokenizer, runtime, context, &mode)?;
+        let engine =
+            session::engine(model, tokenizer, runtime, context, std::slice::from_ref(&mode))?;
         let (eos, messages) = (defaults.eos, Vec::new());
         Ok(Self { engine, template, sampling, mode, eos, context, max_tokens, messages })
     }

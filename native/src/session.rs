@@ -56,7 +56,9 @@ pub struct Timings {
     pub generated_tokens: usize,
     /// Forward passes, those over the prompt included.
     pub forward_passes: usize,
-    /// Passes over the prompt; the last of them also gives the first tokens.
+    /// Passes over the prompt.
+    pub prefill_passes: usize,
+    /// Time of the passes over the prompt; the last of them also gives the first tokens.
     pub prefill_seconds: f64,
     /// Every later pass.
     pub decode_seconds: f64,
@@ -123,7 +125,10 @@ pub fn run(
         let seconds = start.elapsed().as_secs_f64();
         let prefilling = matches!(step, Step::Ran { prefill_rows: 1.., .. });
         match step {
-            Step::Ran { .. } if prefilling => timings.prefill_seconds += seconds,
+            Step::Ran { .. } if prefilling => {
+                timings.prefill_passes += 1;
+                timings.prefill_seconds += seconds;
+            }
             Step::Ran { .. } => timings.decode_seconds += seconds,
             Step::Idle => {}
         }

@@ -4,6 +4,7 @@ mod bench;
 mod chat;
 mod completions;
 mod convert;
+mod eval;
 mod generate;
 mod inspect;
 mod logits;
@@ -25,6 +26,7 @@ Examples:
   wf-run inspect ./my-model                         what a model is and how much memory it needs
   wf-run convert ./my-model my-model.safetensors    one packed file that loads at once
   wf-run bench --synthetic bitnet-2b -t 1,2         speed without any download
+  wf-run eval agreement                             decode modes: speed beside quality
 
 Environment:
   WF_ISA                    kernels: scalar, avx2, avx512 [default: the best of this machine]
@@ -40,6 +42,7 @@ enum Command {
     Convert(convert::Args),
     Logits(logits::Args),
     Bench(bench::Args),
+    Eval(eval::Args),
     Completions(completions::Args),
 }
 
@@ -53,6 +56,7 @@ impl Cli {
             Command::Convert(args) => convert::run(&args),
             Command::Logits(args) => logits::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::Eval(args) => eval::run(&args),
             Command::Completions(args) => completions::run(&args),
         }
     }

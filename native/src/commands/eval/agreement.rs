@@ -1,0 +1,171 @@
+//! `wf-run eval agreement`: speed beside quality, for one decode mode after the other.
+
+use crate::args::{ComputeArgs, ModelArgs};
+use crate::bench::report::{Format, Report};
+use crate::decoding::{self, Commit, DecodeArgs, Draft, Mode, Selector, Settings};
+use crate::eval::agreement;
+use crate::eval::prompts;
+use crate::eval::rows::Row;
+use crate::exit::usage;
+use crate::loaded::Loaded;
+use crate::{machine, out, progress, session};
+use clap::ValueEnum;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use wrinklefree::decode::DecodeMode;
+
+/// Compare decode modes: speed, agreement with a reference, right answers
+///
+/// Every mode answers the same prompts, one after the other, always with the most likely tokens.
+/// Printed are emitted tokens per second (the prompts' time included), tokens per forward pass and
+/// passes per block (commits included), how many positions and texts are those of the reference, and
+/// how many answers are exactly right where the prompts say what is.
+///
+/// A line of the prompt file is a JSON object with `prompt` (a text) or `messages` (a conversation,
+/// as in the chat API), and optionally `answer` and `category`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run eval agreement
+  wf-run eval agreement --modes iterative,adaptive --thresholds 0.5,0.7,0.9
+  wf-run eval agreement --model ./my-model --prompts questions.jsonl --against block -o json")]
+pub struct Args {
+    /// Prompts, a JSON object a line [default: prompts for the small model inside this program]
+    #[arg(long, value_name = "FILE")]
+    prompts: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Modes to compare [default: all that the model can, and variants of them]
+    #[arg(long, value_name = "MODE,…", value_enum, value_delimiter = ',')]
+    modes: Vec<Mode>,
+    /// Thresholds of `iterative` and `adaptive`
+    #[arg(long, value_name = "P,…", value_delimiter = ',', default_value = "0.5,0.7,0.9")]
+    thresholds: Vec<f32>,
+    /// What to agree with [default: ar where the model has that path, else block]
+    #[arg(long, value_name = "MODE", value_enum)]
+    against: Option<Against>,
+    /// Tokens of an answer at most
+    #[arg(short = 'n', long, value_name = "N", default_value = "160")]
+    max_tokens: NonZeroUsize,
+    /// Use only so many prompts, evenly spread
+    #[arg(long, value_name = "N")]
+    limit: Option<NonZeroUsize>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "md")]
+    output: Format,
+    #[command(flatten)]
+    compute: ComputeArgs,
+    #[command(flatten)]
+    decoding: DecodeArgs,
+}
+
+/// References.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Against {
+    /// Autoregressive decoding
+    Ar,
+    /// Block diffusion without any approximation, one token a pass
+    Block,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let said = args.decoding.settings()?;
+    if said.decode_mode.is_some() {
+        return Err(usage("--decode-mode chooses one mode: --modes lists those to compare"));
+    }
+    let threads = machine::threads(&args.compute);
+    let runtime = machine::runtime(threads)?;
+    let backend = runtime.kernels.isa().name();
+    let loaded = Loaded::open(&args.model)?;
+    let prompts =
+        prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
+    let mode = |row: Settings| row.over(said.clone()).mode(&loaded.ability());
+    let modes: Vec<DecodeMode> =
+        rows(args, &loaded).into_iter().map(mode).collect::<anyhow::Result<_>>()?;
+    let reference = mode(reference(args, &loaded))?;
+
+    let longest = prompts.iter().map(|p| p.tokens.len()).max().unwrap_or(0);
+    let positions = longest.saturating_add(args.max_tokens.get());
+    let context = positions.min(loaded.model.spec().context_length);
+    let Loaded { model, tokenizer, defaults, .. } = loaded;
+    let all: Vec<_> = modes.iter().chain([&reference]).cloned().collect();
+    let mut engine = session::engine(model, tokenizer, runtime, context, &all)?;
+    let bar = progress::bar(prompts.len() * (modes.len() + 1));
+    let limits = (args.max_tokens.get(), &defaults.eos[..]);
+    let mut answer =
+        |mode: &DecodeMode| agreement::run(&mut engine, mode, &prompts, limits, || bar.inc(1));
+    let against = answer(&reference)?;
+
+    let mut report = Report::new(args.output);
+    bar.suspend(|| out::print(&report.head()))?;
+    for mode in &modes {
+        let run = answer(mode)?;
+        let row = Row {
+            mode: decoding::describe(mode),
+            backend,
+            threads,
+            against: decoding::describe(&reference),
+            agreement: run.agreement(&against),
+            scores: run.scores(&prompts),
+            run,
+        };
+        bar.suspend(|| out::print(&report.row(row)))?;
+    }
+    bar.finish_and_clear();
+    out::print(&report.tail())
+}
+
+fn said(mode: Mode) -> Settings {
+    Settings { decode_mode: Some(mode), ..Settings::default() }
+}
+
+/// What the modes are compared with.
+fn reference(args: &Args, loaded: &Loaded) -> Settings {
+    let ar = loaded.dlm.as_ref().is_none_or(|dlm| dlm.ar_path);
+    match args.against.unwrap_or(if ar { Against::Ar } else { Against::Block }) {
+        Against::Ar => said(Mode::Ar),
+        Against::Block => Settings {
+            selector: Some(Selector::Topk),
+            slots_per_pass: Some(1),
+            sub_block_cache: Some(false),
+            commit: Some(Commit::Clean),
+            ..said(Mode::Iterative)
+        },
+    }
+}
+
+/// The lines of the table.
+fn rows(args: &Args, loaded: &Loaded) -> Vec<Settings> {
+    let each = |mode: Mode| -> Vec<Settings> {
+        match mode {
+            Mode::Iterative | Mode::Adaptive => {
+                let with = |&t: &f32| Settings { threshold: Some(t), ..said(mode) };
+                args.thresholds.iter().map(with).collect()
+            }
+            _ => vec![said(mode)],
+        }
+    };
+    if !args.modes.is_empty() {
+        return args.modes.iter().copied().flat_map(each).collect();
+    }
+    let lookup = Settings { draft: Some(Draft::Ngram), ..said(Mode::Verify) };
+    let mut rows = each(Mode::Ar);
+    let Some(dlm) = &loaded.dlm else {
+        rows.push(lookup);
+        return rows;
+    };
+    if dlm.ar_path {
+        rows.extend(each(Mode::Verify));
+        rows.push(lookup);
+    }
+    rows.extend([Mode::Greedy, Mode::Iterative, Mode::Adaptive].into_iter().flat_map(each));
+    rows.push(Settings { commit: Some(Commit::Fused), ..said(Mode::Greedy) });
+    let iterative = said(Mode::Iterative);
+    rows.push(Settings { commit: Some(Commit::Fused), ..iterative.clone() });
+    rows.push(Settings { sub_block_cache: Some(true), ..iterative.clone() });
+    let selectors = [Selector::Margin, Selector::Factor, Selector::Entropy, Selector::Topk];
+    let select = |s| Settings { selector: Some(s), ..iterative.clone() };
+    rows.extend(selectors.map(select));
+    rows
+}

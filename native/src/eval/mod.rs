@@ -1,0 +1,6 @@
+//! What `wf-run eval` is made of.
+
+pub mod agreement;
+pub mod perplexity;
+pub mod prompts;
+pub mod rows;

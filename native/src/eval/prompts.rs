@@ -1,0 +1,81 @@
+//! Prompts with known answers, a JSON object a line.
+
+use crate::chat_prompt;
+use crate::loaded::Loaded;
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use std::fs;
+use std::path::Path;
+use wrinklefree::text::Message;
+
+/// Stories, small tasks and questions about stories, for the model inside this program, which has
+/// not seen them in training.
+const HELD_OUT: &str = include_str!("../../../models/eval/prompts.jsonl");
+
+/// A prompt, ready for the model.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// What a right answer says.
+    pub answer: Option<String>,
+    /// What kind of prompt it is.
+    pub category: Option<String>,
+}
+
+/// A line: a conversation that the model continues, or plain text.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    messages: Option<Vec<Message>>,
+    prompt: Option<String>,
+    answer: Option<String>,
+    category: Option<String>,
+}
+
+/// The prompts of a file, or those inside this program; `limit` of them, evenly spread.
+///
+/// # Errors
+/// Names the file and the line that is wrong.
+pub fn read(
+    path: Option<&Path>,
+    limit: Option<usize>,
+    loaded: &Loaded,
+) -> anyhow::Result<Vec<Prompt>> {
+    let (name, text) = match path {
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = fs::read_to_string(path);
+            let text = text.with_context(|| format!("cannot read the prompts {name}"))?;
+            (name, text)
+        }
+        None => ("the prompts of this program".into(), HELD_OUT.into()),
+    };
+    let lines: Vec<(usize, &str)> =
+        (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).collect();
+    if lines.is_empty() {
+        bail!("{name}: no prompts, expected a JSON object a line");
+    }
+    let count = limit.unwrap_or(lines.len()).min(lines.len());
+    let chosen = (0..count).map(|i| lines[i * lines.len() / count]);
+    let prompt =
+        |(number, line)| encode(line, loaded).with_context(|| format!("{name}, line {number}"));
+    chosen.map(prompt).collect()
+}
+
+fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
+    let Line { messages, prompt, answer, category } = serde_json::from_str(line)?;
+    let tokenizer = loaded.tokenizer()?;
+    let tokens = match (messages, prompt) {
+        (Some(messages), None) => {
+            let Some(template) = &loaded.template else {
+                bail!("`messages` need a chat template, and {} has none", loaded.name);
+            };
+            let text = chat_prompt::render(template, &messages);
+            tokenizer.encode(&text.context("the chat template refuses the messages")?, false)
+        }
+        (None, Some(text)) => tokenizer.encode(&text, true),
+        _ => bail!("expected either `messages` or `prompt`"),
+    };
+    Ok(Prompt { tokens: tokens.context("cannot encode the prompt")?, answer, category })
+}

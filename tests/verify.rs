@@ -1,15 +1,19 @@
 //! Verified drafts change nothing: the output is that of autoregressive decoding, token for token,
 //! whatever is drafted, sampled, batched beside it, and on any number of threads.
 
+#[path = "../benches/common/mod.rs"]
+mod common;
+
 use std::collections::BTreeMap;
 use std::path::Path;
+use wrinklefree::cache::KvPool;
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, Event, Rejected, Request, SeqId, Step};
-use wrinklefree::format::{File, load};
+use wrinklefree::format::{Activation, Architecture, File, Rope, Spec, load};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, Runtime};
+use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 use wrinklefree::par::Team;
 use wrinklefree::text::Tokenizer;
 
@@ -72,12 +76,16 @@ fn run(engine: &mut Engine) -> (Vec<Vec<u32>>, usize) {
     (tokens.into_values().collect(), passes)
 }
 
+fn verify(drafter: Drafter) -> DecodeMode {
+    DecodeMode::Verify { drafter, row_cost: None }
+}
+
 fn denoise(length: usize) -> DecodeMode {
-    DecodeMode::Verify(Drafter::Denoise { length, mask: MASK, shift: true })
+    verify(Drafter::Denoise { length, mask: MASK, shift: true })
 }
 
 fn ngram(length: usize) -> DecodeMode {
-    DecodeMode::Verify(Drafter::Ngram { length, matches: (1, 3) })
+    verify(Drafter::Ngram { length, matches: (1, 3) })
 }
 
 fn diffusion() -> DecodeMode {
@@ -248,7 +256,7 @@ fn a_cancelled_draft_leaves_its_pages() {
 fn bad_requests_are_refused() {
     let mut engine = engine(1, 16, 64);
     let vocab = engine.model().spec().vocab_size as u32;
-    let mask = DecodeMode::Verify(Drafter::Denoise { length: 4, mask: vocab, shift: true });
+    let mask = verify(Drafter::Denoise { length: 4, mask: vocab, shift: true });
     let DecodeMode::Diffusion(good) = diffusion() else { unreachable!() };
     let large = DecodeMode::Diffusion(DiffusionParams { block: 128, sub_block: 8, ..good });
     for (mode, what) in [(mask, "mask_token_id"), (large, "block_size 128")] {
@@ -257,7 +265,7 @@ fn bad_requests_are_refused() {
         assert!(matches!(error, Rejected::Diffusion(_)) && error.to_string().contains(what));
     }
     for matches in [(0, 2), (3, 2), (1, usize::MAX)] {
-        let mode = DecodeMode::Verify(Drafter::Ngram { length: 4, matches });
+        let mode = verify(Drafter::Ngram { length: 4, matches });
         let refused = engine.submit(request(vec![1, 3], mode, SamplingParams::default()));
         assert_eq!(refused, Err(Rejected::Matches { least: matches.0, most: matches.1 }));
     }
@@ -266,4 +274,91 @@ fn bad_requests_are_refused() {
     assert!(!run(&mut engine).0[0].is_empty());
     let empty = request(Vec::new(), ngram(4), SamplingParams::default());
     assert_eq!(engine.submit(empty), Err(Rejected::EmptyPrompt));
+}
+
+/// Vocabulary of [`small`].
+const SMALL: usize = 10;
+
+/// A random model with few tokens.
+fn small() -> Model {
+    let spec = Spec {
+        architecture: Architecture::BitNet,
+        vocab_size: SMALL,
+        hidden_size: 64,
+        intermediate_size: 96,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        context_length: 64,
+        norm_eps: 1e-5,
+        activation: Activation::Relu2,
+        rope: Rope { theta: 1e4, scaling: None },
+    };
+    let mut weights = common::bitnet(&spec, 3);
+    weights.final_norm.iter_mut().for_each(|w| *w *= 3.0);
+    Model::new(spec, weights).unwrap()
+}
+
+/// The softmax of the logits behind some tokens, by definition.
+fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
+    let mut kv = KvPool::new(model.spec(), 1).unwrap();
+    let seq = kv.open(tokens.len()).unwrap();
+    let span = Span { seq, start: 0, tokens, sight: Sight::Causal, logits: Rows::Last };
+    let mut workspace = Workspace::default();
+    let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
+    let weights: Vec<f64> = logits.row(0).iter().map(|&x| f64::from(x).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|w| w / sum).collect()
+}
+
+#[test]
+fn warm_drafts_keep_the_autoregressive_distribution() {
+    let runtime = || Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
+    let (model, rt, prompt) = (small(), runtime(), vec![1u32, 5, 2]);
+    // How likely the third and fourth token are, whatever the first and second.
+    let mut expected = vec![0f64; SMALL * SMALL];
+    let with = |tokens: &[u32], token: usize| [tokens, &[token as u32]].concat();
+    for (a, pa) in next(&model, &rt, &prompt).iter().enumerate() {
+        let tokens = with(&prompt, a);
+        for (b, pb) in next(&model, &rt, &tokens).iter().enumerate() {
+            let tokens = with(&tokens, b);
+            for (c, pc) in next(&model, &rt, &tokens).iter().enumerate() {
+                for (d, pd) in next(&model, &rt, &with(&tokens, c)).iter().enumerate() {
+                    expected[c * SMALL + d] += pa * pb * pc * pd;
+                }
+            }
+        }
+    }
+    let config = EngineConfig { context: 64, pages: 2, rows: 64, row_cost: 0.0 };
+    let mut engine = Engine::new(model, None, runtime(), config).unwrap();
+    for mode in [denoise(5), ngram(5), DecodeMode::Autoregressive] {
+        const DRAWS: u64 = 20_000;
+        let (mut counts, mut passes) = (vec![0f64; SMALL * SMALL], 0);
+        for seed in 0..DRAWS {
+            let sampling = SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() };
+            let mut request = request(prompt.clone(), mode.clone(), sampling);
+            (request.max_tokens, request.eos) = (4, Vec::new());
+            engine.submit(request).unwrap();
+            let (tokens, took) = run(&mut engine);
+            counts[tokens[0][2] as usize * SMALL + tokens[0][3] as usize] += 1.0;
+            passes += took;
+        }
+        // Rare pairs together count as one.
+        let (mut rare, mut statistic) = ((0.0, 0.0), 0.0);
+        for (&count, p) in counts.iter().zip(&expected) {
+            let want = p * DRAWS as f64;
+            match want < 10.0 {
+                true => rare = (rare.0 + count, rare.1 + want),
+                false => statistic += (count - want).powi(2) / want,
+            }
+        }
+        if rare.1 > 0.0 {
+            statistic += (rare.0 - rare.1).powi(2) / rare.1;
+        }
+        // For 99 degrees of freedom one in 100,000 exceeds 168.
+        assert!(statistic < 168.0, "{mode:?}: {statistic}");
+        let drafts = mode != DecodeMode::Autoregressive;
+        assert_eq!(drafts, passes != 4 * DRAWS as usize, "drafts change the passes: {passes}");
+    }
 }

@@ -60,7 +60,7 @@ mod tests {
             "dlm:\n  decode_mode: adaptive\n  block_size: 16\n  small_block_size: 4\n  \
              threshold: 0.7\n  mask_token_id: null\n  selector: topk\n  slots_per_pass: 3\n  \
              factor: 2\n  entropy_bound: 0.5\n  block_attention: causal\n  logit_shift: 0\n  \
-             sub_block_cache: true\n  commit: fused\n  draft: ngram\n  draft_length: 5\n",
+             sub_block_cache: true\n  commit: fused\n  row_cost: 0.25\n  draft: ngram\n  draft_length: 5\n",
         );
         let dlm = config.expect("valid").dlm.expect("there");
         assert_eq!((dlm.decode_mode, dlm.block_size), (Some(Mode::Adaptive), Some(16)));

@@ -22,10 +22,11 @@ pub fn engine(
 ) -> anyhow::Result<Engine> {
     let most = |of: &dyn Fn(&DecodeMode) -> usize| modes.iter().map(of).max().unwrap_or(1);
     let positions = most(&|mode| mode.positions(context));
-    let row_cost = match modes.iter().any(|mode| matches!(mode, DecodeMode::Verify(_))) {
-        true => row_cost::measure(&model, &runtime)?,
-        false => 0.0,
-    };
+    let row_cost =
+        match modes.iter().any(|mode| matches!(mode, DecodeMode::Verify { row_cost: None, .. })) {
+            true => row_cost::measure(&model, &runtime)?,
+            false => 0.0,
+        };
     let config = EngineConfig {
         context,
         pages: positions.div_ceil(PAGE),

@@ -58,7 +58,13 @@ pub enum DecodeMode {
     #[default]
     Autoregressive,
     /// The same output in fewer passes: [`Verify`].
-    Verify(Drafter),
+    Verify {
+        /// Where drafts come from.
+        drafter: Drafter,
+        /// What one more row adds to a pass, as a share of a pass of one row; `None`: what the
+        /// engine says. 0 drafts always.
+        row_cost: Option<f32>,
+    },
     /// [`BlockDiffusion`].
     Diffusion(DiffusionParams),
 }
@@ -67,7 +73,7 @@ impl DecodeMode {
     /// Positions that a text of `length` tokens takes in the cache: blocks are denoised whole.
     pub fn positions(&self, length: usize) -> usize {
         match self {
-            Self::Autoregressive | Self::Verify(_) => length,
+            Self::Autoregressive | Self::Verify { .. } => length,
             Self::Diffusion(p) => length.next_multiple_of(p.block),
         }
     }
@@ -75,12 +81,12 @@ impl DecodeMode {
     /// Rows of the largest pass that cannot be cut.
     pub fn rows(&self) -> usize {
         match self {
-            Self::Autoregressive | Self::Verify(_) => 1,
+            Self::Autoregressive | Self::Verify { .. } => 1,
             Self::Diffusion(p) => p.rows(),
         }
     }
 
-    /// The decoder of one sequence; `row_cost` as for [`Verify::new`].
+    /// The decoder of one sequence. `row_cost` as for [`Verify::new`], where the mode does not say.
     ///
     /// # Panics
     /// When `max_tokens` is 0, or the prompt is empty outside block diffusion.
@@ -96,9 +102,9 @@ impl DecodeMode {
             Self::Autoregressive => {
                 Box::new(Autoregressive::new(prompt, max_tokens, eos, sampling))
             }
-            Self::Verify(drafter) => {
+            Self::Verify { drafter, row_cost: own } => {
                 let ar = Autoregressive::new(prompt, max_tokens, eos, sampling);
-                Box::new(Verify::new(ar, drafter, row_cost))
+                Box::new(Verify::new(ar, drafter, own.unwrap_or(row_cost)))
             }
             Self::Diffusion(params) => {
                 Box::new(BlockDiffusion::new(params, prompt, max_tokens, eos, sampling))

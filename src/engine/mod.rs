@@ -28,8 +28,8 @@ pub struct EngineConfig {
     pub pages: usize,
     /// Rows of one forward pass at most.
     pub rows: usize,
-    /// What one more row adds to a pass, as a share of a pass of one row: how long drafts pay
-    /// depends on it. 0 where rows are free.
+    /// What one more row adds to a pass, as a share of a pass of one row (0: rows are free): how
+    /// long drafts pay depends on it, where a request does not say.
     pub row_cost: f32,
 }
 
@@ -98,7 +98,7 @@ impl Engine {
         let all = self.config.pages * PAGE;
         let whole = match mode {
             DecodeMode::Diffusion(p) => all / p.block.max(1) * p.block,
-            DecodeMode::Autoregressive | DecodeMode::Verify(_) => all,
+            DecodeMode::Autoregressive | DecodeMode::Verify { .. } => all,
         };
         self.config.context.min(whole)
     }

@@ -88,15 +88,17 @@ impl Request {
         match self.mode {
             DecodeMode::Diffusion(ref params) => params.check(vocab, rows)?,
             _ if self.tokens.is_empty() => return Err(Rejected::EmptyPrompt),
-            DecodeMode::Verify(Drafter::Denoise { mask, .. }) if mask as usize >= vocab => {
+            DecodeMode::Verify { drafter: Drafter::Denoise { mask, .. }, .. }
+                if mask as usize >= vocab =>
+            {
                 return Err(DiffusionError::Mask { mask, vocab }.into());
             }
-            DecodeMode::Verify(Drafter::Ngram { matches: (least, most), .. })
-                if !Drafter::can_match((least, most)) =>
-            {
+            DecodeMode::Verify {
+                drafter: Drafter::Ngram { matches: (least, most), .. }, ..
+            } if !Drafter::can_match((least, most)) => {
                 return Err(Rejected::Matches { least, most });
             }
-            DecodeMode::Autoregressive | DecodeMode::Verify(_) => {}
+            DecodeMode::Autoregressive | DecodeMode::Verify { .. } => {}
         }
         if self.max_tokens == 0 {
             return Err(Rejected::NothingAsked);

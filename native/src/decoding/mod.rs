@@ -87,7 +87,12 @@ impl Settings {
                         model.name
                     ));
                 }
-                Ok(DecodeMode::Verify(self.drafter(model)?))
+                let row_cost = self.row_cost;
+                // NaN is in no range.
+                if let Some(cost) = row_cost.filter(|cost| !(0.0..=f32::MAX).contains(cost)) {
+                    return Err(usage(format!("row_cost must be 0 at least, but is {cost}")));
+                }
+                Ok(DecodeMode::Verify { drafter: self.drafter(model)?, row_cost })
             }
             Mode::Greedy | Mode::Iterative | Mode::Adaptive => {
                 let params = self.diffusion(model, self.unmask(mode)?)?;
@@ -194,8 +199,14 @@ impl Settings {
 pub fn describe(mode: &DecodeMode) -> String {
     let params = match mode {
         DecodeMode::Autoregressive => return "ar".into(),
-        DecodeMode::Verify(Drafter::Ngram { .. }) => return "verify, ngram".into(),
-        DecodeMode::Verify(Drafter::Denoise { .. }) => return "verify, denoise".into(),
+        DecodeMode::Verify { drafter, row_cost } => {
+            let source = match drafter {
+                Drafter::Ngram { .. } => "ngram",
+                Drafter::Denoise { .. } => "denoise",
+            };
+            let cost = row_cost.map(|c| format!(", row cost {c}")).unwrap_or_default();
+            return format!("verify, {source}{cost}");
+        }
         DecodeMode::Diffusion(params) => params,
     };
     let mut text = match params.unmask {

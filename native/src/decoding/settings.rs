@@ -19,6 +19,10 @@ pub struct Settings {
     /// Tokens of a draft at most [default: 8]
     #[arg(long, value_name = "N")]
     pub draft_length: Option<NonZeroUsize>,
+    /// What one more row of a pass costs, as a share of a pass of one row: `verify` drafts as far as
+    /// that pays, with 0 always [default: measured]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    pub row_cost: Option<f32>,
     /// Positions in a block [default: the model's]
     #[arg(long, value_name = "N")]
     pub block_size: Option<usize>,
@@ -135,6 +139,7 @@ impl Settings {
             decode_mode: self.decode_mode.or(there.decode_mode),
             draft: self.draft.or(there.draft),
             draft_length: self.draft_length.or(there.draft_length),
+            row_cost: self.row_cost.or(there.row_cost),
             block_size: self.block_size.or(there.block_size),
             small_block_size: self.small_block_size.or(there.small_block_size),
             selector: self.selector.or(there.selector),

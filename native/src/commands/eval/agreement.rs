@@ -157,6 +157,8 @@ fn rows(args: &Args, loaded: &Loaded) -> Vec<Settings> {
     };
     if dlm.ar_path {
         rows.extend(each(Mode::Verify));
+        // However dear rows are: shows how often drafts are right.
+        rows.push(Settings { row_cost: Some(0.0), ..said(Mode::Verify) });
         rows.push(lookup);
     }
     rows.extend([Mode::Greedy, Mode::Iterative, Mode::Adaptive].into_iter().flat_map(each));

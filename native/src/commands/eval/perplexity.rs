@@ -131,6 +131,6 @@ fn diffusion(args: &Args, loaded: &Loaded) -> anyhow::Result<Option<DiffusionPar
     let iterative = Settings { decode_mode: Some(Mode::Iterative), ..Settings::default() };
     match iterative.over(said).mode(&loaded.ability())? {
         DecodeMode::Diffusion(params) => Ok(Some(params)),
-        DecodeMode::Autoregressive | DecodeMode::Verify(_) => Ok(None),
+        DecodeMode::Autoregressive | DecodeMode::Verify { .. } => Ok(None),
     }
 }

@@ -1,0 +1,166 @@
+//! `wf-run eval`, against definitions written plainly.
+
+mod common;
+
+use common::run;
+use serde_json::Value;
+use wrinklefree::cache::KvPool;
+use wrinklefree::format::{Checkpoint, File, load};
+use wrinklefree::kernel::Kernels;
+use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::par::Team;
+use wrinklefree::text::Tokenizer;
+
+const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/eval/text.txt");
+const MASK: u32 = 0;
+const BLOCK: usize = 32;
+
+fn lines(args: &[&str]) -> Vec<Value> {
+    let ran = run(&[&["eval"], args, &["-o", "jsonl"]].concat()).ends(0, &[]);
+    ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("{name} of {row}"))
+}
+
+/// The model inside the program, and the ids of its evaluation text.
+fn model_and_ids() -> (Model, Vec<u32>) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
+    let bytes = std::fs::read(path).expect("there").into();
+    let Checkpoint { spec, weights, text, .. } =
+        load(&[File { name: "default".into(), bytes }]).expect("a model");
+    let tokenizer = Tokenizer::new(text.vocabulary.as_ref().expect("there")).expect("valid");
+    let text = std::fs::read_to_string(TEXT).expect("there");
+    let ids = tokenizer.encode(&text, true).expect("encodes");
+    (Model::new(spec, weights).expect("fits"), ids)
+}
+
+/// All logits of some spans of one sequence, as rows, after one pass over all of them each.
+fn logits(model: &Model, spans: &[(usize, &[u32], Sight)]) -> Vec<Vec<f32>> {
+    let rt = Runtime { kernels: Kernels::best(), team: Team::new(1).expect("a team") };
+    let mut kv = KvPool::new(model.spec(), 64).expect("memory");
+    let seq = kv.open(1024).expect("pages");
+    let (mut ws, mut rows) = (Workspace::default(), Vec::new());
+    for &(start, tokens, sight) in spans {
+        let span = Span { seq, start, tokens, sight, logits: Rows::All };
+        let logits = model.forward(&rt, &mut kv, &[span], &mut ws);
+        rows.extend((0..tokens.len()).map(|row| logits.row(row).to_vec()));
+    }
+    rows
+}
+
+fn nats(logits: &[f32], token: u32) -> f64 {
+    let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+    sum.ln() - f64::from(logits[token as usize])
+}
+
+#[test]
+fn perplexity_is_its_definition() {
+    let (model, ids) = model_and_ids();
+    let rows = lines(&["perplexity", TEXT, "--window", "500"]);
+    let (mut sum, mut count) = (0.0, 0);
+    for window in ids.chunks(500) {
+        let rows = logits(&model, &[(0, window, Sight::Causal)]);
+        sum += window[1..].iter().zip(&rows).map(|(&next, row)| nats(row, next)).sum::<f64>();
+        count += window.len() - 1;
+    }
+    assert_eq!(number(&rows[0], "tokens") as usize, count);
+    let got = number(&rows[0], "nats_per_token");
+    assert!((got - sum / count as f64).abs() < 1e-5, "{got} {}", sum / count as f64);
+    assert!((number(&rows[0], "perplexity") - got.exp()).abs() < 1e-9);
+    // What PyTorch says of the original checkpoint, in windows of 512 (docs/decode-modes.md).
+    let got = number(&lines(&["perplexity", TEXT])[0], "nats_per_token");
+    assert!((got - 0.4421).abs() < 1e-3, "{got}");
+}
+
+#[test]
+fn the_loss_of_masked_tokens_is_its_definition() {
+    let (model, ids) = model_and_ids();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("text");
+    // A whole story, which is no multiple of a block.
+    let text = std::fs::read_to_string(TEXT).expect("there");
+    let story = text.split_inclusive("<|eos|>").next().expect("a text");
+    std::fs::write(&file, story).expect("written");
+    let rows = lines(&["perplexity", file.to_str().expect("UTF-8")]);
+    let ids = &ids[..1 + number(&rows[0], "tokens") as usize];
+    assert!(ids.len() > 2 * BLOCK && !ids.len().is_multiple_of(BLOCK));
+    let (mut sum, mut count) = (0.0, 0);
+    for start in (0..ids.len()).step_by(BLOCK) {
+        let clean = &ids[start..ids.len().min(start + BLOCK)];
+        let mut noisy = [MASK; BLOCK];
+        noisy[0] = clean[0];
+        let denoise = (start, &noisy[..], Sight::UpTo(start + BLOCK));
+        let rows = match start {
+            0 => logits(&model, &[denoise]),
+            _ => logits(&model, &[(0, &ids[..start], Sight::Causal), denoise]),
+        };
+        let rows = &rows[start..];
+        sum += clean[1..].iter().zip(rows).map(|(&next, row)| nats(row, next)).sum::<f64>();
+        count += clean.len() - 1;
+    }
+    let all = &rows[4];
+    assert!(all["loss"].as_str().is_some_and(|name| name.starts_with("100 %")), "{all}");
+    assert_eq!(number(all, "tokens") as usize, count);
+    let (got, want) = (number(all, "nats_per_token"), sum / count as f64);
+    assert!((got - want).abs() < 1e-4, "{got} {want}");
+    let losses: Vec<f64> = rows[1..].iter().map(|row| number(row, "nats_per_token")).collect();
+    assert!(losses.is_sorted(), "more masks, less known: {losses:?}");
+}
+
+#[test]
+fn modes_are_compared_with_a_reference() {
+    let rows = lines(&["agreement", "--limit", "12", "-n", "40", "-t", "1"]);
+    let row = |mode: &str| {
+        let found = rows.iter().find(|row| row["mode"] == mode);
+        found.unwrap_or_else(|| panic!("{mode} in {rows:?}"))
+    };
+    let ar = row("ar");
+    assert_eq!((number(ar, "same_tokens"), number(ar, "tokens_per_pass")), (1.0, 1.0));
+    assert_eq!(number(ar, "prompts"), 12.0);
+    assert!(number(ar, "of") >= 8.0 && ar["passes_per_block"].is_null());
+    for lossless in ["verify, denoise", "verify, denoise, row cost 0", "verify, ngram"] {
+        let verify = row(lossless);
+        assert_eq!((number(verify, "same_tokens"), number(verify, "same_texts")), (1.0, 1.0));
+        assert_eq!((&verify["right"], &verify["tokens"]), (&ar["right"], &ar["tokens"]));
+    }
+    assert!(number(row("verify, denoise, row cost 0"), "tokens_per_pass") > 1.3);
+    let (greedy, iterative) = (row("greedy"), row("iterative 0.9"));
+    assert!(number(greedy, "tokens_per_pass") > number(iterative, "tokens_per_pass"));
+    assert!(number(greedy, "passes_per_block") <= 2.0);
+    assert!(number(row("greedy, fused"), "passes_per_block") <= 1.0);
+    assert!(number(row("iterative 0.5"), "forward_passes") <= number(iterative, "forward_passes"));
+}
+
+#[test]
+fn prompts_come_from_files_and_wrong_lines_are_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("prompts.jsonl");
+    let path = file.to_str().expect("UTF-8");
+    let write = |text: &str| std::fs::write(&file, text).expect("written");
+    write(
+        "{\"prompt\": \"Once upon a time\"}\n\n\
+         {\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}], \"answer\": \"no such\"}\n",
+    );
+    let eval = ["agreement", "--prompts", path, "--modes", "iterative", "-n", "8"];
+    let rows = lines(&[&eval[..], &["--thresholds", "1", "--against", "block"]].concat());
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0]["against"], "iterative, 1 a pass");
+    // A threshold of 1 unmasks the surest, one a pass.
+    assert_eq!((number(&rows[0], "same_tokens"), number(&rows[0], "of")), (1.0, 1.0));
+    let fails = |text: &str, parts: &[&str]| {
+        write(text);
+        run(&["eval", "agreement", "--prompts", path]).ends(1, &[&[path], parts].concat());
+    };
+    fails("{\"prompt\": \"a\"}\n{\"promt\": \"b\"}\n", &["line 2", "promt", "prompt"]);
+    fails("{\"answer\": \"a\"}\n", &["line 1", "either `messages` or `prompt`"]);
+    fails("\n", &["no prompts"]);
+    fails("nonsense\n", &["line 1"]);
+    let nothing = directory.path().join("nothing");
+    let nothing = nothing.to_str().expect("UTF-8");
+    run(&["eval", "agreement", "--prompts", nothing]).ends(1, &[nothing]);
+    std::fs::write(&file, "").expect("written");
+    run(&["eval", "perplexity", path]).ends(2, &["nothing to predict"]);
+    run(&["eval", "perplexity", TEXT, "--window", "1"]).ends(2, &["--window 1"]);
+}

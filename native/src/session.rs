@@ -67,16 +67,17 @@ pub struct Timings {
     pub prefill_tokens_per_second: f64,
     /// Tokens after the first ones, per second.
     pub decode_tokens_per_second: f64,
+    /// Tokens per forward pass.
+    pub tokens_per_pass: f64,
 }
 
 impl Timings {
     /// Ends the count.
     fn finish(&mut self, first: usize) {
-        let per_second =
-            |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-        self.prefill_tokens_per_second = per_second(self.prompt_tokens, self.prefill_seconds);
-        self.decode_tokens_per_second =
-            per_second(self.generated_tokens - first, self.decode_seconds);
+        let per = |n: usize, of: f64| if of > 0.0 { n as f64 / of } else { 0.0 };
+        self.prefill_tokens_per_second = per(self.prompt_tokens, self.prefill_seconds);
+        self.decode_tokens_per_second = per(self.generated_tokens - first, self.decode_seconds);
+        self.tokens_per_pass = per(self.generated_tokens, self.forward_passes as f64);
     }
 }
 

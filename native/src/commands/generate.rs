@@ -1,7 +1,7 @@
 //! `wf-run generate`: a prompt in, text out.
 
 use crate::args::{ComputeArgs, ModelArgs};
-use crate::decoding::DecodeArgs;
+use crate::decoding::{self, DecodeArgs};
 use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
@@ -86,6 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let longest = loaded.model.spec().context_length;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
+    let mode = decoding::describe(&request.mode);
     let mut engine =
         session::engine(model, tokenizer, runtime, context, std::slice::from_ref(&request.mode))?;
 
@@ -103,6 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         out::json(&json!({
             "model": name,
+            "decode_mode": mode,
             "text": answer.text,
             "tokens": answer.tokens.iter().map(|t| t.token).collect::<Vec<_>>(),
             "finish_reason": session::reason_name(answer.reason),
@@ -184,8 +186,14 @@ fn summary(answer: &Answer) -> String {
         true => format!(", {:.1} tok/s", t.prefill_tokens_per_second),
         false => String::new(),
     };
+    // Of little interest where every pass gives one.
+    let per_pass = match t.tokens_per_pass > 1.01 {
+        true => format!(", {:.2} a pass", t.tokens_per_pass),
+        false => String::new(),
+    };
     format!(
-        "[prompt {} tokens{prefill} · generated {} tokens, {:.1} tok/s · {} · peak memory {peak}]",
+        "[prompt {} tokens{prefill} · generated {} tokens, {:.1} tok/s{per_pass} · {} · peak \
+         memory {peak}]",
         t.prompt_tokens,
         t.generated_tokens,
         t.decode_tokens_per_second,

@@ -40,7 +40,10 @@ impl Record for Row {
         &["mode", "t/s:", "tokens/pass:", "passes/block:", "same tokens:", "same texts:", "right:"];
 
     fn cells(&self) -> Vec<String> {
-        let Score { right, of } = self.score();
+        let score = |(category, s): (&String, &Score)| {
+            format!("{category} {}/{}", s.right, s.of).trim_start().to_string()
+        };
+        let right: Vec<_> = self.scores.iter().map(score).collect();
         vec![
             self.mode.clone(),
             format!("{:.0}", self.run.tokens_per_second()),
@@ -48,7 +51,7 @@ impl Record for Row {
             self.run.passes_per_block().map_or("–".into(), |n| format!("{n:.1}")),
             percent(self.agreement.tokens),
             percent(self.agreement.exact),
-            if of == 0 { "–".into() } else { format!("{right}/{of}") },
+            if right.is_empty() { "–".into() } else { right.join(", ") },
         ]
     }
 
@@ -76,24 +79,8 @@ impl Record for Row {
         })
     }
 
-    /// Right answers by category, where there are several.
     fn summary(rows: &[Self]) -> String {
-        let Some(first) = rows.first() else { return String::new() };
-        let names: Vec<&String> = first.scores.keys().collect();
-        let against =
-            format!("\n\"same\" compares with {}; \"right\" is exact match.\n", first.against);
-        if names.len() < 2 {
-            return against;
-        }
-        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let heading = ["mode".into()].into_iter().chain(names.iter().map(|n| n.to_string()));
-        let rule = ["---".into()].into_iter().chain(names.iter().map(|_| "---:".into()));
-        let row = |row: &Self| {
-            let cell = |score: &Score| format!("{}/{}", score.right, score.of);
-            let cells = [row.mode.clone()].into_iter().chain(row.scores.values().map(cell));
-            line(cells.collect())
-        };
-        let body: String = rows.iter().map(row).collect();
-        against + "\n" + &line(heading.collect()) + &line(rule.collect()) + &body
+        let against = rows.first().map_or("", |row| &row.against);
+        format!("\n\"same\" compares with {against}; \"right\" is exact match.\n")
     }
 }

@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use wrinklefree::cache::KvPool;
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
@@ -30,13 +31,8 @@ fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usi
     let tokenizer = Tokenizer::new(checkpoint.text.vocabulary.as_ref().unwrap()).unwrap();
     let model = Model::new(checkpoint.spec, checkpoint.weights).unwrap();
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
-    Engine::new(
-        model,
-        Some(tokenizer),
-        runtime,
-        EngineConfig { context: 512, pages, rows, row_cost },
-    )
-    .unwrap()
+    let config = EngineConfig { context: 512, pages, sequences: 64, rows, row_cost };
+    Engine::new(model, Some(Arc::new(tokenizer)), runtime, config).unwrap()
 }
 
 /// Names and things for prompts that the model has something to say to.
@@ -330,7 +326,7 @@ fn warm_drafts_keep_the_autoregressive_distribution() {
             }
         }
     }
-    let config = EngineConfig { context: 64, pages: 2, rows: 64, row_cost: 0.0 };
+    let config = EngineConfig { context: 64, pages: 2, sequences: 1, rows: 64, row_cost: 0.0 };
     let mut engine = Engine::new(model, None, runtime(), config).unwrap();
     for mode in [denoise(5), ngram(5), DecodeMode::Autoregressive] {
         const DRAWS: u64 = 20_000;

@@ -4,6 +4,7 @@ use crate::args::ModelArgs;
 use crate::decoding::Ability;
 use crate::model_source;
 use anyhow::{Context, anyhow};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, TextParts};
 use wrinklefree::model::Model;
@@ -16,7 +17,7 @@ pub struct Loaded {
     /// Shape and weights.
     pub model: Model,
     /// `None`: the model takes and gives ids only.
-    pub tokenizer: Option<Tokenizer>,
+    pub tokenizer: Option<Arc<Tokenizer>>,
     /// `None`: the model only continues text.
     pub template: Option<ChatTemplate>,
     /// Special ids and recommended sampling.
@@ -59,7 +60,7 @@ impl Loaded {
         let (name, checkpoint) = checkpoint(args.model.as_deref(), &args.hub.revision)?;
         let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
         let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
-        let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?;
+        let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
         let template = ChatTemplate::new(&text);
         let template =
             template.with_context(|| format!("cannot use the chat template of {name}"))?;
@@ -72,14 +73,14 @@ impl Loaded {
         Ability {
             name: &self.name,
             dlm: self.dlm.as_ref(),
-            tokenizer: self.tokenizer.as_ref(),
+            tokenizer: self.tokenizer.as_deref(),
             vocab: self.model.spec().vocab_size,
         }
     }
 
     /// The tokenizer, or what to do without one.
     pub fn tokenizer(&self) -> anyhow::Result<&Tokenizer> {
-        self.tokenizer.as_ref().ok_or_else(|| {
+        self.tokenizer.as_deref().ok_or_else(|| {
             anyhow!(
                 "{} has no tokenizer: put its tokenizer.json beside the weights (`wf-run logits` \
                  works on token ids alone)",

@@ -41,6 +41,13 @@ pub fn runtime(threads: usize) -> anyhow::Result<Runtime> {
     Ok(Runtime { kernels: kernels()?, team: Team::new(threads)? })
 }
 
+/// Bytes of memory that programs can get, where the system tells.
+pub fn free_memory() -> Option<u64> {
+    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = memory.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
 /// The most memory this process ever had resident, in bytes, where the system tells.
 pub fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

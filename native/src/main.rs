@@ -25,6 +25,7 @@ mod replace;
 mod row_cost;
 mod sampling;
 mod select;
+mod serve;
 mod session;
 mod sizes;
 mod steps;

@@ -2,6 +2,7 @@
 
 use crate::{interrupt, row_cost};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::Instant;
 use wrinklefree::cache::PAGE;
 use wrinklefree::decode::{DecodeMode, Sampled};
@@ -15,7 +16,7 @@ pub const ROWS: usize = 256;
 /// An engine for one sequence of `context` positions at a time, in any of these modes.
 pub fn engine(
     model: Model,
-    tokenizer: Option<Tokenizer>,
+    tokenizer: Option<Arc<Tokenizer>>,
     runtime: Runtime,
     context: usize,
     modes: &[DecodeMode],
@@ -30,6 +31,7 @@ pub fn engine(
     let config = EngineConfig {
         context,
         pages: positions.div_ceil(PAGE),
+        sequences: 1,
         rows: ROWS.min(positions).max(most(&DecodeMode::rows)),
         row_cost,
     };

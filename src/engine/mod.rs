@@ -9,7 +9,7 @@ mod request;
 mod running;
 
 pub use crate::decode::FinishReason;
-pub use request::{Event, Rejected, Request, SeqId, Step};
+pub use request::{Event, Load, Rejected, Request, SeqId, Step};
 
 use crate::cache::{KvPool, NoMemory, PAGE};
 use crate::decode::{DecodeMode, Slot};
@@ -18,6 +18,7 @@ use crate::text::Tokenizer;
 use running::Running;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Sizes of an engine.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub struct EngineConfig {
     pub context: usize,
     /// KV pages of all sequences together.
     pub pages: usize,
+    /// Sequences that run at the same time at most; others wait.
+    pub sequences: usize,
     /// Rows of one forward pass at most.
     pub rows: usize,
     /// What one more row adds to a pass, as a share of a pass of one row (0: rows are free): how
@@ -36,7 +39,7 @@ pub struct EngineConfig {
 /// Runs requests on one model.
 pub struct Engine {
     model: Model,
-    tokenizer: Option<Tokenizer>,
+    tokenizer: Option<Arc<Tokenizer>>,
     runtime: Runtime,
     config: EngineConfig,
     kv: KvPool,
@@ -54,7 +57,7 @@ impl Engine {
     /// When there is no memory for the pages.
     pub fn new(
         model: Model,
-        tokenizer: Option<Tokenizer>,
+        tokenizer: Option<Arc<Tokenizer>>,
         runtime: Runtime,
         config: EngineConfig,
     ) -> Result<Self, NoMemory> {
@@ -74,7 +77,7 @@ impl Engine {
     }
 
     /// Ends all sequences and gives back what the engine was made of.
-    pub fn into_parts(self) -> (Model, Option<Tokenizer>) {
+    pub fn into_parts(self) -> (Model, Option<Arc<Tokenizer>>) {
         (self.model, self.tokenizer)
     }
 
@@ -85,7 +88,13 @@ impl Engine {
 
     /// The tokenizer.
     pub fn tokenizer(&self) -> Option<&Tokenizer> {
-        self.tokenizer.as_ref()
+        self.tokenizer.as_deref()
+    }
+
+    /// How busy it is.
+    pub fn load(&self) -> Load {
+        let (free, pages) = (self.kv.free_pages(), self.kv.pages());
+        Load { running: self.running.len(), waiting: self.queue.len(), free, pages }
     }
 
     /// Positions a sequence may have: what was configured, or what all pages hold.
@@ -165,7 +174,12 @@ impl Engine {
         if let Some(at) = self.queue.iter().position(|(queued, _)| *queued == id) {
             self.queue.remove(at);
             let reason = FinishReason::Cancelled;
-            self.events.push_back(Event::Finished { seq: id, reason, text: String::new() });
+            self.events.push_back(Event::Finished {
+                seq: id,
+                reason,
+                text: String::new(),
+                passes: 0,
+            });
         }
         if let Some(running) = self.running.iter_mut().find(|r| r.id == id) {
             running.finish(FinishReason::Cancelled, &mut self.events);
@@ -176,10 +190,13 @@ impl Engine {
     /// Starts queued requests, in order, as long as there are pages for them.
     fn admit(&mut self) {
         while let Some((_, request)) = self.queue.front() {
+            if self.running.len() >= self.config.sequences.max(1) {
+                return;
+            }
             let length = request.tokens.len() + request.max_tokens;
             let Ok(kv) = self.kv.open(request.mode.positions(length)) else { return };
             let (id, request) = self.queue.pop_front().expect("it was there just now");
-            let (tokenizer, row_cost) = (self.tokenizer.as_ref(), self.config.row_cost);
+            let (tokenizer, row_cost) = (self.tokenizer.as_deref(), self.config.row_cost);
             self.running.push(Running::new(id, kv, request, tokenizer, row_cost));
         }
     }

@@ -136,7 +136,22 @@ pub enum Event {
         reason: FinishReason,
         /// Remaining text.
         text: String,
+        /// Forward passes that it took part in.
+        passes: usize,
     },
+}
+
+/// How busy an engine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Sequences that run.
+    pub running: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// KV pages that nobody has.
+    pub free: usize,
+    /// All KV pages.
+    pub pages: usize,
 }
 
 /// What a step did.

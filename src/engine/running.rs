@@ -13,6 +13,8 @@ pub(super) struct Running {
     pub kv: KvSeq,
     pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
+    /// Forward passes that it took part in.
+    pub passes: usize,
     /// Steps since it last got rows.
     pub waited: u32,
     eos: Vec<u32>,
@@ -35,6 +37,7 @@ impl Running {
             kv,
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
+            passes: 0,
             waited: 0,
             eos,
             detokeniser: tokenizer.map(Detokeniser::new),
@@ -62,6 +65,7 @@ impl Running {
         logits: Logits<'_>,
         events: &mut VecDeque<Event>,
     ) -> usize {
+        self.passes += 1;
         let progress = self.decoder.take(share, logits);
         self.report(progress.tokens, progress.finished, events);
         progress.committed
@@ -96,7 +100,7 @@ impl Running {
             text += &self.stops.finish();
         }
         self.finished = true;
-        events.push_back(Event::Finished { seq: self.id, reason, text });
+        events.push_back(Event::Finished { seq: self.id, reason, text, passes: self.passes });
     }
 
     /// The text that a token adds, and whether a stop string is complete.

@@ -8,6 +8,7 @@ mod eval;
 mod generate;
 mod inspect;
 mod logits;
+mod serve;
 
 use clap::{Parser, Subcommand};
 
@@ -23,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   wf-run generate \"Once upon a time\"               the small model inside this program
   wf-run chat --model microsoft/bitnet-b1.58-2B-4T  a model from the hub, downloaded once
+  wf-run serve --port 8080                          the same for OpenAI's clients
   wf-run inspect ./my-model                         what a model is and how much memory it needs
   wf-run convert ./my-model my-model.safetensors    one packed file that loads at once
   wf-run bench --synthetic bitnet-2b -t 1,2         speed without any download
@@ -38,6 +40,7 @@ Environment:
 enum Command {
     Generate(generate::Args),
     Chat(chat::Args),
+    Serve(Box<serve::Args>),
     Inspect(inspect::Args),
     Convert(convert::Args),
     Logits(logits::Args),
@@ -52,6 +55,7 @@ impl Cli {
         match self.command {
             Command::Generate(args) => generate::run(&args),
             Command::Chat(args) => chat::run(args),
+            Command::Serve(args) => serve::run(*args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Logits(args) => logits::run(&args),

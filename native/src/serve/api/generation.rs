@@ -1,0 +1,157 @@
+//! Answers to one prompt or several, as they come.
+
+use crate::serve::error::ApiError;
+use crate::serve::worker::{Times, Update, Worker};
+use axum::http::StatusCode;
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, SelectAll, select_all};
+use serde::Serialize;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use wrinklefree::decode::Sampled;
+use wrinklefree::engine::{FinishReason, Request};
+
+/// The answers to some requests. Dropping it cancels them.
+pub struct Generation {
+    updates: SelectAll<Choice>,
+    /// Answers.
+    pub count: usize,
+    /// When all must be complete.
+    deadline: Instant,
+    /// Tokens of the prompts.
+    pub prompt_tokens: usize,
+    /// Tokens of all answers so far.
+    pub tokens: usize,
+    /// Times of the answer that took longest, of those that have ended.
+    pub times: Times,
+}
+
+type Choice = BoxStream<'static, (usize, Update)>;
+
+/// A whole answer.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    pub text: String,
+    pub tokens: Vec<Sampled>,
+    pub reason: Option<FinishReason>,
+}
+
+/// `usage`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+}
+
+/// Our own `timings`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Timings {
+    first_token_seconds: f64,
+    decode_seconds: f64,
+    decode_tokens_per_second: f64,
+    forward_passes: usize,
+    tokens_per_pass: f64,
+}
+
+impl Generation {
+    /// Hands requests in, whose prompts came in the field `prompt`; their answers must be complete in
+    /// `time`.
+    pub async fn start(
+        worker: &Worker,
+        requests: Vec<Request>,
+        prompt: &str,
+        time: Duration,
+    ) -> Result<Self, ApiError> {
+        let prompt_tokens = requests.iter().map(|r| r.tokens.len()).sum();
+        let count = requests.len();
+        let mut choices: Vec<Choice> = Vec::with_capacity(count);
+        for (index, request) in requests.into_iter().enumerate() {
+            let updates = worker.submit(request).await;
+            let updates = updates.map_err(|refused| ApiError::refused(&refused, prompt))?;
+            let updates = UnboundedReceiverStream::new(updates);
+            choices.push(updates.map(move |update| (index, update)).boxed());
+        }
+        let (updates, deadline) = (select_all(choices), Instant::now() + time);
+        Ok(Self { updates, count, deadline, prompt_tokens, tokens: 0, times: Times::default() })
+    }
+
+    /// The next update of any answer, and the answer's number; `None` at the end.
+    ///
+    /// # Errors
+    /// When the time is over.
+    pub async fn next(&mut self) -> Result<Option<(usize, Update)>, ApiError> {
+        let update = timeout_at(self.deadline, self.updates.next()).await.map_err(|_| {
+            ApiError::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "timeout",
+                "the answer took longer than this server allows: ask for fewer tokens",
+            )
+        })?;
+        match &update {
+            Some((_, Update::Token { .. })) => self.tokens += 1,
+            Some((_, Update::Finished { times, .. })) => {
+                self.times.first_token = self.times.first_token.max(times.first_token);
+                self.times.decode = self.times.decode.max(times.decode);
+                self.times.passes = self.times.passes.max(times.passes);
+            }
+            None => {}
+        }
+        Ok(update)
+    }
+
+    /// All answers, when they are complete.
+    ///
+    /// # Errors
+    /// When they cannot be.
+    pub async fn collect(&mut self) -> Result<Vec<Answer>, ApiError> {
+        let mut answers = vec![Answer::default(); self.count];
+        while let Some((index, update)) = self.next().await? {
+            let answer = &mut answers[index];
+            match update {
+                Update::Token { sampled, text } => {
+                    answer.text += &text;
+                    answer.tokens.push(sampled);
+                }
+                Update::Finished { reason, text, .. } => {
+                    answer.text += &text;
+                    answer.reason = Some(reason);
+                }
+            }
+        }
+        match answers.iter().all(|a| a.reason.is_some()) {
+            true => Ok(answers),
+            false => Err(ApiError::unavailable("the engine has ended")),
+        }
+    }
+
+    /// Tokens so far.
+    pub fn usage(&self) -> Usage {
+        let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.tokens);
+        let total_tokens = prompt_tokens + completion_tokens;
+        Usage { prompt_tokens, completion_tokens, total_tokens }
+    }
+
+    /// Where the time went.
+    pub fn timings(&self) -> Timings {
+        let n = self.count;
+        let per = |count: f64, of: f64| if of > 0.0 { count / of } else { 0.0 };
+        let decode = self.times.decode.as_secs_f64();
+        Timings {
+            first_token_seconds: self.times.first_token.as_secs_f64(),
+            decode_seconds: decode,
+            decode_tokens_per_second: per(self.tokens.saturating_sub(n) as f64, decode),
+            forward_passes: self.times.passes,
+            tokens_per_pass: per(self.tokens as f64, (n * self.times.passes) as f64),
+        }
+    }
+}
+
+/// OpenAI's name for a reason.
+pub fn reason_name(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop | FinishReason::Cancelled => "stop",
+        FinishReason::Length => "length",
+    }
+}

@@ -1,0 +1,124 @@
+//! The endpoints: OpenAI's shapes in, OpenAI's shapes out.
+
+mod chat;
+mod completions;
+mod generation;
+mod options;
+mod status;
+mod stream;
+mod tokens;
+
+use super::auth;
+use super::error::ApiError;
+use super::state::Server;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::RequestBodyTimeoutLayer;
+use wrinklefree::engine;
+use wrinklefree::text::Tokenizer;
+
+/// All endpoints.
+pub fn router(server: &Arc<Server>) -> Router {
+    let closed = Router::new()
+        .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/models", get(status::models))
+        .route("/v1/models/{*id}", get(status::model))
+        .route("/v1/loads", get(status::loads))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/apply-template", post(tokens::apply_template))
+        .route("/metrics", get(status::metrics))
+        .route("/server_info", get(status::server_info))
+        .fallback(status::not_found)
+        .method_not_allowed_fallback(status::wrong_method)
+        .layer(from_fn_with_state(server.clone(), auth::check));
+    let open =
+        Router::new().route("/health", get(status::health)).route("/version", get(status::version));
+    closed
+        .merge(open)
+        .layer(DefaultBodyLimit::max(server.limits.body))
+        .layer(RequestBodyTimeoutLayer::new(super::SLOW))
+        .layer(CatchPanicLayer::custom(super::log::panicked))
+        .layer(from_fn_with_state(server.clone(), super::log::requests))
+        .with_state(server.clone())
+}
+
+/// A JSON body.
+struct Body(Value);
+
+impl FromRequest<Arc<Server>> for Body {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, server: &Arc<Server>) -> Result<Self, ApiError> {
+        let bytes = axum::body::Bytes::from_request(request, server).await.map_err(|e| {
+            let large = e.status() == StatusCode::PAYLOAD_TOO_LARGE;
+            let message = match large {
+                true => format!("the body has more than {} bytes", server.limits.body),
+                false => format!("cannot read the body: {}", e.body_text()),
+            };
+            ApiError::new(e.status(), if large { "body_too_large" } else { "bad_body" }, message)
+        })?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|e| {
+            let message = format!("the body is no JSON: {e}");
+            ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message)
+        })?;
+        match value.is_object() {
+            true => Ok(Self(value)),
+            false => Err(ApiError::new(
+                StatusCode::BAD_REQUEST,
+                "invalid_json",
+                "the body must be a JSON object",
+            )),
+        }
+    }
+}
+
+/// Refuses fields that ask for what this server does not do: to ignore them would give an answer to
+/// another question.
+fn refuse(body: &Value, fields: &[&str]) -> Result<(), ApiError> {
+    let asks = |field: &&&str| match &body[**field] {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(format) => format.get("type") != Some(&json!("text")),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    };
+    match fields.iter().find(asks) {
+        None => Ok(()),
+        Some(field) => {
+            let message = format!("`{field}` is not supported by this server: leave it out");
+            Err(ApiError { code: "unsupported", ..ApiError::bad(*field, message) })
+        }
+    }
+}
+
+/// The request `n` times, each with another seed.
+fn copies(request: &engine::Request, n: usize) -> Vec<engine::Request> {
+    let copy = |index: usize| {
+        let mut request = request.clone();
+        request.sampling.seed = request.sampling.seed.wrapping_add(index as u64);
+        request
+    };
+    (0..n).map(copy).collect()
+}
+
+/// An id that no other answer has.
+pub(super) fn id(prefix: &str) -> String {
+    format!("{prefix}-{:016x}{:016x}", options::random(), options::random())
+}
+
+/// A token as log-probabilities name it.
+fn logprob(tokenizer: &Tokenizer, token: u32, logprob: f32) -> Value {
+    json!({
+        "token": tokenizer.decode(&[token]),
+        "logprob": logprob.max(-9999.0),
+        "bytes": tokenizer.bytes(token),
+    })
+}

@@ -1,0 +1,191 @@
+//! The fields that chat and plain completions share.
+
+use crate::decoding::{Mode, Settings};
+use crate::serve::error::ApiError;
+use crate::serve::state::Ready;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use wrinklefree::decode::SamplingParams;
+use wrinklefree::engine::Request;
+
+/// Answers to one prompt at most.
+const MAX_N: usize = 8;
+/// Stop strings at most.
+const MAX_STOPS: usize = 16;
+/// Log-probabilities of a token at most.
+pub const MAX_TOP: usize = 20;
+/// OpenAI's default, where the model's files recommend none.
+const TEMPERATURE: f32 = 1.0;
+
+/// What OpenAI's API says about sampling and streaming, and our own fields.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Options {
+    pub model: Option<String>,
+    pub max_tokens: Option<usize>,
+    pub max_completion_tokens: Option<usize>,
+    pub temperature: Option<f32>,
+    pub top_p: Option<f32>,
+    pub n: Option<usize>,
+    pub stop: Option<OneOrMany>,
+    pub seed: Option<i64>,
+    pub presence_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
+    pub logit_bias: Option<BTreeMap<String, f32>>,
+    pub stream: Option<bool>,
+    pub stream_options: Option<StreamOptions>,
+    // Our own.
+    pub top_k: Option<usize>,
+    pub min_p: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+    pub decode_mode: Option<Mode>,
+    pub threshold: Option<f32>,
+    pub block_size: Option<usize>,
+    pub small_block_size: Option<usize>,
+    pub ignore_eos: Option<bool>,
+}
+
+/// `stream_options`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StreamOptions {
+    pub include_usage: Option<bool>,
+}
+
+/// A text, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a string or an array of strings")]
+pub enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    fn into_vec(self) -> Vec<String> {
+        match self {
+            Self::One(text) => vec![text],
+            Self::Many(texts) => texts,
+        }
+    }
+}
+
+/// The fields of `T` in a request's body. Fields that `T` does not know are ignored.
+pub fn parse<T: DeserializeOwned>(body: &Value) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(body).map_err(|error| {
+        let path = error.path().to_string();
+        let message = format!("`{path}`: {}", error.inner());
+        ApiError { code: "invalid_type", ..ApiError::bad(path, message) }
+    })
+}
+
+impl Options {
+    /// How many answers are asked for.
+    pub fn n(&self) -> Result<usize, ApiError> {
+        match self.n.unwrap_or(1) {
+            n @ 1..=MAX_N => Ok(n),
+            n => Err(ApiError::bad("n", format!("n must be from 1 to {MAX_N}, but is {n}"))),
+        }
+    }
+
+    /// Whether the answer is streamed.
+    pub fn streams(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    /// Whether a stream ends with the usage.
+    pub fn include_usage(&self) -> bool {
+        self.stream_options.as_ref().and_then(|o| o.include_usage).unwrap_or(false)
+    }
+
+    /// Refuses the name of another model.
+    pub fn check_model(&self, ready: &Ready) -> Result<(), ApiError> {
+        match &self.model {
+            Some(model) if !ready.is(model) => Err(ApiError {
+                param: Some("model".into()),
+                ..ApiError::new(
+                    StatusCode::NOT_FOUND,
+                    "model_not_found",
+                    format!("the model `{model}` does not exist: this server has `{}`", ready.name),
+                )
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The request for a prompt, with the log-probabilities that are asked for.
+    pub fn request(
+        &self,
+        ready: &Ready,
+        tokens: Vec<u32>,
+        logprobs: Option<usize>,
+    ) -> Result<Request, ApiError> {
+        let mode = self.settings().over(ready.settings.clone()).mode(&ready.ability());
+        let mode = mode.map_err(|e| ApiError::bad("decode_mode", format!("{e:#}")))?;
+        let max_tokens = self.max_completion_tokens.or(self.max_tokens).unwrap_or(usize::MAX);
+        let eos = match self.ignore_eos.unwrap_or(false) {
+            true => Vec::new(),
+            false => ready.defaults.eos.clone(),
+        };
+        let (sampling, stop) = (self.sampling(ready, logprobs)?, self.stops()?);
+        Ok(Request { tokens, max_tokens, sampling, stop, eos, mode })
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            decode_mode: self.decode_mode,
+            threshold: self.threshold,
+            block_size: self.block_size,
+            small_block_size: self.small_block_size,
+            ..Settings::default()
+        }
+    }
+
+    fn stops(&self) -> Result<Vec<String>, ApiError> {
+        let stops = self.stop.clone().map(OneOrMany::into_vec).unwrap_or_default();
+        if stops.len() > MAX_STOPS {
+            let message = format!("{} stop strings, {MAX_STOPS} at most", stops.len());
+            return Err(ApiError::bad("stop", message));
+        }
+        if stops.iter().any(String::is_empty) {
+            return Err(ApiError::bad("stop", "a stop string is empty"));
+        }
+        Ok(stops)
+    }
+
+    fn sampling(&self, ready: &Ready, logprobs: Option<usize>) -> Result<SamplingParams, ApiError> {
+        let (off, model) = (SamplingParams::default(), &ready.defaults);
+        let repetition = self.repetition_penalty.or(model.repetition_penalty);
+        Ok(SamplingParams {
+            temperature: self.temperature.or(model.temperature).unwrap_or(TEMPERATURE),
+            top_k: self.top_k.or(model.top_k).unwrap_or(off.top_k),
+            top_p: self.top_p.or(model.top_p).unwrap_or(off.top_p),
+            min_p: self.min_p.unwrap_or(off.min_p),
+            repetition_penalty: repetition.unwrap_or(off.repetition_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
+            logit_bias: self.biases()?,
+            // Without a seed every answer is another one.
+            seed: self.seed.map_or_else(random, i64::cast_unsigned),
+            logprobs,
+        })
+    }
+
+    fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {
+        let bias = |(id, &bias): (&String, &f32)| match id.parse() {
+            Ok(id) => Ok((id, bias)),
+            Err(_) => {
+                Err(ApiError::bad("logit_bias", format!("`{id}` in logit_bias is no token id")))
+            }
+        };
+        self.logit_bias.iter().flatten().map(bias).collect()
+    }
+}
+
+/// A number that nobody foresees.
+pub fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}

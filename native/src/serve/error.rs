@@ -1,0 +1,122 @@
+//! Errors as OpenAI's API shapes them.
+
+use super::worker::Refused;
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use wrinklefree::decode::DiffusionError;
+use wrinklefree::engine::Rejected;
+
+/// What went wrong with a request.
+#[derive(Debug)]
+pub struct ApiError {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// For people: what was expected, what was found, what to do.
+    pub message: String,
+    /// The field that is wrong, if one is.
+    pub param: Option<String>,
+    /// A name for the kind of error that never changes.
+    pub code: &'static str,
+}
+
+impl ApiError {
+    /// A request that makes no sense.
+    pub fn bad(param: impl Into<String>, message: impl Into<String>) -> Self {
+        let (status, code) = (StatusCode::BAD_REQUEST, "invalid_value");
+        Self { status, message: message.into(), param: Some(param.into()), code }
+    }
+
+    /// Another error.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), param: None, code }
+    }
+
+    /// The model is not there yet, or not any more.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+    }
+
+    /// A request that the engine does not take; `prompt` is the field that its prompt came in.
+    pub fn refused(refused: &Refused, prompt: &str) -> Self {
+        match refused {
+            Refused::Rejected(rejected) => Self::rejected(rejected, prompt),
+            Refused::Busy => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "queue_full",
+                "too many requests are waiting: try again later",
+            ),
+            Refused::Gone => Self::unavailable("the server is shutting down"),
+        }
+    }
+
+    fn rejected(rejected: &Rejected, prompt: &str) -> Self {
+        let (param, code) = match rejected {
+            Rejected::EmptyPrompt => (prompt, "empty_prompt"),
+            Rejected::NothingAsked => ("max_tokens", "invalid_value"),
+            Rejected::TooLong { .. } => (prompt, "context_length_exceeded"),
+            Rejected::UnknownToken { .. } => (prompt, "invalid_value"),
+            Rejected::NoTokenizer => ("stop", "no_tokenizer"),
+            Rejected::Sampling(error) => (error.field, "invalid_value"),
+            Rejected::Matches { .. } => ("decode_mode", "invalid_value"),
+            Rejected::Diffusion(error) => (diffusion_param(error), "invalid_value"),
+        };
+        Self { code, ..Self::bad(param, rejected.to_string()) }
+    }
+
+    /// A bug.
+    pub fn internal(error: impl std::fmt::Display) -> Self {
+        tracing::error!(%error, "internal error");
+        let (status, message) = (StatusCode::INTERNAL_SERVER_ERROR, "a bug in the server");
+        Self::new(status, "internal", message)
+    }
+
+    /// OpenAI's name for this class of errors.
+    fn kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            429 => "rate_limit_error",
+            400..=499 => "invalid_request_error",
+            503 => "service_unavailable_error",
+            _ => "server_error",
+        }
+    }
+
+    /// The body.
+    pub fn body(&self) -> serde_json::Value {
+        json!({"error": {
+            "message": self.message,
+            "type": self.kind(),
+            "param": self.param,
+            "code": self.code,
+        }})
+    }
+}
+
+/// The field behind an error of the diffusion parameters.
+fn diffusion_param(error: &DiffusionError) -> &'static str {
+    match error {
+        DiffusionError::SubBlock { .. } => "small_block_size",
+        DiffusionError::Rows { .. } => "block_size",
+        DiffusionError::Threshold(_) => "threshold",
+        DiffusionError::Mask { .. } => "mask_token_id",
+        _ => "decode_mode",
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        if matches!(self.status.as_u16(), 429 | 503) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

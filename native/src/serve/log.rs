@@ -1,0 +1,74 @@
+//! A line for each request, and nobody hears of a panic but its own client.
+
+use super::error::ApiError;
+use super::state::Server;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use clap::ValueEnum;
+use std::any::Any;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::time::Instant;
+use tracing_subscriber::EnvFilter;
+
+/// Names a request in logs and answers.
+const REQUEST_ID: &str = "x-request-id";
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+/// Starts logging to standard error. `WF_LOG` chooses what (`warn`, `debug`…).
+pub fn start(format: Format) {
+    let filter = EnvFilter::try_from_env("WF_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let lines = lines.with_ansi(io::stderr().is_terminal());
+    // Only the first call of a process counts.
+    let _ = match format {
+        Format::Text => lines.with_target(false).try_init(),
+        Format::Json => lines.json().try_init(),
+    };
+}
+
+/// Logs and counts requests.
+pub async fn requests(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let begin = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_string());
+    let id = request.headers().get(REQUEST_ID).filter(|id| id.len() <= 128).cloned();
+    let id = id.unwrap_or_else(|| {
+        let fresh = super::api::id("req");
+        HeaderValue::from_str(&fresh).expect("letters and digits")
+    });
+    let mut response = next.run(request).await;
+    let status = response.status().as_u16();
+    if status >= 400 {
+        server.metrics.refused(status);
+    }
+    tracing::info!(
+        id = id.to_str().unwrap_or("?"),
+        %method,
+        path,
+        status,
+        milliseconds = begin.elapsed().as_millis() as u64,
+        "request"
+    );
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// The answer to a request whose handler panicked, which is a bug.
+pub fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
+    tracing::error!(text, "a request panicked");
+    let (status, code) = (StatusCode::INTERNAL_SERVER_ERROR, "internal");
+    ApiError::new(status, code, "a bug in the server: its log says more").into_response()
+}

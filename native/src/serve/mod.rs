@@ -1,0 +1,275 @@
+//! `wf-run serve`: an OpenAI-compatible server. One thread owns the engine (`worker`), a few others
+//! the connections; they talk in messages.
+
+mod api;
+mod auth;
+mod error;
+pub mod log;
+mod metrics;
+mod state;
+mod worker;
+
+pub use auth::Keys;
+pub use state::Limits;
+
+use crate::decoding::Settings;
+use crate::exit::usage;
+use crate::loaded::Loaded;
+use crate::{machine, out, row_cost};
+use anyhow::{Context, anyhow};
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use metrics::Metrics;
+use state::{Ready, Server, now};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
+use worker::Worker;
+use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::engine::{Engine, EngineConfig};
+
+/// Threads for connections: they parse and format, the engine computes.
+const THREADS: usize = 2;
+/// Connections at the same time.
+const CONNECTIONS: usize = 1024;
+/// Time for a request's headers, and between two pieces of its body.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// What the server is told.
+pub struct Options {
+    /// Loads the model; runs beside the server, which says 503 meanwhile.
+    pub load: Box<dyn FnOnce() -> anyhow::Result<Loaded> + Send>,
+    /// The name that requests know the model by, if not its own.
+    pub name: Option<String>,
+    /// Where to listen.
+    pub host: IpAddr,
+    /// 0: any free port.
+    pub port: u16,
+    /// Keys that open it.
+    pub keys: Keys,
+    /// Bounds of requests.
+    pub limits: Limits,
+    /// How long running requests may take when the server is to end.
+    pub drain: Duration,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Sizes of the engine.
+    pub engine: Sizes,
+    /// How answers are decoded where a request does not say.
+    pub settings: Settings,
+}
+
+/// Sizes of the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Positions of a sequence, if not the usual.
+    pub context: Option<usize>,
+    /// Sequences at the same time.
+    pub sequences: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Positions of all sequences together, if not as many as fit.
+    pub kv_tokens: Option<usize>,
+    /// Rows of a forward pass.
+    pub rows: usize,
+}
+
+/// Positions of a sequence where nobody says.
+const CONTEXT: usize = 4096;
+
+/// Serves until a signal ends it.
+pub fn run(options: Options) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .context("cannot start the server's threads")?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: Options) -> anyhow::Result<()> {
+    let Options { load, name, host, port, keys, limits, drain, threads, engine, settings } =
+        options;
+    let address = SocketAddr::new(host, port);
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|e| usage(format!("cannot listen on {address}: {e}")))?;
+    let server = Arc::new(Server {
+        ready: OnceLock::new(),
+        draining: AtomicBool::new(false),
+        metrics: Arc::new(Metrics::new()),
+        keys,
+        limits,
+    });
+    let (loaded, mut failed) = oneshot::channel();
+    let own = server.clone();
+    // A thread of its own: it takes long and never waits for anything of tokio's.
+    let loader = std::thread::spawn(move || {
+        let started = load().and_then(|model| start(model, name, threads, engine, settings, &own));
+        match started {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                let _ = loaded.send(error);
+                None
+            }
+        }
+    });
+    out::print(&format!("listening on http://{}\n", listener.local_addr()?))?;
+    let error = accept(&server, &listener, drain, &mut failed).await;
+    drop(listener);
+    match error {
+        Some(error) => Err(error),
+        None => {
+            // The engine ends when nobody can ask it any more.
+            drop(server);
+            let ended = tokio::task::spawn_blocking(move || {
+                loader.join().ok().flatten().map(JoinHandle::join)
+            });
+            let _ = tokio::time::timeout(drain, ended).await;
+            Ok(())
+        }
+    }
+}
+
+/// Starts the engine's thread.
+fn start(
+    loaded: Loaded,
+    name: Option<String>,
+    threads: usize,
+    sizes: Sizes,
+    settings: Settings,
+    server: &Server,
+) -> anyhow::Result<JoinHandle<()>> {
+    let runtime = machine::runtime(threads)?;
+    let isa = runtime.kernels.isa().name();
+    // What cannot be decoded is said now and not to every request.
+    settings.mode(&loaded.ability())?;
+    let Loaded { name: own, model, tokenizer, template, defaults, dlm, time } = loaded;
+    let Some(tokenizer) = tokenizer else {
+        return Err(anyhow!("{own} has no tokenizer: put its tokenizer.json beside the weights"));
+    };
+    let spec = model.spec();
+    let (vocab, longest) = (spec.vocab_size, spec.context_length);
+    let context = sizes.context.unwrap_or(CONTEXT.min(longest));
+    if context > longest {
+        return Err(usage(format!("a context of {context}: the model holds {longest}")));
+    }
+    let page = KvPool::bytes(spec, 1) as u64;
+    let wanted = sizes.sequences.saturating_mul(context.div_ceil(PAGE));
+    let pages = match sizes.kv_tokens {
+        Some(tokens) => tokens.div_ceil(PAGE),
+        // Half of what is free now, but enough for one sequence.
+        None => {
+            let fit = machine::free_memory().map_or(wanted, |free| (free / 2 / page) as usize);
+            wanted.min(fit.max(context.div_ceil(PAGE)))
+        }
+    };
+    let row_cost = row_cost::measure(&model, &runtime)?;
+    let (sequences, rows) = (sizes.sequences, sizes.rows);
+    let config = EngineConfig { context, pages, sequences, rows, row_cost };
+    let engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
+    let context = engine.context();
+    let (worker, thread) = Worker::start(engine, sizes.waiting, server.metrics.clone())
+        .context("cannot start the engine's thread")?;
+    let name = name.unwrap_or(own);
+    tracing::info!(
+        model = name,
+        isa,
+        threads,
+        context,
+        kv_tokens = pages * PAGE,
+        sequences,
+        seconds = time.as_secs_f64(),
+        "ready"
+    );
+    let ready = Ready {
+        name,
+        created: now(),
+        worker,
+        tokenizer,
+        template,
+        defaults,
+        dlm,
+        settings,
+        vocab,
+        context,
+        isa,
+        threads,
+    };
+    let set = server.ready.set(Arc::new(ready));
+    assert!(set.is_ok(), "one model is loaded");
+    Ok(thread)
+}
+
+/// Accepts connections until a signal, or until there can be no model; then lets running requests
+/// finish.
+async fn accept(
+    server: &Arc<Server>,
+    listener: &TcpListener,
+    drain: Duration,
+    failed: &mut oneshot::Receiver<anyhow::Error>,
+) -> Option<anyhow::Error> {
+    let (service, graceful) = (api::router(server), GracefulShutdown::new());
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut signal = pin!(signal());
+    let mut loading = true;
+    loop {
+        let place = places.clone().acquire_owned();
+        tokio::select! {
+            () = &mut signal => break,
+            error = &mut *failed, if loading => match error {
+                Ok(error) => return Some(error),
+                Err(_) => loading = false,
+            },
+            (place, accepted) = async { (place.await, listener.accept().await) } => {
+                let Ok((stream, _)) = accepted else { continue };
+                let connection = graceful.watch(connection(stream, service.clone()));
+                tokio::spawn(async move {
+                    // A client that breaks off is nobody's error.
+                    let _ = connection.await;
+                    drop(place);
+                });
+            }
+        }
+    }
+    tracing::info!("shutting down: running requests may finish");
+    server.draining.store(true, Ordering::Relaxed);
+    if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some requests took too long and were cut off");
+    }
+    None
+}
+
+/// One connection's requests.
+fn connection(
+    stream: TcpStream,
+    service: Router,
+) -> http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>> {
+    // Tokens go out one by one.
+    let _ = stream.set_nodelay(true);
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(SLOW)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+}
+
+/// Ctrl-C or SIGTERM.
+async fn signal() {
+    let interrupt = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! { _ = interrupt => {}, _ = terminate.recv() => {} }
+            return;
+        }
+    }
+    let _ = interrupt.await;
+}

@@ -1,0 +1,87 @@
+//! What requests need of the server.
+
+use super::auth::Keys;
+use super::error::ApiError;
+use super::metrics::Metrics;
+use super::worker::Worker;
+use crate::decoding::{Ability, Settings};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wrinklefree::format::{DlmConfig, GenerationDefaults};
+use wrinklefree::text::{ChatTemplate, Tokenizer};
+
+/// The server.
+pub struct Server {
+    /// The model, when it is loaded.
+    pub ready: OnceLock<Arc<Ready>>,
+    /// No new requests are taken.
+    pub draining: AtomicBool,
+    pub metrics: Arc<Metrics>,
+    pub keys: Keys,
+    pub limits: Limits,
+}
+
+/// Bounds of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of its body.
+    pub body: usize,
+    /// Time until its answer is complete.
+    pub time: Duration,
+}
+
+/// A loaded model.
+pub struct Ready {
+    pub name: String,
+    /// Seconds since 1970 when it was loaded.
+    pub created: u64,
+    pub worker: Worker,
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: Option<ChatTemplate>,
+    pub defaults: GenerationDefaults,
+    pub dlm: Option<DlmConfig>,
+    /// How answers are decoded where a request does not say.
+    pub settings: Settings,
+    pub vocab: usize,
+    /// Positions a sequence may have.
+    pub context: usize,
+    pub isa: &'static str,
+    pub threads: usize,
+}
+
+impl Server {
+    /// The model.
+    ///
+    /// # Errors
+    /// While there is none.
+    pub fn ready(&self) -> Result<Arc<Ready>, ApiError> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(ApiError::unavailable("the server is shutting down"));
+        }
+        let loading = || ApiError::unavailable("the model is loading");
+        self.ready.get().cloned().ok_or_else(loading)
+    }
+}
+
+impl Ready {
+    /// Whether a request's `model` is this one.
+    pub fn is(&self, name: &str) -> bool {
+        name == self.name || name == "default"
+    }
+
+    /// What matters for decoding.
+    pub fn ability(&self) -> Ability<'_> {
+        Ability {
+            name: &self.name,
+            dlm: self.dlm.as_ref(),
+            tokenizer: Some(&self.tokenizer),
+            vocab: self.vocab,
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}

@@ -1,0 +1,240 @@
+//! The thread that owns the engine. It loops `step` and hands each request its events; messages go
+//! both ways and nothing is shared.
+
+use super::metrics::Metrics;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use wrinklefree::decode::Sampled;
+use wrinklefree::engine::{Engine, Event, FinishReason, Load, Rejected, Request, SeqId, Step};
+
+/// How long an idle engine waits before it looks around.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What a request hears. At most one message for each token, so the channel is bounded by the
+/// request's own `max_tokens`.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// A token is final; `text` is what can be shown now.
+    Token {
+        /// The token.
+        sampled: Sampled,
+        /// New text.
+        text: String,
+    },
+    /// The end.
+    Finished {
+        /// Why.
+        reason: FinishReason,
+        /// Text that was still held back.
+        text: String,
+        /// How long it took.
+        times: Times,
+    },
+}
+
+/// How long a request took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// From its arrival to its first token.
+    pub first_token: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+    /// Forward passes that it took part in.
+    pub passes: usize,
+}
+
+/// Why a request was not taken.
+#[derive(Debug)]
+pub enum Refused {
+    /// It can never run.
+    Rejected(Rejected),
+    /// Too many wait already.
+    Busy,
+    /// The engine has ended.
+    Gone,
+}
+
+/// The updates of a request; dropping it cancels the request.
+pub type Updates = UnboundedReceiver<Update>;
+
+enum Message {
+    Submit {
+        request: Box<Request>,
+        updates: UnboundedSender<Update>,
+        answer: oneshot::Sender<Result<(), Refused>>,
+    },
+    Load(oneshot::Sender<Load>),
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    messages: mpsc::Sender<Message>,
+}
+
+impl Worker {
+    /// Starts the thread; it ends when every `Worker` is gone and the last request is answered.
+    /// At most `waiting` requests wait.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn start(
+        engine: Engine,
+        waiting: usize,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<(Self, JoinHandle<()>)> {
+        let (messages, inbox) = mpsc::channel();
+        let state = State { engine, waiting, metrics, live: HashMap::new() };
+        let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(inbox))?;
+        Ok((Self { messages }, thread))
+    }
+
+    /// Hands a request in.
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub async fn submit(&self, request: Request) -> Result<Updates, Refused> {
+        let (updates, receiver) = unbounded_channel();
+        let (answer, answered) = oneshot::channel();
+        let request = Box::new(request);
+        let message = Message::Submit { request, updates, answer };
+        self.messages.send(message).map_err(|_| Refused::Gone)?;
+        answered.await.map_err(|_| Refused::Gone)??;
+        Ok(receiver)
+    }
+
+    /// How busy the engine is; `None` when it has ended.
+    pub async fn load(&self) -> Option<Load> {
+        let (answer, answered) = oneshot::channel();
+        self.messages.send(Message::Load(answer)).ok()?;
+        answered.await.ok()
+    }
+}
+
+/// A request that runs or waits.
+struct Live {
+    updates: UnboundedSender<Update>,
+    arrived: Instant,
+    /// When the first token came, and the last so far.
+    tokens: Option<(Instant, Instant)>,
+}
+
+struct State {
+    engine: Engine,
+    waiting: usize,
+    metrics: Arc<Metrics>,
+    live: HashMap<SeqId, Live>,
+}
+
+impl State {
+    fn run(mut self, inbox: Receiver<Message>) {
+        let mut open = true;
+        while open || !self.live.is_empty() {
+            open = self.receive(&inbox);
+            self.drop_abandoned();
+            let begin = Instant::now();
+            let step = self.engine.step();
+            if let Step::Ran { prefill_rows, decode_rows } = step {
+                self.metrics.pass(begin.elapsed(), prefill_rows, decode_rows);
+            }
+            while let Some(event) = self.engine.poll() {
+                self.deliver(event);
+            }
+            self.metrics.load(self.engine.load());
+        }
+    }
+
+    /// Takes what has come; waits for it when there is nothing else to do. `false` when nothing can
+    /// come any more.
+    fn receive(&mut self, inbox: &Receiver<Message>) -> bool {
+        if self.live.is_empty() {
+            match inbox.recv_timeout(IDLE) {
+                Ok(message) => self.handle(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        loop {
+            match inbox.try_recv() {
+                Ok(message) => self.handle(message),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Submit { request, updates, answer } => {
+                let submitted = self.submit(*request, updates);
+                // Who does not wait for the answer any more has dropped the updates too.
+                let _ = answer.send(submitted);
+            }
+            Message::Load(answer) => {
+                let _ = answer.send(self.engine.load());
+            }
+        }
+    }
+
+    fn submit(
+        &mut self,
+        request: Request,
+        updates: UnboundedSender<Update>,
+    ) -> Result<(), Refused> {
+        if self.engine.load().waiting >= self.waiting {
+            return Err(Refused::Busy);
+        }
+        let prompt = request.tokens.len();
+        let id = self.engine.submit(request).map_err(Refused::Rejected)?;
+        self.metrics.request(prompt);
+        self.live.insert(id, Live { updates, arrived: Instant::now(), tokens: None });
+        Ok(())
+    }
+
+    /// Cancels what nobody listens to any more.
+    fn drop_abandoned(&mut self) {
+        let abandoned = |(id, live): (&SeqId, &Live)| live.updates.is_closed().then_some(*id);
+        let abandoned: Vec<SeqId> = self.live.iter().filter_map(abandoned).collect();
+        for id in abandoned {
+            self.engine.cancel(id);
+        }
+        while let Some(event) = self.engine.poll() {
+            self.deliver(event);
+        }
+    }
+
+    fn deliver(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Token { seq, sampled, text } => {
+                let Some(live) = self.live.get_mut(&seq) else { return };
+                match &mut live.tokens {
+                    None => {
+                        self.metrics.first_token(now - live.arrived);
+                        live.tokens = Some((now, now));
+                    }
+                    Some((_, last)) => {
+                        self.metrics.token(now - *last);
+                        *last = now;
+                    }
+                }
+                // A closed channel is seen before the next step.
+                let _ = live.updates.send(Update::Token { sampled, text });
+            }
+            Event::Finished { seq, reason, text, passes } => {
+                let Some(live) = self.live.remove(&seq) else { return };
+                let (first, last) = live.tokens.unwrap_or((now, now));
+                let times =
+                    Times { first_token: first - live.arrived, decode: last - first, passes };
+                self.metrics.finished(reason, now - live.arrived);
+                let _ = live.updates.send(Update::Finished { reason, text, times });
+            }
+        }
+    }
+}

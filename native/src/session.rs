@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
 use wrinklefree::cache::PAGE;
-use wrinklefree::decode::{DecodeMode, Sampled};
-use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
+use wrinklefree::decode::{DecodeMode, Sampled, Slot};
+use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, Step};
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::text::Tokenizer;
 
@@ -61,11 +61,13 @@ pub struct Timings {
     pub forward_passes: usize,
     /// Passes over the prompt.
     pub prefill_passes: usize,
+    /// Tokens that these read: less than the prompt where its last block is denoised.
+    pub prefill_tokens: usize,
     /// Time of the passes over the prompt; the last of them also gives the first tokens.
     pub prefill_seconds: f64,
     /// Every later pass.
     pub decode_seconds: f64,
-    /// Prompt tokens per second.
+    /// Tokens that those passes read, per second.
     pub prefill_tokens_per_second: f64,
     /// Tokens after the first ones, per second.
     pub decode_tokens_per_second: f64,
@@ -77,9 +79,29 @@ impl Timings {
     /// Ends the count.
     fn finish(&mut self, first: usize) {
         let per = |n: usize, of: f64| if of > 0.0 { n as f64 / of } else { 0.0 };
-        self.prefill_tokens_per_second = per(self.prompt_tokens, self.prefill_seconds);
+        self.prefill_tokens_per_second = per(self.prefill_tokens, self.prefill_seconds);
         self.decode_tokens_per_second = per(self.generated_tokens - first, self.decode_seconds);
         self.tokens_per_pass = per(self.generated_tokens, self.forward_passes as f64);
+    }
+}
+
+impl Timings {
+    /// A line for people: `prompt 11 tokens, 17102.0 tok/s · generated 110 tokens, 8485.5 tok/s`.
+    pub fn summary(&self) -> String {
+        // A prompt of less than a block is decoded with the block's other slots.
+        let prefill = match self.prefill_seconds > 0.0 {
+            true => format!(", {:.1} tok/s", self.prefill_tokens_per_second),
+            false => String::new(),
+        };
+        // Of little interest where every pass gives one.
+        let per_pass = match self.tokens_per_pass > 1.01 {
+            true => format!(", {:.2} a pass", self.tokens_per_pass),
+            false => String::new(),
+        };
+        format!(
+            "prompt {} tokens{prefill} · generated {} tokens, {:.1} tok/s{per_pass}",
+            self.prompt_tokens, self.generated_tokens, self.decode_tokens_per_second
+        )
     }
 }
 
@@ -97,8 +119,8 @@ pub trait Watcher {
     /// Gets the text as it comes.
     fn text(&mut self, text: &str) -> anyhow::Result<()>;
 
-    /// Is called after each forward pass.
-    fn pass(&mut self, _engine: &Engine, _seq: SeqId) -> anyhow::Result<()> {
+    /// Gets what each forward pass left behind, where the request asks for that.
+    fn slots(&mut self, _engine: &Engine, _slots: Vec<Slot>) -> anyhow::Result<()> {
         Ok(())
     }
 }
@@ -129,8 +151,9 @@ pub fn run(
         let seconds = start.elapsed().as_secs_f64();
         let prefilling = matches!(step, Step::Ran { prefill_rows: 1.., .. });
         match step {
-            Step::Ran { .. } if prefilling => {
+            Step::Ran { prefill_rows, .. } if prefilling => {
                 timings.prefill_passes += 1;
+                timings.prefill_tokens += prefill_rows;
                 timings.prefill_seconds += seconds;
             }
             Step::Ran { .. } => timings.decode_seconds += seconds,
@@ -139,26 +162,24 @@ pub fn run(
         timings.forward_passes += usize::from(step != Step::Idle);
         let mut ended = None;
         while let Some(event) = engine.poll() {
-            let new = match event {
-                Event::Token { sampled, text, .. } => {
+            let watched = match event {
+                Event::Token { sampled, text: new, .. } => {
                     tokens.push(sampled);
                     first += usize::from(prefilling);
-                    text
+                    text += &new;
+                    watcher.text(&new)
                 }
-                Event::Finished { reason, text, .. } => {
+                Event::Slots { slots, .. } => watcher.slots(engine, slots),
+                Event::Finished { reason, text: new, .. } => {
                     ended = Some(reason);
-                    text
+                    text += &new;
+                    watcher.text(&new)
                 }
             };
-            text += &new;
-            if let Err(error) = watcher.text(&new) {
+            if let Err(error) = watched {
                 engine.cancel(seq);
                 return Err(error);
             }
-        }
-        if let Err(error) = watcher.pass(engine, seq) {
-            engine.cancel(seq);
-            return Err(error);
         }
         match (ended, step) {
             (Some(reason), _) => break 'run reason,

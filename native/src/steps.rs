@@ -6,7 +6,7 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::Style;
 use std::io;
 use wrinklefree::decode::Slot;
-use wrinklefree::engine::{Engine, SeqId};
+use wrinklefree::engine::Engine;
 use wrinklefree::text::Tokenizer;
 
 /// Prints what each pass has left.
@@ -48,8 +48,17 @@ impl Steps {
 fn text(id: u32, tokenizer: Option<&Tokenizer>) -> String {
     match tokenizer {
         Some(t) if t.is_special(id) => t.token(id).unwrap_or_default(),
-        Some(t) => String::from_utf8_lossy(t.bytes(id)).replace('\n', "⏎"),
+        Some(t) => String::from_utf8_lossy(t.bytes(id)).chars().map(printable).collect(),
         None => format!(" {id}"),
+    }
+}
+
+/// A character that moves no cursor.
+fn printable(c: char) -> char {
+    match c {
+        '\n' => '⏎',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
     }
 }
 
@@ -58,9 +67,8 @@ impl Watcher for Steps {
         Ok(())
     }
 
-    fn pass(&mut self, engine: &Engine, seq: SeqId) -> anyhow::Result<()> {
+    fn slots(&mut self, engine: &Engine, slots: Vec<Slot>) -> anyhow::Result<()> {
         self.pass += 1;
-        let slots = engine.slots(seq);
         if !slots.is_empty() {
             let line = self.line(&slots, engine.tokenizer());
             out::print(&format!("{:>4} {line}\n", self.pass))?;

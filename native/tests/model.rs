@@ -98,6 +98,50 @@ fn steps_show_what_is_new_guessed_and_unknown() {
 }
 
 #[test]
+fn every_pass_of_every_mode_is_shown() {
+    let steps = |mode: &[&str], n: &str| {
+        let prompt = ["generate", "Tell me a story about a fox.", "-n", n, "--show-steps"];
+        let ran = run(&[&prompt[..], mode].concat()).ends(0, &[]);
+        let mut lines: Vec<String> = ran.stdout.trim_end().lines().map(Into::into).collect();
+        let text = lines.pop().expect("the text");
+        (lines, text)
+    };
+    // A prompt of 11 and 20 tokens fill one block: one pass, which settles everything.
+    let (lines, text) = steps(&["--decode-mode", "greedy"], "20");
+    assert_eq!(lines.len(), 1);
+    assert!(!lines[0].contains('_') && lines[0].matches('[').count() >= 20, "{lines:?} {text}");
+    // Three blocks without commits of their own.
+    let (lines, _) = steps(&["--decode-mode", "greedy", "--commit", "fused"], "60");
+    assert_eq!(lines.len(), 3);
+    assert!(lines.iter().all(|line| !line.contains('_')), "{lines:?}");
+    // What is accepted of a draft is bright: all brights together are the text.
+    let (lines, text) = steps(&["--decode-mode", "verify", "--row-cost", "0"], "30");
+    let bright: String = lines
+        .iter()
+        .flat_map(|line| line.split('[').skip(1).filter_map(|rest| rest.split_once(']')))
+        .map(|(token, _)| token)
+        .collect();
+    assert_eq!(bright, text);
+    let (lines, _) = steps(&["--decode-mode", "ar"], "5");
+    assert_eq!(lines.len(), 5);
+}
+
+#[test]
+fn stop_texts_end_every_mode_and_no_pass_follows() {
+    for mode in ["ar", "verify", "greedy", "iterative", "adaptive"] {
+        let prompt = ["generate", "Tell me a story about a fox.", "--json", "--decode-mode", mode];
+        let whole = json(&prompt);
+        let text = whole["text"].as_str().expect("a text");
+        let stop = text.split(' ').nth(7).expect("many words");
+        let cut = json(&[&prompt[..], &["--stop", stop]].concat());
+        assert_eq!(cut["text"].as_str(), text.split(stop).next(), "{mode}");
+        assert_eq!(cut["finish_reason"], "stop");
+        let passes = |answer: &Value| answer["timings"]["forward_passes"].as_u64();
+        assert!(passes(&cut) < passes(&whole), "{mode}");
+    }
+}
+
+#[test]
 fn stop_texts_end_before_themselves() {
     let whole = run(&["generate", "Tell me a story."]).ends(0, &[]).stdout;
     let args = ["generate", "Tell me a story.", "--stop", "never there", "--stop", ". "];

@@ -85,8 +85,13 @@ fn nonsense_exits_with_2() {
             ],
             "sub_block_cache",
         ),
-        (&["generate", "x", "--logit-shift", "2"], "--logit-shift"),
+        (&["generate", "x", "--logit-shift", "2"], "logit_shift must be 0 or 1"),
         (&["generate", "x", "--decode-mode", "verify", "--row-cost", "-1"], "row_cost"),
+        (&["generate", "x", "--threshold", "5"], "threshold must be above 0"),
+        (&["generate", "x", "--small-block-size", "0"], "small_block_size"),
+        (&["bench", "--decode-mode", "ar", "-p", "0"], "-p 0"),
+        (&["eval", "perplexity", "--decode-mode", "ar", "x"], "decode_mode"),
+        (&["eval", "agreement", "--threshold", "0.5"], "--thresholds"),
         (&["eval", "agreement", "--decode-mode", "ar"], "--modes"),
         (&["eval", "agreement", "--thresholds", "2"], "threshold"),
         (&["eval", "perplexity"], "<TEXT>"),
@@ -125,6 +130,10 @@ fn a_configuration_file_is_read_and_the_command_line_counts_more() {
     assert!(passes(greedy, &[]) <= 3);
     assert_eq!(passes(greedy, &["--decode-mode", "ar"]), 31);
     assert!(passes(&format!("{greedy}  commit: fused\n"), &[]) <= 2);
+    std::fs::write(file, "dlm:\n  logit_shift: 7\n").expect("written");
+    run(&["generate", "x", "--config", file]).ends(2, &["logit_shift must be 0 or 1, but is 7"]);
+    let ran = run(&["generate", "Hello!", "-n", "2", "--commit", "fused"]);
+    ran.ends(0, &["commit changes nothing here", "verify"]);
     std::fs::write(file, "dlm:\n  block_sise: 32\n").expect("written");
     let parts = [file, "line 2", "`block_sise`", "did you mean `block_size`?"];
     run(&["generate", "x", "--config", file]).ends(2, &parts);

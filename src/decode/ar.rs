@@ -1,6 +1,6 @@
 //! Autoregressive decoding: the prompt in chunks, then a token a pass.
 
-use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams};
+use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams, Slot};
 use crate::rows::{Logits, Rows, Sight};
 
 /// Decodes one token after the other.
@@ -96,6 +96,10 @@ impl Decoder for Autoregressive {
 
     fn prefilling(&self) -> bool {
         self.cached < self.prompt
+    }
+
+    fn slots(&self) -> Vec<Slot> {
+        self.tokens[self.prompt..].last().map(|&token| Slot::Final(token)).into_iter().collect()
     }
 }
 

@@ -1,7 +1,5 @@
 //! Where drafts come from.
 
-use super::best_except;
-
 /// Proposes tokens that may come next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Drafter {
@@ -49,13 +47,14 @@ impl Drafter {
     /// model has to fill.
     pub(super) fn extend(&self, tokens: &[u32], most: usize, out: &mut Vec<u32>) -> bool {
         match *self {
+            _ if most == 0 => false,
             Self::Ngram { matches, .. } => {
                 out.extend(continuation(tokens, matches).iter().take(most));
                 false
             }
             Self::Denoise { mask, .. } => {
                 out.extend(std::iter::repeat_n(mask, most));
-                most > 0
+                true
             }
         }
     }
@@ -75,6 +74,17 @@ impl Drafter {
             Self::Ngram { .. } => unreachable!("prompt lookup asks for no logits"),
         }
     }
+}
+
+/// The most likely token other than `banned`, the first of equals.
+fn best_except(logits: &[f32], banned: u32) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, &logit) in (0u32..).zip(logits) {
+        if logit > best.1 && token != banned {
+            best = (token, logit);
+        }
+    }
+    best.0
 }
 
 /// What followed the last earlier occurrence of the longest possible run of final tokens; empty when

@@ -125,11 +125,9 @@ pub trait Decoder {
     /// Whether the prompt is still being read.
     fn prefilling(&self) -> bool;
 
-    /// The slots that are being worked on, for people to watch: empty for a decoder that works on
-    /// one token at a time.
-    fn slots(&self) -> Vec<Slot> {
-        Vec::new()
-    }
+    /// What the last pass left behind, for people to watch: the block or the draft, with the tokens
+    /// that it settled. Empty while the prompt is read.
+    fn slots(&self) -> Vec<Slot>;
 }
 
 /// A slot of a block or of a draft.
@@ -141,15 +139,4 @@ pub enum Slot {
     Provisional(u32),
     /// Nobody knows yet.
     Masked,
-}
-
-/// The most likely token other than `banned`, the first of equals.
-fn best_except(logits: &[f32], banned: u32) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (token, &logit) in (0u32..).zip(logits) {
-        if logit > best.1 && token != banned {
-            best = (token, logit);
-        }
-    }
-    best.0
 }

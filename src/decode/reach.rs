@@ -27,7 +27,8 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// For rounds of so many passes, and passes whose cost is 1 + `row_cost` · (rows − 1).
+    /// For rounds of so many passes, and passes whose cost is 1 + `row_cost` · (rows − 1). Where rows
+    /// are free, drafts are always as long as they may be.
     pub fn new(passes: usize, row_cost: f32) -> Self {
         let (right, known) = PRIOR;
         let (passes, row_cost) = (passes as f32, row_cost.max(0.0));
@@ -40,6 +41,9 @@ impl Reach {
             self.rest -= 1;
             self.probe = self.rest == 0;
             return 0;
+        }
+        if self.row_cost == 0.0 {
+            return most;
         }
         let most = if self.probe { most.min(PROBE) } else { most };
         let (length, gain) = self.best(most);
@@ -127,5 +131,10 @@ mod tests {
     fn free_rows_are_all_taken() {
         assert_eq!(Reach::new(2, 0.0).length(13), 13);
         assert_eq!(Reach::new(1, 0.0).length(0), 0);
+        let mut wrong = Reach::new(2, 0.0);
+        for _ in 0..100 {
+            assert_eq!(wrong.length(7), 7);
+            wrong.learn(7, 0);
+        }
     }
 }

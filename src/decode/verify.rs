@@ -21,6 +21,8 @@ pub struct Verify {
     /// Rows of a drafting pass that predict the masked slots.
     rows: Vec<usize>,
     drafting: bool,
+    /// Tokens that the last pass which checked anything made final.
+    settled: usize,
     reach: Reach,
 }
 
@@ -31,7 +33,7 @@ impl Verify {
     pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
         let (input, rows, reach) =
             (Vec::new(), Vec::new(), Reach::new(drafter.passes() + 1, row_cost));
-        Self { ar, drafter, input, rows, drafting: false, reach }
+        Self { ar, drafter, input, rows, drafting: false, settled: 0, reach }
     }
 
     /// Rows of the next pass, when the prompt has been read.
@@ -70,6 +72,7 @@ impl Verify {
             }
             accepted += 1;
         }
+        self.settled = progress.tokens.len();
         self.reach.learn(drafted, accepted.min(drafted));
         self.plan();
         progress
@@ -96,7 +99,8 @@ impl Decoder for Verify {
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
         if self.input.is_empty() {
             let progress = self.ar.take(budget, logits);
-            if !progress.tokens.is_empty() {
+            self.settled = progress.tokens.len();
+            if self.settled > 0 {
                 self.plan();
             }
             return progress;
@@ -110,14 +114,14 @@ impl Decoder for Verify {
     }
 
     fn slots(&self) -> Vec<Slot> {
-        let draft = self.input.iter().skip(1);
-        let first = self.input.first().map(|&token| Slot::Final(token));
-        first
-            .into_iter()
-            .chain(draft.map(|&token| match self.drafting {
-                true => Slot::Masked,
-                false => Slot::Provisional(token),
-            }))
-            .collect()
+        let tokens = self.ar.tokens();
+        // The token before a draft is known, whichever pass settled it.
+        let known = self.settled.max(usize::from(!self.input.is_empty()));
+        let settled = tokens[tokens.len() - known..].iter().map(|&token| Slot::Final(token));
+        let draft = self.input.iter().skip(1).map(|&token| match self.drafting {
+            true => Slot::Masked,
+            false => Slot::Provisional(token),
+        });
+        settled.chain(draft).collect()
     }
 }

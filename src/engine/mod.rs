@@ -12,7 +12,7 @@ pub use crate::decode::FinishReason;
 pub use request::{Event, Load, Rejected, Request, SeqId, Step};
 
 use crate::cache::{KvPool, NoMemory, PAGE};
-use crate::decode::{DecodeMode, Slot};
+use crate::decode::DecodeMode;
 use crate::model::{Model, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
 use running::Running;
@@ -161,12 +161,6 @@ impl Engine {
     /// The next event.
     pub fn poll(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    /// The slots that a running sequence works on: see [`Decoder::slots`](crate::decode::Decoder).
-    pub fn slots(&self, id: SeqId) -> Vec<Slot> {
-        let running = self.running.iter().find(|r| r.id == id);
-        running.map(|r| r.decoder.slots()).unwrap_or_default()
     }
 
     /// Ends a sequence early; its pages are free at once. An ended sequence is left alone.

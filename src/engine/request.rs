@@ -1,7 +1,7 @@
 //! What goes into the engine and what comes out.
 
 use crate::decode::{
-    DecodeMode, DiffusionError, Drafter, FinishReason, Sampled, SamplingError, SamplingParams,
+    DecodeMode, DiffusionError, Drafter, FinishReason, Sampled, SamplingError, SamplingParams, Slot,
 };
 
 /// Handle of a submitted request.
@@ -23,6 +23,8 @@ pub struct Request {
     pub eos: Vec<u32>,
     /// How it is decoded.
     pub mode: DecodeMode,
+    /// Say after each pass what it left behind: [`Event::Slots`].
+    pub watch: bool,
 }
 
 /// Why a request was not taken.
@@ -76,6 +78,23 @@ pub enum Rejected {
     Diffusion(#[from] DiffusionError),
 }
 
+impl Rejected {
+    /// A name for the kind of error that never changes.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::EmptyPrompt => "empty_prompt",
+            Self::NothingAsked => "nothing_asked",
+            Self::TooLong { .. } => "context_length_exceeded",
+            Self::UnknownToken { .. } => "unknown_token",
+            Self::NoTokenizer => "no_tokenizer",
+            Self::Sampling(error) => error.code(),
+            Self::Matches { .. } => "bad_decoding_parameter",
+            Self::Diffusion(error) => error.code(),
+        }
+    }
+}
+
 impl Request {
     /// Whether the request can run.
     pub(super) fn check(
@@ -127,6 +146,13 @@ pub enum Event {
         sampled: Sampled,
         /// New text.
         text: String,
+    },
+    /// What a pass left behind, for people to watch; follows the tokens that it made final.
+    Slots {
+        /// The sequence.
+        seq: SeqId,
+        /// The block or the draft: see [`Decoder::slots`](crate::decode::Decoder::slots).
+        slots: Vec<Slot>,
     },
     /// The sequence ended; `text` is what was still held back.
     Finished {

@@ -13,10 +13,13 @@ pub(super) struct Running {
     pub kv: KvSeq,
     pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
+    /// A stop string is complete.
+    stopped: bool,
     /// Forward passes that it took part in.
     pub passes: usize,
     /// Steps since it last got rows.
     pub waited: u32,
+    watch: bool,
     eos: Vec<u32>,
     /// `None` without a tokenizer: the output is ids alone.
     detokeniser: Option<Detokeniser>,
@@ -31,13 +34,15 @@ impl Running {
         tokenizer: Option<&Tokenizer>,
         row_cost: f32,
     ) -> Self {
-        let Request { tokens, max_tokens, sampling, stop, eos, mode } = request;
+        let Request { tokens, max_tokens, sampling, stop, eos, mode, watch } = request;
         Self {
             id,
             kv,
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
+            stopped: false,
             passes: 0,
+            watch,
             waited: 0,
             eos,
             detokeniser: tokenizer.map(Detokeniser::new),
@@ -67,27 +72,29 @@ impl Running {
     ) -> usize {
         self.passes += 1;
         let progress = self.decoder.take(share, logits);
-        self.report(progress.tokens, progress.finished, events);
+        self.report(progress.tokens, events);
+        if self.watch {
+            let slots = self.decoder.slots();
+            events.push_back(Event::Slots { seq: self.id, slots });
+        }
+        let stopped = self.stopped.then_some(FinishReason::Stop);
+        if let Some(reason) = stopped.or(progress.finished) {
+            self.finish(reason, events);
+        }
         progress.committed
     }
 
-    fn report(
-        &mut self,
-        tokens: Vec<Sampled>,
-        finished: Option<FinishReason>,
-        events: &mut VecDeque<Event>,
-    ) {
+    /// Reports final tokens, up to a stop string.
+    fn report(&mut self, tokens: Vec<Sampled>, events: &mut VecDeque<Event>) {
         for sampled in tokens {
             let (text, stopped) = self.show(&sampled);
             events.push_back(Event::Token { seq: self.id, sampled, text });
             if stopped {
                 // What stands after a stop string is not part of the text.
                 self.detokeniser = None;
-                return self.finish(FinishReason::Stop, events);
+                self.stopped = true;
+                return;
             }
-        }
-        if let Some(reason) = finished {
-            self.finish(reason, events);
         }
     }
 

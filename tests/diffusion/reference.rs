@@ -20,6 +20,8 @@ pub struct Reference<'a> {
     pub stale: bool,
     /// A block's first pass is the one that computes the block before it.
     pub fused: bool,
+    /// The logits at i − 1 predict token i; otherwise those at i do.
+    pub shift: bool,
 }
 
 /// One denoising pass: the block before it (behind the finished block where that is computed in the
@@ -67,8 +69,8 @@ impl Reference<'_> {
         (0..tokens.len()).map(|row| logits.row(row).to_vec()).collect()
     }
 
-    /// The best token that is not MASK, and its certainty: the sampler's (`tests/sampling.rs`), for
-    /// in a block of MASKs alone all slots are equally sure but for the last bit.
+    /// The best token that is not MASK, and its certainty: the sampler's, held to the definition,
+    /// for in a block of MASKs alone all slots are equally sure but for the last bit.
     fn best(&self, logits: &[f32]) -> (u32, f32) {
         let logit_bias = vec![(self.mask, f32::NEG_INFINITY)];
         let params = SamplingParams { logit_bias, ..SamplingParams::default() };
@@ -78,7 +80,23 @@ impl Reference<'_> {
             _ => Certainty::Probability,
         };
         let choice = Sampler::new(params, &[]).choose(logits, 0, by);
+        let want = self.certainty(logits);
+        assert!((choice.certainty - want).abs() < 1e-4, "{by:?}: {} {want}", choice.certainty);
         (choice.token, choice.certainty)
+    }
+
+    /// The certainty of the best token by definition.
+    fn certainty(&self, logits: &[f32]) -> f32 {
+        let allowed = logits.iter().enumerate().filter(|(i, _)| *i != self.mask as usize);
+        let weights: Vec<f64> = allowed.map(|(_, &x)| f64::from(x).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        let mut p: Vec<f64> = weights.iter().map(|w| w / sum).collect();
+        p.sort_by(|a, b| b.total_cmp(a));
+        (match self.unmask {
+            Unmask::Margin(_) => p[0] - p[1],
+            Unmask::Entropy(_) => p.iter().filter(|&&p| p > 0.0).map(|p| p * p.ln()).sum(),
+            _ => p[0],
+        }) as f32
     }
 
     /// Which choices are accepted: the largest set of the surest that the selector's definition
@@ -119,8 +137,8 @@ impl Reference<'_> {
         while clean.len() < prompt.len() + at_least {
             let l = clean.len();
             // The token that the finished block predicts, and whether the first pass sees it.
-            let first = (known.is_empty() && l > 0).then(|| self.clean(&clean).last);
-            let late = self.fused && l > prompt.len() / b * b;
+            let first = (self.shift && known.is_empty() && l > 0).then(|| self.clean(&clean).last);
+            let late = self.fused && self.shift && l > prompt.len() / b * b;
             if let (Some(logits), false) = (&first, late) {
                 known.push(self.best(logits).0);
             }
@@ -141,9 +159,11 @@ impl Reference<'_> {
                     let from = if alone { sub } else { 0 };
                     let tokens = if alone { &block[sub..sub + s] } else { &block[..] };
                     let rows = self.look(&mut context, l + from, tokens, l + b);
-                    // The logits at i − 1 predict token i; the first token of all has no i − 1.
+                    // With a shift the logits at i − 1 predict token i; the first token of all has
+                    // no i − 1.
+                    let row = |i: usize| i.saturating_sub(usize::from(self.shift)) - from;
                     let mut logits: Vec<Vec<f32>> =
-                        slots.iter().map(|&i| rows[i.saturating_sub(1) - from].clone()).collect();
+                        slots.iter().map(|&i| rows[row(i)].clone()).collect();
                     let choices: Vec<_> = logits.iter().map(|row| self.best(row)).collect();
                     let mut seen = block.clone();
                     if carried {

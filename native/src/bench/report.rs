@@ -45,6 +45,12 @@ fn scalars(record: &impl Record) -> Vec<(String, String)> {
     scalar.map(|(name, value)| (name, cell(value))).collect()
 }
 
+/// A cell's text that neither ends the cell nor moves a cursor: names may come from anywhere.
+fn inert(cell: &str) -> String {
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    cell.replace('|', "\\|").chars().map(printable).collect()
+}
+
 /// Prints rows as they come.
 pub struct Report<R> {
     format: Format,
@@ -75,7 +81,10 @@ impl<R: Record> Report<R> {
     pub fn row(&mut self, row: R) -> String {
         let first = self.rows.is_empty();
         let text = match self.format {
-            Format::Md => format!("| {} |\n", row.cells().join(" | ")),
+            Format::Md => {
+                let cells: Vec<_> = row.cells().iter().map(|cell| inert(cell)).collect();
+                format!("| {} |\n", cells.join(" | "))
+            }
             Format::Csv => {
                 let (names, cells): (Vec<_>, Vec<_>) = scalars(&row).into_iter().unzip();
                 let names = if first { names.join(",") + "\n" } else { String::new() };

@@ -13,6 +13,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
+use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
 use wrinklefree::model::Model;
 
@@ -141,6 +142,9 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
         return Err(usage("nothing to measure: -n is 0"));
     };
     fits(context, &loaded.model)?;
+    if !matches!(mode, DecodeMode::Diffusion(_)) && sizes.iter().any(|&(p, _)| p == 0) {
+        return Err(usage("-p 0: only block diffusion can begin with nothing"));
+    }
     let text = prompt(&loaded, args.prompt_file.as_deref())?;
     let mut report = Report::new(args.output);
     out::print(&report.head())?;

@@ -165,14 +165,6 @@ fn save(conversation: &Conversation, path: &Path) -> anyhow::Result<()> {
 
 fn stats(last: Option<&Answer>) -> String {
     let Some(answer) = last else { return "no answer yet".into() };
-    let t = &answer.timings;
     let peak = machine::peak_memory().map_or("unknown".into(), human::bytes);
-    format!(
-        "conversation {} tokens read at {:.1} tok/s, answer {} tokens at {:.1} tok/s, peak memory \
-         {peak}",
-        t.prompt_tokens,
-        t.prefill_tokens_per_second,
-        t.generated_tokens,
-        t.decode_tokens_per_second
-    )
+    format!("{} · peak memory {peak}", answer.timings.summary())
 }

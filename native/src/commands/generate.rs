@@ -81,6 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         sampling,
         stop: args.stop.clone(),
         eos: loaded.defaults.eos.clone(),
+        watch: args.show_steps,
         tokens,
     };
     let longest = loaded.model.spec().context_length;
@@ -179,24 +180,7 @@ fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {
 }
 
 fn summary(answer: &Answer) -> String {
-    let t = &answer.timings;
     let peak = machine::peak_memory().map_or("unknown".into(), human::bytes);
-    // A prompt of less than a block is decoded with the block's other slots.
-    let prefill = match t.prefill_seconds > 0.0 {
-        true => format!(", {:.1} tok/s", t.prefill_tokens_per_second),
-        false => String::new(),
-    };
-    // Of little interest where every pass gives one.
-    let per_pass = match t.tokens_per_pass > 1.01 {
-        true => format!(", {:.2} a pass", t.tokens_per_pass),
-        false => String::new(),
-    };
-    format!(
-        "[prompt {} tokens{prefill} · generated {} tokens, {:.1} tok/s{per_pass} · {} · peak \
-         memory {peak}]",
-        t.prompt_tokens,
-        t.generated_tokens,
-        t.decode_tokens_per_second,
-        session::reason_name(answer.reason),
-    )
+    let reason = session::reason_name(answer.reason);
+    format!("[{} · {reason} · peak memory {peak}]", answer.timings.summary())
 }

@@ -10,7 +10,9 @@ use crate::{out, session};
 use clap::Args;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use wrinklefree::decode::{self, DecodeMode, DiffusionParams, Drafter, Inside, Unmask};
+use wrinklefree::decode::{
+    self, DecodeMode, DiffusionError, DiffusionParams, Drafter, Inside, Unmask,
+};
 use wrinklefree::format::DlmConfig;
 use wrinklefree::text::Tokenizer;
 
@@ -44,9 +46,19 @@ impl DecodeArgs {
         Ok(self.settings.clone().over(file.dlm.unwrap_or_default()))
     }
 
-    /// The mode for a model.
+    /// The mode for a model. Says so when the command line has options that it does not read.
     pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
-        self.settings()?.mode(model)
+        let mode = self.settings()?.mode(model)?;
+        let unread = self.settings.of_blocks();
+        if !unread.is_empty() && !matches!(mode, DecodeMode::Diffusion(_)) {
+            out::note(format_args!(
+                "warning: {} changes nothing here: it is for block diffusion, and the decode mode \
+                 is {}",
+                unread.join(", "),
+                describe(&mode)
+            ));
+        }
+        Ok(mode)
     }
 }
 
@@ -69,8 +81,11 @@ impl Settings {
     /// # Errors
     /// When the model cannot be decoded like that.
     pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
+        self.check()?;
         let mode = match self.decode_mode.unwrap_or_default() {
             Mode::Auto => match model.dlm {
+                // Whoever asks for nothing special gets an answer.
+                Some(dlm) if dlm.ar_path && !self.can_mask(model) => Mode::Ar,
                 Some(dlm) if dlm.ar_path => Mode::Verify,
                 Some(_) => Mode::Iterative,
                 None => Mode::Ar,
@@ -87,19 +102,66 @@ impl Settings {
                         model.name
                     ));
                 }
-                let row_cost = self.row_cost;
-                // NaN is in no range.
-                if let Some(cost) = row_cost.filter(|cost| !(0.0..=f32::MAX).contains(cost)) {
-                    return Err(usage(format!("row_cost must be 0 at least, but is {cost}")));
-                }
-                Ok(DecodeMode::Verify { drafter: self.drafter(model)?, row_cost })
+                Ok(DecodeMode::Verify { drafter: self.drafter(model)?, row_cost: self.row_cost })
             }
             Mode::Greedy | Mode::Iterative | Mode::Adaptive => {
                 let params = self.diffusion(model, self.unmask(mode)?)?;
-                params.check(model.vocab, session::ROWS).map_err(|e| usage(e.to_string()))?;
+                params.check(model.vocab, session::ROWS).map_err(|e| match e {
+                    DiffusionError::Rows { .. } => usage(format!(
+                        "{e}: a smaller --block-size fits, and --decode-mode ar needs no blocks"
+                    )),
+                    e => usage(e.to_string()),
+                })?;
                 Ok(DecodeMode::Diffusion(params))
             }
         }
+    }
+
+    /// Refuses values that no mode can use, whatever the mode.
+    fn check(&self) -> anyhow::Result<()> {
+        // NaN is in no range.
+        let above_0 = |x: f32| x > 0.0 && x < f32::INFINITY;
+        let at_least_0 = |x: f32| (0.0..f32::INFINITY).contains(&x);
+        let up_to_1 = |x: f32| x > 0.0 && x <= 1.0;
+        let range =
+            |key: &str, value: Option<f32>, fits: &dyn Fn(f32) -> bool, want: &str| match value
+                .filter(|&x| !fits(x))
+            {
+                Some(x) => Err(usage(format!("{key} must be {want}, but is {x}"))),
+                None => Ok(()),
+            };
+        range("threshold", self.threshold, &up_to_1, "above 0 and at most 1")?;
+        range("factor", self.factor, &above_0, "above 0")?;
+        range("entropy_bound", self.entropy_bound, &at_least_0, "0 at least")?;
+        range("row_cost", self.row_cost, &at_least_0, "0 at least")?;
+        let shift = self.logit_shift.map(f32::from);
+        range("logit_shift", shift, &|x| x <= 1.0, "0 or 1")?;
+        let nothing = [
+            ("slots_per_pass", self.slots_per_pass),
+            ("block_size", self.block_size),
+            ("small_block_size", self.small_block_size),
+        ];
+        match nothing.iter().find(|(_, value)| *value == Some(0)) {
+            Some((key, _)) => Err(usage(format!("{key} must be 1 at least, but is 0"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What is said that only block diffusion reads.
+    fn of_blocks(&self) -> Vec<&'static str> {
+        let said = [
+            ("threshold", self.threshold.is_some()),
+            ("selector", self.selector.is_some()),
+            ("factor", self.factor.is_some()),
+            ("entropy_bound", self.entropy_bound.is_some()),
+            ("slots_per_pass", self.slots_per_pass.is_some()),
+            ("block_size", self.block_size.is_some()),
+            ("small_block_size", self.small_block_size.is_some()),
+            ("block_attention", self.block_attention.is_some()),
+            ("sub_block_cache", self.sub_block_cache.is_some()),
+            ("commit", self.commit.is_some()),
+        ];
+        said.into_iter().filter(|(_, said)| *said).map(|(key, _)| key).collect()
     }
 
     /// Which slots a pass of a diffusion mode unmasks.
@@ -167,26 +229,38 @@ impl Settings {
         }
     }
 
-    /// The MASK token: what the user says, what the model's files say, what its tokenizer has.
+    /// Whether there is a MASK token, be it a wrong one.
+    fn can_mask(&self, model: &Ability<'_>) -> bool {
+        self.mask_token_id.is_some() || self.find_mask(model).is_ok()
+    }
+
+    /// The MASK token. Says so when it is a guess.
     fn mask(&self, model: &Ability<'_>) -> anyhow::Result<u32> {
+        let (id, guess) = self.find_mask(model)?;
+        if let Some(text) = guess {
+            out::note(format_args!(
+                "warning: the model's files name no MASK token; taking {text:?} ({id}), \
+                 --mask-token-id says otherwise"
+            ));
+        }
+        Ok(id)
+    }
+
+    /// The MASK token: what the user says, what the model's files say, what its tokenizer has; and
+    /// its text if that is a guess.
+    fn find_mask(&self, model: &Ability<'_>) -> anyhow::Result<(u32, Option<String>)> {
         let &Ability { dlm, tokenizer, vocab, name } = model;
         let known = self.mask_token_id.or_else(|| dlm.and_then(|d| d.mask_token_id));
         if let Some(id) = known.or_else(|| tokenizer.and_then(|t| t.id("|<MASK>|"))) {
             return match (id as usize) < vocab {
-                true => Ok(id),
+                true => Ok((id, None)),
                 false => {
                     Err(usage(format!("mask_token_id {id} is outside the vocabulary of {vocab}")))
                 }
             };
         }
         match tokenizer.and_then(|t| guess(t, vocab)) {
-            Some((id, text)) => {
-                out::note(format_args!(
-                    "warning: the model's files name no MASK token; taking {text:?} ({id}), \
-                     --mask-token-id says otherwise"
-                ));
-                Ok(id)
-            }
+            Some((id, text)) => Ok((id, Some(text))),
             None => Err(usage(format!(
                 "{name} has no MASK token, so it is no block-diffusion model: --decode-mode ar \
                  works with every model, --mask-token-id ID names the token if there is one"

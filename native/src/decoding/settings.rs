@@ -20,7 +20,7 @@ pub struct Settings {
     #[arg(long, value_name = "N")]
     pub draft_length: Option<NonZeroUsize>,
     /// What one more row of a pass costs, as a share of a pass of one row: `verify` drafts as far as
-    /// that pays, with 0 always [default: measured]
+    /// that pays, always if rows are free (0) [default: measured]
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     pub row_cost: Option<f32>,
     /// Positions in a block [default: the model's]
@@ -52,7 +52,7 @@ pub struct Settings {
     #[arg(long, value_name = "WHAT", value_enum)]
     pub block_attention: Option<Attention>,
     /// 1: the logits before a token predict it, 0: its own do [default: the model's]
-    #[arg(long, value_name = "0|1", value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(long, value_name = "0|1")]
     pub logit_shift: Option<u8>,
     /// Repeat passes over a sub-block alone, against the rest of the block as it was: faster, not
     /// quite exact [default: false]

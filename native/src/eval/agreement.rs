@@ -51,16 +51,15 @@ pub struct Agreement {
     pub exact: f64,
 }
 
-/// Answers all prompts, one after the other, always with the most likely tokens.
-pub fn run(
-    engine: &mut Engine,
-    mode: &DecodeMode,
-    prompts: &[Prompt],
-    (max_tokens, eos): (usize, &[u32]),
-    mut done: impl FnMut(),
-) -> anyhow::Result<Run> {
-    let mut run = Run::default();
-    for prompt in prompts {
+impl Run {
+    /// Adds the answer to one prompt, always with the most likely tokens.
+    pub fn answer(
+        &mut self,
+        engine: &mut Engine,
+        mode: &DecodeMode,
+        prompt: &Prompt,
+        (max_tokens, eos): (usize, &[u32]),
+    ) -> anyhow::Result<()> {
         let request = Request {
             tokens: prompt.tokens.clone(),
             max_tokens,
@@ -70,23 +69,20 @@ pub fn run(
         };
         let begin = Instant::now();
         let answer = session::run(engine, request, |_: &str| Ok(()))?;
-        run.seconds += begin.elapsed().as_secs_f64();
-        run.tokens += answer.tokens.len();
-        run.passes += answer.timings.forward_passes;
-        run.prefill_passes += answer.timings.prefill_passes;
+        self.seconds += begin.elapsed().as_secs_f64();
+        self.tokens += answer.tokens.len();
+        self.passes += answer.timings.forward_passes;
+        self.prefill_passes += answer.timings.prefill_passes;
         if let DecodeMode::Diffusion(params) = mode {
             let start = prompt.tokens.len();
             let end = start + answer.tokens.len();
-            run.blocks += end.div_ceil(params.block) - start / params.block;
+            self.blocks += end.div_ceil(params.block) - start / params.block;
         }
         let tokens = answer.tokens.iter().map(|t| t.token).filter(|t| !eos.contains(t)).collect();
-        run.answers.push(Answer { tokens, text: answer.text });
-        done();
+        self.answers.push(Answer { tokens, text: answer.text });
+        Ok(())
     }
-    Ok(run)
-}
 
-impl Run {
     /// Tokens per second, the prompts' time included.
     pub fn tokens_per_second(&self) -> f64 {
         self.tokens as f64 / self.seconds

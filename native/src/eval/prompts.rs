@@ -42,6 +42,14 @@ pub fn read(
     limit: Option<usize>,
     loaded: &Loaded,
 ) -> anyhow::Result<Vec<Prompt>> {
+    loaded.tokenizer()?;
+    if path.is_none() && loaded.template.is_none() {
+        bail!(
+            "{} has no chat template, which the prompts of this program need: --prompts FILE has \
+             others",
+            loaded.name
+        );
+    }
     let (name, text) = match path {
         Some(path) => {
             let name = path.display().to_string();
@@ -77,5 +85,11 @@ fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
         (None, Some(text)) => tokenizer.encode(&text, true),
         _ => bail!("expected either `messages` or `prompt`"),
     };
-    Ok(Prompt { tokens: tokens.context("cannot encode the prompt")?, answer, category })
+    let tokens = tokens.context("cannot encode the prompt")?;
+    let longest = loaded.model.spec().context_length;
+    match tokens.len() {
+        0 => bail!("the prompt is empty"),
+        n if n >= longest => bail!("the prompt has {n} tokens, and the model holds {longest}"),
+        _ => Ok(Prompt { tokens, answer, category }),
+    }
 }

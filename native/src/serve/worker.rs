@@ -227,6 +227,8 @@ impl State {
                 // A closed channel is seen before the next step.
                 let _ = live.updates.send(Update::Token { sampled, text });
             }
+            // Nobody here asks for it.
+            Event::Slots { .. } => {}
             Event::Finished { seq, reason, text, passes } => {
                 let Some(live) = self.live.remove(&seq) else { return };
                 let (first, last) = live.tokens.unwrap_or((now, now));

@@ -32,6 +32,8 @@ pub struct BlockDiffusion {
     eos: Vec<u32>,
     sampler: Sampler,
     canvas: Canvas,
+    /// The block that the last pass completed, if the canvas is another one already.
+    completed: Vec<Slot>,
     stage: Stage,
     /// The finished block in front of the canvas whose keys and values the next pass writes; empty
     /// unless commits are fused.
@@ -80,6 +82,7 @@ impl BlockDiffusion {
             emitted: 0,
             eos,
             sampler,
+            completed: Vec::new(),
             stage: Stage::Prefill,
             clean: Vec::new(),
             input: Vec::new(),
@@ -250,6 +253,7 @@ impl BlockDiffusion {
         match (self.canvas.complete(), self.params.commit) {
             (true, Commit::Clean) => self.stage = Stage::Commit,
             (true, Commit::Fused) => {
+                self.completed = self.canvas.view();
                 self.clean.extend_from_slice(self.canvas.tokens());
                 self.canvas.open(&[]);
                 self.plan();
@@ -287,6 +291,7 @@ impl Decoder for BlockDiffusion {
 
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
         let mut progress = Progress::default();
+        self.completed.clear();
         match self.stage {
             Stage::Prefill => {
                 self.advance(self.committed + self.prefill(budget), logits, &mut progress);
@@ -306,6 +311,10 @@ impl Decoder for BlockDiffusion {
     }
 
     fn slots(&self) -> Vec<Slot> {
-        if self.stage == Stage::Prefill { Vec::new() } else { self.canvas.view() }
+        match self.stage {
+            Stage::Prefill => Vec::new(),
+            _ if self.completed.is_empty() => self.canvas.view(),
+            _ => self.completed.clone(),
+        }
     }
 }

@@ -44,8 +44,9 @@ pub enum Unmask {
     /// Those whose token has a probability above this.
     Above(f32),
     /// The same with a threshold θ that rises from pass to pass of a sub-block:
-    /// max(0.5, θ − 0.4), max(0.7, θ − 0.2), θ, θ… Faster than θ throughout, and not of its quality:
-    /// what is accepted is never masked again.
+    /// max(0.5, θ − 0.4), max(0.7, θ − 0.2), θ, θ… For θ of 0.7 and more it is faster than θ
+    /// throughout, and not of its quality: what is accepted is never masked again. (For a lower θ the
+    /// second pass is the strictest.)
     Rising(f32),
     /// Those whose two most likely tokens differ by more than this in probability
     /// (arXiv 2502.06768).
@@ -118,6 +119,14 @@ pub enum DiffusionError {
         /// Rows of a pass at most.
         rows: usize,
     },
+}
+
+impl DiffusionError {
+    /// A name for the kind of error that never changes.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        "bad_decoding_parameter"
+    }
 }
 
 impl DiffusionParams {

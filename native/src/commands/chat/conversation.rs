@@ -96,6 +96,7 @@ impl Conversation {
             mode: self.mode.clone(),
             eos: self.eos.clone(),
             stop: Vec::new(),
+            watch: false,
             tokens,
         };
         session::run(&mut self.engine, request, show)

@@ -3,7 +3,7 @@
 use crate::args::{ComputeArgs, ModelArgs};
 use crate::bench::report::{Format, Report};
 use crate::decoding::{self, Commit, DecodeArgs, Draft, Mode, Selector, Settings};
-use crate::eval::agreement;
+use crate::eval::agreement::Run;
 use crate::eval::prompts;
 use crate::eval::rows::Row;
 use crate::exit::usage;
@@ -71,8 +71,13 @@ enum Against {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let said = args.decoding.settings()?;
-    if said.decode_mode.is_some() {
-        return Err(usage("--decode-mode chooses one mode: --modes lists those to compare"));
+    if said.decode_mode.is_some() || said.threshold.is_some() {
+        return Err(usage(
+            "decode_mode and threshold choose one: --modes and --thresholds list those to compare",
+        ));
+    }
+    if let Some(wrong) = args.thresholds.iter().find(|&&t| !(t > 0.0 && t <= 1.0)) {
+        return Err(usage(format!("threshold must be above 0 and at most 1, but is {wrong}")));
     }
     let threads = machine::threads(&args.compute);
     let runtime = machine::runtime(threads)?;
@@ -80,28 +85,35 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let loaded = Loaded::open(&args.model)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
-    let mode = |row: Settings| row.over(said.clone()).mode(&loaded.ability());
-    let modes: Vec<DecodeMode> =
-        rows(args, &loaded).into_iter().map(mode).collect::<anyhow::Result<_>>()?;
-    let reference = mode(reference(args, &loaded))?;
+    let modes = modes(args, &said, &loaded)?;
+    let reference = reference(args, &loaded).over(said).mode(&loaded.ability())?;
 
     let longest = prompts.iter().map(|p| p.tokens.len()).max().unwrap_or(0);
     let positions = longest.saturating_add(args.max_tokens.get());
     let context = positions.min(loaded.model.spec().context_length);
     let Loaded { model, tokenizer, defaults, .. } = loaded;
-    let all: Vec<_> = modes.iter().chain([&reference]).cloned().collect();
+    // The reference runs once, be it a row of the table or not.
+    let own = modes.iter().position(|mode| *mode == reference);
+    let all: Vec<DecodeMode> =
+        modes.iter().chain(own.is_none().then_some(&reference)).cloned().collect();
     let mut engine = session::engine(model, tokenizer, runtime, context, &all)?;
-    let bar = progress::bar(prompts.len() * (modes.len() + 1));
+    let bar = progress::bar(prompts.len() * all.len());
     let limits = (args.max_tokens.get(), &defaults.eos[..]);
-    let mut answer =
-        |mode: &DecodeMode| agreement::run(&mut engine, mode, &prompts, limits, || bar.inc(1));
-    let against = answer(&reference)?;
+    // Prompt by prompt through all modes, so that a noisy minute meets them all.
+    let mut runs = vec![Run::default(); all.len()];
+    for prompt in &prompts {
+        for (run, mode) in runs.iter_mut().zip(&all) {
+            run.answer(&mut engine, mode, prompt, limits)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
 
+    let against = runs[own.unwrap_or(modes.len())].clone();
     let mut report = Report::new(args.output);
-    bar.suspend(|| out::print(&report.head()))?;
-    for mode in &modes {
-        let run = answer(mode)?;
-        let row = Row {
+    out::print(&report.head())?;
+    for (mode, run) in modes.iter().zip(runs) {
+        out::print(&report.row(Row {
             mode: decoding::describe(mode),
             backend,
             threads,
@@ -109,11 +121,32 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             agreement: run.agreement(&against),
             scores: run.scores(&prompts),
             run,
-        };
-        bar.suspend(|| out::print(&report.row(row)))?;
+        }))?;
     }
-    bar.finish_and_clear();
     out::print(&report.tail())
+}
+
+/// The modes of the table. Where the user has not listed any, those that contradict what is said are
+/// left out.
+fn modes(args: &Args, said: &Settings, loaded: &Loaded) -> anyhow::Result<Vec<DecodeMode>> {
+    let mut modes = Vec::new();
+    for row in rows(args, loaded) {
+        match row.clone().over(said.clone()).mode(&loaded.ability()) {
+            Ok(mode) if modes.contains(&mode) => {}
+            Ok(mode) => modes.push(mode),
+            Err(error) if !args.modes.is_empty() => return Err(error),
+            Err(error) => {
+                let mode = row.decode_mode.unwrap_or_default();
+                let name =
+                    mode.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
+                out::note(format_args!("warning: left out {name}: {error:#}"));
+            }
+        }
+    }
+    match modes.is_empty() {
+        true => Err(usage("no mode is left to compare")),
+        false => Ok(modes),
+    }
 }
 
 fn said(mode: Mode) -> Settings {

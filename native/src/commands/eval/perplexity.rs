@@ -79,6 +79,10 @@ impl Record for Row {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    let said = args.decoding.settings()?;
+    if said.decode_mode.is_some() {
+        return Err(usage("decode_mode changes nothing: perplexity decodes nothing"));
+    }
     let path = args.text.display();
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
     let runtime = machine::runtime(machine::threads(&args.compute))?;
@@ -90,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "--window {window}: from 2 to {longest}, which the model holds"
         )));
     }
-    let params = diffusion(args, &loaded)?;
+    let params = diffusion(said, &loaded)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
     if tokens.len() < 2 {
         return Err(usage(format!("{path} has {} tokens: nothing to predict", tokens.len())));
@@ -123,8 +127,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// How blocks are masked, for a model that denoises.
-fn diffusion(args: &Args, loaded: &Loaded) -> anyhow::Result<Option<DiffusionParams>> {
-    let said = args.decoding.settings()?;
+fn diffusion(said: Settings, loaded: &Loaded) -> anyhow::Result<Option<DiffusionParams>> {
     if loaded.dlm.is_none() && said.mask_token_id.is_none() {
         return Ok(None);
     }

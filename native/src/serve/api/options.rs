@@ -131,7 +131,7 @@ impl Options {
             false => ready.defaults.eos.clone(),
         };
         let (sampling, stop) = (self.sampling(ready, logprobs)?, self.stops()?);
-        Ok(Request { tokens, max_tokens, sampling, stop, eos, mode })
+        Ok(Request { tokens, max_tokens, sampling, stop, eos, mode, watch: false })
     }
 
     fn settings(&self) -> Settings {

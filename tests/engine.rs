@@ -1,0 +1,210 @@
+//! The engine under random requests: what runs beside a request, and what is cancelled beside it,
+//! changes nothing of its output, and everything ends.
+
+#[path = "../benches/common/mod.rs"]
+mod common;
+
+use common::Noise;
+use std::collections::BTreeMap;
+use wrinklefree::decode::{
+    Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
+};
+use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
+use wrinklefree::format::{Activation, Architecture, Rope, Spec};
+use wrinklefree::kernel::Kernels;
+use wrinklefree::model::{Model, Runtime};
+use wrinklefree::par::Team;
+
+const VOCAB: usize = 40;
+
+fn engine(config: EngineConfig) -> Engine {
+    let spec = Spec {
+        architecture: Architecture::BitNet,
+        vocab_size: VOCAB,
+        hidden_size: 64,
+        intermediate_size: 96,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        context_length: 256,
+        norm_eps: 1e-5,
+        activation: Activation::Relu2,
+        rope: Rope { theta: 1e4, scaling: None },
+    };
+    let mut weights = common::bitnet(&spec, 11);
+    weights.final_norm.iter_mut().for_each(|w| *w *= 6.0);
+    let runtime = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
+    Engine::new(Model::new(spec, weights).unwrap(), None, runtime, config).unwrap()
+}
+
+/// Random choices.
+struct Dice(Noise);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        (self.0.bits() >> 20) as usize % n
+    }
+
+    fn of<T: Clone>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())].clone()
+    }
+
+    fn config(&mut self) -> EngineConfig {
+        EngineConfig {
+            context: 1 + self.below(200),
+            pages: 1 + self.below(10),
+            sequences: 1 + self.below(6),
+            rows: self.of(&[1, 2, 7, 32, 64, 128]),
+            row_cost: 0.1,
+        }
+    }
+
+    fn mode(&mut self) -> DecodeMode {
+        let length = 1 + self.below(40);
+        match self.below(6) {
+            0 => DecodeMode::Autoregressive,
+            1 => DecodeMode::Verify {
+                drafter: Drafter::Denoise {
+                    length,
+                    // One of them is outside the vocabulary.
+                    mask: self.below(VOCAB + 1) as u32,
+                    shift: self.of(&[true, false]),
+                },
+                row_cost: self.of(&[Some(0.0), None, Some(f32::MAX)]),
+            },
+            2 => DecodeMode::Verify {
+                drafter: Drafter::Ngram { length, matches: (1, 3) },
+                row_cost: None,
+            },
+            _ => DecodeMode::Diffusion(DiffusionParams {
+                block: self.of(&[1, 2, 3, 4, 8, 24, 32, 40]),
+                sub_block: self.of(&[1, 1, 2, 4, 8]),
+                mask: self.below(VOCAB) as u32,
+                unmask: self.of(&[
+                    Unmask::All,
+                    Unmask::Above(0.5),
+                    Unmask::Rising(0.9),
+                    Unmask::Margin(0.4),
+                    Unmask::Factor(1.0),
+                    Unmask::Entropy(0.5),
+                    Unmask::Top(3),
+                ]),
+                inside: self.of(&[Inside::Bidirectional, Inside::Causal]),
+                clean_causal: self.of(&[true, false]),
+                shift: self.of(&[true, false]),
+                sub_cache: self.of(&[false, false, true]),
+                commit: self.of(&[Commit::Clean, Commit::Fused]),
+            }),
+        }
+    }
+
+    fn request(&mut self) -> Request {
+        let sampling = SamplingParams {
+            temperature: self.of(&[0.0, 0.7, 1.5, 1e-40, 1e30]),
+            top_k: self.below(5),
+            top_p: self.of(&[1.0, 0.9, 0.0]),
+            min_p: self.of(&[0.0, 0.1, 1.0]),
+            repetition_penalty: self.of(&[1.0, 1.3]),
+            presence_penalty: self.of(&[0.0, 1.0, -1e38]),
+            seed: self.0.bits(),
+            logprobs: self.of(&[None, Some(0), Some(5)]),
+            ..SamplingParams::default()
+        };
+        let count = self.below(70);
+        Request {
+            tokens: (0..count).map(|_| self.below(VOCAB) as u32).collect(),
+            max_tokens: self.of(&[1, 2, 31, 32, 33, 100, usize::MAX]),
+            sampling,
+            eos: (0..self.below(3)).map(|_| self.below(VOCAB) as u32).collect(),
+            mode: self.mode(),
+            watch: self.of(&[true, false]),
+            ..Request::default()
+        }
+    }
+}
+
+/// Tokens and ends of all sequences.
+#[derive(Default)]
+struct Heard {
+    tokens: BTreeMap<SeqId, Vec<u32>>,
+    ends: BTreeMap<SeqId, FinishReason>,
+}
+
+impl Heard {
+    fn listen(&mut self, engine: &mut Engine) {
+        while let Some(event) = engine.poll() {
+            match event {
+                Event::Token { seq, sampled, .. } => {
+                    self.tokens.entry(seq).or_default().push(sampled.token);
+                }
+                Event::Slots { .. } => {}
+                Event::Finished { seq, reason, .. } => {
+                    assert!(self.ends.insert(seq, reason).is_none(), "a sequence ends once");
+                }
+            }
+        }
+    }
+
+    /// Runs the engine until nothing is left to do; looks away after each step.
+    fn run(&mut self, engine: &mut Engine, mut after: impl FnMut(&mut Engine, usize)) {
+        for step in 0.. {
+            assert!(step < 20_000, "everything ends");
+            let ran = engine.step();
+            self.listen(engine);
+            if ran == Step::Idle {
+                return;
+            }
+            after(engine, step);
+        }
+    }
+}
+
+#[test]
+fn company_changes_nothing() {
+    let mut dice = Dice(Noise(0x1234_5678_9abc_def1));
+    let mut taken = 0;
+    for _ in 0..300 {
+        let config = dice.config();
+        let (mut crowded, mut quiet) = (engine(config), engine(config));
+        let mut heard = Heard::default();
+        let mut live = Vec::new();
+        for _ in 0..6 {
+            let request = dice.request();
+            let Ok(id) = crowded.submit(request.clone()) else {
+                assert!(quiet.submit(request).is_err(), "the same is refused everywhere");
+                continue;
+            };
+            let mut alone = Heard::default();
+            let same = quiet.submit(request.clone()).unwrap();
+            alone.run(&mut quiet, |_, _| {});
+            let want = alone.tokens.remove(&same).expect("at least one token");
+            assert!(alone.ends.contains_key(&same) && want.len() <= request.max_tokens);
+            live.push((id, request, want, dice.below(5) == 0));
+            taken += 1;
+            // Some are in the middle of their text when the next comes.
+            for _ in 0..dice.below(4) {
+                crowded.step();
+                heard.listen(&mut crowded);
+            }
+        }
+        heard.run(&mut crowded, |engine, step| {
+            let cancelled = live.iter().filter(|(.., cancelled)| *cancelled && step == 4);
+            for (id, ..) in cancelled {
+                engine.cancel(*id);
+                engine.cancel(*id);
+            }
+        });
+        for (id, request, want, cancelled) in &live {
+            let got = heard.tokens.remove(id).unwrap_or_default();
+            assert!(heard.ends.contains_key(id), "{request:?} ends");
+            match cancelled {
+                true => assert!(want.starts_with(&got), "{request:?}"),
+                false => assert_eq!(&got, want, "{request:?} with {config:?}"),
+            }
+        }
+        let load = crowded.load();
+        assert_eq!((load.running, load.waiting, load.free), (0, 0, load.pages));
+    }
+    assert!(taken > 500, "{taken} requests were taken");
+}

@@ -53,8 +53,22 @@ impl Reply {
 
 impl Server {
     fn start(args: &[&str]) -> Self {
+        Self::with_kernels("", args)
+    }
+
+    /// A server whose answers take seconds: for tests of what happens meanwhile.
+    fn slow(args: &[&str]) -> Self {
+        Self::with_kernels("scalar", args)
+    }
+
+    fn with_kernels(isa: &str, args: &[&str]) -> Self {
         let args = [&["serve", "--port", "0", "-t", "1"], args].concat();
-        let mut child = wf_run(&args).env("WF_LOG", "warn").spawn().expect("starts");
+        let mut command = wf_run(&args);
+        command.env("WF_LOG", "warn");
+        if !isa.is_empty() {
+            command.env("WF_ISA", isa);
+        }
+        let mut child = command.spawn().expect("starts");
         let mut line = String::new();
         let stdout = child.stdout.as_mut().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("a line");
@@ -349,9 +363,9 @@ fn a_key_is_asked_for_and_public_addresses_need_one() {
 
 #[test]
 fn who_leaves_is_cancelled_and_hurts_nobody() {
-    let server = Server::start(&["--max-sequences", "4"]);
+    let server = Server::slow(&["--max-sequences", "4"]);
     let endless = ask("Tell me a story.", json!({"ignore_eos": true, "stream": true}));
-    let patient = ask("Tell me a story.", json!({"max_tokens": 200, "ignore_eos": true}));
+    let patient = ask("Tell me a story.", json!({"max_tokens": 100, "ignore_eos": true}));
     let want = server.chat(&patient).is(200).json()["choices"][0].clone();
     std::thread::scope(|scope| {
         let other = scope.spawn(|| server.chat(&patient).is(200).json()["choices"][0].clone());
@@ -370,15 +384,19 @@ fn who_leaves_is_cancelled_and_hurts_nobody() {
 
 #[test]
 fn who_comes_too_late_is_told_to_wait() {
-    let server = Server::start(&["--max-sequences", "1", "--max-waiting", "2"]);
+    let server = Server::slow(&["--max-sequences", "1", "--max-waiting", "2"]);
     let endless = ask("Tell me a story.", json!({"ignore_eos": true, "stream": true}));
     let body = endless.to_string();
     let mut streams: Vec<_> =
         (0..3).map(|_| server.open("POST", "/v1/chat/completions", "", &body)).collect();
     streams[0].read_exact(&mut [0; 300]).expect("the first answer begins");
     let begin = Instant::now();
-    while server.get("/v1/loads").json()["num_waiting_reqs"] != 2 {
-        assert!(begin.elapsed() < Duration::from_secs(5), "two wait");
+    loop {
+        let load = server.get("/v1/loads").json();
+        if load["num_waiting_reqs"] == 2 {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "two wait: {load}");
     }
     let refused = server.chat(&endless).is(429);
     assert!(refused.head.contains("retry-after: "), "{}", refused.head);

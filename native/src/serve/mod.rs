@@ -176,8 +176,9 @@ fn start(
     let config = EngineConfig { context, pages, sequences, rows, row_cost };
     let engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
     let context = engine.context();
-    let (worker, thread) = Worker::start(engine, sizes.waiting, server.metrics.clone())
-        .context("cannot start the engine's thread")?;
+    let (worker, thread) =
+        Worker::start(engine, sequences.saturating_add(sizes.waiting), server.metrics.clone())
+            .context("cannot start the engine's thread")?;
     let name = name.unwrap_or(own);
     tracing::info!(
         model = name,

@@ -80,17 +80,17 @@ pub struct Worker {
 
 impl Worker {
     /// Starts the thread; it ends when every `Worker` is gone and the last request is answered.
-    /// At most `waiting` requests wait.
+    /// At most `most` requests run or wait.
     ///
     /// # Errors
     /// When there can be no thread.
     pub fn start(
         engine: Engine,
-        waiting: usize,
+        most: usize,
         metrics: Arc<Metrics>,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (messages, inbox) = mpsc::channel();
-        let state = State { engine, waiting, metrics, live: HashMap::new() };
+        let state = State { engine, most, metrics, live: HashMap::new() };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(inbox))?;
         Ok((Self { messages }, thread))
     }
@@ -127,7 +127,8 @@ struct Live {
 
 struct State {
     engine: Engine,
-    waiting: usize,
+    /// Requests that may run or wait. Which of them run is known only after the next step.
+    most: usize,
     metrics: Arc<Metrics>,
     live: HashMap<SeqId, Live>,
 }
@@ -187,7 +188,7 @@ impl State {
         request: Request,
         updates: UnboundedSender<Update>,
     ) -> Result<(), Refused> {
-        if self.engine.load().waiting >= self.waiting {
+        if self.live.len() >= self.most {
             return Err(Refused::Busy);
         }
         let prompt = request.tokens.len();

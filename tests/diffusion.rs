@@ -13,7 +13,7 @@ use wrinklefree::decode::{
     Autoregressive, BlockDiffusion, Commit, Decoder, DiffusionError, DiffusionParams, FinishReason,
     Inside, SamplingParams, Unmask,
 };
-use wrinklefree::format::{Activation, Architecture, File, Rope, Spec, load};
+use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{Logits, Model, Rows, Runtime, Span, Workspace};
 use wrinklefree::par::Team;
@@ -36,23 +36,7 @@ fn params(unmask: Unmask, sub_block: usize) -> DiffusionParams {
 
 /// A random model whose logits are decided enough for thresholds to matter.
 fn random() -> Model {
-    let spec = Spec {
-        architecture: Architecture::BitNet,
-        vocab_size: 40,
-        hidden_size: 64,
-        intermediate_size: 96,
-        layers: 2,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 16,
-        context_length: 256,
-        norm_eps: 1e-5,
-        activation: Activation::Relu2,
-        rope: Rope { theta: 1e4, scaling: None },
-    };
-    let mut weights = common::bitnet(&spec, 11);
-    weights.final_norm.iter_mut().for_each(|w| *w *= 10.0);
-    Model::new(spec, weights).unwrap()
+    common::small_model(40, 11, 10.0)
 }
 
 fn embedded() -> Model {

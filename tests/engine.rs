@@ -10,32 +10,16 @@ use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
-use wrinklefree::format::{Activation, Architecture, Rope, Spec};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, Runtime};
+use wrinklefree::model::Runtime;
 use wrinklefree::par::Team;
 
 const VOCAB: usize = 40;
 
 fn engine(config: EngineConfig) -> Engine {
-    let spec = Spec {
-        architecture: Architecture::BitNet,
-        vocab_size: VOCAB,
-        hidden_size: 64,
-        intermediate_size: 96,
-        layers: 2,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 16,
-        context_length: 256,
-        norm_eps: 1e-5,
-        activation: Activation::Relu2,
-        rope: Rope { theta: 1e4, scaling: None },
-    };
-    let mut weights = common::bitnet(&spec, 11);
-    weights.final_norm.iter_mut().for_each(|w| *w *= 6.0);
+    let model = common::small_model(VOCAB, 11, 6.0);
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
-    Engine::new(Model::new(spec, weights).unwrap(), None, runtime, config).unwrap()
+    Engine::new(model, None, runtime, config).unwrap()
 }
 
 /// Random choices.

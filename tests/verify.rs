@@ -12,7 +12,7 @@ use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, Event, Rejected, Request, SeqId, Step};
-use wrinklefree::format::{Activation, Architecture, File, Rope, Spec, load};
+use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 use wrinklefree::par::Team;
@@ -273,29 +273,8 @@ fn bad_requests_are_refused() {
     assert_eq!(engine.submit(empty), Err(Rejected::EmptyPrompt));
 }
 
-/// Vocabulary of [`small`].
+/// Size of a small vocabulary.
 const SMALL: usize = 10;
-
-/// A random model with few tokens.
-fn small() -> Model {
-    let spec = Spec {
-        architecture: Architecture::BitNet,
-        vocab_size: SMALL,
-        hidden_size: 64,
-        intermediate_size: 96,
-        layers: 2,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 16,
-        context_length: 64,
-        norm_eps: 1e-5,
-        activation: Activation::Relu2,
-        rope: Rope { theta: 1e4, scaling: None },
-    };
-    let mut weights = common::bitnet(&spec, 3);
-    weights.final_norm.iter_mut().for_each(|w| *w *= 3.0);
-    Model::new(spec, weights).unwrap()
-}
 
 /// The softmax of the logits behind some tokens, by definition.
 fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
@@ -312,7 +291,7 @@ fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
 #[test]
 fn warm_drafts_keep_the_autoregressive_distribution() {
     let runtime = || Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
-    let (model, rt, prompt) = (small(), runtime(), vec![1u32, 5, 2]);
+    let (model, rt, prompt) = (common::small_model(SMALL, 3, 3.0), runtime(), vec![1u32, 5, 2]);
     // How likely the third and fourth token are, whatever the first and second.
     let mut expected = vec![0f64; SMALL * SMALL];
     let with = |tokens: &[u32], token: usize| [tokens, &[token as u32]].concat();

@@ -6,6 +6,7 @@ use wrinklefree::format::{
 };
 use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, TernaryMatrix};
 use wrinklefree::mem::AlignedVec;
+use wrinklefree::model::Model;
 use wrinklefree::ternary::PANEL_ROWS;
 
 /// A fast generator of noise.
@@ -47,6 +48,27 @@ pub fn int8(rows: usize, cols: usize, noise: &mut Noise) -> Int8Matrix {
     scales.fill(0.01 / (cols as f32).sqrt());
     let (values, scales) = (values.into_bytes(), scales.into_bytes());
     Int8Matrix::from_panels(rows, cols, cols, values, scales).unwrap()
+}
+
+/// A model small enough to run thousands of times; the larger `decided`, the surer its logits.
+pub fn small_model(vocab_size: usize, seed: u64, decided: f32) -> Model {
+    let spec = Spec {
+        architecture: Architecture::BitNet,
+        vocab_size,
+        hidden_size: 64,
+        intermediate_size: 96,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        context_length: 256,
+        norm_eps: 1e-5,
+        activation: Activation::Relu2,
+        rope: Rope { theta: 1e4, scaling: None },
+    };
+    let mut weights = bitnet(&spec, seed);
+    weights.final_norm.iter_mut().for_each(|w| *w *= decided);
+    Model::new(spec, weights).unwrap()
 }
 
 /// The shape of BitNet b1.58 2B-4T.

@@ -10,31 +10,31 @@ use wrinklefree::format::GenerationDefaults;
 pub struct SamplingArgs {
     /// Softmax temperature; 0 always takes the most likely token
     #[arg(long, value_name = "T", value_parser = at_least_zero, allow_negative_numbers = true)]
-    temperature: Option<f32>,
+    pub temperature: Option<f32>,
     /// Keep the K most likely tokens; 0 keeps all
     #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
+    pub top_k: Option<usize>,
     /// Keep the smallest set of tokens with this probability mass
     #[arg(long, value_name = "P", value_parser = fraction)]
-    top_p: Option<f32>,
+    pub top_p: Option<f32>,
     /// Drop tokens less likely than P × the most likely
     #[arg(long, value_name = "P", value_parser = fraction)]
-    min_p: Option<f32>,
+    pub min_p: Option<f32>,
     /// Make tokens that occurred in prompt or answer less likely; 1 is off
     #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
-    repetition_penalty: Option<f32>,
+    pub repetition_penalty: Option<f32>,
     /// Subtract this per earlier occurrence in the answer
     #[arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true)]
-    frequency_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
     /// Subtract this from tokens that occur in the answer
     #[arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true)]
-    presence_penalty: Option<f32>,
+    pub presence_penalty: Option<f32>,
     /// Add BIAS to the logit of token ID, -inf bans it; may be repeated
     #[arg(long, value_name = "ID=BIAS", value_parser = bias)]
-    logit_bias: Vec<(u32, f32)>,
+    pub logit_bias: Vec<(u32, f32)>,
     /// Same seed, same output
     #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    pub seed: u64,
 }
 
 impl SamplingArgs {

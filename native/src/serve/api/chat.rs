@@ -1,8 +1,8 @@
 //! `POST /v1/chat/completions`.
 
-use super::generation::{Answer, Generation, Timings, Usage, reason_name};
+use super::generation::{Answer, Generation, reason_name};
 use super::options::{MAX_TOP, Options, parse};
-use super::stream::{self, Chunks};
+use super::stream::{self, Chunks, Envelope};
 use super::{Body, id, logprob, refuse};
 use crate::chat_prompt;
 use crate::serve::error::ApiError;
@@ -125,9 +125,14 @@ pub async fn chat(
     let mut generation =
         Generation::start(&ready.worker, requests, "messages", server.limits.time).await?;
     let shape = Shape {
-        id: id("chatcmpl"),
-        created: now(),
-        usage: options.include_usage(),
+        envelope: Envelope {
+            id: id("chatcmpl"),
+            whole: "chat.completion",
+            chunk: "chat.completion.chunk",
+            created: now(),
+            model: ready.name.clone(),
+            include_usage: options.include_usage(),
+        },
         logprobs: logprobs.is_some(),
         ready,
     };
@@ -137,33 +142,17 @@ pub async fn chat(
     let answers = generation.collect().await?;
     let choices: Vec<Value> =
         answers.iter().enumerate().map(|(index, answer)| shape.choice(index, answer)).collect();
-    let mut body = shape.object("chat.completion", choices);
-    body["usage"] = json!(generation.usage());
-    body["timings"] = json!(generation.timings());
-    Ok(Json(body).into_response())
+    Ok(Json(shape.envelope.whole(&choices, &generation)).into_response())
 }
 
 /// How answers look.
 struct Shape {
-    id: String,
-    created: u64,
-    /// A stream ends with the usage.
-    usage: bool,
+    envelope: Envelope,
     logprobs: bool,
     ready: Arc<Ready>,
 }
 
 impl Shape {
-    fn object(&self, kind: &str, choices: Vec<Value>) -> Value {
-        json!({
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.ready.name,
-            "choices": choices,
-        })
-    }
-
     fn choice(&self, index: usize, answer: &Answer) -> Value {
         let content: Vec<Value> = answer.tokens.iter().map(|t| self.logprob(t)).collect();
         json!({
@@ -183,19 +172,12 @@ impl Shape {
     }
 
     fn chunk(&self, index: usize, delta: Value, logprobs: Value, reason: Value) -> Value {
-        let mut chunk = self.object(
-            "chat.completion.chunk",
-            vec![json!({
-                "index": index,
-                "delta": delta,
-                "logprobs": logprobs,
-                "finish_reason": reason,
-            })],
-        );
-        if self.usage {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
+        self.envelope.chunk(json!({
+            "index": index,
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": reason,
+        }))
     }
 }
 
@@ -221,12 +203,7 @@ impl Chunks for Shape {
         self.chunk(index, delta, Value::Null, reason_name(reason).into())
     }
 
-    fn usage(&self, usage: Usage, timings: Timings) -> Option<Value> {
-        self.usage.then(|| {
-            let mut chunk = self.object("chat.completion.chunk", Vec::new());
-            chunk["usage"] = json!(usage);
-            chunk["timings"] = json!(timings);
-            chunk
-        })
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 }

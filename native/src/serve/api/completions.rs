@@ -1,8 +1,8 @@
 //! `POST /v1/completions`.
 
-use super::generation::{Answer, Generation, Timings, Usage, reason_name};
+use super::generation::{Answer, Generation, reason_name};
 use super::options::{Options, parse};
-use super::stream::{self, Chunks};
+use super::stream::{self, Chunks, Envelope};
 use super::{Body, id, refuse};
 use crate::serve::error::ApiError;
 use crate::serve::state::{Ready, Server, now};
@@ -121,9 +121,14 @@ pub async fn completions(
         false => vec![String::new(); prompts.len()],
     };
     let shape = Shape {
-        id: id("cmpl"),
-        created: now(),
-        usage: options.include_usage(),
+        envelope: Envelope {
+            id: id("cmpl"),
+            whole: "text_completion",
+            chunk: "text_completion",
+            created: now(),
+            model: ready.name.clone(),
+            include_usage: options.include_usage(),
+        },
         logprobs: logprobs.is_some(),
         echoes,
         n,
@@ -136,12 +141,9 @@ pub async fn completions(
     if best_of > n {
         answers = answers.chunks(best_of).flat_map(|of| best(of, n)).collect();
     }
-    let choices =
+    let choices: Vec<Value> =
         answers.iter().enumerate().map(|(index, answer)| shape.choice(index, answer)).collect();
-    let mut body = shape.object(choices);
-    body["usage"] = json!(generation.usage());
-    body["timings"] = json!(generation.timings());
-    Ok(Json(body).into_response())
+    Ok(Json(shape.envelope.whole(&choices, &generation)).into_response())
 }
 
 /// The `n` answers with the highest log-probability per token, best first.
@@ -158,10 +160,7 @@ fn best(answers: &[Answer], n: usize) -> Vec<Answer> {
 
 /// How answers look.
 struct Shape {
-    id: String,
-    created: u64,
-    /// A stream ends with the usage.
-    usage: bool,
+    envelope: Envelope,
     logprobs: bool,
     /// What stands before the answers to each prompt.
     echoes: Vec<String>,
@@ -171,16 +170,6 @@ struct Shape {
 }
 
 impl Shape {
-    fn object(&self, choices: Vec<Value>) -> Value {
-        json!({
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.ready.name,
-            "choices": choices,
-        })
-    }
-
     fn choice(&self, index: usize, answer: &Answer) -> Value {
         let echo = &self.echoes[index / self.n];
         json!({
@@ -211,16 +200,12 @@ impl Shape {
     }
 
     fn chunk(&self, index: usize, text: &str, logprobs: Value, reason: Value) -> Value {
-        let mut chunk = self.object(vec![json!({
+        self.envelope.chunk(json!({
             "index": index,
             "text": text,
             "logprobs": logprobs,
             "finish_reason": reason,
-        })]);
-        if self.usage {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
+        }))
     }
 }
 
@@ -245,12 +230,7 @@ impl Chunks for Shape {
         self.chunk(index, text, Value::Null, reason_name(reason).into())
     }
 
-    fn usage(&self, usage: Usage, timings: Timings) -> Option<Value> {
-        self.usage.then(|| {
-            let mut chunk = self.object(Vec::new());
-            chunk["usage"] = json!(usage);
-            chunk["timings"] = json!(timings);
-            chunk
-        })
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 }

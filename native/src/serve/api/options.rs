@@ -1,6 +1,7 @@
 //! The fields that chat and plain completions share.
 
 use crate::decoding::{Mode, Settings};
+use crate::sampling::SamplingArgs;
 use crate::serve::error::ApiError;
 use crate::serve::state::Ready;
 use axum::http::StatusCode;
@@ -157,21 +158,20 @@ impl Options {
     }
 
     fn sampling(&self, ready: &Ready, logprobs: Option<usize>) -> Result<SamplingParams, ApiError> {
-        let (off, model) = (SamplingParams::default(), &ready.defaults);
-        let repetition = self.repetition_penalty.or(model.repetition_penalty);
-        Ok(SamplingParams {
-            temperature: self.temperature.or(model.temperature).unwrap_or(TEMPERATURE),
-            top_k: self.top_k.or(model.top_k).unwrap_or(off.top_k),
-            top_p: self.top_p.or(model.top_p).unwrap_or(off.top_p),
-            min_p: self.min_p.unwrap_or(off.min_p),
-            repetition_penalty: repetition.unwrap_or(off.repetition_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
+        let model = &ready.defaults;
+        let said = SamplingArgs {
+            temperature: self.temperature.or(model.temperature).or(Some(TEMPERATURE)),
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            frequency_penalty: self.frequency_penalty,
+            presence_penalty: self.presence_penalty,
             logit_bias: self.biases()?,
             // Without a seed every answer is another one.
             seed: self.seed.map_or_else(random, i64::cast_unsigned),
-            logprobs,
-        })
+        };
+        Ok(SamplingParams { logprobs, ..said.params(model) })
     }
 
     fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {

@@ -1,11 +1,11 @@
 //! Answers as server-sent events.
 
-use super::generation::{Generation, Timings, Usage};
+use super::generation::Generation;
 use crate::serve::worker::Update;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -23,8 +23,63 @@ pub trait Chunks: Send + 'static {
     fn token(&self, index: usize, sampled: &Sampled, text: &str) -> Option<Value>;
     /// The end of an answer, with text that was held back.
     fn finish(&self, index: usize, reason: FinishReason, text: &str) -> Value;
-    /// After the last answer, if it was asked for.
-    fn usage(&self, usage: Usage, timings: Timings) -> Option<Value>;
+    /// What stands around the chunks.
+    fn envelope(&self) -> &Envelope;
+}
+
+/// What stands around choices in both APIs.
+pub struct Envelope {
+    /// Names the answer.
+    pub id: String,
+    /// `object` of a whole answer.
+    pub whole: &'static str,
+    /// `object` of a chunk.
+    pub chunk: &'static str,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// A stream ends with the usage.
+    pub include_usage: bool,
+}
+
+impl Envelope {
+    fn around(&self, object: &str, choices: &[Value]) -> Value {
+        json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        })
+    }
+
+    /// A whole answer.
+    pub fn whole(&self, choices: &[Value], generation: &Generation) -> Value {
+        let mut body = self.around(self.whole, choices);
+        body["usage"] = json!(generation.usage());
+        body["timings"] = json!(generation.timings());
+        body
+    }
+
+    /// A chunk of one choice.
+    pub fn chunk(&self, choice: Value) -> Value {
+        let mut chunk = self.around(self.chunk, &[choice]);
+        if self.include_usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
+    }
+
+    /// The chunk after the last answer, if it was asked for.
+    fn last(&self, generation: &Generation) -> Option<Value> {
+        self.include_usage.then(|| {
+            let mut chunk = self.around(self.chunk, &[]);
+            chunk["usage"] = json!(generation.usage());
+            chunk["timings"] = json!(generation.timings());
+            chunk
+        })
+    }
 }
 
 /// The response.
@@ -68,8 +123,7 @@ impl<C: Chunks> State<C> {
                     self.pending.push_back(self.chunks.finish(index, reason, &text));
                 }
                 Ok(None) => {
-                    let (usage, timings) = (self.generation.usage(), self.generation.timings());
-                    self.pending.extend(self.chunks.usage(usage, timings));
+                    self.pending.extend(self.chunks.envelope().last(&self.generation));
                     self.end();
                 }
                 Err(error) => {

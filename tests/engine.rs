@@ -41,6 +41,7 @@ impl Dice {
             sequences: 1 + self.below(6),
             rows: self.of(&[1, 2, 7, 32, 64, 128]),
             row_cost: 0.1,
+            prefix_cache: self.of(&[true, true, false]),
         }
     }
 
@@ -95,14 +96,19 @@ impl Dice {
             logprobs: self.of(&[None, Some(0), Some(5)]),
             ..SamplingParams::default()
         };
-        let count = self.below(70);
+        let count = self.below(90);
+        let mut tokens: Vec<u32> = (0..count).map(|_| self.below(VOCAB) as u32).collect();
+        // Many texts begin alike.
+        let alike = self.of(&[0, 31, 64, 64, 69]).min(count);
+        (0..).zip(&mut tokens[..alike]).for_each(|(i, token)| *token = i * 7 % VOCAB as u32);
         Request {
-            tokens: (0..count).map(|_| self.below(VOCAB) as u32).collect(),
+            tokens,
             max_tokens: self.of(&[1, 2, 31, 32, 33, 100, usize::MAX]),
             sampling,
             eos: (0..self.below(3)).map(|_| self.below(VOCAB) as u32).collect(),
             mode: self.mode(),
             watch: self.of(&[true, false]),
+            cache_salt: self.of(&["", "", "salt"]).into(),
             ..Request::default()
         }
     }
@@ -113,6 +119,8 @@ impl Dice {
 struct Heard {
     tokens: BTreeMap<SeqId, Vec<u32>>,
     ends: BTreeMap<SeqId, FinishReason>,
+    /// Tokens of prompts that were not computed again.
+    cached: usize,
 }
 
 impl Heard {
@@ -123,7 +131,8 @@ impl Heard {
                     self.tokens.entry(seq).or_default().push(sampled.token);
                 }
                 Event::Slots { .. } => {}
-                Event::Finished { seq, reason, .. } => {
+                Event::Finished { seq, reason, cached, .. } => {
+                    self.cached += cached;
                     assert!(self.ends.insert(seq, reason).is_none(), "a sequence ends once");
                 }
             }
@@ -144,51 +153,91 @@ impl Heard {
     }
 }
 
+/// What a round was worth.
+#[derive(Default)]
+struct Tally {
+    taken: usize,
+    preempted: u64,
+    cached: usize,
+}
+
+/// Six requests in one engine, where each must say what it says alone in an engine that computes
+/// everything anew.
+fn round(
+    dice: &mut Dice,
+    config: EngineConfig,
+    tally: &mut Tally,
+    next: impl Fn(&mut Dice) -> Request,
+) {
+    let plain = EngineConfig { prefix_cache: false, ..config };
+    let (mut crowded, mut quiet) = (engine(config), engine(plain));
+    let mut heard = Heard::default();
+    let mut live = Vec::new();
+    for _ in 0..6 {
+        let request = next(dice);
+        let Ok(id) = crowded.submit(request.clone()) else {
+            assert!(quiet.submit(request).is_err(), "the same is refused everywhere");
+            continue;
+        };
+        let mut alone = Heard::default();
+        let same = quiet.submit(request.clone()).unwrap();
+        alone.run(&mut quiet, |_, _| {});
+        let want = alone.tokens.remove(&same).expect("at least one token");
+        assert!(alone.ends.contains_key(&same) && want.len() <= request.max_tokens);
+        live.push((id, request, want, dice.below(5) == 0));
+        tally.taken += 1;
+        // Some are in the middle of their text when the next comes.
+        for _ in 0..dice.below(4) {
+            crowded.step();
+            heard.listen(&mut crowded);
+        }
+    }
+    heard.run(&mut crowded, |engine, step| {
+        let cancelled = live.iter().filter(|(.., cancelled)| *cancelled && step == 4);
+        for (id, ..) in cancelled {
+            engine.cancel(*id);
+            engine.cancel(*id);
+        }
+    });
+    for (id, request, want, cancelled) in &live {
+        let got = heard.tokens.remove(id).unwrap_or_default();
+        assert!(heard.ends.contains_key(id), "{request:?} ends");
+        match cancelled {
+            true => assert!(want.starts_with(&got), "{request:?}"),
+            false => assert_eq!(&got, want, "{request:?} with {config:?}"),
+        }
+    }
+    let load = crowded.load();
+    assert_eq!((load.running, load.waiting, load.free + load.idle), (0, 0, load.pages));
+    assert!(config.prefix_cache || load.idle == 0);
+    tally.preempted += load.preempted;
+    tally.cached += heard.cached;
+}
+
 #[test]
 fn company_changes_nothing() {
-    let mut dice = Dice(Noise(0x1234_5678_9abc_def1));
-    let mut taken = 0;
+    let (mut dice, mut tally) = (Dice(Noise(0x1234_5678_9abc_def1)), Tally::default());
     for _ in 0..300 {
         let config = dice.config();
-        let (mut crowded, mut quiet) = (engine(config), engine(config));
-        let mut heard = Heard::default();
-        let mut live = Vec::new();
-        for _ in 0..6 {
-            let request = dice.request();
-            let Ok(id) = crowded.submit(request.clone()) else {
-                assert!(quiet.submit(request).is_err(), "the same is refused everywhere");
-                continue;
-            };
-            let mut alone = Heard::default();
-            let same = quiet.submit(request.clone()).unwrap();
-            alone.run(&mut quiet, |_, _| {});
-            let want = alone.tokens.remove(&same).expect("at least one token");
-            assert!(alone.ends.contains_key(&same) && want.len() <= request.max_tokens);
-            live.push((id, request, want, dice.below(5) == 0));
-            taken += 1;
-            // Some are in the middle of their text when the next comes.
-            for _ in 0..dice.below(4) {
-                crowded.step();
-                heard.listen(&mut crowded);
-            }
-        }
-        heard.run(&mut crowded, |engine, step| {
-            let cancelled = live.iter().filter(|(.., cancelled)| *cancelled && step == 4);
-            for (id, ..) in cancelled {
-                engine.cancel(*id);
-                engine.cancel(*id);
-            }
-        });
-        for (id, request, want, cancelled) in &live {
-            let got = heard.tokens.remove(id).unwrap_or_default();
-            assert!(heard.ends.contains_key(id), "{request:?} ends");
-            match cancelled {
-                true => assert!(want.starts_with(&got), "{request:?}"),
-                false => assert_eq!(&got, want, "{request:?} with {config:?}"),
-            }
-        }
-        let load = crowded.load();
-        assert_eq!((load.running, load.waiting, load.free), (0, 0, load.pages));
+        round(&mut dice, config, &mut tally, Dice::request);
     }
-    assert!(taken > 500, "{taken} requests were taken");
+    assert!(tally.taken > 500, "{} requests were taken", tally.taken);
+    assert!(tally.cached > 500, "{} tokens of prompts were known", tally.cached);
+}
+
+#[test]
+fn who_is_sent_back_goes_on_where_it_was() {
+    let (mut dice, mut tally) = (Dice(Noise(0x0dd0_5eed_0dd0_5eed)), Tally::default());
+    for _ in 0..100 {
+        // Room for the longest text, and hardly for two.
+        let config = EngineConfig { context: 224, pages: 7, sequences: 6, ..dice.config() };
+        round(&mut dice, config, &mut tally, |dice| {
+            let mut request = dice.request();
+            request.tokens.truncate(30);
+            request.eos.clear();
+            request.max_tokens = 60 + dice.below(100);
+            request
+        });
+    }
+    assert!(tally.preempted > 150, "{} times a sequence was sent back", tally.preempted);
 }

@@ -31,7 +31,8 @@ fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usi
     let tokenizer = Tokenizer::new(checkpoint.text.vocabulary.as_ref().unwrap()).unwrap();
     let model = Model::new(checkpoint.spec, checkpoint.weights).unwrap();
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
-    let config = EngineConfig { context: 512, pages, sequences: 64, rows, row_cost };
+    let config =
+        EngineConfig { context: 512, pages, sequences: 64, rows, row_cost, prefix_cache: false };
     Engine::new(model, Some(Arc::new(tokenizer)), runtime, config).unwrap()
 }
 
@@ -306,7 +307,14 @@ fn warm_drafts_keep_the_autoregressive_distribution() {
             }
         }
     }
-    let config = EngineConfig { context: 64, pages: 2, sequences: 1, rows: 64, row_cost: 0.0 };
+    let config = EngineConfig {
+        context: 64,
+        pages: 2,
+        sequences: 1,
+        rows: 64,
+        row_cost: 0.0,
+        prefix_cache: true,
+    };
     let mut engine = Engine::new(model, None, runtime(), config).unwrap();
     for mode in [denoise(5), ngram(5), DecodeMode::Autoregressive] {
         const DRAWS: u64 = 20_000;

@@ -21,21 +21,32 @@ pub fn engine(
     context: usize,
     modes: &[DecodeMode],
 ) -> anyhow::Result<Engine> {
+    let config = sizes(&model, &runtime, context, modes)?;
+    Ok(Engine::new(model, tokenizer, runtime, config)?)
+}
+
+/// The sizes of such an engine. It computes every prompt anew.
+pub fn sizes(
+    model: &Model,
+    runtime: &Runtime,
+    context: usize,
+    modes: &[DecodeMode],
+) -> anyhow::Result<EngineConfig> {
     let most = |of: &dyn Fn(&DecodeMode) -> usize| modes.iter().map(of).max().unwrap_or(1);
     let positions = most(&|mode| mode.positions(context));
     let row_cost =
         match modes.iter().any(|mode| matches!(mode, DecodeMode::Verify { row_cost: None, .. })) {
-            true => row_cost::measure(&model, &runtime)?,
+            true => row_cost::measure(model, runtime)?,
             false => 0.0,
         };
-    let config = EngineConfig {
+    Ok(EngineConfig {
         context,
         pages: positions.div_ceil(PAGE),
         sequences: 1,
         rows: ROWS.min(positions).max(most(&DecodeMode::rows)),
         row_cost,
-    };
-    Ok(Engine::new(model, tokenizer, runtime, config)?)
+        prefix_cache: false,
+    })
 }
 
 /// What came out.
@@ -55,6 +66,8 @@ pub struct Answer {
 pub struct Timings {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Those of them that had been computed for an earlier request.
+    pub cached_tokens: usize,
     /// Tokens generated.
     pub generated_tokens: usize,
     /// Forward passes, those over the prompt included.
@@ -93,13 +106,17 @@ impl Timings {
             true => format!(", {:.1} tok/s", self.prefill_tokens_per_second),
             false => String::new(),
         };
+        let cached = match self.cached_tokens {
+            0 => String::new(),
+            n => format!(" ({n} known)"),
+        };
         // Of little interest where every pass gives one.
         let per_pass = match self.tokens_per_pass > 1.01 {
             true => format!(", {:.2} a pass", self.tokens_per_pass),
             false => String::new(),
         };
         format!(
-            "prompt {} tokens{prefill} · generated {} tokens, {:.1} tok/s{per_pass}",
+            "prompt {} tokens{cached}{prefill} · generated {} tokens, {:.1} tok/s{per_pass}",
             self.prompt_tokens, self.generated_tokens, self.decode_tokens_per_second
         )
     }
@@ -170,8 +187,9 @@ pub fn run(
                     watcher.text(&new)
                 }
                 Event::Slots { slots, .. } => watcher.slots(engine, slots),
-                Event::Finished { reason, text: new, .. } => {
+                Event::Finished { reason, text: new, cached, .. } => {
                     ended = Some(reason);
+                    timings.cached_tokens = cached;
                     text += &new;
                     watcher.text(&new)
                 }

@@ -33,11 +33,6 @@ impl Autoregressive {
         Self { tokens, prompt, cached: 0, max_tokens, eos, sampler, finished: false }
     }
 
-    /// Prompt and output.
-    pub(super) fn tokens(&self) -> &[u32] {
-        &self.tokens
-    }
-
     /// Tokens that may still be generated.
     pub(super) fn left(&self) -> usize {
         self.max_tokens - (self.tokens.len() - self.prompt)
@@ -95,7 +90,20 @@ impl Decoder for Autoregressive {
     }
 
     fn prefilling(&self) -> bool {
-        self.cached < self.prompt
+        self.cached < self.prompt.max(self.skippable())
+    }
+
+    fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    fn skippable(&self) -> usize {
+        // Logits of the last token choose the next one.
+        self.tokens.len() - 1
+    }
+
+    fn resume(&mut self, cached: usize) {
+        self.cached = cached;
     }
 
     fn slots(&self) -> Vec<Slot> {
@@ -133,6 +141,26 @@ mod tests {
     fn counts_up_to_max_tokens_or_the_end_of_text() {
         assert_eq!(replay(decoder(3), 512), (vec![4, 5, 6], 3, FinishReason::Length));
         assert_eq!(replay(decoder(9), 512), (vec![4, 5, 6, 7, 8], 5, FinishReason::Stop));
+    }
+
+    #[test]
+    fn it_can_start_again_at_any_time() {
+        for at in 0..4 {
+            let (mut decoder, mut out) = (decoder(3), Vec::new());
+            for pass in 0.. {
+                if pass == at {
+                    assert_eq!(decoder.skippable(), 3 + out.len());
+                    decoder.resume(pass.min(2));
+                }
+                let Some(ask) = decoder.ask(2) else { break };
+                let mut row = [0f32; 10];
+                row[(*ask.tokens.last().unwrap() as usize + 1) % 10] = 1.0;
+                let values = &row[..10 * ask.logits.count(ask.tokens.len())];
+                let progress = decoder.take(2, Logits::new(values, 10));
+                out.extend(progress.tokens.iter().map(|t| t.token));
+            }
+            assert_eq!(out, [4, 5, 6]);
+        }
     }
 
     #[test]

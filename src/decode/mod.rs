@@ -11,7 +11,7 @@ mod verify;
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub use draft::Drafter;
-pub use sample::{Certainty, Choice, Sampled, Sampler, SamplingError, SamplingParams};
+pub use sample::{Certainty, Choice, History, Sampled, Sampler, SamplingError, SamplingParams};
 pub use verify::Verify;
 
 use crate::rows::{Logits, Rows, Sight};
@@ -78,6 +78,14 @@ impl DecodeMode {
         }
     }
 
+    /// Positions of clean text that see each other: their keys and values depend on it.
+    pub fn clean_block(&self) -> usize {
+        match self {
+            Self::Diffusion(p) if !p.clean_causal => p.block,
+            _ => 1,
+        }
+    }
+
     /// Rows of the largest pass that cannot be cut.
     pub fn rows(&self) -> usize {
         match self {
@@ -122,8 +130,19 @@ pub trait Decoder {
     /// Takes the logits of the rows that `ask(budget)` named.
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress;
 
-    /// Whether the prompt is still being read.
+    /// Whether known text is still being read: the prompt, or all of it after [`resume`](Self::resume).
     fn prefilling(&self) -> bool;
+
+    /// The clean text, prompt first. All committed positions are in it.
+    fn tokens(&self) -> &[u32];
+
+    /// Positions of the text whose logits are not wanted any more: they need not be computed if their
+    /// keys and values are there.
+    fn skippable(&self) -> usize;
+
+    /// Starts again with a cache of which the first `cached` positions, at most
+    /// [`skippable`](Self::skippable) ones, are filled. The output goes on as if nothing had happened.
+    fn resume(&mut self, cached: usize);
 
     /// What the last pass left behind, for people to watch: the block or the draft, with the tokens
     /// that it settled. Empty while the prompt is read.

@@ -46,6 +46,13 @@ pub struct Choice {
     pub certainty: f32,
 }
 
+/// What a [`Sampler`] remembers.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    seen: BTreeMap<u32, u32>,
+    position: u64,
+}
+
 /// Chooses the tokens of one sequence.
 #[derive(Clone, Debug)]
 pub struct Sampler {
@@ -107,6 +114,18 @@ impl Sampler {
         if self.params.penalises() {
             *self.seen.entry(token).or_insert(0) += 1;
         }
+    }
+
+    /// What has been accepted so far.
+    #[must_use]
+    pub fn history(&self) -> History {
+        History { seen: self.seen.clone(), position: self.position }
+    }
+
+    /// Forgets what was accepted after `history`.
+    pub fn rewind(&mut self, history: &History) {
+        self.seen.clone_from(&history.seen);
+        self.position = history.position;
     }
 
     /// Tokens accepted so far.

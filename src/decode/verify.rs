@@ -113,6 +113,20 @@ impl Decoder for Verify {
         self.ar.prefilling()
     }
 
+    fn tokens(&self) -> &[u32] {
+        self.ar.tokens()
+    }
+
+    fn skippable(&self) -> usize {
+        self.ar.skippable()
+    }
+
+    fn resume(&mut self, cached: usize) {
+        // A new round begins when the text has been read: drafts change no token.
+        self.input.clear();
+        self.ar.resume(cached);
+    }
+
     fn slots(&self) -> Vec<Slot> {
         let tokens = self.ar.tokens();
         // The token before a draft is known, whichever pass settled it.

@@ -2,20 +2,23 @@
 //!
 //! A step is one forward pass over everything that is due: what each sequence that decodes asks
 //! for, and as much of waiting prompts as the row budget leaves room for. What gets no rows in one
-//! step comes first in the next. A sequence gets its pages for
-//! prompt and output when it is admitted, first come first served, so it can always finish.
+//! step comes first in the next.
+//!
+//! Sequences are admitted first come, first served, and get pages as they grow. Where there are not
+//! enough, the youngest gives its pages back and waits, before all younger ones; what it had said
+//! stays said, and it goes on from there. The oldest always runs, so everything ends.
 
 mod request;
-mod running;
+mod sequence;
 
 pub use crate::decode::FinishReason;
 pub use request::{Event, Load, Rejected, Request, SeqId, Step};
 
-use crate::cache::{KvPool, NoMemory, PAGE};
+use crate::cache::{KvPool, KvSeq, NoMemory, PAGE};
 use crate::decode::DecodeMode;
 use crate::model::{Model, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
-use running::Running;
+use sequence::Sequence;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,6 +37,8 @@ pub struct EngineConfig {
     /// What one more row adds to a pass, as a share of a pass of one row (0: rows are free): how
     /// long drafts pay depends on it, where a request does not say.
     pub row_cost: f32,
+    /// Keep what was computed for texts whose beginnings may come again.
+    pub prefix_cache: bool,
 }
 
 /// Runs requests on one model.
@@ -44,10 +49,18 @@ pub struct Engine {
     config: EngineConfig,
     kv: KvPool,
     workspace: Workspace,
-    queue: VecDeque<(SeqId, Request)>,
+    /// Both by age; whoever runs is older than all who wait.
     running: Vec<Running>,
+    waiting: VecDeque<Sequence>,
     events: VecDeque<Event>,
     submitted: u64,
+    preempted: u64,
+}
+
+/// A sequence that has pages.
+struct Running {
+    kv: KvSeq,
+    sequence: Sequence,
 }
 
 impl Engine {
@@ -69,10 +82,11 @@ impl Engine {
             config,
             kv,
             workspace: Workspace::default(),
-            queue: VecDeque::new(),
             running: Vec::new(),
+            waiting: VecDeque::new(),
             events: VecDeque::new(),
             submitted: 0,
+            preempted: 0,
         })
     }
 
@@ -93,8 +107,14 @@ impl Engine {
 
     /// How busy it is.
     pub fn load(&self) -> Load {
-        let (free, pages) = (self.kv.free_pages(), self.kv.pages());
-        Load { running: self.running.len(), waiting: self.queue.len(), free, pages }
+        Load {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            free: self.kv.free_pages(),
+            idle: self.kv.idle_pages(),
+            pages: self.kv.pages(),
+            preempted: self.preempted,
+        }
     }
 
     /// Positions a sequence may have: what was configured, or what all pages hold.
@@ -123,24 +143,27 @@ impl Engine {
         request.max_tokens = request.max_tokens.min(context - request.tokens.len());
         let id = SeqId(self.submitted);
         self.submitted += 1;
-        self.queue.push_back((id, request));
+        let (tokenizer, row_cost) = (self.tokenizer.as_deref(), self.config.row_cost);
+        self.waiting.push_back(Sequence::new(id, request, tokenizer, row_cost));
         Ok(id)
     }
 
     /// Runs one forward pass over whatever is due.
     pub fn step(&mut self) -> Step {
         self.admit();
+        self.grow();
         let shares = self.shares();
-        for (running, &share) in self.running.iter_mut().zip(&shares) {
-            running.waited = if share == 0 { running.waited + 1 } else { 0 };
+        for (Running { sequence, .. }, &share) in self.running.iter_mut().zip(&shares) {
+            sequence.waited = if share == 0 { sequence.waited + 1 } else { 0 };
         }
         let due = || self.running.iter().zip(&shares).filter(|(_, share)| **share > 0);
-        let spans: Vec<Span<'_>> = due().map(|(r, &share)| r.span(share)).collect();
+        let spans: Vec<Span<'_>> = due().map(|(r, &share)| r.sequence.span(r.kv, share)).collect();
         if spans.is_empty() {
             return Step::Idle;
         }
         let rows = |prefill: bool| {
-            let asked = due().zip(&spans).filter(|((r, _), _)| r.decoder.prefilling() == prefill);
+            let prefills = |r: &Running| r.sequence.decoder.prefilling();
+            let asked = due().zip(&spans).filter(|((r, _), _)| prefills(r) == prefill);
             asked.map(|(_, span)| span.tokens.len()).sum()
         };
         let step = Step::Ran { prefill_rows: rows(true), decode_rows: rows(false) };
@@ -148,10 +171,11 @@ impl Engine {
         let mut logits =
             self.model.forward(&self.runtime, &mut self.kv, &spans, &mut self.workspace);
         let due = self.running.iter_mut().zip(&shares).filter(|(_, share)| **share > 0);
-        for ((running, &share), count) in due.zip(counts) {
+        for ((Running { kv, sequence }, &share), count) in due.zip(counts) {
             let (own, rest) = logits.split(count);
-            let committed = running.take(share, own, &mut self.events);
-            self.kv.commit(running.kv, committed);
+            let committed = sequence.take(share, own, &mut self.events);
+            self.kv.commit(*kv, committed);
+            self.kv.publish(*kv, sequence.decoder.tokens());
             logits = rest;
         }
         self.release();
@@ -165,33 +189,58 @@ impl Engine {
 
     /// Ends a sequence early; its pages are free at once. An ended sequence is left alone.
     pub fn cancel(&mut self, id: SeqId) {
-        if let Some(at) = self.queue.iter().position(|(queued, _)| *queued == id) {
-            self.queue.remove(at);
-            let reason = FinishReason::Cancelled;
-            self.events.push_back(Event::Finished {
-                seq: id,
-                reason,
-                text: String::new(),
-                passes: 0,
-            });
-        }
-        if let Some(running) = self.running.iter_mut().find(|r| r.id == id) {
-            running.finish(FinishReason::Cancelled, &mut self.events);
-            self.release();
-        }
+        let running = self.running.iter_mut().map(|r| &mut r.sequence);
+        let Some(sequence) = running.chain(&mut self.waiting).find(|s| s.id == id) else { return };
+        sequence.finish(FinishReason::Cancelled, &mut self.events);
+        self.release();
     }
 
-    /// Starts queued requests, in order, as long as there are pages for them.
+    /// Starts waiting sequences, in order, as long as there is room for their texts.
     fn admit(&mut self) {
-        while let Some((_, request)) = self.queue.front() {
+        while let Some(next) = self.waiting.front_mut() {
             if self.running.len() >= self.config.sequences.max(1) {
                 return;
             }
-            let length = request.tokens.len() + request.max_tokens;
-            let Ok(kv) = self.kv.open(request.mode.positions(length)) else { return };
-            let (id, request) = self.queue.pop_front().expect("it was there just now");
-            let (tokenizer, row_cost) = (self.tokenizer.as_deref(), self.config.row_cost);
-            self.running.push(Running::new(id, kv, request, tokenizer, row_cost));
+            let (tokens, skippable) = (next.decoder.tokens(), next.decoder.skippable());
+            let (kv, cached) = match self.config.prefix_cache {
+                true => self.kv.join(&next.realm, &tokens[..skippable]),
+                false => (self.kv.open(0).expect("no page is needed"), 0),
+            };
+            // Everybody's next page stays free, or somebody would have to go at once.
+            let spare = self.running.len() * PAGE;
+            let positions = tokens.len();
+            if !self.kv.has_room(kv, positions + spare) && !self.running.is_empty() {
+                self.kv.close(kv);
+                return;
+            }
+            self.kv.grow(kv, positions).expect("all pages are enough for one sequence");
+            next.decoder.resume(cached);
+            next.cached.get_or_insert(cached);
+            let sequence = self.waiting.pop_front().expect("it was there just now");
+            self.running.push(Running { kv, sequence });
+        }
+    }
+
+    /// Pages for what every running sequence may do next. Where they do not suffice the youngest
+    /// waits.
+    fn grow(&mut self) {
+        let mut next = 0;
+        while let Some(Running { kv, sequence }) = self.running.get(next) {
+            let ask = sequence.decoder.ask(self.config.rows.max(1));
+            let end = ask.map_or(0, |ask| ask.start + ask.tokens.len());
+            match self.kv.grow(*kv, end) {
+                Ok(()) => next += 1,
+                Err(_) => self.preempt(),
+            }
+        }
+    }
+
+    /// Sends the youngest running sequence back to the queue.
+    fn preempt(&mut self) {
+        if let Some(Running { kv, sequence }) = self.running.pop() {
+            self.kv.close(kv);
+            self.waiting.push_front(sequence);
+            self.preempted += 1;
         }
     }
 
@@ -202,11 +251,13 @@ impl Engine {
         let mut shares = vec![0; self.running.len()];
         let mut order: Vec<usize> = (0..self.running.len()).collect();
         order.sort_by_key(|&i| {
-            let running = &self.running[i];
-            (Reverse(running.waited), running.decoder.prefilling())
+            let sequence = &self.running[i].sequence;
+            (Reverse(sequence.waited), sequence.decoder.prefilling())
         });
         for i in order {
-            if let Some(ask) = self.running[i].decoder.ask(left.max(1)).filter(|_| left > 0) {
+            if let Some(ask) =
+                self.running[i].sequence.decoder.ask(left.max(1)).filter(|_| left > 0)
+            {
                 shares[i] = ask.tokens.len();
                 left -= shares[i];
             }
@@ -214,14 +265,15 @@ impl Engine {
         shares
     }
 
-    /// Returns the pages of ended sequences.
+    /// Lets go of ended sequences and their pages.
     fn release(&mut self) {
         let kv = &mut self.kv;
         self.running.retain(|running| {
-            if running.finished {
+            if running.sequence.finished {
                 kv.close(running.kv);
             }
-            !running.finished
+            !running.sequence.finished
         });
+        self.waiting.retain(|sequence| !sequence.finished);
     }
 }

@@ -25,6 +25,9 @@ pub struct Request {
     pub mode: DecodeMode,
     /// Say after each pass what it left behind: [`Event::Slots`].
     pub watch: bool,
+    /// Only requests with the same salt share what the engine keeps of earlier texts: from how soon
+    /// an answer comes nobody else can tell that a text has been here before.
+    pub cache_salt: String,
 }
 
 /// Why a request was not taken.
@@ -164,6 +167,8 @@ pub enum Event {
         text: String,
         /// Forward passes that it took part in.
         passes: usize,
+        /// Tokens of the prompt whose keys and values were there already.
+        cached: usize,
     },
 }
 
@@ -174,10 +179,14 @@ pub struct Load {
     pub running: usize,
     /// Requests that wait.
     pub waiting: usize,
-    /// KV pages that nobody has.
+    /// KV pages that hold nothing.
     pub free: usize,
+    /// KV pages that hold texts which may come again; they are free for whoever needs them.
+    pub idle: usize,
     /// All KV pages.
     pub pages: usize,
+    /// How often a sequence had to give its pages back and wait, so far.
+    pub preempted: u64,
 }
 
 /// What a step did.

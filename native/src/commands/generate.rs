@@ -83,6 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         eos: loaded.defaults.eos.clone(),
         watch: args.show_steps,
         tokens,
+        ..Request::default()
     };
     let longest = loaded.model.spec().context_length;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));

@@ -173,7 +173,7 @@ fn start(
     };
     let row_cost = row_cost::measure(&model, &runtime)?;
     let (sequences, rows) = (sizes.sequences, sizes.rows);
-    let config = EngineConfig { context, pages, sequences, rows, row_cost };
+    let config = EngineConfig { context, pages, sequences, rows, row_cost, prefix_cache: true };
     let engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
     let context = engine.context();
     let (worker, thread) =

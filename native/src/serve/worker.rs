@@ -47,6 +47,8 @@ pub struct Times {
     pub decode: Duration,
     /// Forward passes that it took part in.
     pub passes: usize,
+    /// Tokens of its prompt that had been computed before.
+    pub cached: usize,
 }
 
 /// Why a request was not taken.
@@ -230,11 +232,15 @@ impl State {
             }
             // Nobody here asks for it.
             Event::Slots { .. } => {}
-            Event::Finished { seq, reason, text, passes } => {
+            Event::Finished { seq, reason, text, passes, cached } => {
                 let Some(live) = self.live.remove(&seq) else { return };
                 let (first, last) = live.tokens.unwrap_or((now, now));
-                let times =
-                    Times { first_token: first - live.arrived, decode: last - first, passes };
+                let times = Times {
+                    first_token: first - live.arrived,
+                    decode: last - first,
+                    passes,
+                    cached,
+                };
                 self.metrics.finished(reason, now - live.arrived);
                 let _ = live.updates.send(Update::Finished { reason, text, times });
             }

@@ -16,22 +16,30 @@ mod params;
 
 pub use params::{Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 
-use super::{Ask, Choice, Decoder, FinishReason, Progress, Sampler, SamplingParams, Slot};
+use super::{Ask, Choice, Decoder, FinishReason, History, Progress, Sampler, SamplingParams, Slot};
 use crate::rows::{Logits, Rows, Sight};
 use canvas::Canvas;
 
 /// Decodes block by block.
 pub struct BlockDiffusion {
     params: DiffusionParams,
-    prompt: Vec<u32>,
-    /// Positions whose keys and values are in the cache: whole blocks.
+    /// The prompt and the blocks that are complete.
+    text: Vec<u32>,
+    prompt: usize,
+    /// Clean positions that are in the cache before the canvas's first pass: whole blocks.
+    read: usize,
+    /// Positions whose keys and values are in the cache.
     committed: usize,
     max_tokens: usize,
     /// Tokens that have been output.
     emitted: usize,
+    /// Of these, tokens of the canvas that are computed once more.
+    repeated: usize,
     eos: Vec<u32>,
     sampler: Sampler,
     canvas: Canvas,
+    /// What was known when the canvas began: the sampler's history, and how much had been output.
+    opened: (History, usize),
     /// The block that the last pass completed, if the canvas is another one already.
     completed: Vec<Slot>,
     stage: Stage,
@@ -72,49 +80,51 @@ impl BlockDiffusion {
         assert!(max_tokens > 0);
         sampling.logit_bias.push((params.mask, f32::NEG_INFINITY));
         let sampler = Sampler::new(sampling, &prompt);
-        let whole = prompt.len() / params.block * params.block;
         let mut this = Self {
             canvas: Canvas::new(&params),
+            read: prompt.len() / params.block * params.block,
             params,
-            prompt,
+            prompt: prompt.len(),
+            text: prompt,
             committed: 0,
             max_tokens,
             emitted: 0,
+            repeated: 0,
             eos,
             sampler,
+            opened: (History::default(), 0),
             completed: Vec::new(),
             stage: Stage::Prefill,
             clean: Vec::new(),
             input: Vec::new(),
             rows: Vec::new(),
         };
-        if whole == 0 {
-            this.open();
-            this.plan();
-        }
+        this.resume(0);
         this
     }
 
-    /// Whole blocks of the prompt, in positions.
-    fn whole(&self) -> usize {
-        self.prompt.len() / self.params.block * self.params.block
-    }
-
-    /// Starts the next block, with what is left of the prompt.
+    /// Starts the next block behind what has been read: with what is left of the prompt, or with a
+    /// clean block in front.
     fn open(&mut self) {
-        let known = self.prompt.get(self.committed..).unwrap_or_default();
-        self.canvas.open(known);
+        let rest = &self.text[self.read..];
+        if rest.len() < self.params.block {
+            self.canvas.open(rest);
+        } else {
+            self.clean.extend_from_slice(rest);
+            self.canvas.open(&[]);
+        }
+        self.opened = (self.sampler.history(), self.emitted - self.repeated);
         self.stage = Stage::Denoise;
     }
 
-    /// Rows of the prompt that come next.
+    /// Rows of clean text that come next.
     fn prefill(&self, budget: usize) -> usize {
         let budget = match self.params.clean_causal {
             true => budget,
             // A block is never torn apart: its rows see each other.
             false => budget / self.params.block * self.params.block,
         };
-        (self.whole() - self.committed).min(budget)
+        (self.read - self.committed).min(budget)
     }
 
     /// What rows of clean tokens see.
@@ -137,9 +147,10 @@ impl BlockDiffusion {
         }
     }
 
-    /// Whether the token after the clean positions up to `end` is predicted by the last of them.
-    fn carries(&self, end: usize) -> bool {
-        self.params.shift && end >= self.prompt.len()
+    /// Whether the canvas's first token is predicted by the last clean position that is read before.
+    fn carries(&self) -> bool {
+        let last = self.read > 0 && self.read == self.text.len();
+        self.params.shift && last
     }
 
     /// Position of the canvas's first slot.
@@ -154,7 +165,7 @@ impl BlockDiffusion {
 
     /// The output's number of the token at a slot.
     fn place(&self, slot: usize) -> u64 {
-        (self.base() + slot - self.prompt.len()) as u64
+        (self.base() + slot - self.prompt) as u64
     }
 
     /// Prepares the next denoising pass.
@@ -171,11 +182,11 @@ impl BlockDiffusion {
     /// After clean rows up to `end`: the next block, with its first token when it is predicted.
     fn advance(&mut self, end: usize, logits: Logits<'_>, progress: &mut Progress) {
         self.committed = end;
-        if end < self.whole() {
+        if end < self.read {
             return;
         }
         self.open();
-        if self.carries(end) {
+        if self.carries() {
             self.unmask(0, logits.row(0));
         }
         self.emit(progress);
@@ -238,6 +249,10 @@ impl BlockDiffusion {
     /// Outputs what has become final, and sees what comes next.
     fn emit(&mut self, progress: &mut Progress) {
         while let Some(sampled) = self.canvas.show() {
+            if self.repeated > 0 {
+                self.repeated -= 1;
+                continue;
+            }
             self.emitted += 1;
             if self.eos.contains(&sampled.token) {
                 progress.finished = Some(FinishReason::Stop);
@@ -250,15 +265,28 @@ impl BlockDiffusion {
                 return;
             }
         }
-        match (self.canvas.complete(), self.params.commit) {
-            (true, Commit::Clean) => self.stage = Stage::Commit,
-            (true, Commit::Fused) => {
-                self.completed = self.canvas.view();
-                self.clean.extend_from_slice(self.canvas.tokens());
-                self.canvas.open(&[]);
-                self.plan();
+        if self.canvas.complete() {
+            self.complete();
+        }
+        if self.stage == Stage::Denoise {
+            self.plan();
+        }
+    }
+
+    /// The canvas has become text.
+    fn complete(&mut self) {
+        self.text.truncate(self.base());
+        self.text.extend_from_slice(self.canvas.tokens());
+        match self.params.commit {
+            Commit::Clean => {
+                self.read = self.text.len();
+                self.stage = Stage::Commit;
             }
-            (false, _) => self.plan(),
+            Commit::Fused => {
+                self.completed = self.canvas.view();
+                self.read = self.base();
+                self.open();
+            }
         }
     }
 }
@@ -269,8 +297,8 @@ impl Decoder for BlockDiffusion {
         let last = |wanted: bool| if wanted { Rows::Last } else { Rows::None };
         let (span, tokens, sight, logits) = match self.stage {
             Stage::Prefill => {
-                let (tokens, end) = (&self.prompt[..], start + self.prefill(budget));
-                let logits = last(end == self.whole() && self.carries(end));
+                let (tokens, end) = (&self.text[..], start + self.prefill(budget));
+                let logits = last(end == self.read && self.carries());
                 (start..end, &tokens[start..end], self.clean_sight(), logits)
             }
             Stage::Denoise => {
@@ -308,6 +336,31 @@ impl Decoder for BlockDiffusion {
 
     fn prefilling(&self) -> bool {
         self.stage == Stage::Prefill
+    }
+
+    fn tokens(&self) -> &[u32] {
+        &self.text
+    }
+
+    fn skippable(&self) -> usize {
+        self.read - usize::from(self.carries())
+    }
+
+    /// The canvas, if there is one, begins again and takes the same course: what later passes over it
+    /// see depends on what earlier ones left behind.
+    fn resume(&mut self, cached: usize) {
+        if self.stage == Stage::Denoise {
+            self.sampler.rewind(&self.opened.0);
+            self.repeated = self.emitted - self.opened.1;
+        }
+        self.clean.clear();
+        self.completed.clear();
+        self.committed = cached;
+        self.stage = Stage::Prefill;
+        if cached == self.read {
+            self.open();
+            self.plan();
+        }
     }
 
     fn slots(&self) -> Vec<Slot> {

@@ -5,7 +5,7 @@ use crate::loaded::Loaded;
 use crate::session::{self, Answer};
 use anyhow::{Context, anyhow, bail};
 use wrinklefree::decode::{DecodeMode, SamplingParams};
-use wrinklefree::engine::{Engine, Request};
+use wrinklefree::engine::{Engine, EngineConfig, Request};
 use wrinklefree::model::Runtime;
 use wrinklefree::text::{ChatTemplate, Message};
 
@@ -41,8 +41,10 @@ impl Conversation {
         let template = template.ok_or_else(|| {
             anyhow!("{name} has no chat template: `wf-run generate --raw` continues text with it")
         })?;
-        let engine =
-            session::engine(model, tokenizer, runtime, context, std::slice::from_ref(&mode))?;
+        let sizes = session::sizes(&model, &runtime, context, std::slice::from_ref(&mode))?;
+        // A conversation begins as it began the last time.
+        let config = EngineConfig { prefix_cache: true, ..sizes };
+        let engine = Engine::new(model, tokenizer, runtime, config)?;
         let (eos, messages) = (defaults.eos, Vec::new());
         Ok(Self { engine, template, sampling, mode, eos, context, max_tokens, messages })
     }
@@ -95,9 +97,8 @@ impl Conversation {
             sampling: self.sampling.clone(),
             mode: self.mode.clone(),
             eos: self.eos.clone(),
-            stop: Vec::new(),
-            watch: false,
             tokens,
+            ..Request::default()
         };
         session::run(&mut self.engine, request, show)
     }

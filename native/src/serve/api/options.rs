@@ -132,7 +132,16 @@ impl Options {
             false => ready.defaults.eos.clone(),
         };
         let (sampling, stop) = (self.sampling(ready, logprobs)?, self.stops()?);
-        Ok(Request { tokens, max_tokens, sampling, stop, eos, mode, watch: false })
+        Ok(Request {
+            tokens,
+            max_tokens,
+            sampling,
+            stop,
+            eos,
+            mode,
+            watch: false,
+            cache_salt: String::new(),
+        })
     }
 
     fn settings(&self) -> Settings {

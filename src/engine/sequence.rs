@@ -1,22 +1,25 @@
-//! A sequence that runs: its decoder, its pages and its text.
+//! A sequence: its decoder and its text.
 
 use super::{Event, Request, SeqId};
-use crate::cache::KvSeq;
+use crate::cache::{KvSeq, Realm};
 use crate::decode::{Decoder, FinishReason, Sampled};
 use crate::model::Span;
 use crate::rows::Logits;
 use crate::text::{Detokeniser, StopStrings, Tokenizer};
 use std::collections::VecDeque;
 
-pub(super) struct Running {
+pub(super) struct Sequence {
     pub id: SeqId,
-    pub kv: KvSeq,
+    /// With whom it may share pages.
+    pub realm: Realm,
     pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
     /// A stop string is complete.
     stopped: bool,
     /// Forward passes that it took part in.
     pub passes: usize,
+    /// Tokens of the prompt that others had computed; known when it has first been admitted.
+    pub cached: Option<usize>,
     /// Steps since it last got rows.
     pub waited: u32,
     watch: bool,
@@ -26,22 +29,17 @@ pub(super) struct Running {
     stops: StopStrings,
 }
 
-impl Running {
-    pub fn new(
-        id: SeqId,
-        kv: KvSeq,
-        request: Request,
-        tokenizer: Option<&Tokenizer>,
-        row_cost: f32,
-    ) -> Self {
-        let Request { tokens, max_tokens, sampling, stop, eos, mode, watch } = request;
+impl Sequence {
+    pub fn new(id: SeqId, request: Request, tokenizer: Option<&Tokenizer>, row_cost: f32) -> Self {
+        let Request { tokens, max_tokens, sampling, stop, eos, mode, watch, cache_salt } = request;
         Self {
             id,
-            kv,
+            realm: Realm { salt: cache_salt, block: mode.clean_block() },
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
             stopped: false,
             passes: 0,
+            cached: None,
             watch,
             waited: 0,
             eos,
@@ -51,15 +49,9 @@ impl Running {
     }
 
     /// The decoder's next rows, at most `share`.
-    pub fn span(&self, share: usize) -> Span<'_> {
+    pub fn span(&self, kv: KvSeq, share: usize) -> Span<'_> {
         let ask = self.decoder.ask(share).expect("ended sequences are released");
-        Span {
-            seq: self.kv,
-            start: ask.start,
-            tokens: ask.tokens,
-            sight: ask.sight,
-            logits: ask.logits,
-        }
+        Span { seq: kv, start: ask.start, tokens: ask.tokens, sight: ask.sight, logits: ask.logits }
     }
 
     /// Gives the decoder its logits and reports what became final; returns the positions that are
@@ -107,7 +99,8 @@ impl Running {
             text += &self.stops.finish();
         }
         self.finished = true;
-        events.push_back(Event::Finished { seq: self.id, reason, text, passes: self.passes });
+        let (seq, passes, cached) = (self.id, self.passes, self.cached.unwrap_or(0));
+        events.push_back(Event::Finished { seq, reason, text, passes, cached });
     }
 
     /// The text that a token adds, and whether a stop string is complete.

@@ -425,3 +425,36 @@ fn sigterm_lets_running_requests_finish() {
     server.ended().ends(0, &[]);
     assert!(TcpStream::connect(address).is_err());
 }
+
+#[test]
+fn what_was_computed_is_used_again_but_never_for_somebody_else() {
+    let server = Server::start(&["--api-key", "one", "--api-key", "two"]);
+    let long = "Tell me a story about a fox, an owl, a frog and a bear who bake a cake. ".repeat(4);
+    let cached = |key: &str, more: Value| {
+        let body = ask(&long, json!({"max_tokens": 5}));
+        let mut body = body.as_object().unwrap().clone();
+        body.extend(more.as_object().unwrap().clone());
+        let headers = format!("authorization: Bearer {key}\r\n");
+        let body = Value::from(body).to_string();
+        let answer = server.send("POST", "/v1/chat/completions", &headers, &body).is(200).json();
+        let usage = &answer["usage"];
+        let known = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        assert_eq!(answer["timings"]["cached_tokens"], known);
+        // All whole pages but the last token's.
+        assert!(known == 0 || known == (usage["prompt_tokens"].as_u64().unwrap() - 1) / 32 * 32);
+        let text = answer["choices"][0]["message"]["content"].as_str().unwrap().to_string();
+        (known, text)
+    };
+    let (first, want) = cached("one", json!({}));
+    assert_eq!(first, 0);
+    let (again, text) = cached("one", json!({}));
+    assert!(again >= 64 && text == want, "{again}: {text}");
+    assert_eq!(cached("two", json!({})), (0, want.clone()));
+    assert_eq!(cached("one", json!({"cache_salt": "mine"})), (0, want.clone()));
+    assert_eq!(cached("one", json!({"cache_salt": "mine"})), (again, want.clone()));
+    // Its clean text is causal as well.
+    let blocks = |salt: &str| json!({"decode_mode": "iterative", "cache_salt": salt});
+    let (none, want) = cached("one", blocks("other"));
+    let (known, text) = cached("one", blocks(""));
+    assert!(none == 0 && known >= 64 && text == want, "{none} {known} {text}");
+}

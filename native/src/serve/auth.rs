@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use subtle::{Choice, ConstantTimeEq};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 /// The keys that open the server; none: it is open.
 #[derive(Clone, Default)]
@@ -24,10 +24,13 @@ impl Keys {
         self.0.is_empty()
     }
 
-    /// Whether a key fits. How long that takes tells nothing but the keys' lengths.
-    fn fit(&self, given: &[u8]) -> bool {
-        let fits = |key: &String| key.as_bytes().ct_eq(given);
-        self.0.iter().map(fits).fold(Choice::from(0), |a, b| a | b).into()
+    /// Whose key this is, if it fits. How long that takes tells nothing but the keys' lengths.
+    fn tenant(&self, given: &[u8]) -> Option<Tenant> {
+        let mut found = 0u64;
+        for (number, key) in (1u64..).zip(&self.0) {
+            found.conditional_assign(&number, key.as_bytes().ct_eq(given));
+        }
+        (found > 0).then(|| Tenant(found.to_string()))
     }
 }
 
@@ -40,10 +43,23 @@ fn given(headers: &HeaderMap) -> Option<&[u8]> {
     bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()))
 }
 
-/// Lets requests with a key pass.
-pub async fn check(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let fits = given(request.headers()).is_some_and(|key| server.keys.fit(key));
-    if server.keys.is_empty() || fits {
+/// Whose request it is: what is kept of texts is kept for each tenant alone. Without keys all are one.
+#[derive(Clone, Debug, Default)]
+pub struct Tenant(pub String);
+
+/// Lets requests with a key pass, and notes whose they are.
+pub async fn check(
+    State(server): State<Arc<Server>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let tenant = match given(request.headers()) {
+        _ if server.keys.is_empty() => Some(Tenant::default()),
+        Some(key) => server.keys.tenant(key),
+        None => None,
+    };
+    if let Some(tenant) = tenant {
+        request.extensions_mut().insert(tenant);
         return next.run(request).await;
     }
     ApiError::new(
@@ -62,9 +78,10 @@ mod tests {
     #[test]
     fn keys_fit_exactly() {
         let keys = Keys::new(["a-key".into(), " other\n".into(), "  ".into()]);
-        assert!(keys.fit(b"a-key") && keys.fit(b"other"));
+        let tenant = |key: &[u8]| keys.tenant(key).map(|tenant| tenant.0);
+        assert_eq!((tenant(b"a-key"), tenant(b"other")), (Some("1".into()), Some("2".into())));
         for wrong in [&b""[..], b"a-ke", b"a-key ", b"A-KEY", b"a-keyother"] {
-            assert!(!keys.fit(wrong));
+            assert_eq!(tenant(wrong), None);
         }
         assert!(Keys::new([String::new()]).is_empty());
     }

@@ -19,6 +19,8 @@ pub struct Metrics {
     finished: Family<Reason, Counter>,
     refused: Family<Refusal, Counter>,
     prompt_tokens: Counter,
+    cached_tokens: Counter,
+    preemptions: Counter,
     tokens: Counter,
     passes: Counter,
     rows: Family<Rows, Counter>,
@@ -60,6 +62,8 @@ impl Metrics {
             finished: Family::default(),
             refused: Family::default(),
             prompt_tokens: Counter::default(),
+            cached_tokens: Counter::default(),
+            preemptions: Counter::default(),
             tokens: Counter::default(),
             passes: Counter::default(),
             rows: Family::default(),
@@ -81,6 +85,10 @@ impl Metrics {
         r.register("wf_requests_finished", "Answers that ended", self.finished.clone());
         r.register("wf_requests_refused", "Requests refused", self.refused.clone());
         r.register("wf_prompt_tokens", "Tokens of prompts", self.prompt_tokens.clone());
+        let help = "Tokens of prompts that had been computed before";
+        r.register("wf_cached_tokens", help, self.cached_tokens.clone());
+        let help = "Times that a sequence gave its pages to an older one";
+        r.register("wf_preemptions", help, self.preemptions.clone());
         r.register("wf_generated_tokens", "Tokens generated", self.tokens.clone());
         r.register("wf_forward_passes", "Forward passes", self.passes.clone());
         r.register("wf_rows", "Rows of forward passes", self.rows.clone());
@@ -133,8 +141,9 @@ impl Metrics {
         self.token_seconds.observe(time.as_secs_f64());
     }
 
-    /// An answer ended.
-    pub fn finished(&self, reason: FinishReason, time: Duration) {
+    /// An answer ended; so many tokens of its prompt had been computed before.
+    pub fn finished(&self, reason: FinishReason, time: Duration, cached: usize) {
+        self.cached_tokens.inc_by(cached as u64);
         let reason = session::reason_name(reason);
         self.finished.get_or_create(&Reason { reason }).inc();
         self.request_seconds.observe(time.as_secs_f64());
@@ -144,7 +153,8 @@ impl Metrics {
     pub fn load(&self, load: Load) {
         self.running.set(load.running as i64);
         self.waiting.set(load.waiting as i64);
-        let used = load.pages - load.free;
+        self.preemptions.inc_by(load.preempted.saturating_sub(self.preemptions.get()));
+        let used = load.pages - load.free - load.idle;
         self.cache_usage.set(if load.pages == 0 { 0.0 } else { used as f64 / load.pages as f64 });
     }
 

@@ -241,7 +241,7 @@ impl State {
                     passes,
                     cached,
                 };
-                self.metrics.finished(reason, now - live.arrived);
+                self.metrics.finished(reason, now - live.arrived, cached);
                 let _ = live.updates.send(Update::Finished { reason, text, times });
             }
         }

@@ -94,7 +94,7 @@ pub fn render(ready: &Ready, messages: Vec<ChatMessage>) -> Result<String, ApiEr
 /// Answers a conversation.
 pub async fn chat(
     State(server): State<Arc<Server>>,
-    Body(body): Body,
+    Body { value: body, tenant }: Body,
 ) -> Result<Response, ApiError> {
     let ready = server.ready()?;
     let options: Options = parse(&body)?;
@@ -118,7 +118,7 @@ pub async fn chat(
         let text = render(&own, chat.messages)?;
         let tokens = own.tokenizer.encode(&text, false);
         let tokens = tokens.map_err(|e| ApiError::bad("messages", e.to_string()))?;
-        prepared.request(&own, tokens, logprobs)
+        prepared.request(&own, &tenant, tokens, logprobs)
     });
     let request = request.await.map_err(ApiError::internal)??;
     let requests = super::copies(&request, n);

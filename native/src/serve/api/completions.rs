@@ -73,7 +73,7 @@ impl Prompts {
 /// Continues texts.
 pub async fn completions(
     State(server): State<Arc<Server>>,
-    Body(body): Body,
+    Body { value: body, tenant }: Body,
 ) -> Result<Response, ApiError> {
     let ready = server.ready()?;
     let mut options: Options = parse(&body)?;
@@ -108,7 +108,7 @@ pub async fn completions(
     let (prepared, own) = (options.clone(), ready.clone());
     let prepared = spawn_blocking(move || {
         let prompts = completion.prompt.encode(&own)?;
-        let request = |tokens: &Vec<u32>| prepared.request(&own, tokens.clone(), needed);
+        let request = |tokens: &Vec<u32>| prepared.request(&own, &tenant, tokens.clone(), needed);
         let requests = prompts.iter().map(request).collect::<Result<Vec<_>, _>>()?;
         Ok::<_, ApiError>((prompts, requests))
     });

@@ -25,6 +25,8 @@ pub struct Generation {
     pub tokens: usize,
     /// Times of the answer that took longest, of those that have ended.
     pub times: Times,
+    /// Tokens of the prompts that had been computed before.
+    cached: usize,
 }
 
 type Choice = BoxStream<'static, (usize, Update)>;
@@ -43,6 +45,14 @@ pub struct Usage {
     prompt_tokens: usize,
     completion_tokens: usize,
     total_tokens: usize,
+    prompt_tokens_details: PromptDetails,
+}
+
+/// `usage.prompt_tokens_details`.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct PromptDetails {
+    /// Tokens that had been computed for earlier requests.
+    cached_tokens: usize,
 }
 
 /// Our own `timings`.
@@ -53,6 +63,7 @@ pub struct Timings {
     decode_tokens_per_second: f64,
     forward_passes: usize,
     tokens_per_pass: f64,
+    cached_tokens: usize,
 }
 
 impl Generation {
@@ -74,7 +85,15 @@ impl Generation {
             choices.push(updates.map(move |update| (index, update)).boxed());
         }
         let (updates, deadline) = (select_all(choices), Instant::now() + time);
-        Ok(Self { updates, count, deadline, prompt_tokens, tokens: 0, times: Times::default() })
+        Ok(Self {
+            updates,
+            count,
+            deadline,
+            prompt_tokens,
+            tokens: 0,
+            times: Times::default(),
+            cached: 0,
+        })
     }
 
     /// The next update of any answer, and the answer's number; `None` at the end.
@@ -95,6 +114,7 @@ impl Generation {
                 self.times.first_token = self.times.first_token.max(times.first_token);
                 self.times.decode = self.times.decode.max(times.decode);
                 self.times.passes = self.times.passes.max(times.passes);
+                self.cached += times.cached;
             }
             None => {}
         }
@@ -130,7 +150,8 @@ impl Generation {
     pub fn usage(&self) -> Usage {
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.tokens);
         let total_tokens = prompt_tokens + completion_tokens;
-        Usage { prompt_tokens, completion_tokens, total_tokens }
+        let prompt_tokens_details = PromptDetails { cached_tokens: self.cached };
+        Usage { prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details }
     }
 
     /// Where the time went.
@@ -144,6 +165,7 @@ impl Generation {
             decode_tokens_per_second: per(self.tokens.saturating_sub(n) as f64, decode),
             forward_passes: self.times.passes,
             tokens_per_pass: per(self.tokens as f64, (n * self.times.passes) as f64),
+            cached_tokens: self.cached,
         }
     }
 }

@@ -8,7 +8,7 @@ mod status;
 mod stream;
 mod tokens;
 
-use super::auth;
+use super::auth::{self, Tenant};
 use super::error::ApiError;
 use super::state::Server;
 use axum::Router;
@@ -50,13 +50,17 @@ pub fn router(server: &Arc<Server>) -> Router {
         .with_state(server.clone())
 }
 
-/// A JSON body.
-struct Body(Value);
+/// A JSON body, and whose it is.
+struct Body {
+    value: Value,
+    tenant: Tenant,
+}
 
 impl FromRequest<Arc<Server>> for Body {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, server: &Arc<Server>) -> Result<Self, ApiError> {
+        let tenant = request.extensions().get().cloned().unwrap_or_default();
         let bytes = axum::body::Bytes::from_request(request, server).await.map_err(|e| {
             let large = e.status() == StatusCode::PAYLOAD_TOO_LARGE;
             let message = match large {
@@ -70,7 +74,7 @@ impl FromRequest<Arc<Server>> for Body {
             ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message)
         })?;
         match value.is_object() {
-            true => Ok(Self(value)),
+            true => Ok(Self { value, tenant }),
             false => Err(ApiError::new(
                 StatusCode::BAD_REQUEST,
                 "invalid_json",

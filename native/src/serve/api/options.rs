@@ -2,6 +2,7 @@
 
 use crate::decoding::{Mode, Settings};
 use crate::sampling::SamplingArgs;
+use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
 use crate::serve::state::Ready;
 use axum::http::StatusCode;
@@ -48,6 +49,7 @@ pub struct Options {
     pub block_size: Option<usize>,
     pub small_block_size: Option<usize>,
     pub ignore_eos: Option<bool>,
+    pub cache_salt: Option<String>,
 }
 
 /// `stream_options`.
@@ -121,6 +123,7 @@ impl Options {
     pub fn request(
         &self,
         ready: &Ready,
+        tenant: &Tenant,
         tokens: Vec<u32>,
         logprobs: Option<usize>,
     ) -> Result<Request, ApiError> {
@@ -132,16 +135,10 @@ impl Options {
             false => ready.defaults.eos.clone(),
         };
         let (sampling, stop) = (self.sampling(ready, logprobs)?, self.stops()?);
-        Ok(Request {
-            tokens,
-            max_tokens,
-            sampling,
-            stop,
-            eos,
-            mode,
-            watch: false,
-            cache_salt: String::new(),
-        })
+        // A tenant is a number, so no salt makes one look like another.
+        let cache_salt = format!("{} {}", tenant.0, self.cache_salt.as_deref().unwrap_or(""));
+        let watch = false;
+        Ok(Request { tokens, max_tokens, sampling, stop, eos, mode, watch, cache_salt })
     }
 
     fn settings(&self) -> Settings {

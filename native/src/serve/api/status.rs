@@ -58,7 +58,8 @@ pub async fn loads(State(server): State<Arc<Server>>) -> Result<Json<Value>, Api
         "num_running_reqs": load.running,
         "num_waiting_reqs": load.waiting,
         "kv_pages": load.pages,
-        "kv_pages_used": load.pages - load.free,
+        "kv_pages_used": load.pages - load.free - load.idle,
+        "kv_pages_idle": load.idle,
     })))
 }
 

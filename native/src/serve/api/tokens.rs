@@ -27,7 +27,7 @@ fn yes() -> bool {
 /// The tokens of a text.
 pub async fn tokenize(
     State(server): State<Arc<Server>>,
-    Body(body): Body,
+    Body { value: body, .. }: Body,
 ) -> Result<Json<Value>, ApiError> {
     let ready = server.ready()?;
     let Tokenize { content, add_special_tokens } = parse(&body)?;
@@ -47,7 +47,7 @@ struct Detokenize {
 /// The text of some tokens.
 pub async fn detokenize(
     State(server): State<Arc<Server>>,
-    Body(body): Body,
+    Body { value: body, .. }: Body,
 ) -> Result<Json<Value>, ApiError> {
     let ready = server.ready()?;
     let Detokenize { tokens } = parse(&body)?;
@@ -67,7 +67,7 @@ struct ApplyTemplate {
 /// The text that the model would continue.
 pub async fn apply_template(
     State(server): State<Arc<Server>>,
-    Body(body): Body,
+    Body { value: body, .. }: Body,
 ) -> Result<Json<Value>, ApiError> {
     let ready = server.ready()?;
     let ApplyTemplate { messages } = parse(&body)?;

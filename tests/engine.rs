@@ -7,7 +7,7 @@ mod common;
 use common::Noise;
 use std::collections::BTreeMap;
 use wrinklefree::decode::{
-    Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
+    Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, SamplingParams, Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
 use wrinklefree::kernel::Kernels;
@@ -20,6 +20,46 @@ fn engine(config: EngineConfig) -> Engine {
     let model = common::small_model(VOCAB, 11, 6.0);
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
     Engine::new(model, None, runtime, config).unwrap()
+}
+
+/// A grammar: the output's token number i leaves i or i + 1 when divided by 5, and after `length`
+/// tokens nothing follows.
+#[derive(Clone, Debug)]
+struct Steps {
+    length: usize,
+    output: Vec<u32>,
+}
+
+impl Steps {
+    fn allows(&self, place: usize, token: u32) -> bool {
+        let rest = (token as usize + 5 - place % 5) % 5;
+        rest < 2 && (token as usize) < VOCAB
+    }
+}
+
+impl Constraint for Steps {
+    fn next(&mut self) -> Next {
+        let place = self.output.len();
+        if place == self.length {
+            return Next::End;
+        }
+        let bit = |token: u32| u64::from(self.allows(place, token)) << token;
+        let set = (0..VOCAB as u32).map(bit).sum::<u64>();
+        Next::Tokens(vec![set as u32, (set >> 32) as u32])
+    }
+
+    fn accept(&mut self, token: u32) {
+        assert!(self.allows(self.output.len(), token), "{token} after {:?}", self.output);
+        self.output.push(token);
+    }
+
+    fn rewind(&mut self, tokens: usize) {
+        self.output.truncate(self.output.len() - tokens);
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
+    }
 }
 
 /// Random choices.
@@ -94,6 +134,10 @@ impl Dice {
             presence_penalty: self.of(&[0.0, 1.0, -1e38]),
             seed: self.0.bits(),
             logprobs: self.of(&[None, Some(0), Some(5)]),
+            constraint: match self.below(3) {
+                0 => Some(Box::new(Steps { length: self.below(120), output: Vec::new() })),
+                _ => None,
+            },
             ..SamplingParams::default()
         };
         let count = self.below(90);
@@ -159,6 +203,7 @@ struct Tally {
     taken: usize,
     preempted: u64,
     cached: usize,
+    guided: usize,
 }
 
 /// Six requests in one engine, where each must say what it says alone in an engine that computes
@@ -184,6 +229,13 @@ fn round(
         alone.run(&mut quiet, |_, _| {});
         let want = alone.tokens.remove(&same).expect("at least one token");
         assert!(alone.ends.contains_key(&same) && want.len() <= request.max_tokens);
+        if let Some(mut grammar) = request.sampling.constraint.clone() {
+            // Each token is allowed, or this panics.
+            want.iter().for_each(|&token| grammar.accept(token));
+            let complete = grammar.next() == Next::End;
+            assert!(complete || alone.ends[&same] != FinishReason::Stop || !request.eos.is_empty());
+            tally.guided += 1;
+        }
         live.push((id, request, want, dice.below(5) == 0));
         tally.taken += 1;
         // Some are in the middle of their text when the next comes.
@@ -222,6 +274,7 @@ fn company_changes_nothing() {
         round(&mut dice, config, &mut tally, Dice::request);
     }
     assert!(tally.taken > 500, "{} requests were taken", tally.taken);
+    assert!(tally.guided > 100, "{} kept to a grammar", tally.guided);
     assert!(tally.cached > 500, "{} tokens of prompts were known", tally.cached);
 }
 

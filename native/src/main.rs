@@ -11,6 +11,7 @@ mod decoding;
 mod default_model;
 mod eval;
 mod exit;
+mod grammar;
 mod hub;
 mod human;
 mod interrupt;

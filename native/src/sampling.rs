@@ -52,7 +52,7 @@ impl SamplingArgs {
             presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
             logit_bias: self.logit_bias.clone(),
             seed: self.seed,
-            logprobs: None,
+            ..off
         }
     }
 }

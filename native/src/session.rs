@@ -128,6 +128,7 @@ pub fn reason_name(reason: FinishReason) -> &'static str {
         FinishReason::Stop => "stop",
         FinishReason::Length => "length",
         FinishReason::Cancelled => "cancelled",
+        FinishReason::Constraint => "constraint",
     }
 }
 

@@ -46,10 +46,9 @@ impl Autoregressive {
         progress.committed = self.cached;
         progress.finished = if self.eos.contains(&sampled.token) {
             Some(FinishReason::Stop)
-        } else if self.left() == 0 {
-            Some(FinishReason::Length)
         } else {
-            None
+            let full = || (self.left() == 0).then_some(FinishReason::Length);
+            self.sampler.end().or_else(full)
         };
         self.finished = progress.finished.is_some();
         progress.tokens.push(sampled);

@@ -11,7 +11,9 @@ mod verify;
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub use draft::Drafter;
-pub use sample::{Certainty, Choice, History, Sampled, Sampler, SamplingError, SamplingParams};
+pub use sample::{
+    Certainty, Choice, Constraint, History, Next, Sampled, Sampler, SamplingError, SamplingParams,
+};
 pub use verify::Verify;
 
 use crate::rows::{Logits, Rows, Sight};
@@ -49,6 +51,8 @@ pub enum FinishReason {
     Length,
     /// The caller cancelled it.
     Cancelled,
+    /// The grammar that it must keep to became too complex to go on.
+    Constraint,
 }
 
 /// How a sequence is decoded.

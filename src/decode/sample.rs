@@ -1,6 +1,7 @@
 //! From logits to a token.
 //!
-//! In this order: penalties and biases change logits; temperature 0 takes the highest; otherwise
+//! In this order: penalties and biases change logits; a grammar takes away what may not come;
+//! temperature 0 takes the highest; otherwise
 //! temperature, top-k, top-p and min-p shape a distribution, and one random number picks from it.
 //!
 //! The same logits, parameters and history give the same token on every platform and with any
@@ -13,13 +14,17 @@
 
 mod candidates;
 mod certainty;
+mod constraint;
 mod exp;
 mod params;
 
 pub use certainty::Certainty;
+pub use constraint::{Constraint, Next};
 pub use params::{SamplingError, SamplingParams};
 
+use super::FinishReason;
 use candidates::{Candidates, best, log_sum_exp, top};
+use constraint::Guide;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -64,24 +69,35 @@ pub struct Sampler {
     /// Logits after penalties.
     scratch: Vec<f32>,
     candidates: Candidates,
+    guide: Option<Guide>,
 }
 
 impl Sampler {
     /// A sampler for a sequence that starts with `prompt`.
     #[must_use]
-    pub fn new(params: SamplingParams, prompt: &[u32]) -> Self {
+    pub fn new(mut params: SamplingParams, prompt: &[u32]) -> Self {
+        let guide = params.constraint.take().map(Guide::new);
         let mut seen = BTreeMap::new();
         if params.repetition_penalty != 1.0 {
             seen.extend(prompt.iter().map(|&token| (token, 0)));
         }
-        Self { params, seen, position: 0, scratch: Vec::new(), candidates: Candidates::default() }
+        let (scratch, candidates) = (Vec::new(), Candidates::default());
+        Self { params, seen, position: 0, scratch, candidates, guide }
     }
 
     /// Chooses the next token and remembers it. `logits`: `[vocab_size]`.
     pub fn sample(&mut self, logits: &[f32]) -> Sampled {
-        let token = self.draw(logits, self.position, None).token;
+        let token = self.next(logits, self.position);
         self.accept(token);
         self.describe(logits, token)
+    }
+
+    /// The token for the output's next place, whose number is `position`. Remembers nothing.
+    pub fn next(&mut self, logits: &[f32], position: u64) -> u32 {
+        let guide = self.guide.take();
+        let token = self.draw(logits, position, None, guide.as_ref()).token;
+        self.guide = guide;
+        token
     }
 
     /// A chosen token with the log-probabilities that were asked for.
@@ -103,9 +119,26 @@ impl Sampler {
     }
 
     /// What would be chosen for the output's token number `position` (from 0), given the tokens
-    /// accepted so far. Remembers nothing: for decoders that look at many places at once.
+    /// accepted so far. Remembers nothing: for decoders that look at many places at once. A
+    /// grammar says nothing about places before which others are open, so it is not asked.
     pub fn choose(&mut self, logits: &[f32], position: u64, by: Certainty) -> Choice {
-        self.draw(logits, position, Some(by))
+        self.draw(logits, position, Some(by), None)
+    }
+
+    /// Whether a grammar decides what may come next, so that places are filled in order.
+    #[must_use]
+    pub fn guided(&self) -> bool {
+        self.guide.is_some()
+    }
+
+    /// Why nothing may follow, if a grammar says so.
+    #[must_use]
+    pub fn end(&self) -> Option<FinishReason> {
+        match self.guide.as_ref()?.next() {
+            Next::Tokens(_) => None,
+            Next::End => Some(FinishReason::Stop),
+            Next::Unknown(_) => Some(FinishReason::Constraint),
+        }
     }
 
     /// Counts a token as the next of the output, whoever chose it.
@@ -113,6 +146,9 @@ impl Sampler {
         self.position += 1;
         if self.params.penalises() {
             *self.seen.entry(token).or_insert(0) += 1;
+        }
+        if let Some(guide) = &mut self.guide {
+            guide.accept(token);
         }
     }
 
@@ -124,6 +160,9 @@ impl Sampler {
 
     /// Forgets what was accepted after `history`.
     pub fn rewind(&mut self, history: &History) {
+        if let Some(guide) = &mut self.guide {
+            guide.rewind((self.position - history.position) as usize);
+        }
         self.seen.clone_from(&history.seen);
         self.position = history.position;
     }
@@ -140,12 +179,19 @@ impl Sampler {
         &self.params
     }
 
-    fn draw(&mut self, logits: &[f32], position: u64, by: Option<Certainty>) -> Choice {
+    fn draw(
+        &mut self,
+        logits: &[f32],
+        position: u64,
+        by: Option<Certainty>,
+        guide: Option<&Guide>,
+    ) -> Choice {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let logits = if self.params.changes_logits() {
+        let logits = if self.params.changes_logits() || guide.is_some() {
             scratch.clear();
             scratch.extend_from_slice(logits);
             self.change(&mut scratch);
+            guide.inspect(|guide| guide.restrict(&mut scratch));
             &scratch
         } else {
             logits

@@ -1,7 +1,8 @@
 //! What goes into the engine and what comes out.
 
 use crate::decode::{
-    DecodeMode, DiffusionError, Drafter, FinishReason, Sampled, SamplingError, SamplingParams, Slot,
+    DecodeMode, DiffusionError, Drafter, FinishReason, Next, Sampled, SamplingError,
+    SamplingParams, Slot,
 };
 
 /// Handle of a submitted request.
@@ -76,6 +77,9 @@ pub enum Rejected {
         /// And at most.
         most: usize,
     },
+    /// The grammar has no text, or nobody can say what it has.
+    #[error("no text can keep to the grammar: {0}")]
+    Constraint(String),
     /// A block-diffusion parameter makes no sense.
     #[error(transparent)]
     Diffusion(#[from] DiffusionError),
@@ -93,6 +97,7 @@ impl Rejected {
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
             Self::Matches { .. } => "bad_decoding_parameter",
+            Self::Constraint(_) => "bad_grammar",
             Self::Diffusion(error) => error.code(),
         }
     }
@@ -101,7 +106,7 @@ impl Rejected {
 impl Request {
     /// Whether the request can run.
     pub(super) fn check(
-        &self,
+        &mut self,
         vocab: usize,
         context: usize,
         rows: usize,
@@ -134,7 +139,11 @@ impl Request {
         if !self.stop.is_empty() && !tokenizer {
             return Err(Rejected::NoTokenizer);
         }
-        Ok(self.sampling.validate(vocab)?)
+        match self.sampling.constraint.as_mut().map(|c| c.next()) {
+            None | Some(Next::Tokens(_)) => Ok(self.sampling.validate(vocab)?),
+            Some(Next::End) => Err(Rejected::Constraint("it allows nothing".into())),
+            Some(Next::Unknown(why)) => Err(Rejected::Constraint(why)),
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, Answer};
 use crate::steps::Steps;
-use crate::{chat_prompt, human, interrupt, machine, out};
-use anyhow::Context;
+use crate::{chat_prompt, grammar, human, interrupt, machine, out};
+use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
@@ -125,6 +125,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     match answer.reason {
         FinishReason::Cancelled => Err(Exit::Interrupted.into()),
+        FinishReason::Constraint => Err(anyhow!("{}", grammar::TOO_COMPLEX)),
         FinishReason::Stop | FinishReason::Length => Ok(()),
     }
 }

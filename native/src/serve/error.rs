@@ -60,6 +60,7 @@ impl ApiError {
             Rejected::NoTokenizer => ("stop", "no_tokenizer"),
             Rejected::Sampling(error) => (error.field, "invalid_value"),
             Rejected::Matches { .. } => ("decode_mode", "invalid_value"),
+            Rejected::Constraint(_) => ("response_format", "invalid_grammar"),
             Rejected::Diffusion(error) => (diffusion_param(error), "invalid_value"),
         };
         Self { code, ..Self::bad(param, rejected.to_string()) }

@@ -9,7 +9,8 @@
 //!
 //! Where the reference rounds, this does not: a prompt of whole blocks is kept, output ends exactly
 //! at `max_tokens`, every token follows the sampling parameters, and MASK is not output unless the
-//! logits leave nothing else.
+//! logits leave nothing else. Under a grammar a block's slots are filled from left to right: a pass
+//! unmasks the first, and those after it that it is sure of.
 
 mod canvas;
 mod params;
@@ -192,16 +193,26 @@ impl BlockDiffusion {
         self.emit(progress);
     }
 
-    /// The token for a slot.
+    /// What a slot's logits say.
     fn choose(&mut self, slot: usize, logits: &[f32]) -> Choice {
         let by = self.params.unmask.certainty();
         self.sampler.choose(logits, self.place(slot), by)
     }
 
-    /// Fills a slot from its logits.
+    /// Fills the first masked slot from its logits.
     fn unmask(&mut self, slot: usize, logits: &[f32]) {
-        let token = self.choose(slot, logits).token;
+        let token = self.sampler.next(logits, self.place(slot));
         self.accept(slot, token, logits);
+    }
+
+    /// Fills the first slot, and what follows as far as it is accepted and the grammar goes on.
+    fn unmask_in_order(&mut self, slots: &[usize], accepted: &[bool], logits: Logits<'_>) {
+        for (row, &slot) in slots.iter().enumerate() {
+            if (row > 0 && !accepted[row]) || self.sampler.end().is_some() {
+                return;
+            }
+            self.unmask(slot, logits.row(row));
+        }
     }
 
     fn accept(&mut self, slot: usize, token: u32, logits: &[f32]) {
@@ -222,11 +233,13 @@ impl BlockDiffusion {
             self.unmask(0, first.row(0));
         }
         for (row, (&slot, choice)) in slots.iter().zip(&choices).enumerate() {
-            if accepted[row] {
-                self.accept(slot, choice.token, logits.row(row));
-            } else {
-                self.canvas.guess(slot, choice.token);
+            match accepted[row] && !self.sampler.guided() {
+                true => self.accept(slot, choice.token, logits.row(row)),
+                false => self.canvas.guess(slot, choice.token),
             }
+        }
+        if self.sampler.guided() {
+            self.unmask_in_order(&slots, &accepted, logits);
         }
         self.committed = self.base();
         self.clean.clear();
@@ -264,6 +277,11 @@ impl BlockDiffusion {
                 self.stage = Stage::Finished;
                 return;
             }
+        }
+        progress.finished = self.sampler.end();
+        if progress.finished.is_some() {
+            self.stage = Stage::Finished;
+            return;
         }
         if self.canvas.complete() {
             self.complete();

@@ -1,7 +1,9 @@
 //! How tokens are chosen, and which values make sense.
 
+use super::Constraint;
+
 /// How tokens are chosen.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SamplingParams {
     /// 0 is greedy.
     pub temperature: f32,
@@ -23,6 +25,8 @@ pub struct SamplingParams {
     pub seed: u64,
     /// Also report log-probabilities of this many most likely tokens.
     pub logprobs: Option<usize>,
+    /// What the output must be.
+    pub constraint: Option<Box<dyn Constraint>>,
 }
 
 impl Default for SamplingParams {
@@ -38,6 +42,7 @@ impl Default for SamplingParams {
             logit_bias: Vec::new(),
             seed: 0,
             logprobs: None,
+            constraint: None,
         }
     }
 }

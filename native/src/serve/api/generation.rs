@@ -1,5 +1,6 @@
 //! Answers to one prompt or several, as they come.
 
+use crate::grammar;
 use crate::serve::error::ApiError;
 use crate::serve::worker::{Times, Update, Worker};
 use axum::http::StatusCode;
@@ -99,7 +100,7 @@ impl Generation {
     /// The next update of any answer, and the answer's number; `None` at the end.
     ///
     /// # Errors
-    /// When the time is over.
+    /// When the time is over, or an answer cannot keep to its grammar.
     pub async fn next(&mut self) -> Result<Option<(usize, Update)>, ApiError> {
         let update = timeout_at(self.deadline, self.updates.next()).await.map_err(|_| {
             ApiError::new(
@@ -109,6 +110,9 @@ impl Generation {
             )
         })?;
         match &update {
+            Some((_, Update::Finished { reason: FinishReason::Constraint, .. })) => {
+                return Err(ApiError::bad("response_format", grammar::TOO_COMPLEX));
+            }
             Some((_, Update::Token { .. })) => self.tokens += 1,
             Some((_, Update::Finished { times, .. })) => {
                 self.times.first_token = self.times.first_token.max(times.first_token);
@@ -173,7 +177,7 @@ impl Generation {
 /// OpenAI's name for a reason.
 pub fn reason_name(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Stop | FinishReason::Cancelled => "stop",
+        FinishReason::Stop | FinishReason::Cancelled | FinishReason::Constraint => "stop",
         FinishReason::Length => "length",
     }
 }

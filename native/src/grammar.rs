@@ -1,0 +1,163 @@
+//! Outputs that keep to a grammar, by llguidance: it says for each token which ones may follow.
+
+use llguidance::api::{StopReason, TopLevelGrammar};
+use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+use wrinklefree::decode::{Constraint, Next};
+use wrinklefree::text::Tokenizer;
+
+/// States of a grammar's lexer at most, of 1 to 2 kB each.
+const LEXER_STATES: usize = 20_000;
+/// Symbols of a grammar at most.
+const SYMBOLS: usize = 100_000;
+/// What is said when a grammar outgrows these bounds on the way.
+pub const TOO_COMPLEX: &str =
+    "the grammar became too complex to go on: fewer alternatives and shorter limits help";
+
+/// What an output must be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Grammar {
+    /// JSON that fits this schema, without spaces but after `:` and `,`.
+    JsonSchema(Value),
+    /// A text that this regular expression matches as a whole.
+    Regex(String),
+    /// A text of this grammar, in llguidance's dialect of Lark.
+    Lark(String),
+}
+
+impl Grammar {
+    /// Any JSON object.
+    pub fn json_object() -> Self {
+        Self::JsonSchema(json!({"type": "object"}))
+    }
+}
+
+/// Compiles grammars for one tokenizer.
+pub struct Grammars {
+    factory: ParserFactory,
+    vocab: usize,
+}
+
+impl Grammars {
+    /// For a model of `vocab` tokens whose texts end with one of `eos`.
+    ///
+    /// # Errors
+    /// When llguidance does not take the vocabulary.
+    pub fn new(tokenizer: &Tokenizer, vocab: usize, eos: &[u32]) -> anyhow::Result<Self> {
+        let mut words: Vec<Vec<u8>> = (0..vocab as u32).map(|id| word(tokenizer, id)).collect();
+        // An end that is not in the vocabulary, for models that have none.
+        words.push([&[TokTrie::SPECIAL_TOKEN_MARKER], &b"end"[..]].concat());
+        let info = TokRxInfo::new(words.len() as u32, vocab as u32);
+        let trie = TokTrie::from(&info, &words);
+        let trie = if eos.is_empty() { trie } else { trie.with_eos_tokens(eos) };
+        let mut factory =
+            ParserFactory::new_simple(&(Arc::new(ApproximateTokEnv::new(trie)) as _))?;
+        factory.quiet();
+        let limits = factory.limits_mut();
+        limits.max_lexer_states = LEXER_STATES;
+        limits.max_grammar_size = SYMBOLS;
+        limits.verbose_errors = false;
+        Ok(Self { factory, vocab })
+    }
+
+    /// The constraint of one output.
+    ///
+    /// # Errors
+    /// Says what is wrong with the grammar.
+    pub fn compile(&self, grammar: Grammar) -> Result<Box<dyn Constraint>, String> {
+        let grammar = match grammar {
+            Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(compact(schema)?),
+            Grammar::Regex(regex) => TopLevelGrammar::from_regex(&regex),
+            Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark),
+        };
+        let mut matcher = Matcher::new(self.factory.create_parser(grammar));
+        match matcher.get_error() {
+            Some(error) => Err(error),
+            None => {
+                let warnings = matcher.grammar_warnings();
+                if !warnings.is_empty() {
+                    tracing::warn!(?warnings, "a grammar");
+                }
+                Ok(Box::new(Guided { matcher, vocab: self.vocab }))
+            }
+        }
+    }
+}
+
+/// A token's bytes as llguidance has them: control tokens behind a byte that occurs in no text.
+fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+    let marker = TokTrie::SPECIAL_TOKEN_MARKER;
+    match tokenizer.is_special(id) {
+        true => {
+            let name = tokenizer.token(id).unwrap_or_else(|| id.to_string());
+            [&[marker], name.as_bytes()].concat()
+        }
+        false => {
+            let bytes = tokenizer.bytes(id);
+            if bytes.first() == Some(&marker) { Vec::new() } else { bytes.to_vec() }
+        }
+    }
+}
+
+/// Models that are not sure what comes next like to write spaces for ever, so there are none to
+/// choose from unless the schema says so.
+fn compact(mut schema: Value) -> Result<Value, String> {
+    let Some(fields) = schema.as_object_mut() else {
+        return Err(format!("a JSON schema is an object, not {schema}"));
+    };
+    let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
+    if let Some(options) = options.as_object_mut() {
+        options.entry("whitespace_flexible").or_insert(false.into());
+    }
+    Ok(schema)
+}
+
+/// llguidance at work on one output.
+struct Guided {
+    matcher: Matcher,
+    vocab: usize,
+}
+
+impl fmt::Debug for Guided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guided").finish_non_exhaustive()
+    }
+}
+
+impl Constraint for Guided {
+    fn next(&mut self) -> Next {
+        match self.matcher.stop_reason() {
+            StopReason::NotStopped => {}
+            StopReason::NoExtension | StopReason::NoExtensionBias | StopReason::EndOfSentence => {
+                return Next::End;
+            }
+            other => {
+                let why = self.matcher.get_error().unwrap_or_else(|| format!("{other:?}"));
+                return Next::Unknown(why);
+            }
+        }
+        match self.matcher.compute_mask() {
+            Ok(set) if (0..self.vocab as u32).any(|token| set.is_allowed(token)) => {
+                Next::Tokens(set.as_slice().to_vec())
+            }
+            Ok(_) => Next::End,
+            Err(error) => Next::Unknown(error.to_string()),
+        }
+    }
+
+    fn accept(&mut self, token: u32) {
+        // `next` says what went wrong.
+        let _ = self.matcher.consume_token(token);
+    }
+
+    fn rewind(&mut self, tokens: usize) {
+        let _ = self.matcher.rollback(tokens);
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Constraint> {
+        Box::new(Self { matcher: self.matcher.deep_clone(), vocab: self.vocab })
+    }
+}

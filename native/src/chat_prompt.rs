@@ -1,13 +1,20 @@
 //! Conversations as the text that a model was trained on.
 
+use serde::Serialize;
+use serde_json::Value;
 use std::time::SystemTime;
-use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError};
+use wrinklefree::text::{ChatTemplate, Date, RenderOptions, TextError};
 
-/// The prompt that makes the model answer these messages.
-pub fn render(template: &ChatTemplate, messages: &[Message]) -> Result<String, TextError> {
+/// The prompt that makes the model answer these messages, with the tools that it is to know.
+pub fn render<M: Serialize>(
+    template: &ChatTemplate,
+    messages: &[M],
+    tools: Option<Value>,
+) -> Result<String, TextError> {
     let options = RenderOptions {
         add_generation_prompt: true,
         date: Some(now()),
+        tools,
         ..RenderOptions::default()
     };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
@@ -30,7 +37,8 @@ mod tests {
         let source = "{{ strftime_now('%Y') }}".to_string();
         let text = TextParts { chat_template: Some(source), ..TextParts::default() };
         let template = ChatTemplate::new(&text).expect("valid").expect("there");
-        let year: u32 = render(&template, &[]).expect("renders").parse().expect("a year");
+        let year: u32 =
+            render::<Value>(&template, &[], None).expect("renders").parse().expect("a year");
         assert!(year >= 2025, "{year}");
     }
 }

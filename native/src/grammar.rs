@@ -20,7 +20,7 @@ pub const TOO_COMPLEX: &str =
 /// What an output must be.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Grammar {
-    /// JSON that fits this schema, without spaces but after `:` and `,`.
+    /// JSON that fits this schema, on one line.
     JsonSchema(Value),
     /// A text that this regular expression matches as a whole.
     Regex(String),
@@ -102,15 +102,20 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     }
 }
 
-/// Models that are not sure what comes next like to write spaces for ever, so there are none to
-/// choose from unless the schema says so.
-fn compact(mut schema: Value) -> Result<Value, String> {
+/// A schema of JSON with one space after `:` and `,` and no others, unless it says otherwise: models
+/// that are not sure what comes next like to write spaces for ever.
+///
+/// # Errors
+/// When it is no schema.
+pub fn compact(mut schema: Value) -> Result<Value, String> {
     let Some(fields) = schema.as_object_mut() else {
         return Err(format!("a JSON schema is an object, not {schema}"));
     };
     let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
     if let Some(options) = options.as_object_mut() {
         options.entry("whitespace_flexible").or_insert(false.into());
+        options.entry("item_separator").or_insert(", ".into());
+        options.entry("key_separator").or_insert(": ".into());
     }
     Ok(schema)
 }

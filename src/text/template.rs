@@ -75,6 +75,11 @@ impl ChatTemplate {
         Ok(Some(Self { source, special: parts.special.clone() }))
     }
 
+    /// Whether this text stands anywhere in the template.
+    pub fn mentions(&self, text: &str) -> bool {
+        self.source.text().contains(text)
+    }
+
     /// The prompt for a conversation, ready for [`super::Tokenizer::encode`] with
     /// `add_special = false`.
     ///

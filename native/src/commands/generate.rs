@@ -164,8 +164,8 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Vec<u32>
     let message = |role: &str, text: &str| Message { role: role.into(), content: text.into() };
     let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
     messages.push(message("user", prompt));
-    let text =
-        chat_prompt::render(template, &messages).context("the chat template refuses the prompt")?;
+    let text = chat_prompt::render(template, &messages, None)
+        .context("the chat template refuses the prompt")?;
     tokenizer.encode(&text, false).context("cannot encode the prompt")
 }
 

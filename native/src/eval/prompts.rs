@@ -79,7 +79,7 @@ fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
             let Some(template) = &loaded.template else {
                 bail!("`messages` need a chat template, and {} has none", loaded.name);
             };
-            let text = chat_prompt::render(template, &messages);
+            let text = chat_prompt::render(template, &messages, None);
             tokenizer.encode(&text.context("the chat template refuses the messages")?, false)
         }
         (None, Some(text)) => tokenizer.encode(&text, true),

@@ -203,6 +203,7 @@ fn start(
         context,
         isa,
         threads,
+        grammars: OnceLock::new(),
     };
     let set = server.ready.set(Arc::new(ready));
     assert!(set.is_ok(), "one model is loaded");

@@ -5,9 +5,11 @@ use super::error::ApiError;
 use super::metrics::Metrics;
 use super::worker::Worker;
 use crate::decoding::{Ability, Settings};
+use crate::grammar::{Grammar, Grammars};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wrinklefree::decode::Constraint;
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
@@ -48,6 +50,8 @@ pub struct Ready {
     pub context: usize,
     pub isa: &'static str,
     pub threads: usize,
+    /// What compiles grammars, made for the first request that has one.
+    pub grammars: OnceLock<Grammars>,
 }
 
 impl Server {
@@ -68,6 +72,30 @@ impl Ready {
     /// Whether a request's `model` is this one.
     pub fn is(&self, name: &str) -> bool {
         name == self.name || name == "default"
+    }
+
+    /// The constraint of an output. Takes a while for large vocabularies and grammars.
+    ///
+    /// # Errors
+    /// When there is something wrong with the grammar, which came in the field `param`.
+    pub fn constraint(
+        &self,
+        grammar: Grammar,
+        param: &str,
+    ) -> Result<Box<dyn Constraint>, ApiError> {
+        let grammars = match self.grammars.get() {
+            Some(grammars) => grammars,
+            None => {
+                let made = Grammars::new(&self.tokenizer, self.vocab, &self.defaults.eos);
+                let made = made.map_err(ApiError::internal)?;
+                self.grammars.get_or_init(|| made)
+            }
+        };
+        let wrong = |error| ApiError {
+            code: "invalid_grammar",
+            ..ApiError::bad(param, format!("cannot use this grammar: {error}"))
+        };
+        grammars.compile(grammar).map_err(wrong)
     }
 
     /// What matters for decoding.

@@ -80,7 +80,7 @@ impl Conversation {
     }
 
     fn answer(&mut self, show: impl FnMut(&str) -> anyhow::Result<()>) -> anyhow::Result<Answer> {
-        let text = chat_prompt::render(&self.template, &self.messages);
+        let text = chat_prompt::render(&self.template, &self.messages, None);
         let text = text.context("the chat template refuses the conversation")?;
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let tokens = tokenizer.encode(&text, false).context("cannot encode the message")?;

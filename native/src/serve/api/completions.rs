@@ -1,8 +1,9 @@
 //! `POST /v1/completions`.
 
+use super::format::Format;
 use super::generation::{Answer, Generation, reason_name};
 use super::options::{Options, parse};
-use super::stream::{self, Chunks, Envelope};
+use super::stream::{self, Envelope, Events};
 use super::{Body, id, refuse};
 use crate::serve::error::ApiError;
 use crate::serve::state::{Ready, Server, now};
@@ -80,6 +81,7 @@ pub async fn completions(
     let completion: Completion = parse(&body)?;
     options.check_model(&ready)?;
     refuse(&body, &["suffix"])?;
+    let grammar = parse::<Format>(&body)?.grammar()?;
     let (n, echo) = (options.n()?, completion.echo.unwrap_or(false));
     let logprobs = completion.logprobs;
     if let Some(top) = logprobs.filter(|&top| top > MAX_LOGPROBS) {
@@ -108,7 +110,12 @@ pub async fn completions(
     let (prepared, own) = (options.clone(), ready.clone());
     let prepared = spawn_blocking(move || {
         let prompts = completion.prompt.encode(&own)?;
-        let request = |tokens: &Vec<u32>| prepared.request(&own, &tenant, tokens.clone(), needed);
+        let constraint = grammar.map(|g| own.constraint(g, "response_format")).transpose()?;
+        let request = |tokens: &Vec<u32>| {
+            let mut request = prepared.request(&own, &tenant, tokens.clone(), needed)?;
+            request.sampling.constraint = constraint.clone();
+            Ok(request)
+        };
         let requests = prompts.iter().map(request).collect::<Result<Vec<_>, _>>()?;
         Ok::<_, ApiError>((prompts, requests))
     });
@@ -209,28 +216,33 @@ impl Shape {
     }
 }
 
-impl Chunks for Shape {
-    fn first(&self, index: usize) -> Option<Value> {
-        let echo = &self.echoes[index / self.n];
-        (!echo.is_empty()).then(|| self.chunk(index, echo, Value::Null, Value::Null))
+impl Events for Shape {
+    const NAMED: bool = false;
+
+    fn begin(&mut self) -> Vec<Value> {
+        let echoed = (0..self.echoes.len() * self.n).map(|i| (i, &self.echoes[i / self.n]));
+        echoed
+            .filter(|(_, echo)| !echo.is_empty())
+            .map(|(index, echo)| self.chunk(index, echo, Value::Null, Value::Null))
+            .collect()
     }
 
-    fn token(&self, index: usize, sampled: &Sampled, text: &str) -> Option<Value> {
+    fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value> {
         if text.is_empty() && !self.logprobs {
-            return None;
+            return Vec::new();
         }
         let logprobs = match self.logprobs {
             true => self.all_logprobs(std::slice::from_ref(sampled)),
             false => Value::Null,
         };
-        Some(self.chunk(index, text, logprobs, Value::Null))
+        vec![self.chunk(index, text, logprobs, Value::Null)]
     }
 
-    fn finish(&self, index: usize, reason: FinishReason, text: &str) -> Value {
-        self.chunk(index, text, Value::Null, reason_name(reason).into())
+    fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value> {
+        vec![self.chunk(index, text, Value::Null, reason_name(reason).into())]
     }
 
-    fn envelope(&self) -> &Envelope {
-        &self.envelope
+    fn end(&mut self, generation: &Generation) -> Vec<Value> {
+        self.envelope.last(generation).into_iter().collect()
     }
 }

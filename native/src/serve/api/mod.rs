@@ -2,11 +2,14 @@
 
 mod chat;
 mod completions;
+mod dialogue;
+mod format;
 mod generation;
 mod options;
 mod status;
 mod stream;
 mod tokens;
+mod tools;
 
 use super::auth::{self, Tenant};
 use super::error::ApiError;

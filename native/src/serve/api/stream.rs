@@ -1,6 +1,7 @@
 //! Answers as server-sent events.
 
 use super::generation::Generation;
+use crate::serve::error::ApiError;
 use crate::serve::worker::Update;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -15,16 +16,23 @@ use wrinklefree::engine::FinishReason;
 /// Without a token for so long, a comment keeps the connection open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// How an API shapes its chunks.
-pub trait Chunks: Send + 'static {
+/// How an API shapes what is streamed.
+pub trait Events: Send + 'static {
+    /// Events are named by their `type`; otherwise they have no names, and `[DONE]` is the last.
+    const NAMED: bool;
+
     /// Before the first token.
-    fn first(&self, index: usize) -> Option<Value>;
-    /// A token; nothing when it shows nothing.
-    fn token(&self, index: usize, sampled: &Sampled, text: &str) -> Option<Value>;
+    fn begin(&mut self) -> Vec<Value>;
+    /// A token.
+    fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value>;
     /// The end of an answer, with text that was held back.
-    fn finish(&self, index: usize, reason: FinishReason, text: &str) -> Value;
-    /// What stands around the chunks.
-    fn envelope(&self) -> &Envelope;
+    fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value>;
+    /// After the last answer.
+    fn end(&mut self, generation: &Generation) -> Vec<Value>;
+    /// The stream ends with an error.
+    fn failed(&mut self, error: &ApiError) -> Vec<Value> {
+        vec![error.body()]
+    }
 }
 
 /// What stands around choices in both APIs.
@@ -72,7 +80,7 @@ impl Envelope {
     }
 
     /// The chunk after the last answer, if it was asked for.
-    fn last(&self, generation: &Generation) -> Option<Value> {
+    pub fn last(&self, generation: &Generation) -> Option<Value> {
         self.include_usage.then(|| {
             let mut chunk = self.around(self.chunk, &[]);
             chunk["usage"] = json!(generation.usage());
@@ -83,59 +91,57 @@ impl Envelope {
 }
 
 /// The response.
-pub fn respond(generation: Generation, chunks: impl Chunks) -> Response {
-    let first = (0..generation.count).filter_map(|index| chunks.first(index)).collect();
-    let state = State { generation, chunks, pending: first, ended: false };
+pub fn respond<E: Events>(generation: Generation, mut shape: E) -> Response {
+    let pending = shape.begin().into_iter().map(event::<E>).collect();
+    let state = State { generation, shape, pending, ended: false };
     let events = stream::unfold(state, |mut state| async {
-        let text = state.next().await?;
-        Some((Ok::<_, Infallible>(Event::default().data(text)), state))
+        let event = state.next().await?;
+        Some((Ok::<_, Infallible>(event), state))
     });
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-struct State<C> {
+fn event<E: Events>(value: Value) -> Event {
+    let event = Event::default().data(value.to_string());
+    match value["type"].as_str() {
+        Some(name) if E::NAMED => event.event(name),
+        _ => event,
+    }
+}
+
+struct State<E> {
     generation: Generation,
-    chunks: C,
+    shape: E,
     /// What comes next.
-    pending: VecDeque<Value>,
-    /// Only `[DONE]` is left, or nothing.
+    pending: VecDeque<Event>,
+    /// Nothing comes after that.
     ended: bool,
 }
 
-impl<C: Chunks> State<C> {
-    async fn next(&mut self) -> Option<String> {
-        loop {
-            if let Some(chunk) = self.pending.pop_front() {
-                return Some(match chunk {
-                    // The one event that is no JSON.
-                    Value::Null => "[DONE]".into(),
-                    chunk => chunk.to_string(),
-                });
-            }
-            if self.ended {
-                return None;
-            }
-            match self.generation.next().await {
+impl<E: Events> State<E> {
+    async fn next(&mut self) -> Option<Event> {
+        while self.pending.is_empty() && !self.ended {
+            let values = match self.generation.next().await {
                 Ok(Some((index, Update::Token { sampled, text }))) => {
-                    self.pending.extend(self.chunks.token(index, &sampled, &text));
+                    self.shape.token(index, &sampled, &text)
                 }
                 Ok(Some((index, Update::Finished { reason, text, .. }))) => {
-                    self.pending.push_back(self.chunks.finish(index, reason, &text));
+                    self.shape.finish(index, reason, &text)
                 }
                 Ok(None) => {
-                    self.pending.extend(self.chunks.envelope().last(&self.generation));
-                    self.end();
+                    self.ended = true;
+                    self.shape.end(&self.generation)
                 }
                 Err(error) => {
-                    self.pending.push_back(error.body());
-                    self.end();
+                    self.ended = true;
+                    self.shape.failed(&error)
                 }
+            };
+            self.pending.extend(values.into_iter().map(event::<E>));
+            if self.ended && !E::NAMED {
+                self.pending.push_back(Event::default().data("[DONE]"));
             }
         }
-    }
-
-    fn end(&mut self) {
-        self.pending.push_back(Value::Null);
-        self.ended = true;
+        self.pending.pop_front()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Body;
 use super::chat::{self, ChatMessage};
+use super::dialogue::Dialogue;
 use super::options::parse;
 use crate::serve::error::ApiError;
 use crate::serve::state::Server;
@@ -71,7 +72,8 @@ pub async fn apply_template(
 ) -> Result<Json<Value>, ApiError> {
     let ready = server.ready()?;
     let ApplyTemplate { messages } = parse(&body)?;
-    let rendered = spawn_blocking(move || chat::render(&ready, messages)).await;
+    let dialogue = Dialogue { messages: chat::messages(messages)?, ..Dialogue::default() };
+    let rendered = spawn_blocking(move || dialogue.render(&ready)).await;
     let prompt = rendered.map_err(ApiError::internal)??;
     Ok(Json(json!({"prompt": prompt})))
 }

@@ -1,0 +1,52 @@
+//! What an answer must look like: `response_format` and the `guided_…` extensions.
+
+use crate::grammar::Grammar;
+use crate::serve::error::ApiError;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The fields that say it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Format {
+    response_format: Option<ResponseFormat>,
+    guided_regex: Option<String>,
+    guided_grammar: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ResponseFormat {
+    Text,
+    JsonObject,
+    JsonSchema { json_schema: JsonSchema },
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct JsonSchema {
+    schema: Value,
+}
+
+impl Format {
+    /// The grammar that is asked for.
+    pub fn grammar(self) -> Result<Option<Grammar>, ApiError> {
+        let json = match self.response_format {
+            None | Some(ResponseFormat::Text) => None,
+            Some(ResponseFormat::JsonObject) => Some(Grammar::json_object()),
+            Some(ResponseFormat::JsonSchema { json_schema }) => {
+                Some(Grammar::JsonSchema(json_schema.schema))
+            }
+        };
+        let regex = self.guided_regex.map(Grammar::Regex);
+        let lark = self.guided_grammar.map(Grammar::Lark);
+        let mut asked = [json, regex, lark].into_iter().flatten();
+        let first = asked.next();
+        match asked.next() {
+            None => Ok(first),
+            Some(_) => Err(ApiError::bad(
+                "response_format",
+                "response_format, guided_regex and guided_grammar: one of them at most",
+            )),
+        }
+    }
+}

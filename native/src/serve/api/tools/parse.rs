@@ -100,8 +100,8 @@ impl Parser {
             return (text, true);
         }
         let begins = |&at: &usize| mark.starts_with(&self.held[at..]);
-        let borders = self.held.char_indices().map(|(at, _)| at);
-        let keep = borders.filter(begins).next().unwrap_or(self.held.len());
+        let mut borders = self.held.char_indices().map(|(at, _)| at);
+        let keep = borders.find(begins).unwrap_or(self.held.len());
         let held = self.held.split_off(keep);
         (std::mem::replace(&mut self.held, held), false)
     }

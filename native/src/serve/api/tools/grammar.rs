@@ -1,0 +1,136 @@
+//! The grammar of an answer that may hold calls.
+
+use super::{AFTER_NAME, BEFORE_NAME, CLOSE, Choice, OPEN, Tool, Tools};
+use crate::grammar::{Grammar, compact};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+impl Tools {
+    /// Where an answer holds no call it is `answer`, or any text.
+    ///
+    /// # Errors
+    /// When `answer` or the parameters of a tool are no schema.
+    pub fn grammar(&self, answer: Option<Value>) -> Result<Grammar, String> {
+        let text = |text: &str| json!(text).to_string();
+        let mut lark = String::from("%llguidance {}\n");
+        let mut alternatives = Vec::new();
+        for (index, tool) in self.callable_tools().enumerate() {
+            let head = text(&format!("{BEFORE_NAME}{}{AFTER_NAME}", tool.name));
+            let schema = compact(tool.parameters.clone())?;
+            alternatives.push(format!("call_{index}"));
+            let _ = writeln!(lark, "call_{index}: {head} args_{index} {}", text(CLOSE));
+            let _ = writeln!(lark, "args_{index}: %json {schema}");
+        }
+        let _ = writeln!(lark, "call: {}", alternatives.join(" | "));
+        let (open, next) = (text(OPEN), text(&format!("\n{OPEN}")));
+        let calls = match self.parallel {
+            true => format!("calls: {open} call ({next} call)*"),
+            false => format!("calls: {open} call"),
+        };
+        let start = match (&self.choice, answer) {
+            (Choice::Required | Choice::Named(_), _) => format!("start: calls\n{calls}"),
+            (_, Some(schema)) => {
+                let schema = compact(schema)?;
+                format!("start: calls | answer\n{calls}\nanswer: %json {schema}")
+            }
+            (_, None) => {
+                let repeat = if self.parallel {
+                    "start: (before call)* AFTER"
+                } else {
+                    "start: before call | AFTER"
+                };
+                // `before` ends where a call begins, and AFTER has none.
+                format!(
+                    "{repeat}\nbefore[lazy]: /(.|\\n)*{OPEN}/\n\
+                     AFTER: /(.|\\n)*/ & ~/(.|\\n)*{OPEN}(.|\\n)*/"
+                )
+            }
+        };
+        Ok(Grammar::Lark(lark + &start + "\n"))
+    }
+
+    fn callable_tools(&self) -> impl Iterator<Item = &Tool> {
+        let fits = |tool: &&Tool| match &self.choice {
+            Choice::Named(name) => *name == tool.name,
+            _ => true,
+        };
+        self.list.iter().filter(fits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{HubArgs, ModelArgs};
+    use crate::grammar::Grammars;
+    use crate::loaded::Loaded;
+    use wrinklefree::decode::Next;
+
+    fn tool(name: &str, parameters: Value) -> Tool {
+        Tool { name: name.into(), description: None, parameters }
+    }
+
+    fn tools(choice: Choice, parallel: bool) -> Tools {
+        let city = json!({"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}},
+            "required": ["city"], "additionalProperties": false});
+        let none = json!({"type": "object", "additionalProperties": false});
+        Tools::new(vec![tool("weather", city), tool("time", none)], choice, parallel).expect("good")
+    }
+
+    /// Whether a grammar has a text, by the embedded model's tokenizer.
+    fn allows(loaded: &Loaded, tools: &Tools, answer: Option<Value>, text: &str) -> bool {
+        let tokenizer = loaded.tokenizer().expect("has one");
+        let vocab = loaded.model.spec().vocab_size;
+        let grammars = Grammars::new(tokenizer, vocab, &loaded.defaults.eos).expect("made");
+        let grammar = tools.grammar(answer).expect("schemas");
+        let mut constraint = grammars.compile(grammar).expect("compiles");
+        let ids = tokenizer.encode(text, false).expect("text");
+        for token in ids.iter().chain(&loaded.defaults.eos[..1]) {
+            match constraint.next() {
+                Next::Tokens(set) if set[*token as usize / 32] >> (token % 32) & 1 == 1 => {
+                    constraint.accept(*token);
+                }
+                // Whatever comes after the end is an end.
+                Next::End => return loaded.defaults.eos.contains(token),
+                _ => return false,
+            }
+        }
+        constraint.next() == Next::End
+    }
+
+    const OSLO: &str =
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
+    const TIME: &str = "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
+
+    #[test]
+    fn grammars_of_calls() {
+        let hub = HubArgs { revision: "main".into() };
+        let loaded = Loaded::open(&ModelArgs { model: None, hub }).expect("loads");
+        let both = format!("{OSLO}\n{TIME}");
+        let talk = format!("Let me see, 1 < 2.\n{OSLO}\n{TIME}\nSo.");
+        let paris = OSLO.replace("Oslo", "Paris");
+        let named = || Choice::Named("time".into());
+        #[rustfmt::skip]
+        let cases = [
+            (Choice::Auto, true, &[(OSLO, true), (&both, true), (&talk, true), ("No.", true), (&paris, false), ("a<tool_call>b", false)][..]),
+            (Choice::Auto, false, &[(OSLO, true), (&both, false), ("No.", true)]),
+            (Choice::Required, true, &[(OSLO, true), (&both, true), (&talk, false), ("No.", false)]),
+            (Choice::Required, false, &[(TIME, true), (&both, false)]),
+            (named(), true, &[(TIME, true), (OSLO, false)]),
+        ];
+        for (choice, parallel, texts) in cases {
+            let tools = tools(choice.clone(), parallel);
+            for (text, want) in texts {
+                let got = allows(&loaded, &tools, None, text);
+                assert_eq!(got, *want, "{choice:?}, parallel: {parallel}: {text}");
+            }
+        }
+        let schema = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]});
+        for (text, want) in [("{\"ok\": true}", true), (OSLO, true), ("No.", false)] {
+            assert_eq!(
+                allows(&loaded, &tools(Choice::Auto, true), Some(schema.clone()), text),
+                want
+            );
+        }
+    }
+}

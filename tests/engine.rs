@@ -7,7 +7,8 @@ mod common;
 use common::Noise;
 use std::collections::BTreeMap;
 use wrinklefree::decode::{
-    Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, SamplingParams, Unmask,
+    Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Sampled,
+    SamplingParams, Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
 use wrinklefree::kernel::Kernels;
@@ -134,6 +135,7 @@ impl Dice {
             presence_penalty: self.of(&[0.0, 1.0, -1e38]),
             seed: self.0.bits(),
             logprobs: self.of(&[None, Some(0), Some(5)]),
+            score_prompt: self.below(4) == 0,
             constraint: match self.below(3) {
                 0 => Some(Box::new(Steps { length: self.below(120), output: Vec::new() })),
                 _ => None,
@@ -147,7 +149,7 @@ impl Dice {
         (0..).zip(&mut tokens[..alike]).for_each(|(i, token)| *token = i * 7 % VOCAB as u32);
         Request {
             tokens,
-            max_tokens: self.of(&[1, 2, 31, 32, 33, 100, usize::MAX]),
+            max_tokens: self.of(&[0, 1, 2, 31, 32, 33, 100, usize::MAX]),
             sampling,
             eos: (0..self.below(3)).map(|_| self.below(VOCAB) as u32).collect(),
             mode: self.mode(),
@@ -162,6 +164,7 @@ impl Dice {
 #[derive(Default)]
 struct Heard {
     tokens: BTreeMap<SeqId, Vec<u32>>,
+    scored: BTreeMap<SeqId, Vec<Sampled>>,
     ends: BTreeMap<SeqId, FinishReason>,
     /// Tokens of prompts that were not computed again.
     cached: usize,
@@ -175,6 +178,9 @@ impl Heard {
                     self.tokens.entry(seq).or_default().push(sampled.token);
                 }
                 Event::Slots { .. } => {}
+                Event::Scored { seq, tokens } => {
+                    self.scored.entry(seq).or_default().extend(tokens);
+                }
                 Event::Finished { seq, reason, cached, .. } => {
                     self.cached += cached;
                     assert!(self.ends.insert(seq, reason).is_none(), "a sequence ends once");
@@ -227,7 +233,12 @@ fn round(
         let mut alone = Heard::default();
         let same = quiet.submit(request.clone()).unwrap();
         alone.run(&mut quiet, |_, _| {});
-        let want = alone.tokens.remove(&same).expect("at least one token");
+        let want = alone.tokens.remove(&same).unwrap_or_default();
+        let scores = alone.scored.remove(&same).unwrap_or_default();
+        assert_eq!(want.is_empty(), request.max_tokens == 0);
+        if request.sampling.score_prompt {
+            assert!(scores.iter().map(|s| s.token).eq(request.tokens[1..].iter().copied()));
+        }
         assert!(alone.ends.contains_key(&same) && want.len() <= request.max_tokens);
         if let Some(mut grammar) = request.sampling.constraint.clone() {
             // Each token is allowed, or this panics.
@@ -236,7 +247,7 @@ fn round(
             assert!(complete || alone.ends[&same] != FinishReason::Stop || !request.eos.is_empty());
             tally.guided += 1;
         }
-        live.push((id, request, want, dice.below(5) == 0));
+        live.push((id, request, (want, scores), dice.below(5) == 0));
         tally.taken += 1;
         // Some are in the middle of their text when the next comes.
         for _ in 0..dice.below(4) {
@@ -251,12 +262,16 @@ fn round(
             engine.cancel(*id);
         }
     });
-    for (id, request, want, cancelled) in &live {
+    for (id, request, (want, scores), cancelled) in &live {
         let got = heard.tokens.remove(id).unwrap_or_default();
+        let scored = heard.scored.remove(id).unwrap_or_default();
         assert!(heard.ends.contains_key(id), "{request:?} ends");
         match cancelled {
             true => assert!(want.starts_with(&got), "{request:?}"),
-            false => assert_eq!(&got, want, "{request:?} with {config:?}"),
+            false => {
+                assert_eq!(&got, want, "{request:?} with {config:?}");
+                assert_eq!(&scored, scores, "{request:?} with {config:?}");
+            }
         }
     }
     let load = crowded.load();
@@ -275,7 +290,7 @@ fn company_changes_nothing() {
     }
     assert!(tally.taken > 500, "{} requests were taken", tally.taken);
     assert!(tally.guided > 100, "{} kept to a grammar", tally.guided);
-    assert!(tally.cached > 500, "{} tokens of prompts were known", tally.cached);
+    assert!(tally.cached > 200, "{} tokens of prompts were known", tally.cached);
 }
 
 #[test]
@@ -292,5 +307,5 @@ fn who_is_sent_back_goes_on_where_it_was() {
             request
         });
     }
-    assert!(tally.preempted > 150, "{} times a sequence was sent back", tally.preempted);
+    assert!(tally.preempted > 100, "{} times a sequence was sent back", tally.preempted);
 }

@@ -64,7 +64,7 @@ fn run(engine: &mut Engine) -> (Vec<Vec<u32>>, usize) {
                 Event::Token { seq, sampled, .. } => {
                     tokens.entry(seq).or_default().push(sampled.token);
                 }
-                Event::Slots { .. } => unreachable!("nobody watches"),
+                Event::Slots { .. } | Event::Scored { .. } => unreachable!("nobody asked"),
                 Event::Finished { seq, .. } => {
                     tokens.entry(seq).or_default();
                 }

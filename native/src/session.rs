@@ -188,6 +188,7 @@ pub fn run(
                     watcher.text(&new)
                 }
                 Event::Slots { slots, .. } => watcher.slots(engine, slots),
+                Event::Scored { .. } => unreachable!("nobody here asks for it"),
                 Event::Finished { reason, text: new, cached, .. } => {
                     ended = Some(reason);
                     timings.cached_tokens = cached;

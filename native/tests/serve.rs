@@ -306,8 +306,20 @@ fn wrong_requests_get_openais_errors() {
     chat(json!({"messages": [{"role": "user", "content": image}]}), 400, "messages[0].content");
     let long = "word ".repeat(3000);
     chat(json!({"messages": [{"role": "user", "content": long}]}), 400, "messages");
-    chat(json!({"tools": [{"type": "function"}]}), 400, "tools");
-    chat(json!({"response_format": {"type": "json_object"}}), 400, "response_format");
+    chat(json!({"tools": [{"type": "function"}]}), 400, "tools[0]");
+    chat(
+        json!({"tools": [{"type": "web_search", "function": {"name": "f"}}]}),
+        400,
+        "tools[0].type",
+    );
+    chat(json!({"tool_choice": "required"}), 400, "tool_choice");
+    chat(json!({"tool_choice": "sometimes"}), 400, "tool_choice");
+    chat(json!({"response_format": {"type": "xml"}}), 400, "response_format.type");
+    let schema = |schema: Value| json!({"type": "json_schema", "json_schema": {"schema": schema}});
+    chat(json!({"response_format": schema(json!([]))}), 400, "response_format");
+    chat(json!({"response_format": schema(json!({"type": "nothing"}))}), 400, "response_format");
+    chat(json!({"guided_regex": "(", "max_tokens": 1}), 400, "response_format");
+    chat(json!({"guided_regex": "a", "guided_grammar": "start: \"a\""}), 400, "response_format");
     // What changes nothing is taken.
     chat_ok(
         &server,
@@ -321,7 +333,6 @@ fn wrong_requests_get_openais_errors() {
     error("/v1/completions", &json!({"max_tokens": 3}), 400, ".");
     error("/v1/completions", &json!({"prompt": "a", "suffix": "b"}), 400, "suffix");
     error("/v1/completions", &json!({"prompt": "a", "best_of": 2, "n": 3}), 400, "best_of");
-    error("/v1/completions", &json!({"prompt": "a", "echo": true, "logprobs": 1}), 400, "echo");
     error("/detokenize", &json!({"tokens": [99999]}), 400, "tokens");
     let raw = |body: &str| server.send("POST", "/v1/completions", "", body);
     assert_eq!(raw("{").is(400).json()["error"]["code"], "invalid_json");
@@ -457,4 +468,112 @@ fn what_was_computed_is_used_again_but_never_for_somebody_else() {
     let (none, want) = cached("one", blocks("other"));
     let (known, text) = cached("one", blocks(""));
     assert!(none == 0 && known >= 64 && text == want, "{none} {known} {text}");
+}
+
+#[test]
+fn prompts_are_scored_as_answers_are() {
+    let server = Server::start(&[]);
+    let complete = |body: Value| server.post("/v1/completions", &body).is(200).json();
+    let ids =
+        |text: &str| server.post("/tokenize", &json!({"prompt": text})).json()["tokens"].clone();
+    let begin = ids("Once upon a time there was a");
+    let said =
+        complete(json!({"prompt": begin, "max_tokens": 40, "logprobs": 2, "temperature": 0}));
+    let said = &said["choices"][0];
+    let list = |choice: &Value, key: &str| choice["logprobs"][key].as_array().unwrap().clone();
+    let whole = ids(&format!("Once upon a time there was a{}", said["text"].as_str().unwrap()));
+    let (start, end) = (begin.as_array().unwrap().len(), whole.as_array().unwrap().len());
+    assert_eq!(end, start + 40, "the answer's tokens are those of its text");
+
+    // Twice: what is in the cache must not cost scores.
+    for _ in 0..2 {
+        let body = json!({"prompt": whole, "max_tokens": 0, "echo": true, "logprobs": 2});
+        let scored = &complete(body)["choices"][0];
+        for key in ["tokens", "token_logprobs", "top_logprobs"] {
+            assert_eq!(list(scored, key)[start..], list(said, key), "{key}");
+        }
+        assert_eq!(list(scored, "token_logprobs")[0], Value::Null);
+        assert_eq!(list(scored, "top_logprobs")[0], Value::Null);
+    }
+    let body = json!({"prompt": whole, "max_tokens": 3, "echo": true, "logprobs": 2, "seed": 1});
+    let want = &complete(body.clone())["choices"][0];
+    let mut streamed = body;
+    streamed["stream"] = true.into();
+    let events = server.post("/v1/completions", &streamed).is(200).events();
+    let (mut text, mut logprobs) = (String::new(), Vec::new());
+    for event in &events[..events.len() - 1] {
+        let choice = &serde_json::from_str::<Value>(event).unwrap()["choices"][0];
+        text += choice["text"].as_str().unwrap();
+        if !choice["logprobs"].is_null() {
+            logprobs.extend(list(choice, "token_logprobs"));
+        }
+    }
+    assert_eq!(
+        (text, logprobs),
+        (want["text"].as_str().unwrap().into(), list(want, "token_logprobs"))
+    );
+
+    let body = json!({"prompt": "a b", "echo": true, "logprobs": 1, "decode_mode": "greedy"});
+    let error = server.post("/v1/completions", &body).is(400).json();
+    assert_eq!(error["error"]["param"], "echo");
+}
+
+fn schema() -> Value {
+    json!({"type": "object", "additionalProperties": false, "required": ["animal", "age"],
+        "properties": {"animal": {"enum": ["fox", "owl"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}}})
+}
+
+#[test]
+fn answers_keep_to_schemas_and_grammars_in_every_mode() {
+    let server = Server::start(&[]);
+    let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema()}});
+    let function = json!({"name": "meet", "parameters": schema()});
+    let tools = json!([{"type": "function", "function": function}]);
+    for mode in ["ar", "verify", "iterative", "adaptive", "greedy"] {
+        for seed in 0..4 {
+            let more = json!({"response_format": format, "decode_mode": mode, "seed": seed, "temperature": 1.5});
+            let answer = server.chat(&ask("Who is there?", more)).is(200).json();
+            let choice = &answer["choices"][0];
+            assert_eq!(choice["finish_reason"], "stop", "{mode}");
+            let text = choice["message"]["content"].as_str().unwrap();
+            let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+            let (animal, age) = (value["animal"].as_str(), value["age"].as_u64());
+            assert!(
+                matches!(animal, Some("fox" | "owl")) && age.is_some_and(|a| a < 100),
+                "{text}"
+            );
+
+            let more = json!({"tools": tools, "tool_choice": "required", "decode_mode": mode, "seed": seed,
+                "parallel_tool_calls": false});
+            let mut body = ask("Who is there?", more);
+            let answer = server.chat(&body).is(200).json();
+            let choice = &answer["choices"][0];
+            assert_eq!(choice["finish_reason"], "tool_calls", "{mode}");
+            let call = &choice["message"]["tool_calls"][0]["function"];
+            let arguments: Value =
+                serde_json::from_str(call["arguments"].as_str().unwrap()).expect("JSON");
+            assert!(call["name"] == "meet" && arguments["age"].is_u64(), "{call}");
+
+            body["stream"] = true.into();
+            let events = server.chat(&body).is(200).events();
+            let deltas = events[..events.len() - 1].iter().map(|event| {
+                let chunk: Value = serde_json::from_str(event).unwrap();
+                chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].clone()
+            });
+            let streamed: String = deltas.filter_map(|d| d.as_str().map(String::from)).collect();
+            assert_eq!(call["arguments"], streamed, "{mode}");
+        }
+        let more = json!({"guided_regex": "(ab){2,3}c", "decode_mode": mode});
+        let answer = server.chat(&ask("Hi", more)).is(200).json();
+        let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+        assert!(["ababc", "abababc"].contains(&text), "{text}");
+    }
+    // A text may end before the grammar does, and says so; nothing else is in it.
+    let more = json!({"guided_grammar": "start: \"fox\" foxes"});
+    let answer = server.chat(&ask("Hi", more)).is(400).json();
+    assert_eq!(answer["error"]["code"], "invalid_grammar");
+    let more = json!({"guided_grammar": "start: \"fox\"{50,100}", "max_tokens": 10});
+    let choice = &server.chat(&ask("Hi", more)).is(200).json()["choices"][0];
+    assert_eq!(choice["finish_reason"], "length");
+    assert!(choice["message"]["content"].as_str().unwrap().starts_with("foxfox"));
 }

@@ -8,6 +8,9 @@ pub struct Autoregressive {
     /// Prompt and output.
     tokens: Vec<u32>,
     prompt: usize,
+    /// Tokens of the prompt whose log-probabilities nobody waits for: they are known, have been
+    /// reported, or were not asked for.
+    scored: usize,
     /// Tokens whose keys and values are in the cache.
     cached: usize,
     max_tokens: usize,
@@ -20,17 +23,18 @@ impl Autoregressive {
     /// Continues `prompt` by at most `max_tokens`, or to a token in `eos`.
     ///
     /// # Panics
-    /// When the prompt is empty or nothing is to be generated.
+    /// When the prompt is empty, or nothing is to be generated or scored.
     pub fn new(
         prompt: Vec<u32>,
         max_tokens: usize,
         eos: Vec<u32>,
         sampling: SamplingParams,
     ) -> Self {
-        assert!(!prompt.is_empty() && max_tokens > 0);
+        assert!(!prompt.is_empty() && (max_tokens > 0 || sampling.score_prompt));
+        let scored = if sampling.score_prompt { 1 } else { prompt.len() };
         let sampler = Sampler::new(sampling, &prompt);
         let (prompt, tokens) = (prompt.len(), prompt);
-        Self { tokens, prompt, cached: 0, max_tokens, eos, sampler, finished: false }
+        Self { tokens, prompt, scored, cached: 0, max_tokens, eos, sampler, finished: false }
     }
 
     /// Tokens that may still be generated.
@@ -59,6 +63,22 @@ impl Autoregressive {
         Progress { committed: self.cached, ..Progress::default() }
     }
 
+    /// Some log-probabilities of the prompt are still to come.
+    fn scoring(&self) -> bool {
+        self.scored < self.prompt
+    }
+
+    /// Reports the prompt's tokens behind `rows`, the first of which is that of the token at `first`.
+    fn score(&mut self, first: usize, rows: Logits<'_>, progress: &mut Progress) {
+        for row in 0..rows.len() {
+            if first + row + 1 == self.scored && self.scoring() {
+                let token = self.tokens[self.scored];
+                progress.scored.push(self.sampler.describe(rows.row(row), token));
+                self.scored += 1;
+            }
+        }
+    }
+
     /// How many tokens come next.
     fn next(&self, budget: usize) -> usize {
         (self.tokens.len() - self.cached).min(budget)
@@ -75,15 +95,29 @@ impl Decoder for Autoregressive {
             start: self.cached,
             tokens: &self.tokens[self.cached..end],
             sight: Sight::Causal,
-            logits: if end == self.tokens.len() { Rows::Last } else { Rows::None },
+            logits: match end == self.tokens.len() {
+                _ if self.scoring() => Rows::All,
+                true => Rows::Last,
+                false => Rows::None,
+            },
         })
     }
 
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
+        let first = self.cached;
         self.cached += self.next(budget);
         let mut progress = self.progress();
-        if self.cached == self.tokens.len() {
-            self.extend(logits.row(0), &mut progress);
+        if self.scoring() {
+            self.score(first, logits, &mut progress);
+        }
+        if self.cached < self.tokens.len() {
+            return progress;
+        }
+        if self.left() > 0 {
+            self.extend(logits.row(logits.len() - 1), &mut progress);
+        } else {
+            progress.finished = Some(FinishReason::Length);
+            self.finished = true;
         }
         progress
     }
@@ -97,8 +131,9 @@ impl Decoder for Autoregressive {
     }
 
     fn skippable(&self) -> usize {
-        // Logits of the last token choose the next one.
-        self.tokens.len() - 1
+        // Logits of a token tell of the next one.
+        let after = if self.scoring() { self.scored } else { self.tokens.len() };
+        after - 1
     }
 
     fn resume(&mut self, cached: usize) {

@@ -34,6 +34,9 @@ pub struct Ask<'a> {
 /// What a decoder did with its logits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
+    /// The prompt's next tokens with their log-probabilities, where these are asked for. The first
+    /// token of a prompt has none and is left out.
+    pub scored: Vec<Sampled>,
     /// Tokens that became final, in order.
     pub tokens: Vec<Sampled>,
     /// Positions whose keys and values, as they are now, are part of the sequence.
@@ -101,7 +104,7 @@ impl DecodeMode {
     /// The decoder of one sequence. `row_cost` as for [`Verify::new`], where the mode does not say.
     ///
     /// # Panics
-    /// When `max_tokens` is 0, or the prompt is empty outside block diffusion.
+    /// When `max_tokens` is 0 and the prompt is not scored, or the prompt is empty outside block diffusion.
     pub fn decoder(
         self,
         prompt: Vec<u32>,

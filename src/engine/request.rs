@@ -59,6 +59,9 @@ pub enum Rejected {
         /// Size of the vocabulary.
         vocab: usize,
     },
+    /// Log-probabilities of a prompt that is read in blocks.
+    #[error("block diffusion has no log-probabilities of the prompt: another decode mode has them")]
+    Unscored,
     /// Stop strings without a tokenizer.
     #[error("stop strings need a tokenizer, and this model has none")]
     NoTokenizer,
@@ -94,6 +97,7 @@ impl Rejected {
             Self::NothingAsked => "nothing_asked",
             Self::TooLong { .. } => "context_length_exceeded",
             Self::UnknownToken { .. } => "unknown_token",
+            Self::Unscored => "bad_decoding_parameter",
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
             Self::Matches { .. } => "bad_decoding_parameter",
@@ -127,7 +131,10 @@ impl Request {
             }
             DecodeMode::Autoregressive | DecodeMode::Verify { .. } => {}
         }
-        if self.max_tokens == 0 {
+        if self.sampling.score_prompt && matches!(self.mode, DecodeMode::Diffusion(_)) {
+            return Err(Rejected::Unscored);
+        }
+        if self.max_tokens == 0 && !self.sampling.score_prompt {
             return Err(Rejected::NothingAsked);
         }
         if self.tokens.len() >= context {
@@ -150,6 +157,14 @@ impl Request {
 /// What happened to a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// Tokens of the prompt with their log-probabilities, where these are asked for: all but the
+    /// first, in order, over several events.
+    Scored {
+        /// The sequence.
+        seq: SeqId,
+        /// The tokens.
+        tokens: Vec<Sampled>,
+    },
     /// A token is final. `text` is what can be shown now (maybe nothing yet).
     Token {
         /// The sequence.

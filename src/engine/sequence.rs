@@ -64,6 +64,9 @@ impl Sequence {
     ) -> usize {
         self.passes += 1;
         let progress = self.decoder.take(share, logits);
+        if !progress.scored.is_empty() {
+            events.push_back(Event::Scored { seq: self.id, tokens: progress.scored });
+        }
         self.report(progress.tokens, events);
         if self.watch {
             let slots = self.decoder.slots();

@@ -57,6 +57,7 @@ impl ApiError {
             Rejected::NothingAsked => ("max_tokens", "invalid_value"),
             Rejected::TooLong { .. } => (prompt, "context_length_exceeded"),
             Rejected::UnknownToken { .. } => (prompt, "invalid_value"),
+            Rejected::Unscored => ("echo", "invalid_value"),
             Rejected::NoTokenizer => ("stop", "no_tokenizer"),
             Rejected::Sampling(error) => (error.field, "invalid_value"),
             Rejected::Matches { .. } => ("decode_mode", "invalid_value"),

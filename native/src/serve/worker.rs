@@ -16,10 +16,12 @@ use wrinklefree::engine::{Engine, Event, FinishReason, Load, Rejected, Request, 
 /// How long an idle engine waits before it looks around.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What a request hears. At most one message for each token, so the channel is bounded by the
-/// request's own `max_tokens`.
+/// What a request hears. At most one message for each token of prompt and answer, so the channel is bounded by the
+/// request itself.
 #[derive(Clone, Debug)]
 pub enum Update {
+    /// The prompt's next tokens with their log-probabilities.
+    Scored(Vec<Sampled>),
     /// A token is final; `text` is what can be shown now.
     Token {
         /// The token.
@@ -229,6 +231,10 @@ impl State {
                 }
                 // A closed channel is seen before the next step.
                 let _ = live.updates.send(Update::Token { sampled, text });
+            }
+            Event::Scored { seq, tokens } => {
+                let Some(live) = self.live.get(&seq) else { return };
+                let _ = live.updates.send(Update::Scored(tokens));
             }
             // Nobody here asks for it.
             Event::Slots { .. } => {}

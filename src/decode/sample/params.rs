@@ -25,6 +25,8 @@ pub struct SamplingParams {
     pub seed: u64,
     /// Also report log-probabilities of this many most likely tokens.
     pub logprobs: Option<usize>,
+    /// Report them for the prompt as well. Only autoregressive decoding can.
+    pub score_prompt: bool,
     /// What the output must be.
     pub constraint: Option<Box<dyn Constraint>>,
 }
@@ -42,6 +44,7 @@ impl Default for SamplingParams {
             logit_bias: Vec::new(),
             seed: 0,
             logprobs: None,
+            score_prompt: false,
             constraint: None,
         }
     }

@@ -36,6 +36,8 @@ type Choice = BoxStream<'static, (usize, Update)>;
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub text: String,
+    /// The prompt's tokens but the first, where their log-probabilities were asked for.
+    pub scored: Vec<Sampled>,
     pub tokens: Vec<Sampled>,
     pub reason: Option<FinishReason>,
 }
@@ -120,7 +122,7 @@ impl Generation {
                 self.times.passes = self.times.passes.max(times.passes);
                 self.cached += times.cached;
             }
-            None => {}
+            Some((_, Update::Scored(_))) | None => {}
         }
         Ok(update)
     }
@@ -134,6 +136,7 @@ impl Generation {
         while let Some((index, update)) = self.next().await? {
             let answer = &mut answers[index];
             match update {
+                Update::Scored(tokens) => answer.scored.extend(tokens),
                 Update::Token { sampled, text } => {
                     answer.text += &text;
                     answer.tokens.push(sampled);

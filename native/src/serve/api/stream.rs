@@ -23,6 +23,10 @@ pub trait Events: Send + 'static {
 
     /// Before the first token.
     fn begin(&mut self) -> Vec<Value>;
+    /// Tokens of the prompt with their log-probabilities, before the first token.
+    fn scored(&mut self, _index: usize, _tokens: &[Sampled]) -> Vec<Value> {
+        Vec::new()
+    }
     /// A token.
     fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value>;
     /// The end of an answer, with text that was held back.
@@ -122,6 +126,7 @@ impl<E: Events> State<E> {
     async fn next(&mut self) -> Option<Event> {
         while self.pending.is_empty() && !self.ended {
             let values = match self.generation.next().await {
+                Ok(Some((index, Update::Scored(tokens)))) => self.shape.scored(index, &tokens),
                 Ok(Some((index, Update::Token { sampled, text }))) => {
                     self.shape.token(index, &sampled, &text)
                 }

@@ -1,9 +1,11 @@
 //! `POST /v1/completions`.
 
+mod shape;
+
 use super::format::Format;
-use super::generation::{Answer, Generation, reason_name};
+use super::generation::{Answer, Generation};
 use super::options::{Options, parse};
-use super::stream::{self, Envelope, Events};
+use super::stream::{self, Envelope};
 use super::{Body, id, refuse};
 use crate::serve::error::ApiError;
 use crate::serve::state::{Ready, Server, now};
@@ -11,11 +13,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use shape::Shape;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
-use wrinklefree::decode::Sampled;
-use wrinklefree::engine::FinishReason;
 
 /// Prompts of one request at most.
 const MAX_PROMPTS: usize = 32;
@@ -90,10 +90,6 @@ pub async fn completions(
             format!("logprobs is {top}, {MAX_LOGPROBS} at most"),
         ));
     }
-    if echo && logprobs.is_some() {
-        let message = "echo with logprobs is not supported: the prompt's tokens get none";
-        return Err(ApiError::bad("echo", message));
-    }
     let best_of = completion.best_of.unwrap_or(n);
     if best_of < n || best_of > MAX_BEST_OF || (best_of > n && options.streams()) {
         return Err(ApiError::bad(
@@ -104,7 +100,9 @@ pub async fn completions(
             ),
         ));
     }
-    options.max_tokens.get_or_insert(MAX_TOKENS);
+    let max_tokens = *options.max_tokens.get_or_insert(MAX_TOKENS);
+    // Of nothing but the prompt something must be computed, or the prompt may be too long.
+    let score_prompt = echo && (logprobs.is_some() || max_tokens == 0);
     // The best answers are the most likely ones.
     let needed = if best_of > n { Some(logprobs.unwrap_or(0)) } else { logprobs };
     let (prepared, own) = (options.clone(), ready.clone());
@@ -114,6 +112,7 @@ pub async fn completions(
         let request = |tokens: &Vec<u32>| {
             let mut request = prepared.request(&own, &tenant, tokens.clone(), needed)?;
             request.sampling.constraint = constraint.clone();
+            request.sampling.score_prompt = score_prompt;
             Ok(request)
         };
         let requests = prompts.iter().map(request).collect::<Result<Vec<_>, _>>()?;
@@ -123,10 +122,6 @@ pub async fn completions(
     let copies = requests.iter().flat_map(|request| super::copies(request, best_of)).collect();
     let mut generation =
         Generation::start(&ready.worker, copies, "prompt", server.limits.time).await?;
-    let echoes: Vec<String> = match echo {
-        true => prompts.iter().map(|tokens| ready.tokenizer.decode(tokens)).collect(),
-        false => vec![String::new(); prompts.len()],
-    };
     let shape = Shape {
         envelope: Envelope {
             id: id("cmpl"),
@@ -137,7 +132,8 @@ pub async fn completions(
             include_usage: options.include_usage(),
         },
         logprobs: logprobs.is_some(),
-        echoes,
+        count: prompts.len() * n,
+        echoes: echo.then_some(prompts),
         n,
         ready,
     };
@@ -148,9 +144,7 @@ pub async fn completions(
     if best_of > n {
         answers = answers.chunks(best_of).flat_map(|of| best(of, n)).collect();
     }
-    let choices: Vec<Value> =
-        answers.iter().enumerate().map(|(index, answer)| shape.choice(index, answer)).collect();
-    Ok(Json(shape.envelope.whole(&choices, &generation)).into_response())
+    Ok(Json(shape.whole(&answers, &generation)).into_response())
 }
 
 /// The `n` answers with the highest log-probability per token, best first.
@@ -163,86 +157,4 @@ fn best(answers: &[Answer], n: usize) -> Vec<Answer> {
     answers.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
     answers.truncate(n);
     answers
-}
-
-/// How answers look.
-struct Shape {
-    envelope: Envelope,
-    logprobs: bool,
-    /// What stands before the answers to each prompt.
-    echoes: Vec<String>,
-    /// Answers to a prompt.
-    n: usize,
-    ready: Arc<Ready>,
-}
-
-impl Shape {
-    fn choice(&self, index: usize, answer: &Answer) -> Value {
-        let echo = &self.echoes[index / self.n];
-        json!({
-            "index": index,
-            "text": format!("{echo}{}", answer.text),
-            "logprobs": self.logprobs.then(|| self.all_logprobs(&answer.tokens)),
-            "finish_reason": answer.reason.map(reason_name),
-        })
-    }
-
-    /// Log-probabilities as the older API has them: lists side by side.
-    fn all_logprobs(&self, tokens: &[Sampled]) -> Value {
-        let text = |token: u32| self.ready.tokenizer.decode(&[token]);
-        let (mut offset, mut offsets) = (0, Vec::new());
-        for sampled in tokens {
-            offsets.push(offset);
-            offset += text(sampled.token).chars().count();
-        }
-        let top = |sampled: &Sampled| -> Map<String, Value> {
-            sampled.top.iter().map(|&(token, p)| (text(token), json!(p))).collect()
-        };
-        json!({
-            "tokens": tokens.iter().map(|t| text(t.token)).collect::<Vec<_>>(),
-            "token_logprobs": tokens.iter().map(|t| t.logprob).collect::<Vec<_>>(),
-            "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
-            "text_offset": offsets,
-        })
-    }
-
-    fn chunk(&self, index: usize, text: &str, logprobs: Value, reason: Value) -> Value {
-        self.envelope.chunk(json!({
-            "index": index,
-            "text": text,
-            "logprobs": logprobs,
-            "finish_reason": reason,
-        }))
-    }
-}
-
-impl Events for Shape {
-    const NAMED: bool = false;
-
-    fn begin(&mut self) -> Vec<Value> {
-        let echoed = (0..self.echoes.len() * self.n).map(|i| (i, &self.echoes[i / self.n]));
-        echoed
-            .filter(|(_, echo)| !echo.is_empty())
-            .map(|(index, echo)| self.chunk(index, echo, Value::Null, Value::Null))
-            .collect()
-    }
-
-    fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value> {
-        if text.is_empty() && !self.logprobs {
-            return Vec::new();
-        }
-        let logprobs = match self.logprobs {
-            true => self.all_logprobs(std::slice::from_ref(sampled)),
-            false => Value::Null,
-        };
-        vec![self.chunk(index, text, logprobs, Value::Null)]
-    }
-
-    fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value> {
-        vec![self.chunk(index, text, Value::Null, reason_name(reason).into())]
-    }
-
-    fn end(&mut self, generation: &Generation) -> Vec<Value> {
-        self.envelope.last(generation).into_iter().collect()
-    }
 }

@@ -55,7 +55,7 @@ impl Cli {
         match self.command {
             Command::Generate(args) => generate::run(&args),
             Command::Chat(args) => chat::run(args),
-            Command::Serve(args) => serve::run(*args),
+            Command::Serve(args) => serve::run(&args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Logits(args) => logits::run(&args),

@@ -75,7 +75,7 @@ fn options(keys: Keys) -> anyhow::Result<Options> {
         (Some(_), None) => return Err(usage("a TLS certificate needs its key: --tls-key FILE")),
         (None, Some(_)) => return Err(usage("a TLS key needs its certificate: --tls-cert FILE")),
     };
-    log::start(server.log_format);
+    log::start(server.log_format)?;
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
     settings.check()?;

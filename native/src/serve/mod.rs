@@ -7,6 +7,8 @@ mod cors;
 mod error;
 pub mod log;
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod rehearsal;
 mod state;
 mod tls;
@@ -107,7 +109,10 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the server's threads")?;
-    runtime.block_on(serve(options))
+    let ended = runtime.block_on(serve(options));
+    #[cfg(feature = "otlp")]
+    otlp::finish();
+    ended
 }
 
 async fn serve(options: Options) -> anyhow::Result<()> {
@@ -140,6 +145,8 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     out::print(&format!("listening on {scheme}://{}\n", listener.local_addr()?))?;
     let service = cors::allow(api::router(&server), &origins);
+    #[cfg(feature = "otlp")]
+    let service = otlp::spans(service);
     let error = accept(&server, &listener, (service, tls), drain, &mut failed).await;
     drop(listener);
     match error {

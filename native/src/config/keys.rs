@@ -17,7 +17,7 @@ pub const SECTIONS: [&str; 5] = ["server", "dlm", "scheduler", "kv", "benchmark"
 const SECRET: &str = "api_key";
 
 /// All keys.
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub struct Keys {
     #[command(flatten)]
     pub model: ModelArgs,
@@ -46,7 +46,7 @@ pub struct Keys {
 }
 
 /// Who may ask, and how.
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[group(id = "server")]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
@@ -88,7 +88,7 @@ pub struct ServerArgs {
 }
 
 /// Which requests run together.
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[group(id = "scheduler")]
 #[command(next_help_heading = "Scheduler")]
 pub struct SchedulerArgs {
@@ -111,7 +111,7 @@ pub struct SchedulerArgs {
 }
 
 /// What keys and values are kept in.
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[group(id = "kv")]
 #[command(next_help_heading = "KV cache")]
 pub struct KvArgs {
@@ -129,7 +129,7 @@ pub enum Dtype {
 }
 
 /// Speed, measured at the start.
-#[derive(Args, Debug)]
+#[derive(Args)]
 #[group(id = "benchmark")]
 #[command(next_help_heading = "Benchmark")]
 pub struct BenchmarkArgs {

@@ -1,5 +1,7 @@
 //! Spans of requests reach a collector.
 
+#![cfg(unix)]
+
 mod common;
 
 use common::{server, wf_run};

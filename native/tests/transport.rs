@@ -58,6 +58,7 @@ impl Server {
     }
 
     /// What it said on standard error until it was told to end.
+    #[cfg(unix)]
     fn log(mut self) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("runs").success());
@@ -92,6 +93,7 @@ fn a_generated_configuration_loads_unchanged() {
 }
 
 #[test]
+#[cfg(unix)]
 fn four_sources_and_one_server() {
     let directory = tempfile::tempdir().expect("a directory");
     let yaml = "port: 0\nserver:\n  served_model_name: file\n  insecure: false\nscheduler:\n  \
@@ -242,6 +244,7 @@ fn wrong_certificates_are_named_at_the_start() {
 }
 
 #[test]
+#[cfg(unix)]
 fn warm_and_measured_before_ready() {
     let args = ["--warmup", "--benchmark", "--benchmark-iterations=2", "--benchmark-max-tokens=20"];
     let server = Server::start(&[&args[..], &["--decode-mode", "iterative"]].concat());

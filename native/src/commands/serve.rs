@@ -59,6 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// What the server is told.
 fn options(keys: Keys) -> anyhow::Result<Options> {
     let Keys { model, host, port, compute, warmup, server, scheduler, benchmark, settings, .. } =
         keys;
@@ -69,12 +70,7 @@ fn options(keys: Keys) -> anyhow::Result<Options> {
              --insecure lets everybody in"
         )));
     }
-    let tls = match (&server.tls_cert, &server.tls_key) {
-        (Some(certificate), Some(key)) => Some(Tls::read(certificate, key)?),
-        (None, None) => None,
-        (Some(_), None) => return Err(usage("a TLS certificate needs its key: --tls-key FILE")),
-        (None, Some(_)) => return Err(usage("a TLS key needs its certificate: --tls-cert FILE")),
-    };
+    let tls = tls(&server)?;
     log::start(server.log_format)?;
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
@@ -105,6 +101,16 @@ fn options(keys: Keys) -> anyhow::Result<Options> {
         },
         settings,
     })
+}
+
+/// The certificate that it shows, if it is given one.
+fn tls(server: &ServerArgs) -> anyhow::Result<Option<Tls>> {
+    match (&server.tls_cert, &server.tls_key) {
+        (Some(certificate), Some(key)) => Tls::read(certificate, key).map(Some),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(usage("a TLS certificate needs its key: --tls-key FILE")),
+        (None, Some(_)) => Err(usage("a TLS key needs its certificate: --tls-cert FILE")),
+    }
 }
 
 /// The keys that open the server.

@@ -46,21 +46,19 @@ impl Layers {
     pub fn read(file: Option<&Path>) -> anyhow::Result<Self> {
         let named = env::var_os(WF_CONFIG).filter(|name| !name.is_empty()).map(PathBuf::from);
         let path = file.or(named.as_deref());
-        let text = path.map(|path| {
+        let text = |path: &Path| {
             let name = path.display().to_string();
-            let text = fs::read_to_string(path);
-            let text =
-                text.map_err(|e| usage(format!("cannot read the configuration {name}: {e}")))?;
-            anyhow::Ok((name, text))
-        });
-        let text = text.transpose()?;
-        let text = text.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
-        Self::new(text, env::vars_os()).map_err(usage)
+            match fs::read_to_string(path) {
+                Ok(text) => Ok((name, text)),
+                Err(e) => Err(usage(format!("cannot read the configuration {name}: {e}"))),
+            }
+        };
+        Self::new(path.map(text).transpose()?, env::vars_os()).map_err(usage)
     }
 
     /// The layers of a file's name and text, and of variables.
     fn new(
-        file: Option<(&str, &str)>,
+        file: Option<(String, String)>,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<Self, String> {
         let keys = Key::all();
@@ -70,8 +68,8 @@ impl Layers {
         }
         if let Some((name, text)) = file {
             let wrong = |e: String| format!("the configuration {name}: {e}");
-            let root = file::parse(text).map_err(wrong)?;
-            layers.file(&keys, name, root).map_err(wrong)?;
+            let root = file::parse(&text).map_err(wrong)?;
+            layers.file(&keys, &name, root).map_err(wrong)?;
         }
         Ok(layers)
     }

@@ -1,7 +1,7 @@
 //! The configuration as YAML: an example with every default, and what counts and where it is from.
 
 use super::Layers;
-use super::keys::{Key, SECTIONS, command};
+use super::keys::{Key, command};
 use crate::human;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
@@ -18,15 +18,16 @@ const ABOUT: &str = "\
 pub fn example() -> String {
     let defaults = command().get_matches_from([""; 0]);
     let mut text = ABOUT.to_string();
-    for (section, keys) in sections() {
+    for keys in Key::all().chunk_by(|a, b| a.section == b.section) {
+        let section = keys[0].section;
         text.push('\n');
         let indent = if section.is_empty() { "" } else { "  " };
         if !section.is_empty() {
             text += &format!("{section}:\n");
         }
         for key in keys {
-            text += &format!("{indent}# {}\n", explanation(&key));
-            text += &format!("{indent}{}: {}\n", key.name(), value(&key, &defaults));
+            text += &format!("{indent}# {}\n", explanation(key));
+            text += &format!("{indent}{}: {}\n", key.name(), value(key, &defaults));
         }
     }
     text
@@ -35,7 +36,8 @@ pub fn example() -> String {
 /// What every key is in the end, and where that is from.
 pub fn effective(layers: &Layers, matches: &ArgMatches) -> String {
     let mut rows = Vec::new();
-    for (section, keys) in sections() {
+    for keys in Key::all().chunk_by(|a, b| a.section == b.section) {
+        let section = keys[0].section;
         let indent = if section.is_empty() { "" } else { "  " };
         if !section.is_empty() {
             rows.push(vec![format!("{section}:")]);
@@ -44,24 +46,13 @@ pub fn effective(layers: &Layers, matches: &ArgMatches) -> String {
             let source = match (matches.value_source(key.id()), layers.0.get(key.id())) {
                 (Some(ValueSource::CommandLine), _) => "command line".into(),
                 (_, Some(said)) => said.source.clone(),
-                (_, None) => default(&key),
+                (_, None) => default(key),
             };
-            let value = value(&key, matches);
+            let value = value(key, matches);
             rows.push(vec![format!("{indent}{}: {value}", key.name()), format!("# {source}")]);
         }
     }
     human::table(&rows)
-}
-
-/// Every section and its keys, those outside of sections first.
-fn sections() -> Vec<(&'static str, Vec<Key>)> {
-    let mut sections: Vec<_> =
-        [""].into_iter().chain(SECTIONS).map(|section| (section, Vec::new())).collect();
-    for key in Key::all() {
-        let own = sections.iter_mut().find(|(section, _)| *section == key.section);
-        own.expect("every section is there").1.push(key);
-    }
-    sections
 }
 
 /// Where the value of a key is from that nobody says; its help knows what null means.

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 
 fn layers(text: &str, variables: &[(&str, &str)]) -> Result<Layers, String> {
     let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
-    Layers::new(Some(("wf.yaml", text)), variables)
+    Layers::new(Some(("wf.yaml".into(), text.into())), variables)
 }
 
 /// What counts with these flags.

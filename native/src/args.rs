@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 pub struct ModelArgs {
     /// A directory, a .safetensors or .gguf file, or a hub id: org/name, org/name:QUANT,
     /// org/name/file.gguf [default: the small model inside this program]
-    #[arg(short, long, value_name = "PATH|ID")]
+    #[arg(id = "model_path", short, long = "model", value_name = "PATH|ID")]
     pub model: Option<String>,
     #[command(flatten)]
     pub hub: HubArgs,

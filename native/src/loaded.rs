@@ -2,7 +2,7 @@
 
 use crate::args::ModelArgs;
 use crate::decoding::Ability;
-use crate::model_source;
+use crate::{model_source, progress};
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ pub struct Loaded {
 /// Reads a checkpoint from a path, a hub id or the program itself.
 pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<(String, Checkpoint)> {
     let source = model_source::open(model, revision)?;
+    let _turning = progress::spinner(format!("loading {}", source.name));
     let checkpoint = wrinklefree::format::load(&source.files)
         .with_context(|| format!("cannot load {}", model.unwrap_or(&source.name)))?;
     Ok((source.name, checkpoint))

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Ran, run, wf_run};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -68,12 +68,9 @@ impl Server {
         if !isa.is_empty() {
             command.env("WF_ISA", isa);
         }
-        let mut child = command.spawn().expect("starts");
-        let mut line = String::new();
-        let stdout = child.stdout.as_mut().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix("listening on http://").expect("an address");
-        let server = Self { address: address.into(), child };
+        let (child, address) = common::server::start(command);
+        let address = address.strip_prefix("http://").expect("an address").into();
+        let server = Self { address, child };
         let begin = Instant::now();
         while server.get("/health").status != 200 {
             assert!(begin.elapsed() < Duration::from_secs(60), "the model is loaded in time");

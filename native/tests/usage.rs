@@ -12,7 +12,9 @@ fn no_arguments_shows_help() {
 
 #[test]
 fn help_has_examples() {
-    for command in ["generate", "chat", "inspect", "convert", "logits", "bench", "completions"] {
+    for command in
+        ["generate", "chat", "serve", "inspect", "convert", "logits", "bench", "completions"]
+    {
         let ran = run(&[command, "--help"]).ends(0, &[]);
         assert!(ran.stdout.contains("Examples:"), "{command}: {}", ran.stdout);
     }

@@ -38,7 +38,7 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Random weights of a known shape instead of a model
-    #[arg(long, value_enum, conflicts_with = "model")]
+    #[arg(long, value_enum, conflicts_with = "model_path")]
     synthetic: Option<Synthetic>,
     /// Prompt lengths; 0 for none [default: 512, of requests 32]
     #[arg(

@@ -31,6 +31,8 @@ Examples:
   wf-run eval agreement                             decode modes: speed beside quality
 
 Environment:
+  WF_HOST, WF_BLOCK_SIZE…   settings of the server and of decoding: `wf-run serve --help`
+  WF_LOG                    what the server logs: warn, info, debug [default: info]
   WF_ISA                    kernels: scalar, avx2, avx512 [default: the best of this machine]
   HF_HOME, HF_HUB_CACHE     where models from the hub are kept
   HF_ENDPOINT, HF_TOKEN     which hub, and who you are
@@ -55,7 +57,7 @@ impl Cli {
         match self.command {
             Command::Generate(args) => generate::run(&args),
             Command::Chat(args) => chat::run(args),
-            Command::Serve(args) => serve::run(*args),
+            Command::Serve(args) => serve::run(&args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Logits(args) => logits::run(&args),

@@ -1,14 +1,14 @@
 //! `wf-run serve`: the model over HTTP.
 
-use crate::args::{ComputeArgs, ModelArgs};
-use crate::decoding::DecodeArgs;
+use super::Cli;
+use crate::config::{self, Keys, Layers, ServerArgs};
 use crate::exit::usage;
 use crate::loaded::Loaded;
-use crate::serve::{self, Keys, Limits, Options, Sizes, log};
-use crate::{machine, session};
+use crate::serve::{self, Benchmark, Limits, Options, Rehearsal, Sizes, Tls, log};
+use crate::{machine, out, session};
 use anyhow::Context;
+use clap::{CommandFactory, FromArgMatches};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,107 +18,114 @@ use std::time::Duration;
 /// Answers /v1/chat/completions, /v1/completions and more. Many requests are answered at the same
 /// time, in shared forward passes; each gets the text that it would get alone. Ctrl-C or SIGTERM
 /// lets running requests finish.
+///
+/// Every option is also a key of a YAML file (--generate-config prints one) and a variable of the
+/// environment, as WF_MAX_SEQUENCES; MODEL_PATH names the model. The command line counts more than
+/// the file, and the file more than the environment.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   wf-run serve
   wf-run serve --model ./my-model --host 0.0.0.0 --port 8080 --api-key-file keys.txt
+  wf-run serve --generate-config > wf.yaml; wf-run serve --config wf.yaml
   curl http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'")]
 pub struct Args {
-    #[command(flatten)]
-    model: ModelArgs,
-    /// Name that requests know the model by [default: its own]
-    #[arg(long, value_name = "NAME")]
-    served_model_name: Option<String>,
-    /// Address to listen on
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    host: IpAddr,
-    /// Port to listen on; 0 takes any
-    #[arg(long, value_name = "PORT", default_value_t = 30000)]
-    port: u16,
-    /// Key that requests must bring; may be repeated. On a command line others can see it
-    #[arg(long, value_name = "KEY")]
-    api_key: Vec<String>,
-    /// File with keys, one a line
+    /// YAML file with settings [default: what the variable WF_CONFIG names]
     #[arg(long, value_name = "FILE")]
-    api_key_file: Option<PathBuf>,
-    /// Listen on an address that others can reach, without a key
+    config: Option<PathBuf>,
+    /// Print a file with every key, its default and what it does
     #[arg(long)]
-    insecure: bool,
-    /// Positions a sequence may have [default: the model's, at most 4096]
-    #[arg(short, long, value_name = "N")]
-    context: Option<NonZeroUsize>,
-    /// Sequences that run at the same time
-    #[arg(long, value_name = "N", default_value = "16")]
-    max_sequences: NonZeroUsize,
-    /// Requests that wait; more get status 429
-    #[arg(long, value_name = "N", default_value = "128")]
-    max_waiting: usize,
-    /// Positions of all sequences together [default: as many as they may have, in half of the memory]
-    #[arg(long, value_name = "N")]
-    kv_tokens: Option<NonZeroUsize>,
-    /// Bytes of a request at most
-    #[arg(long, value_name = "N", default_value = "4194304")]
-    max_body: usize,
-    /// Seconds until an answer must be complete
-    #[arg(long, value_name = "SECONDS", default_value = "600")]
-    request_timeout: u64,
-    /// Seconds that running requests get when the server is to end
-    #[arg(long, value_name = "SECONDS", default_value = "30")]
-    drain: u64,
-    /// How log lines look
-    #[arg(long, value_enum, default_value_t)]
-    log: log::Format,
+    generate_config: bool,
+    /// Print what every key is and where that is from: command line, file, environment or default
+    #[arg(long)]
+    print_config: bool,
     #[command(flatten)]
-    compute: ComputeArgs,
-    #[command(flatten)]
-    decoding: DecodeArgs,
+    keys: Keys,
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let keys = keys(&args)?;
-    if keys.is_empty() && !args.host.is_loopback() && !args.insecure {
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    if args.generate_config {
+        return out::print(&config::example());
+    }
+    // The command line was read to find the file; now again, with what the file says as defaults.
+    let layers = Layers::read(args.config.as_deref())?;
+    let command = Cli::command().mut_subcommand("serve", |serve| layers.defaults(serve));
+    let (_, matches) = command.get_matches().remove_subcommand().expect("this one");
+    match args.print_config {
+        true => out::print(&config::effective(&layers, &matches)),
+        false => serve::run(options(Keys::from_arg_matches(&matches)?)?),
+    }
+}
+
+/// What the server is told.
+fn options(keys: Keys) -> anyhow::Result<Options> {
+    let Keys { model, host, port, compute, warmup, server, scheduler, benchmark, settings, .. } =
+        keys;
+    let api_keys = api_keys(&server)?;
+    if api_keys.is_empty() && !host.is_loopback() && !server.insecure {
         return Err(usage(format!(
-            "--host {}: others could use this server. --api-key-file FILE asks them for a key, \
-             --insecure lets everybody in",
-            args.host
+            "--host {host}: others could use this server. --api-key-file FILE asks them for a key, \
+             --insecure lets everybody in"
         )));
     }
-    log::start(args.log);
+    let tls = tls(&server)?;
+    log::start(server.log_format)?;
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
-    let (settings, model) = (args.decoding.settings()?, args.model);
-    serve::run(Options {
+    settings.check()?;
+    let measured = Benchmark {
+        iterations: benchmark.benchmark_iterations.get(),
+        max_tokens: benchmark.benchmark_max_tokens.get(),
+    };
+    Ok(Options {
         load: Box::new(move || Loaded::open(&model)),
-        name: args.served_model_name,
-        host: args.host,
-        port: args.port,
-        keys,
-        limits: Limits { body: args.max_body, time: Duration::from_secs(args.request_timeout) },
-        drain: Duration::from_secs(args.drain),
-        threads: machine::threads(&args.compute),
+        name: server.served_model_name,
+        host,
+        port,
+        keys: api_keys,
+        origins: server.cors_origin,
+        tls,
+        limits: Limits { body: server.max_body, time: Duration::from_secs(server.request_timeout) },
+        drain: Duration::from_secs(server.drain),
+        rehearsal: Rehearsal { warmup, benchmark: benchmark.benchmark_enabled.then_some(measured) },
+        threads: machine::threads(&compute),
         engine: Sizes {
-            context: args.context.map(NonZeroUsize::get),
-            sequences: args.max_sequences.get(),
-            waiting: args.max_waiting,
-            kv_tokens: args.kv_tokens.map(NonZeroUsize::get),
+            context: scheduler.context.map(NonZeroUsize::get),
+            sequences: scheduler.max_sequences.get(),
+            waiting: scheduler.max_waiting,
+            kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),
             rows: session::ROWS,
+            radix_cache: scheduler.enable_radix_cache,
         },
         settings,
     })
 }
 
-fn keys(args: &Args) -> anyhow::Result<Keys> {
-    let mut keys = args.api_key.clone();
-    if let Some(path) = &args.api_key_file {
+/// The certificate that it shows, if it is given one.
+fn tls(server: &ServerArgs) -> anyhow::Result<Option<Tls>> {
+    match (&server.tls_cert, &server.tls_key) {
+        (Some(certificate), Some(key)) => Tls::read(certificate, key).map(Some),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(usage("a TLS certificate needs its key: --tls-key FILE")),
+        (None, Some(_)) => Err(usage("a TLS key needs its certificate: --tls-cert FILE")),
+    }
+}
+
+/// The keys that open the server.
+fn api_keys(server: &ServerArgs) -> anyhow::Result<serve::Keys> {
+    let mut keys = server.api_key.clone();
+    if keys.iter().any(|key| key.trim().is_empty()) {
+        return Err(usage("an API key is empty"));
+    }
+    if let Some(path) = &server.api_key_file {
         let name = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
         keys.extend(text.lines().map(Into::into));
-        if Keys::new(keys.clone()).is_empty() {
+        if serve::Keys::new(keys.clone()).is_empty() {
             return Err(usage(format!("{name} has no key: expected one a line")));
         }
     }
-    Ok(Keys::new(keys))
+    Ok(serve::Keys::new(keys))
 }

@@ -4,7 +4,7 @@ mod settings;
 
 pub use settings::{Attention, Commit, Draft, Mode, Selector, Settings};
 
-use crate::config::Config;
+use crate::config::Layers;
 use crate::exit::usage;
 use crate::{out, session};
 use clap::Args;
@@ -33,17 +33,17 @@ const SLOTS_PER_PASS: usize = 2;
 pub struct DecodeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// YAML file with a section `dlm` of the options under Decoding (`block_size: 32`); what the
-    /// command line says counts more
+    /// YAML file with a section `dlm` of the options under Decoding (`block_size: 32`), as `wf-run
+    /// serve --generate-config` prints it; what the command line says counts more
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl DecodeArgs {
-    /// What the command line and the configuration file say.
+    /// What the command line, the configuration file and the environment say.
     pub fn settings(&self) -> anyhow::Result<Settings> {
-        let file = self.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-        Ok(self.settings.clone().over(file.dlm.unwrap_or_default()))
+        let layers = Layers::read(self.config.as_deref())?;
+        Ok(self.settings.clone().over(layers.settings()?))
     }
 
     /// The mode for a model. Says so when the command line has options that it does not read.
@@ -118,7 +118,7 @@ impl Settings {
     }
 
     /// Refuses values that no mode can use, whatever the mode.
-    fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> anyhow::Result<()> {
         // NaN is in no range.
         let above_0 = |x: f32| x > 0.0 && x < f32::INFINITY;
         let at_least_0 = |x: f32| (0.0..f32::INFINITY).contains(&x);

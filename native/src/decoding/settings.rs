@@ -1,13 +1,13 @@
-//! What can be said about decoding, on the command line and in the `dlm` section of a
-//! configuration file: the same names, the same values.
+//! What can be said about decoding: options of several commands, and the `dlm` section of the
+//! configuration.
 
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use std::num::NonZeroUsize;
 
 /// How an answer is decoded; what is not said is the model's or the default.
-#[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[group(id = "dlm")]
 #[command(next_help_heading = "Decoding")]
 pub struct Settings {
     /// One token after the other, or blocks of tokens at once [default: auto]
@@ -83,8 +83,7 @@ pub enum Mode {
 }
 
 /// Values of `draft`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Draft {
     /// One block-diffusion pass
     Denoise,
@@ -93,8 +92,7 @@ pub enum Draft {
 }
 
 /// Values of `selector`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Selector {
     /// Tokens with a probability above the threshold
     #[default]
@@ -110,8 +108,7 @@ pub enum Selector {
 }
 
 /// Values of `block_attention`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Attention {
     /// All of it
     #[default]
@@ -121,8 +118,7 @@ pub enum Attention {
 }
 
 /// Values of `commit`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Commit {
     /// In a pass of their own
     #[default]

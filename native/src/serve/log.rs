@@ -11,7 +11,9 @@ use std::any::Any;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::Instant;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::{EnvFilter, registry};
 
 /// Names a request in logs and answers.
 const REQUEST_ID: &str = "x-request-id";
@@ -27,15 +29,20 @@ pub enum Format {
 }
 
 /// Starts logging to standard error. `WF_LOG` chooses what (`warn`, `debug`…).
-pub fn start(format: Format) {
+pub fn start(format: Format) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("WF_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let lines = lines.with_ansi(io::stderr().is_terminal());
-    // Only the first call of a process counts.
-    let _ = match format {
-        Format::Text => lines.with_target(false).try_init(),
-        Format::Json => lines.json().try_init(),
+    #[cfg(feature = "otlp")]
+    let filter = filter.add_directive(super::otlp::unlogged());
+    let lines = layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let lines = match format {
+        Format::Text => lines.with_target(false).boxed(),
+        Format::Json => lines.json().boxed(),
     };
+    let log = registry().with(lines.with_filter(filter));
+    #[cfg(feature = "otlp")]
+    let log = log.with(super::otlp::layer()?);
+    log.init();
+    Ok(())
 }
 
 /// Logs and counts requests.

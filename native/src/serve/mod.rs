@@ -3,14 +3,22 @@
 
 mod api;
 mod auth;
+mod cors;
 mod error;
 pub mod log;
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod rehearsal;
 mod state;
+mod tls;
 mod worker;
 
 pub use auth::Keys;
+pub use cors::Origin;
+pub use rehearsal::{Benchmark, Rehearsal};
 pub use state::Limits;
+pub use tls::Tls;
 
 use crate::decoding::Settings;
 use crate::exit::usage;
@@ -20,7 +28,7 @@ use anyhow::{Context, anyhow};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use metrics::Metrics;
 use state::{Ready, Server, now};
@@ -30,6 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use worker::Worker;
@@ -55,10 +64,16 @@ pub struct Options {
     pub port: u16,
     /// Keys that open it.
     pub keys: Keys,
+    /// Web pages that may ask from a browser.
+    pub origins: Vec<Origin>,
+    /// Serve HTTPS.
+    pub tls: Option<Tls>,
     /// Bounds of requests.
     pub limits: Limits,
     /// How long running requests may take when the server is to end.
     pub drain: Duration,
+    /// What is done before anybody may ask.
+    pub rehearsal: Rehearsal,
     /// Threads that compute.
     pub threads: usize,
     /// Sizes of the engine.
@@ -80,6 +95,8 @@ pub struct Sizes {
     pub kv_tokens: Option<usize>,
     /// Rows of a forward pass.
     pub rows: usize,
+    /// Prompts share what was computed for the same beginning.
+    pub radix_cache: bool,
 }
 
 /// Positions of a sequence where nobody says.
@@ -92,12 +109,15 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the server's threads")?;
-    runtime.block_on(serve(options))
+    let ended = runtime.block_on(serve(options));
+    #[cfg(feature = "otlp")]
+    otlp::finish();
+    ended
 }
 
 async fn serve(options: Options) -> anyhow::Result<()> {
-    let Options { load, name, host, port, keys, limits, drain, threads, engine, settings } =
-        options;
+    let Options { load, name, host, port, keys, limits, drain, threads, engine, .. } = options;
+    let Options { origins, tls, rehearsal, settings, .. } = options;
     let address = SocketAddr::new(host, port);
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|e| usage(format!("cannot listen on {address}: {e}")))?;
@@ -112,7 +132,8 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let own = server.clone();
     // A thread of its own: it takes long and never waits for anything of tokio's.
     let loader = std::thread::spawn(move || {
-        let started = load().and_then(|model| start(model, name, threads, engine, settings, &own));
+        let start = |model| start(model, name, threads, engine, settings, rehearsal, &own);
+        let started = load().and_then(start);
         match started {
             Ok(thread) => Some(thread),
             Err(error) => {
@@ -121,8 +142,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
             }
         }
     });
-    out::print(&format!("listening on http://{}\n", listener.local_addr()?))?;
-    let error = accept(&server, &listener, drain, &mut failed).await;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    out::print(&format!("listening on {scheme}://{}\n", listener.local_addr()?))?;
+    let service = cors::allow(api::router(&server), &origins);
+    #[cfg(feature = "otlp")]
+    let service = otlp::spans(service);
+    let error = accept(&server, &listener, (service, tls), drain, &mut failed).await;
     drop(listener);
     match error {
         Some(error) => Err(error),
@@ -145,12 +170,13 @@ fn start(
     threads: usize,
     sizes: Sizes,
     settings: Settings,
+    rehearsal: Rehearsal,
     server: &Server,
 ) -> anyhow::Result<JoinHandle<()>> {
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
     // What cannot be decoded is said now and not to every request.
-    settings.mode(&loaded.ability())?;
+    let mode = settings.mode(&loaded.ability())?;
     let Loaded { name: own, model, tokenizer, template, defaults, dlm, time } = loaded;
     let Some(tokenizer) = tokenizer else {
         return Err(anyhow!("{own} has no tokenizer: put its tokenizer.json beside the weights"));
@@ -172,9 +198,12 @@ fn start(
         }
     };
     let row_cost = row_cost::measure(&model, &runtime)?;
-    let (sequences, rows) = (sizes.sequences, sizes.rows);
-    let config = EngineConfig { context, pages, sequences, rows, row_cost, prefix_cache: true };
-    let engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
+    let Sizes { sequences, rows, radix_cache, .. } = sizes;
+    let config =
+        EngineConfig { context, pages, sequences, rows, row_cost, prefix_cache: radix_cache };
+    let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
+    let ends = || server.draining.load(Ordering::Relaxed);
+    rehearsal.run(&mut engine, &tokenizer, &mode, ends)?;
     let context = engine.context();
     let (worker, thread) =
         Worker::start(engine, sequences.saturating_add(sizes.waiting), server.metrics.clone())
@@ -187,6 +216,7 @@ fn start(
         context,
         kv_tokens = pages * PAGE,
         sequences,
+        radix_cache,
         seconds = time.as_secs_f64(),
         "ready"
     );
@@ -215,10 +245,11 @@ fn start(
 async fn accept(
     server: &Arc<Server>,
     listener: &TcpListener,
+    (service, tls): (Router, Option<Tls>),
     drain: Duration,
     failed: &mut oneshot::Receiver<anyhow::Error>,
 ) -> Option<anyhow::Error> {
-    let (service, graceful) = (api::router(server), GracefulShutdown::new());
+    let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut signal = pin!(signal());
     let mut loading = true;
@@ -232,10 +263,9 @@ async fn accept(
             },
             (place, accepted) = async { (place.await, listener.accept().await) } => {
                 let Ok((stream, _)) = accepted else { continue };
-                let connection = graceful.watch(connection(stream, service.clone()));
+                let (watcher, service, tls) = (graceful.watcher(), service.clone(), tls.clone());
                 tokio::spawn(async move {
-                    // A client that breaks off is nobody's error.
-                    let _ = connection.await;
+                    converse(stream, service, tls, watcher).await;
                     drop(place);
                 });
             }
@@ -249,13 +279,25 @@ async fn accept(
     None
 }
 
-/// One connection's requests.
-fn connection(
-    stream: TcpStream,
-    service: Router,
-) -> http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>> {
+/// One connection's requests. A client that breaks off is nobody's error, nor is one that cannot
+/// shake hands.
+async fn converse(stream: TcpStream, service: Router, tls: Option<Tls>, watcher: Watcher) {
     // Tokens go out one by one.
     let _ = stream.set_nodelay(true);
+    let _ = match tls {
+        None => watcher.watch(connection(stream, service)).await,
+        Some(tls) => match tls.accept(stream).await {
+            Ok(stream) => watcher.watch(connection(stream, service)).await,
+            Err(error) => return tracing::debug!(%error, "no TLS handshake"),
+        },
+    };
+}
+
+/// A connection that answers requests.
+fn connection<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    service: Router,
+) -> http1::Connection<TokioIo<S>, TowerToHyperService<Router>> {
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(SLOW)

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod hub;
+pub mod server;
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +14,9 @@ pub fn wf_run(args: &[&str]) -> Command {
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().to_uppercase();
-        if name.starts_with("HF_") || name.starts_with("WF_") || name.ends_with("_PROXY") {
+        let ours = name.starts_with("WF_") || name == "MODEL_PATH";
+        if ours || name.starts_with("HF_") || name.starts_with("OTEL_") || name.ends_with("_PROXY")
+        {
             command.env_remove(&*name).env_remove(name.to_lowercase());
         }
     }

@@ -1,0 +1,51 @@
+//! The environment: `WF_<KEY>` for every key, and `MODEL_PATH`.
+
+use super::keys::Key;
+use super::{Layers, Said, WF_CONFIG, check, did_you_mean, nearest};
+use std::ffi::OsString;
+
+/// Names the model for other programs too; `WF_MODEL_PATH` counts more.
+const MODEL_PATH: &str = "MODEL_PATH";
+
+/// Our variables that are no keys.
+const OTHERS: [&str; 3] = [WF_CONFIG, "WF_ISA", "WF_LOG"];
+
+/// What variables say, and warnings of those of ours that say nothing. An empty one is not there.
+///
+/// # Errors
+/// Names the variable.
+pub fn read(
+    keys: &[Key],
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<(Layers, Vec<String>), String> {
+    let (mut layers, mut unknown) = (Layers::default(), Vec::new());
+    let ours = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let ours = ours.filter(|(name, _)| name.starts_with("WF_") || name == MODEL_PATH);
+    let mut ours: Vec<_> = ours.filter(|(_, value)| !value.is_empty()).collect();
+    // MODEL_PATH comes first, so WF_MODEL_PATH replaces it.
+    ours.sort();
+    for (name, value) in ours {
+        let own = if name == MODEL_PATH { "WF_MODEL_PATH" } else { &name };
+        let Some(key) = keys.iter().find(|key| key.variable() == own) else {
+            unknown.extend(warning(keys, &name));
+            continue;
+        };
+        let value = value.into_string().map_err(|_| format!("{name} is not UTF-8"))?;
+        let values: Vec<String> = match key.is_list() {
+            true => value.split(',').map(|v| v.trim().into()).collect(),
+            false => vec![value],
+        };
+        check(key, &values).map_err(|e| format!("{name}: {e}"))?;
+        layers.0.insert(key.id().into(), Said { values, source: name });
+    }
+    Ok((layers, unknown))
+}
+
+fn warning(keys: &[Key], name: &str) -> Option<String> {
+    if OTHERS.contains(&name) {
+        return None;
+    }
+    let known: Vec<String> = keys.iter().map(Key::variable).collect();
+    let meant = nearest(name, known.iter().map(String::as_str).chain(OTHERS));
+    Some(format!("the variable {name} sets nothing{}", did_you_mean(meant)))
+}

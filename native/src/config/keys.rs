@@ -1,0 +1,231 @@
+//! Every key of the configuration, once: clap knows its flag, its type, its default and what it does,
+//! and so the file, the environment and their errors know it too.
+
+use crate::args::{ComputeArgs, ModelArgs};
+use crate::decoding::Settings;
+use crate::serve::{Origin, log};
+use clap::{ArgAction, Args, Command, ValueEnum};
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// The sections of the file: the groups of these names below, whose flags begin with `--kv-` and
+/// `--benchmark-` where the key alone would say too little. Other keys stand outside of sections.
+pub const SECTIONS: [&str; 5] = ["server", "dlm", "scheduler", "kv", "benchmark"];
+
+/// The one key that nobody may read in output.
+const SECRET: &str = "api_key";
+
+/// All keys.
+#[derive(Args)]
+pub struct Keys {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub host: IpAddr,
+    /// Port to listen on; 0 takes any
+    #[arg(long, value_name = "PORT", default_value_t = 30000)]
+    pub port: u16,
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+    /// Generate a little before /health says that the server is ready
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", default_value = "false")]
+    pub warmup: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub scheduler: SchedulerArgs,
+    #[command(flatten)]
+    pub kv: KvArgs,
+    #[command(flatten)]
+    pub benchmark: BenchmarkArgs,
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// Who may ask, and how.
+#[derive(Args)]
+#[group(id = "server")]
+#[command(next_help_heading = "Server")]
+pub struct ServerArgs {
+    /// Name that requests know the model by [default: its own]
+    #[arg(long, value_name = "NAME")]
+    pub served_model_name: Option<String>,
+    /// Key that requests must bring; may be repeated. On a command line others can see it
+    #[arg(long, value_name = "KEY")]
+    pub api_key: Vec<String>,
+    /// File with keys, one a line
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// Listen on an address that others can reach, without a key
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", default_value = "false")]
+    pub insecure: bool,
+    /// Web pages that may ask from a browser, as `https://example.org`; `*`: all; may be repeated
+    /// [default: none]
+    #[arg(long, value_name = "ORIGIN")]
+    pub cors_origin: Vec<Origin>,
+    /// Serve HTTPS with the certificates in this PEM file, the server's own first
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file with the private key of the certificate
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Bytes of a request at most
+    #[arg(long, value_name = "N", default_value = "4194304")]
+    pub max_body: usize,
+    /// Seconds until an answer must be complete
+    #[arg(long, value_name = "SECONDS", default_value = "600")]
+    pub request_timeout: u64,
+    /// Seconds that running requests get when the server is to end
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    pub drain: u64,
+    /// How log lines look; `WF_LOG` chooses which there are
+    #[arg(long, alias = "log", value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: log::Format,
+}
+
+/// Which requests run together.
+#[derive(Args)]
+#[group(id = "scheduler")]
+#[command(next_help_heading = "Scheduler")]
+pub struct SchedulerArgs {
+    /// Sequences that run at the same time
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub max_sequences: NonZeroUsize,
+    /// Requests that wait; more get status 429
+    #[arg(long, value_name = "N", default_value = "128")]
+    pub max_waiting: usize,
+    /// Positions a sequence may have [default: the model's, at most 4096]
+    #[arg(short, long, value_name = "N")]
+    pub context: Option<NonZeroUsize>,
+    /// Positions of all sequences together [default: as many as they may have, in half of the memory]
+    #[arg(long, value_name = "N")]
+    pub kv_tokens: Option<NonZeroUsize>,
+    /// Prompts that begin alike share what was computed for their beginning (--no-radix-cache: they
+    /// do not)
+    #[arg(long = "no-radix-cache", action = ArgAction::SetFalse)]
+    pub enable_radix_cache: bool,
+}
+
+/// What keys and values are kept in.
+#[derive(Args)]
+#[group(id = "kv")]
+#[command(next_help_heading = "KV cache")]
+pub struct KvArgs {
+    /// Type of the keys and values that are kept
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t)]
+    pub kv_dtype: Dtype,
+}
+
+/// Values of `dtype`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Dtype {
+    /// As they are computed
+    #[default]
+    F32,
+}
+
+/// Speed, measured at the start.
+#[derive(Args)]
+#[group(id = "benchmark")]
+#[command(next_help_heading = "Benchmark")]
+pub struct BenchmarkArgs {
+    /// Measure and log the speed of answers before the server is ready
+    #[arg(long = "benchmark", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub benchmark_enabled: bool,
+    /// Answers to measure
+    #[arg(long, value_name = "N", default_value = "3")]
+    pub benchmark_iterations: NonZeroUsize,
+    /// Tokens of each
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub benchmark_max_tokens: NonZeroUsize,
+}
+
+/// The keys alone, as clap knows them.
+pub fn command() -> Command {
+    let bare = Command::new("keys").no_binary_name(true);
+    Keys::augment_args(bare.disable_help_flag(true))
+}
+
+/// A key.
+pub struct Key {
+    /// Its flag.
+    pub arg: clap::Arg,
+    /// Its section; empty: it stands outside.
+    pub section: &'static str,
+}
+
+impl Key {
+    /// All keys, in the order of the sections.
+    pub fn all() -> Vec<Self> {
+        let command = command();
+        let section = |arg: &clap::Arg| {
+            let of = |group: &&clap::ArgGroup| group.get_args().any(|id| id == arg.get_id());
+            let groups = command.get_groups().filter(of).map(|group| group.get_id().as_str());
+            let mut sections = groups.filter_map(|id| SECTIONS.iter().find(|s| **s == id));
+            sections.next().copied().unwrap_or_default()
+        };
+        let key = |arg: &clap::Arg| Self { section: section(arg), arg: arg.clone() };
+        let mut keys: Vec<Self> = command.get_arguments().map(key).collect();
+        keys.sort_by_key(|key| SECTIONS.iter().position(|s| *s == key.section));
+        keys
+    }
+
+    /// How clap calls it.
+    pub fn id(&self) -> &str {
+        self.arg.get_id().as_str()
+    }
+
+    /// How its section calls it.
+    pub fn name(&self) -> &str {
+        let prefix = self.id().strip_prefix(self.section);
+        prefix.and_then(|rest| rest.strip_prefix('_')).unwrap_or(self.id())
+    }
+
+    /// How the environment calls it.
+    pub fn variable(&self) -> String {
+        format!("WF_{}", self.id().to_uppercase())
+    }
+
+    /// Whether it has several values.
+    pub fn is_list(&self) -> bool {
+        matches!(self.arg.get_action(), ArgAction::Append)
+    }
+
+    /// Whether its value must not be shown.
+    pub fn is_secret(&self) -> bool {
+        self.id() == SECRET
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_section_has_keys_and_names_are_unique() {
+        let keys = Key::all();
+        let names = |section: &str| -> Vec<String> {
+            keys.iter().filter(|k| k.section == section).map(|k| k.name().into()).collect()
+        };
+        assert_eq!(
+            names(""),
+            ["model_path", "revision", "host", "port", "threads", "warmup"],
+            "outside of sections"
+        );
+        assert_eq!(names("kv"), ["dtype"]);
+        assert_eq!(names("benchmark"), ["enabled", "iterations", "max_tokens"]);
+        let all: Vec<String> = SECTIONS.iter().flat_map(|section| names(section)).collect();
+        for key in ["log_format", "max_sequences", "kv_tokens", "enable_radix_cache", "threshold"] {
+            assert!(all.contains(&key.to_string()), "{key}: {all:?}");
+        }
+        for key in &keys {
+            assert!(!SECTIONS.contains(&key.id()), "{}", key.id());
+            assert!(key.arg.get_long().is_some() && key.arg.get_help().is_some(), "{}", key.id());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Where settings come from: the command line, else the configuration file, else the environment,
+//! else the default. The table of keys is clap's (`keys`); a file or a variable gives a text for one of
+//! its flags, is checked as that flag would be, and becomes the flag's default.
+
+mod environment;
+mod file;
+mod keys;
+mod show;
+
+pub use keys::{Keys, ServerArgs};
+pub use show::{effective, example};
+
+use crate::decoding::Settings;
+use crate::exit::usage;
+use crate::out;
+use clap::error::{ContextKind, ContextValue};
+use clap::{ArgAction, Command, FromArgMatches};
+use file::{Node, Value, at};
+use keys::{Key, SECTIONS, command};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// Names the configuration file where the command line does not.
+const WF_CONFIG: &str = "WF_CONFIG";
+
+/// What the configuration file and the environment say.
+#[derive(Debug, Default)]
+pub struct Layers(BTreeMap<String, Said>);
+
+/// What one of them says of a key.
+#[derive(Debug)]
+struct Said {
+    values: Vec<String>,
+    /// `wf.yaml:3` or `WF_PORT`.
+    source: String,
+}
+
+impl Layers {
+    /// Reads the environment and this file, or the one that the environment names.
+    ///
+    /// # Errors
+    /// Names the file, and the line and key that are wrong, or the variable.
+    pub fn read(file: Option<&Path>) -> anyhow::Result<Self> {
+        let named = env::var_os(WF_CONFIG).filter(|name| !name.is_empty()).map(PathBuf::from);
+        let path = file.or(named.as_deref());
+        let text = |path: &Path| {
+            let name = path.display().to_string();
+            match fs::read_to_string(path) {
+                Ok(text) => Ok((name, text)),
+                Err(e) => Err(usage(format!("cannot read the configuration {name}: {e}"))),
+            }
+        };
+        Self::new(path.map(text).transpose()?, env::vars_os()).map_err(usage)
+    }
+
+    /// The layers of a file's name and text, and of variables.
+    fn new(
+        file: Option<(String, String)>,
+        variables: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, String> {
+        let keys = Key::all();
+        let (mut layers, unknown) = environment::read(&keys, variables)?;
+        for warning in unknown {
+            out::note(format_args!("warning: {warning}"));
+        }
+        if let Some((name, text)) = file {
+            let wrong = |e: String| format!("the configuration {name}: {e}");
+            let root = file::parse(&text).map_err(wrong)?;
+            layers.file(&keys, &name, root).map_err(wrong)?;
+        }
+        Ok(layers)
+    }
+
+    /// Adds what a file says.
+    fn file(&mut self, keys: &[Key], name: &str, root: Node) -> Result<(), String> {
+        for (key, node) in entries(root, "a configuration")? {
+            match SECTIONS.iter().find(|section| **section == key) {
+                Some(section) => {
+                    for (key, node) in entries(node, &format!("the section `{section}`"))? {
+                        self.entry(keys, name, (section, &key), node)?;
+                    }
+                }
+                None => self.entry(keys, name, ("", &key), node)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what a line of a file says.
+    fn entry(
+        &mut self,
+        keys: &[Key],
+        file: &str,
+        (section, name): (&str, &str),
+        node: Node,
+    ) -> Result<(), String> {
+        let line = node.line;
+        let known = keys.iter().find(|key| key.section == section && key.name() == name);
+        let key = known.ok_or_else(|| at(line, unknown(keys, section, name)))?;
+        if let Some(values) = texts(key, node)? {
+            check(key, &values).map_err(|e| at(line, e))?;
+            self.0.insert(key.id().into(), Said { values, source: format!("{file}:{line}") });
+        }
+        Ok(())
+    }
+
+    /// A command that has all keys, with what is said as their defaults.
+    pub fn defaults(&self, mut command: Command) -> Command {
+        for (id, said) in &self.0 {
+            command = command.mut_arg(id, |arg| arg.default_values(said.values.clone()));
+        }
+        command
+    }
+
+    /// What is said of decoding.
+    pub fn settings(&self) -> anyhow::Result<Settings> {
+        let matches = self.defaults(command()).try_get_matches_from([""; 0])?;
+        Ok(Keys::from_arg_matches(&matches)?.settings)
+    }
+}
+
+/// The entries of a map, or of nothing at all.
+fn entries(node: Node, what: &str) -> Result<Vec<(String, Node)>, String> {
+    match node.value {
+        Value::Map(entries) => Ok(entries),
+        Value::Null => Ok(Vec::new()),
+        _ => Err(at(node.line, format!("{what} has lines of `key: value`"))),
+    }
+}
+
+/// The texts of a value; `None`: it is null, so nothing is said.
+fn texts(key: &Key, node: Node) -> Result<Option<Vec<String>>, String> {
+    let wrong = |what: &str| at(node.line, format!("`{}` takes {what}", key.name()));
+    match node.value {
+        Value::Null => Ok(None),
+        Value::Text(text) => Ok(Some(vec![text])),
+        Value::List(items) if key.is_list() => {
+            let text = |item: Node| match item.value {
+                Value::Text(text) => Ok(text),
+                _ => Err(wrong("a list of texts")),
+            };
+            let texts = items.into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
+            Ok(Some(texts).filter(|texts| !texts.is_empty()))
+        }
+        Value::List(_) => Err(wrong("one value, not a list")),
+        Value::Map(_) => Err(wrong("a value, and is no section")),
+    }
+}
+
+/// Refuses what the key's flag would refuse.
+fn check(key: &Key, values: &[String]) -> Result<(), String> {
+    let flag = key.arg.get_long().expect("every key has a flag");
+    // A flag that only turns something off has no value on the command line.
+    let command = command().mut_arg(key.id(), |arg| match arg.get_action() {
+        ArgAction::SetFalse => arg.action(ArgAction::Set),
+        _ => arg,
+    });
+    let matches = command.try_get_matches_from(values.iter().map(|v| format!("--{flag}={v}")));
+    let matches = matches.map_err(|error| {
+        let value = match key.is_secret() {
+            true => "***".into(),
+            false => values.join(", "),
+        };
+        format!("`{}` cannot be `{value}`{}", key.name(), reason(&error, &value))
+    })?;
+    let keys = Keys::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+    keys.settings.check().map_err(|e| e.to_string())
+}
+
+/// Why clap refuses a value.
+fn reason(error: &clap::Error, value: &str) -> String {
+    match (error.source(), error.get(ContextKind::ValidValue)) {
+        (Some(cause), _) => format!(": {cause}"),
+        (None, Some(ContextValue::Strings(valid))) => {
+            let meant = nearest(value, valid.iter().map(String::as_str));
+            format!(": there is {}{}", valid.join(", "), did_you_mean(meant))
+        }
+        (None, _) => ": a value is missing".into(),
+    }
+}
+
+/// What to say of a key that no section of this name has.
+fn unknown(keys: &[Key], section: &str, name: &str) -> String {
+    let here = || keys.iter().filter(|key| key.section == section).map(Key::name);
+    let sections = SECTIONS.into_iter().filter(|_| section.is_empty());
+    let valid: Vec<&str> = here().chain(sections).collect();
+    let place = if section.is_empty() { String::new() } else { format!(" in section `{section}`") };
+    let text = format!("unknown key `{name}`{place}");
+    match (keys.iter().find(|key| key.name() == name), nearest(name, valid.iter().copied())) {
+        (Some(key), _) if key.section.is_empty() => {
+            format!("{text}: it stands outside of sections")
+        }
+        (Some(key), _) => format!("{text}: it belongs in section `{}`", key.section),
+        (None, meant @ Some(_)) => text + &did_you_mean(meant),
+        (None, None) => format!("{text}: expected one of {}", valid.join(", ")),
+    }
+}
+
+fn did_you_mean(meant: Option<&str>) -> String {
+    meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default()
+}
+
+/// The valid name that a wrong one was probably meant to be.
+fn nearest<'a>(wrong: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let typos = |name: &&str| strsim::damerau_levenshtein(wrong, name);
+    let best = valid.min_by_key(typos)?;
+    (typos(&best) <= 1 + wrong.len() / 5).then_some(best)
+}
+
+#[cfg(test)]
+mod tests;

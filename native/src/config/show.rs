@@ -1,0 +1,98 @@
+//! The configuration as YAML: an example with every default, and what counts and where it is from.
+
+use super::Layers;
+use super::keys::{Key, command};
+use crate::human;
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+/// What stands above the example.
+const ABOUT: &str = "\
+# Configuration of `wf-run serve --config FILE`; `generate`, `chat`, `bench` and `eval` read the
+# section `dlm`. Every key is optional: these are the defaults, and null says nothing.
+# The command line counts more than this file, and this file more than the environment, where the
+# keys are WF_HOST, WF_MAX_SEQUENCES, WF_KV_DTYPE… (lists with commas), and the model MODEL_PATH.
+";
+
+/// A commented file with every key and its default.
+pub fn example() -> String {
+    let defaults = command().get_matches_from([""; 0]);
+    let mut text = ABOUT.to_string();
+    for keys in Key::all().chunk_by(|a, b| a.section == b.section) {
+        let section = keys[0].section;
+        text.push('\n');
+        let indent = if section.is_empty() { "" } else { "  " };
+        if !section.is_empty() {
+            text += &format!("{section}:\n");
+        }
+        for key in keys {
+            text += &format!("{indent}# {}\n", explanation(key));
+            text += &format!("{indent}{}: {}\n", key.name(), value(key, &defaults));
+        }
+    }
+    text
+}
+
+/// What every key is in the end, and where that is from.
+pub fn effective(layers: &Layers, matches: &ArgMatches) -> String {
+    let mut rows = Vec::new();
+    for keys in Key::all().chunk_by(|a, b| a.section == b.section) {
+        let section = keys[0].section;
+        let indent = if section.is_empty() { "" } else { "  " };
+        if !section.is_empty() {
+            rows.push(vec![format!("{section}:")]);
+        }
+        for key in keys {
+            let source = match (matches.value_source(key.id()), layers.0.get(key.id())) {
+                (Some(ValueSource::CommandLine), _) => "command line".into(),
+                (_, Some(said)) => said.source.clone(),
+                (_, None) => default(key),
+            };
+            let value = value(key, matches);
+            rows.push(vec![format!("{indent}{}: {value}", key.name()), format!("# {source}")]);
+        }
+    }
+    human::table(&rows)
+}
+
+/// Where the value of a key is from that nobody says; its help knows what null means.
+fn default(key: &Key) -> String {
+    let help = key.arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let named = help.rsplit_once("[default: ").and_then(|(_, rest)| rest.strip_suffix(']'));
+    named.map_or("default".into(), |named| format!("default: {named}"))
+}
+
+/// What a key does, and its values where they have names.
+fn explanation(key: &Key) -> String {
+    let help = key.arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let values = key.arg.get_possible_values();
+    let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
+    match names.is_empty() || names == ["true", "false"] {
+        true => help,
+        false => format!("{help}. One of {}", names.join(", ")),
+    }
+}
+
+/// A key's value as YAML.
+fn value(key: &Key, matches: &ArgMatches) -> String {
+    let raw = matches.get_raw(key.id()).into_iter().flatten();
+    let texts = raw.map(|raw| match key.is_secret() {
+        true => "\"***\"".into(),
+        false => scalar(&raw.to_string_lossy()),
+    });
+    let texts: Vec<String> = texts.collect();
+    match key.is_list() {
+        true => format!("[{}]", texts.join(", ")),
+        false => texts.into_iter().next().unwrap_or("null".into()),
+    }
+}
+
+/// A text as YAML: quoted as JSON does it where it could mean something else.
+fn scalar(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
+    let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric() || "./".contains(c));
+    match starts && text.chars().all(plain) && !text.eq_ignore_ascii_case("null") {
+        true => text.into(),
+        false => serde_json::Value::from(text).to_string(),
+    }
+}

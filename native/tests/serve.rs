@@ -353,6 +353,12 @@ fn a_key_is_asked_for_and_public_addresses_need_one() {
     assert_eq!(server.get("/metrics").status, 401);
     assert_eq!(server.get("/nowhere").status, 401, "nothing is learned without a key");
     assert_eq!(server.get("/version").status, 200);
+    let page = server.get("/").is(200);
+    assert!(page.head.contains("content-security-policy: default-src 'none'"), "{}", page.head);
+    for part in ["page/style.css", "page/chat.js"] {
+        assert!(page.body.contains(part), "{}", page.body);
+        server.get(&format!("/{part}")).is(200);
+    }
     run(&["serve", "--host", "0.0.0.0"]).ends(2, &["--api-key-file", "--insecure"]);
     std::fs::write(&file, "\n \n").expect("written");
     run(&["serve", "--api-key-file", file.to_str().unwrap()]).ends(2, &["has no key"]);

@@ -6,6 +6,7 @@ mod auth;
 mod error;
 pub mod log;
 mod metrics;
+mod page;
 mod state;
 mod worker;
 

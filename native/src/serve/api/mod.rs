@@ -8,9 +8,9 @@ mod status;
 mod stream;
 mod tokens;
 
-use super::auth;
 use super::error::ApiError;
 use super::state::Server;
+use super::{auth, page};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
@@ -39,8 +39,10 @@ pub fn router(server: &Arc<Server>) -> Router {
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::wrong_method)
         .layer(from_fn_with_state(server.clone(), auth::check));
-    let open =
-        Router::new().route("/health", get(status::health)).route("/version", get(status::version));
+    let open = Router::new()
+        .route("/health", get(status::health))
+        .route("/version", get(status::version))
+        .merge(page::router());
     closed
         .merge(open)
         .layer(DefaultBodyLimit::max(server.limits.body))

@@ -195,6 +195,9 @@ fn a_key_is_asked_for_and_public_addresses_need_one() {
         assert!(page.body.contains(part), "{}", page.body);
         server.get(&format!("/{part}")).is(200);
     }
+    let url = format!("http://{}", server.address);
+    run(&["health", &url]).ends(0, &[]);
+    run(&["health", "http://127.0.0.1:1"]).ends(1, &["http://127.0.0.1:1/health is not well"]);
     run(&["serve", "--host", "0.0.0.0"]).ends(2, &["--api-key-file", "--insecure"]);
     std::fs::write(&file, "\n \n").expect("written");
     run(&["serve", "--api-key-file", file.to_str().unwrap()]).ends(2, &["has no key"]);

@@ -35,7 +35,7 @@ fn body(number: usize) -> Value {
         "prompt": format!("{}The word of the day is {secret}. Pip said: {secret}", beginning()),
         "temperature": 0, "max_tokens": 20 + number, "ignore_eos": true,
         "decode_mode": modes[number % modes.len()],
-        "stream": number % 3 == 0,
+        "stream": number.is_multiple_of(3),
     });
     // What is said to one request alone comes back in its answer, as text or as probabilities.
     match number % 2 {

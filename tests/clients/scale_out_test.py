@@ -73,7 +73,8 @@ class Gateway:
         args += ["--worker-urls", *(worker.url for worker in workers)]
         args += ["--health-check-interval-secs", 1, "--health-check-timeout-secs", 2]
         args += ["--health-failure-threshold", 2, "--health-success-threshold", 1]
-        args += ["--cb-timeout-duration-secs", 2, "--prometheus-port", metrics]
+        args += ["--cb-timeout-duration-secs", 2]
+        args += ["--prometheus-host", "127.0.0.1", "--prometheus-port", metrics]
         args += ["--shutdown-grace-period-secs", 0]
         with open(LOGS / f"smg-{policy}.log", "w") as log:
             self.process = subprocess.Popen(list(map(str, args)), stdout=log, stderr=log)

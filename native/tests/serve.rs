@@ -164,8 +164,10 @@ fn wrong_requests_get_openais_errors() {
     assert_eq!(raw("[]").is(400).json()["error"]["code"], "invalid_json");
     assert_eq!(raw(&" ".repeat(20001)).is(413).json()["error"]["code"], "body_too_large");
     assert_eq!(server.get("/v1/nothing").is(404).json()["error"]["code"], "not_found");
-    let error = server.get("/v1/completions").is(405).json();
-    assert_eq!(error["error"]["code"], "method_not_allowed");
+    for (method, path) in [("GET", "/v1/completions"), ("POST", "/health"), ("POST", "/")] {
+        let error = server.send(method, path, "", "").is(405).json();
+        assert_eq!(error["error"]["code"], "method_not_allowed");
+    }
     server.get("/v1/models/other").is(404);
     server.idle();
 }

@@ -42,7 +42,8 @@ pub fn router(server: &Arc<Server>) -> Router {
     let open = Router::new()
         .route("/health", get(status::health))
         .route("/version", get(status::version))
-        .merge(page::router());
+        .merge(page::router())
+        .method_not_allowed_fallback(status::wrong_method);
     closed
         .merge(open)
         .layer(DefaultBodyLimit::max(server.limits.body))

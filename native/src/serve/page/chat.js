@@ -2,7 +2,9 @@
 
 const at = (id) => document.getElementById(id);
 const [log, notice, form, question] = ["log", "notice", "ask", "question"].map(at);
-const [send, stop, status] = ["send", "stop", "status"].map(at);
+const [send, stop] = ["send", "stop"].map(at);
+// What is heard, and what changes too often for that.
+const [status, speed] = ["status", "rate"].map(at);
 
 /** What has been said so far, as the API takes it. */
 let messages = [];
@@ -152,7 +154,7 @@ async function answer({ article, text }) {
       }
     }
     const rate = (1000 * pieces) / (performance.now() - begin);
-    if (pieces > 20) status.textContent = `about ${number(rate, 0)} tok/s`;
+    if (pieces > 20) speed.textContent = `about ${number(rate, 0)} tok/s`;
   }
 }
 
@@ -166,7 +168,7 @@ async function converse(content) {
   try {
     await answer(answered);
   } catch (error) {
-    if (error.name === "AbortError") note(answered.article, ["stopped", status.textContent]);
+    if (error.name === "AbortError") note(answered.article, ["stopped", speed.textContent]);
     else complain(error);
   }
   answered.article.ariaBusy = "false";
@@ -187,6 +189,7 @@ function working(now) {
   send.hidden = now;
   stop.hidden = !now;
   status.textContent = now ? "answering" : "";
+  speed.textContent = "";
   question.focus();
 }
 

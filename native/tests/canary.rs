@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Requests with different secrets.
-const SECRETS: usize = 24;
+const SECRETS: usize = 12;
 /// How often each is made in the crowd.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 6;
 /// Clients at the same time.
 const CLIENTS: usize = 12;
 
@@ -34,7 +34,7 @@ fn body(number: usize) -> Value {
     let mut body = json!({
         "prompt": format!("{}The word of the day is {secret}. Pip said: {secret}", beginning()),
         "temperature": 0, "max_tokens": 20 + number, "ignore_eos": true,
-        "decode_mode": modes[number % modes.len()],
+        "decode_mode": modes[number / 2 % modes.len()],
         "stream": number.is_multiple_of(3),
     });
     // What is said to one request alone comes back in its answer, as text or as probabilities.

@@ -17,7 +17,6 @@ import httpx2 as httpx
 SMG = pathlib.Path(sys.executable).parent / "smg"
 # For looking around.
 CLIENT = httpx.Client()
-unittest.addModuleCleanup(CLIENT.close)
 LOGS = pathlib.Path("target/clients")
 # `cache_aware` sends prompts that begin alike to one worker: these do not.
 PROMPTS = [
@@ -140,15 +139,18 @@ async def ask(client, url, prompt, stream):
 
 
 class ScaleOut(unittest.TestCase):
-    def start(self, policy):
-        self.workers = [Worker(), Worker()]
-        self.gateway = Gateway(self.workers, policy)
-        until("two workers", lambda: self.gateway.healthy() == 2)
+    @classmethod
+    def setUpClass(cls):
+        cls.addClassCleanup(CLIENT.close)
 
-    def tearDown(self):
-        self.gateway.end()
-        for worker in self.workers:
-            worker.kill()
+    def start(self, policy):
+        self.workers = []
+        self.addCleanup(lambda: [worker.kill() for worker in self.workers])
+        for _ in range(2):
+            self.workers.append(Worker())
+        self.gateway = Gateway(self.workers, policy)
+        self.addCleanup(self.gateway.end)
+        until("two workers", lambda: self.gateway.healthy() == 2)
 
     async def load(self, meanwhile):
         """Asks from some clients until `meanwhile` has ended; the ends, before and after."""

@@ -2,173 +2,12 @@
 
 mod common;
 
-use common::{Ran, run, wf_run};
+use common::run;
+use common::server::{Server, ask};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-
-/// A server on a port of its own, ended with the test.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-/// A response.
-struct Reply {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Reply {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
-    }
-
-    /// The data of all server-sent events.
-    fn events(&self) -> Vec<String> {
-        let data = |line: &str| line.strip_prefix("data: ").map(Into::into);
-        self.body.lines().filter_map(data).collect()
-    }
-
-    /// The text of a streamed chat answer.
-    fn streamed(&self) -> String {
-        let events = self.events();
-        assert_eq!(events.last().map(String::as_str), Some("[DONE]"), "{}", self.body);
-        let chunks = events[..events.len() - 1].iter().map(|e| serde_json::from_str(e).unwrap());
-        let text = |chunk: Value| {
-            chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default().to_string()
-        };
-        chunks.map(text).collect()
-    }
-
-    #[track_caller]
-    fn is(self, status: u16) -> Self {
-        assert_eq!(self.status, status, "{}", self.body);
-        self
-    }
-}
-
-impl Server {
-    fn start(args: &[&str]) -> Self {
-        Self::with_kernels("", args)
-    }
-
-    /// A server whose answers take seconds: for tests of what happens meanwhile.
-    fn slow(args: &[&str]) -> Self {
-        Self::with_kernels("scalar", args)
-    }
-
-    fn with_kernels(isa: &str, args: &[&str]) -> Self {
-        let args = [&["serve", "--port", "0", "-t", "1"], args].concat();
-        let mut command = wf_run(&args);
-        command.env("WF_LOG", "warn");
-        if !isa.is_empty() {
-            command.env("WF_ISA", isa);
-        }
-        let (child, address) = common::server::start(command);
-        let address = address.strip_prefix("http://").expect("an address").into();
-        let server = Self { address, child };
-        let begin = Instant::now();
-        while server.get("/health").status != 200 {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the model is loaded in time");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        server
-    }
-
-    fn open(&self, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.address).expect("connects");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
-        let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}");
-        write!(stream, "{head}content-length: {length}\r\n\r\n{body}").expect("sent");
-        stream
-    }
-
-    fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Reply {
-        let mut text = String::new();
-        let mut stream = self.open(method, path, headers, body);
-        stream.read_to_string(&mut text).expect("a response");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-        let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
-        let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-        let body = if chunked { unchunk(body) } else { body.into() };
-        Reply { status, head: head.to_lowercase(), body }
-    }
-
-    fn get(&self, path: &str) -> Reply {
-        self.send("GET", path, "", "")
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Reply {
-        self.send("POST", path, "content-type: application/json\r\n", &body.to_string())
-    }
-
-    fn chat(&self, body: &Value) -> Reply {
-        self.post("/v1/chat/completions", body)
-    }
-
-    /// Waits until nothing runs, and every page is free.
-    fn idle(&self) {
-        let begin = Instant::now();
-        loop {
-            let load = self.get("/v1/loads").json();
-            if load["num_running_reqs"] == 0 && load["kv_pages_used"] == 0 {
-                return;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(20), "{load}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn terminate(&self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("runs").success());
-    }
-
-    fn ended(mut self) -> Ran {
-        let mut take = |ended: bool| ended.then(|| self.child.try_wait().expect("waits")).flatten();
-        let begin = Instant::now();
-        let status = loop {
-            if let Some(status) = take(true) {
-                break status;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(30), "the server ends");
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        let (mut stdout, mut stderr) = (String::new(), String::new());
-        self.child.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
-        self.child.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
-        Ran { code: status.code(), stdout, stderr }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The body of a chunked response.
-fn unchunk(mut rest: &str) -> String {
-    let mut body = String::new();
-    while let Some((size, after)) = rest.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).expect("a size");
-        body += &after[..size];
-        rest = &after[size + 2..];
-    }
-    body
-}
-
-fn ask(text: &str, more: Value) -> Value {
-    let mut body = json!({"messages": [{"role": "user", "content": text}], "temperature": 0});
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    body
-}
 
 #[test]
 fn answers_are_those_of_the_command_line() {
@@ -336,8 +175,10 @@ fn wrong_requests_get_openais_errors() {
     assert_eq!(raw("[]").is(400).json()["error"]["code"], "invalid_json");
     assert_eq!(raw(&" ".repeat(20001)).is(413).json()["error"]["code"], "body_too_large");
     assert_eq!(server.get("/v1/nothing").is(404).json()["error"]["code"], "not_found");
-    let error = server.get("/v1/completions").is(405).json();
-    assert_eq!(error["error"]["code"], "method_not_allowed");
+    for (method, path) in [("GET", "/v1/completions"), ("POST", "/health"), ("POST", "/")] {
+        let error = server.send(method, path, "", "").is(405).json();
+        assert_eq!(error["error"]["code"], "method_not_allowed");
+    }
     server.get("/v1/models/other").is(404);
     server.idle();
 }
@@ -361,6 +202,15 @@ fn a_key_is_asked_for_and_public_addresses_need_one() {
     assert_eq!(server.get("/metrics").status, 401);
     assert_eq!(server.get("/nowhere").status, 401, "nothing is learned without a key");
     assert_eq!(server.get("/version").status, 200);
+    let page = server.get("/").is(200);
+    assert!(page.head.contains("content-security-policy: default-src 'none'"), "{}", page.head);
+    for part in ["page/style.css", "page/chat.js"] {
+        assert!(page.body.contains(part), "{}", page.body);
+        server.get(&format!("/{part}")).is(200);
+    }
+    let url = format!("http://{}", server.address);
+    run(&["health", &url]).ends(0, &[]);
+    run(&["health", "http://127.0.0.1:1"]).ends(1, &["http://127.0.0.1:1/health is not well"]);
     run(&["serve", "--host", "0.0.0.0"]).ends(2, &["--api-key-file", "--insecure"]);
     std::fs::write(&file, "\n \n").expect("written");
     run(&["serve", "--api-key-file", file.to_str().unwrap()]).ends(2, &["has no key"]);

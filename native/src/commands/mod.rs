@@ -6,6 +6,7 @@ mod completions;
 mod convert;
 mod eval;
 mod generate;
+mod health;
 mod inspect;
 mod logits;
 mod serve;
@@ -43,6 +44,7 @@ enum Command {
     Generate(generate::Args),
     Chat(chat::Args),
     Serve(Box<serve::Args>),
+    Health(health::Args),
     Inspect(inspect::Args),
     Convert(convert::Args),
     Logits(logits::Args),
@@ -58,6 +60,7 @@ impl Cli {
             Command::Generate(args) => generate::run(&args),
             Command::Chat(args) => chat::run(args),
             Command::Serve(args) => serve::run(&args),
+            Command::Health(args) => health::run(&args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Logits(args) => logits::run(&args),

@@ -9,6 +9,7 @@ pub mod log;
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod page;
 mod rehearsal;
 mod state;
 mod tls;

@@ -1,7 +1,20 @@
-//! A server on a port of its own.
+//! `wf-run serve`, and what it answers over real connections.
 
-use std::io::{BufRead, BufReader};
+use super::{Ran, wf_run};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A server on a port of its own, ended with the test.
+pub struct Server {
+    pub child: Child,
+    pub address: String,
+    /// What it says on standard error, when it has ended.
+    log: Option<JoinHandle<String>>,
+}
 
 /// Starts `wf-run serve`; the child and what it says it listens on: `http://127.0.0.1:1234`.
 pub fn start(mut command: Command) -> (Child, String) {
@@ -11,4 +24,203 @@ pub fn start(mut command: Command) -> (Child, String) {
     BufReader::new(stdout).read_line(&mut line).expect("a line");
     let address = line.trim().strip_prefix("listening on ").expect("an address");
     (child, address.into())
+}
+
+/// A response.
+pub struct Reply {
+    pub status: u16,
+    /// In lower case.
+    pub head: String,
+    pub body: String,
+}
+
+impl Reply {
+    /// The responses of a connection that has been closed, the last maybe cut off.
+    pub fn all(mut text: &str) -> Vec<Self> {
+        let mut replies = Vec::new();
+        while let Some((head, rest)) = text.split_once("\r\n\r\n") {
+            let (body, after) = body(&head.to_lowercase(), rest);
+            let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
+            replies.push(Self { status, head: head.to_lowercase(), body });
+            text = after;
+        }
+        replies
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
+    }
+
+    /// The data of all server-sent events.
+    pub fn events(&self) -> Vec<String> {
+        let data = |line: &str| line.strip_prefix("data: ").map(Into::into);
+        self.body.lines().filter_map(data).collect()
+    }
+
+    /// The chunks of a whole stream.
+    pub fn chunks(&self) -> Vec<Value> {
+        let events = self.events();
+        assert_eq!(events.last().map(String::as_str), Some("[DONE]"), "{}", self.body);
+        let chunk = |event: &String| serde_json::from_str(event).expect("JSON");
+        events[..events.len() - 1].iter().map(chunk).collect()
+    }
+
+    /// The text of a streamed chat answer.
+    pub fn streamed(&self) -> String {
+        let text = |chunk: Value| {
+            chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default().to_string()
+        };
+        self.chunks().into_iter().map(text).collect()
+    }
+
+    #[track_caller]
+    pub fn is(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}", self.body);
+        self
+    }
+}
+
+impl Server {
+    pub fn start(args: &[&str]) -> Self {
+        Self::with_kernels("", args)
+    }
+
+    /// A server whose answers take seconds: for tests of what happens meanwhile.
+    pub fn slow(args: &[&str]) -> Self {
+        Self::with_kernels("scalar", args)
+    }
+
+    fn with_kernels(isa: &str, args: &[&str]) -> Self {
+        let args = [&["serve", "--port", "0", "-t", "1"], args].concat();
+        let mut command = wf_run(&args);
+        command.env("WF_LOG", "warn");
+        if !isa.is_empty() {
+            command.env("WF_ISA", isa);
+        }
+        let (mut child, address) = start(command);
+        let mut stderr = child.stderr.take().expect("piped");
+        // A pipe that nobody empties would stop the server.
+        let log = thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).expect("text");
+            text
+        });
+        let address = address.strip_prefix("http://").expect("an address").into();
+        let server = Self { address, child, log: Some(log) };
+        let begin = Instant::now();
+        while server.get("/health").status != 200 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the model is loaded in time");
+            thread::sleep(Duration::from_millis(10));
+        }
+        server
+    }
+
+    /// A connection that waits a minute for what it reads.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).expect("connects");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+        stream
+    }
+
+    pub fn open(&self, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
+        let mut stream = self.connect();
+        let length = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}");
+        write!(stream, "{head}content-length: {length}\r\n\r\n{body}").expect("sent");
+        stream
+    }
+
+    pub fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Reply {
+        let mut text = String::new();
+        let mut stream = self.open(method, path, headers, body);
+        stream.read_to_string(&mut text).expect("a response");
+        Reply::all(&text).pop().expect("a response")
+    }
+
+    pub fn get(&self, path: &str) -> Reply {
+        self.send("GET", path, "", "")
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Reply {
+        self.send("POST", path, "content-type: application/json\r\n", &body.to_string())
+    }
+
+    pub fn chat(&self, body: &Value) -> Reply {
+        self.post("/v1/chat/completions", body)
+    }
+
+    /// Waits until nothing runs, and every page is free.
+    pub fn idle(&self) {
+        let begin = Instant::now();
+        loop {
+            let load = self.get("/v1/loads").json();
+            if load["num_running_reqs"] == 0 && load["kv_pages_used"] == 0 {
+                return;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "{load}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("runs").success());
+    }
+
+    pub fn ended(mut self) -> Ran {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("waits") {
+                break status;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "the server ends");
+            thread::sleep(Duration::from_millis(10));
+        };
+        let mut stdout = String::new();
+        self.child.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
+        let log = self.log.take().expect("not taken yet");
+        Ran { code: status.code(), stdout, stderr: log.join().expect("text") }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The body that follows a head in lower case, and what follows the body.
+fn body<'a>(head: &str, rest: &'a str) -> (String, &'a str) {
+    if head.contains("transfer-encoding: chunked") {
+        return unchunk(rest);
+    }
+    let length = head.lines().find_map(|l| l.strip_prefix("content-length: "));
+    let length = length.map_or(rest.len(), |l| l.parse().expect("a length"));
+    let (body, after) = rest.split_at(length.min(rest.len()));
+    (body.into(), after)
+}
+
+/// The body of a chunked response, and what follows it.
+fn unchunk(mut rest: &str) -> (String, &str) {
+    let mut body = String::new();
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        if after.len() < size + 2 {
+            return (body + after, "");
+        }
+        body += &after[..size];
+        rest = &after[size + 2..];
+        if size == 0 {
+            break;
+        }
+    }
+    (body, rest)
+}
+
+/// A chat request at temperature 0.
+pub fn ask(text: &str, more: Value) -> Value {
+    let mut body = json!({"messages": [{"role": "user", "content": text}], "temperature": 0});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
 }

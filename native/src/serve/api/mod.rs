@@ -13,6 +13,7 @@ mod tools;
 
 use super::auth::{self, Tenant};
 use super::error::ApiError;
+use super::page;
 use super::state::Server;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
@@ -42,8 +43,11 @@ pub fn router(server: &Arc<Server>) -> Router {
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::wrong_method)
         .layer(from_fn_with_state(server.clone(), auth::check));
-    let open =
-        Router::new().route("/health", get(status::health)).route("/version", get(status::version));
+    let open = Router::new()
+        .route("/health", get(status::health))
+        .route("/version", get(status::version))
+        .merge(page::router())
+        .method_not_allowed_fallback(status::wrong_method);
     closed
         .merge(open)
         .layer(DefaultBodyLimit::max(server.limits.body))

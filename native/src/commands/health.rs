@@ -1,0 +1,34 @@
+//! `wf-run health`: whether a server is well, for containers that have no other program to ask with.
+
+use crate::out;
+use anyhow::Context;
+use std::time::Duration;
+use ureq::Agent;
+
+/// Say whether a server can answer requests
+///
+/// Exit code 0: it can. 1: it cannot, or not yet, or nothing listens there.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run health
+  wf-run health http://127.0.0.1:8080")]
+pub struct Args {
+    /// Where it listens
+    #[arg(default_value = "http://127.0.0.1:30000")]
+    url: String,
+    /// Seconds until no answer is an answer
+    #[arg(long, value_name = "SECONDS", default_value = "3")]
+    timeout: u64,
+}
+
+/// Asks.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let time = Duration::from_secs(args.timeout);
+    // The server is meant and no proxy between.
+    let agent: Agent =
+        Agent::config_builder().timeout_global(Some(time)).proxy(None).build().into();
+    let url = format!("{}/health", args.url.trim_end_matches('/'));
+    let mut answer = agent.get(&url).call().with_context(|| format!("{url} is not well"))?;
+    out::print(&format!("{}\n", answer.body_mut().read_to_string()?))
+}

@@ -1,0 +1,129 @@
+//! Text of one request never appears in another's answer: many requests with a long beginning in
+//! common and a secret of their own, few pages, and clients that leave.
+
+mod common;
+
+use common::server::{Reply, Server};
+use fastrand::Rng;
+use serde_json::{Value, json};
+use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Requests with different secrets.
+const SECRETS: usize = 12;
+/// How often each is made in the crowd.
+const ROUNDS: usize = 6;
+/// Clients at the same time.
+const CLIENTS: usize = 12;
+
+/// What all prompts begin with: more than 20 pages.
+fn beginning() -> String {
+    "Once upon a time there was a fox named Pip who lived by the river with Mia. ".repeat(30)
+}
+
+/// Letters that no story has.
+fn secret(number: usize) -> String {
+    let mut rng = Rng::with_seed(number as u64);
+    (0..7).map(|_| char::from(b"bcdfghjklmnpqrstvwxz"[rng.usize(..20)])).collect()
+}
+
+fn body(number: usize) -> Value {
+    let secret = secret(number);
+    let modes = ["ar", "verify", "iterative", "greedy"];
+    let mut body = json!({
+        "prompt": format!("{}The word of the day is {secret}. Pip said: {secret}", beginning()),
+        "temperature": 0, "max_tokens": 20 + number, "ignore_eos": true,
+        "decode_mode": modes[number / 2 % modes.len()],
+        "stream": number.is_multiple_of(3),
+    });
+    // What is said to one request alone comes back in its answer, as text or as probabilities.
+    match number % 2 {
+        0 => body["echo"] = true.into(),
+        _ => body["logprobs"] = 5.into(),
+    }
+    body
+}
+
+/// All choices of an answer: texts, log-probabilities and why it ended.
+fn choices(reply: &Reply) -> Vec<Value> {
+    let streamed = reply.head.contains("text/event-stream");
+    let chunks = if streamed { reply.chunks() } else { vec![reply.json()] };
+    chunks.iter().map(|chunk| chunk["choices"].clone()).collect()
+}
+
+/// The text of an answer, and that of the tokens in its log-probabilities.
+fn texts(choices: &[Value]) -> (String, String) {
+    let (mut text, mut tokens) = (String::new(), String::new());
+    for choice in choices.iter().flat_map(|c| c.as_array().expect("an array")) {
+        text += choice["text"].as_str().expect("text");
+        for token in choice["logprobs"]["tokens"].as_array().into_iter().flatten() {
+            tokens += token.as_str().expect("text");
+        }
+    }
+    (text, tokens)
+}
+
+/// Fails if a text holds the secret of another request.
+fn clean(text: &str, own: usize) {
+    for number in (0..SECRETS).filter(|&number| number != own) {
+        assert!(!text.contains(&secret(number)), "{number}'s secret in {own}'s answer: {text}");
+    }
+}
+
+/// What a server that has seen nothing else answers.
+fn alone(number: usize) -> Vec<Value> {
+    let server = Server::start(&[]);
+    choices(&server.post("/v1/completions", &body(number)).is(200))
+}
+
+#[test]
+fn secrets_stay_with_their_request() {
+    let want: Vec<Vec<Value>> = (0..SECRETS).map(alone).collect();
+    for (number, choices) in want.iter().enumerate() {
+        let (text, tokens) = texts(choices);
+        assert_eq!(text.contains(&secret(number)), number.is_multiple_of(2), "echoed: {text}");
+        assert!(tokens.is_empty() || tokens.starts_with(&text[..1]), "{tokens}, but {text}");
+        let same = want.iter().filter(|other| *other == choices).count();
+        assert_eq!(same, 1, "each secret changes the answer: {choices:?}");
+    }
+
+    // Pages for two whole sequences, or for many that share their beginning.
+    let server = Server::start(&["--kv-tokens", "1792", "--max-sequences", "8"]);
+    let next = AtomicUsize::new(0);
+    let client = || {
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            if turn >= ROUNDS * SECRETS {
+                return;
+            }
+            // Another order in each round.
+            let number = (turn * 7 + turn / SECRETS) % SECRETS;
+            let mut rng = Rng::with_seed(turn as u64);
+            if rng.bool() {
+                leave((number + 1) % SECRETS, &server, &mut rng);
+            }
+            let reply = server.post("/v1/completions", &body(number)).is(200);
+            let got = choices(&reply);
+            let (text, tokens) = texts(&got);
+            clean(&text, number);
+            clean(&tokens, number);
+            assert_eq!(got, want[number], "request {number} in a crowd");
+        }
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().for_each(|c| c.join().expect("answers of its own"));
+    });
+    server.idle();
+}
+
+/// Asks, and leaves in the middle of the answer, or before it.
+fn leave(number: usize, server: &Server, rng: &mut Rng) {
+    let body = body(number).to_string();
+    let stream = server.open("POST", "/v1/completions", "", &body);
+    let mut seen = Vec::new();
+    let most = if rng.bool() { rng.u64(..3000) } else { 0 };
+    stream.take(most).read_to_end(&mut seen).expect("some of the answer");
+    clean(&String::from_utf8_lossy(&seen), number);
+}

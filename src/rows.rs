@@ -1,5 +1,5 @@
 //! The words that decoders and the forward pass share: what rows see, which get logits, and the
-//! logits.
+//! logits (or hidden states, which take the same way).
 
 /// What a row sees: the row at position p attends to the keys `0..end(p)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,17 @@ pub enum Sight {
     },
 }
 
-/// Which rows of a span get logits.
+/// What a pass gives for the rows that are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// Logits, `[vocab_size]`.
+    #[default]
+    Logits,
+    /// The final norm's output, `[hidden_size]`; the output head is left out.
+    Hidden,
+}
+
+/// Which rows of a span get logits, or whatever a pass gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows<'a> {
     /// None.
@@ -45,27 +55,27 @@ impl Rows<'_> {
     }
 }
 
-/// Logits of the rows that were asked for, in batch order.
+/// Logits of the rows that were asked for, in batch order; or other rows of numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'w> {
-    /// `[rows][vocab]`.
+    /// `[rows][width]`.
     values: &'w [f32],
-    vocab: usize,
+    width: usize,
 }
 
 impl<'w> Logits<'w> {
-    /// Logits as `[rows][vocab]`.
+    /// Rows of `width` numbers, which is the vocabulary's size for logits.
     ///
     /// # Panics
     /// When `values` are not whole rows.
-    pub fn new(values: &'w [f32], vocab: usize) -> Self {
-        assert!(values.len().is_multiple_of(vocab));
-        Self { values, vocab }
+    pub fn new(values: &'w [f32], width: usize) -> Self {
+        assert!(values.len().is_multiple_of(width));
+        Self { values, width }
     }
 
     /// Rows.
     pub fn len(&self) -> usize {
-        self.values.len() / self.vocab
+        self.values.len() / self.width
     }
 
     /// No row was asked for.
@@ -73,15 +83,15 @@ impl<'w> Logits<'w> {
         self.values.is_empty()
     }
 
-    /// Logits of one row, `[vocab_size]`.
+    /// Logits of one row, `[width]`.
     ///
     /// # Panics
     /// When there are not that many rows.
     pub fn row(&self, i: usize) -> &'w [f32] {
-        &self.values[i * self.vocab..(i + 1) * self.vocab]
+        &self.values[i * self.width..(i + 1) * self.width]
     }
 
-    /// All rows, `[rows][vocab_size]`.
+    /// All rows, `[rows][width]`.
     pub fn values(&self) -> &'w [f32] {
         self.values
     }
@@ -91,7 +101,7 @@ impl<'w> Logits<'w> {
     /// # Panics
     /// When there are not that many rows.
     pub fn split(&self, count: usize) -> (Self, Self) {
-        let (a, b) = self.values.split_at(count * self.vocab);
+        let (a, b) = self.values.split_at(count * self.width);
         (Self { values: a, ..*self }, Self { values: b, ..*self })
     }
 }

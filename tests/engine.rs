@@ -7,7 +7,7 @@ mod common;
 use common::Noise;
 use std::collections::BTreeMap;
 use wrinklefree::decode::{
-    Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Sampled,
+    Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Pooling, Sampled,
     SamplingParams, Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
@@ -88,8 +88,9 @@ impl Dice {
 
     fn mode(&mut self) -> DecodeMode {
         let length = 1 + self.below(40);
-        match self.below(6) {
+        match self.below(7) {
             0 => DecodeMode::Autoregressive,
+            6 => DecodeMode::Embed(self.of(&[Pooling::Mean, Pooling::Last])),
             1 => DecodeMode::Verify {
                 drafter: Drafter::Denoise {
                     length,
@@ -165,6 +166,7 @@ impl Dice {
 struct Heard {
     tokens: BTreeMap<SeqId, Vec<u32>>,
     scored: BTreeMap<SeqId, Vec<Sampled>>,
+    vectors: BTreeMap<SeqId, Vec<f32>>,
     ends: BTreeMap<SeqId, FinishReason>,
     /// Tokens of prompts that were not computed again.
     cached: usize,
@@ -180,6 +182,9 @@ impl Heard {
                 Event::Slots { .. } => {}
                 Event::Scored { seq, tokens } => {
                     self.scored.entry(seq).or_default().extend(tokens);
+                }
+                Event::Embedded { seq, vector } => {
+                    assert!(self.vectors.insert(seq, vector).is_none(), "there is one vector");
                 }
                 Event::Finished { seq, reason, cached, .. } => {
                     self.cached += cached;
@@ -235,19 +240,21 @@ fn round(
         alone.run(&mut quiet, |_, _| {});
         let want = alone.tokens.remove(&same).unwrap_or_default();
         let scores = alone.scored.remove(&same).unwrap_or_default();
-        assert_eq!(want.is_empty(), request.max_tokens == 0);
-        if request.sampling.score_prompt {
+        let vector = alone.vectors.remove(&same);
+        assert_eq!(want.is_empty(), request.max_tokens == 0 || vector.is_some());
+        assert_eq!(vector.is_some(), matches!(request.mode, DecodeMode::Embed(_)));
+        if request.sampling.score_prompt && vector.is_none() {
             assert!(scores.iter().map(|s| s.token).eq(request.tokens[1..].iter().copied()));
         }
         assert!(alone.ends.contains_key(&same) && want.len() <= request.max_tokens);
-        if let Some(mut grammar) = request.sampling.constraint.clone() {
+        if let (Some(mut grammar), None) = (request.sampling.constraint.clone(), &vector) {
             // Each token is allowed, or this panics.
             want.iter().for_each(|&token| grammar.accept(token));
             let complete = grammar.next() == Next::End;
             assert!(complete || alone.ends[&same] != FinishReason::Stop || !request.eos.is_empty());
             tally.guided += 1;
         }
-        live.push((id, request, (want, scores), dice.below(5) == 0));
+        live.push((id, request, (want, scores, vector), dice.below(5) == 0));
         tally.taken += 1;
         // Some are in the middle of their text when the next comes.
         for _ in 0..dice.below(4) {
@@ -262,7 +269,7 @@ fn round(
             engine.cancel(*id);
         }
     });
-    for (id, request, (want, scores), cancelled) in &live {
+    for (id, request, (want, scores, vector), cancelled) in &live {
         let got = heard.tokens.remove(id).unwrap_or_default();
         let scored = heard.scored.remove(id).unwrap_or_default();
         assert!(heard.ends.contains_key(id), "{request:?} ends");
@@ -271,6 +278,7 @@ fn round(
             false => {
                 assert_eq!(&got, want, "{request:?} with {config:?}");
                 assert_eq!(&scored, scores, "{request:?} with {config:?}");
+                assert_eq!(heard.vectors.get(id), vector.as_ref(), "{request:?} with {config:?}");
             }
         }
     }
@@ -296,7 +304,7 @@ fn company_changes_nothing() {
 #[test]
 fn who_is_sent_back_goes_on_where_it_was() {
     let (mut dice, mut tally) = (Dice(Noise(0x0dd0_5eed_0dd0_5eed)), Tally::default());
-    for _ in 0..100 {
+    for _ in 0..150 {
         // Room for the longest text, and hardly for two.
         let config = EngineConfig { context: 224, pages: 7, sequences: 6, ..dice.config() };
         round(&mut dice, config, &mut tally, |dice| {

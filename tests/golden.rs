@@ -6,6 +6,8 @@ mod npy;
 
 use std::path::{Path, PathBuf};
 use wrinklefree::cache::KvPool;
+use wrinklefree::decode::{DecodeMode, Pooling};
+use wrinklefree::engine::{Engine, EngineConfig, Event, Request, Step};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
@@ -74,11 +76,49 @@ fn check(name: &str, file: &str, blocks: bool) {
     }
 }
 
+/// Compares the final hidden states, and the pooled vectors that the engine makes of them.
+fn check_hidden(name: &str) {
+    let directory = golden().join(name);
+    let tokens = npy::ids(&directory.join("tokens.npy"));
+    let (shape, want) = npy::floats(&directory.join("hidden.npy"));
+    let rows: Vec<&[f32]> = want.chunks(shape[1]).collect();
+    let sum = |j: usize| rows.iter().map(|row| f64::from(row[j])).sum::<f64>();
+    let mean: Vec<f64> = (0..shape[1]).map(sum).collect();
+    let last: Vec<f64> = rows[rows.len() - 1].iter().map(|&x| f64::from(x)).collect();
+    for kernels in Kernels::all() {
+        for (pooling, want) in [(Pooling::Mean, &mean), (Pooling::Last, &last)] {
+            let length = want.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let vector = embed(model(&directory), kernels, tokens.clone(), pooling);
+            let off = |(got, want): (&f32, &f64)| (f64::from(*got) - want / length).abs();
+            let worst = vector.iter().zip(want).map(off).fold(0.0, f64::max);
+            let isa = kernels.isa().name();
+            assert!(worst < f64::from(TOLERANCE), "{name} on {isa}, {pooling:?}: off by {worst}");
+        }
+    }
+}
+
+/// The vector of a prompt that is read in pieces of 7 tokens.
+fn embed(model: Model, kernels: Kernels, tokens: Vec<u32>, pooling: Pooling) -> Vec<f32> {
+    let runtime = Runtime { kernels, team: Team::new(1).unwrap() };
+    let (context, rows) = (tokens.len(), 7);
+    let config =
+        EngineConfig { context, pages: 4, sequences: 1, rows, row_cost: 0.0, prefix_cache: true };
+    let mut engine = Engine::new(model, None, runtime, config).unwrap();
+    let mode = DecodeMode::Embed(pooling);
+    engine.submit(Request { tokens, mode, ..Request::default() }).unwrap();
+    while engine.step() != Step::Idle {}
+    match engine.poll() {
+        Some(Event::Embedded { vector, .. }) => vector,
+        other => panic!("{other:?}"),
+    }
+}
+
 macro_rules! directories {
     ($($test:ident $name:literal),+ $(,)?) => {
         $(#[test]
         fn $test() {
             check($name, "", true);
+            check_hidden($name);
         })+
     };
 }

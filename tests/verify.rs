@@ -64,10 +64,10 @@ fn run(engine: &mut Engine) -> (Vec<Vec<u32>>, usize) {
                 Event::Token { seq, sampled, .. } => {
                     tokens.entry(seq).or_default().push(sampled.token);
                 }
-                Event::Slots { .. } | Event::Scored { .. } => unreachable!("nobody asked"),
                 Event::Finished { seq, .. } => {
                     tokens.entry(seq).or_default();
                 }
+                _ => unreachable!("nobody asked for {event:?}"),
             }
         }
     }

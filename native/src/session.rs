@@ -188,7 +188,9 @@ pub fn run(
                     watcher.text(&new)
                 }
                 Event::Slots { slots, .. } => watcher.slots(engine, slots),
-                Event::Scored { .. } => unreachable!("nobody here asks for it"),
+                Event::Scored { .. } | Event::Embedded { .. } => {
+                    unreachable!("nobody asked for it")
+                }
                 Event::Finished { reason, text: new, cached, .. } => {
                     ended = Some(reason);
                     timings.cached_tokens = cached;

@@ -424,3 +424,37 @@ fn answers_keep_to_schemas_and_grammars_in_every_mode() {
     assert_eq!(choice["finish_reason"], "length");
     assert!(choice["message"]["content"].as_str().unwrap().starts_with("foxfox"));
 }
+
+#[test]
+fn texts_become_vectors_of_length_one() {
+    let server = Server::start(&["--kv-tokens", "512"]);
+    let fox = "The fox runs through the forest.";
+    let embed = |body: Value| server.post("/v1/embeddings", &body);
+    let vectors = |body: Value| -> Vec<Vec<f64>> {
+        let answer = embed(body).is(200).json();
+        let data = answer["data"].as_array().unwrap();
+        data.iter().map(|d| serde_json::from_value(d["embedding"].clone()).unwrap()).collect()
+    };
+    let texts = [fox, "The fox ran into the forest.", "What is 3 + 4?"];
+    let all = vectors(json!({"input": texts}));
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+    assert!(all.iter().all(|v| (dot(v, v) - 1.0).abs() < 1e-5));
+    assert!(dot(&all[0], &all[1]) > dot(&all[0], &all[2]) + 0.1, "what is alike is near");
+    // Alone, as ids, and among many others.
+    let ids = server.post("/tokenize", &json!({"prompt": fox})).json()["tokens"].clone();
+    assert_eq!(vectors(json!({"input": ids})), all[..1]);
+    let many: Vec<&str> = texts.iter().copied().cycle().take(300).collect();
+    let crowd = vectors(json!({"input": many}));
+    assert_eq!(crowd.len(), 300);
+    assert!(crowd.iter().zip(all.iter().cycle()).all(|(got, want)| got == want));
+    assert_ne!(vectors(json!({"input": fox, "pooling": "last"})), all[..1]);
+
+    let wrong = |body: Value, param: &str| {
+        assert_eq!(embed(body).is(400).json()["error"]["param"], param);
+    };
+    wrong(json!({"input": []}), "input");
+    wrong(json!({"input": [""]}), "input");
+    wrong(json!({"input": fox, "dimensions": 7}), "dimensions");
+    wrong(json!({"input": fox, "encoding_format": "hex"}), "encoding_format");
+    wrong(json!({"input": "word ".repeat(3000)}), "input");
+}

@@ -4,6 +4,7 @@
 mod ar;
 mod diffusion;
 mod draft;
+mod pool;
 mod reach;
 mod sample;
 mod verify;
@@ -11,12 +12,13 @@ mod verify;
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub use draft::Drafter;
+pub use pool::{Pool, Pooling};
 pub use sample::{
     Certainty, Choice, Constraint, History, Next, Sampled, Sampler, SamplingError, SamplingParams,
 };
 pub use verify::Verify;
 
-use crate::rows::{Logits, Rows, Sight};
+use crate::rows::{Logits, Output, Rows, Sight};
 
 /// Rows that a decoder wants computed: consecutive tokens of its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct Progress {
     /// The prompt's next tokens with their log-probabilities, where these are asked for. The first
     /// token of a prompt has none and is left out.
     pub scored: Vec<Sampled>,
+    /// The vector of the prompt, where that is what was asked for.
+    pub pooled: Option<Vec<f32>>,
     /// Tokens that became final, in order.
     pub tokens: Vec<Sampled>,
     /// Positions whose keys and values, as they are now, are part of the sequence.
@@ -74,13 +78,15 @@ pub enum DecodeMode {
     },
     /// [`BlockDiffusion`].
     Diffusion(DiffusionParams),
+    /// Not at all: [`Pool`].
+    Embed(Pooling),
 }
 
 impl DecodeMode {
     /// Positions that a text of `length` tokens takes in the cache: blocks are denoised whole.
     pub fn positions(&self, length: usize) -> usize {
         match self {
-            Self::Autoregressive | Self::Verify { .. } => length,
+            Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) => length,
             Self::Diffusion(p) => length.next_multiple_of(p.block),
         }
     }
@@ -96,7 +102,7 @@ impl DecodeMode {
     /// Rows of the largest pass that cannot be cut.
     pub fn rows(&self) -> usize {
         match self {
-            Self::Autoregressive | Self::Verify { .. } => 1,
+            Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) => 1,
             Self::Diffusion(p) => p.rows(),
         }
     }
@@ -124,18 +130,24 @@ impl DecodeMode {
             Self::Diffusion(params) => {
                 Box::new(BlockDiffusion::new(params, prompt, max_tokens, eos, sampling))
             }
+            Self::Embed(pooling) => Box::new(Pool::new(prompt, pooling)),
         }
     }
 }
 
-/// Decodes one sequence.
+/// What a decoder does with the rows of passes.
 pub trait Decoder {
     /// The rows that come next, at most `budget` (≥ 1) of them; `None` when finished, or when what
     /// comes next can only be computed as a whole and has more.
     fn ask(&self, budget: usize) -> Option<Ask<'_>>;
 
-    /// Takes the logits of the rows that `ask(budget)` named.
+    /// Takes the logits of the rows that `ask(budget)` named, or their hidden states.
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress;
+
+    /// What it wants of these rows, always the same.
+    fn output(&self) -> Output {
+        Output::Logits
+    }
 
     /// Whether known text is still being read: the prompt, or all of it after [`resume`](Self::resume).
     fn prefilling(&self) -> bool;

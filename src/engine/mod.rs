@@ -16,7 +16,7 @@ pub use request::{Event, Load, Rejected, Request, SeqId, Step};
 
 use crate::cache::{KvPool, KvSeq, NoMemory, PAGE};
 use crate::decode::DecodeMode;
-use crate::model::{Model, Runtime, Span, Workspace};
+use crate::model::{Model, Output, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
 use sequence::Sequence;
 use std::cmp::Reverse;
@@ -127,7 +127,7 @@ impl Engine {
         let all = self.config.pages * PAGE;
         let whole = match mode {
             DecodeMode::Diffusion(p) => all / p.block.max(1) * p.block,
-            DecodeMode::Autoregressive | DecodeMode::Verify { .. } => all,
+            _ => all,
         };
         self.config.context.min(whole)
     }
@@ -152,7 +152,7 @@ impl Engine {
     pub fn step(&mut self) -> Step {
         self.admit();
         self.grow();
-        let shares = self.shares();
+        let (output, shares) = self.shares();
         for (Running { sequence, .. }, &share) in self.running.iter_mut().zip(&shares) {
             sequence.waited = if share == 0 { sequence.waited + 1 } else { 0 };
         }
@@ -169,7 +169,7 @@ impl Engine {
         let step = Step::Ran { prefill_rows: rows(true), decode_rows: rows(false) };
         let counts: Vec<usize> = spans.iter().map(|s| s.logits.count(s.tokens.len())).collect();
         let mut logits =
-            self.model.forward(&self.runtime, &mut self.kv, &spans, &mut self.workspace);
+            self.model.compute(&self.runtime, &mut self.kv, &spans, &mut self.workspace, output);
         let due = self.running.iter_mut().zip(&shares).filter(|(_, share)| **share > 0);
         for ((Running { kv, sequence }, &share), count) in due.zip(counts) {
             let (own, rest) = logits.split(count);
@@ -245,8 +245,9 @@ impl Engine {
     }
 
     /// Rows for each running sequence. Who got none in the last steps comes first, the longest wait
-    /// before the others; then those that decode, then prompts, both by age.
-    fn shares(&self) -> Vec<usize> {
+    /// before the others; then those that decode, then prompts, both by age. A pass gives logits or
+    /// hidden states: what the first in this order wants.
+    fn shares(&self) -> (Output, Vec<usize>) {
         let mut left = self.config.rows.max(1);
         let mut shares = vec![0; self.running.len()];
         let mut order: Vec<usize> = (0..self.running.len()).collect();
@@ -254,7 +255,9 @@ impl Engine {
             let sequence = &self.running[i].sequence;
             (Reverse(sequence.waited), sequence.decoder.prefilling())
         });
-        for i in order {
+        let output = |i: usize| self.running[i].sequence.decoder.output();
+        let first = order.first().map_or(Output::Logits, |&i| output(i));
+        for i in order.into_iter().filter(|&i| output(i) == first) {
             if let Some(ask) =
                 self.running[i].sequence.decoder.ask(left.max(1)).filter(|_| left > 0)
             {
@@ -262,7 +265,7 @@ impl Engine {
                 left -= shares[i];
             }
         }
-        shares
+        (first, shares)
     }
 
     /// Lets go of ended sequences and their pages.

@@ -42,8 +42,8 @@ pub enum Rejected {
     NothingAsked,
     /// The prompt does not fit, with at least one token of output.
     #[error(
-        "the prompt has {prompt} tokens, but the context holds {context} positions and one must \
-         be left for the output: shorten the prompt"
+        "the prompt has {prompt} tokens, but the context holds {context} positions, with one for \
+         the output if there is one: shorten the prompt"
     )]
     TooLong {
         /// Tokens of the prompt.
@@ -129,15 +129,16 @@ impl Request {
             } if !Drafter::can_match((least, most)) => {
                 return Err(Rejected::Matches { least, most });
             }
-            DecodeMode::Autoregressive | DecodeMode::Verify { .. } => {}
+            DecodeMode::Autoregressive | DecodeMode::Verify { .. } | DecodeMode::Embed(_) => {}
         }
+        let embeds = matches!(self.mode, DecodeMode::Embed(_));
         if self.sampling.score_prompt && matches!(self.mode, DecodeMode::Diffusion(_)) {
             return Err(Rejected::Unscored);
         }
-        if self.max_tokens == 0 && !self.sampling.score_prompt {
+        if self.max_tokens == 0 && !self.sampling.score_prompt && !embeds {
             return Err(Rejected::NothingAsked);
         }
-        if self.tokens.len() >= context {
+        if self.tokens.len() + usize::from(!embeds) > context {
             return Err(Rejected::TooLong { prompt: self.tokens.len(), context });
         }
         if let Some(&id) = self.tokens.iter().find(|&&t| t as usize >= vocab) {
@@ -164,6 +165,13 @@ pub enum Event {
         seq: SeqId,
         /// The tokens.
         tokens: Vec<Sampled>,
+    },
+    /// The prompt's vector, of length 1; nothing but the end follows.
+    Embedded {
+        /// The sequence.
+        seq: SeqId,
+        /// `[hidden_size]`.
+        vector: Vec<f32>,
     },
     /// A token is final. `text` is what can be shown now (maybe nothing yet).
     Token {

@@ -67,6 +67,9 @@ impl Sequence {
         if !progress.scored.is_empty() {
             events.push_back(Event::Scored { seq: self.id, tokens: progress.scored });
         }
+        if let Some(vector) = progress.pooled {
+            events.push_back(Event::Embedded { seq: self.id, vector });
+        }
         self.report(progress.tokens, events);
         if self.watch {
             let slots = self.decoder.slots();

@@ -8,7 +8,7 @@ use crate::cache::{KvPool, Tables};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
 use crate::par::{Chunks, Crew};
-use crate::rows::Logits;
+use crate::rows::{Logits, Output};
 
 /// Bytes of weights × rows from which a pass is worth waking the helpers: some 200 µs of work, where
 /// waking takes tens.
@@ -34,6 +34,21 @@ impl Model {
         spans: &[Span<'_>],
         ws: &'w mut Workspace,
     ) -> Logits<'w> {
+        self.compute(rt, kv, spans, ws, Output::Logits)
+    }
+
+    /// As [`forward`](Self::forward), with hidden states or logits for the rows that are asked for.
+    ///
+    /// # Panics
+    /// As [`forward`](Self::forward).
+    pub fn compute<'w>(
+        &self,
+        rt: &Runtime,
+        kv: &mut KvPool,
+        spans: &[Span<'_>],
+        ws: &'w mut Workspace,
+        output: Output,
+    ) -> Logits<'w> {
         let vocab = self.spec.vocab_size;
         ws.batch.fill(spans, kv, vocab, self.together(spans, rt.team.threads()));
         let work = self.bytes_per_token() * ws.batch.rows.len();
@@ -53,14 +68,20 @@ impl Model {
                 }
                 before = Some(layer);
             }
-            if !pass.ws.batch.rows.is_empty() {
-                pass.head();
+            match output {
+                _ if pass.ws.batch.rows.is_empty() => {}
+                Output::Logits => pass.head(),
+                Output::Hidden => pass.leave(&[]),
             }
         });
         for span in spans {
             kv.wrote(span.seq, span.end());
         }
-        Logits::new(&ws.logits[..ws.batch.wanted.len() * vocab], vocab)
+        let (values, width) = match output {
+            Output::Logits => (&ws.logits, vocab),
+            Output::Hidden => (ws.inputs.floats(), self.spec.hidden_size),
+        };
+        Logits::new(&values[..ws.batch.wanted.len() * width], width)
     }
 
     /// Rows of a sequence that attend together: enough to make the most of each page that is read,
@@ -199,11 +220,17 @@ impl Pass<'_, '_> {
         inputs.product((crew, k), &[&layer.down], y);
     }
 
+    /// The final norm of the rows that are left, as the input of `readers`.
+    fn leave(&mut self, readers: &[&Linear]) {
+        let model = self.model;
+        let last = model.weights.layers.last().expect("a model has layers");
+        self.add_and_norm(&last.down, &model.weights.final_norm, readers);
+    }
+
     /// Logits of the rows that are left.
     fn head(&mut self) {
         let (model, head) = (self.model, &self.model.head);
-        let last = model.weights.layers.last().expect("a model has layers");
-        self.add_and_norm(&last.down, &model.weights.final_norm, &[head]);
+        self.leave(&[head]);
         let Self { k, crew, ws, .. } = self;
         let Workspace { batch, inputs, logits, .. } = &mut **ws;
         inputs.product((crew, k), &[head], logits);

@@ -113,6 +113,11 @@ impl Inputs {
         });
     }
 
+    /// The rows as they were before they were quantised, `[rows][width]` first.
+    pub fn floats(&self) -> &AlignedVec<f32> {
+        &self.floats
+    }
+
     /// The products of these rows with `linears` side by side: `out` is `[rows][Σ outputs]`.
     /// Biases are not added.
     pub fn product(

@@ -8,7 +8,7 @@ mod inputs;
 mod rope;
 mod workspace;
 
-pub use crate::rows::{Logits, Rows, Sight};
+pub use crate::rows::{Logits, Output, Rows, Sight};
 pub use batch::Span;
 pub use check::ModelError;
 pub use workspace::Workspace;

@@ -1,6 +1,7 @@
 """Makes tiny random models and their golden logits with Hugging Face transformers, in f32 on a CPU.
 
     python models.py make [NAME...]            all models below, or the named ones, into models/
+    python models.py hidden NAME...            the final hidden states alone, of models that are there
     python models.py logits DIR 1,2,3 OUT.npy  f32 [tokens, vocab] of any Hugging Face directory, causal
     python models.py pilot DIR                 the larger witness, into pilot/
 
@@ -630,15 +631,27 @@ def pilot(path):
     print(facts, tok.decode(ids), tok.decode(seq), sep="\n")
 
 
+def hidden(name):
+    """What the final norm gives for the same tokens, causal."""
+    path = HERE / "models" / name
+    ids = torch.tensor(np.load(path / "tokens.npy"))[None]
+    np.save(path / "hidden.npy", load(path).model(input_ids=ids, use_cache=False).last_hidden_state[0].numpy())
+
+
 def main():
     match sys.argv[1:]:
         case ["make", *names]:
             for name in names or MODELS:
                 make(name)
+            for name in [name for name in names or MODELS if not name.startswith("gguf")]:
+                hidden(name)
             print(f"{size(HERE) / 1e6:.2f} MB in all")
         case ["logits", path, ids, out]:
             ids = torch.tensor([[int(i) for i in ids.split(",")]])
             np.save(out, load(path)(input_ids=ids, use_cache=False).logits[0].numpy())
+        case ["hidden", *names]:
+            for name in names:
+                hidden(name)
         case ["pilot", path]:
             pilot(path)
         case _:

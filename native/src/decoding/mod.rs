@@ -273,6 +273,7 @@ impl Settings {
 pub fn describe(mode: &DecodeMode) -> String {
     let params = match mode {
         DecodeMode::Autoregressive => return "ar".into(),
+        DecodeMode::Embed(_) => return "embed".into(),
         DecodeMode::Verify { drafter, row_cost } => {
             let source = match drafter {
                 Drafter::Ngram { .. } => "ngram",

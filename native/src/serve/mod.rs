@@ -183,7 +183,7 @@ fn start(
         return Err(anyhow!("{own} has no tokenizer: put its tokenizer.json beside the weights"));
     };
     let spec = model.spec();
-    let (vocab, longest) = (spec.vocab_size, spec.context_length);
+    let (vocab, hidden, longest) = (spec.vocab_size, spec.hidden_size, spec.context_length);
     let context = sizes.context.unwrap_or(CONTEXT.min(longest));
     if context > longest {
         return Err(usage(format!("a context of {context}: the model holds {longest}")));
@@ -231,6 +231,7 @@ fn start(
         dlm,
         settings,
         vocab,
+        hidden,
         context,
         isa,
         threads,

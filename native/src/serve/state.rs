@@ -46,6 +46,8 @@ pub struct Ready {
     /// How answers are decoded where a request does not say.
     pub settings: Settings,
     pub vocab: usize,
+    /// Numbers of a hidden state.
+    pub hidden: usize,
     /// Positions a sequence may have.
     pub context: usize,
     pub isa: &'static str,

@@ -22,6 +22,8 @@ const IDLE: Duration = Duration::from_secs(1);
 pub enum Update {
     /// The prompt's next tokens with their log-probabilities.
     Scored(Vec<Sampled>),
+    /// The prompt's vector.
+    Embedded(Vec<f32>),
     /// A token is final; `text` is what can be shown now.
     Token {
         /// The token.
@@ -214,6 +216,13 @@ impl State {
         }
     }
 
+    fn tell(&self, seq: SeqId, update: Update) {
+        if let Some(live) = self.live.get(&seq) {
+            // A closed channel is seen before the next step.
+            let _ = live.updates.send(update);
+        }
+    }
+
     fn deliver(&mut self, event: Event) {
         let now = Instant::now();
         match event {
@@ -232,10 +241,8 @@ impl State {
                 // A closed channel is seen before the next step.
                 let _ = live.updates.send(Update::Token { sampled, text });
             }
-            Event::Scored { seq, tokens } => {
-                let Some(live) = self.live.get(&seq) else { return };
-                let _ = live.updates.send(Update::Scored(tokens));
-            }
+            Event::Scored { seq, tokens } => self.tell(seq, Update::Scored(tokens)),
+            Event::Embedded { seq, vector } => self.tell(seq, Update::Embedded(vector)),
             // Nobody here asks for it.
             Event::Slots { .. } => {}
             Event::Finished { seq, reason, text, passes, cached } => {

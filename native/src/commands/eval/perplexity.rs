@@ -134,6 +134,6 @@ fn diffusion(said: Settings, loaded: &Loaded) -> anyhow::Result<Option<Diffusion
     let iterative = Settings { decode_mode: Some(Mode::Iterative), ..Settings::default() };
     match iterative.over(said).mode(&loaded.ability())? {
         DecodeMode::Diffusion(params) => Ok(Some(params)),
-        DecodeMode::Autoregressive | DecodeMode::Verify { .. } => Ok(None),
+        _ => Ok(None),
     }
 }

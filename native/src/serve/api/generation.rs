@@ -38,6 +38,8 @@ pub struct Answer {
     pub text: String,
     /// The prompt's tokens but the first, where their log-probabilities were asked for.
     pub scored: Vec<Sampled>,
+    /// The prompt's vector, where that was asked for.
+    pub vector: Vec<f32>,
     pub tokens: Vec<Sampled>,
     pub reason: Option<FinishReason>,
 }
@@ -122,7 +124,7 @@ impl Generation {
                 self.times.passes = self.times.passes.max(times.passes);
                 self.cached += times.cached;
             }
-            Some((_, Update::Scored(_))) | None => {}
+            Some((_, Update::Scored(_) | Update::Embedded(_))) | None => {}
         }
         Ok(update)
     }
@@ -137,6 +139,7 @@ impl Generation {
             let answer = &mut answers[index];
             match update {
                 Update::Scored(tokens) => answer.scored.extend(tokens),
+                Update::Embedded(vector) => answer.vector = vector,
                 Update::Token { sampled, text } => {
                     answer.text += &text;
                     answer.tokens.push(sampled);

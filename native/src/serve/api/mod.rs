@@ -3,9 +3,11 @@
 mod chat;
 mod completions;
 mod dialogue;
+mod embeddings;
 mod format;
 mod generation;
 mod options;
+mod prompts;
 mod status;
 mod stream;
 mod tokens;
@@ -32,6 +34,7 @@ pub fn router(server: &Arc<Server>) -> Router {
     let closed = Router::new()
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(status::models))
         .route("/v1/models/{*id}", get(status::model))
         .route("/v1/loads", get(status::loads))

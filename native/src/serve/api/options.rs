@@ -135,10 +135,14 @@ impl Options {
             false => ready.defaults.eos.clone(),
         };
         let (sampling, stop) = (self.sampling(ready, logprobs)?, self.stops()?);
-        // A tenant is a number, so no salt makes one look like another.
-        let cache_salt = format!("{} {}", tenant.0, self.cache_salt.as_deref().unwrap_or(""));
-        let watch = false;
+        let (watch, cache_salt) = (false, self.salt(tenant));
         Ok(Request { tokens, max_tokens, sampling, stop, eos, mode, watch, cache_salt })
+    }
+
+    /// With whom the request may share what is kept of texts.
+    pub fn salt(&self, tenant: &Tenant) -> String {
+        // A tenant is a number, so no salt makes one look like another.
+        format!("{} {}", tenant.0, self.cache_salt.as_deref().unwrap_or(""))
     }
 
     fn settings(&self) -> Settings {

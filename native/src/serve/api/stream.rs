@@ -127,6 +127,7 @@ impl<E: Events> State<E> {
         while self.pending.is_empty() && !self.ended {
             let values = match self.generation.next().await {
                 Ok(Some((index, Update::Scored(tokens)))) => self.shape.scored(index, &tokens),
+                Ok(Some((_, Update::Embedded(_)))) => unreachable!("vectors are not streamed"),
                 Ok(Some((index, Update::Token { sampled, text }))) => {
                     self.shape.token(index, &sampled, &text)
                 }

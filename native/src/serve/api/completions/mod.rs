@@ -5,10 +5,11 @@ mod shape;
 use super::format::Format;
 use super::generation::{Answer, Generation};
 use super::options::{Options, parse};
+use super::prompts::Prompts;
 use super::stream::{self, Envelope};
 use super::{Body, id, refuse};
 use crate::serve::error::ApiError;
-use crate::serve::state::{Ready, Server, now};
+use crate::serve::state::{Server, now};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -36,39 +37,6 @@ struct Completion {
     logprobs: Option<usize>,
     #[serde(default)]
     best_of: Option<usize>,
-}
-
-/// One prompt or several, as texts or as token ids.
-#[derive(Clone, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a string, an array of strings, an array of token ids, or an array of those"
-)]
-enum Prompts {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    Many(Vec<Vec<u32>>),
-}
-
-impl Prompts {
-    fn encode(self, ready: &Ready) -> Result<Vec<Vec<u32>>, ApiError> {
-        let encode = |text: String| {
-            let tokens = ready.tokenizer.encode(&text, true);
-            tokens.map_err(|e| ApiError::bad("prompt", e.to_string()))
-        };
-        let prompts = match self {
-            Self::Text(text) => vec![encode(text)?],
-            Self::Texts(texts) => texts.into_iter().map(encode).collect::<Result<_, _>>()?,
-            Self::Tokens(tokens) => vec![tokens],
-            Self::Many(prompts) => prompts,
-        };
-        match prompts.len() {
-            1..=MAX_PROMPTS => Ok(prompts),
-            0 => Err(ApiError::bad("prompt", "prompt is empty: give at least one")),
-            n => Err(ApiError::bad("prompt", format!("{n} prompts, {MAX_PROMPTS} at most"))),
-        }
-    }
 }
 
 /// Continues texts.
@@ -107,7 +75,7 @@ pub async fn completions(
     let needed = if best_of > n { Some(logprobs.unwrap_or(0)) } else { logprobs };
     let (prepared, own) = (options.clone(), ready.clone());
     let prepared = spawn_blocking(move || {
-        let prompts = completion.prompt.encode(&own)?;
+        let prompts = completion.prompt.encode(&own, "prompt", MAX_PROMPTS)?;
         let constraint = grammar.map(|g| own.constraint(g, "response_format")).transpose()?;
         let request = |tokens: &Vec<u32>| {
             let mut request = prepared.request(&own, &tenant, tokens.clone(), needed)?;

@@ -1,14 +1,9 @@
 //! The engine: submit, step, poll, cancel. No thread, clock, file or socket inside.
 //!
-//! A step is one forward pass over everything that is due: what each sequence that decodes asks
-//! for, and as much of waiting prompts as the row budget leaves room for. What gets no rows in one
-//! step comes first in the next.
-//!
-//! Sequences are admitted first come, first served, and get pages as they grow. Where there are not
-//! enough, the youngest gives its pages back and waits, before all younger ones; what it had said
-//! stays said, and it goes on from there. The oldest always runs, so everything ends.
+//! A step is one forward pass over everything that is due; `schedule` says what that is.
 
 mod request;
+mod schedule;
 mod sequence;
 
 pub use crate::decode::FinishReason;
@@ -16,10 +11,9 @@ pub use request::{Event, Load, Rejected, Request, SeqId, Step};
 
 use crate::cache::{KvPool, KvSeq, NoMemory, PAGE};
 use crate::decode::DecodeMode;
-use crate::model::{Model, Output, Runtime, Span, Workspace};
+use crate::model::{Model, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
 use sequence::Sequence;
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -193,79 +187,6 @@ impl Engine {
         let Some(sequence) = running.chain(&mut self.waiting).find(|s| s.id == id) else { return };
         sequence.finish(FinishReason::Cancelled, &mut self.events);
         self.release();
-    }
-
-    /// Starts waiting sequences, in order, as long as there is room for their texts.
-    fn admit(&mut self) {
-        while let Some(next) = self.waiting.front_mut() {
-            if self.running.len() >= self.config.sequences.max(1) {
-                return;
-            }
-            let (tokens, skippable) = (next.decoder.tokens(), next.decoder.skippable());
-            let (kv, cached) = match self.config.prefix_cache {
-                true => self.kv.join(&next.realm, &tokens[..skippable]),
-                false => (self.kv.open(0).expect("no page is needed"), 0),
-            };
-            // Everybody's next page stays free, or somebody would have to go at once.
-            let spare = self.running.len() * PAGE;
-            let positions = tokens.len();
-            if !self.kv.has_room(kv, positions + spare) && !self.running.is_empty() {
-                self.kv.close(kv);
-                return;
-            }
-            self.kv.grow(kv, positions).expect("all pages are enough for one sequence");
-            next.decoder.resume(cached);
-            next.cached.get_or_insert(cached);
-            let sequence = self.waiting.pop_front().expect("it was there just now");
-            self.running.push(Running { kv, sequence });
-        }
-    }
-
-    /// Pages for what every running sequence may do next. Where they do not suffice the youngest
-    /// waits.
-    fn grow(&mut self) {
-        let mut next = 0;
-        while let Some(Running { kv, sequence }) = self.running.get(next) {
-            let ask = sequence.decoder.ask(self.config.rows.max(1));
-            let end = ask.map_or(0, |ask| ask.start + ask.tokens.len());
-            match self.kv.grow(*kv, end) {
-                Ok(()) => next += 1,
-                Err(_) => self.preempt(),
-            }
-        }
-    }
-
-    /// Sends the youngest running sequence back to the queue.
-    fn preempt(&mut self) {
-        if let Some(Running { kv, sequence }) = self.running.pop() {
-            self.kv.close(kv);
-            self.waiting.push_front(sequence);
-            self.preempted += 1;
-        }
-    }
-
-    /// Rows for each running sequence. Who got none in the last steps comes first, the longest wait
-    /// before the others; then those that decode, then prompts, both by age. A pass gives logits or
-    /// hidden states: what the first in this order wants.
-    fn shares(&self) -> (Output, Vec<usize>) {
-        let mut left = self.config.rows.max(1);
-        let mut shares = vec![0; self.running.len()];
-        let mut order: Vec<usize> = (0..self.running.len()).collect();
-        order.sort_by_key(|&i| {
-            let sequence = &self.running[i].sequence;
-            (Reverse(sequence.waited), sequence.decoder.prefilling())
-        });
-        let output = |i: usize| self.running[i].sequence.decoder.output();
-        let first = order.first().map_or(Output::Logits, |&i| output(i));
-        for i in order.into_iter().filter(|&i| output(i) == first) {
-            if let Some(ask) =
-                self.running[i].sequence.decoder.ask(left.max(1)).filter(|_| left > 0)
-            {
-                shares[i] = ask.tokens.len();
-                left -= shares[i];
-            }
-        }
-        (first, shares)
     }
 
     /// Lets go of ended sequences and their pages.

@@ -69,6 +69,12 @@ impl Loaded {
         Ok(Self { name, model, tokenizer, template, defaults, dlm, time })
     }
 
+    /// The same weights with the words of another model, of which there are no more.
+    pub fn speaking(self, other: Self) -> Self {
+        let Self { tokenizer, template, .. } = other;
+        Self { tokenizer, template, ..self }
+    }
+
     /// What matters for decoding.
     pub fn ability(&self) -> Ability<'_> {
         Ability {

@@ -38,6 +38,7 @@ pub struct RenderOptions {
 /// A model's chat template (Jinja, as `transformers` runs it).
 #[derive(Clone)]
 pub struct ChatTemplate {
+    original: String,
     source: Source,
     special: BTreeMap<String, String>,
 }
@@ -68,16 +69,21 @@ impl ChatTemplate {
     /// # Errors
     /// When the template is not valid Jinja.
     pub fn new(parts: &TextParts) -> Result<Option<Self>, TextError> {
-        let Some(source) = &parts.chat_template else {
+        let Some(original) = parts.chat_template.clone() else {
             return Ok(None);
         };
-        let source = Source::new(source)?;
-        Ok(Some(Self { source, special: parts.special.clone() }))
+        let source = Source::new(&original)?;
+        Ok(Some(Self { original, source, special: parts.special.clone() }))
     }
 
-    /// Whether this text stands anywhere in the template.
-    pub fn mentions(&self, text: &str) -> bool {
-        self.source.text().contains(text)
+    /// The template as the model's files have it.
+    pub fn source(&self) -> &str {
+        &self.original
+    }
+
+    /// Special tokens that the template knows by name (`bos_token`…).
+    pub fn special(&self) -> &BTreeMap<String, String> {
+        &self.special
     }
 
     /// The prompt for a conversation, ready for [`super::Tokenizer::encode`] with

@@ -133,6 +133,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
         None => Loaded::open(&args.model)?,
     };
     let mode = settings.mode(&loaded.ability())?;
+    settings.warn(&loaded.ability(), &mode);
     let prompts = args.prompt.clone().unwrap_or_else(|| vec![32]);
     let sizes: Vec<(usize, usize)> = (prompts.iter())
         .flat_map(|&p| args.generate.iter().map(move |&n| (p, n)))

@@ -1,6 +1,7 @@
 //! `wf-run serve`: the model over HTTP.
 
 use super::Cli;
+use crate::bench::synthetic::Synthetic;
 use crate::config::{self, Keys, Layers, ServerArgs};
 use crate::exit::usage;
 use crate::loaded::Loaded;
@@ -40,6 +41,10 @@ pub struct Args {
     /// Print what every key is and where that is from: command line, file, environment or default
     #[arg(long)]
     print_config: bool,
+    /// Random weights of this shape instead of a model, with the words of the model inside the
+    /// program: to measure speed without a download
+    #[arg(long, value_enum, conflicts_with = "model_path")]
+    synthetic: Option<Synthetic>,
     #[command(flatten)]
     keys: Keys,
 }
@@ -55,12 +60,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (_, matches) = command.get_matches().remove_subcommand().expect("this one");
     match args.print_config {
         true => out::print(&config::effective(&layers, &matches)),
-        false => serve::run(options(Keys::from_arg_matches(&matches)?)?),
+        false => serve::run(options(Keys::from_arg_matches(&matches)?, args.synthetic)?),
     }
 }
 
 /// What the server is told.
-fn options(keys: Keys) -> anyhow::Result<Options> {
+fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> {
     let Keys { model, host, port, compute, warmup, server, scheduler, benchmark, settings, .. } =
         keys;
     let api_keys = api_keys(&server)?;
@@ -80,7 +85,11 @@ fn options(keys: Keys) -> anyhow::Result<Options> {
         max_tokens: benchmark.benchmark_max_tokens.get(),
     };
     Ok(Options {
-        load: Box::new(move || Loaded::open(&model)),
+        load: Box::new(move || match synthetic {
+            None => Loaded::open(&model),
+            // No model was named, so this is the one inside the program.
+            Some(shape) => Ok(shape.loaded().speaking(Loaded::open(&model)?)),
+        }),
         name: server.served_model_name,
         host,
         port,

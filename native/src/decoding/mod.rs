@@ -48,7 +48,9 @@ impl DecodeArgs {
 
     /// The mode for a model. Says so when the command line has options that it does not read.
     pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
-        let mode = self.settings()?.mode(model)?;
+        let settings = self.settings()?;
+        let mode = settings.mode(model)?;
+        settings.warn(model, &mode);
         let unread = self.settings.of_blocks();
         if !unread.is_empty() && !matches!(mode, DecodeMode::Diffusion(_)) {
             out::note(format_args!(
@@ -95,13 +97,6 @@ impl Settings {
         match mode {
             Mode::Ar | Mode::Auto => Ok(DecodeMode::Autoregressive),
             Mode::Verify => {
-                if model.dlm.is_some_and(|d| !d.ar_path) {
-                    out::note(format_args!(
-                        "warning: {} does not say that it has a trained autoregressive path, whose \
-                         text `verify` gives",
-                        model.name
-                    ));
-                }
                 Ok(DecodeMode::Verify { drafter: self.drafter(model)?, row_cost: self.row_cost })
             }
             Mode::Greedy | Mode::Iterative | Mode::Adaptive => {
@@ -229,21 +224,37 @@ impl Settings {
         }
     }
 
-    /// Whether there is a MASK token, be it a wrong one.
-    fn can_mask(&self, model: &Ability<'_>) -> bool {
-        self.mask_token_id.is_some() || self.find_mask(model).is_ok()
-    }
-
-    /// The MASK token. Says so when it is a guess.
-    fn mask(&self, model: &Ability<'_>) -> anyhow::Result<u32> {
-        let (id, guess) = self.find_mask(model)?;
-        if let Some(text) = guess {
+    /// Says what a mode of these settings takes for granted.
+    pub fn warn(&self, model: &Ability<'_>, mode: &DecodeMode) {
+        let masks = match mode {
+            DecodeMode::Verify { drafter, .. } => {
+                if model.dlm.is_some_and(|d| !d.ar_path) {
+                    out::note(format_args!(
+                        "warning: {} does not say that it has a trained autoregressive path, whose \
+                         text `verify` gives",
+                        model.name
+                    ));
+                }
+                matches!(drafter, Drafter::Denoise { .. })
+            }
+            mode => matches!(mode, DecodeMode::Diffusion(_)),
+        };
+        if let (true, Ok((id, Some(text)))) = (masks, self.find_mask(model)) {
             out::note(format_args!(
                 "warning: the model's files name no MASK token; taking {text:?} ({id}), \
                  --mask-token-id says otherwise"
             ));
         }
-        Ok(id)
+    }
+
+    /// Whether there is a MASK token, be it a wrong one.
+    fn can_mask(&self, model: &Ability<'_>) -> bool {
+        self.mask_token_id.is_some() || self.find_mask(model).is_ok()
+    }
+
+    /// The MASK token.
+    fn mask(&self, model: &Ability<'_>) -> anyhow::Result<u32> {
+        Ok(self.find_mask(model)?.0)
     }
 
     /// The MASK token: what the user says, what the model's files say, what its tokenizer has; and

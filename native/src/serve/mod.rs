@@ -3,6 +3,7 @@
 
 mod api;
 mod auth;
+mod connection;
 mod cors;
 mod error;
 pub mod log;
@@ -26,11 +27,8 @@ use crate::exit::usage;
 use crate::loaded::Loaded;
 use crate::{machine, out, row_cost};
 use anyhow::{Context, anyhow};
-use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
+use connection::Wire;
+use hyper_util::server::graceful::GracefulShutdown;
 use metrics::Metrics;
 use state::{Ready, Server, now};
 use std::net::{IpAddr, SocketAddr};
@@ -39,8 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 use worker::Worker;
 use wrinklefree::cache::{KvPool, PAGE};
@@ -50,7 +47,7 @@ use wrinklefree::engine::{Engine, EngineConfig};
 const THREADS: usize = 2;
 /// Connections at the same time.
 const CONNECTIONS: usize = 1024;
-/// Time for a request's headers, and between two pieces of its body.
+/// Time for a request's headers, between two pieces of its body, and for the client to take an answer.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// What the server is told.
@@ -148,7 +145,8 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let service = cors::allow(api::router(&server), &origins);
     #[cfg(feature = "otlp")]
     let service = otlp::spans(service);
-    let error = accept(&server, &listener, (service, tls), drain, &mut failed).await;
+    let error =
+        accept(&server, &listener, Wire { service, tls, slow: SLOW }, drain, &mut failed).await;
     drop(listener);
     match error {
         Some(error) => Err(error),
@@ -178,6 +176,7 @@ fn start(
     let isa = runtime.kernels.isa().name();
     // What cannot be decoded is said now and not to every request.
     let mode = settings.mode(&loaded.ability())?;
+    settings.warn(&loaded.ability(), &mode);
     let Loaded { name: own, model, tokenizer, template, defaults, dlm, time } = loaded;
     let Some(tokenizer) = tokenizer else {
         return Err(anyhow!("{own} has no tokenizer: put its tokenizer.json beside the weights"));
@@ -247,7 +246,7 @@ fn start(
 async fn accept(
     server: &Arc<Server>,
     listener: &TcpListener,
-    (service, tls): (Router, Option<Tls>),
+    wire: Wire,
     drain: Duration,
     failed: &mut oneshot::Receiver<anyhow::Error>,
 ) -> Option<anyhow::Error> {
@@ -265,9 +264,9 @@ async fn accept(
             },
             (place, accepted) = async { (place.await, listener.accept().await) } => {
                 let Ok((stream, _)) = accepted else { continue };
-                let (watcher, service, tls) = (graceful.watcher(), service.clone(), tls.clone());
+                let (watcher, wire) = (graceful.watcher(), wire.clone());
                 tokio::spawn(async move {
-                    converse(stream, service, tls, watcher).await;
+                    wire.converse(stream, watcher).await;
                     drop(place);
                 });
             }
@@ -279,31 +278,6 @@ async fn accept(
         tracing::warn!("some requests took too long and were cut off");
     }
     None
-}
-
-/// One connection's requests. A client that breaks off is nobody's error, nor is one that cannot
-/// shake hands.
-async fn converse(stream: TcpStream, service: Router, tls: Option<Tls>, watcher: Watcher) {
-    // Tokens go out one by one.
-    let _ = stream.set_nodelay(true);
-    let _ = match tls {
-        None => watcher.watch(connection(stream, service)).await,
-        Some(tls) => match tls.accept(stream).await {
-            Ok(stream) => watcher.watch(connection(stream, service)).await,
-            Err(error) => return tracing::debug!(%error, "no TLS handshake"),
-        },
-    };
-}
-
-/// A connection that answers requests.
-fn connection<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: S,
-    service: Router,
-) -> http1::Connection<TokioIo<S>, TowerToHyperService<Router>> {
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(SLOW)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
 }
 
 /// Ctrl-C or SIGTERM.

@@ -41,11 +41,6 @@ pub(super) mod pay {
 pub(crate) struct Source(String);
 
 impl Source {
-    /// The template as it was given.
-    pub(crate) fn text(&self) -> &str {
-        &self.0
-    }
-
     pub(crate) fn new(source: &str) -> Result<Self, TextError> {
         let bad = |what: String| Err(TextError::TemplateSyntax(what));
         if source.len() > MAX_SOURCE {

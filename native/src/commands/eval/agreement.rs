@@ -86,7 +86,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = modes(args, &said, &loaded)?;
-    let reference = reference(args, &loaded).over(said).mode(&loaded.ability())?;
+    let settings = reference(args, &loaded).over(said);
+    let reference = settings.mode(&loaded.ability())?;
+    settings.warn(&loaded.ability(), &reference);
 
     let longest = prompts.iter().map(|p| p.tokens.len()).max().unwrap_or(0);
     let positions = longest.saturating_add(args.max_tokens.get());

@@ -40,6 +40,7 @@ pub fn router(server: &Arc<Server>) -> Router {
         .route("/v1/loads", get(status::loads))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/tokenizer_info", get(tokens::tokenizer_info))
         .route("/apply-template", post(tokens::apply_template))
         .route("/metrics", get(status::metrics))
         .route("/server_info", get(status::server_info))

@@ -60,6 +60,22 @@ pub async fn detokenize(
     Ok(Json(json!({"content": text, "prompt": text})))
 }
 
+/// What a client must know to use the tokenizer, named as vLLM does.
+pub async fn tokenizer_info(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
+    let ready = server.ready()?;
+    let eos = ready.defaults.eos.first().and_then(|&id| ready.tokenizer.token(id));
+    let mut info = json!({
+        "eos_token": eos,
+        "vocab_size": ready.vocab,
+        "model_max_length": ready.context,
+    });
+    if let Some(template) = &ready.template {
+        info["bos_token"] = template.special().get("bos_token").cloned().into();
+        info["chat_template"] = template.source().into();
+    }
+    Ok(Json(info))
+}
+
 #[derive(Deserialize)]
 struct ApplyTemplate {
     messages: Vec<ChatMessage>,

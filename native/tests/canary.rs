@@ -33,7 +33,7 @@ fn body(number: usize) -> Value {
     let modes = ["ar", "verify", "iterative", "greedy"];
     let mut body = json!({
         "prompt": format!("{}The word of the day is {secret}. Pip said: {secret}", beginning()),
-        "temperature": 0, "max_tokens": 20 + number, "ignore_eos": true,
+        "temperature": 0, "max_tokens": 40 + 10 * number, "ignore_eos": true,
         "decode_mode": modes[number / 2 % modes.len()],
         "stream": number.is_multiple_of(3),
     });
@@ -88,8 +88,8 @@ fn secrets_stay_with_their_request() {
         assert_eq!(same, 1, "each secret changes the answer: {choices:?}");
     }
 
-    // Pages for two whole sequences, or for many that share their beginning.
-    let server = Server::start(&["--kv-tokens", "1792", "--max-sequences", "8"]);
+    // Pages for one whole sequence, or for a few that share their beginning.
+    let server = Server::start(&["--kv-tokens", "1024", "--max-sequences", "8"]);
     let next = AtomicUsize::new(0);
     let client = || {
         loop {
@@ -116,6 +116,14 @@ fn secrets_stay_with_their_request() {
         clients.into_iter().for_each(|c| c.join().expect("answers of its own"));
     });
     server.idle();
+    let metrics = server.get("/metrics").body;
+    let count = |name: &str| -> u64 {
+        let line = metrics.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+        line.expect("the metric").parse().expect("a number")
+    };
+    let (cached, preempted) = (count("wf_cached_tokens_total"), count("wf_preemptions_total"));
+    assert!(cached > 10_000 && preempted > 0, "{cached} tokens known, {preempted} sent back");
+    println!("{cached} tokens were known, {preempted} times a sequence was sent back");
 }
 
 /// Asks, and leaves in the middle of the answer, or before it.

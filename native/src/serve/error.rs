@@ -9,7 +9,7 @@ use wrinklefree::decode::DiffusionError;
 use wrinklefree::engine::Rejected;
 
 /// What went wrong with a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ApiError {
     /// The HTTP status.
     pub status: StatusCode,
@@ -118,6 +118,8 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For APIs with another shape.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -94,6 +94,14 @@ impl Options {
         }
     }
 
+    /// Refuses several answers.
+    pub fn one_answer(&self) -> Result<(), ApiError> {
+        match self.n()? {
+            1 => Ok(()),
+            n => Err(ApiError::bad("n", format!("n is {n}, but this API gives one answer"))),
+        }
+    }
+
     /// Whether the answer is streamed.
     pub fn streams(&self) -> bool {
         self.stream.unwrap_or(false)

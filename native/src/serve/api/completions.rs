@@ -2,6 +2,7 @@
 
 use super::format::Format;
 use super::generation::{Answer, Generation, reason_name};
+use super::openapi::{Part, part};
 use super::options::{Options, parse};
 use super::stream::{self, Envelope, Events};
 use super::{Body, id, refuse};
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
+use utoipa::ToSchema;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -26,20 +28,28 @@ const MAX_BEST_OF: usize = 8;
 /// OpenAI's default.
 const MAX_TOKENS: usize = 16;
 
+/// What the document says of a body.
+pub const BODY: &[Part] = &[part::<Options>, part::<Completion>, part::<Format>];
+
 /// The fields that only plain completions have.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Completion {
     prompt: Prompts,
     #[serde(default)]
+    /// The prompt is part of the answer.
     echo: Option<bool>,
     #[serde(default)]
+    /// Log-probabilities of so many tokens in each place.
+    #[schema(maximum = 5)]
     logprobs: Option<usize>,
     #[serde(default)]
+    /// The best `n` of so many answers, 8 at most.
+    #[schema(minimum = 1, maximum = 8)]
     best_of: Option<usize>,
 }
 
 /// One prompt or several, as texts or as token ids.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, ToSchema)]
 #[serde(
     untagged,
     expecting = "expected a string, an array of strings, an array of token ids, or an array of those"

@@ -7,7 +7,9 @@ mod format;
 mod generation;
 mod message;
 mod messages;
+mod openapi;
 mod options;
+mod responses;
 mod status;
 mod stream;
 mod tokens;
@@ -33,6 +35,7 @@ pub fn router(server: &Arc<Server>) -> Router {
     let closed = Router::new()
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/responses", post(responses::responses))
         .route("/v1/messages", post(messages::messages))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(status::models))
@@ -46,8 +49,11 @@ pub fn router(server: &Arc<Server>) -> Router {
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::wrong_method)
         .layer(from_fn_with_state(server.clone(), auth::check));
-    let open =
-        Router::new().route("/health", get(status::health)).route("/version", get(status::version));
+    let open = Router::new()
+        .route("/health", get(status::health))
+        .route("/version", get(status::version))
+        .route("/openapi.json", get(openapi::document))
+        .route("/docs", get(openapi::docs));
     closed
         .merge(open)
         .layer(DefaultBodyLimit::max(server.limits.body))

@@ -31,6 +31,7 @@ struct ToolCall {
 }
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
+#[schema(as = CalledFunction)]
 struct Function {
     name: String,
     /// JSON as text.

@@ -8,6 +8,7 @@ pub use message::ChatMessage;
 
 use super::dialogue::Dialogue;
 use super::format::Format;
+use super::openapi::{Part, part};
 use super::options::{MAX_TOP, Options, parse};
 use super::stream::{self, Envelope};
 use super::{Body, id, refuse};
@@ -21,14 +22,20 @@ use serde_json::Value;
 use shape::Shape;
 use std::sync::Arc;
 use tools::ToolFields;
+use utoipa::ToSchema;
+
+/// What the document says of a body.
+pub const BODY: &[Part] = &[part::<Options>, part::<Chat>, part::<ToolFields>, part::<Format>];
 
 /// The fields that only chat has.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Chat {
+    #[schema(min_items = 1)]
     messages: Vec<ChatMessage>,
-    #[serde(default)]
+    /// Whether the answer comes with log-probabilities.
     logprobs: Option<bool>,
-    #[serde(default)]
+    /// So many other tokens in each place.
+    #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
 }
 

@@ -1,15 +1,37 @@
 //! Errors as Anthropic's API shapes them.
 
 use crate::serve::error::ApiError;
-use axum::body::Body;
+use axum::body;
 use axum::extract::Request;
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::Response;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 /// Where errors have this shape.
 const PATH: &str = "/v1/messages";
+
+/// The body of an error.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AnthropicError)]
+pub struct Body {
+    /// `error`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    error: Details,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AnthropicErrorDetails)]
+struct Details {
+    /// The class of errors.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// For people.
+    message: String,
+}
 
 /// The body.
 pub fn body(error: &ApiError) -> Value {
@@ -31,7 +53,7 @@ pub fn body(error: &ApiError) -> Value {
         }
         _ => error.message.clone(),
     };
-    json!({"type": "error", "error": {"type": kind, "message": message}})
+    json!(Body { kind: "error", error: Details { kind, message } })
 }
 
 /// Gives errors their shape, wherever in the server they come from.
@@ -40,7 +62,7 @@ pub async fn shaped(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     if let Some(error) = response.extensions_mut().remove::<ApiError>().filter(|_| here) {
         response.headers_mut().remove(header::CONTENT_LENGTH);
-        *response.body_mut() = Body::from(body(&error).to_string());
+        *response.body_mut() = body::Body::from(body(&error).to_string());
     }
     response
 }

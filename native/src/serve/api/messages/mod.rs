@@ -5,12 +5,12 @@ mod request;
 mod shape;
 mod tools;
 
+pub use error::Body as ErrorBody;
 pub use error::shaped;
-pub use request::{Limits, Messages};
-pub use tools::ToolFields;
 
 use super::dialogue::Dialogue;
 use super::format::Format;
+use super::openapi::{Part, part};
 use super::options::{OneOrMany, Options, parse};
 use super::{Body, refuse, stream};
 use crate::serve::error::ApiError;
@@ -18,9 +18,17 @@ use crate::serve::state::Server;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use request::{Limits, Messages};
 use serde_json::{Value, json};
 use shape::Shape;
 use std::sync::Arc;
+use tools::ToolFields;
+
+/// What the document says of a body.
+pub const BODY: &[Part] =
+    &[part::<Options>, part::<Limits>, part::<Messages>, part::<ToolFields>, part::<Format>];
+/// What it says of a body whose tokens are counted.
+pub const COUNT: &[Part] = &[part::<Messages>, part::<ToolFields>];
 
 /// The conversation in a body.
 fn dialogue(body: &Value) -> Result<Dialogue, ApiError> {

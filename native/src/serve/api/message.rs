@@ -17,6 +17,7 @@ pub enum Content {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct Part {
     /// `text`, or `input_text` and `output_text` in newer APIs.
+    #[schema(pattern = "^(text|input_text|output_text)$")]
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,

@@ -190,7 +190,8 @@ impl Options {
         }
     }
 
-    fn stops(&self) -> Result<Vec<String>, ApiError> {
+    /// The texts that end an answer.
+    pub fn stops(&self) -> Result<Vec<String>, ApiError> {
         let stops = self.stop.clone().map(OneOrMany::into_vec).unwrap_or_default();
         if stops.len() > MAX_STOPS {
             let message = format!("{} stop strings, {MAX_STOPS} at most", stops.len());

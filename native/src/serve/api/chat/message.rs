@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ChatMessage {
     /// `system` or `developer`, `user`, `assistant` or `tool`.
+    #[schema(pattern = "^(system|developer|user|assistant|tool)$")]
     role: String,
     #[serde(default)]
     content: Option<Content>,

@@ -23,6 +23,7 @@ pub struct ToolFields {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct ChatTool {
     /// `function`.
+    #[schema(pattern = "^function$")]
     #[serde(rename = "type")]
     kind: String,
     function: Function,

@@ -52,12 +52,11 @@ pub async fn messages(
     options.check_model(&ready)?;
     options.one_answer()?;
     options.max_completion_tokens = Some(limits.max_tokens);
-    options.stop = limits.stop_sequences.clone().map(OneOrMany::Many);
+    options.stop = limits.stop_sequences.map(OneOrMany::Many).or(options.stop);
     let dialogue = dialogue(&body)?;
     let calls = dialogue.tools.callable();
     let mut generation = dialogue.start(&server, &ready, tenant, &options, (1, None)).await?;
-    let stops = limits.stop_sequences.unwrap_or_default();
-    let shape = Shape::new(ready.name.clone(), stops, calls, generation.prompt_tokens);
+    let shape = Shape::new(ready.name.clone(), options.stops()?, calls, generation.prompt_tokens);
     if options.streams() {
         return Ok(stream::respond(generation, shape));
     }

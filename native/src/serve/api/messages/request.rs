@@ -59,6 +59,7 @@ enum Blocks {
 #[schema(as = AnthropicBlock)]
 struct Block {
     /// `text`, `tool_use` or `tool_result`.
+    #[schema(pattern = "^(text|tool_use|tool_result)$")]
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,

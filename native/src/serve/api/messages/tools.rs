@@ -22,6 +22,7 @@ pub struct ToolFields {
 #[schema(as = AnthropicTool)]
 struct ToolField {
     /// `custom`, if anything: tools that run in the server are not supported.
+    #[schema(pattern = "^custom$")]
     #[serde(rename = "type", default)]
     kind: Option<String>,
     /// Letters, digits, `_` and `-`, 64 at most.

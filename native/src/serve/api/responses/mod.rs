@@ -56,7 +56,8 @@ pub async fn responses(
     options.check_model(&ready)?;
     options.one_answer()?;
     refuse(&body, &UNSUPPORTED)?;
-    options.max_completion_tokens = parse::<Limits>(&body)?.max_output_tokens;
+    let limit = parse::<Limits>(&body)?.max_output_tokens;
+    options.max_completion_tokens = limit.or(options.max_completion_tokens);
     let dialogue = dialogue(&body)?;
     let calls = dialogue.tools.callable();
     let mut generation = dialogue.start(&server, &ready, tenant, &options, (1, None)).await?;

@@ -40,9 +40,11 @@ enum Input {
 #[schema(as = ResponsesItem)]
 struct Item {
     /// `message`, which may be left out, `function_call` or `function_call_output`.
+    #[schema(pattern = "^(message|function_call|function_call_output)$")]
     #[serde(rename = "type")]
     kind: Option<String>,
     /// `system` or `developer`, `user` or `assistant`.
+    #[schema(pattern = "^(system|developer|user|assistant)$")]
     role: Option<String>,
     content: Option<Content>,
     call_id: Option<String>,

@@ -25,6 +25,7 @@ pub struct ToolFields {
 #[schema(as = ResponsesTool)]
 struct FlatTool {
     /// `function`.
+    #[schema(pattern = "^function$")]
     #[serde(rename = "type")]
     kind: String,
     #[serde(flatten)]

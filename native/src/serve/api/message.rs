@@ -20,6 +20,7 @@ pub struct Part {
     #[schema(pattern = "^(text|input_text|output_text)$")]
     #[serde(rename = "type")]
     kind: String,
+    #[schema(value_type = String, required = true)]
     text: Option<String>,
 }
 

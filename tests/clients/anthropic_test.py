@@ -7,7 +7,11 @@ import anthropic
 
 URL = os.environ["WF_URL"].removesuffix("/v1")
 CLIENT = anthropic.Anthropic(base_url=URL, api_key=os.environ["WF_KEY"], max_retries=0)
-unittest.addModuleCleanup(CLIENT.close)
+
+
+def tearDownModule():
+    CLIENT.close()
+
 
 CITIES = ["Oslo", "Rome"]
 WEATHER = {

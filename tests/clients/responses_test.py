@@ -7,7 +7,11 @@ import unittest
 import openai
 
 CLIENT = openai.OpenAI(base_url=os.environ["WF_URL"], api_key=os.environ["WF_KEY"])
-unittest.addModuleCleanup(CLIENT.close)
+
+
+def tearDownModule():
+    CLIENT.close()
+
 
 WEATHER = {
     "type": "function",

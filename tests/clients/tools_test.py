@@ -9,7 +9,11 @@ import openai
 import pydantic
 
 CLIENT = openai.OpenAI(base_url=os.environ["WF_URL"], api_key=os.environ["WF_KEY"])
-unittest.addModuleCleanup(CLIENT.close)
+
+
+def tearDownModule():
+    CLIENT.close()
+
 
 CITIES = ["Oslo", "Rome"]
 WEATHER = {

@@ -125,7 +125,7 @@ impl Timings {
 /// The name of a reason in output.
 pub fn reason_name(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Stop => "stop",
+        FinishReason::Stop | FinishReason::StopString(_) => "stop",
         FinishReason::Length => "length",
         FinishReason::Cancelled => "cancelled",
         FinishReason::Constraint => "constraint",

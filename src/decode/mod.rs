@@ -52,8 +52,10 @@ pub struct Progress {
 /// Why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An end-of-text token or a stop string.
+    /// An end-of-text token, or the grammar has nothing to add.
     Stop,
+    /// The stop string with this place in the request's list.
+    StopString(usize),
     /// `max_tokens` or the context is full.
     Length,
     /// The caller cancelled it.

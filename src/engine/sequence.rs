@@ -14,8 +14,8 @@ pub(super) struct Sequence {
     pub realm: Realm,
     pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
-    /// A stop string is complete.
-    stopped: bool,
+    /// The stop string that is complete.
+    stopped: Option<usize>,
     /// Forward passes that it took part in.
     pub passes: usize,
     /// Tokens of the prompt that others had computed; known when it has first been admitted.
@@ -37,7 +37,7 @@ impl Sequence {
             realm: Realm { salt: cache_salt, block: mode.clean_block() },
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
-            stopped: false,
+            stopped: None,
             passes: 0,
             cached: None,
             watch,
@@ -75,7 +75,7 @@ impl Sequence {
             let slots = self.decoder.slots();
             events.push_back(Event::Slots { seq: self.id, slots });
         }
-        let stopped = self.stopped.then_some(FinishReason::Stop);
+        let stopped = self.stopped.map(FinishReason::StopString);
         if let Some(reason) = stopped.or(progress.finished) {
             self.finish(reason, events);
         }
@@ -87,10 +87,10 @@ impl Sequence {
         for sampled in tokens {
             let (text, stopped) = self.show(&sampled);
             events.push_back(Event::Token { seq: self.id, sampled, text });
-            if stopped {
+            if stopped.is_some() {
                 // What stands after a stop string is not part of the text.
                 self.detokeniser = None;
-                self.stopped = true;
+                self.stopped = stopped;
                 return;
             }
         }
@@ -109,14 +109,14 @@ impl Sequence {
         events.push_back(Event::Finished { seq, reason, text, passes, cached });
     }
 
-    /// The text that a token adds, and whether a stop string is complete.
-    fn show(&mut self, sampled: &Sampled) -> (String, bool) {
+    /// The text that a token adds, and the stop string that is complete.
+    fn show(&mut self, sampled: &Sampled) -> (String, Option<usize>) {
         let mut shown = String::new();
         let stopped = match &mut self.detokeniser {
             Some(detokeniser) if !self.eos.contains(&sampled.token) => {
-                self.stops.push(&detokeniser.push(sampled.token), &mut shown).is_some()
+                self.stops.push(&detokeniser.push(sampled.token), &mut shown).map(|s| s.index)
             }
-            _ => false,
+            _ => None,
         };
         (shown, stopped)
     }

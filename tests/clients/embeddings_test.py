@@ -6,7 +6,10 @@ import unittest
 import openai
 
 CLIENT = openai.OpenAI(base_url=os.environ["WF_URL"], api_key=os.environ["WF_KEY"])
-unittest.addModuleCleanup(CLIENT.close)
+
+
+def tearDownModule():
+    CLIENT.close()
 
 
 class Embeddings(unittest.TestCase):

@@ -11,7 +11,10 @@ PROMPT = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 SERVER = {"base_url": os.environ["WF_URL"], "api_key": os.environ["WF_KEY"]}
 CLIENT = openai.OpenAI(**SERVER)
-unittest.addModuleCleanup(CLIENT.close)
+
+
+def tearDownModule():
+    CLIENT.close()
 
 
 def chat(**more):

@@ -142,7 +142,7 @@ fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answe
     let answer = answer?;
     out::print("\n")?;
     match answer.reason {
-        FinishReason::Stop | FinishReason::Constraint => {}
+        FinishReason::Stop | FinishReason::StopString(_) | FinishReason::Constraint => {}
         FinishReason::Length => out::note("(the answer reached its limit of tokens)"),
         FinishReason::Cancelled => {
             out::note("(stopped)");

@@ -4,6 +4,7 @@
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use std::num::NonZeroUsize;
+use utoipa::ToSchema;
 
 /// How an answer is decoded; what is not said is the model's or the default.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -64,7 +65,7 @@ pub struct Settings {
 }
 
 /// Values of `decode_mode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// `verify` for a model with both paths, `iterative` for one that only denoises, otherwise `ar`

@@ -4,12 +4,14 @@ use super::worker::Refused;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::json;
+use utoipa::ToSchema;
 use wrinklefree::decode::DiffusionError;
 use wrinklefree::engine::Rejected;
 
 /// What went wrong with a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ApiError {
     /// The HTTP status.
     pub status: StatusCode,
@@ -19,6 +21,27 @@ pub struct ApiError {
     pub param: Option<String>,
     /// A name for the kind of error that never changes.
     pub code: &'static str,
+}
+
+/// The body of an error.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Error)]
+pub struct Body {
+    error: Details,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ErrorDetails)]
+struct Details {
+    /// For people.
+    message: String,
+    /// The class of errors.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The field that is wrong, if one is.
+    param: Option<String>,
+    /// A name for the kind of error that never changes.
+    code: &'static str,
 }
 
 impl ApiError {
@@ -89,12 +112,8 @@ impl ApiError {
 
     /// The body.
     pub fn body(&self) -> serde_json::Value {
-        json!({"error": {
-            "message": self.message,
-            "type": self.kind(),
-            "param": self.param,
-            "code": self.code,
-        }})
+        let (message, param) = (self.message.clone(), self.param.clone());
+        json!(Body { error: Details { message, kind: self.kind(), param, code: self.code } })
     }
 }
 
@@ -119,6 +138,8 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For APIs with another shape.
+        response.extensions_mut().insert(self);
         response
     }
 }

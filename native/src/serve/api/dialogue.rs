@@ -1,18 +1,23 @@
 //! A conversation that the model goes on with, whichever API it came through.
 
+use super::generation::Generation;
 use super::options::Options;
 use super::tools::{self, Tools};
 use crate::chat_prompt;
 use crate::grammar::Grammar;
 use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
-use crate::serve::state::Ready;
+use crate::serve::state::{Ready, Server};
 use serde_json::Value;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
 use wrinklefree::engine::Request;
 
 /// What was said, and what may be answered.
 #[derive(Clone, Debug, Default)]
 pub struct Dialogue {
+    /// Where it came from.
+    pub fields: Fields,
     /// Messages as chat templates know them.
     pub messages: Vec<Value>,
     /// What the model may call.
@@ -21,15 +26,55 @@ pub struct Dialogue {
     pub grammar: Option<Grammar>,
 }
 
+/// The names of an API's fields, for errors.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields {
+    /// The field with the conversation.
+    pub messages: &'static str,
+    /// The field with the form of an answer.
+    pub format: &'static str,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self { messages: "messages", format: "response_format" }
+    }
+}
+
 impl Dialogue {
+    /// Starts `n` answers.
+    pub async fn start(
+        self,
+        server: &Server,
+        ready: &Arc<Ready>,
+        tenant: Tenant,
+        options: &Options,
+        (n, logprobs): (usize, Option<usize>),
+    ) -> Result<Generation, ApiError> {
+        let (fields, options, own) = (self.fields, options.clone(), ready.clone());
+        // Long prompts take a while, and nothing else may wait for them.
+        let request = spawn_blocking(move || self.request(&own, &tenant, &options, logprobs));
+        let request = request.await.map_err(ApiError::internal)??;
+        let requests = super::copies(&request, n);
+        Generation::start(&ready.worker, requests, fields.messages, server.limits.time).await
+    }
+
+    /// How many tokens its prompt has.
+    pub async fn count(self, ready: &Arc<Ready>) -> Result<usize, ApiError> {
+        let own = ready.clone();
+        let tokens = spawn_blocking(move || self.tokens(&own)).await;
+        Ok(tokens.map_err(ApiError::internal)??.len())
+    }
+
     /// The text that the model continues.
     pub fn render(&self, ready: &Ready) -> Result<String, ApiError> {
+        let Fields { messages: param, .. } = self.fields;
         if self.messages.is_empty() {
-            return Err(ApiError::bad("messages", "messages is empty: say at least one"));
+            return Err(ApiError::bad(param, format!("{param} is empty: say at least one")));
         }
         let Some(template) = &ready.template else {
             return Err(ApiError::bad(
-                "messages",
+                param,
                 format!(
                     "{} has no chat template: /v1/completions continues plain text",
                     ready.name
@@ -39,21 +84,23 @@ impl Dialogue {
         let (messages, described) =
             tools::conversation(template, self.messages.clone(), self.tools.described());
         chat_prompt::render(template, &messages, described)
-            .map_err(|e| ApiError::bad("messages", format!("the chat template refuses them: {e}")))
+            .map_err(|e| ApiError::bad(param, format!("the chat template refuses them: {e}")))
     }
 
-    /// The request for an answer. Takes a while for long conversations and large grammars.
-    pub fn request(
+    fn tokens(&self, ready: &Ready) -> Result<Vec<u32>, ApiError> {
+        let text = self.render(ready)?;
+        let tokens = ready.tokenizer.encode(&text, false);
+        tokens.map_err(|e| ApiError::bad(self.fields.messages, e.to_string()))
+    }
+
+    fn request(
         &self,
         ready: &Ready,
         tenant: &Tenant,
         options: &Options,
         logprobs: Option<usize>,
     ) -> Result<Request, ApiError> {
-        let text = self.render(ready)?;
-        let tokens = ready.tokenizer.encode(&text, false);
-        let tokens = tokens.map_err(|e| ApiError::bad("messages", e.to_string()))?;
-        let mut request = options.request(ready, tenant, tokens, logprobs)?;
+        let mut request = options.request(ready, tenant, self.tokens(ready)?, logprobs)?;
         let (grammar, param) = self.constraint()?;
         request.sampling.constraint =
             grammar.map(|grammar| ready.constraint(grammar, param)).transpose()?;
@@ -63,7 +110,7 @@ impl Dialogue {
     /// The grammar of calls and answers together, and the field behind it.
     fn constraint(&self) -> Result<(Option<Grammar>, &'static str), ApiError> {
         if !self.tools.callable() {
-            return Ok((self.grammar.clone(), "response_format"));
+            return Ok((self.grammar.clone(), self.fields.format));
         }
         let answer = match &self.grammar {
             None => None,

@@ -2,6 +2,7 @@
 
 use super::Body;
 use super::generation::Generation;
+use super::openapi::{Part, part};
 use super::options::{Options, parse};
 use super::prompts::Prompts;
 use crate::serve::error::ApiError;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
+use utoipa::ToSchema;
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::Request;
 
@@ -24,19 +26,24 @@ const MAX_TEXTS: usize = 2048;
 /// Those of them that are with the engine at the same time: others want something too.
 const AT_ONCE: usize = 8;
 
+/// What the document says of a body.
+pub const BODY: &[Part] = &[part::<Embed>];
+
 /// The fields.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Embed {
     input: Prompts,
     #[serde(default)]
     encoding_format: Encoding,
+    /// The model's own number, if any.
     #[serde(default)]
     dimensions: Option<usize>,
+    /// How the hidden states of a text become one vector.
     #[serde(default)]
     pooling: PoolingName,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Encoding {
     #[default]
@@ -46,7 +53,7 @@ enum Encoding {
 }
 
 /// Our own field.
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum PoolingName {
     #[default]

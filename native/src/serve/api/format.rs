@@ -4,17 +4,19 @@ use crate::grammar::Grammar;
 use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// The fields that say it.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Format {
     response_format: Option<ResponseFormat>,
+    /// A regular expression that matches the whole answer.
     guided_regex: Option<String>,
+    /// A grammar in llguidance's dialect of Lark.
     guided_grammar: Option<String>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ResponseFormat {
     Text,
@@ -22,14 +24,20 @@ enum ResponseFormat {
     JsonSchema { json_schema: JsonSchema },
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 struct JsonSchema {
+    #[schema(value_type = Object)]
     schema: Value,
 }
 
 impl Format {
     /// The grammar that is asked for.
     pub fn grammar(self) -> Result<Option<Grammar>, ApiError> {
+        self.or(None)
+    }
+
+    /// The grammar that is asked for here or, as `other`, elsewhere.
+    pub fn or(self, other: Option<Grammar>) -> Result<Option<Grammar>, ApiError> {
         let json = match self.response_format {
             None | Some(ResponseFormat::Text) => None,
             Some(ResponseFormat::JsonObject) => Some(Grammar::json_object()),
@@ -39,13 +47,14 @@ impl Format {
         };
         let regex = self.guided_regex.map(Grammar::Regex);
         let lark = self.guided_grammar.map(Grammar::Lark);
-        let mut asked = [json, regex, lark].into_iter().flatten();
+        let mut asked = [other, json, regex, lark].into_iter().flatten();
         let first = asked.next();
         match asked.next() {
             None => Ok(first),
             Some(_) => Err(ApiError::bad(
                 "response_format",
-                "response_format, guided_regex and guided_grammar: one of them at most",
+                "one format of answers at most: response_format (text.format in responses), \
+                 guided_regex or guided_grammar",
             )),
         }
     }

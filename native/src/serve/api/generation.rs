@@ -18,6 +18,8 @@ pub struct Generation {
     updates: SelectAll<Choice>,
     /// Answers.
     pub count: usize,
+    /// Answers that have ended.
+    finished: usize,
     /// When all must be complete.
     deadline: Instant,
     /// Tokens of the prompts.
@@ -27,7 +29,7 @@ pub struct Generation {
     /// Times of the answer that took longest, of those that have ended.
     pub times: Times,
     /// Tokens of the prompts that had been computed before.
-    cached: usize,
+    pub cached: usize,
 }
 
 type Choice = BoxStream<'static, (usize, Update)>;
@@ -93,6 +95,7 @@ impl Generation {
         Ok(Self {
             updates,
             count,
+            finished: 0,
             deadline,
             prompt_tokens,
             tokens: 0,
@@ -104,7 +107,7 @@ impl Generation {
     /// The next update of any answer, and the answer's number; `None` at the end.
     ///
     /// # Errors
-    /// When the time is over, or an answer cannot keep to its grammar.
+    /// When the time is over, an answer cannot keep to its grammar, or there is no engine any more.
     pub async fn next(&mut self) -> Result<Option<(usize, Update)>, ApiError> {
         let update = timeout_at(self.deadline, self.updates.next()).await.map_err(|_| {
             ApiError::new(
@@ -119,10 +122,14 @@ impl Generation {
             }
             Some((_, Update::Token { .. })) => self.tokens += 1,
             Some((_, Update::Finished { times, .. })) => {
+                self.finished += 1;
                 self.times.first_token = self.times.first_token.max(times.first_token);
                 self.times.decode = self.times.decode.max(times.decode);
                 self.times.passes = self.times.passes.max(times.passes);
                 self.cached += times.cached;
+            }
+            None if self.finished < self.count => {
+                return Err(ApiError::unavailable("the engine has ended"));
             }
             Some((_, Update::Scored(_) | Update::Embedded(_))) | None => {}
         }
@@ -150,10 +157,7 @@ impl Generation {
                 }
             }
         }
-        match answers.iter().all(|a| a.reason.is_some()) {
-            true => Ok(answers),
-            false => Err(ApiError::unavailable("the engine has ended")),
-        }
+        Ok(answers)
     }
 
     /// Tokens so far.
@@ -183,7 +187,10 @@ impl Generation {
 /// OpenAI's name for a reason.
 pub fn reason_name(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Stop | FinishReason::Cancelled | FinishReason::Constraint => "stop",
         FinishReason::Length => "length",
+        FinishReason::Stop
+        | FinishReason::StopString(_)
+        | FinishReason::Cancelled
+        | FinishReason::Constraint => "stop",
     }
 }

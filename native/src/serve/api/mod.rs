@@ -6,8 +6,12 @@ mod dialogue;
 mod embeddings;
 mod format;
 mod generation;
+mod message;
+mod messages;
+mod openapi;
 mod options;
 mod prompts;
+mod responses;
 mod status;
 mod stream;
 mod tokens;
@@ -20,7 +24,7 @@ use super::state::Server;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,6 +39,9 @@ pub fn router(server: &Arc<Server>) -> Router {
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/responses", post(responses::responses))
+        .route("/v1/messages", post(messages::messages))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(status::models))
         .route("/v1/models/{*id}", get(status::model))
         .route("/v1/loads", get(status::loads))
@@ -50,6 +57,8 @@ pub fn router(server: &Arc<Server>) -> Router {
     let open = Router::new()
         .route("/health", get(status::health))
         .route("/version", get(status::version))
+        .route("/openapi.json", get(openapi::document))
+        .route("/docs", get(openapi::docs))
         .merge(page::router())
         .method_not_allowed_fallback(status::wrong_method);
     closed
@@ -57,6 +66,7 @@ pub fn router(server: &Arc<Server>) -> Router {
         .layer(DefaultBodyLimit::max(server.limits.body))
         .layer(RequestBodyTimeoutLayer::new(super::SLOW))
         .layer(CatchPanicLayer::custom(super::log::panicked))
+        .layer(from_fn(messages::shaped))
         .layer(from_fn_with_state(server.clone(), super::log::requests))
         .with_state(server.clone())
 }
@@ -101,7 +111,10 @@ fn refuse(body: &Value, fields: &[&str]) -> Result<(), ApiError> {
     let asks = |field: &&&str| match &body[**field] {
         Value::Null => false,
         Value::Array(list) => !list.is_empty(),
-        Value::Object(format) => format.get("type") != Some(&json!("text")),
+        Value::Bool(asks) => *asks,
+        Value::Object(one) => {
+            !["text", "disabled"].map(|t| Some(json!(t))).contains(&one.get("type").cloned())
+        }
         Value::String(text) => !text.is_empty(),
         _ => true,
     };
@@ -126,7 +139,12 @@ fn copies(request: &engine::Request, n: usize) -> Vec<engine::Request> {
 
 /// An id that no other answer has.
 pub(super) fn id(prefix: &str) -> String {
-    format!("{prefix}-{:016x}{:016x}", options::random(), options::random())
+    format!("{prefix}-{}", unique())
+}
+
+/// The part of an id that no other has.
+fn unique() -> String {
+    format!("{:016x}{:016x}", options::random(), options::random())
 }
 
 /// A token as log-probabilities name it.

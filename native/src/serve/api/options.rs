@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use utoipa::ToSchema;
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::Request;
 
@@ -24,43 +25,73 @@ pub const MAX_TOP: usize = 20;
 const TEMPERATURE: f32 = 1.0;
 
 /// What OpenAI's API says about sampling and streaming, and our own fields.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Options {
+    /// The model's name, or `default`.
     pub model: Option<String>,
+    /// Tokens of an answer at most.
+    #[schema(minimum = 1)]
     pub max_tokens: Option<usize>,
+    /// The same under its newer name, which wins.
+    #[schema(minimum = 1)]
     pub max_completion_tokens: Option<usize>,
+    /// 0 takes the likeliest token.
+    #[schema(minimum = 0)]
     pub temperature: Option<f32>,
+    /// Of the likeliest tokens, those that have this probability together.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
+    /// Answers to a prompt; one, except in chat and completions.
+    #[schema(minimum = 1, maximum = 8)]
     pub n: Option<usize>,
+    /// Texts that end an answer and are no part of it.
     pub stop: Option<OneOrMany>,
+    /// The same seed gives the same answer.
     pub seed: Option<i64>,
+    /// Against tokens that have come already.
     pub presence_penalty: Option<f32>,
+    /// The same, for each time that they came.
     pub frequency_penalty: Option<f32>,
+    /// Added to the logits of these token ids.
     pub logit_bias: Option<BTreeMap<String, f32>>,
+    /// Whether the answer comes as server-sent events.
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
     // Our own.
+    /// So many of the likeliest tokens.
     pub top_k: Option<usize>,
+    /// Tokens that are at least so likely, as a share of the likeliest.
+    #[schema(minimum = 0, maximum = 1)]
     pub min_p: Option<f32>,
+    /// Divides the logits of tokens that have come already.
+    #[schema(exclusive_minimum = 0)]
     pub repetition_penalty: Option<f32>,
+    /// How the answer is decoded.
     pub decode_mode: Option<Mode>,
+    /// How sure a token must be, in block diffusion.
+    #[schema(minimum = 0, maximum = 1)]
     pub threshold: Option<f32>,
+    /// Tokens of a block.
+    #[schema(minimum = 1)]
     pub block_size: Option<usize>,
+    /// Tokens of a sub-block.
+    #[schema(minimum = 1)]
     pub small_block_size: Option<usize>,
+    /// The answer goes on where the model would end it.
     pub ignore_eos: Option<bool>,
+    /// What is kept of this text is used for requests with the same salt alone.
     pub cache_salt: Option<String>,
 }
 
 /// `stream_options`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct StreamOptions {
+    /// The stream ends with the usage.
     pub include_usage: Option<bool>,
 }
 
 /// A text, or several.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string or an array of strings")]
 pub enum OneOrMany {
     One(String),
@@ -91,6 +122,14 @@ impl Options {
         match self.n.unwrap_or(1) {
             n @ 1..=MAX_N => Ok(n),
             n => Err(ApiError::bad("n", format!("n must be from 1 to {MAX_N}, but is {n}"))),
+        }
+    }
+
+    /// Refuses several answers.
+    pub fn one_answer(&self) -> Result<(), ApiError> {
+        match self.n()? {
+            1 => Ok(()),
+            n => Err(ApiError::bad("n", format!("n is {n}, but this API gives one answer"))),
         }
     }
 
@@ -155,7 +194,8 @@ impl Options {
         }
     }
 
-    fn stops(&self) -> Result<Vec<String>, ApiError> {
+    /// The texts that end an answer.
+    pub fn stops(&self) -> Result<Vec<String>, ApiError> {
         let stops = self.stop.clone().map(OneOrMany::into_vec).unwrap_or_default();
         if stops.len() > MAX_STOPS {
             let message = format!("{} stop strings, {MAX_STOPS} at most", stops.len());

@@ -3,9 +3,10 @@
 use crate::serve::error::ApiError;
 use crate::serve::state::Ready;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 /// One prompt or several, as texts or as token ids.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, ToSchema)]
 #[serde(
     untagged,
     expecting = "expected a string, an array of strings, an array of token ids, or an array of those"

@@ -13,7 +13,7 @@ use std::time::Duration;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
-/// Without a token for so long, a comment keeps the connection open.
+/// Without a token for so long, something else keeps the connection open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// How an API shapes what is streamed.
@@ -21,6 +21,10 @@ pub trait Events: Send + 'static {
     /// Events are named by their `type`; otherwise they have no names, and `[DONE]` is the last.
     const NAMED: bool;
 
+    /// What keeps the connection open while nothing comes.
+    fn idle() -> Event {
+        Event::default().comment("")
+    }
     /// Before the first token.
     fn begin(&mut self) -> Vec<Value>;
     /// Tokens of the prompt with their log-probabilities, before the first token.
@@ -102,7 +106,8 @@ pub fn respond<E: Events>(generation: Generation, mut shape: E) -> Response {
         let event = state.next().await?;
         Some((Ok::<_, Infallible>(event), state))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    let idle = KeepAlive::new().interval(KEEP_ALIVE).event(E::idle());
+    Sse::new(events).keep_alive(idle).into_response()
 }
 
 fn event<E: Events>(value: Value) -> Event {

@@ -3,6 +3,7 @@
 use super::Body;
 use super::chat::{self, ChatMessage};
 use super::dialogue::Dialogue;
+use super::openapi::{Part, part};
 use super::options::parse;
 use crate::serve::error::ApiError;
 use crate::serve::state::Server;
@@ -12,12 +13,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
+use utoipa::ToSchema;
 
-#[derive(Deserialize)]
+/// What the document says of bodies.
+pub const TOKENIZE: &[Part] = &[part::<Tokenize>];
+pub const DETOKENIZE: &[Part] = &[part::<Detokenize>];
+pub const APPLY_TEMPLATE: &[Part] = &[part::<ApplyTemplate>];
+
+#[derive(Deserialize, ToSchema)]
 struct Tokenize {
     #[serde(alias = "prompt")]
     content: String,
     #[serde(default = "yes")]
+    /// Whether the text begins with what the model expects at the start.
     add_special_tokens: bool,
 }
 
@@ -40,7 +48,7 @@ pub async fn tokenize(
     Ok(Json(json!({"tokens": tokens, "count": count, "max_model_len": max_model_len})))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Detokenize {
     tokens: Vec<u32>,
 }
@@ -76,7 +84,7 @@ pub async fn tokenizer_info(State(server): State<Arc<Server>>) -> Result<Json<Va
     Ok(Json(info))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct ApplyTemplate {
     messages: Vec<ChatMessage>,
 }

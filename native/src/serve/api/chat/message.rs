@@ -1,69 +1,42 @@
 //! Messages as OpenAI's API has them.
 
+use crate::serve::api::message::{self, Content};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 /// A message.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ChatMessage {
+    /// `system` or `developer`, `user`, `assistant` or `tool`.
+    #[schema(pattern = "^(system|developer|user|assistant|tool)$")]
     role: String,
     #[serde(default)]
     content: Option<Content>,
     #[serde(default)]
     name: Option<String>,
+    /// Calls that the model made.
     #[serde(default)]
     tool_calls: Option<Vec<ToolCall>>,
+    /// The call that this is the result of.
     #[serde(default)]
     tool_call_id: Option<String>,
 }
 
-/// A text, or parts of one.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a string or an array of text parts")]
-pub enum Content {
-    Text(String),
-    Parts(Vec<Part>),
-}
-
-/// A part of a message; `type` is `text`, or `input_text` and `output_text` in newer APIs.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Part {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    text: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 struct ToolCall {
     #[serde(default)]
     id: Option<String>,
     function: Function,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[schema(as = CalledFunction)]
 struct Function {
     name: String,
+    /// JSON as text.
     arguments: String,
-}
-
-impl Content {
-    /// The text, whose field is `param`.
-    pub fn text(self, param: &str) -> Result<String, ApiError> {
-        let parts = match self {
-            Self::Text(text) => return Ok(text),
-            Self::Parts(parts) => parts,
-        };
-        let text = |part: Part| match (part.kind.as_str(), part.text) {
-            ("text" | "input_text" | "output_text", Some(text)) => Ok(text),
-            (kind, _) => Err(ApiError::bad(
-                param,
-                format!("this model takes text only, not a part of type `{kind}`"),
-            )),
-        };
-        Ok(parts.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.join("\n"))
-    }
 }
 
 impl ChatMessage {
@@ -87,14 +60,10 @@ impl ChatMessage {
 }
 
 impl ToolCall {
-    /// With arguments as an object: templates write them as JSON themselves.
     fn into_value(self, index: usize) -> Result<Value, ApiError> {
         let Function { name, arguments } = self.function;
-        let arguments: Value = serde_json::from_str(&arguments).map_err(|e| {
-            let param = format!("messages[{index}].tool_calls");
-            ApiError::bad(param, format!("the arguments of `{name}` are no JSON: {e}"))
-        })?;
-        let function = json!({"name": name, "arguments": arguments});
-        Ok(json!({"id": self.id, "type": "function", "function": function}))
+        let arguments =
+            message::arguments(&name, &arguments, &format!("messages[{index}].tool_calls"))?;
+        Ok(message::call(self.id, &name, arguments))
     }
 }

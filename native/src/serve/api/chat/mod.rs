@@ -8,7 +8,7 @@ pub use message::ChatMessage;
 
 use super::dialogue::Dialogue;
 use super::format::Format;
-use super::generation::Generation;
+use super::openapi::{Part, part};
 use super::options::{MAX_TOP, Options, parse};
 use super::stream::{self, Envelope};
 use super::{Body, id, refuse};
@@ -21,16 +21,21 @@ use serde::Deserialize;
 use serde_json::Value;
 use shape::Shape;
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
 use tools::ToolFields;
+use utoipa::ToSchema;
+
+/// What the document says of a body.
+pub const BODY: &[Part] = &[part::<Options>, part::<Chat>, part::<ToolFields>, part::<Format>];
 
 /// The fields that only chat has.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Chat {
+    #[schema(min_items = 1)]
     messages: Vec<ChatMessage>,
-    #[serde(default)]
+    /// Whether the answer comes with log-probabilities.
     logprobs: Option<bool>,
-    #[serde(default)]
+    /// So many other tokens in each place.
+    #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
 }
 
@@ -71,15 +76,11 @@ pub async fn chat(
         messages: messages(chat.messages)?,
         tools: tools.tools()?,
         grammar: parse::<Format>(&body)?.grammar()?,
+        ..Dialogue::default()
     };
     let callable = dialogue.tools.callable();
-    // Long prompts take a while, and nothing else may wait for them.
-    let (prepared, own) = (options.clone(), ready.clone());
-    let request = spawn_blocking(move || dialogue.request(&own, &tenant, &prepared, logprobs));
-    let request = request.await.map_err(ApiError::internal)??;
-    let requests = super::copies(&request, n);
-    let mut generation =
-        Generation::start(&ready.worker, requests, "messages", server.limits.time).await?;
+    let started = dialogue.start(&server, &ready, tenant, &options, (n, logprobs));
+    let mut generation = started.await?;
     let envelope = Envelope {
         id: id("chatcmpl"),
         whole: "chat.completion",

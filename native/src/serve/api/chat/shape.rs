@@ -2,7 +2,7 @@
 
 use crate::serve::api::generation::{Answer, Generation, reason_name};
 use crate::serve::api::stream::{Envelope, Events};
-use crate::serve::api::tools::{Call, Parser, Piece, read};
+use crate::serve::api::tools::{Blocks, Call, Parser, Piece};
 use crate::serve::api::{id, logprob};
 use crate::serve::state::Ready;
 use serde_json::{Value, json};
@@ -21,7 +21,6 @@ pub struct Shape {
 }
 
 /// An answer that is streamed.
-#[derive(Default)]
 struct Choice {
     parser: Parser,
     calls: usize,
@@ -35,7 +34,8 @@ impl Shape {
         n: usize,
         (logprobs, calls): (bool, bool),
     ) -> Self {
-        let choices = (0..n).map(|_| Choice::default()).collect();
+        let choice = |_| Choice { parser: Parser::new(calls), calls: 0 };
+        let choices = (0..n).map(choice).collect();
         Self { envelope, logprobs, calls, choices, ready }
     }
 
@@ -46,16 +46,14 @@ impl Shape {
     }
 
     fn choice(&self, index: usize, answer: &Answer) -> Value {
-        let (text, calls) = match self.calls {
-            true => read(&answer.text),
-            false => (answer.text.clone(), Vec::new()),
-        };
+        let blocks = Blocks::read(&answer.text, self.calls);
+        let (text, calls) = (blocks.text(), blocks.calls().collect::<Vec<_>>());
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
         if !calls.is_empty() {
             if text.is_empty() {
                 message["content"] = Value::Null;
             }
-            message["tool_calls"] = calls.iter().map(tool_call).collect();
+            message["tool_calls"] = calls.iter().map(|call| tool_call(call)).collect();
         }
         let logprobs: Vec<Value> = answer.tokens.iter().map(|t| self.logprob(t)).collect();
         json!({
@@ -85,9 +83,6 @@ impl Shape {
 
     /// What new text adds to an answer.
     fn deltas(&mut self, index: usize, text: &str, ends: bool) -> Vec<Value> {
-        if !self.calls {
-            return if text.is_empty() { Vec::new() } else { vec![json!({"content": text})] };
-        }
         let choice = &mut self.choices[index];
         let mut pieces = choice.parser.push(text);
         if ends {
@@ -122,7 +117,7 @@ fn tool_call(Call { name, arguments }: &Call) -> Value {
 
 fn finish_reason(reason: FinishReason, calls: usize) -> &'static str {
     match reason {
-        FinishReason::Stop if calls > 0 => "tool_calls",
+        FinishReason::Stop | FinishReason::StopString(_) if calls > 0 => "tool_calls",
         reason => reason_name(reason),
     }
 }

@@ -4,6 +4,7 @@ mod shape;
 
 use super::format::Format;
 use super::generation::{Answer, Generation};
+use super::openapi::{Part, part};
 use super::options::{Options, parse};
 use super::prompts::Prompts;
 use super::stream::{self, Envelope};
@@ -17,6 +18,7 @@ use serde::Deserialize;
 use shape::Shape;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
+use utoipa::ToSchema;
 
 /// Prompts of one request at most.
 const MAX_PROMPTS: usize = 32;
@@ -27,15 +29,23 @@ const MAX_BEST_OF: usize = 8;
 /// OpenAI's default.
 const MAX_TOKENS: usize = 16;
 
+/// What the document says of a body.
+pub const BODY: &[Part] = &[part::<Options>, part::<Completion>, part::<Format>];
+
 /// The fields that only plain completions have.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Completion {
     prompt: Prompts,
     #[serde(default)]
+    /// The prompt is part of the answer, and of its log-probabilities.
     echo: Option<bool>,
     #[serde(default)]
+    /// Log-probabilities of so many tokens in each place.
+    #[schema(maximum = 5)]
     logprobs: Option<usize>,
     #[serde(default)]
+    /// The best `n` of so many answers, 8 at most.
+    #[schema(minimum = 1, maximum = 8)]
     best_of: Option<usize>,
 }
 

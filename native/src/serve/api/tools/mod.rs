@@ -10,10 +10,11 @@
 //! a tool, its arguments fit the tool's schema.
 
 mod grammar;
+pub mod openai;
 mod parse;
 mod prompt;
 
-pub use parse::{Call, Parser, Piece, read};
+pub use parse::{Block, Blocks, Call, Parser, Piece};
 pub use prompt::conversation;
 
 use crate::serve::error::ApiError;

@@ -13,6 +13,19 @@ pub enum Piece {
     Arguments(String),
 }
 
+/// A part of a whole answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Block {
+    /// Text.
+    Text(String),
+    /// A call.
+    Call(Call),
+}
+
+/// The parts of an answer so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Blocks(pub Vec<Block>);
+
 /// A whole call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call {
@@ -37,9 +50,17 @@ enum State {
     Text,
     Name,
     Arguments,
+    /// Everything is text.
+    Plain,
 }
 
 impl Parser {
+    /// For answers that can hold calls, or for plain text.
+    pub fn new(calls: bool) -> Self {
+        let state = if calls { State::Text } else { State::Plain };
+        Self { state, ..Self::default() }
+    }
+
     /// Takes more of the answer.
     pub fn push(&mut self, text: &str) -> Vec<Piece> {
         self.held += text;
@@ -52,7 +73,7 @@ impl Parser {
     pub fn finish(&mut self) -> Vec<Piece> {
         let rest = std::mem::take(&mut self.held);
         match self.state {
-            State::Text => self.text(&rest).into_iter().collect(),
+            State::Text | State::Plain => self.text(&rest).into_iter().collect(),
             State::Name => Vec::new(),
             State::Arguments => arguments(&rest).into_iter().collect(),
         }
@@ -80,6 +101,11 @@ impl Parser {
                 pieces.extend(arguments(&text));
                 self.called |= found;
                 self.go(State::Text, found)
+            }
+            State::Plain => {
+                let text = std::mem::take(&mut self.held);
+                pieces.extend(self.text(&text));
+                false
             }
         }
     }
@@ -116,20 +142,51 @@ fn arguments(text: &str) -> Option<Piece> {
     (!text.is_empty()).then(|| Piece::Arguments(text.into()))
 }
 
-/// The text and the calls of a whole answer.
-pub fn read(answer: &str) -> (String, Vec<Call>) {
-    let mut parser = Parser::default();
-    let pieces = parser.push(answer).into_iter().chain(parser.finish());
-    let (mut text, mut calls) = (String::new(), Vec::<Call>::new());
-    for piece in pieces {
-        match (piece, calls.last_mut()) {
-            (Piece::Text(more), _) => text += &more,
-            (Piece::Call(name), _) => calls.push(Call { name, arguments: String::new() }),
-            (Piece::Arguments(more), Some(call)) => call.arguments += &more,
-            (Piece::Arguments(_), None) => unreachable!("a call comes first"),
+impl Blocks {
+    /// The parts of a whole answer, which can hold calls or is plain text.
+    pub fn read(answer: &str, calls: bool) -> Self {
+        let (mut parser, mut blocks) = (Parser::new(calls), Self::default());
+        for piece in parser.push(answer).into_iter().chain(parser.finish()) {
+            blocks.push(&piece);
         }
+        blocks
     }
-    (text, calls)
+
+    /// Adds to the last part, or begins another: then it says so.
+    pub fn push(&mut self, piece: &Piece) -> bool {
+        match (piece, self.0.last_mut()) {
+            (Piece::Text(more), Some(Block::Text(text))) => *text += more,
+            (Piece::Arguments(more), Some(Block::Call(call))) => call.arguments += more,
+            (Piece::Arguments(_), _) => unreachable!("a call comes first"),
+            (Piece::Text(text), _) => {
+                self.0.push(Block::Text(text.clone()));
+                return true;
+            }
+            (Piece::Call(name), _) => {
+                let (name, arguments) = (name.clone(), String::new());
+                self.0.push(Block::Call(Call { name, arguments }));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// All text.
+    pub fn text(&self) -> String {
+        let text = |block: &Block| match block {
+            Block::Text(text) => Some(text.clone()),
+            Block::Call(_) => None,
+        };
+        self.0.iter().filter_map(text).collect()
+    }
+
+    /// All calls.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.0.iter().filter_map(|block| match block {
+            Block::Text(_) => None,
+            Block::Call(call) => Some(call),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +201,11 @@ mod tests {
         Call { name: name.into(), arguments: arguments.into() }
     }
 
+    fn read(answer: &str) -> (String, Vec<Call>) {
+        let blocks = Blocks::read(answer, true);
+        (blocks.text(), blocks.calls().cloned().collect())
+    }
+
     #[test]
     fn text_and_calls_are_told_apart() {
         let (text, calls) = read(ANSWER);
@@ -153,6 +215,20 @@ mod tests {
         assert_eq!(read("a<tool_call>\n{\"name\": \"we"), ("a".into(), vec![]));
         let cut = read("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1");
         assert_eq!(cut, (String::new(), vec![call("f", "{\"x\": 1")]));
+    }
+
+    #[test]
+    fn parts_come_in_order() {
+        let text = |text: &str| Block::Text(text.into());
+        let calls = [call("weather", "{\"city\": \"{Oslo}\"}"), call("time", "{}")];
+        let calls = calls.map(Block::Call);
+        let [weather, time] = calls;
+        assert_eq!(
+            Blocks::read(ANSWER, true).0,
+            [text("Let me <see>.\n"), weather, time, text("Done.")]
+        );
+        assert_eq!(Blocks::read(ANSWER, false).0, [text(ANSWER)]);
+        assert_eq!(Blocks::read("", true), Blocks::default());
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! Tools as OpenAI's responses API has them.
+
+use crate::serve::api::tools::openai::{Function, Name, Word};
+use crate::serve::api::tools::{Choice, Tools};
+use crate::serve::error::ApiError;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// The fields that only requests with tools have.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ResponsesToolFields)]
+pub struct ToolFields {
+    /// Functions that the model may call.
+    #[serde(default)]
+    #[schema(max_items = 128)]
+    tools: Vec<FlatTool>,
+    /// `none`, `auto`, `required`, or one function.
+    tool_choice: Option<ToolChoice>,
+    /// Whether one answer may hold several calls.
+    parallel_tool_calls: Option<bool>,
+}
+
+/// A tool.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[schema(as = ResponsesTool)]
+struct FlatTool {
+    /// `function`.
+    #[schema(pattern = "^function$")]
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(flatten)]
+    function: Function,
+}
+
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected `none`, `auto`, `required` or a function's name")]
+#[schema(as = ResponsesToolChoice)]
+enum ToolChoice {
+    Word(Word),
+    Function(Name),
+}
+
+impl ToolFields {
+    /// The tools.
+    pub fn tools(self) -> Result<Tools, ApiError> {
+        let numbered = self.tools.into_iter().enumerate();
+        let tools = numbered.map(|(index, tool)| tool.function.tool(&tool.kind, index));
+        let choice = match self.tool_choice {
+            None => Choice::Auto,
+            Some(ToolChoice::Word(word)) => word.into(),
+            Some(ToolChoice::Function(function)) => Choice::Named(function.name),
+        };
+        let parallel = self.parallel_tool_calls.unwrap_or(true);
+        Tools::new(tools.collect::<Result<_, _>>()?, choice, parallel)
+    }
+}

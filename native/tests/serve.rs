@@ -298,6 +298,11 @@ fn what_was_computed_is_used_again_but_never_for_somebody_else() {
         let usage = &answer["usage"];
         let known = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
         assert_eq!(answer["timings"]["cached_tokens"], known);
+        let timings = &answer["timings"];
+        let computed = usage["prompt_tokens"].as_u64().unwrap() - known;
+        let wait = timings["first_token_seconds"].as_f64().unwrap();
+        let rate = timings["prefill_tokens_per_second"].as_f64().unwrap();
+        assert!((rate * wait - computed as f64).abs() < 1e-6 * computed as f64, "{timings}");
         // All whole pages but the last token's.
         assert!(known == 0 || known == (usage["prompt_tokens"].as_u64().unwrap() - 1) / 32 * 32);
         let text = answer["choices"][0]["message"]["content"].as_str().unwrap().to_string();

@@ -66,6 +66,9 @@ struct PromptDetails {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Timings {
     first_token_seconds: f64,
+    /// Tokens of the prompts that were computed, over the time to the first token: what a client
+    /// gets, waiting included.
+    prefill_tokens_per_second: f64,
     decode_seconds: f64,
     decode_tokens_per_second: f64,
     forward_passes: usize,
@@ -173,8 +176,11 @@ impl Generation {
         let n = self.count;
         let per = |count: f64, of: f64| if of > 0.0 { count / of } else { 0.0 };
         let decode = self.times.decode.as_secs_f64();
+        let first_token = self.times.first_token.as_secs_f64();
+        let computed = self.prompt_tokens.saturating_sub(self.cached);
         Timings {
-            first_token_seconds: self.times.first_token.as_secs_f64(),
+            first_token_seconds: first_token,
+            prefill_tokens_per_second: per(computed as f64, first_token),
             decode_seconds: decode,
             decode_tokens_per_second: per(self.tokens.saturating_sub(n) as f64, decode),
             forward_passes: self.times.passes,

@@ -1,8 +1,8 @@
 //! WrinkleFree: ternary (BitNet b1.58, weights in {-1, 0, +1}) language models on ordinary CPUs.
 //!
 //! The modules are floors; imports only point down (`tests/house.rs` holds them to it):
-//! `engine` → `model`, `decode`, `text` → `cache`, `format` → `kernel` → `matrix` → `ternary` →
-//! `mem`, `par`, `rows`. The core reads no file, clock, socket or environment variable: the shells
+//! `settings`, `engine` → `model`, `decode`, `text` → `cache`, `format` → `kernel` → `matrix` →
+//! `ternary` → `mem`, `par`, `rows`. The core reads no file, clock, socket or environment variable: the shells
 //! (`wf-run`, the npm package) bring bytes and time.
 pub mod cache;
 pub mod decode;
@@ -14,5 +14,6 @@ pub mod mem;
 pub mod model;
 pub mod par;
 pub mod rows;
+pub mod settings;
 pub mod ternary;
 pub mod text;

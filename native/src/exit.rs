@@ -3,8 +3,10 @@
 use crate::out;
 use std::fmt;
 use std::process::ExitCode;
+use wrinklefree::settings::SettingsError;
 
-/// Ends that are not plain failures; every other error exits with code 1.
+/// Ends that are not plain failures; every other error exits with code 1, but for settings that make
+/// no sense, which are usage errors.
 #[derive(Debug)]
 pub enum Exit {
     /// The command line asks for something that makes no sense.
@@ -37,13 +39,13 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Exit>() {
         Some(Exit::OutputClosed) => ExitCode::SUCCESS,
         Some(Exit::Interrupted) => ExitCode::from(130),
-        Some(Exit::Usage(_)) => {
-            out::note(format_args!("error: {error:#}\n\nFor more information, try '--help'."));
-            ExitCode::from(2)
-        }
-        None => {
+        None if !error.is::<SettingsError>() => {
             out::note(format_args!("error: {error:#}"));
             ExitCode::FAILURE
+        }
+        Some(Exit::Usage(_)) | None => {
+            out::note(format_args!("error: {error:#}\n\nFor more information, try '--help'."));
+            ExitCode::from(2)
         }
     }
 }

@@ -1,13 +1,13 @@
 //! A model ready to run, with its text parts.
 
 use crate::args::ModelArgs;
-use crate::decoding::Ability;
-use crate::{model_source, progress};
+use crate::{model_source, progress, session};
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, TextParts};
 use wrinklefree::model::Model;
+use wrinklefree::settings::Ability;
 use wrinklefree::text::{ChatTemplate, TextError, Tokenizer};
 
 /// Everything that generating text needs.
@@ -82,6 +82,7 @@ impl Loaded {
             dlm: self.dlm.as_ref(),
             tokenizer: self.tokenizer.as_deref(),
             vocab: self.model.spec().vocab_size,
+            rows: session::ROWS,
         }
     }
 

@@ -28,9 +28,9 @@ impl Steps {
     fn line(&self, slots: &[Slot], tokenizer: Option<&Tokenizer>) -> String {
         let text = |id: u32| text(id, tokenizer);
         let pieces = slots.iter().enumerate().map(|(i, slot)| match *slot {
-            Slot::Final(id) if self.before.get(i) == Some(slot) => text(id),
-            Slot::Final(id) => self.mark(&text(id), Style::new().bold(), ["[", "]"]),
-            Slot::Provisional(id) => self.mark(&text(id), Style::new().dimmed(), ["(", ")"]),
+            Slot::Final(id, _) if self.before.get(i) == Some(slot) => text(id),
+            Slot::Final(id, _) => self.mark(&text(id), Style::new().bold(), ["[", "]"]),
+            Slot::Provisional(id, _) => self.mark(&text(id), Style::new().dimmed(), ["(", ")"]),
             Slot::Masked => self.mark("_", Style::new().dimmed(), ["", ""]),
         });
         pieces.collect()

@@ -141,7 +141,11 @@ impl Decoder for Autoregressive {
     }
 
     fn slots(&self) -> Vec<Slot> {
-        self.tokens[self.prompt..].last().map(|&token| Slot::Final(token)).into_iter().collect()
+        self.tokens[self.prompt..]
+            .last()
+            .map(|&token| Slot::Final(token, None))
+            .into_iter()
+            .collect()
     }
 }
 

@@ -171,12 +171,12 @@ pub trait Decoder {
 }
 
 /// A slot of a block or of a draft.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slot {
-    /// Its token is settled.
-    Final(u32),
-    /// What stands there for now.
-    Provisional(u32),
+    /// Its token is settled; how sure the pass was that chose it, where a mode measures that.
+    Final(u32, Option<f32>),
+    /// What stands there for now; how sure the last pass was.
+    Provisional(u32, Option<f32>),
     /// Nobody knows yet.
     Masked,
 }

@@ -131,10 +131,10 @@ impl Decoder for Verify {
         let tokens = self.ar.tokens();
         // The token before a draft is known, whichever pass settled it.
         let known = self.settled.max(usize::from(!self.input.is_empty()));
-        let settled = tokens[tokens.len() - known..].iter().map(|&token| Slot::Final(token));
+        let settled = tokens[tokens.len() - known..].iter().map(|&token| Slot::Final(token, None));
         let draft = self.input.iter().skip(1).map(|&token| match self.drafting {
             true => Slot::Masked,
-            false => Slot::Provisional(token),
+            false => Slot::Provisional(token, None),
         });
         settled.chain(draft).collect()
     }

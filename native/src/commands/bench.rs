@@ -4,7 +4,7 @@ use crate::args::{self, ModelArgs};
 use crate::bench::report::{Format, Report};
 use crate::bench::synthetic::Synthetic;
 use crate::bench::{bandwidth, measure, requests, speed};
-use crate::decoding::{self, DecodeArgs, Settings};
+use crate::decoding::{self, DecodeArgs};
 use crate::exit::usage;
 use crate::loaded::{self, Loaded};
 use crate::{machine, out, session, sizes};
@@ -16,6 +16,7 @@ use std::thread::available_parallelism;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
 use wrinklefree::model::Model;
+use wrinklefree::settings::{Settings, describe};
 
 /// Measure prefill and decode speed, or whole requests in a decode mode
 ///
@@ -133,7 +134,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
         None => Loaded::open(&args.model)?,
     };
     let mode = settings.mode(&loaded.ability())?;
-    settings.warn(&loaded.ability(), &mode);
+    decoding::warn(settings, &loaded.ability(), &mode);
     let prompts = args.prompt.clone().unwrap_or_else(|| vec![32]);
     let sizes: Vec<(usize, usize)> = (prompts.iter())
         .flat_map(|&p| args.generate.iter().map(move |&n| (p, n)))
@@ -164,7 +165,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
             };
             let iterations = args.repetitions.map_or(20, NonZeroUsize::get);
             let samples = requests::run(&mut engine, &request, iterations)?;
-            let (model, mode) = (name.clone(), decoding::describe(&mode));
+            let (model, mode) = (name.clone(), describe(&mode));
             out::print(&report.row(requests::Row {
                 model,
                 backend,

@@ -1,7 +1,7 @@
 //! `wf-run generate`: a prompt in, text out.
 
 use crate::args::{ComputeArgs, ModelArgs};
-use crate::decoding::{self, DecodeArgs};
+use crate::decoding::DecodeArgs;
 use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
 use crate::sampling::SamplingArgs;
@@ -14,6 +14,7 @@ use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{FinishReason, Request};
+use wrinklefree::settings::describe;
 use wrinklefree::text::{Message, Tokenizer};
 
 /// Answer a prompt
@@ -88,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let longest = loaded.model.spec().context_length;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
-    let mode = decoding::describe(&request.mode);
+    let mode = describe(&request.mode);
     let mut engine =
         session::engine(model, tokenizer, runtime, context, std::slice::from_ref(&request.mode))?;
 

@@ -2,12 +2,12 @@
 //! and so the file, the environment and their errors know it too.
 
 use crate::args::{ComputeArgs, ModelArgs};
-use crate::decoding::Settings;
 use crate::serve::{Origin, log};
 use clap::{ArgAction, Args, Command, ValueEnum};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use wrinklefree::settings::Settings;
 
 /// The sections of the file: the groups of these names below, whose flags begin with `--kv-` and
 /// `--benchmark-` where the key alone would say too little. Other keys stand outside of sections.

@@ -10,7 +10,6 @@ mod show;
 pub use keys::{Keys, ServerArgs};
 pub use show::{effective, example};
 
-use crate::decoding::Settings;
 use crate::exit::usage;
 use crate::out;
 use clap::error::{ContextKind, ContextValue};
@@ -22,6 +21,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
+use wrinklefree::settings::Settings;
 
 /// Names the configuration file where the command line does not.
 const WF_CONFIG: &str = "WF_CONFIG";

@@ -1,9 +1,9 @@
 //! What each source says, which counts, and what is wrong.
 
 use super::*;
-use crate::decoding::{Commit, Mode, Selector};
 use clap::ArgMatches;
 use std::num::NonZeroUsize;
+use wrinklefree::settings::{Commit, Mode, Selector};
 
 fn layers(text: &str, variables: &[(&str, &str)]) -> Result<Layers, String> {
     let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));

@@ -22,10 +22,9 @@ pub use rehearsal::{Benchmark, Rehearsal};
 pub use state::Limits;
 pub use tls::Tls;
 
-use crate::decoding::Settings;
 use crate::exit::usage;
 use crate::loaded::Loaded;
-use crate::{machine, out, row_cost};
+use crate::{decoding, machine, out, row_cost};
 use anyhow::{Context, anyhow};
 use connection::Wire;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -42,6 +41,7 @@ use tokio::sync::{Semaphore, oneshot};
 use worker::Worker;
 use wrinklefree::cache::{KvPool, PAGE};
 use wrinklefree::engine::{Engine, EngineConfig};
+use wrinklefree::settings::Settings;
 
 /// Threads for connections: they parse and format, the engine computes.
 const THREADS: usize = 2;
@@ -176,7 +176,7 @@ fn start(
     let isa = runtime.kernels.isa().name();
     // What cannot be decoded is said now and not to every request.
     let mode = settings.mode(&loaded.ability())?;
-    settings.warn(&loaded.ability(), &mode);
+    decoding::warn(&settings, &loaded.ability(), &mode);
     let Loaded { name: own, model, tokenizer, template, defaults, dlm, time } = loaded;
     let Some(tokenizer) = tokenizer else {
         return Err(anyhow!("{own} has no tokenizer: put its tokenizer.json beside the weights"));

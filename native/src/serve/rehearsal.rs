@@ -1,9 +1,9 @@
 //! What the engine does before anybody may ask.
 
-use crate::decoding::describe;
 use crate::{progress, session};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::{Engine, Request};
+use wrinklefree::settings::describe;
 use wrinklefree::text::Tokenizer;
 
 /// What is continued.

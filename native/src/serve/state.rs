@@ -4,13 +4,14 @@ use super::auth::Keys;
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::worker::Worker;
-use crate::decoding::{Ability, Settings};
 use crate::grammar::{Grammar, Grammars};
+use crate::session;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wrinklefree::decode::Constraint;
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
+use wrinklefree::settings::{Ability, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
 /// The server.
@@ -107,6 +108,7 @@ impl Ready {
             dlm: self.dlm.as_ref(),
             tokenizer: Some(&self.tokenizer),
             vocab: self.vocab,
+            rows: session::ROWS,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The block that is being denoised: which slots are masked, and what the next pass looks at.
 
+use super::super::sample::Choice;
 use super::super::{Sampled, Slot};
 use super::{DiffusionParams, Inside, Unmask};
 use std::ops::Range;
@@ -17,6 +18,8 @@ pub struct Canvas {
     masked: Vec<bool>,
     /// What the last pass would have put into masked slots.
     guesses: Vec<Option<u32>>,
+    /// How sure the pass was that filled a slot or guessed.
+    certainties: Vec<Option<f32>>,
     /// What has been filled in and not been output yet.
     filled: Vec<Option<Sampled>>,
     /// Slots before this one are known, and output.
@@ -47,6 +50,7 @@ impl Canvas {
             tokens: vec![p.mask; p.block],
             masked: vec![true; p.block],
             guesses: vec![None; p.block],
+            certainties: vec![None; p.block],
             filled: vec![None; p.block],
             shown: 0,
             cached: Vec::new(),
@@ -65,6 +69,7 @@ impl Canvas {
         self.masked.fill(true);
         self.masked[..known.len()].fill(false);
         self.guesses.fill(None);
+        self.certainties.fill(None);
         self.filled.fill(None);
         self.shown = known.len();
         self.cached.clear();
@@ -101,23 +106,25 @@ impl Canvas {
         self.passes
     }
 
-    /// Fills a slot.
-    pub fn fill(&mut self, slot: usize, sampled: Sampled) {
+    /// Fills a slot with what was chosen with some certainty, where that was measured.
+    pub fn fill(&mut self, slot: usize, sampled: Sampled, certainty: Option<f32>) {
+        self.certainties[slot] = certainty;
         self.tokens[slot] = sampled.token;
         self.masked[slot] = false;
         self.filled[slot] = Some(sampled);
     }
 
     /// Notes what an unsure pass would have put into a slot.
-    pub fn guess(&mut self, slot: usize, token: u32) {
-        self.guesses[slot] = Some(token);
+    pub fn guess(&mut self, slot: usize, choice: Choice) {
+        self.guesses[slot] = Some(choice.token);
+        self.certainties[slot] = Some(choice.certainty);
     }
 
     /// The block, for people to watch.
     pub fn view(&self) -> Vec<Slot> {
         let slot = |i: usize| match (self.masked[i], self.guesses[i]) {
-            (false, _) => Slot::Final(self.tokens[i]),
-            (true, Some(guess)) => Slot::Provisional(guess),
+            (false, _) => Slot::Final(self.tokens[i], self.certainties[i]),
+            (true, Some(guess)) => Slot::Provisional(guess, self.certainties[i]),
             (true, None) => Slot::Masked,
         };
         (0..self.tokens.len()).map(slot).collect()

@@ -202,7 +202,7 @@ impl BlockDiffusion {
     /// Fills the first masked slot from its logits.
     fn unmask(&mut self, slot: usize, logits: &[f32]) {
         let token = self.sampler.next(logits, self.place(slot));
-        self.accept(slot, token, logits);
+        self.accept(slot, token, None, logits);
     }
 
     /// Fills the first slot, and what follows as far as it is accepted and the grammar goes on.
@@ -215,9 +215,9 @@ impl BlockDiffusion {
         }
     }
 
-    fn accept(&mut self, slot: usize, token: u32, logits: &[f32]) {
+    fn accept(&mut self, slot: usize, token: u32, certainty: Option<f32>, logits: &[f32]) {
         self.sampler.accept(token);
-        self.canvas.fill(slot, self.sampler.describe(logits, token));
+        self.canvas.fill(slot, self.sampler.describe(logits, token), certainty);
     }
 
     /// Unmasks the slots that the logits are sure of, and the one that they are surest of.
@@ -234,8 +234,8 @@ impl BlockDiffusion {
         }
         for (row, (&slot, choice)) in slots.iter().zip(&choices).enumerate() {
             match accepted[row] && !self.sampler.guided() {
-                true => self.accept(slot, choice.token, logits.row(row)),
-                false => self.canvas.guess(slot, choice.token),
+                true => self.accept(slot, choice.token, Some(choice.certainty), logits.row(row)),
+                false => self.canvas.guess(slot, *choice),
             }
         }
         if self.sampler.guided() {

@@ -2,7 +2,7 @@
 
 use crate::args::{ComputeArgs, ModelArgs};
 use crate::bench::report::{Format, Report};
-use crate::decoding::{self, Commit, DecodeArgs, Draft, Mode, Selector, Settings};
+use crate::decoding::{self, DecodeArgs};
 use crate::eval::agreement::Run;
 use crate::eval::prompts;
 use crate::eval::rows::Row;
@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use wrinklefree::decode::DecodeMode;
+use wrinklefree::settings::{Commit, Draft, Mode, Selector, Settings, describe};
 
 /// Compare decode modes: speed, agreement with a reference, right answers
 ///
@@ -88,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let modes = modes(args, &said, &loaded)?;
     let settings = reference(args, &loaded).over(said);
     let reference = settings.mode(&loaded.ability())?;
-    settings.warn(&loaded.ability(), &reference);
+    decoding::warn(&settings, &loaded.ability(), &reference);
 
     let longest = prompts.iter().map(|p| p.tokens.len()).max().unwrap_or(0);
     let positions = longest.saturating_add(args.max_tokens.get());
@@ -116,10 +117,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     out::print(&report.head())?;
     for (mode, run) in modes.iter().zip(runs) {
         out::print(&report.row(Row {
-            mode: decoding::describe(mode),
+            mode: describe(mode),
             backend,
             threads,
-            against: decoding::describe(&reference),
+            against: describe(&reference),
             agreement: run.agreement(&against),
             scores: run.scores(&prompts),
             run,
@@ -136,7 +137,7 @@ fn modes(args: &Args, said: &Settings, loaded: &Loaded) -> anyhow::Result<Vec<De
         match row.clone().over(said.clone()).mode(&loaded.ability()) {
             Ok(mode) if modes.contains(&mode) => {}
             Ok(mode) => modes.push(mode),
-            Err(error) if !args.modes.is_empty() => return Err(error),
+            Err(error) if !args.modes.is_empty() => return Err(error.into()),
             Err(error) => {
                 let mode = row.decode_mode.unwrap_or_default();
                 let name =

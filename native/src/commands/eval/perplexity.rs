@@ -2,7 +2,7 @@
 
 use crate::args::{ComputeArgs, ModelArgs};
 use crate::bench::report::{Format, Record, Report};
-use crate::decoding::{DecodeArgs, Mode, Settings};
+use crate::decoding::DecodeArgs;
 use crate::eval::perplexity::{Loss, MASKED, Scorer};
 use crate::exit::usage;
 use crate::loaded::Loaded;
@@ -13,6 +13,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use wrinklefree::decode::{DecodeMode, DiffusionParams};
+use wrinklefree::settings::{Mode, Settings};
 
 /// Tokens of a window, when the user does not say.
 const WINDOW: usize = 512;

@@ -1,6 +1,5 @@
 //! The fields that chat and plain completions share.
 
-use crate::decoding::{Mode, Settings};
 use crate::sampling::SamplingArgs;
 use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
@@ -14,6 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use utoipa::ToSchema;
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::Request;
+use wrinklefree::settings::{Mode, Settings};
 
 /// Answers to one prompt at most.
 const MAX_N: usize = 8;

@@ -1,20 +1,10 @@
 //! From what the user says about decoding to a mode that the model can run.
 
-mod settings;
-
-pub use settings::{Attention, Commit, Draft, Mode, Selector, Settings};
-
-use crate::config::Layers;
-use crate::exit::usage;
-use crate::{out, session};
-use clap::Args;
+use super::{Attention, Commit, Draft, Mode, Selector, Settings};
+use crate::decode::{self, DecodeMode, DiffusionError, DiffusionParams, Drafter, Inside, Unmask};
+use crate::format::DlmConfig;
+use crate::text::Tokenizer;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use wrinklefree::decode::{
-    self, DecodeMode, DiffusionError, DiffusionParams, Drafter, Inside, Unmask,
-};
-use wrinklefree::format::DlmConfig;
-use wrinklefree::text::Tokenizer;
 
 /// Tokens of a draft at most.
 const DRAFT: usize = 8;
@@ -28,42 +18,6 @@ const FACTOR: f32 = 1.0;
 const ENTROPY_BOUND: f32 = 0.1;
 const SLOTS_PER_PASS: usize = 2;
 
-/// How an answer is decoded.
-#[derive(Args, Clone, Debug)]
-pub struct DecodeArgs {
-    #[command(flatten)]
-    settings: Settings,
-    /// YAML file with a section `dlm` of the options under Decoding (`block_size: 32`), as `wf-run
-    /// serve --generate-config` prints it; what the command line says counts more
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-}
-
-impl DecodeArgs {
-    /// What the command line, the configuration file and the environment say.
-    pub fn settings(&self) -> anyhow::Result<Settings> {
-        let layers = Layers::read(self.config.as_deref())?;
-        Ok(self.settings.clone().over(layers.settings()?))
-    }
-
-    /// The mode for a model. Says so when the command line has options that it does not read.
-    pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
-        let settings = self.settings()?;
-        let mode = settings.mode(model)?;
-        settings.warn(model, &mode);
-        let unread = self.settings.of_blocks();
-        if !unread.is_empty() && !matches!(mode, DecodeMode::Diffusion(_)) {
-            out::note(format_args!(
-                "warning: {} changes nothing here: it is for block diffusion, and the decode mode \
-                 is {}",
-                unread.join(", "),
-                describe(&mode)
-            ));
-        }
-        Ok(mode)
-    }
-}
-
 /// What a model brings that matters for decoding.
 #[derive(Clone, Copy)]
 pub struct Ability<'a> {
@@ -75,6 +29,26 @@ pub struct Ability<'a> {
     pub tokenizer: Option<&'a Tokenizer>,
     /// Size of its vocabulary.
     pub vocab: usize,
+    /// Rows of one forward pass at most: a block needs that many.
+    pub rows: usize,
+}
+
+/// Settings that make no sense, or that the model cannot be decoded with. The message names the
+/// setting and says what it may be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(String);
+
+impl SettingsError {
+    /// A name for the kind of error that never changes.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        "bad_decoding_parameter"
+    }
+}
+
+fn refuse(message: impl Into<String>) -> SettingsError {
+    SettingsError(message.into())
 }
 
 impl Settings {
@@ -82,7 +56,7 @@ impl Settings {
     ///
     /// # Errors
     /// When the model cannot be decoded like that.
-    pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
+    pub fn mode(&self, model: &Ability<'_>) -> Result<DecodeMode, SettingsError> {
         self.check()?;
         let mode = match self.decode_mode.unwrap_or_default() {
             Mode::Auto => match model.dlm {
@@ -101,11 +75,11 @@ impl Settings {
             }
             Mode::Greedy | Mode::Iterative | Mode::Adaptive => {
                 let params = self.diffusion(model, self.unmask(mode)?)?;
-                params.check(model.vocab, session::ROWS).map_err(|e| match e {
-                    DiffusionError::Rows { .. } => usage(format!(
-                        "{e}: a smaller --block-size fits, and --decode-mode ar needs no blocks"
+                params.check(model.vocab, model.rows).map_err(|e| match e {
+                    DiffusionError::Rows { .. } => refuse(format!(
+                        "{e}: a smaller block_size fits, and decode_mode ar needs no blocks"
                     )),
-                    e => usage(e.to_string()),
+                    e => refuse(e.to_string()),
                 })?;
                 Ok(DecodeMode::Diffusion(params))
             }
@@ -113,7 +87,7 @@ impl Settings {
     }
 
     /// Refuses values that no mode can use, whatever the mode.
-    pub fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         // NaN is in no range.
         let above_0 = |x: f32| x > 0.0 && x < f32::INFINITY;
         let at_least_0 = |x: f32| (0.0..f32::INFINITY).contains(&x);
@@ -122,7 +96,7 @@ impl Settings {
             |key: &str, value: Option<f32>, fits: &dyn Fn(f32) -> bool, want: &str| match value
                 .filter(|&x| !fits(x))
             {
-                Some(x) => Err(usage(format!("{key} must be {want}, but is {x}"))),
+                Some(x) => Err(refuse(format!("{key} must be {want}, but is {x}"))),
                 None => Ok(()),
             };
         range("threshold", self.threshold, &up_to_1, "above 0 and at most 1")?;
@@ -137,13 +111,13 @@ impl Settings {
             ("small_block_size", self.small_block_size),
         ];
         match nothing.iter().find(|(_, value)| *value == Some(0)) {
-            Some((key, _)) => Err(usage(format!("{key} must be 1 at least, but is 0"))),
+            Some((key, _)) => Err(refuse(format!("{key} must be 1 at least, but is 0"))),
             None => Ok(()),
         }
     }
 
     /// What is said that only block diffusion reads.
-    fn of_blocks(&self) -> Vec<&'static str> {
+    pub fn of_blocks(&self) -> Vec<&'static str> {
         let said = [
             ("threshold", self.threshold.is_some()),
             ("selector", self.selector.is_some()),
@@ -160,12 +134,12 @@ impl Settings {
     }
 
     /// Which slots a pass of a diffusion mode unmasks.
-    fn unmask(&self, mode: Mode) -> anyhow::Result<Unmask> {
+    fn unmask(&self, mode: Mode) -> Result<Unmask, SettingsError> {
         let threshold = self.threshold.unwrap_or(THRESHOLD);
         let selector = self.selector.unwrap_or_default();
         match (mode, selector) {
-            (Mode::Greedy | Mode::Adaptive, s) if s != Selector::Threshold => Err(usage(
-                "a selector goes with --decode-mode iterative: greedy takes a whole block, and \
+            (Mode::Greedy | Mode::Adaptive, s) if s != Selector::Threshold => Err(refuse(
+                "a selector goes with decode_mode iterative: greedy takes a whole block, and \
                  adaptive raises a threshold",
             )),
             (Mode::Greedy, _) => Ok(Unmask::All),
@@ -180,12 +154,16 @@ impl Settings {
         }
     }
 
-    fn diffusion(&self, model: &Ability<'_>, unmask: Unmask) -> anyhow::Result<DiffusionParams> {
+    fn diffusion(
+        &self,
+        model: &Ability<'_>,
+        unmask: Unmask,
+    ) -> Result<DiffusionParams, SettingsError> {
         let mask = self.mask(model)?;
         let Some(block) = self.block_size.or(model.dlm.map(|d| d.bd_size)) else {
-            return Err(usage(format!(
+            return Err(refuse(format!(
                 "{} does not say how large its blocks are: is it a block-diffusion model? \
-                 --block-size N says so",
+                 block_size says so",
                 model.name
             )));
         };
@@ -213,7 +191,7 @@ impl Settings {
         self.logit_shift.or(model.dlm.map(|d| d.logit_shift)) != Some(0)
     }
 
-    fn drafter(&self, model: &Ability<'_>) -> anyhow::Result<Drafter> {
+    fn drafter(&self, model: &Ability<'_>) -> Result<Drafter, SettingsError> {
         let length = self.draft_length.map_or(DRAFT, NonZeroUsize::get);
         let can = model.dlm.is_some() || self.mask_token_id.is_some();
         match self.draft.unwrap_or(if can { Draft::Denoise } else { Draft::Ngram }) {
@@ -224,14 +202,15 @@ impl Settings {
         }
     }
 
-    /// Says what a mode of these settings takes for granted.
-    pub fn warn(&self, model: &Ability<'_>, mode: &DecodeMode) {
+    /// What a mode of these settings takes for granted, in sentences for people.
+    pub fn warnings(&self, model: &Ability<'_>, mode: &DecodeMode) -> Vec<String> {
+        let mut warnings = Vec::new();
         let masks = match mode {
             DecodeMode::Verify { drafter, .. } => {
                 if model.dlm.is_some_and(|d| !d.ar_path) {
-                    out::note(format_args!(
-                        "warning: {} does not say that it has a trained autoregressive path, whose \
-                         text `verify` gives",
+                    warnings.push(format!(
+                        "{} does not say that it has a trained autoregressive path, whose text \
+                         `verify` gives",
                         model.name
                     ));
                 }
@@ -240,11 +219,12 @@ impl Settings {
             mode => matches!(mode, DecodeMode::Diffusion(_)),
         };
         if let (true, Ok((id, Some(text)))) = (masks, self.find_mask(model)) {
-            out::note(format_args!(
-                "warning: the model's files name no MASK token; taking {text:?} ({id}), \
-                 --mask-token-id says otherwise"
+            warnings.push(format!(
+                "the model's files name no MASK token; taking {text:?} ({id}), mask_token_id says \
+                 otherwise"
             ));
         }
+        warnings
     }
 
     /// Whether there is a MASK token, be it a wrong one.
@@ -253,28 +233,28 @@ impl Settings {
     }
 
     /// The MASK token.
-    fn mask(&self, model: &Ability<'_>) -> anyhow::Result<u32> {
+    fn mask(&self, model: &Ability<'_>) -> Result<u32, SettingsError> {
         Ok(self.find_mask(model)?.0)
     }
 
     /// The MASK token: what the user says, what the model's files say, what its tokenizer has; and
     /// its text if that is a guess.
-    fn find_mask(&self, model: &Ability<'_>) -> anyhow::Result<(u32, Option<String>)> {
-        let &Ability { dlm, tokenizer, vocab, name } = model;
+    fn find_mask(&self, model: &Ability<'_>) -> Result<(u32, Option<String>), SettingsError> {
+        let &Ability { dlm, tokenizer, vocab, name, .. } = model;
         let known = self.mask_token_id.or_else(|| dlm.and_then(|d| d.mask_token_id));
         if let Some(id) = known.or_else(|| tokenizer.and_then(|t| t.id("|<MASK>|"))) {
             return match (id as usize) < vocab {
                 true => Ok((id, None)),
                 false => {
-                    Err(usage(format!("mask_token_id {id} is outside the vocabulary of {vocab}")))
+                    Err(refuse(format!("mask_token_id {id} is outside the vocabulary of {vocab}")))
                 }
             };
         }
         match tokenizer.and_then(|t| guess(t, vocab)) {
             Some((id, text)) => Ok((id, Some(text))),
-            None => Err(usage(format!(
-                "{name} has no MASK token, so it is no block-diffusion model: --decode-mode ar \
-                 works with every model, --mask-token-id ID names the token if there is one"
+            None => Err(refuse(format!(
+                "{name} has no MASK token, so it is no block-diffusion model: decode_mode ar \
+                 works with every model, mask_token_id names the token if there is one"
             ))),
         }
     }

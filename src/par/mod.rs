@@ -4,17 +4,17 @@
 //! member takes; the helpers spin between steps, so a step costs two cache-line hand-overs and no
 //! fork-join. What a step may write is split into disjoint parts here, which keeps the code above
 //! free of `unsafe`.
-//! The only file that names rayon.
+//! The only floor that names rayon.
+
+mod board;
+mod parts;
+
+pub use parts::{Chunked, Chunks, Columns};
 
 use crate::mem::AlignedVec;
-use std::marker::PhantomData;
-use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use board::{Board, Dismiss};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Turns of the spin loop before a waiting thread offers its core to others (about 20 µs).
-const SPINS: u32 = 4_000;
 
 /// Buffers of one member, reused from step to step.
 #[derive(Default)]
@@ -51,20 +51,53 @@ pub struct TeamError {
     reason: String,
 }
 
+/// The life of a helper: what a thread does that is started for a team.
+pub struct Helper(rayon::ThreadBuilder);
+
+impl Helper {
+    /// Helps until the team is dropped.
+    pub fn work(self) {
+        self.0.run();
+    }
+}
+
 impl Team {
     /// A team of `threads` members, at least one; one means the caller alone.
     ///
     /// # Errors
     /// When the system refuses to start the threads.
     pub fn new(threads: usize) -> Result<Self, TeamError> {
+        Self::build(threads, |builder| {
+            builder.thread_name(|i| format!("wf-team-{}", i + 1)).build()
+        })
+    }
+
+    /// A team whose helpers the caller brings threads for: `start` gets `threads - 1` of them. For
+    /// hosts where the standard library can start none (WebAssembly, where a thread is a worker of
+    /// the page).
+    ///
+    /// # Errors
+    /// What `start` returns.
+    pub fn with(
+        threads: usize,
+        mut start: impl FnMut(Helper) -> std::io::Result<()>,
+    ) -> Result<Self, TeamError> {
+        Self::build(threads, |builder| {
+            builder.spawn_handler(|thread| start(Helper(thread))).build()
+        })
+    }
+
+    fn build(
+        threads: usize,
+        pool: impl FnOnce(
+            rayon::ThreadPoolBuilder,
+        ) -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError>,
+    ) -> Result<Self, TeamError> {
         let threads = threads.max(1);
         let pool = match threads {
             1 => None,
             n => Some(
-                rayon::ThreadPoolBuilder::new()
-                    .num_threads(n - 1)
-                    .thread_name(|i| format!("wf-team-{}", i + 1))
-                    .build()
+                pool(rayon::ThreadPoolBuilder::new().num_threads(n - 1))
                     .map_err(|e| TeamError { threads, reason: e.to_string() })?,
             ),
         };
@@ -94,121 +127,9 @@ impl Team {
         lead(&mut Crew { board: &board, scratch: &self.scratch })
     }
 }
-
-/// A member's scratch; never contended, and worth nothing after a panic, so poison is no matter.
-fn lock(scratch: &Mutex<Scratch>) -> MutexGuard<'_, Scratch> {
-    scratch.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Sends the helpers home, also when the leader panics.
-struct Dismiss<'a>(&'a Board);
-
-impl Drop for Dismiss<'_> {
-    fn drop(&mut self) {
-        self.0.over.store(true, Ordering::Release);
-    }
-}
-
-/// A step as the members see it: called with the member's number, it works until no part of the
-/// step is left.
-type Job<'a> = dyn Fn(usize) + Sync + 'a;
-
-/// Where the leader posts steps.
-///
-/// A helper that comes late finds the step closed and has missed nothing: the leader waits only for
-/// helpers that are at work on a part, which other programs on their cores can still interrupt.
-#[derive(Default)]
-struct Board {
-    /// `step << STEP_SHIFT | OPEN | helpers at work`: one word, so that entering and closing exclude
-    /// each other.
-    state: AtomicU64,
-    /// No more steps.
-    over: AtomicBool,
-    /// A helper panicked.
-    broken: AtomicBool,
-    /// The current step's job, written by the leader while the board is closed and empty.
-    job: JobCell,
-}
-
-const STEP_SHIFT: u32 = 32;
-const OPEN: u64 = 1 << 31;
-const AT_WORK: u64 = OPEN - 1;
-
-#[derive(Default)]
-struct JobCell(std::cell::UnsafeCell<Option<*const Job<'static>>>);
-
-// SAFETY: the leader writes the cell only while the board is closed and nobody is at work; helpers
-// read it only after they have entered an open board.
-unsafe impl Sync for JobCell {}
-// SAFETY: as above; the pointer is only followed while the leader waits in `Board::post`.
-unsafe impl Send for JobCell {}
-
-/// Spins, then offers the core to others, until `ready`.
-fn wait(ready: impl Fn() -> bool) {
-    let mut spins = 0;
-    while !ready() {
-        if spins < SPINS {
-            spins += 1;
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Board {
-    /// Runs `job` on the leader and on every helper that comes before the leader is through;
-    /// returns when nobody works on it any more.
-    fn post(&self, job: &Job<'_>) {
-        // SAFETY: the lifetime is extended only until this function returns: it closes the board
-        // and waits until every helper that entered has left, and the cell is read by nobody else.
-        let job_ptr: *const Job<'static> =
-            unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
-        // SAFETY: the board is closed and nobody is at work, so no helper reads the cell.
-        unsafe { *self.job.0.get() = Some(job_ptr) };
-        let step = (self.state.load(Ordering::Relaxed) >> STEP_SHIFT) + 1;
-        self.state.store(step << STEP_SHIFT | OPEN, Ordering::Release);
-        let own = catch_unwind(AssertUnwindSafe(|| job(0)));
-        self.state.fetch_and(!OPEN, Ordering::Relaxed);
-        wait(|| self.state.load(Ordering::Acquire) & AT_WORK == 0);
-        if let Err(panic) = own {
-            resume_unwind(panic);
-        }
-        assert!(!self.broken.load(Ordering::Relaxed), "a helper thread panicked");
-    }
-
-    /// A helper's life during one run.
-    fn help(&self, member: usize) {
-        let mut seen = 0;
-        loop {
-            let news = || {
-                let state = self.state.load(Ordering::Relaxed);
-                (state & OPEN != 0 && state >> STEP_SHIFT != seen).then_some(state)
-            };
-            wait(|| news().is_some() || self.over.load(Ordering::Acquire));
-            if self.over.load(Ordering::Relaxed) {
-                return;
-            }
-            let Some(state) = news() else { continue };
-            let enter = self.state.compare_exchange_weak(
-                state,
-                state + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
-            if enter.is_err() {
-                continue;
-            }
-            seen = state >> STEP_SHIFT;
-            // SAFETY: this helper entered while the board was open (Acquire, after the leader's
-            // Release), and the leader keeps the job alive until it has left.
-            let job = unsafe { &*(*self.job.0.get()).expect("a step was posted") };
-            if catch_unwind(AssertUnwindSafe(|| job(member))).is_err() {
-                self.broken.store(true, Ordering::Relaxed);
-            }
-            self.state.fetch_sub(1, Ordering::Release);
-        }
-    }
+/// What is locked here is worth nothing after a panic, so poison is no matter.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The awake team, as the leader sees it.
@@ -310,159 +231,10 @@ impl Crew<'_> {
     }
 }
 
-/// Mutable access to some columns of consecutive rows of a row-major f32 matrix.
-pub struct Columns<'a> {
-    base: *mut f32,
-    rows: usize,
-    width: usize,
-    first: usize,
-    end: usize,
-    life: PhantomData<&'a mut [f32]>,
-}
-
-// SAFETY: a view is a set of exclusive borrows of f32 slices.
-unsafe impl Send for Columns<'_> {}
-// SAFETY: sharing a view gives no access to the elements: `row` needs `&mut`.
-unsafe impl Sync for Columns<'_> {}
-
-impl<'a> Columns<'a> {
-    /// All columns of `[rows][width]`.
-    pub fn whole(out: &'a mut [f32], width: usize) -> Self {
-        assert!(width > 0 && out.len().is_multiple_of(width));
-        let rows = out.len() / width;
-        Self { base: out.as_mut_ptr(), rows, width, first: 0, end: width, life: PhantomData }
-    }
-
-    /// Some rows of this view, and some columns of the matrix.
-    ///
-    /// # Safety
-    /// No two views of one matrix that live at the same time may share an element.
-    unsafe fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Columns<'_> {
-        let Range { start: first, end } = columns;
-        assert!(self.first <= first && first <= end && end <= self.end);
-        assert!(rows.start <= rows.end && rows.end <= self.rows);
-        // In range where the view has rows; where it has none, nobody follows the pointer.
-        let base = self.base.wrapping_add(rows.start * self.width);
-        Columns { base, rows: rows.len(), first, end, life: PhantomData, ..*self }
-    }
-
-    /// A narrower view, by columns of the whole matrix.
-    ///
-    /// # Panics
-    /// When the range is not within this view.
-    pub fn narrow(&mut self, first: usize, end: usize) -> Columns<'_> {
-        // SAFETY: `self` is borrowed exclusively as long as the narrower view lives.
-        unsafe { self.part(0..self.rows, first..end) }
-    }
-
-    /// Rows of this view.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// The columns of the whole matrix that this view holds.
-    pub fn range(&self) -> Range<usize> {
-        self.first..self.end
-    }
-
-    /// This view's part of one row.
-    ///
-    /// # Panics
-    /// When `row` is out of range.
-    #[inline]
-    pub fn row(&mut self, row: usize) -> &mut [f32] {
-        assert!(row < self.rows);
-        // SAFETY: the row lies within the matrix, the columns within the row (checked when the
-        // view was made), and the view holds them exclusively.
-        unsafe {
-            let start = self.base.add(row * self.width + self.first);
-            std::slice::from_raw_parts_mut(start, self.end - self.first)
-        }
-    }
-}
-
-/// Slices cut into equal chunks that members may take in any order, each once.
-pub trait Chunked {
-    /// What one chunk is.
-    type Part;
-
-    /// Whole chunks.
-    fn count(&self) -> usize;
-
-    /// The `i`-th chunk.
-    ///
-    /// # Safety
-    /// `i < count()`, and every `i` is taken once.
-    unsafe fn part(&self, i: usize) -> Self::Part;
-}
-
-/// One slice in chunks of `size`.
-pub struct Chunks<'a, T> {
-    base: *mut T,
-    count: usize,
-    size: usize,
-    life: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: parts are exclusive borrows of disjoint chunks, each handed to one thread.
-unsafe impl<T: Send> Sync for Chunks<'_, T> {}
-
-impl<'a, T> Chunks<'a, T> {
-    /// Cuts `slice` into chunks of `size` elements; a shorter rest is left out. Chunks of size 0
-    /// are endless and empty: a buffer that a step does not need.
-    pub fn new(slice: &'a mut [T], size: usize) -> Self {
-        let count = slice.len().checked_div(size).unwrap_or(usize::MAX);
-        Self { base: slice.as_mut_ptr(), count, size, life: PhantomData }
-    }
-}
-
-impl<'a, T> Chunked for Chunks<'a, T> {
-    type Part = &'a mut [T];
-
-    fn count(&self) -> usize {
-        self.count
-    }
-
-    unsafe fn part(&self, i: usize) -> &'a mut [T] {
-        // SAFETY: the caller keeps `i` below the count and unique, so the chunk lies within the
-        // slice and nobody else has it.
-        unsafe { std::slice::from_raw_parts_mut(self.base.add(i * self.size), self.size) }
-    }
-}
-
-/// No data: for steps that only need the index.
-impl Chunked for () {
-    type Part = ();
-
-    fn count(&self) -> usize {
-        usize::MAX
-    }
-
-    unsafe fn part(&self, _: usize) {}
-}
-
-macro_rules! chunked_tuple {
-    ($($name:ident $index:tt),+) => {
-        impl<$($name: Chunked),+> Chunked for ($($name,)+) {
-            type Part = ($($name::Part,)+);
-
-            fn count(&self) -> usize {
-                usize::MAX$(.min(self.$index.count()))+
-            }
-
-            unsafe fn part(&self, i: usize) -> Self::Part {
-                // SAFETY: the caller's promise holds for each member of the tuple.
-                unsafe { ($(self.$index.part(i),)+) }
-            }
-        }
-    };
-}
-chunked_tuple!(A 0, B 1);
-chunked_tuple!(A 0, B 1, C 2);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
     fn every_chunk_is_visited_once_by_any_team() {
@@ -499,6 +271,39 @@ mod tests {
         let mut cells = [0u8; 9];
         crew.chunks(9, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         assert_eq!(cells, [1; 9]);
+    }
+
+    #[test]
+    fn helpers_that_fell_asleep_are_woken() {
+        let team = Team::new(2).unwrap();
+        let mut cells = [0u32; 64];
+        team.run(true, |crew| {
+            for _ in 0..20 {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                crew.chunks(64, true, Chunks::new(&mut cells, 1), |_, c, _| {
+                    std::thread::sleep(std::time::Duration::from_micros(20));
+                    c[0] += 1;
+                });
+            }
+        });
+        assert_eq!(cells, [20; 64]);
+    }
+
+    #[test]
+    fn threads_may_come_from_elsewhere() {
+        let mut threads = Vec::new();
+        let team = Team::with(3, |helper| {
+            threads.push(std::thread::spawn(|| helper.work()));
+            Ok(())
+        });
+        let mut cells = [0u8; 50];
+        let team = team.unwrap();
+        team.run(true, |crew| {
+            crew.chunks(50, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
+        });
+        assert_eq!(cells, [1; 50]);
+        drop(team);
+        threads.into_iter().for_each(|t| t.join().unwrap());
     }
 
     #[test]
@@ -546,7 +351,7 @@ mod tests {
             team.run(true, |crew| {
                 crew.parts(2, &|_, _| {
                     taken.fetch_add(1, Ordering::Relaxed);
-                    wait(|| taken.load(Ordering::Relaxed) == 2);
+                    while taken.load(Ordering::Relaxed) < 2 {}
                     assert_eq!(std::thread::current().id(), leader);
                 });
             });

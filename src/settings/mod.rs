@@ -1,71 +1,78 @@
-//! What can be said about decoding: options of several commands, and the `dlm` section of the
-//! configuration.
+//! What can be said about decoding, the same in every shell: options of the commands, the `dlm`
+//! section of the configuration, fields of requests. What is not said is the model's or the default.
+//!
+//! The features `clap` and `utoipa` make these types options and schemas.
 
-use clap::{Args, ValueEnum};
+mod resolve;
+
+pub use resolve::{Ability, SettingsError, describe};
+
 use serde::Deserialize;
 use std::num::NonZeroUsize;
-use utoipa::ToSchema;
 
 /// How an answer is decoded; what is not said is the model's or the default.
-#[derive(Args, Clone, Debug, Default, PartialEq)]
-#[group(id = "dlm")]
-#[command(next_help_heading = "Decoding")]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args), group(id = "dlm"))]
+#[cfg_attr(feature = "clap", command(next_help_heading = "Decoding"))]
+#[serde(default)]
 pub struct Settings {
     /// One token after the other, or blocks of tokens at once [default: auto]
-    #[arg(long, value_name = "MODE", value_enum)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "MODE", value_enum))]
     pub decode_mode: Option<Mode>,
     /// What `verify` checks [default: denoise when the model can, else ngram]
-    #[arg(long, value_name = "SOURCE", value_enum)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SOURCE", value_enum))]
     pub draft: Option<Draft>,
     /// Tokens of a draft at most [default: 8]
-    #[arg(long, value_name = "N")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub draft_length: Option<NonZeroUsize>,
     /// What one more row of a pass costs, as a share of a pass of one row: `verify` drafts as far as
     /// that pays, always if rows are free (0) [default: measured]
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SHARE", allow_negative_numbers = true))]
     pub row_cost: Option<f32>,
     /// Positions in a block [default: the model's]
-    #[arg(long, value_name = "N")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub block_size: Option<usize>,
     /// Positions in a sub-block; divides the block [default: 8, or the block]
-    #[arg(long, value_name = "N")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub small_block_size: Option<usize>,
     /// What makes `iterative` accept a token [default: threshold]
-    #[arg(long, value_name = "RULE", value_enum)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RULE", value_enum))]
     pub selector: Option<Selector>,
     /// Accept what is surer than this: `iterative` with the selectors threshold and margin,
     /// `adaptive` [default: 0.9]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "P", allow_negative_numbers = true))]
     pub threshold: Option<f32>,
     /// For the selector factor: smaller is slower and better [default: 1]
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "F", allow_negative_numbers = true))]
     pub factor: Option<f32>,
     /// For the selector entropy, in nats: smaller is slower and better [default: 0.1]
-    #[arg(long, value_name = "NATS", allow_negative_numbers = true)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NATS", allow_negative_numbers = true))]
     pub entropy_bound: Option<f32>,
     /// For the selector topk [default: 2]
-    #[arg(long, value_name = "K")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "K"))]
     pub slots_per_pass: Option<usize>,
     /// The MASK token [default: the model's]
-    #[arg(long, value_name = "ID")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ID"))]
     pub mask_token_id: Option<u32>,
     /// What masked slots see of their own block [default: bidirectional]
-    #[arg(long, value_name = "WHAT", value_enum)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_enum))]
     pub block_attention: Option<Attention>,
     /// 1: the logits before a token predict it, 0: its own do [default: the model's]
-    #[arg(long, value_name = "0|1")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "0|1"))]
     pub logit_shift: Option<u8>,
     /// Repeat passes over a sub-block alone, against the rest of the block as it was: faster, not
     /// quite exact [default: false]
-    #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true"))]
     pub sub_block_cache: Option<bool>,
     /// When a finished block's keys and values are computed [default: clean]
-    #[arg(long, value_name = "WHEN", value_enum)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "WHEN", value_enum))]
     pub commit: Option<Commit>,
 }
 
 /// Values of `decode_mode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// `verify` for a model with both paths, `iterative` for one that only denoises, otherwise `ar`
@@ -84,7 +91,9 @@ pub enum Mode {
 }
 
 /// Values of `draft`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
 pub enum Draft {
     /// One block-diffusion pass
     Denoise,
@@ -93,7 +102,9 @@ pub enum Draft {
 }
 
 /// Values of `selector`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
 pub enum Selector {
     /// Tokens with a probability above the threshold
     #[default]
@@ -109,7 +120,9 @@ pub enum Selector {
 }
 
 /// Values of `block_attention`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
 pub enum Attention {
     /// All of it
     #[default]
@@ -119,7 +132,9 @@ pub enum Attention {
 }
 
 /// Values of `commit`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
 pub enum Commit {
     /// In a pass of their own
     #[default]

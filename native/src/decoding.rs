@@ -1,0 +1,51 @@
+//! Options about decoding, and the configuration below them.
+
+use crate::config::Layers;
+use crate::out;
+use clap::Args;
+use std::path::PathBuf;
+use wrinklefree::decode::DecodeMode;
+use wrinklefree::settings::{Ability, Settings, describe};
+
+/// How an answer is decoded.
+#[derive(Args, Clone, Debug)]
+pub struct DecodeArgs {
+    #[command(flatten)]
+    settings: Settings,
+    /// YAML file with a section `dlm` of the options under Decoding (`block_size: 32`), as `wf-run
+    /// serve --generate-config` prints it; what the command line says counts more
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl DecodeArgs {
+    /// What the command line, the configuration file and the environment say.
+    pub fn settings(&self) -> anyhow::Result<Settings> {
+        let layers = Layers::read(self.config.as_deref())?;
+        Ok(self.settings.clone().over(layers.settings()?))
+    }
+
+    /// The mode for a model. Says so when the command line has options that it does not read.
+    pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
+        let settings = self.settings()?;
+        let mode = settings.mode(model)?;
+        warn(&settings, model, &mode);
+        let unread = self.settings.of_blocks();
+        if !unread.is_empty() && !matches!(mode, DecodeMode::Diffusion(_)) {
+            out::note(format_args!(
+                "warning: {} changes nothing here: it is for block diffusion, and the decode mode \
+                 is {}",
+                unread.join(", "),
+                describe(&mode)
+            ));
+        }
+        Ok(mode)
+    }
+}
+
+/// Says what a mode of these settings takes for granted.
+pub fn warn(settings: &Settings, model: &Ability<'_>, mode: &DecodeMode) {
+    for warning in settings.warnings(model, mode) {
+        out::note(format_args!("warning: {warning}"));
+    }
+}

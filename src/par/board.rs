@@ -1,0 +1,152 @@
+//! Where the leader posts steps, and how members wait for each other.
+
+use super::lock;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Turns of the spin loop before a waiting thread offers its core to others (about 20 µs).
+const SPINS: u32 = 4_000;
+/// How often it offers it before it sleeps: at least as many as a pass leaves helpers without work.
+/// Where the system cannot take the offer (WebAssembly) this is a moment.
+const OFFERS: u32 = 1_000;
+/// A step as the members see it: called with the member's number, it works until no part of the
+/// step is left.
+type Job<'a> = dyn Fn(usize) + Sync + 'a;
+
+/// Where the leader posts steps.
+///
+/// A helper that comes late finds the step closed and has missed nothing: the leader waits only for
+/// helpers that are at work on a part, which other programs on their cores can still interrupt.
+#[derive(Default)]
+pub(super) struct Board {
+    /// `step << STEP_SHIFT | OPEN | helpers at work`: one word, so that entering and closing exclude
+    /// each other.
+    state: AtomicU64,
+    /// No more steps.
+    over: AtomicBool,
+    /// A helper panicked.
+    broken: AtomicBool,
+    /// The current step's job, written by the leader while the board is closed and empty.
+    job: JobCell,
+    bell: Bell,
+}
+
+const STEP_SHIFT: u32 = 32;
+const OPEN: u64 = 1 << 31;
+const AT_WORK: u64 = OPEN - 1;
+
+#[derive(Default)]
+struct JobCell(std::cell::UnsafeCell<Option<*const Job<'static>>>);
+
+// SAFETY: the leader writes the cell only while the board is closed and nobody is at work; helpers
+// read it only after they have entered an open board.
+unsafe impl Sync for JobCell {}
+// SAFETY: as above; the pointer is only followed while the leader waits in `Board::post`.
+unsafe impl Send for JobCell {}
+
+/// Wakes those who have waited so long that they fell asleep.
+#[derive(Default)]
+struct Bell {
+    asleep: AtomicUsize,
+    lock: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Spins, then offers the core to others, then sleeps, until `ready`. Whoever makes it so rings.
+    fn wait(&self, ready: impl Fn() -> bool) {
+        for turn in 0..SPINS + OFFERS {
+            match turn {
+                _ if ready() => return,
+                ..SPINS => std::hint::spin_loop(),
+                _ => std::thread::yield_now(),
+            }
+        }
+        self.asleep.fetch_add(1, Ordering::Relaxed);
+        // Either `ready` sees what was written before the other side looked for sleepers, or that
+        // side sees this one.
+        fence(Ordering::SeqCst);
+        let guard = lock(&self.lock);
+        let woken = self.rung.wait_while(guard, |()| !ready());
+        drop(woken.unwrap_or_else(PoisonError::into_inner));
+        self.asleep.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Says that something has changed.
+    fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) > 0 {
+            // Nobody is between looking and sleeping once the lock has been free.
+            drop(lock(&self.lock));
+            self.rung.notify_all();
+        }
+    }
+}
+
+impl Board {
+    /// Runs `job` on the leader and on every helper that comes before the leader is through;
+    /// returns when nobody works on it any more.
+    pub fn post(&self, job: &Job<'_>) {
+        // SAFETY: the lifetime is extended only until this function returns: it closes the board
+        // and waits until every helper that entered has left, and the cell is read by nobody else.
+        let job_ptr: *const Job<'static> =
+            unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
+        // SAFETY: the board is closed and nobody is at work, so no helper reads the cell.
+        unsafe { *self.job.0.get() = Some(job_ptr) };
+        let step = (self.state.load(Ordering::Relaxed) >> STEP_SHIFT) + 1;
+        self.state.store(step << STEP_SHIFT | OPEN, Ordering::Release);
+        self.bell.ring();
+        let own = catch_unwind(AssertUnwindSafe(|| job(0)));
+        self.state.fetch_and(!OPEN, Ordering::Relaxed);
+        self.bell.wait(|| self.state.load(Ordering::Acquire) & AT_WORK == 0);
+        if let Err(panic) = own {
+            resume_unwind(panic);
+        }
+        assert!(!self.broken.load(Ordering::Relaxed), "a helper thread panicked");
+    }
+
+    /// A helper's life during one run.
+    pub fn help(&self, member: usize) {
+        let mut seen = 0;
+        loop {
+            let news = || {
+                let state = self.state.load(Ordering::Relaxed);
+                (state & OPEN != 0 && state >> STEP_SHIFT != seen).then_some(state)
+            };
+            self.bell.wait(|| news().is_some() || self.over.load(Ordering::Acquire));
+            if self.over.load(Ordering::Relaxed) {
+                return;
+            }
+            let Some(state) = news() else { continue };
+            let enter = self.state.compare_exchange_weak(
+                state,
+                state + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if enter.is_err() {
+                continue;
+            }
+            seen = state >> STEP_SHIFT;
+            // SAFETY: this helper entered while the board was open (Acquire, after the leader's
+            // Release), and the leader keeps the job alive until it has left.
+            let job = unsafe { &*(*self.job.0.get()).expect("a step was posted") };
+            if catch_unwind(AssertUnwindSafe(|| job(member))).is_err() {
+                self.broken.store(true, Ordering::Relaxed);
+            }
+            self.state.fetch_sub(1, Ordering::Release);
+            self.bell.ring();
+        }
+    }
+}
+
+/// Sends the helpers home, also when the leader panics.
+pub(super) struct Dismiss<'a>(pub &'a Board);
+
+impl Drop for Dismiss<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Release);
+        self.0.bell.ring();
+    }
+}

@@ -6,11 +6,13 @@ mod forward;
 mod heads;
 mod inputs;
 mod rope;
+mod row_cost;
 mod workspace;
 
 pub use crate::rows::{Logits, Output, Rows, Sight};
 pub use batch::Span;
 pub use check::ModelError;
+pub use row_cost::RowCostError;
 pub use workspace::Workspace;
 
 use crate::format::{Activations, Linear, Spec, Weights};

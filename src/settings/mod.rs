@@ -90,6 +90,21 @@ pub enum Mode {
     Verify,
 }
 
+impl Mode {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Ar => "ar",
+            Self::Greedy => "greedy",
+            Self::Iterative => "iterative",
+            Self::Adaptive => "adaptive",
+            Self::Verify => "verify",
+        }
+    }
+}
+
 /// Values of `draft`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]

@@ -1,0 +1,30 @@
+//! Helpers of the team: the host starts a worker for each and lets it call [`helper`].
+
+use std::sync::{Mutex, PoisonError};
+use wasm_bindgen::prelude::wasm_bindgen;
+use wrinklefree::par::{Helper, Team, TeamError};
+
+/// Helpers that nobody works as yet.
+static WAITING: Mutex<Vec<Helper>> = Mutex::new(Vec::new());
+
+fn waiting() -> std::sync::MutexGuard<'static, Vec<Helper>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A team of `threads`; the host is to start `threads - 1` helpers.
+pub fn team(threads: usize) -> Result<Team, TeamError> {
+    waiting().clear();
+    Team::with(threads, |helper| {
+        waiting().push(helper);
+        Ok(())
+    })
+}
+
+/// A helper's life: returns when the session is gone, at once where no helper is wanted.
+#[wasm_bindgen]
+pub fn helper() {
+    let helper = waiting().pop();
+    if let Some(helper) = helper {
+        helper.work();
+    }
+}

@@ -12,6 +12,8 @@ mod scalar;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod simd128;
 
 pub use operands::{Attention, QUANTISED_PAD, Quantised};
 
@@ -32,18 +34,25 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
+    /// WebAssembly with 128-bit SIMD.
+    Simd128,
+    /// The same with the relaxed integer dot product; only with the feature `relaxed-simd`.
+    RelaxedSimd,
 }
 
 impl Isa {
-    /// All, from the definition to the widest.
-    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+    /// All, of each architecture from the narrowest to the widest.
+    pub const ALL: [Self; 5] =
+        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Simd128, Self::RelaxedSimd];
 
-    /// `scalar`, `avx2` or `avx512`, as `WF_ISA` spells them.
+    /// `scalar`, `avx2`, `avx512`, `simd128` or `relaxed-simd`, as `WF_ISA` spells them.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Simd128 => "simd128",
+            Self::RelaxedSimd => "relaxed-simd",
         }
     }
 
@@ -119,8 +128,17 @@ impl Kernels {
             Isa::Avx2 => avx2::available().then_some(avx2::KERNELS),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::available().then_some(avx512::KERNELS),
-            #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => None,
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => Some(simd128::KERNELS),
+            #[cfg(all(
+                target_arch = "wasm32",
+                target_feature = "simd128",
+                feature = "relaxed-simd"
+            ))]
+            Isa::RelaxedSimd => Some(simd128::RELAXED),
+            // Every architecture leaves some of them out.
+            #[allow(unreachable_patterns)]
+            _ => None,
         }
     }
 

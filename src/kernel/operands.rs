@@ -6,7 +6,8 @@ use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix};
 /// Activations as int8 rows with a scale each.
 ///
 /// With two planes a token is two rows, first the high part (scale 256 times larger), then the
-/// low one: 15-bit activations from int8 kernels. A product's second plane adds to the first.
+/// low one: 15-bit activations. Ternary products take one plane after the other, the second adds to
+/// the first; int8 products take both at once.
 #[derive(Clone, Copy)]
 pub struct Quantised<'a> {
     /// `[rows][stride]`; columns past the matrix's are zero.
@@ -28,6 +29,14 @@ impl<'a> Quantised<'a> {
     /// Rows, all planes counted.
     pub fn rows(&self) -> usize {
         self.sums.len()
+    }
+
+    /// A token's value in some column, of all its planes.
+    #[inline]
+    pub fn joined(&self, token: usize, column: usize) -> i32 {
+        let planes =
+            (0..self.planes).map(|p| self.values[(token * self.planes + p) * self.stride + column]);
+        planes.fold(0, |value, plane| 256 * value + i32::from(plane))
     }
 
     /// One row in whole chunks of `N` values.

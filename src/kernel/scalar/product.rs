@@ -37,7 +37,9 @@ pub fn ternary(
     }
 }
 
-/// int8 × int8: (Σ over groups of (Σ w·q) · scale) · step, groups from left to right.
+/// int8 × int8 or, from two planes, int8 × 15 bits: (Σ over groups of (Σ w·q) · scale) · step, groups
+/// from left to right. Σ w·q is exact (it may need more than 32 bits) and rounded once; with two
+/// planes q = 256 · high + low and the step is the low plane's.
 pub fn int8(
     w: &Int8Matrix,
     panels: Range<usize>,
@@ -49,14 +51,16 @@ pub fn int8(
     let first = panels.start * PANEL_ROWS;
     for row in first..(panels.end * PANEL_ROWS).min(w.rows()) {
         w.unpack_row(row, &mut values);
-        for b in 0..x.rows() {
-            let q = &x.values[b * x.stride..][..w.cols()];
+        for token in 0..x.rows() / x.planes {
             let mut sum = 0f32;
-            for (g, (v, q)) in values.chunks(w.group()).zip(q.chunks(w.group())).enumerate() {
-                let exact: i32 = v.iter().zip(q).map(|(&v, &q)| i32::from(v) * i32::from(q)).sum();
-                sum += exact as f32 * w.scale(row, g);
+            for (g, values) in values.chunks(w.group()).enumerate() {
+                let products = values
+                    .iter()
+                    .enumerate()
+                    .map(|(k, &v)| i64::from(v) * i64::from(x.joined(token, g * w.group() + k)));
+                sum += products.sum::<i64>() as f32 * w.scale(row, g);
             }
-            store(y, x, b, row - first, sum);
+            y.row(token)[row - first] = sum * x.steps[(token + 1) * x.planes - 1];
         }
     }
 }

@@ -19,13 +19,18 @@ pub fn quantise16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32)
     let scale = 32512.0 / absmax(x);
     let mut sums = [0; 2];
     for ((v, h), l) in x.iter().zip(high).zip(low) {
-        let q = (v * scale).round_ties_even() as i32;
-        *h = ((q + 128) >> 8) as i8;
-        *l = (q - 256 * i32::from(*h)) as i8;
+        [*h, *l] = split(v * scale);
         sums[0] += i32::from(*h);
         sums[1] += i32::from(*l);
     }
     (sums, 1.0 / scale)
+}
+
+/// Rounds half to even and splits into both planes; NaN becomes 0.
+pub fn split(v: f32) -> [i8; 2] {
+    let q = v.round_ties_even() as i32;
+    let high = (q + 128) >> 8;
+    [high as i8, (q - 256 * high) as i8]
 }
 
 /// max |x|, at least [`MIN_MAX`]; NaN counts as nothing.

@@ -1,0 +1,83 @@
+//! Loads, stores and sums of 128-bit vectors, from and to arrays of the right length.
+
+use std::arch::wasm32::*;
+
+/// Loads 4 floats.
+#[inline]
+pub fn load(x: &[f32; 4]) -> v128 {
+    bytemuck::must_cast(*x)
+}
+
+/// Stores 4 floats.
+#[inline]
+pub fn store(x: &mut [f32; 4], v: v128) {
+    *x = bytemuck::must_cast(v);
+}
+
+/// Σ of 4 floats: halves, then the last pair.
+#[inline]
+pub fn sum(v: v128) -> f32 {
+    let [a, b, c, d]: [f32; 4] = bytemuck::must_cast(v);
+    (a + c) + (b + d)
+}
+
+/// Largest of 4 floats.
+#[inline]
+pub fn max(v: v128) -> f32 {
+    let lanes: [f32; 4] = bytemuck::must_cast(v);
+    lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// Σ of 4 ints.
+#[inline]
+pub fn sum_i32(v: v128) -> i32 {
+    let lanes: [i32; 4] = bytemuck::must_cast(v);
+    lanes.iter().sum()
+}
+
+/// 16 bytes as 16-bit lanes: those of even columns, then those of odd ones. For each four columns
+/// that is a pair in one 32-bit lane, and cheaper than widening the lower and the upper half.
+#[inline]
+pub fn even_odd(bytes: v128) -> [v128; 2] {
+    [i16x8_shr(i16x8_shl(bytes, 8), 8), i16x8_shr(bytes, 8)]
+}
+
+/// f16 in the lower halves of 32-bit lanes as f32: the bits moved to their places, and times 2¹¹²
+/// for the difference of the exponents' biases, which is exact and makes subnormals normal.
+#[inline]
+pub fn widen_f16(bits: v128) -> v128 {
+    let sign = i32x4_shl(v128_and(bits, i32x4_splat(0x8000)), 16);
+    let magnitude = i32x4_shl(v128_and(bits, i32x4_splat(0x7FFF)), 13);
+    let value = f32x4_mul(magnitude, f32x4_splat(f32::from_bits(0x7780_0000)));
+    // The largest exponent means infinity or NaN in both formats.
+    let beyond = i32x4_gt(magnitude, i32x4_splat((0x7C00 << 13) - 1));
+    let exponent = v128_and(beyond, f32x4_splat(f32::INFINITY));
+    v128_or(v128_or(value, exponent), sign)
+}
+
+/// 8 f16 as f32.
+#[inline]
+pub fn widen_8_f16(bits: v128) -> [v128; 2] {
+    [u32x4_extend_low_u16x8(bits), u32x4_extend_high_u16x8(bits)].map(widen_f16)
+}
+
+/// Calls `full` on every 4 columns of `x` and `y`, and once more on a zero-padded rest, of which
+/// only the real part is written back.
+macro_rules! zip4 {
+    ($x:expr, $y:expr, |$a:ident, $b:ident| $body:block) => {{
+        let (xs, x_rest) = $x.as_chunks_mut::<4>();
+        let (ys, y_rest) = $y.as_chunks::<4>();
+        for ($a, $b) in xs.iter_mut().zip(ys) $body
+        if !x_rest.is_empty() {
+            let (mut x_pad, mut y_pad) = ([0.0; 4], [0.0; 4]);
+            x_pad[..x_rest.len()].copy_from_slice(x_rest);
+            y_pad[..y_rest.len()].copy_from_slice(y_rest);
+            {
+                let ($a, $b) = (&mut x_pad, &y_pad);
+                $body
+            }
+            x_rest.copy_from_slice(&x_pad[..x_rest.len()]);
+        }
+    }};
+}
+pub(super) use zip4;

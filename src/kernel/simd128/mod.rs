@@ -1,0 +1,38 @@
+//! WebAssembly's 128-bit SIMD, and the ternary product of its relaxed extension.
+//!
+//! A module either has these instructions or does not start: there is nothing to detect. What is
+//! compiled in is what may run, and whoever loads a module chooses one that the engine takes.
+//!
+//! Of the relaxed instructions only the integer dot product is used, whose results are the same on
+//! every engine for the operands it gets. Relaxed multiply-adds round as the machine pleases, once
+//! or twice: a model's tokens would depend on the reader's processor.
+
+mod attend;
+mod float;
+mod int8;
+mod lanes;
+mod row;
+mod ternary;
+
+use super::{Isa, Kernels, scalar};
+
+/// The table of plain SIMD. Short loops over floats are left to the compiler.
+pub const KERNELS: Kernels = Kernels {
+    isa: Isa::Simd128,
+    ternary: ternary::ternary,
+    int8: int8::int8,
+    float: float::float,
+    quantise8: row::quantise8,
+    quantise16: row::quantise16,
+    rms_norm: row::rms_norm,
+    rope: scalar::rope,
+    silu_mul: row::silu_mul,
+    relu2_mul: row::relu2_mul,
+    add: scalar::add,
+    attend: attend::attend,
+};
+
+/// The table of relaxed SIMD.
+#[cfg(feature = "relaxed-simd")]
+pub const RELAXED: Kernels =
+    Kernels { isa: Isa::RelaxedSimd, ternary: ternary::relaxed::ternary, ..KERNELS };

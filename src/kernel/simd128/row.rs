@@ -1,0 +1,137 @@
+//! Kernels over single rows.
+
+use super::lanes::{load, max, store, sum, sum_i32, zip4};
+use crate::kernel::scalar;
+use std::arch::wasm32::*;
+
+const MIN_MAX: f32 = 1e-5;
+/// Added to a float between −2²² and 2²², it leaves the number, rounded half to even, in the lowest
+/// bits: engines have no single instruction for the conversion to int, which saturates.
+const MAGIC: f32 = 12_582_912.0;
+
+/// max |x|, at least 1e-5.
+fn absmax(x: &[f32]) -> f32 {
+    let (chunks, rest) = x.as_chunks::<4>();
+    let mut m = [f32x4_splat(MIN_MAX); 4];
+    for (i, c) in chunks.iter().enumerate() {
+        // pmax(m, NaN) is m: the second operand wins only where it is larger.
+        m[i % 4] = f32x4_pmax(m[i % 4], f32x4_abs(load(c)));
+    }
+    let m = f32x4_pmax(f32x4_pmax(m[0], m[1]), f32x4_pmax(m[2], m[3]));
+    rest.iter().fold(max(m), |m, v| if v.abs() > m { v.abs() } else { m })
+}
+
+/// See the scalar definition.
+pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
+    let scale = 127.0 / absmax(x);
+    let (factor, magic) = (f32x4_splat(scale), f32x4_splat(MAGIC));
+    let (bottom, top) = (f32x4_splat(-128.0), f32x4_splat(127.0));
+    let mut total = i32x4_splat(0);
+    let (xs, x_rest) = x.as_chunks::<16>();
+    let (qs, q_rest) = values[..x.len()].as_chunks_mut::<16>();
+    for (x, q) in xs.iter().zip(qs) {
+        let mut ints = [i32x4_splat(0); 4];
+        for (i, x) in ints.iter_mut().zip(x.as_chunks::<4>().0) {
+            // pmax(−128, NaN) is −128.
+            let v = f32x4_pmin(top, f32x4_pmax(bottom, f32x4_mul(load(x), factor)));
+            *i = i32x4_sub(f32x4_add(v, magic), magic);
+            total = i32x4_add(total, *i);
+        }
+        let pairs = [i16x8_narrow_i32x4(ints[0], ints[1]), i16x8_narrow_i32x4(ints[2], ints[3])];
+        *q = bytemuck::must_cast(i8x16_narrow_i16x8(pairs[0], pairs[1]));
+    }
+    let mut total = sum_i32(total);
+    for (v, q) in x_rest.iter().zip(q_rest) {
+        *q = scalar::row::round_to_i8(v * scale);
+        total += i32::from(*q);
+    }
+    (total, 1.0 / scale)
+}
+
+/// See the scalar definition.
+pub fn quantise16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
+    let scale = 32512.0 / absmax(x);
+    let factor = f32x4_splat(scale);
+    let mut totals = [i32x4_splat(0); 2];
+    let (xs, x_rest) = x.as_chunks::<16>();
+    let (highs, high_rest) = high[..x.len()].as_chunks_mut::<16>();
+    let (lows, low_rest) = low[..x.len()].as_chunks_mut::<16>();
+    for ((x, h), l) in xs.iter().zip(highs).zip(lows) {
+        let mut ints = [[i32x4_splat(0); 4]; 2];
+        for (i, x) in x.as_chunks::<4>().0.iter().enumerate() {
+            // NaN becomes 0, as in the definition.
+            let q = i32x4_trunc_sat_f32x4(f32x4_nearest(f32x4_mul(load(x), factor)));
+            ints[0][i] = i32x4_shr(i32x4_add(q, i32x4_splat(128)), 8);
+            ints[1][i] = i32x4_sub(q, i32x4_shl(ints[0][i], 8));
+            totals[0] = i32x4_add(totals[0], ints[0][i]);
+            totals[1] = i32x4_add(totals[1], ints[1][i]);
+        }
+        [*h, *l] = ints.map(|[a, b, c, d]| {
+            let pairs = [i16x8_narrow_i32x4(a, b), i16x8_narrow_i32x4(c, d)];
+            bytemuck::must_cast(i8x16_narrow_i16x8(pairs[0], pairs[1]))
+        });
+    }
+    let mut sums = totals.map(sum_i32);
+    for ((v, h), l) in x_rest.iter().zip(high_rest).zip(low_rest) {
+        [*h, *l] = scalar::row::split(v * scale);
+        sums[0] += i32::from(*h);
+        sums[1] += i32::from(*l);
+    }
+    (sums, 1.0 / scale)
+}
+
+/// See the scalar definition.
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let (chunks, rest) = x.as_chunks::<4>();
+    let mut squares = [f32x4_splat(0.0); 4];
+    for (i, c) in chunks.iter().enumerate() {
+        squares[i % 4] = f32x4_add(squares[i % 4], f32x4_mul(load(c), load(c)));
+    }
+    let rest: f32 = rest.iter().map(|v| v * v).sum();
+    let [a, b, c, d] = squares;
+    let squares = sum(f32x4_add(f32x4_add(a, b), f32x4_add(c, d))) + rest;
+    let factor = 1.0 / (squares / x.len() as f32 + eps).sqrt();
+    for ((o, v), w) in out.iter_mut().zip(x).zip(weight) {
+        *o = v * factor * w;
+    }
+}
+
+/// See the scalar definition.
+pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
+    let one = f32x4_splat(1.0);
+    zip4!(gate, up, |g, u| {
+        let v = load(g);
+        let denominator = f32x4_add(one, exp(f32x4_neg(v)));
+        store(g, f32x4_mul(f32x4_div(v, denominator), load(u)));
+    });
+}
+
+/// See the scalar definition.
+pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
+    let zero = f32x4_splat(0.0);
+    zip4!(gate, up, |g, u| {
+        // pmax(0, NaN) is 0, as the definition's is.
+        let r = f32x4_pmax(zero, load(g));
+        store(g, f32x4_mul(f32x4_mul(r, r), load(u)));
+    });
+}
+
+/// eˣ of 4 lanes, by the steps of the scalar definition.
+#[inline]
+pub fn exp(x: v128) -> v128 {
+    // In this order NaN stays NaN.
+    let x = f32x4_pmin(f32x4_pmax(x, f32x4_splat(-87.0)), f32x4_splat(88.0));
+    let magic = f32x4_splat(MAGIC);
+    let whole = f32x4_add(f32x4_mul(x, f32x4_splat(std::f32::consts::LOG2_E)), magic);
+    let n = f32x4_sub(whole, magic);
+    let r = f32x4_sub(x, f32x4_mul(n, f32x4_splat(0.693_359_4)));
+    let r = f32x4_sub(r, f32x4_mul(n, f32x4_splat(-2.121_944_4e-4)));
+    let mut p = f32x4_splat(1.987_569_1e-4);
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = f32x4_add(f32x4_mul(p, r), f32x4_splat(c));
+    }
+    let p = f32x4_add(f32x4_add(f32x4_mul(f32x4_mul(p, r), r), r), f32x4_splat(1.0));
+    // The shift drops all of the magic number but n.
+    let power = i32x4_shl(i32x4_add(whole, i32x4_splat(127)), 23);
+    f32x4_mul(p, power)
+}

@@ -1,0 +1,203 @@
+//! Ternary × int8.
+//!
+//! A block is four vectors of 4 rows. Seen as 16-bit lanes, the lower bytes of a row are two even
+//! columns, the upper ones two odd columns, and `i32x4.dot_i16x8` adds both columns' products to
+//! the row's sum. A code is masked where it stands, 4ᶠ times too large in field `f`; activations
+//! make up for it, 4³⁻ᶠ times as large: every product is 64 times what it should be, one sum per row
+//! takes them all, and no code is ever shifted to its place.
+
+#[cfg(feature = "relaxed-simd")]
+pub mod relaxed;
+
+use super::lanes::{even_odd, widen_8_f16};
+use crate::kernel::Quantised;
+use crate::par::{Columns, Scratch};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
+use std::arch::wasm32::*;
+use std::ops::Range;
+
+/// Vectors of 4 rows in a panel.
+const VECTORS: usize = PANEL_ROWS / 4;
+/// Blocks whose 64-fold products fit 32-bit sums: 64 · 3 · 128 · 16 columns · 4096 < 2³¹.
+const CHUNK: usize = 4096;
+/// log₂ of how many times too large the products are.
+const EXCESS: u32 = 6;
+
+/// Sums of one activation row with the 16 rows of a panel.
+type Exact = [v128; VECTORS];
+/// The same after scaling.
+type Total = [v128; VECTORS];
+/// A block's activations: for the lower bytes of the codes, then for the upper ones, a pair of
+/// columns for each field.
+type Pairs = [[[i16; 2]; 4]; 2];
+
+/// See the scalar definition.
+pub fn ternary(
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+    scratch: &mut Scratch,
+) {
+    let Scratch { ints, shorts, .. } = scratch;
+    let (size, sums) = x.scale_groups(w, ints);
+    let walk = Walk::new(w, x, (size, sums), panels.start);
+    shorts.grow(x.rows() * walk.blocks * BLOCK_COLS);
+    let pairs = shorts.as_chunks_mut::<BLOCK_COLS>().0;
+    for row in 0..x.rows() {
+        let blocks = &x.row_chunks(row)[..walk.blocks];
+        for (out, block) in pairs[row * walk.blocks..].iter_mut().zip(blocks) {
+            *out = pair(block);
+        }
+    }
+    let pairs: &[Pairs] = bytemuck::must_cast_slice(&*pairs);
+    for panel in panels {
+        let mut row = 0;
+        while row < x.rows() {
+            row += match x.rows() - row {
+                1 => walk.tile::<1>(panel, row, pairs, y),
+                _ => walk.tile::<2>(panel, row, pairs, y),
+            };
+        }
+    }
+}
+
+/// A block's activations as [`Pairs`], each as large as its field asks.
+fn pair(block: &[i8; BLOCK_COLS]) -> [i16; BLOCK_COLS] {
+    let factors = i16x8(64, 64, 16, 16, 4, 4, 1, 1);
+    let halves = even_odd(bytemuck::must_cast(*block));
+    bytemuck::must_cast(halves.map(|h| i16x8_mul(h, factors)))
+}
+
+/// What all tiles of one call share.
+struct Walk<'a> {
+    w: &'a TernaryMatrix,
+    x: &'a Quantised<'a>,
+    /// Σ of activations, `[rows][groups]`.
+    sums: &'a [i32],
+    /// Blocks in a panel.
+    blocks: usize,
+    /// Groups of columns that share a scale, and blocks in each.
+    groups: usize,
+    group_blocks: usize,
+    /// The panel that `y`'s view starts with.
+    first: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// `size` columns share a scale; `sums` as the field.
+    fn new(
+        w: &'a TernaryMatrix,
+        x: &'a Quantised<'a>,
+        (size, sums): (usize, &'a [i32]),
+        first: usize,
+    ) -> Self {
+        let blocks = w.cols().div_ceil(BLOCK_COLS);
+        let group_blocks = size / BLOCK_COLS;
+        Self { w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
+    }
+
+    /// One panel × `N` activation rows from `row` on; returns `N`.
+    #[inline]
+    fn tile<const N: usize>(
+        &self,
+        panel: usize,
+        row: usize,
+        pairs: &[Pairs],
+        y: &mut Columns<'_>,
+    ) -> usize {
+        let xs: [&[Pairs]; N] =
+            std::array::from_fn(|n| &pairs[(row + n) * self.blocks..][..self.blocks]);
+        let mut totals = [[f32x4_splat(0.0); VECTORS]; N];
+        for g in 0..self.groups {
+            let mut exact = [[i32x4_splat(0); VECTORS]; N];
+            for chunk in self.chunks(g, CHUNK) {
+                let sums = dot(&self.codes(panel)[chunk.clone()], xs.map(|x| &x[chunk.clone()]));
+                for n in 0..N {
+                    for v in 0..VECTORS {
+                        exact[n][v] = i32x4_add(exact[n][v], i32x4_shr(sums[n][v], EXCESS));
+                    }
+                }
+            }
+            self.scale(panel, g, row, &exact, &mut totals);
+        }
+        self.store(panel, row, &totals, y);
+        N
+    }
+
+    /// Blocks of group `g` in chunks of `size`.
+    fn chunks(&self, g: usize, size: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let end = ((g + 1) * self.group_blocks).min(self.blocks);
+        (g * self.group_blocks..end).step_by(size).map(move |at| at..end.min(at + size))
+    }
+
+    /// The packed codes of a panel.
+    fn codes(&self, panel: usize) -> &[[u8; BLOCK_BYTES]] {
+        let bytes = self.blocks * BLOCK_BYTES;
+        self.w.codes()[panel * bytes..][..bytes].as_chunks().0
+    }
+
+    /// The scales of a panel's 16 rows in group `g`.
+    #[inline]
+    fn scales(&self, panel: usize, g: usize) -> [v128; VECTORS] {
+        match self.w.scales() {
+            Scales::Tensor(s) => [f32x4_splat(*s); VECTORS],
+            Scales::Groups(scales) => {
+                let halves = &scales.bytes().as_chunks::<32>().0[panel * self.groups + g];
+                let halves: [v128; 2] = bytemuck::must_cast(*halves);
+                bytemuck::must_cast(halves.map(widen_8_f16))
+            }
+        }
+    }
+
+    /// Adds (Σ c·q − Σ q) · scale of group `g`, for activation rows from `row` on.
+    #[inline]
+    fn scale(&self, panel: usize, g: usize, row: usize, exact: &[Exact], totals: &mut [Total]) {
+        let scales = self.scales(panel, g);
+        for (n, (exact, total)) in exact.iter().zip(totals).enumerate() {
+            let offset = i32x4_splat(self.sums[(row + n) * self.groups + g]);
+            for v in 0..VECTORS {
+                let value = f32x4_convert_i32x4(i32x4_sub(exact[v], offset));
+                total[v] = f32x4_add(total[v], f32x4_mul(value, scales[v]));
+            }
+        }
+    }
+
+    /// Writes a panel's outputs of activation rows from `row` on.
+    #[inline]
+    fn store(&self, panel: usize, row: usize, totals: &[Total], y: &mut Columns<'_>) {
+        let from = (panel - self.first) * PANEL_ROWS;
+        for (n, total) in totals.iter().enumerate() {
+            let (out, adds) = self.x.target(row + n);
+            let step = f32x4_splat(self.x.steps[row + n]);
+            let lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(total.map(|t| f32x4_mul(t, step)));
+            for (o, l) in y.row(out)[from..].iter_mut().zip(lanes) {
+                *o = if adds { *o + l } else { l };
+            }
+        }
+    }
+}
+
+/// 64 · Σ c·q of 16 rows × `N` activation rows.
+#[inline]
+fn dot<const N: usize>(packed: &[[u8; BLOCK_BYTES]], xs: [&[Pairs]; N]) -> [Exact; N] {
+    let mut sums = [[i32x4_splat(0); VECTORS]; N];
+    let xs = xs.map(|x| &x[..packed.len()]);
+    for (b, block) in packed.iter().enumerate() {
+        let mut codes: [v128; VECTORS] = bytemuck::must_cast(*block);
+        for half in 0..2 {
+            for field in 0..4 {
+                let mask = i16x8_splat(3 << (2 * field));
+                let x = xs.map(|x| i32x4_splat(bytemuck::must_cast(x[b][half][field])));
+                for v in 0..VECTORS {
+                    let code = v128_and(codes[v], mask);
+                    for n in 0..N {
+                        sums[n][v] = i32x4_add(sums[n][v], i32x4_dot_i16x8(code, x[n]));
+                    }
+                }
+            }
+            codes = codes.map(|c| u16x8_shr(c, 8));
+        }
+    }
+    sums
+}

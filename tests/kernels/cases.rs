@@ -1,0 +1,466 @@
+//! The cases of `tests/kernels.rs`: integer kernels bit for bit, float kernels within a relative 1e-5
+//! of the largest value.
+
+use half::{bf16, f16};
+use wrinklefree::kernel::{Attention, Isa, Kernels, PAGE, QUANTISED_PAD, Quantised};
+use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Int8Matrix, Scales, TernaryMatrix};
+use wrinklefree::par::{Columns, Scratch};
+
+/// Hands the names of all cases to a macro.
+macro_rules! each_case {
+    ($then:ident) => {
+        $then! {
+            ternary_products_equal_scalar
+            a_single_fourth_code_is_multiplied_where_it_stands
+            ternary_products_do_not_overflow_at_the_extremes
+            int8_products_equal_scalar
+            float_products_agree_and_do_not_depend_on_the_batch
+            quantisation_equals_scalar
+            fifteen_bit_activations_are_close_to_the_floats
+            row_kernels_agree
+            silu_is_silu
+            attention_agrees_and_ignores_what_lies_past_the_end
+            rows_that_attend_together_get_what_each_gets_alone
+        }
+    };
+}
+pub(crate) use each_case;
+
+/// A small, fast generator: tests must not depend on a crate's stream.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 11) % n
+    }
+    fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+    fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.float()).collect()
+    }
+}
+
+/// Every set but scalar that this machine has; says which it leaves out.
+fn sets(test: &str) -> Vec<Kernels> {
+    let required = std::env::var("REQUIRE_ISA").unwrap_or_default();
+    for name in required.split(',').filter(|n| !n.is_empty()) {
+        let isa =
+            Isa::parse(name).unwrap_or_else(|| panic!("REQUIRE_ISA: no set is called {name}"));
+        assert!(Kernels::for_isa(isa).is_some(), "REQUIRE_ISA: this machine has no {name}");
+    }
+    for isa in Isa::ALL {
+        let state = if Kernels::for_isa(isa).is_some() { "runs" } else { "MISSING, NOT TESTED" };
+        println!("{test}: {} {state}", isa.name());
+    }
+    Kernels::all().filter(|k| k.isa() != Isa::Scalar).collect()
+}
+
+/// Activations for `rows` rows of `cols`, either noise or all at one extreme.
+struct Rows {
+    values: Vec<i8>,
+    stride: usize,
+    sums: Vec<i32>,
+    steps: Vec<f32>,
+    planes: usize,
+}
+
+impl Rows {
+    fn new(rows: usize, cols: usize, planes: usize, mut value: impl FnMut() -> i8) -> Self {
+        let stride = cols.next_multiple_of(QUANTISED_PAD);
+        let mut values = vec![0i8; rows * stride];
+        let mut sums = vec![0; rows];
+        for r in 0..rows {
+            for v in &mut values[r * stride..r * stride + cols] {
+                *v = value();
+                sums[r] += i32::from(*v);
+            }
+        }
+        let steps = (0..rows).map(|r| 0.01 + 0.003 * r as f32).collect();
+        Self { values, stride, sums, steps, planes }
+    }
+    /// Two planes hold ±32512 at most, as `quantise16` makes them.
+    fn keep_to_15_bits(&mut self) {
+        for planes in self.values.chunks_exact_mut(2 * self.stride).filter(|_| self.planes == 2) {
+            let (high, low) = planes.split_at_mut(self.stride);
+            for (high, low) in high.iter_mut().zip(low) {
+                let q = (256 * i32::from(*high) + i32::from(*low)).clamp(-32512, 32512);
+                *high = ((q + 128) >> 8) as i8;
+                *low = (q - 256 * i32::from(*high)) as i8;
+            }
+        }
+    }
+    fn view(&self) -> Quantised<'_> {
+        Quantised {
+            values: &self.values,
+            stride: self.stride,
+            sums: &self.sums,
+            steps: &self.steps,
+            planes: self.planes,
+        }
+    }
+}
+
+fn bits(y: &[f32]) -> Vec<u32> {
+    y.iter().map(|v| v.to_bits()).collect()
+}
+
+/// The product of panels `from..`, in a wider matrix so that stray writes would show.
+fn product(
+    rows: usize,
+    outputs: usize,
+    from: usize,
+    run: impl Fn(std::ops::Range<usize>, &mut Columns<'_>, &mut Scratch),
+) -> Vec<u32> {
+    let width = outputs + 5;
+    let mut y = vec![7.5f32; rows * width];
+    let mut view = Columns::whole(&mut y, width);
+    run(from..outputs.div_ceil(16), &mut view.narrow(from * 16, outputs), &mut Scratch::default());
+    bits(&y)
+}
+
+const SHAPES: [(usize, usize); 10] = [
+    (1, 1),
+    (16, 16),
+    (17, 33),
+    (5, 160),
+    (48, 161),
+    (31, 512),
+    (33, 1000),
+    (64, 2560),
+    (16, 6912),
+    // More panels than share a table.
+    (2065, 97),
+];
+
+pub fn ternary_products_equal_scalar() {
+    let mut noise = Noise(0x1234_5678_9abc_def1);
+    for k in sets("ternary") {
+        for (rows, cols) in SHAPES {
+            // Matrices with and without the fourth code take different ways.
+            for (group, kinds) in [(0, 3), (0, 4), (16, 3), (64, 4), (128, 3), (256, 3)] {
+                let codes: Vec<u8> = (0..rows * cols).map(|_| noise.below(kinds) as u8).collect();
+                let scales = match group {
+                    0 => Scales::Tensor(0.37),
+                    _ => Scales::Groups(
+                        GroupScales::from_rows(rows, cols, group, |_, s| {
+                            s.fill_with(|| f16::from_f32(noise.float()));
+                        })
+                        .unwrap(),
+                    ),
+                };
+                let w = TernaryMatrix::pack(rows, cols, scales, |r, out| {
+                    out.copy_from_slice(&codes[r * cols..(r + 1) * cols]);
+                })
+                .unwrap();
+                for batch in [1, 2, 3, 4, 5, 7, 8, 13, 33, 70, 95] {
+                    for planes in [1, 2] {
+                        let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
+                        for from in [0, rows.div_ceil(16) / 2] {
+                            let run = |k: &Kernels| {
+                                product(batch, rows, from, |p, y, s| {
+                                    (k.ternary)(&w, p, &x.view(), y, s);
+                                })
+                            };
+                            assert_eq!(
+                                run(&k),
+                                run(&Kernels::SCALAR),
+                                "{:?} {rows}×{cols} group {group} codes {kinds} batch {batch}×{planes}",
+                                k.isa()
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub fn a_single_fourth_code_is_multiplied_where_it_stands() {
+    let (mut noise, rows, cols) = (Noise(0x0bad_cafe_1234_5678), 4100, 48);
+    for k in sets("ternary with one fourth code") {
+        for at in [0, 2047, 2048, 4099] {
+            let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(0.5), |r, out| {
+                out.fill_with(|| noise.below(3) as u8);
+                if r == at {
+                    out[17] = 3;
+                }
+            });
+            let (w, x) = (w.unwrap(), Rows::new(40, cols, 1, || noise.next() as i8));
+            let run =
+                |k: &Kernels| product(40, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s));
+            assert!(run(&k) == run(&Kernels::SCALAR), "{:?}, row {at}", k.isa());
+        }
+    }
+}
+
+pub fn ternary_products_do_not_overflow_at_the_extremes() {
+    for k in sets("ternary extremes") {
+        for code in 0..4u8 {
+            for value in [-128i8, 127] {
+                let (rows, cols) = (16, 20_000);
+                let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(1.0), |_, c| c.fill(code));
+                let w = w.unwrap();
+                for batch in [1, 4, 8, 70] {
+                    let x = Rows::new(batch, cols, 1, || value);
+                    let run = |k: &Kernels| {
+                        product(batch, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s))
+                    };
+                    let want = (i32::from(code) - 1) * i32::from(value) * cols as i32;
+                    assert_eq!(f32::from_bits(run(&k)[0]), want as f32 * 0.01);
+                    assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {code} {value}", k.isa());
+                }
+            }
+        }
+        // Every product positive, of mixed codes and values.
+        let (mut noise, rows, cols) = (Noise(0x7777_1111_3333_5555), 16, 5_000);
+        let signs: Vec<bool> = (0..cols).map(|_| noise.below(2) == 0).collect();
+        let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(1.0), |_, out| {
+            out.iter_mut().zip(&signs).for_each(|(c, &plus)| *c = if plus { 2 } else { 0 });
+        });
+        let (w, mut next) = (w.unwrap(), signs.iter().cycle());
+        let x = Rows::new(70, cols, 1, || if *next.next().unwrap() { 127 } else { -128 });
+        let run = |k: &Kernels| product(70, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s));
+        assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?}, signs alike", k.isa());
+    }
+}
+
+pub fn int8_products_equal_scalar() {
+    let mut noise = Noise(0xfeed_beef_1357_9bdf);
+    for k in sets("int8") {
+        for (rows, cols) in SHAPES {
+            for group in [cols, 16, 32] {
+                for extreme in [None, Some((-128i8, -128i8)), Some((-128, 127)), Some((127, 127))] {
+                    let values: Vec<i8> = (0..rows * cols)
+                        .map(|_| extreme.map_or(noise.next() as i8, |e| e.0))
+                        .collect();
+                    let w = Int8Matrix::pack(rows, cols, group, |r, v, s| {
+                        v.copy_from_slice(&values[r * cols..(r + 1) * cols]);
+                        s.fill_with(|| noise.float());
+                    })
+                    .unwrap();
+                    for (batch, planes) in [(1, 1), (1, 2), (2, 1), (3, 2), (5, 1)] {
+                        let mut x = Rows::new(batch * planes, cols, planes, || {
+                            extreme.map_or(noise.next() as i8, |e| e.1)
+                        });
+                        x.keep_to_15_bits();
+                        let run = |k: &Kernels| {
+                            product(batch, rows, 0, |p, y, s| (k.int8)(&w, p, &x.view(), y, s))
+                        };
+                        assert_eq!(
+                            run(&k),
+                            run(&Kernels::SCALAR),
+                            "{:?} {rows}×{cols} group {group} batch {batch}×{planes}",
+                            k.isa()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// |a − b| ≤ 1e-5 · max(1, largest |b|).
+fn close(a: &[f32], b: &[f32], what: &str) {
+    let largest = b.iter().fold(1f32, |m, v| m.max(v.abs()));
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((a - b).abs() <= 1e-5 * largest, "{what} [{i}]: {a} against {b}");
+    }
+}
+
+pub fn float_products_agree_and_do_not_depend_on_the_batch() {
+    let mut noise = Noise(0xabcd_ef01_2345_6789);
+    for k in sets("float") {
+        for (rows, cols) in [(1, 1), (3, 7), (4, 8), (6, 100), (17, 333)] {
+            for dtype in [FloatType::F32, FloatType::F16, FloatType::Bf16] {
+                let values = noise.floats(rows * cols);
+                let bytes: Vec<u8> = match dtype {
+                    FloatType::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+                    FloatType::F16 => {
+                        values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect()
+                    }
+                    FloatType::Bf16 => {
+                        values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect()
+                    }
+                };
+                let w = FloatMatrix::new(rows, cols, dtype, bytes.into()).unwrap();
+                let x = noise.floats(5 * cols);
+                let run = |k: &Kernels, x: &[f32], range: std::ops::Range<usize>| {
+                    let mut y = vec![0f32; x.len() / cols * range.len()];
+                    let width = range.len();
+                    (k.float)(&w, range, x, &mut Columns::whole(&mut y, width));
+                    y
+                };
+                let whole = run(&k, &x, 0..rows);
+                close(&whole, &run(&Kernels::SCALAR, &x, 0..rows), dtype.name());
+                for b in 0..5 {
+                    let alone = run(&k, &x[b * cols..(b + 1) * cols], 0..rows);
+                    assert_eq!(bits(&alone), bits(&whole[b * rows..(b + 1) * rows]));
+                }
+                for r in 0..rows {
+                    let single = run(&k, &x, r..r + 1);
+                    let column: Vec<f32> = (0..5).map(|b| whole[b * rows + r]).collect();
+                    assert_eq!(bits(&single), bits(&column));
+                }
+            }
+        }
+    }
+}
+
+pub fn quantisation_equals_scalar() {
+    let mut noise = Noise(0x0f0f_1e1e_2d2d_3c3c);
+    for k in sets("quantise") {
+        for n in [1, 31, 32, 33, 64, 255, 2560] {
+            let mut special = noise.floats(n);
+            special[n / 2] = f32::NAN;
+            let mut infinite = noise.floats(n);
+            infinite[0] = f32::INFINITY;
+            let halves: Vec<f32> = (0..n).map(|i| (i % 255) as f32 - 127.0 + 0.5).collect();
+            for x in [noise.floats(n), vec![0.0; n], vec![-3.5; n], special, infinite, halves] {
+                let run = |k: &Kernels| {
+                    let (mut q, mut high, mut low) = (vec![9i8; n], vec![9i8; n], vec![9i8; n]);
+                    let (sum, step) = (k.quantise8)(&x, &mut q);
+                    let (sums, fine) = (k.quantise16)(&x, &mut high, &mut low);
+                    (q, high, low, sum, step.to_bits(), sums, fine.to_bits())
+                };
+                assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {n}", k.isa());
+            }
+        }
+    }
+}
+
+pub fn fifteen_bit_activations_are_close_to_the_floats() {
+    let x = Noise(77).floats(1000);
+    let (mut high, mut low) = (vec![0i8; 1000], vec![0i8; 1000]);
+    let (_, step) = (Kernels::SCALAR.quantise16)(&x, &mut high, &mut low);
+    for ((x, h), l) in x.iter().zip(high).zip(low) {
+        let back = (256.0 * f32::from(h) + f32::from(l)) * step;
+        assert!((back - x).abs() <= 0.51 * step);
+    }
+}
+
+pub fn row_kernels_agree() {
+    let mut noise = Noise(0x9999_8888_7777_6666);
+    for k in sets("rows") {
+        for n in [2, 8, 30, 64, 100, 2560] {
+            let (x, y) = (noise.floats(n), noise.floats(n));
+            let wide: Vec<f32> = x.iter().map(|v| v * 60.0).collect();
+            type Row = fn(&Kernels, &[f32], &[f32]) -> Vec<f32>;
+            let kernels: [(&str, Row); 5] = [
+                ("rms_norm", |k, x, y| {
+                    let mut out = vec![0.0; x.len()];
+                    (k.rms_norm)(x, y, 1e-5, &mut out);
+                    out
+                }),
+                ("silu_mul", |k, x, y| {
+                    let mut out = x.to_vec();
+                    (k.silu_mul)(&mut out, y);
+                    out
+                }),
+                ("relu2_mul", |k, x, y| {
+                    let mut out = x.to_vec();
+                    (k.relu2_mul)(&mut out, y);
+                    out
+                }),
+                ("add", |k, x, y| {
+                    let mut out = x.to_vec();
+                    (k.add)(&mut out, y);
+                    out
+                }),
+                ("rope", |k, x, y| {
+                    let mut out = x.to_vec();
+                    (k.rope)(&mut out, &y[..x.len() / 2], &y[x.len() / 2..]);
+                    out
+                }),
+            ];
+            for (name, run) in kernels {
+                for x in [&x, &wide] {
+                    let want = run(&Kernels::SCALAR, x, &y);
+                    close(&run(&k, x, &y), &want, &format!("{:?} {name} {n}", k.isa()));
+                }
+            }
+        }
+    }
+}
+
+pub fn silu_is_silu() {
+    let mut gate: Vec<f32> = (-2000..2000).map(|i| i as f32 / 10.0).collect();
+    let want: Vec<f32> = gate.iter().map(|&g| g / (1.0 + (-g).exp())).collect();
+    let ones = vec![1.0; gate.len()];
+    (Kernels::SCALAR.silu_mul)(&mut gate, &ones);
+    for (g, w) in gate.iter().zip(want) {
+        assert!((g - w).abs() <= 1e-6 * w.abs().max(1.0), "{g} {w}");
+    }
+}
+
+/// Attention of rows that see `ends` keys, `[rows][group · head_dim]`.
+fn attend(
+    k: &Kernels,
+    (queries, head_dim): (&[f32], usize),
+    (pages, table): (&[f32], &[u32]),
+    ends: &[usize],
+) -> Vec<f32> {
+    let a = Attention { queries, head_dim, scale: 0.3, pages, table, ends };
+    let mut out = vec![f32::NAN; queries.len()];
+    let width = queries.len() / ends.len();
+    (k.attend)(&a, &mut Columns::whole(&mut out, width), &mut Scratch::default());
+    out
+}
+
+pub fn attention_agrees_and_ignores_what_lies_past_the_end() {
+    let mut noise = Noise(0x5555_aaaa_1234_4321);
+    for k in sets("attention") {
+        for head_dim in [2, 10, 32, 64, 72, 128] {
+            for group in [1, 2, 3, 4, 7] {
+                for end in [1, 31, 32, 33, 100] {
+                    let table = [3u32, 0, 5, 1];
+                    let page = 2 * head_dim * PAGE;
+                    let mut pages = noise.floats(6 * page);
+                    let queries = noise.floats(group * head_dim);
+                    let run = |k: &Kernels, pages: &[f32]| {
+                        attend(k, (&queries, head_dim), (pages, &table), &[end])
+                    };
+                    let got = run(&k, &pages);
+                    close(&got, &run(&Kernels::SCALAR, &pages), &format!("{head_dim} {end}"));
+                    // Slots past the end may hold anything.
+                    let (last, slot) = (table[(end - 1) / PAGE] as usize, (end - 1) % PAGE);
+                    for s in slot + 1..PAGE {
+                        for d in 0..head_dim {
+                            pages[last * page + d * PAGE + s] = f32::NAN;
+                            pages[last * page + head_dim * PAGE + s * head_dim + d] = f32::NAN;
+                        }
+                    }
+                    assert_eq!(bits(&got), bits(&run(&k, &pages)), "{head_dim} {group} {end}");
+                }
+            }
+        }
+    }
+}
+
+pub fn rows_that_attend_together_get_what_each_gets_alone() {
+    let mut noise = Noise(0x1357_9bdf_0246_8ace);
+    let (head_dim, table) = (40, [2u32, 0, 3, 1]);
+    let mut pages = noise.floats(4 * 2 * head_dim * PAGE);
+    // A broken key at position 31.
+    pages[2 * 2 * head_dim * PAGE + 31] = f32::NAN;
+    for k in sets("attention of several rows") {
+        for group in [1, 4, 5] {
+            for ends in [&[7usize, 8, 9][..], &[31, 32, 33, 34, 35], &[128, 1, 64], &[100; 9]] {
+                let width = group * head_dim;
+                let queries = noise.floats(ends.len() * width);
+                let got = attend(&k, (&queries, head_dim), (&pages, &table), ends);
+                for (row, end) in ends.iter().enumerate() {
+                    let query = &queries[row * width..][..width];
+                    let alone = attend(&k, (query, head_dim), (&pages, &table), &[*end]);
+                    assert_eq!(bits(&got[row * width..][..width]), bits(&alone), "{ends:?} {row}");
+                }
+            }
+        }
+    }
+}

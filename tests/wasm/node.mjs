@@ -1,0 +1,8 @@
+// `node node.mjs test|bench MODULE`
+import { readFile } from "node:fs/promises";
+import { bench, test } from "./page.mjs";
+
+const [what, file] = process.argv.slice(2);
+const bytes = await readFile(file);
+if (what === "bench") await bench(bytes, console.log);
+else if (await test(bytes, `Node ${process.version}`, console.log)) process.exitCode = 1;

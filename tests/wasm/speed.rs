@@ -1,0 +1,119 @@
+//! How fast the products are, in 10⁹ multiply-adds a second, each set of kernels in turn.
+
+use crate::kernel::{Isa, Kernels, QUANTISED_PAD, Quantised};
+use crate::matrix::{FloatMatrix, FloatType, Int8Matrix, Scales, TernaryMatrix};
+use crate::par::{Columns, Scratch};
+use crate::{page, say};
+
+/// Outputs and inputs: a layer of a model that is small enough for a page.
+const ROWS: usize = 2816;
+const COLS: usize = 1024;
+/// Activation rows: decoding, drafts, diffusion blocks, a piece of a prompt.
+const BATCHES: [usize; 7] = [1, 2, 4, 8, 16, 32, 128];
+/// Rounds, of which the fastest counts: other programs only ever slow one down.
+const ROUNDS: usize = 12;
+/// Milliseconds of a set's turn in a round, at least: a page's clock is coarse.
+const TURN: f64 = 8.0;
+
+/// A kernel on some data: called with a batch's activations and outputs.
+type Product<'a> = dyn Fn(&Kernels, &Activations, &mut Columns<'_>, &mut Scratch) + 'a;
+
+/// Activations of a batch, as every kernel wants them.
+struct Activations {
+    values: Vec<i8>,
+    floats: Vec<f32>,
+    sums: Vec<i32>,
+    steps: Vec<f32>,
+}
+
+impl Activations {
+    fn new(batch: usize) -> Self {
+        // Two planes.
+        let values: Vec<i8> = (0..2 * batch * COLS).map(|i| (i * 37 % 251) as u8 as i8).collect();
+        let sums = values.chunks(COLS).map(|r| r.iter().map(|&v| i32::from(v)).sum()).collect();
+        let floats = values[..batch * COLS].iter().map(|&v| f32::from(v) / 128.0).collect();
+        Self { values, floats, sums, steps: vec![0.01; 2 * batch] }
+    }
+
+    /// Of `batch` tokens.
+    fn planes(&self, batch: usize, planes: usize) -> Quantised<'_> {
+        const { assert!(COLS.is_multiple_of(QUANTISED_PAD)) };
+        let rows = batch * planes;
+        Quantised {
+            values: &self.values[..rows * COLS],
+            stride: COLS,
+            sums: &self.sums[..rows],
+            steps: &self.steps[..rows],
+            planes,
+        }
+    }
+}
+
+/// All kernels that multiply.
+pub fn all() {
+    let ternary = TernaryMatrix::pack(ROWS, COLS, Scales::Tensor(0.5), |r, codes| {
+        codes.iter_mut().enumerate().for_each(|(c, code)| *code = ((r * 7 + c * 5) % 11 % 3) as u8);
+    })
+    .expect("codes fit");
+    let int8 = Int8Matrix::pack(ROWS, COLS, COLS, |r, values, scales| {
+        values.iter_mut().enumerate().for_each(|(c, v)| *v = ((r * 7 + c * 5) % 255) as u8 as i8);
+        scales.fill(0.5);
+    })
+    .expect("values fit");
+    let f16 = FloatMatrix::new(ROWS, COLS, FloatType::F16, vec![0x35; 2 * ROWS * COLS].into());
+    let bf16 = FloatMatrix::new(ROWS, COLS, FloatType::Bf16, vec![0x3C; 2 * ROWS * COLS].into());
+    let (f16, bf16) = (f16.expect("bytes fit"), bf16.expect("bytes fit"));
+    let panels = 0..ROWS / 16;
+    let batch = |a: &Columns<'_>| a.rows();
+    let kernels: [(&str, &Product<'_>); 5] = [
+        ("ternary", &|k, x, y, s| {
+            (k.ternary)(&ternary, panels.clone(), &x.planes(batch(y), 1), y, s);
+        }),
+        ("int8", &|k, x, y, s| (k.int8)(&int8, panels.clone(), &x.planes(batch(y), 1), y, s)),
+        ("int8, two planes", &|k, x, y, s| {
+            (k.int8)(&int8, panels.clone(), &x.planes(batch(y), 2), y, s);
+        }),
+        ("f16", &|k, x, y, _| (k.float)(&f16, 0..ROWS, &x.floats[..batch(y) * COLS], y)),
+        ("bf16", &|k, x, y, _| (k.float)(&bf16, 0..ROWS, &x.floats[..batch(y) * COLS], y)),
+    ];
+    for (name, product) in kernels {
+        for batch in BATCHES {
+            compare(name, batch, product);
+        }
+    }
+}
+
+/// Runs every set in turn and says how they compare.
+fn compare(name: &str, batch: usize, product: &Product<'_>) {
+    let x = Activations::new(batch);
+    let (mut y, mut scratch) = (vec![0f32; batch * ROWS], Scratch::default());
+    let sets: Vec<Kernels> = Kernels::all().collect();
+    let mut best = vec![f64::INFINITY; sets.len()];
+    for round in 0..ROUNDS {
+        for (k, best) in sets.iter().zip(&mut best) {
+            // The definition is slow and needs no precision.
+            if k.isa() == Isa::Scalar && round > 0 {
+                continue;
+            }
+            let (start, mut runs, mut took) = (page::now(), 0.0, 0.0);
+            while took < TURN {
+                product(k, &x, &mut Columns::whole(&mut y, ROWS), &mut scratch);
+                runs += 1.0;
+                took = page::now() - start;
+            }
+            *best = best.min(took / runs);
+        }
+    }
+    let macs = (batch * ROWS * COLS) as f64 / 1e6;
+    let mut line = format!("{name:16} × {batch:3}:");
+    for (i, (k, time)) in sets.iter().zip(&best).enumerate() {
+        line += &format!("  {} {:6.1} GMAC/s", k.isa().name(), macs / time);
+        let over = |other: usize| format!("{:.1} × {}", best[other] / time, sets[other].isa().name());
+        line += &match i {
+            0 => String::new(),
+            1 => format!(" ({})", over(0)),
+            _ => format!(" ({}, {})", over(0), over(1)),
+        };
+    }
+    say(&line);
+}

@@ -82,6 +82,29 @@ fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
 }
 
 #[test]
+fn the_demo_is_a_folder_of_files_that_may_have_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("UTF-8");
+    run(&["serve", "--port", "0", "--demo", path]).ends(2, &["index.html", "web/build"]);
+    write(folder.path(), "index.html", "a page");
+    write(folder.path(), "core.wasm", "a module");
+    let server = Server::start(&["--demo", path]);
+    let mut page = server.ask("GET", "/demo", &[]);
+    assert_eq!(page.body_mut().read_to_string().expect("text"), "a page", "after a redirection");
+    for (name, value) in [
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-embedder-policy", "require-corp"),
+    ] {
+        assert_eq!(page.headers()[name], value);
+    }
+    let module = server.ask("GET", "/demo/core.wasm", &[]);
+    assert_eq!(module.headers()["content-type"], "application/wasm");
+    for outside in ["/demo/nothing", "/demo/../Cargo.toml", "/demo/%2e%2e/Cargo.toml"] {
+        assert_eq!(server.ask("GET", outside, &[]).status(), 404, "{outside}");
+    }
+}
+
+#[test]
 fn a_generated_configuration_loads_unchanged() {
     let directory = tempfile::tempdir().expect("a directory");
     let example = run(&["serve", "--generate-config"]).ends(0, &[]).stdout;

@@ -95,6 +95,7 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
         port,
         keys: api_keys,
         origins: server.cors_origin,
+        demo: server.demo,
         tls,
         limits: Limits { body: server.max_body, time: Duration::from_secs(server.request_timeout) },
         drain: Duration::from_secs(server.drain),

@@ -67,6 +67,9 @@ pub struct ServerArgs {
     /// [default: none]
     #[arg(long, value_name = "ORIGIN")]
     pub cors_origin: Vec<Origin>,
+    /// Folder of the browser demo (`web/build` makes it in web/demo/dist), served at /demo
+    #[arg(long, value_name = "FOLDER")]
+    pub demo: Option<PathBuf>,
     /// Serve HTTPS with the certificates in this PEM file, the server's own first
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,

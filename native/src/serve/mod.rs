@@ -5,6 +5,7 @@ mod api;
 mod auth;
 mod connection;
 mod cors;
+mod demo;
 mod error;
 pub mod log;
 mod metrics;
@@ -31,6 +32,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use metrics::Metrics;
 use state::{Ready, Server, now};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -64,6 +66,8 @@ pub struct Options {
     pub keys: Keys,
     /// Web pages that may ask from a browser.
     pub origins: Vec<Origin>,
+    /// The folder of the browser demo.
+    pub demo: Option<PathBuf>,
     /// Serve HTTPS.
     pub tls: Option<Tls>,
     /// Bounds of requests.
@@ -115,7 +119,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
 
 async fn serve(options: Options) -> anyhow::Result<()> {
     let Options { load, name, host, port, keys, limits, drain, threads, engine, .. } = options;
-    let Options { origins, tls, rehearsal, settings, .. } = options;
+    let Options { origins, demo, tls, rehearsal, settings, .. } = options;
     let address = SocketAddr::new(host, port);
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|e| usage(format!("cannot listen on {address}: {e}")))?;
@@ -126,6 +130,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         keys,
         limits,
     });
+    let router = match demo {
+        Some(folder) => {
+            demo::serve(api::router(&server), &folder).map_err(|e| usage(format!("{e:#}")))?
+        }
+        None => api::router(&server),
+    };
     let (loaded, mut failed) = oneshot::channel();
     let own = server.clone();
     // A thread of its own: it takes long and never waits for anything of tokio's.
@@ -142,7 +152,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     });
     let scheme = if tls.is_some() { "https" } else { "http" };
     out::print(&format!("listening on {scheme}://{}\n", listener.local_addr()?))?;
-    let service = cors::allow(api::router(&server), &origins);
+    let service = cors::allow(router, &origins);
     #[cfg(feature = "otlp")]
     let service = otlp::spans(service);
     let error =

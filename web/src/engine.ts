@@ -3,7 +3,17 @@ import type { Connection } from "./connection.js";
 import { WrinkleFreeError } from "./errors.js";
 import { promptRequest } from "./request.js";
 import { part } from "./part.js";
-import type { EngineInfo, GenerateOptions, Part, StreamOptions } from "./types.js";
+import type {
+  EngineInfo,
+  GenerateOptions,
+  LoadOptions,
+  ModelSource,
+  Part,
+  StreamOptions,
+} from "./types.js";
+
+/** Loads a model; without a source the small one in this package. */
+export type Load = (source?: ModelSource, options?: LoadOptions) => Promise<Engine>;
 
 /** A loaded model. Requests that run at once share the engine's forward passes. */
 export class Engine {

@@ -1,13 +1,10 @@
 import { Connection } from "./connection.js";
-import { Engine } from "./engine.js";
+import { Engine, type Load } from "./engine.js";
 import { WrinkleFreeError } from "./errors.js";
 import type { PagePlatform } from "./platform/platform.js";
 import type { ModelFile, Places, Settings } from "./protocol.js";
 import { modelFiles } from "./sources.js";
-import type { EngineInfo, LoadOptions, ModelSource } from "./types.js";
-
-/** Loads a model. */
-export type Load = (source?: ModelSource, options?: LoadOptions) => Promise<Engine>;
+import type { EngineInfo, LoadOptions } from "./types.js";
 
 /** `load` for a platform. */
 export function loader(platform: PagePlatform, places: Places): Load {
@@ -22,7 +19,8 @@ export function loader(platform: PagePlatform, places: Places): Load {
     const abort = () => {
       connection.abort();
       // The worker still closes its cache entry, so it ends only when it has answered.
-      void info.then(() => connection.close(new WrinkleFreeError("disposed", "loading was aborted")));
+      const aborted = new WrinkleFreeError("disposed", "loading was aborted");
+      info.finally(() => connection.close(aborted)).catch(() => {});
     };
     return new Engine(connection, await abortable(info, signal, abort));
   };

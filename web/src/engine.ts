@@ -53,7 +53,8 @@ export class Engine {
   /**
    * The ids of a text's tokens.
    *
-   * @param options - `special`: names of special tokens in the text mean these tokens
+   * @param options - `special`: with the tokens that frame a text for this model, such as the one
+   * that begins it
    */
   async tokenize(text: string, options: { special?: boolean } = {}): Promise<number[]> {
     return this.#connection.call({ type: "tokenize", text, special: options.special ?? false });

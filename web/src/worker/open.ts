@@ -106,6 +106,7 @@ function described(
     contextLength: info.context_length,
     context: info.context,
     weightsBytes: info.weights_bytes,
+    kvBytes: info.kv_bytes,
     memoryBytes: info.memory_bytes,
     simd: info.simd,
     threads: info.threads,

@@ -51,7 +51,8 @@ export class Answer {
   ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
     yield this.#chunk({ role: "assistant", content: "" }, [], null);
     for await (const { text, tokens, finishReason, stats } of parts) {
-      if (text || (this.#logprobs && tokens.length)) yield this.#chunk({ content: text }, tokens, null);
+      if (text || (this.#logprobs && tokens.length))
+        yield this.#chunk({ content: text }, tokens, null);
       if (!finishReason) continue;
       yield this.#chunk({}, [], reason(finishReason));
       if (this.#usage) yield { ...this.#around(), choices: [], usage: usage(stats) };

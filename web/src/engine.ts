@@ -45,7 +45,10 @@ export class Engine {
    *
    * Throws what `generate` rejects with.
    */
-  async *stream(prompt: string, options: StreamOptions = {}): AsyncGenerator<Part, void, undefined> {
+  async *stream(
+    prompt: string,
+    options: StreamOptions = {},
+  ): AsyncGenerator<Part, void, undefined> {
     const request = promptRequest(prompt, { watch: true, ...options });
     for await (const wire of this.#connection.stream(request, options.signal)) yield part(wire);
   }

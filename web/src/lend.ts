@@ -29,7 +29,7 @@ export function lentBytes(port: MessagePort, size: number): Bytes {
 
 async function* lentChunks(port: MessagePort, from: number, size: number) {
   try {
-    for (let at = from; at < size; ) {
+    for (let at = from; at < size;) {
       const chunk = await ask(port, at);
       at += chunk.length;
       yield chunk;

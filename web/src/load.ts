@@ -48,7 +48,11 @@ function ports(files: readonly ModelFile[]): Transferable[] {
 }
 
 /** What a promise gives, unless the signal comes first. */
-async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined, abort: () => void) {
+async function abortable<T>(
+  promise: Promise<T>,
+  signal: AbortSignal | undefined,
+  abort: () => void,
+) {
   if (!signal) return promise;
   let onAbort = () => {};
   const aborted = new Promise<never>((_, reject) => {

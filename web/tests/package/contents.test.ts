@@ -28,6 +28,8 @@ test("everything is there, and nothing else", () => {
 test("browsers need nothing but these files", () => {
   expect(manifest).not.toHaveProperty("dependencies");
   for (const name of files.filter((file) => /^dist\/(index|worker|wasm\/.*)\.js$/.test(file))) {
-    expect(readFileSync(`${root}/${name}`, "utf8"), name).not.toMatch(/^\s*(import|export) .*from /m);
+    expect(readFileSync(`${root}/${name}`, "utf8"), name).not.toMatch(
+      /^\s*(import|export) .*from /m,
+    );
   }
 });

@@ -42,7 +42,11 @@ describe("the self-test of relaxed SIMD", () => {
 
   test.each([
     ["right", () => 0, null],
-    ["wrong before it is optimised", (call: number) => Number(call < 5), "relaxed SIMD miscomputes dot products"],
+    [
+      "wrong before it is optimised",
+      (call: number) => Number(call < 5),
+      "relaxed SIMD miscomputes dot products",
+    ],
     ["wrong once it is optimised", (call: number) => Number(call > 5), /once it is optimised/],
   ])("%s", async (_, error, fault) => {
     const found = await relaxedFault(engine(error), valid);

@@ -31,7 +31,10 @@ describe("loading", () => {
 
   test("starts helpers, and ends them", async () => {
     const engine = await load(new Blob(["x"]), { threads: 3 });
-    expect(engine.info()).toMatchObject({ threads: 3, artefact: expect.stringMatching(/^threads-/) });
+    expect(engine.info()).toMatchObject({
+      threads: 3,
+      artefact: expect.stringMatching(/^threads-/),
+    });
     expect(await engine.generate("a b")).toBe("a b .");
     await engine.dispose();
   });

@@ -18,7 +18,11 @@ describe("what a model is made of", () => {
   });
 
   test("a directory's files", () => {
-    const all = ["config.json", new File(["x"], "tokenizer.json"), "model-00001-of-00002.safetensors"];
+    const all = [
+      "config.json",
+      new File(["x"], "tokenizer.json"),
+      "model-00001-of-00002.safetensors",
+    ];
     expect(files(all).map((file) => file.name)).toEqual([
       "config.json",
       "tokenizer.json",

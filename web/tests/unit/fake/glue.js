@@ -40,7 +40,11 @@ export class Upload {
 
   sha256() {
     // What is built into Node by that name; imported lazily, since init must come first.
-    return process.getBuiltinModule("node:crypto").createHash("sha256").update(this.bytes()).digest("hex");
+    return process
+      .getBuiltinModule("node:crypto")
+      .createHash("sha256")
+      .update(this.bytes())
+      .digest("hex");
   }
 
   free() {

@@ -1,4 +1,9 @@
-import { type IncomingMessage, type RequestListener, type ServerResponse, createServer } from "node:http";
+import {
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+  createServer,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll } from "vitest";
 

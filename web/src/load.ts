@@ -1,16 +1,18 @@
 import { Connection } from "./connection.js";
 import { Engine, type Load } from "./engine.js";
 import { WrinkleFreeError } from "./errors.js";
+import { absolute } from "./places.js";
 import type { PagePlatform } from "./platform/platform.js";
 import type { ModelFile, Places, Settings } from "./protocol.js";
 import { modelFiles } from "./sources.js";
 import type { EngineInfo, LoadOptions } from "./types.js";
 
 /** `load` for a platform. */
-export function loader(platform: PagePlatform, places: Places): Load {
+export function loader(platform: PagePlatform, given: Places): Load {
   return async (source = "default", options = {}) => {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
+    const places = absolute(given, platform.resolve);
     const files = modelFiles(source, platform.resolve, places.model);
     const connection = new Connection(platform.spawn(places.worker), onProgress);
     const call = { type: "load", files, settings: settings(options, files), places } as const;

@@ -3,7 +3,7 @@ import { modelFiles } from "../../src/sources.js";
 
 const resolve = (url: string | URL) => new URL(url, "https://page.example/app/").href;
 const files = (source: Parameters<typeof modelFiles>[0]) =>
-  modelFiles(source, resolve, "https://cdn.example/default.wf.safetensors");
+  modelFiles(source, resolve, "https://cdn.example/1a2b.safetensors");
 const url = (url: string) => ({ from: "url", url });
 
 describe("what a model is made of", () => {

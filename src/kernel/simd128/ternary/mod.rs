@@ -23,6 +23,8 @@ const VECTORS: usize = PANEL_ROWS / 4;
 const CHUNK: usize = 4096;
 /// log₂ of how many times too large the products are.
 const EXCESS: u32 = 6;
+/// Activation rows from which tables pay, and those of the last tile.
+const LOOKUP_ROWS: usize = 10;
 
 /// Sums of one activation row with the 16 rows of a panel.
 type Exact = [v128; VECTORS];
@@ -31,9 +33,6 @@ type Total = [v128; VECTORS];
 /// A block's activations: for the lower bytes of the codes, then for the upper ones, a pair of
 /// columns for each field.
 type Pairs = [[[i16; 2]; 4]; 2];
-
-/// Activation rows from which tables pay, and those of the last tile.
-const LOOKUP_ROWS: usize = 10;
 
 /// See the scalar definition.
 pub fn ternary(

@@ -108,7 +108,8 @@ fn compare(name: &str, batch: usize, product: &Product<'_>) {
     let mut line = format!("{name:16} × {batch:3}:");
     for (i, (k, time)) in sets.iter().zip(&best).enumerate() {
         line += &format!("  {} {:6.1} GMAC/s", k.isa().name(), macs / time);
-        let over = |other: usize| format!("{:.1} × {}", best[other] / time, sets[other].isa().name());
+        let over =
+            |other: usize| format!("{:.1} × {}", best[other] / time, sets[other].isa().name());
         line += &match i {
             0 => String::new(),
             1 => format!(" ({})", over(0)),

@@ -4,7 +4,7 @@
 //! A page meets all rows before the next one is read, so a long sequence is read once for a whole
 //! block of rows. What a row gets does not depend on the rows beside it.
 
-use super::lanes::{load, max, store, sum};
+use super::lanes::{load, max, pick, store, sum};
 use super::row::exp;
 use crate::kernel::{Attention, PAGE};
 use crate::par::{Columns, Scratch};
@@ -107,8 +107,8 @@ fn exponents(scores: &mut [f32], end: usize) {
     let lanes = scores.as_chunks_mut::<4>().0;
     let mut top = f32x4_splat(f32::NEG_INFINITY);
     for s in lanes.iter() {
-        // pmax(top, NaN) is top.
-        top = f32x4_pmax(top, load(s));
+        // A NaN is passed over.
+        top = pick(f32x4_gt(load(s), top), load(s), top);
     }
     let top = f32x4_splat(max(top));
     for s in lanes.iter_mut() {

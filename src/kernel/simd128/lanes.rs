@@ -14,6 +14,20 @@ pub fn store(x: &mut [f32; 4], v: v128) {
     *x = bytemuck::must_cast(v);
 }
 
+/// Columns of four rows.
+#[inline]
+pub fn transpose4(rows: &[v128; 4]) -> [v128; 4] {
+    let [a, b, c, d] = *rows;
+    let (ac, bd) = (i32x4_shuffle::<0, 4, 1, 5>(a, c), i32x4_shuffle::<0, 4, 1, 5>(b, d));
+    let (ca, db) = (i32x4_shuffle::<2, 6, 3, 7>(a, c), i32x4_shuffle::<2, 6, 3, 7>(b, d));
+    [
+        i32x4_shuffle::<0, 4, 1, 5>(ac, bd),
+        i32x4_shuffle::<2, 6, 3, 7>(ac, bd),
+        i32x4_shuffle::<0, 4, 1, 5>(ca, db),
+        i32x4_shuffle::<2, 6, 3, 7>(ca, db),
+    ]
+}
+
 /// Σ of 4 floats: halves, then the last pair.
 #[inline]
 pub fn sum(v: v128) -> f32 {
@@ -33,6 +47,12 @@ pub fn max(v: v128) -> f32 {
 pub fn sum_i32(v: v128) -> i32 {
     let lanes: [i32; 4] = bytemuck::must_cast(v);
     lanes.iter().sum()
+}
+
+/// `a` where the comparison holds, else `b`.
+#[inline]
+pub fn pick(comparison: v128, a: v128, b: v128) -> v128 {
+    v128_bitselect(a, b, comparison)
 }
 
 /// 16 bytes as 16-bit lanes: those of even columns, then those of odd ones. For each four columns

@@ -6,6 +6,10 @@
 //! Of the relaxed instructions only the integer dot product is used, whose results are the same on
 //! every engine for the operands it gets. Relaxed multiply-adds round as the machine pleases, once
 //! or twice: a model's tokens would depend on the reader's processor.
+//!
+//! The compiler writes relaxed instructions of its own accord, in all of a module that has any:
+//! `pmin` and `pmax`, also in the form of a comparison and a choice, become `relaxed_min` and
+//! `relaxed_max`, which do as they please with NaN. Where that matters, ints are compared.
 
 mod attend;
 mod float;

@@ -1,6 +1,6 @@
 //! Kernels over single rows.
 
-use super::lanes::{load, max, store, sum, sum_i32, zip4};
+use super::lanes::{load, max, pick, store, sum, sum_i32, zip4};
 use crate::kernel::scalar;
 use std::arch::wasm32::*;
 
@@ -9,32 +9,40 @@ const MIN_MAX: f32 = 1e-5;
 /// bits: engines have no single instruction for the conversion to int, which saturates.
 const MAGIC: f32 = 12_582_912.0;
 
-/// max |x|, at least 1e-5.
+/// max |x|, at least 1e-5; NaN counts as nothing.
 fn absmax(x: &[f32]) -> f32 {
-    let (chunks, rest) = x.as_chunks::<4>();
-    let mut m = [f32x4_splat(MIN_MAX); 4];
-    for (i, c) in chunks.iter().enumerate() {
-        // pmax(m, NaN) is m: the second operand wins only where it is larger.
-        m[i % 4] = f32x4_pmax(m[i % 4], f32x4_abs(load(c)));
+    let (chunks, rest) = x.as_chunks::<8>();
+    let mut m = [f32x4_splat(MIN_MAX); 2];
+    for c in chunks {
+        for (m, c) in m.iter_mut().zip(c.as_chunks::<4>().0) {
+            // Floats without a sign are in the order of their bits.
+            *m = i32x4_max(*m, number(f32x4_abs(load(c))));
+        }
     }
-    let m = f32x4_pmax(f32x4_pmax(m[0], m[1]), f32x4_pmax(m[2], m[3]));
-    rest.iter().fold(max(m), |m, v| if v.abs() > m { v.abs() } else { m })
+    let m = max(i32x4_max(m[0], m[1]));
+    rest.iter().fold(m, |m, v| if v.abs() > m { v.abs() } else { m })
+}
+
+/// 0 in the place of a NaN without a sign, whose bits are those of an int past infinity's.
+#[inline]
+fn number(v: v128) -> v128 {
+    v128_andnot(v, i32x4_gt(v, f32x4_splat(f32::INFINITY)))
 }
 
 /// See the scalar definition.
 pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     let scale = 127.0 / absmax(x);
     let (factor, magic) = (f32x4_splat(scale), f32x4_splat(MAGIC));
-    let (bottom, top) = (f32x4_splat(-128.0), f32x4_splat(127.0));
     let mut total = i32x4_splat(0);
     let (xs, x_rest) = x.as_chunks::<16>();
     let (qs, q_rest) = values[..x.len()].as_chunks_mut::<16>();
     for (x, q) in xs.iter().zip(qs) {
         let mut ints = [i32x4_splat(0); 4];
         for (i, x) in ints.iter_mut().zip(x.as_chunks::<4>().0) {
-            // pmax(−128, NaN) is −128.
-            let v = f32x4_pmin(top, f32x4_pmax(bottom, f32x4_mul(load(x), factor)));
-            *i = i32x4_sub(f32x4_add(v, magic), magic);
+            // The scale keeps every number within ±127.
+            let v = f32x4_mul(load(x), factor);
+            let rounded = i32x4_sub(f32x4_add(v, magic), magic);
+            *i = v128_bitselect(rounded, i32x4_splat(-128), f32x4_eq(v, v));
             total = i32x4_add(total, *i);
         }
         let pairs = [i16x8_narrow_i32x4(ints[0], ints[1]), i16x8_narrow_i32x4(ints[2], ints[3])];
@@ -82,10 +90,12 @@ pub fn quantise16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32)
 
 /// See the scalar definition.
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let (chunks, rest) = x.as_chunks::<4>();
+    let (chunks, rest) = x.as_chunks::<16>();
     let mut squares = [f32x4_splat(0.0); 4];
-    for (i, c) in chunks.iter().enumerate() {
-        squares[i % 4] = f32x4_add(squares[i % 4], f32x4_mul(load(c), load(c)));
+    for c in chunks {
+        for (sum, c) in squares.iter_mut().zip(c.as_chunks::<4>().0) {
+            *sum = f32x4_add(*sum, f32x4_mul(load(c), load(c)));
+        }
     }
     let rest: f32 = rest.iter().map(|v| v * v).sum();
     let [a, b, c, d] = squares;
@@ -108,10 +118,9 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
 
 /// See the scalar definition.
 pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
-    let zero = f32x4_splat(0.0);
     zip4!(gate, up, |g, u| {
-        // pmax(0, NaN) is 0, as the definition's is.
-        let r = f32x4_pmax(zero, load(g));
+        // What has a sign, as an int, is below 0.
+        let r = i32x4_max(number(load(g)), i32x4_splat(0));
         store(g, f32x4_mul(f32x4_mul(r, r), load(u)));
     });
 }
@@ -119,8 +128,9 @@ pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
 /// eˣ of 4 lanes, by the steps of the scalar definition.
 #[inline]
 pub fn exp(x: v128) -> v128 {
-    // In this order NaN stays NaN.
-    let x = f32x4_pmin(f32x4_pmax(x, f32x4_splat(-87.0)), f32x4_splat(88.0));
+    let (bottom, top) = (f32x4_splat(-87.0), f32x4_splat(88.0));
+    let x = pick(f32x4_lt(x, bottom), bottom, x);
+    let x = pick(f32x4_gt(x, top), top, x);
     let magic = f32x4_splat(MAGIC);
     let whole = f32x4_add(f32x4_mul(x, f32x4_splat(std::f32::consts::LOG2_E)), magic);
     let n = f32x4_sub(whole, magic);

@@ -6,6 +6,7 @@
 //! make up for it, 4³⁻ᶠ times as large: every product is 64 times what it should be, one sum per row
 //! takes them all, and no code is ever shifted to its place.
 
+mod lookup;
 #[cfg(feature = "relaxed-simd")]
 pub mod relaxed;
 
@@ -22,6 +23,8 @@ const VECTORS: usize = PANEL_ROWS / 4;
 const CHUNK: usize = 4096;
 /// log₂ of how many times too large the products are.
 const EXCESS: u32 = 6;
+/// Activation rows from which tables pay, and those of the last tile.
+const LOOKUP_ROWS: usize = 10;
 
 /// Sums of one activation row with the 16 rows of a panel.
 type Exact = [v128; VECTORS];
@@ -39,27 +42,22 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, shorts, .. } = scratch;
+    let Scratch { ints, places, shorts, sums: exact, floats, rearranged, .. } = scratch;
     let (size, sums) = x.scale_groups(w, ints);
     let walk = Walk::new(w, x, (size, sums), panels.start);
-    shorts.grow(x.rows() * walk.blocks * BLOCK_COLS);
-    let pairs = shorts.as_chunks_mut::<BLOCK_COLS>().0;
-    for row in 0..x.rows() {
-        let blocks = &x.row_chunks(row)[..walk.blocks];
-        for (out, block) in pairs[row * walk.blocks..].iter_mut().zip(blocks) {
+    rearranged.grow(size_of::<Pairs>() * x.rows() * walk.blocks);
+    let pairs: &mut [[i16; BLOCK_COLS]] = bytemuck::cast_slice_mut(rearranged);
+    for (row, out) in pairs.chunks_exact_mut(walk.blocks).take(x.rows()).enumerate() {
+        for (out, block) in out.iter_mut().zip(x.row_chunks(row)) {
             *out = pair(block);
         }
     }
     let pairs: &[Pairs] = bytemuck::must_cast_slice(&*pairs);
-    for panel in panels {
-        let mut row = 0;
-        while row < x.rows() {
-            row += match x.rows() - row {
-                1 => walk.tile::<1>(panel, row, pairs, y),
-                _ => walk.tile::<2>(panel, row, pairs, y),
-            };
-        }
-    }
+    let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
+    walk.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| match x.rows() - row {
+        1 => walk.tile::<1>(panel, row, pairs, y),
+        _ => walk.tile::<2>(panel, row, pairs, y),
+    });
 }
 
 /// A block's activations as [`Pairs`], each as large as its field asks.
@@ -95,6 +93,32 @@ impl<'a> Walk<'a> {
         let blocks = w.cols().div_ceil(BLOCK_COLS);
         let group_blocks = size / BLOCK_COLS;
         Self { w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
+    }
+
+    /// All products: by table in tiles of `least` rows or more, where that can be, and by `tile`,
+    /// which is given a panel and an activation row, and returns how many rows it has done.
+    #[inline]
+    fn batch(
+        &self,
+        panels: Range<usize>,
+        least: usize,
+        y: &mut Columns<'_>,
+        buffers: &mut lookup::Buffers<'_>,
+        tile: impl Fn(usize, usize, &mut Columns<'_>) -> usize,
+    ) {
+        let rows = self.x.rows();
+        let rest = rows % lookup::TILE;
+        let tables = if rest < least { rows - rest } else { rows };
+        for first in panels.clone().step_by(lookup::PANELS) {
+            let panels = first..panels.end.min(first + lookup::PANELS);
+            let done = lookup::lookup(self, panels.clone(), 0..tables, y, buffers);
+            for panel in panels {
+                let mut row = if done { tables } else { 0 };
+                while row < rows {
+                    row += tile(panel, row, y);
+                }
+            }
+        }
     }
 
     /// One panel × `N` activation rows from `row` on; returns `N`.

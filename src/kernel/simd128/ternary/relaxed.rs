@@ -1,16 +1,24 @@
-//! Ternary × int8 by the relaxed dot product of 8-bit numbers: 16 multiply-adds in one instruction
-//! of WebAssembly, and of processors that have VNNI.
+//! Ternary × int8 by the relaxed dot product of 8-bit numbers.
 //!
 //! Its second operand is 7 bits wide; codes have two. That they are not negative and so small is
 //! what makes the result the same everywhere: whether the seven bits are read as signed or not,
 //! and whether pairs of products saturate at 16 bits, is up to the engine.
+//!
+//! The form with 16-bit sums is one instruction on any x86-64; that with 32-bit ones needs five
+//! where the processor lacks VNNI. Sums widen after [`CHUNK`] blocks: 4 fields × 2 products ×
+//! 3 · 128 × 10 blocks = 30,720 fits an int16.
 
-use super::{Exact, VECTORS, Walk};
+use super::{Exact, VECTORS, Walk, lookup};
 use crate::kernel::Quantised;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
 use std::arch::wasm32::*;
 use std::ops::Range;
+
+/// Blocks whose products fit 16-bit sums.
+const CHUNK: usize = 10;
+/// Activation rows from which tables pay, and those of the last tile.
+const LOOKUP_ROWS: usize = 16;
 
 /// See the scalar definition.
 #[target_feature(enable = "simd128,relaxed-simd")]
@@ -21,17 +29,14 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let (size, sums) = x.scale_groups(w, &mut scratch.ints);
+    let Scratch { ints, places, shorts, sums: exact, floats, .. } = scratch;
+    let (size, sums) = x.scale_groups(w, ints);
     let walk = Walk::new(w, x, (size, sums), panels.start);
-    for panel in panels {
-        let mut row = 0;
-        while row < x.rows() {
-            row += match x.rows() - row {
-                1 => tile::<1>(&walk, panel, row, y),
-                _ => tile::<2>(&walk, panel, row, y),
-            };
-        }
-    }
+    let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
+    walk.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| match x.rows() - row {
+        1 => tile::<1>(&walk, panel, row, y),
+        _ => tile::<2>(&walk, panel, row, y),
+    });
 }
 
 /// One panel × `N` activation rows from `row` on; returns `N`.
@@ -45,8 +50,8 @@ fn tile<const N: usize>(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Colum
     let mut totals = [[f32x4_splat(0.0); VECTORS]; N];
     for g in 0..walk.groups {
         let mut exact = [[i32x4_splat(0); VECTORS]; N];
-        for blocks in walk.chunks(g, walk.blocks) {
-            exact = dot(&walk.codes(panel)[blocks.clone()], &xs, blocks.start);
+        for chunk in walk.chunks(g, CHUNK) {
+            dot(&walk.codes(panel)[chunk.clone()], xs.map(|x| &x[chunk.clone()]), &mut exact);
         }
         walk.scale(panel, g, row, &exact, &mut totals);
     }
@@ -54,36 +59,38 @@ fn tile<const N: usize>(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Colum
     N
 }
 
-/// Σ c·q of 16 rows × `N` activation rows; the activations start with block `from`.
+/// Adds Σ c·q of 16 rows × `N` activation rows over a chunk.
 #[inline]
 #[target_feature(enable = "simd128,relaxed-simd")]
 fn dot<const N: usize>(
     packed: &[[u8; BLOCK_BYTES]],
-    xs: &[&[[i8; BLOCK_COLS]]; N],
-    from: usize,
-) -> [Exact; N] {
+    xs: [&[[i8; BLOCK_COLS]]; N],
+    exact: &mut [Exact; N],
+) {
     let mask = u8x16_splat(3);
-    let mut rows: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
-    for (row, x) in rows.iter_mut().zip(xs) {
-        *row = &x[from..][..packed.len()];
-    }
-    let mut sums = [[i32x4_splat(0); VECTORS]; N];
+    let xs = xs.map(|x| &x[..packed.len()]);
+    let mut narrow = [[i16x8_splat(0); VECTORS]; N];
     for (b, block) in packed.iter().enumerate() {
         let mut codes: [v128; VECTORS] = bytemuck::must_cast(*block);
         for field in 0..4 {
             for n in 0..N {
-                let x = i32x4_splat(i32::from_le_bytes(bytemuck::must_cast(
-                    rows[n][b].as_chunks::<4>().0[field],
-                )));
+                let x: [[i8; 4]; 4] = bytemuck::must_cast(xs[n][b]);
+                let x = i32x4_splat(bytemuck::must_cast(x[field]));
                 for v in 0..VECTORS {
-                    let code = v128_and(codes[v], mask);
-                    sums[n][v] = i32x4_relaxed_dot_i8x16_i7x16_add(x, code, sums[n][v]);
+                    let products = i16x8_relaxed_dot_i8x16_i7x16(x, v128_and(codes[v], mask));
+                    narrow[n][v] = i16x8_add(narrow[n][v], products);
                 }
             }
             for code in &mut codes {
+                // What comes from the byte above, the mask takes away.
                 *code = u16x8_shr(*code, 2);
             }
         }
     }
-    sums
+    for n in 0..N {
+        for v in 0..VECTORS {
+            let pairs = i32x4_extadd_pairwise_i16x8(narrow[n][v]);
+            exact[n][v] = i32x4_add(exact[n][v], pairs);
+        }
+    }
 }

@@ -137,7 +137,7 @@ fn ternary_products_equal_scalar() {
                     out.copy_from_slice(&codes[r * cols..(r + 1) * cols]);
                 })
                 .unwrap();
-                for batch in [1, 2, 3, 4, 5, 7, 8, 13, 33, 70, 95] {
+                for batch in [1, 2, 3, 4, 5, 6, 7, 8, 13, 33, 70, 95] {
                     for planes in [1, 2] {
                         let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
                         for from in [0, rows.div_ceil(16) / 2] {

@@ -23,8 +23,8 @@ const AHEAD: usize = 1536;
 /// Activation rows from which tables pay, and those of the last tile.
 const LOOKUP_ROWS: usize = 28;
 const LOOKUP_REST: usize = 24;
-/// Batches up to this decode codes in registers.
-const STREAMED_ROWS: usize = 4;
+/// Batches up to this decode codes in registers: one more row's sums would not leave room.
+const STREAMED_ROWS: usize = 6;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -51,7 +51,9 @@ pub fn ternary(
             1 => walk.stream::<1>(panel, y),
             2 => walk.stream::<2>(panel, y),
             3 => walk.stream::<3>(panel, y),
-            _ => walk.stream::<4>(panel, y),
+            4 => walk.stream::<4>(panel, y),
+            5 => walk.stream::<5>(panel, y),
+            _ => walk.stream::<STREAMED_ROWS>(panel, y),
         }
     }
 }
@@ -110,7 +112,7 @@ impl Walk<'_> {
     }
 
     /// One panel × all `N` activation rows, codes decoded in registers: for small batches, which
-    /// memory bounds.
+    /// memory bounds or whose one tile would not repay codes decoded to memory.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn stream<const N: usize>(&self, panel: usize, y: &mut Columns<'_>) {

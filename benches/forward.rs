@@ -63,13 +63,13 @@ impl<'m> Bench<'m> {
 
 /// The products of one pass and nothing else: all matrices of all layers, and the head for one row.
 fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &mut [f32]) {
-    let mut product = |w: &Matrix, rows: usize| {
-        let stride = w.cols().next_multiple_of(QUANTISED_PAD);
+    let mut product = |w: &Matrix, tokens: usize, planes: usize| {
+        let (rows, stride) = (tokens * planes, w.cols().next_multiple_of(QUANTISED_PAD));
         let values = vec![1i8; rows * stride];
         let (sums, steps) = (vec![w.cols() as i32; rows], vec![1f32; rows]);
-        let x = Quantised { values: &values, stride, sums: &sums, steps: &steps, planes: 1 };
+        let x = Quantised { values: &values, stride, sums: &sums, steps: &steps, planes };
         let panels = 0..w.rows().div_ceil(16);
-        let y = &mut Columns::whole(&mut y[..rows * w.rows()], w.rows());
+        let y = &mut Columns::whole(&mut y[..tokens * w.rows()], w.rows());
         match w {
             Matrix::Ternary(w) => (k.ternary)(w, panels, &x, y, scratch),
             Matrix::Int8(w) => (k.int8)(w, panels, &x, y, scratch),
@@ -79,11 +79,11 @@ fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &
     let weights = model.weights();
     for l in &weights.layers {
         for linear in [&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down] {
-            product(&linear.weight, rows);
+            product(&linear.weight, rows, 1);
         }
     }
     // The head takes 15-bit activations: two planes.
-    product(&weights.embed, 2);
+    product(&weights.embed, 1, 2);
     black_box(y);
 }
 

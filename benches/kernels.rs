@@ -21,23 +21,33 @@ const INTERMEDIATE: usize = 6912;
 /// Batches: decode, a small diffusion block, a block, a prefill chunk.
 const BATCHES: [usize; 4] = [1, 8, 32, 256];
 
+/// Tokens whose logits a head computes: one, and those of a server's batch.
+const HEAD_TOKENS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
 /// Quantised noise.
 struct Activations {
     values: AlignedVec<i8>,
     stride: usize,
     sums: Vec<i32>,
     steps: Vec<f32>,
+    planes: usize,
 }
 
 impl Activations {
     fn new(rows: usize, cols: usize, noise: &mut Noise) -> Self {
+        Self::in_planes(1, rows, cols, noise)
+    }
+
+    fn in_planes(planes: usize, tokens: usize, cols: usize, noise: &mut Noise) -> Self {
+        let rows = planes * tokens;
         let stride = cols.next_multiple_of(QUANTISED_PAD);
         let mut values = AlignedVec::zeroed(rows * stride);
         for row in values.chunks_exact_mut(stride) {
-            row[..cols].fill_with(|| noise.bits() as i8);
+            // Not −128: joined, two planes would not fit 16 bits.
+            row[..cols].fill_with(|| (noise.bits() as i8).max(-127));
         }
         let sums = values.chunks_exact(stride).map(|r| r.iter().map(|&v| i32::from(v)).sum());
-        Self { stride, sums: sums.collect(), steps: vec![0.01; rows], values }
+        Self { stride, sums: sums.collect(), steps: vec![0.01; rows], values, planes }
     }
 
     fn view(&self) -> Quantised<'_> {
@@ -46,7 +56,7 @@ impl Activations {
             stride: self.stride,
             sums: &self.sums,
             steps: &self.steps,
-            planes: 1,
+            planes: self.planes,
         }
     }
 }
@@ -73,6 +83,28 @@ fn products(c: &mut Criterion) {
             bench("ternary", &|y, s| (k.ternary)(&ternary, 0..panels, &x.view(), y, s));
             bench("int8", &|y, s| (k.int8)(&int8, 0..panels, &x.view(), y, s));
         }
+    }
+}
+
+/// A head: int8 × 15 bits.
+fn head(c: &mut Criterion) {
+    let (vocab, mut noise) = (16_384, Noise(6));
+    let int8 = common::int8(vocab, HIDDEN, &mut noise);
+    for tokens in HEAD_TOKENS {
+        let x = Activations::in_planes(2, tokens, HIDDEN, &mut noise);
+        let mut y = vec![0f32; tokens * vocab];
+        let mut scratch = Scratch::default();
+        let mut group = c.benchmark_group(format!("head/{tokens}"));
+        group.throughput(Throughput::Elements((tokens * vocab * HIDDEN) as u64));
+        for k in Kernels::all().filter(|k| k.isa() != Isa::Scalar) {
+            group.bench_function(k.isa().name(), |b| {
+                b.iter(|| {
+                    let y = &mut Columns::whole(&mut y, vocab);
+                    (k.int8)(&int8, 0..vocab / 16, &x.view(), y, &mut scratch);
+                });
+            });
+        }
+        group.finish();
     }
 }
 
@@ -191,6 +223,7 @@ fn tables() {
 fn main() {
     let mut c = timing::criterion();
     products(&mut c);
+    head(&mut c);
     rows(&mut c);
     attention(&mut c);
     c.final_summary();

@@ -7,7 +7,7 @@ use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix};
 ///
 /// With two planes a token is two rows, first the high part (scale 256 times larger), then the
 /// low one: 15-bit activations. Ternary products take one plane after the other, the second adds to
-/// the first; int8 products take both at once.
+/// the first; int8 products take both at once. Joined, values are within ±32,767.
 #[derive(Clone, Copy)]
 pub struct Quantised<'a> {
     /// `[rows][stride]`; columns past the matrix's are zero.
@@ -31,12 +31,23 @@ impl<'a> Quantised<'a> {
         self.sums.len()
     }
 
+    /// Tokens, each a row or two.
+    pub fn tokens(&self) -> usize {
+        self.rows() / self.planes
+    }
+
     /// A token's value in some column, of all its planes.
     #[inline]
     pub fn joined(&self, token: usize, column: usize) -> i32 {
         let planes =
             (0..self.planes).map(|p| self.values[(token * self.planes + p) * self.stride + column]);
         planes.fold(0, |value, plane| 256 * value + i32::from(plane))
+    }
+
+    /// What a step of a token's joined values is worth: the low plane's.
+    #[inline]
+    pub fn joined_step(&self, token: usize) -> f32 {
+        self.steps[(token + 1) * self.planes - 1]
     }
 
     /// One row in whole chunks of `N` values.

@@ -14,6 +14,7 @@ macro_rules! each_case {
             a_single_fourth_code_is_multiplied_where_it_stands
             ternary_products_do_not_overflow_at_the_extremes
             int8_products_equal_scalar
+            int8_products_are_exact_beyond_32_bits
             float_products_agree_and_do_not_depend_on_the_batch
             quantisation_equals_scalar
             fifteen_bit_activations_are_close_to_the_floats
@@ -62,7 +63,8 @@ fn sets(test: &str) -> Vec<Kernels> {
     Kernels::all().filter(|k| k.isa() != Isa::Scalar).collect()
 }
 
-/// Activations for `rows` rows of `cols`, either noise or all at one extreme.
+/// Activations for `rows` rows of `cols`, either noise or all at one extreme; two planes hold no
+/// more than ±32,512 between them, as `quantise16` writes them.
 struct Rows {
     values: Vec<i8>,
     stride: usize,
@@ -75,26 +77,21 @@ impl Rows {
     fn new(rows: usize, cols: usize, planes: usize, mut value: impl FnMut() -> i8) -> Self {
         let stride = cols.next_multiple_of(QUANTISED_PAD);
         let mut values = vec![0i8; rows * stride];
-        let mut sums = vec![0; rows];
-        for r in 0..rows {
-            for v in &mut values[r * stride..r * stride + cols] {
-                *v = value();
-                sums[r] += i32::from(*v);
+        values.chunks_exact_mut(stride).for_each(|row| row[..cols].fill_with(&mut value));
+        if planes == 2 {
+            for token in values.chunks_exact_mut(2 * stride) {
+                let (high, low) = token.split_at_mut(stride);
+                for (high, low) in high.iter_mut().zip(low) {
+                    let q = (256 * i32::from(*high) + i32::from(*low)).clamp(-32_512, 32_512);
+                    *high = ((q + 128) >> 8) as i8;
+                    *low = (q - 256 * i32::from(*high)) as i8;
+                }
             }
         }
+        let sum = |row: &[i8]| row.iter().map(|&v| i32::from(v)).sum();
+        let sums = values.chunks_exact(stride).map(sum).collect();
         let steps = (0..rows).map(|r| 0.01 + 0.003 * r as f32).collect();
         Self { values, stride, sums, steps, planes }
-    }
-    /// Two planes hold ±32512 at most, as `quantise16` makes them.
-    fn keep_to_15_bits(&mut self) {
-        for planes in self.values.chunks_exact_mut(2 * self.stride).filter(|_| self.planes == 2) {
-            let (high, low) = planes.split_at_mut(self.stride);
-            for (high, low) in high.iter_mut().zip(low) {
-                let q = (256 * i32::from(*high) + i32::from(*low)).clamp(-32512, 32512);
-                *high = ((q + 128) >> 8) as i8;
-                *low = (q - 256 * i32::from(*high)) as i8;
-            }
-        }
     }
     fn view(&self) -> Quantised<'_> {
         Quantised {
@@ -159,7 +156,7 @@ pub fn ternary_products_equal_scalar() {
                     out.copy_from_slice(&codes[r * cols..(r + 1) * cols]);
                 })
                 .unwrap();
-                for batch in [1, 2, 3, 4, 5, 7, 8, 13, 33, 70, 95] {
+                for batch in [1, 2, 3, 4, 5, 6, 7, 8, 13, 33, 70, 95] {
                     for planes in [1, 2] {
                         let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
                         for from in [0, rows.div_ceil(16) / 2] {
@@ -231,6 +228,16 @@ pub fn ternary_products_do_not_overflow_at_the_extremes() {
     }
 }
 
+/// Tokens and planes: every width of a tile and rests beside it; few for large matrices, where the
+/// definition takes long.
+fn int8_batches(weights: usize) -> impl Iterator<Item = (usize, usize)> {
+    let batches: &[usize] = match weights {
+        ..20_000 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33],
+        _ => &[1, 3, 4, 7],
+    };
+    batches.iter().flat_map(|&batch| [(batch, 1), (batch, 2)])
+}
+
 pub fn int8_products_equal_scalar() {
     let mut noise = Noise(0xfeed_beef_1357_9bdf);
     for k in sets("int8") {
@@ -245,11 +252,10 @@ pub fn int8_products_equal_scalar() {
                         s.fill_with(|| noise.float());
                     })
                     .unwrap();
-                    for (batch, planes) in [(1, 1), (1, 2), (2, 1), (3, 2), (5, 1)] {
-                        let mut x = Rows::new(batch * planes, cols, planes, || {
+                    for (batch, planes) in int8_batches(rows * cols) {
+                        let x = Rows::new(batch * planes, cols, planes, || {
                             extreme.map_or(noise.next() as i8, |e| e.1)
                         });
-                        x.keep_to_15_bits();
                         let run = |k: &Kernels| {
                             product(batch, rows, 0, |p, y, s| (k.int8)(&w, p, &x.view(), y, s))
                         };
@@ -261,6 +267,35 @@ pub fn int8_products_equal_scalar() {
                         );
                     }
                 }
+            }
+        }
+    }
+}
+
+pub fn int8_products_are_exact_beyond_32_bits() {
+    let (rows, cols) = (17, 20_011);
+    let mut noise = Noise(0x2468_ace0_1357_9bdf);
+    for k in sets("wide int8") {
+        // All alike, every product positive, every second one.
+        for kind in 0..4 {
+            let signs: Vec<bool> = (0..cols).map(|_| kind < 2 || noise.below(2) == 0).collect();
+            let w = Int8Matrix::pack(rows, cols, cols, |_, values, scales| {
+                let extreme = |plus| if plus == (kind != 1) { 127 } else { -128 };
+                values.iter_mut().zip(&signs).for_each(|(v, &plus)| *v = extreme(plus));
+                scales[0] = 1.0;
+            });
+            let w = w.unwrap();
+            for (batch, planes) in [(1, 1), (1, 2), (2, 2), (7, 2), (9, 2)] {
+                let mut at = 0;
+                let x = Rows::new(batch * planes, cols, planes, || {
+                    at += 1;
+                    let plus = if kind == 3 { at % 2 == 0 } else { signs[(at - 1) % cols] };
+                    if plus { 127 } else { -128 }
+                });
+                let run = |k: &Kernels| {
+                    product(batch, rows, 0, |p, y, s| (k.int8)(&w, p, &x.view(), y, s))
+                };
+                assert!(run(&k) == run(&Kernels::SCALAR), "{:?} {kind} {batch}×{planes}", k.isa());
             }
         }
     }

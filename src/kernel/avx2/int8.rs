@@ -1,18 +1,31 @@
-//! int8 × int8: both sides widened to 16 bits (`vpmaddubsw` would saturate), exact in 32.
+//! int8 × int8 or, from two planes, int8 × 15 bits: both sides widened to 16 bits (`vpmaddubsw` would
+//! saturate), exact in 32 for a chunk of columns and in f64 beyond it.
+//!
+//! Tokens go in tiles, each rearranged so that a panel's walk reads it from front to back:
+//! `[tile][block of 4 columns][token of the tile]`.
 
 use super::lanes::{load_half, prefetch};
 use super::ternary::store;
 use crate::kernel::Quantised;
 use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
+use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+/// Tokens of a tile at most: with half a panel, 12 sums, two vectors of weights, one of activations
+/// and one of products fill the 16 registers.
+const TILE: usize = 6;
 /// How far ahead of the panel's walk memory is asked for, in bytes.
 const AHEAD: usize = 2048;
 /// Bytes in a block of 16 rows × 4 columns.
 const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
+/// Blocks whose products fit 32-bit sums: 4 columns · 128 · 32,767 · 128 blocks < 2³¹.
+const CHUNK: usize = 128;
+
+/// A block's columns of one token.
+type Quad = [i16; INT8_BLOCK_COLS];
 
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -23,83 +36,179 @@ pub fn int8(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    scratch.shorts.grow(x.values.len());
-    for (wide, narrow) in scratch.shorts.iter_mut().zip(x.values) {
-        *wide = i16::from(*narrow);
-    }
-    let first = panels.start;
+    let blocks = w.cols().next_multiple_of(INT8_PAD_COLS) / INT8_BLOCK_COLS;
+    let wide = join(x, blocks, &mut scratch.shorts);
+    let walk = Walk { w, x, blocks, wide, first: panels.start };
     for panel in panels {
-        let mut row = 0;
-        while row < x.rows() {
-            let from = (panel - first) * PANEL_ROWS;
-            row += match x.rows() - row {
-                2.. => tile::<2>(w, panel, x, &scratch.shorts, row, from, y),
-                _ => tile::<1>(w, panel, x, &scratch.shorts, row, from, y),
-            };
-        }
-    }
-}
-
-/// One panel × `N` activation rows from `row` on; returns `N`. `wide`: `x.values` as i16.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn tile<const N: usize>(
-    w: &Int8Matrix,
-    panel: usize,
-    x: &Quantised<'_>,
-    wide: &[i16],
-    row: usize,
-    from: usize,
-    y: &mut Columns<'_>,
-) -> usize {
-    let padded = w.cols().next_multiple_of(INT8_PAD_COLS);
-    let blocks = padded / INT8_BLOCK_COLS;
-    let values = &w.values()[panel * blocks * BLOCK..][..blocks * BLOCK];
-    let values = values.as_chunks::<BLOCK>().0;
-    let xs: [&[[i16; 4]]; N] = std::array::from_fn(|n| {
-        &wide[(row + n) * x.stride..][..padded].as_chunks::<INT8_BLOCK_COLS>().0[..blocks]
-    });
-    let group_blocks = w.group().div_ceil(INT8_BLOCK_COLS);
-    let scales = w.scales().as_chunks::<64>().0;
-    let mut totals = [[_mm256_setzero_ps(); 2]; N];
-    for g in 0..w.groups() {
-        let range = g * group_blocks..((g + 1) * group_blocks).min(blocks);
-        let exact = dot(&values[range.clone()], xs.map(|x| &x[range.clone()]));
-        let scales: [__m256; 2] = bytemuck::must_cast(scales[panel * w.groups() + g]);
-        for n in 0..N {
-            for h in 0..2 {
-                let value = _mm256_mul_ps(_mm256_cvtepi32_ps(exact[n][h]), scales[h]);
-                totals[n][h] = _mm256_add_ps(totals[n][h], value);
+        for tile in tiles(x.tokens()) {
+            match tile.len() {
+                1 => walk.tile::<1, 2>(panel, tile, y),
+                2 => walk.tile::<2, 2>(panel, tile, y),
+                3 => walk.tile::<3, 2>(panel, tile, y),
+                4 => walk.tile::<4, 1>(panel, tile, y),
+                5 => walk.tile::<5, 1>(panel, tile, y),
+                _ => walk.tile::<TILE, 1>(panel, tile, y),
             }
         }
     }
-    for (n, total) in totals.iter().enumerate() {
-        store(x, row + n, total, from, y);
-    }
-    N
 }
 
-/// Exact Σ w·q of 16 rows × `N` activation rows.
-#[inline]
+/// Tokens of each tile: as even as can be.
+fn tiles(tokens: usize) -> impl Iterator<Item = Range<usize>> {
+    let tiles = tokens.div_ceil(TILE);
+    (0..tiles).map(move |t| tokens * t / tiles..tokens * (t + 1) / tiles)
+}
+
+/// Writes the tokens' values, all planes in one, in the order in which [`dot`] reads them.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const N: usize>(values: &[[u8; BLOCK]], xs: [&[[i16; 4]]; N]) -> [[__m256i; 2]; N] {
-    // Four rows a vector, two partial sums a row.
-    let mut sums = [[_mm256_setzero_si256(); 4]; N];
-    let xs = xs.map(|x| &x[..values.len()]);
-    for (b, block) in values.iter().enumerate() {
-        prefetch(block.as_ptr(), AHEAD);
-        let quarters: &[[u8; 16]; 4] = bytemuck::must_cast_ref(block);
-        for (k, quarter) in quarters.iter().enumerate() {
-            let w = _mm256_cvtepi8_epi16(load_half(quarter));
+fn join<'o>(x: &Quantised<'_>, blocks: usize, out: &'o mut AlignedVec<i16>) -> &'o [Quad] {
+    let quads = x.tokens() * blocks;
+    out.grow(quads * INT8_BLOCK_COLS);
+    let out = &mut out.as_chunks_mut().0[..quads];
+    out.fill([0; INT8_BLOCK_COLS]);
+    for tile in tiles(x.tokens()) {
+        let out = &mut out[tile.start * blocks..tile.end * blocks];
+        for (n, token) in tile.clone().enumerate() {
+            for row in token * x.planes..(token + 1) * x.planes {
+                let quads = out[n..].iter_mut().step_by(tile.len());
+                for (wide, narrow) in quads.zip(x.row_chunks::<INT8_BLOCK_COLS>(row)) {
+                    *wide = std::array::from_fn(|k| (wide[k] << 8) + i16::from(narrow[k]));
+                }
+            }
+        }
+    }
+    out
+}
+
+/// What all tiles of one call share.
+struct Walk<'a> {
+    w: &'a Int8Matrix,
+    x: &'a Quantised<'a>,
+    /// Blocks in a panel.
+    blocks: usize,
+    /// The activations, as [`join`] has written them.
+    wide: &'a [Quad],
+    /// The panel that `y`'s view starts with.
+    first: usize,
+}
+
+impl Walk<'_> {
+    /// One panel × a tile of `N` tokens, `H` halves of the panel at a time.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn tile<const N: usize, const H: usize>(
+        &self,
+        panel: usize,
+        tile: Range<usize>,
+        y: &mut Columns<'_>,
+    ) {
+        let (w, blocks) = (self.w, self.blocks);
+        let values = &w.values().as_chunks::<BLOCK>().0[panel * blocks..][..blocks];
+        let x = &self.wide[tile.start * blocks..].as_chunks::<N>().0[..blocks];
+        let scales = &w.scales().as_chunks::<64>().0[panel * w.groups()..][..w.groups()];
+        let group_blocks = w.group().div_ceil(INT8_BLOCK_COLS);
+        let groups = values.chunks(group_blocks).zip(x.chunks(group_blocks));
+        let mut totals = [[_mm256_setzero_ps(); 2]; N];
+        for ((values, x), scales) in groups.zip(scales) {
+            let sums = rounded::<N, H>(values, x);
+            let scales: [__m256; 2] = bytemuck::must_cast(*scales);
             for n in 0..N {
-                let x = _mm256_set1_epi64x(bytemuck::must_cast(xs[n][b]));
-                sums[n][k] = _mm256_add_epi32(sums[n][k], _mm256_madd_epi16(w, x));
+                for h in 0..2 {
+                    // Not fused: every set rounds the product, so that all agree bit for bit.
+                    let value = _mm256_mul_ps(sums[n][h], scales[h]);
+                    totals[n][h] = _mm256_add_ps(totals[n][h], value);
+                }
+            }
+        }
+        let from = (panel - self.first) * PANEL_ROWS;
+        for (token, total) in tile.zip(&totals) {
+            store(total, self.x.joined_step(token), &mut y.row(token)[from..], false);
+        }
+    }
+}
+
+/// Σ w·q of 16 rows × `N` tokens over a group, rounded once.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn rounded<const N: usize, const H: usize>(
+    values: &[[u8; BLOCK]],
+    x: &[[Quad; N]],
+) -> [[__m256; 2]; N] {
+    let mut out = [[_mm256_setzero_ps(); 2]; N];
+    if values.len() <= CHUNK {
+        let sums = dot::<N, H>(values, x);
+        for n in 0..N {
+            out[n] = [_mm256_cvtepi32_ps(sums[n][0]), _mm256_cvtepi32_ps(sums[n][1])];
+        }
+        return out;
+    }
+    let mut exact = [[_mm256_setzero_pd(); 4]; N];
+    for (values, x) in values.chunks(CHUNK).zip(x.chunks(CHUNK)) {
+        let sums = dot::<N, H>(values, x);
+        for n in 0..N {
+            let quarters: [__m128i; 4] = bytemuck::must_cast(sums[n]);
+            for q in 0..4 {
+                exact[n][q] = _mm256_add_pd(exact[n][q], _mm256_cvtepi32_pd(quarters[q]));
             }
         }
     }
-    // Rows 0–3 and 4–7 (8–11 and 12–15): add the partial sums, then put the rows in order.
-    sums.map(|s| {
-        [_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3])]
-            .map(|v| _mm256_permute4x64_epi64::<0b11_01_10_00>(v))
-    })
+    for n in 0..N {
+        let [a, b, c, d] = exact[n];
+        out[n] = [
+            _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)),
+            _mm256_set_m128(_mm256_cvtpd_ps(d), _mm256_cvtpd_ps(c)),
+        ];
+    }
+    out
+}
+
+/// Exact Σ w·q of 16 rows × `N` tokens over a chunk.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot<const N: usize, const H: usize>(
+    values: &[[u8; BLOCK]],
+    x: &[[Quad; N]],
+) -> [[__m256i; 2]; N] {
+    let mut out = [[_mm256_setzero_si256(); 2]; N];
+    for first in (0..2).step_by(H) {
+        let part = halves::<N, H>(values, x, first);
+        for n in 0..N {
+            out[n][first..first + H].copy_from_slice(&part[n]);
+        }
+    }
+    out
+}
+
+/// The same for the `H` halves of the panel from the `first` on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn halves<const N: usize, const H: usize>(
+    values: &[[u8; BLOCK]],
+    x: &[[Quad; N]],
+    first: usize,
+) -> [[__m256i; H]; N] {
+    // Four rows a vector, two partial sums a row.
+    let mut sums = [[[_mm256_setzero_si256(); 2]; H]; N];
+    for (block, x) in values.iter().zip(x) {
+        prefetch(block.as_ptr(), AHEAD);
+        let halves: &[[[u8; 16]; 2]; 2] = bytemuck::must_cast_ref(block);
+        let mut w = [[_mm256_setzero_si256(); 2]; H];
+        for (w, half) in w.iter_mut().zip(&halves[first..]) {
+            *w = [
+                _mm256_cvtepi8_epi16(load_half(&half[0])),
+                _mm256_cvtepi8_epi16(load_half(&half[1])),
+            ];
+        }
+        for n in 0..N {
+            let x = _mm256_set1_epi64x(bytemuck::must_cast(x[n]));
+            for h in 0..H {
+                for k in 0..2 {
+                    let products = _mm256_madd_epi16(w[h][k], x);
+                    sums[n][h][k] = _mm256_add_epi32(sums[n][h][k], products);
+                }
+            }
+        }
+    }
+    // Rows 0–1, 4–5, 2–3, 6–7 of a half: add the partial sums, then put the rows in order.
+    sums.map(|s| s.map(|[a, b]| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(a, b))))
 }

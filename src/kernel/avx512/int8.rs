@@ -1,5 +1,6 @@
 //! int8 × int8 with `vpdpbusd`, whose first operand is unsigned: activations are shifted by 128,
-//! and 128 · Σ w is taken off again.
+//! and 128 · Σ w is taken off again. Two planes are multiplied apart, as narrow values need half
+//! the instructions, and joined in 64 bits.
 
 use super::ternary::store;
 use crate::kernel::Quantised;
@@ -14,6 +15,8 @@ use std::ops::Range;
 const AHEAD: usize = 2048;
 /// Bytes in a block of 16 rows × 4 columns.
 const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
+/// Blocks whose products fit 32-bit sums: 4 columns · 128 · 255 · 16,384 blocks < 2³¹.
+const CHUNK: usize = 16_384;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -24,73 +27,121 @@ pub fn int8(
     y: &mut Columns<'_>,
     _: &mut Scratch,
 ) {
+    match x.planes {
+        1 => product::<1>(w, panels, x, y),
+        _ => product::<2>(w, panels, x, y),
+    }
+}
+
+/// The product with `P` planes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn product<const P: usize>(
+    w: &Int8Matrix,
+    panels: Range<usize>,
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+) {
     let first = panels.start;
     for panel in panels {
-        let mut row = 0;
-        while row < x.rows() {
+        let mut token = 0;
+        while token < x.tokens() {
             let from = (panel - first) * PANEL_ROWS;
-            row += match x.rows() - row {
-                4.. => tile::<4>(w, panel, x, row, from, y),
-                3 => tile::<3>(w, panel, x, row, from, y),
-                2 => tile::<2>(w, panel, x, row, from, y),
-                _ => tile::<1>(w, panel, x, row, from, y),
+            token += match x.tokens() - token {
+                4.. => tile::<4, P>(w, panel, x, token, from, y),
+                3 => tile::<3, P>(w, panel, x, token, from, y),
+                2 => tile::<2, P>(w, panel, x, token, from, y),
+                _ => tile::<1, P>(w, panel, x, token, from, y),
             };
         }
     }
 }
 
-/// One panel × `N` activation rows from `row` on; returns `N`.
+/// One panel × `N` tokens from `token` on; returns `N`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn tile<const N: usize>(
+fn tile<const N: usize, const P: usize>(
     w: &Int8Matrix,
     panel: usize,
     x: &Quantised<'_>,
-    row: usize,
+    token: usize,
     from: usize,
     y: &mut Columns<'_>,
 ) -> usize {
     let blocks = w.cols().next_multiple_of(INT8_PAD_COLS) / INT8_BLOCK_COLS;
-    let values = &w.values()[panel * blocks * BLOCK..][..blocks * BLOCK];
-    let values = values.as_chunks::<BLOCK>().0;
-    let xs: [&[[i8; INT8_BLOCK_COLS]]; N] =
-        std::array::from_fn(|n| &x.row_chunks::<INT8_BLOCK_COLS>(row + n)[..blocks]);
+    let values = &w.values().as_chunks::<BLOCK>().0[panel * blocks..][..blocks];
+    let mut xs: [[&[[i8; INT8_BLOCK_COLS]]; P]; N] = [[&[]; P]; N];
+    for (r, x_row) in xs.as_flattened_mut().iter_mut().enumerate() {
+        *x_row = &x.row_chunks(token * P + r)[..blocks];
+    }
     let group_blocks = w.group().div_ceil(INT8_BLOCK_COLS);
     let scales = w.scales().as_chunks::<64>().0;
     let mut totals = [_mm512_setzero_ps(); N];
     for g in 0..w.groups() {
-        let range = g * group_blocks..((g + 1) * group_blocks).min(blocks);
-        let exact = dot(&values[range.clone()], xs.map(|x| &x[range.clone()]));
+        let end = ((g + 1) * group_blocks).min(blocks);
+        let mut exact = [[_mm512_setzero_si512(); 2]; N];
+        for start in (g * group_blocks..end).step_by(CHUNK) {
+            let range = start..end.min(start + CHUNK);
+            let sums = dot(&values[range.clone()], xs.map(|x| x.map(|x| &x[range.clone()])));
+            for n in 0..N {
+                let joined = join(&sums[n]);
+                for h in 0..2 {
+                    exact[n][h] = _mm512_add_epi64(exact[n][h], joined[h]);
+                }
+            }
+        }
         let scales: __m512 = bytemuck::must_cast(scales[panel * w.groups() + g]);
         for n in 0..N {
-            let value = _mm512_mul_ps(_mm512_cvtepi32_ps(exact[n]), scales);
+            let halves = exact[n].map(|e| _mm512_cvtepi64_ps(e));
+            let value = _mm512_mul_ps(bytemuck::must_cast(halves), scales);
             totals[n] = _mm512_add_ps(totals[n], value);
         }
     }
     for (n, total) in totals.iter().enumerate() {
-        store(x, row + n, *total, from, y);
+        store(*total, x.joined_step(token + n), &mut y.row(token + n)[from..], false);
     }
     N
 }
 
-/// Exact Σ w·q of 16 rows × `N` activation rows.
+/// The sums of 16 rows with a token's planes as those with its joined values, in 64 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn dot<const N: usize>(values: &[[u8; BLOCK]], xs: [&[[i8; INT8_BLOCK_COLS]]; N]) -> [__m512i; N] {
+fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
+    let mut out = [_mm512_setzero_si512(); 2];
+    for plane in planes {
+        let halves: [__m256i; 2] = bytemuck::must_cast(*plane);
+        for h in 0..2 {
+            let high = _mm512_slli_epi64::<8>(out[h]);
+            out[h] = _mm512_add_epi64(high, _mm512_cvtepi32_epi64(halves[h]));
+        }
+    }
+    out
+}
+
+/// Exact Σ w·q of 16 rows × `P` planes of `N` tokens over a chunk.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn dot<const N: usize, const P: usize>(
+    values: &[[u8; BLOCK]],
+    xs: [[&[[i8; INT8_BLOCK_COLS]]; P]; N],
+) -> [[__m512i; P]; N] {
     let shift = _mm512_set1_epi8(-128);
     // Two chains per row hide the latency; the shift's part is shared by all rows.
-    let mut sums = [[_mm512_setzero_si512(); 2]; N];
+    let mut sums = [[[_mm512_setzero_si512(); 2]; P]; N];
     let mut shifted = [_mm512_setzero_si512(); 2];
-    let xs = xs.map(|x| &x[..values.len()]);
+    let xs = xs.map(|x| x.map(|x| &x[..values.len()]));
     for (b, block) in values.iter().enumerate() {
         prefetch(block.as_ptr(), AHEAD);
         let w = bytemuck::must_cast(*block);
         shifted[b % 2] = _mm512_dpbusd_epi32(shifted[b % 2], shift, w);
         for n in 0..N {
-            let x = _mm512_xor_si512(_mm512_set1_epi32(bytemuck::must_cast(xs[n][b])), shift);
-            sums[n][b % 2] = _mm512_dpbusd_epi32(sums[n][b % 2], x, w);
+            for p in 0..P {
+                let x = _mm512_set1_epi32(bytemuck::must_cast(xs[n][p][b]));
+                let sum = &mut sums[n][p][b % 2];
+                *sum = _mm512_dpbusd_epi32(*sum, _mm512_xor_si512(x, shift), w);
+            }
         }
     }
     let shifted = _mm512_add_epi32(shifted[0], shifted[1]);
-    sums.map(|s| _mm512_sub_epi32(_mm512_add_epi32(s[0], s[1]), shifted))
+    sums.map(|s| s.map(|s| _mm512_sub_epi32(_mm512_add_epi32(s[0], s[1]), shifted)))
 }

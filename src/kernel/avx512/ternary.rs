@@ -78,7 +78,8 @@ impl Walk<'_> {
         }
         let from = (panel - self.first) * PANEL_ROWS;
         for (n, total) in totals.iter().enumerate() {
-            store(self.x, row + n, *total, from, y);
+            let (token, adds) = self.x.target(row + n);
+            store(*total, self.x.steps[row + n], &mut y.row(token)[from..], adds);
         }
         N
     }
@@ -123,14 +124,12 @@ fn dot<const N: usize, const A: usize>(
     sums.map(|s| s.into_iter().reduce(|a, b| _mm512_add_epi32(a, b)).expect("A > 0"))
 }
 
-/// Writes 16 outputs of activation row `b` to the view's columns from `from` on.
+/// Writes a panel's outputs of one activation row, or adds them, to the first 16 of `out`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn store(x: &Quantised<'_>, b: usize, total: __m512, from: usize, y: &mut Columns<'_>) {
-    let (row, adds) = x.target(b);
-    let out = &mut y.row(row)[from..];
+pub fn store(total: __m512, step: f32, out: &mut [f32], adds: bool) {
     let count = out.len().min(PANEL_ROWS);
-    let product = _mm512_mul_ps(total, _mm512_set1_ps(x.steps[b]));
+    let product = _mm512_mul_ps(total, _mm512_set1_ps(step));
     let mut lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(product);
     if adds {
         lanes.iter_mut().zip(&out[..count]).for_each(|(l, o)| *l += o);

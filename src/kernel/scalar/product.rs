@@ -51,7 +51,7 @@ pub fn int8(
     let first = panels.start * PANEL_ROWS;
     for row in first..(panels.end * PANEL_ROWS).min(w.rows()) {
         w.unpack_row(row, &mut values);
-        for token in 0..x.rows() / x.planes {
+        for token in 0..x.tokens() {
             let mut sum = 0f32;
             for (g, values) in values.chunks(w.group()).enumerate() {
                 let products = values
@@ -60,7 +60,7 @@ pub fn int8(
                     .map(|(k, &v)| i64::from(v) * i64::from(x.joined(token, g * w.group() + k)));
                 sum += products.sum::<i64>() as f32 * w.scale(row, g);
             }
-            y.row(token)[row - first] = sum * x.steps[(token + 1) * x.planes - 1];
+            y.row(token)[row - first] = sum * x.joined_step(token);
         }
     }
 }

@@ -23,8 +23,8 @@ const AHEAD: usize = 1536;
 /// Activation rows from which tables pay, and those of the last tile.
 const LOOKUP_ROWS: usize = 28;
 const LOOKUP_REST: usize = 24;
-/// Batches up to this decode codes in registers.
-const STREAMED_ROWS: usize = 4;
+/// Batches up to this decode codes in registers: one more row's sums would not leave room.
+const STREAMED_ROWS: usize = 6;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -51,7 +51,9 @@ pub fn ternary(
             1 => walk.stream::<1>(panel, y),
             2 => walk.stream::<2>(panel, y),
             3 => walk.stream::<3>(panel, y),
-            _ => walk.stream::<4>(panel, y),
+            4 => walk.stream::<4>(panel, y),
+            5 => walk.stream::<5>(panel, y),
+            _ => walk.stream::<STREAMED_ROWS>(panel, y),
         }
     }
 }
@@ -110,7 +112,7 @@ impl Walk<'_> {
     }
 
     /// One panel × all `N` activation rows, codes decoded in registers: for small batches, which
-    /// memory bounds.
+    /// memory bounds or whose one tile would not repay codes decoded to memory.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn stream<const N: usize>(&self, panel: usize, y: &mut Columns<'_>) {
@@ -176,7 +178,8 @@ impl Walk<'_> {
     fn store(&self, panel: usize, row: usize, totals: &[Total], y: &mut Columns<'_>) {
         let from = (panel - self.first) * PANEL_ROWS;
         for (n, total) in totals.iter().enumerate() {
-            store(self.x, row + n, total, from, y);
+            let (token, adds) = self.x.target(row + n);
+            store(total, self.x.steps[row + n], &mut y.row(token)[from..], adds);
         }
     }
 }
@@ -225,13 +228,11 @@ fn widen(narrow: &[[__m256i; 2]], exact: &mut [Exact]) {
     }
 }
 
-/// Writes 16 outputs of activation row `b` to the view's columns from `from` on.
+/// Writes a panel's outputs of one activation row, or adds them, to the first 16 of `out`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn store(x: &Quantised<'_>, b: usize, total: &[__m256; 2], from: usize, y: &mut Columns<'_>) {
-    let (row, adds) = x.target(b);
-    let step = _mm256_set1_ps(x.steps[b]);
-    let out = &mut y.row(row)[from..];
+pub fn store(total: &[__m256; 2], step: f32, out: &mut [f32], adds: bool) {
+    let step = _mm256_set1_ps(step);
     let lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(total.map(|t| _mm256_mul_ps(t, step)));
     match out.first_chunk_mut::<PANEL_ROWS>() {
         Some(out) if adds => out.iter_mut().zip(lanes).for_each(|(o, l)| *o += l),

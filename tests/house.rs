@@ -95,6 +95,10 @@ fn unsafe_lives_in_kernels_and_memory_alone() {
         let allowed = path.ends_with("mapped.rs");
         assert!(!has || allowed, "{}: only mapped.rs may hold unsafe", path.display());
     }
+    for (path, text) in sources("web/wasm/src") {
+        let has = code(&text).split_whitespace().any(|w| w == "unsafe");
+        assert!(!has, "{}: the bindings do without unsafe", path.display());
+    }
 }
 
 /// What the core must not name, and the one floor that may.
@@ -135,7 +139,7 @@ fn the_command_line_prints_through_its_own_functions() {
 
 #[test]
 fn files_fit_in_a_head() {
-    for folder in ["src", "native/src", "tests", "benches"] {
+    for folder in ["src", "native/src", "web/wasm/src", "web/bindgen/src", "tests", "benches"] {
         for (path, text) in sources(folder) {
             let lines = text.lines().count();
             assert!(lines <= 600, "{}: {lines} lines", path.display());

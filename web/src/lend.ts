@@ -1,0 +1,44 @@
+/**
+ * Lends a buffer of the page to the worker chunk by chunk: to send it whole would copy it, and to
+ * transfer it would take it from its owner.
+ */
+
+import type { Bytes } from "./worker/bytes.js";
+
+/** Bytes of a chunk. */
+const CHUNK = 4 << 20;
+
+/** The page's side. The port serves until the worker closes it. */
+export function lend(source: ArrayBuffer | Uint8Array): { port: MessagePort; size: number } {
+  const bytes = source instanceof Uint8Array ? source : new Uint8Array(source);
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = ({ data: from }: MessageEvent<number>) => {
+    const chunk = bytes.slice(from, from + CHUNK);
+    port1.postMessage(chunk, [chunk.buffer]);
+  };
+  return { port: port2, size: bytes.length };
+}
+
+/** The worker's side. */
+export function lentBytes(port: MessagePort, size: number): Bytes {
+  return { size, chunks: (from) => lentChunks(port, from, size) };
+}
+
+async function* lentChunks(port: MessagePort, from: number, size: number) {
+  try {
+    for (let at = from; at < size; ) {
+      const chunk = await ask(port, at);
+      at += chunk.length;
+      yield chunk;
+    }
+  } finally {
+    port.close();
+  }
+}
+
+function ask(port: MessagePort, from: number): Promise<Uint8Array> {
+  return new Promise((resolve) => {
+    port.onmessage = ({ data }: MessageEvent<Uint8Array>) => resolve(data);
+    port.postMessage(from);
+  });
+}

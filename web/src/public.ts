@@ -1,0 +1,11 @@
+export type {
+  ChatCompletion,
+  ChatCompletionChunk,
+  ChatCompletionParams,
+  ChatMessage,
+  ChatUsage,
+} from "./chat_types.js";
+export type { Engine } from "./engine.js";
+export type { ErrorCode } from "./errors.js";
+export type { FinishReason, Slot } from "./glue.js";
+export type * from "./types.js";

@@ -1,0 +1,58 @@
+/** From options to requests in the core's terms. */
+
+import type { WireRequest } from "./protocol.js";
+import type { GenerateOptions, StreamOptions } from "./types.js";
+
+/** Options that the core knows by the same name, in snake_case. */
+const OPTIONS = [
+  "raw",
+  "maxTokens",
+  "temperature",
+  "topK",
+  "topP",
+  "minP",
+  "repetitionPenalty",
+  "frequencyPenalty",
+  "presencePenalty",
+  "seed",
+  "logprobs",
+  "stop",
+  "watch",
+  "decodeMode",
+  "threshold",
+  "blockSize",
+  "smallBlockSize",
+  "selector",
+  "factor",
+  "entropyBound",
+  "slotsPerPass",
+  "draft",
+  "draftLength",
+  "maskTokenId",
+  "commit",
+  "subBlockCache",
+] as const satisfies readonly (keyof StreamOptions)[];
+
+const SNAKE = new Map<keyof StreamOptions, string>(OPTIONS.map((name) => [name, snake(name)]));
+
+/** The same options, as extensions of OpenAI's request. */
+export const EXTENSIONS: ReadonlySet<string> = new Set(SNAKE.values());
+
+function snake(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+/** The request for a prompt. */
+export function promptRequest(prompt: string, options: StreamOptions): WireRequest {
+  const request: WireRequest = { prompt };
+  for (const [name, wire] of SNAKE) {
+    if (options[name] !== undefined) request[wire] = options[name];
+  }
+  return { ...request, ...bias(options.logitBias) };
+}
+
+/** `logit_bias` as the core takes it: pairs, since JSON's keys are strings. */
+export function bias(biases: GenerateOptions["logitBias"]): WireRequest {
+  if (!biases) return {};
+  return { logit_bias: Object.entries(biases).map(([id, value]) => [Number(id), value]) };
+}

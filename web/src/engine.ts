@@ -1,4 +1,5 @@
 import { Chat } from "./chat.js";
+import type { ChatMessage } from "./chat_types.js";
 import type { Connection } from "./connection.js";
 import { WrinkleFreeError } from "./errors.js";
 import { promptRequest } from "./request.js";
@@ -31,11 +32,14 @@ export class Engine {
   }
 
   /**
-   * Answers a prompt piece by piece. Leaving the loop early ends the request.
+   * Answers a prompt, or a conversation, piece by piece. Leaving the loop early ends the request.
    *
    * Throws what `generate` rejects with.
    */
-  async *stream(prompt: string, options: StreamOptions = {}): AsyncGenerator<Part, void, undefined> {
+  async *stream(
+    prompt: string | readonly ChatMessage[],
+    options: StreamOptions = {},
+  ): AsyncGenerator<Part, void, undefined> {
     const request = promptRequest(prompt, { watch: true, ...options });
     for await (const wire of this.#connection.stream(request, options.signal)) yield part(wire);
   }

@@ -1,0 +1,72 @@
+// The page in headless Chromium, and what its tests do again and again.
+
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+export const STORY = "Tell me a story about a fox.";
+
+export function launch() {
+  const executablePath = process.env.CHROMIUM ?? PLACES.find((place) => existsSync(place));
+  // Chromium's own sandbox does not run as root. Memory is measured at once where asked for.
+  const args = ["--no-sandbox", "--enable-blink-features=ForceEagerMeasureMemory"];
+  return chromium.launch({ executablePath, args });
+}
+
+/** A new visitor's page. What goes wrong in it fails the test that looks at `faults`. */
+export async function visit(browser, url, options = {}) {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  page.setDefaultTimeout(60_000);
+  page.faults = [];
+  page.on("pageerror", (error) => page.faults.push(String(error)));
+  page.on("console", (message) => {
+    if (message.type() === "error") page.faults.push(message.text());
+  });
+  await page.goto(url);
+  return page;
+}
+
+export async function ready(page, name = "default") {
+  await page.getByText(`${name} is ready.`).waitFor();
+}
+
+export async function full(page) {
+  await page.getByLabel("Pace").fill("7");
+}
+
+export async function choose(page, mode) {
+  await page.getByRole("radio", { name: mode, exact: true }).check({ force: true });
+}
+
+export async function ask(page, text) {
+  await page.getByLabel("Your message").fill(text);
+  await page.getByLabel("Your message").press("Enter");
+}
+
+/** Asks; the answer and what stands below it. */
+export async function answered(page, text) {
+  const answers = page.getByRole("article", { name: "Model" });
+  const count = await answers.count();
+  await ask(page, text);
+  const answer = answers.nth(count);
+  await answer.locator("footer").waitFor();
+  await page.locator("#skip").waitFor({ state: "hidden" });
+  const [paragraph, figures] = [answer.locator("p"), answer.locator("footer span")];
+  return { text: await paragraph.textContent(), figures: await figures.textContent() };
+}
+
+/** What a fact of the panel says. */
+export async function fact(page, name) {
+  const term = page.locator("#facts dt", { hasText: name });
+  return term.locator("xpath=following-sibling::dd[1]").textContent();
+}
+
+export async function until(what, holds) {
+  for (let tries = 0; tries < 1200; tries++) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+  assert.fail(`${what}: not in half a minute`);
+}

@@ -19,7 +19,7 @@ export class Answer {
 
   constructor(model: string, params: ChatCompletionParams) {
     const created = Math.floor(Date.now() / 1000);
-    this.#envelope = { id: `chatcmpl-${crypto.randomUUID()}`, created, model };
+    this.#envelope = { id: `chatcmpl-${random()}`, created, model };
     this.#logprobs = params.logprobs ?? false;
     this.#usage = params.stream_options?.include_usage ?? false;
   }
@@ -51,7 +51,8 @@ export class Answer {
   ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
     yield this.#chunk({ role: "assistant", content: "" }, [], null);
     for await (const { text, tokens, finishReason, stats } of parts) {
-      if (text || (this.#logprobs && tokens.length)) yield this.#chunk({ content: text }, tokens, null);
+      if (text || (this.#logprobs && tokens.length))
+        yield this.#chunk({ content: text }, tokens, null);
       if (!finishReason) continue;
       yield this.#chunk({}, [], reason(finishReason));
       if (this.#usage) yield { ...this.#around(), choices: [], usage: usage(stats) };
@@ -80,6 +81,12 @@ export class Answer {
     }));
     return { content, refusal: null };
   }
+}
+
+/** `crypto.randomUUID` is missing in pages without TLS. */
+function random(): string {
+  const numbers = crypto.getRandomValues(new Uint32Array(4));
+  return [...numbers].map((number) => number.toString(36)).join("");
 }
 
 /** OpenAI's name for a reason. */

@@ -1,7 +1,7 @@
 import type { ChatCompletionParams } from "./chat_types.js";
 import { WrinkleFreeError } from "./errors.js";
 import type { WireRequest } from "./protocol.js";
-import { EXTENSIONS, bias } from "./request.js";
+import { EXTENSIONS, bias, seed } from "./request.js";
 
 /** What is used otherwise, or says nothing about the answer. */
 const OTHERWISE = new Set([
@@ -11,7 +11,7 @@ const OTHERWISE = new Set([
 
 /** The core's request for one of OpenAI's. */
 export function chatRequest(params: ChatCompletionParams): WireRequest {
-  const request: WireRequest = { messages: params.messages };
+  const request: WireRequest = { ...seed(), messages: params.messages };
   for (const [name, value] of Object.entries(params)) {
     if (value === undefined || value === null || OTHERWISE.has(name)) continue;
     // "raw" means a prompt without a template, and "watch" has no place in OpenAI's shapes.

@@ -46,7 +46,10 @@ export class Connection {
   }
 
   /** Generates; ending the iteration early, or the signal, cancels the request. */
-  async *stream(request: WireRequest, signal?: AbortSignal): AsyncGenerator<WirePart, void, undefined> {
+  async *stream(
+    request: WireRequest,
+    signal?: AbortSignal,
+  ): AsyncGenerator<WirePart, void, undefined> {
     signal?.throwIfAborted();
     const id = this.#number();
     const queue = new Queue<WirePart>();
@@ -121,4 +124,3 @@ export class Connection {
     if (pending) how(pending);
   }
 }
-

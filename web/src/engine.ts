@@ -4,7 +4,17 @@ import type { Connection } from "./connection.js";
 import { WrinkleFreeError } from "./errors.js";
 import { promptRequest } from "./request.js";
 import { part } from "./part.js";
-import type { EngineInfo, GenerateOptions, Part, StreamOptions } from "./types.js";
+import type {
+  EngineInfo,
+  GenerateOptions,
+  LoadOptions,
+  ModelSource,
+  Part,
+  StreamOptions,
+} from "./types.js";
+
+/** Loads a model; without a source the small one in this package. */
+export type Load = (source?: ModelSource, options?: LoadOptions) => Promise<Engine>;
 
 /** A loaded model. Requests that run at once share the engine's forward passes. */
 export class Engine {
@@ -47,7 +57,8 @@ export class Engine {
   /**
    * The ids of a text's tokens.
    *
-   * @param options - `special`: names of special tokens in the text mean these tokens
+   * @param options - `special`: with the tokens that frame a text for this model, such as the one
+   * that begins it
    */
   async tokenize(text: string, options: { special?: boolean } = {}): Promise<number[]> {
     return this.#connection.call({ type: "tokenize", text, special: options.special ?? false });

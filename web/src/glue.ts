@@ -41,6 +41,7 @@ export interface SessionInfo {
   context_length: number;
   context: number;
   weights_bytes: number;
+  kv_bytes: number;
   memory_bytes: number;
   simd: "simd128" | "relaxed-simd" | "scalar";
   threads: number;

@@ -1,5 +1,6 @@
 /** WrinkleFree Runtime for browsers (and, as `index.node.ts`, for Node). */
 
+import type { Load } from "./engine.js";
 import { loader } from "./load.js";
 import { model, wasm } from "./places.js";
 import { platform } from "./platform/page.browser.js";
@@ -9,7 +10,7 @@ import { platform } from "./platform/page.browser.js";
  *
  * Rejects with the signal's reason after an abort, otherwise with a {@link WrinkleFreeError}.
  */
-export const load = loader(platform, {
+export const load: Load = loader(platform, {
   worker: new URL("./worker.js", import.meta.url).href,
   model,
   wasm,

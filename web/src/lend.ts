@@ -10,7 +10,10 @@ const CHUNK = 4 << 20;
 
 /** The page's side. The port serves until the worker closes it. */
 export function lend(source: ArrayBuffer | Uint8Array): { port: MessagePort; size: number } {
-  const bytes = source instanceof Uint8Array ? source : new Uint8Array(source);
+  // A view of our own: `slice` copies for a Uint8Array, but not for Node's subclass Buffer.
+  const bytes = ArrayBuffer.isView(source)
+    ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength)
+    : new Uint8Array(source);
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = ({ data: from }: MessageEvent<number>) => {
     const chunk = bytes.slice(from, from + CHUNK);
@@ -26,7 +29,7 @@ export function lentBytes(port: MessagePort, size: number): Bytes {
 
 async function* lentChunks(port: MessagePort, from: number, size: number) {
   try {
-    for (let at = from; at < size; ) {
+    for (let at = from; at < size;) {
       const chunk = await ask(port, at);
       at += chunk.length;
       yield chunk;

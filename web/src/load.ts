@@ -1,19 +1,18 @@
 import { Connection } from "./connection.js";
-import { Engine } from "./engine.js";
+import { Engine, type Load } from "./engine.js";
 import { WrinkleFreeError } from "./errors.js";
+import { absolute } from "./places.js";
 import type { PagePlatform } from "./platform/platform.js";
 import type { ModelFile, Places, Settings } from "./protocol.js";
 import { modelFiles } from "./sources.js";
-import type { EngineInfo, LoadOptions, ModelSource } from "./types.js";
-
-/** Loads a model. */
-export type Load = (source?: ModelSource, options?: LoadOptions) => Promise<Engine>;
+import type { EngineInfo, LoadOptions } from "./types.js";
 
 /** `load` for a platform. */
-export function loader(platform: PagePlatform, places: Places): Load {
+export function loader(platform: PagePlatform, given: Places): Load {
   return async (source = "default", options = {}) => {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
+    const places = absolute(given, platform.resolve);
     const files = modelFiles(source, platform.resolve, places.model);
     const connection = new Connection(platform.spawn(places.worker), onProgress);
     const call = { type: "load", files, settings: settings(options, files), places } as const;
@@ -22,7 +21,8 @@ export function loader(platform: PagePlatform, places: Places): Load {
     const abort = () => {
       connection.abort();
       // The worker still closes its cache entry, so it ends only when it has answered.
-      void info.then(() => connection.close(new WrinkleFreeError("disposed", "loading was aborted")));
+      const aborted = new WrinkleFreeError("disposed", "loading was aborted");
+      info.finally(() => connection.close(aborted)).catch(() => {});
     };
     return new Engine(connection, await abortable(info, signal, abort));
   };
@@ -50,7 +50,11 @@ function ports(files: readonly ModelFile[]): Transferable[] {
 }
 
 /** What a promise gives, unless the signal comes first. */
-async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined, abort: () => void) {
+async function abortable<T>(
+  promise: Promise<T>,
+  signal: AbortSignal | undefined,
+  abort: () => void,
+) {
   if (!signal) return promise;
   let onAbort = () => {};
   const aborted = new Promise<never>((_, reject) => {

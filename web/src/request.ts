@@ -52,7 +52,12 @@ export function promptRequest(
   for (const [name, wire] of SNAKE) {
     if (options[name] !== undefined) request[wire] = options[name];
   }
-  return { ...request, ...bias(options.logitBias) };
+  return { ...seed(), ...request, ...bias(options.logitBias) };
+}
+
+/** Without a seed the core takes 0, and would say the same each time. */
+export function seed(): WireRequest {
+  return { seed: crypto.getRandomValues(new Uint32Array(1))[0] };
 }
 
 /** `logit_bias` as the core takes it: pairs, since JSON's keys are strings. */

@@ -5,6 +5,9 @@ import { lend } from "./lend.js";
 import type { ModelFile, Piece } from "./protocol.js";
 import type { FileSource, ModelSource } from "./types.js";
 
+/** The name of the model in this package. */
+const BUILT_IN = "default.wf.safetensors";
+
 interface Named {
   name: string;
   piece: Piece;
@@ -21,7 +24,9 @@ export function modelFiles(
   resolve: (url: string | URL) => string,
   builtIn: string,
 ): ModelFile[] {
-  const sources = isList(source) ? source : [source === "default" ? builtIn : source];
+  // Bundlers give it a name of their own.
+  if (source === "default") return [{ name: BUILT_IN, pieces: [{ from: "url", url: builtIn }] }];
+  const sources = isList(source) ? source : [source];
   if (sources.length === 0) throw new WrinkleFreeError("bad_source", "no file was given");
   const files = joined(sources.map((one) => named(one, resolve)));
   const names = new Set(files.map((file) => file.name));

@@ -64,7 +64,7 @@ export interface GenerateOptions {
   presencePenalty?: number;
   /** Added to the logits of tokens, by id. */
   logitBias?: Readonly<Record<number, number>>;
-  /** The same seed, the same text. */
+  /** The same seed, the same text; by default another one each time. */
   seed?: number;
   /** So many likeliest tokens, with log-probabilities, beside each token. */
   logprobs?: number;
@@ -163,6 +163,8 @@ export interface EngineInfo {
   context: number;
   /** Bytes. */
   weightsBytes: number;
+  /** Bytes of keys and values that all sequences share. */
+  kvBytes: number;
   /** Bytes of wasm memory. */
   memoryBytes: number;
   simd: "simd128" | "relaxed-simd" | "scalar";

@@ -30,6 +30,6 @@ export class Block {
 export function slowly(run: Run, pace: Pace): string {
   const [passes, took] = [run.frames.length, duration(run.took)];
   return Number.isFinite(pace.value)
-    ? `Slow motion: a replay at ${pace.value} passes per second. All ${passes} really took ${took}.`
+    ? `Slow motion, a replay: really ${passes} passes in ${took}.`
     : "";
 }

@@ -9,8 +9,10 @@ const AGAIN = "loaded again";
 export async function prepare(): Promise<void> {
   if (!navigator.serviceWorker) return;
   try {
+    const known = await navigator.serviceWorker.getRegistration();
     await navigator.serviceWorker.register("sw.js");
-    await Promise.race([controlled(), pause(PATIENCE)]);
+    // A page that was loaded past a worker that is there will never be its own.
+    if (!known?.active) await Promise.race([controlled(), pause(PATIENCE)]);
   } catch (error) {
     // Private windows and plain HTTP have none: everything else still works.
     console.info("This page works without its service worker:", error);
@@ -25,10 +27,9 @@ export async function prepare(): Promise<void> {
   await new Promise(() => {});
 }
 
-/** Resolves when requests go through it; in a page that was loaded past it they never will. */
+/** Resolves when requests go through it. */
 async function controlled(): Promise<void> {
-  const { active } = await navigator.serviceWorker.ready;
-  if (navigator.serviceWorker.controller || active?.state === "activated") return;
+  if (navigator.serviceWorker.controller) return;
   await new Promise((resolve) => {
     navigator.serviceWorker.addEventListener("controllerchange", resolve, { once: true });
   });

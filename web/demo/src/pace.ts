@@ -24,8 +24,8 @@ export class Pace {
   }
 
   #say(): void {
-    const text = Number.isFinite(this.value) ? `${this.value} passes per second` : "full speed";
-    at("pace-says").textContent = text;
-    this.#slider.ariaValueText = text;
+    const slow = Number.isFinite(this.value);
+    at("pace-says").textContent = slow ? `${this.value} passes/s` : "full speed";
+    this.#slider.ariaValueText = slow ? `${this.value} passes per second` : "full speed";
   }
 }

@@ -96,7 +96,7 @@ function metaName(key: string): string {
 function appender(file: SyncAccessHandle, from: number): (chunk: Uint8Array) => void {
   let at = from;
   return (chunk) => {
-    for (let rest = chunk; rest.length > 0; ) {
+    for (let rest = chunk; rest.length > 0;) {
       const written = file.write(rest, { at });
       if (written === 0) throw new Error("no space is left");
       at += written;

@@ -20,8 +20,10 @@ export class Entry {
     remotes: readonly Remote[],
     note: (text: string) => void,
   ): Promise<Entry> {
-    const cached = remotes.length > 0 ? store : null;
-    return new Entry(cached, await keyOf(remotes.map((remote) => remote.url)), remotes, note);
+    const urls = remotes.map((remote) => remote.url);
+    // Pages without TLS have no stores, and nothing to make keys with.
+    if (!store || urls.length === 0) return new Entry(null, "", remotes, note);
+    return new Entry(store, await keyOf(urls), remotes, note);
   }
 
   /** Whether there is a cache for this file. */

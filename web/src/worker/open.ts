@@ -38,7 +38,12 @@ export async function open(
       note: (text: string) => notes.push(text),
     };
     const received = await inTurn(found, (file) => receive(file, context));
-    const session = openSession(running, received.map(({ upload }) => upload), settings, choice);
+    const session = openSession(
+      running,
+      received.map(({ upload }) => upload),
+      settings,
+      choice,
+    );
     const loaded = received.map(({ loaded }) => loaded);
     const info = described(session, choice, loaded, { cache: why, notes });
     return { session, helpers: running.helpers, info };
@@ -106,6 +111,7 @@ function described(
     contextLength: info.context_length,
     context: info.context,
     weightsBytes: info.weights_bytes,
+    kvBytes: info.kv_bytes,
     memoryBytes: info.memory_bytes,
     simd: info.simd,
     threads: info.threads,

@@ -96,7 +96,11 @@ export class Requests {
 
   #described({ token: id, logprob, top }: TokenEvent): Token {
     if (logprob === undefined) return { id };
-    const alternatives = (top ?? []).map(([id, logprob]) => ({ id, text: this.#text(id), logprob }));
+    const alternatives = (top ?? []).map(([id, logprob]) => ({
+      id,
+      text: this.#text(id),
+      logprob,
+    }));
     return { id, text: this.#text(id), logprob, top: alternatives };
   }
 

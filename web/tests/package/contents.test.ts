@@ -1,0 +1,35 @@
+/** What `npm publish` would send; after `web/build`. */
+
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { expect, test } from "vitest";
+import manifest from "../../package.json" with { type: "json" };
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const pack = execFileSync("npm", ["pack", "--dry-run", "--json", "--silent"], { cwd: root });
+const files: string[] = JSON.parse(pack.toString())[0].files.map((f: { path: string }) => f.path);
+
+test("everything is there, and nothing else", () => {
+  const kinds = ["single-simd128", "single-relaxed", "threads-simd128", "threads-relaxed"];
+  const scripts = ["index", "index.node", "worker", "worker.node"];
+  const rest = files.filter((file) => !file.startsWith("dist/types/"));
+  expect(rest.sort()).toEqual(
+    [
+      ...["README.md", "package.json", "dist/default.wf.safetensors"],
+      ...["dist/LICENSE-MIT", "dist/LICENSE-APACHE"],
+      ...kinds.flatMap((kind) => [`dist/wasm/${kind}.js`, `dist/wasm/${kind}_bg.wasm`]),
+      ...scripts.flatMap((name) => [`dist/${name}.js`, `dist/${name}.js.map`]),
+    ].sort(),
+  );
+  expect(files).toContain("dist/types/index.d.ts");
+});
+
+test("browsers need nothing but these files", () => {
+  expect(manifest).not.toHaveProperty("dependencies");
+  for (const name of files.filter((file) => /^dist\/(index|worker|wasm\/.*)\.js$/.test(file))) {
+    expect(readFileSync(`${root}/${name}`, "utf8"), name).not.toMatch(
+      /^\s*(import|export) .*from /m,
+    );
+  }
+});

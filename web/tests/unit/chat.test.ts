@@ -1,0 +1,87 @@
+import { expect, test } from "vitest";
+import type { ChatCompletionChunk, ChatCompletionParams } from "../../src/chat_types.js";
+import { chatRequest } from "../../src/chat_request.js";
+import { load } from "./fake/load.js";
+
+const messages = [{ role: "user", content: "to be or not" }];
+
+test("a whole answer", async () => {
+  const engine = await load(new File(["m"], "m.gguf"));
+  const answer = await engine.chat.completions.create({ messages, max_tokens: 2 });
+  expect(answer).toEqual({
+    id: expect.stringMatching(/^chatcmpl-/),
+    object: "chat.completion",
+    created: expect.closeTo(Date.now() / 1000, -1),
+    model: "m",
+    choices: [
+      {
+        index: 0,
+        message: { role: "assistant", content: "to be .", refusal: null },
+        logprobs: null,
+        finish_reason: "length",
+      },
+    ],
+    usage: {
+      ...{ prompt_tokens: 4, completion_tokens: 2, total_tokens: 6 },
+      prompt_tokens_details: { cached_tokens: 1 },
+    },
+  });
+});
+
+test("a streamed answer, with its usage at the end", async () => {
+  const engine = await load();
+  const chunks: ChatCompletionChunk[] = [];
+  const stream_options = { include_usage: true };
+  const params = { messages, stream: true, stream_options } as const;
+  for await (const chunk of await engine.chat.completions.create(params)) chunks.push(chunk);
+  const deltas = chunks.flatMap((chunk) => chunk.choices.map((choice) => choice.delta));
+  expect(deltas[0]).toEqual({ role: "assistant", content: "" });
+  expect(deltas.map((delta) => delta.content ?? "").join("")).toBe("to be or not .");
+  expect(chunks.at(-2)?.choices[0]).toMatchObject({ delta: {}, finish_reason: "stop" });
+  expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: 8 } });
+  expect(new Set(chunks.map((chunk) => chunk.id)).size).toBe(1);
+});
+
+test("log-probabilities", async () => {
+  const engine = await load();
+  const params = { messages, logprobs: true, top_logprobs: 1, max_tokens: 1 };
+  const { choices } = await engine.chat.completions.create(params);
+  expect(choices[0].logprobs?.content).toEqual([
+    {
+      ...{ token: "<1>", logprob: -1, bytes: [60, 49, 62] },
+      top_logprobs: [{ token: "<7>", logprob: -1, bytes: [60, 55, 62] }],
+    },
+  ]);
+});
+
+test("an abort", async () => {
+  const engine = await load();
+  const slow = [{ role: "user", content: "slow" }];
+  const params = { messages: slow, max_tokens: 1e6, stream: true } as const;
+  const abort = new AbortController();
+  const stream = await engine.chat.completions.create(params, { signal: abort.signal });
+  const all = (async () => {
+    for await (const _ of stream) abort.abort("enough");
+  })();
+  await expect(all).rejects.toBe("enough");
+});
+
+test("parameters in the core's terms", () => {
+  const params: ChatCompletionParams = {
+    ...{ messages, model: "gpt", user: "u", max_tokens: 9, max_completion_tokens: 5, n: 1 },
+    ...{ stop: "x", logit_bias: { 7: -1 }, decode_mode: "verify", top_p: null, seed: 3 },
+    ...{ logprobs: true },
+  };
+  expect(chatRequest(params)).toEqual({
+    ...{ messages, max_tokens: 5, stop: ["x"], logit_bias: [[7, -1]], decode_mode: "verify" },
+    ...{ seed: 3, logprobs: 0 },
+  });
+});
+
+test.each([{ tools: [] }, { n: 2 }, { raw: true }, { maxTokens: 3 }])("%j is refused", (extra) => {
+  const params = { messages, ...extra } as unknown as ChatCompletionParams;
+  const name = Object.keys(extra)[0] as string;
+  expect(() => chatRequest(params)).toThrow(
+    expect.objectContaining({ code: "unsupported", message: expect.stringContaining(name) }),
+  );
+});

@@ -1,0 +1,152 @@
+import { describe, expect, test } from "vitest";
+import type { Part, Progress } from "../../src/types.js";
+import { load, rawLoad } from "./fake/load.js";
+
+describe("loading", () => {
+  test("says what runs and why", async () => {
+    const told: Progress[] = [];
+    const engine = await load(new File(["a model"], "m.gguf"), {
+      context: 64,
+      onProgress: (progress) => told.push(progress),
+    });
+    expect(engine.info()).toMatchObject({
+      ...{ name: "m", architecture: "fake", context: 64, weightsBytes: 7, threads: 1 },
+      artefact: expect.stringMatching(/^single-/),
+      why: { threads: "asked for", cache: "off: neither OPFS nor Cache Storage is there" },
+      files: [{ name: "m.gguf", bytes: 7, cached: false, sha256: null }],
+    });
+    expect(told.at(-1)).toEqual({ loaded: 7, total: 7, file: "m.gguf", cached: false });
+  });
+
+  test("takes paths, URLs and buffers", async () => {
+    const here = import.meta.url;
+    for (const source of [new URL(here), here, new URL(here).pathname]) {
+      expect((await load(source)).info().files[0]?.name).toBe("engine.test.ts");
+    }
+    const buffer = new TextEncoder().encode("a model").buffer;
+    expect((await load(buffer)).info().weightsBytes).toBe(7);
+    expect(buffer.byteLength).toBe(7);
+    await expect(load("./not-there.gguf")).rejects.toMatchObject({ code: "bad_source" });
+  });
+
+  test("starts helpers, and ends them", async () => {
+    const engine = await load(new Blob(["x"]), { threads: 3 });
+    expect(engine.info()).toMatchObject({
+      threads: 3,
+      artefact: expect.stringMatching(/^threads-/),
+    });
+    expect(await engine.generate("a b")).toBe("a b .");
+    await engine.dispose();
+  });
+
+  test("passes on what the core refuses", async () => {
+    const refused = load(new File(["no model"], "x.gguf"));
+    await expect(refused).rejects.toMatchObject({ code: "not_a_model", name: "WrinkleFreeError" });
+  });
+
+  test("checks hashes and threads", async () => {
+    const wrong = load(new Blob(["x"]), { sha256: "00" });
+    await expect(wrong).rejects.toMatchObject({ code: "hash_mismatch" });
+    await expect(load("default", { threads: 0 })).rejects.toMatchObject({ code: "bad_request" });
+  });
+
+  test("ends with the signal's reason", async () => {
+    await expect(rawLoad("default", { signal: AbortSignal.abort("no") })).rejects.toBe("no");
+    const abort = new AbortController();
+    const loading = rawLoad("default", { signal: abort.signal });
+    abort.abort("enough");
+    await expect(loading).rejects.toBe("enough");
+  });
+});
+
+describe("generating", () => {
+  test("gives the text", async () => {
+    const engine = await load();
+    expect(await engine.generate("to be or not")).toBe("to be or not .");
+    expect(await engine.generate("to be", { maxTokens: 3 })).toBe("to be to .");
+  });
+
+  test("gives parts with statistics", async () => {
+    const engine = await load();
+    const parts: Part[] = [];
+    for await (const part of engine.stream("slow and steady", { logprobs: 1 })) parts.push(part);
+    expect(parts.map((part) => part.text).join("")).toBe("slow and steady .");
+    expect(parts[0]?.provisional).toEqual([{ state: "masked", text: "" }]);
+    expect(parts[0]?.tokens).toEqual([
+      { id: 1, text: "<1>", logprob: -1, top: [{ id: 7, text: "<7>", logprob: -1 }] },
+    ]);
+    const { stats, finishReason } = parts.at(-1) as Part;
+    expect(finishReason).toBe("stop");
+    expect(stats).toMatchObject({ tokens: 3, promptTokens: 3, cachedTokens: 1, passes: 3 });
+    expect(stats.tokensPerPass).toBe(1);
+    // The first word takes 20 ms.
+    expect(stats.timeToFirstToken).toBeGreaterThan(15);
+    expect(stats.prefillTokensPerSecond).toBeLessThan(2 / 0.015);
+    expect(stats.tokensPerSecond).toBeGreaterThan(0);
+  });
+
+  test("runs several requests at once", async () => {
+    const engine = await load();
+    const prompts = ["slow a b c d", "slow e f", "slow g"];
+    const began = performance.now();
+    const texts = await Promise.all(prompts.map((prompt) => engine.generate(prompt)));
+    expect(texts).toEqual(prompts.map((prompt) => `${prompt} .`));
+    expect(performance.now() - began).toBeLessThan(1000);
+  });
+
+  test("ends within a pass of an abort, and others go on", async () => {
+    const engine = await load();
+    const abort = new AbortController();
+    const endless = engine.generate("slow", { maxTokens: 1e6, signal: abort.signal });
+    const other = engine.generate("slow slow slow slow");
+    setTimeout(() => abort.abort("enough"), 50);
+    await expect(endless).rejects.toBe("enough");
+    expect(await other).toBe("slow slow slow slow .");
+    const began = performance.now();
+    await engine.generate("next");
+    expect(performance.now() - began).toBeLessThan(500);
+    await expect(engine.generate("a", { signal: abort.signal })).rejects.toBe("enough");
+  });
+
+  test("ends when the loop is left", async () => {
+    const engine = await load();
+    for await (const part of engine.stream("slow", { maxTokens: 1e6 })) {
+      if (part.stats.tokens > 2) break;
+    }
+    expect(await engine.generate("next")).toBe("next .");
+  });
+
+  test("refuses bad parameters and goes on", async () => {
+    const engine = await load();
+    const refused = engine.generate("a", { temperature: -1 });
+    await expect(refused).rejects.toMatchObject({ code: "bad_decoding_parameter" });
+    expect(await engine.generate("a")).toBe("a .");
+  });
+
+  test("tokenizes", async () => {
+    const engine = await load();
+    expect(await engine.tokenize("ab")).toEqual([97, 98]);
+    expect(await engine.tokenize("ab", { special: true })).toEqual([97, 98, 0]);
+  });
+});
+
+describe("the end", () => {
+  test("after a trap all reject", async () => {
+    const engine = await load();
+    const other = engine.generate("slow", { maxTokens: 1e6 });
+    const trapped = engine.generate("slow trap");
+    for (const broken of [trapped, other, trapped.catch(() => engine.generate("a"))]) {
+      await expect(broken).rejects.toMatchObject({ code: "crashed", message: "unreachable" });
+    }
+  });
+
+  test("after dispose all reject", async () => {
+    const engine = await load();
+    const running = engine.generate("slow", { maxTokens: 1e6 });
+    const rejected = expect(running).rejects.toMatchObject({ code: "disposed" });
+    await engine.dispose();
+    await rejected;
+    await expect(engine.generate("a")).rejects.toMatchObject({ code: "disposed" });
+    await engine.dispose();
+  });
+});

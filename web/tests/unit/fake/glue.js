@@ -1,0 +1,141 @@
+// Stands in for an artefact: says the prompt's words back, one for each pass.
+
+let shared;
+
+export default async function init({ memory }) {
+  shared = memory ?? new WebAssembly.Memory({ initial: 1, maximum: 2, shared: true });
+  return { memory: shared };
+}
+
+/** Blocks like a real helper: until the session is freed. */
+export function helper() {
+  const words = new Int32Array(shared.buffer);
+  Atomics.add(words, 1, 1);
+  Atomics.wait(words, 0, 0);
+}
+
+function refusal(code, message) {
+  return Object.assign(new Error(message), { code });
+}
+
+export class Upload {
+  #chunks = [];
+  #at = 0;
+
+  constructor(name, size) {
+    this.name = name;
+    this.size = size;
+  }
+
+  write(offset, chunk) {
+    if (offset !== this.#at) throw refusal("bad_request", `${offset} does not follow ${this.#at}`);
+    this.#at += chunk.length;
+    if (this.size && this.#at > this.size) throw refusal("bad_request", `${this.name}: too long`);
+    this.#chunks.push(chunk.slice());
+  }
+
+  bytes() {
+    return Buffer.concat(this.#chunks);
+  }
+
+  sha256() {
+    // What is built into Node by that name; imported lazily, since init must come first.
+    return process
+      .getBuiltinModule("node:crypto")
+      .createHash("sha256")
+      .update(this.bytes())
+      .digest("hex");
+  }
+
+  free() {
+    this.freed = true;
+  }
+}
+
+export class Session {
+  #running = new Map();
+  #events = [];
+  #ids = 100;
+
+  static open(files, options) {
+    if (files[0].bytes().toString() === "no model") {
+      throw refusal("not_a_model", `${files[0].name}: not a model`);
+    }
+    return new Session(files, JSON.parse(options));
+  }
+
+  constructor(files, options) {
+    this.files = files;
+    this.options = options;
+  }
+
+  info() {
+    const sizes = this.files.map((file) => file.bytes().length);
+    return JSON.stringify({
+      name: this.options.name,
+      architecture: "fake",
+      weights_bytes: sizes.reduce((a, b) => a + b, 0),
+      simd: "simd128",
+      threads: this.options.threads,
+      decode_modes: ["ar"],
+      context: this.options.context ?? 128,
+    });
+  }
+
+  submit(request) {
+    const { prompt, messages, temperature = 0, ...options } = JSON.parse(request);
+    if (temperature < 0) throw refusal("bad_decoding_parameter", "temperature: below 0");
+    const text = prompt ?? messages.map((message) => message.content).join(" ");
+    const id = this.#ids++;
+    this.#running.set(id, { words: text.split(" "), at: 0, ...options });
+    return id;
+  }
+
+  cancel(id) {
+    const running = this.#running.get(id);
+    if (running) this.#end(id, running, "cancelled");
+  }
+
+  step() {
+    for (const [id, running] of this.#running) this.#advance(id, running);
+    const events = this.#events;
+    this.#events = [];
+    return JSON.stringify({ ran: true, prefill_rows: 0, decode_rows: this.#running.size, events });
+  }
+
+  #advance(id, running) {
+    const word = running.words[running.at % running.words.length];
+    if (word === "trap") throw new WebAssembly.RuntimeError("unreachable");
+    // A pass takes its time.
+    if (word === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
+    running.at += 1;
+    const scores = running.logprobs === undefined ? {} : { logprob: -1, top: [[7, -1]] };
+    this.#events.push({ type: "token", id, token: running.at, text: `${word} `, ...scores });
+    if (running.watch) {
+      this.#events.push({ type: "slots", id, slots: [{ state: "masked", text: "" }] });
+    }
+    const limit = running.max_tokens ?? running.words.length;
+    if (running.at >= limit) this.#end(id, running, running.max_tokens ? "length" : "stop");
+  }
+
+  #end(id, { words, at }, reason) {
+    this.#running.delete(id);
+    const [prompt_tokens, generated_tokens] = [words.length, at];
+    const counts = { prompt_tokens, generated_tokens, passes: at, cached_tokens: 1 };
+    this.#events.push({ type: "end", id, reason, text: ".", ...counts });
+  }
+
+  tokenize(text, special) {
+    return Uint32Array.of(...[...text].map((c) => c.charCodeAt(0)), ...(special ? [0] : []));
+  }
+
+  detokenize(ids) {
+    return `<${ids.join()}>`;
+  }
+
+  free() {
+    const words = new Int32Array(shared.buffer);
+    Atomics.store(words, 0, 1);
+    Atomics.notify(words, 0);
+  }
+}

@@ -11,7 +11,7 @@ function listFiles(): Plugin {
       const worker = bundle["sw.js"];
       if (worker?.type !== "chunk") throw new Error("there is no sw.js");
       const files = Object.keys(bundle).filter((file) => file !== "sw.js");
-      worker.code = worker.code.replace("__FILES__", JSON.stringify(files.sort()));
+      worker.code = worker.code.replaceAll("__FILES__", JSON.stringify(files.sort()));
     },
   };
 }

@@ -41,7 +41,8 @@ class Cell {
     this.item.className = state;
     this.item.textContent = state === "masked" ? "" : visible(text);
     this.item.style.setProperty("--certainty", `${100 * (certainty ?? 0.5)}%`);
-    const says = state === "masked" ? "empty" : [spoken(text), state, sure].filter(Boolean).join(", ");
+    const says =
+      state === "masked" ? "empty" : [spoken(text), state, sure].filter(Boolean).join(", ");
     this.item.title = says;
     this.item.ariaLabel = says;
   }

@@ -33,7 +33,12 @@ export class Chart {
   }
 
   #draw(): void {
-    bars("chart-rate", this.#points, (point) => point.rate, (value) => `${rate(value)} tok/s`);
+    bars(
+      "chart-rate",
+      this.#points,
+      (point) => point.rate,
+      (value) => `${rate(value)} tok/s`,
+    );
     const perPass = (value: number) => `${number(value, 2)} tokens per pass`;
     bars("chart-per-pass", this.#points, (point) => point.perPass, perPass);
     at("chart-rows").replaceChildren(...this.#points.map(row).reverse());

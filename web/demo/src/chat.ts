@@ -121,7 +121,10 @@ export class Chat {
     if (!run.stats) return;
     this.parts.chart.update(run);
     at("said").textContent = run.text;
-    const notes = [run.stopped ? "stopped" : "", run.reason === "length" ? "cut at max tokens" : ""];
+    const notes = [
+      run.stopped ? "stopped" : "",
+      run.reason === "length" ? "cut at max tokens" : "",
+    ];
     const words = [run.mode, ...figures(run.stats), ...notes].filter(Boolean).join(" · ");
     // Only the last answer can be replayed: recordings are large.
     for (const button of this.#log.querySelectorAll("footer button")) button.remove();

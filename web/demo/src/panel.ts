@@ -49,7 +49,9 @@ export class Panel {
   #ready(info: EngineInfo): void {
     quiet();
     at("status").textContent = `${info.name} is ready.`;
-    at("facts").replaceChildren(...facts(info).flatMap(([name, value, why]) => fact(name, value, why)));
+    at("facts").replaceChildren(
+      ...facts(info).flatMap(([name, value, why]) => fact(name, value, why)),
+    );
   }
 
   #failed({ error, kept }: Extract<State, { is: "failed" }>): void {

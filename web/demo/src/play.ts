@@ -20,7 +20,7 @@ export interface Scene {
 export async function play(scenes: readonly Scene[], skip: AbortSignal): Promise<void> {
   const players = scenes.map((scene) => new Player(scene));
   let before = performance.now();
-  for (let playing = true; playing; ) {
+  for (let playing = true; playing;) {
     const now = await nextFrame();
     const moves = players.map((player) => player.move((now - before) / 1000, skip.aborted));
     playing = moves.includes(true);

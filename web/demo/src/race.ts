@@ -65,9 +65,9 @@ export class Race {
     this.#skip = skip;
     const shown = play(this.#scenes(runs), skip.signal);
     await done;
-    this.#tell(runs);
+    this.#computed();
     await shown;
-    at("race-slow").textContent = "";
+    this.#tell(runs);
   }
 
   async #go(runs: readonly Run[], messages: readonly ChatMessage[]): Promise<void> {
@@ -95,10 +95,15 @@ export class Race {
     });
   }
 
+  /** Who was first is not given away before it is seen. */
+  #computed(): void {
+    const slow = Number.isFinite(this.parts.pace.value);
+    at("race-says").textContent = slow ? "Slow motion: a replay, one clock for both." : "";
+    at("race-stop").textContent = "Skip";
+  }
+
   /** The real figures, and who was first by the real clock. */
   #tell(runs: readonly Run[]): void {
-    const slow = Number.isFinite(this.parts.pace.value);
-    at("race-slow").textContent = slow ? "Slow motion: a replay, one clock for both." : "";
     for (const lane of this.#lanes) lane.result();
     for (const run of runs) {
       if (run.stats) this.parts.chart.update(run);
@@ -108,6 +113,7 @@ export class Race {
   }
 
   #working(now: boolean, says?: string): void {
+    at("race-stop").textContent = "Stop";
     at("race-start").hidden = now;
     at("race-stop").hidden = !now;
     if (says) at("race-says").textContent = says;

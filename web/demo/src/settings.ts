@@ -6,9 +6,11 @@ import { at } from "./dom.js";
 /** What each mode does. */
 const MODES: Readonly<Record<string, string>> = {
   ar: "One token per pass, each after the last.",
-  verify: "Drafts ahead and keeps what AR would have said: the same text, in fewer passes if it pays.",
+  verify:
+    "Drafts ahead and keeps what AR would have said: the same text, in fewer passes if it pays.",
   iterative: "Fills a block of 32 out of order: what is surer than the threshold becomes final.",
-  adaptive: "Fills a block with a threshold that rises from pass to pass: fewer passes, bolder guesses.",
+  adaptive:
+    "Fills a block with a threshold that rises from pass to pass: fewer passes, bolder guesses.",
   greedy: "Takes a whole block at once: the most tokens per pass, and the roughest text.",
 };
 /** Modes that the threshold means something to. */

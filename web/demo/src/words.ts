@@ -23,5 +23,7 @@ export function words(error: unknown): string {
   if (!(error instanceof WrinkleFreeError)) return `A bug in this page: ${error}`;
   const { message, code } = error;
   const sentence = `${message.charAt(0).toUpperCase()}${message.slice(1)}`;
-  return [/[.!?]$/.test(sentence) ? sentence : `${sentence}.`, HELP[code]].filter(Boolean).join(" ");
+  return [/[.!?]$/.test(sentence) ? sentence : `${sentence}.`, HELP[code]]
+    .filter(Boolean)
+    .join(" ");
 }

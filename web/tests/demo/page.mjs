@@ -14,9 +14,10 @@ export function launch() {
   return chromium.launch({ executablePath, args });
 }
 
-/** A new visitor's page. What goes wrong in it fails the test that looks at `faults`. */
-export async function visit(browser, url, options = {}) {
+/** A new visitor's page. What goes wrong in it is in its `faults`. */
+export async function visit(browser, url, options = {}, prepare = () => {}) {
   const context = await browser.newContext(options);
+  prepare(context);
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
   page.faults = [];
@@ -28,12 +29,20 @@ export async function visit(browser, url, options = {}) {
   return page;
 }
 
-export async function ready(page, name = "default") {
-  await page.getByText(`${name} is ready.`).waitFor();
+/** The same for a test, with its model loaded. */
+export async function open(t, browser, ...args) {
+  const page = await visit(browser, ...args);
+  t.after(() => page.context().close());
+  await page.getByText("default is ready.").waitFor();
+  return page;
+}
+
+export async function openFiles(page, files) {
+  await page.locator("#file").setInputFiles(files);
 }
 
 export async function full(page) {
-  await page.getByLabel("Pace").fill("7");
+  await page.locator("#pace").fill("7");
 }
 
 export async function choose(page, mode) {

@@ -181,7 +181,7 @@ for (const kind of ["with", "without"]) {
 
 test("without isolation there is one thread, and the page says why", async (t) => {
   const page = await open(t, browser, plain.url, { serviceWorkers: "block" });
-  assert.match(await fact(page, "Threads"), /^1the page is not cross-origin isolated/);
+  assert.match(await fact(page, "Threads"), /^1: the page is not cross-origin isolated/);
   await full(page);
   assert.ok((await answered(page, STORY)).text.length > 100);
 });
@@ -189,7 +189,7 @@ test("without isolation there is one thread, and the page says why", async (t) =
 test("one thread can be asked for", async (t) => {
   const page = await open(t, browser, isolated.url);
   await page.locator("#threads").selectOption("1");
-  await until("one thread", async () => (await fact(page, "Threads")) === "1asked for");
+  await until("one thread", async () => (await fact(page, "Threads")) === "1: asked for");
   await full(page);
   assert.ok((await answered(page, STORY)).text.length > 100);
 });

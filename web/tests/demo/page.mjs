@@ -19,7 +19,7 @@ export async function visit(browser, url, options = {}, prepare = () => {}) {
   const context = await browser.newContext(options);
   prepare(context);
   const page = await context.newPage();
-  page.setDefaultTimeout(60_000);
+  page.setDefaultTimeout(30_000);
   page.faults = [];
   page.on("pageerror", (error) => page.faults.push(String(error)));
   page.on("console", (message) => {
@@ -66,10 +66,11 @@ export async function answered(page, text) {
   return { text: await paragraph.textContent(), figures: await figures.textContent() };
 }
 
-/** What a fact of the panel says. */
+/** What the panel says, and why it is so. */
 export async function fact(page, name) {
   const term = page.locator("#facts dt", { hasText: name });
-  return term.locator("xpath=following-sibling::dd[1]").textContent();
+  const said = term.locator("xpath=following-sibling::dd[1]");
+  return said.evaluate((dd) => [...dd.childNodes].map((node) => node.textContent).join(": "));
 }
 
 export async function until(what, holds) {

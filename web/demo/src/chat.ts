@@ -40,7 +40,9 @@ export class Chat {
     at("stop").onclick = () => this.#running?.abort();
     at("skip").onclick = () => this.#skip.abort();
     at("new").onclick = () => this.clear();
-    for (const chip of document.querySelectorAll<HTMLButtonElement>("#chat .chips button:not(#new)")) {
+    for (const chip of document.querySelectorAll<HTMLButtonElement>(
+      "#chat .chips button:not(#new)",
+    )) {
       chip.onclick = () => void this.#ask(chip.textContent ?? "");
     }
   }

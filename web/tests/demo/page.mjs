@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { chromium } from "playwright-core";
 
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
@@ -9,9 +10,8 @@ export const STORY = "Tell me a story about a fox.";
 
 export function launch() {
   const executablePath = process.env.CHROMIUM ?? PLACES.find((place) => existsSync(place));
-  // Chromium's own sandbox does not run as root. Memory is measured at once where asked for.
-  const args = ["--no-sandbox", "--enable-blink-features=ForceEagerMeasureMemory"];
-  return chromium.launch({ executablePath, args });
+  // Chromium's own sandbox does not run as root.
+  return chromium.launch({ executablePath, args: ["--no-sandbox"] });
 }
 
 /** A new visitor's page. What goes wrong in it is in its `faults`. */
@@ -71,6 +71,20 @@ export async function fact(page, name) {
   const term = page.locator("#facts dt", { hasText: name });
   const said = term.locator("xpath=following-sibling::dd[1]");
   return said.evaluate((dd) => [...dd.childNodes].map((node) => node.textContent).join(": "));
+}
+
+/** Bytes of memory that the processes of pages have. */
+export async function resident(browser) {
+  const session = await browser.newBrowserCDPSession();
+  const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+  await session.detach();
+  const pages = processInfo.filter(({ type }) => type === "renderer");
+  const statuses = await Promise.all(
+    // A process may be gone by now.
+    pages.map(({ id }) => readFile(`/proc/${id}/status`, "utf8").catch(() => "")),
+  );
+  const kilobytes = statuses.map((status) => Number(status.match(/VmRSS:\s+(\d+)/)?.[1] ?? 0));
+  return 1024 * kilobytes.reduce((sum, one) => sum + one, 0);
 }
 
 export async function until(what, holds) {

@@ -19,6 +19,8 @@ export function lend(source: ArrayBuffer | Uint8Array): { port: MessagePort; siz
     const chunk = bytes.slice(from, from + CHUNK);
     port1.postMessage(chunk, [chunk.buffer]);
   };
+  // In Node it would keep the process alive if nobody ever asks.
+  (port1 as { unref?(): void }).unref?.();
   return { port: port2, size: bytes.length };
 }
 

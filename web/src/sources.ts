@@ -46,7 +46,7 @@ function listed(files: readonly { name: string }[]): string {
 
 function named(source: FileSource, resolve: (url: string | URL) => string): Named {
   if (typeof source === "string" || source instanceof URL) {
-    const url = resolve(source);
+    const url = resolved(source, resolve);
     return { name: lastName(url), piece: { from: "url", url } };
   }
   if (source instanceof Blob) {
@@ -57,6 +57,14 @@ function named(source: FileSource, resolve: (url: string | URL) => string): Name
     return { name: "model", piece: { from: "page", ...lend(source) } };
   }
   throw new WrinkleFreeError("bad_source", "a model is a URL, a File, a Blob or an ArrayBuffer");
+}
+
+function resolved(source: string | URL, resolve: (url: string | URL) => string): string {
+  try {
+    return resolve(source);
+  } catch (error) {
+    throw new WrinkleFreeError("bad_source", `${source} is no URL`, { cause: error });
+  }
 }
 
 function lastName(url: string): string {

@@ -42,6 +42,7 @@ describe("what a model is made of", () => {
     [[], "no file"],
     [["a/m.gguf", "b/m.gguf"], "one name"],
     [["m.part1", "m.part3"], "m.part2 is missing"],
+    ["https://[", "is no URL"],
     [5 as never, "a model is a URL"],
   ])("%j is refused", (source, message) => {
     expect(() => files(source)).toThrow(expect.objectContaining({ code: "bad_source" }));

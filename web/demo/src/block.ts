@@ -28,8 +28,6 @@ export class Block {
 
 /** Says that what is seen is slower than what was computed. */
 export function slowly(run: Run, pace: Pace): string {
-  const [passes, took] = [run.frames.length, duration(run.took)];
-  return Number.isFinite(pace.value)
-    ? `Slow motion, a replay: really ${passes} passes in ${took}.`
-    : "";
+  if (!Number.isFinite(pace.value)) return "";
+  return `Replay at ${pace.value} passes/s; really took ${duration(run.took)}.`;
 }

@@ -92,7 +92,7 @@ test("slow motion shows the block as it fills, and says that it is slow", async 
   const guess = page.locator("#block .cells li.provisional").first();
   await guess.waitFor();
   assert.match(await guess.getAttribute("title"), /, provisional, \d+ % sure$/);
-  await page.getByText(/Slow motion, a replay: really \d+ passes in/).waitFor();
+  await page.getByText(/^Replay at 12 passes\/s; really took [\d.]+ m?s\.$/).waitFor();
   const shown = await page.locator("article.assistant p").textContent();
   await page.getByRole("button", { name: "Skip" }).click();
   await page.locator("#skip").waitFor({ state: "hidden" });
@@ -261,7 +261,7 @@ test("everybody can use it", async (t) => {
     await accessible(page, `${colorScheme}: an empty chat`);
     await ask(page, STORY);
     await page.locator("#block .cells li.provisional").first().waitFor();
-    await page.getByText(/Slow motion/).waitFor();
+    await page.getByText(/^Replay at/).waitFor();
     await accessible(page, `${colorScheme}: slow motion`);
     await openFiles(page, [{ name: "x.gguf", mimeType: "text/plain", buffer: Buffer.from("x") }]);
     await page.getByRole("alert").waitFor();

@@ -10,7 +10,7 @@ import { type Scene, play } from "./play.js";
 import { Run } from "./run.js";
 
 /** Milliseconds after which an answer is watched as it comes, and not replayed. */
-const PATIENCE = 1000;
+const PATIENCE = 2000;
 
 /** The view "Race". */
 export class Race {
@@ -63,9 +63,10 @@ export class Race {
     await Promise.race([done, new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
     const skip = new AbortController();
     this.#skip = skip;
-    const shown = play(this.#scenes(runs), skip.signal);
+    const recorded = runs.every((run) => run.ended);
+    if (recorded) this.#replays();
+    const shown = play(this.#scenes(runs, recorded), skip.signal);
     await done;
-    this.#computed();
     await shown;
     this.#tell(runs);
   }
@@ -84,8 +85,7 @@ export class Race {
   }
 
   /** One clock for both: as many passes a second as were chosen, in the lane that had the most. */
-  #scenes(runs: readonly Run[]): Scene[] {
-    const recorded = runs.every((run) => run.ended);
+  #scenes(runs: readonly Run[], recorded: boolean): Scene[] {
     const rates = runs.map((run) => run.frames.length / run.took);
     const most = Math.max(...rates);
     return this.#lanes.map((screen, index) => {
@@ -96,7 +96,7 @@ export class Race {
   }
 
   /** Who was first is not given away before it is seen. */
-  #computed(): void {
+  #replays(): void {
     const slow = Number.isFinite(this.parts.pace.value);
     at("race-says").textContent = slow ? "Slow motion: a replay, one clock for both." : "";
     at("race-stop").textContent = "Skip";

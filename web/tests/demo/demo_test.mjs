@@ -147,6 +147,7 @@ test("a race runs two requests at once, or one after the other", async (t) => {
   }
   // In slow motion the winner is not given away before the end.
   await page.locator("#pace").fill("3");
+  await page.getByLabel("Max tokens").fill("48");
   await page.getByRole("button", { name: "Start" }).click();
   await page.getByText("Slow motion: a replay, one clock for both.").waitFor();
   await page.getByRole("button", { name: "Skip" }).click();
@@ -268,6 +269,7 @@ test("everybody can use it", async (t) => {
     await page.getByText("As a table").click();
     await accessible(page, `${colorScheme}: a chat`);
     await page.getByRole("link", { name: "Race" }).click();
+    await page.getByLabel("Max tokens").fill("48");
     await page.getByRole("button", { name: "Start" }).click();
     await page.getByText("Slow motion: a replay").waitFor();
     await accessible(page, `${colorScheme}: a race`);

@@ -66,8 +66,10 @@ async function file(request: Request): Promise<Response> {
   return isolated(response);
 }
 
+/** A full disk costs the offline copy, not the page. */
 async function keep(url: string, response: Response): Promise<void> {
-  await (await caches.open(CACHE)).put(url, response);
+  const cache = await caches.open(CACHE);
+  await cache.put(url, response).catch(() => {});
 }
 
 /** The response, with the headers of a page, or a worker, that may have threads. */

@@ -1,4 +1,5 @@
 import { Chat } from "./chat.js";
+import type { ChatMessage } from "./chat_types.js";
 import type { Connection } from "./connection.js";
 import { WrinkleFreeError } from "./errors.js";
 import { promptRequest } from "./request.js";
@@ -41,12 +42,12 @@ export class Engine {
   }
 
   /**
-   * Answers a prompt piece by piece. Leaving the loop early ends the request.
+   * Answers a prompt, or a conversation, piece by piece. Leaving the loop early ends the request.
    *
    * Throws what `generate` rejects with.
    */
   async *stream(
-    prompt: string,
+    prompt: string | readonly ChatMessage[],
     options: StreamOptions = {},
   ): AsyncGenerator<Part, void, undefined> {
     const request = promptRequest(prompt, { watch: true, ...options });

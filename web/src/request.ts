@@ -1,5 +1,6 @@
 /** From options to requests in the core's terms. */
 
+import type { ChatMessage } from "./chat_types.js";
 import type { WireRequest } from "./protocol.js";
 import type { GenerateOptions, StreamOptions } from "./types.js";
 
@@ -42,9 +43,12 @@ function snake(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
-/** The request for a prompt. */
-export function promptRequest(prompt: string, options: StreamOptions): WireRequest {
-  const request: WireRequest = { prompt };
+/** The request for a prompt or a conversation. */
+export function promptRequest(
+  prompt: string | readonly ChatMessage[],
+  options: StreamOptions,
+): WireRequest {
+  const request: WireRequest = typeof prompt === "string" ? { prompt } : { messages: prompt };
   for (const [name, wire] of SNAKE) {
     if (options[name] !== undefined) request[wire] = options[name];
   }

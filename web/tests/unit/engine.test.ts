@@ -85,6 +85,18 @@ describe("generating", () => {
     expect(stats.tokensPerSecond).toBeGreaterThan(0);
   });
 
+  test("goes on with a conversation", async () => {
+    const engine = await load();
+    const said = ["to be", "or not", "to be"];
+    const messages = said.map((content, index) => ({
+      role: index % 2 ? "assistant" : "user",
+      content,
+    }));
+    let text = "";
+    for await (const part of engine.stream(messages)) text += part.text;
+    expect(text).toBe("to be or not to be .");
+  });
+
   test("runs several requests at once", async () => {
     const engine = await load();
     const prompts = ["slow a b c d", "slow e f", "slow g"];

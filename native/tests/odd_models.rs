@@ -99,7 +99,7 @@ fn block_diffusion_needs_a_mask_token() {
         run(&[&["generate", "Hello!", "-n", "8", "--model", text(&path)], mode].concat())
     };
     // The embedded model's tokenizer has a special token that says mask.
-    let guess = ["warning: the model's files name no MASK token", "<|mask|>", "--mask-token-id"];
+    let guess = ["warning: the model's files name no MASK token", "<|mask|>", "mask_token_id"];
     generate(&["--decode-mode", "greedy", "--block-size", "32"]).ends(0, &guess);
     generate(&["--decode-mode", "greedy", "--mask-token-id", "0"]).ends(2, &["block_size"]);
     generate(&["--decode-mode", "verify"]).ends(0, &[]);

@@ -18,14 +18,17 @@ const ISOLATION = {
   "cross-origin-embedder-policy": "require-corp",
 };
 
-/** Serves the page under `/some/path/`, as hosts of many projects do. `isolated`: with headers. */
-export async function host({ isolated }) {
+/**
+ * Serves the page, or another folder, under `/some/path/`, as hosts of many projects do.
+ * `isolated`: with headers.
+ */
+export async function host({ isolated, root = ROOT }) {
   const log = [];
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url, "http://localhost");
     log.push(`${request.method} ${pathname}`);
     const path = pathname.replace(/^\/some\/path/, "").replace(/\/$/, "/index.html");
-    const file = join(ROOT, normalize(path));
+    const file = join(root, normalize(path));
     const found = await stat(file).catch(() => null);
     if (!pathname.startsWith("/some/path/") || !found?.isFile()) {
       return response.writeHead(404).end();

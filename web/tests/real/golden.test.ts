@@ -1,25 +1,13 @@
 /**
  * The same tokens as `wf-run` gives, from the real modules in Node: every decode mode, with and
- * without threads, with each SIMD that computes right here. After `web/build`; `WF_RUN` names the
- * program (by default target/debug/wf-run).
+ * without threads, with each SIMD that computes right here. After `web/build`.
  */
 
-import { execFileSync } from "node:child_process";
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type DecodeMode, type Engine, load } from "../../dist/index.node.js";
+import { MODES, PROMPTS, native } from "./native.mjs";
 
-const program =
-  process.env.WF_RUN ?? fileURLToPath(new URL("../../../target/debug/wf-run", import.meta.url));
-const prompts = ["Tell me a story about a fox.", "What is the opposite of hot?"];
-const modes: DecodeMode[] = ["ar", "verify", "greedy", "iterative", "adaptive"];
 const maxTokens = 80;
-
-/** What the native program answers. */
-function native(prompt: string, mode: string): { tokens: number[]; text: string } {
-  const args = ["generate", "--json", "-n", `${maxTokens}`, "--decode-mode", mode];
-  return JSON.parse(execFileSync(program, [...args, "--temperature", "0", prompt]).toString());
-}
 
 async function ours(engine: Engine, prompt: string, decodeMode: DecodeMode) {
   const answer = { tokens: [] as number[], text: "" };
@@ -52,17 +40,18 @@ for (const threads of [1, 2]) {
         if (engine) expect(engine.info().threads).toBe(threads);
       });
 
-      test.for(modes)("%s gives the native tokens", async (mode, { skip }) => {
+      test.for(MODES as DecodeMode[])("%s gives the native tokens", async (mode, { skip }) => {
         if (!engine) return skip(missing);
-        for (const prompt of prompts) {
-          const { tokens, text } = native(prompt, mode);
-          expect(await ours(engine, prompt, mode)).toEqual({ tokens, text });
+        for (const prompt of PROMPTS) {
+          expect(await ours(engine, prompt, mode)).toEqual(native(prompt, mode));
         }
       });
 
       test("requests at once get what each gets alone", async ({ skip }) => {
         if (!engine) return skip(missing);
-        const all = prompts.flatMap((prompt) => modes.map((mode) => [prompt, mode] as const));
+        const all = PROMPTS.flatMap((prompt) =>
+          (MODES as DecodeMode[]).map((mode) => [prompt, mode] as const),
+        );
         const alone = [];
         for (const [prompt, mode] of all) alone.push(await ours(engine, prompt, mode));
         const running = all.map(([prompt, mode]) => ours(engine as Engine, prompt, mode));

@@ -1,0 +1,65 @@
+// The same tokens as `wf-run` gives, in headless Chromium: every module, every decode mode.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { launch } from "../demo/page.mjs";
+import { host } from "../demo/server.mjs";
+import { MODES, PROMPTS, native } from "./native.mjs";
+
+const root = fileURLToPath(new URL("../../dist", import.meta.url));
+let browser, isolated, plain;
+
+before(async () => {
+  browser = await launch();
+  [isolated, plain] = [await host({ isolated: true, root }), await host({ isolated: false, root })];
+});
+
+after(async () => {
+  await browser?.close();
+  await Promise.all([isolated?.close(), plain?.close()]);
+});
+
+/** Answers of an engine in a page of its own, and what it says that runs. */
+async function answers(url, options) {
+  const page = await browser.newPage();
+  try {
+    // Any document of that origin will do.
+    await page.goto(`${url}index.js`);
+    return await page.evaluate(
+      async ([url, options, modes, prompts]) => {
+        const { load } = await import(`${url}index.js`);
+        const engine = await load("default", { ...options, cache: false });
+        const ask = async (prompt, decodeMode) => {
+          const answer = { tokens: [], text: "" };
+          const settings = { decodeMode, maxTokens: 80, temperature: 0 };
+          for await (const part of engine.stream(prompt, settings)) {
+            answer.tokens.push(...part.tokens.map((token) => token.id));
+            answer.text += part.text;
+          }
+          return answer;
+        };
+        const all = modes.flatMap((mode) => prompts.map((prompt) => ask(prompt, mode)));
+        const found = { info: engine.info(), all: await Promise.all(all) };
+        await engine.dispose();
+        return found;
+      },
+      [url, options, MODES, PROMPTS],
+    );
+  } finally {
+    await page.close();
+  }
+}
+
+for (const threads of [1, 2]) {
+  for (const simd of ["simd128", "relaxed"]) {
+    test(`${threads} thread(s), ${simd}: the native tokens in every mode`, async () => {
+      const { url } = threads === 1 ? plain : isolated;
+      const { info, all } = await answers(url, { threads, simd });
+      assert.equal(info.threads, threads);
+      assert.match(info.simd, new RegExp(simd));
+      const want = MODES.flatMap((mode) => PROMPTS.map((prompt) => native(prompt, mode)));
+      assert.deepEqual(all, want);
+    });
+  }
+}

@@ -1,0 +1,17 @@
+// What the native program answers. `WF_RUN` names it (by default target/debug/wf-run).
+
+import { execFileSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+export const PROMPTS = ["Tell me a story about a fox.", "What is the opposite of hot?"];
+export const MODES = ["ar", "verify", "greedy", "iterative", "adaptive"];
+
+const program =
+  process.env.WF_RUN ?? fileURLToPath(new URL("../../../target/debug/wf-run", import.meta.url));
+
+/** The tokens and the text of an answer of 80 tokens at most. */
+export function native(prompt, mode) {
+  const args = ["generate", "--json", "-n", "80", "--decode-mode", mode, "--temperature", "0"];
+  const { tokens, text } = JSON.parse(execFileSync(program, [...args, prompt]).toString());
+  return { tokens, text };
+}

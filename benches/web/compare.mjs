@@ -1,0 +1,67 @@
+// Ours and llama.cpp's wasm in the same tab, in turns, on the same file.
+
+import { load, ratio, short, spread, table } from "./figures.mjs";
+import { openTab } from "./tab.mjs";
+
+const { WF_THREADS = "1,2", WF_ROUNDS = "5", WF_SIMD = "auto" } = process.env;
+const THREADS = WF_THREADS.split(",").map(Number);
+const ROUNDS = Number(WF_ROUNDS);
+// With the token that begins a text, a prompt of 128.
+const [LETTERS, ANSWER] = [127, 32];
+const BARS = { prefill: 5, decode: 5 };
+
+/** Random letters: no two prompts begin alike, so nothing comes from a prefix cache. */
+export function prompt() {
+  const letter = () => String.fromCharCode(97 + Math.floor(Math.random() * 26));
+  return Array.from({ length: LETTERS }, letter).join("");
+}
+
+const tab = await openTab();
+const names = THREADS.flatMap((threads) => ["ours", "theirs"].map((which) => ({ which, threads })));
+const samples = new Map();
+for (const { which, threads } of names) {
+  const name = `${which} ${threads}`;
+  const options = { model: "/models/small.gguf", threads, simd: WF_SIMD };
+  const about = await tab.call("load", name, which, options);
+  console.log(`${name} threads: ${about.build}, ${about.threads} running`);
+  await tab.call("request", name, prompt(), 4);
+  samples.set(name, []);
+}
+console.log(`Chromium ${tab.version}, isolated: ${tab.isolated}; load before: ${load()}`);
+
+for (let round = 0; round < ROUNDS; round++) {
+  for (const threads of THREADS) {
+    const text = prompt();
+    for (const which of ["ours", "theirs"]) {
+      const sample = await tab.call("request", `${which} ${threads}`, text, ANSWER);
+      if (sample.prompt !== LETTERS + 1 || sample.tokens !== ANSWER) {
+        throw new Error(`${which}: ${sample.prompt} and ${sample.tokens} tokens`);
+      }
+      samples.get(`${which} ${threads}`).push(sample);
+    }
+  }
+}
+await tab.close();
+console.log(`load after: ${load()}; ${ROUNDS} rounds: median (least – most), medians of ratios\n`);
+
+const of = (which, threads, figure) => samples.get(`${which} ${threads}`).map((s) => s[figure]);
+const rows = [];
+for (const threads of THREADS) {
+  for (const [figure, unit] of [["prefill", "tok/s"], ["decode", "tok/s"], ["first", "ms"]]) {
+    const [ours, theirs] = [of("ours", threads, figure), of("theirs", threads, figure)];
+    const times = figure === "first" ? ratio(theirs, ours) : ratio(ours, theirs);
+    const bar = threads === 1 && BARS[figure];
+    const verdict = bar ? `≥ ${bar}: ${times >= bar ? "yes" : "NO"}` : "";
+    const cells = [spread(ours), spread(theirs), `${short(times)} ×`, verdict];
+    rows.push([threads, `${figure}, ${unit}`, ...cells]);
+  }
+}
+console.log(table(["threads", "", "wrinklefree", "wllama", "ours is faster", "bar"], rows));
+for (const threads of THREADS.filter((count) => count > 1 && THREADS.includes(1))) {
+  for (const figure of ["prefill", "decode"]) {
+    const [ours, theirs] = ["ours", "theirs"].map((which) =>
+      short(ratio(of(which, threads, figure), of(which, 1, figure))),
+    );
+    console.log(`${figure}, ${threads} threads : 1 thread: ours ${ours} ×, wllama ${theirs} ×`);
+  }
+}

@@ -1,0 +1,112 @@
+"""Writes a synthetic ternary model as GGUF: random weights, the types that llama.cpp gives a TQ2_0 file.
+
+    python model.py small|bitnet-2b OUT.gguf
+
+Every matrix of a layer has one scale, as BitNet's have, so both engines compute with the same
+weights. A token is a byte or a filler that no text holds: a prompt has as many tokens as letters.
+"""
+
+import sys
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Q
+
+SHAPES = {
+    # Mainline llama.cpp knows `bitnet` (SiLU) only.
+    "small": dict(arch="bitnet", hidden=1024, ff=2816, layers=12, heads=16, kv=4, vocab=32000),
+    "bitnet-2b": dict(
+        arch="bitnet-b1.58", hidden=2560, ff=6912, layers=30, heads=20, kv=5, vocab=128256
+    ),
+}
+BLOCK = 256
+rng = np.random.default_rng(2026)
+# The bytes that hold four codes from 0 to 2: the fourth code means nothing.
+TERNARY = np.array([b for b in range(256) if not b & b >> 1 & 0x55], np.uint8)
+
+
+def half(value, count):
+    return np.full((count, 1), value, np.float16).view(np.uint8)
+
+
+def tq2_0(rows, cols):
+    count = rows * cols // BLOCK
+    codes = TERNARY[rng.integers(0, len(TERNARY), (count, BLOCK // 4), np.uint8)]
+    # Two weights of three are ±1: rows of this length keep activations at their size.
+    d = half((cols * 2 / 3) ** -0.5, count)
+    return np.concatenate([codes, d], 1).reshape(rows, -1)
+
+
+def q6_k(rows, cols):
+    count = rows * cols // BLOCK
+    weights = rng.integers(0, 256, (count, BLOCK * 6 // 8), np.uint8)
+    scales = rng.integers(16, 33, (count, BLOCK // 16), np.uint8)
+    return np.concatenate([weights, scales, half(1e-4, count)], 1).reshape(rows, -1)
+
+
+def vocabulary(size):
+    """Three control tokens, the bytes as GPT-2 writes them, the merge that must be, and fillers."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(256 - len(plain))]
+    tokens = ["<unk>", "<bos>", "<eos>", *letters, "ĠĠ"]
+    types = [gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (size - 3)
+    return tokens + [f"[{i}]" for i in range(len(tokens), size)], types
+
+
+def write(path, arch, hidden, ff, layers, heads, kv, vocab):
+    w = gguf.GGUFWriter(path, arch)
+    w.add_block_count(layers)
+    w.add_context_length(2048)
+    w.add_embedding_length(hidden)
+    w.add_feed_forward_length(ff)
+    w.add_head_count(heads)
+    w.add_head_count_kv(kv)
+    w.add_rope_dimension_count(hidden // heads)
+    w.add_rope_freq_base(500000.0)
+    w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+    w.add_rope_scaling_factor(1.0)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_vocab_size(vocab)
+    w.add_file_type(gguf.LlamaFileType.MOSTLY_TQ2_0)
+    w.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    tokens, types = vocabulary(vocab)
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("llama-bpe")
+    w.add_token_list(tokens)
+    w.add_token_types(types)
+    w.add_token_merges(["Ġ Ġ"])
+    w.add_bos_token_id(1)
+    w.add_eos_token_id(2)
+    w.add_add_bos_token(True)
+
+    def matrix(name, rows, cols, blocks=tq2_0, kind=Q.TQ2_0):
+        w.add_tensor(f"{name}.weight", blocks(rows, cols), raw_dtype=kind)
+
+    def norm(name, size):
+        w.add_tensor(f"{name}.weight", rng.uniform(0.8, 1.2, size).astype(np.float32))
+
+    # The embedding is the output head too.
+    matrix("token_embd", vocab, hidden, q6_k, Q.Q6_K)
+    norm("output_norm", hidden)
+    width = hidden // heads * kv
+    for i in range(layers):
+        norm(f"blk.{i}.attn_norm", hidden)
+        matrix(f"blk.{i}.attn_q", hidden, hidden)
+        matrix(f"blk.{i}.attn_k", width, hidden)
+        matrix(f"blk.{i}.attn_v", width, hidden)
+        norm(f"blk.{i}.attn_sub_norm", hidden)
+        matrix(f"blk.{i}.attn_output", hidden, hidden)
+        norm(f"blk.{i}.ffn_norm", hidden)
+        matrix(f"blk.{i}.ffn_gate", ff, hidden)
+        matrix(f"blk.{i}.ffn_up", ff, hidden)
+        norm(f"blk.{i}.ffn_sub_norm", ff)
+        matrix(f"blk.{i}.ffn_down", hidden, ff)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+if __name__ == "__main__":
+    shape, out = sys.argv[1:]
+    write(out, **SHAPES[shape])

@@ -1,0 +1,38 @@
+// A page in headless Chromium with page.mjs in it.
+
+import { chromium } from "playwright-core";
+import { serve } from "./serve.mjs";
+
+const FLAGS = [
+  ...["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"],
+  ...["--disable-background-networking", "--disable-component-update"],
+];
+
+/** Opens the page; `call(name, …)` calls what page.mjs exports. */
+export async function openTab() {
+  const { WF_DIST, WF_HOME, CHROMIUM } = process.env;
+  const { url, close } = await serve({
+    dist: WF_DIST,
+    models: `${WF_HOME}/models`,
+    wllama: `${WF_HOME}/node_modules/@wllama/wllama/esm`,
+    bench: import.meta.dirname ?? new URL(".", import.meta.url).pathname,
+  });
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+  const page = await browser.newPage();
+  page.on("pageerror", (error) => console.error(`the page: ${error.message}`));
+  await page.goto(url);
+  const call = (name, ...args) =>
+    page.evaluate(
+      async ([name, args]) => (await import("/bench/page.mjs"))[name](...args),
+      [name, args],
+    );
+  return {
+    call,
+    version: browser.version(),
+    isolated: await page.evaluate("crossOriginIsolated"),
+    async close() {
+      await browser.close();
+      close();
+    },
+  };
+}

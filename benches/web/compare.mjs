@@ -1,20 +1,14 @@
 // Ours and llama.cpp's wasm in the same tab, in turns, on the same file.
 
 import { load, ratio, short, spread, table } from "./figures.mjs";
+import { prompt } from "./prompts.mjs";
 import { openTab } from "./tab.mjs";
 
 const { WF_THREADS = "1,2", WF_ROUNDS = "5", WF_SIMD = "auto" } = process.env;
 const THREADS = WF_THREADS.split(",").map(Number);
 const ROUNDS = Number(WF_ROUNDS);
-// With the token that begins a text, a prompt of 128.
-const [LETTERS, ANSWER] = [127, 32];
+const [PROMPT, ANSWER] = [128, 32];
 const BARS = { prefill: 5, decode: 5 };
-
-/** Random letters: no two prompts begin alike, so nothing comes from a prefix cache. */
-export function prompt() {
-  const letter = () => String.fromCharCode(97 + Math.floor(Math.random() * 26));
-  return Array.from({ length: LETTERS }, letter).join("");
-}
 
 const tab = await openTab();
 const names = THREADS.flatMap((threads) => ["ours", "theirs"].map((which) => ({ which, threads })));
@@ -24,17 +18,17 @@ for (const { which, threads } of names) {
   const options = { model: "/models/small.gguf", threads, simd: WF_SIMD };
   const about = await tab.call("load", name, which, options);
   console.log(`${name} threads: ${about.build}, ${about.threads} running`);
-  await tab.call("request", name, prompt(), 4);
+  await tab.call("request", name, prompt(PROMPT), 4);
   samples.set(name, []);
 }
 console.log(`Chromium ${tab.version}, isolated: ${tab.isolated}; load before: ${load()}`);
 
 for (let round = 0; round < ROUNDS; round++) {
   for (const threads of THREADS) {
-    const text = prompt();
+    const text = prompt(PROMPT);
     for (const which of ["ours", "theirs"]) {
       const sample = await tab.call("request", `${which} ${threads}`, text, ANSWER);
-      if (sample.prompt !== LETTERS + 1 || sample.tokens !== ANSWER) {
+      if (sample.prompt !== PROMPT || sample.tokens !== ANSWER) {
         throw new Error(`${which}: ${sample.prompt} and ${sample.tokens} tokens`);
       }
       samples.get(`${which} ${threads}`).push(sample);

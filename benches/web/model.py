@@ -1,4 +1,4 @@
-"""Writes a synthetic ternary model as GGUF: random weights, the types that llama.cpp gives a TQ2_0 file.
+"""Writes a synthetic ternary model as GGUF: random weights in TQ2_0.
 
     python model.py small|bitnet-2b OUT.gguf
 
@@ -13,10 +13,15 @@ import numpy as np
 from gguf import GGMLQuantizationType as Q
 
 SHAPES = {
-    # Mainline llama.cpp knows `bitnet` (SiLU) only.
-    "small": dict(arch="bitnet", hidden=1024, ff=2816, layers=12, heads=16, kv=4, vocab=32000),
+    # Mainline llama.cpp knows `bitnet` (SiLU) only, and gives the embedding of a TQ2_0 file that
+    # is the output head too Q6_K.
+    "small": dict(
+        arch="bitnet", embed="Q6_K", hidden=1024, ff=2816, layers=12, heads=16, kv=4, vocab=32000
+    ),
+    # As it is published; `wf-run convert --head q8` is for its embedding.
     "bitnet-2b": dict(
-        arch="bitnet-b1.58", hidden=2560, ff=6912, layers=30, heads=20, kv=5, vocab=128256
+        arch="bitnet-b1.58", embed="F16", hidden=2560, ff=6912, layers=30, heads=20, kv=5,
+        vocab=128256,
     ),
 }
 BLOCK = 256
@@ -44,6 +49,14 @@ def q6_k(rows, cols):
     return np.concatenate([weights, scales, half(1e-4, count)], 1).reshape(rows, -1)
 
 
+def f16(rows, cols):
+    values = rng.random((rows, cols), np.float32)
+    return ((values - 0.5) * 0.1).astype(np.float16)
+
+
+EMBEDS = {"Q6_K": q6_k, "F16": f16}
+
+
 def vocabulary(size):
     """Three control tokens, the bytes as GPT-2 writes them, the merge that must be, and fillers."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -53,7 +66,7 @@ def vocabulary(size):
     return tokens + [f"[{i}]" for i in range(len(tokens), size)], types
 
 
-def write(path, arch, hidden, ff, layers, heads, kv, vocab):
+def write(path, arch, embed, hidden, ff, layers, heads, kv, vocab):
     w = gguf.GGUFWriter(path, arch)
     w.add_block_count(layers)
     w.add_context_length(2048)
@@ -86,7 +99,7 @@ def write(path, arch, hidden, ff, layers, heads, kv, vocab):
         w.add_tensor(f"{name}.weight", rng.uniform(0.8, 1.2, size).astype(np.float32))
 
     # The embedding is the output head too.
-    matrix("token_embd", vocab, hidden, q6_k, Q.Q6_K)
+    matrix("token_embd", vocab, hidden, EMBEDS[embed], Q[embed])
     norm("output_norm", hidden)
     width = hidden // heads * kv
     for i in range(layers):

@@ -1,5 +1,6 @@
 // A page in headless Chromium with page.mjs in it.
 
+import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 import { serve } from "./serve.mjs";
 
@@ -30,6 +31,16 @@ export async function openTab() {
     call,
     version: browser.version(),
     isolated: await page.evaluate("crossOriginIsolated"),
+    /** The most memory that the tab's process ever had, in bytes, with the browser's own code. */
+    async peak() {
+      const session = await browser.newBrowserCDPSession();
+      const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+      const peaks = processInfo.filter(({ type }) => type === "renderer").map(({ id }) => {
+        const status = readFileSync(`/proc/${id}/status`, "utf8");
+        return Number(status.match(/VmHWM:\s+(\d+) kB/)[1]) * 1024;
+      });
+      return Math.max(...peaks);
+    },
     async close() {
       await browser.close();
       close();

@@ -1,0 +1,48 @@
+// Ours in a tab and `wf-run bench` on AVX2, in turns, on the same file, at one thread.
+
+import { execFileSync } from "node:child_process";
+import { load, ratio, short, spread, table } from "./figures.mjs";
+import { prompt } from "./prompts.mjs";
+import { openTab } from "./tab.mjs";
+
+const { WF_HOME, WF_RUN, WF_ROUNDS = "5", WF_SIMD = "auto" } = process.env;
+const [PROMPT, ANSWER] = [128, 32];
+const BAR = 2.5;
+
+/** `wf-run bench`, once. */
+function native() {
+  const model = ["--model", `${WF_HOME}/models/small.gguf`];
+  const tests = ["-p", `${PROMPT}`, "-n", `${ANSWER}`, "-r", "1", "-t", "1", "-o", "json"];
+  const env = { ...process.env, WF_ISA: "avx2" };
+  const results = JSON.parse(execFileSync(WF_RUN, ["bench", ...model, ...tests], { env }));
+  const [prefill, decode] = results.map((result) => result.tokens_per_second);
+  return { prefill, decode };
+}
+
+/** The same two tests in the tab: answers begin at an empty context there, too. */
+async function web() {
+  const { prefill } = await tab.call("request", "ours", prompt(PROMPT), 1);
+  // The first token is not part of the speed.
+  const { decode } = await tab.call("request", "ours", prompt(2), ANSWER + 1);
+  return { prefill, decode };
+}
+
+const tab = await openTab();
+const options = { model: "/models/small.gguf", threads: 1, simd: WF_SIMD };
+const about = await tab.call("load", "ours", "ours", options);
+console.log(`in Chromium ${tab.version}: ${about.build}; native: avx2; load before: ${load()}`);
+await web();
+const rounds = [];
+for (let round = 0; round < Number(WF_ROUNDS); round++) {
+  rounds.push({ web: await web(), native: native() });
+}
+await tab.close();
+console.log(`load after: ${load()}; ${WF_ROUNDS} rounds: median (least – most), median of ratios\n`);
+
+const rows = ["prefill", "decode"].map((figure) => {
+  const [ours, theirs] = ["web", "native"].map((place) => rounds.map((r) => r[place][figure]));
+  const times = ratio(theirs, ours);
+  const verdict = `≤ ${BAR}: ${times <= BAR ? "yes" : "NO"}`;
+  return [`${figure}, tok/s`, spread(ours), spread(theirs), `${short(times)} ×`, verdict];
+});
+console.log(table(["1 thread", "in the tab", "native", "native is faster", "bar"], rows));

@@ -4,21 +4,21 @@ import { load, short, spread, table } from "./figures.mjs";
 import { prompt } from "./prompts.mjs";
 import { openTab } from "./tab.mjs";
 
-const { WF_THREADS = "1,2", WF_ROUNDS = "5", WF_SIMD = "auto" } = process.env;
+const { BENCH_THREADS = "1,2", BENCH_ROUNDS = "5", BENCH_SIMD = "auto" } = process.env;
 const [PROMPT, ANSWER] = [128, 16];
 const [GB, BAR] = [1e9, 1.5];
 
 const rows = [];
-for (const threads of WF_THREADS.split(",").map(Number)) {
+for (const threads of BENCH_THREADS.split(",").map(Number)) {
   const tab = await openTab();
-  const options = { model: "/models/bitnet-2b.wf.safetensors", threads, simd: WF_SIMD };
+  const options = { model: "/models/bitnet-2b.wf.safetensors", threads, simd: BENCH_SIMD };
   const start = performance.now();
   const { build } = await tab.call("load", "ours", "ours", options);
   const seconds = (performance.now() - start) / 1000;
   console.log(`Chromium ${tab.version}: ${build}, loaded in ${short(seconds)} s; load: ${load()}`);
   await tab.call("request", "ours", prompt(PROMPT), 2);
   const samples = [];
-  for (let round = 0; round < Number(WF_ROUNDS); round++) {
+  for (let round = 0; round < Number(BENCH_ROUNDS); round++) {
     samples.push(await tab.call("request", "ours", prompt(PROMPT), ANSWER));
   }
   const memory = (await tab.call("about", "ours")).memoryBytes / GB;
@@ -29,5 +29,5 @@ for (const threads of WF_THREADS.split(",").map(Number)) {
   rows.push([threads, ...speeds, short(memory), short(peak), verdict]);
 }
 const head = ["threads", "prefill, tok/s", "decode, tok/s", "wasm memory, GB"];
-console.log(`load: ${load()}; ${WF_ROUNDS} rounds: median (least – most)\n`);
+console.log(`load: ${load()}; ${BENCH_ROUNDS} rounds: median (least – most)\n`);
 console.log(table([...head, "the process's peak, GB", "bar of the memory"], rows));

@@ -4,9 +4,9 @@ import { load, ratio, short, spread, table } from "./figures.mjs";
 import { prompt } from "./prompts.mjs";
 import { openTab } from "./tab.mjs";
 
-const { WF_THREADS = "1,2", WF_ROUNDS = "5", WF_SIMD = "auto" } = process.env;
-const THREADS = WF_THREADS.split(",").map(Number);
-const ROUNDS = Number(WF_ROUNDS);
+const { BENCH_THREADS = "1,2", BENCH_ROUNDS = "5", BENCH_SIMD = "auto" } = process.env;
+const THREADS = BENCH_THREADS.split(",").map(Number);
+const ROUNDS = Number(BENCH_ROUNDS);
 const [PROMPT, ANSWER] = [128, 32];
 const BARS = { prefill: 5, decode: 5 };
 
@@ -15,7 +15,7 @@ const names = THREADS.flatMap((threads) => ["ours", "theirs"].map((which) => ({ 
 const samples = new Map();
 for (const { which, threads } of names) {
   const name = `${which} ${threads}`;
-  const options = { model: "/models/small.gguf", threads, simd: WF_SIMD };
+  const options = { model: "/models/small.gguf", threads, simd: BENCH_SIMD };
   const about = await tab.call("load", name, which, options);
   console.log(`${name} threads: ${about.build}, ${about.threads} running`);
   await tab.call("request", name, prompt(PROMPT), 4);

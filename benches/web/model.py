@@ -3,7 +3,7 @@
     python model.py small|bitnet-2b OUT.gguf
 
 Every matrix of a layer has one scale, as BitNet's have, so both engines compute with the same
-weights. A token is a byte or a filler that no text holds: a prompt has as many tokens as letters.
+weights. A token is a letter or a filler that no text holds: a prompt has as many tokens as letters.
 """
 
 import sys
@@ -58,10 +58,12 @@ EMBEDS = {"Q6_K": q6_k, "F16": f16}
 
 
 def vocabulary(size):
-    """Three control tokens, the bytes as GPT-2 writes them, the merge that must be, and fillers."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(256 - len(plain))]
-    tokens = ["<unk>", "<bos>", "<eos>", *letters, "ĠĠ"]
+    """Control tokens, ASCII as GPT-2 writes it, the merge that must be, and fillers.
+
+    Without the other bytes: @wllama/wllama 3.8.1 throws when a token is half a character.
+    """
+    control = ["<unk>", "<bos>", "<eos>"]
+    tokens = [*control, *map(chr, range(33, 127)), "Ġ", "Ċ", "ĠĠ"]
     types = [gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (size - 3)
     return tokens + [f"[{i}]" for i in range(len(tokens), size)], types
 

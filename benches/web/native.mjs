@@ -5,15 +5,15 @@ import { load, ratio, short, spread, table } from "./figures.mjs";
 import { prompt } from "./prompts.mjs";
 import { openTab } from "./tab.mjs";
 
-const { WF_HOME, WF_RUN, WF_ROUNDS = "5", WF_SIMD = "auto" } = process.env;
+const { BENCH_HOME, WF_RUN, BENCH_ROUNDS = "5", BENCH_SIMD = "auto" } = process.env;
 const [PROMPT, ANSWER] = [128, 32];
 const BAR = 2.5;
 
 /** `wf-run bench`, once. */
 function native() {
-  const model = ["--model", `${WF_HOME}/models/small.gguf`];
+  const model = ["--model", `${BENCH_HOME}/models/small.gguf`];
   const tests = ["-p", `${PROMPT}`, "-n", `${ANSWER}`, "-r", "1", "-t", "1", "-o", "json"];
-  const env = { ...process.env, WF_ISA: "avx2" };
+  const env = { PATH: process.env.PATH, WF_ISA: "avx2" };
   const results = JSON.parse(execFileSync(WF_RUN, ["bench", ...model, ...tests], { env }));
   const [prefill, decode] = results.map((result) => result.tokens_per_second);
   return { prefill, decode };
@@ -28,16 +28,16 @@ async function web() {
 }
 
 const tab = await openTab();
-const options = { model: "/models/small.gguf", threads: 1, simd: WF_SIMD };
+const options = { model: "/models/small.gguf", threads: 1, simd: BENCH_SIMD };
 const about = await tab.call("load", "ours", "ours", options);
 console.log(`in Chromium ${tab.version}: ${about.build}; native: avx2; load before: ${load()}`);
 await web();
 const rounds = [];
-for (let round = 0; round < Number(WF_ROUNDS); round++) {
+for (let round = 0; round < Number(BENCH_ROUNDS); round++) {
   rounds.push({ web: await web(), native: native() });
 }
 await tab.close();
-console.log(`load after: ${load()}; ${WF_ROUNDS} rounds: median (least – most), median of ratios\n`);
+console.log(`load after: ${load()}; ${BENCH_ROUNDS} rounds: median (least – most), median of ratios\n`);
 
 const rows = ["prefill", "decode"].map((figure) => {
   const [ours, theirs] = ["web", "native"].map((place) => rounds.map((r) => r[place][figure]));

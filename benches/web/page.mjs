@@ -36,9 +36,8 @@ const open = {
   },
 
   async theirs({ model, threads }) {
-    const { Wllama, LoggerWithoutDebug } = await import("/wllama/index.js");
-    const options = { logger: LoggerWithoutDebug, suppressNativeLog: true };
-    const engine = new Wllama({ default: "/wllama/wasm/wllama.wasm" }, options);
+    const { Wllama } = await import("/wllama/index.js");
+    const engine = new Wllama({ default: "/wllama/wasm/wllama.wasm" });
     const file = await (await fetch(model)).blob();
     // One sequence at a time, on the CPU.
     await engine.loadModel([file], { n_threads: threads, n_gpu_layers: 0, n_parallel: 1 });

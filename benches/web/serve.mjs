@@ -20,7 +20,7 @@ export async function serve(roots) {
     const [, root, ...rest] = path.split("/");
     if (path === "/") {
       response.writeHead(200, { ...HEADERS, "content-type": "text/html" });
-      return response.end("<!doctype html><title>Speed</title>");
+      return response.end("<!doctype html><title>Speed</title><link rel=icon href=data:,>");
     }
     const file = join(roots[root] ?? "/nowhere", ...rest);
     const found = await stat(file).catch(() => undefined);

@@ -11,16 +11,18 @@ const FLAGS = [
 
 /** Opens the page; `call(name, …)` calls what page.mjs exports. */
 export async function openTab() {
-  const { WF_DIST, WF_HOME, CHROMIUM } = process.env;
+  const { BENCH_DIST, BENCH_HOME, CHROMIUM } = process.env;
   const { url, close } = await serve({
-    dist: WF_DIST,
-    models: `${WF_HOME}/models`,
-    wllama: `${WF_HOME}/node_modules/@wllama/wllama/esm`,
+    dist: BENCH_DIST,
+    models: `${BENCH_HOME}/models`,
+    wllama: `${BENCH_HOME}/node_modules/@wllama/wllama/esm`,
     bench: import.meta.dirname ?? new URL(".", import.meta.url).pathname,
   });
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
   const page = await browser.newPage();
-  page.on("pageerror", (error) => console.error(`the page: ${error.message}`));
+  page.on("console", (message) => {
+    if (message.type() === "error") console.error(`the page: ${message.text()}`);
+  });
   await page.goto(url);
   const call = (name, ...args) =>
     page.evaluate(

@@ -51,11 +51,14 @@ for (const threads of THREADS) {
   }
 }
 console.log(table(["threads", "", "wrinklefree", "wllama", "ours is faster", "bar"], rows));
+
 for (const threads of THREADS.filter((count) => count > 1 && THREADS.includes(1))) {
   for (const figure of ["prefill", "decode"]) {
     const [ours, theirs] = ["ours", "theirs"].map((which) =>
-      short(ratio(of(which, threads, figure), of(which, 1, figure))),
+      ratio(of(which, threads, figure), of(which, 1, figure)),
     );
-    console.log(`${figure}, ${threads} threads : 1 thread: ours ${ours} ×, wllama ${theirs} ×`);
+    const verdict = `> 1: ${ours > 1 ? "yes" : "NO"}`;
+    const both = `ours ${short(ours)} × (${verdict}), wllama ${short(theirs)} ×`;
+    console.log(`${figure}, ${threads} threads : 1 thread: ${both}`);
   }
 }

@@ -16,7 +16,7 @@ export async function openTab() {
     dist: BENCH_DIST,
     models: `${BENCH_HOME}/models`,
     wllama: `${BENCH_HOME}/node_modules/@wllama/wllama/esm`,
-    bench: import.meta.dirname ?? new URL(".", import.meta.url).pathname,
+    bench: BENCH_HOME,
   });
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
   const page = await browser.newPage();

@@ -10,12 +10,11 @@ const open = {
     const engine = await load(model, { threads, simd, cache: false });
     return {
       async request(prompt, maxTokens) {
-        const [start, answer] = [performance.now(), { text: "" }];
+        const [start, answer] = [performance.now(), {}];
         const bias = { logitBias: { [EOS]: -1e9 } };
         const options = { raw: true, maxTokens, temperature: 0, decodeMode: "ar", ...bias };
         for await (const part of engine.stream(prompt, options)) {
           answer.first ??= performance.now() - start;
-          answer.text += part.text;
           answer.stats = part.stats;
         }
         const { stats } = answer;
@@ -25,7 +24,6 @@ const open = {
           prefill: stats.prefillTokensPerSecond,
           decode: stats.tokensPerSecond,
           first: answer.first,
-          text: answer.text,
         };
       },
       about() {
@@ -43,12 +41,11 @@ const open = {
     await engine.loadModel([file], { n_threads: threads, n_gpu_layers: 0, n_parallel: 1 });
     return {
       async request(prompt, max_tokens) {
-        const [start, answer] = [performance.now(), { text: "" }];
+        const [start, answer] = [performance.now(), {}];
         const rules = { temperature: 0, cache_prompt: false, logit_bias: { [EOS]: -1e9 } };
         const body = { prompt, max_tokens, ...rules, timings_per_token: true };
         for await (const part of await engine.createCompletion({ ...body, stream: true })) {
           answer.first ??= performance.now() - start;
-          answer.text += part.choices[0]?.text ?? "";
           answer.timings = part.timings ?? answer.timings;
         }
         const { timings } = answer;
@@ -58,7 +55,6 @@ const open = {
           prefill: timings.prompt_per_second,
           decode: timings.predicted_per_second,
           first: answer.first,
-          text: answer.text,
         };
       },
       about() {

@@ -8,7 +8,7 @@ pub mod kernel;
 pub mod matrix;
 #[path = "../../src/mem.rs"]
 pub mod mem;
-#[path = "../../src/par.rs"]
+#[path = "../../src/par/mod.rs"]
 pub mod par;
 #[path = "../../src/ternary/mod.rs"]
 pub mod ternary;

@@ -24,7 +24,6 @@ mod out;
 mod progress;
 mod replace;
 mod row_cost;
-mod sampling;
 mod select;
 mod serve;
 mod session;

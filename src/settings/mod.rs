@@ -1,11 +1,13 @@
-//! What can be said about decoding, the same in every shell: options of the commands, the `dlm`
+//! What can be said about decoding and sampling, the same in every shell: options of the commands, the `dlm`
 //! section of the configuration, fields of requests. What is not said is the model's or the default.
 //!
 //! The features `clap` and `utoipa` make these types options and schemas.
 
 mod resolve;
+mod sampling;
 
 pub use resolve::{Ability, SettingsError, describe};
+pub use sampling::Sampling;
 
 use serde::Deserialize;
 use std::num::NonZeroUsize;

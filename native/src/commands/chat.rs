@@ -7,7 +7,6 @@ use crate::args::{self, ComputeArgs, ModelArgs};
 use crate::decoding::DecodeArgs;
 use crate::exit::Exit;
 use crate::loaded::Loaded;
-use crate::sampling::SamplingArgs;
 use crate::session::Answer;
 use crate::{human, interrupt, machine, out};
 use anyhow::Context;
@@ -20,6 +19,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use wrinklefree::engine::FinishReason;
+use wrinklefree::settings::Sampling;
 
 /// Talk with a model
 ///
@@ -44,7 +44,7 @@ pub struct Args {
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
-    sampling: SamplingArgs,
+    sampling: Sampling,
     #[command(flatten)]
     decoding: DecodeArgs,
 }

@@ -4,7 +4,6 @@ use crate::args::{ComputeArgs, ModelArgs};
 use crate::decoding::DecodeArgs;
 use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
-use crate::sampling::SamplingArgs;
 use crate::session::{self, Answer};
 use crate::steps::Steps;
 use crate::{chat_prompt, grammar, human, interrupt, machine, out};
@@ -14,7 +13,7 @@ use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{FinishReason, Request};
-use wrinklefree::settings::describe;
+use wrinklefree::settings::{Sampling, describe};
 use wrinklefree::text::{Message, Tokenizer};
 
 /// Answer a prompt
@@ -58,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
     #[command(flatten)]
-    sampling: SamplingArgs,
+    sampling: Sampling,
     #[command(flatten)]
     decoding: DecodeArgs,
 }

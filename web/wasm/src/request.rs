@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
-use wrinklefree::settings::Settings;
+use wrinklefree::settings::{Sampling, Settings};
 use wrinklefree::text::{Date, RenderOptions};
 
 /// Tokens of an answer where the caller does not say.
@@ -34,43 +34,8 @@ struct Input {
     stop: Vec<String>,
     #[serde(default)]
     watch: bool,
-}
-
-/// How tokens are chosen; what is not given is what the model's authors recommend, else off.
-#[derive(Deserialize)]
-struct Sampling {
-    temperature: Option<f32>,
-    top_k: Option<usize>,
-    top_p: Option<f32>,
-    min_p: Option<f32>,
-    repetition_penalty: Option<f32>,
-    frequency_penalty: Option<f32>,
-    presence_penalty: Option<f32>,
-    #[serde(default)]
-    logit_bias: Vec<(u32, f32)>,
-    #[serde(default)]
-    seed: u64,
+    /// Of so many tokens for each place.
     logprobs: Option<usize>,
-}
-
-impl Sampling {
-    fn params(self, loaded: &Loaded) -> SamplingParams {
-        let (model, off) = (&loaded.defaults, SamplingParams::default());
-        let repetition = self.repetition_penalty.or(model.repetition_penalty);
-        SamplingParams {
-            temperature: self.temperature.or(model.temperature).unwrap_or(off.temperature),
-            top_k: self.top_k.or(model.top_k).unwrap_or(off.top_k),
-            top_p: self.top_p.or(model.top_p).unwrap_or(off.top_p),
-            min_p: self.min_p.unwrap_or(off.min_p),
-            repetition_penalty: repetition.unwrap_or(off.repetition_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
-            logit_bias: self.logit_bias,
-            seed: self.seed,
-            logprobs: self.logprobs,
-            ..off
-        }
-    }
 }
 
 /// The fields of `T` in a request; others are ignored.
@@ -92,7 +57,10 @@ impl Request {
             tokens: self.input.tokens(loaded, now)?,
             max_tokens: self.input.max_tokens.unwrap_or(MAX_TOKENS),
             mode: self.settings.mode(&loaded.ability())?,
-            sampling: self.sampling.params(loaded),
+            sampling: SamplingParams {
+                logprobs: self.input.logprobs,
+                ..self.sampling.params(&loaded.defaults)
+            },
             stop: self.input.stop,
             eos: loaded.defaults.eos.clone(),
             watch: self.input.watch,

@@ -1,6 +1,5 @@
 //! The fields that chat and plain completions share.
 
-use crate::sampling::SamplingArgs;
 use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
 use crate::serve::state::Ready;
@@ -13,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use utoipa::ToSchema;
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::Request;
-use wrinklefree::settings::{Mode, Settings};
+use wrinklefree::settings::{Mode, Sampling, Settings};
 
 /// Answers to one prompt at most.
 const MAX_N: usize = 8;
@@ -209,7 +208,7 @@ impl Options {
 
     fn sampling(&self, ready: &Ready, logprobs: Option<usize>) -> Result<SamplingParams, ApiError> {
         let model = &ready.defaults;
-        let said = SamplingArgs {
+        let said = Sampling {
             temperature: self.temperature.or(model.temperature).or(Some(TEMPERATURE)),
             top_k: self.top_k,
             top_p: self.top_p,

@@ -1,43 +1,45 @@
-//! Sampling options.
+//! What can be said about sampling.
 
-use clap::Args;
-use wrinklefree::decode::SamplingParams;
-use wrinklefree::format::GenerationDefaults;
+use crate::decode::SamplingParams;
+use crate::format::GenerationDefaults;
+use serde::Deserialize;
 
 /// How tokens are chosen. What is not given is what the model's authors recommend, else off.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Sampling")]
-pub struct SamplingArgs {
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "clap", command(next_help_heading = "Sampling"))]
+#[serde(default)]
+pub struct Sampling {
     /// Softmax temperature; 0 always takes the most likely token
-    #[arg(long, value_name = "T", value_parser = at_least_zero, allow_negative_numbers = true)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "T", value_parser = at_least_zero, allow_negative_numbers = true))]
     pub temperature: Option<f32>,
     /// Keep the K most likely tokens; 0 keeps all
-    #[arg(long, value_name = "K")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "K"))]
     pub top_k: Option<usize>,
     /// Keep the smallest set of tokens with this probability mass
-    #[arg(long, value_name = "P", value_parser = fraction)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
     pub top_p: Option<f32>,
     /// Drop tokens less likely than P × the most likely
-    #[arg(long, value_name = "P", value_parser = fraction)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
     pub min_p: Option<f32>,
     /// Make tokens that occurred in prompt or answer less likely; 1 is off
-    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true))]
     pub repetition_penalty: Option<f32>,
     /// Subtract this per earlier occurrence in the answer
-    #[arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true))]
     pub frequency_penalty: Option<f32>,
     /// Subtract this from tokens that occur in the answer
-    #[arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true))]
     pub presence_penalty: Option<f32>,
     /// Add BIAS to the logit of token ID, -inf bans it; may be repeated
-    #[arg(long, value_name = "ID=BIAS", value_parser = bias)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ID=BIAS", value_parser = bias))]
     pub logit_bias: Vec<(u32, f32)>,
     /// Same seed, same output
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", default_value_t = 0))]
     pub seed: u64,
 }
 
-impl SamplingArgs {
+impl Sampling {
     /// The parameters for a model with these recommendations.
     pub fn params(&self, model: &GenerationDefaults) -> SamplingParams {
         let off = SamplingParams::default();
@@ -57,6 +59,7 @@ impl SamplingArgs {
     }
 }
 
+#[cfg(feature = "clap")]
 fn number(text: &str, fits: impl Fn(f32) -> bool, want: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(x) if fits(x) => Ok(x),
@@ -64,22 +67,27 @@ fn number(text: &str, fits: impl Fn(f32) -> bool, want: &str) -> Result<f32, Str
     }
 }
 
+#[cfg(feature = "clap")]
 fn finite(text: &str) -> Result<f32, String> {
     number(text, f32::is_finite, "a number")
 }
 
+#[cfg(feature = "clap")]
 fn at_least_zero(text: &str) -> Result<f32, String> {
     number(text, |x| x.is_finite() && x >= 0.0, "a number that is not negative")
 }
 
+#[cfg(feature = "clap")]
 fn positive(text: &str) -> Result<f32, String> {
     number(text, |x| x.is_finite() && x > 0.0, "a positive number")
 }
 
+#[cfg(feature = "clap")]
 fn fraction(text: &str) -> Result<f32, String> {
     number(text, |x| (0.0..=1.0).contains(&x), "a number between 0 and 1")
 }
 
+#[cfg(feature = "clap")]
 fn bias(text: &str) -> Result<(u32, f32), String> {
     let (id, bias) = text.split_once('=').ok_or("expected ID=BIAS, for example 42=-1.5")?;
     let id = id.parse().map_err(|_| format!("{id:?} is not a token id"))?;
@@ -87,7 +95,7 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     Ok((id, number(bias, |x| x.is_finite() || bans(x), "a number, or -inf to ban the token")?))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "clap"))]
 mod tests {
     use super::*;
     use clap::Parser;
@@ -95,10 +103,10 @@ mod tests {
     #[derive(Parser)]
     struct Only {
         #[command(flatten)]
-        args: SamplingArgs,
+        args: Sampling,
     }
 
-    fn parse(args: &[&str]) -> Result<SamplingArgs, clap::Error> {
+    fn parse(args: &[&str]) -> Result<Sampling, clap::Error> {
         Only::try_parse_from([&["x"], args].concat()).map(|o| o.args)
     }
 

@@ -6,27 +6,31 @@ import type { Progress } from "./types.js";
 
 type Answer = Extract<FromWorker, { type: "done" }>["value"];
 type Unnumbered<T> = T extends { id: number } ? Omit<T, "id"> : never;
-type Call = Exclude<Unnumbered<ToWorker>, { type: "generate" | "cancel" }>;
+type Call = Exclude<Unnumbered<ToWorker>, { type: "generate" | "cancel" | "help" }>;
 
 interface Pending {
   resolve(value: Answer): void;
   reject(error: unknown): void;
 }
 
-/** The page's end of the line to an engine's worker. */
+/** The page's end of the line to an engine's worker, and the keeper of its helpers. */
 export class Connection {
   readonly #thread: Thread;
+  readonly #helpers: Thread[] = [];
   readonly #onProgress: (progress: Progress) => void;
   readonly #calls = new Map<number, Pending>();
   readonly #streams = new Map<number, Queue<WirePart>>();
   #ids = 0;
   #closed: WrinkleFreeError | undefined;
 
-  constructor(thread: Thread, onProgress: (progress: Progress) => void = () => {}) {
-    this.#thread = thread;
+  /** `spawn`: starts a worker. */
+  constructor(
+    readonly spawn: () => Thread,
+    onProgress: (progress: Progress) => void = () => {},
+  ) {
     this.#onProgress = onProgress;
-    thread.onMessage((message: FromWorker) => this.#receive(message));
-    thread.onBroken((message) => this.close(new WrinkleFreeError("crashed", message)));
+    this.#thread = this.#start();
+    this.#thread.onMessage((message: FromWorker) => this.#receive(message));
   }
 
   /** Asks for something that has one answer. */
@@ -74,7 +78,7 @@ export class Connection {
     }
   }
 
-  /** Ends the worker; everything pending, and all that comes later, rejects with this error. */
+  /** Ends the workers; everything pending, and all that comes later, rejects with this error. */
   close(error: WrinkleFreeError): void {
     if (this.#closed) return;
     this.#closed = error;
@@ -82,7 +86,22 @@ export class Connection {
     for (const queue of this.#streams.values()) queue.fail(error);
     this.#calls.clear();
     this.#streams.clear();
-    this.#thread.terminate();
+    for (const thread of [this.#thread, ...this.#helpers]) thread.terminate();
+  }
+
+  /** A worker without which there is no going on. */
+  #start(): Thread {
+    const thread = this.spawn();
+    thread.onBroken((message) => this.close(new WrinkleFreeError("crashed", message)));
+    return thread;
+  }
+
+  #help(port: MessagePort): void {
+    if (this.#closed) return;
+    const helper = this.#start();
+    helper.hold(false);
+    helper.post({ type: "help", port } satisfies ToWorker, [port]);
+    this.#helpers.push(helper);
   }
 
   #number(): number {
@@ -107,6 +126,8 @@ export class Connection {
         return this.#fail(message.id, fromWire(message.error));
       case "crashed":
         return this.close(fromWire(message.error));
+      case "spawn":
+        return this.#help(message.port);
     }
   }
 

@@ -14,7 +14,7 @@ export function loader(platform: PagePlatform, given: Places): Load {
     signal?.throwIfAborted();
     const places = absolute(given, platform.resolve);
     const files = modelFiles(source, platform.resolve, places.model);
-    const connection = new Connection(platform.spawn(places.worker), onProgress);
+    const connection = new Connection(() => platform.spawn(places.worker), onProgress);
     const call = { type: "load", files, settings: settings(options, files), places } as const;
     const info = connection.call<EngineInfo>(call, ports(files));
     info.catch((error) => connection.close(error));

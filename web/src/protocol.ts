@@ -47,14 +47,18 @@ export type ToWorker =
   | { type: "tokenize"; id: number; text: string; special: boolean }
   | { type: "generate"; id: number; request: WireRequest }
   | { type: "cancel"; id: number }
-  | { type: "dispose"; id: number };
+  | { type: "dispose"; id: number }
+  /** Makes the worker a helper of the engine at the other end of the port. */
+  | { type: "help"; port: MessagePort };
 
 export type FromWorker =
   | { type: "progress"; progress: Progress }
   | { type: "done"; id: number; value: EngineInfo | number[] | null }
   | { type: "failed"; id: number; error: WireError }
   | { type: "parts"; parts: WirePart[] }
-  | { type: "crashed"; error: WireError };
+  | { type: "crashed"; error: WireError }
+  /** Asks for a helper worker at the other end of the port. */
+  | { type: "spawn"; port: MessagePort };
 
 /** What happened to one request since the last part. */
 export interface WirePart {
@@ -66,11 +70,11 @@ export interface WirePart {
   finishReason: FinishReason | null;
 }
 
-/** To a helper worker. */
+/** To a helper, from its engine. */
 export type ToHelper =
-  | { type: "helper"; glue: string; module: WebAssembly.Module; memory: WebAssembly.Memory }
+  | { type: "start"; glue: string; module: WebAssembly.Module; memory: WebAssembly.Memory }
   /** The session is open: work for it until it is freed. */
   | { type: "go" };
 
-/** From a helper worker, once it has the module. */
+/** From a helper, once it has the module. */
 export type FromHelper = { type: "ready" } | { type: "failed"; error: WireError };

@@ -13,25 +13,35 @@ export interface Thread {
   terminate(): void;
 }
 
-/** What starts workers needs. */
-export interface Spawner {
-  spawn(url: string): Thread;
-}
-
 /** What the page's side needs. */
-export interface PagePlatform extends Spawner {
+export interface PagePlatform {
+  /**
+   * Starts a worker. Only the page does: Chromium may keep a worker and one that it started, and
+   * all their memory, for ever when both end at once.
+   */
+  spawn(url: string): Thread;
   /** The absolute URL of what a user gave. */
   resolve(url: string | URL): string;
 }
 
-/** The side of a worker that talks to who started it. */
+/** The end of a line to the page, or to another worker. */
 export interface Port {
-  post(message: unknown): void;
+  post(message: unknown, transfer?: Transferable[]): void;
   onMessage<T>(handler: (message: T) => void): void;
 }
 
+/** A line's end as it came, or goes, with a message. */
+export function portOf(port: MessagePort): Port {
+  return {
+    post: (message, transfer = []) => port.postMessage(message, transfer),
+    onMessage: (handler) => {
+      port.onmessage = ({ data }) => handler(data);
+    },
+  };
+}
+
 /** What a worker needs. */
-export interface WorkerPlatform extends Spawner {
+export interface WorkerPlatform {
   port: Port;
   /** Logical cores. */
   cores: number;

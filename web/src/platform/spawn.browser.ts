@@ -1,6 +1,6 @@
 import type { Thread } from "./platform.js";
 
-/** Starts a worker in a browser, also inside another worker. */
+/** Starts a worker in a browser. */
 export function spawn(url: string): Thread {
   const own = sameOrigin(url);
   const worker = new Worker(own ?? url, { type: "module", name: "wrinklefree" });

@@ -1,12 +1,10 @@
 import type { WorkerPlatform } from "./platform.js";
-import { spawn } from "./spawn.browser.js";
 
 /** A worker's side in a browser. */
 export function platform(): WorkerPlatform {
   return {
-    spawn,
     port: {
-      post: (message) => self.postMessage(message),
+      post: (message, transfer = []) => self.postMessage(message, { transfer }),
       onMessage: (handler) => {
         self.onmessage = ({ data }) => handler(data);
       },

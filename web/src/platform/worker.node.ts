@@ -7,7 +7,6 @@ import { parentPort } from "node:worker_threads";
 import { WrinkleFreeError } from "../errors.js";
 import type { Bytes } from "../worker/bytes.js";
 import type { WorkerPlatform } from "./platform.js";
-import { spawn } from "./spawn.node.js";
 
 /** Bytes that are read at once. */
 const CHUNK = 1 << 20;
@@ -17,9 +16,9 @@ export function platform(): WorkerPlatform {
   if (!parentPort) throw new Error("this module runs in a worker");
   const port = parentPort;
   return {
-    spawn,
     port: {
-      post: (message) => port.postMessage(message),
+      // @types/node and the DOM name different types for what can be transferred.
+      post: (message, transfer = []) => port.postMessage(message, transfer as never),
       onMessage: (handler) => port.on("message", handler),
     },
     cores: availableParallelism(),

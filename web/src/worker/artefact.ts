@@ -1,13 +1,13 @@
 import { WrinkleFreeError } from "../errors.js";
 import type { Glue } from "../glue.js";
-import type { Thread, WorkerPlatform } from "../platform/platform.js";
-import type { FromHelper, Places, ToHelper } from "../protocol.js";
+import { type Port, type WorkerPlatform, portOf } from "../platform/platform.js";
+import type { FromHelper, FromWorker, Places, ToHelper } from "../protocol.js";
 import type { Choice } from "./choose.js";
 
-/** An artefact that runs, and the helper workers that wait for its session. */
+/** An artefact that runs, and the lines to the helpers that wait for its session. */
 export interface Running {
   glue: Glue;
-  helpers: Thread[];
+  helpers: Port[];
 }
 
 /** Starts an artefact with its threads. */
@@ -22,26 +22,26 @@ export async function start(
     platform.compile(binary),
   ]);
   const { memory } = await glue.default({ module_or_path: module });
-  const start = { type: "helper", glue: url, module, memory } as const;
-  const helpers = Array.from({ length: threads - 1 }, () => helper(start, places.worker, platform));
+  const start = { type: "start", glue: url, module, memory } as const;
+  const helpers = Array.from({ length: threads - 1 }, () => helper(start, platform.port));
   return { glue, helpers: await Promise.all(helpers) };
 }
 
-/** A helper worker that has the module. */
-function helper(start: ToHelper, url: string, platform: WorkerPlatform): Promise<Thread> {
-  const thread = platform.spawn(url);
+/** A helper that has the module. One that breaks is the page's affair, which then ends us all. */
+function helper(start: ToHelper, page: Port): Promise<Port> {
+  const { port1, port2 } = new MessageChannel();
+  page.post({ type: "spawn", port: port2 } satisfies FromWorker, [port2]);
+  const line = portOf(port1);
   return new Promise((resolve, reject) => {
-    const broken = (message: string) => reject(new WrinkleFreeError("crashed", message));
-    thread.onBroken(broken);
-    thread.onMessage((message: FromHelper) => {
-      if (message.type === "ready") resolve(thread);
-      else broken(message.error.message);
+    line.onMessage((message: FromHelper) => {
+      if (message.type === "ready") resolve(line);
+      else reject(new WrinkleFreeError("crashed", message.error.message));
     });
-    thread.post(start);
+    line.post(start);
   });
 }
 
 /** Lets helpers work for the session that was opened. */
-export function go(helpers: readonly Thread[]): void {
+export function go(helpers: readonly Port[]): void {
   for (const helper of helpers) helper.post({ type: "go" } satisfies ToHelper);
 }

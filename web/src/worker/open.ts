@@ -1,6 +1,6 @@
 import { openStore } from "../cache/open.js";
 import type { Session, SessionInfo, Upload } from "../glue.js";
-import type { Thread, WorkerPlatform } from "../platform/platform.js";
+import type { WorkerPlatform } from "../platform/platform.js";
 import type { Places, Settings, ToWorker } from "../protocol.js";
 import type { EngineInfo, LoadedFile, Progress } from "../types.js";
 import { type Running, go, start } from "./artefact.js";
@@ -12,7 +12,6 @@ import { type FoundFile, find, receive } from "./receive.js";
 /** An open model. */
 export interface Opened {
   session: Session;
-  helpers: Thread[];
   info: EngineInfo;
 }
 
@@ -30,27 +29,21 @@ export async function open(
   const low = checkMemory(found, deviceMemory());
   if (low) notes.push(low);
   const { choice, running } = await startBest(settings, places, platform);
-  try {
-    const { store, why } = await openStore(settings.cache);
-    const context = {
-      ...{ Upload: running.glue.Upload, store, sha256: settings.sha256, signal },
-      meter: new Meter(total(found), tell),
-      note: (text: string) => notes.push(text),
-    };
-    const received = await inTurn(found, (file) => receive(file, context));
-    const session = openSession(
-      running,
-      received.map(({ upload }) => upload),
-      settings,
-      choice,
-    );
-    const loaded = received.map(({ loaded }) => loaded);
-    const info = described(session, choice, loaded, { cache: why, notes });
-    return { session, helpers: running.helpers, info };
-  } catch (error) {
-    for (const helper of running.helpers) helper.terminate();
-    throw error;
-  }
+  const { store, why } = await openStore(settings.cache);
+  const context = {
+    ...{ Upload: running.glue.Upload, store, sha256: settings.sha256, signal },
+    meter: new Meter(total(found), tell),
+    note: (text: string) => notes.push(text),
+  };
+  const received = await inTurn(found, (file) => receive(file, context));
+  const session = openSession(
+    running,
+    received.map(({ upload }) => upload),
+    settings,
+    choice,
+  );
+  const loaded = received.map(({ loaded }) => loaded);
+  return { session, info: described(session, choice, loaded, { cache: why, notes }) };
 }
 
 /** Some phones refuse to reserve shared memory; they still run one thread. */

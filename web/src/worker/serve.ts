@@ -1,24 +1,25 @@
 /** The engine's worker: loads, then runs passes as long as there are requests. */
 
 import { WrinkleFreeError, codeOf, toWire } from "../errors.js";
-import type { WorkerPlatform } from "../platform/platform.js";
-import type { FromWorker, ToHelper, ToWorker } from "../protocol.js";
-import { helper } from "./help.js";
+import { type WorkerPlatform, portOf } from "../platform/platform.js";
+import type { FromWorker, ToWorker } from "../protocol.js";
+import { help } from "./help.js";
 import { type Opened, open } from "./open.js";
 import { Requests } from "./requests.js";
 
 /** Milliseconds between two looks at what the page says. A pass is never interrupted. */
 const SLICE = 4;
 
-/** Serves whoever started this worker: a page as engine, an engine as helper. */
+/** Serves the page that started this worker, as an engine or as an engine's helper. */
 export function serve(platform: WorkerPlatform): void {
-  const help = helper(platform.port);
   const engine = new Served(platform);
-  platform.port.onMessage((message: ToWorker | ToHelper) => {
-    const helps = message.type === "helper" || message.type === "go";
-    void (helps ? help(message) : engine.receive(message));
+  platform.port.onMessage((message: ToWorker) => {
+    if (message.type === "help") help(portOf(message.port));
+    else void engine.receive(message);
   });
 }
+
+type ToEngine = Exclude<ToWorker, { type: "help" }>;
 
 class Served {
   readonly #loading = new AbortController();
@@ -28,7 +29,7 @@ class Served {
 
   constructor(readonly platform: WorkerPlatform) {}
 
-  async receive(message: ToWorker): Promise<void> {
+  async receive(message: ToEngine): Promise<void> {
     if (message.type === "abort") return this.#loading.abort();
     if (message.type === "cancel") return this.#guard(() => this.#requests?.cancel(message.id));
     try {
@@ -39,7 +40,7 @@ class Served {
     }
   }
 
-  async #answer(message: Exclude<ToWorker, { type: "abort" | "cancel" }>): Promise<void> {
+  async #answer(message: Exclude<ToEngine, { type: "abort" | "cancel" }>): Promise<void> {
     const { id } = message;
     switch (message.type) {
       case "load":
@@ -91,10 +92,10 @@ class Served {
     });
   }
 
+  /** The helpers leave the session; the page ends them. */
   #free(): void {
     this.#requests = undefined;
     this.#opened?.session.free();
-    for (const helper of this.#opened?.helpers ?? []) helper.terminate();
     this.#opened = undefined;
   }
 

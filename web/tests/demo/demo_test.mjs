@@ -17,6 +17,7 @@ import {
   resident,
   until,
   visit,
+  workers,
 } from "./page.mjs";
 import { host } from "./server.mjs";
 
@@ -231,9 +232,10 @@ test("memory comes back", async (t) => {
   const page = await open(t, browser, isolated.url);
   const engine = 1e6 * Number.parseFloat(await fact(page, "Memory"));
   const loaded = await resident(browser);
+  assert.ok((await workers(browser)) > 0);
   await page.getByRole("button", { name: "Free the memory" }).click();
   await page.getByText("The memory is free.").waitFor();
-  await until("no worker is left", () => page.workers().length === 0);
+  await until("no worker is left", async () => (await workers(browser)) === 0);
   await until("memory", async () => loaded - (await resident(browser)) > engine / 2);
   await full(page);
   assert.ok((await answered(page, STORY)).text.length > 100, "a question loads it again");

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { readFile, readdir } from "node:fs/promises";
 import { chromium } from "playwright-core";
 
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
@@ -75,17 +75,37 @@ export async function fact(page, name) {
 
 /** Bytes of memory that the processes of pages have. */
 export async function resident(browser) {
+  const statuses = await processes(browser, (id) => readFile(`/proc/${id}/status`, "utf8"));
+  const kilobytes = statuses.map((status) => Number(status.match(/VmRSS:\s+(\d+)/)?.[1] ?? 0));
+  return 1024 * kilobytes.reduce((sum, one) => sum + one, 0);
+}
+
+/**
+ * How many threads of workers there are. The operating system is asked: Playwright does not hear of
+ * the end of a worker whose own parent ends at the same time.
+ */
+export async function workers(browser) {
+  const threads = await processes(browser, async (id) => {
+    const tasks = await readdir(`/proc/${id}/task`);
+    const names = tasks.map((task) =>
+      readFile(`/proc/${id}/task/${task}/comm`, "utf8").catch(gone),
+    );
+    return Promise.all(names);
+  });
+  return threads.flat().filter((name) => name.trim() === "DedicatedWorker").length;
+}
+
+/** What is asked of each process of a page. */
+async function processes(browser, ask) {
   const session = await browser.newBrowserCDPSession();
   const { processInfo } = await session.send("SystemInfo.getProcessInfo");
   await session.detach();
   const pages = processInfo.filter(({ type }) => type === "renderer");
-  const statuses = await Promise.all(
-    // A process may be gone by now.
-    pages.map(({ id }) => readFile(`/proc/${id}/status`, "utf8").catch(() => "")),
-  );
-  const kilobytes = statuses.map((status) => Number(status.match(/VmRSS:\s+(\d+)/)?.[1] ?? 0));
-  return 1024 * kilobytes.reduce((sum, one) => sum + one, 0);
+  return Promise.all(pages.map(({ id }) => ask(id).catch(gone)));
 }
+
+/** A process, or a thread, may be gone by now. */
+const gone = () => "";
 
 export async function until(what, holds) {
   for (let tries = 0; tries < 1200; tries++) {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { launch } from "../demo/page.mjs";
+import { launch, until, workers } from "../demo/page.mjs";
 import { host } from "../demo/server.mjs";
 import { MODES, PROMPTS, native } from "./native.mjs";
 
@@ -63,3 +63,17 @@ for (const threads of [1, 2]) {
     });
   }
 }
+
+test("engines come and go, and leave no thread", async () => {
+  const page = await browser.newPage();
+  await page.goto(`${isolated.url}index.js`);
+  await page.evaluate(async (url) => {
+    const { load } = await import(`${url}index.js`);
+    for (let times = 0; times < 20; times++) {
+      const engine = await load("default", { threads: 3, cache: false });
+      await engine.dispose();
+    }
+  }, isolated.url);
+  await until("no worker is left", async () => (await workers(browser)) === 0);
+  await page.close();
+});

@@ -143,6 +143,13 @@ describe("generating", () => {
 });
 
 describe("the end", () => {
+  test("after a helper's trap all reject", async () => {
+    const engine = await load(new Blob(["x"]), { threads: 2 });
+    const trapped = engine.generate("a helper-trap");
+    await expect(trapped).rejects.toMatchObject({ code: "crashed", message: "unreachable" });
+    await expect(engine.generate("a")).rejects.toMatchObject({ code: "crashed" });
+  });
+
   test("after a trap all reject", async () => {
     const engine = await load();
     const other = engine.generate("slow", { maxTokens: 1e6 });

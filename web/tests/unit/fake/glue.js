@@ -7,11 +7,21 @@ export default async function init({ memory }) {
   return { memory: shared };
 }
 
-/** Blocks like a real helper: until the session is freed. */
+const TRAP = 2;
+
+/** Blocks like a real helper: until the session is freed, or it traps. */
 export function helper() {
   const words = new Int32Array(shared.buffer);
-  Atomics.add(words, 1, 1);
   Atomics.wait(words, 0, 0);
+  if (Atomics.load(words, 0) === TRAP) throw new WebAssembly.RuntimeError("unreachable");
+}
+
+/** Has a helper trap, then waits for it in vain. */
+function trapHelper() {
+  const words = new Int32Array(shared.buffer);
+  Atomics.store(words, 0, TRAP);
+  Atomics.notify(words, 0);
+  Atomics.wait(words, 0, TRAP);
 }
 
 function refusal(code, message) {
@@ -106,6 +116,7 @@ export class Session {
   #advance(id, running) {
     const word = running.words[running.at % running.words.length];
     if (word === "trap") throw new WebAssembly.RuntimeError("unreachable");
+    if (word === "helper-trap") trapHelper();
     // A pass takes its time.
     if (word === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
     running.at += 1;

@@ -2,18 +2,17 @@
 //!
 //! The modules are floors; imports only point down (`tests/house.rs` holds them to it):
 //! `settings`, `engine` → `model`, `decode`, `text` → `cache`, `format` → `kernel` → `matrix` →
-//! `ternary` → `mem`, `par`, `rows`. The core reads no file, clock, socket or environment variable: the shells
-//! (`wf-run`, the npm package) bring bytes and time.
+//! `ternary` → `mem`, `par`, `rows`; from `kernel` down they are the crate `wrinklefree-compute`. The
+//! core reads no file, clock, socket or environment variable: the shells (`wf-run`, the npm package)
+//! bring bytes and time.
+#![forbid(unsafe_code)]
+
 pub mod cache;
 pub mod decode;
 pub mod engine;
 pub mod format;
-pub mod kernel;
-pub mod matrix;
-pub mod mem;
 pub mod model;
-pub mod par;
-pub mod rows;
 pub mod settings;
-pub mod ternary;
 pub mod text;
+
+pub use wrinklefree_compute::{kernel, matrix, mem, par, rows, ternary};

@@ -1,23 +1,10 @@
-//! The cases of `tests/kernels.rs` and a benchmark, for a JavaScript engine to run.
+//! The cases of `compute/tests/kernels.rs` and a benchmark, for a JavaScript engine to run.
 
-extern crate self as wrinklefree;
-
-#[path = "../../src/kernel/mod.rs"]
-pub mod kernel;
-#[path = "../../src/matrix/mod.rs"]
-pub mod matrix;
-#[path = "../../src/mem.rs"]
-pub mod mem;
-#[path = "../../src/par/mod.rs"]
-pub mod par;
-#[path = "../../src/ternary/mod.rs"]
-pub mod ternary;
-
-#[path = "../kernels/cases.rs"]
+#[path = "../../compute/tests/kernels/cases.rs"]
 mod cases;
 mod speed;
 
-use kernel::Kernels;
+use wrinklefree_compute::kernel::Kernels;
 
 /// What the page-side code provides.
 mod page {

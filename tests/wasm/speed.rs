@@ -1,8 +1,8 @@
 //! How fast the products are, in 10⁹ multiply-adds a second, each set of kernels in turn.
 
-use crate::kernel::{Isa, Kernels, QUANTISED_PAD, Quantised};
-use crate::matrix::{FloatMatrix, FloatType, Int8Matrix, Scales, TernaryMatrix};
-use crate::par::{Columns, Scratch};
+use wrinklefree_compute::kernel::{Isa, Kernels, QUANTISED_PAD, Quantised};
+use wrinklefree_compute::matrix::{FloatMatrix, FloatType, Int8Matrix, Scales, TernaryMatrix};
+use wrinklefree_compute::par::{Columns, Scratch};
 use crate::{page, say};
 
 /// Outputs and inputs: a layer of a model that is small enough for a page.

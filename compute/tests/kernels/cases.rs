@@ -2,9 +2,11 @@
 //! of the largest value.
 
 use half::{bf16, f16};
-use wrinklefree::kernel::{Attention, Isa, Kernels, PAGE, QUANTISED_PAD, Quantised};
-use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Int8Matrix, Scales, TernaryMatrix};
-use wrinklefree::par::{Columns, Scratch};
+use wrinklefree_compute::kernel::{Attention, Isa, Kernels, PAGE, QUANTISED_PAD, Quantised};
+use wrinklefree_compute::matrix::{
+    FloatMatrix, FloatType, GroupScales, Int8Matrix, Scales, TernaryMatrix,
+};
+use wrinklefree_compute::par::{Columns, Scratch};
 
 /// Hands the names of all cases to a macro.
 macro_rules! each_case {

@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { launch, until, workers } from "../demo/page.mjs";
 import { host } from "../demo/server.mjs";
-import { MODES, PROMPTS, native } from "./native.mjs";
+import { MODES, PROMPTS, WILD, native } from "./native.mjs";
 
 const root = fileURLToPath(new URL("../../dist", import.meta.url));
 let browser, isolated, plain;
@@ -27,24 +27,26 @@ async function answers(url, options) {
     // Any document of that origin will do.
     await page.goto(`${url}index.js`);
     return await page.evaluate(
-      async ([url, options, modes, prompts]) => {
+      async ([url, options, modes, prompts, wild]) => {
         const { load } = await import(`${url}index.js`);
         const engine = await load("default", { ...options, cache: false });
-        const ask = async (prompt, decodeMode) => {
+        const ask = async (prompt, decodeMode, sampling) => {
           const answer = { tokens: [], text: "" };
-          const settings = { decodeMode, maxTokens: 80, temperature: 0 };
+          const settings = { decodeMode, maxTokens: 80, ...sampling };
           for await (const part of engine.stream(prompt, settings)) {
             answer.tokens.push(...part.tokens.map((token) => token.id));
             answer.text += part.text;
           }
           return answer;
         };
-        const all = modes.flatMap((mode) => prompts.map((prompt) => ask(prompt, mode)));
+        const greedy = { temperature: 0 };
+        const all = modes.flatMap((mode) => prompts.map((prompt) => ask(prompt, mode, greedy)));
+        all.push(ask(prompts[0], "ar", wild));
         const found = { info: engine.info(), all: await Promise.all(all) };
         await engine.dispose();
         return found;
       },
-      [url, options, MODES, PROMPTS],
+      [url, options, MODES, PROMPTS, WILD],
     );
   } finally {
     await page.close();
@@ -59,7 +61,10 @@ for (const threads of [1, 2]) {
       assert.equal(info.threads, threads);
       assert.match(info.simd, new RegExp(simd));
       const want = MODES.flatMap((mode) => PROMPTS.map((prompt) => native(prompt, mode)));
+      const wild = all.pop();
       assert.deepEqual(all, want);
+      assert.equal(wild.tokens.length, 80);
+      assert.match(wild.text, /\uFFFD.*\w/, "bytes that are no text do not break the stream");
     });
   }
 }

@@ -4,14 +4,19 @@
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type DecodeMode, type Engine, load } from "../../dist/index.node.js";
-import { MODES, PROMPTS, native } from "./native.mjs";
+import { type DecodeMode, type Engine, type GenerateOptions, load } from "../../dist/index.node.js";
+import { MODES, PROMPTS, WILD, native } from "./native.mjs";
 
 const maxTokens = 80;
 
-async function ours(engine: Engine, prompt: string, decodeMode: DecodeMode) {
+async function ours(
+  engine: Engine,
+  prompt: string,
+  decodeMode: DecodeMode,
+  sampling: GenerateOptions = { temperature: 0 },
+) {
   const answer = { tokens: [] as number[], text: "" };
-  for await (const part of engine.stream(prompt, { decodeMode, maxTokens, temperature: 0 })) {
+  for await (const part of engine.stream(prompt, { decodeMode, maxTokens, ...sampling })) {
     answer.tokens.push(...part.tokens.map((token) => token.id));
     answer.text += part.text;
   }
@@ -45,6 +50,13 @@ for (const threads of [1, 2]) {
         for (const prompt of PROMPTS) {
           expect(await ours(engine, prompt, mode)).toEqual(native(prompt, mode));
         }
+      });
+
+      test("bytes that are no text do not break the stream", async ({ skip }) => {
+        if (!engine) return skip(missing);
+        const { tokens, text } = await ours(engine, PROMPTS[0] as string, "ar", WILD);
+        expect(tokens).toHaveLength(maxTokens);
+        expect(text).toMatch(/\uFFFD.*\w/);
       });
 
       test("requests at once get what each gets alone", async ({ skip }) => {

@@ -9,6 +9,12 @@ export const MODES = ["ar", "verify", "greedy", "iterative", "adaptive"];
 const program =
   process.env.WF_RUN ?? fileURLToPath(new URL("../../../target/debug/wf-run", import.meta.url));
 
+/**
+ * How an answer is sampled that has bytes which are no UTF-8. Not the native one to its end: where
+ * all tokens are as likely, the last bit of a logit decides.
+ */
+export const WILD = { temperature: 3, seed: 7 };
+
 /** The tokens and the text of an answer of 80 tokens at most. */
 export function native(prompt, mode) {
   const args = ["generate", "--json", "-n", "80", "--decode-mode", mode, "--temperature", "0"];

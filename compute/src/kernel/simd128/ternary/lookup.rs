@@ -1,8 +1,8 @@
 //! Ternary × int8 for large batches, by table.
 //!
 //! Four ternary weights have 81 values. For every four columns the 81 sums Σ w·q are computed once
-//! for a tile of 16 or 32 activation rows, one row in each 16-bit lane; each weight row then adds the
-//! sums that its codes name: a load and an addition for 32 multiply-adds, without a decoded code.
+//! for a tile of 16 activation rows, one row in each 16-bit lane; each weight row then adds the sums
+//! that its codes name: a load and an addition for 32 multiply-adds, without a decoded code.
 //!
 //! Sums of 16 bits widen before they can overflow, whatever the weights: when Σ |q| of some
 //! activation row since the last time would exceed 32,767. That is after 7 pairs of blocks at the
@@ -26,18 +26,16 @@ const VALUES: usize = 81;
 pub const PANELS: usize = 128;
 /// Activation rows in a vector of sums.
 const LANES: usize = 8;
-/// Activation rows that are brought into lanes together.
-const STEP: usize = 2 * LANES;
-/// Activation rows of a tile at most.
-pub const TILE: usize = 2 * STEP;
-/// Vectors of a tile at most.
-const MOST: usize = TILE / LANES;
+/// Activation rows of a tile at most. Of 32 the tables would not fit the first-level cache.
+pub const TILE: usize = 2 * LANES;
+/// Vectors of a tile.
+const V: usize = TILE / LANES;
 
-/// A value's sums for a tile of activation rows; a tile of 16 leaves the upper half alone.
-type Entry = [v128; MOST];
+/// A value's sums for a tile of activation rows.
+type Entry = [v128; V];
 /// The sums of all values for four columns.
 type Table = [Entry; VALUES];
-/// A pair's tables. An entry is a cache line.
+/// A pair's tables. No entry is in two cache lines.
 #[repr(align(64))]
 struct Tables([Table; QUADS]);
 /// For one weight row and pair, which entry of its table each quad names.
@@ -67,14 +65,10 @@ pub fn lookup(
     if rows.is_empty() || straddling || !locate(walk, panels.clone(), buffers.places) {
         return false;
     }
-    let mut tables = Tables([[[i16x8_splat(0); MOST]; VALUES]; QUADS]);
+    let mut tables = Tables([[[i16x8_splat(0); V]; VALUES]; QUADS]);
     for row in rows.clone().step_by(TILE) {
         let tile = row..rows.end.min(row + TILE);
-        let (panels, tables) = (panels.clone(), &mut tables);
-        match tile.len() {
-            0..=STEP => product::<{ STEP / LANES }>(walk, panels, tile, y, tables, buffers),
-            _ => product::<MOST>(walk, panels, tile, y, tables, buffers),
-        }
+        product(walk, panels.clone(), tile, y, &mut tables, buffers);
     }
     true
 }
@@ -118,7 +112,7 @@ fn numbers(codes: v128) -> v128 {
 }
 
 /// Products of panels with one tile.
-fn product<const V: usize>(
+fn product(
     walk: &Walk<'_>,
     panels: Range<usize>,
     tile: Range<usize>,
@@ -129,9 +123,9 @@ fn product<const V: usize>(
     let rows = panels.len() * PANEL_ROWS;
     let Buffers { places, narrow, exact, totals } = buffers;
     let places: &[Places] = places.as_chunks().0;
-    let narrow = vectors::<i16, V>(narrow, rows);
-    let exact = vectors::<i32, V>(exact, rows);
-    let totals = vectors::<f32, V>(totals, rows);
+    let narrow = vectors::<i16>(narrow, rows);
+    let exact = vectors::<i32>(exact, rows);
+    let totals = vectors::<f32>(totals, rows);
     narrow.fill([[0; LANES]; V]);
     totals.fill([[0.0; LANES]; V]);
     for g in 0..walk.groups {
@@ -163,7 +157,7 @@ fn product<const V: usize>(
 
 /// A panel's outputs for the `i`-th four activation rows, from totals with a weight row each.
 #[inline]
-fn outputs<const V: usize>(totals: &[[[f32; LANES]; V]], i: usize) -> [Total; 4] {
+fn outputs(totals: &[[[f32; LANES]; V]], i: usize) -> [Total; 4] {
     let mut out = [[f32x4_splat(0.0); VECTORS]; 4];
     for v in 0..VECTORS {
         let rows =
@@ -176,16 +170,13 @@ fn outputs<const V: usize>(totals: &[[[f32; LANES]; V]], i: usize) -> [Total; 4]
 }
 
 /// The first `rows` rows of a buffer of sums, `[row][vector][lane]`.
-fn vectors<T: bytemuck::Pod, const V: usize>(
-    buffer: &mut AlignedVec<T>,
-    rows: usize,
-) -> &mut [[[T; LANES]; V]] {
+fn vectors<T: bytemuck::Pod>(buffer: &mut AlignedVec<T>, rows: usize) -> &mut [[[T; LANES]; V]] {
     buffer.grow(rows * V * LANES);
     &mut buffer.as_chunks_mut::<LANES>().0.as_chunks_mut::<V>().0[..rows]
 }
 
 /// The tables of one pair's quads for a tile of activation rows; returns Σ |q| of each row.
-fn tabulate<const V: usize>(
+fn tabulate(
     walk: &Walk<'_>,
     tile: &Range<usize>,
     pair: usize,
@@ -193,10 +184,7 @@ fn tabulate<const V: usize>(
 ) -> [v128; V] {
     let mut magnitudes = [i16x8_splat(0); V];
     for (b, tables) in tables.chunks_exact_mut(QUADS / PAIR).enumerate() {
-        let mut x = [[i16x8_splat(0); V]; BLOCK_COLS];
-        for step in 0..V / 2 {
-            columns(walk, tile, step, pair * PAIR + b, &mut x);
-        }
+        let x = columns(walk, tile, pair * PAIR + b);
         for x in &x {
             for v in 0..V {
                 magnitudes[v] = i16x8_add(magnitudes[v], i16x8_abs(x[v]));
@@ -212,7 +200,7 @@ fn tabulate<const V: usize>(
 /// Adds a pair's magnitudes, 4,096 at most, to the bounds of what the 16-bit sums hold; `false`,
 /// with the bounds spoilt, where one would exceed 32,767.
 #[inline]
-fn raise<const V: usize>(bounds: &mut [v128; V], magnitudes: &[v128; V]) -> bool {
+fn raise(bounds: &mut [v128; V], magnitudes: &[v128; V]) -> bool {
     let mut fit = true;
     for v in 0..V {
         bounds[v] = i16x8_add(bounds[v], magnitudes[v]);
@@ -222,35 +210,26 @@ fn raise<const V: usize>(bounds: &mut [v128; V], magnitudes: &[v128; V]) -> bool
     fit
 }
 
-/// A block's 16 columns of the tile's `step`-th 16 activation rows, one row in each lane; 0 for
-/// rows that are not there.
+/// A block's 16 columns of the tile's activation rows, one row in each lane; 0 for rows that are
+/// not there.
 #[inline]
-fn columns<const V: usize>(
-    walk: &Walk<'_>,
-    tile: &Range<usize>,
-    step: usize,
-    block: usize,
-    out: &mut [[v128; V]; BLOCK_COLS],
-) {
-    let mut bytes = [i8x16_splat(0); STEP];
-    for (bytes, row) in bytes.iter_mut().zip(tile.clone().skip(step * STEP)) {
+fn columns(walk: &Walk<'_>, tile: &Range<usize>, block: usize) -> [[v128; V]; BLOCK_COLS] {
+    let mut bytes = [i8x16_splat(0); TILE];
+    for (bytes, row) in bytes.iter_mut().zip(tile.clone()) {
         *bytes = bytemuck::must_cast(walk.x.row_chunks::<BLOCK_COLS>(row)[block]);
     }
     // A round moves each byte's address, four bits of row and four of column, left by one bit:
     // four rounds exchange them.
     let bytes = round(&round(&round(&round(&bytes))));
-    for (out, bytes) in out.iter_mut().zip(bytes) {
-        out[2 * step] = i16x8_extend_low_i8x16(bytes);
-        out[2 * step + 1] = i16x8_extend_high_i8x16(bytes);
-    }
+    bytes.map(|bytes| [i16x8_extend_low_i8x16(bytes), i16x8_extend_high_i8x16(bytes)])
 }
 
 /// Interleaves the bytes of the first eight vectors with those of the last eight.
 #[inline]
-fn round(bytes: &[v128; STEP]) -> [v128; STEP] {
-    let mut out = [i8x16_splat(0); STEP];
-    for i in 0..STEP / 2 {
-        let (a, b) = (bytes[i], bytes[i + STEP / 2]);
+fn round(bytes: &[v128; TILE]) -> [v128; TILE] {
+    let mut out = [i8x16_splat(0); TILE];
+    for i in 0..TILE / 2 {
+        let (a, b) = (bytes[i], bytes[i + TILE / 2]);
         out[2 * i] = i8x16_shuffle::<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(a, b);
         out[2 * i + 1] =
             i8x16_shuffle::<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(a, b);
@@ -260,7 +239,7 @@ fn round(bytes: &[v128; STEP]) -> [v128; STEP] {
 
 /// Σ (code − 1) · x of all 81 values, counted up in base 3.
 #[inline]
-fn sums<const V: usize>(x: &[[v128; V]; 4], table: &mut Table) {
+fn sums(x: &[[v128; V]; 4], table: &mut Table) {
     let mut third = [i16x8_splat(0); V];
     for x in x {
         for v in 0..V {
@@ -274,7 +253,7 @@ fn sums<const V: usize>(x: &[[v128; V]; 4], table: &mut Table) {
             for ones in threes.as_chunks_mut::<3>().0 {
                 let mut sum = first;
                 for entry in ones {
-                    entry[..V].copy_from_slice(&sum);
+                    *entry = sum;
                     sum = plus(&sum, &x[0]);
                 }
                 first = plus(&first, &x[1]);
@@ -287,7 +266,7 @@ fn sums<const V: usize>(x: &[[v128; V]; 4], table: &mut Table) {
 
 /// The sum of two rows of vectors.
 #[inline]
-fn plus<const V: usize>(a: &[v128; V], b: &[v128; V]) -> [v128; V] {
+fn plus(a: &[v128; V], b: &[v128; V]) -> [v128; V] {
     let mut out = *a;
     for v in 0..V {
         out[v] = i16x8_add(a[v], b[v]);
@@ -297,11 +276,7 @@ fn plus<const V: usize>(a: &[v128; V], b: &[v128; V]) -> [v128; V] {
 
 /// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake.
 #[inline(never)]
-fn add<const V: usize>(
-    Tables(tables): &Tables,
-    places: &[Places],
-    narrow: &mut [[[i16; LANES]; V]],
-) {
+fn add(Tables(tables): &Tables, places: &[Places], narrow: &mut [[[i16; LANES]; V]]) {
     for (places, narrow) in places.iter().zip(narrow) {
         let mut sums: [v128; V] = narrow.map(|lanes| bytemuck::must_cast(lanes));
         let word = u64::from_le_bytes(*places);
@@ -320,7 +295,7 @@ fn add<const V: usize>(
 
 /// Moves the 16-bit sums to the 32-bit ones.
 #[inline]
-fn widen<const V: usize>(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]]) {
+fn widen(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]]) {
     for (narrow, exact) in narrow.as_flattened_mut().iter_mut().zip(exact.as_flattened_mut()) {
         let lanes: v128 = bytemuck::must_cast(std::mem::take(narrow));
         let halves = [i32x4_extend_low_i16x8(lanes), i32x4_extend_high_i16x8(lanes)];
@@ -334,11 +309,7 @@ fn widen<const V: usize>(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; L
 
 /// Adds one panel's exact sums, scaled, to its totals.
 #[inline]
-fn scale<const V: usize>(
-    scales: &[v128; VECTORS],
-    exact: &[[[i32; LANES]; V]],
-    totals: &mut [[[f32; LANES]; V]],
-) {
+fn scale(scales: &[v128; VECTORS], exact: &[[[i32; LANES]; V]], totals: &mut [[[f32; LANES]; V]]) {
     let scales: [f32; PANEL_ROWS] = bytemuck::must_cast(*scales);
     for ((exact, totals), scale) in exact.iter().zip(totals).zip(scales) {
         let scale = f32x4_splat(scale);

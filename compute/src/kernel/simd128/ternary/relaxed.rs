@@ -18,7 +18,7 @@ use std::ops::Range;
 /// Blocks whose products fit 16-bit sums.
 const CHUNK: usize = 10;
 /// Activation rows from which tables pay, and those of the last tile.
-const LOOKUP_ROWS: usize = 16;
+const LOOKUP_ROWS: usize = 12;
 
 /// See the scalar definition.
 #[target_feature(enable = "simd128,relaxed-simd")]

@@ -121,7 +121,8 @@ fn the_core_touches_no_system_and_names_no_shell() {
             }
         }
     }
-    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let manifest = [read("Cargo.toml"), read("compute/Cargo.toml")].join("\n");
     for name in ["tokio", "axum", "wasm-bindgen", "memmap2", "clap", "utoipa"] {
         let is = |l: &&str| [" = {", " = \""].iter().any(|e| l.starts_with(&format!("{name}{e}")));
         // Optional: a shell may ask for the derives.

@@ -15,6 +15,7 @@ interface Pending {
 
 /** The page's end of the line to an engine's worker, and the keeper of its helpers. */
 export class Connection {
+  readonly #spawn: () => Thread;
   readonly #thread: Thread;
   readonly #helpers: Thread[] = [];
   readonly #onProgress: (progress: Progress) => void;
@@ -24,10 +25,8 @@ export class Connection {
   #closed: WrinkleFreeError | undefined;
 
   /** `spawn`: starts a worker. */
-  constructor(
-    readonly spawn: () => Thread,
-    onProgress: (progress: Progress) => void = () => {},
-  ) {
+  constructor(spawn: () => Thread, onProgress: (progress: Progress) => void = () => {}) {
+    this.#spawn = spawn;
     this.#onProgress = onProgress;
     this.#thread = this.#start();
     this.#thread.onMessage((message: FromWorker) => this.#receive(message));
@@ -91,7 +90,7 @@ export class Connection {
 
   /** A worker without which there is no going on. */
   #start(): Thread {
-    const thread = this.spawn();
+    const thread = this.#spawn();
     thread.onBroken((message) => this.close(new WrinkleFreeError("crashed", message)));
     return thread;
   }

@@ -11,7 +11,7 @@ mod timing;
 use common::{bitnet, bitnet_2b};
 use criterion::{Criterion, Throughput};
 use std::hint::black_box;
-use wrinklefree::cache::{KvPool, KvSeq, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::format::Spec;
 use wrinklefree::kernel::{Kernels, QUANTISED_PAD, Quantised};
 use wrinklefree::matrix::Matrix;
@@ -39,7 +39,7 @@ struct Bench<'m> {
 impl<'m> Bench<'m> {
     fn new(model: &'m Model, threads: usize) -> Self {
         let rt = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
-        let mut kv = KvPool::new(model.spec(), 2 * CONTEXT / PAGE).unwrap();
+        let mut kv = KvPool::new(model.spec(), 2 * CONTEXT / PAGE, KvConfig::default()).unwrap();
         let seq = kv.open(2 * CONTEXT).unwrap();
         let mut this = Self { model, rt, kv, seq, ws: Workspace::default() };
         this.pass(CONTEXT, 0);

@@ -8,7 +8,7 @@ mod reference;
 
 use reference::Reference;
 use std::path::Path;
-use wrinklefree::cache::KvPool;
+use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{
     Autoregressive, BlockDiffusion, Commit, Decoder, DiffusionError, DiffusionParams, FinishReason,
     Inside, SamplingParams, Unmask,
@@ -64,7 +64,7 @@ fn drive(
     budget: usize,
     mut look: impl FnMut(&[u32], Logits<'_>),
 ) -> (Vec<u32>, usize) {
-    let mut kv = KvPool::new(model.spec(), 16).unwrap();
+    let mut kv = KvPool::new(model.spec(), 16, KvConfig::default()).unwrap();
     let seq = kv.open(16 * BLOCK).unwrap();
     let mut ws = Workspace::default();
     let (mut output, mut passes) = (Vec::new(), 0);

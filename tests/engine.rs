@@ -6,6 +6,7 @@ mod common;
 
 use common::Noise;
 use std::collections::BTreeMap;
+use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::{
     Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Pooling, Sampled,
     SamplingParams, Unmask,
@@ -83,6 +84,19 @@ impl Dice {
             rows: self.of(&[1, 2, 7, 32, 64, 128]),
             row_cost: 0.1,
             prefix_cache: self.of(&[true, true, false]),
+            kv: KvConfig {
+                keys: self.of(&KvType::ALL),
+                values: self.of(&KvType::ALL),
+                selection: self.of(&[
+                    PageSelection::Dense,
+                    PageSelection::Dense,
+                    PageSelection::Window { window: 40, sinks: 4 },
+                    PageSelection::Window { window: 1, sinks: 0 },
+                    PageSelection::TopK(96),
+                    PageSelection::Threshold(0.9),
+                    PageSelection::Dynamic { min: 0.1, max: 0.5 },
+                ]),
+            },
         }
     }
 

@@ -5,7 +5,7 @@
 mod npy;
 
 use std::path::{Path, PathBuf};
-use wrinklefree::cache::KvPool;
+use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::{Engine, EngineConfig, Event, Request, Step};
 use wrinklefree::format::{File, load};
@@ -46,7 +46,7 @@ fn argmax(row: &[f32]) -> usize {
 /// Compares all logits of one sight with a golden file.
 fn compare(model: &Model, kernels: Kernels, tokens: &[u32], sight: Sight, expected: &Path) {
     let rt = Runtime { kernels, team: Team::new(2).unwrap() };
-    let mut kv = KvPool::new(model.spec(), 4).unwrap();
+    let mut kv = KvPool::new(model.spec(), 4, KvConfig::default()).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
     let span = Span { seq, start: 0, tokens, sight, logits: Rows::All };
     let mut ws = Workspace::default();
@@ -158,7 +158,7 @@ fn the_default_model_goes_on_as_transformers_does() {
     let (prompt, want) = (ids("prompt"), ids("continuation"));
     for kernels in Kernels::all() {
         let rt = Runtime { kernels, team: Team::new(1).unwrap() };
-        let mut kv = KvPool::new(model.spec(), 4).unwrap();
+        let mut kv = KvPool::new(model.spec(), 4, KvConfig::default()).unwrap();
         let seq = kv.open(prompt.len() + want.len()).unwrap();
         let mut ws = Workspace::default();
         let (mut input, mut found) = (prompt.clone(), Vec::new());

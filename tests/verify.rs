@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use wrinklefree::cache::KvPool;
+use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
 };
@@ -279,7 +279,7 @@ const SMALL: usize = 10;
 
 /// The softmax of the logits behind some tokens, by definition.
 fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
-    let mut kv = KvPool::new(model.spec(), 1).unwrap();
+    let mut kv = KvPool::new(model.spec(), 1, KvConfig::default()).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
     let span = Span { seq, start: 0, tokens, sight: Sight::Causal, logits: Rows::Last };
     let mut workspace = Workspace::default();

@@ -4,7 +4,7 @@ mod common;
 
 use common::run;
 use serde_json::Value;
-use wrinklefree::cache::KvPool;
+use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Checkpoint, File, load};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
@@ -39,7 +39,7 @@ fn model_and_ids() -> (Model, Vec<u32>) {
 /// All logits of some spans of one sequence, as rows, after one pass over all of them each.
 fn logits(model: &Model, spans: &[(usize, &[u32], Sight)]) -> Vec<Vec<f32>> {
     let rt = Runtime { kernels: Kernels::best(), team: Team::new(1).expect("a team") };
-    let mut kv = KvPool::new(model.spec(), 64).expect("memory");
+    let mut kv = KvPool::new(model.spec(), 64, KvConfig::default()).expect("memory");
     let seq = kv.open(1024).expect("pages");
     let (mut ws, mut rows) = (Workspace::default(), Vec::new());
     for &(start, tokens, sight) in spans {

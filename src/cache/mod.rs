@@ -6,35 +6,72 @@
 //! Nothing is ever written before `committed`, so a shared page never changes.
 
 mod prefix;
+mod selection;
 
-pub use crate::kernel::PAGE;
+pub use crate::kernel::{KvType, PAGE};
 pub use prefix::Realm;
+pub(crate) use selection::Sighted;
+pub use selection::{PageSelection, SelectionError};
 
 use crate::format::Spec;
+use crate::kernel::PageLayout;
 use crate::mem::AlignedVec;
 use prefix::{NodeId, PageTokens, Tree};
 use slab::Slab;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Handle of a sequence in a [`KvPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvSeq(usize);
 
-/// The pages of all sequences, f32.
-///
-/// A layer is `[kv_heads][pages]` of `[keys: head_dim × PAGE | values: PAGE × head_dim]`: keys
-/// stand by dimension, so that a kernel scores a page's positions side by side.
+/// What a pool keeps of keys and values, and what is read of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KvConfig {
+    /// Type of the keys.
+    pub keys: KvType,
+    /// Type of the values.
+    pub values: KvType,
+    /// Which pages a row reads.
+    pub selection: PageSelection,
+}
+
+/// The pages of all sequences.
 pub struct KvPool {
-    layers: Vec<AlignedVec<f32>>,
+    config: KvConfig,
+    layout: PageLayout,
+    layers: Vec<Layer>,
     pages: usize,
+    reads: Reads,
     free: Vec<u32>,
     sequences: Slab<Sequence>,
     tree: Tree,
 }
 
+/// One layer's keys and values.
+struct Layer {
+    /// `[kv_heads][pages]` of [`PageLayout`].
+    pages: AlignedVec<u8>,
+    /// `[kv_heads][pages][2 · head_dim]`, see [`Kernels::summarise`](crate::kernel::Kernels); none
+    /// where nobody looks at them.
+    summaries: AlignedVec<f32>,
+}
+
+/// How many pages were read, counted by row and KV head.
+#[derive(Default)]
+struct Reads {
+    read: AtomicU64,
+    seen: AtomicU64,
+}
+
+/// Stands in a table for a page that was given back.
+const GONE: u32 = u32::MAX;
+
 #[derive(Default)]
 struct Sequence {
     /// Pages in order of position.
     table: Vec<u32>,
+    /// The first page that may still be there of those that a window passes.
+    passed: usize,
     /// Where it stands in the tree of shared pages, if it shares any.
     place: Option<Place>,
     /// Positions whose keys and values are final.
@@ -80,16 +117,24 @@ impl KvPool {
     ///
     /// # Errors
     /// When there is no memory for them.
-    pub fn new(spec: &Spec, pages: usize) -> Result<Self, NoMemory> {
-        let no_memory = NoMemory { pages, bytes: Self::bytes(spec, pages) };
+    pub fn new(spec: &Spec, pages: usize, config: KvConfig) -> Result<Self, NoMemory> {
+        let no_memory = NoMemory { pages, bytes: Self::bytes(spec, pages, &config) };
+        // One number less than there are: that one means that a page is gone.
         let last = u32::try_from(pages).map_err(|_| no_memory)?;
-        let floats =
-            spec.kv_heads.checked_mul(pages).and_then(|n| n.checked_mul(page_floats(spec)));
-        let layer = || AlignedVec::try_zeroed(floats?);
+        let (layout, summary) = (layout(spec, &config), summary_floats(spec, &config));
+        let all = spec.kv_heads.checked_mul(pages);
+        let layer = || {
+            let (bytes, floats) = (all?.checked_mul(layout.bytes())?, all?.checked_mul(summary)?);
+            let pages = AlignedVec::try_zeroed(bytes)?;
+            Some(Layer { pages, summaries: AlignedVec::try_zeroed(floats)? })
+        };
         let layers = (0..spec.layers).map(|_| layer()).collect::<Option<_>>().ok_or(no_memory)?;
         Ok(Self {
+            config,
+            layout,
             layers,
             pages,
+            reads: Reads::default(),
             free: (0..last).rev().collect(),
             sequences: Slab::new(),
             tree: Tree::default(),
@@ -98,10 +143,21 @@ impl KvPool {
 
     /// Bytes that `pages` pages take for a model of this shape; the largest number where they are
     /// more than that.
-    pub fn bytes(spec: &Spec, pages: usize) -> usize {
-        [spec.layers, spec.kv_heads, page_floats(spec), size_of::<f32>()]
+    pub fn bytes(spec: &Spec, pages: usize, config: &KvConfig) -> usize {
+        let summary = summary_floats(spec, config) * size_of::<f32>();
+        [spec.layers, spec.kv_heads, layout(spec, config).bytes() + summary]
             .into_iter()
             .fold(pages, usize::saturating_mul)
+    }
+
+    /// What is kept, and what is read of it.
+    pub fn config(&self) -> &KvConfig {
+        &self.config
+    }
+
+    /// Pages that rows have read so far and pages that they saw, counted by row and KV head.
+    pub fn reads(&self) -> (u64, u64) {
+        (self.reads.read.load(Ordering::Relaxed), self.reads.seen.load(Ordering::Relaxed))
     }
 
     /// Pages that hold nothing.
@@ -206,7 +262,7 @@ impl KvPool {
     pub fn close(&mut self, seq: KvSeq) {
         let sequence = self.sequences.remove(seq.0);
         let shared = sequence.place.map_or(0, |place| place.pages);
-        self.free.extend(&sequence.table[shared..]);
+        self.free.extend(sequence.table[shared..].iter().filter(|&&page| page != GONE));
         if let Some(place) = sequence.place {
             self.tree.leave(place.node);
         }
@@ -236,6 +292,15 @@ impl KvPool {
         let range = sequence.committed..=sequence.written;
         assert!(range.contains(&positions), "what is final has been written, and stays so");
         sequence.committed = positions;
+        // Pages that others may want stay.
+        if sequence.place.is_none() {
+            let passed = self.config.selection.passed(positions);
+            let sequence = &mut self.sequences[seq.0];
+            for page in &mut sequence.table[passed.start.max(sequence.passed)..passed.end] {
+                self.free.push(std::mem::replace(page, GONE));
+            }
+            sequence.passed = sequence.passed.max(passed.end);
+        }
     }
 
     /// Notes that a pass has written the positions up to `end`.
@@ -249,9 +314,11 @@ impl KvPool {
         &self.sequence(seq).table
     }
 
-    /// A layer's pages, `[kv_heads][pages][page]`, and the page tables that go with them.
-    pub(crate) fn layer(&mut self, layer: usize) -> (&mut [f32], Tables<'_>) {
-        (&mut self.layers[layer], Tables(&self.sequences))
+    /// A layer's pages, its summaries, and the books that go with them.
+    pub(crate) fn layer(&mut self, layer: usize) -> LayerPages<'_> {
+        let Self { config, layout, layers, sequences, reads, .. } = self;
+        let Layer { pages, summaries } = &mut layers[layer];
+        LayerPages { pages, summaries, books: Books { config, layout, sequences, reads } }
     }
 
     fn sequence(&self, seq: KvSeq) -> &Sequence {
@@ -263,29 +330,61 @@ impl KvPool {
     }
 }
 
-/// The page tables of all sequences.
+/// One layer's keys and values, for a pass.
+pub(crate) struct LayerPages<'a> {
+    /// `[kv_heads][pages]` of [`PageLayout`].
+    pub pages: &'a mut [u8],
+    /// `[kv_heads][pages][2 · head_dim]`; none where nobody looks at them.
+    pub summaries: &'a mut [f32],
+    /// What stands where.
+    pub books: Books<'a>,
+}
+
+/// What stands where, for all sequences.
 #[derive(Clone, Copy)]
-pub(crate) struct Tables<'a>(&'a Slab<Sequence>);
+pub(crate) struct Books<'a> {
+    config: &'a KvConfig,
+    layout: &'a PageLayout,
+    sequences: &'a Slab<Sequence>,
+    reads: &'a Reads,
+}
 
-impl<'a> Tables<'a> {
+impl<'a> Books<'a> {
     /// The pages of `seq`, in order of position.
-    pub fn get(&self, seq: KvSeq) -> &'a [u32] {
-        &self.0[seq.0].table
+    pub fn table(&self, seq: KvSeq) -> &'a [u32] {
+        &self.sequences[seq.0].table
+    }
+
+    /// Positions of `seq` that some earlier pass has written.
+    pub fn written(&self, seq: KvSeq) -> usize {
+        self.sequences[seq.0].written
+    }
+
+    /// How a page is laid out.
+    pub fn layout(&self) -> PageLayout {
+        *self.layout
+    }
+
+    /// Which pages a row reads.
+    pub fn selection(&self) -> &'a PageSelection {
+        &self.config.selection
+    }
+
+    /// Counts pages that were read, and those that could have been, where they may differ.
+    pub fn count(&self, read: usize, seen: usize) {
+        if self.config.selection == PageSelection::Dense {
+            return;
+        }
+        self.reads.read.fetch_add(read as u64, Ordering::Relaxed);
+        self.reads.seen.fetch_add(seen as u64, Ordering::Relaxed);
     }
 }
 
-/// f32 numbers of one head's page: keys and values.
-fn page_floats(spec: &Spec) -> usize {
-    2 * spec.head_dim * PAGE
+fn layout(spec: &Spec, config: &KvConfig) -> PageLayout {
+    PageLayout { head_dim: spec.head_dim, keys: config.keys, values: config.values }
 }
 
-/// Writes one position of one head: `pages` is the head's `[pages][page]`.
-pub(crate) fn write(pages: &mut [f32], table: &[u32], position: usize, key: &[f32], value: &[f32]) {
-    let (dim, slot) = (key.len(), position % PAGE);
-    let page = &mut pages[table[position / PAGE] as usize * 2 * dim * PAGE..][..2 * dim * PAGE];
-    let (keys, values) = page.split_at_mut(dim * PAGE);
-    for (row, k) in keys.chunks_exact_mut(PAGE).zip(key) {
-        row[slot] = *k;
-    }
-    values[slot * dim..(slot + 1) * dim].copy_from_slice(value);
+/// f32 numbers of a summary.
+fn summary_floats(spec: &Spec, config: &KvConfig) -> usize {
+    if config.selection.needs_summaries() { 2 * spec.head_dim } else { 0 }
 }

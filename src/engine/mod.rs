@@ -9,7 +9,7 @@ mod sequence;
 pub use crate::decode::FinishReason;
 pub use request::{Event, Load, Rejected, Request, SeqId, Step};
 
-use crate::cache::{KvPool, KvSeq, NoMemory, PAGE};
+use crate::cache::{KvConfig, KvPool, KvSeq, NoMemory, PAGE};
 use crate::decode::DecodeMode;
 use crate::model::{Model, Runtime, Span, Workspace};
 use crate::text::Tokenizer;
@@ -33,6 +33,8 @@ pub struct EngineConfig {
     pub row_cost: f32,
     /// Keep what was computed for texts whose beginnings may come again.
     pub prefix_cache: bool,
+    /// What is kept of keys and values, and what is read of them.
+    pub kv: KvConfig,
 }
 
 /// Runs requests on one model.
@@ -68,7 +70,7 @@ impl Engine {
         runtime: Runtime,
         config: EngineConfig,
     ) -> Result<Self, NoMemory> {
-        let kv = KvPool::new(model.spec(), config.pages)?;
+        let kv = KvPool::new(model.spec(), config.pages, config.kv)?;
         Ok(Self {
             model,
             tokenizer,

@@ -4,7 +4,7 @@
 use super::batch::{Batch, Span};
 use super::heads::Heads;
 use super::{Model, Runtime, Workspace};
-use crate::cache::{KvPool, Tables};
+use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
 use crate::par::{Chunks, Crew};
@@ -96,9 +96,6 @@ impl Model {
     }
 }
 
-/// A layer's pages, and the page tables that go with them.
-type Pages<'a> = (&'a mut [f32], Tables<'a>);
-
 /// One pass under way.
 struct Pass<'p, 'c> {
     model: &'p Model,
@@ -135,17 +132,23 @@ impl Pass<'_, '_> {
     }
 
     /// Queries, keys and values; the latter two go to their pages.
-    fn keys_and_values(&mut self, layer: &LayerWeights, (pages, tables): Pages<'_>) {
+    fn keys_and_values(&mut self, layer: &LayerWeights, kept: LayerPages<'_>) {
         let Self { model, k, crew, ws } = self;
         let Workspace { batch, cos, sin, inputs, qkv, .. } = &mut **ws;
         let spec = &model.spec;
         inputs.product((crew, k), &[&layer.q, &layer.k, &layer.v], qkv);
-        let heads = Heads { spec, k, layer, tables, batch, qkv, cos, sin };
-        let head_pages = pages.len() / spec.kv_heads;
-        let (worth, chunks) = (batch.rows.len() >= WORTH_ROWS, Chunks::new(pages, head_pages));
-        crew.chunks(spec.kv_heads, worth, chunks, |head, pages, scratch| {
-            heads.write(head, pages, scratch);
-        });
+        let LayerPages { pages, summaries, books } = kept;
+        let heads = Heads { spec, k, layer, books, batch, qkv, cos, sin };
+        let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
+        let chunks = (Chunks::new(pages, bytes), Chunks::new(summaries, floats));
+        crew.chunks(
+            spec.kv_heads,
+            batch.rows.len() >= WORTH_ROWS,
+            chunks,
+            |head, kept, scratch| {
+                heads.write(head, kept, scratch);
+            },
+        );
     }
 
     /// Behind the last layer's keys and values only the rows that get logits matter.
@@ -169,19 +172,21 @@ impl Pass<'_, '_> {
     }
 
     /// y = o(attention(q, k, v)).
-    fn attention(&mut self, layer: &LayerWeights, (pages, tables): Pages<'_>) {
+    fn attention(&mut self, layer: &LayerWeights, kept: LayerPages<'_>) {
         let Self { model, k, crew, ws } = self;
         let Workspace { batch, cos, sin, inputs, qkv, mixed, y, .. } = &mut **ws;
         let (rows, spec) = (batch.rows.len(), &model.spec);
-        let heads = Heads { spec, k, layer, tables, batch, qkv, cos, sin };
-        let head_pages = pages.len() / spec.kv_heads;
+        let LayerPages { pages, summaries, books } = kept;
+        let heads = Heads { spec, k, layer, books, batch, qkv, cos, sin };
+        let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let width = spec.heads * spec.head_dim;
         mixed.grow(rows * width);
         let out = &mut mixed[..rows * width];
         let columns: Vec<usize> = (0..=width).step_by(width / spec.kv_heads).collect();
         crew.tiles(out, width, (&batch.bounds, &columns), |(i, head), mut out, scratch| {
             let rows = batch.bounds[i]..batch.bounds[i + 1];
-            heads.attend(rows, head, &pages[head * head_pages..][..head_pages], &mut out, scratch);
+            let kept = (&pages[head * bytes..][..bytes], &summaries[head * floats..][..floats]);
+            heads.attend(rows, head, kept, &mut out, scratch);
         });
 
         let source = Chunks::new(mixed, width);

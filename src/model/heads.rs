@@ -1,8 +1,8 @@
 //! Per-head work between the q, k, v products and the output projection: biases, q and k norms,
 //! RoPE, the cache, attention.
 
-use super::batch::Batch;
-use crate::cache::{self, Tables};
+use super::batch::{Batch, Row};
+use crate::cache::{Books, PAGE, Sighted};
 use crate::format::{LayerWeights, Linear, Spec};
 use crate::kernel::{Attention, Kernels};
 use crate::mem::AlignedVec;
@@ -14,7 +14,7 @@ pub(super) struct Heads<'a> {
     pub spec: &'a Spec,
     pub k: &'a Kernels,
     pub layer: &'a LayerWeights,
-    pub tables: Tables<'a>,
+    pub books: Books<'a>,
     pub batch: &'a Batch,
     /// `[rows][(heads + 2 · kv_heads) · head_dim]`.
     pub qkv: &'a [f32],
@@ -24,9 +24,15 @@ pub(super) struct Heads<'a> {
 }
 
 impl Heads<'_> {
-    /// Writes the keys and values of all rows of one KV head to its pages.
-    pub fn write(&self, head: usize, pages: &mut [f32], scratch: &mut Scratch) {
-        let dim = self.spec.head_dim;
+    /// Writes the keys and values of all rows of one KV head to its pages, and what whole pages hold
+    /// to their summaries, where these are kept.
+    pub fn write(
+        &self,
+        head: usize,
+        (pages, summaries): (&mut [u8], &mut [f32]),
+        scratch: &mut Scratch,
+    ) {
+        let (dim, layout) = (self.spec.head_dim, self.books.layout());
         let keys = self.spec.heads + head;
         let values = keys + self.spec.kv_heads;
         scratch.heads.grow(2 * dim);
@@ -35,7 +41,30 @@ impl Heads<'_> {
             self.copy(i, keys, &self.layer.k, head, key);
             self.rotate(i, self.layer.k_norm.as_deref(), key);
             self.copy(i, values, &self.layer.v, head, value);
-            cache::write(pages, self.tables.get(row.seq), row.position, key, value);
+            let page = self.books.table(row.seq)[row.position / PAGE] as usize * layout.bytes();
+            let page = &mut pages[page..][..layout.bytes()];
+            layout.write(&self.k.kv, page, row.position % PAGE, (key, value));
+        }
+        if !summaries.is_empty() {
+            self.summarise(pages, summaries, scratch);
+        }
+    }
+
+    /// Brings the summaries of the pages up to date that rows were written to, as far as all of a
+    /// page's positions are there.
+    fn summarise(&self, pages: &[u8], summaries: &mut [f32], scratch: &mut Scratch) {
+        let (layout, width) = (self.books.layout(), 2 * self.spec.head_dim);
+        scratch.page.grow(self.spec.head_dim * PAGE);
+        for rows in self.batch.rows.chunk_by(|a, b| a.seq == b.seq) {
+            let (first, end) = (rows[0].position, rows[rows.len() - 1].position + 1);
+            let table = self.books.table(rows[0].seq);
+            let whole = end.max(self.books.written(rows[0].seq)) / PAGE;
+            for &page in &table[(first / PAGE).min(whole)..end.div_ceil(PAGE).min(whole)] {
+                let page = page as usize;
+                let bytes = &pages[page * layout.bytes()..][..layout.bytes()];
+                let keys = layout.keys(&self.k.kv, bytes, &mut scratch.page);
+                (self.k.summarise)(keys, &mut summaries[page * width..][..width]);
+            }
         }
     }
 
@@ -45,7 +74,7 @@ impl Heads<'_> {
         &self,
         rows: Range<usize>,
         head: usize,
-        pages: &[f32],
+        kept: (&[u8], &[f32]),
         out: &mut Columns<'_>,
         scratch: &mut Scratch,
     ) {
@@ -60,16 +89,56 @@ impl Heads<'_> {
             self.copy(row, head, &self.layer.q, head, query);
             self.rotate(row, self.layer.q_norm.as_deref(), query);
         }
-        let attention = Attention {
-            queries: &queries[..count * dim],
-            head_dim: dim,
-            scale: 1.0 / (dim as f32).sqrt(),
-            pages,
-            table: self.tables.get(self.batch.rows[rows.start].seq),
-            ends: &self.batch.ends[rows],
-        };
-        (self.k.attend)(&attention, out, scratch);
+        self.read(rows, &queries[..count * dim], kept, out, scratch);
         scratch.heads = queries;
+    }
+
+    /// Attention of some rows over the pages that each of them reads; neighbours that read the same
+    /// ones read them together.
+    fn read(
+        &self,
+        rows: Range<usize>,
+        queries: &[f32],
+        (pages, summaries): (&[u8], &[f32]),
+        out: &mut Columns<'_>,
+        scratch: &mut Scratch,
+    ) {
+        let (dim, width) = (self.spec.head_dim, queries.len() / rows.len());
+        let (scale, layout) = (1.0 / (dim as f32).sqrt(), self.books.layout());
+        let mut attend = |rows: Range<usize>, table: &[u32], ends: &[usize], s: &mut Scratch| {
+            let queries = &queries[rows.start * width..rows.end * width];
+            let attention = Attention { queries, scale, layout, pages, table, ends };
+            (self.k.attend)(&attention, &mut out.lines(rows), s);
+        };
+        let (mut table, mut next) =
+            (std::mem::take(&mut scratch.table), std::mem::take(&mut scratch.next_table));
+        let (mut ends, mut read, mut seen) = (std::mem::take(&mut scratch.ends), 0, 0);
+        ends.clear();
+        for (i, row) in rows.clone().enumerate() {
+            let Row { seq, position, .. } = self.batch.rows[row];
+            let (end, table_of) = (self.batch.ends[row], self.books.table(seq));
+            let queries = &queries[i * width..][..width];
+            let sighted = Sighted {
+                position,
+                end,
+                table: table_of,
+                head_dim: dim,
+                queries,
+                scale,
+                summaries,
+            };
+            let visible = self.books.selection().choose(self.k, &sighted, &mut next);
+            (read, seen) = (read + visible.div_ceil(PAGE), seen + end.div_ceil(PAGE));
+            if !ends.is_empty() && next != table {
+                attend(i - ends.len()..i, &table, &ends, scratch);
+                ends.clear();
+            }
+            std::mem::swap(&mut table, &mut next);
+            ends.push(visible);
+        }
+        attend(rows.len() - ends.len()..rows.len(), &table, &ends, scratch);
+        self.books.count(read, seen);
+        (scratch.table, scratch.next_table, scratch.ends) = (table, next, ends);
     }
 
     /// Copies head `column` of row `i`'s products and adds the bias, of which it is head `head`.

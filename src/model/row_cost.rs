@@ -1,7 +1,7 @@
 //! What a row of a pass costs here: the number that decides how long drafts pay.
 
 use super::{Model, Rows, Runtime, Sight, Span, Workspace};
-use crate::cache::{CacheFull, KvPool, NoMemory, PAGE};
+use crate::cache::{CacheFull, KvConfig, KvPool, NoMemory, PAGE};
 use std::hint::black_box;
 
 /// Rows of the larger of the two passes that are compared.
@@ -27,7 +27,7 @@ impl Model {
     /// # Errors
     /// When there is no memory for them.
     pub fn row_cost(&self, runtime: &Runtime, now: impl Fn() -> f64) -> Result<f32, RowCostError> {
-        let mut kv = KvPool::new(self.spec(), MANY.div_ceil(PAGE))?;
+        let mut kv = KvPool::new(self.spec(), MANY.div_ceil(PAGE), KvConfig::default())?;
         let seq = kv.open(MANY)?;
         let mut workspace = Workspace::default();
         let mut best = |rows: usize| {

@@ -2,7 +2,7 @@
 //! algorithm 1), not from the decoder: no cache of clean tokens, every pass computes all of them
 //! again from the first on.
 
-use wrinklefree::cache::{KvPool, KvSeq};
+use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
 use wrinklefree::decode::{Certainty, Sampler, SamplingParams, Unmask};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 
@@ -50,7 +50,7 @@ struct Context {
 
 impl Reference<'_> {
     fn clean(&self, tokens: &[u32]) -> Context {
-        let mut kv = KvPool::new(self.model.spec(), 16).unwrap();
+        let mut kv = KvPool::new(self.model.spec(), 16, KvConfig::default()).unwrap();
         let seq = kv.open(tokens.len() + self.block).unwrap();
         let (mut ws, mut last) = (Workspace::default(), Vec::new());
         if !tokens.is_empty() {

@@ -5,6 +5,7 @@
 //! result depends on nothing but that row: not on the batch around it, nor on how the work was
 //! split. A new set needs its functions and one arm in [`Kernels::for_isa`].
 
+mod kv;
 mod operands;
 mod scalar;
 
@@ -15,6 +16,7 @@ mod avx512;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
+pub use kv::{KvCodec, KvType, PageLayout};
 pub use operands::{Attention, QUANTISED_PAD, Quantised};
 
 use crate::matrix::{FloatMatrix, Int8Matrix};
@@ -101,6 +103,13 @@ pub struct Kernels {
     pub add: fn(x: &mut [f32], y: &[f32]),
     /// Softmax attention; the view `out` is `[rows][group · head_dim]`.
     pub attend: fn(&Attention<'_>, out: &mut Columns<'_>, &mut Scratch),
+    /// How each [`KvType`] is written and read, in the order of [`KvType::ALL`].
+    pub kv: [KvCodec; KvType::COUNT],
+    /// A page's keys, `[head_dim][PAGE]`, in short: `[least: head_dim | largest: head_dim]`.
+    pub summarise: fn(keys: &[f32], summary: &mut [f32]),
+    /// The largest product that any of the queries, `[queries][head_dim]`, can have with a key of the
+    /// page that `summary` is of.
+    pub bound: fn(queries: &[f32], summary: &[f32]) -> f32,
 }
 
 impl Kernels {
@@ -118,6 +127,9 @@ impl Kernels {
         relu2_mul: scalar::relu2_mul,
         add: scalar::add,
         attend: scalar::attend,
+        kv: scalar::KV,
+        summarise: kv::summarise,
+        bound: kv::bound,
     };
 
     /// The kernels of `isa`, if this machine can run them: the only feature detection there is.

@@ -1,5 +1,6 @@
 //! What kernels work on, apart from weights.
 
+use super::PageLayout;
 use crate::mem::AlignedVec;
 use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix};
 
@@ -94,28 +95,33 @@ impl<'a> Quantised<'a> {
 pub struct Attention<'a> {
     /// Each row's queries that share the KV head, `[rows][group][head_dim]`.
     pub queries: &'a [f32],
-    /// Width of a head.
-    pub head_dim: usize,
     /// Multiplies the scores: 1/√head_dim.
     pub scale: f32,
-    /// All pages of this head: `[page][keys: head_dim × PAGE | values: PAGE × head_dim]`.
-    pub pages: &'a [f32],
-    /// The sequence's pages, in order of position.
+    /// How a page is laid out.
+    pub layout: PageLayout,
+    /// All pages of this head.
+    pub pages: &'a [u8],
+    /// The pages that the rows read, in order of position.
     pub table: &'a [u32],
-    /// Each row sees the keys `0..end`, `[rows]`.
+    /// Each row sees the keys `0..end` of these pages, `[rows]`.
     pub ends: &'a [usize],
 }
 
 impl<'a> Attention<'a> {
+    /// Width of a head.
+    pub fn head_dim(&self) -> usize {
+        self.layout.head_dim
+    }
+
     /// Queries of a row.
     pub fn group(&self) -> usize {
-        self.queries.len() / self.head_dim / self.ends.len()
+        self.queries.len() / self.head_dim() / self.ends.len()
     }
 
     /// The queries of row `row`, `[group][head_dim]`.
     #[inline]
     pub fn row(&self, row: usize) -> &'a [f32] {
-        let width = self.group() * self.head_dim;
+        let width = self.group() * self.head_dim();
         &self.queries[row * width..][..width]
     }
 
@@ -130,11 +136,10 @@ impl<'a> Attention<'a> {
         (0..ends.len()).filter(move |&row| ends[row] > i * super::PAGE)
     }
 
-    /// Keys `[head_dim][PAGE]` and values `[PAGE][head_dim]` of the sequence's `i`-th page.
+    /// The `i`-th page.
     #[inline]
-    pub fn page(&self, i: usize) -> (&'a [f32], &'a [f32]) {
-        let half = self.head_dim * super::PAGE;
-        let at = self.table[i] as usize * 2 * half;
-        self.pages[at..at + 2 * half].split_at(half)
+    pub fn page(&self, i: usize) -> &'a [u8] {
+        let bytes = self.layout.bytes();
+        &self.pages[self.table[i] as usize * bytes..][..bytes]
     }
 }

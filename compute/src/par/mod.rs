@@ -21,8 +21,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Scratch {
     /// f32 numbers (attention scores).
     pub floats: AlignedVec<f32>,
+    /// A page's keys or values, decoded.
+    pub page: AlignedVec<f32>,
     /// One KV head's queries or keys after norm and RoPE.
     pub heads: AlignedVec<f32>,
+    /// Pages that some rows read.
+    pub table: Vec<u32>,
+    /// Pages that the row behind them reads.
+    pub next_table: Vec<u32>,
+    /// Keys of these pages that each row sees.
+    pub ends: Vec<usize>,
     /// i32 numbers (sums of activations).
     pub ints: AlignedVec<i32>,
     /// i16 numbers (widened activations, sums).

@@ -48,6 +48,15 @@ impl<'a> Columns<'a> {
         unsafe { self.part(0..self.rows, first..end) }
     }
 
+    /// Some rows of this view.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn lines(&mut self, rows: Range<usize>) -> Columns<'_> {
+        // SAFETY: `self` is borrowed exclusively as long as the lower view lives.
+        unsafe { self.part(rows, self.first..self.end) }
+    }
+
     /// Rows of this view.
     pub fn rows(&self) -> usize {
         self.rows

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use wrinklefree::cache::{KvPool, NoMemory, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, NoMemory, PAGE};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 
 /// Prompt rows of one forward pass at most.
@@ -45,7 +45,7 @@ pub fn run(
     repetitions: usize,
 ) -> Result<Vec<f64>, NoMemory> {
     let (positions, vocab) = (test.positions(), model.spec().vocab_size);
-    let mut kv = KvPool::new(model.spec(), positions.div_ceil(PAGE))?;
+    let mut kv = KvPool::new(model.spec(), positions.div_ceil(PAGE), KvConfig::default())?;
     // A fixed walk through the vocabulary: what the tokens are does not change the work.
     let tokens: Vec<u32> = (0..positions).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
     let mut workspace = Workspace::default();

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
-use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::Spec;
 use wrinklefree::model::{Model, Rows, Sight, Span, Workspace};
 
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;
     check(&args.tokens, model.spec())?;
 
-    let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE))?;
+    let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::default())?;
     let seq = kv.open(args.tokens.len())?;
     let mut workspace = Workspace::default();
     let rows = match args.sight {

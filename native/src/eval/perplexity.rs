@@ -4,7 +4,7 @@
 //! first counts.
 
 use std::ops::Range;
-use wrinklefree::cache::{KvPool, KvSeq, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::decode::{DiffusionParams, Inside, Sampler, SamplingParams};
 use wrinklefree::model::{Logits, Model, Rows, Runtime, Sight, Span, Workspace};
 
@@ -56,7 +56,7 @@ impl<'a> Scorer<'a> {
         block: usize,
     ) -> anyhow::Result<Self> {
         let pages = window.next_multiple_of(block).div_ceil(PAGE);
-        let kv = KvPool::new(model.spec(), pages)?;
+        let kv = KvPool::new(model.spec(), pages, KvConfig::default())?;
         Ok(Self { model, runtime, kv, workspace: Workspace::default() })
     }
 

@@ -4,6 +4,7 @@
 //! A page meets all rows before the next one is read, so a long sequence is read once for a whole
 //! block of rows. What a row gets does not depend on the rows beside it.
 
+use super::KV;
 use super::lanes::{load, max, store, sum};
 use super::row::exp;
 use crate::kernel::{Attention, PAGE};
@@ -17,14 +18,17 @@ const VECTORS: usize = PAGE / 8;
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
     let (rows, group, padded) = (a.ends.len(), a.group(), a.pages() * PAGE);
-    scratch.floats.grow(rows * group * padded);
+    let Scratch { floats, page: room, .. } = scratch;
+    floats.grow(rows * group * padded);
+    room.grow(a.head_dim() * PAGE);
     // `[row][query of the group][position]`.
-    let scores = &mut scratch.floats[..rows * group * padded];
+    let scores = &mut floats[..rows * group * padded];
     let of_row = group * padded;
 
     for i in 0..a.pages() {
+        let keys = a.layout.keys(&KV, a.page(i), room);
         for row in a.rows_with_page(i) {
-            score(a, row, i, &mut scores[row * of_row..][..of_row]);
+            score(a, row, (i, keys), &mut scores[row * of_row..][..of_row]);
         }
     }
     for (query, scores) in scores.chunks_exact_mut(padded).enumerate() {
@@ -32,12 +36,13 @@ pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
     }
     (0..rows).for_each(|row| out.row(row).fill(0.0));
     for i in 0..a.pages() {
+        let values = a.layout.values(&KV, a.page(i), room);
         for row in a.rows_with_page(i) {
-            mix(a, row, i, &scores[row * of_row..][..of_row], out.row(row));
+            mix(a, row, (i, values), &scores[row * of_row..][..of_row], out.row(row));
         }
     }
     for (row, scores) in scores.chunks_exact(of_row).enumerate() {
-        let queries = out.row(row).chunks_exact_mut(a.head_dim);
+        let queries = out.row(row).chunks_exact_mut(a.head_dim());
         for (scores, out) in scores.chunks_exact(padded).zip(queries) {
             let inverse = 1.0 / total(scores);
             out.iter_mut().for_each(|o| *o *= inverse);
@@ -55,21 +60,21 @@ fn tile(left: usize) -> usize {
     }
 }
 
-/// Scores of one row for page `i`; `scores`: `[group][position]`.
+/// Scores of one row for page `i` with these keys; `scores`: `[group][position]`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn score(a: &Attention<'_>, row: usize, i: usize, scores: &mut [f32]) {
+fn score(a: &Attention<'_>, row: usize, page: (usize, &[f32]), scores: &mut [f32]) {
     let padded = scores.len() / a.group();
     let mut queries = a.row(row);
     let mut scores = scores;
     while !queries.is_empty() {
-        let size = tile(queries.len() / a.head_dim);
-        let (now, later) = queries.split_at(size * a.head_dim);
+        let size = tile(queries.len() / a.head_dim());
+        let (now, later) = queries.split_at(size * a.head_dim());
         let (out, rest) = scores.split_at_mut(size * padded);
         match size {
-            3 => score_tile::<3>(a, now, i, out),
-            2 => score_tile::<2>(a, now, i, out),
-            _ => score_tile::<1>(a, now, i, out),
+            3 => score_tile::<3>(a, now, page, out),
+            2 => score_tile::<2>(a, now, page, out),
+            _ => score_tile::<1>(a, now, page, out),
         }
         (queries, scores) = (later, rest);
     }
@@ -78,9 +83,14 @@ fn score(a: &Attention<'_>, row: usize, i: usize, scores: &mut [f32]) {
 /// q · k · scale of `G` queries for all 32 slots of page `i` (those past the end are garbage).
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn score_tile<const G: usize>(a: &Attention<'_>, queries: &[f32], i: usize, scores: &mut [f32]) {
-    let (keys, _) = a.page(i);
-    let queries: [&[f32]; G] = std::array::from_fn(|g| &queries[g * a.head_dim..][..a.head_dim]);
+fn score_tile<const G: usize>(
+    a: &Attention<'_>,
+    queries: &[f32],
+    (i, keys): (usize, &[f32]),
+    scores: &mut [f32],
+) {
+    let queries: [&[f32]; G] =
+        std::array::from_fn(|g| &queries[g * a.head_dim()..][..a.head_dim()]);
     let mut sums = [[_mm256_setzero_ps(); VECTORS]; G];
     for (d, keys) in keys.as_chunks::<PAGE>().0.iter().enumerate() {
         let keys: &[[f32; 8]; VECTORS] = bytemuck::must_cast_ref(keys);
@@ -133,16 +143,21 @@ fn total(scores: &[f32]) -> f32 {
 /// Adds the values of page `i`, weighted by one row's scores, to its `out`: `[group][head_dim]`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn mix(a: &Attention<'_>, row: usize, i: usize, scores: &[f32], out: &mut [f32]) {
+fn mix(
+    a: &Attention<'_>,
+    row: usize,
+    (i, values): (usize, &[f32]),
+    scores: &[f32],
+    out: &mut [f32],
+) {
     let padded = scores.len() / a.group();
     let slots = PAGE.min(a.ends[row] - i * PAGE);
-    let (_, values) = a.page(i);
-    let values = &values[..slots * a.head_dim];
+    let values = &values[..slots * a.head_dim()];
     let (mut scores, mut out) = (scores, out);
     while !out.is_empty() {
-        let size = tile(out.len() / a.head_dim);
+        let size = tile(out.len() / a.head_dim());
         let (now, later) = scores.split_at(size * padded);
-        let (sums, rest) = out.split_at_mut(size * a.head_dim);
+        let (sums, rest) = out.split_at_mut(size * a.head_dim());
         match size {
             3 => mix_tile::<3>(values, &weights(now, i), sums),
             2 => mix_tile::<2>(values, &weights(now, i), sums),

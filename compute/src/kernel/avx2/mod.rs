@@ -6,12 +6,14 @@
 mod attend;
 mod float;
 mod int8;
+mod kv;
 mod lanes;
 mod row;
 mod ternary;
 
 use super::{Isa, Kernels};
 
+use kv::KV;
 pub use lanes::prefetch;
 
 /// Whether this CPU has what the kernels need.
@@ -47,4 +49,7 @@ pub const KERNELS: Kernels = Kernels {
     relu2_mul: detected!(row::relu2_mul, gate, up),
     add: detected!(row::add, x, y),
     attend: detected!(attend::attend, a, out, scratch),
+    kv: KV,
+    summarise: detected!(kv::summarise, keys, summary),
+    bound: detected!(kv::bound, queries, summary),
 };

@@ -1,25 +1,36 @@
-//! Softmax attention over pages.
+//! Softmax attention over pages, and what pages hold.
 
 use super::exp;
-use crate::kernel::{Attention, PAGE};
+use crate::kernel::kv::{codecs, keys, values, write};
+use crate::kernel::{Attention, KvCodec, KvType, PAGE};
 use crate::par::{Columns, Scratch};
+
+macro_rules! codec {
+    ($element:ident) => {
+        KvCodec { write: write::<$element>, keys: keys::<$element>, values: values::<$element> }
+    };
+}
+
+/// See [`KvCodec`].
+pub const KV: [KvCodec; KvType::COUNT] = codecs!(codec);
 
 /// out = softmax(q · Kᵀ · scale) · V for every query of every row, keys in order of position.
 pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
+    let Scratch { floats, page, .. } = scratch;
+    page.grow(a.head_dim() * PAGE);
     for (row, &end) in a.ends.iter().enumerate() {
-        scratch.floats.grow(end);
-        let scores = &mut scratch.floats[..end];
-        let queries = a.row(row).chunks_exact(a.head_dim);
-        for (query, out) in queries.zip(out.row(row).chunks_exact_mut(a.head_dim)) {
-            one(a, query, scores, out);
+        floats.grow(end);
+        let queries = a.row(row).chunks_exact(a.head_dim());
+        for (query, out) in queries.zip(out.row(row).chunks_exact_mut(a.head_dim())) {
+            one(a, query, &mut floats[..end], page, out);
         }
     }
 }
 
-/// One query; there is a score for every key that it sees.
-fn one(a: &Attention<'_>, query: &[f32], scores: &mut [f32], out: &mut [f32]) {
+/// One query; there is a score for every key that it sees, and room for a page.
+fn one(a: &Attention<'_>, query: &[f32], scores: &mut [f32], room: &mut [f32], out: &mut [f32]) {
     for (i, scores) in scores.chunks_mut(PAGE).enumerate() {
-        let (keys, _) = a.page(i);
+        let keys = a.layout.keys(&KV, a.page(i), room);
         for (slot, score) in scores.iter_mut().enumerate() {
             let dot: f32 = query.iter().enumerate().map(|(d, q)| q * keys[d * PAGE + slot]).sum();
             *score = dot * a.scale;
@@ -33,8 +44,8 @@ fn one(a: &Attention<'_>, query: &[f32], scores: &mut [f32], out: &mut [f32]) {
     }
     out.fill(0.0);
     for (i, scores) in scores.chunks(PAGE).enumerate() {
-        let (_, values) = a.page(i);
-        for (p, value) in scores.iter().zip(values.chunks_exact(a.head_dim)) {
+        let values = a.layout.values(&KV, a.page(i), room);
+        for (p, value) in scores.iter().zip(values.chunks_exact(a.head_dim())) {
             for (o, v) in out.iter_mut().zip(value) {
                 *o += p * v;
             }

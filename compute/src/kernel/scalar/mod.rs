@@ -4,6 +4,6 @@ mod attend;
 mod product;
 pub mod row;
 
-pub use attend::attend;
+pub use attend::{KV, attend};
 pub use product::{float, int8, ternary};
 pub use row::{add, exp, quantise8, quantise16, relu2_mul, rms_norm, rope, silu_mul};

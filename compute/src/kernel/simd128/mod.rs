@@ -18,7 +18,8 @@ mod lanes;
 mod row;
 mod ternary;
 
-use super::{Isa, Kernels, scalar};
+use super::{Isa, Kernels, kv, scalar};
+use scalar::KV;
 
 /// The table of plain SIMD. Short loops over floats are left to the compiler.
 pub const KERNELS: Kernels = Kernels {
@@ -34,6 +35,9 @@ pub const KERNELS: Kernels = Kernels {
     relu2_mul: row::relu2_mul,
     add: scalar::add,
     attend: attend::attend,
+    kv: KV,
+    summarise: kv::summarise,
+    bound: kv::bound,
 };
 
 /// The table of relaxed SIMD.

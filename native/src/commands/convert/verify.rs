@@ -4,7 +4,7 @@ use crate::sizes::{linears, norms};
 use anyhow::{Context, bail, ensure};
 use std::collections::BTreeMap;
 use std::fmt;
-use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::{Checkpoint, Linear, TextParts};
 use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
@@ -163,7 +163,7 @@ fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
     let vocab = checkpoint.spec.vocab_size;
     let count = PROBE.min(checkpoint.spec.context_length);
     let tokens: Vec<u32> = (0..count).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
-    let mut kv = KvPool::new(model.spec(), count.div_ceil(PAGE))?;
+    let mut kv = KvPool::new(model.spec(), count.div_ceil(PAGE), KvConfig::default())?;
     let seq = kv.open(count)?;
     let (sight, logits) = (Sight::Causal, Rows::All);
     let span = Span { seq, start: 0, tokens: &tokens, sight, logits };

@@ -1,0 +1,45 @@
+//! Codecs and summaries of pages: the common source, compiled for these features.
+
+use super::detected;
+use crate::kernel::kv::{self, Element, codecs};
+use crate::kernel::{KvCodec, KvType};
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn write<E: Element>(x: &[f32], codes: &mut [u8], stride: usize) -> f32 {
+    kv::write::<E>(x, codes, stride)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn keys<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
+    kv::keys::<E>(codes, scales, out);
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn values<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
+    kv::values::<E>(codes, scales, out);
+}
+
+/// See the scalar definition.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn summarise(keys: &[f32], summary: &mut [f32]) {
+    kv::summarise(keys, summary);
+}
+
+/// See the scalar definition.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn bound(queries: &[f32], summary: &[f32]) -> f32 {
+    kv::bound(queries, summary)
+}
+
+macro_rules! codec {
+    ($element:ident) => {
+        KvCodec {
+            write: detected!(write::<$element>, x, codes, stride),
+            keys: detected!(keys::<$element>, codes, scales, out),
+            values: detected!(values::<$element>, codes, scales, out),
+        }
+    };
+}
+
+/// See [`KvCodec`].
+pub const KV: [KvCodec; KvType::COUNT] = codecs!(codec);

@@ -1,0 +1,239 @@
+//! The types' codes, in plain Rust without branches: compiled for an instruction set's features the
+//! loops become its vectors, and every set agrees bit for bit because there is one source.
+
+use super::PAGE;
+use bytemuck::{Pod, Zeroable};
+
+/// A [`KvType`](super::KvType) known at compile time.
+pub trait Element {
+    /// What is stored.
+    type Code: Pod;
+    /// The largest number that there is a code for, where vectors are scaled to it.
+    const LARGEST: Option<f32> = None;
+    /// The nearest code, of two the even one.
+    fn encode(x: f32) -> Self::Code;
+    /// The number of a code.
+    fn decode(code: Self::Code) -> f32;
+}
+
+/// See [`KvType::F32`](super::KvType::F32).
+pub struct F32;
+/// See [`KvType::F16`](super::KvType::F16).
+pub struct F16;
+/// See [`KvType::Bf16`](super::KvType::Bf16).
+pub struct Bf16;
+/// See [`KvType::Fp8E4m3`](super::KvType::Fp8E4m3).
+pub struct Fp8E4m3;
+/// See [`KvType::Fp8E5m2`](super::KvType::Fp8E5m2).
+pub struct Fp8E5m2;
+/// See [`KvType::Int8`](super::KvType::Int8).
+pub struct Int8;
+
+impl Element for F32 {
+    type Code = f32;
+
+    #[inline(always)]
+    fn encode(x: f32) -> f32 {
+        x
+    }
+
+    #[inline(always)]
+    fn decode(code: f32) -> f32 {
+        code
+    }
+}
+
+impl Element for Bf16 {
+    type Code = u16;
+
+    #[inline(always)]
+    fn encode(x: f32) -> u16 {
+        let bits = x.to_bits();
+        let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1));
+        let nan = bits & 0x7FFF_FFFF > INFINITE;
+        ((if nan { bits | 0x40_0000 } else { rounded }) >> 16) as u16
+    }
+
+    #[inline(always)]
+    fn decode(code: u16) -> f32 {
+        f32::from_bits(u32::from(code) << 16)
+    }
+}
+
+impl Element for F16 {
+    type Code = u16;
+
+    #[inline(always)]
+    fn encode(x: f32) -> u16 {
+        let magnitude = x.to_bits() & 0x7FFF_FFFF;
+        // From half way to 65,536 on.
+        let beyond = magnitude >= 65_520f32.to_bits();
+        let special = if magnitude > INFINITE { 0x7E00 } else { 0x7C00 };
+        let code = encode::<5, 10>(x);
+        (if beyond { code & 0x8000 | special } else { code }) as u16
+    }
+
+    #[inline(always)]
+    fn decode(code: u16) -> f32 {
+        let code = u32::from(code);
+        let special = if code & 0x7C00 == 0x7C00 { INFINITE } else { 0 };
+        f32::from_bits(decode::<5, 10>(code).to_bits() | special)
+    }
+}
+
+impl Element for Fp8E4m3 {
+    type Code = u8;
+    const LARGEST: Option<f32> = Some(448.0);
+
+    #[inline(always)]
+    fn encode(x: f32) -> u8 {
+        encode::<4, 3>(x) as u8
+    }
+
+    #[inline(always)]
+    fn decode(code: u8) -> f32 {
+        decode::<4, 3>(u32::from(code))
+    }
+}
+
+impl Element for Fp8E5m2 {
+    type Code = u8;
+    const LARGEST: Option<f32> = Some(57_344.0);
+
+    #[inline(always)]
+    fn encode(x: f32) -> u8 {
+        encode::<5, 2>(x) as u8
+    }
+
+    #[inline(always)]
+    fn decode(code: u8) -> f32 {
+        decode::<5, 2>(u32::from(code))
+    }
+}
+
+impl Element for Int8 {
+    type Code = i8;
+    const LARGEST: Option<f32> = Some(127.0);
+
+    #[inline(always)]
+    fn encode(x: f32) -> i8 {
+        // Adding 1.5 · 2²³ leaves the rounded number in the lowest bits.
+        (x + 12_582_912.0).to_bits() as i8
+    }
+
+    #[inline(always)]
+    fn decode(code: i8) -> f32 {
+        f32::from(code)
+    }
+}
+
+/// Bits of infinity: larger magnitudes are NaN.
+const INFINITE: u32 = 0x7F80_0000;
+
+/// The code of a small IEEE-like float; `x` rounds to a finite one.
+#[inline(always)]
+fn encode<const EXPONENT: u32, const MANTISSA: u32>(x: f32) -> u32 {
+    let (bias, cut) = ((1 << (EXPONENT - 1)) - 1, 23 - MANTISSA);
+    let bits = x.to_bits();
+    let (sign, magnitude) = (bits >> 31 << (EXPONENT + MANTISSA), bits & 0x7FFF_FFFF);
+    let half = (1 << (cut - 1)) - 1 + (magnitude >> cut & 1);
+    let normal = (magnitude.wrapping_add(half) >> cut).wrapping_sub((127 - bias) << MANTISSA);
+    // An f32 whose last place is worth as much as the least subnormal of the small float.
+    let unit = (127 + 24 - bias - MANTISSA) << 23;
+    let subnormal = (f32::from_bits(magnitude) + f32::from_bits(unit)).to_bits().wrapping_sub(unit);
+    sign | if magnitude < (128 - bias) << 23 { subnormal } else { normal }
+}
+
+/// The number of such a code: its bits at their places in an f32, times what the exponents' biases
+/// differ by. That is exact, and makes subnormals normal.
+#[inline(always)]
+fn decode<const EXPONENT: u32, const MANTISSA: u32>(code: u32) -> f32 {
+    let (bias, width) = ((1 << (EXPONENT - 1)) - 1, EXPONENT + MANTISSA);
+    let (sign, magnitude) = (code >> width << 31, code & ((1 << width) - 1));
+    f32::from_bits(sign | magnitude << (23 - MANTISSA)) * f32::from_bits((254 - bias) << 23)
+}
+
+/// What numbers are multiplied with before they are encoded, and after they are decoded.
+#[inline(always)]
+fn factors<E: Element>(x: &[f32]) -> (f32, f32) {
+    let Some(largest) = E::LARGEST else { return (1.0, 1.0) };
+    // As ints: what is not finite is largest of all.
+    let top = x.iter().map(|x| x.to_bits() & 0x7FFF_FFFF).max().unwrap_or(0);
+    match f32::from_bits(top) {
+        _ if top >= INFINITE => (0.0, f32::NAN),
+        // What underflows is nothing.
+        top if top < f32::MIN_POSITIVE * largest => (0.0, 0.0),
+        top => (largest / top, top / largest),
+    }
+}
+
+/// Numbers that are encoded at a time.
+const TILE: usize = 32;
+
+/// See [`KvCodec::write`](super::KvCodec::write).
+#[inline(always)]
+pub fn write<E: Element>(x: &[f32], codes: &mut [u8], stride: usize) -> f32 {
+    let (before, after) = factors::<E>(x);
+    let encode = |x: f32| match E::LARGEST {
+        // Infinity and NaN times zero.
+        Some(_) if before == 0.0 => E::encode(0.0),
+        Some(_) => E::encode(x * before),
+        None => E::encode(x),
+    };
+    let codes: &mut [E::Code] = bytemuck::cast_slice_mut(codes);
+    let mut tile = [E::Code::zeroed(); TILE];
+    for (x, codes) in x.chunks(TILE).zip(codes.chunks_mut(TILE * stride)) {
+        tile.iter_mut().zip(x).for_each(|(code, x)| *code = encode(*x));
+        codes.iter_mut().step_by(stride).zip(&tile[..x.len()]).for_each(|(to, code)| *to = *code);
+    }
+    after
+}
+
+/// See [`KvCodec::keys`](super::KvCodec::keys).
+#[inline(always)]
+pub fn keys<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
+    let codes: &[E::Code] = bytemuck::cast_slice(codes);
+    let scales: [f32; PAGE] = std::array::from_fn(|slot| scales.get(slot).copied().unwrap_or(1.0));
+    for (out, codes) in out.as_chunks_mut::<PAGE>().0.iter_mut().zip(codes.as_chunks::<PAGE>().0) {
+        for slot in 0..PAGE {
+            out[slot] = scaled::<E>(codes[slot], scales[slot]);
+        }
+    }
+}
+
+/// See [`KvCodec::values`](super::KvCodec::values).
+#[inline(always)]
+pub fn values<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
+    let codes: &[E::Code] = bytemuck::cast_slice(codes);
+    let head_dim = out.len() / PAGE;
+    let rows = out.chunks_exact_mut(head_dim).zip(codes.chunks_exact(head_dim));
+    for (slot, (out, codes)) in rows.enumerate() {
+        let scale = scales.get(slot).copied().unwrap_or(1.0);
+        out.iter_mut().zip(codes).for_each(|(out, code)| *out = scaled::<E>(*code, scale));
+    }
+}
+
+/// A code's number, times the scale of types that have one.
+#[inline(always)]
+fn scaled<E: Element>(code: E::Code, scale: f32) -> f32 {
+    match E::LARGEST {
+        Some(_) => E::decode(code) * scale,
+        None => E::decode(code),
+    }
+}
+
+/// Makes the table of a set's codecs; `$function` names one of its functions for an element.
+macro_rules! codecs {
+    ($codec:ident) => {{
+        use crate::kernel::kv::{Bf16, F16, F32, Fp8E4m3, Fp8E5m2, Int8};
+        [
+            $codec!(F32),
+            $codec!(F16),
+            $codec!(Bf16),
+            $codec!(Fp8E4m3),
+            $codec!(Fp8E5m2),
+            $codec!(Int8),
+        ]
+    }};
+}
+pub(in crate::kernel) use codecs;

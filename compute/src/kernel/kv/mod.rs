@@ -1,0 +1,183 @@
+//! Keys and values as the cache keeps them: pages of one KV head, in a type of few bits where that is
+//! asked for. 8-bit types keep a scale per position and head beside their codes.
+
+mod codec;
+mod summary;
+
+pub(super) use codec::codecs;
+pub use codec::{Bf16, Element, F16, F32, Fp8E4m3, Fp8E5m2, Int8, keys, values, write};
+pub use summary::{bound, summarise};
+
+use super::PAGE;
+use std::ops::Range;
+
+/// Element type of cached keys or values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KvType {
+    /// IEEE single precision.
+    #[default]
+    F32,
+    /// IEEE half precision; what is larger than 65,504 becomes infinite.
+    F16,
+    /// The upper half of an f32.
+    Bf16,
+    /// Four bits of exponent, three of mantissa (OCP OFP8), times a scale per position and head.
+    Fp8E4m3,
+    /// Five bits of exponent, two of mantissa (OCP OFP8), times a scale per position and head.
+    Fp8E5m2,
+    /// −127..=127 times a scale per position and head.
+    Int8,
+}
+
+impl KvType {
+    /// How many there are.
+    pub const COUNT: usize = 6;
+
+    /// All, as [`Kernels::kv`](super::Kernels::kv) is ordered.
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::F32, Self::F16, Self::Bf16, Self::Fp8E4m3, Self::Fp8E5m2, Self::Int8];
+
+    /// `f32`, `f16`, `bf16`, `fp8-e4m3`, `fp8-e5m2` or `int8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Fp8E4m3 => "fp8-e4m3",
+            Self::Fp8E5m2 => "fp8-e5m2",
+            Self::Int8 => "int8",
+        }
+    }
+
+    /// The type of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|t| t.name() == name)
+    }
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::Fp8E4m3 | Self::Fp8E5m2 | Self::Int8 => 1,
+        }
+    }
+
+    /// Bytes of a page's scales.
+    fn scale_bytes(self) -> usize {
+        if self.size() == 1 { PAGE * size_of::<f32>() } else { 0 }
+    }
+}
+
+/// One head's page: `[keys: head_dim × PAGE | values: PAGE × head_dim | scales of keys: PAGE | of
+/// values: PAGE]`. Keys stand by dimension, so that a kernel scores a page's positions side by side;
+/// scales are f32 and only there where the type has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageLayout {
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Type of the keys.
+    pub keys: KvType,
+    /// Type of the values.
+    pub values: KvType,
+}
+
+/// How one [`KvType`] is written and read.
+#[derive(Clone, Copy)]
+pub struct KvCodec {
+    /// Writes a head's vector to every `stride`-th element of `codes`, from the first one on, and
+    /// returns its scale: 1 for types without, NaN where the vector is not finite.
+    pub write: fn(x: &[f32], codes: &mut [u8], stride: usize) -> f32,
+    /// A page's keys as f32, `[head_dim][PAGE]`.
+    pub keys: fn(codes: &[u8], scales: &[f32], out: &mut [f32]),
+    /// A page's values as f32, `[PAGE][head_dim]`.
+    pub values: fn(codes: &[u8], scales: &[f32], out: &mut [f32]),
+}
+
+impl PageLayout {
+    /// Bytes of a page.
+    pub fn bytes(&self) -> usize {
+        self.value_scales().end
+    }
+
+    /// Keys or values of a page.
+    fn numbers(&self) -> usize {
+        self.head_dim * PAGE
+    }
+
+    fn key_codes(&self) -> Range<usize> {
+        0..self.numbers() * self.keys.size()
+    }
+
+    fn value_codes(&self) -> Range<usize> {
+        let from = self.key_codes().end;
+        from..from + self.numbers() * self.values.size()
+    }
+
+    fn key_scales(&self) -> Range<usize> {
+        let from = self.value_codes().end;
+        from..from + self.keys.scale_bytes()
+    }
+
+    fn value_scales(&self) -> Range<usize> {
+        let from = self.key_scales().end;
+        from..from + self.values.scale_bytes()
+    }
+
+    /// Writes the key and the value of one position to place `slot` of a page.
+    pub fn write(
+        &self,
+        kv: &[KvCodec; KvType::COUNT],
+        page: &mut [u8],
+        slot: usize,
+        (key, value): (&[f32], &[f32]),
+    ) {
+        let codes = &mut page[self.key_codes()][slot * self.keys.size()..];
+        let scale = (kv[self.keys as usize].write)(key, codes, PAGE);
+        set(&mut page[self.key_scales()], slot, scale);
+        let codes = &mut page[self.value_codes()][slot * self.head_dim * self.values.size()..];
+        let scale = (kv[self.values as usize].write)(value, codes, 1);
+        set(&mut page[self.value_scales()], slot, scale);
+    }
+
+    /// A page's keys, `[head_dim][PAGE]`: as they stand there, or decoded to `room`.
+    #[inline]
+    pub fn keys<'a>(
+        &self,
+        kv: &[KvCodec; KvType::COUNT],
+        page: &'a [u8],
+        room: &'a mut [f32],
+    ) -> &'a [f32] {
+        let codes = &page[self.key_codes()];
+        if self.keys == KvType::F32 {
+            return bytemuck::cast_slice(codes);
+        }
+        let scales = bytemuck::cast_slice(&page[self.key_scales()]);
+        (kv[self.keys as usize].keys)(codes, scales, &mut room[..self.numbers()]);
+        &room[..self.numbers()]
+    }
+
+    /// A page's values, `[PAGE][head_dim]`: as they stand there, or decoded to `room`.
+    #[inline]
+    pub fn values<'a>(
+        &self,
+        kv: &[KvCodec; KvType::COUNT],
+        page: &'a [u8],
+        room: &'a mut [f32],
+    ) -> &'a [f32] {
+        let codes = &page[self.value_codes()];
+        if self.values == KvType::F32 {
+            return bytemuck::cast_slice(codes);
+        }
+        let scales = bytemuck::cast_slice(&page[self.value_scales()]);
+        (kv[self.values as usize].values)(codes, scales, &mut room[..self.numbers()]);
+        &room[..self.numbers()]
+    }
+}
+
+/// Sets one of a page's scales, if it has any.
+fn set(scales: &mut [u8], slot: usize, scale: f32) {
+    if let Some(place) = bytemuck::cast_slice_mut(scales).get_mut(slot) {
+        *place = scale;
+    }
+}

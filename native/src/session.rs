@@ -4,7 +4,7 @@ use crate::{interrupt, row_cost};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
-use wrinklefree::cache::PAGE;
+use wrinklefree::cache::{KvConfig, PAGE};
 use wrinklefree::decode::{DecodeMode, Sampled, Slot};
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, Step};
 use wrinklefree::model::{Model, Runtime};
@@ -18,10 +18,10 @@ pub fn engine(
     model: Model,
     tokenizer: Option<Arc<Tokenizer>>,
     runtime: Runtime,
-    context: usize,
+    (context, kv): (usize, KvConfig),
     modes: &[DecodeMode],
 ) -> anyhow::Result<Engine> {
-    let config = sizes(&model, &runtime, context, modes)?;
+    let config = sizes(&model, &runtime, (context, kv), modes)?;
     Ok(Engine::new(model, tokenizer, runtime, config)?)
 }
 
@@ -29,7 +29,7 @@ pub fn engine(
 pub fn sizes(
     model: &Model,
     runtime: &Runtime,
-    context: usize,
+    (context, kv): (usize, KvConfig),
     modes: &[DecodeMode],
 ) -> anyhow::Result<EngineConfig> {
     let most = |of: &dyn Fn(&DecodeMode) -> usize| modes.iter().map(of).max().unwrap_or(1);
@@ -46,6 +46,7 @@ pub fn sizes(
         rows: ROWS.min(positions).max(most(&DecodeMode::rows)),
         row_cost,
         prefix_cache: false,
+        kv,
     })
 }
 

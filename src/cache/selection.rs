@@ -3,6 +3,10 @@
 //!
 //! What a row gets depends on its tokens alone, not on how a prompt was cut or who shares its pages:
 //! only pages that it sees whole can be left out, and their summaries are of what stands in them now.
+//!
+//! How much attention a page gets is estimated from mean and variance of its keys. That was better
+//! than Quest's bound from least and largest keys (arXiv 2406.10774) at each number of pages
+//! (docs/kv-cache.md).
 
 use crate::kernel::{Kernels, PAGE};
 use std::fmt;
@@ -26,7 +30,7 @@ pub enum PageSelection {
     },
     /// As many as hold this many positions: the best.
     TopK(usize),
-    /// Those whose best key may weigh at least this share of the best of all.
+    /// Those with at least this share of the attention that the best of them gets.
     Threshold(f32),
     /// A share of all: `min` where few pages stand out, up to `max` where all are alike, by the
     /// entropy of the pages' scores.
@@ -175,7 +179,7 @@ impl PageSelection {
         let width = 2 * row.head_dim;
         let score = |page: u32| {
             let summary = &row.summaries[page as usize * width..][..width];
-            (k.bound)(row.queries, summary) * row.scale
+            (k.estimate)(row.queries, row.scale, summary)
         };
         let table = &row.table[far.clone()];
         let scores: Vec<f32> = table.iter().map(|&page| score(page)).collect();
@@ -210,7 +214,7 @@ fn kth(scores: &[f32], count: usize) -> f32 {
     *sorted.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a)).1
 }
 
-/// Entropy of the scores' softmax, as a share of the largest that so many can have.
+/// Entropy of the pages' shares of the attention, as a share of the largest that so many can have.
 fn evenness(scores: &[f32]) -> f32 {
     let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     // With w = exp(score − top): entropy = ln Σw − Σ w (score − top) / Σw.

@@ -2,6 +2,7 @@
 
 use super::batch::Batch;
 use super::inputs::Inputs;
+use crate::format::Spec;
 use crate::mem::AlignedVec;
 
 /// Buffers of a forward pass; they grow to the largest batch they have seen.
@@ -28,4 +29,12 @@ pub struct Workspace {
     pub(super) gate_up: AlignedVec<f32>,
     /// `[wanted][vocab_size]`.
     pub(super) logits: AlignedVec<f32>,
+}
+
+impl Workspace {
+    /// What attention gave in the last layer of the last pass to the rows that got logits, before the
+    /// sub-norm and the output projection: `[wanted][heads · head_dim]`.
+    pub fn attention(&self, spec: &Spec) -> &[f32] {
+        &self.mixed[..self.batch.rows.len() * spec.heads * spec.head_dim]
+    }
 }

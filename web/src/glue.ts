@@ -1,5 +1,7 @@
 /** What each of the four artefacts in `dist/wasm` exports (written by wasm-bindgen). */
 
+import type { KvType } from "./types.js";
+
 /** The module of one artefact. */
 export interface Glue {
   default(options: { module_or_path: WebAssembly.Module; memory?: WebAssembly.Memory }): Promise<{
@@ -42,6 +44,8 @@ export interface SessionInfo {
   context: number;
   weights_bytes: number;
   kv_bytes: number;
+  kv_types: { keys: KvType; values: KvType };
+  attention: string;
   memory_bytes: number;
   simd: "simd128" | "relaxed-simd" | "scalar";
   threads: number;

@@ -30,6 +30,8 @@ export function loader(platform: PagePlatform, given: Places): Load {
 
 function settings(options: LoadOptions, files: readonly ModelFile[]): Settings {
   const { threads = "auto", simd = "auto", cache = true, context, sha256 = {}, name } = options;
+  const { kvType = {}, attention } = options;
+  const types = typeof kvType === "string" ? { keys: kvType, values: kvType } : kvType;
   const first = (files[0] as ModelFile).name;
   if (threads !== "auto" && !(Number.isInteger(threads) && threads > 0)) {
     throw new WrinkleFreeError("bad_request", `threads: ${threads} is no number of threads`);
@@ -41,6 +43,7 @@ function settings(options: LoadOptions, files: readonly ModelFile[]): Settings {
     cache,
     sha256: typeof sha256 === "string" ? { [first]: sha256 } : { ...sha256 },
     ...(context === undefined ? {} : { context }),
+    kv: { ...types, ...(attention === undefined ? {} : { attention }) },
   };
 }
 

@@ -34,6 +34,8 @@ export interface Settings {
   simd: "auto" | "simd128" | "relaxed";
   cache: boolean;
   context?: number;
+  /** As the core calls them. */
+  kv: { keys?: string; values?: string; attention?: string };
   sha256: Record<string, string>;
 }
 

@@ -25,6 +25,9 @@ export interface Progress {
   cached: boolean;
 }
 
+/** Types of cached keys and values. */
+export type KvType = "f32" | "f16" | "bf16" | "fp8-e4m3" | "fp8-e5m2" | "int8";
+
 /** How to load a model. */
 export interface LoadOptions {
   /**
@@ -42,6 +45,16 @@ export interface LoadOptions {
   cache?: boolean;
   /** Positions that a sequence may have; by default what the model allows. */
   context?: number;
+  /**
+   * Type of the cached keys and values (default `"f32"`): 16 bits take half of the memory, 8 bits a
+   * quarter.
+   */
+  kvType?: KvType | { keys?: KvType; values?: KvType };
+  /**
+   * What a token attends to, in pages of 32 positions: `"dense"` (default), `"window:W,sinks:S"`,
+   * `"topk:K"`, `"threshold:T"`, `"dynamic:MIN,MAX"`.
+   */
+  attention?: string;
   /** The expected SHA-256 in hex: of the only file, or by the files' names. */
   sha256?: string | Readonly<Record<string, string>>;
   /** The model's name in answers; by default its file's. */
@@ -165,6 +178,10 @@ export interface EngineInfo {
   weightsBytes: number;
   /** Bytes of keys and values that all sequences share. */
   kvBytes: number;
+  /** Types of the cached keys and values. */
+  kvTypes: { keys: KvType; values: KvType };
+  /** Which positions are read. */
+  attention: string;
   /** Bytes of wasm memory. */
   memoryBytes: number;
   simd: "simd128" | "relaxed-simd" | "scalar";

@@ -105,11 +105,12 @@ pub struct Kernels {
     pub attend: fn(&Attention<'_>, out: &mut Columns<'_>, &mut Scratch),
     /// How each [`KvType`] is written and read, in the order of [`KvType::ALL`].
     pub kv: [KvCodec; KvType::COUNT],
-    /// A page's keys, `[head_dim][PAGE]`, in short: `[least: head_dim | largest: head_dim]`.
+    /// A page's keys, `[head_dim][PAGE]`, in short: `[means: head_dim | variances: head_dim]`.
     pub summarise: fn(keys: &[f32], summary: &mut [f32]),
-    /// The largest product that any of the queries, `[queries][head_dim]`, can have with a key of the
-    /// page that `summary` is of.
-    pub bound: fn(queries: &[f32], summary: &[f32]) -> f32,
+    /// The logarithm of the mean weight that attention gives a key of the page, by its summary, for
+    /// the query, of `[queries][head_dim]`, that gives it most: E exp(s·q·k) ≈ exp(s·q·μ + Σ
+    /// (s·q)²σ²/2), which is exact for keys that are distributed normally.
+    pub estimate: fn(queries: &[f32], scale: f32, summary: &[f32]) -> f32,
 }
 
 impl Kernels {
@@ -129,7 +130,7 @@ impl Kernels {
         attend: scalar::attend,
         kv: scalar::KV,
         summarise: kv::summarise,
-        bound: kv::bound,
+        estimate: kv::estimate,
     };
 
     /// The kernels of `isa`, if this machine can run them: the only feature detection there is.

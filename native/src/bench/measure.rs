@@ -41,11 +41,12 @@ impl Test {
 pub fn run(
     model: &Model,
     runtime: &Runtime,
+    kv: KvConfig,
     test: Test,
     repetitions: usize,
 ) -> Result<Vec<f64>, NoMemory> {
     let (positions, vocab) = (test.positions(), model.spec().vocab_size);
-    let mut kv = KvPool::new(model.spec(), positions.div_ceil(PAGE), KvConfig::default())?;
+    let mut kv = KvPool::new(model.spec(), positions.div_ceil(PAGE), kv)?;
     // A fixed walk through the vocabulary: what the tokens are does not change the work.
     let tokens: Vec<u32> = (0..positions).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
     let mut workspace = Workspace::default();

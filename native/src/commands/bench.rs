@@ -1,6 +1,6 @@
 //! `wf-run bench`: how fast a model runs on this machine.
 
-use crate::args::{self, ModelArgs};
+use crate::args::{self, KvArgs, ModelArgs};
 use crate::bench::report::{Format, Report};
 use crate::bench::synthetic::Synthetic;
 use crate::bench::{bandwidth, measure, requests, speed};
@@ -76,6 +76,8 @@ pub struct Args {
     #[arg(short, long, value_enum, default_value = "md")]
     output: Format,
     #[command(flatten)]
+    kv: KvArgs,
+    #[command(flatten)]
     decoding: DecodeArgs,
 }
 
@@ -108,7 +110,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for (threads, bandwidth) in threads.into_iter().zip(bandwidths) {
         let runtime = machine::runtime(threads)?;
         for &test in &tests {
-            let samples = measure::run(&model, &runtime, test, repetitions)?;
+            let samples = measure::run(&model, &runtime, args.kv.config(), test, repetitions)?;
             let row = speed::Row {
                 model: name.clone(),
                 size_bytes: sizes::bytes(model.weights()),
@@ -153,8 +155,13 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
     for threads in threads(args) {
         let runtime = machine::runtime(threads)?;
-        let mut engine =
-            session::engine(model, tokenizer, runtime, context, std::slice::from_ref(&mode))?;
+        let mut engine = session::engine(
+            model,
+            tokenizer,
+            runtime,
+            (context, args.kv.config()),
+            std::slice::from_ref(&mode),
+        )?;
         for &(prompt_tokens, max_tokens) in &sizes {
             let request = Request {
                 tokens: text.iter().copied().cycle().take(prompt_tokens).collect(),

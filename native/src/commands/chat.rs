@@ -3,7 +3,7 @@
 mod conversation;
 mod input;
 
-use crate::args::{self, ComputeArgs, ModelArgs};
+use crate::args::{self, ComputeArgs, KvArgs, ModelArgs};
 use crate::decoding::DecodeArgs;
 use crate::exit::Exit;
 use crate::loaded::Loaded;
@@ -44,6 +44,8 @@ pub struct Args {
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
+    kv: KvArgs,
+    #[command(flatten)]
     sampling: Sampling,
     #[command(flatten)]
     decoding: DecodeArgs,
@@ -57,8 +59,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let sampling = args.sampling.params(&loaded.defaults);
     let mode = args.decoding.mode(&loaded.ability())?;
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
-    let mut conversation =
-        Conversation::new(loaded, runtime, (sampling, mode), context, args.max_tokens.get())?;
+    let mut conversation = Conversation::new(
+        loaded,
+        runtime,
+        (sampling, mode),
+        (context, args.kv.config()),
+        args.max_tokens.get(),
+    )?;
     conversation.restart(args.system);
     interrupt::watch()?;
 

@@ -1,6 +1,7 @@
 //! `wf-run eval`: what a model and its decode modes are worth.
 
 mod agreement;
+mod kv;
 mod perplexity;
 
 /// Measure quality: of a model on a text, or of decode modes on prompts
@@ -13,6 +14,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Agreement(Box<agreement::Args>),
+    Kv(Box<kv::Args>),
     Perplexity(Box<perplexity::Args>),
 }
 
@@ -20,6 +22,7 @@ enum What {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.what {
         What::Agreement(args) => agreement::run(args),
+        What::Kv(args) => kv::run(args),
         What::Perplexity(args) => perplexity::run(args),
     }
 }

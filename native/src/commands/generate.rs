@@ -1,6 +1,6 @@
 //! `wf-run generate`: a prompt in, text out.
 
-use crate::args::{ComputeArgs, ModelArgs};
+use crate::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::decoding::DecodeArgs;
 use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
@@ -46,6 +46,8 @@ pub struct Args {
     stop: Vec<String>,
     #[command(flatten)]
     compute: ComputeArgs,
+    #[command(flatten)]
+    kv: KvArgs,
     /// Print the block or the draft after each pass: new tokens bright, guesses dim (without a colour
     /// terminal: `[new]` and `(guess)`), slots that nobody knows yet as _
     #[arg(long, conflicts_with = "json")]
@@ -89,8 +91,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
     let mode = describe(&request.mode);
-    let mut engine =
-        session::engine(model, tokenizer, runtime, context, std::slice::from_ref(&request.mode))?;
+    let mut engine = session::engine(
+        model,
+        tokenizer,
+        runtime,
+        (context, args.kv.config()),
+        std::slice::from_ref(&request.mode),
+    )?;
 
     interrupt::watch()?;
     interrupt::look();

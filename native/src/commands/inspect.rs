@@ -1,12 +1,13 @@
 //! `wf-run inspect`: what a model is and what it needs.
 
-use crate::args::{self, HubArgs};
+use crate::args::{self, HubArgs, KvArgs};
 use crate::sizes::{self, Group};
 use crate::{human, loaded, machine, out};
 use anyhow::Context;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE};
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec};
 use wrinklefree::model::Model;
 
@@ -27,6 +28,8 @@ pub struct Args {
     /// Positions for the memory estimate [default: the model's, at most 4096]
     #[arg(short, long, value_name = "N")]
     context: Option<NonZeroUsize>,
+    #[command(flatten)]
+    kv: KvArgs,
     /// Print the chat template instead
     #[arg(long, conflicts_with = "json")]
     template: bool,
@@ -60,6 +63,8 @@ struct Memory {
     context: usize,
     weights: u64,
     kv_cache: u64,
+    /// What the key/value cache would be in each type.
+    kv_cache_by_type: BTreeMap<&'static str, u64>,
     total: u64,
 }
 
@@ -76,7 +81,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let tensors = sizes::groups(model.weights());
     let bytes = tensors.iter().map(|g| g.bytes).sum();
     let context = args::context(args.context, spec.context_length)?;
-    let kv_cache = KvPool::bytes(&spec, context.div_ceil(PAGE)) as u64;
+    let cache = |kv: &KvConfig| KvPool::bytes(&spec, context.div_ceil(PAGE), kv) as u64;
+    let kv_cache = cache(&args.kv.config());
+    let in_type =
+        |t: KvType| (t.name(), cache(&KvConfig { keys: t, values: t, ..args.kv.config() }));
+    let kv_cache_by_type = KvType::ALL.into_iter().map(in_type).collect();
     let report = Report {
         model: name,
         parameters: model.parameters() as u64,
@@ -90,7 +99,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         diffusion: checkpoint.dlm,
         kernels: machine::kernels()?.isa().name(),
         kernels_available: machine::available(),
-        memory: Memory { context, weights: bytes, kv_cache, total: bytes.saturating_add(kv_cache) },
+        memory: Memory {
+            context,
+            weights: bytes,
+            kv_cache,
+            kv_cache_by_type,
+            total: bytes.saturating_add(kv_cache),
+        },
         spec,
     };
     if args.json { out::json(&report) } else { out::print(&text(&report)) }
@@ -103,6 +118,8 @@ fn text(report: &Report) -> String {
     let diffusion = report.diffusion.as_ref().map_or("no".into(), |d| {
         format!("blocks of {}, {} attention among clean tokens", d.bd_size, d.clean_attention)
     });
+    let types = KvType::ALL
+        .map(|t| format!("{} {}", t.name(), human::bytes(memory.kv_cache_by_type[t.name()])));
     let facts = [
         ("model", report.model.clone()),
         ("architecture", architecture.as_str().unwrap_or_default().into()),
@@ -137,6 +154,7 @@ fn text(report: &Report) -> String {
                 human::bytes(memory.kv_cache),
             ),
         ),
+        ("key/value cache", types.join(", ")),
     ];
     let facts: Vec<_> = facts.into_iter().map(|(name, value)| vec![name.into(), value]).collect();
     human::table(&facts) + "\n" + &human::table(&tensor_rows(&report.tensors))

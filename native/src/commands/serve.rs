@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// What the server is told.
 fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> {
-    let Keys { model, host, port, compute, warmup, server, scheduler, benchmark, settings, .. } =
+    let Keys { model, host, port, compute, warmup, server, scheduler, kv, benchmark, settings } =
         keys;
     let api_keys = api_keys(&server)?;
     if api_keys.is_empty() && !host.is_loopback() && !server.insecure {
@@ -106,6 +106,7 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
             sequences: scheduler.max_sequences.get(),
             waiting: scheduler.max_waiting,
             kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),
+            kv: kv.config(),
             rows: session::ROWS,
             radix_cache: scheduler.enable_radix_cache,
         },

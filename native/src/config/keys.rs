@@ -1,9 +1,9 @@
 //! Every key of the configuration, once: clap knows its flag, its type, its default and what it does,
 //! and so the file, the environment and their errors know it too.
 
-use crate::args::{ComputeArgs, ModelArgs};
+use crate::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::serve::{Origin, log};
-use clap::{ArgAction, Args, Command, ValueEnum};
+use clap::{ArgAction, Args, Command};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -113,24 +113,6 @@ pub struct SchedulerArgs {
     pub enable_radix_cache: bool,
 }
 
-/// What keys and values are kept in.
-#[derive(Args)]
-#[group(id = "kv")]
-#[command(next_help_heading = "KV cache")]
-pub struct KvArgs {
-    /// Type of the keys and values that are kept
-    #[arg(long, value_name = "TYPE", value_enum, default_value_t)]
-    pub kv_dtype: Dtype,
-}
-
-/// Values of `dtype`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Dtype {
-    /// As they are computed
-    #[default]
-    F32,
-}
-
 /// Speed, measured at the start.
 #[derive(Args)]
 #[group(id = "benchmark")]
@@ -220,7 +202,7 @@ mod tests {
             ["model_path", "revision", "host", "port", "threads", "warmup"],
             "outside of sections"
         );
-        assert_eq!(names("kv"), ["dtype"]);
+        assert_eq!(names("kv"), ["dtype", "k", "v", "attention"]);
         assert_eq!(names("benchmark"), ["enabled", "iterations", "max_tokens"]);
         let all: Vec<String> = SECTIONS.iter().flat_map(|section| names(section)).collect();
         for key in ["log_format", "max_sequences", "kv_tokens", "enable_radix_cache", "threshold"] {

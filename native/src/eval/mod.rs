@@ -1,6 +1,7 @@
 //! What `wf-run eval` is made of.
 
 pub mod agreement;
+pub mod kv;
 pub mod perplexity;
 pub mod prompts;
 pub mod rows;

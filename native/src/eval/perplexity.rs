@@ -28,7 +28,7 @@ impl Loss {
         self.nats / self.tokens as f64
     }
 
-    fn add(&mut self, logits: &[f32], token: u32) {
+    pub fn add(&mut self, logits: &[f32], token: u32) {
         let params = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
         let logprob = Sampler::new(params, &[]).describe(logits, token).logprob;
         self.nats -= f64::from(logprob.expect("asked for"));
@@ -52,11 +52,11 @@ impl<'a> Scorer<'a> {
     pub fn new(
         model: &'a Model,
         runtime: &'a Runtime,
-        window: usize,
+        (window, kv): (usize, KvConfig),
         block: usize,
     ) -> anyhow::Result<Self> {
         let pages = window.next_multiple_of(block).div_ceil(PAGE);
-        let kv = KvPool::new(model.spec(), pages, KvConfig::default())?;
+        let kv = KvPool::new(model.spec(), pages, kv)?;
         Ok(Self { model, runtime, kv, workspace: Workspace::default() })
     }
 

@@ -41,7 +41,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 use worker::Worker;
-use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::settings::Settings;
 
@@ -95,6 +95,8 @@ pub struct Sizes {
     pub waiting: usize,
     /// Positions of all sequences together, if not as many as fit.
     pub kv_tokens: Option<usize>,
+    /// What is kept of keys and values, and what is read of them.
+    pub kv: KvConfig,
     /// Rows of a forward pass.
     pub rows: usize,
     /// Prompts share what was computed for the same beginning.
@@ -197,7 +199,7 @@ fn start(
     if context > longest {
         return Err(usage(format!("a context of {context}: the model holds {longest}")));
     }
-    let page = KvPool::bytes(spec, 1) as u64;
+    let page = KvPool::bytes(spec, 1, &sizes.kv) as u64;
     let wanted = sizes.sequences.saturating_mul(context.div_ceil(PAGE));
     let pages = match sizes.kv_tokens {
         Some(tokens) => tokens.div_ceil(PAGE),
@@ -208,9 +210,9 @@ fn start(
         }
     };
     let row_cost = row_cost::measure(&model, &runtime)?;
-    let Sizes { sequences, rows, radix_cache, .. } = sizes;
+    let Sizes { sequences, rows, radix_cache, kv, .. } = sizes;
     let config =
-        EngineConfig { context, pages, sequences, rows, row_cost, prefix_cache: radix_cache };
+        EngineConfig { context, pages, sequences, rows, row_cost, prefix_cache: radix_cache, kv };
     let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
     let ends = || server.draining.load(Ordering::Relaxed);
     rehearsal.run(&mut engine, &tokenizer, &mode, ends)?;

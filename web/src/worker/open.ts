@@ -79,10 +79,10 @@ async function inTurn<T, R>(all: readonly T[], what: (one: T) => Promise<R>): Pr
 function openSession(
   { glue, helpers }: Running,
   uploads: Upload[],
-  { name, context }: Settings,
+  { name, context, kv }: Settings,
   { threads }: Choice,
 ): Session {
-  const session = glue.Session.open(uploads, JSON.stringify({ name, threads, context }));
+  const session = glue.Session.open(uploads, JSON.stringify({ name, threads, context, kv }));
   go(helpers);
   return session;
 }
@@ -105,6 +105,8 @@ function described(
     context: info.context,
     weightsBytes: info.weights_bytes,
     kvBytes: info.kv_bytes,
+    kvTypes: info.kv_types,
+    attention: info.attention,
     memoryBytes: info.memory_bytes,
     simd: info.simd,
     threads: info.threads,

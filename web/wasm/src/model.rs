@@ -5,7 +5,7 @@ use crate::threads;
 use serde::Deserialize;
 use std::sync::Arc;
 use wasm_bindgen::prelude::wasm_bindgen;
-use wrinklefree::cache::{KvPool, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, PageSelection, SelectionError};
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::{self, Checkpoint, DlmConfig, File, GenerationDefaults};
 use wrinklefree::kernel::Kernels;
@@ -38,6 +38,33 @@ pub struct Options {
     pub threads: usize,
     context: Option<usize>,
     sequences: Option<usize>,
+    #[serde(default)]
+    kv: Kv,
+}
+
+/// Types of keys and values, and what is read of them, by their names; what is not said is the core's
+/// default.
+#[derive(Default, Deserialize)]
+struct Kv {
+    keys: Option<String>,
+    values: Option<String>,
+    attention: Option<String>,
+}
+
+impl Kv {
+    fn config(&self) -> Result<KvConfig, Error> {
+        let parse = |name: &Option<String>| match name {
+            None => Ok(KvType::default()),
+            Some(name) => KvType::parse(name).ok_or_else(|| {
+                let names = KvType::ALL.map(KvType::name).join(", ");
+                Error::bad_request(format!("kvType: {name:?} is none of {names}"))
+            }),
+        };
+        let selection = self.attention.as_deref().map_or(Ok(PageSelection::Dense), str::parse);
+        let selection =
+            selection.map_err(|e: SelectionError| Error::bad_request(format!("attention: {e}")))?;
+        Ok(KvConfig { keys: parse(&self.keys)?, values: parse(&self.values)?, selection })
+    }
 }
 
 /// A model ready to run.
@@ -52,12 +79,15 @@ pub struct Loaded {
     pub dlm: Option<DlmConfig>,
     /// Bytes of its files.
     pub bytes: usize,
+    /// What is kept of keys and values.
+    pub kv: KvConfig,
     /// Bytes of its keys and values.
     pub kv_bytes: usize,
 }
 
 impl Loaded {
     pub fn open(files: &[File], options: Options) -> Result<Self, Error> {
+        let kv = options.kv.config()?;
         let bytes = files.iter().map(|f| f.bytes.len()).sum();
         let Checkpoint { spec, weights, text, generation, dlm, .. } = format::load(files)?;
         let model = Model::new(spec, weights)?;
@@ -75,8 +105,8 @@ impl Loaded {
             true => model.row_cost(&runtime, || milliseconds() / 1e3)?,
             false => 0.0,
         };
-        let config = sizes(&model, &options, row_cost);
-        let kv_bytes = KvPool::bytes(model.spec(), config.pages);
+        let config = sizes(&model, &options, kv, row_cost);
+        let kv_bytes = KvPool::bytes(model.spec(), config.pages, &config.kv);
         let engine = Engine::new(model, tokenizer.clone(), runtime, config)?;
         Ok(Self {
             name: options.name,
@@ -88,6 +118,7 @@ impl Loaded {
             defaults: generation,
             dlm,
             bytes,
+            kv,
             kv_bytes,
         })
     }
@@ -115,12 +146,12 @@ impl Loaded {
 }
 
 /// Pages for one whole sequence, and for more as far as memory is shared out freely.
-fn sizes(model: &Model, options: &Options, row_cost: f32) -> EngineConfig {
+fn sizes(model: &Model, options: &Options, kv: KvConfig, row_cost: f32) -> EngineConfig {
     let longest = model.spec().context_length;
     let context = options.context.unwrap_or(CONTEXT).min(longest).max(1);
     let sequences = options.sequences.unwrap_or(SEQUENCES).max(1);
     let whole = context.div_ceil(PAGE);
-    let more = SHARED / KvPool::bytes(model.spec(), 1).max(1);
+    let more = SHARED / KvPool::bytes(model.spec(), 1, &kv).max(1);
     EngineConfig {
         context,
         pages: (whole * sequences).min(whole + more),
@@ -128,5 +159,6 @@ fn sizes(model: &Model, options: &Options, row_cost: f32) -> EngineConfig {
         rows: ROWS,
         row_cost,
         prefix_cache: true,
+        kv,
     }
 }

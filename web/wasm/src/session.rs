@@ -28,7 +28,7 @@ impl Session {
 
     /// What runs, as JSON.
     pub fn info(&self) -> String {
-        let Loaded { name, threads, isa, engine, template, dlm, bytes, kv_bytes, .. } =
+        let Loaded { name, threads, isa, engine, template, dlm, bytes, kv, kv_bytes, .. } =
             &self.loaded;
         let (model, spec) = (engine.model(), engine.model().spec());
         let modes = self.modes();
@@ -43,6 +43,8 @@ impl Session {
             "context": engine.context(),
             "weights_bytes": bytes,
             "kv_bytes": kv_bytes,
+            "kv_types": { "keys": kv.keys.name(), "values": kv.values.name() },
+            "attention": kv.selection.to_string(),
             "memory_bytes": memory_bytes(),
             "simd": isa,
             "threads": threads,

@@ -27,8 +27,8 @@ pub fn summarise(keys: &[f32], summary: &mut [f32]) {
 
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn bound(queries: &[f32], summary: &[f32]) -> f32 {
-    kv::bound(queries, summary)
+pub fn estimate(queries: &[f32], scale: f32, summary: &[f32]) -> f32 {
+    kv::estimate(queries, scale, summary)
 }
 
 macro_rules! codec {

@@ -51,5 +51,5 @@ pub const KERNELS: Kernels = Kernels {
     attend: detected!(attend::attend, a, out, scratch),
     kv: KV,
     summarise: detected!(kv::summarise, keys, summary),
-    bound: detected!(kv::bound, queries, summary),
+    estimate: detected!(kv::estimate, queries, scale, summary),
 };

@@ -6,7 +6,7 @@ mod summary;
 
 pub(super) use codec::codecs;
 pub use codec::{Bf16, Element, F16, F32, Fp8E4m3, Fp8E5m2, Int8, keys, values, write};
-pub use summary::{bound, summarise};
+pub use summary::{estimate, summarise};
 
 use super::PAGE;
 use std::ops::Range;

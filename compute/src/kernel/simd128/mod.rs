@@ -37,7 +37,7 @@ pub const KERNELS: Kernels = Kernels {
     attend: attend::attend,
     kv: KV,
     summarise: kv::summarise,
-    bound: kv::bound,
+    estimate: kv::estimate,
 };
 
 /// The table of relaxed SIMD.

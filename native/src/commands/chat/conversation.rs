@@ -4,6 +4,7 @@ use crate::chat_prompt;
 use crate::loaded::Loaded;
 use crate::session::{self, Answer};
 use anyhow::{Context, anyhow, bail};
+use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, Request};
 use wrinklefree::model::Runtime;
@@ -33,7 +34,7 @@ impl Conversation {
         loaded: Loaded,
         runtime: Runtime,
         (sampling, mode): (SamplingParams, DecodeMode),
-        context: usize,
+        (context, kv): (usize, KvConfig),
         max_tokens: usize,
     ) -> anyhow::Result<Self> {
         loaded.tokenizer()?;
@@ -41,7 +42,7 @@ impl Conversation {
         let template = template.ok_or_else(|| {
             anyhow!("{name} has no chat template: `wf-run generate --raw` continues text with it")
         })?;
-        let sizes = session::sizes(&model, &runtime, context, std::slice::from_ref(&mode))?;
+        let sizes = session::sizes(&model, &runtime, (context, kv), std::slice::from_ref(&mode))?;
         // A conversation begins as it began the last time.
         let config = EngineConfig { prefix_cache: true, ..sizes };
         let engine = Engine::new(model, tokenizer, runtime, config)?;

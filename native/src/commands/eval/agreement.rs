@@ -1,6 +1,6 @@
 //! `wf-run eval agreement`: speed beside quality, for one decode mode after the other.
 
-use crate::args::{ComputeArgs, ModelArgs};
+use crate::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::bench::report::{Format, Report};
 use crate::decoding::{self, DecodeArgs};
 use crate::eval::agreement::Run;
@@ -57,6 +57,8 @@ pub struct Args {
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
+    kv: KvArgs,
+    #[command(flatten)]
     decoding: DecodeArgs,
 }
 
@@ -99,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let own = modes.iter().position(|mode| *mode == reference);
     let all: Vec<DecodeMode> =
         modes.iter().chain(own.is_none().then_some(&reference)).cloned().collect();
-    let mut engine = session::engine(model, tokenizer, runtime, context, &all)?;
+    let mut engine = session::engine(model, tokenizer, runtime, (context, args.kv.config()), &all)?;
     let bar = progress::bar(prompts.len() * all.len());
     let limits = (args.max_tokens.get(), &defaults.eos[..]);
     // Prompt by prompt through all modes, so that a noisy minute meets them all.

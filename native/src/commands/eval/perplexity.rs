@@ -1,6 +1,6 @@
 //! `wf-run eval perplexity`: how well a model predicts a text.
 
-use crate::args::{ComputeArgs, ModelArgs};
+use crate::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::bench::report::{Format, Record, Report};
 use crate::decoding::DecodeArgs;
 use crate::eval::perplexity::{Loss, MASKED, Scorer};
@@ -42,6 +42,8 @@ pub struct Args {
     output: Format,
     #[command(flatten)]
     compute: ComputeArgs,
+    #[command(flatten)]
+    kv: KvArgs,
     #[command(flatten)]
     decoding: DecodeArgs,
 }
@@ -102,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let windows: Vec<&[u32]> = tokens.chunks(window).filter(|w| w.len() > 1).collect();
     let block = params.as_ref().map_or(1, |p| p.block);
-    let mut scorer = Scorer::new(&loaded.model, &runtime, window, block)?;
+    let mut scorer = Scorer::new(&loaded.model, &runtime, (window, args.kv.config()), block)?;
     let (mut ar, mut masked) = (Loss::default(), [Loss::default(); MASKED.len()]);
     let bar = progress::bar(windows.len());
     for window in windows {

@@ -1,0 +1,267 @@
+//! `wf-run eval kv`: kinds of KV cache and ways to attend, compared.
+
+use crate::args::{ComputeArgs, ModelArgs, kv_type};
+use crate::bench::report::{Format, Record, Report};
+use crate::bench::synthetic::Synthetic;
+use crate::eval::kv::{Probe, Results, cosines};
+use crate::exit::usage;
+use crate::loaded::Loaded;
+use crate::{human, machine, out, progress};
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use wrinklefree::cache::{KvConfig, KvType, PageSelection};
+
+/// Compare types of the KV cache, or ways to attend
+///
+/// Each cache is filled with the beginning of the text (again and again where it is shorter). The last
+/// 256 positions tell what changes: the cosine of attention's output in the last layer and of the
+/// logits with those of an f32 cache that is read whole, and the perplexity. Then all caches of a
+/// context take turns at one more token: how long a pass takes, and what of it the context costs.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run eval kv models/eval/text.txt
+  wf-run eval kv --context 8192 --attention topk:1024 --attention dynamic text.txt
+  wf-run eval kv --synthetic tiny --context 8192 --types bf16,int8      speed alone")]
+pub struct Args {
+    /// The text, UTF-8
+    #[arg(required_unless_present = "synthetic")]
+    text: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Random weights of a known shape instead of a model
+    #[arg(long, value_enum, conflicts_with_all = ["model_path", "text"])]
+    synthetic: Option<Synthetic>,
+    /// Positions
+    #[arg(
+        short,
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1024,4096,8192,16384"
+    )]
+    context: Vec<NonZeroUsize>,
+    /// Types of the cache [default: all, or f32 where ways to attend are listed]
+    #[arg(long, value_name = "TYPE,…", value_delimiter = ',', value_parser = kv_type())]
+    types: Vec<KvType>,
+    /// Ways to attend, each with each type; may be repeated [default: dense]
+    #[arg(long, value_name = "WHAT")]
+    attention: Vec<PageSelection>,
+    /// Turns of the comparison of times
+    #[arg(short, long, value_name = "N", default_value = "15")]
+    repetitions: NonZeroUsize,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "md")]
+    output: Format,
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+struct Row {
+    model: String,
+    backend: &'static str,
+    threads: usize,
+    context: usize,
+    config: KvConfig,
+    bytes: u64,
+    /// Seconds of a pass at the context's end, and of one at its beginning.
+    seconds: [f64; 2],
+    /// How much longer the f32 cache takes that is read whole.
+    speed: f64,
+    read: f64,
+    attention: [f64; 2],
+    logits: [f64; 2],
+    perplexity: f64,
+}
+
+impl Row {
+    /// Microseconds that a token's attention to the context takes, in all layers.
+    fn attention_us(&self) -> f64 {
+        1e6 * (self.seconds[0] - self.seconds[1]).max(0.0)
+    }
+}
+
+impl Record for Row {
+    const COLUMNS: &[&str] = &[
+        "context:",
+        "type",
+        "attention",
+        "memory:",
+        "pages read:",
+        "t/s:",
+        "× f32:",
+        "attention µs:",
+        "cosine of attention, least:",
+        "of logits, least:",
+        "perplexity:",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let cosines = |[mean, least]: [f64; 2]| format!("{mean:.5}, {least:.5}");
+        vec![
+            self.context.to_string(),
+            name(&self.config),
+            self.config.selection.to_string(),
+            human::bytes(self.bytes),
+            format!("{:.0} %", 100.0 * self.read),
+            format!("{:.1}", 1.0 / self.seconds[0]),
+            format!("{:.2}", self.speed),
+            format!("{:.0}", self.attention_us()),
+            cosines(self.attention),
+            cosines(self.logits),
+            format!("{:.3}", self.perplexity),
+        ]
+    }
+
+    fn fields(&self) -> Value {
+        json!({
+            "model": self.model,
+            "backend": self.backend,
+            "threads": self.threads,
+            "context": self.context,
+            "keys": self.config.keys.name(),
+            "values": self.config.values.name(),
+            "attention": self.config.selection.to_string(),
+            "bytes": self.bytes,
+            "share_of_pages_read": self.read,
+            "tokens_per_second": 1.0 / self.seconds[0],
+            "speed_against_f32": self.speed,
+            "attention_microseconds": self.attention_us(),
+            "attention_cosine_mean": self.attention[0],
+            "attention_cosine_least": self.attention[1],
+            "logits_cosine_mean": self.logits[0],
+            "logits_cosine_least": self.logits[1],
+            "perplexity": self.perplexity,
+        })
+    }
+}
+
+/// The name of a cache's type.
+fn name(config: &KvConfig) -> String {
+    match config.keys == config.values {
+        true => config.keys.name().into(),
+        false => format!("{}/{}", config.keys.name(), config.values.name()),
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let threads = machine::threads(&args.compute);
+    let runtime = machine::runtime(threads)?;
+    let loaded = match args.synthetic {
+        Some(shape) => shape.loaded(),
+        None => Loaded::open(&args.model)?,
+    };
+    let text = tokens(args, &loaded)?;
+    if let Some(short) = args.context.iter().find(|n| n.get() < 2) {
+        return Err(usage(format!("--context {short}: 2 at least")));
+    }
+    let configs = configs(args);
+    let mut report = Report::new(args.output);
+    out::print(&report.head())?;
+    let bar = progress::bar(args.context.len() * configs.len());
+    for context in args.context.iter().map(|n| n.get()) {
+        let tokens: Vec<u32> = text.iter().copied().cycle().take(context).collect();
+        let mut probes = Vec::new();
+        for config in &configs {
+            probes.push(Probe::new(&loaded.model, &runtime, *config, &tokens)?);
+            bar.inc(1);
+        }
+        let times = times(&mut probes, args.repetitions.get());
+        let reference = &probes[0].1;
+        for (i, ((config, (probe, results)), times)) in
+            configs.iter().zip(&probes).zip(times).enumerate()
+        {
+            if i == 0 && !wanted(args, config) {
+                continue;
+            }
+            let row = Row {
+                model: loaded.name.clone(),
+                backend: runtime.kernels.isa().name(),
+                threads,
+                context,
+                config: *config,
+                bytes: probe.bytes(),
+                seconds: times.seconds,
+                speed: times.speed,
+                read: results.read,
+                attention: cosines(&results.attention, &reference.attention)?,
+                logits: cosines(&results.logits, &reference.logits)?,
+                perplexity: results.loss.mean().exp(),
+            };
+            bar.suspend(|| out::print(&report.row(row)))?;
+        }
+    }
+    bar.finish_and_clear();
+    out::print(&report.tail())
+}
+
+/// The text's tokens.
+fn tokens(args: &Args, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
+    let Some(path) = &args.text else {
+        // A fixed walk through the vocabulary.
+        let vocab = loaded.model.spec().vocab_size;
+        return Ok((0..vocab).map(|i| ((i * 7919 + 1) % vocab) as u32).collect());
+    };
+    let name = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
+    match tokens.is_empty() {
+        true => Err(usage(format!("{name} is empty"))),
+        false => Ok(tokens),
+    }
+}
+
+/// The caches that are compared, that of f32 first.
+fn configs(args: &Args) -> Vec<KvConfig> {
+    let types = match args.types.is_empty() {
+        true if args.attention.is_empty() => KvType::ALL.to_vec(),
+        true => vec![KvType::F32],
+        false => args.types.clone(),
+    };
+    let ways = match args.attention.is_empty() {
+        true => vec![PageSelection::Dense],
+        false => args.attention.clone(),
+    };
+    let mut configs = vec![KvConfig::default()];
+    for selection in ways {
+        for &dtype in &types {
+            let config = KvConfig { keys: dtype, values: dtype, selection };
+            if !configs.contains(&config) {
+                configs.push(config);
+            }
+        }
+    }
+    configs
+}
+
+/// Whether the first cache is a row of the table, or only what others are compared with.
+fn wanted(args: &Args, first: &KvConfig) -> bool {
+    let asked = args.types.is_empty() || args.types.contains(&first.keys);
+    asked && (args.attention.is_empty() || args.attention.contains(&first.selection))
+}
+
+/// Medians of what a cache took in all turns.
+struct Times {
+    seconds: [f64; 2],
+    speed: f64,
+}
+
+/// All caches in turn, again and again, so that a noisy second meets them all.
+fn times(probes: &mut [(Probe<'_>, Results)], turns: usize) -> Vec<Times> {
+    let samples: Vec<Vec<[f64; 2]>> =
+        (0..turns).map(|_| probes.iter_mut().map(|(probe, _)| probe.sample()).collect()).collect();
+    let median = |of: &dyn Fn(&Vec<[f64; 2]>) -> f64| {
+        let mut all: Vec<f64> = samples.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let times = |i: usize| Times {
+        seconds: [0, 1].map(|deep| median(&|turn| turn[i][deep])),
+        speed: median(&|turn| turn[0][0] / turn[i][0]),
+    };
+    (0..probes.len()).map(times).collect()
+}

@@ -11,7 +11,9 @@ mod timing;
 use common::Noise;
 use criterion::{Criterion, Throughput};
 use std::hint::black_box;
-use wrinklefree::kernel::{Attention, Isa, Kernels, PAGE, QUANTISED_PAD, Quantised};
+use wrinklefree::kernel::{
+    Attention, Isa, Kernels, KvType, PAGE, PageLayout, QUANTISED_PAD, Quantised,
+};
 use wrinklefree::mem::AlignedVec;
 use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::TernaryMatrix;
@@ -139,15 +141,17 @@ fn attention(c: &mut Criterion) {
     let mut noise = Noise(3);
     for (end, rows) in [(64, 1), (512, 1), (4096, 1), (512, 8), (4096, 4)] {
         let count = end / PAGE;
-        let pages: Vec<f32> = (0..count * 2 * PAGE * head_dim).map(|_| noise.float()).collect();
+        let layout = PageLayout { head_dim, keys: KvType::F32, values: KvType::F32 };
+        let mut pages = AlignedVec::<f32>::zeroed(count * 2 * PAGE * head_dim);
+        pages.fill_with(|| noise.float());
         let table: Vec<u32> = (0..count as u32).collect();
         let queries: Vec<f32> = (0..rows * group * head_dim).map(|_| noise.float()).collect();
         let mut out = vec![0f32; queries.len()];
         let a = Attention {
             queries: &queries,
-            head_dim,
             scale: 0.1,
-            pages: &pages,
+            layout,
+            pages: bytemuck::cast_slice(&pages),
             table: &table,
             ends: &vec![end; rows],
         };

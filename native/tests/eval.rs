@@ -175,3 +175,67 @@ fn prompts_come_from_files_and_wrong_lines_are_named() {
     run(&["eval", "perplexity", path]).ends(2, &["nothing to predict"]);
     run(&["eval", "perplexity", TEXT, "--window", "1"]).ends(2, &["--window 1"]);
 }
+
+#[test]
+fn caches_are_compared_with_f32() {
+    let base = ["kv", TEXT, "--context", "300,700", "-r", "1"];
+    let rows = lines(&base);
+    assert_eq!(rows.len(), 12, "six types, two contexts");
+    for row in &rows {
+        let (keys, first) =
+            (row["keys"].as_str().expect("a name"), number(row, "first_layer_cosine"));
+        let least = number(row, "first_layer_cosine_least");
+        assert!(least <= first && first <= 1.0 + 1e-9, "{row}");
+        // Heads of 64: a scale of four bytes each.
+        let (size, near) = match keys {
+            "f32" => (4.0, 1.0 - 1e-9),
+            "f16" | "bf16" => (2.0, 0.9999),
+            "int8" => (1.0 + 4.0 / 64.0, 0.999),
+            "fp8-e4m3" => (1.0 + 4.0 / 64.0, 0.998),
+            _ => (1.0 + 4.0 / 64.0, 0.995),
+        };
+        assert!(first > near, "{row}");
+        let pages = (number(row, "context") / 32.0).ceil();
+        assert_eq!(number(row, "bytes"), pages * 32.0 * 6.0 * 3.0 * 2.0 * 64.0 * size, "{row}");
+        assert_eq!(number(row, "share_of_pages_read"), 1.0);
+        assert!(number(row, "tokens_per_second") > 0.0 && number(row, "perplexity") > 1.0);
+    }
+    let ways = ["window:128", "topk:256", "threshold:0.1", "dynamic"];
+    let ways: Vec<&str> = ways.iter().flat_map(|way| ["--attention", way]).collect();
+    let rows = lines(&[&base[..], &ways, &["--types", "int8,f32"]].concat());
+    assert_eq!(rows.len(), 16, "four ways, two types, two contexts");
+    for row in &rows {
+        assert!(number(row, "share_of_pages_read") < 1.0, "{row}");
+        assert!(number(row, "logits_cosine") < 1.0 && number(row, "logits_cosine") > 0.9, "{row}");
+    }
+    let window = &rows[8];
+    assert_eq!(
+        (&window["attention"], number(window, "context")),
+        (&"window:128,sinks:4".into(), 700.0)
+    );
+    // Its pages are 1 of sinks and those that the last token's window touches.
+    assert_eq!(number(window, "bytes"), 6.0 * 32.0 * 6.0 * 3.0 * 2.0 * 68.0);
+}
+
+#[test]
+fn any_cache_gives_a_text_and_says_what_it_takes() {
+    let inspect = |more: &[&str]| -> Value {
+        let args = [&["inspect", "--json"], more].concat();
+        serde_json::from_str(&run(&args).ends(0, &[]).stdout).expect("JSON")
+    };
+    let memory = &inspect(&["--context", "2048", "--kv-k", "int8", "--kv-v", "f16"])["memory"];
+    let by = &memory["kv_cache_by_type"];
+    assert_eq!(number(by, "f32"), 2.0 * number(by, "bf16"));
+    assert_eq!(2.0 * number(memory, "kv_cache"), number(by, "int8") + number(by, "f16"));
+    let text = |more: &[&str]| {
+        let args = [&["generate", "Tell me a story about a fox.", "-n", "60"], more].concat();
+        run(&args).ends(0, &[]).stdout
+    };
+    let plain = text(&[]);
+    assert_eq!(text(&["--kv-dtype", "f16"]), plain, "so short a text is the same");
+    assert_ne!(text(&["--attention", "window:1,sinks:0"]), plain);
+    for mode in ["ar", "verify", "greedy", "iterative", "adaptive"] {
+        let more = ["--kv-dtype", "int8", "--attention", "topk:64", "--decode-mode", mode];
+        assert!(!text(&more).trim().is_empty(), "{mode}");
+    }
+}

@@ -296,10 +296,11 @@ impl KvPool {
         if sequence.place.is_none() {
             let passed = self.config.selection.passed(positions);
             let sequence = &mut self.sequences[seq.0];
-            for page in &mut sequence.table[passed.start.max(sequence.passed)..passed.end] {
+            let start = passed.start.max(sequence.passed);
+            for page in sequence.table.iter_mut().take(passed.end).skip(start) {
                 self.free.push(std::mem::replace(page, GONE));
             }
-            sequence.passed = sequence.passed.max(passed.end);
+            sequence.passed = passed.end.max(start);
         }
     }
 

@@ -96,20 +96,23 @@ pub(crate) struct Sighted<'a> {
 
 impl PageSelection {
     fn parse(text: &str) -> Option<Self> {
-        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-        let selection = match name {
-            "dense" if rest.is_empty() => Self::Dense,
-            "window" => {
+        let (name, rest) = match text.split_once(':') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (text, None),
+        };
+        let selection = match (name, rest) {
+            ("dense", None) => Self::Dense,
+            ("window", Some(rest)) => {
                 let (window, sinks) = match rest.split_once(',') {
                     Some((window, sinks)) => (window, sinks.strip_prefix("sinks:")?.parse().ok()?),
                     None => (rest, SINKS),
                 };
                 Self::Window { window: window.parse().ok()?, sinks }
             }
-            "topk" => Self::TopK(rest.parse().ok()?),
-            "threshold" => Self::Threshold(rest.parse().ok()?),
-            "dynamic" if rest.is_empty() => Self::Dynamic { min: DYNAMIC.0, max: DYNAMIC.1 },
-            "dynamic" => {
+            ("topk", Some(rest)) => Self::TopK(rest.parse().ok()?),
+            ("threshold", Some(rest)) => Self::Threshold(rest.parse().ok()?),
+            ("dynamic", None) => Self::Dynamic { min: DYNAMIC.0, max: DYNAMIC.1 },
+            ("dynamic", Some(rest)) => {
                 let (min, max) = rest.split_once(',')?;
                 Self::Dynamic { min: min.parse().ok()?, max: max.parse().ok()? }
             }

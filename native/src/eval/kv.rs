@@ -5,7 +5,8 @@ use anyhow::Context;
 use std::hint::black_box;
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::format::Spec;
+use wrinklefree::model::{Model, ModelError, Rows, Runtime, Sight, Span, Workspace};
 
 /// Prompt rows of a pass at most, which are also those whose results are compared.
 pub const ROWS: usize = 256;
@@ -116,6 +117,17 @@ impl<'a> Probe<'a> {
         let width = self.model.spec().vocab_size;
         logits.values().chunks(width).map(<[f32]>::to_vec).collect()
     }
+}
+
+/// A model's first layer, as a model: what a cache changes there is its own doing, because the layer's
+/// inputs are what they are.
+///
+/// # Errors
+/// When a shape does not fit.
+pub fn first_layer(model: &Model) -> Result<Model, ModelError> {
+    let mut weights = model.weights().clone();
+    weights.layers.truncate(1);
+    Model::new(Spec { layers: 1, ..model.spec().clone() }, weights)
 }
 
 /// Mean and least cosine of rows with their counterparts.

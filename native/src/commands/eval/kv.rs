@@ -3,7 +3,7 @@
 use crate::args::{ComputeArgs, ModelArgs, kv_type};
 use crate::bench::report::{Format, Record, Report};
 use crate::bench::synthetic::Synthetic;
-use crate::eval::kv::{Probe, Results, cosines};
+use crate::eval::kv::{Probe, Results, cosines, first_layer};
 use crate::exit::usage;
 use crate::loaded::Loaded;
 use crate::{human, machine, out, progress};
@@ -17,9 +17,11 @@ use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 /// Compare types of the KV cache, or ways to attend
 ///
 /// Each cache is filled with the beginning of the text (again and again where it is shorter). The last
-/// 256 positions tell what changes: the cosine of attention's output in the last layer and of the
-/// logits with those of an f32 cache that is read whole, and the perplexity. Then all caches of a
-/// context take turns at one more token: how long a pass takes, and what of it the context costs.
+/// 256 positions tell what changes: the cosine, mean and least, of attention's output and of the logits
+/// with those of an f32 cache that is read whole, and the perplexity. In the first layer the change is
+/// the cache's own; in the last one and in the logits all layers' changes have added up. Then all
+/// caches of a context take turns at one more token: how long a pass takes, and what of it the context
+/// costs.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -72,8 +74,8 @@ struct Row {
     /// How much longer the f32 cache takes that is read whole.
     speed: f64,
     read: f64,
-    attention: [f64; 2],
-    logits: [f64; 2],
+    /// Cosines, mean and least: of attention in the first and in the last layer, and of the logits.
+    cosines: [[f64; 2]; 3],
     perplexity: f64,
 }
 
@@ -94,13 +96,15 @@ impl Record for Row {
         "t/s:",
         "× f32:",
         "attention µs:",
-        "cosine of attention, least:",
-        "of logits, least:",
+        "cosine, first layer:",
+        "last layer:",
+        "logits:",
         "perplexity:",
     ];
 
     fn cells(&self) -> Vec<String> {
-        let cosines = |[mean, least]: [f64; 2]| format!("{mean:.5}, {least:.5}");
+        let [first, last, logits] =
+            self.cosines.map(|[mean, least]| format!("{mean:.5} ≥ {least:.5}"));
         vec![
             self.context.to_string(),
             name(&self.config),
@@ -110,8 +114,9 @@ impl Record for Row {
             format!("{:.1}", 1.0 / self.seconds[0]),
             format!("{:.2}", self.speed),
             format!("{:.0}", self.attention_us()),
-            cosines(self.attention),
-            cosines(self.logits),
+            first,
+            last,
+            logits,
             format!("{:.3}", self.perplexity),
         ]
     }
@@ -130,10 +135,12 @@ impl Record for Row {
             "tokens_per_second": 1.0 / self.seconds[0],
             "speed_against_f32": self.speed,
             "attention_microseconds": self.attention_us(),
-            "attention_cosine_mean": self.attention[0],
-            "attention_cosine_least": self.attention[1],
-            "logits_cosine_mean": self.logits[0],
-            "logits_cosine_least": self.logits[1],
+            "first_layer_cosine": self.cosines[0][0],
+            "first_layer_cosine_least": self.cosines[0][1],
+            "last_layer_cosine": self.cosines[1][0],
+            "last_layer_cosine_least": self.cosines[1][1],
+            "logits_cosine": self.cosines[2][0],
+            "logits_cosine_least": self.cosines[2][1],
             "perplexity": self.perplexity,
         })
     }
@@ -159,14 +166,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(short) = args.context.iter().find(|n| n.get() < 2) {
         return Err(usage(format!("--context {short}: 2 at least")));
     }
-    let configs = configs(args);
+    let (configs, first) = (configs(args), first_layer(&loaded.model)?);
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
     let bar = progress::bar(args.context.len() * configs.len());
     for context in args.context.iter().map(|n| n.get()) {
         let tokens: Vec<u32> = text.iter().copied().cycle().take(context).collect();
         let mut probes = Vec::new();
+        let mut firsts = Vec::new();
         for config in &configs {
+            firsts.push(Probe::new(&first, &runtime, *config, &tokens)?.1.attention);
             probes.push(Probe::new(&loaded.model, &runtime, *config, &tokens)?);
             bar.inc(1);
         }
@@ -188,8 +197,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 seconds: times.seconds,
                 speed: times.speed,
                 read: results.read,
-                attention: cosines(&results.attention, &reference.attention)?,
-                logits: cosines(&results.logits, &reference.logits)?,
+                cosines: [
+                    cosines(&firsts[i], &firsts[0])?,
+                    cosines(&results.attention, &reference.attention)?,
+                    cosines(&results.logits, &reference.logits)?,
+                ],
                 perplexity: results.loss.mean().exp(),
             };
             bar.suspend(|| out::print(&report.row(row)))?;

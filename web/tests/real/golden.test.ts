@@ -72,3 +72,28 @@ for (const threads of [1, 2]) {
     });
   }
 }
+
+test("small keys and values, and fewer of them, give the native tokens", async () => {
+  const engine = await load("default", {
+    ...{ threads: 1, simd: "simd128" },
+    ...{ kvType: { keys: "int8", values: "fp8-e4m3" }, attention: "topk:64" },
+  });
+  const types = { keys: "int8", values: "fp8-e4m3" };
+  expect(engine.info()).toMatchObject({ kvTypes: types, attention: "topk:64" });
+  const more = ["--kv-k", "int8", "--kv-v", "fp8-e4m3", "--attention", "topk:64"];
+  for (const mode of MODES as DecodeMode[]) {
+    const prompt = PROMPTS[0] as string;
+    expect(await ours(engine, prompt, mode)).toEqual(native(prompt, mode, more));
+  }
+  await engine.dispose();
+  const wrong = load("default", { threads: 1, kvType: "int4" as "int8" });
+  await expect(wrong).rejects.toMatchObject({
+    code: "bad_request",
+    message: expect.stringMatching(/int4.*fp8-e4m3/),
+  });
+  const none = load("default", { threads: 1, attention: "most" });
+  await expect(none).rejects.toMatchObject({
+    code: "bad_request",
+    message: expect.stringMatching(/most.*topk:K/),
+  });
+});

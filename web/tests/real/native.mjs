@@ -15,9 +15,10 @@ const program =
  */
 export const WILD = { temperature: 3, seed: 7 };
 
-/** The tokens and the text of an answer of 80 tokens at most. */
-export function native(prompt, mode) {
+/** The tokens and the text of an answer of 80 tokens at most, with more options. */
+export function native(prompt, mode, more = []) {
   const args = ["generate", "--json", "-n", "80", "--decode-mode", mode, "--temperature", "0"];
-  const { tokens, text } = JSON.parse(execFileSync(program, [...args, prompt]).toString());
+  const output = execFileSync(program, [...args, ...more, prompt]).toString();
+  const { tokens, text } = JSON.parse(output);
   return { tokens, text };
 }

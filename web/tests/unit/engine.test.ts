@@ -18,6 +18,18 @@ describe("loading", () => {
     expect(told.at(-1)).toEqual({ loaded: 7, total: 7, file: "m.gguf", cached: false });
   });
 
+  test("passes on what is kept of keys and values", async () => {
+    const kinds = [
+      [{}, "f32", "f32", "dense"],
+      [{ kvType: "int8" }, "int8", "int8", "dense"],
+      [{ kvType: { values: "bf16" }, attention: "topk:64" }, "f32", "bf16", "topk:64"],
+    ] as const;
+    for (const [options, keys, values, attention] of kinds) {
+      const engine = await load(new Blob(["x"]), options);
+      expect(engine.info()).toMatchObject({ kvTypes: { keys, values }, attention });
+    }
+  });
+
   test("takes paths, URLs and buffers", async () => {
     const here = import.meta.url;
     for (const source of [new URL(here), here, new URL(here).pathname]) {

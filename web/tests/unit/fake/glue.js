@@ -89,6 +89,8 @@ export class Session {
       threads: this.options.threads,
       decode_modes: ["ar"],
       context: this.options.context ?? 128,
+      kv_types: { keys: this.options.kv.keys ?? "f32", values: this.options.kv.values ?? "f32" },
+      attention: this.options.kv.attention ?? "dense",
     });
   }
 

@@ -9,6 +9,7 @@ use crate::session;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::Constraint;
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
 use wrinklefree::settings::{Ability, Settings};
@@ -51,6 +52,8 @@ pub struct Ready {
     pub hidden: usize,
     /// Positions a sequence may have.
     pub context: usize,
+    /// What is kept of keys and values, and what is read of them.
+    pub kv: KvConfig,
     pub isa: &'static str,
     pub threads: usize,
     /// What compiles grammars, made for the first request that has one.

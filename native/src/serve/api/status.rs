@@ -73,6 +73,11 @@ pub async fn server_info(State(server): State<Arc<Server>>) -> Result<Json<Value
         "vocab_size": ready.vocab,
         "isa": ready.isa,
         "threads": ready.threads,
+        "kv": {
+            "keys": ready.kv.keys.name(),
+            "values": ready.kv.values.name(),
+            "attention": ready.kv.selection.to_string(),
+        },
         "chat_template": ready.template.is_some(),
         "block_diffusion": ready.dlm,
     })))

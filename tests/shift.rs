@@ -170,9 +170,11 @@ fn who_cannot_shift_is_refused_by_name() {
     assert_eq!(error, Rejected::Unshiftable);
     assert!(error.to_string().contains("context shift goes with the decode modes ar and verify"));
     assert_eq!(error.code(), "bad_decoding_parameter");
-    let all = refuse(request(DecodeMode::Autoregressive, CONTEXT, 10));
+    let all = refuse(request(DecodeMode::Autoregressive, CONTEXT, 100));
     assert_eq!(all, Rejected::KeepsAll { keep: CONTEXT, context: CONTEXT });
     assert!(all.to_string().contains("keep fewer"), "{all}");
     let long = Request { tokens: prompt(CONTEXT), ..request(DecodeMode::Autoregressive, 4, 10) };
     assert_eq!(refuse(long), Rejected::TooLong { prompt: CONTEXT, context: CONTEXT });
+    let short = request(DecodeMode::Autoregressive, CONTEXT, 10);
+    assert_eq!(run(&mut engine, short).0.len(), 10, "it never has to shift");
 }

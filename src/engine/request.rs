@@ -156,7 +156,8 @@ impl Request {
         if self.context_shift.is_some() && !self.mode.restarts() {
             return Err(Rejected::Unshiftable);
         }
-        if let Some(keep) = self.context_shift.filter(|&keep| keep >= context) {
+        let fills = self.tokens.len().saturating_add(self.max_tokens) > context;
+        if let Some(keep) = self.context_shift.filter(|&keep| fills && keep >= context) {
             return Err(Rejected::KeepsAll { keep, context });
         }
         if self.max_tokens == 0 && !self.sampling.score_prompt && !embeds {

@@ -5,7 +5,6 @@ use crate::sizes::{self, Group};
 use crate::{human, loaded, machine, out};
 use anyhow::Context;
 use serde::Serialize;
-use std::num::NonZeroUsize;
 use wrinklefree::cache::{KvPool, PAGE};
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec};
 use wrinklefree::model::Model;
@@ -25,8 +24,8 @@ pub struct Args {
     #[command(flatten)]
     hub: HubArgs,
     /// Positions for the memory estimate [default: the model's, at most 4096]
-    #[arg(short, long, value_name = "N")]
-    context: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = args::positions())]
+    context: Option<usize>,
     /// Print the chat template instead
     #[arg(long, conflicts_with = "json")]
     template: bool,
@@ -75,7 +74,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let spec = model.spec().clone();
     let tensors = sizes::groups(model.weights());
     let bytes = tensors.iter().map(|g| g.bytes).sum();
-    let context = args::context(args.context, spec.context_length)?;
+    let context = args::context(args.context, &spec);
+    args::warn_beyond(context, &spec);
     let kv_cache = KvPool::bytes(&spec, context.div_ceil(PAGE)) as u64;
     let report = Report {
         model: name,

@@ -51,6 +51,8 @@ pub struct Ready {
     pub hidden: usize,
     /// Positions a sequence may have.
     pub context: usize,
+    /// Tokens that stay when that is full, if a sequence goes on then.
+    pub context_shift: Option<usize>,
     pub isa: &'static str,
     pub threads: usize,
     /// What compiles grammars, made for the first request that has one.

@@ -162,9 +162,13 @@ impl Dice {
         // Many texts begin alike.
         let alike = self.of(&[0, 31, 64, 64, 69]).min(count);
         (0..).zip(&mut tokens[..alike]).for_each(|(i, token)| *token = i * 7 % VOCAB as u32);
+        let context_shift = self.of(&[None, None, Some(0), Some(4), Some(33)]);
+        // A text that shifts ends nowhere else.
+        let longest = if context_shift.is_some() { 150 } else { usize::MAX };
         Request {
             tokens,
-            max_tokens: self.of(&[0, 1, 2, 31, 32, 33, 100, usize::MAX]),
+            max_tokens: self.of(&[0, 1, 2, 31, 32, 33, 100, longest]),
+            context_shift,
             sampling,
             eos: (0..self.below(3)).map(|_| self.below(VOCAB) as u32).collect(),
             mode: self.mode(),
@@ -229,6 +233,8 @@ struct Tally {
     preempted: u64,
     cached: usize,
     guided: usize,
+    /// Outputs that went past the context.
+    shifted: usize,
 }
 
 /// Six requests in one engine, where each must say what it says alone in an engine that computes
@@ -268,6 +274,7 @@ fn round(
             assert!(complete || alone.ends[&same] != FinishReason::Stop || !request.eos.is_empty());
             tally.guided += 1;
         }
+        tally.shifted += usize::from(request.tokens.len() + want.len() > config.context);
         live.push((id, request, (want, scores, vector), dice.below(5) == 0));
         tally.taken += 1;
         // Some are in the middle of their text when the next comes.
@@ -312,6 +319,7 @@ fn company_changes_nothing() {
     }
     assert!(tally.taken > 500, "{} requests were taken", tally.taken);
     assert!(tally.guided > 100, "{} kept to a grammar", tally.guided);
+    assert!(tally.shifted > 50, "{} went past their contexts", tally.shifted);
     assert!(tally.cached > 200, "{} tokens of prompts were known", tally.cached);
 }
 
@@ -326,8 +334,11 @@ fn who_is_sent_back_goes_on_where_it_was() {
             request.tokens.truncate(30);
             request.eos.clear();
             request.max_tokens = 60 + dice.below(100);
+            // Some outgrow the context.
+            request.max_tokens += request.context_shift.map_or(0, |_| 200);
             request
         });
     }
+    assert!(tally.shifted > 50, "{} went past their contexts", tally.shifted);
     assert!(tally.preempted > 100, "{} times a sequence was sent back", tally.preempted);
 }

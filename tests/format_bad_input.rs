@@ -4,7 +4,8 @@
 mod fixtures;
 
 use fixtures::{
-    Gguf, Hf, Rng, Style, f32_bytes, file, list, meta_f32, meta_text, meta_u32, with_header,
+    Gguf, GgufTensor, Hf, Rng, Style, f32_bytes, file, list, meta_f32, meta_text, meta_u32,
+    with_header,
 };
 use serde_json::{Value, json};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -284,7 +285,24 @@ fn gguf_that_lies() {
     lie(&|g| g.set("prism.hadamard.block_size", meta_u32(1024)), &["prism.hadamard.block_size"]);
     lie(&|g| g.set("general.architecture", meta_text("mamba")), &["mamba", "qwen3"]);
     lie(&|g| g.meta.retain(|(k, _)| k != "qwen3.embedding_length"), &["qwen3.embedding_length"]);
-    lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("yarn")), &["yarn"]);
+    lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("longrope")), &["longrope", "yarn"]);
+    let yarn = |g: &mut Gguf, key: &str, value: f32| {
+        g.set("qwen3.rope.scaling.type", meta_text("yarn"));
+        g.set("qwen3.rope.scaling.factor", meta_f32(2.0));
+        g.set(&format!("qwen3.rope.scaling.{key}"), meta_f32(value));
+    };
+    lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("yarn")), &["qwen3.rope.scaling.factor"]);
+    lie(&|g| yarn(g, "factor", -2.0), &["RoPE scaling by positive factors"]);
+    lie(&|g| yarn(g, "yarn_beta_fast", 0.5), &["RoPE scaling", "beta_fast: 0.5"]);
+    lie(&|g| yarn(g, "yarn_log_multiplier", 0.1), &["yarn_log_multiplier", "0.1"]);
+    lie(&|g| yarn(g, "factor", f32::INFINITY), &["context length"]);
+    let both = |g: &mut Gguf| {
+        g.set("qwen3.rope.scaling.factor", meta_f32(2.0));
+        let bytes = f32_bytes(&[2.0; 16]);
+        let (name, shape, kind) = ("rope_freqs.weight".into(), vec![16], Gguf::F32);
+        g.tensors.push(GgufTensor { name, shape, kind, bytes });
+    };
+    lie(&both, &["rope_freqs.weight", "not both"]);
     lie(&|g| g.set("qwen3.expert_count", meta_u32(8)), &["expert_count"]);
     lie(&|g| g.set("qwen3.rope.freq_base", meta_f32(f32::NAN)), &["RoPE base"]);
     lie(&|g| g.set("split.count", meta_u32(3)), &["merge"]);
@@ -307,7 +325,12 @@ fn configurations_that_are_not_supported() {
     refuse("rms_norm_eps", json!("x"), &["config.json", "line"]);
     refuse("rms_norm_eps", json!(-1.0), &["norm"]);
     refuse("rope_theta", json!(0.0), &["RoPE base"]);
-    refuse("rope_scaling", json!({"type": "yarn", "factor": 4.0}), &["yarn"]);
+    refuse("rope_scaling", json!({"type": "longrope", "factor": 4.0}), &["longrope", "yarn"]);
+    refuse("rope_scaling", json!({"type": "linear"}), &["factor"]);
+    refuse("rope_scaling", json!({"type": "yarn", "factor": -4.0}), &["positive factors"]);
+    refuse("rope_scaling", json!({"type": "yarn", "factor": 1e300}), &["context length"]);
+    let none = json!({"type": "yarn", "original_max_position_embeddings": 0});
+    refuse("rope_scaling", none, &["positive factors"]);
     refuse("rope_scaling", json!({"rope_type": "llama3"}), &["factor"]);
     refuse("partial_rotary_factor", json!(0.5), &["0.5"]);
     refuse("sliding_window", json!(4096), &["sliding window of 4096"]);

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use wrinklefree::format::{
     Activation, Activations, Architecture, Checkpoint, HeadType, Linear, RopeScaling, Vocabulary,
-    codec, load, write_packed,
+    YarnScaling, codec, load, write_packed,
 };
 use wrinklefree::matrix::{Matrix, Scales};
 
@@ -116,6 +116,23 @@ fn configuration_forms() {
     assert_eq!(old.spec, new.spec);
     let Some(RopeScaling::Llama3(scaling)) = &old.spec.rope.scaling else { panic!("llama3") };
     assert_eq!(scaling.original_context, 8192);
+    let yarn = json!({"type": "yarn", "factor": 4.0});
+    let yarn = Hf::new("llama", Style::Packed).set("rope_scaling", yarn).load().unwrap().spec;
+    assert_eq!(yarn.rope.scaling, Some(RopeScaling::Yarn(YarnScaling::new(4.0, 64))));
+    assert_eq!((yarn.original_context(), yarn.context_length), (64, 256), "stretched");
+    let given = json!({"rope_type": "yarn", "original_max_position_embeddings": 16,
+        "attention_factor": 1.5, "truncate": false});
+    let given = Hf::new("llama", Style::Packed).set("rope_scaling", given).load().unwrap().spec;
+    let want = YarnScaling { attention_factor: 1.5, truncate: false, ..YarnScaling::new(4.0, 16) };
+    assert_eq!(
+        given.rope.scaling,
+        Some(RopeScaling::Yarn(want)),
+        "the factor is the lengths' ratio"
+    );
+    assert_eq!(given.context_length, 64);
+    let linear = json!({"type": "linear", "factor": 2.0});
+    let linear = Hf::new("llama", Style::Packed).set("rope_scaling", linear).load().unwrap().spec;
+    assert_eq!((linear.rope.scaling, linear.context_length), (Some(RopeScaling::Linear(2.0)), 64));
     let plain = Hf::new("qwen2", Style::Float).set("rope_scaling", json!({"rope_type": "default"}));
     assert_eq!(plain.load().unwrap().spec.rope.scaling, None);
     let windowed = Hf::new("qwen2", Style::Float)

@@ -132,6 +132,9 @@ directories! {
     qwen3 "qwen3",
     qwen3_online "qwen3-online",
     qwen3_groups "qwen3-groups",
+    llama_linear "llama-linear",
+    qwen3_yarn "qwen3-yarn",
+    qwen2_yarn "qwen2-yarn",
 }
 
 /// The packed file that `wf-run` embeds.
@@ -177,6 +180,12 @@ fn the_default_model_goes_on_as_transformers_does() {
 #[test]
 fn qwen3_groups_gguf() {
     check("qwen3-groups", "q2_0.gguf", true);
+}
+
+#[test]
+fn gguf_with_scaled_positions() {
+    check("llama-linear", "f16.gguf", true);
+    check("qwen3-yarn", "f16.gguf", true);
 }
 
 #[test]

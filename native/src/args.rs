@@ -1,10 +1,14 @@
 //! Options that several commands share.
 
 use crate::exit::usage;
+use crate::out;
+use crate::stretch::{Stretch, beyond};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
-use std::num::NonZeroUsize;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
+use wrinklefree::decode::DecodeMode;
+use wrinklefree::engine::Rejected;
+use wrinklefree::format::Spec;
 
 /// Which model.
 #[derive(Args, Debug)]
@@ -15,6 +19,10 @@ pub struct ModelArgs {
     pub model: Option<String>,
     #[command(flatten)]
     pub hub: HubArgs,
+    /// Stretch the positions that the model was trained for F times: linear:F, ntk:F or yarn:F; none
+    /// leaves them as they were [default: what the model's files say]
+    #[arg(long, value_name = "RULE")]
+    pub rope_scaling: Option<Stretch>,
 }
 
 /// Where on the hub.
@@ -81,11 +89,54 @@ pub fn threads() -> RangedU64ValueParser<usize> {
 /// Positions when the user does not say: plenty for a conversation, modest in memory.
 const CONTEXT: usize = 4096;
 
-/// The value of `--context`, which cannot exceed what the model holds.
-pub fn context(asked: Option<NonZeroUsize>, longest: usize) -> anyhow::Result<usize> {
-    let context = asked.map_or(CONTEXT.min(longest), NonZeroUsize::get);
-    if context > longest {
-        return Err(usage(format!("--context {context}: the model holds {longest} positions")));
+/// The value of `--context`.
+pub fn context(asked: Option<usize>, spec: &Spec) -> usize {
+    asked.unwrap_or(CONTEXT.min(spec.context_length))
+}
+
+/// Numbers of positions that a text may have.
+pub fn positions() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1 << 30)
+}
+
+/// Says so where positions are more than the model was trained for.
+pub fn warn_beyond(positions: usize, spec: &Spec) {
+    if let Some(warning) = beyond(positions, spec) {
+        out::note(format_args!("warning: {warning}"));
     }
-    Ok(context)
+}
+
+/// What happens to texts that fill their context.
+#[derive(Args, Debug)]
+pub struct ShiftArgs {
+    /// When the context is full, go on without the older half of the text: its first KEEP tokens stay
+    /// (4 where no number is given), and what is left is read anew [default: the answer ends]
+    #[arg(long, value_name = "KEEP", num_args = 0..=1, require_equals = true, default_missing_value = KEEP)]
+    context_shift: Option<usize>,
+}
+
+/// Tokens that stay where the user does not say: attention rests on a text's first few
+/// (arXiv 2309.17453).
+pub const KEEP: &str = "4";
+
+impl ShiftArgs {
+    /// Tokens to keep, if texts shift at all.
+    pub fn keep(&self, mode: &DecodeMode, context: usize) -> anyhow::Result<Option<usize>> {
+        shift(self.context_shift, mode, context)
+    }
+}
+
+/// Refuses a shift that cannot be.
+pub fn shift(
+    keep: Option<usize>,
+    mode: &DecodeMode,
+    context: usize,
+) -> anyhow::Result<Option<usize>> {
+    match keep {
+        Some(_) if !mode.restarts() => Err(usage(Rejected::Unshiftable.to_string())),
+        Some(keep) if keep >= context => {
+            Err(usage(Rejected::KeepsAll { keep, context }.to_string()))
+        }
+        _ => Ok(keep),
+    }
 }

@@ -37,6 +37,17 @@ pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<(String
     Ok((source.name, checkpoint))
 }
 
+impl ModelArgs {
+    /// The checkpoint that these name, its positions stretched as they say.
+    pub fn checkpoint(&self) -> anyhow::Result<(String, Checkpoint)> {
+        let (name, mut checkpoint) = checkpoint(self.model.as_deref(), &self.hub.revision)?;
+        if let Some(stretch) = self.rope_scaling {
+            stretch.apply(&mut checkpoint.spec);
+        }
+        Ok((name, checkpoint))
+    }
+}
+
 /// The tokenizer of a model that embeds so many tokens, if it brings one.
 pub fn tokenizer(
     name: &str,
@@ -58,7 +69,7 @@ impl Loaded {
     /// Loads model, tokenizer and chat template.
     pub fn open(args: &ModelArgs) -> anyhow::Result<Self> {
         let start = Instant::now();
-        let (name, checkpoint) = checkpoint(args.model.as_deref(), &args.hub.revision)?;
+        let (name, checkpoint) = args.checkpoint()?;
         let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
         let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);

@@ -29,6 +29,7 @@ mod serve;
 mod session;
 mod sizes;
 mod steps;
+mod stretch;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -205,7 +205,6 @@ fn chat_says_when_the_context_is_full() {
     let ran = run_with_input(&["chat", "--context", "64", "-n", "4"], long.as_bytes())
         .ends(0, &["the context holds 64", "/reset"]);
     assert!(!ran.stdout.trim().is_empty(), "the next message is answered");
-    run_with_input(&["chat", "--context", "4096"], b"").ends(2, &["holds 2048"]);
 }
 
 #[test]
@@ -236,9 +235,7 @@ fn inspect_shows_what_there_is() {
     assert_eq!(bytes("weights") + bytes("kv_cache"), bytes("total"));
     let groups = report["tensors"].as_array().expect("groups").iter();
     assert_eq!(groups.map(|g| g["bytes"].as_u64().expect("bytes")).sum::<u64>(), bytes("weights"));
-    for context in ["2049", "18446744073709551615"] {
-        run(&["inspect", "--context", context]).ends(2, &["--context", "the model holds 2048"]);
-    }
+    run(&["inspect", "--context", "18446744073709551615"]).ends(2, &["--context", "1073741824"]);
     assert!(run(&["inspect", "--template"]).ends(0, &[]).stdout.contains("{%"));
 }
 
@@ -339,5 +336,6 @@ fn bench_measures_requests_in_a_decode_mode() {
     let text = run(&["bench", "--decode-mode", "verify", "-r", "2", "-n", "8"]).ends(0, &[]).stdout;
     assert!(text.contains("p95") && text.contains("| verify, denoise |"), "{text}");
     run(&["bench", "--threshold", "0.5"]).ends(2, &["--decode-mode"]);
-    run(&["bench", "--decode-mode", "ar", "-p", "2000", "-n", "60"]).ends(2, &["holds 2048"]);
+    let long = ["bench", "--decode-mode", "ar", "-p", "2000", "-n", "60", "-r", "1"];
+    run(&long).ends(0, &["2060 positions", "trained for 2048"]);
 }

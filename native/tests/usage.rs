@@ -115,7 +115,15 @@ fn nonsense_exits_with_2() {
         (&["bench", "--synthetic", "huge"], "bitnet-2b"),
         (&["bench", "--synthetic", "tiny", "--model", "x"], "--model"),
         (&["bench", "--synthetic", "tiny", "-p", "0", "-n", "0"], "nothing to measure"),
-        (&["bench", "--synthetic", "tiny", "-p", "5000"], "the model holds 4096"),
+        (&["bench", "--synthetic", "tiny", "--rope-scaling", "yarn:2"], "--rope-scaling"),
+        (&["generate", "x", "--rope-scaling", "yarn"], "a factor from 1 to 1024, as in yarn:2"),
+        (&["generate", "x", "--rope-scaling", "dynamic:2"], "none, linear:F, ntk:F or yarn:F"),
+        (&["generate", "x", "--context", "0"], "1..=1073741824"),
+        (&["generate", "x", "--context-shift=some"], "--context-shift"),
+        (&["generate", "x", "--context-shift=64", "--context", "64"], "keep fewer"),
+        (&["generate", "x", "--context-shift", "--decode-mode", "greedy"], "ar and verify"),
+        (&["chat", "--context-shift", "--decode-mode", "iterative"], "ar and verify"),
+        (&["serve", "--port", "0", "--context-shift", "--decode-mode=greedy"], "ar and verify"),
         (&["completions", "nosh"], "nosh"),
     ] {
         run(args).ends(2, &["error: ", part, "--help"]);

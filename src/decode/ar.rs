@@ -140,6 +140,12 @@ impl Decoder for Autoregressive {
         self.cached = cached;
     }
 
+    fn restart(&mut self, text: Vec<u32>, max_tokens: usize) {
+        (self.prompt, self.scored) = (text.len(), text.len());
+        (self.tokens, self.cached) = (text, 0);
+        (self.max_tokens, self.finished) = (max_tokens, false);
+    }
+
     fn slots(&self) -> Vec<Slot> {
         self.tokens[self.prompt..]
             .last()

@@ -101,6 +101,12 @@ impl DecodeMode {
         }
     }
 
+    /// Whether a text can go on from a part of it ([`Decoder::restart`]). Block diffusion cannot: its
+    /// blocks are counted from the beginning, so behind a shorter beginning they are other blocks.
+    pub fn restarts(&self) -> bool {
+        matches!(self, Self::Autoregressive | Self::Verify { .. })
+    }
+
     /// Rows of the largest pass that cannot be cut.
     pub fn rows(&self) -> usize {
         match self {
@@ -164,6 +170,13 @@ pub trait Decoder {
     /// Starts again with a cache of which the first `cached` positions, at most
     /// [`skippable`](Self::skippable) ones, are filled. The output goes on as if nothing had happened.
     fn resume(&mut self, cached: usize);
+
+    /// Goes on behind `text`, which nothing of is in the cache, by at most `max_tokens`, as if it had
+    /// been the prompt. What was output counts on: for penalties, for a grammar, and for the numbers of
+    /// the places that random numbers belong to. Only where [`DecodeMode::restarts`].
+    fn restart(&mut self, _text: Vec<u32>, _max_tokens: usize) {
+        unreachable!("a mode without restarts")
+    }
 
     /// What the last pass left behind, for people to watch: the block or the draft, with the tokens
     /// that it settled. Empty while the prompt is read.

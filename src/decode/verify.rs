@@ -127,6 +127,12 @@ impl Decoder for Verify {
         self.ar.resume(cached);
     }
 
+    fn restart(&mut self, text: Vec<u32>, max_tokens: usize) {
+        self.input.clear();
+        self.settled = 0;
+        self.ar.restart(text, max_tokens);
+    }
+
     fn slots(&self) -> Vec<Slot> {
         let tokens = self.ar.tokens();
         // The token before a draft is known, whichever pass settled it.

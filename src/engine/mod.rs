@@ -128,7 +128,8 @@ impl Engine {
         self.config.context.min(whole)
     }
 
-    /// Queues a request. Its output ends with the context, whatever `max_tokens` says.
+    /// Queues a request. Its output ends with the context, whatever `max_tokens` says, unless it
+    /// [shifts](Request::context_shift).
     ///
     /// # Errors
     /// When the request can never run.
@@ -136,11 +137,10 @@ impl Engine {
         let context = self.room(&request.mode);
         let vocab = self.model.spec().vocab_size;
         request.check(vocab, context, self.config.rows, self.tokenizer.is_some())?;
-        request.max_tokens = request.max_tokens.min(context - request.tokens.len());
         let id = SeqId(self.submitted);
         self.submitted += 1;
         let (tokenizer, row_cost) = (self.tokenizer.as_deref(), self.config.row_cost);
-        self.waiting.push_back(Sequence::new(id, request, tokenizer, row_cost));
+        self.waiting.push_back(Sequence::new(id, request, context, tokenizer, row_cost));
         Ok(id)
     }
 
@@ -175,6 +175,7 @@ impl Engine {
             logits = rest;
         }
         self.release();
+        self.shift();
         step
     }
 

@@ -24,6 +24,10 @@ pub struct Request {
     pub eos: Vec<u32>,
     /// How it is decoded.
     pub mode: DecodeMode,
+    /// What happens when prompt and output fill the context. `None`: the output ends. Otherwise the
+    /// first so many tokens stay, the older half of the rest is dropped, and the output goes on behind
+    /// what is left, computed anew as if that had been the prompt.
+    pub context_shift: Option<usize>,
     /// Say after each pass what it left behind: [`Event::Slots`].
     pub watch: bool,
     /// Only requests with the same salt share what the engine keeps of earlier texts: from how soon
@@ -62,6 +66,20 @@ pub enum Rejected {
     /// Log-probabilities of a prompt that is read in blocks.
     #[error("block diffusion has no log-probabilities of the prompt: another decode mode has them")]
     Unscored,
+    /// Context shift in a mode that cannot go on behind a part of its text.
+    #[error(
+        "context shift goes with the decode modes ar and verify: block diffusion, whose blocks are \
+         counted from the beginning of the text, cannot go on behind a part of it"
+    )]
+    Unshiftable,
+    /// Context shift that leaves nothing to drop.
+    #[error("context shift keeps {keep} tokens, but the context holds {context}: keep fewer")]
+    KeepsAll {
+        /// Tokens to keep.
+        keep: usize,
+        /// Positions a sequence may have.
+        context: usize,
+    },
     /// Stop strings without a tokenizer.
     #[error("stop strings need a tokenizer, and this model has none")]
     NoTokenizer,
@@ -97,7 +115,7 @@ impl Rejected {
             Self::NothingAsked => "nothing_asked",
             Self::TooLong { .. } => "context_length_exceeded",
             Self::UnknownToken { .. } => "unknown_token",
-            Self::Unscored => "bad_decoding_parameter",
+            Self::Unscored | Self::Unshiftable | Self::KeepsAll { .. } => "bad_decoding_parameter",
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
             Self::Matches { .. } => "bad_decoding_parameter",
@@ -134,6 +152,13 @@ impl Request {
         let embeds = matches!(self.mode, DecodeMode::Embed(_));
         if self.sampling.score_prompt && matches!(self.mode, DecodeMode::Diffusion(_)) {
             return Err(Rejected::Unscored);
+        }
+        if self.context_shift.is_some() && !self.mode.restarts() {
+            return Err(Rejected::Unshiftable);
+        }
+        let fills = self.tokens.len().saturating_add(self.max_tokens) > context;
+        if let Some(keep) = self.context_shift.filter(|&keep| fills && keep >= context) {
+            return Err(Rejected::KeepsAll { keep, context });
         }
         if self.max_tokens == 0 && !self.sampling.score_prompt && !embeds {
             return Err(Rejected::NothingAsked);

@@ -4,10 +4,12 @@
 //!
 //! Sequences are admitted first come, first served, and get pages as they grow. Where there are not
 //! enough, the youngest gives its pages back and waits, before all younger ones; what it had said
-//! stays said, and it goes on from there. The oldest always runs, so everything ends.
+//! stays said, and it goes on from there. The oldest always runs, so everything ends. A text that has
+//! filled its context and is to go on keeps its place: only its pages are others.
 
+use super::sequence::Sequence;
 use super::{Engine, Running};
-use crate::cache::PAGE;
+use crate::cache::{KvPool, KvSeq, PAGE};
 use crate::model::Output;
 use std::cmp::Reverse;
 
@@ -18,14 +20,10 @@ impl Engine {
             if self.running.len() >= self.config.sequences.max(1) {
                 return;
             }
-            let (tokens, skippable) = (next.decoder.tokens(), next.decoder.skippable());
-            let (kv, cached) = match self.config.prefix_cache {
-                true => self.kv.join(&next.realm, &tokens[..skippable]),
-                false => (self.kv.open(0).expect("no page is needed"), 0),
-            };
+            let (kv, cached) = open(&mut self.kv, self.config.prefix_cache, next);
             // Everybody's next page stays free, or somebody would have to go at once.
             let spare = self.running.len() * PAGE;
-            let positions = tokens.len();
+            let positions = next.decoder.tokens().len();
             if !self.kv.has_room(kv, positions + spare) && !self.running.is_empty() {
                 self.kv.close(kv);
                 return;
@@ -49,6 +47,18 @@ impl Engine {
                 Ok(()) => next += 1,
                 Err(_) => self.preempt(),
             }
+        }
+    }
+
+    /// Full texts go on behind what stays of them.
+    pub(super) fn shift(&mut self) {
+        let context = self.context();
+        for Running { kv, sequence } in self.running.iter_mut().filter(|r| r.sequence.full) {
+            sequence.shift(context);
+            self.kv.close(*kv);
+            let (shorter, cached) = open(&mut self.kv, self.config.prefix_cache, sequence);
+            *kv = shorter;
+            sequence.decoder.resume(cached);
         }
     }
 
@@ -83,5 +93,14 @@ impl Engine {
             }
         }
         (first, shares)
+    }
+}
+
+/// Pages for a sequence: those of its text that are known, and how many positions they hold.
+fn open(pool: &mut KvPool, share: bool, sequence: &Sequence) -> (KvSeq, usize) {
+    let (tokens, skippable) = (sequence.decoder.tokens(), sequence.decoder.skippable());
+    match share {
+        true => pool.join(&sequence.realm, &tokens[..skippable]),
+        false => (pool.open(0).expect("no page is needed"), 0),
     }
 }

@@ -16,6 +16,10 @@ pub(super) struct Sequence {
     pub finished: bool,
     /// The stop string that is complete.
     stopped: Option<usize>,
+    /// What of a full text stays, and how many tokens may follow then.
+    shift: Option<(usize, usize)>,
+    /// The text has filled its context and is to go on.
+    pub full: bool,
     /// Forward passes that it took part in.
     pub passes: usize,
     /// Tokens of the prompt that others had computed; known when it has first been admitted.
@@ -30,14 +34,25 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(id: SeqId, request: Request, tokenizer: Option<&Tokenizer>, row_cost: f32) -> Self {
-        let Request { tokens, max_tokens, sampling, stop, eos, mode, watch, cache_salt } = request;
+    /// A sequence of at most `context` positions.
+    pub fn new(
+        id: SeqId,
+        request: Request,
+        context: usize,
+        tokenizer: Option<&Tokenizer>,
+        row_cost: f32,
+    ) -> Self {
+        let Request { tokens, sampling, stop, eos, mode, watch, cache_salt, .. } = request;
+        let max_tokens = request.max_tokens.min(context - tokens.len());
+        let more = request.max_tokens - max_tokens;
         Self {
             id,
             realm: Realm { salt: cache_salt, block: mode.clean_block() },
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
             stopped: None,
+            shift: request.context_shift.map(|keep| (keep, more)),
+            full: false,
             passes: 0,
             cached: None,
             watch,
@@ -76,10 +91,22 @@ impl Sequence {
             events.push_back(Event::Slots { seq: self.id, slots });
         }
         let stopped = self.stopped.map(FinishReason::StopString);
-        if let Some(reason) = stopped.or(progress.finished) {
-            self.finish(reason, events);
+        match (stopped.or(progress.finished), self.shift) {
+            (Some(FinishReason::Length), Some((_, 1..))) => self.full = true,
+            (Some(reason), _) => self.finish(reason, events),
+            (None, _) => {}
         }
         progress.committed
+    }
+
+    /// Goes on behind what stays of a full text.
+    pub fn shift(&mut self, context: usize) {
+        let Some((keep, more)) = &mut self.shift else { return };
+        let text = shifted(self.decoder.tokens(), *keep);
+        let next = (*more).min(context - text.len());
+        *more -= next;
+        self.full = false;
+        self.decoder.restart(text, next);
     }
 
     /// Reports final tokens, up to a stop string.
@@ -119,5 +146,30 @@ impl Sequence {
             _ => None,
         };
         (shown, stopped)
+    }
+}
+
+/// A text without the older half of what follows its first `keep` tokens.
+fn shifted(tokens: &[u32], keep: usize) -> Vec<u32> {
+    let dropped = (tokens.len() - keep).div_ceil(2);
+    [&tokens[..keep], &tokens[keep + dropped..]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shifted;
+
+    #[test]
+    fn the_first_tokens_and_the_newer_half_of_the_rest_stay() {
+        for (keep, want) in [
+            (0, &[5, 6, 7, 8][..]),
+            (1, &[0, 5, 6, 7, 8]),
+            (4, &[0, 1, 2, 3, 7, 8]),
+            (7, &[0, 1, 2, 3, 4, 5, 6, 8]),
+            (8, &[0, 1, 2, 3, 4, 5, 6, 7]),
+        ] {
+            assert_eq!(shifted(&[0, 1, 2, 3, 4, 5, 6, 7, 8], keep), want, "{keep}");
+        }
+        assert_eq!(shifted(&[0, 1], 0), [1]);
     }
 }

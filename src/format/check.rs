@@ -38,26 +38,29 @@ impl Spec {
         if !(theta.is_finite() && theta > 1.0) {
             return Err(bad(file, "a RoPE base above 1", theta));
         }
-        let s = match &self.rope.scaling {
-            None => return Ok(()),
-            Some(RopeScaling::Llama3(s)) => s,
-            Some(RopeScaling::Divisors(d)) => return self.check_divisors(file, d),
-        };
         let positive = |x: f64| x.is_finite() && x > 0.0;
-        let ordered = s.high_freq_factor > s.low_freq_factor;
-        if positive(s.factor)
-            && positive(s.low_freq_factor)
-            && positive(s.high_freq_factor)
-            && ordered
-            && s.original_context > 0
-        {
-            Ok(())
-        } else {
-            Err(bad(
+        let sane = match &self.rope.scaling {
+            None => true,
+            Some(RopeScaling::Divisors(d)) => return self.check_divisors(file, d),
+            Some(RopeScaling::Linear(factor)) => positive(*factor),
+            Some(RopeScaling::Llama3(s)) => {
+                [s.factor, s.low_freq_factor, s.high_freq_factor].into_iter().all(positive)
+                    && s.high_freq_factor > s.low_freq_factor
+                    && s.original_context > 0
+            }
+            Some(RopeScaling::Yarn(s)) => {
+                [s.factor, s.beta_fast, s.beta_slow, s.attention_factor].into_iter().all(positive)
+                    && s.beta_fast >= s.beta_slow
+                    && s.original_context > 0
+            }
+        };
+        match sane {
+            true => Ok(()),
+            false => Err(bad(
                 file,
                 "RoPE scaling by positive factors, the low one below the high one",
-                format!("{s:?}"),
-            ))
+                format!("{:?}", self.rope.scaling),
+            )),
         }
     }
 }

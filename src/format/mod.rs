@@ -29,4 +29,6 @@ pub use index::{DType, File, Index, Tensor};
 pub use linear::HeadType;
 pub use load::load;
 pub use packed::write as write_packed;
-pub use spec::{Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec};
+pub use spec::{
+    Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec, YarnScaling,
+};

@@ -35,6 +35,18 @@ pub struct Rope {
     pub scaling: Option<RopeScaling>,
 }
 
+impl Rope {
+    /// Positions of a model whose files say `stated`: they may leave the stretch by YaRN out.
+    pub(in crate::format) fn stretched(&self, stated: usize) -> usize {
+        match &self.scaling {
+            Some(RopeScaling::Yarn(s)) => {
+                stated.max((s.factor * s.original_context as f64) as usize)
+            }
+            _ => stated,
+        }
+    }
+}
+
 /// A change of the rotary frequencies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -43,6 +55,45 @@ pub enum RopeScaling {
     Llama3(Llama3Scaling),
     /// What each frequency is divided by, `[head_dim / 2]`: `rope_freqs.weight` of a GGUF file.
     Divisors(Vec<f32>),
+    /// What every position is divided by: position interpolation (arXiv 2306.15595).
+    Linear(f64),
+    /// [`YarnScaling`].
+    Yarn(YarnScaling),
+}
+
+/// YaRN (arXiv 2309.00071): low frequencies are interpolated, high ones kept, those between mixed,
+/// and attention is sharpened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct YarnScaling {
+    /// What interpolated positions are divided by.
+    pub factor: f64,
+    /// Context length of the unscaled model, in positions.
+    pub original_context: usize,
+    /// Dimensions that turn more often than this within the original context are kept.
+    pub beta_fast: f64,
+    /// Dimensions that turn less often than this within it are interpolated.
+    pub beta_slow: f64,
+    /// Multiplies cosines and sines: scores of attention grow by its square.
+    pub attention_factor: f64,
+    /// Whether the dimensions where mixing begins and ends are rounded outwards to whole ones.
+    pub truncate: bool,
+}
+
+impl YarnScaling {
+    /// With the paper's constants.
+    #[must_use]
+    pub fn new(factor: f64, original_context: usize) -> Self {
+        let (beta_fast, beta_slow, truncate) = (32.0, 1.0, true);
+        let attention_factor = Self::attention(factor, 1.0);
+        Self { factor, original_context, beta_fast, beta_slow, attention_factor, truncate }
+    }
+
+    /// What the paper multiplies cosines and sines by, its coefficient of 0.1 times `scale`
+    /// (`get_mscale` in `transformers`).
+    #[must_use]
+    pub fn attention(factor: f64, scale: f64) -> f64 {
+        if factor > 1.0 { 0.1 * scale * libm::log(factor) + 1.0 } else { 1.0 }
+    }
 }
 
 /// `rope_scaling` of type `llama3`.
@@ -77,7 +128,7 @@ pub struct Spec {
     pub kv_heads: usize,
     /// Width of a head; even.
     pub head_dim: usize,
-    /// Positions the model was trained for.
+    /// Positions the model was trained for, or that its RoPE scaling stretches them to.
     pub context_length: usize,
     /// ε of every RMSNorm.
     pub norm_eps: f32,
@@ -85,6 +136,18 @@ pub struct Spec {
     pub activation: Activation,
     /// Positions.
     pub rope: Rope,
+}
+
+impl Spec {
+    /// Positions the model was trained for before its RoPE was scaled, as far as the files say.
+    #[must_use]
+    pub fn original_context(&self) -> usize {
+        match &self.rope.scaling {
+            Some(RopeScaling::Llama3(s)) => s.original_context,
+            Some(RopeScaling::Yarn(s)) => s.original_context,
+            Some(RopeScaling::Divisors(_) | RopeScaling::Linear(_)) | None => self.context_length,
+        }
+    }
 }
 
 /// How a block-diffusion model was trained (`dlm_config.json`, or fields of `config.json`).

@@ -1,10 +1,15 @@
 //! Angles of the rotary position embedding.
 
-use crate::format::{Llama3Scaling, Rope, RopeScaling};
+use crate::format::{Llama3Scaling, Rope, RopeScaling, YarnScaling};
 use std::f64::consts::TAU;
 
-/// Radians per position of each pair of dimensions, `[head_dim / 2]`.
-pub(super) struct Frequencies(Vec<f32>);
+/// How far each pair of dimensions turns.
+pub(super) struct Frequencies {
+    /// Radians per position, `[head_dim / 2]`.
+    radians: Vec<f32>,
+    /// Multiplies cosines and sines.
+    attention: f32,
+}
 
 impl Frequencies {
     /// θ^(−2i/head_dim), rescaled where the model asks for it.
@@ -15,21 +20,47 @@ impl Frequencies {
                 None => f,
                 Some(RopeScaling::Llama3(s)) => llama3(f, s),
                 Some(RopeScaling::Divisors(d)) => f / f64::from(d[i]),
+                Some(RopeScaling::Linear(factor)) => f / factor,
+                Some(RopeScaling::Yarn(s)) => {
+                    let interpolated = interpolated(i, head_dim, rope.theta, s);
+                    f / s.factor * interpolated + f * (1.0 - interpolated)
+                }
             };
             scaled as f32
         };
-        Self((0..head_dim / 2).map(frequency).collect())
+        let attention = match &rope.scaling {
+            Some(RopeScaling::Yarn(s)) => s.attention_factor as f32,
+            _ => 1.0,
+        };
+        Self { radians: (0..head_dim / 2).map(frequency).collect(), attention }
     }
 
     /// Cosines and sines at one position, each `[head_dim / 2]`.
     pub fn angles(&self, position: usize, cos: &mut [f32], sin: &mut [f32]) {
-        for ((f, c), s) in self.0.iter().zip(cos).zip(sin) {
+        for ((f, c), s) in self.radians.iter().zip(cos).zip(sin) {
             // The product is rounded to f32 as in `transformers`; far positions depend on it.
             let angle = f64::from(position as f32 * f);
-            *c = libm::cos(angle) as f32;
-            *s = libm::sin(angle) as f32;
+            *c = libm::cos(angle) as f32 * self.attention;
+            *s = libm::sin(angle) as f32 * self.attention;
         }
     }
+}
+
+/// How much of pair `i` YaRN interpolates, from 0 to 1: a ramp between the dimensions that turn
+/// `beta_fast` and `beta_slow` times within the original context.
+fn interpolated(i: usize, head_dim: usize, theta: f64, s: &YarnScaling) -> f64 {
+    let original = s.original_context as f64;
+    let dimension = |turns: f64| {
+        head_dim as f64 * libm::log(original / (turns * TAU)) / (2.0 * libm::log(theta))
+    };
+    let (mut low, mut high) = (dimension(s.beta_fast), dimension(s.beta_slow));
+    if s.truncate {
+        (low, high) = (libm::floor(low), libm::ceil(high));
+    }
+    let (low, high) = (low.max(0.0), high.min(head_dim as f64 - 1.0));
+    // As in `transformers`: where they meet there is a step.
+    let width = if low == high { 0.001 } else { high - low };
+    ((i as f64 - low) / width).clamp(0.0, 1.0)
 }
 
 /// Llama-3.1's scaling: long wavelengths are stretched by `factor`, short ones kept, those between
@@ -45,5 +76,40 @@ fn llama3(frequency: f64, s: &Llama3Scaling) -> f64 {
         let smooth =
             (original / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
         (1.0 - smooth) * frequency / s.factor + smooth * frequency
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs 0, 20, 30, 40 and 63 of 64 at θ = 10⁶, and the attention factor.
+    fn check(scaling: RopeScaling, want: [f64; 5], attention: f64) {
+        let rope = Rope { theta: 1e6, scaling: Some(scaling) };
+        let found = Frequencies::new(128, &rope);
+        for (i, want) in [0, 20, 30, 40, 63].into_iter().zip(want) {
+            let off = (f64::from(found.radians[i]) / want - 1.0).abs();
+            assert!(off < 2e-6, "{rope:?}: pair {i} is off by {off}");
+        }
+        assert!((f64::from(found.attention) - attention).abs() < 1e-6, "{rope:?}");
+    }
+
+    /// Numbers of `transformers` 5.23 (`ROPE_INIT_FUNCTIONS`, in f32).
+    #[test]
+    fn scaled_frequencies_are_those_of_transformers() {
+        let low = 3.102_344_4e-7;
+        let linear = [0.25, 0.003_333_803_7, 3.849_816_3e-4, 4.445_698_5e-5, low];
+        check(RopeScaling::Linear(4.0), linear, 1.0);
+        let qwen3 = YarnScaling::new(4.0, 32_768);
+        let want = [1.0, 0.013_335_215, 0.001_064_361, 4.445_698_5e-5, low];
+        check(RopeScaling::Yarn(qwen3.clone()), want, 1.138_629_4);
+        let narrow = YarnScaling { beta_fast: 16.0, beta_slow: 2.0, truncate: false, ..qwen3 };
+        let want = [1.0, 0.013_335_215, 0.001_157_093_6, 4.445_698_5e-5, low];
+        check(RopeScaling::Yarn(narrow), want, 1.138_629_4);
+        let far = YarnScaling { attention_factor: 1.25, ..YarnScaling::new(40.0, 4096) };
+        let want = [1.0, 0.008_278_945, 1.219_108_8e-4, 4.445_698_3e-6, low / 10.0];
+        check(RopeScaling::Yarn(far), want, 1.25);
+        let deepseek = YarnScaling::attention(40.0, 1.0) / YarnScaling::attention(40.0, 0.707);
+        assert!((deepseek - 1.085_726_399_256).abs() < 1e-9);
     }
 }

@@ -97,6 +97,25 @@ MODELS = {
         config=dict(model_type="qwen3", hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
                     num_key_value_heads=2, head_dim=24, vocab_size=125, hidden_act="silu", rms_norm_eps=1e-6,
                     rope_theta=1000000.0, attention_bias=False, tie_word_embeddings=False)),
+    # Positions beyond those that the model knew, by division and by YaRN; the latter also with every rule of its own.
+    "llama-linear": dict(
+        seed=12, store="f16", norm_dtype="f32", gguf={"f16.gguf": "F16"},
+        config=dict(model_type="llama", hidden_size=48, intermediate_size=54, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, vocab_size=121, hidden_act="silu", rms_norm_eps=1e-5, rope_theta=10000.0,
+                    rope_scaling=dict(type="linear", factor=4.0), tie_word_embeddings=False)),
+    "qwen3-yarn": dict(
+        seed=13, store="f16", norm_dtype="f32", gguf={"f16.gguf": "F16"},
+        config=dict(model_type="qwen3", hidden_size=48, intermediate_size=54, num_hidden_layers=2, num_attention_heads=2,
+                    num_key_value_heads=1, head_dim=32, vocab_size=127, hidden_act="silu", rms_norm_eps=1e-6,
+                    rope_theta=10000.0, rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64),
+                    attention_bias=False, tie_word_embeddings=False)),
+    "qwen2-yarn": dict(
+        seed=14, store="bf16",
+        config=dict(model_type="qwen2", hidden_size=52, intermediate_size=58, num_hidden_layers=2, num_attention_heads=2,
+                    num_key_value_heads=1, vocab_size=131, hidden_act="silu", rms_norm_eps=1e-6,
+                    rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64,
+                                         beta_fast=8.0, beta_slow=0.5, mscale=1.0, mscale_all_dim=0.4, truncate=False),
+                    tie_word_embeddings=True)),
 }
 ARCH = {"bitnet": "BitNetForCausalLM", "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
@@ -481,6 +500,11 @@ def tiny_vocabulary(n):
     return tokens + [f"[PAD{i}]" for i in range(len(tokens), n)], types, merges
 
 
+def rope_type(c):
+    scaling = c.get("rope_scaling", {})
+    return scaling.get("rope_type", scaling.get("type"))
+
+
 def llama3_factors(c):
     """What the llama3 rule divides each inverse frequency by; a llama.cpp file carries these, not the rule."""
     s = c["rope_scaling"]
@@ -525,8 +549,14 @@ def write_gguf(m, stored, path, kind):
     w.add_eos_token_id(2)
     w.add_add_bos_token(c["model_type"] != "qwen3")
     w.add_chat_template("{{ bos_token }}{% for m in messages %}<|user|>{{ m['content'] }}{{ eos_token }}{% endfor %}")
-    if "rope_scaling" in c:
-        w.add_tensor("rope_freqs.weight", llama3_factors(c))
+    match rope_type(c):
+        case "llama3":
+            w.add_tensor("rope_freqs.weight", llama3_factors(c))
+        case "linear" | "yarn" as kind_of_rope:
+            w.add_rope_scaling_type(gguf.RopeScalingType(kind_of_rope))
+            w.add_rope_scaling_factor(c["rope_scaling"]["factor"])
+            if kind_of_rope == "yarn":
+                w.add_rope_scaling_orig_ctx_len(c["rope_scaling"]["original_max_position_embeddings"])
     for name, t in stored.items():
         if name.endswith(".weight_scale"):
             continue
@@ -569,7 +599,7 @@ def check_gguf(m, model, path):
         assert np.array_equal(got, want.numpy()), name
         n += 1
     assert n == len(have) - ("rope_freqs.weight" in have)
-    if "rope_scaling" in c:
+    if rope_type(c) == "llama3":
         inv = 1.0 / c["rope_theta"] ** (np.arange(0, head_dim(c), 2, dtype=np.float32) / head_dim(c))
         assert np.allclose(inv / have["rope_freqs.weight"], model.model.rotary_emb.inv_freq.numpy(), rtol=1e-6)
 

@@ -6,7 +6,7 @@ use crate::bench::synthetic::Synthetic;
 use crate::bench::{bandwidth, measure, requests, speed};
 use crate::decoding::{self, DecodeArgs};
 use crate::exit::usage;
-use crate::loaded::{self, Loaded};
+use crate::loaded::Loaded;
 use crate::{machine, out, session, sizes};
 use anyhow::Context;
 use std::fs;
@@ -39,7 +39,7 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Random weights of a known shape instead of a model
-    #[arg(long, value_enum, conflicts_with = "model_path")]
+    #[arg(long, value_enum, conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,
     /// Prompt lengths; 0 for none [default: 512, of requests 32]
     #[arg(
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let kernels = machine::kernels()?;
     let (name, model) = model(args)?;
     let longest = tests.iter().map(measure::Test::positions).max().unwrap_or(0);
-    fits(longest, &model)?;
+    args::warn_beyond(longest, model.spec());
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
     let bandwidths = bandwidth::measure(&threads);
@@ -145,7 +145,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let Some(context) = sizes.iter().map(|&(p, n)| p.saturating_add(n)).max() else {
         return Err(usage("nothing to measure: -n is 0"));
     };
-    fits(context, &loaded.model)?;
+    args::warn_beyond(context, loaded.model.spec());
     if !matches!(mode, DecodeMode::Diffusion(_)) && sizes.iter().any(|&(p, _)| p == 0) {
         return Err(usage("-p 0: only block diffusion can begin with nothing"));
     }
@@ -214,15 +214,6 @@ fn threads(args: &Args) -> Vec<usize> {
     }
 }
 
-fn fits(positions: usize, model: &Model) -> anyhow::Result<()> {
-    match model.spec().context_length {
-        longest if positions > longest => {
-            Err(usage(format!("a test of {positions} tokens: the model holds {longest}")))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn tests(args: &Args) -> Vec<measure::Test> {
     let prompts = args.prompt.as_deref().unwrap_or(&[512]).iter();
     let prompts = prompts.map(|&n| measure::Test::Prompt(n));
@@ -235,7 +226,7 @@ fn model(args: &Args) -> anyhow::Result<(String, Model)> {
         let Loaded { name, model, .. } = shape.loaded();
         return Ok((name, model));
     }
-    let (name, c) = loaded::checkpoint(args.model.model.as_deref(), &args.model.hub.revision)?;
+    let (name, c) = args.model.checkpoint()?;
     let model = Model::new(c.spec, c.weights).with_context(|| format!("cannot run {name}"))?;
     Ok((name, model))
 }

@@ -3,14 +3,14 @@
 mod conversation;
 mod input;
 
-use crate::args::{self, ComputeArgs, KvArgs, ModelArgs};
+use crate::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::decoding::DecodeArgs;
 use crate::exit::Exit;
 use crate::loaded::Loaded;
 use crate::session::Answer;
 use crate::{human, interrupt, machine, out};
 use anyhow::Context;
-use conversation::Conversation;
+use conversation::{Conversation, Length};
 use input::{HELP, Input, Lines};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
@@ -36,8 +36,10 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Positions the conversation may have [default: the model's, at most 4096]
-    #[arg(short, long, value_name = "N")]
-    context: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = args::positions())]
+    context: Option<usize>,
+    #[command(flatten)]
+    shift: ShiftArgs,
     /// Tokens of one answer at most
     #[arg(short = 'n', long, value_name = "N", default_value = "1024")]
     max_tokens: NonZeroUsize,
@@ -55,17 +57,15 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let loaded = Loaded::open(&args.model)?;
-    let context = args::context(args.context, loaded.model.spec().context_length)?;
+    let context = args::context(args.context, loaded.model.spec());
+    args::warn_beyond(context, loaded.model.spec());
     let sampling = args.sampling.params(&loaded.defaults);
     let mode = args.decoding.mode(&loaded.ability())?;
+    let shift = args.shift.keep(&mode, context)?;
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
-    let mut conversation = Conversation::new(
-        loaded,
-        runtime,
-        (sampling, mode),
-        (context, args.kv.config()),
-        args.max_tokens.get(),
-    )?;
+    let (kv, max_tokens) = (args.kv.config(), args.max_tokens.get());
+    let length = Length { context, shift, max_tokens };
+    let mut conversation = Conversation::new(loaded, runtime, (sampling, mode), (length, kv))?;
     conversation.restart(args.system);
     interrupt::watch()?;
 

@@ -1,6 +1,6 @@
 //! `wf-run generate`: a prompt in, text out.
 
-use crate::args::{ComputeArgs, KvArgs, ModelArgs};
+use crate::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::decoding::DecodeArgs;
 use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
@@ -44,6 +44,12 @@ pub struct Args {
     /// End before this text; may be repeated
     #[arg(long, value_name = "S")]
     stop: Vec<String>,
+    /// Positions that prompt and answer may have [default: what they need, at most those that the
+    /// model was trained for]
+    #[arg(short, long, value_name = "N", value_parser = args::positions())]
+    context: Option<usize>,
+    #[command(flatten)]
+    shift: ShiftArgs,
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
@@ -77,8 +83,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let tokens = encode(&loaded, args, &prompt)?;
     let mut sampling = args.sampling.params(&loaded.defaults);
     sampling.logprobs = args.logprobs;
+    let spec = loaded.model.spec();
+    let longest = args.context.unwrap_or(spec.context_length);
+    args::warn_beyond(longest, spec);
+    let mode = args.decoding.mode(&loaded.ability())?;
     let request = Request {
-        mode: args.decoding.mode(&loaded.ability())?,
+        context_shift: args.shift.keep(&mode, longest)?,
+        mode,
         max_tokens: args.max_tokens.get(),
         sampling,
         stop: args.stop.clone(),
@@ -87,7 +98,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         tokens,
         ..Request::default()
     };
-    let longest = loaded.model.spec().context_length;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
     let mode = describe(&request.mode);

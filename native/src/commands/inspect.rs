@@ -6,7 +6,6 @@ use crate::{human, loaded, machine, out};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE};
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec};
 use wrinklefree::model::Model;
@@ -26,8 +25,8 @@ pub struct Args {
     #[command(flatten)]
     hub: HubArgs,
     /// Positions for the memory estimate [default: the model's, at most 4096]
-    #[arg(short, long, value_name = "N")]
-    context: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = args::positions())]
+    context: Option<usize>,
     #[command(flatten)]
     kv: KvArgs,
     /// Print the chat template instead
@@ -80,7 +79,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let spec = model.spec().clone();
     let tensors = sizes::groups(model.weights());
     let bytes = tensors.iter().map(|g| g.bytes).sum();
-    let context = args::context(args.context, spec.context_length)?;
+    let context = args::context(args.context, &spec);
+    args::warn_beyond(context, &spec);
     let cache = |kv: &KvConfig| KvPool::bytes(&spec, context.div_ceil(PAGE), kv) as u64;
     let kv_cache = cache(&args.kv.config());
     let in_type =

@@ -1,10 +1,10 @@
 //! `wf-run logits`: raw numbers for comparing with other implementations.
 
-use crate::args::{ComputeArgs, ModelArgs};
+use crate::args::{self, ComputeArgs, ModelArgs};
 use crate::exit::usage;
 use crate::replace::Draft;
-use crate::{interrupt, loaded, machine, npy};
-use anyhow::{Context, bail};
+use crate::{interrupt, machine, npy};
+use anyhow::Context;
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -57,8 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (name, checkpoint) =
-        loaded::checkpoint(args.model.model.as_deref(), &args.model.hub.revision)?;
+    let (name, checkpoint) = args.model.checkpoint()?;
     let model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;
     check(&args.tokens, model.spec())?;
 
@@ -88,8 +87,6 @@ fn check(tokens: &[u32], spec: &Spec) -> anyhow::Result<()> {
             spec.vocab_size
         )));
     }
-    if tokens.len() > spec.context_length {
-        bail!("{} tokens, but the model's context holds {}", tokens.len(), spec.context_length);
-    }
+    args::warn_beyond(tokens.len(), spec);
     Ok(())
 }

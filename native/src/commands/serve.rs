@@ -43,7 +43,7 @@ pub struct Args {
     print_config: bool,
     /// Random weights of this shape instead of a model, with the words of the model inside the
     /// program: to measure speed without a download
-    #[arg(long, value_enum, conflicts_with = "model_path")]
+    #[arg(long, value_enum, conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,
     #[command(flatten)]
     keys: Keys,
@@ -102,7 +102,8 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
         rehearsal: Rehearsal { warmup, benchmark: benchmark.benchmark_enabled.then_some(measured) },
         threads: machine::threads(&compute),
         engine: Sizes {
-            context: scheduler.context.map(NonZeroUsize::get),
+            context: scheduler.context,
+            shift: scheduler.context_shift,
             sequences: scheduler.max_sequences.get(),
             waiting: scheduler.max_waiting,
             kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),

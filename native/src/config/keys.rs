@@ -1,7 +1,7 @@
 //! Every key of the configuration, once: clap knows its flag, its type, its default and what it does,
 //! and so the file, the environment and their errors know it too.
 
-use crate::args::{ComputeArgs, KvArgs, ModelArgs};
+use crate::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
 use crate::serve::{Origin, log};
 use clap::{ArgAction, Args, Command};
 use std::net::{IpAddr, Ipv4Addr};
@@ -102,8 +102,12 @@ pub struct SchedulerArgs {
     #[arg(long, value_name = "N", default_value = "128")]
     pub max_waiting: usize,
     /// Positions a sequence may have [default: the model's, at most 4096]
-    #[arg(short, long, value_name = "N")]
-    pub context: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = positions())]
+    pub context: Option<usize>,
+    /// When a sequence that asks for more tokens fills its context, it goes on without the older half
+    /// of its text: the first KEEP tokens stay [default: it ends]
+    #[arg(long, value_name = "KEEP", num_args = 0..=1, require_equals = true, default_missing_value = KEEP)]
+    pub context_shift: Option<usize>,
     /// Positions of all sequences together [default: as many as they may have, in half of the memory]
     #[arg(long, value_name = "N")]
     pub kv_tokens: Option<NonZeroUsize>,
@@ -199,7 +203,7 @@ mod tests {
         };
         assert_eq!(
             names(""),
-            ["model_path", "revision", "host", "port", "threads", "warmup"],
+            ["model_path", "revision", "rope_scaling", "host", "port", "threads", "warmup"],
             "outside of sections"
         );
         assert_eq!(names("kv"), ["dtype", "k", "v", "attention"]);

@@ -1,6 +1,7 @@
 //! What each source says, which counts, and what is wrong.
 
 use super::*;
+use crate::stretch::Stretch;
 use clap::ArgMatches;
 use std::num::NonZeroUsize;
 use wrinklefree::settings::{Commit, Mode, Selector};
@@ -119,6 +120,24 @@ fn the_command_line_counts_more_than_the_file_and_that_more_than_the_environment
 }
 
 #[test]
+fn long_texts_are_said_everywhere() {
+    let of = |keys: Keys| {
+        let scheduler = keys.scheduler;
+        (keys.model.rope_scaling, scheduler.context, scheduler.context_shift)
+    };
+    assert_eq!(of(keys("", &[], &[])), (None, None, None));
+    let yaml = "rope_scaling: yarn:2\nscheduler:\n  context: 4096\n  context_shift: 8\n";
+    let file = (Some(Stretch::Yarn(2.0)), Some(4096), Some(8));
+    assert_eq!(of(keys(yaml, &[], &[])), file);
+    let variables = [("WF_ROPE_SCALING", "ntk:4"), ("WF_CONTEXT", "99"), ("WF_CONTEXT_SHIFT", "0")];
+    let environment = (Some(Stretch::Ntk(4.0)), Some(99), Some(0));
+    assert_eq!(of(keys("", &variables, &[])), environment);
+    let flags = ["--rope-scaling=none", "--context=64", "--context-shift"];
+    let command_line = (Some(Stretch::None), Some(64), Some(4));
+    assert_eq!(of(keys(yaml, &variables, &flags)), command_line);
+}
+
+#[test]
 fn what_counts_is_shown_with_its_source() {
     let text = "server:\n  api_key: secret\n  served_model_name: a b\nscheduler:\n  \
                 enable_radix_cache: false\n";
@@ -158,6 +177,10 @@ fn wrong_files_name_line_key_and_what_was_meant() {
         ("kv:\n  attention: window:0\n", &["line 2", "`attention` cannot be `window:0`", "topk:K"]),
         ("dlm:\n  decode_mode: gredy\n", &["line 2", "iterative", "did you mean `greedy`?"]),
         ("dlm:\n  threshold: high\n", &["line 2", "`threshold` cannot be `high`", "float"]),
+        ("rope_scaling: yarn\n", &["line 1", "`rope_scaling` cannot be `yarn`", "from 1 to 1024"]),
+        ("scheduler:\n  context_shift: yes\n", &["line 2", "`context_shift`", "digit"]),
+        ("scheduler:\n  context_shfit: 4\n", &["line 2", "did you mean `context_shift`?"]),
+        ("scheduler:\n  context: 0\n", &["line 2", "`context`", "1073741824"]),
         ("dlm:\n  threshold: 5\n", &["line 2", "threshold must be above 0 and at most 1"]),
         ("dlm:\n  block_size: -1\n", &["line 2", "`block_size`"]),
         ("dlm:\n  draft_length: 0\n", &["line 2", "zero"]),

@@ -81,6 +81,8 @@ impl ApiError {
             Rejected::TooLong { .. } => (prompt, "context_length_exceeded"),
             Rejected::UnknownToken { .. } => (prompt, "invalid_value"),
             Rejected::Unscored => ("echo", "invalid_value"),
+            Rejected::Unshiftable => ("decode_mode", "invalid_value"),
+            Rejected::KeepsAll { .. } => ("max_tokens", "invalid_value"),
             Rejected::NoTokenizer => ("stop", "no_tokenizer"),
             Rejected::Sampling(error) => (error.field, "invalid_value"),
             Rejected::Matches { .. } => ("decode_mode", "invalid_value"),

@@ -25,7 +25,8 @@ pub use tls::Tls;
 
 use crate::exit::usage;
 use crate::loaded::Loaded;
-use crate::{decoding, machine, out, row_cost};
+use crate::stretch::beyond;
+use crate::{args, decoding, machine, out, row_cost};
 use anyhow::{Context, anyhow};
 use connection::Wire;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -89,6 +90,8 @@ pub struct Options {
 pub struct Sizes {
     /// Positions of a sequence, if not the usual.
     pub context: Option<usize>,
+    /// Tokens that stay when a sequence's context is full, if it goes on then.
+    pub shift: Option<usize>,
     /// Sequences at the same time.
     pub sequences: usize,
     /// Requests that wait.
@@ -102,9 +105,6 @@ pub struct Sizes {
     /// Prompts share what was computed for the same beginning.
     pub radix_cache: bool,
 }
-
-/// Positions of a sequence where nobody says.
-const CONTEXT: usize = 4096;
 
 /// Serves until a signal ends it.
 pub fn run(options: Options) -> anyhow::Result<()> {
@@ -194,11 +194,12 @@ fn start(
         return Err(anyhow!("{own} has no tokenizer: put its tokenizer.json beside the weights"));
     };
     let spec = model.spec();
-    let (vocab, hidden, longest) = (spec.vocab_size, spec.hidden_size, spec.context_length);
-    let context = sizes.context.unwrap_or(CONTEXT.min(longest));
-    if context > longest {
-        return Err(usage(format!("a context of {context}: the model holds {longest}")));
+    let (vocab, hidden) = (spec.vocab_size, spec.hidden_size);
+    let context = args::context(sizes.context, spec);
+    if let Some(warning) = beyond(context, spec) {
+        tracing::warn!("{warning}");
     }
+    let context_shift = args::shift(sizes.shift, &mode, context)?;
     let page = KvPool::bytes(spec, 1, &sizes.kv) as u64;
     let wanted = sizes.sequences.saturating_mul(context.div_ceil(PAGE));
     let pages = match sizes.kv_tokens {
@@ -248,6 +249,7 @@ fn start(
         hidden,
         context,
         kv,
+        context_shift,
         isa,
         threads,
         grammars: OnceLock::new(),

@@ -54,6 +54,8 @@ pub struct Ready {
     pub context: usize,
     /// What is kept of keys and values, and what is read of them.
     pub kv: KvConfig,
+    /// Tokens that stay when that is full, if a sequence goes on then.
+    pub context_shift: Option<usize>,
     pub isa: &'static str,
     pub threads: usize,
     /// What compiles grammars, made for the first request that has one.

@@ -96,7 +96,7 @@ impl Worker {
         metrics: Arc<Metrics>,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (messages, inbox) = mpsc::channel();
-        let state = State { engine, most, metrics, live: HashMap::new() };
+        let state = State { engine, most, metrics, warned: false, live: HashMap::new() };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(inbox))?;
         Ok((Self { messages }, thread))
     }
@@ -136,6 +136,8 @@ struct State {
     /// Requests that may run or wait. Which of them run is known only after the next step.
     most: usize,
     metrics: Arc<Metrics>,
+    /// Somebody went past what the model was trained for, and the log says so.
+    warned: bool,
     live: HashMap<SeqId, Live>,
 }
 
@@ -197,11 +199,28 @@ impl State {
         if self.live.len() >= self.most {
             return Err(Refused::Busy);
         }
+        self.warn_beyond(&request);
         let prompt = request.tokens.len();
         let id = self.engine.submit(request).map_err(Refused::Rejected)?;
         self.metrics.request(prompt);
         self.live.insert(id, Live { updates, arrived: Instant::now(), tokens: None });
         Ok(())
+    }
+
+    /// Says once that a request may go past what the model was trained for; of later ones only to
+    /// who reads everything.
+    fn warn_beyond(&mut self, request: &Request) {
+        let trained = self.engine.model().spec().context_length;
+        let wanted = request.tokens.len().saturating_add(request.max_tokens);
+        let positions = wanted.min(self.engine.context());
+        if positions <= trained {
+            return;
+        }
+        let text = "a request may go past the positions that the model was trained for";
+        match std::mem::replace(&mut self.warned, true) {
+            false => tracing::warn!(positions, trained, "{text}; of others only debug lines tell"),
+            true => tracing::debug!(positions, trained, "{text}"),
+        }
     }
 
     /// Cancels what nobody listens to any more.

@@ -106,6 +106,8 @@ fn spec(meta: &Meta<'_>, index: &mut Index) -> Result<Spec, LoadError> {
         None => need("vocab_size")?,
     };
     let eps = key("attention.layer_norm_rms_epsilon");
+    let longest = need("context_length")?;
+    let rope = rope::rope(meta, arch, (head_dim, longest), index)?;
     Ok(Spec {
         architecture,
         vocab_size,
@@ -115,10 +117,10 @@ fn spec(meta: &Meta<'_>, index: &mut Index) -> Result<Spec, LoadError> {
         heads,
         kv_heads: size("attention.head_count_kv")?.unwrap_or(heads),
         head_dim,
-        context_length: need("context_length")?,
+        context_length: rope.stretched(longest),
         norm_eps: meta.need(&eps, meta.float(&eps)?)? as f32,
         activation,
-        rope: rope::rope(meta, arch, head_dim, index)?,
+        rope,
     })
 }
 

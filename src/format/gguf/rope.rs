@@ -1,40 +1,88 @@
-//! RoPE of a GGUF file. Llama-3's frequency scaling is stored as a tensor of divisors.
+//! RoPE of a GGUF file. Linear scaling and YaRN are metadata; Llama-3's frequency scaling is stored as
+//! a tensor of divisors.
 
 use super::meta::Meta;
 use crate::format::index::{Index, Tensor};
-use crate::format::{LoadError, LoadErrorKind as Kind, Rope, RopeScaling};
+use crate::format::{LoadError, LoadErrorKind as Kind, Rope, RopeScaling, YarnScaling};
 
 const FACTORS: &str = "rope_freqs.weight";
 
+/// The RoPE of an architecture whose files say `longest` positions.
 pub(super) fn rope(
     meta: &Meta<'_>,
     arch: &str,
-    head_dim: usize,
+    (head_dim, longest): (usize, usize),
     index: &mut Index,
 ) -> Result<Rope, LoadError> {
-    let unsupported = |want: String, found: String| {
-        LoadError::new(Kind::UnsupportedFeature, meta.file, want, found)
-    };
     let key = |name: &str| format!("{arch}.rope.{name}");
     let dims = meta.size(&key("dimension_count"))?.unwrap_or(head_dim);
     if dims != head_dim {
         let want = format!("RoPE over all {head_dim} columns of a head");
-        return Err(unsupported(want, format!("over {dims}")));
-    }
-    if let Some(kind) = meta.text(&key("scaling.type"))?.filter(|&kind| kind != "none") {
-        let factor = meta.float(&key("scaling.factor"))?.unwrap_or(1.0);
-        if kind != "linear" || factor != 1.0 {
-            let found = format!("`{kind}` by {factor}");
-            return Err(unsupported("no RoPE scaling or that of Llama-3".into(), found));
-        }
-    }
-    if let Some(factor) = meta.float(&key("scale_linear"))?.filter(|&f| f != 1.0) {
-        return Err(unsupported("no linear RoPE scaling".into(), factor.to_string()));
+        return Err(unsupported(meta, want, format!("over {dims}")));
     }
     let theta = meta.float(&key("freq_base"))?.unwrap_or(10_000.0);
     let divisors = index.take(FACTORS).map(|t| positive(&t, head_dim / 2)).transpose()?;
-    let scaling = divisors.filter(|d| d.iter().any(|&d| d != 1.0)).map(RopeScaling::Divisors);
+    let divisors = divisors.filter(|d| d.iter().any(|&d| d != 1.0)).map(RopeScaling::Divisors);
+    let scaling = match (by_rule(meta, &key, longest)?, divisors) {
+        (Some(rule), Some(_)) => {
+            let want = format!("RoPE scaling by metadata or by `{FACTORS}`, not both");
+            return Err(unsupported(meta, want, format!("{rule:?}")));
+        }
+        (rule, divisors) => rule.or(divisors),
+    };
     Ok(Rope { theta, scaling })
+}
+
+/// The scaling that metadata asks for, as llama.cpp reads it.
+fn by_rule(
+    meta: &Meta<'_>,
+    key: &impl Fn(&str) -> String,
+    longest: usize,
+) -> Result<Option<RopeScaling>, LoadError> {
+    let factor = match meta.float(&key("scaling.factor"))? {
+        // The key of old files.
+        None => meta.float(&key("scale_linear"))?,
+        factor => factor,
+    };
+    match meta.text(&key("scaling.type"))?.unwrap_or("linear") {
+        "none" => Ok(None),
+        "linear" => Ok(factor.filter(|&f| f != 1.0).map(RopeScaling::Linear)),
+        "yarn" => yarn(meta, key, factor, longest).map(|s| Some(RopeScaling::Yarn(s))),
+        other => {
+            let want = "RoPE scaling none, linear, yarn or that of Llama-3";
+            Err(unsupported(meta, want.into(), format!("`{other}`")))
+        }
+    }
+}
+
+fn yarn(
+    meta: &Meta<'_>,
+    key: &impl Fn(&str) -> String,
+    factor: Option<f64>,
+    longest: usize,
+) -> Result<YarnScaling, LoadError> {
+    let float = |name: &str| meta.float(&key(name));
+    // Other families' rules for the strength of attention and of the ramp.
+    for (name, usual) in [("scaling.yarn_log_multiplier", 0.0), ("scaling.yarn_ext_factor", 1.0)] {
+        if let Some(other) = float(name)?.filter(|&x| x != usual) {
+            return Err(unsupported(meta, format!("`{}` {usual}", key(name)), other.to_string()));
+        }
+    }
+    let factor = meta.need(&key("scaling.factor"), factor)?;
+    let original = meta.size(&key("scaling.original_context_length"))?.unwrap_or(longest);
+    let paper = YarnScaling::new(factor, original);
+    let attention = float("scaling.attn_factor")?.unwrap_or(1.0)
+        * float("scaling.yarn_attn_factor")?.unwrap_or(1.0);
+    Ok(YarnScaling {
+        beta_fast: float("scaling.yarn_beta_fast")?.unwrap_or(paper.beta_fast),
+        beta_slow: float("scaling.yarn_beta_slow")?.unwrap_or(paper.beta_slow),
+        attention_factor: paper.attention_factor * attention,
+        ..paper
+    })
+}
+
+fn unsupported(meta: &Meta<'_>, want: String, found: String) -> LoadError {
+    LoadError::new(Kind::UnsupportedFeature, meta.file, want, found)
 }
 
 /// A vector of numbers that one can divide by.

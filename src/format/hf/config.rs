@@ -2,7 +2,7 @@
 
 use crate::format::{
     Activation, Architecture, DlmConfig, Llama3Scaling, LoadError, LoadErrorKind as Kind, Rope,
-    RopeScaling, Spec,
+    RopeScaling, Spec, YarnScaling,
 };
 use serde::Deserialize;
 
@@ -18,6 +18,7 @@ pub(super) struct Config {
     num_key_value_heads: Option<usize>,
     head_dim: Option<usize>,
     max_position_embeddings: Option<usize>,
+    original_max_position_embeddings: Option<usize>,
     rms_norm_eps: Option<f64>,
     hidden_act: Option<String>,
     rope_theta: Option<f64>,
@@ -66,6 +67,12 @@ struct RopeConfig {
     low_freq_factor: Option<f64>,
     high_freq_factor: Option<f64>,
     original_max_position_embeddings: Option<usize>,
+    beta_fast: Option<f64>,
+    beta_slow: Option<f64>,
+    attention_factor: Option<f64>,
+    mscale: Option<f64>,
+    mscale_all_dim: Option<f64>,
+    truncate: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +144,8 @@ impl Config {
             Some(n) => n,
             None => hidden_size.checked_div(heads).unwrap_or(0),
         };
+        let rope = self.rope(file)?;
+        let longest = need(file, "max_position_embeddings", self.max_position_embeddings)?;
         Ok(Spec {
             architecture,
             vocab_size: need(file, "vocab_size", self.vocab_size)?,
@@ -146,10 +155,10 @@ impl Config {
             heads,
             kv_heads: self.num_key_value_heads.unwrap_or(heads),
             head_dim,
-            context_length: need(file, "max_position_embeddings", self.max_position_embeddings)?,
+            context_length: rope.stretched(longest),
             norm_eps: need(file, "rms_norm_eps", self.rms_norm_eps)? as f32,
             activation: self.activation(file)?,
-            rope: self.rope(file)?,
+            rope,
         })
     }
 
@@ -193,8 +202,12 @@ impl Config {
             match r.rope_type.as_deref().or(r.old_type.as_deref()) {
                 None | Some("default") => {}
                 Some("llama3") => scaling = Some(RopeScaling::Llama3(r.llama3(file)?)),
+                Some("linear") => {
+                    scaling = Some(RopeScaling::Linear(need(file, "factor", r.factor)?));
+                }
+                Some("yarn") => scaling = Some(RopeScaling::Yarn(self.yarn(file, r)?)),
                 Some(other) => {
-                    let want = "RoPE scaling `default` or `llama3`";
+                    let want = "RoPE scaling `default`, `linear`, `llama3` or `yarn`";
                     return Err(unsupported(file, want, format!("`{other}`")));
                 }
             }
@@ -202,6 +215,28 @@ impl Config {
         // transformers' default, which no configuration writes out.
         let theta = given(|r| r.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
         Ok(Rope { theta, scaling })
+    }
+
+    /// As `transformers` reads it: what is missing follows from the lengths and the paper.
+    fn yarn(&self, file: &str, r: &RopeConfig) -> Result<YarnScaling, LoadError> {
+        let longest = need(file, "max_position_embeddings", self.max_position_embeddings)?;
+        let original = self.original_max_position_embeddings;
+        let original = original.or(r.original_max_position_embeddings).unwrap_or(longest);
+        let factor = r.factor.unwrap_or(longest as f64 / original as f64);
+        let paper = YarnScaling::new(factor, original);
+        let given = |x: Option<f64>| x.filter(|&x| x != 0.0);
+        let attention = |scale| YarnScaling::attention(factor, scale);
+        let inferred = match (given(r.mscale), given(r.mscale_all_dim)) {
+            (Some(own), Some(all)) => attention(own) / attention(all),
+            _ => paper.attention_factor,
+        };
+        Ok(YarnScaling {
+            beta_fast: given(r.beta_fast).unwrap_or(paper.beta_fast),
+            beta_slow: given(r.beta_slow).unwrap_or(paper.beta_slow),
+            attention_factor: r.attention_factor.unwrap_or(inferred),
+            truncate: r.truncate.unwrap_or(paper.truncate),
+            ..paper
+        })
     }
 
     /// How linear layers are quantised; `None` for a model in floats.

@@ -1,8 +1,8 @@
 //! A conversation with a model: messages in, answers out.
 
-use crate::chat_prompt;
 use crate::loaded::Loaded;
 use crate::session::{self, Answer};
+use crate::{chat_prompt, out};
 use anyhow::{Context, anyhow, bail};
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
@@ -17,10 +17,21 @@ pub struct Conversation {
     sampling: SamplingParams,
     mode: DecodeMode,
     eos: Vec<u32>,
-    context: usize,
-    max_tokens: usize,
+    length: Length,
     /// All messages, a system message first if there is one.
     pub messages: Vec<Message>,
+    /// The oldest exchanges that the model does not see any more.
+    forgotten: usize,
+}
+
+/// How long texts may be.
+pub struct Length {
+    /// Positions of the conversation.
+    pub context: usize,
+    /// Tokens that stay when it is full, if it goes on then.
+    pub shift: Option<usize>,
+    /// Tokens of an answer.
+    pub max_tokens: usize,
 }
 
 /// The message that makes `role` say `content`.
@@ -34,25 +45,26 @@ impl Conversation {
         loaded: Loaded,
         runtime: Runtime,
         (sampling, mode): (SamplingParams, DecodeMode),
-        (context, kv): (usize, KvConfig),
-        max_tokens: usize,
+        (length, kv): (Length, KvConfig),
     ) -> anyhow::Result<Self> {
         loaded.tokenizer()?;
         let Loaded { name, model, tokenizer, template, defaults, .. } = loaded;
         let template = template.ok_or_else(|| {
             anyhow!("{name} has no chat template: `wf-run generate --raw` continues text with it")
         })?;
-        let sizes = session::sizes(&model, &runtime, (context, kv), std::slice::from_ref(&mode))?;
+        let (context, modes) = (length.context, std::slice::from_ref(&mode));
+        let sizes = session::sizes(&model, &runtime, (context, kv), modes)?;
         // A conversation begins as it began the last time.
         let config = EngineConfig { prefix_cache: true, ..sizes };
         let engine = Engine::new(model, tokenizer, runtime, config)?;
-        let (eos, messages) = (defaults.eos, Vec::new());
-        Ok(Self { engine, template, sampling, mode, eos, context, max_tokens, messages })
+        let (eos, messages, forgotten) = (defaults.eos, Vec::new(), 0);
+        Ok(Self { engine, template, sampling, mode, eos, length, messages, forgotten })
     }
 
     /// Forgets everything and starts with this system message.
     pub fn restart(&mut self, system: Option<String>) {
         self.messages = system.into_iter().map(|s| message("system", s)).collect();
+        self.forgotten = 0;
     }
 
     /// The system message.
@@ -81,20 +93,10 @@ impl Conversation {
     }
 
     fn answer(&mut self, show: impl FnMut(&str) -> anyhow::Result<()>) -> anyhow::Result<Answer> {
-        let text = chat_prompt::render(&self.template, &self.messages, None);
-        let text = text.context("the chat template refuses the conversation")?;
-        let tokenizer = self.engine.tokenizer().expect("checked in new");
-        let tokens = tokenizer.encode(&text, false).context("cannot encode the message")?;
-        if tokens.len() >= self.context {
-            bail!(
-                "the conversation has {} tokens and the context holds {}: /reset starts a new \
-                 one, --context N makes room for a longer one",
-                tokens.len(),
-                self.context
-            );
-        }
+        let tokens = self.prompt()?;
         let request = Request {
-            max_tokens: self.max_tokens.min(self.context - tokens.len()),
+            max_tokens: self.length.max_tokens,
+            context_shift: self.length.shift,
             sampling: self.sampling.clone(),
             mode: self.mode.clone(),
             eos: self.eos.clone(),
@@ -102,5 +104,50 @@ impl Conversation {
             ..Request::default()
         };
         session::run(&mut self.engine, request, show)
+    }
+
+    /// What the model reads. Where texts shift and this one does not fit, the oldest exchanges are
+    /// left out until it takes half of the context, so that this does not come with every message.
+    fn prompt(&mut self) -> anyhow::Result<Vec<u32>> {
+        let Length { context, shift, .. } = self.length;
+        let (mut tokens, seen) = (self.encode()?, self.forgotten);
+        if tokens.len() >= context && shift.is_some() {
+            while tokens.len() > context / 2 && self.forget() {
+                tokens = self.encode()?;
+            }
+        }
+        if tokens.len() >= context {
+            bail!(
+                "the conversation has {} tokens and the context holds {context}: /reset starts a \
+                 new one, --context N makes room for a longer one, --context-shift forgets the \
+                 oldest messages",
+                tokens.len(),
+            );
+        }
+        if self.forgotten > seen {
+            out::note("(the conversation is too long: its oldest messages are left out)");
+        }
+        Ok(tokens)
+    }
+
+    /// Leaves one more exchange out; the last message always stays.
+    fn forget(&mut self) -> bool {
+        let more = 2 * (self.forgotten + 1) < self.messages.len() - self.first();
+        self.forgotten += usize::from(more);
+        more
+    }
+
+    /// Where the conversation begins, behind a system message.
+    fn first(&self) -> usize {
+        usize::from(self.system().is_some())
+    }
+
+    fn encode(&self) -> anyhow::Result<Vec<u32>> {
+        let (system, rest) = self.messages.split_at(self.first());
+        let seen = [system, &rest[2 * self.forgotten..]].concat();
+        let text = chat_prompt::render(&self.template, &seen, None);
+        let text = text.context("the chat template refuses the conversation")?;
+        let tokenizer = self.engine.tokenizer().expect("checked in new");
+        tokenizer.encode(&text, false).context("cannot encode the message")
     }
 }

@@ -1,6 +1,6 @@
 //! `wf-run eval perplexity`: how well a model predicts a text.
 
-use crate::args::{ComputeArgs, KvArgs, ModelArgs};
+use crate::args::{self, ComputeArgs, KvArgs, ModelArgs};
 use crate::bench::report::{Format, Record, Report};
 use crate::decoding::DecodeArgs;
 use crate::eval::perplexity::{Loss, MASKED, Scorer};
@@ -10,7 +10,6 @@ use crate::{machine, out, progress};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::fs;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use wrinklefree::decode::{DecodeMode, DiffusionParams};
 use wrinklefree::settings::{Mode, Settings};
@@ -35,8 +34,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Tokens of a window [default: 512, or what the model holds]
-    #[arg(short, long, value_name = "N")]
-    window: Option<NonZeroUsize>,
+    #[arg(short, long, value_name = "N", value_parser = args::positions())]
+    window: Option<usize>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "md")]
     output: Format,
@@ -90,13 +89,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let loaded = Loaded::open(&args.model)?;
-    let longest = loaded.model.spec().context_length;
-    let window = args.window.map_or(WINDOW.min(longest), NonZeroUsize::get);
-    if window > longest || window < 2 {
-        return Err(usage(format!(
-            "--window {window}: from 2 to {longest}, which the model holds"
-        )));
+    let spec = loaded.model.spec();
+    let window = args.window.unwrap_or(WINDOW.min(spec.context_length));
+    if window < 2 {
+        return Err(usage(format!("--window {window}: 2 at least")));
     }
+    args::warn_beyond(window, spec);
     let params = diffusion(said, &loaded)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
     if tokens.len() < 2 {

@@ -167,14 +167,29 @@ impl Options {
     ) -> Result<Request, ApiError> {
         let mode = self.settings().over(ready.settings.clone()).mode(&ready.ability());
         let mode = mode.map_err(|e| ApiError::bad("decode_mode", format!("{e:#}")))?;
-        let max_tokens = self.max_completion_tokens.or(self.max_tokens).unwrap_or(usize::MAX);
+        let asked = self.max_completion_tokens.or(self.max_tokens);
+        // Who names no limit gets what the context holds; and whose mode cannot shift is refused only
+        // where it would have to.
+        let longer = asked.is_some_and(|n| tokens.len().saturating_add(n) > ready.context);
+        let (max_tokens, context_shift) =
+            (asked.unwrap_or(usize::MAX), ready.context_shift.filter(|_| longer));
         let eos = match self.ignore_eos.unwrap_or(false) {
             true => Vec::new(),
             false => ready.defaults.eos.clone(),
         };
         let (sampling, stop) = (self.sampling(ready, logprobs)?, self.stops()?);
         let (watch, cache_salt) = (false, self.salt(tenant));
-        Ok(Request { tokens, max_tokens, sampling, stop, eos, mode, watch, cache_salt })
+        Ok(Request {
+            tokens,
+            max_tokens,
+            sampling,
+            stop,
+            eos,
+            mode,
+            context_shift,
+            watch,
+            cache_salt,
+        })
     }
 
     /// With whom the request may share what is kept of texts.

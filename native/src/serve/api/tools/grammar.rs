@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn grammars_of_calls() {
         let hub = HubArgs { revision: "main".into() };
-        let loaded = Loaded::open(&ModelArgs { model: None, hub }).expect("loads");
+        let loaded =
+            Loaded::open(&ModelArgs { model: None, hub, rope_scaling: None }).expect("loads");
         let both = format!("{OSLO}\n{TIME}");
         let talk = format!("Let me see, 1 < 2.\n{OSLO}\n{TIME}\nSo.");
         let paris = OSLO.replace("Oslo", "Paris");

@@ -1,0 +1,128 @@
+//! `--rope-scaling`: more positions than the model was trained for.
+
+use std::str::FromStr;
+use wrinklefree::format::{RopeScaling, Spec, YarnScaling};
+
+/// A rule that stretches positions, instead of what the model's files say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stretch {
+    /// As before any scaling.
+    None,
+    /// Positions are divided by this.
+    Linear(f64),
+    /// The base θ grows so that the slowest dimension is interpolated and the fastest is not:
+    /// θ · F^(d / (d − 2)), "NTK-aware" interpolation (arXiv 2309.00071, section 3.1).
+    Ntk(f64),
+    /// YaRN with the paper's constants.
+    Yarn(f64),
+}
+
+impl FromStr for Stretch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (rule, factor) = text.split_once(':').unwrap_or((text, ""));
+        let factor = f64::from_str(factor).ok().filter(|f| (1.0..=1024.0).contains(f));
+        match (rule, factor) {
+            ("none", _) if text == rule => Ok(Self::None),
+            ("linear", Some(f)) => Ok(Self::Linear(f)),
+            ("ntk", Some(f)) => Ok(Self::Ntk(f)),
+            ("yarn", Some(f)) => Ok(Self::Yarn(f)),
+            ("linear" | "ntk" | "yarn", None) => {
+                Err(format!("expected a factor from 1 to 1024, as in {rule}:2"))
+            }
+            _ => Err("expected none, linear:F, ntk:F or yarn:F".into()),
+        }
+    }
+}
+
+impl Stretch {
+    /// Replaces the scaling of a model; its context grows with it.
+    pub fn apply(self, spec: &mut Spec) {
+        let original = spec.original_context();
+        let (scaling, factor) = match self {
+            Self::None => (None, 1.0),
+            Self::Linear(factor) => (Some(RopeScaling::Linear(factor)), factor),
+            Self::Ntk(factor) => {
+                let width = spec.head_dim as f64;
+                spec.rope.theta *= factor.powf(width / (width - 2.0));
+                (None, factor)
+            }
+            Self::Yarn(factor) => {
+                (Some(RopeScaling::Yarn(YarnScaling::new(factor, original))), factor)
+            }
+        };
+        spec.rope.scaling = scaling;
+        spec.context_length = (original as f64 * factor) as usize;
+    }
+}
+
+/// What to say of more positions than the model knows.
+pub fn beyond(positions: usize, spec: &Spec) -> Option<String> {
+    let known = spec.context_length;
+    (positions > known).then(|| {
+        format!(
+            "a context of {positions} positions, but the model was trained for {known} (with its \
+             RoPE scaling): what comes after them may make no sense. --rope-scaling yarn:F \
+             stretches them F times"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::synthetic::Synthetic;
+
+    #[test]
+    fn rules_are_read_and_others_named() {
+        for (text, want) in [
+            ("none", Stretch::None),
+            ("linear:2", Stretch::Linear(2.0)),
+            ("ntk:1.5", Stretch::Ntk(1.5)),
+            ("yarn:4", Stretch::Yarn(4.0)),
+        ] {
+            assert_eq!(text.parse(), Ok(want), "{text}");
+        }
+        for text in ["", "none:2", "none:", "dynamic:2", "YARN:2"] {
+            let error = Stretch::from_str(text).expect_err(text);
+            assert!(error.contains("none, linear:F, ntk:F or yarn:F"), "{error}");
+        }
+        for text in ["yarn", "yarn:", "linear:0.5", "ntk:-2", "yarn:x", "yarn:NaN", "yarn:1e9"] {
+            let error = Stretch::from_str(text).expect_err(text);
+            assert!(error.contains("a factor from 1 to 1024"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_rule_replaces_that_of_the_files_and_stretches_the_original_context() {
+        let plain = Synthetic::Tiny.loaded().model.spec().clone();
+        let (theta, trained) = (plain.rope.theta, plain.context_length);
+        let with = |rule: Stretch, mut spec: Spec| {
+            rule.apply(&mut spec);
+            spec
+        };
+        let yarn = with(Stretch::Yarn(4.0), plain.clone());
+        let want = RopeScaling::Yarn(YarnScaling::new(4.0, trained));
+        assert_eq!((yarn.rope.scaling.as_ref(), yarn.context_length), (Some(&want), 4 * trained));
+        let linear = with(Stretch::Linear(2.0), yarn.clone());
+        assert_eq!(linear.rope.scaling, Some(RopeScaling::Linear(2.0)));
+        assert_eq!(linear.context_length, 2 * trained, "not of what YaRN had stretched");
+        assert_eq!(with(Stretch::None, yarn), plain);
+        let ntk = with(Stretch::Ntk(2.0), plain.clone());
+        let slowest = |theta: f64| theta.powf(2.0 / plain.head_dim as f64 - 1.0);
+        let ratio = slowest(theta) / slowest(ntk.rope.theta);
+        assert!((ratio - 2.0).abs() < 1e-9, "the slowest pair turns half as fast: {ratio}");
+        assert_eq!((ntk.rope.scaling, ntk.context_length), (None, 2 * trained));
+    }
+
+    #[test]
+    fn who_goes_beyond_hears_both_lengths_and_the_option() {
+        let spec = Synthetic::Tiny.loaded().model.spec().clone();
+        assert_eq!(beyond(4096, &spec), None);
+        let said = beyond(5000, &spec).expect("a warning");
+        for part in ["5000", "4096", "--rope-scaling"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

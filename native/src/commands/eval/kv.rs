@@ -1,6 +1,6 @@
 //! `wf-run eval kv`: kinds of KV cache and ways to attend, compared.
 
-use crate::args::{ComputeArgs, ModelArgs, kv_type};
+use crate::args::{self, ComputeArgs, ModelArgs, kv_type};
 use crate::bench::report::{Format, Record, Report};
 use crate::bench::synthetic::Synthetic;
 use crate::eval::kv::{Probe, Results, cosines, first_layer};
@@ -166,6 +166,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(short) = args.context.iter().find(|n| n.get() < 2) {
         return Err(usage(format!("--context {short}: 2 at least")));
     }
+    let longest = args.context.iter().map(|n| n.get()).max().unwrap_or(0);
+    args::warn_beyond(longest, loaded.model.spec());
     let (configs, first) = (configs(args), first_layer(&loaded.model)?);
     let mut report = Report::new(args.output);
     out::print(&report.head())?;

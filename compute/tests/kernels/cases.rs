@@ -14,6 +14,7 @@ macro_rules! each_case {
         $then! {
             ternary_products_equal_scalar
             a_single_fourth_code_is_multiplied_where_it_stands
+            blocks_of_zeros_change_no_bit
             ternary_products_do_not_overflow_at_the_extremes
             int8_products_equal_scalar
             int8_products_are_exact_beyond_32_bits
@@ -195,6 +196,59 @@ pub fn a_single_fourth_code_is_multiplied_where_it_stands() {
             let run =
                 |k: &Kernels| product(40, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s));
             assert!(run(&k) == run(&Kernels::SCALAR), "{:?}, row {at}", k.isa());
+        }
+    }
+}
+
+pub fn blocks_of_zeros_change_no_bit() {
+    let mut noise = Noise(0x5a5a_1212_c3c3_8787);
+    for k in sets("ternary with blocks of zeros") {
+        for (rows, cols) in [(1, 1), (17, 33), (48, 161), (33, 1000), (16, 6912)] {
+            for (group, kinds) in [(0, 3), (0, 4), (16, 3), (128, 4)] {
+                let scales = match group {
+                    0 => Scales::Tensor(-0.37),
+                    _ => Scales::Groups(
+                        GroupScales::from_rows(rows, cols, group, |_, s| {
+                            s.fill_with(|| f16::from_f32(noise.float()));
+                        })
+                        .unwrap(),
+                    ),
+                };
+                let w = TernaryMatrix::pack(rows, cols, scales, |_, out| {
+                    out.fill_with(|| noise.below(kinds) as u8);
+                });
+                let w = w.unwrap();
+                for (batch, planes) in [(1, 1), (1, 2), (2, 1), (3, 2), (40, 1)] {
+                    for live in [0, 10, 50, 74, 76, 100] {
+                        // The extremes where sums are longest.
+                        let extreme = cols > 1000;
+                        let value = |noise: &mut Noise| match extreme {
+                            true => [-128, 127][noise.below(2) as usize],
+                            false => noise.next() as i8,
+                        };
+                        let blocks: Vec<bool> =
+                            (0..cols.div_ceil(16)).map(|_| noise.below(100) < live).collect();
+                        let mut at = 0;
+                        let x = Rows::new(batch * planes, cols, planes, || {
+                            at += 1;
+                            if blocks[(at - 1) % cols / 16] { value(&mut noise) } else { 0 }
+                        });
+                        for from in [0, rows.div_ceil(16) / 2] {
+                            let run = |k: &Kernels| {
+                                product(batch, rows, from, |p, y, s| {
+                                    (k.ternary)(&w, p, &x.view(), y, s);
+                                })
+                            };
+                            assert_eq!(
+                                run(&k),
+                                run(&Kernels::SCALAR),
+                                "{:?} {rows}×{cols} group {group} {live} % live, {batch}×{planes}",
+                                k.isa()
+                            );
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::batch::{Batch, Span};
 use super::heads::Heads;
-use super::{Model, Runtime, Workspace};
+use super::{Model, Runtime, Sparsity, Workspace};
 use crate::cache::{KvPool, Tables};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
@@ -51,6 +51,7 @@ impl Model {
     ) -> Logits<'w> {
         let vocab = self.spec.vocab_size;
         ws.batch.fill(spans, kv, vocab, self.together(spans, rt.team.threads()));
+        ws.inputs.sparsity = self.sparsity;
         let work = self.bytes_per_token() * ws.batch.rows.len();
         rt.team.run(work >= WORTH_BYTES, |crew| {
             let mut pass = Pass { model: self, k: &rt.kernels, crew, ws };
@@ -220,8 +221,9 @@ impl Pass<'_, '_> {
         inputs.product((crew, k), &[&layer.down], y);
     }
 
-    /// The final norm of the rows that are left, as the input of `readers`.
+    /// The final norm of the rows that are left, as the input of `readers`, who get all of it.
     fn leave(&mut self, readers: &[&Linear]) {
+        self.ws.inputs.sparsity = Sparsity::Off;
         let model = self.model;
         let last = model.weights.layers.last().expect("a model has layers");
         self.add_and_norm(&last.down, &model.weights.final_norm, readers);

@@ -2,6 +2,8 @@
 
 use super::batch::Batch;
 use super::inputs::Inputs;
+use crate::format::Linear;
+use crate::kernel::Quantised;
 use crate::mem::AlignedVec;
 
 /// Buffers of a forward pass; they grow to the largest batch they have seen.
@@ -28,4 +30,12 @@ pub struct Workspace {
     pub(super) gate_up: AlignedVec<f32>,
     /// `[wanted][vocab_size]`.
     pub(super) logits: AlignedVec<f32>,
+}
+
+impl Workspace {
+    /// Lets `watch` see the quantised rows of every group of matrices, with the matrices that are
+    /// to read them, in all passes to come.
+    pub fn watch(&mut self, watch: impl FnMut(&[&Linear], &Quantised<'_>) + Send + Sync + 'static) {
+        self.inputs.watch = Some(Box::new(watch));
+    }
 }

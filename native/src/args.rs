@@ -4,6 +4,7 @@ use crate::exit::usage;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use std::num::NonZeroUsize;
+use wrinklefree::model::Sparsity;
 
 /// Which model.
 #[derive(Args, Debug)]
@@ -14,6 +15,11 @@ pub struct ModelArgs {
     pub model: Option<String>,
     #[command(flatten)]
     pub hub: HubArgs,
+    /// Which inputs of ternary layers stay, all others become zero: off (all), threshold:T (those of
+    /// at least T times a row's largest), topk:R (the share R that is largest), adaptive (the fewest
+    /// that hold 99 % of a row's Σx²)
+    #[arg(long, value_name = "RULE", default_value_t)]
+    pub activation_sparsity: Sparsity,
 }
 
 /// Where on the hub.

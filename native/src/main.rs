@@ -29,6 +29,7 @@ mod serve;
 mod session;
 mod sizes;
 mod steps;
+mod zeros;
 
 use clap::Parser;
 use std::process::ExitCode;

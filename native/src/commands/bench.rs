@@ -130,7 +130,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded(),
+        Some(shape) => shape.loaded(args.model.activation_sparsity),
         None => Loaded::open(&args.model)?,
     };
     let mode = settings.mode(&loaded.ability())?;
@@ -225,10 +225,11 @@ fn tests(args: &Args) -> Vec<measure::Test> {
 
 fn model(args: &Args) -> anyhow::Result<(String, Model)> {
     if let Some(shape) = args.synthetic {
-        let Loaded { name, model, .. } = shape.loaded();
+        let Loaded { name, model, .. } = shape.loaded(args.model.activation_sparsity);
         return Ok((name, model));
     }
     let (name, c) = loaded::checkpoint(args.model.model.as_deref(), &args.model.hub.revision)?;
-    let model = Model::new(c.spec, c.weights).with_context(|| format!("cannot run {name}"))?;
+    let mut model = Model::new(c.spec, c.weights).with_context(|| format!("cannot run {name}"))?;
+    model.sparsity = args.model.activation_sparsity;
     Ok((name, model))
 }

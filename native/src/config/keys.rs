@@ -217,7 +217,7 @@ mod tests {
         };
         assert_eq!(
             names(""),
-            ["model_path", "revision", "host", "port", "threads", "warmup"],
+            ["model_path", "revision", "activation_sparsity", "host", "port", "threads", "warmup"],
             "outside of sections"
         );
         assert_eq!(names("kv"), ["dtype"]);

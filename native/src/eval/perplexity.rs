@@ -28,7 +28,8 @@ impl Loss {
         self.nats / self.tokens as f64
     }
 
-    fn add(&mut self, logits: &[f32], token: u32) {
+    /// Adds what `logits` say of the token that follows.
+    pub fn add(&mut self, logits: &[f32], token: u32) {
         let params = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
         let logprob = Sampler::new(params, &[]).describe(logits, token).logprob;
         self.nats -= f64::from(logprob.expect("asked for"));

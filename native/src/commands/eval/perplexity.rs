@@ -15,9 +15,6 @@ use std::path::PathBuf;
 use wrinklefree::decode::{DecodeMode, DiffusionParams};
 use wrinklefree::settings::{Mode, Settings};
 
-/// Tokens of a window, when the user does not say.
-const WINDOW: usize = 512;
-
 /// Measure how well a model predicts a text
 ///
 /// The text is cut into windows that know nothing of each other; every token but a window's first
@@ -88,13 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let loaded = Loaded::open(&args.model)?;
-    let longest = loaded.model.spec().context_length;
-    let window = args.window.map_or(WINDOW.min(longest), NonZeroUsize::get);
-    if window > longest || window < 2 {
-        return Err(usage(format!(
-            "--window {window}: from 2 to {longest}, which the model holds"
-        )));
-    }
+    let window = super::window(args.window, &loaded)?;
     let params = diffusion(said, &loaded)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
     if tokens.len() < 2 {

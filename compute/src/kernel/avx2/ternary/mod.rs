@@ -27,32 +27,32 @@ const LOOKUP_REST: usize = 24;
 /// Batches up to this decode codes in registers: one more row's sums would not leave room.
 const STREAMED_ROWS: usize = 6;
 
-/// See the scalar definition.
+/// See the scalar definition. With `SKIPS` blocks of a token's zeros are skipped where that pays.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn ternary(
+pub fn ternary<const SKIPS: bool>(
     w: &TernaryMatrix,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let blocks = w.cols().div_ceil(BLOCK_COLS);
     let Scratch { ints, places, shorts, sums: exact, floats, rearranged, live, .. } = scratch;
+    let blocks = w.cols().div_ceil(BLOCK_COLS);
     let (size, sums) = x.scale_groups(w, ints);
     let group_blocks = size / BLOCK_COLS;
     let groups = blocks.div_ceil(group_blocks);
     let walk = Walk { w, x, sums, blocks, groups, group_blocks, first: panels.start };
-    if x.rows() > STREAMED_ROWS {
-        let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
-        return walk.batch(panels, y, rearranged, &mut buffers);
-    }
     let skips = match (x.rows(), x.planes) {
-        (1, _) => sparse::sparse::<1>(&walk, panels.clone(), y, live),
-        (2, 2) => sparse::sparse::<2>(&walk, panels.clone(), y, live),
+        (1, _) if SKIPS => sparse::sparse::<1>(&walk, panels.clone(), y, live),
+        (2, 2) if SKIPS => sparse::sparse::<2>(&walk, panels.clone(), y, live),
         _ => false,
     };
     if skips {
         return;
+    }
+    if x.rows() > STREAMED_ROWS {
+        let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
+        return walk.batch(panels, y, rearranged, &mut buffers);
     }
     for panel in panels {
         match x.rows() {

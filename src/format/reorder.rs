@@ -10,15 +10,14 @@ use half::f16;
 /// Why columns cannot change their order.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReorderError {
-    /// Columns share scales, so they cannot go apart.
+    /// Columns that share a scale must stay together, and only ternary products skip zeros.
     #[error(
-        "layer {layer}: each {size} columns of down_proj ({kind}) share a scale and must stay together"
+        "the columns of down_proj in layer {layer} ({kind}) must stay where they are: only those of \
+         a ternary matrix with one scale can change places"
     )]
-    Groups {
+    Down {
         /// Which layer.
         layer: usize,
-        /// Columns that share a scale.
-        size: usize,
         /// Kind of the matrix.
         kind: String,
     },
@@ -38,35 +37,23 @@ impl Checkpoint {
     /// `gate` and `up`, and the sub-norm between them.
     ///
     /// # Errors
-    /// When a group of columns of a `down` shares a scale; the error names it.
+    /// When a `down` is not ternary with one scale; the error names it.
     ///
     /// # Panics
-    /// When there is no order for a layer, or one is too short or names a column that is not there.
+    /// When there is no order for a layer, or one is not as long as its columns or names one that
+    /// is not there.
     pub fn with_ffn_orders(mut self, orders: &[Vec<usize>]) -> Result<Self, ReorderError> {
-        let layers = self.weights.layers.iter_mut().zip(orders).enumerate();
-        assert_eq!(layers.len(), self.spec.layers, "an order for each layer");
-        for (layer, (weights, order)) in layers {
-            if let Some(size) = shared(&weights.down.weight) {
-                let kind = weights.down.weight.kind();
-                return Err(ReorderError::Groups { layer, size, kind });
+        assert_eq!(self.weights.layers.len(), orders.len(), "an order for each layer");
+        for (layer, (weights, order)) in self.weights.layers.iter_mut().zip(orders).enumerate() {
+            assert_eq!(weights.down.weight.cols(), order.len(), "a place for each column");
+            match &weights.down.weight {
+                Matrix::Ternary(m) if matches!(m.scales(), Scales::Tensor(_)) => {}
+                other => return Err(ReorderError::Down { layer, kind: other.kind() }),
             }
             reorder(weights, order).map_err(|source| ReorderError::Layout { layer, source })?;
         }
         Ok(self)
     }
-}
-
-/// Columns that share a scale with some others but not with all.
-fn shared(matrix: &Matrix) -> Option<usize> {
-    let size = match matrix {
-        Matrix::Ternary(m) => match m.scales() {
-            Scales::Tensor(_) => return None,
-            Scales::Groups(g) => g.size(),
-        },
-        Matrix::Int8(m) => m.group(),
-        Matrix::Float(_) => return None,
-    };
-    (size < matrix.cols()).then_some(size)
 }
 
 fn reorder(layer: &mut LayerWeights, order: &[usize]) -> Result<(), LayoutError> {
@@ -77,7 +64,9 @@ fn reorder(layer: &mut LayerWeights, order: &[usize]) -> Result<(), LayoutError>
         *bias = bias.as_ref().map(moved);
     }
     layer.ffn_sub_norm = layer.ffn_sub_norm.as_ref().map(moved);
-    layer.down.weight = columns(&layer.down.weight, order)?;
+    if let Matrix::Ternary(down) = &mut layer.down.weight {
+        *down = columns(down, order)?;
+    }
     Ok(())
 }
 
@@ -113,31 +102,10 @@ fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
 }
 
 /// Column `i` is what was column `order[i]`.
-fn columns(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
-    let (count, cols) = (matrix.rows(), matrix.cols());
-    match matrix {
-        Matrix::Ternary(m) => {
-            let mut codes = vec![0; cols];
-            let fill = |row: usize, out: &mut [u8]| {
-                m.unpack_row(row, &mut codes);
-                out.iter_mut().zip(order).for_each(|(o, &i)| *o = codes[i]);
-            };
-            TernaryMatrix::pack(count, cols, m.scales().clone(), fill).map(Matrix::Ternary)
-        }
-        Matrix::Int8(m) => {
-            let mut old = vec![0; cols];
-            let fill = |row: usize, out: &mut [i8], scales: &mut [f32]| {
-                m.unpack_row(row, &mut old);
-                out.iter_mut().zip(order).for_each(|(o, &i)| *o = old[i]);
-                scales[0] = m.scale(row, 0);
-            };
-            Int8Matrix::pack(count, cols, m.group(), fill).map(Matrix::Int8)
-        }
-        Matrix::Float(m) => {
-            let size = m.dtype().size();
-            let place = |row: usize| order.iter().map(move |&i| &m.row(row)[i * size..][..size]);
-            let data: Vec<u8> = (0..count).flat_map(place).flatten().copied().collect();
-            FloatMatrix::new(count, cols, m.dtype(), Bytes::from(data)).map(Matrix::Float)
-        }
-    }
+fn columns(m: &TernaryMatrix, order: &[usize]) -> Result<TernaryMatrix, LayoutError> {
+    let mut codes = vec![0; m.cols()];
+    TernaryMatrix::pack(m.rows(), m.cols(), m.scales().clone(), |row, out| {
+        m.unpack_row(row, &mut codes);
+        out.iter_mut().zip(order).for_each(|(o, &i)| *o = codes[i]);
+    })
 }

@@ -3,7 +3,7 @@
 
 use super::batch::{Batch, Span};
 use super::heads::Heads;
-use super::{Model, Runtime, Sparsity, Workspace};
+use super::{Model, Rule, Runtime, Workspace};
 use crate::cache::{KvPool, Tables};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
@@ -51,7 +51,6 @@ impl Model {
     ) -> Logits<'w> {
         let vocab = self.spec.vocab_size;
         ws.batch.fill(spans, kv, vocab, self.together(spans, rt.team.threads()));
-        ws.inputs.sparsity = self.sparsity;
         let work = self.bytes_per_token() * ws.batch.rows.len();
         rt.team.run(work >= WORTH_BYTES, |crew| {
             let mut pass = Pass { model: self, k: &rt.kernels, crew, ws };
@@ -128,6 +127,7 @@ impl Pass<'_, '_> {
     /// The input of a layer's first products: norm(x), where x has taken in what the layer
     /// `before` left in y.
     fn enter(&mut self, layer: &LayerWeights, before: Option<&LayerWeights>) {
+        self.ws.inputs.rule = self.model.sparsity.elsewhere();
         let readers = [&layer.q, &layer.k, &layer.v];
         match before {
             Some(before) => self.add_and_norm(&before.down, &layer.attn_norm, &readers),
@@ -204,6 +204,7 @@ impl Pass<'_, '_> {
         let Workspace { batch, inputs, gate_up, y, .. } = &mut **ws;
         let (spec, width, rows) = (&model.spec, model.spec.intermediate_size, batch.rows.len());
         inputs.product((crew, k), &readers, gate_up);
+        inputs.rule = model.sparsity.rule;
         let source = Chunks::new(gate_up, 2 * width);
         inputs.fill((crew, k), (rows, width), &[&layer.down], source, |_, out, gate_up| {
             let (gate, up) = gate_up.split_at_mut(width);
@@ -223,7 +224,7 @@ impl Pass<'_, '_> {
 
     /// The final norm of the rows that are left, as the input of `readers`, who get all of it.
     fn leave(&mut self, readers: &[&Linear]) {
-        self.ws.inputs.sparsity = Sparsity::Off;
+        self.ws.inputs.rule = Rule::Off;
         let model = self.model;
         let last = model.weights.layers.last().expect("a model has layers");
         self.add_and_norm(&last.down, &model.weights.final_norm, readers);

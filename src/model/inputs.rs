@@ -1,6 +1,6 @@
 //! Input rows of a group of matrices, in every form that one of them takes; and the products.
 
-use super::Sparsity;
+use super::Rule;
 use crate::format::{Activations, Linear};
 use crate::kernel::{Kernels, QUANTISED_PAD, Quantised};
 use crate::matrix::Matrix;
@@ -21,7 +21,7 @@ pub(super) struct Inputs {
     int8: Planes,
     int16: Planes,
     /// Which values stay where only ternary matrices read them.
-    pub sparsity: Sparsity,
+    pub rule: Rule,
     /// Who looks at quantised rows.
     pub watch: Option<Watch>,
 }
@@ -75,14 +75,14 @@ impl Planes {
 fn quantise(
     k: &Kernels,
     row: &[f32],
-    sparsity: [Sparsity; 2],
+    rules: [Rule; 2],
     int8: <PlaneChunks<'_> as Chunked>::Part,
     int16: <PlaneChunks<'_> as Chunked>::Part,
 ) {
     let width = row.len();
     if let (values, [sum], [step]) = int8 {
         (*sum, *step) = (k.quantise8)(row, &mut values[..width]);
-        sparsity[0].thin([&mut values[..width]], [sum]);
+        rules[0].thin8(&mut values[..width], sum);
         values[width..].fill(0);
     }
     if let (values, [high_sum, low_sum], [high_step, low_step]) = int16 {
@@ -91,7 +91,7 @@ fn quantise(
         ([*high_sum, *low_sum], *low_step) =
             (k.quantise16)(row, &mut high[..width], &mut low[..width]);
         *high_step = 256.0 * *low_step;
-        sparsity[1].thin([&mut high[..width], &mut low[..width]], [high_sum, low_sum]);
+        rules[1].thin16(&mut high[..width], &mut low[..width], [high_sum, low_sum]);
         high[width..].fill(0);
         low[width..].fill(0);
     }
@@ -117,7 +117,7 @@ impl Inputs {
         let kinds = [Activations::Int8, Activations::Int16];
         let wants = kinds.map(|a| of(a).next().is_some());
         let ternary = kinds.map(|a| of(a).all(|(_, w)| matches!(w, Matrix::Ternary(_))));
-        let sparsity = ternary.map(|t| if t { self.sparsity } else { Sparsity::Off });
+        let rules = ternary.map(|t| if t { self.rule } else { Rule::Off });
         self.floats.grow(rows * width);
         let planes = (
             self.int8.chunks(wants[0], rows, 1, stride),
@@ -126,7 +126,7 @@ impl Inputs {
         let chunks = (Chunks::new(&mut self.floats, width), planes, source);
         crew.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (row, (int8, int16), part), _| {
             job(i, row, part);
-            quantise(k, row, sparsity, int8, int16);
+            quantise(k, row, rules, int8, int16);
         });
         let Some(watch) = &mut self.watch else { return };
         for (planes, kind) in [&self.int8, &self.int16].into_iter().enumerate() {

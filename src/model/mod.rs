@@ -14,7 +14,7 @@ pub use crate::rows::{Logits, Output, Rows, Sight};
 pub use batch::Span;
 pub use check::ModelError;
 pub use row_cost::RowCostError;
-pub use sparsity::{Sparsity, SparsityError};
+pub use sparsity::{Place, Rule, Sparsity, SparsityError};
 pub use workspace::Workspace;
 
 use crate::format::{Activations, Linear, Spec, Weights};
@@ -56,7 +56,7 @@ impl Model {
         };
         let head = weights.head.clone().unwrap_or_else(tied);
         let frequencies = Frequencies::new(spec.head_dim, &spec.rope);
-        Ok(Self { spec, weights, head, frequencies, sparsity: Sparsity::Off })
+        Ok(Self { spec, weights, head, frequencies, sparsity: Sparsity::default() })
     }
 
     /// Shape and constants.

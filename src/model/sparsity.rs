@@ -8,113 +8,165 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Magnitudes that are told apart: NaN is −128 in 8 bits.
-const MAGNITUDES: usize = 129;
-/// Percent of Σx² that [`Sparsity::Adaptive`] keeps.
+/// Room for every magnitude: those of 8 bits end with 128 (NaN is −128), those of 15 with 127.
+const MAGNITUDES: usize = 256;
+/// Percent of Σx² that [`Rule::Adaptive`] keeps.
 const ENERGY: u64 = 99;
 
 /// Which inputs of ternary layers stay; all others become zero. The output head gets all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Sparsity {
+pub struct Sparsity {
+    /// Which of a row's values stay.
+    pub rule: Rule,
+    /// Of which rows.
+    pub place: Place,
+}
+
+/// Which of a row's values stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Rule {
     /// All.
     #[default]
     Off,
-    /// Those with |x| ≥ T · max |x| of their row; 0 ≤ T ≤ 1.
+    /// Those with |x| ≥ T · max |x|; 0 ≤ T ≤ 1.
     Threshold(f32),
-    /// This share of a row, the largest, and what is as large as the last of them; 0 < R ≤ 1.
+    /// This share, the largest, and what is as large as the last of them; 0 < R ≤ 1.
     TopK(f32),
-    /// The fewest that hold 99 % of their row's Σx².
+    /// The fewest that hold 99 % of Σx².
     Adaptive,
+}
+
+/// Which rows a rule is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// The inputs of all ternary layers.
+    #[default]
+    All,
+    /// Those of `down`, where ReLU² has left zeros already.
+    Down,
 }
 
 /// A text is no [`Sparsity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected off, threshold:T with T from 0 to 1, topk:R with R above 0 and at most 1, or adaptive"
+    "expected off, threshold:T with T from 0 to 1, topk:R with R above 0 and at most 1, or adaptive, \
+     the last three also with @down behind them"
 )]
 pub struct SparsityError;
 
 impl FromStr for Sparsity {
     type Err = SparsityError;
 
-    /// `off`, `threshold:0.05`, `topk:0.3` or `adaptive`.
+    /// `off`, `threshold:0.05`, `topk:0.3`, `adaptive`; `topk:0.3@down` for [`Place::Down`].
     fn from_str(text: &str) -> Result<Self, SparsityError> {
-        let (name, value) = text.split_once(':').unwrap_or((text, ""));
+        let (rule, place) = match text.strip_suffix("@down") {
+            Some(rule) => (rule, Place::Down),
+            None => (text, Place::All),
+        };
+        let (name, value) = rule.split_once(':').unwrap_or((rule, ""));
         let number = value.parse::<f32>().ok().filter(|v| (0.0..=1.0).contains(v));
-        match (name, number) {
-            ("off", _) if text == name => Ok(Self::Off),
-            ("adaptive", _) if text == name => Ok(Self::Adaptive),
-            ("threshold", Some(t)) => Ok(Self::Threshold(t)),
-            ("topk", Some(r)) if r > 0.0 => Ok(Self::TopK(r)),
-            _ => Err(SparsityError),
-        }
+        let rule = match (name, number) {
+            ("off", _) if text == name => Rule::Off,
+            ("adaptive", _) if rule == name => Rule::Adaptive,
+            ("threshold", Some(t)) => Rule::Threshold(t),
+            ("topk", Some(r)) if r > 0.0 => Rule::TopK(r),
+            _ => return Err(SparsityError),
+        };
+        Ok(Self { rule, place })
     }
 }
 
 impl fmt::Display for Sparsity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("off"),
-            Self::Threshold(t) => write!(f, "threshold:{t}"),
-            Self::TopK(r) => write!(f, "topk:{r}"),
-            Self::Adaptive => f.write_str("adaptive"),
-        }
+        match self.rule {
+            Rule::Off => f.write_str("off"),
+            Rule::Threshold(t) => write!(f, "threshold:{t}"),
+            Rule::TopK(r) => write!(f, "topk:{r}"),
+            Rule::Adaptive => f.write_str("adaptive"),
+        }?;
+        f.write_str(if self.place == Place::Down { "@down" } else { "" })
     }
 }
 
 impl Sparsity {
-    /// Makes zeros of what does not stay of a token, given as its planes and their sums.
-    pub(super) fn thin<const PLANES: usize>(
-        self,
-        mut planes: [&mut [i8]; PLANES],
-        sums: [&mut i32; PLANES],
-    ) {
+    /// The rule for all rows but those of `down`.
+    pub(super) fn elsewhere(self) -> Rule {
+        match self.place {
+            Place::All => self.rule,
+            Place::Down => Rule::Off,
+        }
+    }
+}
+
+impl Rule {
+    /// Makes zeros of what does not stay of a row of 8-bit values, whose sum is kept up.
+    pub(super) fn thin8(self, values: &mut [i8], sum: &mut i32) {
         if self == Self::Off {
             return;
         }
-        let width = planes[0].len();
-        let magnitude = |planes: &[&mut [i8]; PLANES], i: usize| {
-            let joined = planes.iter().fold(0, |value, plane| 256 * value + i32::from(plane[i]));
-            let (half, shift) = if PLANES == 1 { (0, 0) } else { (128, 8) };
-            ((joined.abs() + half) >> shift) as usize
-        };
-        let mut counts = [0u32; MAGNITUDES];
-        (0..width).for_each(|i| counts[magnitude(&planes, i)] += 1);
-        let cut = self.cut(&counts, width);
-        for i in 0..width {
-            let stays = magnitude(&planes, i) >= cut;
-            planes.iter_mut().for_each(|plane| plane[i] *= i8::from(stays));
+        let cut = self.cut(values.iter().map(|v| v.unsigned_abs()), values.len());
+        for v in values.iter_mut() {
+            *v = if v.unsigned_abs() < cut { 0 } else { *v };
         }
-        for (plane, sum) in planes.iter().zip(sums) {
+        *sum = values.iter().map(|&v| i32::from(v)).sum();
+    }
+
+    /// The same with values of 15 bits in two planes.
+    pub(super) fn thin16(self, high: &mut [i8], low: &mut [i8], sums: [&mut i32; 2]) {
+        if self == Self::Off {
+            return;
+        }
+        let magnitude = |high: i8, low: i8| {
+            let joined = 256 * i32::from(high) + i32::from(low);
+            ((joined.abs() + 128) >> 8) as u8
+        };
+        let pairs = high.iter().zip(low.iter());
+        let cut = self.cut(pairs.map(|(&h, &l)| magnitude(h, l)), high.len());
+        for (h, l) in high.iter_mut().zip(low.iter_mut()) {
+            (*h, *l) = if magnitude(*h, *l) < cut { (0, 0) } else { (*h, *l) };
+        }
+        for (sum, plane) in sums.into_iter().zip([high, low]) {
             *sum = plane.iter().map(|&v| i32::from(v)).sum();
         }
     }
 
-    /// The least magnitude that stays of a row of `width` with so many values of each.
-    fn cut(self, counts: &[u32; MAGNITUDES], width: usize) -> usize {
-        // The largest magnitude down to which `worth` adds up to `enough`.
-        let down_to = |enough: u64, worth: &dyn Fn(usize) -> u64| {
-            let mut sum = 0;
-            let reaches = |&m: &usize| {
-                sum += worth(m) * u64::from(counts[m]);
-                sum >= enough
-            };
-            (0..MAGNITUDES).rev().find(reaches).unwrap_or(0)
-        };
-        let energy = |m: usize| (m * m) as u64;
-        match self {
+    /// The least magnitude that stays of a row of `width`.
+    fn cut(self, magnitudes: impl Iterator<Item = u8>, width: usize) -> u8 {
+        // In turn into two tables: to count the same number twice in a row takes longer.
+        let mut tables = [[0u32; MAGNITUDES]; 2];
+        magnitudes.enumerate().for_each(|(i, m)| tables[i % 2][usize::from(m)] += 1);
+        let mut counts = [0; MAGNITUDES];
+        for (m, count) in counts.iter_mut().enumerate() {
+            *count = u64::from(tables[0][m] + tables[1][m]);
+        }
+        let least = match self {
             Self::Off => 0,
             Self::Threshold(t) => {
                 let largest = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
                 (t * largest as f32).ceil() as usize
             }
-            Self::TopK(share) => down_to((share * width as f32).ceil() as u64, &|_| 1),
+            Self::TopK(share) => down_to(&counts, (share * width as f32).ceil() as u64),
             Self::Adaptive => {
-                let total: u64 = (0..MAGNITUDES).map(|m| energy(m) * u64::from(counts[m])).sum();
-                down_to((total * ENERGY).div_ceil(100), &energy)
+                for (m, count) in counts.iter_mut().enumerate() {
+                    *count *= (m * m) as u64;
+                }
+                let total: u64 = counts.iter().sum();
+                down_to(&counts, (total * ENERGY).div_ceil(100))
             }
-        }
+        };
+        // The largest magnitude is 128.
+        least as u8
     }
+}
+
+/// The largest magnitude down to which the sum of what each is worth is enough.
+fn down_to(worth: &[u64; MAGNITUDES], enough: u64) -> usize {
+    let mut sum = 0;
+    let reaches = |&m: &usize| {
+        sum += worth[m];
+        sum >= enough
+    };
+    (0..MAGNITUDES).rev().find(reaches).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -123,7 +175,7 @@ mod tests {
 
     fn thinned(policy: &str, row: &[i8]) -> (Vec<i8>, i32) {
         let (mut row, mut sum) = (row.to_vec(), row.iter().map(|&v| i32::from(v)).sum());
-        policy.parse::<Sparsity>().expect(policy).thin([&mut row], [&mut sum]);
+        policy.parse::<Sparsity>().expect(policy).rule.thin8(&mut row, &mut sum);
         (row, sum)
     }
 
@@ -149,6 +201,10 @@ mod tests {
             "topk:1.01",
             "topk:inf",
             "adaptive:0.5",
+            "off@down",
+            "@down",
+            "topk:0.3@up",
+            "topk:0.3@down@down",
             "Off",
             " off",
         ] {
@@ -191,10 +247,10 @@ mod tests {
         let (mut high, mut low) = ([127, -64, 0, 0], [0, 3, -128, 127]);
         (high[2], low[2]) = (1, -128);
         let (mut a, mut b) = (0, 0);
-        Sparsity::TopK(0.75).thin([&mut high, &mut low], [&mut a, &mut b]);
+        Rule::TopK(0.75).thin16(&mut high, &mut low, [&mut a, &mut b]);
         assert_eq!((high, low), ([127, -64, 1, 0], [0, 3, -128, 0]));
         assert_eq!((a, b), (64, -125));
-        Sparsity::Threshold(0.5).thin([&mut high, &mut low], [&mut a, &mut b]);
+        Rule::Threshold(0.5).thin16(&mut high, &mut low, [&mut a, &mut b]);
         assert_eq!((high, low), ([127, -64, 0, 0], [0, 3, 0, 0]));
         assert_eq!((a, b), (63, 3));
     }

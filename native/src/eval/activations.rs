@@ -47,14 +47,14 @@ impl Cosines {
 pub struct Quality {
     /// How well the text is predicted.
     pub loss: Loss,
-    /// How its logits lie to those of [`Sparsity::Off`].
+    /// How its logits lie to those of `off`.
     pub cosines: Cosines,
     /// Zeros in front of ternary matrices.
     pub counts: Counts,
 }
 
 /// Runs a policy over windows of a text that know nothing of each other, beside
-/// [`Sparsity::Off`].
+/// `off`.
 ///
 /// # Errors
 /// When there is no memory for the KV cache.
@@ -80,7 +80,7 @@ pub fn quality(
                 sight: Sight::Causal,
                 logits: Rows::All,
             });
-            model.sparsity = Sparsity::Off;
+            model.sparsity = Sparsity::default();
             let off = model.forward(runtime, &mut kv, &[off], &mut reference);
             model.sparsity = policy;
             let on = model.forward(runtime, &mut kv, &[on], &mut workspace);
@@ -102,7 +102,7 @@ pub fn quality(
 pub struct Speed {
     /// Tokens per second of each round.
     pub samples: Vec<f64>,
-    /// The same, as a multiple of what [`Sparsity::Off`] without skipping did in the round.
+    /// The same, as a multiple of what `off` without skipping did in the round.
     pub ratios: Vec<f64>,
     /// Whether the last logits were the same, bit for bit.
     pub equal: bool,
@@ -139,10 +139,10 @@ pub fn speeds(
         kv.close(seq);
         Ok((tokens.len() as f64 / seconds, last))
     };
-    decode(Sparsity::Off, kernels)?;
+    decode(Sparsity::default(), kernels)?;
     let mut speeds = vec![Speed::default(); policies.len()];
     for _ in 0..rounds {
-        let (dense, reference) = decode(Sparsity::Off, kernels.dense())?;
+        let (dense, reference) = decode(Sparsity::default(), kernels.dense())?;
         for (policy, speed) in policies.iter().zip(&mut speeds) {
             let (sample, last) = decode(*policy, kernels)?;
             speed.samples.push(sample);

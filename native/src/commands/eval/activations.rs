@@ -14,6 +14,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use wrinklefree::model::Sparsity;
 
+/// Rules to compare when the user does not say.
+const POLICIES: &str = "off,threshold:0.02@down,threshold:0.05@down,topk:0.3@down,topk:0.1@down,\
+                        adaptive@down,threshold:0.02,topk:0.7,topk:0.5,topk:0.3,adaptive";
+
 /// Compare rules for activations: zeros, speed, and what they do to the logits of a text
 ///
 /// For each --activation-sparsity: the share of zeros among the inputs of ternary layers, and of
@@ -36,7 +40,7 @@ pub struct Args {
         long,
         value_name = "RULE,…",
         value_delimiter = ',',
-        default_value = "off,threshold:0.01,threshold:0.02,threshold:0.05,topk:0.5,topk:0.3,adaptive"
+        default_value = POLICIES
     )]
     policies: Vec<Sparsity>,
     /// Tokens of a window [default: 512, or what the model holds]
@@ -134,7 +138,7 @@ impl Record for Row {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    if args.model.activation_sparsity != Sparsity::Off {
+    if args.model.activation_sparsity != Sparsity::default() {
         return Err(usage("--activation-sparsity chooses one: --policies lists those to compare"));
     }
     let path = args.text.display();

@@ -37,27 +37,31 @@ pub fn sparse<const N: usize>(
 
 /// Blocks in which some value is not zero, in order, and behind them the first ones of the next
 /// panel, to be asked for; `None` where there are too many.
+#[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn list<'b, const N: usize>(
     xs: &[&[[i8; BLOCK_COLS]]; N],
     blocks: usize,
     buffer: &'b mut AlignedVec<u32>,
 ) -> Option<&'b [u32]> {
-    buffer.grow(blocks + AHEAD);
-    let mut live = 0;
-    for b in 0..blocks {
-        let any = xs.iter().fold(0u128, |any, x| any | bytemuck::must_cast::<_, u128>(x[b]));
-        // Written always and kept only where live: no branch to foresee.
-        buffer[live] = b as u32;
-        live += usize::from(any != 0);
-    }
+    let is_live = |b: usize| xs.iter().fold(0u128, |any, x| any | word(&x[b])) != 0;
+    // Most tokens have few zeros: they pay for a look and no more.
+    let live = (0..blocks).filter(|&b| is_live(b)).count();
     if live * OF > blocks * LIVE {
         return None;
+    }
+    buffer.grow(live + AHEAD);
+    for (place, b) in buffer.iter_mut().zip((0..blocks).filter(|&b| is_live(b))) {
+        *place = b as u32;
     }
     for i in 0..AHEAD {
         buffer[live + i] = if i < live { buffer[i] + blocks as u32 } else { 0 };
     }
     Some(&buffer[..live + AHEAD])
+}
+
+fn word(block: &[i8; BLOCK_COLS]) -> u128 {
+    bytemuck::must_cast(*block)
 }
 
 /// One panel × one token.

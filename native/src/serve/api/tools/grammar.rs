@@ -107,7 +107,7 @@ mod tests {
     fn grammars_of_calls() {
         let hub = HubArgs { revision: "main".into() };
         let loaded =
-            Loaded::open(&ModelArgs { model: None, hub, activation_sparsity: Sparsity::Off })
+            Loaded::open(&ModelArgs { model: None, hub, activation_sparsity: Sparsity::default() })
                 .expect("loads");
         let both = format!("{OSLO}\n{TIME}");
         let talk = format!("Let me see, 1 < 2.\n{OSLO}\n{TIME}\nSo.");

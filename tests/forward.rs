@@ -126,7 +126,7 @@ fn each(test: impl Fn(&Model, &Runtime)) {
         let rt = Runtime { kernels, team: Team::new(1).unwrap() };
         models().iter().for_each(|model| test(model, &rt));
         for (mut model, policy) in
-            models().into_iter().zip(["adaptive", "topk:0.3", "threshold:0.1"])
+            models().into_iter().zip(["adaptive", "topk:0.3", "threshold:0.1@down"])
         {
             model.sparsity = policy.parse().unwrap();
             test(&model, &rt);

@@ -57,8 +57,28 @@ pub struct Counts {
     pub all: Zeros,
     /// In those of `down`.
     pub down: Zeros,
-    /// How often each input of each layer's `down` was zero, `[layers][intermediate_size]`.
-    pub columns: Vec<Vec<u64>>,
+    /// When each input of each layer's `down` was zero.
+    pub layers: Vec<Layer>,
+}
+
+/// When the inputs of a matrix were zero.
+#[derive(Clone, Debug, Default)]
+pub struct Layer {
+    /// Rows that were seen.
+    rows: usize,
+    /// For each column a bit for each row, set where it was zero: `[columns][rows / 64]`.
+    pub zero: Vec<Vec<u64>>,
+}
+
+impl Layer {
+    fn add(&mut self, live: &[bool]) {
+        let (word, bit) = (self.rows / 64, self.rows % 64);
+        for (column, live) in self.zero.iter_mut().zip(live) {
+            column.resize(word + 1, 0);
+            column[word] |= u64::from(!live) << bit;
+        }
+        self.rows += 1;
+    }
 }
 
 /// Counts under way.
@@ -68,8 +88,9 @@ impl Counter {
     /// Counts in all passes of `model` with this workspace.
     pub fn new(model: &Model, workspace: &mut Workspace) -> Self {
         let layers = &model.weights().layers;
-        let columns = vec![vec![0; model.spec().intermediate_size]; layers.len()];
-        let shared = Arc::new(Mutex::new(Counts { columns, ..Counts::default() }));
+        let layer = Layer { rows: 0, zero: vec![Vec::new(); model.spec().intermediate_size] };
+        let counts = Counts { layers: vec![layer; layers.len()], ..Counts::default() };
+        let shared = Arc::new(Mutex::new(counts));
         // A matrix is known by where it is: the model outlives its passes.
         let downs: Vec<usize> = layers.iter().map(|layer| address(&layer.down)).collect();
         let counts = Arc::clone(&shared);
@@ -103,10 +124,9 @@ fn count(counts: &mut Counts, layer: Option<usize>, cols: usize, x: &Quantised<'
         let live: Vec<bool> = (0..cols).map(|column| x.joined(token, column) != 0).collect();
         let zeros = Zeros::of(&live);
         counts.all += zeros;
-        let Some(layer) = layer else { continue };
-        counts.down += zeros;
-        for (count, live) in counts.columns[layer].iter_mut().zip(live) {
-            *count += u64::from(!live);
+        if let Some(layer) = layer {
+            counts.down += zeros;
+            counts.layers[layer].add(&live);
         }
     }
 }

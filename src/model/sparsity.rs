@@ -8,8 +8,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Room for every magnitude: those of 8 bits end with 128 (NaN is −128), those of 15 with 127.
-const MAGNITUDES: usize = 256;
+/// Magnitudes: those of 8 bits end with 128 (NaN is −128), those of 15 with 127.
+const MAGNITUDES: usize = 129;
 /// Percent of Σx² that [`Rule::Adaptive`] keeps.
 const ENERGY: u64 = 99;
 
@@ -132,31 +132,32 @@ impl Rule {
 
     /// The least magnitude that stays of a row of `width`.
     fn cut(self, magnitudes: impl Iterator<Item = u8>, width: usize) -> u8 {
-        // In turn into two tables: to count the same number twice in a row takes longer.
-        let mut tables = [[0u32; MAGNITUDES]; 2];
-        magnitudes.enumerate().for_each(|(i, m)| tables[i % 2][usize::from(m)] += 1);
-        let mut counts = [0; MAGNITUDES];
-        for (m, count) in counts.iter_mut().enumerate() {
-            *count = u64::from(tables[0][m] + tables[1][m]);
-        }
         let least = match self {
             Self::Off => 0,
             Self::Threshold(t) => {
-                let largest = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
-                (t * largest as f32).ceil() as usize
+                let largest = magnitudes.fold(0, u8::max);
+                (t * f32::from(largest)).ceil() as usize
             }
-            Self::TopK(share) => down_to(&counts, (share * width as f32).ceil() as u64),
+            Self::TopK(share) => down_to(&count(magnitudes), (share * width as f32).ceil() as u64),
             Self::Adaptive => {
-                for (m, count) in counts.iter_mut().enumerate() {
-                    *count *= (m * m) as u64;
-                }
-                let total: u64 = counts.iter().sum();
-                down_to(&counts, (total * ENERGY).div_ceil(100))
+                let mut energies = count(magnitudes);
+                (0..).zip(&mut energies).for_each(|(m, n)| *n *= m * m);
+                let total: u64 = energies.iter().sum();
+                down_to(&energies, (total * ENERGY).div_ceil(100))
             }
         };
         // The largest magnitude is 128.
         least as u8
     }
+}
+
+/// How often each magnitude occurs.
+fn count(magnitudes: impl Iterator<Item = u8>) -> [u64; MAGNITUDES] {
+    // In turn into two tables: to count the same number twice in a row takes longer.
+    let mut tables = [[0u32; MAGNITUDES]; 2];
+    let place = |m: u8| usize::from(m).min(MAGNITUDES - 1);
+    magnitudes.enumerate().for_each(|(i, m)| tables[i % 2][place(m)] += 1);
+    std::array::from_fn(|m| u64::from(tables[0][m] + tables[1][m]))
 }
 
 /// The largest magnitude down to which the sum of what each is worth is enough.

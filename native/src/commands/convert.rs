@@ -35,9 +35,9 @@ pub struct Args {
     /// Element type of the output head, and of the embedding where they are one
     #[arg(long, value_enum)]
     head: Option<Head>,
-    /// Move the columns in front of each down_proj that are often zero on this text (its first 8192
-    /// tokens) together, so that decoding can skip them. The weights stay the same; logits differ by
-    /// rounding where a norm sums these columns
+    /// Move columns in front of each down_proj together that are often zero at the same time on this
+    /// text (its first 4096 tokens): decoding skips blocks of 16 that are all zero. No weight changes;
+    /// logits differ by rounding, because a norm sums the columns in another order
     #[arg(long, value_name = "TEXT")]
     reorder_ffn: Option<PathBuf>,
     /// Overwrite OUT if it exists

@@ -97,19 +97,35 @@ pub fn quality(
     Ok(quality)
 }
 
-/// Decoding with a policy: tokens per second, and beside a product that multiplies zeros.
+/// Decoding with a policy, and in turn with `off` and a kernel that skips nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Speed {
     /// Tokens per second of each round.
     pub samples: Vec<f64>,
-    /// The same, as a multiple of what `off` without skipping did in the round.
-    pub ratios: Vec<f64>,
+    /// The same without policy and skipping.
+    pub dense: Vec<f64>,
     /// Whether the last logits were the same, bit for bit.
     pub equal: bool,
 }
 
-/// Decodes `tokens` one by one with one policy after the other, and so on for `rounds` rounds, so
-/// that a noisy minute meets them all.
+impl Speed {
+    /// Tokens per second of the fastest round: what else runs on the machine only slows one down.
+    pub fn best(&self) -> f64 {
+        fastest(&self.samples)
+    }
+
+    /// The same as a multiple of what goes without policy and skipping.
+    pub fn times_dense(&self) -> f64 {
+        fastest(&self.samples) / fastest(&self.dense)
+    }
+}
+
+fn fastest(samples: &[f64]) -> f64 {
+    samples.iter().copied().fold(0.0, f64::max)
+}
+
+/// Decodes `tokens` one by one, with each policy right after a run that multiplies zeros, and so on
+/// for `rounds` rounds, so that a noisy minute meets them all.
 ///
 /// # Errors
 /// When there is no memory for the KV cache.
@@ -142,11 +158,11 @@ pub fn speeds(
     decode(Sparsity::default(), kernels)?;
     let mut speeds = vec![Speed::default(); policies.len()];
     for _ in 0..rounds {
-        let (dense, reference) = decode(Sparsity::default(), kernels.dense())?;
         for (policy, speed) in policies.iter().zip(&mut speeds) {
+            let (dense, reference) = decode(Sparsity::default(), kernels.dense())?;
             let (sample, last) = decode(*policy, kernels)?;
             speed.samples.push(sample);
-            speed.ratios.push(sample / dense);
+            speed.dense.push(dense);
             speed.equal = last == reference;
         }
     }

@@ -135,7 +135,7 @@ impl Probe {
 
 /// Difference of logits, relative to the largest, that rounding explains: a norm that sums in another
 /// order moves its result by a last bit, and now and then an activation by a step of 8 bits.
-const ROUNDING: f32 = 0.05;
+const ROUNDING: f32 = 0.02;
 
 /// A probe in words.
 pub struct HeadCheck<'a>(pub &'a Probe);

@@ -23,7 +23,7 @@ const POLICIES: &str = "off,threshold:0.02@down,threshold:0.05@down,topk:0.3@dow
 /// For each --activation-sparsity: the share of zeros among the inputs of ternary layers, and of
 /// blocks of 16 columns that are all zero, which a product can skip, in all of them and in front of
 /// down_proj alone; the speed of decoding, also as a multiple of what a kernel does that skips
-/// nothing (run in turn; medians); the cosine of its logits with those of `off`, on average and at
+/// nothing (run in turn; the fastest rounds); the cosine of its logits with those of `off`, on average and at
 /// worst; and the perplexity of the text.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value = "64")]
     decode: NonZeroUsize,
     /// Rounds of decoding
-    #[arg(short, long, value_name = "N", default_value = "9")]
+    #[arg(short, long, value_name = "N", default_value = "25")]
     repetitions: NonZeroUsize,
     /// Output format
     #[arg(short, long, value_enum, default_value = "md")]
@@ -69,12 +69,6 @@ struct Row {
     policy: Sparsity,
     quality: Quality,
     speed: Speed,
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 impl Record for Row {
@@ -95,9 +89,9 @@ impl Record for Row {
         let Self { quality: Quality { loss, cosines, counts }, speed, .. } = self;
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let shares = |zeros: &Zeros| [percent(zeros.share()), percent(zeros.block_share())];
-        let ratio = format!("{:.2}", median(&speed.ratios));
+        let ratio = format!("{:.2}", speed.times_dense());
         let rest = [
-            format!("{:.0}", median(&speed.samples)),
+            format!("{:.0}", speed.best()),
             if speed.equal { format!("{ratio}, equal bits") } else { ratio },
             format!("{:.4}", cosines.mean()),
             format!("{:.4}", cosines.min),
@@ -118,8 +112,8 @@ impl Record for Row {
             "zero_blocks": counts.all.block_share(),
             "down_zeros": counts.down.share(),
             "down_zero_blocks": counts.down.block_share(),
-            "tokens_per_second": median(&speed.samples),
-            "times_dense": median(&speed.ratios),
+            "tokens_per_second": speed.best(),
+            "times_dense": speed.times_dense(),
             "equals_dense": speed.equal,
             "samples": speed.samples,
             "cosine": cosines.mean(),

@@ -109,23 +109,25 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Tokens per second of the fastest round: what else runs on the machine only slows one down.
-    pub fn best(&self) -> f64 {
-        fastest(&self.samples)
+    /// Tokens per second, the median of the rounds.
+    pub fn tokens_per_second(&self) -> f64 {
+        median(self.samples.iter().copied())
     }
 
-    /// The same as a multiple of what goes without policy and skipping.
+    /// The same as a multiple of what went without policy and skipping just before, the median.
     pub fn times_dense(&self) -> f64 {
-        fastest(&self.samples) / fastest(&self.dense)
+        median(self.samples.iter().zip(&self.dense).map(|(sample, dense)| sample / dense))
     }
 }
 
-fn fastest(samples: &[f64]) -> f64 {
-    samples.iter().copied().fold(0.0, f64::max)
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// Decodes `tokens` one by one, with each policy right after a run that multiplies zeros, and so on
-/// for `rounds` rounds, so that a noisy minute meets them all.
+/// for `rounds` rounds that begin with another policy each: so a noisy minute meets them all.
 ///
 /// # Errors
 /// When there is no memory for the KV cache.
@@ -157,10 +159,11 @@ pub fn speeds(
     };
     decode(Sparsity::default(), kernels)?;
     let mut speeds = vec![Speed::default(); policies.len()];
-    for _ in 0..rounds {
-        for (policy, speed) in policies.iter().zip(&mut speeds) {
+    for round in 0..rounds {
+        for i in (0..policies.len()).map(|i| (i + round) % policies.len()) {
+            let (policy, speed) = (policies[i], &mut speeds[i]);
             let (dense, reference) = decode(Sparsity::default(), kernels.dense())?;
-            let (sample, last) = decode(*policy, kernels)?;
+            let (sample, last) = decode(policy, kernels)?;
             speed.samples.push(sample);
             speed.dense.push(dense);
             speed.equal = last == reference;

@@ -23,7 +23,7 @@ const POLICIES: &str = "off,threshold:0.02@down,threshold:0.05@down,topk:0.3@dow
 /// For each --activation-sparsity: the share of zeros among the inputs of ternary layers, and of
 /// blocks of 16 columns that are all zero, which a product can skip, in all of them and in front of
 /// down_proj alone; the speed of decoding, also as a multiple of what a kernel does that skips
-/// nothing (run in turn; the fastest rounds); the cosine of its logits with those of `off`, on average and at
+/// nothing (run in turn; medians); the cosine of its logits with those of `off`, on average and at
 /// worst; and the perplexity of the text.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -91,7 +91,7 @@ impl Record for Row {
         let shares = |zeros: &Zeros| [percent(zeros.share()), percent(zeros.block_share())];
         let ratio = format!("{:.2}", speed.times_dense());
         let rest = [
-            format!("{:.0}", speed.best()),
+            format!("{:.0}", speed.tokens_per_second()),
             if speed.equal { format!("{ratio}, equal bits") } else { ratio },
             format!("{:.4}", cosines.mean()),
             format!("{:.4}", cosines.min),
@@ -112,7 +112,7 @@ impl Record for Row {
             "zero_blocks": counts.all.block_share(),
             "down_zeros": counts.down.share(),
             "down_zero_blocks": counts.down.block_share(),
-            "tokens_per_second": speed.best(),
+            "tokens_per_second": speed.tokens_per_second(),
             "times_dense": speed.times_dense(),
             "equals_dense": speed.equal,
             "samples": speed.samples,

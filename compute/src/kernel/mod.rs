@@ -156,12 +156,12 @@ impl Kernels {
     /// measured against.
     #[must_use]
     pub fn dense(self) -> Self {
-        match self.isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2::DENSE,
-            // The others skip nothing.
-            _ => self,
+        // The others skip nothing.
+        #[cfg(target_arch = "x86_64")]
+        if self.isa == Isa::Avx2 {
+            return avx2::DENSE;
         }
+        self
     }
 
     /// Which set this is.

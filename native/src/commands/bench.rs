@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
-use wrinklefree::model::Model;
+use wrinklefree::model::{Model, Rule};
 use wrinklefree::settings::{Settings, describe};
 
 /// Measure prefill and decode speed, or whole requests in a decode mode
@@ -99,6 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = threads(args);
     let kernels = machine::kernels()?;
     let (name, model) = model(args)?;
+    let name = thinned(name, &model);
     let longest = tests.iter().map(measure::Test::positions).max().unwrap_or(0);
     fits(longest, &model)?;
     let mut report = Report::new(args.output);
@@ -151,6 +152,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
     let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
+    let name = thinned(name, &model);
     for threads in threads(args) {
         let runtime = machine::runtime(threads)?;
         let mut engine =
@@ -197,6 +199,14 @@ fn prompt(loaded: &Loaded, file: Option<&Path>) -> anyhow::Result<Vec<u32>> {
     match tokens.is_empty() {
         true => Err(usage("the prompt is empty")),
         false => Ok(tokens),
+    }
+}
+
+/// The name of a model and the rule for its activations, where there is one.
+fn thinned(name: String, model: &Model) -> String {
+    match model.sparsity.rule {
+        Rule::Off => name,
+        _ => format!("{name}, {}", model.sparsity),
     }
 }
 

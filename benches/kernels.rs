@@ -142,8 +142,10 @@ fn attention(c: &mut Criterion) {
     for (end, rows) in [(64, 1), (512, 1), (4096, 1), (512, 8), (4096, 4)] {
         let count = end / PAGE;
         let layout = PageLayout { head_dim, keys: KvType::F32, values: KvType::F32 };
-        let mut pages = AlignedVec::<f32>::zeroed(count * 2 * PAGE * head_dim);
-        pages.fill_with(|| noise.float());
+        let mut pages = AlignedVec::<u8>::zeroed(count * layout.bytes());
+        for number in pages.chunks_exact_mut(4) {
+            number.copy_from_slice(&noise.float().to_le_bytes());
+        }
         let table: Vec<u32> = (0..count as u32).collect();
         let queries: Vec<f32> = (0..rows * group * head_dim).map(|_| noise.float()).collect();
         let mut out = vec![0f32; queries.len()];
@@ -151,7 +153,7 @@ fn attention(c: &mut Criterion) {
             queries: &queries,
             scale: 0.1,
             layout,
-            pages: bytemuck::cast_slice(&pages),
+            pages: &pages,
             table: &table,
             ends: &vec![end; rows],
         };

@@ -125,7 +125,74 @@ fn each(test: impl Fn(&Model, &Runtime)) {
         println!("runs on {}", kernels.isa().name());
         let rt = Runtime { kernels, team: Team::new(1).unwrap() };
         models().iter().for_each(|model| test(model, &rt));
+        for (mut model, policy) in
+            models().into_iter().zip(["adaptive", "topk:0.3", "threshold:0.1@down"])
+        {
+            model.sparsity = policy.parse().unwrap();
+            test(&model, &rt);
+        }
     }
+}
+
+#[test]
+fn skipping_blocks_of_zeros_changes_no_bit() {
+    let prompt = tokens(12, 11);
+    let mut weights = bitnet(&spec(), 8);
+    for layer in &mut weights.layers {
+        // All but three of the ten blocks in front of `down` are zero.
+        layer.ffn_sub_norm.as_mut().unwrap()[32..144].fill(0.0);
+    }
+    let model = Model::new(spec(), weights).unwrap();
+    for kernels in Kernels::all() {
+        let mut dense = kernels;
+        dense.ternary = Kernels::SCALAR.ternary;
+        let [skipping, dense] = [kernels, dense].map(|kernels| {
+            let rt = Runtime { kernels, team: Team::new(1).unwrap() };
+            let mut run = Run::new(&model, &rt);
+            let rows = (0..12).map(|i| run.pass(i, &prompt[i..=i], Sight::Causal));
+            rows.collect::<Vec<_>>()
+        });
+        assert!(skipping == dense, "{:?}", kernels.isa());
+    }
+}
+
+#[test]
+fn a_policy_that_keeps_all_changes_no_bit_and_others_do() {
+    let prompt = tokens(20, 12);
+    let rt = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
+    for mut model in models() {
+        let mut with = |policy: &str| {
+            model.sparsity = policy.parse().unwrap();
+            Run::new(&model, &rt).pass(0, &prompt, Sight::Causal)
+        };
+        let off = with("off");
+        assert!(off == with("topk:1") && off == with("threshold:0"));
+        assert!(off != with("topk:0.3") && off != with("threshold:0.1") && off != with("adaptive"));
+    }
+}
+
+/// What passes show of the rows that matrices read: their names and how many are not zero.
+#[test]
+fn rows_can_be_watched_and_the_head_gets_all_of_its_own() {
+    let rt = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
+    let mut model = models().remove(0);
+    model.sparsity = "topk:0.25".parse().unwrap();
+    let (sender, seen) = std::sync::mpsc::channel();
+    let mut run = Run::new(&model, &rt);
+    run.ws.watch(move |readers, x| {
+        let live = x.values.iter().filter(|&&v| v != 0).count();
+        sender.send((readers.len(), readers[0].weight.cols(), x.tokens(), live)).unwrap();
+    });
+    run.pass(0, &tokens(2, 13), Sight::Causal);
+    let seen: Vec<_> = seen.try_iter().collect();
+    let shapes: Vec<_> = seen.iter().map(|&(readers, cols, ..)| (readers, cols)).collect();
+    let layer = [(3, 90), (1, 84), (2, 90), (1, 151)];
+    assert_eq!(shapes, [&layer[..], &layer, &layer, &[(1, 90)]].concat());
+    let (head, layers) = seen.split_last().unwrap();
+    for &(_, cols, rows, live) in layers {
+        assert!(rows == 2 && live >= cols / 2 && live < cols, "{live} of 2 × {cols}");
+    }
+    assert!(head.2 == 2 && head.3 > 3 * 90, "two planes of two rows: {head:?}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! How benches measure.
+#![allow(dead_code, reason = "every bench uses its own part")]
 
 /// Short measurements: the machines are noisy, and many short runs say more than a few long ones.
 pub fn criterion() -> criterion::Criterion {

@@ -71,7 +71,8 @@ impl Loaded {
         let start = Instant::now();
         let (name, checkpoint) = args.checkpoint()?;
         let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
-        let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
+        let mut model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
+        model.sparsity = args.activation_sparsity;
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
         let template = ChatTemplate::new(&text);
         let template =

@@ -30,6 +30,7 @@ mod session;
 mod sizes;
 mod steps;
 mod stretch;
+mod zeros;
 
 use clap::Parser;
 use std::process::ExitCode;

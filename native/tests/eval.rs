@@ -239,3 +239,33 @@ fn any_cache_gives_a_text_and_says_what_it_takes() {
         assert!(!text(&more).trim().is_empty(), "{mode}");
     }
 }
+
+#[test]
+fn rules_for_activations_are_compared_with_off() {
+    let policies = "off,topk:1,threshold:0.05@down,topk:0.3@down,topk:0.5";
+    let args =
+        ["activations", TEXT, "--policies", policies, "--windows", "1", "-n", "8", "-r", "1"];
+    let rows = lines(&args);
+    let row = |policy: &str| {
+        let found = rows.iter().find(|row| row["activation_sparsity"] == policy);
+        found.unwrap_or_else(|| panic!("{policy} in {rows:?}"))
+    };
+    let off = row("off");
+    for all in [off, row("topk:1")] {
+        assert_eq!((&all["equals_dense"], number(all, "least_cosine")), (&true.into(), 1.0));
+        assert_eq!(all["perplexity"], off["perplexity"]);
+        assert_eq!(all["down_zeros"], off["down_zeros"]);
+    }
+    // ReLU² leaves most inputs of down_proj at zero.
+    assert!(number(off, "down_zeros") > 0.7 && number(off, "down_zero_blocks") < 0.1);
+    let down = row("threshold:0.05@down");
+    assert!(number(down, "down_zero_blocks") > 0.3 && number(down, "cosine") > 0.99, "{down}");
+    assert!(number(row("topk:0.3@down"), "cosine") >= 0.99);
+    assert!(number(row("topk:0.5"), "zeros") > number(down, "zeros"));
+    assert!(rows.iter().all(|row| number(row, "times_dense") > 0.0));
+    // The first window, as `eval perplexity` has it.
+    let text = std::fs::read_to_string(TEXT).expect("there");
+    assert!(number(off, "tokens") == 511.0 && text.len() > 2048);
+    let table = run(&[&["eval"], &args[..]].concat()).ends(0, &[]).stdout;
+    assert!(table.contains("| topk:0.3@down | "), "{table}");
+}

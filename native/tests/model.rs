@@ -255,6 +255,42 @@ fn convert_round_trips_and_never_overwrites_unasked() {
 }
 
 #[test]
+fn convert_moves_columns_together_that_are_zero_at_the_same_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/eval/text.txt");
+    let out = path(directory.path(), "reordered.safetensors");
+    let convert = ["convert", default, &out, "--reorder-ffn"];
+    run(&[&convert[..], &[text]].concat())
+        .ends(0, &["that are all zero on the text: ", "every weight equal", "logits within"]);
+    let answer = |model: &str| {
+        run(&["generate", "-m", model, "Tell me a story.", "-n", "40"]).ends(0, &[]).stdout
+    };
+    assert_eq!(answer(&out), answer(default));
+    let nothing = path(directory.path(), "nothing");
+    run(&[&convert[..], &[&nothing, "--force"]].concat()).ends(1, &["calibration text", &nothing]);
+    std::fs::write(&nothing, "").expect("written");
+    let empty = run(&[&convert[..], &[&nothing, "--force"]].concat());
+    empty.ends(1, &["calibration text", "is empty"]);
+}
+
+#[test]
+fn every_rule_for_activations_works_in_every_decode_mode() {
+    for rule in ["off", "threshold:0.05", "topk:0.7", "adaptive", "topk:0.3@down"] {
+        let answer = |mode: &str| {
+            let prompt = ["generate", "Tell me a story.", "-n", "40", "--json"];
+            let how = ["--activation-sparsity", rule, "--decode-mode", mode];
+            json(&[&prompt[..], &how].concat())["tokens"].clone()
+        };
+        let ar = answer("ar");
+        assert_eq!(answer("verify"), ar, "{rule}: drafts change nothing");
+        for mode in ["greedy", "iterative", "adaptive"] {
+            assert!(!answer(mode).as_array().expect("ids").is_empty(), "{rule} {mode}");
+        }
+    }
+}
+
+#[test]
 fn a_failed_convert_leaves_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let (bad, out) = (path(directory.path(), "bad.safetensors"), path(directory.path(), "out"));

@@ -32,6 +32,12 @@ fn nonsense_exits_with_2() {
     for (args, part) in [
         (&["nonsense"][..], "nonsense"),
         (&["generate", "x", "--temperature", "-1"], "not negative"),
+        (&["generate", "x", "--activation-sparsity", "topk:0"], "topk:R with R above 0"),
+        (&["chat", "--activation-sparsity", "half"], "--activation-sparsity"),
+        (&["bench", "--activation-sparsity", "threshold:2"], "threshold:T with T from 0 to 1"),
+        (&["serve", "--activation-sparsity", "adaptive:1"], "or adaptive"),
+        (&["eval", "activations", "x", "--policies", "off,topk"], "--policies"),
+        (&["eval", "activations", "x", "--activation-sparsity", "adaptive"], "--policies lists"),
         (&["generate", "x", "--top-p", "2"], "between 0 and 1"),
         (&["generate", "x", "--max-tokens", "0"], "--max-tokens"),
         (&["generate", "x", "--threads", "0"], "--threads"),

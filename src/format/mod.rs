@@ -16,6 +16,7 @@ mod linear;
 mod load;
 mod packed;
 mod recipe;
+mod reorder;
 mod safetensors;
 mod spec;
 
@@ -29,6 +30,7 @@ pub use index::{DType, File, Index, Tensor};
 pub use linear::HeadType;
 pub use load::load;
 pub use packed::write as write_packed;
+pub use reorder::ReorderError;
 pub use spec::{
     Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec, YarnScaling,
 };

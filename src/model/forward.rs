@@ -3,7 +3,7 @@
 
 use super::batch::{Batch, Span};
 use super::heads::Heads;
-use super::{Model, Runtime, Workspace};
+use super::{Model, Rule, Runtime, Workspace};
 use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
@@ -124,6 +124,7 @@ impl Pass<'_, '_> {
     /// The input of a layer's first products: norm(x), where x has taken in what the layer
     /// `before` left in y.
     fn enter(&mut self, layer: &LayerWeights, before: Option<&LayerWeights>) {
+        self.ws.inputs.rule = self.model.sparsity.elsewhere();
         let readers = [&layer.q, &layer.k, &layer.v];
         match before {
             Some(before) => self.add_and_norm(&before.down, &layer.attn_norm, &readers),
@@ -208,6 +209,7 @@ impl Pass<'_, '_> {
         let Workspace { batch, inputs, gate_up, y, .. } = &mut **ws;
         let (spec, width, rows) = (&model.spec, model.spec.intermediate_size, batch.rows.len());
         inputs.product((crew, k), &readers, gate_up);
+        inputs.rule = model.sparsity.rule;
         let source = Chunks::new(gate_up, 2 * width);
         inputs.fill((crew, k), (rows, width), &[&layer.down], source, |_, out, gate_up| {
             let (gate, up) = gate_up.split_at_mut(width);
@@ -225,8 +227,9 @@ impl Pass<'_, '_> {
         inputs.product((crew, k), &[&layer.down], y);
     }
 
-    /// The final norm of the rows that are left, as the input of `readers`.
+    /// The final norm of the rows that are left, as the input of `readers`, who get all of it.
     fn leave(&mut self, readers: &[&Linear]) {
+        self.ws.inputs.rule = Rule::Off;
         let model = self.model;
         let last = model.weights.layers.last().expect("a model has layers");
         self.add_and_norm(&last.down, &model.weights.final_norm, readers);

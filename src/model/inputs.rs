@@ -1,5 +1,6 @@
 //! Input rows of a group of matrices, in every form that one of them takes; and the products.
 
+use super::Rule;
 use crate::format::{Activations, Linear};
 use crate::kernel::{Kernels, QUANTISED_PAD, Quantised};
 use crate::matrix::Matrix;
@@ -19,7 +20,14 @@ pub(super) struct Inputs {
     floats: AlignedVec<f32>,
     int8: Planes,
     int16: Planes,
+    /// Which values stay where only ternary matrices read them.
+    pub rule: Rule,
+    /// Who looks at quantised rows.
+    pub watch: Option<Watch>,
 }
+
+/// Sees every group of matrices with its quantised rows, before they are multiplied.
+pub(super) type Watch = Box<dyn FnMut(&[&Linear], &Quantised<'_>) + Send + Sync>;
 
 /// Quantised rows; see [`Quantised`].
 #[derive(Default)]
@@ -63,16 +71,18 @@ impl Planes {
     }
 }
 
-/// Quantises one row into a chunk of each kind that is wanted.
+/// Quantises one row into a chunk of each kind that is wanted, and thins each as said.
 fn quantise(
     k: &Kernels,
     row: &[f32],
+    rules: [Rule; 2],
     int8: <PlaneChunks<'_> as Chunked>::Part,
     int16: <PlaneChunks<'_> as Chunked>::Part,
 ) {
     let width = row.len();
     if let (values, [sum], [step]) = int8 {
         (*sum, *step) = (k.quantise8)(row, &mut values[..width]);
+        rules[0].thin8(&mut values[..width], sum);
         values[width..].fill(0);
     }
     if let (values, [high_sum, low_sum], [high_step, low_step]) = int16 {
@@ -81,6 +91,7 @@ fn quantise(
         ([*high_sum, *low_sum], *low_step) =
             (k.quantise16)(row, &mut high[..width], &mut low[..width]);
         *high_step = 256.0 * *low_step;
+        rules[1].thin16(&mut high[..width], &mut low[..width], [high_sum, low_sum]);
         high[width..].fill(0);
         low[width..].fill(0);
     }
@@ -99,18 +110,30 @@ impl Inputs {
     ) {
         (self.rows, self.width) = (rows, width);
         let stride = width.next_multiple_of(QUANTISED_PAD);
-        let wants =
-            |a| readers.iter().any(|l| l.activations == a && !matches!(l.weight, Matrix::Float(_)));
+        let of = |a| {
+            let all = readers.iter().map(|l| (l.activations, &l.weight));
+            all.filter(move |(of, w)| *of == a && !matches!(w, Matrix::Float(_)))
+        };
+        let kinds = [Activations::Int8, Activations::Int16];
+        let wants = kinds.map(|a| of(a).next().is_some());
+        let ternary = kinds.map(|a| of(a).all(|(_, w)| matches!(w, Matrix::Ternary(_))));
+        let rules = ternary.map(|t| if t { self.rule } else { Rule::Off });
         self.floats.grow(rows * width);
         let planes = (
-            self.int8.chunks(wants(Activations::Int8), rows, 1, stride),
-            self.int16.chunks(wants(Activations::Int16), rows, 2, stride),
+            self.int8.chunks(wants[0], rows, 1, stride),
+            self.int16.chunks(wants[1], rows, 2, stride),
         );
         let chunks = (Chunks::new(&mut self.floats, width), planes, source);
         crew.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (row, (int8, int16), part), _| {
             job(i, row, part);
-            quantise(k, row, int8, int16);
+            quantise(k, row, rules, int8, int16);
         });
+        let Some(watch) = &mut self.watch else { return };
+        for (planes, kind) in [&self.int8, &self.int16].into_iter().enumerate() {
+            if wants[planes] {
+                watch(readers, &kind.view(rows, planes + 1, stride));
+            }
+        }
     }
 
     /// The rows as they were before they were quantised, `[rows][width]` first.

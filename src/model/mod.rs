@@ -7,12 +7,14 @@ mod heads;
 mod inputs;
 mod rope;
 mod row_cost;
+mod sparsity;
 mod workspace;
 
 pub use crate::rows::{Logits, Output, Rows, Sight};
 pub use batch::Span;
 pub use check::ModelError;
 pub use row_cost::RowCostError;
+pub use sparsity::{Place, Rule, Sparsity, SparsityError};
 pub use workspace::Workspace;
 
 use crate::format::{Activations, Linear, Spec, Weights};
@@ -36,6 +38,8 @@ pub struct Model {
     /// The output head; the embedding again when tied.
     head: Linear,
     frequencies: Frequencies,
+    /// Which inputs of its ternary layers take part.
+    pub sparsity: Sparsity,
 }
 
 impl Model {
@@ -52,7 +56,7 @@ impl Model {
         };
         let head = weights.head.clone().unwrap_or_else(tied);
         let frequencies = Frequencies::new(spec.head_dim, &spec.rope);
-        Ok(Self { spec, weights, head, frequencies })
+        Ok(Self { spec, weights, head, frequencies, sparsity: Sparsity::default() })
     }
 
     /// Shape and constants.

@@ -2,7 +2,8 @@
 
 use super::batch::Batch;
 use super::inputs::Inputs;
-use crate::format::Spec;
+use crate::format::{Linear, Spec};
+use crate::kernel::Quantised;
 use crate::mem::AlignedVec;
 
 /// Buffers of a forward pass; they grow to the largest batch they have seen.
@@ -36,5 +37,11 @@ impl Workspace {
     /// sub-norm and the output projection: `[wanted][heads · head_dim]`.
     pub fn attention(&self, spec: &Spec) -> &[f32] {
         &self.mixed[..self.batch.rows.len() * spec.heads * spec.head_dim]
+    }
+
+    /// Lets `watch` see the quantised rows of every group of matrices, with the matrices that are
+    /// to read them, in all passes to come.
+    pub fn watch(&mut self, watch: impl FnMut(&[&Linear], &Quantised<'_>) + Send + Sync + 'static) {
+        self.inputs.watch = Some(Box::new(watch));
     }
 }

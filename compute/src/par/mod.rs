@@ -41,6 +41,8 @@ pub struct Scratch {
     pub places: AlignedVec<u8>,
     /// Activations in the order in which a kernel reads them.
     pub rearranged: AlignedVec<i8>,
+    /// Blocks of columns with activations that are not all zero.
+    pub live: AlignedVec<u32>,
 }
 
 /// Threads that compute forward passes together; the caller is one of them.

@@ -11,7 +11,7 @@ use wrinklefree::format::{
 };
 use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
 use wrinklefree::mem::AlignedVec;
-use wrinklefree::model::Model;
+use wrinklefree::model::{Model, Sparsity};
 
 /// Columns that share a scale in Ternary-Bonsai models.
 const GROUP: usize = 128;
@@ -90,7 +90,7 @@ impl Synthetic {
 
     /// A model of that shape with random weights, the same on every call. As if trained for both
     /// paths, in blocks of 32, with the last token for MASK.
-    pub fn loaded(self) -> Loaded {
+    pub fn loaded(self, sparsity: Sparsity) -> Loaded {
         let begin = Instant::now();
         let spec = self.spec();
         let dlm = DlmConfig {
@@ -100,9 +100,11 @@ impl Synthetic {
             clean_attention: "causal".into(),
             logit_shift: 1,
         };
+        let mut model = Model::new(spec, self.weights()).expect("shapes fit");
+        model.sparsity = sparsity;
         Loaded {
             name: format!("{} (synthetic)", self.name()),
-            model: Model::new(spec, self.weights()).expect("shapes fit"),
+            model,
             tokenizer: None,
             template: None,
             defaults: GenerationDefaults::default(),

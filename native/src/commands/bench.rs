@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
-use wrinklefree::model::Model;
+use wrinklefree::model::{Model, Rule};
 use wrinklefree::settings::{Settings, describe};
 
 /// Measure prefill and decode speed, or whole requests in a decode mode
@@ -101,6 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = threads(args);
     let kernels = machine::kernels()?;
     let (name, model) = model(args)?;
+    let name = thinned(name, &model);
     let longest = tests.iter().map(measure::Test::positions).max().unwrap_or(0);
     args::warn_beyond(longest, model.spec());
     let mut report = Report::new(args.output);
@@ -132,7 +133,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded(),
+        Some(shape) => shape.loaded(args.model.activation_sparsity),
         None => Loaded::open(&args.model)?,
     };
     let mode = settings.mode(&loaded.ability())?;
@@ -153,6 +154,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
     let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
+    let name = thinned(name, &model);
     for threads in threads(args) {
         let runtime = machine::runtime(threads)?;
         let mut engine = session::engine(
@@ -207,6 +209,14 @@ fn prompt(loaded: &Loaded, file: Option<&Path>) -> anyhow::Result<Vec<u32>> {
     }
 }
 
+/// The name of a model and the rule for its activations, where there is one.
+fn thinned(name: String, model: &Model) -> String {
+    match model.sparsity.rule {
+        Rule::Off => name,
+        _ => format!("{name}, {}", model.sparsity),
+    }
+}
+
 fn threads(args: &Args) -> Vec<usize> {
     match args.threads[..] {
         [] => vec![available_parallelism().map_or(1, NonZeroUsize::get)],
@@ -223,10 +233,11 @@ fn tests(args: &Args) -> Vec<measure::Test> {
 
 fn model(args: &Args) -> anyhow::Result<(String, Model)> {
     if let Some(shape) = args.synthetic {
-        let Loaded { name, model, .. } = shape.loaded();
+        let Loaded { name, model, .. } = shape.loaded(args.model.activation_sparsity);
         return Ok((name, model));
     }
     let (name, c) = args.model.checkpoint()?;
-    let model = Model::new(c.spec, c.weights).with_context(|| format!("cannot run {name}"))?;
+    let mut model = Model::new(c.spec, c.weights).with_context(|| format!("cannot run {name}"))?;
+    model.sparsity = args.model.activation_sparsity;
     Ok((name, model))
 }

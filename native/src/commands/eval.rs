@@ -1,10 +1,18 @@
 //! `wf-run eval`: what a model and its decode modes are worth.
 
+mod activations;
 mod agreement;
 mod kv;
 mod perplexity;
 
-/// Measure quality: of a model on a text, or of decode modes on prompts
+use crate::args;
+use crate::exit::usage;
+use crate::loaded::Loaded;
+
+/// Tokens of a window, when the user does not say.
+const WINDOW: usize = 512;
+
+/// Measure quality: of a model on a text, of decode modes on prompts, of thinned activations
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -13,6 +21,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
+    Activations(Box<activations::Args>),
     Agreement(Box<agreement::Args>),
     Kv(Box<kv::Args>),
     Perplexity(Box<perplexity::Args>),
@@ -21,8 +30,20 @@ enum What {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.what {
+        What::Activations(args) => activations::run(args),
         What::Agreement(args) => agreement::run(args),
         What::Kv(args) => kv::run(args),
         What::Perplexity(args) => perplexity::run(args),
     }
+}
+
+/// The value of `--window`; says so where that is more than the model was trained for.
+fn window(asked: Option<usize>, loaded: &Loaded) -> anyhow::Result<usize> {
+    let spec = loaded.model.spec();
+    let window = asked.unwrap_or(WINDOW.min(spec.context_length));
+    if window < 2 {
+        return Err(usage(format!("--window {window}: 2 at least")));
+    }
+    args::warn_beyond(window, spec);
+    Ok(window)
 }

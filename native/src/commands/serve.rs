@@ -88,7 +88,9 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
         load: Box::new(move || match synthetic {
             None => Loaded::open(&model),
             // No model was named, so this is the one inside the program.
-            Some(shape) => Ok(shape.loaded().speaking(Loaded::open(&model)?)),
+            Some(shape) => {
+                Ok(shape.loaded(model.activation_sparsity).speaking(Loaded::open(&model)?))
+            }
         }),
         name: server.served_model_name,
         host,

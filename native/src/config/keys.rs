@@ -203,7 +203,16 @@ mod tests {
         };
         assert_eq!(
             names(""),
-            ["model_path", "revision", "rope_scaling", "host", "port", "threads", "warmup"],
+            [
+                "model_path",
+                "revision",
+                "rope_scaling",
+                "activation_sparsity",
+                "host",
+                "port",
+                "threads",
+                "warmup"
+            ],
             "outside of sections"
         );
         assert_eq!(names("kv"), ["dtype", "k", "v", "attention"]);

@@ -28,6 +28,7 @@ impl Loss {
         self.nats / self.tokens as f64
     }
 
+    /// Adds what `logits` say of the token that follows.
     pub fn add(&mut self, logits: &[f32], token: u32) {
         let params = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
         let logprob = Sampler::new(params, &[]).describe(logits, token).logprob;

@@ -35,10 +35,14 @@ macro_rules! detected {
 }
 pub(super) use detected;
 
+/// [`KERNELS`] with a ternary product that skips nothing, under the same condition.
+pub const DENSE: Kernels =
+    Kernels { ternary: detected!(ternary::ternary::<false>, w, panels, x, y, scratch), ..KERNELS };
+
 /// The table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx2,
-    ternary: detected!(ternary::ternary, w, panels, x, y, scratch),
+    ternary: detected!(ternary::ternary::<true>, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     float: detected!(float::float, w, rows, x, y),
     quantise8: detected!(row::quantise8, x, values),

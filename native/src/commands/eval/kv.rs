@@ -159,7 +159,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = machine::threads(&args.compute);
     let runtime = machine::runtime(threads)?;
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded(),
+        Some(shape) => shape.loaded(args.model.activation_sparsity),
         None => Loaded::open(&args.model)?,
     };
     let text = tokens(args, &loaded)?;

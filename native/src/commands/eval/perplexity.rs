@@ -14,9 +14,6 @@ use std::path::PathBuf;
 use wrinklefree::decode::{DecodeMode, DiffusionParams};
 use wrinklefree::settings::{Mode, Settings};
 
-/// Tokens of a window, when the user does not say.
-const WINDOW: usize = 512;
-
 /// Measure how well a model predicts a text
 ///
 /// The text is cut into windows that know nothing of each other; every token but a window's first
@@ -89,12 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
     let runtime = machine::runtime(machine::threads(&args.compute))?;
     let loaded = Loaded::open(&args.model)?;
-    let spec = loaded.model.spec();
-    let window = args.window.unwrap_or(WINDOW.min(spec.context_length));
-    if window < 2 {
-        return Err(usage(format!("--window {window}: 2 at least")));
-    }
-    args::warn_beyond(window, spec);
+    let window = super::window(args.window, &loaded)?;
     let params = diffusion(said, &loaded)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
     if tokens.len() < 2 {

@@ -7,6 +7,7 @@
 
 mod batch;
 mod lookup;
+mod sparse;
 
 use super::lanes::{prefetch, repeat4};
 use crate::kernel::Quantised;
@@ -26,21 +27,29 @@ const LOOKUP_REST: usize = 24;
 /// Batches up to this decode codes in registers: one more row's sums would not leave room.
 const STREAMED_ROWS: usize = 6;
 
-/// See the scalar definition.
+/// See the scalar definition. With `SKIPS` blocks of a token's zeros are skipped where that pays.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn ternary(
+pub fn ternary<const SKIPS: bool>(
     w: &TernaryMatrix,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
+    let Scratch { ints, places, shorts, sums: exact, floats, rearranged, live, .. } = scratch;
     let blocks = w.cols().div_ceil(BLOCK_COLS);
-    let Scratch { ints, places, shorts, sums: exact, floats, rearranged, .. } = scratch;
     let (size, sums) = x.scale_groups(w, ints);
     let group_blocks = size / BLOCK_COLS;
     let groups = blocks.div_ceil(group_blocks);
     let walk = Walk { w, x, sums, blocks, groups, group_blocks, first: panels.start };
+    let skips = match (x.rows(), x.planes) {
+        (1, _) if SKIPS => sparse::sparse::<1>(&walk, panels.clone(), y, live),
+        (2, 2) if SKIPS => sparse::sparse::<2>(&walk, panels.clone(), y, live),
+        _ => false,
+    };
+    if skips {
+        return;
+    }
     if x.rows() > STREAMED_ROWS {
         let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
         return walk.batch(panels, y, rearranged, &mut buffers);
@@ -193,7 +202,6 @@ fn dot<const N: usize>(
     from: usize,
     exact: &mut [Exact; N],
 ) {
-    let mask = _mm256_set1_epi8(3);
     let mut rows: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
     for (row, x) in rows.iter_mut().zip(xs) {
         *row = &x[from..][..packed.len()];
@@ -201,19 +209,31 @@ fn dot<const N: usize>(
     let mut narrow = [[_mm256_setzero_si256(); 2]; N];
     for (b, block) in packed.iter().enumerate() {
         prefetch(block.as_ptr(), AHEAD);
-        let mut q: [__m256i; 2] = bytemuck::must_cast(*block);
-        for field in 0..4 {
-            let w = [_mm256_and_si256(q[0], mask), _mm256_and_si256(q[1], mask)];
-            for n in 0..N {
-                let x = repeat4(&rows[n][b].as_chunks().0[field]);
-                for h in 0..2 {
-                    narrow[n][h] = _mm256_add_epi16(narrow[n][h], _mm256_maddubs_epi16(w[h], x));
-                }
-            }
-            q = [_mm256_srli_epi16::<2>(q[0]), _mm256_srli_epi16::<2>(q[1])];
-        }
+        multiply(block, &std::array::from_fn(|n| &rows[n][b]), &mut narrow);
     }
     widen(&narrow, exact);
+}
+
+/// Adds the products of a packed block with 16 activations of each row to 16-bit sums.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn multiply<const N: usize>(
+    block: &[u8; BLOCK_BYTES],
+    xs: &[&[i8; BLOCK_COLS]; N],
+    narrow: &mut [[__m256i; 2]; N],
+) {
+    let mask = _mm256_set1_epi8(3);
+    let mut q: [__m256i; 2] = bytemuck::must_cast(*block);
+    for field in 0..4 {
+        let w = [_mm256_and_si256(q[0], mask), _mm256_and_si256(q[1], mask)];
+        for n in 0..N {
+            let x = repeat4(&xs[n].as_chunks().0[field]);
+            for h in 0..2 {
+                narrow[n][h] = _mm256_add_epi16(narrow[n][h], _mm256_maddubs_epi16(w[h], x));
+            }
+        }
+        q = [_mm256_srli_epi16::<2>(q[0]), _mm256_srli_epi16::<2>(q[1])];
+    }
 }
 
 /// Adds pairs of 16-bit sums to the 32-bit ones.

@@ -65,6 +65,7 @@ mod tests {
     use crate::grammar::Grammars;
     use crate::loaded::Loaded;
     use wrinklefree::decode::Next;
+    use wrinklefree::model::Sparsity;
 
     fn tool(name: &str, parameters: Value) -> Tool {
         Tool { name: name.into(), description: None, parameters }
@@ -105,8 +106,13 @@ mod tests {
     #[test]
     fn grammars_of_calls() {
         let hub = HubArgs { revision: "main".into() };
-        let loaded =
-            Loaded::open(&ModelArgs { model: None, hub, rope_scaling: None }).expect("loads");
+        let loaded = Loaded::open(&ModelArgs {
+            model: None,
+            hub,
+            rope_scaling: None,
+            activation_sparsity: Sparsity::default(),
+        })
+        .expect("loads");
         let both = format!("{OSLO}\n{TIME}");
         let talk = format!("Let me see, 1 < 2.\n{OSLO}\n{TIME}\nSo.");
         let paris = OSLO.replace("Oslo", "Paris");

@@ -1,0 +1,273 @@
+//! Attention, and the pages that it reads.
+
+use super::{Noise, bits, close, sets};
+use wrinklefree_compute::kernel::{Attention, Kernels, KvType, PAGE, PageLayout};
+use wrinklefree_compute::mem::AlignedVec;
+use wrinklefree_compute::par::{Columns, Scratch};
+
+/// Pages of noise in these types; every slot of every page is written.
+fn pages(count: usize, layout: PageLayout, noise: &mut Noise) -> Vec<u8> {
+    let mut pages = AlignedVec::<u8>::zeroed(count * layout.bytes());
+    for page in pages.chunks_exact_mut(layout.bytes()) {
+        for slot in 0..PAGE {
+            let (key, value) = (noise.floats(layout.head_dim), noise.floats(layout.head_dim));
+            layout.write(&Kernels::SCALAR.kv, page, slot, (&key, &value));
+        }
+    }
+    pages.to_vec()
+}
+
+/// A layout with one type for both.
+fn layout(head_dim: usize, dtype: KvType) -> PageLayout {
+    PageLayout { head_dim, keys: dtype, values: dtype }
+}
+
+/// Attention of rows that see `ends` keys, `[rows][group · head_dim]`.
+fn attend(
+    k: &Kernels,
+    queries: &[f32],
+    layout: PageLayout,
+    (pages, table): (&[u8], &[u32]),
+    ends: &[usize],
+) -> Vec<f32> {
+    // Aligned as in the cache.
+    let mut aligned = AlignedVec::<u8>::zeroed(pages.len());
+    aligned.copy_from_slice(pages);
+    let a = Attention { queries, scale: 0.3, layout, pages: &aligned, table, ends };
+    let mut out = vec![f32::NAN; queries.len()];
+    let width = queries.len() / ends.len();
+    (k.attend)(&a, &mut Columns::whole(&mut out, width), &mut Scratch::default());
+    out
+}
+
+pub fn attention_agrees_and_ignores_what_lies_past_the_end() {
+    let mut noise = Noise(0x5555_aaaa_1234_4321);
+    for k in sets("attention") {
+        for (keys, values) in TYPES {
+            for head_dim in [2, 10, 32, 64, 72, 128] {
+                for group in [1, 2, 3, 4, 7] {
+                    let layout = PageLayout { head_dim, keys, values };
+                    let table = [3u32, 0, 5, 1];
+                    let mut pages = pages(6, layout, &mut noise);
+                    for end in [1, 31, 32, 33, 100] {
+                        let queries = noise.floats(group * head_dim);
+                        let run = |k: &Kernels, pages: &[u8]| {
+                            attend(k, &queries, layout, (pages, &table), &[end])
+                        };
+                        let got = run(&k, &pages);
+                        let what = format!("{keys:?} {values:?} {head_dim} {group} {end}");
+                        close(&got, &run(&Kernels::SCALAR, &pages), &what);
+                        // Slots past the end may hold anything.
+                        let broken = vec![f32::NAN; head_dim];
+                        let last = table[(end - 1) / PAGE] as usize * layout.bytes();
+                        let kept = pages.clone();
+                        for slot in (end - 1) % PAGE + 1..PAGE {
+                            let page = &mut pages[last..][..layout.bytes()];
+                            layout.write(&k.kv, page, slot, (&broken, &broken));
+                        }
+                        assert_eq!(bits(&got), bits(&run(&k, &pages)), "{what}");
+                        pages = kept;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Each type for keys or values, and a mixture.
+const TYPES: [(KvType, KvType); 7] = [
+    (KvType::F32, KvType::F32),
+    (KvType::F16, KvType::F16),
+    (KvType::Bf16, KvType::Bf16),
+    (KvType::Fp8E4m3, KvType::Fp8E4m3),
+    (KvType::Fp8E5m2, KvType::Fp8E5m2),
+    (KvType::Int8, KvType::Int8),
+    (KvType::Int8, KvType::F16),
+];
+
+pub fn rows_that_attend_together_get_what_each_gets_alone() {
+    let mut noise = Noise(0x1357_9bdf_0246_8ace);
+    let (head_dim, table) = (40, [2u32, 0, 3, 1]);
+    for dtype in KvType::ALL {
+        let layout = layout(head_dim, dtype);
+        let mut pages = pages(4, layout, &mut noise);
+        // A broken key at position 31.
+        let broken = (vec![f32::NAN; head_dim], noise.floats(head_dim));
+        let page = &mut pages[2 * layout.bytes()..][..layout.bytes()];
+        layout.write(&Kernels::SCALAR.kv, page, 31, (&broken.0, &broken.1));
+        for k in sets("attention of several rows") {
+            for group in [1, 4, 5] {
+                for ends in [&[7usize, 8, 9][..], &[31, 32, 33, 34, 35], &[128, 1, 64], &[100; 9]] {
+                    let width = group * head_dim;
+                    let queries = noise.floats(ends.len() * width);
+                    let got = attend(&k, &queries, layout, (&pages, &table), ends);
+                    for (row, end) in ends.iter().enumerate() {
+                        let query = &queries[row * width..][..width];
+                        let alone = attend(&k, query, layout, (&pages, &table), &[*end]);
+                        let what = format!("{dtype:?} {ends:?} {row}");
+                        assert_eq!(bits(&got[row * width..][..width]), bits(&alone), "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of all sizes.
+fn wild(noise: &mut Noise, n: usize) -> Vec<f32> {
+    (0..n)
+        .map(|_| match noise.below(8) {
+            0 => 0.0,
+            1 => -0.0,
+            _ => noise.float() * (noise.below(60) as f32 - 40.0).exp2(),
+        })
+        .collect()
+}
+
+pub fn keys_and_values_are_stored_as_scalar_stores_them() {
+    let mut noise = Noise(0x0123_4567_89ab_cdef);
+    for k in sets("storing keys and values") {
+        for (keys, values) in TYPES {
+            for head_dim in [2, 10, 32, 64, 72, 128] {
+                let layout = PageLayout { head_dim, keys, values };
+                let mut both = [(); 2].map(|()| AlignedVec::<u8>::zeroed(layout.bytes()));
+                for slot in 0..PAGE {
+                    let (mut key, mut value) =
+                        (wild(&mut noise, head_dim), wild(&mut noise, head_dim));
+                    match slot {
+                        3 => key[1] = f32::NAN,
+                        4 => value[0] = f32::NEG_INFINITY,
+                        5 => key.fill(1e-44),
+                        6 => value.fill(0.0),
+                        _ => {}
+                    }
+                    for (page, kv) in both.iter_mut().zip([&k.kv, &Kernels::SCALAR.kv]) {
+                        layout.write(kv, page, slot, (&key, &value));
+                    }
+                }
+                assert!(both[0][..] == both[1][..], "{:?} {layout:?}", k.isa());
+                let read = |kv: &_| {
+                    let mut room = vec![0.0; 2 * head_dim * PAGE];
+                    let (a, b) = room.split_at_mut(head_dim * PAGE);
+                    let keys = bits(layout.keys(kv, &both[0], a));
+                    (keys, bits(layout.values(kv, &both[0], b)))
+                };
+                assert!(read(&k.kv) == read(&Kernels::SCALAR.kv), "{:?} {layout:?}", k.isa());
+            }
+        }
+    }
+}
+
+/// The finite numbers that a type has codes for, from its definition; f32 and int8 aside.
+fn numbers(dtype: KvType) -> Vec<f32> {
+    let (exponent, mantissa, largest) = match dtype {
+        KvType::F16 => (5, 10, 65_504.0),
+        KvType::Bf16 => (8, 7, f32::MAX),
+        KvType::Fp8E4m3 => (4, 3, 448.0),
+        _ => (5, 2, 57_344.0),
+    };
+    let bias = (1 << (exponent - 1)) - 1;
+    let number = |code: i32| {
+        let (e, m) = (code >> mantissa, f64::from(code & ((1 << mantissa) - 1)));
+        let m = m / f64::from(1 << mantissa);
+        (if e == 0 { m * 2f64.powi(1 - bias) } else { (1.0 + m) * 2f64.powi(e - bias) }) as f32
+    };
+    (0..1 << (exponent + mantissa)).map(number).filter(|x| *x <= largest).collect()
+}
+
+pub fn stored_numbers_are_the_nearest() {
+    let mut noise = Noise(0x600d_600d_600d_600d);
+    for dtype in [KvType::F16, KvType::Bf16, KvType::Fp8E4m3, KvType::Fp8E5m2] {
+        let (layout, numbers) = (layout(1, dtype), numbers(dtype));
+        let largest = *numbers.last().unwrap();
+        let mut page = AlignedVec::<u8>::zeroed(layout.bytes());
+        let mut room = [0.0; PAGE];
+        let codec = Kernels::SCALAR.kv[dtype as usize];
+        let scaled = dtype.size() == 1;
+        for round in 0..40_000 {
+            // Numbers, ties, and whatever lies between.
+            let at = noise.below(numbers.len() as u64 - 1) as usize;
+            let share = f64::from([0.0, 0.5, noise.float().abs()][round % 3]);
+            let x = (f64::from(numbers[at]) * (1.0 - share) + f64::from(numbers[at + 1]) * share)
+                as f32;
+            // The largest beside it: its scale is 1.
+            let mut codes = AlignedVec::<u8>::zeroed(2 * dtype.size());
+            let scale = (codec.write)(&[x, -largest], &mut codes, 1);
+            assert_eq!(scale, 1.0, "{dtype:?}: {largest}");
+            page[..dtype.size()].copy_from_slice(&codes[..dtype.size()]);
+            let scales = [1.0; PAGE];
+            let scales = if scaled { &scales[..] } else { &[] };
+            (codec.values)(&page[..PAGE * dtype.size()], scales, &mut room);
+            let (below, above) = (numbers[at], numbers[at + 1]);
+            let (down, up) = (x - below, above - x);
+            let nearest = match down.partial_cmp(&up).unwrap() {
+                std::cmp::Ordering::Less => below,
+                std::cmp::Ordering::Greater => above,
+                // The even code.
+                std::cmp::Ordering::Equal if at % 2 == 0 => below,
+                std::cmp::Ordering::Equal => above,
+            };
+            assert_eq!(room[0], nearest, "{dtype:?}: {x} between {below} and {above}");
+        }
+    }
+    let x = noise.floats(64);
+    let (mut codes, mut back) = ([0u8; 64 * PAGE], vec![0.0; 64 * PAGE]);
+    let int8 = Kernels::SCALAR.kv[KvType::Int8 as usize];
+    let scale = (int8.write)(&x, &mut codes[..64], 1);
+    (int8.values)(&codes, &[scale; PAGE], &mut back);
+    for (x, back) in x.iter().zip(back) {
+        assert!((x - back).abs() <= 0.5001 * scale, "{x} {back} {scale}");
+    }
+}
+
+pub fn what_is_not_finite_stays_so() {
+    for dtype in KvType::ALL {
+        let layout = layout(4, dtype);
+        for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut page = AlignedVec::<u8>::zeroed(layout.bytes());
+            let x = [1.0, broken, 2.0, 0.0];
+            layout.write(&Kernels::SCALAR.kv, &mut page, 7, (&x, &x));
+            let mut room = [0.0; 4 * PAGE];
+            let keys = layout.keys(&Kernels::SCALAR.kv, &page, &mut room);
+            assert!(!keys[PAGE + 7].is_finite(), "{dtype:?} {broken}");
+            assert!(keys[PAGE + 6] == 0.0, "{dtype:?}: the places beside it are what they were");
+            let values = layout.values(&Kernels::SCALAR.kv, &page, &mut room);
+            assert!(!values[7 * 4 + 1].is_finite(), "{dtype:?} {broken}");
+        }
+    }
+}
+
+pub fn estimates_of_pages_are_close() {
+    let mut noise = Noise(0xb0b0_b0b0_1111_2222);
+    for k in sets("estimates of pages") {
+        for head_dim in [2, 10, 32, 64, 72, 128] {
+            let (mut keys, queries) = (noise.floats(head_dim * PAGE), noise.floats(3 * head_dim));
+            let scale = 1.0 / (head_dim as f32).sqrt();
+            let run = |k: &Kernels, keys: &[f32]| {
+                let mut summary = vec![0.0; 2 * head_dim];
+                (k.summarise)(keys, &mut summary);
+                (bits(&summary), (k.estimate)(&queries, scale, &summary))
+            };
+            let (got, want) = (run(&k, &keys), run(&Kernels::SCALAR, &keys));
+            assert_eq!((got.0, got.1.to_bits()), (want.0, want.1.to_bits()), "{head_dim}");
+            // The logarithm of the mean weight of the page's keys, of the largest query.
+            let truth = |keys: &[f32]| {
+                let weight = |query: &[f32], slot: usize| {
+                    let products = query.iter().enumerate().map(|(d, q)| q * keys[d * PAGE + slot]);
+                    (products.sum::<f32>() * scale).exp()
+                };
+                let mean = |query: &[f32]| {
+                    (0..PAGE).map(|slot| weight(query, slot)).sum::<f32>() / PAGE as f32
+                };
+                queries.chunks(head_dim).map(mean).fold(0f32, f32::max).ln()
+            };
+            let close = |got: f32, want: f32, by: f32| {
+                assert!((got - want).abs() < by, "{got} {want} {head_dim}");
+            };
+            close(got.1, truth(&keys), 0.1);
+            // Without variance there is nothing to estimate.
+            keys.chunks_exact_mut(PAGE).for_each(|keys| keys.fill(keys[0]));
+            close(run(&k, &keys).1, truth(&keys), 1e-5);
+        }
+    }
+}

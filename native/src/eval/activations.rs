@@ -1,0 +1,174 @@
+//! What a policy for activations costs in quality, and what it gives in speed.
+
+use super::perplexity::Loss;
+use crate::zeros::{Counter, Counts};
+use std::time::Instant;
+use wrinklefree::cache::{KvConfig, KvPool, PAGE};
+use wrinklefree::kernel::Kernels;
+use wrinklefree::model::{Logits, Model, Rows, Runtime, Sight, Span, Sparsity, Workspace};
+
+/// Rows of a pass that all get logits.
+const ROWS: usize = 64;
+
+/// How logits lie to those of another policy at the same positions.
+#[derive(Clone, Copy, Debug)]
+pub struct Cosines {
+    sum: f64,
+    count: usize,
+    /// The least.
+    pub min: f64,
+}
+
+impl Default for Cosines {
+    fn default() -> Self {
+        Self { sum: 0.0, count: 0, min: 1.0 }
+    }
+}
+
+impl Cosines {
+    /// Their mean.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.count as f64
+    }
+
+    fn add(&mut self, a: &[f32], b: &[f32]) {
+        let dot = |a: &[f32], b: &[f32]| -> f64 {
+            a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+        };
+        let cosine = dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
+        self.sum += cosine;
+        self.count += 1;
+        self.min = self.min.min(cosine);
+    }
+}
+
+/// What a policy does to a text.
+#[derive(Clone, Debug, Default)]
+pub struct Quality {
+    /// How well the text is predicted.
+    pub loss: Loss,
+    /// How its logits lie to those of `off`.
+    pub cosines: Cosines,
+    /// Zeros in front of ternary matrices.
+    pub counts: Counts,
+}
+
+/// Runs a policy over windows of a text that know nothing of each other, beside
+/// `off`.
+///
+/// # Errors
+/// When there is no memory for the KV cache.
+pub fn quality(
+    model: &mut Model,
+    runtime: &Runtime,
+    policy: Sparsity,
+    windows: &[&[u32]],
+) -> anyhow::Result<Quality> {
+    let mut quality = Quality::default();
+    let longest = windows.iter().map(|window| window.len()).max().unwrap_or(1);
+    let mut kv = KvPool::new(model.spec(), 2 * longest.div_ceil(PAGE), KvConfig::default())?;
+    let (mut reference, mut workspace) = (Workspace::default(), Workspace::default());
+    let counter = Counter::new(model, &mut workspace);
+    for window in windows {
+        let seqs = [kv.open(window.len())?, kv.open(window.len())?];
+        for start in (0..window.len()).step_by(ROWS) {
+            let end = (start + ROWS).min(window.len());
+            let [off, on] = seqs.map(|seq| Span {
+                seq,
+                start,
+                tokens: &window[start..end],
+                sight: Sight::Causal,
+                logits: Rows::All,
+            });
+            model.sparsity = Sparsity::default();
+            let off = model.forward(runtime, &mut kv, &[off], &mut reference);
+            model.sparsity = policy;
+            let on = model.forward(runtime, &mut kv, &[on], &mut workspace);
+            for row in 0..on.len() {
+                quality.cosines.add(on.row(row), off.row(row));
+                if let Some(&next) = window.get(start + row + 1) {
+                    quality.loss.add(on.row(row), next);
+                }
+            }
+        }
+        seqs.into_iter().for_each(|seq| kv.close(seq));
+    }
+    quality.counts = counter.counts();
+    Ok(quality)
+}
+
+/// Decoding with a policy, and in turn with `off` and a kernel that skips nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Speed {
+    /// Tokens per second of each round.
+    pub samples: Vec<f64>,
+    /// The same without policy and skipping.
+    pub dense: Vec<f64>,
+    /// Whether the last logits were the same, bit for bit.
+    pub equal: bool,
+}
+
+impl Speed {
+    /// Tokens per second, the median of the rounds.
+    pub fn tokens_per_second(&self) -> f64 {
+        median(self.samples.iter().copied())
+    }
+
+    /// The same as a multiple of what went without policy and skipping just before, the median.
+    pub fn times_dense(&self) -> f64 {
+        median(self.samples.iter().zip(&self.dense).map(|(sample, dense)| sample / dense))
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Decodes `tokens` one by one, with each policy right after a run that multiplies zeros, and so on
+/// for `rounds` rounds that begin with another policy each: so a noisy minute meets them all.
+///
+/// # Errors
+/// When there is no memory for the KV cache.
+pub fn speeds(
+    model: &mut Model,
+    runtime: &mut Runtime,
+    policies: &[Sparsity],
+    tokens: &[u32],
+    rounds: usize,
+) -> anyhow::Result<Vec<Speed>> {
+    let kernels = runtime.kernels;
+    let mut kv = KvPool::new(model.spec(), tokens.len().div_ceil(PAGE), KvConfig::default())?;
+    let mut workspace = Workspace::default();
+    let mut decode = |policy: Sparsity, kernels: Kernels| -> anyhow::Result<(f64, Vec<u32>)> {
+        (model.sparsity, runtime.kernels) = (policy, kernels);
+        let seq = kv.open(tokens.len())?;
+        let begin = Instant::now();
+        let mut last = Vec::new();
+        for (start, token) in tokens.chunks(1).enumerate() {
+            let (sight, logits) = (Sight::Causal, Rows::Last);
+            let span = Span { seq, start, tokens: token, sight, logits };
+            let logits: Logits<'_> = model.forward(runtime, &mut kv, &[span], &mut workspace);
+            last.clear();
+            last.extend(logits.row(0).iter().map(|x| x.to_bits()));
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        kv.close(seq);
+        Ok((tokens.len() as f64 / seconds, last))
+    };
+    decode(Sparsity::default(), kernels)?;
+    let mut speeds = vec![Speed::default(); policies.len()];
+    for round in 0..rounds {
+        for i in (0..policies.len()).map(|i| (i + round) % policies.len()) {
+            let (policy, speed) = (policies[i], &mut speeds[i]);
+            let (dense, reference) = decode(Sparsity::default(), kernels.dense())?;
+            let (sample, last) = decode(policy, kernels)?;
+            speed.samples.push(sample);
+            speed.dense.push(dense);
+            speed.equal = last == reference;
+        }
+    }
+    runtime.kernels = kernels;
+    Ok(speeds)
+}

@@ -1,0 +1,132 @@
+//! Counts zeros in the quantised inputs of a model's ternary layers.
+
+use std::ops::AddAssign;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wrinklefree::format::Linear;
+use wrinklefree::kernel::Quantised;
+use wrinklefree::matrix::Matrix;
+use wrinklefree::model::{Model, Workspace};
+use wrinklefree::ternary::BLOCK_COLS;
+
+/// Zeros among values, and blocks of nothing but zeros among blocks of 16 columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Zeros {
+    values: u64,
+    zeros: u64,
+    blocks: u64,
+    zero_blocks: u64,
+}
+
+impl Zeros {
+    fn of(live: &[bool]) -> Self {
+        let dead = |of: &[bool]| of.iter().all(|live| !live);
+        let blocks = live.chunks(BLOCK_COLS);
+        Self {
+            values: live.len() as u64,
+            zeros: live.iter().filter(|live| !**live).count() as u64,
+            blocks: blocks.len() as u64,
+            zero_blocks: blocks.filter(|block| dead(block)).count() as u64,
+        }
+    }
+
+    /// Zeros, of all values.
+    pub fn share(&self) -> f64 {
+        self.zeros as f64 / self.values as f64
+    }
+
+    /// Blocks of zeros, of all blocks.
+    pub fn block_share(&self) -> f64 {
+        self.zero_blocks as f64 / self.blocks as f64
+    }
+}
+
+impl AddAssign for Zeros {
+    fn add_assign(&mut self, more: Self) {
+        self.values += more.values;
+        self.zeros += more.zeros;
+        self.blocks += more.blocks;
+        self.zero_blocks += more.zero_blocks;
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// In all inputs of ternary matrices, each once however many read it.
+    pub all: Zeros,
+    /// In those of `down`.
+    pub down: Zeros,
+    /// When each input of each layer's `down` was zero.
+    pub layers: Vec<Layer>,
+}
+
+/// When the inputs of a matrix were zero.
+#[derive(Clone, Debug, Default)]
+pub struct Layer {
+    /// Rows that were seen.
+    rows: usize,
+    /// For each column a bit for each row, set where it was zero: `[columns][rows / 64]`.
+    pub zero: Vec<Vec<u64>>,
+}
+
+impl Layer {
+    fn add(&mut self, live: &[bool]) {
+        let (word, bit) = (self.rows / 64, self.rows % 64);
+        for (column, live) in self.zero.iter_mut().zip(live) {
+            column.resize(word + 1, 0);
+            column[word] |= u64::from(!live) << bit;
+        }
+        self.rows += 1;
+    }
+}
+
+/// Counts under way.
+pub struct Counter(Arc<Mutex<Counts>>);
+
+impl Counter {
+    /// Counts in all passes of `model` with this workspace.
+    pub fn new(model: &Model, workspace: &mut Workspace) -> Self {
+        let layers = &model.weights().layers;
+        let layer = Layer { rows: 0, zero: vec![Vec::new(); model.spec().intermediate_size] };
+        let counts = Counts { layers: vec![layer; layers.len()], ..Counts::default() };
+        let shared = Arc::new(Mutex::new(counts));
+        // A matrix is known by where it is: the model outlives its passes.
+        let downs: Vec<usize> = layers.iter().map(|layer| address(&layer.down)).collect();
+        let counts = Arc::clone(&shared);
+        workspace.watch(move |readers, x| {
+            if readers.iter().all(|l| matches!(l.weight, Matrix::Ternary(_))) {
+                let layer = downs.iter().position(|&down| down == address(readers[0]));
+                count(&mut lock(&counts), layer, readers[0].weight.cols(), x);
+            }
+        });
+        Self(shared)
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        lock(&self.0).clone()
+    }
+}
+
+fn address(linear: &Linear) -> usize {
+    ptr::from_ref(linear).addr()
+}
+
+/// Numbers stay numbers after a panic.
+fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds the rows that the `down` of `layer`, or other matrices, are to read.
+fn count(counts: &mut Counts, layer: Option<usize>, cols: usize, x: &Quantised<'_>) {
+    for token in 0..x.tokens() {
+        let live: Vec<bool> = (0..cols).map(|column| x.joined(token, column) != 0).collect();
+        let zeros = Zeros::of(&live);
+        counts.all += zeros;
+        if let Some(layer) = layer {
+            counts.down += zeros;
+            counts.layers[layer].add(&live);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The columns in front of `down` in another order: the same model, but for the order in which a
+//! sub-norm sums its squares.
+
+use super::{Checkpoint, LayerWeights, Linear};
+use crate::matrix::{FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Scales};
+use crate::ternary::TernaryMatrix;
+use bytes::Bytes;
+use half::f16;
+
+/// Why columns cannot change their order.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ReorderError {
+    /// Columns that share a scale must stay together, and only ternary products skip zeros.
+    #[error(
+        "the columns of down_proj in layer {layer} ({kind}) must stay where they are: only those of \
+         a ternary matrix with one scale can change places"
+    )]
+    Down {
+        /// Which layer.
+        layer: usize,
+        /// Kind of the matrix.
+        kind: String,
+    },
+    /// The packed bytes were refused.
+    #[error("layer {layer}: {source}")]
+    Layout {
+        /// Which layer.
+        layer: usize,
+        /// Why.
+        source: LayoutError,
+    },
+}
+
+impl Checkpoint {
+    /// The same model with the intermediate columns of each layer in another order: column `i` is
+    /// what was column `orders[layer][i]`. Moves the columns of `down`, the rows and biases of
+    /// `gate` and `up`, and the sub-norm between them.
+    ///
+    /// # Errors
+    /// When a `down` is not ternary with one scale; the error names it.
+    ///
+    /// # Panics
+    /// When there is no order for a layer, or one is not as long as its columns or names one that
+    /// is not there.
+    pub fn with_ffn_orders(mut self, orders: &[Vec<usize>]) -> Result<Self, ReorderError> {
+        assert_eq!(self.weights.layers.len(), orders.len(), "an order for each layer");
+        for (layer, (weights, order)) in self.weights.layers.iter_mut().zip(orders).enumerate() {
+            assert_eq!(weights.down.weight.cols(), order.len(), "a place for each column");
+            match &weights.down.weight {
+                Matrix::Ternary(m) if matches!(m.scales(), Scales::Tensor(_)) => {}
+                other => return Err(ReorderError::Down { layer, kind: other.kind() }),
+            }
+            reorder(weights, order).map_err(|source| ReorderError::Layout { layer, source })?;
+        }
+        Ok(self)
+    }
+}
+
+fn reorder(layer: &mut LayerWeights, order: &[usize]) -> Result<(), LayoutError> {
+    let moved = |values: &Vec<f32>| order.iter().map(|&i| values[i]).collect();
+    for linear in [&mut layer.gate, &mut layer.up] {
+        let Linear { weight, bias, .. } = linear;
+        *weight = rows(weight, order)?;
+        *bias = bias.as_ref().map(moved);
+    }
+    layer.ffn_sub_norm = layer.ffn_sub_norm.as_ref().map(moved);
+    if let Matrix::Ternary(down) = &mut layer.down.weight {
+        *down = columns(down, order)?;
+    }
+    Ok(())
+}
+
+/// Row `i` is what was row `order[i]`.
+fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
+    let (count, cols) = (matrix.rows(), matrix.cols());
+    match matrix {
+        Matrix::Ternary(m) => {
+            let scales = match m.scales() {
+                Scales::Tensor(scale) => Scales::Tensor(*scale),
+                Scales::Groups(g) => {
+                    let of = |row: usize, out: &mut [f16]| {
+                        (0..).zip(out).for_each(|(i, s)| *s = g.get(order[row], i));
+                    };
+                    Scales::Groups(GroupScales::from_rows(count, cols, g.size(), of)?)
+                }
+            };
+            let codes = |row: usize, out: &mut [u8]| m.unpack_row(order[row], out);
+            TernaryMatrix::pack(count, cols, scales, codes).map(Matrix::Ternary)
+        }
+        Matrix::Int8(m) => {
+            let fill = |row: usize, values: &mut [i8], scales: &mut [f32]| {
+                m.unpack_row(order[row], values);
+                (0..).zip(scales).for_each(|(i, s)| *s = m.scale(order[row], i));
+            };
+            Int8Matrix::pack(count, cols, m.group(), fill).map(Matrix::Int8)
+        }
+        Matrix::Float(m) => {
+            let data: Vec<u8> = order.iter().flat_map(|&row| m.row(row)).copied().collect();
+            FloatMatrix::new(count, cols, m.dtype(), Bytes::from(data)).map(Matrix::Float)
+        }
+    }
+}
+
+/// Column `i` is what was column `order[i]`.
+fn columns(m: &TernaryMatrix, order: &[usize]) -> Result<TernaryMatrix, LayoutError> {
+    let mut codes = vec![0; m.cols()];
+    TernaryMatrix::pack(m.rows(), m.cols(), m.scales().clone(), |row, out| {
+        m.unpack_row(row, &mut codes);
+        out.iter_mut().zip(order).for_each(|(o, &i)| *o = codes[i]);
+    })
+}

@@ -101,8 +101,15 @@ fn check_hidden(name: &str) {
 fn embed(model: Model, kernels: Kernels, tokens: Vec<u32>, pooling: Pooling) -> Vec<f32> {
     let runtime = Runtime { kernels, team: Team::new(1).unwrap() };
     let (context, rows) = (tokens.len(), 7);
-    let config =
-        EngineConfig { context, pages: 4, sequences: 1, rows, row_cost: 0.0, prefix_cache: true };
+    let config = EngineConfig {
+        context,
+        pages: 4,
+        sequences: 1,
+        rows,
+        row_cost: 0.0,
+        prefix_cache: true,
+        kv: KvConfig::default(),
+    };
     let mut engine = Engine::new(model, None, runtime, config).unwrap();
     let mode = DecodeMode::Embed(pooling);
     engine.submit(Request { tokens, mode, ..Request::default() }).unwrap();

@@ -31,8 +31,15 @@ fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usi
     let tokenizer = Tokenizer::new(checkpoint.text.vocabulary.as_ref().unwrap()).unwrap();
     let model = Model::new(checkpoint.spec, checkpoint.weights).unwrap();
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
-    let config =
-        EngineConfig { context: 512, pages, sequences: 64, rows, row_cost, prefix_cache: false };
+    let config = EngineConfig {
+        context: 512,
+        pages,
+        sequences: 64,
+        rows,
+        row_cost,
+        prefix_cache: false,
+        kv: KvConfig::default(),
+    };
     Engine::new(model, Some(Arc::new(tokenizer)), runtime, config).unwrap()
 }
 
@@ -314,6 +321,7 @@ fn warm_drafts_keep_the_autoregressive_distribution() {
         rows: 64,
         row_cost: 0.0,
         prefix_cache: true,
+        kv: KvConfig::default(),
     };
     let mut engine = Engine::new(model, None, runtime(), config).unwrap();
     for mode in [denoise(5), ngram(5), DecodeMode::Autoregressive] {

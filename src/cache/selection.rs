@@ -200,7 +200,8 @@ impl PageSelection {
             Self::Dense | Self::Window { .. } => unreachable!("they do not look at pages"),
         };
         // What is not a number hides nothing.
-        let read = table.iter().zip(&scores).filter(|(_, score)| !(**score < least));
+        let read =
+            table.iter().zip(&scores).filter(|(_, score)| score.is_nan() || **score >= least);
         chosen.extend(read.map(|(page, _)| page));
     }
 }

@@ -204,7 +204,7 @@ pub fn stored_numbers_are_the_nearest() {
                 std::cmp::Ordering::Less => below,
                 std::cmp::Ordering::Greater => above,
                 // The even code.
-                std::cmp::Ordering::Equal if at % 2 == 0 => below,
+                std::cmp::Ordering::Equal if at.is_multiple_of(2) => below,
                 std::cmp::Ordering::Equal => above,
             };
             assert_eq!(room[0], nearest, "{dtype:?}: {x} between {below} and {above}");

@@ -75,9 +75,8 @@ impl Element for F16 {
 
     #[inline(always)]
     fn decode(code: u16) -> f32 {
-        let code = u32::from(code);
         let special = if code & 0x7C00 == 0x7C00 { INFINITE } else { 0 };
-        f32::from_bits(decode::<5, 10>(code).to_bits() | special)
+        f32::from_bits(decode::<5, 10>(i32::from(code.cast_signed())).to_bits() | special)
     }
 }
 
@@ -92,7 +91,7 @@ impl Element for Fp8E4m3 {
 
     #[inline(always)]
     fn decode(code: u8) -> f32 {
-        decode::<4, 3>(u32::from(code))
+        decode::<4, 3>(i32::from(code.cast_signed()))
     }
 }
 
@@ -107,7 +106,7 @@ impl Element for Fp8E5m2 {
 
     #[inline(always)]
     fn decode(code: u8) -> f32 {
-        decode::<5, 2>(u32::from(code))
+        decode::<5, 2>(i32::from(code.cast_signed()))
     }
 }
 
@@ -144,13 +143,14 @@ fn encode<const EXPONENT: u32, const MANTISSA: u32>(x: f32) -> u32 {
     sign | if magnitude < (128 - bias) << 23 { subnormal } else { normal }
 }
 
-/// The number of such a code: its bits at their places in an f32, times what the exponents' biases
-/// differ by. That is exact, and makes subnormals normal.
+/// The number of such a code, which comes with its sign in all upper bits: its bits at their places in
+/// an f32, times what the exponents' biases differ by. That is exact, and makes subnormals normal.
 #[inline(always)]
-fn decode<const EXPONENT: u32, const MANTISSA: u32>(code: u32) -> f32 {
-    let (bias, width) = ((1 << (EXPONENT - 1)) - 1, EXPONENT + MANTISSA);
-    let (sign, magnitude) = (code >> width << 31, code & ((1 << width) - 1));
-    f32::from_bits(sign | magnitude << (23 - MANTISSA)) * f32::from_bits((254 - bias) << 23)
+fn decode<const EXPONENT: u32, const MANTISSA: u32>(code: i32) -> f32 {
+    let (bias, cut) = ((1 << (EXPONENT - 1)) - 1, 23 - MANTISSA);
+    let places = (1 << 31) | ((1 << (EXPONENT + MANTISSA)) - 1) << cut;
+    let bits = code.cast_unsigned() << cut & places;
+    f32::from_bits(bits) * f32::from_bits((254 - bias) << 23)
 }
 
 /// What numbers are multiplied with before they are encoded, and after they are decoded.

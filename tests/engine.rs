@@ -13,13 +13,14 @@ use wrinklefree::decode::{
 };
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::Runtime;
+use wrinklefree::model::{Runtime, Sparsity};
 use wrinklefree::par::Team;
 
 const VOCAB: usize = 40;
 
-fn engine(config: EngineConfig) -> Engine {
-    let model = common::small_model(VOCAB, 11, 6.0);
+fn engine(config: EngineConfig, sparsity: Sparsity) -> Engine {
+    let mut model = common::small_model(VOCAB, 11, 6.0);
+    model.sparsity = sparsity;
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
     Engine::new(model, None, runtime, config).unwrap()
 }
@@ -64,6 +65,25 @@ impl Constraint for Steps {
     }
 }
 
+/// Ways to attend that leave nothing out of the texts here.
+const ALL: [PageSelection; 5] = [
+    PageSelection::Dense,
+    PageSelection::Window { window: 1000, sinks: 0 },
+    PageSelection::TopK(1000),
+    PageSelection::Threshold(f32::MIN_POSITIVE),
+    PageSelection::Dynamic { min: 1.0, max: 1.0 },
+];
+/// A rule for activations under which all stay.
+const EVERYTHING: &str = "threshold:0";
+
+/// What a cache and a rule are compared with: themselves, or plain ones where they must not differ.
+fn reference(kv: KvConfig, sparsity: Sparsity) -> (KvConfig, Sparsity) {
+    let exact = kv.keys == KvType::F32 && kv.values == KvType::F32 && ALL.contains(&kv.selection);
+    let kv = if exact { KvConfig::default() } else { kv };
+    let all = EVERYTHING.parse() == Ok(sparsity);
+    (kv, if all { Sparsity::default() } else { sparsity })
+}
+
 /// Random choices.
 struct Dice(Noise);
 
@@ -84,11 +104,19 @@ impl Dice {
             rows: self.of(&[1, 2, 7, 32, 64, 128]),
             row_cost: 0.1,
             prefix_cache: self.of(&[true, true, false]),
-            kv: KvConfig {
+            kv: self.cache(),
+        }
+    }
+
+    /// A third keep everything as it was and leave nothing out.
+    fn cache(&mut self) -> KvConfig {
+        let f32 = KvConfig::default();
+        match self.below(3) {
+            0 => KvConfig { selection: self.of(&ALL), ..f32 },
+            _ => KvConfig {
                 keys: self.of(&KvType::ALL),
                 values: self.of(&KvType::ALL),
                 selection: self.of(&[
-                    PageSelection::Dense,
                     PageSelection::Dense,
                     PageSelection::Window { window: 40, sinks: 4 },
                     PageSelection::Window { window: 1, sinks: 0 },
@@ -98,6 +126,11 @@ impl Dice {
                 ]),
             },
         }
+    }
+
+    fn sparsity(&mut self) -> Sparsity {
+        let rules = [EVERYTHING, EVERYTHING, "topk:0.3", "threshold:0.1@down", "adaptive"];
+        self.of(&rules).parse().unwrap()
     }
 
     fn mode(&mut self) -> DecodeMode {
@@ -245,8 +278,10 @@ fn round(
     tally: &mut Tally,
     next: impl Fn(&mut Dice) -> Request,
 ) {
-    let plain = EngineConfig { prefix_cache: false, ..config };
-    let (mut crowded, mut quiet) = (engine(config), engine(plain));
+    let thinned = dice.sparsity();
+    let (kv, sparsity) = reference(config.kv, thinned);
+    let plain = EngineConfig { prefix_cache: false, kv, ..config };
+    let (mut crowded, mut quiet) = (engine(config, thinned), engine(plain, sparsity));
     let mut heard = Heard::default();
     let mut live = Vec::new();
     for _ in 0..6 {

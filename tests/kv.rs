@@ -87,6 +87,29 @@ fn what_leaves_nothing_out_changes_no_bit() {
 }
 
 #[test]
+fn who_sees_only_the_beginning_reads_it() {
+    each(|model, rt| {
+        let look = |config| {
+            let mut run = Run::new(model, rt, config);
+            run.pass(0, &tokens()[..200]);
+            let (tokens, sight) = (&tokens()[200..204], Sight::UpTo(10));
+            let span = Span { seq: run.seq, start: 200, tokens, sight, logits: Rows::All };
+            let logits = run.model.forward(run.rt, &mut run.kv, &[span], &mut run.workspace);
+            logits.values().to_vec()
+        };
+        let dense = look(KvConfig::default());
+        for selection in [
+            PageSelection::TopK(32),
+            PageSelection::Threshold(1.0),
+            PageSelection::Dynamic { min: 0.1, max: 0.1 },
+        ] {
+            // What lies between is read differently, but not seen.
+            assert!(look(attending(selection)) == dense, "{selection}");
+        }
+    });
+}
+
+#[test]
 fn types_stay_near_f32() {
     each(|model, rt| {
         let dense = Run::text(model, rt, KvConfig::default(), 64);

@@ -153,10 +153,12 @@ impl PageSelection {
             chosen.extend_from_slice(row.table);
             return row.end;
         }
-        let near = (row.position / PAGE).saturating_sub(1).min(pages);
+        // Whoever looks back from further on stands where its sight ends.
+        let position = row.position.min(row.end - 1);
+        let near = (position / PAGE).saturating_sub(1);
         match *self {
             Self::Window { .. } => {
-                let passed = self.passed(row.position);
+                let passed = self.passed(position);
                 chosen.extend(&row.table[..passed.start.min(pages)]);
                 chosen.extend(&row.table[passed.end.min(pages)..pages]);
             }
@@ -170,7 +172,7 @@ impl PageSelection {
         chosen.len() * PAGE - (pages * PAGE - row.end)
     }
 
-    /// Adds those of the pages `from..to` that are read, in order of position.
+    /// Adds those of the `far` ones of `pages` pages that are read, in order of position.
     fn best(
         &self,
         k: &Kernels,

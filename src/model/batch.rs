@@ -12,7 +12,8 @@ pub struct Span<'a> {
     pub start: usize,
     /// The tokens.
     pub tokens: &'a [u32],
-    /// What each row sees; never past what is written, this span included.
+    /// What each row sees; never past what is written, this span included, nor only what a window has
+    /// passed.
     pub sight: Sight,
     /// Rows whose logits are wanted.
     pub logits: Rows<'a>,

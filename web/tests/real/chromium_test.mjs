@@ -1,6 +1,10 @@
-// The same tokens as `wf-run` gives, in headless Chromium: every module, every decode mode.
+// The same tokens as `wf-run` gives, in headless Chromium: every module, every decode mode, every
+// kind of file.
 
 import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { launch, until, workers } from "../demo/page.mjs";
@@ -67,6 +71,58 @@ for (const threads of [1, 2]) {
       assert.match(wild.text, /\uFFFD.*\w/, "bytes that are no text do not break the stream");
     });
   }
+}
+
+/** A small random model of the golden tests, with a tokenizer that has a token for each character. */
+function model(name, weights) {
+  const source = fileURLToPath(new URL(`../../../tests/golden/models/${name}/`, import.meta.url));
+  const config = readFileSync(`${source}config.json`);
+  const letters = [..."abcdefghijklmnopqrstuvwxyz "];
+  const { vocab_size } = JSON.parse(config);
+  const token = (id) => [letters[id] ?? String.fromCodePoint(0x4e00 + id), id];
+  const vocab = Object.fromEntries(Array.from({ length: vocab_size }, (_, id) => token(id)));
+  const tokenizer = { added_tokens: [], model: { type: "BPE", vocab, merges: [] } };
+  return {
+    ...(weights.endsWith(".gguf") ? {} : { "config.json": config }),
+    [weights]: readFileSync(source + weights),
+    "tokenizer.json": Buffer.from(JSON.stringify(tokenizer)),
+  };
+}
+
+for (const [kind, files] of Object.entries({
+  "a Hugging Face directory": model("bitnet-packed", "model.safetensors"),
+  "a GGUF file": model("qwen3-yarn", "f16.gguf"),
+})) {
+  test(`${kind} gives the native tokens`, async () => {
+    const folder = mkdtempSync(join(tmpdir(), "wrinklefree-"));
+    const page = await browser.newPage();
+    try {
+      for (const [name, bytes] of Object.entries(files)) writeFileSync(join(folder, name), bytes);
+      const more = ["--raw", "--repetition-penalty", "1.5", "--model", folder];
+      const want = native("a small fox", "ar", more).tokens;
+      assert.ok(new Set(want).size > 10, "these are many different tokens");
+      await page.goto(`${plain.url}index.js`);
+      const got = await page.evaluate(
+        async ([url, files]) => {
+          const { load } = await import(`${url}index.js`);
+          const source = files.map(([name, bytes]) => new File([Uint8Array.from(bytes)], name));
+          const engine = await load(source, { threads: 1 });
+          const tokens = [];
+          const options = { raw: true, temperature: 0, repetitionPenalty: 1.5, maxTokens: 80 };
+          for await (const part of engine.stream("a small fox", { ...options, decodeMode: "ar" })) {
+            tokens.push(...part.tokens.map((token) => token.id));
+          }
+          await engine.dispose();
+          return tokens;
+        },
+        [plain.url, Object.entries(files).map(([name, bytes]) => [name, [...bytes]])],
+      );
+      assert.deepEqual(got, want);
+    } finally {
+      await page.close();
+      rmSync(folder, { recursive: true });
+    }
+  });
 }
 
 test("engines come and go, and leave no thread", async () => {

@@ -32,13 +32,18 @@ impl Zeros {
 
     /// Zeros, of all values.
     pub fn share(&self) -> f64 {
-        self.zeros as f64 / self.values as f64
+        share(self.zeros, self.values)
     }
 
     /// Blocks of zeros, of all blocks.
     pub fn block_share(&self) -> f64 {
-        self.zero_blocks as f64 / self.blocks as f64
+        share(self.zero_blocks, self.blocks)
     }
+}
+
+/// None of nothing.
+fn share(some: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { some as f64 / all as f64 }
 }
 
 impl AddAssign for Zeros {
@@ -57,7 +62,7 @@ pub struct Counts {
     pub all: Zeros,
     /// In those of `down`.
     pub down: Zeros,
-    /// When each input of each layer's `down` was zero.
+    /// When each input of each layer's `down` was zero, where that is asked for.
     pub layers: Vec<Layer>,
 }
 
@@ -87,10 +92,18 @@ pub struct Counter(Arc<Mutex<Counts>>);
 impl Counter {
     /// Counts in all passes of `model` with this workspace.
     pub fn new(model: &Model, workspace: &mut Workspace) -> Self {
-        let layers = &model.weights().layers;
+        Self::start(model, workspace, Vec::new())
+    }
+
+    /// The same, and notes for each row which columns of each layer's `down` are zero: a bit each.
+    pub fn of_columns(model: &Model, workspace: &mut Workspace) -> Self {
         let layer = Layer { rows: 0, zero: vec![Vec::new(); model.spec().intermediate_size] };
-        let counts = Counts { layers: vec![layer; layers.len()], ..Counts::default() };
-        let shared = Arc::new(Mutex::new(counts));
+        Self::start(model, workspace, vec![layer; model.spec().layers])
+    }
+
+    fn start(model: &Model, workspace: &mut Workspace, columns: Vec<Layer>) -> Self {
+        let layers = &model.weights().layers;
+        let shared = Arc::new(Mutex::new(Counts { layers: columns, ..Counts::default() }));
         // A matrix is known by where it is: the model outlives its passes.
         let downs: Vec<usize> = layers.iter().map(|layer| address(&layer.down)).collect();
         let counts = Arc::clone(&shared);
@@ -126,7 +139,9 @@ fn count(counts: &mut Counts, layer: Option<usize>, cols: usize, x: &Quantised<'
         counts.all += zeros;
         if let Some(layer) = layer {
             counts.down += zeros;
-            counts.layers[layer].add(&live);
+            if let Some(columns) = counts.layers.get_mut(layer) {
+                columns.add(&live);
+            }
         }
     }
 }

@@ -91,8 +91,11 @@ fn a_chat_forgets_its_oldest_messages_where_it_shifts() {
     let ran = run_with_input(&shifts, talk.as_bytes()).ends(0, &["oldest messages are left out"]);
     assert!(!ran.stderr.contains("error"), "{}", ran.stderr);
     assert_eq!(ran.stdout.lines().filter(|line| !line.is_empty()).count(), 5, "{}", ran.stdout);
-    let long = "word ".repeat(200);
-    run_with_input(&shifts, long.as_bytes()).ends(0, &["the context holds 96"]);
+    // A message that can never fit is refused, and what was said before stays.
+    let long = format!("{}{}\nWho is it about?\n", "Hello.\n".repeat(2), "word ".repeat(200));
+    let ran = run_with_input(&shifts, long.as_bytes()).ends(0, &["the context holds 96"]);
+    assert!(!ran.stderr.contains("--context-shift"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("left out"), "{}", ran.stderr);
 }
 
 #[test]

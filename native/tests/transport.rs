@@ -152,7 +152,7 @@ fn wrong_configurations_do_not_start() {
         wf_run(&["serve"]).env("WF_MAX_BODY", "big").output().expect("starts").into();
     ran.ends(2, &["WF_MAX_BODY: `max_body` cannot be `big`"]);
     run(&["serve", "--api-key", " "]).ends(2, &["an API key is empty"]);
-    run(&["serve", "--kv-dtype", "f16"]).ends(2, &["f16", "possible values: f32"]);
+    run(&["serve", "--kv-dtype", "f64"]).ends(2, &["f64", "possible values: f32, f16, bf16"]);
     run(&["serve", "--cors-origin", "example.org"]).ends(2, &["https://example.org"]);
 }
 

@@ -110,6 +110,8 @@ fn nonsense_exits_with_2() {
         (&["eval", "kv", "x", "--types", "fp8"], "fp8-e4m3"),
         (&["eval", "kv", "x", "--attention", "topk"], "topk:K"),
         (&["eval", "kv", "--synthetic", "tiny", "--context", "1"], "--context 1"),
+        (&["eval", "kv", "--synthetic", "tiny", "--context", "10000000000000000000"], "--context"),
+        (&["eval", "kv", "--synthetic", "tiny", "--rope-scaling", "yarn:2"], "--rope-scaling"),
         (&["generate", "x", "--kv-dtype", "int4"], "int8"),
         (&["generate", "x", "--attention", "window:0"], "window:W,sinks:S"),
         (&["inspect", "--kv-v", "f64"], "bf16"),

@@ -12,23 +12,24 @@ use crate::kernel::{Kernels, PAGE};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which of the pages that it sees a row reads. Its own, the one before and those behind (of its
-/// block) are always read, and so is the first, which much attention goes to whatever it holds
-/// (attention sinks, arXiv 2309.17453).
+/// Which of the pages that it sees a row reads. But for windows its own, the one before and those
+/// behind (of its block) are always read, and so is the first, which much attention goes to whatever
+/// it holds (attention sinks, arXiv 2309.17453).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PageSelection {
     /// All.
     #[default]
     Dense,
     /// Those with the last `window` positions and with the first `sinks`, which may be none. Others
-    /// are never read again, and given back unless they are shared.
+    /// are never read again, and given back by sequences that share nothing (see
+    /// [`KvPool::open`](super::KvPool::open)).
     Window {
         /// Positions, the row's own included.
         window: usize,
         /// Positions.
         sinks: usize,
     },
-    /// As many as hold this many positions: the best.
+    /// As many as hold this many positions, the best; and at least those that are always read.
     TopK(usize),
     /// Those with at least this share of the attention that the best of them gets.
     Threshold(f32),
@@ -201,7 +202,7 @@ impl PageSelection {
             }
             Self::Dense | Self::Window { .. } => unreachable!("they do not look at pages"),
         };
-        // What is not a number hides nothing.
+        // A page of which nothing is known, because a key is not finite, is read.
         let read =
             table.iter().zip(&scores).filter(|(_, score)| score.is_nan() || **score >= least);
         chosen.extend(read.map(|(page, _)| page));

@@ -268,6 +268,11 @@ pub fn estimates_of_pages_are_close() {
             // Without variance there is nothing to estimate.
             keys.chunks_exact_mut(PAGE).for_each(|keys| keys.fill(keys[0]));
             close(run(&k, &keys).1, truth(&keys), 1e-5);
+            // Of what is not finite nothing is known.
+            for broken in [f32::NAN, f32::INFINITY] {
+                keys[PAGE] = broken;
+                assert!(run(&k, &keys).1.is_nan(), "{broken}");
+            }
         }
     }
 }

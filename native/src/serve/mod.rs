@@ -196,10 +196,6 @@ fn start(
     let spec = model.spec();
     let (vocab, hidden) = (spec.vocab_size, spec.hidden_size);
     let context = args::context(sizes.context, spec);
-    if let Some(warning) = beyond(context, spec) {
-        tracing::warn!("{warning}");
-    }
-    let context_shift = args::shift(sizes.shift, &mode, context)?;
     let page = KvPool::bytes(spec, 1, &sizes.kv) as u64;
     let wanted = sizes.sequences.saturating_mul(context.div_ceil(PAGE));
     let pages = match sizes.kv_tokens {
@@ -210,6 +206,13 @@ fn start(
             wanted.min(fit.max(context.div_ceil(PAGE)))
         }
     };
+    // What a sequence can really have.
+    let context = context.min(pages.saturating_mul(PAGE));
+    if let Some(warning) = beyond(context, spec) {
+        tracing::warn!("{warning}");
+    }
+    let context_shift = args::shift(sizes.shift, &mode, context)?;
+    let (rope, activation_sparsity) = (spec.rope.clone(), model.sparsity);
     let row_cost = row_cost::measure(&model, &runtime)?;
     let Sizes { sequences, rows, radix_cache, kv, .. } = sizes;
     let config =
@@ -249,6 +252,8 @@ fn start(
         hidden,
         context,
         kv,
+        rope,
+        activation_sparsity,
         context_shift,
         isa,
         threads,

@@ -11,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::Constraint;
-use wrinklefree::format::{DlmConfig, GenerationDefaults};
+use wrinklefree::format::{DlmConfig, GenerationDefaults, Rope};
+use wrinklefree::model::Sparsity;
 use wrinklefree::settings::{Ability, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
@@ -54,7 +55,11 @@ pub struct Ready {
     pub context: usize,
     /// What is kept of keys and values, and what is read of them.
     pub kv: KvConfig,
-    /// Tokens that stay when that is full, if a sequence goes on then.
+    /// How positions turn keys.
+    pub rope: Rope,
+    /// Which activations stay.
+    pub activation_sparsity: Sparsity,
+    /// Tokens that stay when the context is full, if a sequence goes on then.
     pub context_shift: Option<usize>,
     pub isa: &'static str,
     pub threads: usize,

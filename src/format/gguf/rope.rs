@@ -44,6 +44,8 @@ fn by_rule(
         None => meta.float(&key("scale_linear"))?,
         factor => factor,
     };
+    // As llama.cpp has it, where none is set.
+    let factor = factor.filter(|&f| f != 0.0);
     match meta.text(&key("scaling.type"))?.unwrap_or("linear") {
         "none" => Ok(None),
         "linear" => Ok(factor.filter(|&f| f != 1.0).map(RopeScaling::Linear)),

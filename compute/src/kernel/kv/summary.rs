@@ -33,7 +33,9 @@ fn sum(keys: &[f32; PAGE], of: impl Fn(f32) -> f32) -> f32 {
 pub fn estimate(queries: &[f32], scale: f32, summary: &[f32]) -> f32 {
     let (means, variances) = summary.split_at(summary.len() / 2);
     let of = |query| estimate_of(query, scale, means, variances);
-    queries.chunks_exact(means.len()).map(of).fold(f32::NEG_INFINITY, f32::max)
+    // NaN stays: what is not known hides nothing.
+    let larger = |a: f32, b: f32| if b.is_nan() || b > a { b } else { a };
+    queries.chunks_exact(means.len()).map(of).fold(f32::NEG_INFINITY, larger)
 }
 
 /// Σ scale · q · mean + (scale · q)² · variance / 2.

@@ -117,10 +117,15 @@ impl Conversation {
             }
         }
         if tokens.len() >= context {
+            // The message counts as not said, so nothing makes room for it.
+            self.forgotten = seen;
+            let shorter = match shift {
+                Some(_) => "",
+                None => ", --context-shift forgets the oldest messages",
+            };
             bail!(
                 "the conversation has {} tokens and the context holds {context}: /reset starts a \
-                 new one, --context N makes room for a longer one, --context-shift forgets the \
-                 oldest messages",
+                 new one, --context N makes room for a longer one{shorter}",
                 tokens.len(),
             );
         }

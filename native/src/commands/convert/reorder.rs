@@ -84,7 +84,7 @@ fn count(rt: &Runtime, checkpoint: &Checkpoint, tokens: &[u32]) -> anyhow::Resul
     let window = WINDOW.min(model.spec().context_length);
     let mut kv = KvPool::new(model.spec(), window.div_ceil(PAGE), KvConfig::default())?;
     let mut workspace = Workspace::default();
-    let counter = Counter::new(&model, &mut workspace);
+    let counter = Counter::of_columns(&model, &mut workspace);
     for window in tokens.chunks(window) {
         let seq = kv.open(window.len())?;
         for (chunk, tokens) in window.chunks(ROWS).enumerate() {

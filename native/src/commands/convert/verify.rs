@@ -134,8 +134,9 @@ impl Probe {
 }
 
 /// Difference of logits, relative to the largest, that rounding explains: a norm that sums in another
-/// order moves its result by a last bit, and now and then an activation by a step of 8 bits.
-const ROUNDING: f32 = 0.02;
+/// order moves its result by a last bit, and now and then an activation by a step of 8 bits, from where
+/// on a deep model may go a little astray. With a column at a wrong place all logits are others.
+const ROUNDING: f32 = 0.25;
 
 /// A probe in words.
 pub struct HeadCheck<'a>(pub &'a Probe);

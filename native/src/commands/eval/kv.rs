@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use wrinklefree::cache::{KvConfig, KvType, PageSelection};
+use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, PageSelection};
 
 /// Compare types of the KV cache, or ways to attend
 ///
@@ -21,7 +21,7 @@ use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 /// with those of an f32 cache that is read whole, and the perplexity. In the first layer the change is
 /// the cache's own; in the last one and in the logits all layers' changes have added up. Then all
 /// caches of a context take turns at one more token: how long a pass takes, and what of it the context
-/// costs.
+/// costs. All caches of a context are in memory together.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,7 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Random weights of a known shape instead of a model
-    #[arg(long, value_enum, conflicts_with_all = ["model_path", "text"])]
+    #[arg(long, value_enum, conflicts_with_all = ["model_path", "rope_scaling", "text"])]
     synthetic: Option<Synthetic>,
     /// Positions
     #[arg(
@@ -43,9 +43,8 @@ pub struct Args {
         long,
         value_name = "N,…",
         value_delimiter = ',',
-        default_value = "1024,4096,8192,16384"
-    )]
-    context: Vec<NonZeroUsize>,
+        default_value = "1024,4096,8192,16384", value_parser = args::positions())]
+    context: Vec<usize>,
     /// Types of the cache [default: all, or f32 where ways to attend are listed]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',', value_parser = kv_type())]
     types: Vec<KvType>,
@@ -163,16 +162,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         None => Loaded::open(&args.model)?,
     };
     let text = tokens(args, &loaded)?;
-    if let Some(short) = args.context.iter().find(|n| n.get() < 2) {
+    if let Some(short) = args.context.iter().find(|&&n| n < 2) {
         return Err(usage(format!("--context {short}: 2 at least")));
     }
-    let longest = args.context.iter().map(|n| n.get()).max().unwrap_or(0);
+    let longest = args.context.iter().copied().max().unwrap_or(0);
     args::warn_beyond(longest, loaded.model.spec());
     let (configs, first) = (configs(args), first_layer(&loaded.model)?);
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
     let bar = progress::bar(args.context.len() * configs.len());
-    for context in args.context.iter().map(|n| n.get()) {
+    for &context in &args.context {
+        // Said before anything else takes memory.
+        drop(KvPool::new(loaded.model.spec(), context.div_ceil(PAGE), KvConfig::default())?);
         let tokens: Vec<u32> = text.iter().copied().cycle().take(context).collect();
         let mut probes = Vec::new();
         let mut firsts = Vec::new();

@@ -78,6 +78,9 @@ pub async fn server_info(State(server): State<Arc<Server>>) -> Result<Json<Value
             "values": ready.kv.values.name(),
             "attention": ready.kv.selection.to_string(),
         },
+        "rope": ready.rope,
+        "activation_sparsity": ready.activation_sparsity.to_string(),
+        "context_shift": ready.context_shift,
         "chat_template": ready.template.is_some(),
         "block_diffusion": ready.dlm,
     })))

@@ -130,6 +130,9 @@ fn a_server_shifts_who_asks_for_more_than_the_context_holds() {
     assert_eq!(error["error"]["param"], "decode_mode");
     assert!(error["error"]["message"].as_str().expect("text").contains("context shift"), "{error}");
     server.idle();
+    // What counts is the context that sequences get.
+    let small = ["serve", "--port", "0", "-c", "4096", "--kv-tokens", "256"];
+    run(&[&small[..], &["--context-shift=500"]].concat()).ends(2, &["keeps 500", "holds 256"]);
 }
 
 #[test]

@@ -148,6 +148,16 @@ const SHAPES: [(usize, usize); 10] = [
     (2065, 97),
 ];
 
+/// The product of the panels from `from` on, of this set and of the definition.
+fn ternary_equals_scalar(k: &Kernels, (w, x): (&TernaryMatrix, &Rows), from: usize, what: &str) {
+    let (batch, view) = (x.view().tokens(), x.view());
+    let run =
+        |k: &Kernels| product(batch, w.rows(), from, |p, y, s| (k.ternary)(w, p, &view, y, s));
+    let (rows, cols, planes) = (w.rows(), w.cols(), x.planes);
+    let same = run(k) == run(&Kernels::SCALAR);
+    assert!(same, "{:?} {rows}×{cols} {what} batch {batch}×{planes}", k.isa());
+}
+
 pub fn ternary_products_equal_scalar() {
     let mut noise = Noise(0x1234_5678_9abc_def1);
     for k in sets("ternary") {
@@ -172,17 +182,8 @@ pub fn ternary_products_equal_scalar() {
                     for planes in [1, 2] {
                         let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
                         for from in [0, rows.div_ceil(16) / 2] {
-                            let run = |k: &Kernels| {
-                                product(batch, rows, from, |p, y, s| {
-                                    (k.ternary)(&w, p, &x.view(), y, s);
-                                })
-                            };
-                            assert_eq!(
-                                run(&k),
-                                run(&Kernels::SCALAR),
-                                "{:?} {rows}×{cols} group {group} codes {kinds} batch {batch}×{planes}",
-                                k.isa()
-                            );
+                            let what = format!("group {group} codes {kinds}");
+                            ternary_equals_scalar(&k, (&w, &x), from, &what);
                         }
                     }
                 }
@@ -243,17 +244,8 @@ pub fn blocks_of_zeros_change_no_bit() {
                             if blocks[(at - 1) % cols / 16] { value(&mut noise) } else { 0 }
                         });
                         for from in [0, rows.div_ceil(16) / 2] {
-                            let run = |k: &Kernels| {
-                                product(batch, rows, from, |p, y, s| {
-                                    (k.ternary)(&w, p, &x.view(), y, s);
-                                })
-                            };
-                            assert_eq!(
-                                run(&k),
-                                run(&Kernels::SCALAR),
-                                "{:?} {rows}×{cols} group {group} {live} % live, {batch}×{planes}",
-                                k.isa()
-                            );
+                            let what = format!("group {group}, {live} % live");
+                            ternary_equals_scalar(&k, (&w, &x), from, &what);
                         }
                     }
                 }

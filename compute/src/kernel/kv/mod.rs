@@ -148,13 +148,8 @@ impl PageLayout {
         page: &'a [u8],
         room: &'a mut [f32],
     ) -> &'a [f32] {
-        let codes = &page[self.key_codes()];
-        if self.keys == KvType::F32 {
-            return bytemuck::cast_slice(codes);
-        }
-        let scales = bytemuck::cast_slice(&page[self.key_scales()]);
-        (kv[self.keys as usize].keys)(codes, scales, &mut room[..self.numbers()]);
-        &room[..self.numbers()]
+        let (codes, scales) = (&page[self.key_codes()], &page[self.key_scales()]);
+        self.decoded(self.keys, kv[self.keys as usize].keys, (codes, scales), room)
     }
 
     /// A page's values, `[PAGE][head_dim]`: as they stand there, or decoded to `room`.
@@ -165,13 +160,25 @@ impl PageLayout {
         page: &'a [u8],
         room: &'a mut [f32],
     ) -> &'a [f32] {
-        let codes = &page[self.value_codes()];
-        if self.values == KvType::F32 {
+        let (codes, scales) = (&page[self.value_codes()], &page[self.value_scales()]);
+        self.decoded(self.values, kv[self.values as usize].values, (codes, scales), room)
+    }
+
+    /// Keys or values as they stand there, or decoded to `room`.
+    #[inline]
+    fn decoded<'a>(
+        &self,
+        dtype: KvType,
+        decode: fn(&[u8], &[f32], &mut [f32]),
+        (codes, scales): (&'a [u8], &[u8]),
+        room: &'a mut [f32],
+    ) -> &'a [f32] {
+        if dtype == KvType::F32 {
             return bytemuck::cast_slice(codes);
         }
-        let scales = bytemuck::cast_slice(&page[self.value_scales()]);
-        (kv[self.values as usize].values)(codes, scales, &mut room[..self.numbers()]);
-        &room[..self.numbers()]
+        let room = &mut room[..self.numbers()];
+        decode(codes, bytemuck::cast_slice(scales), room);
+        room
     }
 }
 

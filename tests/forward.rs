@@ -4,34 +4,16 @@
 #[path = "../benches/common/mod.rs"]
 mod common;
 
-use common::{Noise, bitnet, int8, ternary};
+use common::{Noise, bitnet, int8, odd, ternary};
 use half::{bf16, f16};
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
 use wrinklefree::format::{
-    Activation, Activations, Architecture, Linear, Llama3Scaling, Rope, RopeScaling, Spec,
+    Activation, Activations, Architecture, Linear, Llama3Scaling, RopeScaling, Spec,
 };
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Matrix, Scales, TernaryMatrix};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 use wrinklefree::par::Team;
-
-/// A shape with nothing that is a multiple of anything.
-fn spec() -> Spec {
-    Spec {
-        architecture: Architecture::BitNet,
-        vocab_size: 131,
-        hidden_size: 90,
-        intermediate_size: 151,
-        layers: 3,
-        heads: 6,
-        kv_heads: 2,
-        head_dim: 14,
-        context_length: 256,
-        norm_eps: 1e-5,
-        activation: Activation::Relu2,
-        rope: Rope { theta: 1e4, scaling: None },
-    }
-}
 
 fn float(rows: usize, cols: usize, dtype: FloatType, noise: &mut Noise) -> Linear {
     let values = (0..rows * cols).map(|_| noise.float() * 0.2);
@@ -58,9 +40,9 @@ fn grouped(rows: usize, cols: usize, noise: &mut Noise) -> Linear {
 /// Three models: all ternary; every kind of layer mixed, with biases and q/k norms; a Llama.
 fn models() -> Vec<Model> {
     let mut noise = Noise(99);
-    let plain = Model::new(spec(), bitnet(&spec(), 5)).unwrap();
-    let mut mixed = bitnet(&spec(), 6);
-    let s = spec();
+    let plain = Model::new(odd(), bitnet(&odd(), 5)).unwrap();
+    let mut mixed = bitnet(&odd(), 6);
+    let s = odd();
     let (d, f, q, kv) = (s.hidden_size, s.intermediate_size, 84, 28);
     mixed.layers[0].q = float(q, d, FloatType::Bf16, &mut noise);
     mixed.layers[0].down = float(d, f, FloatType::F16, &mut noise);
@@ -83,7 +65,7 @@ fn models() -> Vec<Model> {
     for l in &mut weights.layers {
         (l.attn_sub_norm, l.ffn_sub_norm) = (None, None);
     }
-    vec![plain, Model::new(spec(), mixed).unwrap(), Model::new(llama, weights).unwrap()]
+    vec![plain, Model::new(odd(), mixed).unwrap(), Model::new(llama, weights).unwrap()]
 }
 
 fn tokens(n: usize, seed: u64) -> Vec<u32> {
@@ -137,12 +119,12 @@ fn each(test: impl Fn(&Model, &Runtime)) {
 #[test]
 fn skipping_blocks_of_zeros_changes_no_bit() {
     let prompt = tokens(12, 11);
-    let mut weights = bitnet(&spec(), 8);
+    let mut weights = bitnet(&odd(), 8);
     for layer in &mut weights.layers {
         // All but three of the ten blocks in front of `down` are zero.
         layer.ffn_sub_norm.as_mut().unwrap()[32..144].fill(0.0);
     }
-    let model = Model::new(spec(), weights).unwrap();
+    let model = Model::new(odd(), weights).unwrap();
     for kernels in Kernels::all() {
         let mut dense = kernels;
         dense.ternary = Kernels::SCALAR.ternary;
@@ -311,7 +293,7 @@ fn a_block_sees_itself_and_what_came_before() {
 
 #[test]
 fn a_cache_that_does_not_fit_in_memory_is_an_error() {
-    let spec = Spec { head_dim: 1 << 12, ..spec() };
+    let spec = Spec { head_dim: 1 << 12, ..odd() };
     for pages in [u32::MAX as usize, 1 << 40, usize::MAX] {
         let error = KvPool::new(&spec, pages, KvConfig::default())
             .err()

@@ -3,12 +3,10 @@
 #[path = "../benches/common/mod.rs"]
 mod common;
 
-use common::{Noise, bitnet, bitnet_2b, int8, ternary};
+use common::{Noise, bitnet, int8, odd, ternary};
 use half::f16;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::format::{
-    Activations, Checkpoint, GenerationDefaults, ReorderError, Spec, TextParts,
-};
+use wrinklefree::format::{Activations, Checkpoint, GenerationDefaults, ReorderError, TextParts};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
@@ -16,16 +14,7 @@ use wrinklefree::par::Team;
 
 /// A shape with a last block that is not whole.
 fn checkpoint() -> Checkpoint {
-    let spec = Spec {
-        vocab_size: 131,
-        hidden_size: 90,
-        intermediate_size: 151,
-        layers: 3,
-        heads: 6,
-        kv_heads: 2,
-        head_dim: 14,
-        ..bitnet_2b()
-    };
+    let spec = odd();
     let mut weights = bitnet(&spec, 21);
     let mut noise = Noise(22);
     for layer in &mut weights.layers {

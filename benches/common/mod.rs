@@ -71,6 +71,24 @@ pub fn small_model(vocab_size: usize, seed: u64, decided: f32) -> Model {
     Model::new(spec, weights).unwrap()
 }
 
+/// A shape with nothing that is a multiple of anything.
+pub fn odd() -> Spec {
+    Spec {
+        architecture: Architecture::BitNet,
+        vocab_size: 131,
+        hidden_size: 90,
+        intermediate_size: 151,
+        layers: 3,
+        heads: 6,
+        kv_heads: 2,
+        head_dim: 14,
+        context_length: 256,
+        norm_eps: 1e-5,
+        activation: Activation::Relu2,
+        rope: Rope { theta: 1e4, scaling: None },
+    }
+}
+
 /// The shape of BitNet b1.58 2B-4T.
 pub fn bitnet_2b() -> Spec {
     Spec {

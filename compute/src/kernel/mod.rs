@@ -8,6 +8,8 @@
 mod kv;
 mod operands;
 mod scalar;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+mod walk;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

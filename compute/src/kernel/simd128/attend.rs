@@ -1,12 +1,10 @@
 //! Softmax attention over pages: 16 keys at a time with keys stored by dimension, then values by
 //! position. No horizontal sums, and the order of additions is the order of positions.
-//!
-//! A page meets all rows before the next one is read, so a long sequence is read once for a whole
-//! block of rows. What a row gets does not depend on the rows beside it.
 
 use super::KV;
 use super::lanes::{load, max, pick, store, sum};
 use super::row::exp;
+use crate::kernel::walk::{Page, Steps, tile, walk, weights};
 use crate::kernel::{Attention, PAGE};
 use crate::par::{Columns, Scratch};
 use std::arch::wasm32::*;
@@ -16,52 +14,18 @@ const VECTORS: usize = PAGE / 2 / 4;
 
 /// See the scalar definition.
 pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
-    let (rows, group, padded) = (a.ends.len(), a.group(), a.pages() * PAGE);
-    let Scratch { floats, page: room, .. } = scratch;
-    floats.grow(rows * group * padded);
-    room.grow(a.head_dim() * PAGE);
-    // `[row][query of the group][position]`.
-    let scores = &mut floats[..rows * group * padded];
-    let of_row = group * padded;
-
-    for i in 0..a.pages() {
-        let keys = a.layout.keys(&KV, a.page(i), room);
-        for row in a.rows_with_page(i) {
-            score(a, row, (i, keys), &mut scores[row * of_row..][..of_row]);
-        }
-    }
-    for (query, scores) in scores.chunks_exact_mut(padded).enumerate() {
-        exponents(scores, a.ends[query / group]);
-    }
-    (0..rows).for_each(|row| out.row(row).fill(0.0));
-    for i in 0..a.pages() {
-        let values = a.layout.values(&KV, a.page(i), room);
-        for row in a.rows_with_page(i) {
-            mix(a, row, (i, values), &scores[row * of_row..][..of_row], out.row(row));
-        }
-    }
-    for (row, scores) in scores.chunks_exact(of_row).enumerate() {
-        let queries = out.row(row).chunks_exact_mut(a.head_dim());
-        for (scores, out) in scores.chunks_exact(padded).zip(queries) {
-            let inverse = 1.0 / total(scores);
-            out.iter_mut().for_each(|o| *o *= inverse);
-        }
-    }
-}
-
-/// How many of the `left` queries of a group go together: three fill the registers, but a single
-/// one would leave them idle.
-fn tile(left: usize) -> usize {
-    match left {
-        3 | 5.. => 3,
-        2 | 4 => 2,
-        _ => 1,
-    }
+    let steps = Steps {
+        score: |row, page: Page<'_>, scores: &mut [f32]| score(a, row, page, scores),
+        exponents: |scores: &mut [f32], end| exponents(scores, end),
+        mix: |row, page: Page<'_>, scores: &[f32], out: &mut [f32]| mix(a, row, page, scores, out),
+        total: |scores: &[f32]| total(scores),
+    };
+    walk(a, &KV, out, scratch, steps);
 }
 
 /// Scores of one row for page `i` with these keys; `scores`: `[group][position]`.
 #[inline]
-fn score(a: &Attention<'_>, row: usize, page: (usize, &[f32]), scores: &mut [f32]) {
+fn score(a: &Attention<'_>, row: usize, page: Page<'_>, scores: &mut [f32]) {
     let padded = scores.len() / a.group();
     let mut queries = a.row(row);
     let mut scores = scores;
@@ -83,7 +47,7 @@ fn score(a: &Attention<'_>, row: usize, page: (usize, &[f32]), scores: &mut [f32
 fn score_tile<const G: usize>(
     a: &Attention<'_>,
     queries: &[f32],
-    (i, keys): (usize, &[f32]),
+    (i, keys): Page<'_>,
     scores: &mut [f32],
 ) {
     let queries: [&[f32]; G] =
@@ -139,13 +103,7 @@ fn total(scores: &[f32]) -> f32 {
 
 /// Adds the values of page `i`, weighted by one row's scores, to its `out`: `[group][head_dim]`.
 #[inline]
-fn mix(
-    a: &Attention<'_>,
-    row: usize,
-    (i, values): (usize, &[f32]),
-    scores: &[f32],
-    out: &mut [f32],
-) {
+fn mix(a: &Attention<'_>, row: usize, (i, values): Page<'_>, scores: &[f32], out: &mut [f32]) {
     let padded = scores.len() / a.group();
     let slots = PAGE.min(a.ends[row] - i * PAGE);
     let values = &values[..slots * a.head_dim()];
@@ -161,12 +119,6 @@ fn mix(
         }
         (scores, out) = (later, rest);
     }
-}
-
-/// The scores of page `i` of `G` queries.
-fn weights<const G: usize>(scores: &[f32], i: usize) -> [&[f32]; G] {
-    let padded = scores.len() / G;
-    std::array::from_fn(|g| &scores[g * padded + i * PAGE..][..PAGE])
 }
 
 /// Adds a page's values to the sums of `G` queries, `[G][head_dim]`.

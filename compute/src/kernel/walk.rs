@@ -1,0 +1,87 @@
+//! The walk over pages that attention takes on every SIMD set; what happens on a page is the set's own.
+//!
+//! A page meets all rows before the next one is read, so a long sequence is read once for a whole
+//! block of rows. What a row gets does not depend on the rows beside it.
+
+use super::{Attention, KvCodec, KvType, PAGE};
+use crate::par::{Columns, Scratch};
+
+/// The `i`-th page that the rows read: `i`, and its keys `[head_dim][PAGE]` or values
+/// `[PAGE][head_dim]`.
+pub type Page<'a> = (usize, &'a [f32]);
+
+/// What a set does.
+pub struct Steps<Score, Exponents, Mix, Total> {
+    /// Writes a row's scores for a page to `[group][position]`.
+    pub score: Score,
+    /// exp(s − max) of the first so many scores, 0 for the rest.
+    pub exponents: Exponents,
+    /// Adds a page's values, weighted by a row's scores, to `[group][head_dim]`.
+    pub mix: Mix,
+    /// Σ of the scores.
+    pub total: Total,
+}
+
+/// See the scalar definition.
+#[inline(always)]
+pub fn walk(
+    a: &Attention<'_>,
+    kv: &[KvCodec; KvType::COUNT],
+    out: &mut Columns<'_>,
+    scratch: &mut Scratch,
+    steps: Steps<
+        impl Fn(usize, Page<'_>, &mut [f32]),
+        impl Fn(&mut [f32], usize),
+        impl Fn(usize, Page<'_>, &[f32], &mut [f32]),
+        impl Fn(&[f32]) -> f32,
+    >,
+) {
+    let (rows, group, padded) = (a.ends.len(), a.group(), a.pages() * PAGE);
+    let Scratch { floats, page: room, .. } = scratch;
+    floats.grow(rows * group * padded);
+    room.grow(a.head_dim() * PAGE);
+    // `[row][query of the group][position]`.
+    let scores = &mut floats[..rows * group * padded];
+    let of_row = group * padded;
+
+    for i in 0..a.pages() {
+        let keys = a.layout.keys(kv, a.page(i), room);
+        for row in a.rows_with_page(i) {
+            (steps.score)(row, (i, keys), &mut scores[row * of_row..][..of_row]);
+        }
+    }
+    for (query, scores) in scores.chunks_exact_mut(padded).enumerate() {
+        (steps.exponents)(scores, a.ends[query / group]);
+    }
+    (0..rows).for_each(|row| out.row(row).fill(0.0));
+    for i in 0..a.pages() {
+        let values = a.layout.values(kv, a.page(i), room);
+        for row in a.rows_with_page(i) {
+            (steps.mix)(row, (i, values), &scores[row * of_row..][..of_row], out.row(row));
+        }
+    }
+    for (row, scores) in scores.chunks_exact(of_row).enumerate() {
+        let queries = out.row(row).chunks_exact_mut(a.head_dim());
+        for (scores, out) in scores.chunks_exact(padded).zip(queries) {
+            let inverse = 1.0 / (steps.total)(scores);
+            out.iter_mut().for_each(|o| *o *= inverse);
+        }
+    }
+}
+
+/// How many of the `left` queries of a group go together: three fill the registers, but a single
+/// one would leave them idle.
+pub fn tile(left: usize) -> usize {
+    match left {
+        3 | 5.. => 3,
+        2 | 4 => 2,
+        _ => 1,
+    }
+}
+
+/// The scores of page `i` of `G` queries.
+#[inline]
+pub fn weights<const G: usize>(scores: &[f32], i: usize) -> [&[f32]; G] {
+    let padded = scores.len() / G;
+    std::array::from_fn(|g| &scores[g * padded + i * PAGE..][..PAGE])
+}

@@ -5,7 +5,7 @@ use wrinklefree::format::{
     Activation, Activations, Architecture, LayerWeights, Linear, Rope, Spec, Weights,
 };
 use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, TernaryMatrix};
-use wrinklefree::mem::AlignedVec;
+use wrinklefree::mem::WeightVec;
 use wrinklefree::model::Model;
 use wrinklefree::ternary::PANEL_ROWS;
 
@@ -30,7 +30,7 @@ impl Noise {
 /// A random ternary matrix with one scale.
 pub fn ternary(rows: usize, cols: usize, noise: &mut Noise) -> TernaryMatrix {
     let bytes = TernaryMatrix::code_bytes(rows, cols).unwrap();
-    let mut codes = AlignedVec::<u64>::zeroed(bytes / 8);
+    let mut codes = WeightVec::<u64>::zeroed(bytes / 8);
     for word in codes.iter_mut() {
         // Two random bits a code, never both set: codes 0, 1, 2.
         let bits = noise.bits();
@@ -42,9 +42,9 @@ pub fn ternary(rows: usize, cols: usize, noise: &mut Noise) -> TernaryMatrix {
 
 /// A random int8 matrix with a scale per row.
 pub fn int8(rows: usize, cols: usize, noise: &mut Noise) -> Int8Matrix {
-    let mut values = AlignedVec::<u64>::zeroed(Int8Matrix::value_bytes(rows, cols).unwrap() / 8);
+    let mut values = WeightVec::<u64>::zeroed(Int8Matrix::value_bytes(rows, cols).unwrap() / 8);
     values.fill_with(|| noise.bits());
-    let mut scales = AlignedVec::<f32>::zeroed(rows.next_multiple_of(PANEL_ROWS));
+    let mut scales = WeightVec::<f32>::zeroed(rows.next_multiple_of(PANEL_ROWS));
     scales.fill(0.01 / (cols as f32).sqrt());
     let (values, scales) = (values.into_bytes(), scales.into_bytes());
     Int8Matrix::from_panels(rows, cols, cols, values, scales).unwrap()

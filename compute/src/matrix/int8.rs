@@ -5,7 +5,7 @@
 //! columns, laid out `[panel][group][16 rows]`; a group as wide as the row is a scale per row.
 
 use super::LayoutError;
-use crate::mem::AlignedVec;
+use crate::mem::WeightVec;
 use crate::ternary::PANEL_ROWS;
 use bytes::Bytes;
 
@@ -83,8 +83,8 @@ impl Int8Matrix {
         }
         let bytes = Self::value_bytes(rows, cols).ok_or(LayoutError::TooLarge(rows, cols))?;
         let groups = cols.div_ceil(group);
-        let mut values = AlignedVec::<i8>::zeroed(bytes);
-        let mut scales = AlignedVec::<u32>::zeroed(rows.div_ceil(PANEL_ROWS) * groups * PANEL_ROWS);
+        let mut values = WeightVec::<i8>::zeroed(bytes);
+        let mut scales = WeightVec::<u32>::zeroed(rows.div_ceil(PANEL_ROWS) * groups * PANEL_ROWS);
         let padded = cols.next_multiple_of(INT8_PAD_COLS);
         let mut row_values = vec![0i8; padded];
         let mut row_scales = vec![0f32; groups];

@@ -8,7 +8,7 @@
 //! bottom. Rows and columns past the edge hold code 1 (weight 0). The bytes are the same on
 //! every host.
 
-use crate::mem::AlignedVec;
+use crate::mem::WeightVec;
 use bytes::Bytes;
 use half::f16;
 
@@ -121,7 +121,7 @@ impl GroupScales {
             return Err(LayoutError::Group(size, BLOCK_COLS));
         }
         let groups = cols.div_ceil(size);
-        let mut values = AlignedVec::<u16>::zeroed(rows.div_ceil(PANEL_ROWS) * groups * PANEL_ROWS);
+        let mut values = WeightVec::<u16>::zeroed(rows.div_ceil(PANEL_ROWS) * groups * PANEL_ROWS);
         let mut row_scales = vec![f16::ZERO; groups];
         for row in 0..rows {
             fill(row, &mut row_scales);
@@ -219,7 +219,7 @@ impl TernaryMatrix {
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> Result<Self, LayoutError> {
         let bytes = Self::code_bytes(rows, cols).ok_or(LayoutError::TooLarge(rows, cols))?;
-        let mut codes = AlignedVec::<u8>::zeroed(bytes);
+        let mut codes = WeightVec::<u8>::zeroed(bytes);
         codes.fill(ZERO_BYTE);
         let blocks = cols.div_ceil(BLOCK_COLS);
         let mut row_codes = vec![ZERO_CODE; blocks * BLOCK_COLS];

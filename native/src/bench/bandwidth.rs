@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
+use wrinklefree::mem::WeightVec;
 
 /// Far more than any cache holds.
 const BYTES: usize = 1 << 30;
@@ -14,7 +15,8 @@ const LANES: usize = 32;
 /// Bytes per second that each number of threads reads, every thread its own part of one buffer.
 pub fn measure(threads: &[usize]) -> Vec<f64> {
     // Written, because pages that were never written all share one page of zeroes.
-    let words: Vec<u64> = (0..BYTES / size_of::<u64>()).map(|i| i as u64).collect();
+    let mut words = WeightVec::<u64>::zeroed(BYTES / size_of::<u64>());
+    words.iter_mut().zip(0..).for_each(|(word, i)| *word = i);
     threads.iter().map(|&n| best(&words, n)).collect()
 }
 

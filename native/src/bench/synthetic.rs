@@ -10,7 +10,7 @@ use wrinklefree::format::{
     Rope, Spec, Weights,
 };
 use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
-use wrinklefree::mem::AlignedVec;
+use wrinklefree::mem::WeightVec;
 use wrinklefree::model::{Model, Sparsity};
 
 /// Columns that share a scale in Ternary-Bonsai models.
@@ -166,7 +166,7 @@ impl Rng {
     }
 
     fn fill(&mut self, bytes: usize, word: impl Fn(u64) -> u64) -> Bytes {
-        let mut words = AlignedVec::<u64>::zeroed(bytes.div_ceil(size_of::<u64>()));
+        let mut words = WeightVec::<u64>::zeroed(bytes.div_ceil(size_of::<u64>()));
         for w in words.iter_mut() {
             *w = word(self.next());
         }

@@ -1,8 +1,14 @@
 //! Ternary × int8 with `vpdpbusd`: a block's field is 16 rows × 4 columns, one instruction per
 //! field and activation row, 16 rows in 16 lanes.
 
+mod batch;
+mod unpack;
+
+pub use unpack::{FIELDS, unpack};
+
 use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
+use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
@@ -10,6 +16,8 @@ use std::ops::Range;
 
 /// How far ahead of the panel's walk memory is asked for, in bytes.
 const AHEAD: usize = 1536;
+/// Batches up to this decode codes in registers; of larger ones each code is decoded once.
+const STREAMED_ROWS: usize = 8;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -20,34 +28,70 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let (size, sums) = x.scale_groups(w, &mut scratch.ints);
-    let walk = Walk { w, x, sums, group_blocks: size / BLOCK_COLS, first: panels.start };
+    let Scratch { ints, places, rearranged, .. } = scratch;
+    let walk = Walk::new(w, x, panels.start, ints);
+    if x.rows() > STREAMED_ROWS {
+        return batch::batch(&walk, panels, y, rearranged, places);
+    }
     for panel in panels {
-        let mut row = 0;
-        while row < x.rows() {
-            row += match x.rows() - row {
-                8.. => walk.tile::<8, 2>(panel, row, y),
-                4.. => walk.tile::<4, 4>(panel, row, y),
-                3 => walk.tile::<3, 4>(panel, row, y),
-                2 => walk.tile::<2, 4>(panel, row, y),
-                _ => walk.tile::<1, 4>(panel, row, y),
-            };
-        }
+        walk.stream(panel, y);
     }
 }
 
 /// What all tiles of one call share.
-struct Walk<'a> {
-    w: &'a TernaryMatrix,
-    x: &'a Quantised<'a>,
+pub struct Walk<'a> {
+    pub w: &'a TernaryMatrix,
+    pub x: &'a Quantised<'a>,
     /// Σ of activations, `[rows][groups]`.
     sums: &'a [i32],
-    group_blocks: usize,
+    /// Blocks in a panel.
+    pub blocks: usize,
+    /// Groups of columns that share a scale, and blocks in each.
+    pub groups: usize,
+    pub group_blocks: usize,
     /// The panel that `y`'s view starts with.
     first: usize,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    /// A call's product; `sums` is room for sums of activations.
+    pub fn new(
+        w: &'a TernaryMatrix,
+        x: &'a Quantised<'a>,
+        first: usize,
+        sums: &'a mut AlignedVec<i32>,
+    ) -> Self {
+        let (size, sums) = x.scale_groups(w, sums);
+        let (blocks, group_blocks) = (w.cols().div_ceil(BLOCK_COLS), size / BLOCK_COLS);
+        Self { w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
+    }
+
+    /// The blocks of group `g`.
+    pub fn group(&self, g: usize) -> Range<usize> {
+        g * self.group_blocks..((g + 1) * self.group_blocks).min(self.blocks)
+    }
+
+    /// The packed codes of a panel.
+    pub fn codes(&self, panel: usize) -> &'a [[u8; BLOCK_BYTES]] {
+        let bytes = self.blocks * BLOCK_BYTES;
+        self.w.codes()[panel * bytes..][..bytes].as_chunks().0
+    }
+
+    /// One panel × all rows, codes decoded in registers: for small batches, which memory bounds.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    fn stream(&self, panel: usize, y: &mut Columns<'_>) {
+        let mut row = 0;
+        while row < self.x.rows() {
+            row += match self.x.rows() - row {
+                8.. => self.tile::<8, 2>(panel, row, y),
+                4.. => self.tile::<4, 4>(panel, row, y),
+                3 => self.tile::<3, 4>(panel, row, y),
+                2 => self.tile::<2, 4>(panel, row, y),
+                _ => self.tile::<1, 4>(panel, row, y),
+            };
+        }
+    }
+
     /// One panel × `N` activation rows from `row` on, with `A` sums per row to hide the latency of
     /// `vpdpbusd`; returns `N`.
     #[inline]
@@ -58,36 +102,47 @@ impl Walk<'_> {
         row: usize,
         y: &mut Columns<'_>,
     ) -> usize {
-        let blocks = self.w.cols().div_ceil(BLOCK_COLS);
-        let codes = &self.w.codes()[panel * blocks * BLOCK_BYTES..][..blocks * BLOCK_BYTES];
-        let codes = codes.as_chunks::<BLOCK_BYTES>().0;
+        let codes = self.codes(panel);
         let xs: [&[[i8; BLOCK_COLS]]; N] =
-            std::array::from_fn(|n| &self.x.row_chunks::<BLOCK_COLS>(row + n)[..blocks]);
-        let groups = blocks.div_ceil(self.group_blocks);
+            std::array::from_fn(|n| &self.x.row_chunks::<BLOCK_COLS>(row + n)[..self.blocks]);
         let mut totals = [_mm512_setzero_ps(); N];
-        for g in 0..groups {
-            let range = g * self.group_blocks..((g + 1) * self.group_blocks).min(blocks);
+        for g in 0..self.groups {
+            let range = self.group(g);
             let exact = dot::<N, A>(&codes[range.clone()], xs.map(|x| &x[range.clone()]));
             let scales = self.scales(panel, g);
             for n in 0..N {
-                let offset = _mm512_set1_epi32(self.sums[(row + n) * groups + g]);
-                let value = _mm512_cvtepi32_ps(_mm512_sub_epi32(exact[n], offset));
-                // Not fused: every set rounds the product, so that all agree bit for bit.
-                totals[n] = _mm512_add_ps(totals[n], _mm512_mul_ps(value, scales));
+                totals[n] = _mm512_add_ps(totals[n], self.scaled(exact[n], row + n, g, scales));
             }
         }
-        let from = (panel - self.first) * PANEL_ROWS;
         for (n, total) in totals.iter().enumerate() {
-            let (token, adds) = self.x.target(row + n);
-            store(*total, self.x.steps[row + n], &mut y.row(token)[from..], adds);
+            self.store(panel, row + n, *total, y);
         }
         N
+    }
+
+    /// What the exact sums Σ c·q of a row and a group are worth.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub fn scaled(&self, exact: __m512i, row: usize, group: usize, scales: __m512) -> __m512 {
+        let offset = _mm512_set1_epi32(self.sums[row * self.groups + group]);
+        // Not fused with the sum over groups: every set rounds the product, so that all agree bit
+        // for bit.
+        _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(exact, offset)), scales)
+    }
+
+    /// Writes the outputs of a panel and a row, or adds them where they are a second plane's.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub fn store(&self, panel: usize, row: usize, total: __m512, y: &mut Columns<'_>) {
+        let (token, adds) = self.x.target(row);
+        let from = (panel - self.first) * PANEL_ROWS;
+        store(total, self.x.steps[row], &mut y.row(token)[from..], adds);
     }
 
     /// The scales of a panel's 16 rows in one group.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn scales(&self, panel: usize, group: usize) -> __m512 {
+    pub fn scales(&self, panel: usize, group: usize) -> __m512 {
         match self.w.scales() {
             Scales::Tensor(s) => _mm512_set1_ps(*s),
             Scales::Groups(g) => {

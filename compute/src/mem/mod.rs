@@ -1,4 +1,8 @@
-//! Memory that SIMD likes: buffers aligned to cache lines.
+//! Memory that SIMD likes: buffers aligned to cache lines, and weights on huge pages.
+
+mod weights;
+
+pub use weights::WeightVec;
 
 use bytemuck::{Pod, Zeroable};
 use std::ops::{Deref, DerefMut};
@@ -63,18 +67,5 @@ impl<T: Pod> DerefMut for AlignedVec<T> {
 impl AsRef<[u8]> for AlignedVec<u8> {
     fn as_ref(&self) -> &[u8] {
         self
-    }
-}
-
-impl<T: Pod + Send> AlignedVec<T> {
-    /// Turns the buffer into shared bytes without copying.
-    pub fn into_bytes(self) -> bytes::Bytes {
-        struct Owner<T>(AlignedVec<T>);
-        impl<T: Pod> AsRef<[u8]> for Owner<T> {
-            fn as_ref(&self) -> &[u8] {
-                bytemuck::cast_slice(&self.0)
-            }
-        }
-        bytes::Bytes::from_owner(Owner(self))
     }
 }

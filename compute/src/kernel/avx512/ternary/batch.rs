@@ -1,0 +1,153 @@
+//! Ternary × int8 for batches, which arithmetic bounds: two panels are decoded to bytes and meet one
+//! tile of rows after the other. The tiles' activations stand in the order in which they are read.
+
+use super::{FIELDS, Walk, unpack};
+use crate::mem::AlignedVec;
+use crate::par::Columns;
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Rows of a tile at most: with two panels 24 sums, two vectors of codes and one of activations
+/// fit the 32 registers.
+const TILE: usize = 12;
+/// Rows are rearranged four at a time; what a tile lacks to that is zeroes.
+const QUAD: usize = 4;
+/// Panels that meet a tile together.
+const PANELS: usize = 2;
+
+/// A decoded field, and a row's activations for it.
+type Field = [u8; BLOCK_BYTES];
+type Step = [i8; 4];
+
+/// Products of `panels` with all rows.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn batch(
+    walk: &Walk<'_>,
+    panels: Range<usize>,
+    y: &mut Columns<'_>,
+    rearranged: &mut AlignedVec<i8>,
+    decoded: &mut AlignedVec<u8>,
+) {
+    let steps = walk.blocks * FIELDS;
+    let tiles: Vec<Range<usize>> = tiles(walk.x.rows()).collect();
+    let width = |tile: &Range<usize>| tile.len().next_multiple_of(QUAD);
+    let places: usize = tiles.iter().map(width).sum();
+    rearranged.grow(places * steps * size_of::<Step>());
+    let mut rest: &mut [Step] = rearranged.as_chunks_mut().0;
+    for tile in &tiles {
+        let (own, others) = rest.split_at_mut(width(tile) * steps);
+        rearrange(walk, tile, own);
+        rest = others;
+    }
+
+    decoded.grow(PANELS * steps * BLOCK_BYTES);
+    for first in panels.clone().step_by(PANELS) {
+        let pair = first..panels.end.min(first + PANELS);
+        let fields = decoded.as_chunks_mut().0;
+        for (panel, out) in pair.clone().zip(fields.chunks_exact_mut(steps)) {
+            let codes = walk.codes(panel);
+            let next = codes.as_ptr().wrapping_add(PANELS * codes.len());
+            unpack(codes, next.cast(), out);
+        }
+        let mut rest: &[Step] = rearranged.as_chunks().0;
+        for tile in &tiles {
+            let (x, others) = rest.split_at(width(tile) * steps);
+            match width(tile) {
+                4 => product::<4>(walk, &pair, tile, (fields, x), y),
+                8 => product::<8>(walk, &pair, tile, (fields, x), y),
+                _ => product::<TILE>(walk, &pair, tile, (fields, x), y),
+            }
+            rest = others;
+        }
+    }
+}
+
+/// Rows cut into tiles whose sizes are as even as can be, but in whole quads.
+fn tiles(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    let (quads, tiles) = (rows.div_ceil(QUAD), rows.div_ceil(TILE));
+    let bound = move |t: usize| (quads * t / tiles * QUAD).min(rows);
+    (0..tiles).map(move |t| bound(t)..bound(t + 1))
+}
+
+/// Writes a tile's activations as `[step][row of the tile]`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn rearrange(walk: &Walk<'_>, tile: &Range<usize>, out: &mut [Step]) {
+    let width = tile.len().next_multiple_of(QUAD);
+    for first in (0..width).step_by(QUAD) {
+        let rows: [Option<&[[i8; BLOCK_COLS]]>; QUAD] = std::array::from_fn(|r| {
+            let row = tile.start + first + r;
+            (row < tile.end).then(|| &walk.x.row_chunks(row)[..walk.blocks])
+        });
+        for b in 0..walk.blocks {
+            let lanes = rows.map(|row| bytemuck::must_cast(row.map_or([0; BLOCK_COLS], |x| x[b])));
+            for (f, quad) in transpose(lanes).into_iter().enumerate() {
+                let at = (b * FIELDS + f) * width + first;
+                *out[at..].first_chunk_mut().expect("a quad of the tile") = quad;
+            }
+        }
+    }
+}
+
+/// Four rows of four steps as four steps of four rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[Step; QUAD]; FIELDS] {
+    let (ab, cd) = (_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
+    let (ef, gh) = (_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d));
+    bytemuck::must_cast([
+        _mm_unpacklo_epi64(ab, cd),
+        _mm_unpackhi_epi64(ab, cd),
+        _mm_unpacklo_epi64(ef, gh),
+        _mm_unpackhi_epi64(ef, gh),
+    ])
+}
+
+/// One or two panels × a tile of up to `N` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn product<const N: usize>(
+    walk: &Walk<'_>,
+    pair: &Range<usize>,
+    tile: &Range<usize>,
+    (fields, x): (&[Field], &[Step]),
+    y: &mut Columns<'_>,
+) {
+    let (low, high) = fields.split_at(walk.blocks * FIELDS);
+    let x = x.as_chunks::<N>().0;
+    let mut totals = [[_mm512_setzero_ps(); PANELS]; N];
+    for g in 0..walk.groups {
+        let blocks = walk.group(g);
+        let steps = blocks.start * FIELDS..blocks.end * FIELDS;
+        let exact = dot::<N>([&low[steps.clone()], &high[steps.clone()]], &x[steps]);
+        for (p, panel) in pair.clone().enumerate() {
+            let scales = walk.scales(panel, g);
+            for (n, row) in tile.clone().enumerate() {
+                let value = walk.scaled(exact[n][p], row, g, scales);
+                totals[n][p] = _mm512_add_ps(totals[n][p], value);
+            }
+        }
+    }
+    for (n, row) in tile.clone().enumerate() {
+        for (p, panel) in pair.clone().enumerate() {
+            walk.store(panel, row, totals[n][p], y);
+        }
+    }
+}
+
+/// Exact Σ c·q of two panels × `N` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn dot<const N: usize>(fields: [&[Field]; PANELS], x: &[[Step; N]]) -> [[__m512i; PANELS]; N] {
+    let mut sums = [[_mm512_setzero_si512(); PANELS]; N];
+    for ((low, high), x) in fields[0].iter().zip(fields[1]).zip(x) {
+        let (low, high) = (bytemuck::must_cast(*low), bytemuck::must_cast(*high));
+        for n in 0..N {
+            let x = _mm512_set1_epi32(bytemuck::must_cast(x[n]));
+            sums[n][0] = _mm512_dpbusd_epi32(sums[n][0], low, x);
+            sums[n][1] = _mm512_dpbusd_epi32(sums[n][1], high, x);
+        }
+    }
+    sums
+}

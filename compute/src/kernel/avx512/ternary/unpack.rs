@@ -1,0 +1,26 @@
+//! Codes out of their two bits: what a batch reads once for every few rows is decoded once.
+
+use crate::ternary::BLOCK_BYTES;
+use std::arch::x86_64::*;
+
+/// Fields in a block: vectors of 16 rows × 4 columns, a byte for each code.
+pub const FIELDS: usize = 4;
+
+/// Decodes packed blocks to their fields in order of columns, and asks for the memory from `next` on,
+/// as much as there is of `codes`; harmless wherever it points.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn unpack(codes: &[[u8; BLOCK_BYTES]], next: *const u8, out: &mut [[u8; BLOCK_BYTES]]) {
+    let mask = _mm512_set1_epi8(3);
+    let (out, _) = out.as_chunks_mut::<FIELDS>();
+    for (b, (block, out)) in codes.iter().zip(out).enumerate() {
+        _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(b * BLOCK_BYTES).cast());
+        let q: __m512i = bytemuck::must_cast(*block);
+        *out = bytemuck::must_cast([
+            _mm512_and_si512(q, mask),
+            _mm512_and_si512(_mm512_srli_epi16::<2>(q), mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(q), mask),
+            _mm512_and_si512(_mm512_srli_epi16::<6>(q), mask),
+        ]);
+    }
+}

@@ -13,7 +13,7 @@ use criterion::{Criterion, Throughput};
 use std::hint::black_box;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::format::Spec;
-use wrinklefree::kernel::{Kernels, QUANTISED_PAD, Quantised};
+use wrinklefree::kernel::{Kernels, Quantised};
 use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 use wrinklefree::par::{Columns, Scratch, Team};
@@ -64,7 +64,7 @@ impl<'m> Bench<'m> {
 /// The products of one pass and nothing else: all matrices of all layers, and the head for one row.
 fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &mut [f32]) {
     let mut product = |w: &Matrix, tokens: usize, planes: usize| {
-        let (rows, stride) = (tokens * planes, w.cols().next_multiple_of(QUANTISED_PAD));
+        let (rows, stride) = (tokens * planes, Quantised::stride_of(w.cols()));
         let values = vec![1i8; rows * stride];
         let (sums, steps) = (vec![w.cols() as i32; rows], vec![1f32; rows]);
         let x = Quantised { values: &values, stride, sums: &sums, steps: &steps, planes };

@@ -11,9 +11,7 @@ mod timing;
 use common::Noise;
 use criterion::{Criterion, Throughput};
 use std::hint::black_box;
-use wrinklefree::kernel::{
-    Attention, Isa, Kernels, KvType, PAGE, PageLayout, QUANTISED_PAD, Quantised,
-};
+use wrinklefree::kernel::{Attention, Isa, Kernels, KvType, PAGE, PageLayout, Quantised};
 use wrinklefree::mem::AlignedVec;
 use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::TernaryMatrix;
@@ -42,7 +40,7 @@ impl Activations {
 
     fn in_planes(planes: usize, tokens: usize, cols: usize, noise: &mut Noise) -> Self {
         let rows = planes * tokens;
-        let stride = cols.next_multiple_of(QUANTISED_PAD);
+        let stride = Quantised::stride_of(cols);
         let mut values = AlignedVec::zeroed(rows * stride);
         for row in values.chunks_exact_mut(stride) {
             // Not −128: joined, two planes would not fit 16 bits.

@@ -10,7 +10,7 @@ mod common;
 mod timing;
 
 use common::Noise;
-use wrinklefree::kernel::{Isa, Kernels, QUANTISED_PAD, Quantised};
+use wrinklefree::kernel::{Isa, Kernels, Quantised};
 use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::{BLOCK_COLS, TernaryMatrix};
 
@@ -22,7 +22,7 @@ const LIVE: [usize; 6] = [100, 80, 70, 50, 30, 10];
 
 /// A token of which so many blocks of a hundred are live: scattered, or the first ones.
 fn token(cols: usize, live: usize, together: bool, noise: &mut Noise) -> Vec<i8> {
-    let mut values = vec![0; cols.next_multiple_of(QUANTISED_PAD)];
+    let mut values = vec![0; Quantised::stride_of(cols)];
     let blocks = cols / BLOCK_COLS;
     // A walk whose step shares no factor with the number of blocks scatters the live ones.
     let first = if together { 1 } else { blocks * 5 / 8 };

@@ -2,7 +2,7 @@
 
 use super::Rule;
 use crate::format::{Activations, Linear};
-use crate::kernel::{Kernels, QUANTISED_PAD, Quantised};
+use crate::kernel::{Kernels, Quantised};
 use crate::matrix::Matrix;
 use crate::mem::AlignedVec;
 use crate::par::{Chunked, Chunks, Columns, Crew, Scratch};
@@ -109,7 +109,7 @@ impl Inputs {
         job: impl Fn(usize, &mut [f32], C::Part) + Sync,
     ) {
         (self.rows, self.width) = (rows, width);
-        let stride = width.next_multiple_of(QUANTISED_PAD);
+        let stride = Quantised::stride_of(width);
         let of = |a| {
             let all = readers.iter().map(|l| (l.activations, &l.weight));
             all.filter(move |(of, w)| *of == a && !matches!(w, Matrix::Float(_)))
@@ -177,7 +177,7 @@ impl Inputs {
     ) {
         let to = from + view.range().len();
         let panels = from / PANEL_ROWS..to.div_ceil(PANEL_ROWS);
-        let stride = self.width.next_multiple_of(QUANTISED_PAD);
+        let stride = Quantised::stride_of(self.width);
         let x = match linear.activations {
             Activations::Int8 => (&self.int8, 1),
             Activations::Int16 => (&self.int16, 2),

@@ -1,6 +1,6 @@
 //! How fast the products are, in 10⁹ multiply-adds a second, each set of kernels in turn.
 
-use wrinklefree_compute::kernel::{Isa, Kernels, QUANTISED_PAD, Quantised};
+use wrinklefree_compute::kernel::{Isa, Kernels, Quantised};
 use wrinklefree_compute::matrix::{FloatMatrix, FloatType, Int8Matrix, Scales, TernaryMatrix};
 use wrinklefree_compute::par::{Columns, Scratch};
 use crate::{page, say};
@@ -37,7 +37,7 @@ impl Activations {
 
     /// Of `batch` tokens.
     fn planes(&self, batch: usize, planes: usize) -> Quantised<'_> {
-        const { assert!(COLS.is_multiple_of(QUANTISED_PAD)) };
+        const { assert!(COLS.is_multiple_of(64), "whole cache lines, as kernels read them") };
         let rows = batch * planes;
         Quantised {
             values: &self.values[..rows * COLS],

@@ -12,6 +12,8 @@ mod scalar;
 mod walk;
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -19,7 +21,7 @@ mod avx512;
 mod simd128;
 
 pub use kv::{KvCodec, KvType, PageLayout};
-pub use operands::{Attention, QUANTISED_PAD, Quantised};
+pub use operands::{Attention, Quantised};
 
 use crate::matrix::{FloatMatrix, Int8Matrix};
 use crate::par::{Columns, Scratch};
@@ -38,6 +40,8 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
+    /// The same with AMX int8 tiles, on Linux.
+    Amx,
     /// WebAssembly with 128-bit SIMD.
     Simd128,
     /// The same with the relaxed integer dot product; only with the feature `relaxed-simd`.
@@ -46,15 +50,16 @@ pub enum Isa {
 
 impl Isa {
     /// All, of each architecture from the narrowest to the widest.
-    pub const ALL: [Self; 5] =
-        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Simd128, Self::RelaxedSimd];
+    pub const ALL: [Self; 6] =
+        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx, Self::Simd128, Self::RelaxedSimd];
 
-    /// `scalar`, `avx2`, `avx512`, `simd128` or `relaxed-simd`, as `WF_ISA` spells them.
+    /// `scalar`, `avx2`, `avx512`, `amx`, `simd128` or `relaxed-simd`, as `WF_ISA` spells them.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Amx => "amx",
             Self::Simd128 => "simd128",
             Self::RelaxedSimd => "relaxed-simd",
         }
@@ -113,6 +118,9 @@ pub struct Kernels {
     /// the query, of `[queries][head_dim]`, that gives it most: E exp(s·q·k) ≈ exp(s·q·μ + Σ
     /// (s·q)²σ²/2), which is exact for keys that are distributed normally.
     pub estimate: fn(queries: &[f32], scale: f32, summary: &[f32]) -> f32,
+    /// Reads memory as fast as it comes: XOR of all lines. What products are bounded by is measured
+    /// with it.
+    pub read: fn(lines: &[[u64; 8]]) -> [u64; 8],
 }
 
 impl Kernels {
@@ -133,6 +141,7 @@ impl Kernels {
         kv: scalar::KV,
         summarise: kv::summarise,
         estimate: kv::estimate,
+        read: scalar::read,
     };
 
     /// The kernels of `isa`, if this machine can run them: the only feature detection there is.
@@ -143,6 +152,8 @@ impl Kernels {
             Isa::Avx2 => avx2::available().then_some(avx2::KERNELS),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::available().then_some(avx512::KERNELS),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => amx::available().then_some(amx::KERNELS),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Isa::Simd128 => Some(simd128::KERNELS),
             #[cfg(all(

@@ -13,7 +13,7 @@ use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix};
 pub struct Quantised<'a> {
     /// `[rows][stride]`; columns past the matrix's are zero.
     pub values: &'a [i8],
-    /// Columns in memory, a multiple of [`QUANTISED_PAD`].
+    /// Columns in memory: see [`Quantised::stride_of`].
     pub stride: usize,
     /// Σ of each row's values, `[rows]`.
     pub sums: &'a [i32],
@@ -23,10 +23,16 @@ pub struct Quantised<'a> {
     pub planes: usize,
 }
 
-/// Rows of [`Quantised`] are padded to a multiple of this.
-pub const QUANTISED_PAD: usize = 32;
+/// Bytes in a cache line, and columns that an AMX tile reads at once.
+const LINE: usize = 64;
 
 impl<'a> Quantised<'a> {
+    /// Columns in memory of rows that have `cols`: whole cache lines, and an odd number of them, so
+    /// that the same column of many rows does not fall into the same few sets of a cache.
+    pub fn stride_of(cols: usize) -> usize {
+        (cols.div_ceil(LINE) | 1) * LINE
+    }
+
     /// Rows, all planes counted.
     pub fn rows(&self) -> usize {
         self.sums.len()

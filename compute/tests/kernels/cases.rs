@@ -7,7 +7,7 @@ mod attention;
 pub use attention::*;
 
 use half::{bf16, f16};
-use wrinklefree_compute::kernel::{Isa, Kernels, QUANTISED_PAD, Quantised};
+use wrinklefree_compute::kernel::{Isa, Kernels, Quantised};
 use wrinklefree_compute::matrix::{
     FloatMatrix, FloatType, GroupScales, Int8Matrix, Scales, TernaryMatrix,
 };
@@ -20,12 +20,14 @@ macro_rules! each_case {
             ternary_products_equal_scalar
             a_single_fourth_code_is_multiplied_where_it_stands
             blocks_of_zeros_change_no_bit
+            large_products_equal_scalar
             ternary_products_do_not_overflow_at_the_extremes
             int8_products_equal_scalar
             int8_products_are_exact_beyond_32_bits
             float_products_agree_and_do_not_depend_on_the_batch
             quantisation_equals_scalar
             fifteen_bit_activations_are_close_to_the_floats
+            every_line_is_read
             row_kernels_agree
             silu_is_silu
             attention_agrees_and_ignores_what_lies_past_the_end
@@ -87,7 +89,7 @@ struct Rows {
 
 impl Rows {
     fn new(rows: usize, cols: usize, planes: usize, mut value: impl FnMut() -> i8) -> Self {
-        let stride = cols.next_multiple_of(QUANTISED_PAD);
+        let stride = Quantised::stride_of(cols);
         let mut values = vec![0i8; rows * stride];
         values.chunks_exact_mut(stride).for_each(|row| row[..cols].fill_with(&mut value));
         if planes == 2 {
@@ -285,6 +287,36 @@ pub fn ternary_products_do_not_overflow_at_the_extremes() {
     }
 }
 
+/// Batches, matrices and rows so large that kernels cut them into blocks of all three.
+pub fn large_products_equal_scalar() {
+    let mut noise = Noise(0x1212_3434_5656_7878);
+    let (rows, cols) = (17 * 16 + 5, 1700);
+    for group in [None, Some(128)] {
+        let scales = match group {
+            None => Scales::Tensor(0.7),
+            Some(size) => Scales::Groups(
+                GroupScales::from_rows(rows, cols, size, |_, s| {
+                    s.fill_with(|| f16::from_f32(noise.float()));
+                })
+                .unwrap(),
+            ),
+        };
+        let w = TernaryMatrix::pack(rows, cols, scales, |_, codes| {
+            codes.fill_with(|| noise.below(3) as u8);
+        });
+        let (w, x) = (w.unwrap(), Rows::new(530, cols, 1, || noise.next() as i8));
+        for k in sets("large products") {
+            ternary_equals_scalar(&k, (&w, &x), 0, "large");
+        }
+    }
+    let w = Int8Matrix::quantise_rows(rows, cols, |_, row| row.fill_with(|| noise.float()));
+    let (w, x) = (w.unwrap(), Rows::new(530, cols, 2, || noise.next() as i8));
+    for k in sets("large products") {
+        let run = |k: &Kernels| product(265, rows, 0, |p, y, s| (k.int8)(&w, p, &x.view(), y, s));
+        assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} int8", k.isa());
+    }
+}
+
 /// Tokens and planes: every width of a tile and rests beside it; few for large matrices, where the
 /// definition takes long.
 fn int8_batches(weights: usize) -> impl Iterator<Item = (usize, usize)> {
@@ -434,6 +466,16 @@ pub fn fifteen_bit_activations_are_close_to_the_floats() {
     for ((x, h), l) in x.iter().zip(high).zip(low) {
         let back = (256.0 * f32::from(h) + f32::from(l)) * step;
         assert!((back - x).abs() <= 0.51 * step);
+    }
+}
+
+pub fn every_line_is_read() {
+    let mut noise = Noise(0x4444_5555_1234_4321);
+    for k in sets("read") {
+        for n in [0, 1, 2, 3, 100, 101] {
+            let lines: Vec<[u64; 8]> = (0..n).map(|_| [(); 8].map(|()| noise.next())).collect();
+            assert_eq!((k.read)(&lines), (Kernels::SCALAR.read)(&lines), "{:?} {n}", k.isa());
+        }
     }
 }
 

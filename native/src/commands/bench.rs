@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     args::warn_beyond(longest, model.spec());
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
-    let bandwidths = bandwidth::measure(&threads);
+    let bandwidths = bandwidth::measure(&kernels, &threads);
     let repetitions = args.repetitions.map_or(5, NonZeroUsize::get);
     for (threads, bandwidth) in threads.into_iter().zip(bandwidths) {
         let runtime = machine::runtime(threads)?;

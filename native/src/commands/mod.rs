@@ -34,7 +34,7 @@ Examples:
 Environment:
   WF_HOST, WF_BLOCK_SIZE…   settings of the server and of decoding: `wf-run serve --help`
   WF_LOG                    what the server logs: warn, info, debug [default: info]
-  WF_ISA                    kernels: scalar, avx2, avx512 [default: the best of this machine]
+  WF_ISA                    kernels: scalar, avx2, avx512, amx [default: the best of this machine]
   HF_HOME, HF_HUB_CACHE     where models from the hub are kept
   HF_ENDPOINT, HF_TOKEN     which hub, and who you are
   HF_HUB_OFFLINE=1          never touch the network";

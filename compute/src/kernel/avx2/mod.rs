@@ -56,4 +56,5 @@ pub const KERNELS: Kernels = Kernels {
     kv: KV,
     summarise: detected!(kv::summarise, keys, summary),
     estimate: detected!(kv::estimate, queries, scale, summary),
+    read: detected!(row::read, lines),
 };

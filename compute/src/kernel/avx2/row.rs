@@ -1,6 +1,6 @@
 //! Kernels over single rows.
 
-use super::lanes::{load, max, store, sum, sum_i32, zip8};
+use super::lanes::{load, max, prefetch, store, sum, sum_i32, zip8};
 use crate::kernel::scalar;
 use std::arch::x86_64::*;
 
@@ -122,4 +122,22 @@ pub fn exp(x: __m256) -> __m256 {
     let p = _mm256_fmadd_ps(_mm256_mul_ps(p, r), r, _mm256_add_ps(r, _mm256_set1_ps(1.0)));
     let power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(power)))
+}
+
+/// XOR of all lines, each asked for a while before it is read.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn read(lines: &[[u64; 8]]) -> [u64; 8] {
+    /// Bytes: the further of the kernels' own distances.
+    const AHEAD: usize = 2048;
+    let mut all = [[_mm256_setzero_si256(); 2]; 2];
+    for (i, line) in lines.iter().enumerate() {
+        prefetch(line.as_ptr().cast(), AHEAD);
+        let halves: [__m256i; 2] = bytemuck::must_cast(*line);
+        for (all, half) in all[i % 2].iter_mut().zip(halves) {
+            *all = _mm256_xor_si256(*all, half);
+        }
+    }
+    let [even, odd] = all;
+    let [low, high] = [0, 1].map(|h| _mm256_xor_si256(even[h], odd[h]));
+    bytemuck::must_cast([low, high])
 }

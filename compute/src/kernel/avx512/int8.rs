@@ -75,7 +75,6 @@ fn tile<const N: usize, const P: usize>(
         *x_row = &x.row_chunks(token * P + r)[..blocks];
     }
     let group_blocks = w.group().div_ceil(INT8_BLOCK_COLS);
-    let scales = w.scales().as_chunks::<64>().0;
     let mut totals = [_mm512_setzero_ps(); N];
     for g in 0..w.groups() {
         let end = ((g + 1) * group_blocks).min(blocks);
@@ -90,11 +89,8 @@ fn tile<const N: usize, const P: usize>(
                 }
             }
         }
-        let scales: __m512 = bytemuck::must_cast(scales[panel * w.groups() + g]);
         for n in 0..N {
-            let halves = exact[n].map(|e| _mm512_cvtepi64_ps(e));
-            let value = _mm512_mul_ps(bytemuck::must_cast(halves), scales);
-            totals[n] = _mm512_add_ps(totals[n], value);
+            totals[n] = _mm512_add_ps(totals[n], scaled(w, panel, g, exact[n]));
         }
     }
     for (n, total) in totals.iter().enumerate() {
@@ -103,10 +99,19 @@ fn tile<const N: usize, const P: usize>(
     N
 }
 
+/// What a panel's exact sums over a group are worth.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn scaled(w: &Int8Matrix, panel: usize, group: usize, exact: [__m512i; 2]) -> __m512 {
+    let scales = w.scales().as_chunks::<64>().0[panel * w.groups() + group];
+    let halves = exact.map(|e| _mm512_cvtepi64_ps(e));
+    _mm512_mul_ps(bytemuck::must_cast(halves), bytemuck::must_cast(scales))
+}
+
 /// The sums of 16 rows with a token's planes as those with its joined values, in 64 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
+pub fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
     let mut out = [_mm512_setzero_si512(); 2];
     for plane in planes {
         let halves: [__m256i; 2] = bytemuck::must_cast(*plane);

@@ -1,7 +1,7 @@
 //! AVX-512 with VNNI. Integer products are its own; what is bound by memory or small is AVX2's.
 
-mod int8;
-mod ternary;
+pub mod int8;
+pub mod ternary;
 
 use super::avx2::{self, detected};
 use super::{Isa, Kernels};

@@ -6,4 +6,4 @@ pub mod row;
 
 pub use attend::{KV, attend};
 pub use product::{float, int8, ternary};
-pub use row::{add, exp, quantise8, quantise16, relu2_mul, rms_norm, rope, silu_mul};
+pub use row::{add, exp, quantise8, quantise16, read, relu2_mul, rms_norm, rope, silu_mul};

@@ -38,6 +38,7 @@ pub const KERNELS: Kernels = Kernels {
     kv: KV,
     summarise: kv::summarise,
     estimate: kv::estimate,
+    read: scalar::read,
 };
 
 /// The table of relaxed SIMD.

@@ -1,0 +1,112 @@
+//! Ternary × int8: a step's four blocks decode to a tile of weights, field by field.
+
+use super::product::{BLOCK_PANELS, BLOCK_ROWS, Cut, product};
+use super::tiles::ROW_BYTES;
+use crate::kernel::Quantised;
+use crate::kernel::avx512::ternary::{Walk, ternary as in_vectors, unpack};
+use crate::mem::AlignedVec;
+use crate::par::{Columns, Scratch};
+use crate::ternary::{BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Rows from which tiles pay.
+const TILED_ROWS: usize = 9;
+/// Steps of a chunk at most: two panels of that many tiles take 16 kB of the first-level cache, and as
+/// much is left for activations.
+const CHUNK: usize = 8;
+/// Blocks of a step.
+const BLOCKS: usize = ROW_BYTES / BLOCK_COLS;
+
+/// See the scalar definition.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn ternary(
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+    scratch: &mut Scratch,
+) {
+    let Some(cut) = cut(w).filter(|_| x.rows() >= TILED_ROWS) else {
+        return in_vectors(w, panels, x, y, scratch);
+    };
+    let Scratch { ints, places, sums, floats, .. } = scratch;
+    let walk = Walk::new(w, x, panels.start, ints);
+    let mut totals = Totals::new(panels.start, x.rows(), floats);
+    // SAFETY: this table is only handed out where tiles are available; `unpack` fills all tiles.
+    unsafe {
+        product::<false>(
+            x,
+            panels,
+            &cut,
+            (places, sums),
+            |(panel, steps), next, room| {
+                let blocks = |steps: &Range<usize>| {
+                    steps.start * BLOCKS..(steps.end * BLOCKS).min(walk.blocks)
+                };
+                let next = next.map(|(panel, steps)| walk.codes(panel)[blocks(&steps)].as_ptr());
+                let next = next.unwrap_or(std::ptr::null()).cast();
+                let out = room[..steps.len()].as_flattened_mut();
+                let codes = &walk.codes(*panel)[blocks(steps)];
+                unpack(codes, next, out);
+                out[codes.len() * 4..].fill([0; ROW_BYTES]);
+                room.as_ptr()
+            },
+            |panel, chunk, row, sums| {
+                let exact = _mm512_loadu_si512(sums.as_ptr().cast());
+                let group = if cut.apart { chunk } else { 0 };
+                let value = walk.scaled(exact, row, group, walk.scales(panel, group));
+                let total = match walk.groups {
+                    1 => _mm512_add_ps(_mm512_setzero_ps(), value),
+                    _ => totals.add(panel, row, group, value),
+                };
+                if group + 1 == walk.groups {
+                    walk.store(panel, row, total, y);
+                }
+            },
+        );
+    }
+}
+
+/// How the columns are cut: a scale group is a chunk. `None` where groups are no whole steps.
+fn cut(w: &TernaryMatrix) -> Option<Cut> {
+    let steps = w.cols().div_ceil(ROW_BYTES);
+    match w.scales() {
+        Scales::Tensor(_) => {
+            let chunk = steps.div_ceil(steps.div_ceil(CHUNK).max(1)).max(1);
+            Some(Cut { steps, chunk, apart: false })
+        }
+        Scales::Groups(g) if g.size().is_multiple_of(ROW_BYTES) => {
+            Some(Cut { steps, chunk: g.size() / ROW_BYTES, apart: true })
+        }
+        Scales::Groups(_) => None,
+    }
+}
+
+/// Sums over scale groups so far, of the rows and panels that are under way together.
+struct Totals<'a> {
+    /// `[panel][row]`.
+    values: &'a mut [[f32; PANEL_ROWS]],
+    first: usize,
+    rows: usize,
+}
+
+impl<'a> Totals<'a> {
+    fn new(first: usize, rows: usize, values: &'a mut AlignedVec<f32>) -> Self {
+        let rows = rows.min(BLOCK_ROWS);
+        values.grow(BLOCK_PANELS * rows * PANEL_ROWS);
+        Self { values: values.as_chunks_mut().0, first, rows }
+    }
+
+    /// Adds a group's value; returns the sum.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    fn add(&mut self, panel: usize, row: usize, group: usize, value: __m512) -> __m512 {
+        let at = (panel - self.first) % BLOCK_PANELS * self.rows + row % BLOCK_ROWS;
+        let total = &mut self.values[at];
+        let before = if group == 0 { _mm512_setzero_ps() } else { bytemuck::must_cast(*total) };
+        let sum = _mm512_add_ps(before, value);
+        *total = bytemuck::must_cast(sum);
+        sum
+    }
+}

@@ -1,0 +1,178 @@
+//! The tile registers: permission, configuration and the few instructions that products need.
+//!
+//! Rust's AMX intrinsics are unstable, so these are inline assembly. The compiler uses no tile
+//! registers itself, and assembly with effects keeps its order; so what one block leaves in a tile,
+//! the next finds there.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid_count, _xgetbv};
+
+/// Rows of a tile, and bytes of each.
+pub const ROWS: usize = 16;
+pub const ROW_BYTES: usize = 64;
+/// Sums of 16 × 16 outputs as a tile holds them: `[activation row][weight row]`.
+pub type Sums = [[i32; 16]; ROWS];
+/// A tile of weights: `[4 columns][16 weight rows][4]`.
+pub type Weights = [[u8; ROW_BYTES]; ROWS];
+
+/// Whether this CPU has int8 tiles and the system lets the process use them.
+pub fn available() -> bool {
+    /// Leaf 7: AMX-TILE and AMX-INT8.
+    const FEATURES: u32 = 1 << 24 | 1 << 25;
+    /// Leaf 1: the system has turned XGETBV on.
+    const OSXSAVE: u32 = 1 << 27;
+    /// State components of XCR0: tile configuration and data.
+    const STATE: u64 = 1 << 17 | 1 << 18;
+    if __cpuid_count(1, 0).ecx & OSXSAVE == 0 || __cpuid_count(7, 0).edx & FEATURES != FEATURES {
+        return false;
+    }
+    // SAFETY: OSXSAVE says that the instruction exists.
+    let enabled = unsafe { enabled_state() };
+    enabled & STATE == STATE && permitted()
+}
+
+/// XCR0.
+///
+/// # Safety
+/// The CPU has XGETBV.
+#[target_feature(enable = "xsave")]
+unsafe fn enabled_state() -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { _xgetbv(0) }
+}
+
+/// Linux gives tiles' state only to processes that ask for it: `arch_prctl(ARCH_REQ_XCOMP_PERM,
+/// XFEATURE_XTILEDATA)`, see Documentation/arch/x86/xstate.rst of its source. All threads have it then.
+#[cfg(target_os = "linux")]
+fn permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const XTILEDATA: u64 = 18;
+    let refused: i64;
+    // SAFETY: a system call that touches no memory; it clobbers rcx and r11.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => refused,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") XTILEDATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    refused == 0
+}
+
+/// Other systems are not known here.
+#[cfg(not(target_os = "linux"))]
+fn permitted() -> bool {
+    false
+}
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// The tiles, configured for this thread until this is dropped. Tiles 0 to 3 hold sums
+/// `[rows of activations × panel]`, 4 and 5 activations, 6 and 7 weights.
+pub struct Tiles(());
+
+impl Tiles {
+    /// Tiles whose activations have `rows` rows, at most 16.
+    ///
+    /// # Safety
+    /// [`available`] has said yes.
+    pub unsafe fn new(rows: usize) -> Self {
+        let rows = rows.min(ROWS) as u8;
+        let mut config = Config {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
+        config.row_bytes[..8].fill(ROW_BYTES as u16);
+        config.rows[..6].fill(rows);
+        config.rows[6..8].fill(ROWS as u8);
+        // SAFETY: the CPU has the instruction, and the whole configuration is valid memory.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+        Self(())
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: the CPU has the instruction; nobody uses the tiles any more.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// Makes tile `N` zero.
+///
+/// # Safety
+/// [`Tiles`] are there.
+#[inline(always)]
+pub unsafe fn zero<const N: usize>() {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("tilezero tmm{n}", n = const N, options(nostack, nomem)) };
+}
+
+/// Loads tile `N` from rows that begin `stride` bytes apart.
+///
+/// # Safety
+/// [`Tiles`] are there, and as many rows as the tile has may be read.
+#[inline(always)]
+pub unsafe fn load<const N: usize>(from: *const u8, stride: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "tileloadd tmm{n}, [{from} + 1*{stride}]",
+            n = const N,
+            from = in(reg) from,
+            stride = in(reg) stride,
+            options(nostack, readonly),
+        );
+    }
+}
+
+/// Stores tile `N` as [`Sums`].
+///
+/// # Safety
+/// [`Tiles`] are there.
+#[inline(always)]
+pub unsafe fn store<const N: usize>(to: &mut Sums) {
+    // SAFETY: the caller's promise; a tile has no more rows than `Sums`.
+    unsafe {
+        asm!(
+            "tilestored [{to} + 1*{stride}], tmm{n}",
+            n = const N,
+            to = in(reg) to,
+            stride = in(reg) ROW_BYTES,
+            options(nostack),
+        );
+    }
+}
+
+/// Adds the products of activations in tile `A` and weights in tile `B`, which are signed if `SIGNED`,
+/// to the sums in tile `C`.
+///
+/// # Safety
+/// [`Tiles`] are there.
+#[inline(always)]
+pub unsafe fn multiply<const C: usize, const A: usize, const B: usize, const SIGNED: bool>() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if SIGNED {
+            asm!("tdpbssd tmm{c}, tmm{a}, tmm{b}", c = const C, a = const A, b = const B, options(nostack, nomem));
+        } else {
+            asm!("tdpbsud tmm{c}, tmm{a}, tmm{b}", c = const C, a = const A, b = const B, options(nostack, nomem));
+        }
+    }
+}

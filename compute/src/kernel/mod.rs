@@ -12,6 +12,9 @@ mod scalar;
 mod walk;
 
 #[cfg(target_arch = "x86_64")]
+mod page_steps;
+
+#[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;

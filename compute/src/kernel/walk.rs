@@ -69,13 +69,13 @@ pub fn walk(
     }
 }
 
-/// How many of the `left` queries of a group go together: three fill the registers, but a single
-/// one would leave them idle.
-pub fn tile(left: usize) -> usize {
+/// How many of the `left` queries of a group go together: as many as fill the registers, three or
+/// four, but so that no single one is left, which would leave them idle.
+pub fn tile(left: usize, most: usize) -> usize {
     match left {
-        3 | 5.. => 3,
-        2 | 4 => 2,
-        _ => 1,
+        _ if left <= most => left,
+        _ if left == most + 1 => most - 1,
+        _ => most,
     }
 }
 

@@ -1,12 +1,10 @@
 //! One test: a prompt or a generation, timed.
 
+use crate::session::ROWS;
 use std::hint::black_box;
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, NoMemory, PAGE};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-
-/// Prompt rows of one forward pass at most.
-const ROWS: usize = 512;
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

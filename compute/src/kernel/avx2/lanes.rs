@@ -30,6 +30,34 @@ pub fn store(x: &mut [f32; 8], v: __m256) {
     *x = bytemuck::must_cast(v);
 }
 
+/// 8 zeroes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn zero() -> __m256 {
+    _mm256_setzero_ps()
+}
+
+/// 8 times the same.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn splat(x: f32) -> __m256 {
+    _mm256_set1_ps(x)
+}
+
+/// a · b.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn mul(a: __m256, b: __m256) -> __m256 {
+    _mm256_mul_ps(a, b)
+}
+
+/// a · b + c, rounded once.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+    _mm256_fmadd_ps(a, b, c)
+}
+
 /// Columns of eight rows.
 #[inline]
 #[target_feature(enable = "avx2")]

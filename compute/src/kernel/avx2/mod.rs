@@ -13,7 +13,8 @@ mod ternary;
 
 use super::{Isa, Kernels};
 
-use kv::KV;
+pub use attend::{exponents, total};
+pub use kv::KV;
 pub use lanes::prefetch;
 
 /// Whether this CPU has what the kernels need.

@@ -1,6 +1,8 @@
 //! AVX-512 with VNNI. Integer products are its own; what is bound by memory or small is AVX2's.
 
+mod attend;
 pub mod int8;
+mod lanes;
 pub mod ternary;
 
 use super::avx2::{self, detected};
@@ -21,5 +23,6 @@ pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx512,
     ternary: detected!(ternary::ternary, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
+    attend: detected!(attend::attend, a, out, scratch),
     ..avx2::KERNELS
 };

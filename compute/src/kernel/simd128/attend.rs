@@ -30,7 +30,7 @@ fn score(a: &Attention<'_>, row: usize, page: Page<'_>, scores: &mut [f32]) {
     let mut queries = a.row(row);
     let mut scores = scores;
     while !queries.is_empty() {
-        let size = tile(queries.len() / a.head_dim());
+        let size = tile(queries.len() / a.head_dim(), 3);
         let (now, later) = queries.split_at(size * a.head_dim());
         let (out, rest) = scores.split_at_mut(size * padded);
         match size {
@@ -109,7 +109,7 @@ fn mix(a: &Attention<'_>, row: usize, (i, values): Page<'_>, scores: &[f32], out
     let values = &values[..slots * a.head_dim()];
     let (mut scores, mut out) = (scores, out);
     while !out.is_empty() {
-        let size = tile(out.len() / a.head_dim());
+        let size = tile(out.len() / a.head_dim(), 3);
         let (now, later) = scores.split_at(size * padded);
         let (sums, rest) = out.split_at_mut(size * a.head_dim());
         match size {

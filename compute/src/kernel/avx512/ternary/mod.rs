@@ -183,14 +183,14 @@ fn dot<const N: usize, const A: usize>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn store(total: __m512, step: f32, out: &mut [f32], adds: bool) {
-    let count = out.len().min(PANEL_ROWS);
     let product = _mm512_mul_ps(total, _mm512_set1_ps(step));
-    let mut lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(product);
-    if adds {
-        lanes.iter_mut().zip(&out[..count]).for_each(|(l, o)| *l += o);
-    }
-    match out.first_chunk_mut() {
-        Some(whole) => *whole = lanes,
-        None => out.copy_from_slice(&lanes[..count]),
+    let lanes = u16::MAX >> (PANEL_ROWS - out.len().min(PANEL_ROWS));
+    // SAFETY: the mask has no more lanes than there are outputs.
+    unsafe {
+        let sum = match adds {
+            true => _mm512_add_ps(product, _mm512_maskz_loadu_ps(lanes, out.as_ptr())),
+            false => product,
+        };
+        _mm512_mask_storeu_ps(out.as_mut_ptr(), lanes, sum);
     }
 }

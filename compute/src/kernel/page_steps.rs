@@ -1,0 +1,166 @@
+//! What attention does on a page, for vectors of any length: 32 keys at a time with keys stored by
+//! dimension, then values by position. No horizontal sums, and the order of additions is that of
+//! positions; so all lengths give the same bits.
+
+/// Defines `score` and `mix` of a set: its features, floats in a vector, queries that go together at
+/// most, and a module with `load`, `store`, `splat`, `zero`, `mul` and `fma`.
+macro_rules! page_steps {
+    ($features:literal, $lanes:literal, $queries:literal, $ops:path) => {
+        use $crate::kernel::walk::{Page, tile, weights};
+        use $crate::kernel::{Attention, PAGE};
+        use $ops as ops;
+
+        /// Floats in a vector, and vectors of scores in a page.
+        const LANES: usize = $lanes;
+        const VECTORS: usize = PAGE / LANES;
+
+        /// Scores of one row for page `i` with these keys; `scores`: `[group][position]`.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn score(a: &Attention<'_>, row: usize, page: Page<'_>, scores: &mut [f32]) {
+            let padded = scores.len() / a.group();
+            let mut queries = a.row(row);
+            let mut scores = scores;
+            while !queries.is_empty() {
+                let size = tile(queries.len() / a.head_dim(), $queries);
+                let (now, later) = queries.split_at(size * a.head_dim());
+                let (out, rest) = scores.split_at_mut(size * padded);
+                match size {
+                    4 => score_tile::<4>(a, now, page, out),
+                    3 => score_tile::<3>(a, now, page, out),
+                    2 => score_tile::<2>(a, now, page, out),
+                    _ => score_tile::<1>(a, now, page, out),
+                }
+                (queries, scores) = (later, rest);
+            }
+        }
+
+        /// q · k · scale of `G` queries for all 32 slots of page `i` (those past the end are garbage).
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn score_tile<const G: usize>(
+            a: &Attention<'_>,
+            queries: &[f32],
+            (i, keys): Page<'_>,
+            scores: &mut [f32],
+        ) {
+            let queries: [&[f32]; G] =
+                std::array::from_fn(|g| &queries[g * a.head_dim()..][..a.head_dim()]);
+            let mut sums = [[ops::zero(); VECTORS]; G];
+            for (d, keys) in keys.as_chunks::<PAGE>().0.iter().enumerate() {
+                let keys: &[[f32; LANES]; VECTORS] = bytemuck::must_cast_ref(keys);
+                for g in 0..G {
+                    let q = ops::splat(queries[g][d]);
+                    for v in 0..VECTORS {
+                        sums[g][v] = ops::fma(q, ops::load(&keys[v]), sums[g][v]);
+                    }
+                }
+            }
+            let scale = ops::splat(a.scale);
+            let padded = scores.len() / G;
+            for g in 0..G {
+                let out = &mut scores[g * padded + i * PAGE..][..PAGE];
+                for (out, sum) in out.as_chunks_mut::<LANES>().0.iter_mut().zip(sums[g]) {
+                    ops::store(out, ops::mul(sum, scale));
+                }
+            }
+        }
+
+        /// Adds the values of page `i`, weighted by one row's scores, to its `out`: `[group][head_dim]`.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn mix(
+            a: &Attention<'_>,
+            row: usize,
+            (i, values): Page<'_>,
+            scores: &[f32],
+            out: &mut [f32],
+        ) {
+            let padded = scores.len() / a.group();
+            let slots = PAGE.min(a.ends[row] - i * PAGE);
+            let values = &values[..slots * a.head_dim()];
+            let (mut scores, mut out) = (scores, out);
+            while !out.is_empty() {
+                let size = tile(out.len() / a.head_dim(), $queries);
+                let (now, later) = scores.split_at(size * padded);
+                let (sums, rest) = out.split_at_mut(size * a.head_dim());
+                match size {
+                    4 => mix_tile::<4>(values, &weights(now, i), sums),
+                    3 => mix_tile::<3>(values, &weights(now, i), sums),
+                    2 => mix_tile::<2>(values, &weights(now, i), sums),
+                    _ => mix_tile::<1>(values, &weights(now, i), sums),
+                }
+                (scores, out) = (later, rest);
+            }
+        }
+
+        /// Adds a page's values to the sums of `G` queries, `[G][head_dim]`.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn mix_tile<const G: usize>(values: &[f32], weights: &[&[f32]; G], sums: &mut [f32]) {
+            let head_dim = sums.len() / G;
+            let mut d = 0;
+            while d < head_dim {
+                d += match head_dim - d {
+                    left if left >= 4 * LANES => mix_lanes::<G, 4>(values, weights, d, sums),
+                    left if left >= LANES => mix_lanes::<G, 1>(values, weights, d, sums),
+                    _ => mix_one(values, weights, d, sums),
+                };
+            }
+        }
+
+        /// The dimensions `d..d + V` vectors; returns how many that are.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn mix_lanes<const G: usize, const V: usize>(
+            values: &[f32],
+            weights: &[&[f32]; G],
+            d: usize,
+            out: &mut [f32],
+        ) -> usize {
+            let head_dim = out.len() / G;
+            let mut sums = [[ops::zero(); V]; G];
+            for g in 0..G {
+                let out = out[g * head_dim + d..][..LANES * V].as_chunks::<LANES>().0;
+                for v in 0..V {
+                    sums[g][v] = ops::load(&out[v]);
+                }
+            }
+            for (slot, value) in values.chunks_exact(head_dim).enumerate() {
+                let value = &value[d..d + LANES * V].as_chunks::<LANES>().0[..V];
+                for g in 0..G {
+                    let p = ops::splat(weights[g][slot]);
+                    for v in 0..V {
+                        sums[g][v] = ops::fma(p, ops::load(&value[v]), sums[g][v]);
+                    }
+                }
+            }
+            for g in 0..G {
+                let out = out[g * head_dim + d..][..LANES * V].as_chunks_mut::<LANES>().0;
+                for v in 0..V {
+                    ops::store(&mut out[v], sums[g][v]);
+                }
+            }
+            LANES * V
+        }
+
+        /// Dimension `d` alone; returns 1.
+        #[target_feature(enable = $features)]
+        fn mix_one<const G: usize>(
+            values: &[f32],
+            weights: &[&[f32]; G],
+            d: usize,
+            out: &mut [f32],
+        ) -> usize {
+            let head_dim = out.len() / G;
+            for g in 0..G {
+                let sum = &mut out[g * head_dim + d];
+                for (p, value) in weights[g].iter().zip(values.chunks_exact(head_dim)) {
+                    *sum = p.mul_add(value[d], *sum);
+                }
+            }
+            1
+        }
+    };
+}
+pub(super) use page_steps;

@@ -1,8 +1,8 @@
 """Writes a synthetic ternary model as GGUF: random weights in TQ2_0.
 
-    python model.py small|bitnet-2b OUT.gguf
+    python write.py SHAPE OUT.gguf
 
-Every matrix of a layer has one scale, as BitNet's have, so both engines compute with the same
+Every matrix of a layer has one scale, as BitNet's have, so all engines compute with the same
 weights. A token is a letter or a filler that no text holds: a prompt has as many tokens as letters.
 """
 
@@ -22,6 +22,14 @@ SHAPES = {
     "bitnet-2b": dict(
         arch="bitnet-b1.58", embed="F16", hidden=2560, ff=6912, layers=30, heads=20, kv=5,
         vocab=128256,
+    ),
+    # The same size without the norms that llama.cpp knows beside SiLU only, and a small model. Heads
+    # are what llama.cpp's own converter gives a file that has one matrix for both.
+    "llama-2b": dict(
+        arch="llama", embed="Q6_K", hidden=2560, ff=6912, layers=30, heads=20, kv=5, vocab=128256
+    ),
+    "llama-small": dict(
+        arch="llama", embed="Q6_K", hidden=512, ff=1536, layers=8, heads=8, kv=8, vocab=4096
     ),
 }
 BLOCK = 256
@@ -103,18 +111,20 @@ def write(path, arch, embed, hidden, ff, layers, heads, kv, vocab):
     # The embedding is the output head too.
     matrix("token_embd", vocab, hidden, EMBEDS[embed], Q[embed])
     norm("output_norm", hidden)
+    sub_norms = arch.startswith("bitnet")
     width = hidden // heads * kv
     for i in range(layers):
         norm(f"blk.{i}.attn_norm", hidden)
         matrix(f"blk.{i}.attn_q", hidden, hidden)
         matrix(f"blk.{i}.attn_k", width, hidden)
         matrix(f"blk.{i}.attn_v", width, hidden)
-        norm(f"blk.{i}.attn_sub_norm", hidden)
+        if sub_norms:
+            norm(f"blk.{i}.attn_sub_norm", hidden)
+            norm(f"blk.{i}.ffn_sub_norm", ff)
         matrix(f"blk.{i}.attn_output", hidden, hidden)
         norm(f"blk.{i}.ffn_norm", hidden)
         matrix(f"blk.{i}.ffn_gate", ff, hidden)
         matrix(f"blk.{i}.ffn_up", ff, hidden)
-        norm(f"blk.{i}.ffn_sub_norm", ff)
         matrix(f"blk.{i}.ffn_down", hidden, ff)
     w.write_header_to_file()
     w.write_kv_data_to_file()

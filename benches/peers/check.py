@@ -7,6 +7,7 @@ order of heads would leave nothing alike.
 
 import subprocess
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 from install import HERE
@@ -39,12 +40,7 @@ def same_model(home, wf_run, shapes, peers):
         ours, theirs = Path(folder, "ours.npy"), Path(folder, "theirs.f32")
         for shape in shapes:
             options = {"--model": home.model(shape), "--tokens": TOKENS, "--output": ours}
-            words = [
-                wf_run,
-                "logits",
-                "--force",
-                *(word for pair in options.items() for word in pair),
-            ]
+            words = [wf_run, "logits", "--force", *chain.from_iterable(options.items())]
             saved(words, Path(folder, "said"))
             for peer in peers:
                 saved(command(home, peer, shape), theirs)

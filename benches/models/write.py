@@ -1,8 +1,8 @@
-"""Writes a synthetic ternary model as GGUF: random weights in TQ2_0.
+"""Writes a synthetic ternary model as GGUF: random weights in TQ2_0, or in IQ2_BN.
 
-    python model.py small|bitnet-2b OUT.gguf
+    python write.py SHAPE OUT.gguf [IQ2_BN]
 
-Every matrix of a layer has one scale, as BitNet's have, so both engines compute with the same
+Every matrix of a layer has one scale, as BitNet's have, so all engines compute with the same
 weights. A token is a letter or a filler that no text holds: a prompt has as many tokens as letters.
 """
 
@@ -20,8 +20,22 @@ SHAPES = {
     ),
     # As it is published; `wf-run convert --head q8` is for its embedding.
     "bitnet-2b": dict(
-        arch="bitnet-b1.58", embed="F16", hidden=2560, ff=6912, layers=30, heads=20, kv=5,
+        arch="bitnet-b1.58",
+        embed="F16",
+        hidden=2560,
+        ff=6912,
+        layers=30,
+        heads=20,
+        kv=5,
         vocab=128256,
+    ),
+    # The same size without sub-norms, and a small model, as llama.cpp runs them fastest. Their heads
+    # are what its own converter gives a file that has one matrix for both.
+    "llama-2b": dict(
+        arch="llama", embed="Q6_K", hidden=2560, ff=6912, layers=30, heads=20, kv=5, vocab=128256
+    ),
+    "llama-small": dict(
+        arch="llama", embed="Q6_K", hidden=512, ff=1536, layers=8, heads=8, kv=8, vocab=4096
     ),
 }
 BLOCK = 256
@@ -42,6 +56,17 @@ def tq2_0(rows, cols):
     return np.concatenate([codes, d], 1).reshape(rows, -1)
 
 
+def iq2_bn(rows, cols):
+    """The same weights as ik_llama.cpp has them: a scale a row, and four columns a byte that are 16
+    apart instead of 32."""
+    blocks = tq2_0(rows, cols).reshape(-1, BLOCK // 4 + 2)
+    fields = np.arange(0, 8, 2, np.uint8)[:, None]
+    codes = blocks[:, :-2].reshape(-1, 2, 1, 32) >> fields & 3
+    packed = (codes.reshape(-1, 4, 16) << fields).sum(1, np.uint8).reshape(rows, -1)
+    scales = blocks[:: cols // BLOCK, -2:].copy().view(np.float16).astype(np.float32)
+    return np.concatenate([scales.view(np.uint8), packed], 1)
+
+
 def q6_k(rows, cols):
     count = rows * cols // BLOCK
     weights = rng.integers(0, 256, (count, BLOCK * 6 // 8), np.uint8)
@@ -54,7 +79,14 @@ def f16(rows, cols):
     return ((values - 0.5) * 0.1).astype(np.float16)
 
 
-EMBEDS = {"Q6_K": q6_k, "F16": f16}
+# Which `gguf` does not know.
+IQ2_BN, MOSTLY_IQ2_BN = 135, 137
+KINDS = {
+    "Q6_K": (q6_k, Q.Q6_K),
+    "F16": (f16, Q.F16),
+    "TQ2_0": (tq2_0, Q.TQ2_0),
+    "IQ2_BN": (iq2_bn, IQ2_BN),
+}
 
 
 def vocabulary(size):
@@ -68,7 +100,7 @@ def vocabulary(size):
     return tokens + [f"[{i}]" for i in range(len(tokens), size)], types
 
 
-def write(path, arch, embed, hidden, ff, layers, heads, kv, vocab):
+def write(path, ternary, arch, embed, hidden, ff, layers, heads, kv, vocab):
     w = gguf.GGUFWriter(path, arch)
     w.add_block_count(layers)
     w.add_context_length(2048)
@@ -82,7 +114,7 @@ def write(path, arch, embed, hidden, ff, layers, heads, kv, vocab):
     w.add_rope_scaling_factor(1.0)
     w.add_layer_norm_rms_eps(1e-5)
     w.add_vocab_size(vocab)
-    w.add_file_type(gguf.LlamaFileType.MOSTLY_TQ2_0)
+    w.add_file_type(MOSTLY_IQ2_BN if ternary == "IQ2_BN" else gguf.LlamaFileType.MOSTLY_TQ2_0)
     w.add_quantization_version(gguf.GGML_QUANT_VERSION)
     tokens, types = vocabulary(vocab)
     w.add_tokenizer_model("gpt2")
@@ -94,27 +126,32 @@ def write(path, arch, embed, hidden, ff, layers, heads, kv, vocab):
     w.add_eos_token_id(2)
     w.add_add_bos_token(True)
 
-    def matrix(name, rows, cols, blocks=tq2_0, kind=Q.TQ2_0):
-        w.add_tensor(f"{name}.weight", blocks(rows, cols), raw_dtype=kind)
+    def matrix(name, rows, cols, kind=ternary):
+        blocks, number = KINDS[kind]
+        # `gguf` would conclude the shape from other bytes than int8, for the kinds that it knows.
+        data = blocks(rows, cols).view(np.int8)
+        w.add_tensor(f"{name}.weight", data, raw_shape=(rows, cols), raw_dtype=number)
 
     def norm(name, size):
         w.add_tensor(f"{name}.weight", rng.uniform(0.8, 1.2, size).astype(np.float32))
 
     # The embedding is the output head too.
-    matrix("token_embd", vocab, hidden, EMBEDS[embed], Q[embed])
+    matrix("token_embd", vocab, hidden, embed)
     norm("output_norm", hidden)
+    sub_norms = arch.startswith("bitnet")
     width = hidden // heads * kv
     for i in range(layers):
         norm(f"blk.{i}.attn_norm", hidden)
         matrix(f"blk.{i}.attn_q", hidden, hidden)
         matrix(f"blk.{i}.attn_k", width, hidden)
         matrix(f"blk.{i}.attn_v", width, hidden)
-        norm(f"blk.{i}.attn_sub_norm", hidden)
+        if sub_norms:
+            norm(f"blk.{i}.attn_sub_norm", hidden)
+            norm(f"blk.{i}.ffn_sub_norm", ff)
         matrix(f"blk.{i}.attn_output", hidden, hidden)
         norm(f"blk.{i}.ffn_norm", hidden)
         matrix(f"blk.{i}.ffn_gate", ff, hidden)
         matrix(f"blk.{i}.ffn_up", ff, hidden)
-        norm(f"blk.{i}.ffn_sub_norm", ff)
         matrix(f"blk.{i}.ffn_down", hidden, ff)
     w.write_header_to_file()
     w.write_kv_data_to_file()
@@ -123,5 +160,5 @@ def write(path, arch, embed, hidden, ff, layers, heads, kv, vocab):
 
 
 if __name__ == "__main__":
-    shape, out = sys.argv[1:]
-    write(out, **SHAPES[shape])
+    shape, out, *ternary = sys.argv[1:]
+    write(out, *(ternary or ["TQ2_0"]), **SHAPES[shape])

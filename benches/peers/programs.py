@@ -1,0 +1,129 @@
+"""The programs that are compared: how each is asked for a test, and how its answer is read."""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass, field
+
+GGUF, IQ2_BN, ARRAYS = ".gguf", ".iq2_bn.gguf", ".npz"
+
+
+class Failure(Exception):
+    """Something that the reader can do something about."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """`pp32`: a prompt of 32 tokens; `tg16`: 16 tokens one by one, from an empty context."""
+
+    kind: str
+    tokens: int
+
+    def __str__(self):
+        return f"{self.kind}{self.tokens}"
+
+    @classmethod
+    def parse(cls, text):
+        kind, tokens = text[:2], text[2:]
+        if kind not in ("pp", "tg") or not tokens.isdigit() or int(tokens) == 0:
+            raise ValueError(f"ppN or tgN, not {text}")
+        return cls(kind, int(tokens))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one round measures with every program."""
+
+    model: str
+    path: str
+    """Of the model's files, but for their endings."""
+    threads: int
+    test: Test
+    repetitions: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    tokens_per_second: float
+    backend: str
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    command: list
+    """With the case's options behind it."""
+    read: object
+    """Sample from what it printed."""
+    kinds: tuple = ("pp", "tg")
+    """Of tests that it is asked for."""
+    ending: str = GGUF
+    """Of its file of the model."""
+    environment: dict = field(default_factory=dict)
+
+    def options(self, case):
+        prompt, generate = (case.test.tokens if case.test.kind == k else 0 for k in ("pp", "tg"))
+        pairs = {"-m": case.path + self.ending, "-p": prompt, "-n": generate}
+        pairs |= {"-t": case.threads, "-r": case.repetitions, "-o": "json"}
+        return [str(word) for pair in pairs.items() for word in pair]
+
+    def run(self, case):
+        """One sample; the program has ended when this returns."""
+        # What the reader's shell sets for one of them must not decide.
+        outside = {k: v for k, v in os.environ.items() if k not in ("WF_ISA", "GLIBC_TUNABLES")}
+        words = [*self.command, *self.options(case)]
+        ran = subprocess.run(words, env=outside | self.environment, capture_output=True, text=True)
+        if ran.returncode != 0:
+            lines = ran.stderr.strip().splitlines() or ["it said nothing"]
+            raise Failure(f"{self.name} ended with {ran.returncode} at {case.test}: {lines[-1]}")
+        try:
+            return self.read(ran.stdout)
+        except (ValueError, KeyError) as error:
+            raise Failure(f"{self.name} answered {case.test} with nonsense: {error!r}") from error
+
+
+def read_wf_run(text):
+    """And our driver of litespark-inference, which answers alike."""
+    (result,) = json.loads(text)
+    return Sample(result["tokens_per_second"], result["backend"])
+
+
+def read_llama_bench(text):
+    (result,) = json.loads(text)
+    return Sample(result["avg_ts"], "CPU")
+
+
+OURS, LLAMA, IK, LITESPARK = "wrinklefree", "llama.cpp", "ik_llama.cpp", "litespark"
+# Read, not mapped, into memory for which glibc asks the kernel for huge pages.
+HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+def wf_run(path, isa=None):
+    """On the best instructions that it knows, or on `isa` in prompts, which they are for."""
+    command = [path, "bench"]
+    if isa is None:
+        return Program(OURS, command, read_wf_run)
+    return Program(f"{OURS}, {isa}", command, read_wf_run, ("pp",), environment={"WF_ISA": isa})
+
+
+def llama_bench(path):
+    """As it is by default, on a mapped file; and with its weights in huge pages."""
+    huge = [path, "-lm", "none"]
+    return [
+        Program(LLAMA, [path], read_llama_bench),
+        Program(f"{LLAMA}, huge pages", huge, read_llama_bench, environment=HUGE),
+    ]
+
+
+def ik_llama_bench(path):
+    """As it is fastest: on its own ternary type, in huge pages, and prompts with interleaved rows,
+    which would slow decoding down."""
+
+    def program(name, words, kind):
+        return Program(name, [path, *words], read_llama_bench, (kind,), IQ2_BN, HUGE)
+
+    return [program(f"{IK}, repacked", ["-rtr", "1"], "pp"), program(IK, ["-mmp", "0"], "tg")]
+
+
+def litespark(*command):
+    return [Program(LITESPARK, command, read_wf_run, ending=ARRAYS)]

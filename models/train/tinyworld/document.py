@@ -47,11 +47,11 @@ def document(rng, split: str = TRAIN) -> list[Turn]:
     """One conversation."""
     kind = rng.random()
     turns = greeting(rng, split) if rng.random() < 0.12 else []
-    if kind < 0.42:
+    if kind < 0.38:
         turns += story_turns(rng, split)
-    elif kind < 0.76:
+    elif kind < 0.78:
         turns += task_turns(rng, split)
-    elif kind < 0.9:
+    elif kind < 0.88:
         turns += chat_turns(rng, split)
     else:
         turns += chat_turns(rng, split)[:2] + story_turns(rng, split)[:2] + task_turns(rng, split)[:2]

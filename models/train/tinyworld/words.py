@@ -23,7 +23,7 @@ HELD_THINGS = set("lantern violin teapot peach sailboat".split())
 
 SPECIES = """fox rabbit bear mouse frog owl squirrel hedgehog duck turtle kitten puppy deer badger bird lamb pony
 mole otter bee goat pig hen wolf beaver penguin monkey elephant lion tiger crab snail goose donkey raccoon camel
-giraffe zebra koala swan sparrow lizard seal panda dragon hamster crow ant ladybug whale cow chick""".split()
+giraffe zebra koala swan sparrow lizard seal panda dragon hamster crow ant ladybug cow chick""".split()
 JOBS = """baker farmer sailor painter teacher doctor gardener fisher knight king queen prince princess wizard
 tailor singer dancer shepherd builder cook miller giant robot""".split()
 HE_JOBS = "knight king prince wizard".split()
@@ -42,6 +42,7 @@ TREASURES = """a pile of gold coins,an old letter,a golden crown,a shiny stone,a
 a magic lamp,a box of paints,a map of the stars,a music box""".replace("\n", "").split(",")
 INSTRUMENTS = "drum flute violin piano guitar trumpet".split()
 PETS = "puppy kitten hamster bird fish rabbit".split()
+PET_NAMES = "Muffy Blacky Tiggy Jumbo Fluffy Speedy".split()
 FAMILY = "mom dad grandma grandpa aunt uncle sister brother".split()
 NUMBERS = "two three four five six seven eight nine ten".split()
 WEATHER = "sunny rainy windy cloudy warm cold snowy bright foggy".split()

@@ -9,6 +9,7 @@ SLOTS = {
     "pet": w.PETS, "family": w.FAMILY, "n": w.NUMBERS, "weather": w.WEATHER, "season": w.SEASONS,
     "place": list(w.PLACES), "spot": w.SPOTS, "room": w.ROOMS, "part": w.INGREDIENTS,
     "animal": w.SPECIES, "hue": w.COLORS, "near": w.NEAR, "like": w.HOBBIES,
+    "pname": w.PET_NAMES,
 }  # fmt: skip
 KINDS = {
     "any": ("animal", "animal", "animal", "child", "child", "job"),

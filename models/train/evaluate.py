@@ -1,5 +1,6 @@
 """Measures a checkpoint by decode mode: exact answers by category, tokens a pass, accepted drafts,
-variety of stories, and perplexity. `wf-run eval` measures the same on the exported model."""
+variety and coherence of stories, and perplexity. `wf-run eval` measures the same on the exported
+model."""
 import argparse
 import json
 from collections import defaultdict
@@ -11,35 +12,38 @@ import torch.nn.functional as F
 import decode
 import tokens
 from checkpoint import load
+from coherence import Vocabulary, checks
 
-HERE = Path(__file__).parent
+HELD_OUT = Path(__file__).parent / "../eval/tinyworld"
 MODES = {
     "ar": decode.ar, "verify": decode.verify, "iterative 0.9": decode.iterative,
     "greedy": lambda *args: decode.iterative(*args, threshold=0.0),
 }
 LIMIT = {"story": 320}
 SHORT = 96  # tokens of other answers at most
+TEMPERATURE = 0.8  # of the stories whose coherence is checked
 
 
 def prompts(path: Path, tokenizer):
-    """Category, prompt and right answer, if there is one, of each line."""
+    """Each line's record, and its prompt's ids."""
     for line in path.read_text().splitlines():
         record = json.loads(line)
         said = [message["content"] for message in record["messages"]]
         ids = tokens.prompt(tokenizer, list(zip(said[:-1:2], said[1:-1:2])), said[-1])
-        yield record["category"], ids, record.get("answer")
+        yield record, ids
 
 
 def measure(model, mode, lines, tokenizer) -> dict:
     """Of each category: answers, right ones, tokens, passes, drafts and stories' texts."""
     found = defaultdict(lambda: {"count": 0, "right": 0, "tokens": 0, "passes": 0,
                                  "drafts": [], "texts": []})
-    for category, ids, right in lines:
+    for record, ids in lines:
+        category = record["category"]
         answer = mode(model, ids, LIMIT.get(category, SHORT))
         of = found[category]
         said = tokens.text(tokenizer, answer.ids)
         of["count"] += 1
-        of["right"] += said == right
+        of["right"] += said == record.get("answer")
         of["tokens"] += len(answer.ids) + 1
         of["passes"] += answer.passes
         of["drafts"] += answer.accepted
@@ -69,6 +73,17 @@ def report(name: str, found: dict):
     print("  below 80 %:", ", ".join(f"{k} {v:.0%}" for v, k in low) or "none", flush=True)
 
 
+def coherence(model, lines, tokenizer, vocabulary: Vocabulary) -> dict:
+    """The share of sampled stories that pass each check."""
+    passed, wanted = defaultdict(int), [line for line in lines if line[0]["category"] == "story"]
+    for number, (record, ids) in enumerate(wanted):
+        answer = decode.ar(model, ids, LIMIT["story"], TEMPERATURE, seed=number)
+        for name, ok in checks(tokens.text(tokenizer, answer.ids), record["story"],
+                               vocabulary).items():
+            passed[name] += ok
+    return {name: count / len(wanted) for name, count in passed.items()}
+
+
 @torch.no_grad()
 def perplexity(model, path: Path, tokenizer) -> float:
     """Nats a token of the autoregressive path, on documents in the training format."""
@@ -85,19 +100,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--tokenizer", type=Path, help="default: beside the checkpoint")
-    parser.add_argument("--prompts", type=Path, default=HERE / "../eval/prompts.jsonl")
-    parser.add_argument("--text", type=Path, default=HERE / "../eval/text.txt")
+    parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="the evaluation sets")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--every", type=int, default=1, help="take every so manyth prompt")
     args = parser.parse_args()
     path = args.tokenizer or args.checkpoint.with_name("tokenizer.json")
     tokenizer = tokens.Tokenizer.from_file(str(path))
     model = decode.freeze(load(args.checkpoint))
-    lines = list(prompts(args.prompts, tokenizer))[::args.every]
-    print(f"autoregressive: {perplexity(model, args.text, tokenizer):.4f} nats a token")
+    lines = list(prompts(args.held_out / "prompts.jsonl", tokenizer))[::args.every]
+    print(f"autoregressive: {perplexity(model, args.held_out / 'text.txt', tokenizer):.4f} nats a token")
     print("| mode | tasks | questions | tokens/pass, stories | accepted | distinct 1 / 2 / 3 |")
     for name in args.modes:
         report(name, measure(model, MODES[name], lines, tokenizer))
+    vocabulary = Vocabulary(args.held_out / "vocabulary.json")
+    shares = coherence(model, lines, tokenizer, vocabulary)
+    print("stories at temperature 0.8:", ", ".join(f"{k} {v:.0%}" for k, v in shares.items()))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from noise import answers, noisy
 from presets import Preset
 
 # Kinds of loss, and the share of positions that may count; what is beyond is left out at random.
-ROOM = {"ar": 0.8, "block": 0.7, "draft": 8 / 9}
+ROOM = {"ar": 0.72, "block": 0.7, "draft": 8 / 9}
 
 
 def picked(weight: torch.Tensor, room: int, g: torch.Generator):

@@ -21,9 +21,9 @@ class Preset:
     was slowed down or moved learns the same."""
     model: Model = field(default_factory=Model)
     tokens: float = 16e6
-    batch: int = 8  # rows of `context` tokens
-    rate: float = 6e-3
-    warmup: float = 0.3e6
+    batch: int = 4  # rows of `context` tokens
+    rate: float = 5e-3
+    warmup: float = 0.2e6
     decay: float = 0.2  # share of the run in which the rate falls to zero
     weight_decay: float = 0.05
     steps: int = 4  # noisy blocks a row as decoding meets them: one sub-block at work

@@ -68,12 +68,14 @@ class Log:
     """Mean losses, printed and appended to curve.csv."""
 
     def __init__(self, path: Path):
-        new = not path.exists()
-        self.file = path.open("a", newline="")
-        self.writer = csv.writer(self.file)
-        if new:
-            self.writer.writerow(["tokens", *losses.ROOM, "rate", "tokens_per_second"])
+        self.path = path
+        if not path.exists():
+            self.append(["tokens", *losses.ROOM, "rate", "tokens_per_second"])
         self.reset()
+
+    def append(self, row: list):
+        with self.path.open("a", newline="") as file:
+            csv.writer(file).writerow(row)
 
     def reset(self):
         self.sum, self.count, self.tokens, self.since = 0.0, 0, 0, time.monotonic()
@@ -84,8 +86,7 @@ class Log:
     def write(self, seen: int, learning_rate: float):
         speed = self.tokens / (time.monotonic() - self.since)
         mean = [f"{value:.4f}" for value in (self.sum / self.count).tolist()]
-        self.writer.writerow([seen, *mean, f"{learning_rate:.2e}", f"{speed:.0f}"])
-        self.file.flush()
+        self.append([seen, *mean, f"{learning_rate:.2e}", f"{speed:.0f}"])
         named = " ".join(f"{kind} {value}" for kind, value in zip(losses.ROOM, mean))
         print(f"{seen / 1e6:.2f} M tokens: {named} rate {learning_rate:.1e} {speed:.0f} tok/s",
               flush=True)

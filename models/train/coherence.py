@@ -6,10 +6,11 @@ evaluation set may say under `story` what a request asks for.
 """
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 
 WORD = re.compile(r"[A-Za-z]+")
-NEAR = 8  # words between a new name and what it is the name of
+NEAR, NEXT = 5, 2  # how many words away a species may be from its name
 
 
 class Vocabulary:
@@ -31,15 +32,23 @@ def asked(text: str, story: dict) -> bool:
 
 
 def named(text: str, story: dict, vocabulary: Vocabulary) -> bool:
-    """Every name is one that the request says, or comes with the species of who bears it."""
+    """Every name has its bearer: a species stands near one of its places, and next to a name that is
+    said only once. A name that the request has said already need only be said again, twice."""
     words = WORD.findall(text)
-    met = set(story.get("asked", ()))
+    places = defaultdict(list)
     for i, word in enumerate(words):
-        if word in vocabulary.names and word not in met:
-            if vocabulary.species.isdisjoint(words[max(0, i - NEAR):i + NEAR + 1]):
-                return False
-            met.add(word)
-    return True
+        if word in vocabulary.names:
+            places[word].append(i)
+
+    def borne(name: str) -> bool:
+        again = len(places[name]) > 1
+        near = NEAR if again else NEXT
+        return (again and name in story.get("asked", ())) or any(
+            not vocabulary.species.isdisjoint(words[max(0, i - near):i + near + 1])
+            for i in places[name]
+        )
+
+    return all(map(borne, list(places)))
 
 
 def found(text: str, story: dict, vocabulary: Vocabulary) -> bool:

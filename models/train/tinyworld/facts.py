@@ -80,10 +80,14 @@ KINDS["toy"] = "ball kite doll drum teddy puzzle".split()
 
 def kind(rng, split):
     """What sort of thing a word is."""
-    names = list(KINDS)
-    right, wrong = rng.sample(names, 2)
-    sorts = " or ".join(a(x) for x in rng.sample((right, wrong), 2))
-    question, word = pick_pair(rng, split, [f"Is {{}} {sorts}?"], KINDS[right] + KINDS[wrong])
+    while True:
+        right, wrong = rng.sample(list(KINDS), 2)
+        question = "Is {} %s or %s?" % tuple(a(x) for x in rng.sample((right, wrong), 2))
+        words = KINDS[right] + KINDS[wrong]
+        # Of the few toys and colors, no pair may be held out.
+        if any(fits(split, question, word) for word in words):
+            break
+    question, word = pick_pair(rng, split, [question], words)
     right = right if word in KINDS[right] else wrong
     if right == "color":
         return question.format(word), f"{cap(word)} is a color."

@@ -3,8 +3,9 @@
 use super::prompts::Prompt;
 use crate::session;
 use std::collections::BTreeMap;
+use std::ops::Add;
 use std::time::Instant;
-use wrinklefree::decode::DecodeMode;
+use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, Request};
 
 /// One answer.
@@ -42,6 +43,14 @@ pub struct Score {
     pub of: usize,
 }
 
+impl Add for Score {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { right: self.right + other.right, of: self.of + other.of }
+    }
+}
+
 /// How much of one run another says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Agreement {
@@ -52,17 +61,18 @@ pub struct Agreement {
 }
 
 impl Run {
-    /// Adds the answer to one prompt, always with the most likely tokens.
+    /// Adds the answer to one prompt.
     pub fn answer(
         &mut self,
         engine: &mut Engine,
         mode: &DecodeMode,
-        prompt: &Prompt,
+        (prompt, sampling): (&Prompt, SamplingParams),
         (max_tokens, eos): (usize, &[u32]),
     ) -> anyhow::Result<()> {
         let request = Request {
             tokens: prompt.tokens.clone(),
             max_tokens,
+            sampling,
             eos: eos.to_vec(),
             mode: mode.clone(),
             ..Request::default()
@@ -112,7 +122,10 @@ impl Run {
     }
 
     /// Right answers by category; prompts without a known answer do not count.
-    pub fn scores(&self, prompts: &[Prompt]) -> BTreeMap<String, Score> {
+    pub fn scores<'a>(
+        &self,
+        prompts: impl IntoIterator<Item = &'a Prompt>,
+    ) -> BTreeMap<String, Score> {
         let mut scores: BTreeMap<String, Score> = BTreeMap::new();
         for (answer, prompt) in self.answers.iter().zip(prompts) {
             let Some(expected) = &prompt.answer else { continue };
@@ -151,6 +164,7 @@ mod tests {
             tokens: Vec::new(),
             answer: answer.map(Into::into),
             category: Some(category.into()),
+            story: None,
         };
         let prompts = [
             prompt(Some("1"), "a"),

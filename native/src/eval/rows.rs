@@ -4,6 +4,7 @@ use super::agreement::{Agreement, Run, Score};
 use crate::bench::report::Record;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ops::Add;
 
 /// What a mode did, against a reference.
 #[derive(Clone, Debug)]
@@ -26,8 +27,7 @@ pub struct Row {
 
 impl Row {
     fn score(&self) -> Score {
-        let add = |a: Score, b: &Score| Score { right: a.right + b.right, of: a.of + b.of };
-        self.scores.values().fold(Score::default(), add)
+        self.scores.values().copied().fold(Score::default(), Score::add)
     }
 }
 

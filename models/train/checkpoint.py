@@ -42,6 +42,8 @@ class State:
     def restore(self, path: Path):
         """Reads a checkpoint, or the weights alone from a master file."""
         saved = read(path)
+        if saved["config"] != asdict(self.model.config):
+            raise SystemExit(f"{path} holds a model of another shape: {saved['config']}")
         self.model.load_state_dict(saved["model"])
         self.seen = saved["seen"]
         self.start = saved.get("start", self.seen)

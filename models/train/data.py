@@ -74,11 +74,12 @@ def main():
     parser.add_argument("--preset", choices=PRESETS, default="cpu")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("work"))
-    parser.add_argument("--tokens", type=float, default=4e6)
+    parser.add_argument("--tokens", type=float, help="default: as many as the preset trains on")
     args = parser.parse_args()
-    model = PRESETS[args.preset].model
+    preset = PRESETS[args.preset]
+    model, length = preset.model, args.tokens or preset.tokens
     tokenizer = tokens.load(args.work / "tokenizer.json", model.vocab, args.seed)
-    count = -int(-args.tokens // (ROWS * model.context))
+    count = -int(-length // (ROWS * model.context))
     one = partial(shard, folder=args.work, tokenizer=tokenizer, seed=args.seed,
                   context=model.context, block=model.block)
     with ProcessPoolExecutor() as pool:

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from model import masks
-from noise import answers, noisy
+from noise import answers, noisy, uniform
 from presets import Preset
 
 # Kinds of loss, and the share of positions that may count; what is beyond is left out at random.
@@ -13,11 +13,8 @@ ROOM = {"ar": 0.72, "block": 0.7, "draft": 8 / 9}
 def picked(weight: torch.Tensor, room: int, g: torch.Generator):
     """`room` indices of the flat weights, of all that count if they fit, and their weights."""
     weight = weight.flatten()
-    index = weight.nonzero()[:, 0]
-    index = index[torch.randperm(len(index), generator=g)[:room]]
-    filled = torch.zeros(room)
-    filled[:len(index)] = weight[index]
-    return F.pad(index, (0, room - len(index))), filled
+    index = (uniform(weight.shape, g) * (weight > 0)).topk(room).indices
+    return index, weight[index]
 
 
 def batch(rows: torch.Tensor, preset: Preset, g: torch.Generator):

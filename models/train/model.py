@@ -112,7 +112,7 @@ def attend_pieces(q, k, v, clean_k, clean_v, mask, width: int):
 def masks(rows, pieces) -> list:
     """For the clean stream, and each group of pieces, what is added to the scores of clean keys: 0
     for those of the same conversation that stand before, else minus infinity."""
-    place = torch.arange(rows.shape[1])
+    place = torch.arange(rows.shape[1], device=rows.device)
     talk = (rows == BOS).cumsum(1)
     seen = [(talk[:, :, None] == talk[:, None, :]) & (place[:, None] >= place)]
     for tokens, start in pieces:

@@ -17,6 +17,7 @@ from tokens import BOS, BOT, EOS, MASK, USER
 SUB_BLOCK = 8  # decoding's default
 DRAFT = 8  # tokens of a draft
 SHORT = 48  # answers up to this length count twice: a task's few tokens against a story's many
+BEGUN = 0.65  # share of the sub-blocks at work of which something may be known
 LATER = 0.25  # weight of masked slots behind the sub-block at work
 BEYOND = 0.1  # weight of <|eos|> behind the answer
 
@@ -30,7 +31,7 @@ class Answers:
 
 def answers(rows: torch.Tensor) -> Answers:
     """Finds the answers: the tokens behind each <|bot|>, to <|eos|>."""
-    place = torch.arange(rows.shape[1]).expand_as(rows)
+    place = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
     opens = (rows == BOT) | (rows == USER) | (rows == BOS)
     last = torch.where(opens, place, 0).cummax(1).values
     ends = (rows == EOS).long()
@@ -54,9 +55,13 @@ class Pieces:
         return Pieces(*(torch.cat(parts, 1) for parts in zip(*(vars(p).values() for p in pieces))))
 
 
+def uniform(shape, g: torch.Generator) -> torch.Tensor:
+    return torch.rand(shape, generator=g, device=g.device)
+
+
 def draw(weight: torch.Tensor, count: int, g: torch.Generator) -> torch.Tensor:
     """Indices of `count` different entries of the last axis, likelier where the weight is larger."""
-    noise = -torch.log(-torch.log(torch.rand(weight.shape, generator=g).clamp(1e-9, 1 - 1e-7)))
+    noise = -torch.log(-torch.log(uniform(weight.shape, g).clamp(1e-9, 1 - 1e-7)))
     return (weight.clamp(min=1e-9).log() + noise).topk(count, -1).indices
 
 
@@ -65,14 +70,15 @@ class Piece:
 
     def __init__(self, rows, found: Answers, start, chosen, width: int):
         """`chosen` [B, K] are positions in the answers that the pieces at `start` belong to."""
-        place = start[..., None] + torch.arange(width)
+        slot = torch.arange(width, device=rows.device)
+        place = start[..., None] + slot
         valid = place < rows.shape[1]
         place = place.clamp(max=rows.shape[1] - 1)
 
         def at(values):
             return values.gather(1, place.flatten(1)).view(place.shape)
 
-        weight = at(found.weight) * valid * (torch.arange(width) > 0)
+        weight = at(found.weight) * valid * (slot > 0)
         inside = (weight > 0) & (at(found.number) == found.number.gather(1, chosen)[..., None])
         started = inside.cumsum(-1) > 0
         self.start, self.inside = start, inside
@@ -91,19 +97,18 @@ def steps(piece: Piece, g: torch.Generator) -> Pieces:
     """Blocks in which a sub-block is half done, or not begun: what is before it is known, what is
     behind it masked."""
     inside = piece.inside.float()
-    slot = torch.arange(inside.shape[-1])
+    slot = torch.arange(inside.shape[-1], device=inside.device)
     current = draw(inside, 1, g)
     sub, now = slot // SUB_BLOCK, current // SUB_BLOCK
-    rate = torch.rand(current.shape, generator=g)
-    rate = torch.where(torch.rand(current.shape, generator=g) < 0.35, 1.0, rate)
-    here = (sub == now) & ((torch.rand(inside.shape, generator=g) < rate) | (slot == current))
+    rate = torch.where(uniform(current.shape, g) < BEGUN, uniform(current.shape, g), 1.0)
+    here = (sub == now) & ((uniform(inside.shape, g) < rate) | (slot == current))
     return piece.masked(here | (sub > now), torch.where(sub > now, LATER, 1.0))
 
 
 def pairs(piece: Piece, g: torch.Generator) -> Pieces:
     """Each block twice, with a random mask and its complement."""
-    rate = torch.rand(*piece.start.shape, 1, generator=g)
-    mask = torch.rand(piece.inside.shape, generator=g) < rate
+    rate = uniform((*piece.start.shape, 1), g)
+    mask = uniform(piece.inside.shape, g) < rate
     return Pieces.cat(piece.masked(mask), piece.masked(~mask))
 
 

@@ -57,13 +57,6 @@ def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int):
         position = (number + 1) * data.ROWS
 
 
-def on(device, value):
-    """Tensors, also inside lists and tuples, on a device."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
-    return [on(device, part) for part in value]
-
-
 class Log:
     """Mean losses, printed and appended to curve.csv."""
 
@@ -93,7 +86,7 @@ class Log:
         self.reset()
 
 
-def step(state: State, compiled, rows, preset: Preset, device) -> torch.Tensor:
+def step(state: State, compiled, rows, preset: Preset) -> torch.Tensor:
     """Learns from a batch; the mean loss of each kind."""
     share = rate(preset, state.seen, state.start)
     stable = state.seen < preset.tokens * (1 - preset.decay)
@@ -103,7 +96,7 @@ def step(state: State, compiled, rows, preset: Preset, device) -> torch.Tensor:
     # Weight decay ends with the stable phase, as in BitNet b1.58.
     for group in state.optimisers[0].param_groups:
         group["weight_decay"] = preset.weight_decay if stable else 0.0
-    parts = compiled(state.model, *on(device, losses.batch(rows, preset, state.noise)))
+    parts = compiled(state.model, *losses.batch(rows, preset, state.noise))
     parts.sum().backward()
     torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     for optimiser in state.optimisers:
@@ -119,7 +112,7 @@ def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, ste
     torch.manual_seed(seed)
     tokenizer = tokens.load(work / "tokenizer.json", preset.model.vocab, seed)
     model = LM(preset.model).to(device)
-    state = State(model, optimisers(model, preset), torch.Generator().manual_seed(seed))
+    state = State(model, optimisers(model, preset), torch.Generator(device).manual_seed(seed))
     if resume:
         state.restore(resume)
     compiled = torch.compile(losses.loss, dynamic=False)
@@ -130,7 +123,7 @@ def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, ste
     log, saved, count = Log(work / "curve.csv"), time.monotonic(), 0
     for rows in stream(preset, seed, work, tokenizer, state.seen):
         stable = state.seen < preset.tokens * (1 - preset.decay)
-        log.add(step(state, compiled, rows, preset, device).cpu(), rows.numel())
+        log.add(step(state, compiled, rows.to(device), preset).cpu(), rows.numel())
         count += 1
         if count % LOG_EVERY == 0:
             log.write(state.seen, state.optimisers[0].param_groups[0]["lr"])

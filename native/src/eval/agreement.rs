@@ -2,8 +2,9 @@
 
 use super::prompts::Prompt;
 use crate::session;
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::ops::Add;
+use std::fmt::{self, Display, Formatter};
 use std::time::Instant;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, Request};
@@ -35,7 +36,7 @@ pub struct Run {
 }
 
 /// Right answers, of so many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Score {
     /// Answers that say exactly what is expected.
     pub right: usize,
@@ -43,11 +44,21 @@ pub struct Score {
     pub of: usize,
 }
 
-impl Add for Score {
-    type Output = Self;
+/// Scores by category.
+pub type Scores = BTreeMap<String, Score>;
 
-    fn add(self, other: Self) -> Self {
-        Self { right: self.right + other.right, of: self.of + other.of }
+/// Those of all categories together.
+pub fn total(scores: &Scores) -> Score {
+    let add = |a: Score, b: &Score| Score { right: a.right + b.right, of: a.of + b.of };
+    scores.values().fold(Score::default(), add)
+}
+
+impl Display for Score {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.of {
+            0 => f.write_str("–"),
+            of => write!(f, "{}/{of}", self.right),
+        }
     }
 }
 
@@ -122,11 +133,8 @@ impl Run {
     }
 
     /// Right answers by category; prompts without a known answer do not count.
-    pub fn scores<'a>(
-        &self,
-        prompts: impl IntoIterator<Item = &'a Prompt>,
-    ) -> BTreeMap<String, Score> {
-        let mut scores: BTreeMap<String, Score> = BTreeMap::new();
+    pub fn scores<'a>(&self, prompts: impl IntoIterator<Item = &'a Prompt>) -> Scores {
+        let mut scores = Scores::new();
         for (answer, prompt) in self.answers.iter().zip(prompts) {
             let Some(expected) = &prompt.answer else { continue };
             let score = scores.entry(prompt.category.clone().unwrap_or_default()).or_default();

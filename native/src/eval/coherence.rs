@@ -161,7 +161,8 @@ mod tests {
     #[test]
     fn broken_words_strange_names_and_other_things_are_seen() {
         let vocabulary = Vocabulary::read(None).expect("valid");
-        let good = "Mia was a small fox. Mia lost a red kite. Then Pip the bear found the red kite.";
+        let good =
+            "Mia was a small fox. Mia lost a red kite. Then Pip the bear found the red kite.";
         let asked = ["Mia", "fox"].map(String::from).to_vec();
         let story = Story { asked, thing: Some("kite".into()) };
         let all = Checks { spelled: true, asked: true, named: true, found: Some(true) };

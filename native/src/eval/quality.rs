@@ -1,12 +1,11 @@
 //! The table of `wf-run eval quality`.
 
-use super::agreement::{Run, Score};
+use super::agreement::{Run, Scores, total};
 use super::coherence::{Coherence, Vocabulary, distinct};
 use super::prompts::Prompt;
 use crate::bench::report::{Record, heading, line};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Add;
+use std::collections::BTreeSet;
 use wrinklefree::decode::{DecodeMode, Drafter};
 
 /// What a mode is worth.
@@ -19,7 +18,7 @@ pub struct Row {
     /// Threads.
     pub threads: usize,
     /// Right answers, by category.
-    pub scores: BTreeMap<String, Score>,
+    pub scores: Scores,
     /// Stories of the most likely tokens.
     pub told: Run,
     /// Tokens of a draft that are accepted, where the mode drafts always.
@@ -62,16 +61,6 @@ fn share(n: usize, of: usize) -> String {
     }
 }
 
-fn of(score: &Score) -> String {
-    format!("{}/{}", score.right, score.of)
-}
-
-impl Row {
-    fn score(&self) -> Score {
-        self.scores.values().copied().fold(Score::default(), Score::add)
-    }
-}
-
 impl Record for Row {
     const COLUMNS: &[&str] = &[
         "mode",
@@ -89,10 +78,11 @@ impl Record for Row {
 
     fn cells(&self) -> Vec<String> {
         let c = &self.coherence;
-        let told = |number: String| if self.told.answers.is_empty() { "–".into() } else { number };
+        let told =
+            |number: String| if self.told.answers.is_empty() { "–".into() } else { number };
         vec![
             self.mode.clone(),
-            of(&self.score()),
+            total(&self.scores).to_string(),
             told(format!("{:.0}", self.told.tokens_per_second())),
             told(format!("{:.2}", self.told.tokens_per_pass())),
             self.accepted.map_or("–".into(), |n| format!("{n:.2}")),
@@ -106,17 +96,14 @@ impl Record for Row {
     }
 
     fn fields(&self) -> Value {
-        let score = |s: &Score| json!({"right": s.right, "of": s.of});
-        let scores: serde_json::Map<_, _> =
-            self.scores.iter().map(|(name, s)| (name.clone(), score(s))).collect();
-        let c = &self.coherence;
+        let (c, all) = (&self.coherence, total(&self.scores));
         json!({
             "mode": self.mode,
             "backend": self.backend,
             "threads": self.threads,
-            "right": self.score().right,
-            "of": self.score().of,
-            "scores": scores,
+            "right": all.right,
+            "of": all.of,
+            "scores": self.scores,
             "stories": self.told.answers.len(),
             "tokens": self.told.tokens,
             "forward_passes": self.told.passes,
@@ -146,7 +133,8 @@ impl Record for Row {
         let columns: Vec<&str> =
             ["right"].into_iter().chain(modes.iter().map(String::as_str)).collect();
         let cells = |category: &String| {
-            let score = |row: &Self| row.scores.get(category).map_or("–".into(), of);
+            let score =
+                |row: &Self| row.scores.get(category).copied().unwrap_or_default().to_string();
             line([category.clone()].into_iter().chain(rows.iter().map(score)))
         };
         format!("\n{}{}", heading(&columns), categories.into_iter().map(cells).collect::<String>())

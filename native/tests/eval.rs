@@ -134,6 +134,73 @@ fn modes_are_compared_with_a_reference() {
 }
 
 #[test]
+fn quality_counts_right_answers_and_coherent_stories() {
+    let few = ["--limit", "12", "--modes", "ar,verify", "--row-cost", "0", "-t", "1"];
+    let quality = |more: &[&str]| lines(&[&["quality", "-n", "40"], &few[..], more].concat());
+    let (rows, agreement) = (quality(&[]), lines(&["agreement", "-n", "40", "--limit", "12"]));
+    let (ar, verify) = (&rows[0], &rows[1]);
+    assert_eq!((&ar["right"], &ar["of"]), (&agreement[0]["right"], &agreement[0]["of"]));
+    let stories = number(ar, "stories");
+    assert_eq!(number(ar, "of") + stories, 12.0);
+    assert_eq!(number(ar, "samples"), 4.0 * stories);
+    for lossless in ["right", "tokens", "coherent", "distinct_2"] {
+        assert_eq!(ar[lossless], verify[lossless], "{lossless}");
+    }
+    assert!(ar["accepted_per_draft"].is_null());
+    assert!(number(verify, "accepted_per_draft") > 1.0, "{verify}");
+    assert!(number(ar, "distinct_1") < number(ar, "distinct_3"), "{ar}");
+    let others = quality(&["--samples", "2", "--seed", "7"]);
+    assert_eq!(number(&others[0], "samples"), 2.0 * stories);
+    assert_ne!(others[0]["distinct_3"], ar["distinct_3"]);
+    let known = quality(&["--samples", "1", "--temperature", "0"]);
+    assert_eq!(known[0]["right"], ar["right"]);
+}
+
+#[test]
+fn a_story_is_checked_against_its_request_and_a_vocabulary() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
+    let (prompts, vocabulary) = (path("prompts.jsonl"), path("vocabulary.json"));
+    let write = |file: &str, text: &str| std::fs::write(file, text).expect("written");
+    let request = |story: &str| {
+        write(
+            &prompts,
+            &format!(
+                "{{\"messages\": [{{\"role\": \"user\", \"content\": \"Tell me a story.\"}}], \
+                 \"story\": {story}}}\n"
+            ),
+        );
+    };
+    let eval = ["quality", "--prompts", &prompts, "--modes", "ar", "-n", "20"];
+    let row = |more: &[&str]| lines(&[&eval[..], more].concat()).remove(0);
+    request("{}");
+    let taught = row(&[]);
+    assert_eq!((number(&taught, "asked"), number(&taught, "lost")), (4.0, 0.0));
+    request("{\"asked\": [\"nosuchword\"], \"thing\": \"nosuchthing\"}");
+    let asked = row(&[]);
+    for none in ["asked", "found", "coherent"] {
+        assert_eq!(number(&asked, none), 0.0, "{none}");
+    }
+    assert_eq!((&asked["spelled"], &asked["lost"]), (&taught["spelled"], &asked["samples"]));
+    let nothing = "{\"words\": [], \"names\": [], \"species\": [], \"colors\": [], \"things\": []}";
+    write(&vocabulary, nothing);
+    assert_eq!(number(&row(&["--vocabulary", &vocabulary]), "spelled"), 0.0);
+    let table = run(&[&["eval"], &eval[..]].concat()).ends(0, &[]).stdout;
+    assert!(table.contains("| ar | – |") && table.contains("| 0.0 % |"), "{table}");
+
+    let fails = |more: &[&str], parts: &[&str]| {
+        run(&[&["eval"], &eval[..], more].concat()).ends(1, parts);
+    };
+    write(&vocabulary, "{\"words\": []}");
+    fails(&["--vocabulary", &vocabulary], &[&vocabulary, "names"]);
+    let missing = path("missing");
+    fails(&["--vocabulary", &missing], &[&missing]);
+    fails(&["--temperature=-1"], &["temperature"]);
+    request("{\"askd\": []}");
+    fails(&[], &[&prompts, "line 1", "askd"]);
+}
+
+#[test]
 fn prompts_come_from_files_and_wrong_lines_are_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("prompts.jsonl");

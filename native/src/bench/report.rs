@@ -51,6 +51,18 @@ fn inert(cell: &str) -> String {
     cell.replace('|', "\\|").chars().map(printable).collect()
 }
 
+/// A line of a Markdown table.
+pub fn line<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
+    let cells: Vec<_> = cells.into_iter().map(|cell| inert(cell.as_ref())).collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// The head of a Markdown table; a colon at a column's end aligns it to the right.
+pub fn heading(columns: &[&str]) -> String {
+    let rule = |c: &&str| if c.ends_with(':') { "---:" } else { "---" };
+    line(columns.iter().map(|c| c.trim_end_matches(':'))) + &line(columns.iter().map(rule))
+}
+
 /// Prints rows as they come.
 pub struct Report<R> {
     format: Format,
@@ -66,12 +78,7 @@ impl<R: Record> Report<R> {
     /// What stands before the first row.
     pub fn head(&self) -> String {
         match self.format {
-            Format::Md => {
-                let names: Vec<_> = R::COLUMNS.iter().map(|c| c.trim_end_matches(':')).collect();
-                let rule = |c: &&str| if c.ends_with(':') { "---:" } else { "---" };
-                let rules: Vec<_> = R::COLUMNS.iter().map(rule).collect();
-                format!("| {} |\n| {} |\n", names.join(" | "), rules.join(" | "))
-            }
+            Format::Md => heading(R::COLUMNS),
             Format::Json => "[".into(),
             Format::Csv | Format::Jsonl => String::new(),
         }
@@ -81,10 +88,7 @@ impl<R: Record> Report<R> {
     pub fn row(&mut self, row: R) -> String {
         let first = self.rows.is_empty();
         let text = match self.format {
-            Format::Md => {
-                let cells: Vec<_> = row.cells().iter().map(|cell| inert(cell)).collect();
-                format!("| {} |\n", cells.join(" | "))
-            }
+            Format::Md => line(row.cells()),
             Format::Csv => {
                 let (names, cells): (Vec<_>, Vec<_>) = scalars(&row).into_iter().unzip();
                 let names = if first { names.join(",") + "\n" } else { String::new() };

@@ -3,7 +3,9 @@
 mod activations;
 mod agreement;
 mod kv;
+mod modes;
 mod perplexity;
+mod quality;
 
 use crate::args;
 use crate::exit::usage;
@@ -25,6 +27,7 @@ enum What {
     Agreement(Box<agreement::Args>),
     Kv(Box<kv::Args>),
     Perplexity(Box<perplexity::Args>),
+    Quality(Box<quality::Args>),
 }
 
 /// Runs the command.
@@ -34,6 +37,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         What::Agreement(args) => agreement::run(args),
         What::Kv(args) => kv::run(args),
         What::Perplexity(args) => perplexity::run(args),
+        What::Quality(args) => quality::run(args),
     }
 }
 

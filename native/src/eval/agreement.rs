@@ -2,9 +2,11 @@
 
 use super::prompts::Prompt;
 use crate::session;
+use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::time::Instant;
-use wrinklefree::decode::DecodeMode;
+use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, Request};
 
 /// One answer.
@@ -34,12 +36,30 @@ pub struct Run {
 }
 
 /// Right answers, of so many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Score {
     /// Answers that say exactly what is expected.
     pub right: usize,
     /// Prompts with an answer.
     pub of: usize,
+}
+
+/// Scores by category.
+pub type Scores = BTreeMap<String, Score>;
+
+/// Those of all categories together.
+pub fn total(scores: &Scores) -> Score {
+    let add = |a: Score, b: &Score| Score { right: a.right + b.right, of: a.of + b.of };
+    scores.values().fold(Score::default(), add)
+}
+
+impl Display for Score {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.of {
+            0 => f.write_str("–"),
+            of => write!(f, "{}/{of}", self.right),
+        }
+    }
 }
 
 /// How much of one run another says.
@@ -52,17 +72,18 @@ pub struct Agreement {
 }
 
 impl Run {
-    /// Adds the answer to one prompt, always with the most likely tokens.
+    /// Adds the answer to one prompt.
     pub fn answer(
         &mut self,
         engine: &mut Engine,
         mode: &DecodeMode,
-        prompt: &Prompt,
+        (prompt, sampling): (&Prompt, SamplingParams),
         (max_tokens, eos): (usize, &[u32]),
     ) -> anyhow::Result<()> {
         let request = Request {
             tokens: prompt.tokens.clone(),
             max_tokens,
+            sampling,
             eos: eos.to_vec(),
             mode: mode.clone(),
             ..Request::default()
@@ -112,8 +133,8 @@ impl Run {
     }
 
     /// Right answers by category; prompts without a known answer do not count.
-    pub fn scores(&self, prompts: &[Prompt]) -> BTreeMap<String, Score> {
-        let mut scores: BTreeMap<String, Score> = BTreeMap::new();
+    pub fn scores<'a>(&self, prompts: impl IntoIterator<Item = &'a Prompt>) -> Scores {
+        let mut scores = Scores::new();
         for (answer, prompt) in self.answers.iter().zip(prompts) {
             let Some(expected) = &prompt.answer else { continue };
             let score = scores.entry(prompt.category.clone().unwrap_or_default()).or_default();
@@ -151,6 +172,7 @@ mod tests {
             tokens: Vec::new(),
             answer: answer.map(Into::into),
             category: Some(category.into()),
+            story: None,
         };
         let prompts = [
             prompt(Some("1"), "a"),

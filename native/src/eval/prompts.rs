@@ -21,6 +21,19 @@ pub struct Prompt {
     pub answer: Option<String>,
     /// What kind of prompt it is.
     pub category: Option<String>,
+    /// What a story must have, where the prompt asks for one.
+    pub story: Option<Story>,
+}
+
+/// What a request for a story names.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Story {
+    /// Words that the story must have: names, species and places.
+    #[serde(default)]
+    pub asked: Vec<String>,
+    /// What is lost and found.
+    pub thing: Option<String>,
 }
 
 /// A line: a conversation that the model continues, or plain text.
@@ -31,6 +44,7 @@ struct Line {
     prompt: Option<String>,
     answer: Option<String>,
     category: Option<String>,
+    story: Option<Story>,
 }
 
 /// The prompts of a file, or those inside this program; `limit` of them, evenly spread.
@@ -72,7 +86,7 @@ pub fn read(
 }
 
 fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
-    let Line { messages, prompt, answer, category } = serde_json::from_str(line)?;
+    let Line { messages, prompt, answer, category, story } = serde_json::from_str(line)?;
     let tokenizer = loaded.tokenizer()?;
     let tokens = match (messages, prompt) {
         (Some(messages), None) => {
@@ -90,6 +104,6 @@ fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
     match tokens.len() {
         0 => bail!("the prompt is empty"),
         n if n >= longest => bail!("the prompt has {n} tokens, and the model holds {longest}"),
-        _ => Ok(Prompt { tokens, answer, category }),
+        _ => Ok(Prompt { tokens, answer, category, story }),
     }
 }

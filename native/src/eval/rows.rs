@@ -1,9 +1,8 @@
 //! The table of `wf-run eval agreement`.
 
-use super::agreement::{Agreement, Run, Score};
+use super::agreement::{Agreement, Run, Scores, total};
 use crate::bench::report::Record;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// What a mode did, against a reference.
 #[derive(Clone, Debug)]
@@ -21,13 +20,19 @@ pub struct Row {
     /// How much of the reference it says.
     pub agreement: Agreement,
     /// Right answers, by category.
-    pub scores: BTreeMap<String, Score>,
+    pub scores: Scores,
 }
 
+/// Categories that a cell has room for; `eval quality` has a table for more.
+const ROOM: usize = 4;
+
 impl Row {
-    fn score(&self) -> Score {
-        let add = |a: Score, b: &Score| Score { right: a.right + b.right, of: a.of + b.of };
-        self.scores.values().fold(Score::default(), add)
+    fn right(&self) -> String {
+        let score = |(category, score)| format!("{category} {score}").trim_start().to_string();
+        match self.scores.len() {
+            1..=ROOM => self.scores.iter().map(score).collect::<Vec<_>>().join(", "),
+            _ => total(&self.scores).to_string(),
+        }
     }
 }
 
@@ -40,10 +45,6 @@ impl Record for Row {
         &["mode", "t/s:", "tokens/pass:", "passes/block:", "same tokens:", "same texts:", "right:"];
 
     fn cells(&self) -> Vec<String> {
-        let score = |(category, s): (&String, &Score)| {
-            format!("{category} {}/{}", s.right, s.of).trim_start().to_string()
-        };
-        let right: Vec<_> = self.scores.iter().map(score).collect();
         vec![
             self.mode.clone(),
             format!("{:.0}", self.run.tokens_per_second()),
@@ -51,14 +52,12 @@ impl Record for Row {
             self.run.passes_per_block().map_or("–".into(), |n| format!("{n:.1}")),
             percent(self.agreement.tokens),
             percent(self.agreement.exact),
-            if right.is_empty() { "–".into() } else { right.join(", ") },
+            self.right(),
         ]
     }
 
     fn fields(&self) -> Value {
-        let score = |s: &Score| json!({"right": s.right, "of": s.of});
-        let scores: serde_json::Map<_, _> =
-            self.scores.iter().map(|(name, s)| (name.clone(), score(s))).collect();
+        let all = total(&self.scores);
         json!({
             "mode": self.mode,
             "backend": self.backend,
@@ -73,9 +72,9 @@ impl Record for Row {
             "against": self.against,
             "same_tokens": self.agreement.tokens,
             "same_texts": self.agreement.exact,
-            "right": self.score().right,
-            "of": self.score().of,
-            "scores": scores,
+            "right": all.right,
+            "of": all.of,
+            "scores": self.scores,
         })
     }
 

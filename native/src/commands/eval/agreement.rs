@@ -1,18 +1,17 @@
 //! `wf-run eval agreement`: speed beside quality, for one decode mode after the other.
 
+use super::modes::{Bench, ModesArgs, said};
 use crate::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::bench::report::{Format, Report};
 use crate::decoding::{self, DecodeArgs};
-use crate::eval::agreement::Run;
 use crate::eval::prompts;
 use crate::eval::rows::Row;
-use crate::exit::usage;
 use crate::loaded::Loaded;
-use crate::{machine, out, progress, session};
+use crate::{machine, out};
 use clap::ValueEnum;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use wrinklefree::decode::DecodeMode;
+use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::settings::{Commit, Draft, Mode, Selector, Settings, describe};
 
 /// Compare decode modes: speed, agreement with a reference, right answers
@@ -36,12 +35,8 @@ pub struct Args {
     prompts: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
-    /// Modes to compare [default: all that the model can, and variants of them]
-    #[arg(long, value_name = "MODE,…", value_enum, value_delimiter = ',')]
-    modes: Vec<Mode>,
-    /// Thresholds of `iterative` and `adaptive`
-    #[arg(long, value_name = "P,…", value_delimiter = ',', default_value = "0.5,0.7,0.9")]
-    thresholds: Vec<f32>,
+    #[command(flatten)]
+    modes: ModesArgs,
     /// What to agree with [default: ar where the model has that path, else block]
     #[arg(long, value_name = "MODE", value_enum)]
     against: Option<Against>,
@@ -74,45 +69,25 @@ enum Against {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let said = args.decoding.settings()?;
-    if said.decode_mode.is_some() || said.threshold.is_some() {
-        return Err(usage(
-            "decode_mode and threshold choose one: --modes and --thresholds list those to compare",
-        ));
-    }
-    if let Some(wrong) = args.thresholds.iter().find(|&&t| !(t > 0.0 && t <= 1.0)) {
-        return Err(usage(format!("threshold must be above 0 and at most 1, but is {wrong}")));
-    }
+    args.modes.check(&said)?;
     let threads = machine::threads(&args.compute);
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
     let loaded = Loaded::open(&args.model)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
-    let modes = modes(args, &said, &loaded)?;
+    let modes = args.modes.list(&said, &loaded, rows)?;
     let settings = reference(args, &loaded).over(said);
     let reference = settings.mode(&loaded.ability())?;
     decoding::warn(&settings, &loaded.ability(), &reference);
 
-    let longest = prompts.iter().map(|p| p.tokens.len()).max().unwrap_or(0);
-    let positions = longest.saturating_add(args.max_tokens.get());
-    let context = positions.min(loaded.model.spec().context_length);
-    let Loaded { model, tokenizer, defaults, .. } = loaded;
     // The reference runs once, be it a row of the table or not.
     let own = modes.iter().position(|mode| *mode == reference);
     let all: Vec<DecodeMode> =
         modes.iter().chain(own.is_none().then_some(&reference)).cloned().collect();
-    let mut engine = session::engine(model, tokenizer, runtime, (context, args.kv.config()), &all)?;
-    let bar = progress::bar(prompts.len() * all.len());
-    let limits = (args.max_tokens.get(), &defaults.eos[..]);
-    // Prompt by prompt through all modes, so that a noisy minute meets them all.
-    let mut runs = vec![Run::default(); all.len()];
-    for prompt in &prompts {
-        for (run, mode) in runs.iter_mut().zip(&all) {
-            run.answer(&mut engine, mode, prompt, limits)?;
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
+    let max_tokens = args.max_tokens.get();
+    let mut bench = Bench::new(loaded, runtime, args.kv.config(), &prompts, (max_tokens, &all))?;
+    let runs = bench.answers(prompts.iter().map(|p| (p, SamplingParams::default())), &all)?;
 
     let against = runs[own.unwrap_or(modes.len())].clone();
     let mut report = Report::new(args.output);
@@ -131,33 +106,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     out::print(&report.tail())
 }
 
-/// The modes of the table. Where the user has not listed any, those that contradict what is said are
-/// left out.
-fn modes(args: &Args, said: &Settings, loaded: &Loaded) -> anyhow::Result<Vec<DecodeMode>> {
-    let mut modes = Vec::new();
-    for row in rows(args, loaded) {
-        match row.clone().over(said.clone()).mode(&loaded.ability()) {
-            Ok(mode) if modes.contains(&mode) => {}
-            Ok(mode) => modes.push(mode),
-            Err(error) if !args.modes.is_empty() => return Err(error.into()),
-            Err(error) => {
-                let mode = row.decode_mode.unwrap_or_default();
-                let name =
-                    mode.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
-                out::note(format_args!("warning: left out {name}: {error:#}"));
-            }
-        }
-    }
-    match modes.is_empty() {
-        true => Err(usage("no mode is left to compare")),
-        false => Ok(modes),
-    }
-}
-
-fn said(mode: Mode) -> Settings {
-    Settings { decode_mode: Some(mode), ..Settings::default() }
-}
-
 /// What the modes are compared with.
 fn reference(args: &Args, loaded: &Loaded) -> Settings {
     let ar = loaded.dlm.as_ref().is_none_or(|dlm| dlm.ar_path);
@@ -173,32 +121,21 @@ fn reference(args: &Args, loaded: &Loaded) -> Settings {
     }
 }
 
-/// The lines of the table.
-fn rows(args: &Args, loaded: &Loaded) -> Vec<Settings> {
-    let each = |mode: Mode| -> Vec<Settings> {
-        match mode {
-            Mode::Iterative | Mode::Adaptive => {
-                let with = |&t: &f32| Settings { threshold: Some(t), ..said(mode) };
-                args.thresholds.iter().map(with).collect()
-            }
-            _ => vec![said(mode)],
-        }
-    };
-    if !args.modes.is_empty() {
-        return args.modes.iter().copied().flat_map(each).collect();
-    }
+/// The lines of the table, where the user lists none.
+fn rows(args: &ModesArgs, loaded: &Loaded) -> Vec<Settings> {
     let lookup = Settings { draft: Some(Draft::Ngram), ..said(Mode::Verify) };
-    let mut rows = each(Mode::Ar);
+    let mut rows = vec![said(Mode::Ar)];
     let Some(dlm) = &loaded.dlm else {
         rows.push(lookup);
         return rows;
     };
     if dlm.ar_path {
-        rows.extend(each(Mode::Verify));
+        rows.push(said(Mode::Verify));
         // However dear rows are: shows how often drafts are right.
         rows.push(Settings { row_cost: Some(0.0), ..said(Mode::Verify) });
         rows.push(lookup);
     }
+    let each = |mode| args.each(mode);
     rows.extend([Mode::Greedy, Mode::Iterative, Mode::Adaptive].into_iter().flat_map(each));
     rows.push(Settings { commit: Some(Commit::Fused), ..said(Mode::Greedy) });
     let iterative = said(Mode::Iterative);

@@ -1,0 +1,92 @@
+"""Writes a checkpoint as a Hugging Face BitNet directory: packed ternary weights, W = t * scale."""
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+import tokens
+from checkpoint import load
+from model import EPSILON, LM, POSITIONS, ternary
+from presets import Model
+
+NORMS = {
+    "input_norm": "input_layernorm", "post_norm": "post_attention_layernorm",
+    "attention_norm": "self_attn.attn_sub_norm", "ff_norm": "mlp.ffn_sub_norm",
+}
+MATRICES = {
+    "qkv": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], "o": ["self_attn.o_proj"],
+    "gate_up": ["mlp.gate_proj", "mlp.up_proj"], "down": ["mlp.down_proj"],
+}
+
+
+def pack(values: torch.Tensor) -> torch.Tensor:
+    """Four rows a byte: bits 2i of packed row r hold row i * rows / 4 + r, as t + 1."""
+    a, b, c, d = (values + 1).to(torch.uint8).chunk(4)
+    return a | b << 2 | c << 4 | d << 6
+
+
+def tensors(model: LM) -> dict:
+    """All tensors, by the names that `transformers` gives them."""
+    out = {
+        "model.embed_tokens.weight": model.embedding.weight.bfloat16(),
+        "model.norm.weight": model.final_norm,
+    }
+    for number, layer in enumerate(model.layers):
+        place = f"model.layers.{number}."
+        for ours, theirs in NORMS.items():
+            out[f"{place}{theirs}.weight"] = getattr(layer, ours)
+        for ours, theirs in MATRICES.items():
+            values, scale = ternary(getattr(layer, ours).weight)
+            for name, part in zip(theirs, values.chunk(len(theirs))):
+                out[f"{place}{name}.weight"] = pack(part)
+                out[f"{place}{name}.weight_scale"] = scale.reshape(1)
+    return {name: tensor.detach().contiguous().clone() for name, tensor in out.items()}
+
+
+def configs(c: Model) -> dict:
+    """The directory's JSON files."""
+    return {
+        "config.json": {
+            "architectures": ["BitNetForCausalLM"], "model_type": "bitnet", "vocab_size": c.vocab,
+            "hidden_size": c.hidden, "intermediate_size": c.ff, "num_hidden_layers": c.layers,
+            "num_attention_heads": c.heads, "num_key_value_heads": c.heads, "hidden_act": "relu2",
+            "max_position_embeddings": POSITIONS, "rms_norm_eps": EPSILON, "rope_theta": c.theta,
+            "tie_word_embeddings": True, "bos_token_id": tokens.BOS, "eos_token_id": tokens.EOS,
+            "torch_dtype": "bfloat16", "bd_size": c.block, "mask_token_id": tokens.MASK,
+            "quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear",
+                                    "quantization_mode": "offline"},
+        },
+        "dlm_config.json": {
+            "bd_size": c.block, "mask_token": tokens.SPECIAL[tokens.MASK],
+            "mask_token_id": tokens.MASK, "ar_path": True, "clean_attention": "causal",
+            "logit_shift": 1,
+        },
+        "generation_config.json": {"bos_token_id": tokens.BOS, "eos_token_id": tokens.EOS},
+        "tokenizer_config.json": tokens.config(),
+    }
+
+
+def export(model: LM, tokenizer: Path, out: Path):
+    """Writes the directory."""
+    out.mkdir(parents=True, exist_ok=True)
+    save_file(tensors(model), out / "model.safetensors", {"format": "pt"})
+    shutil.copy(tokenizer, out / "tokenizer.json")
+    for name, content in configs(model.config).items():
+        (out / name).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoint", type=Path, help="final.pt, or a master file")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--tokenizer", type=Path, help="default: beside the checkpoint")
+    args = parser.parse_args()
+    tokenizer = args.tokenizer or args.checkpoint.with_name("tokenizer.json")
+    export(load(args.checkpoint), tokenizer, args.out)
+
+
+if __name__ == "__main__":
+    main()

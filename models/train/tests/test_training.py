@@ -1,0 +1,85 @@
+"""The recipe on a model that trains in seconds. Skipped where torch is not installed."""
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest(f"training tests: {error}") from error
+
+import decode
+import losses
+import train
+from checkpoint import LAST, MASTER, State, load
+from model import LM, masks
+from noise import answers
+from presets import PRESETS
+from tokens import BOS, BOT, EOS, MASK, USER
+
+MICRO = PRESETS["micro"]
+
+
+def row(*parts):
+    """A row of the micro model's length, filled up with <|eos|>."""
+    ids = [i for part in parts for i in (part if isinstance(part, list) else [part])]
+    return torch.tensor([ids + [EOS] * (MICRO.model.context - len(ids))])
+
+
+class Answers(unittest.TestCase):
+    def test_only_answers_count_and_short_ones_twice(self):
+        long = [7] * 60
+        rows = row(BOS, USER, 9, BOT, 8, EOS, USER, 9, BOT, long, EOS, EOS)
+        weight = answers(rows).weight[0].tolist()
+        expected = [0] * 4 + [2, 2] + [0] * 3 + [1] * 61
+        self.assertEqual(weight, expected + [0] * (len(weight) - len(expected)))
+
+
+class Noise(unittest.TestCase):
+    def test_prompts_are_never_masked_and_ends_are(self):
+        rows = row(BOS, USER, [9] * 20, BOT, [8] * 20, EOS)
+        g = torch.Generator().manual_seed(1)
+        (_, pieces, _), wanted = losses.batch(rows, MICRO, g)
+        for tokens, start in pieces:
+            place = start[..., None] + torch.arange(tokens.shape[-1])
+            self.assertTrue((tokens[place < 23] != MASK).all())
+        for _, targets, weight in wanted:
+            self.assertTrue(((targets == 8) | (targets == EOS))[weight > 0].all())
+
+    def test_training_sees_what_decoding_sees(self):
+        torch.manual_seed(0)
+        model = decode.freeze(LM(MICRO.model))
+        rows = torch.randint(5, 500, (1, MICRO.model.context))
+        rows[0, 0] = BOS
+        block = torch.cat([rows[:, 64:70], torch.full((1, 26), MASK)], 1)
+        pieces = [(block[:, None], torch.tensor([[64]]))]
+        with torch.no_grad():
+            states = model(rows, pieces, masks(rows, pieces))
+            cache = decode.Cache(model)
+            clean = cache.forward(rows[0, :64].tolist(), True, True)
+            noisy = cache.forward(block[0].tolist(), False, False)
+            torch.testing.assert_close(model.head(states[0, :64]), clean, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(model.head(states[0, -32:]), noisy, atol=1e-4, rtol=1e-4)
+
+
+class Training(unittest.TestCase):
+    def test_twenty_steps_learn_and_go_on_from_where_they_were(self):
+        with tempfile.TemporaryDirectory() as folder, torch._dynamo.config.patch(disable=True):
+            work = Path(folder)
+            state = train.train(MICRO, 1, work, steps=20)
+            rows = [line.split(",") for line in (work / "curve.csv").read_text().split()]
+            self.assertEqual(rows[0][1:4], ["ar", "block", "draft"])
+            self.assertLess(float(rows[1][1]), 6.0)  # ln 512 = 6.2
+            resumed = State(LM(MICRO.model), [], torch.Generator())
+            resumed.restore(work / LAST)
+            self.assertEqual(resumed.seen, state.seen)
+            state.save_master(work / MASTER)
+            self.assertEqual(load(work / MASTER).config, MICRO.model)
+
+
+if __name__ == "__main__":
+    unittest.main()

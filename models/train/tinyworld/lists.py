@@ -1,0 +1,144 @@
+"""Tasks with words and lists: what a reader does by looking closely."""
+
+from . import words as w
+from .grammar import pick
+from .split import fits
+
+LISTED = [x for x in w.COLORS + w.FOODS + w.TOYS + w.SPECIES + w.FLOWERS if x.isalpha() and len(x) < 9]
+SPELLED = [x for x in LISTED if len(x) < 7]
+PLACES = "kitchen garden bedroom park school barn hall attic market library".split()
+
+
+def sample(rng, split, *key, low=2, high=5):
+    """A list of different words; which two meet at its beginning decides the split."""
+    while True:
+        xs = rng.sample(LISTED, rng.randint(low, high))
+        if fits(split, *key, xs[0], xs[1]):
+            return xs
+
+
+def comma(xs) -> str:
+    return ", ".join(xs)
+
+
+def repeat(rng, split):
+    xs = sample(rng, split, "repeat")
+    return pick(rng, ("Repeat these words: {}.", "Say these words: {}.")).format(comma(xs)), comma(xs) + "."
+
+
+def reverse(rng, split):
+    xs = sample(rng, split, "reverse", high=4)
+    return f"Say these words backwards: {comma(xs)}.", comma(xs[::-1]) + "."
+
+
+def which(rng, split):
+    xs = sample(rng, split, "which", low=3)
+    word, i = pick(rng, (("first", 0), ("second", 1), ("last", -1)))
+    question = pick(rng, ("What is the {} word: {}?", "Which word is {} in this list: {}?"))
+    return question.format(word, comma(xs)), f"The {word} word is {xs[i]}."
+
+
+def contains(rng, split):
+    xs = sample(rng, split, "contains", low=3)
+    if rng.random() < 0.5:
+        word = pick(rng, xs)
+        answer = f"Yes, {word} is in the list."
+    else:
+        word = pick(rng, [x for x in LISTED if x not in xs])
+        answer = f"No, {word} is not in the list."
+    return f"Is {word} in this list: {comma(xs)}?", answer
+
+
+def count_words(rng, split):
+    xs = sample(rng, split, "count words", high=7)
+    listed = comma(f"{x} {i}" for i, x in enumerate(xs, 1))
+    return f"How many words are here: {comma(xs)}?", f"{listed}. There are {len(xs)} words."
+
+
+def count_kind(rng, split):
+    """How often a word is in a list."""
+    while True:
+        word, *others = rng.sample(LISTED, 3)
+        xs = [word] * rng.randint(1, 4) + [pick(rng, others) for _ in range(rng.randint(1, 3))]
+        if fits(split, "count kind", word, xs[-1]):
+            break
+    rng.shuffle(xs)
+    n = xs.count(word)
+    listed = comma(f"{word} {i}" for i in range(1, n + 1))
+    return f"How many times do you see {word}: {comma(xs)}?", f"{listed}. I see {word} {n} {'time' if n == 1 else 'times'}."
+
+
+def spell(rng, split):
+    question, word = pick_pair(rng, split, ("Spell the word {}.", "How do you spell {}?", "Spell {}.", "Can you spell {}?"), SPELLED)
+    return question.format(word), comma(word) + "."
+
+
+def pick_pair(rng, split, questions, words):
+    """A word, and a way to ask for it: held-out pairs of them are asked nowhere in training."""
+    while True:
+        question, word = pick(rng, questions), pick(rng, words)
+        if fits(split, question, word):
+            return question, word
+
+
+def letters(rng, split):
+    question, word = pick_pair(rng, split, ("How many letters are in the word {}?", "How many letters does {} have?", "Count the letters in {}."), SPELLED)
+    listed = comma(f"{x} {i}" for i, x in enumerate(word, 1))
+    return question.format(word), f"{listed}. The word {word} has {len(word)} letters."
+
+
+def initial(rng, split):
+    question, word = pick_pair(rng, split, ("What letter does {} start with?", "What is the first letter of {}?", "What is the last letter of {}?"), SPELLED)
+    if "last" in question:
+        return question.format(word), f"{comma(word)}. The last letter is {word[-1]}."
+    return question.format(word), f"The word {word} starts with {word[0]}."
+
+
+def sort_words(rng, split):
+    """By the alphabet; first letters differ and are shown as the step."""
+    while True:
+        xs = rng.sample(SPELLED, pick(rng, (2, 3, 3)))
+        if len({x[0] for x in xs}) == len(xs) and fits(split, "sort words", xs[0], xs[1]):
+            break
+    answer = comma(f"{x[0]} {x}" for x in sorted(xs))
+    return f"Sort these words by their first letter: {comma(xs)}.", answer + "."
+
+
+def where(rng, split):
+    """Who is where, after some have moved."""
+    people = rng.sample(w.NAMES, rng.randint(2, 3))
+    rooms = rng.sample(PLACES, len(people) + 1)
+    lines = [f"{p} is in the {r}." for p, r in zip(people, rooms)]
+    i = rng.randrange(len(people))
+    if rng.random() < 0.5:
+        lines.append(f"{people[i]} goes to the {rooms[-1]}.")
+        rooms[i] = rooms[-1]
+        i = pick(rng, (i, rng.randrange(len(people))))
+    if not fits(split, "where", people[0], people[1]):
+        return where(rng, split)
+    return " ".join(lines) + f" Where is {people[i]}?", f"{people[i]} is in the {rooms[i]}."
+
+
+def has(rng, split):
+    """Who has what, and in which colour."""
+    people = rng.sample(w.NAMES, rng.randint(2, 3))
+    if not fits(split, "has", people[0], people[1]):
+        return has(rng, split)
+    colors = rng.sample(w.COLORS, len(people))
+    things = rng.sample(w.TOYS + w.FOODS, len(people))
+    lines = [f"{p} has {w.a(c)} {t}." for p, c, t in zip(people, colors, things)]
+    i = rng.randrange(len(people))
+    p, c, t = people[i], colors[i], things[i]
+    question, answer = pick(rng, (
+        (f"Who has the {t}?", f"{p} has the {t}."),
+        (f"What does {p} have?", f"{p} has {w.a(c)} {t}."),
+        (f"What color is the {t}?", f"The {t} is {c}."),
+    ))  # fmt: skip
+    return " ".join(lines) + " " + question, answer
+
+
+TASKS = {
+    "repeat": repeat, "reverse": reverse, "which": which, "contains": contains,
+    "count words": count_words, "count kind": count_kind, "spell": spell, "letters": letters,
+    "initial": initial, "sort words": sort_words, "where": where, "has": has,
+}  # fmt: skip

@@ -1,0 +1,159 @@
+"""Trains the model: autoregressive and block-diffusion paths together, from a seed.
+
+The learning rate warms up, stays, and falls to zero over the last part of the run (warm-up, stable,
+decay), all counted in tokens. `constant.pt` and the small `master.safetensors` are from the end of
+the stable phase: a later run with more tokens goes on from there (--resume), as if it had been one.
+"""
+import argparse
+import csv
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import data
+import losses
+import tokens
+from checkpoint import CONSTANT, FINAL, LAST, MASTER, State
+from model import LM
+from presets import PRESETS, Preset
+
+SAVE_EVERY = 300  # seconds
+LOG_EVERY = 20  # steps
+
+
+def optimisers(model: LM, preset: Preset):
+    """Muon for the ternary matrices, AdamW for the embedding and the norms."""
+    matrices = [p for layer in model.layers for p in layer.parameters() if p.dim() == 2]
+    chosen = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in chosen]
+    return [
+        torch.optim.Muon(matrices, lr=preset.rate, weight_decay=preset.weight_decay,
+                         adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=preset.rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
+    ]
+
+
+def rate(preset: Preset, seen: int, start: int) -> float:
+    """The share of the full learning rate."""
+    left = (preset.tokens - seen) / (preset.tokens * preset.decay)
+    return max(0.0, min(1.0, (seen - start + 1) / preset.warmup, left))
+
+
+def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int):
+    """Batches of rows from where a run stands."""
+    model = preset.model
+    position = seen // model.context
+    while True:
+        number, first = divmod(position, data.ROWS)
+        rows = data.shard(number, folder, tokenizer, seed, model.context, model.block)
+        order = np.random.default_rng(number).permutation(len(rows))
+        for i in range(first, len(rows) - preset.batch + 1, preset.batch):
+            yield torch.from_numpy(rows[order[i:i + preset.batch]].astype(np.int64))
+        position = (number + 1) * data.ROWS
+
+
+class Log:
+    """Mean losses, printed and appended to curve.csv."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        if not path.exists():
+            self.append(["tokens", *losses.ROOM, "rate", "tokens_per_second"])
+        self.reset()
+
+    def append(self, row: list):
+        with self.path.open("a", newline="") as file:
+            csv.writer(file).writerow(row)
+
+    def reset(self):
+        self.sum, self.count, self.tokens, self.since = 0.0, 0, 0, time.monotonic()
+
+    def add(self, parts: torch.Tensor, count: int):
+        self.sum, self.count, self.tokens = self.sum + parts, self.count + 1, self.tokens + count
+
+    def write(self, seen: int, learning_rate: float):
+        speed = self.tokens / (time.monotonic() - self.since)
+        mean = [f"{value:.4f}" for value in (self.sum / self.count).tolist()]
+        self.append([seen, *mean, f"{learning_rate:.2e}", f"{speed:.0f}"])
+        named = " ".join(f"{kind} {value}" for kind, value in zip(losses.ROOM, mean))
+        print(f"{seen / 1e6:.2f} M tokens: {named} rate {learning_rate:.1e} {speed:.0f} tok/s",
+              flush=True)
+        self.reset()
+
+
+def step(state: State, compiled, rows, preset: Preset) -> torch.Tensor:
+    """Learns from a batch; the mean loss of each kind."""
+    share = rate(preset, state.seen, state.start)
+    stable = state.seen < preset.tokens * (1 - preset.decay)
+    for optimiser in state.optimisers:
+        for group in optimiser.param_groups:
+            group["lr"] = preset.rate * share
+    # Weight decay ends with the stable phase, as in BitNet b1.58.
+    for group in state.optimisers[0].param_groups:
+        group["weight_decay"] = preset.weight_decay if stable else 0.0
+    parts = compiled(state.model, *losses.batch(rows, preset, state.noise))
+    parts.sum().backward()
+    torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
+    for optimiser in state.optimisers:
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    state.seen += rows.numel()
+    return parts.detach()
+
+
+def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, steps: int = 0):
+    """Runs to the preset's tokens, or `steps` more steps; the state then."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(seed)
+    tokenizer = tokens.load(work / "tokenizer.json", preset.model.vocab, seed)
+    model = LM(preset.model).to(device)
+    state = State(model, optimisers(model, preset), torch.Generator(device).manual_seed(seed))
+    if resume:
+        state.restore(resume)
+    compiled = torch.compile(losses.loss, dynamic=False)
+    end = min(preset.tokens, state.seen + steps * preset.batch * preset.model.context or np.inf)
+    stopped = []
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, lambda *_: stopped.append(True))
+    log, saved, count = Log(work / "curve.csv"), time.monotonic(), 0
+    for rows in stream(preset, seed, work, tokenizer, state.seen):
+        stable = state.seen < preset.tokens * (1 - preset.decay)
+        log.add(step(state, compiled, rows.to(device), preset).cpu(), rows.numel())
+        count += 1
+        if count % LOG_EVERY == 0:
+            log.write(state.seen, state.optimisers[0].param_groups[0]["lr"])
+        if stable and state.seen >= preset.tokens * (1 - preset.decay):
+            state.save(work / CONSTANT)
+            state.save_master(work / MASTER)
+        if state.seen >= end or stopped:
+            break
+        if time.monotonic() - saved > SAVE_EVERY:
+            state.save(work / LAST)
+            saved = time.monotonic()
+    state.save(work / (FINAL if state.seen >= preset.tokens else LAST))
+    return state
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", choices=PRESETS, default="cpu")
+    parser.add_argument("--tokens", type=float, help="length of the whole run; the last part decays")
+    parser.add_argument("--steps", type=int, default=0, help="stop after so many steps")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path("work"))
+    parser.add_argument("--resume", type=Path, help="a checkpoint, or a master file")
+    args = parser.parse_args()
+    preset = PRESETS[args.preset]
+    if args.tokens:
+        preset = replace(preset, tokens=args.tokens)
+    torch.set_num_threads(os.cpu_count() or 1)
+    train(preset, args.seed, args.work, args.resume, args.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,8 @@
 //! dimension, then values by position. No horizontal sums, and the order of additions is that of
 //! positions; so all lengths give the same bits.
 
-/// Defines `score` and `mix` of a set: its features, floats in a vector, queries that go together at
-/// most, and a module with `load`, `store`, `splat`, `zero`, `mul` and `fma`.
+/// Defines `score`, `exponents` and `mix` of a set: its features, floats in a vector, queries that go
+/// together at most, and a module with what vectors can do (`avx2::lanes` is one).
 macro_rules! page_steps {
     ($features:literal, $lanes:literal, $queries:literal, $ops:path) => {
         use $crate::kernel::walk::{Page, tile, weights};
@@ -64,6 +64,24 @@ macro_rules! page_steps {
                     ops::store(out, ops::mul(sum, scale));
                 }
             }
+        }
+
+        /// exp(s − max) of the first `end` scores, 0 for the rest.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn exponents(scores: &mut [f32], end: usize) {
+            scores[end..].fill(f32::NEG_INFINITY);
+            let vectors = scores.as_chunks_mut::<LANES>().0;
+            let mut top = ops::splat(f32::NEG_INFINITY);
+            for s in vectors.iter() {
+                // In this order: of a NaN and a number the number counts.
+                top = ops::larger(ops::load(s), top);
+            }
+            let top = ops::splat(ops::max(top));
+            for s in vectors.iter_mut() {
+                ops::store(s, ops::exp(ops::sub(ops::load(s), top)));
+            }
+            scores[end..].fill(0.0);
         }
 
         /// Adds the values of page `i`, weighted by one row's scores, to its `out`: `[group][head_dim]`.

@@ -1,8 +1,7 @@
 //! Softmax attention over pages.
 
 use super::KV;
-use super::lanes::{load, max, store, sum};
-use super::row::exp;
+use super::lanes::{load, sum};
 use crate::kernel::page_steps::page_steps;
 use crate::kernel::walk::{Steps, walk};
 use crate::par::{Columns, Scratch};
@@ -20,24 +19,6 @@ pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
         total: |scores: &[f32]| total(scores),
     };
     walk(a, &KV, out, scratch, steps);
-}
-
-/// exp(s − max) of the first `end` scores, 0 for the rest.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub fn exponents(scores: &mut [f32], end: usize) {
-    scores[end..].fill(f32::NEG_INFINITY);
-    let lanes = scores.as_chunks_mut::<8>().0;
-    let mut top = _mm256_set1_ps(f32::NEG_INFINITY);
-    for s in lanes.iter() {
-        // In this order: of a NaN and a number the instruction returns the second.
-        top = _mm256_max_ps(load(s), top);
-    }
-    let top = _mm256_set1_ps(max(top));
-    for s in lanes.iter_mut() {
-        store(s, exp(_mm256_sub_ps(load(s), top)));
-    }
-    scores[end..].fill(0.0);
 }
 
 /// Σ of the scores.

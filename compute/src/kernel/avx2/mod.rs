@@ -13,7 +13,7 @@ mod ternary;
 
 use super::{Isa, Kernels};
 
-pub use attend::{exponents, total};
+pub use attend::total;
 pub use kv::KV;
 pub use lanes::prefetch;
 

@@ -1,6 +1,6 @@
 //! Kernels over single rows.
 
-use super::lanes::{load, max, prefetch, store, sum, sum_i32, zip8};
+use super::lanes::{exp, load, max, prefetch, store, sum, sum_i32, zip8};
 use crate::kernel::scalar;
 use std::arch::x86_64::*;
 
@@ -102,26 +102,6 @@ pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn add(x: &mut [f32], y: &[f32]) {
     scalar::add(x, y);
-}
-
-/// eˣ of 8 lanes, by the steps of the scalar definition.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub fn exp(x: __m256) -> __m256 {
-    let x = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps(-87.0)), _mm256_set1_ps(88.0));
-    let n = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm256_mul_ps(
-        x,
-        _mm256_set1_ps(std::f32::consts::LOG2_E),
-    ));
-    let r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693_359_4), x);
-    let r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.121_944_4e-4), r);
-    let mut p = _mm256_set1_ps(1.987_569_1e-4);
-    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(c));
-    }
-    let p = _mm256_fmadd_ps(_mm256_mul_ps(p, r), r, _mm256_add_ps(r, _mm256_set1_ps(1.0)));
-    let power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(power)))
 }
 
 /// XOR of all lines, each asked for a while before it is read.

@@ -1,6 +1,6 @@
-//! Softmax attention over pages; what is done to scores is AVX2's.
+//! Softmax attention over pages.
 
-use crate::kernel::avx2::{KV, exponents, total};
+use crate::kernel::avx2::{KV, total};
 use crate::kernel::page_steps::page_steps;
 use crate::kernel::walk::{Steps, walk};
 use crate::par::{Columns, Scratch};

@@ -43,3 +43,43 @@ pub fn mul(a: __m512, b: __m512) -> __m512 {
 pub fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
     _mm512_fmadd_ps(a, b, c)
 }
+
+/// a − b.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn sub(a: __m512, b: __m512) -> __m512 {
+    _mm512_sub_ps(a, b)
+}
+
+/// The larger of each pair; of a NaN and a number `b`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn larger(a: __m512, b: __m512) -> __m512 {
+    _mm512_max_ps(a, b)
+}
+
+/// Largest of 16 floats.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn max(v: __m512) -> f32 {
+    _mm512_reduce_max_ps(v)
+}
+
+/// eˣ of 16 lanes, by the steps of the scalar definition.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn exp(x: __m512) -> __m512 {
+    /// To the nearest, without exceptions.
+    const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    let x = _mm512_min_ps(_mm512_max_ps(x, splat(-87.0)), splat(88.0));
+    let n = _mm512_roundscale_ps::<NEAREST>(mul(x, splat(std::f32::consts::LOG2_E)));
+    let r = _mm512_fnmadd_ps(n, splat(0.693_359_4), x);
+    let r = _mm512_fnmadd_ps(n, splat(-2.121_944_4e-4), r);
+    let mut p = splat(1.987_569_1e-4);
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = fma(p, r, splat(c));
+    }
+    let p = fma(mul(p, r), r, _mm512_add_ps(r, splat(1.0)));
+    let power = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+    mul(p, _mm512_castsi512_ps(_mm512_slli_epi32::<23>(power)))
+}

@@ -69,3 +69,10 @@ impl AsRef<[u8]> for AlignedVec<u8> {
         self
     }
 }
+
+impl AlignedVec<u8> {
+    /// Turns the buffer into shared bytes without copying.
+    pub fn into_bytes(self) -> bytes::Bytes {
+        bytes::Bytes::from_owner(self)
+    }
+}

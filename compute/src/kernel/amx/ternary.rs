@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Rows from which tiles pay.
-const TILED_ROWS: usize = 9;
+const TILED_ROWS: usize = 5;
 /// Steps of a chunk at most: two panels of that many tiles take 16 kB of the first-level cache, and as
 /// much is left for activations.
 const CHUNK: usize = 8;

@@ -10,9 +10,6 @@ use bytes::Bytes;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// Buffers smaller than this come from the heap: a small model should not touch a huge page.
-const LARGE: usize = 128 << 10;
-
 /// A zero-initialised buffer of plain numbers that is filled once and then shared as [`Bytes`];
 /// aligned to 64 bytes.
 pub struct WeightVec<T> {
@@ -31,7 +28,7 @@ enum Home {
 impl Home {
     fn zeroed(bytes: usize) -> Self {
         #[cfg(unix)]
-        if bytes >= LARGE
+        if bytes >= shared::LARGE
             && let Some(piece) = shared::Piece::zeroed(bytes)
         {
             return Self::Shared(piece);
@@ -89,9 +86,11 @@ impl<T: Pod> DerefMut for WeightVec<T> {
 
 #[cfg(unix)]
 mod shared {
-    use memmap2::{Advice, MmapMut};
+    use memmap2::MmapMut;
     use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+    /// Smaller buffers come from the heap: a small model should not touch a huge page.
+    pub const LARGE: usize = 128 << 10;
     /// Bytes of a mapping that several buffers share; larger buffers have one of their own.
     const MAPPING: usize = 64 << 20;
     /// Buffers begin at multiples of this.
@@ -114,7 +113,7 @@ mod shared {
             let mut memory = MmapMut::map_anon(len).ok()?;
             // A wish: small pages do as well, only slower.
             #[cfg(target_os = "linux")]
-            let _ = memory.advise(Advice::HugePage);
+            let _ = memory.advise(memmap2::Advice::HugePage);
             Some(Arc::new(Self { base: memory.as_mut_ptr(), _memory: memory }))
         }
     }
@@ -157,9 +156,10 @@ mod shared {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
-    use super::{LARGE, WeightVec};
+    use super::WeightVec;
+    use super::shared::LARGE;
 
     #[test]
     fn buffers_are_zero_apart_and_aligned() {

@@ -21,6 +21,7 @@ macro_rules! each_case {
             a_single_fourth_code_is_multiplied_where_it_stands
             blocks_of_zeros_change_no_bit
             large_products_equal_scalar
+            products_share_a_scratch
             ternary_products_do_not_overflow_at_the_extremes
             int8_products_equal_scalar
             int8_products_are_exact_beyond_32_bits
@@ -314,6 +315,28 @@ pub fn large_products_equal_scalar() {
     for k in sets("large products") {
         let run = |k: &Kernels| product(265, rows, 0, |p, y, s| (k.int8)(&w, p, &x.view(), y, s));
         assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} int8", k.isa());
+    }
+}
+
+/// What one product leaves in a scratch is no matter to the next.
+pub fn products_share_a_scratch() {
+    let mut noise = Noise(0x3141_5926_5358_9793);
+    for k in sets("scratch") {
+        let mut scratch = Scratch::default();
+        for (cols, size) in [(33, 16), (100, 64), (17, 16), (300, 32), (64, 64)] {
+            let scales = GroupScales::from_rows(20, cols, size, |_, s| s.fill(f16::ONE)).unwrap();
+            let w = TernaryMatrix::pack(20, cols, Scales::Groups(scales), |_, codes| {
+                codes.fill_with(|| noise.below(3) as u8);
+            });
+            let (w, x) = (w.unwrap(), Rows::new(40, cols, 1, || noise.next() as i8));
+            let mut run = |k: &Kernels| {
+                let mut y = vec![0f32; 40 * 20];
+                let out = &mut Columns::whole(&mut y, 20);
+                (k.ternary)(&w, 0..2, &x.view(), out, &mut scratch);
+                bits(&y)
+            };
+            assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {cols}", k.isa());
+        }
     }
 }
 

@@ -67,13 +67,15 @@ pub unsafe fn product<const SIGNED: bool>(
     mut weights: impl FnMut(&Place, Option<Place>, &mut [Weights]) -> *const Weights,
     mut take: impl FnMut(usize, usize, usize, &[i32; ROWS]),
 ) {
+    // Rows are read in whole steps, wherever they end.
+    assert!(x.stride >= cut.steps * ROW_BYTES && x.values.len() >= x.rows() * x.stride);
     let groups = Groups { x };
     let large = groups.count().min(BLOCK_GROUPS) * ROWS * cut.steps * ROW_BYTES > LARGE;
     let together = if large { BLOCK_PANELS } else { PAIR };
     let fours = together / PAIR * groups.count().min(BLOCK_GROUPS).div_ceil(PAIR);
     decoded.grow(PAIR * cut.chunk * size_of::<Weights>());
     kept.grow(fours * size_of::<Four>() / size_of::<i32>());
-    let decoded: &mut [Weights] = bytemuck::cast_slice_mut(&mut decoded[..]);
+    let decoded: &mut [Weights] = decoded.as_chunks_mut().0.as_chunks_mut().0;
     let kept: &mut [Four] = as_fours(kept);
 
     // SAFETY: the caller's promise.

@@ -4,7 +4,7 @@
 use super::product::{Cut, product};
 use super::tiles::{ROW_BYTES, ROWS, Weights};
 use crate::kernel::Quantised;
-use crate::kernel::avx512::int8::{int8 as in_vectors, join, scaled};
+use crate::kernel::avx512::int8::{int8 as in_vectors, join, rounded};
 use crate::kernel::avx512::ternary::store;
 use crate::matrix::{INT8_PAD_COLS, Int8Matrix};
 use crate::par::{Columns, Scratch};
@@ -78,7 +78,8 @@ fn tiled<const P: usize>(
                 let planes = &mut planes[(panel - first) % 2];
                 planes[row % P] = _mm512_loadu_si512(sums.as_ptr().cast());
                 if row % P + 1 == P {
-                    let value = scaled(w, panel, 0, join(planes));
+                    let scales = bytemuck::must_cast(w.scales().as_chunks::<64>().0[panel]);
+                    let value = _mm512_mul_ps(rounded(join(planes)), scales);
                     let total = _mm512_add_ps(_mm512_setzero_ps(), value);
                     let out = &mut y.row(row / P)[(panel - first) * PANEL_ROWS..];
                     store(total, x.joined_step(row / P), out, false);

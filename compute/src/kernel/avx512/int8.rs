@@ -17,6 +17,8 @@ const AHEAD: usize = 2048;
 const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
 /// Blocks whose products fit 32-bit sums: 4 columns · 128 · 255 · 16,384 blocks < 2³¹.
 const CHUNK: usize = 16_384;
+/// Blocks whose sums with joined planes fit 32 bits: 4 columns · 128 · 32,768 · 64 blocks < 2³¹.
+const SHORT: usize = 64;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -75,22 +77,15 @@ fn tile<const N: usize, const P: usize>(
         *x_row = &x.row_chunks(token * P + r)[..blocks];
     }
     let group_blocks = w.group().div_ceil(INT8_BLOCK_COLS);
+    let scales = w.scales().as_chunks::<64>().0;
     let mut totals = [_mm512_setzero_ps(); N];
     for g in 0..w.groups() {
-        let end = ((g + 1) * group_blocks).min(blocks);
-        let mut exact = [[_mm512_setzero_si512(); 2]; N];
-        for start in (g * group_blocks..end).step_by(CHUNK) {
-            let range = start..end.min(start + CHUNK);
-            let sums = dot(&values[range.clone()], xs.map(|x| x.map(|x| &x[range.clone()])));
-            for n in 0..N {
-                let joined = join(&sums[n]);
-                for h in 0..2 {
-                    exact[n][h] = _mm512_add_epi64(exact[n][h], joined[h]);
-                }
-            }
-        }
+        let range = g * group_blocks..((g + 1) * group_blocks).min(blocks);
+        let xs = xs.map(|x| x.map(|x| &x[range.clone()]));
+        let exact = group(&values[range.clone()], xs);
+        let scales: __m512 = bytemuck::must_cast(scales[panel * w.groups() + g]);
         for n in 0..N {
-            totals[n] = _mm512_add_ps(totals[n], scaled(w, panel, g, exact[n]));
+            totals[n] = _mm512_add_ps(totals[n], _mm512_mul_ps(exact[n], scales));
         }
     }
     for (n, total) in totals.iter().enumerate() {
@@ -99,13 +94,42 @@ fn tile<const N: usize, const P: usize>(
     N
 }
 
-/// What a panel's exact sums over a group are worth.
+/// Σ w·q of 16 rows × `N` tokens over a group, rounded once.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn scaled(w: &Int8Matrix, panel: usize, group: usize, exact: [__m512i; 2]) -> __m512 {
-    let scales = w.scales().as_chunks::<64>().0[panel * w.groups() + group];
-    let halves = exact.map(|e| _mm512_cvtepi64_ps(e));
-    _mm512_mul_ps(bytemuck::must_cast(halves), bytemuck::must_cast(scales))
+fn group<const N: usize, const P: usize>(
+    values: &[[u8; BLOCK]],
+    xs: [[&[[i8; INT8_BLOCK_COLS]]; P]; N],
+) -> [__m512; N] {
+    if values.len() <= SHORT {
+        return dot(values, xs).map(|sums| _mm512_cvtepi32_ps(join_short(&sums)));
+    }
+    let mut exact = [[_mm512_setzero_si512(); 2]; N];
+    for (i, values) in values.chunks(CHUNK).enumerate() {
+        let part = i * CHUNK..i * CHUNK + values.len();
+        let sums = dot(values, xs.map(|x| x.map(|x| &x[part.clone()])));
+        for (exact, sums) in exact.iter_mut().zip(&sums) {
+            let joined = join(sums);
+            *exact = [0, 1].map(|h| _mm512_add_epi64(exact[h], joined[h]));
+        }
+    }
+    exact.map(|e| rounded(e))
+}
+
+/// Exact sums as floats, rounded once.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn rounded(exact: [__m512i; 2]) -> __m512 {
+    bytemuck::must_cast(exact.map(|e| _mm512_cvtepi64_ps(e)))
+}
+
+/// As [`join`], of sums over at most [`SHORT`] blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn join_short<const P: usize>(planes: &[__m512i; P]) -> __m512i {
+    planes[1..]
+        .iter()
+        .fold(planes[0], |high, low| _mm512_add_epi32(_mm512_slli_epi32::<8>(high), *low))
 }
 
 /// The sums of 16 rows with a token's planes as those with its joined values, in 64 bits.

@@ -7,6 +7,7 @@ the stable phase: a later run with more tokens goes on from there (--resume), as
 import argparse
 import csv
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -108,10 +109,19 @@ def step(state: State, compiled, rows, preset: Preset) -> torch.Tensor:
     return parts.detach()
 
 
+def adopt(tokenizer: Path, work: Path):
+    """Takes over the tokenizer beside a checkpoint: the text's generator may have changed since."""
+    work.mkdir(parents=True, exist_ok=True)
+    if tokenizer.exists() and not (work / tokenizer.name).exists():
+        shutil.copy(tokenizer, work)
+
+
 def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, steps: int = 0):
     """Runs to the preset's tokens, or `steps` more steps; the state then."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
+    if resume:
+        adopt(resume.with_name("tokenizer.json"), work)
     tokenizer = tokens.load(work / "tokenizer.json", preset.model.vocab, seed)
     model = LM(preset.model).to(device)
     state = State(model, optimisers(model, preset), torch.Generator(device).manual_seed(seed))

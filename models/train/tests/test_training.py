@@ -65,7 +65,7 @@ class Noise(unittest.TestCase):
             # An activation that is rounded the other way tips logits by a hundredth.
             for ours, theirs in ((states[0, :64], clean), (states[0, -32:], noisy)):
                 torch.testing.assert_close(model.head(ours), theirs, atol=0.05, rtol=0)
-            self.assertGreater(float(noisy.std()), 0.2)
+            self.assertGreater(float(noisy.std()), 0.1)
 
 
 class Training(unittest.TestCase):

@@ -17,8 +17,8 @@ class Frozen(torch.nn.Module):
         self.values, self.scale = ternary(linear.weight.detach())
 
     def forward(self, x):
-        step = x.abs().amax(-1, keepdim=True).clamp(min=1e-5) / 127
-        return F.linear((x / step).round().clamp(-128, 127), self.values) * (step * self.scale)
+        scale = 127 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
+        return F.linear((x * scale).round().clamp(-128, 127), self.values) * (self.scale / scale)
 
 
 def freeze(model: LM) -> LM:

@@ -13,8 +13,9 @@ import decode
 import tokens
 from checkpoint import load
 from coherence import Vocabulary, checks
+from noise import answers
 
-HELD_OUT = Path(__file__).parent / "../eval/tinyworld"
+EVAL = Path(__file__).parent.parent / "eval"
 MODES = {
     "ar": decode.ar, "verify": decode.verify, "iterative 0.9": decode.iterative,
     "greedy": lambda *args: decode.iterative(*args, threshold=0.0),
@@ -86,13 +87,15 @@ def coherence(model, lines, tokenizer, vocabulary: Vocabulary) -> dict:
 
 @torch.no_grad()
 def perplexity(model, path: Path, tokenizer) -> float:
-    """Nats a token of the autoregressive path, on documents in the training format."""
+    """Nats a token of the autoregressive path on the answers of documents in the training format."""
     total = count = 0
     for document in path.read_text().split("<|bos|>")[1:]:
         ids = tokenizer.encode("<|bos|>" + document).ids[:model.config.context]
         logits = decode.Cache(model).forward(ids, True, False)
-        total += float(F.cross_entropy(logits[:-1], torch.tensor(ids[1:]), reduction="sum"))
-        count += len(ids) - 1
+        counts = answers(torch.tensor([ids])).weight[0, 1:] > 0
+        each = F.cross_entropy(logits[:-1], torch.tensor(ids[1:]), reduction="none")
+        total += float(each[counts].sum())
+        count += int(counts.sum())
     return total / count
 
 
@@ -100,7 +103,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--tokenizer", type=Path, help="default: beside the checkpoint")
-    parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="the evaluation sets")
+    parser.add_argument("--held-out", type=Path, default=EVAL / "tinyworld",
+                        help="prompts.jsonl and text.txt")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--every", type=int, default=1, help="take every so manyth prompt")
     args = parser.parse_args()
@@ -108,11 +112,11 @@ def main():
     tokenizer = tokens.Tokenizer.from_file(str(path))
     model = decode.freeze(load(args.checkpoint))
     lines = list(prompts(args.held_out / "prompts.jsonl", tokenizer))[::args.every]
-    print(f"autoregressive: {perplexity(model, args.held_out / 'text.txt', tokenizer):.4f} nats a token")
+    print(f"autoregressive: {perplexity(model, args.held_out / 'text.txt', tokenizer):.4f} nats a token of answers")
     print("| mode | tasks | questions | tokens/pass, stories | accepted | distinct 1 / 2 / 3 |")
     for name in args.modes:
         report(name, measure(model, MODES[name], lines, tokenizer))
-    vocabulary = Vocabulary(args.held_out / "vocabulary.json")
+    vocabulary = Vocabulary(EVAL / "vocabulary.json")
     shares = coherence(model, lines, tokenizer, vocabulary)
     print("stories at temperature 0.8:", ", ".join(f"{k} {v:.0%}" for k, v in shares.items()))
 

@@ -6,7 +6,9 @@ from model import masks
 from noise import answers, noisy, uniform
 from presets import Preset
 
-# Kinds of loss, and the share of positions that may count; what is beyond is left out at random.
+# What each kind of loss counts: about as many tokens as it has.
+SHARE = {"ar": 1.0, "block": 0.5, "draft": 0.25}
+# The share of positions that may count; what is beyond is left out at random.
 ROOM = {"ar": 0.72, "block": 0.7, "draft": 8 / 9}
 
 

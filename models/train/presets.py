@@ -22,7 +22,8 @@ class Preset:
     model: Model = field(default_factory=Model)
     tokens: float = 16e6
     batch: int = 4  # rows of `context` tokens
-    rate: float = 5e-3
+    rate: float = 1e-2  # of Muon
+    other_rate: float = 5e-3  # of AdamW
     warmup: float = 0.2e6
     decay: float = 0.2  # share of the run in which the rate falls to zero
     weight_decay: float = 0.05

@@ -7,6 +7,7 @@ the stable phase: a later run with more tokens goes on from there (--resume), as
 import argparse
 import csv
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -34,7 +35,7 @@ def optimisers(model: LM, preset: Preset):
     return [
         torch.optim.Muon(matrices, lr=preset.rate, weight_decay=preset.weight_decay,
                          adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=preset.rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
+        torch.optim.AdamW(others, lr=preset.other_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
     ]
 
 
@@ -77,6 +78,8 @@ class Log:
         self.sum, self.count, self.tokens = self.sum + parts, self.count + 1, self.tokens + count
 
     def write(self, seen: int, learning_rate: float):
+        if not self.count:
+            return
         speed = self.tokens / (time.monotonic() - self.since)
         mean = [f"{value:.4f}" for value in (self.sum / self.count).tolist()]
         self.append([seen, *mean, f"{learning_rate:.2e}", f"{speed:.0f}"])
@@ -90,14 +93,14 @@ def step(state: State, compiled, rows, preset: Preset) -> torch.Tensor:
     """Learns from a batch; the mean loss of each kind."""
     share = rate(preset, state.seen, state.start)
     stable = state.seen < preset.tokens * (1 - preset.decay)
-    for optimiser in state.optimisers:
+    for optimiser, peak in zip(state.optimisers, (preset.rate, preset.other_rate)):
         for group in optimiser.param_groups:
-            group["lr"] = preset.rate * share
+            group["lr"] = peak * share
     # Weight decay ends with the stable phase, as in BitNet b1.58.
     for group in state.optimisers[0].param_groups:
         group["weight_decay"] = preset.weight_decay if stable else 0.0
     parts = compiled(state.model, *losses.batch(rows, preset, state.noise))
-    parts.sum().backward()
+    (parts * parts.new_tensor(list(losses.SHARE.values()))).sum().backward()
     torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     for optimiser in state.optimisers:
         optimiser.step()
@@ -106,17 +109,27 @@ def step(state: State, compiled, rows, preset: Preset) -> torch.Tensor:
     return parts.detach()
 
 
+def adopt(tokenizer: Path, work: Path):
+    """Takes over the tokenizer beside a checkpoint: the text's generator may have changed since."""
+    work.mkdir(parents=True, exist_ok=True)
+    if tokenizer.exists() and not (work / tokenizer.name).exists():
+        shutil.copy(tokenizer, work)
+
+
 def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, steps: int = 0):
     """Runs to the preset's tokens, or `steps` more steps; the state then."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
+    if resume:
+        adopt(resume.with_name("tokenizer.json"), work)
     tokenizer = tokens.load(work / "tokenizer.json", preset.model.vocab, seed)
     model = LM(preset.model).to(device)
     state = State(model, optimisers(model, preset), torch.Generator(device).manual_seed(seed))
     if resume:
         state.restore(resume)
     compiled = torch.compile(losses.loss, dynamic=False)
-    end = min(preset.tokens, state.seen + steps * preset.batch * preset.model.context or np.inf)
+    ahead = steps * preset.batch * preset.model.context if steps else np.inf
+    end = min(preset.tokens, state.seen + ahead)
     stopped = []
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: stopped.append(True))
@@ -135,6 +148,7 @@ def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, ste
         if time.monotonic() - saved > SAVE_EVERY:
             state.save(work / LAST)
             saved = time.monotonic()
+    log.write(state.seen, state.optimisers[0].param_groups[0]["lr"])
     state.save(work / (FINAL if state.seen >= preset.tokens else LAST))
     return state
 

@@ -62,18 +62,22 @@ class Noise(unittest.TestCase):
             cache = decode.Cache(model)
             clean = cache.forward(rows[0, :64].tolist(), True, True)
             noisy = cache.forward(block[0].tolist(), False, False)
-            torch.testing.assert_close(model.head(states[0, :64]), clean, atol=1e-4, rtol=1e-4)
-            torch.testing.assert_close(model.head(states[0, -32:]), noisy, atol=1e-4, rtol=1e-4)
+            # An activation that is rounded the other way tips logits by a hundredth.
+            for ours, theirs in ((states[0, :64], clean), (states[0, -32:], noisy)):
+                torch.testing.assert_close(model.head(ours), theirs, atol=0.05, rtol=0)
+            self.assertGreater(float(noisy.std()), 0.1)
 
 
 class Training(unittest.TestCase):
     def test_twenty_steps_learn_and_go_on_from_where_they_were(self):
         with tempfile.TemporaryDirectory() as folder, torch._dynamo.config.patch(disable=True):
             work = Path(folder)
-            state = train.train(MICRO, 1, work, steps=20)
+            train.train(MICRO, 1, work, steps=12)
+            state = train.train(MICRO, 1, work, work / LAST, steps=8)
+            self.assertEqual(state.seen, 20 * MICRO.batch * MICRO.model.context)
             rows = [line.split(",") for line in (work / "curve.csv").read_text().split()]
             self.assertEqual(rows[0][1:4], ["ar", "block", "draft"])
-            self.assertLess(float(rows[1][1]), 6.0)  # ln 512 = 6.2
+            self.assertLess(float(rows[-1][1]), 5.5)  # at first ln 512 = 6.2
             resumed = State(LM(MICRO.model), [], torch.Generator())
             resumed.restore(work / LAST)
             self.assertEqual(resumed.seen, state.seen)

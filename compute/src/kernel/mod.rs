@@ -5,14 +5,13 @@
 //! result depends on nothing but that row: not on the batch around it, nor on how the work was
 //! split. A new set needs its functions and one arm in [`Kernels::for_isa`].
 
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+mod attention;
 mod kv;
 mod operands;
 mod scalar;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod walk;
-
-#[cfg(target_arch = "x86_64")]
-mod page_steps;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

@@ -1,5 +1,6 @@
 //! Loads, stores and sums of 256-bit vectors, from and to arrays of the right length.
 
+pub use super::KV;
 use std::arch::x86_64::*;
 
 /// Loads 32 bytes.
@@ -54,8 +55,23 @@ pub fn mul(a: __m256, b: __m256) -> __m256 {
 /// a · b + c, rounded once.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-pub fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+pub fn add_product(a: __m256, b: __m256, c: __m256) -> __m256 {
     _mm256_fmadd_ps(a, b, c)
+}
+
+/// The same of single floats.
+#[inline]
+#[target_feature(enable = "fma")]
+pub fn add_product_one(a: f32, b: f32, c: f32) -> f32 {
+    a.mul_add(b, c)
+}
+
+/// Σ of whole vectors.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn total(x: &[f32]) -> f32 {
+    let vectors = x.as_chunks().0.iter();
+    sum(vectors.fold(zero(), |total, x| _mm256_add_ps(total, load(x))))
 }
 
 /// a − b.

@@ -13,9 +13,8 @@ mod ternary;
 
 use super::{Isa, Kernels};
 
-pub use attend::total;
 pub use kv::KV;
-pub use lanes::prefetch;
+pub use lanes::{add_product_one, prefetch, total};
 
 /// Whether this CPU has what the kernels need.
 pub fn available() -> bool {

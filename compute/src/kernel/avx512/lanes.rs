@@ -1,5 +1,6 @@
 //! Vectors of 16 floats, from and to arrays.
 
+pub use crate::kernel::avx2::{KV, add_product_one, total};
 use std::arch::x86_64::*;
 
 /// Loads 16 floats.
@@ -40,7 +41,7 @@ pub fn mul(a: __m512, b: __m512) -> __m512 {
 /// a · b + c, rounded once.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+pub fn add_product(a: __m512, b: __m512, c: __m512) -> __m512 {
     _mm512_fmadd_ps(a, b, c)
 }
 
@@ -77,9 +78,9 @@ pub fn exp(x: __m512) -> __m512 {
     let r = _mm512_fnmadd_ps(n, splat(-2.121_944_4e-4), r);
     let mut p = splat(1.987_569_1e-4);
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = fma(p, r, splat(c));
+        p = add_product(p, r, splat(c));
     }
-    let p = fma(mul(p, r), r, _mm512_add_ps(r, splat(1.0)));
+    let p = add_product(mul(p, r), r, _mm512_add_ps(r, splat(1.0)));
     let power = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
     mul(p, _mm512_castsi512_ps(_mm512_slli_epi32::<23>(power)))
 }

@@ -1,5 +1,7 @@
 //! Loads, stores and sums of 128-bit vectors, from and to arrays of the right length.
 
+pub(super) use super::KV;
+pub use super::row::exp;
 use std::arch::wasm32::*;
 
 /// Loads 4 floats.
@@ -12,6 +14,55 @@ pub fn load(x: &[f32; 4]) -> v128 {
 #[inline]
 pub fn store(x: &mut [f32; 4], v: v128) {
     *x = bytemuck::must_cast(v);
+}
+
+/// 4 zeroes.
+#[inline]
+pub fn zero() -> v128 {
+    splat(0.0)
+}
+
+/// 4 times the same.
+#[inline]
+pub fn splat(x: f32) -> v128 {
+    f32x4_splat(x)
+}
+
+/// a · b.
+#[inline]
+pub fn mul(a: v128, b: v128) -> v128 {
+    f32x4_mul(a, b)
+}
+
+/// a · b + c, rounded twice: there is no other.
+#[inline]
+pub fn add_product(a: v128, b: v128, c: v128) -> v128 {
+    f32x4_add(c, mul(a, b))
+}
+
+/// The same of single floats.
+#[inline]
+pub fn add_product_one(a: f32, b: f32, c: f32) -> f32 {
+    c + a * b
+}
+
+/// a − b.
+#[inline]
+pub fn sub(a: v128, b: v128) -> v128 {
+    f32x4_sub(a, b)
+}
+
+/// The larger of each pair; of a NaN and a number `b`.
+#[inline]
+pub fn larger(a: v128, b: v128) -> v128 {
+    pick(f32x4_gt(a, b), a, b)
+}
+
+/// Σ of whole vectors.
+#[inline]
+pub fn total(x: &[f32]) -> f32 {
+    let vectors = x.as_chunks().0.iter();
+    sum(vectors.fold(zero(), |total, x| f32x4_add(total, load(x))))
 }
 
 /// Columns of four rows.

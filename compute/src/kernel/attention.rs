@@ -1,18 +1,36 @@
-//! What attention does on a page, for vectors of any length: 32 keys at a time with keys stored by
+//! Softmax attention over pages, for vectors of any length: 32 keys at a time with keys stored by
 //! dimension, then values by position. No horizontal sums, and the order of additions is that of
-//! positions; so all lengths give the same bits.
+//! positions; so scores and mixtures have the same bits whatever the length.
 
-/// Defines `score`, `exponents` and `mix` of a set: its features, floats in a vector, queries that go
-/// together at most, and a module with what vectors can do (`avx2::lanes` is one).
-macro_rules! page_steps {
-    ($features:literal, $lanes:literal, $queries:literal, $ops:path) => {
-        use $crate::kernel::walk::{Page, tile, weights};
+/// Defines `attend` of a set: its features; floats in a vector; queries, and vectors of scores of
+/// each, that go together at most (they fill the registers); and a module with its KV codecs and what
+/// its vectors can do (`avx2::lanes` says what that is).
+macro_rules! attention {
+    ($features:literal, $lanes:literal, $queries:literal, $vectors:literal, $ops:path) => {
+        use $crate::kernel::walk::{Page, Steps, tile, walk, weights};
         use $crate::kernel::{Attention, PAGE};
+        use $crate::par::{Columns, Scratch};
         use $ops as ops;
 
-        /// Floats in a vector, and vectors of scores in a page.
+        /// Floats in a vector.
         const LANES: usize = $lanes;
-        const VECTORS: usize = PAGE / LANES;
+        /// Vectors of a page's scores that are computed together, and how often that is done.
+        const VECTORS: usize = $vectors;
+        const PARTS: usize = PAGE / LANES / VECTORS;
+
+        /// See the scalar definition.
+        #[target_feature(enable = $features)]
+        pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
+            let steps = Steps {
+                score: |row, page: Page<'_>, scores: &mut [f32]| score(a, row, page, scores),
+                exponents: |scores: &mut [f32], end| exponents(scores, end),
+                mix: |row, page: Page<'_>, scores: &[f32], out: &mut [f32]| {
+                    mix(a, row, page, scores, out);
+                },
+                total: |scores: &[f32]| ops::total(scores),
+            };
+            walk(a, &ops::KV, out, scratch, steps);
+        }
 
         /// Scores of one row for page `i` with these keys; `scores`: `[group][position]`.
         #[inline]
@@ -46,22 +64,26 @@ macro_rules! page_steps {
         ) {
             let queries: [&[f32]; G] =
                 std::array::from_fn(|g| &queries[g * a.head_dim()..][..a.head_dim()]);
-            let mut sums = [[ops::zero(); VECTORS]; G];
-            for (d, keys) in keys.as_chunks::<PAGE>().0.iter().enumerate() {
-                let keys: &[[f32; LANES]; VECTORS] = bytemuck::must_cast_ref(keys);
-                for g in 0..G {
-                    let q = ops::splat(queries[g][d]);
-                    for v in 0..VECTORS {
-                        sums[g][v] = ops::fma(q, ops::load(&keys[v]), sums[g][v]);
-                    }
-                }
-            }
             let scale = ops::splat(a.scale);
             let padded = scores.len() / G;
-            for g in 0..G {
-                let out = &mut scores[g * padded + i * PAGE..][..PAGE];
-                for (out, sum) in out.as_chunks_mut::<LANES>().0.iter_mut().zip(sums[g]) {
-                    ops::store(out, ops::mul(sum, scale));
+            for part in 0..PARTS {
+                let mut sums = [[ops::zero(); VECTORS]; G];
+                for (d, keys) in keys.as_chunks::<PAGE>().0.iter().enumerate() {
+                    let keys: &[[[f32; LANES]; VECTORS]; PARTS] = bytemuck::must_cast_ref(keys);
+                    for g in 0..G {
+                        let q = ops::splat(queries[g][d]);
+                        for v in 0..VECTORS {
+                            let key = ops::load(&keys[part][v]);
+                            sums[g][v] = ops::add_product(q, key, sums[g][v]);
+                        }
+                    }
+                }
+                for g in 0..G {
+                    let from = g * padded + i * PAGE + part * VECTORS * LANES;
+                    let out = scores[from..][..VECTORS * LANES].as_chunks_mut::<LANES>().0;
+                    for (out, sum) in out.iter_mut().zip(sums[g]) {
+                        ops::store(out, ops::mul(sum, scale));
+                    }
                 }
             }
         }
@@ -149,7 +171,7 @@ macro_rules! page_steps {
                 for g in 0..G {
                     let p = ops::splat(weights[g][slot]);
                     for v in 0..V {
-                        sums[g][v] = ops::fma(p, ops::load(&value[v]), sums[g][v]);
+                        sums[g][v] = ops::add_product(p, ops::load(&value[v]), sums[g][v]);
                     }
                 }
             }
@@ -174,11 +196,11 @@ macro_rules! page_steps {
             for g in 0..G {
                 let sum = &mut out[g * head_dim + d];
                 for (p, value) in weights[g].iter().zip(values.chunks_exact(head_dim)) {
-                    *sum = p.mul_add(value[d], *sum);
+                    *sum = ops::add_product_one(*p, value[d], *sum);
                 }
             }
             1
         }
     };
 }
-pub(super) use page_steps;
+pub(super) use attention;

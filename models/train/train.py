@@ -21,6 +21,7 @@ import losses
 import tokens
 from checkpoint import CONSTANT, FINAL, LAST, MASTER, State
 from model import LM
+from muon import Muon
 from presets import PRESETS, Preset
 
 SAVE_EVERY = 300  # seconds
@@ -33,8 +34,7 @@ def optimisers(model: LM, preset: Preset):
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
     return [
-        torch.optim.Muon(matrices, lr=preset.rate, weight_decay=preset.weight_decay,
-                         adjust_lr_fn="match_rms_adamw"),
+        Muon(matrices, preset.rate, preset.weight_decay),
         torch.optim.AdamW(others, lr=preset.other_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
     ]
 

@@ -53,6 +53,11 @@ pub(super) enum Plan {
     Opaque,
 }
 
+/// Marks around calls of functions. Some vocabularies have them as control tokens, but a text
+/// without them has lost its calls: they are text here always.
+const CALL_MARKS: [&str; 4] =
+    ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"];
+
 impl Pieces {
     pub(super) fn new(hf: &Hf) -> Result<Self, TextError> {
         let added = hf.get_added_tokens_decoder();
@@ -93,7 +98,9 @@ impl Pieces {
                 Some(name) => {
                     let kind = apply(&steps, &alphabet, name, &mut pieces.blob);
                     match added.get(&id) {
-                        Some(token) if token.special => Kind::Special,
+                        Some(token) if token.special && !CALL_MARKS.contains(&name.as_str()) => {
+                            Kind::Special
+                        }
                         _ => kind,
                     }
                 }

@@ -1,5 +1,6 @@
 """The `anthropic` Python package against `wf-run serve`."""
 
+import json
 import os
 import unittest
 
@@ -76,6 +77,30 @@ class Messages(unittest.TestCase):
             self.assertEqual(answer.stop_reason, "stop_sequence")
             self.assertEqual(answer.stop_sequence, " fox")
             self.assertNotIn(" fox", answer.content[0].text)
+
+
+class Format(unittest.TestCase):
+    SCHEMA = {
+        "type": "object",
+        "properties": {"city": {"enum": CITIES}, "ok": {"type": "boolean"}},
+        "required": ["city", "ok"],
+        "additionalProperties": False,
+    }
+
+    def test_answers_fit_a_schema(self):
+        format = {"type": "json_schema", "schema": self.SCHEMA}
+        asked = {"output_config": {"format": format, "effort": "low"}, "max_tokens": 100}
+        whole = create(**asked)
+        with stream(**asked) as events:
+            streamed = events.get_final_message()
+        for answer in [whole, streamed]:
+            self.assertEqual(answer.stop_reason, "end_turn")
+            said = json.loads(answer.content[0].text)
+            self.assertEqual(set(said), {"city", "ok"})
+            self.assertIn(said["city"], CITIES)
+            self.assertIsInstance(said["ok"], bool)
+        with self.assertRaisesRegex(anthropic.BadRequestError, "output_config.format"):
+            create(output_config={"format": {"type": "json_schema", "schema": {"type": "town"}}})
 
 
 class Tools(unittest.TestCase):

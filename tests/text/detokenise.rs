@@ -75,11 +75,16 @@ fn characters_come_whole_and_as_soon_as_they_are() {
 
 /// Small tokenizers, one for each kind of decoder.
 fn small(decoder: &str) -> Vec<u8> {
-    let vocab = "▁a b ▁ ▁▁b <0xE6> <0x97> <0xA5> <0xFF> ##c Ġd é <s>".split(' ');
+    small_with(decoder, "<s>")
+}
+
+/// The same with another control token.
+fn small_with(decoder: &str, control: &str) -> Vec<u8> {
+    let vocab = "▁a b ▁ ▁▁b <0xE6> <0x97> <0xA5> <0xFF> ##c Ġd é".split(' ').chain([control]);
     let vocab: serde_json::Map<_, _> =
         vocab.enumerate().map(|(id, token)| (token.to_owned(), id.into())).collect();
     let decoder: serde_json::Value = serde_json::from_str(decoder).unwrap();
-    let added = serde_json::json!([{"id": 11, "content": "<s>", "special": true,
+    let added = serde_json::json!([{"id": 11, "content": control, "special": true,
         "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}]);
     let json = serde_json::json!({"version": "1.0", "added_tokens": added, "decoder": decoder,
         "normalizer": null, "pre_tokenizer": null, "post_processor": null,
@@ -129,4 +134,11 @@ fn invalid_bytes_are_replaced_once_they_are_certain() {
     assert_eq!(stream(&tokenizer, &[4, 5]), ["", "", "\u{FFFD}\u{FFFD}"]);
     // A special token in between is not there at all.
     assert_eq!(stream(&tokenizer, &[4, 11, 5, 6]), ["", "", "", "日", ""]);
+}
+
+#[test]
+fn marks_of_calls_are_text_though_a_vocabulary_has_them_as_control_tokens() {
+    let tokenizer = Tokenizer::from_json(&small_with("null", "</tool_call>")).unwrap();
+    assert!(!tokenizer.is_special(11));
+    assert_eq!(tokenizer.decode(&[1, 11]), "b </tool_call>");
 }

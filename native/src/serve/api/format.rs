@@ -53,8 +53,8 @@ impl Format {
             None => Ok(first),
             Some(_) => Err(ApiError::bad(
                 "response_format",
-                "one format of answers at most: response_format (text.format in responses), \
-                 guided_regex or guided_grammar",
+                "one format of answers at most: response_format (text.format in responses, \
+                 output_config.format in messages), guided_regex or guided_grammar",
             )),
         }
     }

@@ -1,6 +1,7 @@
 //! `POST /v1/messages`: Anthropic's API.
 
 mod error;
+mod format;
 mod request;
 mod shape;
 mod tools;
@@ -8,7 +9,7 @@ mod tools;
 pub use error::Body as ErrorBody;
 pub use error::shaped;
 
-use super::dialogue::Dialogue;
+use super::dialogue::{Dialogue, Fields};
 use super::format::Format;
 use super::openapi::{Part, part};
 use super::options::{OneOrMany, Options, parse};
@@ -18,6 +19,7 @@ use crate::serve::state::Server;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use format::OutputFields;
 use request::{Limits, Messages};
 use serde_json::{Value, json};
 use shape::Shape;
@@ -25,20 +27,27 @@ use std::sync::Arc;
 use tools::ToolFields;
 
 /// What the document says of a body.
-pub const BODY: &[Part] =
-    &[part::<Options>, part::<Limits>, part::<Messages>, part::<ToolFields>, part::<Format>];
+pub const BODY: &[Part] = &[
+    part::<Options>,
+    part::<Limits>,
+    part::<Messages>,
+    part::<ToolFields>,
+    part::<OutputFields>,
+    part::<Format>,
+];
 /// What it says of a body whose tokens are counted.
 pub const COUNT: &[Part] = &[part::<Messages>, part::<ToolFields>];
 
 /// The conversation in a body.
 fn dialogue(body: &Value) -> Result<Dialogue, ApiError> {
     let (messages, tools): (Messages, ToolFields) = (parse(body)?, parse(body)?);
-    refuse(body, &["thinking", "mcp_servers", "container", "output_config", "output_format"])?;
+    refuse(body, &["thinking", "mcp_servers", "container"])?;
+    let format = parse::<OutputFields>(body)?.grammar()?;
     Ok(Dialogue {
+        fields: Fields { messages: "messages", format: "output_config.format" },
         messages: messages.conversation()?,
         tools: tools.tools()?,
-        grammar: parse::<Format>(body)?.grammar()?,
-        ..Dialogue::default()
+        grammar: parse::<Format>(body)?.or(format)?,
     })
 }
 

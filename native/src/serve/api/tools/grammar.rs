@@ -66,6 +66,7 @@ mod tests {
     use crate::loaded::Loaded;
     use wrinklefree::decode::Next;
     use wrinklefree::model::Sparsity;
+    use wrinklefree::text::Tokenizer;
 
     fn tool(name: &str, parameters: Value) -> Tool {
         Tool { name: name.into(), description: None, parameters }
@@ -138,6 +139,43 @@ mod tests {
                 allows(&loaded, &tools(Choice::Auto, true), Some(schema.clone()), text),
                 want
             );
+        }
+    }
+
+    /// Some vocabularies have the marks as control tokens, which no text holds.
+    #[test]
+    fn marks_that_are_control_tokens_can_be_written() {
+        let [open, close, eos] = [96, 97, 98];
+        let added: Vec<Value> = [(open, OPEN), (close, "</tool_call>"), (eos, "<eos>")]
+            .iter()
+            .map(|(id, name)| {
+                json!({"id": id, "content": name, "special": true, "single_word": false,
+                    "lstrip": false, "rstrip": false, "normalized": false})
+            })
+            .collect();
+        let mut vocab = json!({"<0x0A>": 0});
+        for (id, letter) in (1..).zip(' '..='~') {
+            vocab[letter.to_string()] = id.into();
+        }
+        let json = json!({"version": "1.0", "added_tokens": added,
+            "decoder": {"type": "ByteFallback"},
+            "model": {"type": "WordLevel", "vocab": vocab, "unk_token": " "}});
+        let tokenizer = Tokenizer::from_json(json.to_string().as_bytes()).expect("one");
+        let size = tokenizer.vocab_size();
+        let grammars = Grammars::new(&tokenizer, size, &[eos]).expect("made");
+        let grammar = tools(Choice::Required, false).grammar(None).expect("schemas");
+        let mut constraint = grammars.compile(grammar).expect("compiles");
+        let letter = |c: char| 1 + (c as u32 - ' ' as u32);
+        let call = "{\"name\": \"time\", \"arguments\": {}}".chars().map(letter);
+        for token in [open, 0].into_iter().chain(call).chain([0, close, eos]) {
+            match constraint.next() {
+                Next::Tokens(set) => {
+                    assert!(set[token as usize / 32] >> (token % 32) & 1 == 1, "{token}");
+                    constraint.accept(token);
+                }
+                Next::End => assert_eq!(token, eos, "it ends behind the call"),
+                Next::Unknown(why) => panic!("{why}"),
+            }
         }
     }
 }

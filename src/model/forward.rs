@@ -10,9 +10,9 @@ use crate::kernel::{Kernels, PAGE};
 use crate::par::{Chunks, Crew};
 use crate::rows::{Logits, Output};
 
-/// Bytes of weights × rows from which a pass is worth waking the helpers: some 200 µs of work, where
-/// waking takes tens.
-const WORTH_BYTES: usize = 4 << 20;
+/// Bytes of weights × rows from which a pass is worth the helpers: some 300 µs of work. Below, the
+/// hand-overs of a small model's many steps cost more than a second core gives.
+const WORTH_BYTES: usize = 24 << 20;
 /// Rows from which writing keys and values is worth waking the helpers.
 const WORTH_ROWS: usize = 8;
 /// Rows that attend together at most, and scores that they make at most.

@@ -1,8 +1,9 @@
-//! AVX-512 with VNNI. Integer products are its own; what is bound by memory or small is AVX2's.
+//! AVX-512 with VNNI. What is bound by memory or small is AVX2's.
 
 mod attend;
 pub mod int8;
 mod lanes;
+mod row;
 pub mod ternary;
 
 use super::avx2::{self, detected};
@@ -23,6 +24,11 @@ pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx512,
     ternary: detected!(ternary::ternary, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
+    quantise8: detected!(row::quantise8, x, values),
+    rms_norm: detected!(row::rms_norm, x, weight, eps, out),
+    silu_mul: detected!(row::silu_mul, gate, up),
+    relu2_mul: detected!(row::relu2_mul, gate, up),
+    add: detected!(row::add, x, y),
     attend: detected!(attend::attend, a, out, scratch),
     ..avx2::KERNELS
 };

@@ -3,6 +3,7 @@
 
 use super::batch::{Batch, Span};
 use super::heads::Heads;
+use super::profile::Phase;
 use super::{Model, Rule, Runtime, Workspace};
 use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
@@ -54,6 +55,7 @@ impl Model {
         let work = self.bytes_per_token() * ws.batch.rows.len();
         rt.team.run(work >= WORTH_BYTES, |crew| {
             let mut pass = Pass { model: self, k: &rt.kernels, crew, ws };
+            pass.ws.profile.begin();
             pass.embed();
             let mut before = None;
             for (i, layer) in self.weights.layers.iter().enumerate() {
@@ -119,6 +121,7 @@ impl Pass<'_, '_> {
             model.weights.embed.row_f32(rows[i].token as usize, x);
             model.frequencies.angles(rows[i].position, cos, sin);
         });
+        self.ws.profile.lap(Phase::Embed);
     }
 
     /// The input of a layer's first products: norm(x), where x has taken in what the layer
@@ -135,9 +138,10 @@ impl Pass<'_, '_> {
     /// Queries, keys and values; the latter two go to their pages.
     fn keys_and_values(&mut self, layer: &LayerWeights, kept: LayerPages<'_>) {
         let Self { model, k, crew, ws } = self;
-        let Workspace { batch, cos, sin, inputs, qkv, .. } = &mut **ws;
+        let Workspace { batch, cos, sin, inputs, qkv, profile, .. } = &mut **ws;
         let spec = &model.spec;
         inputs.product((crew, k), &[&layer.q, &layer.k, &layer.v], qkv);
+        profile.lap(Phase::Qkv);
         let LayerPages { pages, summaries, books } = kept;
         let heads = Heads { spec, k, layer, books, batch, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
@@ -150,6 +154,7 @@ impl Pass<'_, '_> {
                 heads.write(head, kept, scratch);
             },
         );
+        profile.lap(Phase::Cache);
     }
 
     /// Behind the last layer's keys and values only the rows that get logits matter.
@@ -175,7 +180,7 @@ impl Pass<'_, '_> {
     /// y = o(attention(q, k, v)).
     fn attention(&mut self, layer: &LayerWeights, kept: LayerPages<'_>) {
         let Self { model, k, crew, ws } = self;
-        let Workspace { batch, cos, sin, inputs, qkv, mixed, y, .. } = &mut **ws;
+        let Workspace { batch, cos, sin, inputs, qkv, mixed, y, profile, .. } = &mut **ws;
         let (rows, spec) = (batch.rows.len(), &model.spec);
         let LayerPages { pages, summaries, books } = kept;
         let heads = Heads { spec, k, layer, books, batch, qkv, cos, sin };
@@ -189,6 +194,7 @@ impl Pass<'_, '_> {
             let kept = (&pages[head * bytes..][..bytes], &summaries[head * floats..][..floats]);
             heads.attend(rows, head, kept, &mut out, scratch);
         });
+        profile.lap(Phase::Attention);
 
         let source = Chunks::new(mixed, width);
         inputs.fill((crew, k), (rows, width), &[&layer.o], source, |_, out, mixed| {
@@ -197,7 +203,9 @@ impl Pass<'_, '_> {
                 None => out.copy_from_slice(mixed),
             }
         });
+        profile.lap(Phase::Norm);
         inputs.product((crew, k), &[&layer.o], y);
+        profile.lap(Phase::Output);
     }
 
     /// x += y; y = down(act(gate(norm(x))) · up(norm(x))).
@@ -206,9 +214,10 @@ impl Pass<'_, '_> {
         self.add_and_norm(&layer.o, &layer.ffn_norm, &readers);
 
         let Self { model, k, crew, ws } = self;
-        let Workspace { batch, inputs, gate_up, y, .. } = &mut **ws;
+        let Workspace { batch, inputs, gate_up, y, profile, .. } = &mut **ws;
         let (spec, width, rows) = (&model.spec, model.spec.intermediate_size, batch.rows.len());
         inputs.product((crew, k), &readers, gate_up);
+        profile.lap(Phase::GateUp);
         inputs.rule = model.sparsity.rule;
         let source = Chunks::new(gate_up, 2 * width);
         inputs.fill((crew, k), (rows, width), &[&layer.down], source, |_, out, gate_up| {
@@ -224,7 +233,9 @@ impl Pass<'_, '_> {
                 None => out.copy_from_slice(gate),
             }
         });
+        profile.lap(Phase::Activation);
         inputs.product((crew, k), &[&layer.down], y);
+        profile.lap(Phase::Down);
     }
 
     /// The final norm of the rows that are left, as the input of `readers`, who get all of it.
@@ -245,6 +256,7 @@ impl Pass<'_, '_> {
         for row in logits.chunks_exact_mut(model.spec.vocab_size).take(batch.rows.len()) {
             add_bias(k, row, head);
         }
+        self.ws.profile.lap(Phase::Head);
     }
 
     /// norm(x) becomes the input of `readers`.
@@ -255,6 +267,7 @@ impl Pass<'_, '_> {
         ws.inputs.fill((crew, k), (ws.batch.rows.len(), hidden), readers, source, |_, out, x| {
             (k.rms_norm)(x, norm, eps, out);
         });
+        ws.profile.lap(Phase::Norm);
     }
 
     /// x += y, which `from` has computed but for its bias; norm(x) becomes the input of `readers`.
@@ -273,6 +286,7 @@ impl Pass<'_, '_> {
                 (k.rms_norm)(x, norm, eps, out);
             },
         );
+        ws.profile.lap(Phase::Norm);
     }
 }
 

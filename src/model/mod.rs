@@ -5,6 +5,7 @@ mod check;
 mod forward;
 mod heads;
 mod inputs;
+mod profile;
 mod rope;
 mod row_cost;
 mod sparsity;
@@ -13,6 +14,7 @@ mod workspace;
 pub use crate::rows::{Logits, Output, Rows, Sight};
 pub use batch::Span;
 pub use check::ModelError;
+pub use profile::Phase;
 pub use row_cost::RowCostError;
 pub use sparsity::{Place, Rule, Sparsity, SparsityError};
 pub use workspace::Workspace;
@@ -29,6 +31,15 @@ pub struct Runtime {
     pub kernels: Kernels,
     /// The threads.
     pub team: Team,
+}
+
+/// What a phase of a pass has to do for a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Products of a weight and an activation.
+    pub products: usize,
+    /// Bytes of weights.
+    pub bytes: usize,
 }
 
 /// Shape and weights.
@@ -71,8 +82,28 @@ impl Model {
 
     /// Bytes of weights that decoding one token reads: all layers and the head.
     pub fn bytes_per_token(&self) -> usize {
-        let layers = self.matrices().map(Matrix::bytes).sum::<usize>();
-        layers + self.head.weight.bytes()
+        self.work().iter().map(|work| work.bytes).sum()
+    }
+
+    /// Products of a weight and an activation that decoding one token takes in each phase, and the
+    /// bytes of weights that it reads. Attention has none of its own: its share grows with the
+    /// context.
+    pub fn work(&self) -> [Work; Phase::COUNT] {
+        let mut work = [Work::default(); Phase::COUNT];
+        let mut add = |phase: Phase, matrix: &Matrix| {
+            let work = &mut work[phase as usize];
+            work.products += matrix.rows() * matrix.cols();
+            work.bytes += matrix.bytes();
+        };
+        for l in &self.weights.layers {
+            let all = [(Phase::Qkv, &l.q), (Phase::Qkv, &l.k), (Phase::Qkv, &l.v)];
+            let rest = [(Phase::Output, &l.o), (Phase::GateUp, &l.gate), (Phase::GateUp, &l.up)];
+            for (phase, linear) in all.into_iter().chain(rest).chain([(Phase::Down, &l.down)]) {
+                add(phase, &linear.weight);
+            }
+        }
+        add(Phase::Head, &self.head.weight);
+        work
     }
 
     /// Weights of all matrices, embeddings included, a tied head once.

@@ -2,6 +2,7 @@
 
 use super::batch::Batch;
 use super::inputs::Inputs;
+use super::profile::{Phase, Profile};
 use crate::format::{Linear, Spec};
 use crate::kernel::Quantised;
 use crate::mem::AlignedVec;
@@ -30,6 +31,8 @@ pub struct Workspace {
     pub(super) gate_up: AlignedVec<f32>,
     /// `[wanted][vocab_size]`.
     pub(super) logits: AlignedVec<f32>,
+    /// Who measures where the time goes.
+    pub(super) profile: Profile,
 }
 
 impl Workspace {
@@ -37,6 +40,18 @@ impl Workspace {
     /// sub-norm and the output projection: `[wanted][heads · head_dim]`.
     pub fn attention(&self, spec: &Spec) -> &[f32] {
         &self.mixed[..self.batch.rows.len() * spec.heads * spec.head_dim]
+    }
+
+    /// Measures from now on how long the phases of passes take; `now` tells the time in seconds, from
+    /// any beginning.
+    pub fn profile(&mut self, now: fn() -> f64) {
+        self.profile = Profile::new(now);
+    }
+
+    /// The seconds that each phase, in the order of [`Phase::ALL`], took since
+    /// [`profile`](Self::profile); zeros without it.
+    pub fn phases(&self) -> [f64; Phase::COUNT] {
+        self.profile.seconds
     }
 
     /// Lets `watch` see the quantised rows of every group of matrices, with the matrices that are

@@ -123,6 +123,9 @@ pub struct Kernels {
     /// Reads memory as fast as it comes: XOR of all lines. What products are bounded by is measured
     /// with it.
     pub read: fn(lines: &[[u64; 8]]) -> [u64; 8],
+    /// Multiplies int8 in registers as fast as it goes, `rounds` times; returns how many products
+    /// that were. What batches are bounded by is measured with it.
+    pub multiply: fn(rounds: usize) -> u64,
 }
 
 impl Kernels {
@@ -144,6 +147,7 @@ impl Kernels {
         summarise: kv::summarise,
         estimate: kv::estimate,
         read: scalar::read,
+        multiply: scalar::multiply,
     };
 
     /// The kernels of `isa`, if this machine can run them: the only feature detection there is.

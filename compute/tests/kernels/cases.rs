@@ -29,6 +29,7 @@ macro_rules! each_case {
             quantisation_equals_scalar
             fifteen_bit_activations_are_close_to_the_floats
             every_line_is_read
+            products_are_counted
             row_kernels_agree
             silu_is_silu
             attention_agrees_and_ignores_what_lies_past_the_end
@@ -499,6 +500,14 @@ pub fn every_line_is_read() {
             let lines: Vec<[u64; 8]> = (0..n).map(|_| [(); 8].map(|()| noise.next())).collect();
             assert_eq!((k.read)(&lines), (Kernels::SCALAR.read)(&lines), "{:?} {n}", k.isa());
         }
+    }
+}
+
+pub fn products_are_counted() {
+    for k in sets("multiply") {
+        let one = (k.multiply)(1);
+        assert!(one >= 64, "{:?}", k.isa());
+        assert_eq!(((k.multiply)(0), (k.multiply)(7)), (0, 7 * one), "{:?}", k.isa());
     }
 }
 

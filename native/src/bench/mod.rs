@@ -1,8 +1,9 @@
 //! What `wf-run bench` is made of.
 
-pub mod bandwidth;
+pub mod limits;
 pub mod measure;
 pub mod report;
 pub mod requests;
+mod roofline;
 pub mod speed;
 pub mod synthetic;

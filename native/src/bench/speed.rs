@@ -2,8 +2,10 @@
 
 use super::measure::Test;
 use super::report::Record;
+use super::roofline;
 use crate::human;
 use serde_json::{Value, json};
+use wrinklefree::model::{Phase, Work};
 
 /// The result of one test.
 #[derive(Clone, Debug)]
@@ -22,15 +24,26 @@ pub struct Row {
     pub test: Test,
     /// Tokens per second of each repetition.
     pub samples: Vec<f64>,
-    /// Bytes of weights that a decoded token reads.
-    pub bytes_per_token: u64,
     /// Bytes per second that as many threads read from memory.
     pub bandwidth: f64,
+    /// What each phase has to do for a token.
+    pub work: [Work; Phase::COUNT],
+    /// Products of int8 per second that as many threads compute, if that was measured.
+    pub products: Option<f64>,
+    /// Seconds of each phase of the whole test, if they were measured.
+    pub phases: Option<[f64; Phase::COUNT]>,
 }
 
 impl Row {
-    fn mean(&self) -> f64 {
+    /// Mean tokens per second.
+    pub fn mean(&self) -> f64 {
         self.samples.iter().sum::<f64>() / self.samples.len() as f64
+    }
+
+    /// `1 thread`, `2 threads`.
+    pub fn team(&self) -> String {
+        let plural = if self.threads == 1 { "" } else { "s" };
+        format!("{} thread{plural}", self.threads)
     }
 
     /// Standard deviation of the samples; zero for a single one.
@@ -40,9 +53,14 @@ impl Row {
         (squares / (self.samples.len().max(2) - 1) as f64).sqrt()
     }
 
+    /// Bytes of weights that a decoded token reads.
+    fn bytes_per_token(&self) -> usize {
+        self.work.iter().map(|work| work.bytes).sum()
+    }
+
     /// Tokens per second that the memory allows.
     fn limit(&self) -> f64 {
-        self.bandwidth / self.bytes_per_token as f64
+        self.bandwidth / self.bytes_per_token() as f64
     }
 
     /// Share of the limit that decoding reached.
@@ -67,7 +85,7 @@ impl Record for Row {
     }
 
     fn fields(&self) -> Value {
-        json!({
+        let mut fields = json!({
             "model": self.model,
             "size_bytes": self.size_bytes,
             "parameters": self.parameters,
@@ -76,14 +94,16 @@ impl Record for Row {
             "test": self.test.name(),
             "tokens_per_second": self.mean(),
             "standard_deviation": self.deviation(),
-            "bytes_per_token": self.bytes_per_token,
+            "bytes_per_token": self.bytes_per_token(),
             "read_bandwidth_bytes_per_second": self.bandwidth,
             "fraction_of_bandwidth_limit": self.of_limit(),
             "samples": self.samples,
-        })
+        });
+        fields.as_object_mut().expect("an object").append(&mut roofline::fields(self));
+        fields
     }
 
-    /// How close decoding came to the memory's limit.
+    /// How close decoding came to the memory's limit, and what else was measured.
     fn summary(rows: &[Self]) -> String {
         let mut text = String::new();
         for group in rows.chunk_by(|a, b| a.threads == b.threads) {
@@ -94,27 +114,25 @@ impl Record for Row {
             text += &format!(
                 "\n{} can read {:.1} GB/s; a token reads {:.3} GB of weights: at most {:.1} \
                  t/s{}\n",
-                if row.threads == 1 {
-                    "1 thread".into()
-                } else {
-                    format!("{} threads", row.threads)
-                },
+                row.team(),
                 row.bandwidth / 1e9,
-                row.bytes_per_token as f64 / 1e9,
+                row.bytes_per_token() as f64 / 1e9,
                 row.limit(),
                 reached.collect::<String>(),
             );
         }
-        text
+        text + &roofline::summary(rows)
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::super::report::{Format, Report};
     use super::*;
 
-    fn row(test: Test) -> Row {
+    pub fn row(test: Test) -> Row {
+        let mut work = [Work::default(); Phase::COUNT];
+        work[Phase::Head as usize].bytes = 500_000_000;
         Row {
             model: "m \"x\", y".into(),
             size_bytes: 1 << 30,
@@ -123,8 +141,10 @@ mod tests {
             threads: 2,
             test,
             samples: vec![9.0, 10.0, 11.0],
-            bytes_per_token: 500_000_000,
             bandwidth: 1e10,
+            work,
+            products: None,
+            phases: None,
         }
     }
 

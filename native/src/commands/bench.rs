@@ -1,9 +1,10 @@
 //! `wf-run bench`: how fast a model runs on this machine.
 
 use crate::args::{self, KvArgs, ModelArgs};
+use crate::bench::measure::{Bench, Test};
 use crate::bench::report::{Format, Report};
 use crate::bench::synthetic::Synthetic;
-use crate::bench::{bandwidth, measure, requests, speed};
+use crate::bench::{limits, requests, speed};
 use crate::decoding::{self, DecodeArgs};
 use crate::exit::usage;
 use crate::loaded::Loaded;
@@ -34,6 +35,7 @@ Examples:
   wf-run bench --synthetic bitnet-2b -t 1,2
   wf-run bench --model ./my-model -p 128,512 -n 64 -r 3 -o json
   wf-run bench --synthetic tiny -p 0 -n 32        decode only
+  wf-run bench --roofline --profile               what bounds it, and where the time goes
   wf-run bench --decode-mode adaptive --threshold 0.7 --prompt-tokens 32 --max-tokens 128")]
 pub struct Args {
     #[command(flatten)]
@@ -72,6 +74,12 @@ pub struct Args {
     /// Requests go on after the end of the text, up to the number of tokens asked for
     #[arg(long)]
     ignore_eos: bool,
+    /// Measure how fast the machine multiplies, too, and what share of its limits each test reached
+    #[arg(long, conflicts_with = "decode_mode")]
+    roofline: bool,
+    /// Measure how long each phase of a pass takes
+    #[arg(long, conflicts_with = "decode_mode")]
+    profile: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value = "md")]
     output: Format,
@@ -102,16 +110,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let kernels = machine::kernels()?;
     let (name, model) = model(args)?;
     let name = thinned(name, &model);
-    let longest = tests.iter().map(measure::Test::positions).max().unwrap_or(0);
+    let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
     args::warn_beyond(longest, model.spec());
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
-    let bandwidths = bandwidth::measure(&kernels, &threads);
+    let bandwidths = limits::bandwidths(&kernels, &threads);
+    let products = args.roofline.then(|| limits::products(&kernels, &threads));
     let repetitions = args.repetitions.map_or(5, NonZeroUsize::get);
-    for (threads, bandwidth) in threads.into_iter().zip(bandwidths) {
+    for (i, &threads) in threads.iter().enumerate() {
         let runtime = machine::runtime(threads)?;
         for &test in &tests {
-            let samples = measure::run(&model, &runtime, args.kv.config(), test, repetitions)?;
+            let mut bench = Bench::new(&model, &runtime, args.kv.config(), test)?;
             let row = speed::Row {
                 model: name.clone(),
                 size_bytes: sizes::bytes(model.weights()),
@@ -119,9 +128,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 backend: kernels.isa().name(),
                 threads,
                 test,
-                samples,
-                bytes_per_token: model.bytes_per_token() as u64,
-                bandwidth,
+                samples: bench.samples(repetitions),
+                bandwidth: bandwidths[i],
+                work: model.work(),
+                products: products.as_ref().map(|products| products[i]),
+                phases: args.profile.then(|| bench.phases()),
             };
             out::print(&report.row(row))?;
         }
@@ -224,10 +235,10 @@ fn threads(args: &Args) -> Vec<usize> {
     }
 }
 
-fn tests(args: &Args) -> Vec<measure::Test> {
+fn tests(args: &Args) -> Vec<Test> {
     let prompts = args.prompt.as_deref().unwrap_or(&[512]).iter();
-    let prompts = prompts.map(|&n| measure::Test::Prompt(n));
-    let generates = args.generate.iter().map(|&n| measure::Test::Generate(n));
+    let prompts = prompts.map(|&n| Test::Prompt(n));
+    let generates = args.generate.iter().map(|&n| Test::Generate(n));
     prompts.chain(generates).filter(|t| t.positions() > 0).collect()
 }
 

@@ -4,6 +4,7 @@
 //! is a row of an activation tile, so nothing is rearranged.
 
 mod int8;
+mod limits;
 mod product;
 mod ternary;
 mod tiles;
@@ -21,5 +22,6 @@ pub const KERNELS: Kernels = Kernels {
     isa: Isa::Amx,
     ternary: detected!(ternary::ternary, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
+    multiply: detected!(limits::multiply, rounds),
     ..avx512::KERNELS
 };

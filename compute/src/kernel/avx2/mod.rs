@@ -8,6 +8,7 @@ mod float;
 mod int8;
 mod kv;
 mod lanes;
+mod limits;
 mod row;
 mod ternary;
 
@@ -56,5 +57,6 @@ pub const KERNELS: Kernels = Kernels {
     kv: KV,
     summarise: detected!(kv::summarise, keys, summary),
     estimate: detected!(kv::estimate, queries, scale, summary),
-    read: detected!(row::read, lines),
+    read: detected!(limits::read, lines),
+    multiply: detected!(limits::multiply, rounds),
 };

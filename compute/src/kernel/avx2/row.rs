@@ -1,6 +1,6 @@
 //! Kernels over single rows.
 
-use super::lanes::{exp, load, max, prefetch, store, sum, sum_i32, zip8};
+use super::lanes::{exp, load, max, store, sum, sum_i32, zip8};
 use crate::kernel::scalar;
 use std::arch::x86_64::*;
 
@@ -102,22 +102,4 @@ pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn add(x: &mut [f32], y: &[f32]) {
     scalar::add(x, y);
-}
-
-/// XOR of all lines, each asked for a while before it is read.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub fn read(lines: &[[u64; 8]]) -> [u64; 8] {
-    /// Bytes: the further of the kernels' own distances.
-    const AHEAD: usize = 2048;
-    let mut all = [[_mm256_setzero_si256(); 2]; 2];
-    for (i, line) in lines.iter().enumerate() {
-        prefetch(line.as_ptr().cast(), AHEAD);
-        let halves: [__m256i; 2] = bytemuck::must_cast(*line);
-        for (all, half) in all[i % 2].iter_mut().zip(halves) {
-            *all = _mm256_xor_si256(*all, half);
-        }
-    }
-    let [even, odd] = all;
-    let [low, high] = [0, 1].map(|h| _mm256_xor_si256(even[h], odd[h]));
-    bytemuck::must_cast([low, high])
 }

@@ -3,6 +3,7 @@
 mod attend;
 pub mod int8;
 mod lanes;
+mod limits;
 mod row;
 pub mod ternary;
 
@@ -30,5 +31,6 @@ pub const KERNELS: Kernels = Kernels {
     relu2_mul: detected!(row::relu2_mul, gate, up),
     add: detected!(row::add, x, y),
     attend: detected!(attend::attend, a, out, scratch),
+    multiply: detected!(limits::multiply, rounds),
     ..avx2::KERNELS
 };

@@ -102,8 +102,3 @@ pub fn exp(x: f32) -> f32 {
     let p = p * r * r + r + 1.0;
     p * f32::from_bits(((n as i32 + 127) << 23) as u32)
 }
-
-/// XOR of all lines.
-pub fn read(lines: &[[u64; 8]]) -> [u64; 8] {
-    lines.iter().fold([0; 8], |all, line| std::array::from_fn(|i| all[i] ^ line[i]))
-}

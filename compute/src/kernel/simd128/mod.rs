@@ -15,6 +15,7 @@ mod attend;
 mod float;
 mod int8;
 mod lanes;
+mod limits;
 mod row;
 mod ternary;
 
@@ -39,6 +40,7 @@ pub const KERNELS: Kernels = Kernels {
     summarise: kv::summarise,
     estimate: kv::estimate,
     read: scalar::read,
+    multiply: limits::multiply,
 };
 
 /// The table of relaxed SIMD.

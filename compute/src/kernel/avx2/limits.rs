@@ -1,0 +1,41 @@
+//! What products are bounded by.
+
+use super::lanes::prefetch;
+use std::arch::x86_64::*;
+use std::hint::black_box;
+
+/// XOR of all lines, each asked for a while before it is read.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn read(lines: &[[u64; 8]]) -> [u64; 8] {
+    /// Bytes: the further of the kernels' own distances.
+    const AHEAD: usize = 2048;
+    let mut all = [[_mm256_setzero_si256(); 2]; 2];
+    for (i, line) in lines.iter().enumerate() {
+        prefetch(line.as_ptr().cast(), AHEAD);
+        let halves: [__m256i; 2] = bytemuck::must_cast(*line);
+        for (all, half) in all[i % 2].iter_mut().zip(halves) {
+            *all = _mm256_xor_si256(*all, half);
+        }
+    }
+    let [even, odd] = all;
+    let [low, high] = [0, 1].map(|h| _mm256_xor_si256(even[h], odd[h]));
+    bytemuck::must_cast([low, high])
+}
+
+/// `rounds` times eight vectors of 32 products of int8.
+#[target_feature(enable = "avx2")]
+pub fn multiply(rounds: usize) -> u64 {
+    let (weights, ones) = (_mm256_set1_epi8(1), _mm256_set1_epi16(1));
+    let x = [_mm256_set1_epi8(3); 8];
+    let mut sums = [_mm256_setzero_si256(); 8];
+    for _ in 0..rounds {
+        // Or the products would be computed once, and added.
+        let x = black_box(&x);
+        for (sum, x) in sums.iter_mut().zip(x) {
+            let pairs = _mm256_maddubs_epi16(weights, *x);
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
+        }
+    }
+    black_box(sums);
+    8 * 32 * rounds as u64
+}

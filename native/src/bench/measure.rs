@@ -2,44 +2,72 @@
 
 use crate::session::ROWS;
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::Instant;
-use wrinklefree::cache::{KvConfig, KvPool, NoMemory, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, KvSeq, NoMemory, PAGE};
 use wrinklefree::model::{Model, Phase, Rows, Runtime, Sight, Span, Workspace};
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Test {
-    /// A prompt of so many tokens.
-    Prompt(usize),
-    /// So many tokens one by one, from an empty context.
-    Generate(usize),
+pub enum Kind {
+    /// A prompt.
+    Prompt,
+    /// Tokens one by one.
+    Generate,
+}
+
+/// A number of tokens behind a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// How they are computed.
+    pub kind: Kind,
+    /// How many.
+    pub tokens: usize,
+    /// Tokens before them, which are not timed.
+    pub depth: usize,
 }
 
 impl Test {
-    /// Tokens, and positions in the context.
+    /// Positions in the context at the end.
     pub fn positions(&self) -> usize {
-        match *self {
-            Self::Prompt(n) | Self::Generate(n) => n,
+        self.depth.saturating_add(self.tokens)
+    }
+
+    /// Rows of a forward pass at most.
+    fn rows(&self) -> usize {
+        match self.kind {
+            Kind::Prompt => ROWS,
+            Kind::Generate => 1,
         }
     }
 
     /// Forward passes.
     pub fn passes(&self) -> usize {
-        match *self {
-            Self::Prompt(n) => n.div_ceil(ROWS),
-            Self::Generate(n) => n,
-        }
+        self.tokens.div_ceil(self.rows())
     }
 
-    /// `pp512`, `tg128`.
+    /// Positions that a pass sees at its end, of all passes together.
+    pub fn seen(&self) -> usize {
+        let end = |pass: usize| self.depth + (pass * self.rows()).min(self.tokens);
+        (1..=self.passes()).map(end).sum()
+    }
+
+    /// `pp512`, `tg128`, `tg128 @ d2048`.
     pub fn name(&self) -> String {
-        match self {
-            Self::Prompt(n) => format!("pp{n}"),
-            Self::Generate(n) => format!("tg{n}"),
+        let kind = match self.kind {
+            Kind::Prompt => "pp",
+            Kind::Generate => "tg",
+        };
+        match self.depth {
+            0 => format!("{kind}{}", self.tokens),
+            depth => format!("{kind}{} @ d{depth}", self.tokens),
         }
     }
 }
+
+/// Tokens of a generation that warm up.
+const WARM_UP: usize = 4;
 
 /// A test on a model, warmed up.
 pub struct Bench<'a> {
@@ -48,6 +76,7 @@ pub struct Bench<'a> {
     test: Test,
     tokens: Vec<u32>,
     kv: KvPool,
+    seq: KvSeq,
     workspace: Workspace,
 }
 
@@ -63,44 +92,47 @@ impl<'a> Bench<'a> {
         test: Test,
     ) -> Result<Self, NoMemory> {
         let (positions, vocab) = (test.positions(), model.spec().vocab_size);
-        let kv = KvPool::new(model.spec(), positions.div_ceil(PAGE), kv)?;
+        let mut kv = KvPool::new(model.spec(), positions.div_ceil(PAGE), kv)?;
+        let seq = kv.open(positions).expect("the pool is as large as the test");
         // A fixed walk through the vocabulary: what the tokens are does not change the work.
         let tokens = (0..positions).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
-        let mut bench = Self { model, runtime, test, tokens, kv, workspace: Workspace::default() };
-        bench.once(match test {
-            Test::Prompt(n) => n,
-            Test::Generate(n) => n.min(4),
-        });
+        let workspace = Workspace::default();
+        let mut bench = Self { model, runtime, test, tokens, kv, seq, workspace };
+        bench.compute(0..test.depth, ROWS);
+        let warm_up = match test.kind {
+            Kind::Prompt => test.tokens,
+            Kind::Generate => test.tokens.min(WARM_UP),
+        };
+        bench.compute(test.depth..test.depth + warm_up, test.rows());
         Ok(bench)
     }
 
-    /// The first `count` tokens; the seconds they take.
-    fn once(&mut self, count: usize) -> f64 {
-        let Self { model, runtime, test, tokens, kv, workspace } = self;
-        let seq = kv.open(count).expect("the pool is as large as the test");
-        let rows = if matches!(test, Test::Prompt(_)) { ROWS } else { 1 };
+    /// Computes these positions, `rows` a pass, over what stood there; the seconds that takes.
+    fn compute(&mut self, positions: Range<usize>, rows: usize) -> f64 {
+        let Self { model, runtime, tokens, kv, seq, workspace, .. } = self;
         let begin = Instant::now();
-        for (chunk, tokens) in tokens[..count].chunks(rows).enumerate() {
+        for start in positions.clone().step_by(rows) {
+            let tokens = &tokens[start..positions.end.min(start + rows)];
             let (sight, logits) = (Sight::Causal, Rows::Last);
-            let start = chunk * rows;
-            let span = Span { seq, start, tokens, sight, logits };
+            let span = Span { seq: *seq, start, tokens, sight, logits };
             black_box(model.forward(runtime, kv, &[span], workspace).row(0));
         }
-        let seconds = begin.elapsed().as_secs_f64();
-        kv.close(seq);
-        seconds
+        begin.elapsed().as_secs_f64()
+    }
+
+    fn once(&mut self) -> f64 {
+        self.compute(self.test.depth..self.test.positions(), self.test.rows())
     }
 
     /// Tokens per second of each repetition.
     pub fn samples(&mut self, repetitions: usize) -> Vec<f64> {
-        let count = self.tokens.len();
-        (0..repetitions).map(|_| count as f64 / self.once(count)).collect()
+        (0..repetitions).map(|_| self.test.tokens as f64 / self.once()).collect()
     }
 
     /// The seconds that each phase of one more repetition takes.
     pub fn phases(&mut self) -> [f64; Phase::COUNT] {
         self.workspace.profile(seconds);
-        self.once(self.tokens.len());
+        self.once();
         self.workspace.phases()
     }
 }

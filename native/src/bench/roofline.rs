@@ -12,15 +12,16 @@ const LIMITS: [&str; 8] =
 const PHASES: [&str; 5] = ["phase", "ms:", "share:", "GB/s:", "GMAC/s:"];
 
 impl Row {
-    /// What a phase of the whole test has to do. A pass reads its weights once, whatever the number of
-    /// its rows, and gives logits for one row.
+    /// What a phase of the whole test has to do. A pass reads its weights, and the keys and values that
+    /// it sees, once, whatever the number of its rows, and gives logits for one row.
     fn work(&self, phase: Phase) -> Work {
         let Work { products, bytes } = self.work[phase as usize];
-        let rows = match phase {
-            Phase::Head => self.test.passes(),
-            _ => self.test.positions(),
+        let (rows, bytes) = match phase {
+            Phase::Head => (self.test.passes(), bytes * self.test.passes()),
+            Phase::Attention => (0, self.position_bytes * self.test.seen()),
+            _ => (self.test.tokens, bytes * self.test.passes()),
         };
-        Work { products: products * rows, bytes: bytes * self.test.passes() }
+        Work { products: products * rows, bytes }
     }
 
     fn all_work(&self) -> Work {
@@ -30,7 +31,7 @@ impl Row {
         })
     }
 
-    /// The fewest seconds that reading and multiplying weights take.
+    /// The fewest seconds that reading, and multiplying weights, take.
     fn least_seconds(&self, products: f64) -> [f64; 2] {
         let work = self.all_work();
         [work.bytes as f64 / self.bandwidth, work.products as f64 / products]
@@ -39,12 +40,12 @@ impl Row {
     /// Tokens per second that the machine allows, if it multiplies so fast.
     fn at_most(&self, products: f64) -> f64 {
         let [reading, multiplying] = self.least_seconds(products);
-        self.test.positions() as f64 / reading.max(multiplying)
+        self.test.tokens as f64 / reading.max(multiplying)
     }
 
     fn limit_cells(&self, products: f64) -> [String; 8] {
         let ([reading, multiplying], work) = (self.least_seconds(products), self.all_work());
-        let per_second = self.mean() / self.test.positions() as f64;
+        let per_second = self.mean() / self.test.tokens as f64;
         [
             self.threads.to_string(),
             self.test.name(),
@@ -122,22 +123,22 @@ pub fn fields(row: &Row) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::Test;
+    use super::super::measure::Kind;
     use super::super::speed::tests::row;
     use super::*;
 
-    fn measured(test: Test) -> Row {
+    fn measured(kind: Kind, tokens: usize) -> Row {
         let mut work = [Work::default(); Phase::COUNT];
         work[Phase::Qkv as usize] = Work { products: 1_600_000_000, bytes: 400_000_000 };
         work[Phase::Head as usize] = Work { products: 100_000_000, bytes: 100_000_000 };
         let mut phases = [0.0; Phase::COUNT];
         (phases[Phase::Qkv as usize], phases[Phase::Head as usize]) = (0.3, 0.1);
-        Row { work, products: Some(1e11), phases: Some(phases), ..row(test) }
+        Row { work, products: Some(1e11), phases: Some(phases), ..row(kind, tokens) }
     }
 
     #[test]
     fn decoding_is_bound_by_memory_and_prompts_by_products() {
-        let text = summary(&[measured(Test::Generate(2)), measured(Test::Prompt(512))]);
+        let text = summary(&[measured(Kind::Generate, 2), measured(Kind::Prompt, 512)]);
         // 0.5 GB at 10 GB/s; 1.6 G products at 100 G/s, and a head for each of two passes.
         assert!(text.contains("| 2 | tg2 | 10.0 | 20.0 | memory | 50 % | 5.0 | 17 |"), "{text}");
         assert!(
@@ -150,13 +151,22 @@ mod tests {
     }
 
     #[test]
+    fn a_context_is_read_too() {
+        let mut row = measured(Kind::Generate, 2);
+        row.test.depth = 99;
+        row.position_bytes = 1_000_000;
+        assert_eq!(row.work(Phase::Attention).bytes, 201_000_000);
+        assert!(summary(&[row]).contains("| 2 | tg2 @ d99 | 10.0 | 16.7 | memory |"));
+    }
+
+    #[test]
     fn what_was_not_measured_is_not_told() {
-        let plain = Row { products: None, phases: None, ..measured(Test::Generate(2)) };
+        let plain = Row { products: None, phases: None, ..measured(Kind::Generate, 2) };
         assert_eq!(
             (summary(std::slice::from_ref(&plain)), fields(&plain).len()),
             (String::new(), 0)
         );
-        let fields = fields(&measured(Test::Generate(2)));
+        let fields = fields(&measured(Kind::Generate, 2));
         assert_eq!(fields["fraction_of_limit"], 0.5);
         assert_eq!(fields["phase_seconds"]["head"], 0.1);
     }

@@ -1,6 +1,6 @@
 //! The speed of prompts and of decoding, and what bounds it.
 
-use super::measure::Test;
+use super::measure::{Kind, Test};
 use super::report::Record;
 use super::roofline;
 use crate::human;
@@ -28,6 +28,8 @@ pub struct Row {
     pub bandwidth: f64,
     /// What each phase has to do for a token.
     pub work: [Work; Phase::COUNT],
+    /// Bytes of keys and values of a position.
+    pub position_bytes: usize,
     /// Products of int8 per second that as many threads compute, if that was measured.
     pub products: Option<f64>,
     /// Seconds of each phase of the whole test, if they were measured.
@@ -65,7 +67,8 @@ impl Row {
 
     /// Share of the limit that decoding reached.
     fn of_limit(&self) -> Option<f64> {
-        matches!(self.test, Test::Generate(_)).then(|| self.mean() / self.limit())
+        let weights_only = self.test.kind == Kind::Generate && self.test.depth == 0;
+        weights_only.then(|| self.mean() / self.limit())
     }
 }
 
@@ -130,7 +133,7 @@ pub mod tests {
     use super::super::report::{Format, Report};
     use super::*;
 
-    pub fn row(test: Test) -> Row {
+    pub fn row(kind: Kind, tokens: usize) -> Row {
         let mut work = [Work::default(); Phase::COUNT];
         work[Phase::Head as usize].bytes = 500_000_000;
         Row {
@@ -139,10 +142,11 @@ pub mod tests {
             parameters: 2_000_000_000,
             backend: "scalar",
             threads: 2,
-            test,
+            test: Test { kind, tokens, depth: 0 },
             samples: vec![9.0, 10.0, 11.0],
             bandwidth: 1e10,
             work,
+            position_bytes: 0,
             products: None,
             phases: None,
         }
@@ -151,7 +155,7 @@ pub mod tests {
     fn all(format: Format) -> String {
         let mut report = Report::new(format);
         let head = report.head();
-        let rows = report.row(row(Test::Prompt(512))) + &report.row(row(Test::Generate(128)));
+        let rows = report.row(row(Kind::Prompt, 512)) + &report.row(row(Kind::Generate, 128));
         head + &rows + &report.tail()
     }
 

@@ -1,7 +1,7 @@
 //! `wf-run bench`: how fast a model runs on this machine.
 
 use crate::args::{self, KvArgs, ModelArgs};
-use crate::bench::measure::{Bench, Test};
+use crate::bench::measure::{Bench, Kind, Test};
 use crate::bench::report::{Format, Report};
 use crate::bench::synthetic::Synthetic;
 use crate::bench::{limits, requests, speed};
@@ -14,6 +14,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
+use wrinklefree::cache::{KvPool, PAGE};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
 use wrinklefree::model::{Model, Rule};
@@ -21,8 +22,8 @@ use wrinklefree::settings::{Settings, describe};
 
 /// Measure prefill and decode speed, or whole requests in a decode mode
 ///
-/// Tests are ppN (a prompt of N tokens) and tgN (N generated tokens from an empty context), each
-/// warmed up once and repeated. The memory bandwidth is measured too: it bounds decoding, which
+/// Tests are ppN (a prompt of N tokens) and tgN (N tokens generated one by one), behind a context of
+/// --depth tokens, each warmed up once and repeated. The memory bandwidth is measured too: it bounds decoding, which
 /// reads every weight once per token.
 ///
 /// With --decode-mode requests are answered one after the other instead: their latency, emitted
@@ -35,6 +36,7 @@ Examples:
   wf-run bench --synthetic bitnet-2b -t 1,2
   wf-run bench --model ./my-model -p 128,512 -n 64 -r 3 -o json
   wf-run bench --synthetic tiny -p 0 -n 32        decode only
+  wf-run bench -p 0 -n 32 --depth 128,2048,8192   decoding in longer and longer contexts
   wf-run bench --roofline --profile               what bounds it, and where the time goes
   wf-run bench --decode-mode adaptive --threshold 0.7 --prompt-tokens 32 --max-tokens 128")]
 pub struct Args {
@@ -62,6 +64,9 @@ pub struct Args {
         default_value = "128"
     )]
     generate: Vec<usize>,
+    /// Tokens in the context before each test
+    #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
+    depth: Vec<usize>,
     /// Repetitions of each test [default: 5, of requests 20]
     #[arg(short, long, visible_alias = "iterations", value_name = "N")]
     repetitions: Option<NonZeroUsize>,
@@ -97,6 +102,9 @@ const STORY: &str = "Once there was a small fox named Pip. Pip lived near a quie
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let settings = args.decoding.settings()?;
     if settings.decode_mode.is_some() {
+        if args.depth != [0] {
+            return Err(usage("--depth is for tests without --decode-mode"));
+        }
         return answer(args, &settings);
     }
     if settings != Settings::default() || args.prompt_file.is_some() || args.ignore_eos {
@@ -131,6 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 samples: bench.samples(repetitions),
                 bandwidth: bandwidths[i],
                 work: model.work(),
+                position_bytes: KvPool::bytes(model.spec(), 1, &args.kv.config()) / PAGE,
                 products: products.as_ref().map(|products| products[i]),
                 phases: args.profile.then(|| bench.phases()),
             };
@@ -236,10 +245,15 @@ fn threads(args: &Args) -> Vec<usize> {
 }
 
 fn tests(args: &Args) -> Vec<Test> {
-    let prompts = args.prompt.as_deref().unwrap_or(&[512]).iter();
-    let prompts = prompts.map(|&n| Test::Prompt(n));
-    let generates = args.generate.iter().map(|&n| Test::Generate(n));
-    prompts.chain(generates).filter(|t| t.positions() > 0).collect()
+    let prompts = args.prompt.as_deref().unwrap_or(&[512]);
+    let kinds = [(Kind::Prompt, prompts), (Kind::Generate, &args.generate)];
+    let all = kinds.into_iter().flat_map(|(kind, counts)| {
+        let each = counts.iter().filter(|&&tokens| tokens > 0);
+        each.flat_map(move |&tokens| {
+            args.depth.iter().map(move |&depth| Test { kind, tokens, depth })
+        })
+    });
+    all.collect()
 }
 
 fn model(args: &Args) -> anyhow::Result<(String, Model)> {

@@ -47,6 +47,13 @@ pub struct ComputeArgs {
     /// Threads [default: one per available core]
     #[arg(short, long, value_name = "N", value_parser = threads())]
     pub threads: Option<usize>,
+    /// Threads for prompts and batches [default: as many as --threads]; `wf-run tune` measures both
+    #[arg(long, value_name = "N", value_parser = threads())]
+    pub prefill_threads: Option<usize>,
+    /// Keep each thread on a core of its own
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub pin_threads: bool,
 }
 
 /// What is kept of keys and values, and what is read of them.

@@ -38,6 +38,15 @@ pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<(String
 }
 
 impl ModelArgs {
+    /// The model that these name, without its text.
+    pub fn model(&self) -> anyhow::Result<(String, Model)> {
+        let (name, c) = self.checkpoint()?;
+        let model = Model::new(c.spec, c.weights);
+        let mut model = model.with_context(|| format!("cannot run {name}"))?;
+        model.sparsity = self.activation_sparsity;
+        Ok((name, model))
+    }
+
     /// The checkpoint that these name, its positions stretched as they say.
     pub fn checkpoint(&self) -> anyhow::Result<(String, Checkpoint)> {
         let (name, mut checkpoint) = checkpoint(self.model.as_deref(), &self.hub.revision)?;

@@ -1,10 +1,10 @@
 //! This machine: kernels, threads, memory.
 
 use crate::args::ComputeArgs;
+use crate::cores;
 use crate::exit::usage;
-use std::env;
-use std::num::NonZeroUsize;
-use std::thread::available_parallelism;
+use anyhow::Context;
+use std::{env, thread};
 use wrinklefree::kernel::{Isa, Kernels};
 use wrinklefree::model::Runtime;
 use wrinklefree::par::Team;
@@ -31,14 +31,68 @@ pub fn kernels() -> anyhow::Result<Kernels> {
     })
 }
 
-/// Threads to use when the user did not say.
-pub fn threads(args: &ComputeArgs) -> usize {
-    args.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZeroUsize::get))
+/// How many threads compute, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// For what memory bounds: decoding.
+    pub decode: usize,
+    /// For what arithmetic bounds: prompts, and batches.
+    pub prefill: usize,
+    /// Each stays on a core of its own.
+    pub pinned: bool,
 }
 
-/// Kernels and a team of `threads`.
-pub fn runtime(threads: usize) -> anyhow::Result<Runtime> {
-    Ok(Runtime { kernels: kernels()?, team: Team::new(threads)? })
+impl Threads {
+    /// So many for everything.
+    pub fn all(count: usize) -> Self {
+        Self { decode: count, prefill: count, pinned: false }
+    }
+
+    /// What the user said; one for each core if nothing.
+    pub fn new(args: &ComputeArgs) -> Self {
+        let decode = args.threads.unwrap_or_else(cores::count);
+        let prefill = args.prefill_threads.unwrap_or(decode);
+        Self { decode, prefill, pinned: args.pin_threads }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.decode.max(self.prefill)
+    }
+
+    fn team(&self) -> anyhow::Result<Team> {
+        let team = match self.pinned {
+            true => self.pinned_team()?,
+            false => Team::new(self.count())?,
+        };
+        Ok(team.divided(self.decode, self.prefill))
+    }
+
+    /// The calling thread is the first of the team.
+    fn pinned_team(&self) -> anyhow::Result<Team> {
+        let cpus = cores::cpus();
+        if self.count() > cpus.len() {
+            let (threads, cpus) = (self.count(), cpus.len());
+            return Err(usage(format!("{threads} threads cannot be pinned to {cpus} CPUs")));
+        }
+        cores::pin(cpus[0]).context("cannot pin a thread")?;
+        let mut next = cpus.into_iter().skip(1);
+        let team = Team::with(self.count(), |helper| {
+            let cpu = next.next().expect("there are as many");
+            let life = move || {
+                // It computes the same wherever it runs.
+                let _ = cores::pin(cpu);
+                helper.work();
+            };
+            thread::Builder::new().name(format!("wf-team-{cpu}")).spawn(life).map(drop)
+        });
+        Ok(team?)
+    }
+}
+
+/// Kernels and a team.
+pub fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
+    Ok(Runtime { kernels: kernels()?, team: threads.team()? })
 }
 
 /// Bytes of memory that programs can get, where the system tells.

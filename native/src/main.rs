@@ -7,6 +7,7 @@ mod bench;
 mod chat_prompt;
 mod commands;
 mod config;
+mod cores;
 mod decoding;
 mod default_model;
 mod eval;
@@ -30,6 +31,7 @@ mod session;
 mod sizes;
 mod steps;
 mod stretch;
+mod tune;
 mod zeros;
 
 use clap::Parser;

@@ -12,9 +12,17 @@ fn no_arguments_shows_help() {
 
 #[test]
 fn help_has_examples() {
-    for command in
-        ["generate", "chat", "serve", "inspect", "convert", "logits", "bench", "completions"]
-    {
+    for command in [
+        "generate",
+        "chat",
+        "serve",
+        "inspect",
+        "convert",
+        "logits",
+        "bench",
+        "tune",
+        "completions",
+    ] {
         let ran = run(&[command, "--help"]).ends(0, &[]);
         assert!(ran.stdout.contains("Examples:"), "{command}: {}", ran.stdout);
     }
@@ -162,6 +170,37 @@ fn a_configuration_file_is_read_and_the_command_line_counts_more() {
     std::fs::write(file, "dlm:\n  block_sise: 32\n").expect("written");
     let parts = [file, "line 2", "`block_sise`", "did you mean `block_size`?"];
     run(&["generate", "x", "--config", file]).ends(2, &parts);
+}
+
+#[test]
+fn tune_writes_what_is_best_into_a_configuration() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("wf.yaml");
+    let config = path.to_str().expect("UTF-8");
+    std::fs::write(&path, "threads: 7 # mine\nport: 1234\n").expect("written");
+    let tune = ["tune", "--synthetic", "tiny", "--seconds", "1", "--config", config];
+    let ran = run(&tune).ends(0, &[]);
+    let best = ran.stdout.lines().find_map(|l| l.strip_prefix("best: --threads ")).expect("said");
+    let (decode, rest) = best.split_once(" --prefill-threads ").expect("both");
+    let prefill = rest.trim_end_matches(" --pin-threads");
+    let pinned = rest.ends_with("--pin-threads");
+    let text = std::fs::read_to_string(&path).expect("there");
+    let same = format!("threads: {decode} # mine\nport: 1234\n");
+    assert!(text.ends_with(&same), "{text}");
+    assert!(text.contains(&format!("prefill_threads: {prefill}\n")), "{text}");
+    assert!(text.contains(&format!("pin_threads: {pinned}\n")), "{text}");
+    let shown = run(&["serve", "--config", config, "--print-config"]).ends(0, &[]).stdout;
+    assert!(shown.contains(&format!("prefill_threads: {prefill} ")), "{shown}");
+    std::fs::write(&path, "thread: 7\n").expect("written");
+    run(&tune).ends(2, &["thread", "line 1"]);
+}
+
+#[test]
+fn threads_are_counted_and_kept() {
+    run(&["generate", "Hello", "-n", "4", "--threads", "1", "--prefill-threads", "2"]).ends(0, &[]);
+    run(&["generate", "Hello", "-n", "4", "--threads", "1", "--pin-threads"]).ends(0, &[]);
+    run(&["generate", "Hello", "--threads", "1024", "--pin-threads"])
+        .ends(2, &["1024 threads cannot be pinned"]);
 }
 
 #[test]

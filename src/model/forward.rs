@@ -8,12 +8,15 @@ use super::{Model, Rule, Runtime, Workspace};
 use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
-use crate::par::{Chunks, Crew};
+use crate::par::{Bound, Chunks, Crew};
 use crate::rows::{Logits, Output};
 
 /// Bytes of weights × rows from which a pass is worth the helpers: some 300 µs of work. Below, the
 /// hand-overs of a small model's many steps cost more than a second core gives.
 const WORTH_BYTES: usize = 24 << 20;
+/// Rows from which arithmetic bounds a pass rather than memory: a processor that reads a weight can
+/// multiply it some eight times meanwhile.
+const MANY_ROWS: usize = 8;
 /// Rows from which writing keys and values is worth waking the helpers.
 const WORTH_ROWS: usize = 8;
 /// Rows that attend together at most, and scores that they make at most.
@@ -51,9 +54,9 @@ impl Model {
         output: Output,
     ) -> Logits<'w> {
         let vocab = self.spec.vocab_size;
-        ws.batch.fill(spans, kv, vocab, self.together(spans, rt.team.threads()));
-        let work = self.bytes_per_token() * ws.batch.rows.len();
-        rt.team.run(work >= WORTH_BYTES, |crew| {
+        let bound = self.bound(spans.iter().map(|span| span.tokens.len()).sum());
+        ws.batch.fill(spans, kv, vocab, self.together(spans, rt.team.members(bound)));
+        rt.team.run(bound, |crew| {
             let mut pass = Pass { model: self, k: &rt.kernels, crew, ws };
             pass.ws.profile.begin();
             pass.embed();
@@ -84,6 +87,15 @@ impl Model {
             Output::Hidden => (ws.inputs.floats(), self.spec.hidden_size),
         };
         Logits::new(&values[..ws.batch.wanted.len() * width], width)
+    }
+
+    /// What bounds a pass of so many rows.
+    fn bound(&self, rows: usize) -> Bound {
+        match rows {
+            _ if self.bytes_per_token() * rows < WORTH_BYTES => Bound::Small,
+            ..MANY_ROWS => Bound::Memory,
+            _ => Bound::Arithmetic,
+        }
     }
 
     /// Rows of a sequence that attend together: enough to make the most of each page that is read,

@@ -51,6 +51,20 @@ pub struct Team {
     pool: Option<rayon::ThreadPool>,
     /// One per member, never contended.
     scratch: Vec<Mutex<Scratch>>,
+    /// Members for work that memory bounds, and for work that arithmetic bounds.
+    streaming: usize,
+    computing: usize,
+}
+
+/// What bounds a piece of work, which says how many members it is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Nothing: it is too small to wake anybody for.
+    Small,
+    /// Memory, as decoding.
+    Memory,
+    /// Arithmetic, as prompts and batches.
+    Arithmetic,
 }
 
 /// The threads could not be started.
@@ -112,7 +126,29 @@ impl Team {
             ),
         };
         let scratch = (0..threads).map(|_| Mutex::default()).collect();
-        Ok(Self { pool, scratch })
+        Ok(Self { pool, scratch, streaming: threads, computing: threads })
+    }
+
+    /// The same team, of which so many members take part in work that memory bounds, and so many in
+    /// work that arithmetic bounds: memory may be busy with a part of the cores already.
+    ///
+    /// # Panics
+    /// When it has not so many, or one of the numbers is 0.
+    #[must_use]
+    pub fn divided(mut self, streaming: usize, computing: usize) -> Self {
+        let fits = 1..=self.threads();
+        assert!(fits.contains(&streaming) && fits.contains(&computing), "members of the team");
+        (self.streaming, self.computing) = (streaming, computing);
+        self
+    }
+
+    /// Members that take part in such work.
+    pub fn members(&self, bound: Bound) -> usize {
+        match bound {
+            Bound::Small => 1,
+            Bound::Memory => self.streaming,
+            Bound::Arithmetic => self.computing,
+        }
     }
 
     /// Members, the caller included.
@@ -120,23 +156,25 @@ impl Team {
         self.scratch.len()
     }
 
-    /// Runs `lead` with the helpers at hand, or alone when the work is not `worth` waking them.
+    /// Runs `lead` with the helpers that work bound by this is worth, or alone.
     ///
     /// A helper that the system starts late, even after the run, finds the board dismissed and
     /// leaves; nobody waits for it.
-    pub fn run<R>(&self, worth: bool, lead: impl FnOnce(&mut Crew<'_>) -> R) -> R {
+    pub fn run<R>(&self, bound: Bound, lead: impl FnOnce(&mut Crew<'_>) -> R) -> R {
         let board = Arc::new(Board::default());
-        let Some(pool) = self.pool.as_ref().filter(|_| worth) else {
+        let members = self.members(bound);
+        let Some(pool) = self.pool.as_ref().filter(|_| members > 1) else {
             return lead(&mut Crew { board: &board, scratch: &self.scratch[..1] });
         };
-        for member in 1..self.threads() {
+        for member in 1..members {
             let board = Arc::clone(&board);
             pool.spawn(move || board.help(member));
         }
         let _dismiss = Dismiss(&board);
-        lead(&mut Crew { board: &board, scratch: &self.scratch })
+        lead(&mut Crew { board: &board, scratch: &self.scratch[..members] })
     }
 }
+
 /// What is locked here is worth nothing after a panic, so poison is no matter.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -252,7 +290,7 @@ mod tests {
             let team = Team::new(threads).unwrap();
             let mut a = vec![0u32; 7 * 3];
             let mut b = vec![0u8; 7];
-            team.run(true, |crew| {
+            team.run(Bound::Arithmetic, |crew| {
                 for _ in 0..100 {
                     let parts = (Chunks::new(&mut a, 3), Chunks::new(&mut b, 1));
                     crew.chunks(7, true, parts, |i, (x, y), _| {
@@ -269,8 +307,16 @@ mod tests {
     #[test]
     fn a_run_that_is_not_worth_it_wakes_nobody() {
         let team = Team::new(3).unwrap();
-        assert_eq!(team.run(false, |crew| crew.members()), 1);
-        assert_eq!(team.run(true, |crew| crew.members()), 3);
+        assert_eq!(team.run(Bound::Small, |crew| crew.members()), 1);
+        assert_eq!(team.run(Bound::Arithmetic, |crew| crew.members()), 3);
+    }
+
+    #[test]
+    fn work_gets_the_members_that_it_is_worth() {
+        let team = Team::new(4).unwrap().divided(2, 3);
+        let members = |bound| team.run(bound, |crew| crew.members());
+        let bounds = [Bound::Small, Bound::Memory, Bound::Arithmetic];
+        assert_eq!(bounds.map(members), [1, 2, 3]);
     }
 
     #[test]
@@ -287,7 +333,7 @@ mod tests {
     fn helpers_that_fell_asleep_are_woken() {
         let team = Team::new(2).unwrap();
         let mut cells = [0u32; 64];
-        team.run(true, |crew| {
+        team.run(Bound::Arithmetic, |crew| {
             for _ in 0..20 {
                 std::thread::sleep(std::time::Duration::from_millis(5));
                 crew.chunks(64, true, Chunks::new(&mut cells, 1), |_, c, _| {
@@ -308,7 +354,7 @@ mod tests {
         });
         let mut cells = [0u8; 50];
         let team = team.unwrap();
-        team.run(true, |crew| {
+        team.run(Bound::Arithmetic, |crew| {
             crew.chunks(50, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         });
         assert_eq!(cells, [1; 50]);
@@ -320,7 +366,7 @@ mod tests {
     fn columns_are_disjoint_and_complete() {
         let team = Team::new(3).unwrap();
         let mut out = vec![0f32; 4 * 10];
-        team.run(true, |crew| {
+        team.run(Bound::Arithmetic, |crew| {
             crew.columns(&mut out, 10, &[0, 3, 3, 10], |mut part, _| {
                 for r in 0..part.rows() {
                     part.row(r).iter_mut().for_each(|v| *v += 1.0);
@@ -335,7 +381,7 @@ mod tests {
         let team = Team::new(3).unwrap();
         let mut out = vec![0f32; 5 * 6];
         let (rows, columns) = ([0, 2, 2, 5], [0, 1, 6]);
-        team.run(true, |crew| {
+        team.run(Bound::Arithmetic, |crew| {
             crew.tiles(&mut out, 6, (&rows, &columns), |(i, j), mut part, _| {
                 assert_eq!(
                     (part.rows(), part.range()),
@@ -358,7 +404,7 @@ mod tests {
         let caught = catch_unwind(AssertUnwindSafe(|| {
             // The leader lingers in its part until a helper has taken the other one.
             let taken = AtomicUsize::new(0);
-            team.run(true, |crew| {
+            team.run(Bound::Arithmetic, |crew| {
                 crew.parts(2, &|_, _| {
                     taken.fetch_add(1, Ordering::Relaxed);
                     while taken.load(Ordering::Relaxed) < 2 {}
@@ -368,7 +414,9 @@ mod tests {
         }));
         assert!(caught.is_err());
         let mut cells = [0u8; 2];
-        team.run(true, |crew| crew.chunks(2, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1));
+        team.run(Bound::Arithmetic, |crew| {
+            crew.chunks(2, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1)
+        });
         assert_eq!(cells, [1, 1], "the team works on after a panic");
     }
 }

@@ -88,6 +88,12 @@ impl Synthetic {
         }
     }
 
+    /// The name, and the model alone.
+    pub fn model(self, sparsity: Sparsity) -> (String, Model) {
+        let Loaded { name, model, .. } = self.loaded(sparsity);
+        (name, model)
+    }
+
     /// A model of that shape with random weights, the same on every call. As if trained for both
     /// paths, in blocks of 32, with the last token for MASK.
     pub fn loaded(self, sparsity: Sparsity) -> Loaded {

@@ -8,12 +8,12 @@ use crate::bench::{limits, requests, speed};
 use crate::decoding::{self, DecodeArgs};
 use crate::exit::usage;
 use crate::loaded::Loaded;
-use crate::{machine, out, session, sizes};
+use crate::machine::Threads;
+use crate::{cores, machine, out, session, sizes};
 use anyhow::Context;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 use wrinklefree::cache::{KvPool, PAGE};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
@@ -116,7 +116,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let threads = threads(args);
     let kernels = machine::kernels()?;
-    let (name, model) = model(args)?;
+    let (name, model) = match args.synthetic {
+        Some(shape) => shape.model(args.model.activation_sparsity),
+        None => args.model.model()?,
+    };
     let name = thinned(name, &model);
     let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
     args::warn_beyond(longest, model.spec());
@@ -126,7 +129,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let products = args.roofline.then(|| limits::products(&kernels, &threads));
     let repetitions = args.repetitions.map_or(5, NonZeroUsize::get);
     for (i, &threads) in threads.iter().enumerate() {
-        let runtime = machine::runtime(threads)?;
+        let runtime = machine::runtime(Threads::all(threads))?;
         for &test in &tests {
             let mut bench = Bench::new(&model, &runtime, args.kv.config(), test)?;
             let row = speed::Row {
@@ -176,7 +179,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
     let name = thinned(name, &model);
     for threads in threads(args) {
-        let runtime = machine::runtime(threads)?;
+        let runtime = machine::runtime(Threads::all(threads))?;
         let mut engine = session::engine(
             model,
             tokenizer,
@@ -239,7 +242,7 @@ fn thinned(name: String, model: &Model) -> String {
 
 fn threads(args: &Args) -> Vec<usize> {
     match args.threads[..] {
-        [] => vec![available_parallelism().map_or(1, NonZeroUsize::get)],
+        [] => vec![cores::count()],
         ref list => list.to_vec(),
     }
 }
@@ -254,15 +257,4 @@ fn tests(args: &Args) -> Vec<Test> {
         })
     });
     all.collect()
-}
-
-fn model(args: &Args) -> anyhow::Result<(String, Model)> {
-    if let Some(shape) = args.synthetic {
-        let Loaded { name, model, .. } = shape.loaded(args.model.activation_sparsity);
-        return Ok((name, model));
-    }
-    let (name, c) = args.model.checkpoint()?;
-    let mut model = Model::new(c.spec, c.weights).with_context(|| format!("cannot run {name}"))?;
-    model.sparsity = args.model.activation_sparsity;
-    Ok((name, model))
 }

@@ -55,7 +55,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let runtime = machine::runtime(machine::threads(&args.compute))?;
+    let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
     let loaded = Loaded::open(&args.model)?;
     let context = args::context(args.context, loaded.model.spec());
     args::warn_beyond(context, loaded.model.spec());

@@ -60,7 +60,7 @@ enum Head {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
-    let runtime = machine::runtime(machine::threads(&args.compute))?;
+    let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
     let (name, input) = loaded::checkpoint(Some(&args.input), &args.hub.revision)?;
     let head = args.head.map(|head| match head {

@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(usage("--stop needs a text"));
     }
     let prompt = prompt(args.prompt.as_deref())?;
-    let threads = machine::threads(&args.compute);
+    let threads = machine::Threads::new(&args.compute);
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
     let loaded = Loaded::open(&args.model)?;
@@ -132,7 +132,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "load_seconds": time.as_secs_f64(),
             "peak_memory_bytes": machine::peak_memory(),
             "isa": isa,
-            "threads": threads,
+            "threads": threads.decode,
+            "prefill_threads": threads.prefill,
         }))?;
     } else {
         if !answer.text.ends_with('\n') {

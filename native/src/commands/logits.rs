@@ -55,7 +55,7 @@ fn sight(text: &str) -> Result<Sight, String> {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
-    let runtime = machine::runtime(machine::threads(&args.compute))?;
+    let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
     let (name, checkpoint) = args.model.checkpoint()?;
     let mut model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;

@@ -10,6 +10,7 @@ mod health;
 mod inspect;
 mod logits;
 mod serve;
+mod tune;
 
 use clap::{Parser, Subcommand};
 
@@ -29,6 +30,7 @@ Examples:
   wf-run inspect ./my-model                         what a model is and how much memory it needs
   wf-run convert ./my-model my-model.safetensors    one packed file that loads at once
   wf-run bench --synthetic bitnet-2b -t 1,2         speed without any download
+  wf-run tune                                       how many threads are best on this machine
   wf-run eval agreement                             decode modes: speed beside quality
 
 Environment:
@@ -49,6 +51,7 @@ enum Command {
     Convert(convert::Args),
     Logits(logits::Args),
     Bench(bench::Args),
+    Tune(tune::Args),
     Eval(eval::Args),
     Completions(completions::Args),
 }
@@ -65,6 +68,7 @@ impl Cli {
             Command::Convert(args) => convert::run(&args),
             Command::Logits(args) => logits::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::Tune(args) => tune::run(&args),
             Command::Eval(args) => eval::run(&args),
             Command::Completions(args) => completions::run(&args),
         }

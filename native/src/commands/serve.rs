@@ -102,7 +102,7 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
         limits: Limits { body: server.max_body, time: Duration::from_secs(server.request_timeout) },
         drain: Duration::from_secs(server.drain),
         rehearsal: Rehearsal { warmup, benchmark: benchmark.benchmark_enabled.then_some(measured) },
-        threads: machine::threads(&compute),
+        threads: machine::Threads::new(&compute),
         engine: Sizes {
             context: scheduler.context,
             shift: scheduler.context_shift,

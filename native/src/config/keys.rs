@@ -211,6 +211,8 @@ mod tests {
                 "host",
                 "port",
                 "threads",
+                "prefill_threads",
+                "pin_threads",
                 "warmup"
             ],
             "outside of sections"

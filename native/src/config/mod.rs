@@ -5,9 +5,11 @@
 mod environment;
 mod file;
 mod keys;
+mod set;
 mod show;
 
 pub use keys::{Keys, ServerArgs};
+pub use set::set;
 pub use show::{effective, example};
 
 use crate::exit::usage;

@@ -25,6 +25,7 @@ pub use tls::Tls;
 
 use crate::exit::usage;
 use crate::loaded::Loaded;
+use crate::machine::Threads;
 use crate::stretch::beyond;
 use crate::{args, decoding, machine, out, row_cost};
 use anyhow::{Context, anyhow};
@@ -78,7 +79,7 @@ pub struct Options {
     /// What is done before anybody may ask.
     pub rehearsal: Rehearsal,
     /// Threads that compute.
-    pub threads: usize,
+    pub threads: Threads,
     /// Sizes of the engine.
     pub engine: Sizes,
     /// How answers are decoded where a request does not say.
@@ -178,7 +179,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
 fn start(
     loaded: Loaded,
     name: Option<String>,
-    threads: usize,
+    threads: Threads,
     sizes: Sizes,
     settings: Settings,
     rehearsal: Rehearsal,
@@ -228,7 +229,8 @@ fn start(
     tracing::info!(
         model = name,
         isa,
-        threads,
+        threads = threads.decode,
+        prefill_threads = threads.prefill,
         context,
         kv_tokens = pages * PAGE,
         kv_keys = kv.keys.name(),

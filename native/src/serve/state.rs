@@ -5,6 +5,7 @@ use super::error::ApiError;
 use super::metrics::Metrics;
 use super::worker::Worker;
 use crate::grammar::{Grammar, Grammars};
+use crate::machine::Threads;
 use crate::session;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -62,7 +63,7 @@ pub struct Ready {
     /// Tokens that stay when the context is full, if a sequence goes on then.
     pub context_shift: Option<usize>,
     pub isa: &'static str,
-    pub threads: usize,
+    pub threads: Threads,
     /// What compiles grammars, made for the first request that has one.
     pub grammars: OnceLock<Grammars>,
 }

@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let path = args.text.display();
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
-    let threads = machine::threads(&args.compute);
+    let threads = machine::Threads::new(&args.compute);
     let mut runtime = machine::runtime(threads)?;
     let mut loaded = Loaded::open(&args.model)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
@@ -158,7 +158,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         rows.push(Row {
             model: loaded.name.clone(),
             backend: runtime.kernels.isa().name(),
-            threads,
+            threads: threads.count(),
             policy,
             quality: quality(model, &runtime, policy, &windows)?,
             speed,

@@ -70,7 +70,7 @@ enum Against {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let said = args.decoding.settings()?;
     args.modes.check(&said)?;
-    let threads = machine::threads(&args.compute);
+    let threads = machine::Threads::new(&args.compute);
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
     let loaded = Loaded::open(&args.model)?;
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         out::print(&report.row(Row {
             mode: describe(mode),
             backend,
-            threads,
+            threads: threads.count(),
             against: describe(&reference),
             agreement: run.agreement(&against),
             scores: run.scores(&prompts),

@@ -155,7 +155,7 @@ fn name(config: &KvConfig) -> String {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let threads = machine::threads(&args.compute);
+    let threads = machine::Threads::new(&args.compute);
     let runtime = machine::runtime(threads)?;
     let loaded = match args.synthetic {
         Some(shape) => shape.loaded(args.model.activation_sparsity),
@@ -193,7 +193,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             let row = Row {
                 model: loaded.name.clone(),
                 backend: runtime.kernels.isa().name(),
-                threads,
+                threads: threads.count(),
                 context,
                 config: *config,
                 bytes: probe.bytes(),

@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let settings = args.decoding.settings()?;
     args.modes.check(&settings)?;
     let vocabulary = Vocabulary::read(args.vocabulary.as_deref())?;
-    let threads = machine::threads(&args.compute);
+    let threads = machine::Threads::new(&args.compute);
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
     let loaded = Loaded::open(&args.model)?;
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         out::print(&report.row(Row {
             mode: describe(mode),
             backend,
-            threads,
+            threads: threads.count(),
             scores: answers.scores(asked.iter().copied()),
             accepted: accepted(&told, mode),
             told,

@@ -72,7 +72,8 @@ pub async fn server_info(State(server): State<Arc<Server>>) -> Result<Json<Value
         "context": ready.context,
         "vocab_size": ready.vocab,
         "isa": ready.isa,
-        "threads": ready.threads,
+        "threads": ready.threads.decode,
+        "prefill_threads": ready.threads.prefill,
         "kv": {
             "keys": ready.kv.keys.name(),
             "values": ready.kv.values.name(),

@@ -1,0 +1,76 @@
+//! `wf-run tune`: which numbers of threads are best here.
+
+use crate::args::ModelArgs;
+use crate::bench::report::{heading, line};
+use crate::bench::synthetic::Synthetic;
+use crate::config::{self, Layers};
+use crate::tune::{Best, Setup, best, measure, setups};
+use crate::{cores, machine, out};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Find the best numbers of threads for this machine
+///
+/// Decodes, and reads a prompt, with several numbers of threads, which go where the system puts them
+/// or are pinned to a core each. Decoding is bound by memory, which fewer threads than there are cores
+/// may keep busy; prompts are bound by arithmetic. The fewest threads within 3 % of the fastest count
+/// as best, and pinning where it gives 3 % more. Nothing else should run meanwhile.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run tune --synthetic bitnet-2b                 a large model, without a download
+  wf-run tune --model ./my-model --config wf.yaml   for `wf-run serve --config wf.yaml`")]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Random weights of a known shape instead of a model
+    #[arg(long, value_enum, conflicts_with_all = ["model_path", "rope_scaling"])]
+    synthetic: Option<Synthetic>,
+    /// Write the best to this configuration file, which is made if it is not there
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Seconds that all measurements together may take, as far as they can be cut short
+    #[arg(long, value_name = "N", default_value = "90")]
+    seconds: u64,
+}
+
+/// Columns of the table.
+const COLUMNS: [&str; 4] = ["threads:", "pinned", "decode t/s:", "prompt t/s:"];
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    // A file that cannot be read is said before anything is measured.
+    Layers::read(args.config.as_deref().filter(|path| path.exists()))?;
+    let (name, model) = match args.synthetic {
+        Some(shape) => shape.model(args.model.activation_sparsity),
+        None => args.model.model()?,
+    };
+    let (cores, cpus) = (cores::count(), cores::cpus().len());
+    let isa = machine::kernels()?.isa().name();
+    out::print(&format!("{name} on {cores} cores ({cpus} CPUs), {isa}\n\n{}", heading(&COLUMNS)))?;
+    let setups: Vec<Setup> = setups(cores, cpus);
+    let time = Duration::from_secs(args.seconds) / setups.len() as u32;
+    let mut measured = Vec::new();
+    for setup in setups {
+        let speeds = measure(&model, setup, time)?;
+        let pinned = if setup.pinned { "yes" } else { "no" };
+        out::print(&line([
+            setup.threads.to_string(),
+            pinned.into(),
+            format!("{:.1}", speeds.decode),
+            format!("{:.1}", speeds.prompt),
+        ]))?;
+        measured.push((setup, speeds));
+    }
+    let Best { decode, prefill, pinned } = best(&measured);
+    let pin = if pinned { " --pin-threads" } else { "" };
+    out::print(&format!("\nbest: --threads {decode} --prefill-threads {prefill}{pin}\n"))?;
+    let Some(path) = &args.config else { return Ok(()) };
+    let keys = [
+        ("threads", decode.to_string()),
+        ("prefill_threads", prefill.to_string()),
+        ("pin_threads", pinned.to_string()),
+    ];
+    config::set(path, &keys)?;
+    out::print(&format!("written to {}\n", path.display()))
+}

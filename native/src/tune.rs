@@ -1,0 +1,124 @@
+//! Speeds with several numbers of threads, and the best of them.
+
+use crate::bench::measure::{Bench, Kind, Test};
+use crate::machine::{self, Threads};
+use std::thread;
+use std::time::{Duration, Instant};
+use wrinklefree::cache::KvConfig;
+use wrinklefree::model::Model;
+
+/// Tokens that are decoded, and those of the prompt, each time.
+const DECODED: usize = 8;
+const PROMPT: usize = 64;
+/// What is this close to the best is as good.
+const CLOSE: f64 = 0.97;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Threads.
+    pub threads: usize,
+    /// Each on a core of its own.
+    pub pinned: bool,
+}
+
+/// Tokens per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speeds {
+    /// One by one.
+    pub decode: f64,
+    /// Of a prompt.
+    pub prompt: f64,
+}
+
+/// What to say on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Best {
+    /// Threads for decoding.
+    pub decode: usize,
+    /// Threads for prompts.
+    pub prefill: usize,
+    /// Whether they are pinned.
+    pub pinned: bool,
+}
+
+/// All setups for a machine: powers of two, three quarters of the cores, all cores, all CPUs.
+pub fn setups(cores: usize, cpus: usize) -> Vec<Setup> {
+    let powers = (0..).map(|i| 1 << i).take_while(|&n| n < cores);
+    let mut counts: Vec<usize> = powers.chain([(cores * 3).div_ceil(4), cores, cpus]).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let both = |threads| [false, true].map(|pinned| Setup { threads, pinned });
+    counts.into_iter().flat_map(both).collect()
+}
+
+/// Measures one setup in about this time, on a thread that ends with it, as does its place.
+pub fn measure(model: &Model, setup: Setup, time: Duration) -> anyhow::Result<Speeds> {
+    let threads = Threads { pinned: setup.pinned, ..Threads::all(setup.threads) };
+    let alone = || {
+        let runtime = machine::runtime(threads)?;
+        let speed = |kind, tokens| {
+            let test = Test { kind, tokens, depth: 0 };
+            let mut bench = Bench::new(model, &runtime, KvConfig::default(), test)?;
+            let begin = Instant::now();
+            let mut samples = bench.samples(2);
+            while begin.elapsed() < time / 2 {
+                samples.extend(bench.samples(1));
+            }
+            // Whoever else runs makes it slower, never faster.
+            anyhow::Ok(samples.into_iter().fold(0.0, f64::max))
+        };
+        Ok(Speeds { decode: speed(Kind::Generate, DECODED)?, prompt: speed(Kind::Prompt, PROMPT)? })
+    };
+    thread::scope(|scope| scope.spawn(alone).join()).expect("it does not panic")
+}
+
+/// The fewest threads that are as good as the fastest, pinned only where that is better.
+pub fn best(measured: &[(Setup, Speeds)]) -> Best {
+    let choose = |pinned: bool, of: fn(&Speeds) -> f64| {
+        let all = measured.iter().filter(|(setup, _)| setup.pinned == pinned);
+        let top = all.clone().map(|(_, speeds)| of(speeds)).fold(0.0, f64::max);
+        let good = all.filter(|(_, speeds)| of(speeds) >= CLOSE * top);
+        (good.map(|(setup, _)| setup.threads).min().unwrap_or(1), top)
+    };
+    let [free, pinned] = [false, true].map(|pinned| {
+        let (decode, decoding) = choose(pinned, |speeds| speeds.decode);
+        let (prefill, reading) = choose(pinned, |speeds| speeds.prompt);
+        (Best { decode, prefill, pinned }, decoding * reading)
+    });
+    // Two speeds, each to be better by so much.
+    if free.1 < CLOSE * CLOSE * pinned.1 { pinned.0 } else { free.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_once() {
+        let counts = |cores, cpus| -> Vec<usize> {
+            setups(cores, cpus).iter().filter(|s| !s.pinned).map(|s| s.threads).collect()
+        };
+        assert_eq!(counts(1, 1), [1]);
+        assert_eq!(counts(2, 2), [1, 2]);
+        assert_eq!(counts(30, 60), [1, 2, 4, 8, 16, 23, 30, 60]);
+        assert_eq!(setups(2, 4).len(), 6);
+    }
+
+    #[test]
+    fn the_fewest_of_the_good_ones_win() {
+        let table = |rows: &[(usize, bool, f64, f64)]| -> Best {
+            let row = |&(threads, pinned, decode, prompt)| {
+                (Setup { threads, pinned }, Speeds { decode, prompt })
+            };
+            best(&rows.iter().map(row).collect::<Vec<_>>())
+        };
+        // Memory is full with four threads; pinning gives too little.
+        let free = [(1, false, 10.0, 100.0), (4, false, 29.5, 390.0), (8, false, 30.0, 700.0)];
+        let pinned = [(1, true, 10.0, 100.0), (8, true, 30.5, 710.0)];
+        let all = [&free[..], &pinned[..]].concat();
+        assert_eq!(table(&all), Best { decode: 4, prefill: 8, pinned: false });
+        let better = [&free[..], &[(8, true, 33.0, 760.0)][..]].concat();
+        assert_eq!(table(&better), Best { decode: 8, prefill: 8, pinned: true });
+    }
+}

@@ -10,10 +10,14 @@ pub fn cpus() -> Vec<usize> {
     [first, rest].concat()
 }
 
-/// Cores that this process may use. Two threads of a core share what does the arithmetic, and one
-/// alone can keep its memory busy.
+/// Cores that this process may use, as far as the system gives it time on them (a container's quota).
+/// Two threads of a core share what does the arithmetic, and one alone can keep its memory busy.
 pub fn count() -> usize {
-    divided().0.len().max(1)
+    divided().0.len().clamp(1, parallelism())
+}
+
+fn parallelism() -> usize {
+    available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// The first CPU of each core, and the others.
@@ -63,7 +67,7 @@ fn allowed() -> Vec<usize> {
 }
 
 fn numbered() -> Vec<usize> {
-    (0..available_parallelism().map_or(1, NonZeroUsize::get)).collect()
+    (0..parallelism()).collect()
 }
 
 /// Keeps the calling thread, and those that it will start, on this CPU.
@@ -94,8 +98,8 @@ mod tests {
         let mut sorted = cpus.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, allowed());
-        let cores = count();
-        assert!(0 < cores && cores <= cpus.len());
+        assert!((1..=cpus.len()).contains(&count()));
+        let cores = divided().0.len();
         let on_core =
             |cpu: usize| cpus[..cores].iter().filter(|c| siblings(cpu).contains(c)).count();
         assert!(cpus.iter().all(|&cpu| on_core(cpu) == 1), "{cpus:?}");

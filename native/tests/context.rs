@@ -42,10 +42,10 @@ fn more_than_the_trained_length_is_said_once_and_done() {
 
 #[test]
 fn positions_are_stretched_by_every_rule() {
-    let plain = story("40", &[]);
-    assert_eq!(tokens(&story("40", &["--rope-scaling", "none"])), tokens(&plain));
-    assert_eq!(tokens(&story("40", &["--rope-scaling", "linear:1"])), tokens(&plain));
-    let rules = ["linear:9", "ntk:9", "yarn:9"].map(|rule| story("40", &["--rope-scaling", rule]));
+    let plain = story("120", &[]);
+    assert_eq!(tokens(&story("120", &["--rope-scaling", "none"])), tokens(&plain));
+    assert_eq!(tokens(&story("120", &["--rope-scaling", "linear:1"])), tokens(&plain));
+    let rules = ["linear:9", "ntk:9", "yarn:9"].map(|rule| story("120", &["--rope-scaling", rule]));
     for (i, one) in rules.iter().enumerate() {
         assert!(rules[..i].iter().chain([&plain]).all(|other| tokens(other) != tokens(one)));
     }

@@ -135,13 +135,13 @@ fn modes_are_compared_with_a_reference() {
 
 #[test]
 fn quality_counts_right_answers_and_coherent_stories() {
-    let few = ["--limit", "12", "--modes", "ar,verify", "--row-cost", "0", "-t", "1"];
+    let few = ["--limit", "41", "--modes", "ar,verify", "--row-cost", "0", "-t", "1"];
     let quality = |more: &[&str]| lines(&[&["quality", "-n", "40"], &few[..], more].concat());
-    let (rows, agreement) = (quality(&[]), lines(&["agreement", "-n", "40", "--limit", "12"]));
+    let (rows, agreement) = (quality(&[]), lines(&["agreement", "-n", "40", "--limit", "41"]));
     let (ar, verify) = (&rows[0], &rows[1]);
     assert_eq!((&ar["right"], &ar["of"]), (&agreement[0]["right"], &agreement[0]["of"]));
     let stories = number(ar, "stories");
-    assert_eq!(number(ar, "of") + stories, 12.0);
+    assert_eq!(number(ar, "of") + stories, 41.0);
     assert_eq!(number(ar, "samples"), 4.0 * stories);
     for lossless in ["right", "tokens", "coherent", "distinct_2"] {
         assert_eq!(ar[lossless], verify[lossless], "{lossless}");
@@ -263,7 +263,7 @@ fn caches_are_compared_with_f32() {
         };
         assert!(first > near, "{row}");
         let pages = (number(row, "context") / 32.0).ceil();
-        assert_eq!(number(row, "bytes"), pages * 32.0 * 6.0 * 3.0 * 2.0 * 64.0 * size, "{row}");
+        assert_eq!(number(row, "bytes"), pages * 32.0 * 6.0 * 4.0 * 2.0 * 64.0 * size, "{row}");
         assert_eq!(number(row, "share_of_pages_read"), 1.0);
         assert!(number(row, "tokens_per_second") > 0.0 && number(row, "perplexity") > 1.0);
     }
@@ -281,7 +281,7 @@ fn caches_are_compared_with_f32() {
         (&"window:128,sinks:4".into(), 700.0)
     );
     // Its pages are 1 of sinks and those that the last token's window touches.
-    assert_eq!(number(window, "bytes"), 6.0 * 32.0 * 6.0 * 3.0 * 2.0 * 68.0);
+    assert_eq!(number(window, "bytes"), 6.0 * 32.0 * 6.0 * 4.0 * 2.0 * 68.0);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn any_cache_gives_a_text_and_says_what_it_takes() {
     assert_eq!(number(by, "f32"), 2.0 * number(by, "bf16"));
     assert_eq!(2.0 * number(memory, "kv_cache"), number(by, "int8") + number(by, "f16"));
     let text = |more: &[&str]| {
-        let args = [&["generate", "Tell me a story about a fox.", "-n", "60"], more].concat();
+        let args = [&["generate", "Tell me a story about a fox.", "-n", "40"], more].concat();
         run(&args).ends(0, &[]).stdout
     };
     let plain = text(&[]);
@@ -324,7 +324,7 @@ fn rules_for_activations_are_compared_with_off() {
         assert_eq!(all["down_zeros"], off["down_zeros"]);
     }
     // ReLU² leaves most inputs of down_proj at zero.
-    assert!(number(off, "down_zeros") > 0.7 && number(off, "down_zero_blocks") < 0.1);
+    assert!(number(off, "down_zeros") > 0.7 && number(off, "down_zero_blocks") < 0.3, "{off}");
     let down = row("threshold:0.05@down");
     assert!(number(down, "down_zero_blocks") > 0.3 && number(down, "cosine") > 0.99, "{down}");
     assert!(number(row("topk:0.3@down"), "cosine") >= 0.99);

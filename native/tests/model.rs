@@ -39,7 +39,7 @@ fn the_prompt_comes_from_standard_input_too() {
 
 #[test]
 fn json_has_text_ids_reason_and_timings() {
-    let answer = json(&["generate", "Hello", "--json", "-n", "3", "--logprobs", "2"]);
+    let answer = json(&["generate", "Tell me a story.", "--json", "-n", "3", "--logprobs", "2"]);
     assert_eq!(answer["tokens"].as_array().map(Vec::len), Some(3));
     assert_eq!(answer["finish_reason"], "length");
     assert!(answer["text"].is_string() && answer["isa"].is_string());
@@ -312,10 +312,10 @@ fn logits_are_a_numpy_file_in_any_sight() {
         let mut reader = BufReader::new(&bytes[10..]);
         let mut header = String::new();
         reader.read_line(&mut header).expect("a header");
-        assert!(header.contains(&format!("'shape': ({count}, 2048)")), "{header}");
+        assert!(header.contains(&format!("'shape': ({count}, 3072)")), "{header}");
         let mut values = Vec::new();
         reader.read_to_end(&mut values).expect("values");
-        assert_eq!(values.len(), count * 2048 * 4);
+        assert_eq!(values.len(), count * 3072 * 4);
         values
     };
     let causal = logits("causal", "causal", 100);
@@ -326,7 +326,7 @@ fn logits_are_a_numpy_file_in_any_sight() {
     assert!(logits("ones", "blocks:1", 100) == causal);
     let file = path(directory.path(), "causal");
     run(&["logits", "--tokens", "1", "--output", &file]).ends(1, &["exists"]);
-    run(&["logits", "--tokens", "2048", "--output", "x"]).ends(2, &["outside the vocabulary"]);
+    run(&["logits", "--tokens", "3072", "--output", "x"]).ends(2, &["outside the vocabulary"]);
 }
 
 #[test]

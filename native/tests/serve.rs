@@ -83,7 +83,7 @@ fn several_answers_log_probabilities_and_echo() {
     assert_eq!(single["choices"][0]["message"], choices[2]["message"], "seed 7 + 2");
 
     let body = json!({"prompt": ["Once upon", "The"], "max_tokens": 4, "echo": true, "n": 2,
-                      "temperature": 0, "best_of": 3});
+                      "temperature": 0, "best_of": 3, "ignore_eos": true});
     let answer = server.post("/v1/completions", &body).is(200).json();
     let texts: Vec<_> =
         answer["choices"].as_array().unwrap().iter().map(|c| c["text"].as_str().unwrap()).collect();
@@ -91,7 +91,8 @@ fn several_answers_log_probabilities_and_echo() {
     assert!(texts[1].starts_with("Once upon") && texts[2].starts_with("The"), "{texts:?}");
     assert_eq!(answer["usage"]["completion_tokens"], 2 * 3 * 4, "all of best_of count");
     let ids = server.post("/tokenize", &json!({"content": "Once upon"})).is(200).json();
-    let body = json!({"prompt": ids["tokens"], "max_tokens": 4, "temperature": 0, "logprobs": 1});
+    let body = json!({"prompt": ids["tokens"], "max_tokens": 4, "temperature": 0, "logprobs": 1,
+                      "ignore_eos": true});
     let answer = server.post("/v1/completions", &body).is(200).json();
     assert_eq!(format!("Once upon{}", answer["choices"][0]["text"].as_str().unwrap()), texts[0]);
     assert_eq!(answer["choices"][0]["logprobs"]["tokens"].as_array().unwrap().len(), 4);

@@ -20,7 +20,7 @@ class Preset:
     """A model and how it is trained. Lengths are in tokens of the clean stream, so that a run that
     was slowed down or moved learns the same."""
     model: Model = field(default_factory=Model)
-    tokens: float = 16e6
+    tokens: float = 26e6
     batch: int = 4  # rows of `context` tokens
     rate: float = 1e-2  # of Muon
     other_rate: float = 5e-3  # of AdamW

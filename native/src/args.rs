@@ -27,8 +27,8 @@ pub struct ModelArgs {
     /// Which inputs of ternary layers stay, all others become zero: off (all stay), threshold:T (what
     /// is at least T times a row's largest), topk:R (the share R that is largest), adaptive (the
     /// fewest that hold 99 % of a row's Σx²); with @down behind it only in front of down_proj. AVX2
-    /// skips blocks of zeros, other kernels do not. On the model inside this program none
-    /// pays: it gets 0.91 to 1.03 times as fast (`wf-run eval activations`)
+    /// skips blocks of zeros, other kernels do not. On the small model that was measured none
+    /// paid: it got 0.91 to 1.03 times as fast (`wf-run eval activations`)
     #[arg(long, value_name = "RULE", default_value_t)]
     pub activation_sparsity: Sparsity,
 }

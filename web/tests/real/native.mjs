@@ -3,7 +3,11 @@
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
-export const PROMPTS = ["Tell me a story about a fox.", "What is the opposite of hot?"];
+/**
+ * Answers that no last bit decides: their most likely tokens are the same with every set of kernels, in
+ * every mode. (Of the fox's story two words are as likely.)
+ */
+export const PROMPTS = ["Tell me a story about Leo.", "What is the opposite of hot?"];
 export const MODES = ["ar", "verify", "greedy", "iterative", "adaptive"];
 
 const program =
@@ -13,7 +17,7 @@ const program =
  * How an answer is sampled that has bytes which are no UTF-8. Not the native one to its end: where
  * all tokens are as likely, the last bit of a logit decides.
  */
-export const WILD = { temperature: 3, seed: 7 };
+export const WILD = { temperature: 3, seed: 5 };
 
 /** The tokens and the text of an answer of 80 tokens at most, with more options. */
 export function native(prompt, mode, more = []) {

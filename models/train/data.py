@@ -6,10 +6,12 @@ decoding starts too, and is filled up with <|eos|> to a block's end; attention d
 conversations, so that a row's rest costs nothing but its room.
 """
 import argparse
+import json
 import os
 import random
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,11 @@ import tokens
 ROWS = 2048  # rows of a shard
 JOINED = 0.4  # share of conversations that go on with the next document
 POOL = 64  # conversations to choose from when a row is filled
+
+
+def filled(ids: list[int], block: int) -> list[int]:
+    """A conversation, filled up to whole blocks."""
+    return ids + [tokens.EOS] * (-len(ids) % block)
 
 
 def conversations(tokenizer, rng, context: int, block: int):
@@ -33,13 +40,12 @@ def conversations(tokenizer, rng, context: int, block: int):
             ids += more[1:]
             continue
         if ids:
-            yield ids + [tokens.EOS] * (-len(ids) % block)
+            yield filled(ids, block)
         ids = more
 
 
-def rows(tokenizer, rng, context: int, block: int):
+def rows(source, rng, context: int):
     """Endless rows: each takes the longest conversation at hand that still fits."""
-    source = conversations(tokenizer, rng, context, block)
     pool = sorted((next(source) for _ in range(POOL)), key=len)
     while True:
         row = []
@@ -52,7 +58,8 @@ def rows(tokenizer, rng, context: int, block: int):
 
 def make(number: int, tokenizer, seed: int, context: int, block: int) -> np.ndarray:
     """Shard `number` of the stream."""
-    source = rows(tokenizer, random.Random(f"train {seed} {number}"), context, block)
+    rng = random.Random(f"train {seed} {number}")
+    source = rows(conversations(tokenizer, rng, context, block), rng, context)
     return np.array([next(source) for _ in range(ROWS)], dtype=np.uint16)
 
 
@@ -64,6 +71,16 @@ def shard(number: int, folder: Path, tokenizer, seed: int, context: int, block: 
         make(number, tokenizer, seed, context, block).tofile(part)
         part.rename(path)
     return np.fromfile(path, dtype=np.uint16).reshape(-1, context)
+
+
+def own_rows(path: Path, tokenizer, seed: int, context: int, block: int):
+    """Endless rows of the stories that a model told itself (`distil.py`)."""
+    rng = random.Random(f"own rows {seed}")
+    told = [json.loads(line) for line in path.open()]
+    rng.shuffle(told)
+    stories = (tokens.conversation(tokenizer, [(s["prompt"], s["text"])]) for s in cycle(told))
+    fitting = (filled(ids, block) for ids in stories if len(ids) <= context)
+    return rows(fitting, rng, context)
 
 
 def main():

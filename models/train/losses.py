@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from model import masks
-from noise import answers, noisy, uniform
+from noise import answers, divided, noisy, uniform
 from presets import Preset
 
 # What each kind of loss counts: about as many tokens as it has.
@@ -19,14 +19,15 @@ def picked(weight: torch.Tensor, room: int, g: torch.Generator):
     return index, weight[index]
 
 
-def batch(rows: torch.Tensor, preset: Preset, g: torch.Generator):
+def batch(rows: torch.Tensor, preset: Preset, g: torch.Generator, own: int = 0):
     """What `loss` needs for rows [B, T]: the streams, and for each kind where, what and how much
-    counts. The place of a target is one before it."""
-    found = answers(rows)
-    groups = noisy(rows, found, preset, g)
+    counts. The place of a target is one before it. The last `own` rows are of the model's own
+    stories."""
+    continued, filled = divided(answers(rows), own)
+    groups = noisy(rows, filled, preset, g)
     widths = [rows.shape[1], *(group.tokens.flatten(1).shape[1] for group in groups)]
     total, offset, wanted = sum(widths), 0, []
-    everything = [(rows, found.weight)] + [
+    everything = [(rows, continued.weight)] + [
         (group.targets.flatten(1), group.weight.flatten(1)) for group in groups]
     for width, room, (targets, weight) in zip(widths, ROOM.values(), everything):
         weight = weight.clone()

@@ -42,6 +42,18 @@ def answers(rows: torch.Tensor) -> Answers:
     return Answers(inside * torch.where(length <= SHORT, 2.0, 1.0), number)
 
 
+def divided(found: Answers, own: int) -> tuple[Answers, Answers]:
+    """What is learned by continuing and what by filling in. Where the last `own` rows hold the
+    model's own stories, these are only filled in, and of all other answers only the short ones are,
+    of which each has but one right text."""
+    if not own:
+        return found, found
+    others, told = found.weight.split([len(found.weight) - own, own])
+    continued = torch.cat([others, torch.zeros_like(told)])
+    filled = torch.cat([others * (others > 1), told])
+    return Answers(continued, found.number), Answers(filled, found.number)
+
+
 @dataclass
 class Pieces:
     """Noisy pieces of rows: tokens, targets and weights [B, K, W], and where each starts [B, K]."""

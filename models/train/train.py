@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from presets import PRESETS, Preset
 
 SAVE_EVERY = 300  # seconds
 LOG_EVERY = 20  # steps
+OWN = 4  # one row in so many is of the model's own stories, where there are any
 
 
 def optimisers(model: LM, preset: Preset):
@@ -45,16 +47,21 @@ def rate(preset: Preset, seen: int, start: int) -> float:
     return max(0.0, min(1.0, (seen - start + 1) / preset.warmup, left))
 
 
-def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int):
-    """Batches of rows from where a run stands."""
+def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int, own: Path | None):
+    """Batches of rows from where a run stands; one in `OWN`, the last ones, from the model's own
+    stories, if there are any."""
     model = preset.model
     position = seen // model.context
+    told = own and data.own_rows(own, tokenizer, seed + seen, model.context, model.block)
     while True:
         number, first = divmod(position, data.ROWS)
         rows = data.shard(number, folder, tokenizer, seed, model.context, model.block)
         order = np.random.default_rng(number).permutation(len(rows))
         for i in range(first, len(rows) - preset.batch + 1, preset.batch):
-            yield torch.from_numpy(rows[order[i:i + preset.batch]].astype(np.int64))
+            chosen = rows[order[i:i + preset.batch]].astype(np.int64)
+            if told:
+                chosen[-(preset.batch // OWN):] = list(islice(told, preset.batch // OWN))
+            yield torch.from_numpy(chosen)
         position = (number + 1) * data.ROWS
 
 
@@ -89,8 +96,9 @@ class Log:
         self.reset()
 
 
-def step(state: State, compiled, rows, preset: Preset) -> torch.Tensor:
-    """Learns from a batch; the mean loss of each kind."""
+def step(state: State, compiled, rows, preset: Preset, own: int) -> torch.Tensor:
+    """Learns from a batch whose last `own` rows are of the model's own stories; the mean loss of
+    each kind."""
     share = rate(preset, state.seen, state.start)
     stable = state.seen < preset.tokens * (1 - preset.decay)
     for optimiser, peak in zip(state.optimisers, (preset.rate, preset.other_rate)):
@@ -99,7 +107,7 @@ def step(state: State, compiled, rows, preset: Preset) -> torch.Tensor:
     # Weight decay ends with the stable phase, as in BitNet b1.58.
     for group in state.optimisers[0].param_groups:
         group["weight_decay"] = preset.weight_decay if stable else 0.0
-    parts = compiled(state.model, *losses.batch(rows, preset, state.noise))
+    parts = compiled(state.model, *losses.batch(rows, preset, state.noise, own))
     (parts * parts.new_tensor(list(losses.SHARE.values()))).sum().backward()
     torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     for optimiser in state.optimisers:
@@ -116,8 +124,10 @@ def adopt(tokenizer: Path, work: Path):
         shutil.copy(tokenizer, work)
 
 
-def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, steps: int = 0):
-    """Runs to the preset's tokens, or `steps` more steps; the state then."""
+def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, steps: int = 0,
+          own: Path | None = None):
+    """Runs to the preset's tokens, or `steps` more steps; the state then. `own` has stories that a
+    model told itself."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
     if resume:
@@ -134,9 +144,10 @@ def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, ste
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: stopped.append(True))
     log, saved, count = Log(work / "curve.csv"), time.monotonic(), 0
-    for rows in stream(preset, seed, work, tokenizer, state.seen):
+    for rows in stream(preset, seed, work, tokenizer, state.seen, own):
         stable = state.seen < preset.tokens * (1 - preset.decay)
-        log.add(step(state, compiled, rows.to(device), preset).cpu(), rows.numel())
+        told = preset.batch // OWN if own else 0
+        log.add(step(state, compiled, rows.to(device), preset, told).cpu(), rows.numel())
         count += 1
         if count % LOG_EVERY == 0:
             log.write(state.seen, state.optimisers[0].param_groups[0]["lr"])
@@ -161,12 +172,13 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("work"))
     parser.add_argument("--resume", type=Path, help="a checkpoint, or a master file")
+    parser.add_argument("--own", type=Path, help="stories that a model told itself, by distil.py")
     args = parser.parse_args()
     preset = PRESETS[args.preset]
     if args.tokens:
         preset = replace(preset, tokens=args.tokens)
     torch.set_num_threads(os.cpu_count() or 1)
-    train(preset, args.seed, args.work, args.resume, args.steps)
+    train(preset, args.seed, args.work, args.resume, args.steps, args.own)
 
 
 if __name__ == "__main__":

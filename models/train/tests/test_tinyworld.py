@@ -182,13 +182,18 @@ class Tasks(unittest.TestCase):
         for question, answer in answers("reverse"):
             self.assertEqual(answer, ", ".join(reversed(listed(question))) + ".")
         for question, answer in answers("contains"):
-            word = question.split()[1]
-            self.assertEqual(answer.startswith("Yes"), word in listed(question))
+            word, words = question.split()[1], listed(question)
+            read, verdict = answer.split(". ")
+            until = words.index(word) + 1 if word in words else len(words)
+            self.assertEqual(read.split(", "), words[:until])
+            self.assertEqual(verdict.startswith("Yes"), word in words)
         for question, answer in answers("count words"):
             self.assertEqual(numbers(answer)[-1], len(listed(question)))
         for question, answer in answers("count kind"):
             word = question.split(" see ")[1].split(":")[0]
             self.assertEqual(numbers(answer)[-1], listed(question).count(word))
+            read = answer.split(". ")[0].split(", ")
+            self.assertEqual([x.split()[0] for x in read], listed(question))
         for question, answer in answers("which"):
             at = {"first": 0, "second": 1, "last": -1}
             place = next(at[w] for w in question.split() if w in at)

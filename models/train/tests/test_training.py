@@ -17,7 +17,7 @@ import losses
 import train
 from checkpoint import LAST, MASTER, State, load
 from model import LM, masks
-from noise import answers
+from noise import answers, divided
 from presets import PRESETS
 from tokens import BOS, BOT, EOS, MASK, USER
 
@@ -37,6 +37,16 @@ class Answers(unittest.TestCase):
         weight = answers(rows).weight[0].tolist()
         expected = [0] * 4 + [2, 2] + [0] * 3 + [1] * 61
         self.assertEqual(weight, expected + [0] * (len(weight) - len(expected)))
+
+
+    def test_own_stories_are_filled_in_and_those_of_others_continued(self):
+        story = row(BOS, USER, 9, BOT, [7] * 60, EOS, USER, 9, BOT, 8, EOS)
+        found = answers(torch.cat([story, story]))
+        continued, filled = (part.weight for part in divided(found, 1))
+        self.assertEqual(continued[0].tolist(), found.weight[0].tolist())
+        self.assertEqual(continued[1].sum(), 0)
+        self.assertEqual(filled[1].tolist(), found.weight[1].tolist())
+        self.assertEqual(filled[0].nonzero().flatten().tolist(), [68, 69])
 
 
 class Noise(unittest.TestCase):

@@ -39,13 +39,14 @@ def which(rng, split):
 
 
 def contains(rng, split):
+    """Whether a list has a word; the answer reads it up to there."""
     xs = sample(rng, split, "contains", low=3)
     if rng.random() < 0.5:
         word = pick(rng, xs)
-        answer = f"Yes, {word} is in the list."
+        answer = f"{comma(xs[: xs.index(word) + 1])}. Yes, {word} is in the list."
     else:
         word = pick(rng, [x for x in LISTED if x not in xs])
-        answer = f"No, {word} is not in the list."
+        answer = f"{comma(xs)}. No, {word} is not in the list."
     return f"Is {word} in this list: {comma(xs)}?", answer
 
 
@@ -56,7 +57,7 @@ def count_words(rng, split):
 
 
 def count_kind(rng, split):
-    """How often a word is in a list."""
+    """How often a word is in a list; the answer reads it and counts."""
     while True:
         word, *others = rng.sample(LISTED, 3)
         xs = [word] * rng.randint(1, 4) + [pick(rng, others) for _ in range(rng.randint(1, 3))]
@@ -64,7 +65,8 @@ def count_kind(rng, split):
             break
     rng.shuffle(xs)
     n = xs.count(word)
-    listed = comma(f"{word} {i}" for i in range(1, n + 1))
+    numbers = iter(range(1, n + 1))
+    listed = comma(f"{x} {next(numbers)}" if x == word else x for x in xs)
     return f"How many times do you see {word}: {comma(xs)}?", f"{listed}. I see {word} {n} {'time' if n == 1 else 'times'}."
 
 

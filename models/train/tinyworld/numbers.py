@@ -88,7 +88,7 @@ COUNTED = "apples coins shells books eggs stars cookies stones cards bells".spli
 
 def count(rng, split):
     while True:
-        a, n = rng.randint(0, 40), rng.randint(3, 9)
+        a, n = rng.randint(0, 60), rng.randint(2, 10)
         if fits(split, "count", a, n):
             break
     if rng.random() < 0.25:

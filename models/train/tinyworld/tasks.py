@@ -8,7 +8,8 @@ TASKS = list(MAKERS)
 # What takes more practice is asked more often.
 PRACTICE = {
     "add": 3, "subtract": 3, "double": 1, "sort numbers": 2, "sort words": 2, "letters": 2, "spell": 2,
-    "initial": 1, "where": 1, "reverse": 1, "count kind": 1, "word problem": 1,
+    "initial": 1, "where": 3, "has": 3, "reverse": 1, "count kind": 2, "contains": 2, "word problem": 1,
+    "count": 3, "missing": 3, "neighbor": 3,
 }  # fmt: skip
 DRAWN = TASKS + [name for name, more in PRACTICE.items() for _ in range(more)]
 

@@ -1,0 +1,69 @@
+"""Stories that a trained model tells itself: what its diffusion path learns from.
+
+Many stories fit a request, and a token far behind the last known one depends on which of them is
+told: nobody can know it. What the model itself takes for the likeliest story is one text, and there
+the same token can be known. A path that learns from such texts commits to more tokens at once, and
+to those that the autoregressive path would say (sequence-level distillation: Kim and Rush, 2016).
+
+`wf-run serve` tells them. Stories with a misspelled word, a name of nobody or without what was asked
+for are left out.
+"""
+import argparse
+import json
+import random
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import tinyworld
+from coherence import Vocabulary, checks
+
+PROMPTS = 32  # of one HTTP request
+LONGEST = 400  # tokens
+
+
+def requests(seed: int, count: int) -> dict[str, list[str]]:
+    """So many different requests of the training split, and the words that their stories must have."""
+    rng, asked = random.Random(f"own {seed}"), {}
+    while len(asked) < count:
+        story = tinyworld.story(rng, tinyworld.TRAIN)
+        asked[story.prompt] = story.asked
+    return asked
+
+
+def told(url: str, prompts: list[str]) -> list[str | None]:
+    """The likeliest story for each request; None where it does not end."""
+    body = {
+        "prompt": [f"<|bos|><|user|>{prompt}<|bot|>" for prompt in prompts],
+        "max_tokens": LONGEST, "temperature": 0,
+    }
+    request = urllib.request.Request(
+        f"{url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        choices = json.load(answer)["choices"]
+    return [c["text"] if c["finish_reason"] == "stop" else None for c in choices]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", type=Path, help="lines of JSON: a request and its story")
+    parser.add_argument("--url", default="http://127.0.0.1:30000", help="of `wf-run serve`")
+    parser.add_argument("--count", type=int, default=25_000, help="requests")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    vocabulary = Vocabulary(Path(__file__).parent / "../eval/vocabulary.json")
+    asked = requests(args.seed, args.count)
+    prompts = list(asked)
+    parts = [prompts[i:i + PROMPTS] for i in range(0, len(prompts), PROMPTS)]
+    kept = 0
+    with args.output.open("w") as file, ThreadPoolExecutor(2) as pool:
+        for part, texts in zip(parts, pool.map(lambda part: told(args.url, part), parts)):
+            for prompt, text in zip(part, texts):
+                if text and all(checks(text, {"asked": asked[prompt]}, vocabulary).values()):
+                    file.write(json.dumps({"prompt": prompt, "text": text}) + "\n")
+                    kept += 1
+    print(f"{kept} of {len(prompts)} stories kept")
+
+
+if __name__ == "__main__":
+    main()

@@ -81,7 +81,7 @@ fn products(c: &mut Criterion) {
                 group.finish();
             };
             bench("ternary", &|y, s| (k.ternary)(&ternary, 0..panels, &x.view(), y, s));
-            bench("int8", &|y, s| (k.int8)(&int8, 0..panels, &x.view(), y, s));
+            bench("int8", &|y, s| (k.int8)(int8.view(), 0..panels, &x.view(), y, s));
         }
     }
 }
@@ -100,7 +100,7 @@ fn head(c: &mut Criterion) {
             group.bench_function(k.isa().name(), |b| {
                 b.iter(|| {
                     let y = &mut Columns::whole(&mut y, vocab);
-                    (k.int8)(&int8, 0..vocab / 16, &x.view(), y, &mut scratch);
+                    (k.int8)(int8.view(), 0..vocab / 16, &x.view(), y, &mut scratch);
                 });
             });
         }
@@ -183,7 +183,7 @@ fn ratios() {
             let panels = HIDDEN / 16;
             let a = || {
                 let y = &mut Columns::whole(&mut y, HIDDEN);
-                (k.int8)(&int8, 0..panels, &x.view(), y, &mut scratch);
+                (k.int8)(int8.view(), 0..panels, &x.view(), y, &mut scratch);
             };
             let b = || {
                 let z = &mut Columns::whole(&mut z, HIDDEN);

@@ -3,13 +3,13 @@
 use crate::exit::usage;
 use crate::out;
 use crate::stretch::{Stretch, beyond};
-use clap::Args;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Rejected;
 use wrinklefree::format::Spec;
-use wrinklefree::model::Sparsity;
+use wrinklefree::model::{Model, Sparsity};
 
 /// Which model.
 #[derive(Args, Debug)]
@@ -31,6 +31,35 @@ pub struct ModelArgs {
     /// paid: it got 0.91 to 1.03 times as fast (`wf-run eval activations`)
     #[arg(long, value_name = "RULE", default_value_t)]
     pub activation_sparsity: Sparsity,
+    /// How logits are computed: exact, or screened: half of the bits of an int8 head say which tokens
+    /// deserve exact ones, and the others' are close. Reads almost half of the head less; the likeliest
+    /// token stays the likeliest, a draw at a temperature may change. Heads of 16 bits and of small
+    /// vocabularies stay exact
+    #[arg(long, value_name = "HOW", default_value = "exact")]
+    pub logits: Exactness,
+}
+
+/// How logits are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Exactness {
+    Exact,
+    Screened,
+}
+
+impl ModelArgs {
+    /// A named model, computing as these say.
+    pub fn applied(&self, (name, model): (String, Model)) -> (String, Model) {
+        (name, self.apply(model))
+    }
+
+    /// The model, computing as these say.
+    pub fn apply(&self, mut model: Model) -> Model {
+        model.sparsity = self.activation_sparsity;
+        match self.logits {
+            Exactness::Exact => model,
+            Exactness::Screened => model.screened(),
+        }
+    }
 }
 
 /// Where on the hub.

@@ -42,8 +42,7 @@ impl ModelArgs {
     pub fn model(&self) -> anyhow::Result<(String, Model)> {
         let (name, c) = self.checkpoint()?;
         let model = Model::new(c.spec, c.weights);
-        let mut model = model.with_context(|| format!("cannot run {name}"))?;
-        model.sparsity = self.activation_sparsity;
+        let model = self.apply(model.with_context(|| format!("cannot run {name}"))?);
         Ok((name, model))
     }
 
@@ -80,14 +79,19 @@ impl Loaded {
         let start = Instant::now();
         let (name, checkpoint) = args.checkpoint()?;
         let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
-        let mut model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
-        model.sparsity = args.activation_sparsity;
+        let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
+        let model = args.apply(model);
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
         let template = ChatTemplate::new(&text);
         let template =
             template.with_context(|| format!("cannot use the chat template of {name}"))?;
         let (defaults, time) = (generation, start.elapsed());
         Ok(Self { name, model, tokenizer, template, defaults, dlm, time })
+    }
+
+    /// The same model, computing as these say.
+    pub fn computing(self, how: &ModelArgs) -> Self {
+        Self { model: how.apply(self.model), ..self }
     }
 
     /// The same weights with the words of another model, of which there are no more.

@@ -73,7 +73,6 @@ pub fn beyond(positions: usize, spec: &Spec) -> Option<String> {
 mod tests {
     use super::*;
     use crate::bench::synthetic::Synthetic;
-    use wrinklefree::model::Sparsity;
 
     #[test]
     fn rules_are_read_and_others_named() {
@@ -97,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_rule_replaces_that_of_the_files_and_stretches_the_original_context() {
-        let plain = Synthetic::Tiny.loaded(Sparsity::default()).model.spec().clone();
+        let plain = Synthetic::Tiny.loaded().model.spec().clone();
         let (theta, trained) = (plain.rope.theta, plain.context_length);
         let with = |rule: Stretch, mut spec: Spec| {
             rule.apply(&mut spec);
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn who_goes_beyond_hears_both_lengths_and_the_option() {
-        let spec = Synthetic::Tiny.loaded(Sparsity::default()).model.spec().clone();
+        let spec = Synthetic::Tiny.loaded().model.spec().clone();
         assert_eq!(beyond(4096, &spec), None);
         let said = beyond(5000, &spec).expect("a warning");
         for part in ["5000", "4096", "--rope-scaling"] {

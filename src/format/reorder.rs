@@ -94,6 +94,7 @@ fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
             };
             Int8Matrix::pack(count, cols, m.group(), fill).map(Matrix::Int8)
         }
+        Matrix::Split(m) => rows(&Matrix::Int8(m.joined()), order),
         Matrix::Float(m) => {
             let data: Vec<u8> = order.iter().flat_map(|&row| m.row(row)).copied().collect();
             FloatMatrix::new(count, cols, m.dtype(), Bytes::from(data)).map(Matrix::Float)

@@ -8,6 +8,7 @@ use super::{Model, Rule, Runtime, Workspace};
 use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
+use crate::matrix::Matrix;
 use crate::par::{Bound, Chunks, Crew};
 use crate::rows::{Logits, Output};
 
@@ -263,10 +264,14 @@ impl Pass<'_, '_> {
         let (model, head) = (self.model, &self.model.head);
         self.leave(&[head]);
         let Self { k, crew, ws, .. } = self;
-        let Workspace { batch, inputs, logits, .. } = &mut **ws;
+        let Workspace { batch, inputs, logits, screen, .. } = &mut **ws;
         inputs.product((crew, k), &[head], logits);
-        for row in logits.chunks_exact_mut(model.spec.vocab_size).take(batch.rows.len()) {
+        let logits = &mut logits[..batch.rows.len() * model.spec.vocab_size];
+        for row in logits.chunks_exact_mut(model.spec.vocab_size) {
             add_bias(k, row, head);
+        }
+        if matches!(&head.weight, Matrix::Split(w) if !w.is_exact()) {
+            screen.refine((crew, k), inputs, head, logits);
         }
         self.ws.profile.lap(Phase::Head);
     }

@@ -142,7 +142,7 @@ impl Inputs {
     }
 
     /// The products of these rows with `linears` side by side: `out` is `[rows][Σ outputs]`.
-    /// Biases are not added.
+    /// Biases are not added. Of matrices in two planes only the upper one takes part.
     pub fn product(
         &self,
         (crew, k): (&mut Crew<'_>, &Kernels),
@@ -166,6 +166,32 @@ impl Inputs {
         });
     }
 
+    /// The exact outputs of one panel of a matrix in two planes, of all rows: `out` is `[rows][16]`.
+    ///
+    /// # Panics
+    /// When the matrix is not in two planes.
+    pub fn panel(
+        &self,
+        k: &Kernels,
+        linear: &Linear,
+        panel: usize,
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let Matrix::Split(w) = &linear.weight else { panic!("a matrix in two planes") };
+        let x = self.quantised(linear.activations);
+        (k.int8)(w.view(), panel..panel + 1, &x, &mut Columns::whole(out, PANEL_ROWS), scratch);
+    }
+
+    /// The rows as a matrix with such activations reads them.
+    fn quantised(&self, activations: Activations) -> Quantised<'_> {
+        let stride = Quantised::stride_of(self.width);
+        match activations {
+            Activations::Int8 => self.int8.view(self.rows, 1, stride),
+            Activations::Int16 => self.int16.view(self.rows, 2, stride),
+        }
+    }
+
     /// The outputs of one matrix from row `from` on, as many as the view holds.
     fn part(
         &self,
@@ -177,21 +203,14 @@ impl Inputs {
     ) {
         let to = from + view.range().len();
         let panels = from / PANEL_ROWS..to.div_ceil(PANEL_ROWS);
-        let stride = Quantised::stride_of(self.width);
-        let x = match linear.activations {
-            Activations::Int8 => (&self.int8, 1),
-            Activations::Int16 => (&self.int16, 2),
-        };
+        let x = || self.quantised(linear.activations);
         match &linear.weight {
             Matrix::Float(w) => {
                 (k.float)(w, from..to, &self.floats[..self.rows * self.width], view)
             }
-            Matrix::Ternary(w) => {
-                (k.ternary)(w, panels, &x.0.view(self.rows, x.1, stride), view, scratch);
-            }
-            Matrix::Int8(w) => {
-                (k.int8)(w, panels, &x.0.view(self.rows, x.1, stride), view, scratch);
-            }
+            Matrix::Ternary(w) => (k.ternary)(w, panels, &x(), view, scratch),
+            Matrix::Int8(w) => (k.int8)(w.view(), panels, &x(), view, scratch),
+            Matrix::Split(w) => (k.int8)(w.upper(), panels, &x(), view, scratch),
         }
     }
 }

@@ -8,6 +8,7 @@ mod inputs;
 mod profile;
 mod rope;
 mod row_cost;
+mod screen;
 mod sparsity;
 mod workspace;
 
@@ -49,6 +50,7 @@ pub struct Model {
     /// The output head; the embedding again when tied.
     head: Linear,
     frequencies: Frequencies,
+    work: [Work; Phase::COUNT],
     /// Which inputs of its ternary layers take part.
     pub sparsity: Sparsity,
 }
@@ -67,7 +69,29 @@ impl Model {
         };
         let head = weights.head.clone().unwrap_or_else(tied);
         let frequencies = Frequencies::new(spec.head_dim, &spec.rope);
-        Ok(Self { spec, weights, head, frequencies, sparsity: Sparsity::default() })
+        let work = work(&weights, &head);
+        Ok(Self { spec, weights, head, frequencies, work, sparsity: Sparsity::default() })
+    }
+
+    /// The same model with a screened head: half of its weights' bits decide which tokens deserve
+    /// exact logits, and the others' are close. For int8 heads of large vocabularies; others stay as
+    /// they are.
+    #[must_use]
+    pub fn screened(mut self) -> Self {
+        let Some(split) = screen::split(&self.head.weight) else { return self };
+        self.head.weight = split.clone();
+        // Two copies of a head would be half a model more.
+        match &mut self.weights.head {
+            Some(head) => head.weight = split,
+            None => self.weights.embed = split,
+        }
+        self.work = work(&self.weights, &self.head);
+        self
+    }
+
+    /// Whether the head is screened.
+    pub fn is_screened(&self) -> bool {
+        matches!(self.head.weight, Matrix::Split(_))
     }
 
     /// Shape and constants.
@@ -82,28 +106,14 @@ impl Model {
 
     /// Bytes of weights that decoding one token reads: all layers and the head.
     pub fn bytes_per_token(&self) -> usize {
-        self.work().iter().map(|work| work.bytes).sum()
+        self.work.iter().map(|work| work.bytes).sum()
     }
 
     /// Products of a weight and an activation that decoding one token takes in each phase, and the
     /// bytes of weights that it reads. Attention has none of its own: its share grows with the
     /// context.
     pub fn work(&self) -> [Work; Phase::COUNT] {
-        let mut work = [Work::default(); Phase::COUNT];
-        let mut add = |phase: Phase, matrix: &Matrix| {
-            let work = &mut work[phase as usize];
-            work.products += matrix.rows() * matrix.cols();
-            work.bytes += matrix.bytes();
-        };
-        for l in &self.weights.layers {
-            let all = [(Phase::Qkv, &l.q), (Phase::Qkv, &l.k), (Phase::Qkv, &l.v)];
-            let rest = [(Phase::Output, &l.o), (Phase::GateUp, &l.gate), (Phase::GateUp, &l.up)];
-            for (phase, linear) in all.into_iter().chain(rest).chain([(Phase::Down, &l.down)]) {
-                add(phase, &linear.weight);
-            }
-        }
-        add(Phase::Head, &self.head.weight);
-        work
+        self.work
     }
 
     /// Weights of all matrices, embeddings included, a tied head once.
@@ -120,4 +130,26 @@ impl Model {
             .iter()
             .flat_map(|l| [&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down].map(|x| &x.weight))
     }
+}
+
+/// See [`Model::work`].
+fn work(weights: &Weights, head: &Linear) -> [Work; Phase::COUNT] {
+    let mut work = [Work::default(); Phase::COUNT];
+    let mut add = |phase: Phase, matrix: &Matrix| {
+        let work = &mut work[phase as usize];
+        work.products += matrix.rows() * matrix.cols();
+        work.bytes += match matrix {
+            Matrix::Split(w) => screen::bytes(w),
+            matrix => matrix.bytes(),
+        };
+    };
+    for l in &weights.layers {
+        let all = [(Phase::Qkv, &l.q), (Phase::Qkv, &l.k), (Phase::Qkv, &l.v)];
+        let rest = [(Phase::Output, &l.o), (Phase::GateUp, &l.gate), (Phase::GateUp, &l.up)];
+        for (phase, linear) in all.into_iter().chain(rest).chain([(Phase::Down, &l.down)]) {
+            add(phase, &linear.weight);
+        }
+    }
+    add(Phase::Head, &head.weight);
+    work
 }

@@ -3,6 +3,7 @@
 use super::batch::Batch;
 use super::inputs::Inputs;
 use super::profile::{Phase, Profile};
+use super::screen::Screen;
 use crate::format::{Linear, Spec};
 use crate::kernel::Quantised;
 use crate::mem::AlignedVec;
@@ -31,6 +32,8 @@ pub struct Workspace {
     pub(super) gate_up: AlignedVec<f32>,
     /// `[wanted][vocab_size]`.
     pub(super) logits: AlignedVec<f32>,
+    /// Which of them are exact, where the head is screened.
+    pub(super) screen: Screen,
     /// Who measures where the time goes.
     pub(super) profile: Profile,
 }

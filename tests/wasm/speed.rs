@@ -69,9 +69,9 @@ pub fn all() {
         ("ternary", &|k, x, y, s| {
             (k.ternary)(&ternary, panels.clone(), &x.planes(batch(y), 1), y, s);
         }),
-        ("int8", &|k, x, y, s| (k.int8)(&int8, panels.clone(), &x.planes(batch(y), 1), y, s)),
+        ("int8", &|k, x, y, s| (k.int8)(int8.view(), panels.clone(), &x.planes(batch(y), 1), y, s)),
         ("int8, two planes", &|k, x, y, s| {
-            (k.int8)(&int8, panels.clone(), &x.planes(batch(y), 2), y, s);
+            (k.int8)(int8.view(), panels.clone(), &x.planes(batch(y), 2), y, s);
         }),
         ("f16", &|k, x, y, _| (k.float)(&f16, 0..ROWS, &x.floats[..batch(y) * COLS], y)),
         ("bf16", &|k, x, y, _| (k.float)(&bf16, 0..ROWS, &x.floats[..batch(y) * COLS], y)),

@@ -25,7 +25,7 @@ mod simd128;
 pub use kv::{KvCodec, KvType, PageLayout};
 pub use operands::{Attention, Quantised};
 
-use crate::matrix::{FloatMatrix, Int8Matrix};
+use crate::matrix::{FloatMatrix, Int8View};
 use crate::par::{Columns, Scratch};
 use crate::ternary::TernaryMatrix;
 use std::ops::Range;
@@ -76,7 +76,7 @@ impl Isa {
 /// Ternary × int8: see [`Kernels::ternary`].
 type TernaryFn = fn(&TernaryMatrix, Range<usize>, &Quantised<'_>, &mut Columns<'_>, &mut Scratch);
 /// int8 × int8: see [`Kernels::int8`].
-type Int8Fn = fn(&Int8Matrix, Range<usize>, &Quantised<'_>, &mut Columns<'_>, &mut Scratch);
+type Int8Fn = fn(Int8View<'_>, Range<usize>, &Quantised<'_>, &mut Columns<'_>, &mut Scratch);
 /// Float × f32: see [`Kernels::float`].
 type FloatFn = fn(&FloatMatrix, Range<usize>, &[f32], &mut Columns<'_>);
 /// A row in two planes of int8: see [`Kernels::quantise16`].

@@ -5,6 +5,7 @@
 //! columns, laid out `[panel][group][16 rows]`; a group as wide as the row is a scale per row.
 
 use super::LayoutError;
+use super::view::{Int8View, Packing};
 use crate::mem::WeightVec;
 use crate::ternary::PANEL_ROWS;
 use bytes::Bytes;
@@ -13,7 +14,8 @@ use bytes::Bytes;
 pub const INT8_BLOCK_COLS: usize = 4;
 /// Columns are padded to a multiple of this.
 pub const INT8_PAD_COLS: usize = 16;
-const BLOCK_BYTES: usize = PANEL_ROWS * INT8_BLOCK_COLS;
+/// Bytes of a block.
+pub(super) const BLOCK_BYTES: usize = PANEL_ROWS * INT8_BLOCK_COLS;
 
 /// An int8 matrix of `rows` outputs × `cols` inputs: W = q · scale(row, group).
 #[derive(Clone, Debug, PartialEq)]
@@ -155,25 +157,24 @@ impl Int8Matrix {
         &self.scales
     }
 
+    /// The matrix as kernels read it.
+    pub fn view(&self) -> Int8View<'_> {
+        let Self { rows, cols, group, .. } = *self;
+        let (values, scales) = (&self.values[..], &self.scales[..]);
+        Int8View { rows, cols, group, packing: Packing::Whole, values, low: &[], fill: 0, scales }
+    }
+
     /// Writes the values of one row.
     ///
     /// # Panics
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn unpack_row(&self, row: usize, out: &mut [i8]) {
-        assert!(row < self.rows && out.len() == self.cols);
-        let padded = self.cols.next_multiple_of(INT8_PAD_COLS);
-        let base = row / PANEL_ROWS * padded * PANEL_ROWS + row % PANEL_ROWS * INT8_BLOCK_COLS;
-        for (k, v) in out.iter_mut().enumerate() {
-            let at = base + k / INT8_BLOCK_COLS * BLOCK_BYTES + k % INT8_BLOCK_COLS;
-            *v = self.values[at] as i8;
-        }
+        self.view().unpack_row(row, out);
     }
 
     /// The scale of one row and group.
     pub fn scale(&self, row: usize, group: usize) -> f32 {
-        let at = (row / PANEL_ROWS * self.groups() + group) * PANEL_ROWS + row % PANEL_ROWS;
-        let b = &self.scales[4 * at..4 * at + 4];
-        f32::from_le_bytes([b[0], b[1], b[2], b[3]])
+        self.view().scale(row, group)
     }
 
     /// Writes one row as f32.
@@ -181,10 +182,6 @@ impl Int8Matrix {
     /// # Panics
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
-        let mut values = vec![0; self.cols];
-        self.unpack_row(row, &mut values);
-        for (k, (w, q)) in out.iter_mut().zip(values).enumerate() {
-            *w = f32::from(q) * self.scale(row, k / self.group);
-        }
+        self.view().row_f32(row, out);
     }
 }

@@ -2,10 +2,14 @@
 
 mod float;
 mod int8;
+mod split;
+mod view;
 
 pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
 pub use float::{FloatMatrix, FloatType};
 pub use int8::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
+pub use split::SplitMatrix;
+pub use view::{Int8Panel, Int8View, Packing};
 
 /// A weight matrix of any kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +18,8 @@ pub enum Matrix {
     Ternary(TernaryMatrix),
     /// int8 with a scale per row or per group of columns.
     Int8(Int8Matrix),
+    /// The same in two planes of four bits.
+    Split(SplitMatrix),
     /// f32, f16 or bf16.
     Float(FloatMatrix),
 }
@@ -24,6 +30,7 @@ impl Matrix {
         match self {
             Self::Ternary(m) => m.rows(),
             Self::Int8(m) => m.rows(),
+            Self::Split(m) => m.rows(),
             Self::Float(m) => m.rows(),
         }
     }
@@ -33,6 +40,7 @@ impl Matrix {
         match self {
             Self::Ternary(m) => m.cols(),
             Self::Int8(m) => m.cols(),
+            Self::Split(m) => m.cols(),
             Self::Float(m) => m.cols(),
         }
     }
@@ -48,6 +56,7 @@ impl Matrix {
                     }
             }
             Self::Int8(m) => m.values().len() + m.scales().len(),
+            Self::Split(m) => m.bytes().1,
             Self::Float(m) => m.data().len(),
         }
     }
@@ -61,6 +70,8 @@ impl Matrix {
             },
             Self::Int8(m) if m.group() >= m.cols() => "int8".into(),
             Self::Int8(m) => format!("int8/g{}", m.group()),
+            Self::Split(m) if m.group() >= m.cols() => "int8/4+4".into(),
+            Self::Split(m) => format!("int8/4+4/g{}", m.group()),
             Self::Float(m) => m.dtype().name().into(),
         }
     }
@@ -73,6 +84,7 @@ impl Matrix {
         match self {
             Self::Ternary(m) => m.row_f32(row, out),
             Self::Int8(m) => m.row_f32(row, out),
+            Self::Split(m) => m.row_f32(row, out),
             Self::Float(m) => m.row_f32(row, out),
         }
     }

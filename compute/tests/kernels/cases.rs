@@ -9,7 +9,7 @@ pub use attention::*;
 use half::{bf16, f16};
 use wrinklefree_compute::kernel::{Isa, Kernels, Quantised};
 use wrinklefree_compute::matrix::{
-    FloatMatrix, FloatType, GroupScales, Int8Matrix, Scales, TernaryMatrix,
+    FloatMatrix, FloatType, GroupScales, Int8Matrix, Int8View, Scales, SplitMatrix, TernaryMatrix,
 };
 use wrinklefree_compute::par::{Columns, Scratch};
 
@@ -24,6 +24,7 @@ macro_rules! each_case {
             products_share_a_scratch
             ternary_products_do_not_overflow_at_the_extremes
             int8_products_equal_scalar
+            split_products_equal_int8
             int8_products_are_exact_beyond_32_bits
             float_products_agree_and_do_not_depend_on_the_batch
             quantisation_equals_scalar
@@ -314,7 +315,8 @@ pub fn large_products_equal_scalar() {
     let w = Int8Matrix::quantise_rows(rows, cols, |_, row| row.fill_with(|| noise.float()));
     let (w, x) = (w.unwrap(), Rows::new(530, cols, 2, || noise.next() as i8));
     for k in sets("large products") {
-        let run = |k: &Kernels| product(265, rows, 0, |p, y, s| (k.int8)(&w, p, &x.view(), y, s));
+        let run =
+            |k: &Kernels| product(265, rows, 0, |p, y, s| (k.int8)(w.view(), p, &x.view(), y, s));
         assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} int8", k.isa());
     }
 }
@@ -357,28 +359,62 @@ pub fn int8_products_equal_scalar() {
         for (rows, cols) in SHAPES {
             for group in [cols, 16, 32] {
                 for extreme in [None, Some((-128i8, -128i8)), Some((-128, 127)), Some((127, 127))] {
-                    let values: Vec<i8> = (0..rows * cols)
-                        .map(|_| extreme.map_or(noise.next() as i8, |e| e.0))
-                        .collect();
-                    let w = Int8Matrix::pack(rows, cols, group, |r, v, s| {
-                        v.copy_from_slice(&values[r * cols..(r + 1) * cols]);
-                        s.fill_with(|| noise.float());
-                    })
-                    .unwrap();
+                    let weight = |noise: &mut Noise| extreme.map_or(noise.next() as i8, |e| e.0);
+                    let w = random_int8(&mut noise, (rows, cols, group), weight);
                     for (batch, planes) in int8_batches(rows * cols) {
                         let x = Rows::new(batch * planes, cols, planes, || {
                             extreme.map_or(noise.next() as i8, |e| e.1)
                         });
-                        let run = |k: &Kernels| {
-                            product(batch, rows, 0, |p, y, s| (k.int8)(&w, p, &x.view(), y, s))
-                        };
-                        assert_eq!(
-                            run(&k),
-                            run(&Kernels::SCALAR),
-                            "{:?} {rows}×{cols} group {group} batch {batch}×{planes}",
-                            k.isa()
-                        );
+                        int8_equals_scalar(&k, w.view(), &x, "whole");
                     }
+                }
+            }
+        }
+    }
+}
+
+fn random_int8(
+    noise: &mut Noise,
+    (rows, cols, group): (usize, usize, usize),
+    weight: impl Fn(&mut Noise) -> i8,
+) -> Int8Matrix {
+    Int8Matrix::pack(rows, cols, group, |_, values, scales| {
+        values.fill_with(|| weight(noise));
+        scales.fill_with(|| noise.float());
+    })
+    .unwrap()
+}
+
+/// The product of a set and the scalar one, which is returned.
+fn int8_equals_scalar(k: &Kernels, w: Int8View<'_>, x: &Rows, what: &str) -> Vec<u32> {
+    let batch = x.view().tokens();
+    let run = |k: &Kernels| product(batch, w.rows(), 0, |p, y, s| (k.int8)(w, p, &x.view(), y, s));
+    let want = run(&Kernels::SCALAR);
+    let (rows, cols, group) = (w.rows(), w.cols(), w.group());
+    let planes = x.view().planes;
+    let what = format!("{:?} {what} {rows}×{cols} group {group} batch {batch}×{planes}", k.isa());
+    assert_eq!(run(k), want, "{what}");
+    want
+}
+
+/// Both planes give what the int8 matrix gives, and the upper one the same on every set.
+pub fn split_products_equal_int8() {
+    let mut noise = Noise(0x0123_4567_89ab_cdef);
+    for k in sets("split int8") {
+        for (rows, cols) in SHAPES {
+            // Eight bits, six, and four that need no other plane.
+            for (group, bits) in [(cols, 8), (16, 8), (16, 6), (32, 4)] {
+                let w = random_int8(&mut noise, (rows, cols, group), |noise| {
+                    noise.next() as i8 >> (8 - bits)
+                });
+                let split = SplitMatrix::new(&w);
+                assert_eq!(SplitMatrix::new(&split.joined()), split);
+                for (batch, planes) in int8_batches(rows * cols) {
+                    let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
+                    let whole = int8_equals_scalar(&k, w.view(), &x, "whole");
+                    assert_eq!(int8_equals_scalar(&k, split.view(), &x, "split"), whole);
+                    let upper = int8_equals_scalar(&k, split.upper(), &x, "upper");
+                    assert!(bits > 4 || upper == whole);
                 }
             }
         }
@@ -406,7 +442,7 @@ pub fn int8_products_are_exact_beyond_32_bits() {
                     if plus { 127 } else { -128 }
                 });
                 let run = |k: &Kernels| {
-                    product(batch, rows, 0, |p, y, s| (k.int8)(&w, p, &x.view(), y, s))
+                    product(batch, rows, 0, |p, y, s| (k.int8)(w.view(), p, &x.view(), y, s))
                 };
                 assert!(run(&k) == run(&Kernels::SCALAR), "{:?} {kind} {batch}×{planes}", k.isa());
             }

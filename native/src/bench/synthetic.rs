@@ -11,7 +11,7 @@ use wrinklefree::format::{
 };
 use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
 use wrinklefree::mem::WeightVec;
-use wrinklefree::model::{Model, Sparsity};
+use wrinklefree::model::Model;
 
 /// Columns that share a scale in Ternary-Bonsai models.
 const GROUP: usize = 128;
@@ -89,14 +89,14 @@ impl Synthetic {
     }
 
     /// The name, and the model alone.
-    pub fn model(self, sparsity: Sparsity) -> (String, Model) {
-        let Loaded { name, model, .. } = self.loaded(sparsity);
+    pub fn model(self) -> (String, Model) {
+        let Loaded { name, model, .. } = self.loaded();
         (name, model)
     }
 
     /// A model of that shape with random weights, the same on every call. As if trained for both
     /// paths, in blocks of 32, with the last token for MASK.
-    pub fn loaded(self, sparsity: Sparsity) -> Loaded {
+    pub fn loaded(self) -> Loaded {
         let begin = Instant::now();
         let spec = self.spec();
         let dlm = DlmConfig {
@@ -106,8 +106,7 @@ impl Synthetic {
             clean_attention: "causal".into(),
             logit_shift: 1,
         };
-        let mut model = Model::new(spec, self.weights()).expect("shapes fit");
-        model.sparsity = sparsity;
+        let model = Model::new(spec, self.weights()).expect("shapes fit");
         Loaded {
             name: format!("{} (synthetic)", self.name()),
             model,

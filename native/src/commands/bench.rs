@@ -117,10 +117,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = threads(args);
     let kernels = machine::kernels()?;
     let (name, model) = match args.synthetic {
-        Some(shape) => shape.model(args.model.activation_sparsity),
+        Some(shape) => args.model.applied(shape.model()),
         None => args.model.model()?,
     };
-    let name = thinned(name, &model);
+    let name = described(name, &model);
     let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
     args::warn_beyond(longest, model.spec());
     let mut report = Report::new(args.output);
@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded(args.model.activation_sparsity),
+        Some(shape) => shape.loaded().computing(&args.model),
         None => Loaded::open(&args.model)?,
     };
     let mode = settings.mode(&loaded.ability())?;
@@ -177,7 +177,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
     let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
-    let name = thinned(name, &model);
+    let name = described(name, &model);
     for threads in threads(args) {
         let runtime = machine::runtime(Threads::all(threads))?;
         let mut engine = session::engine(
@@ -232,12 +232,16 @@ fn prompt(loaded: &Loaded, file: Option<&Path>) -> anyhow::Result<Vec<u32>> {
     }
 }
 
-/// The name of a model and the rule for its activations, where there is one.
-fn thinned(name: String, model: &Model) -> String {
-    match model.sparsity.rule {
-        Rule::Off => name,
-        _ => format!("{name}, {}", model.sparsity),
+/// The name of a model and what is special in how it computes: the rule for its activations, and the
+/// head.
+fn described(mut name: String, model: &Model) -> String {
+    if model.sparsity.rule != Rule::Off {
+        name += &format!(", {}", model.sparsity);
     }
+    if model.is_screened() {
+        name += ", screened head";
+    }
+    name
 }
 
 fn threads(args: &Args) -> Vec<usize> {

@@ -58,8 +58,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
     let (name, checkpoint) = args.model.checkpoint()?;
-    let mut model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;
-    model.sparsity = args.model.activation_sparsity;
+    let model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;
+    let model = args.model.apply(model);
     check(&args.tokens, model.spec())?;
 
     let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::default())?;

@@ -208,6 +208,7 @@ mod tests {
                 "revision",
                 "rope_scaling",
                 "activation_sparsity",
+                "logits",
                 "host",
                 "port",
                 "threads",

@@ -114,6 +114,7 @@ impl Writer {
                 self.add(scales_name, "F32", shape, m.scales().clone());
                 EntryKind::Int8 { group: m.group() }
             }
+            Matrix::Split(m) => return self.matrix(name, &Matrix::Int8(m.joined()), activations),
             Matrix::Float(m) => {
                 let dtype = match m.dtype() {
                     FloatType::F32 => "F32",

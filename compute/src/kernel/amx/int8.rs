@@ -4,9 +4,9 @@
 use super::product::{Cut, product};
 use super::tiles::{ROW_BYTES, ROWS, Weights};
 use crate::kernel::Quantised;
-use crate::kernel::avx512::int8::{int8 as in_vectors, join, rounded};
+use crate::kernel::avx512::int8::{SPLIT, UPPER, WHOLE, int8 as in_vectors, join, pair, rounded};
 use crate::kernel::avx512::ternary::store;
-use crate::matrix::{INT8_PAD_COLS, Int8Matrix};
+use crate::matrix::{Int8View, Packing};
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
@@ -18,28 +18,34 @@ const TILED_ROWS: usize = 4;
 const CHUNK: usize = 8;
 /// Columns whose products fit 32-bit sums: 128 · 128 · 65,536 < 2³¹.
 const MAX_COLS: usize = 65_536;
+/// Pairs of blocks in a step.
+const PAIRS: usize = ROWS / 2;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn int8(
-    w: &Int8Matrix,
+    w: Int8View<'_>,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
     let fits = w.groups() == 1 && w.cols() <= MAX_COLS && x.rows() >= TILED_ROWS;
-    match x.planes {
+    match (x.planes, w.packing()) {
         _ if !fits => in_vectors(w, panels, x, y, scratch),
-        1 => tiled::<1>(w, panels, x, y, scratch),
-        _ => tiled::<2>(w, panels, x, y, scratch),
+        (1, Packing::Whole) => tiled::<1, WHOLE>(w, panels, x, y, scratch),
+        (_, Packing::Whole) => tiled::<2, WHOLE>(w, panels, x, y, scratch),
+        (1, Packing::Upper) => tiled::<1, UPPER>(w, panels, x, y, scratch),
+        (_, Packing::Upper) => tiled::<2, UPPER>(w, panels, x, y, scratch),
+        (1, Packing::Split) => tiled::<1, SPLIT>(w, panels, x, y, scratch),
+        (_, Packing::Split) => tiled::<2, SPLIT>(w, panels, x, y, scratch),
     }
 }
 
-/// The product with `P` planes.
+/// The product with `P` planes of activations, and weights packed as `W` says.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn tiled<const P: usize>(
-    w: &Int8Matrix,
+fn tiled<const P: usize, const W: u8>(
+    w: Int8View<'_>,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
@@ -48,32 +54,18 @@ fn tiled<const P: usize>(
     let steps = w.cols().div_ceil(ROW_BYTES);
     let chunk = steps.div_ceil(steps.div_ceil(CHUNK).max(1)).max(1);
     let cut = Cut { steps, chunk, apart: false };
-    let bytes = w.cols().next_multiple_of(INT8_PAD_COLS) * PANEL_ROWS;
-    let panel_bytes = |panel: usize| &w.values()[panel * bytes..][..bytes];
     let first = panels.start;
     // Sums of a token's planes, of either panel of a pair.
     let mut planes = [[_mm512_setzero_si512(); P]; 2];
     // SAFETY: this table is only handed out where tiles are available. A place's tiles lie within
-    // the panel, or are copied to the room for them where the panel ends within its last tile.
+    // the panel, or are written to the room for them.
     unsafe {
         product::<true>(
             x,
             panels,
             &cut,
             (&mut scratch.places, &mut scratch.sums),
-            |(panel, steps), _, room| {
-                let values = panel_bytes(*panel);
-                let from = steps.start * size_of::<Weights>();
-                let to = steps.end * size_of::<Weights>();
-                if to <= bytes {
-                    return values[from..to].as_ptr().cast();
-                }
-                let room: &mut [u8] = room.as_flattened_mut().as_flattened_mut();
-                let (there, lacks) = room[..to - from].split_at_mut(bytes - from);
-                there.copy_from_slice(&values[from..]);
-                lacks.fill(0);
-                room.as_ptr().cast()
-            },
+            |(panel, steps), _, room| weights::<W>(w, *panel, steps, room),
             |panel, _, row, sums: &[i32; ROWS]| {
                 let planes = &mut planes[(panel - first) % 2];
                 planes[row % P] = _mm512_loadu_si512(sums.as_ptr().cast());
@@ -87,4 +79,30 @@ fn tiled<const P: usize>(
             },
         );
     }
+}
+
+/// The tiles of some steps of a panel: where they stand, or in the room for them where they have to be
+/// put together or the panel ends within the last one.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn weights<const W: u8>(
+    w: Int8View<'_>,
+    panel: usize,
+    steps: &Range<usize>,
+    room: &mut [Weights],
+) -> *const Weights {
+    let end = (steps.end * PAIRS).min(w.pairs());
+    let values = w.panel(panel, steps.start * PAIRS..end);
+    if W == WHOLE && end == steps.end * PAIRS {
+        return values.values.as_ptr().cast();
+    }
+    let (pairs, lacks) = room[..steps.len()]
+        .as_flattened_mut()
+        .as_chunks_mut::<2>()
+        .0
+        .split_at_mut(end - steps.start * PAIRS);
+    for (i, out) in pairs.iter_mut().enumerate() {
+        *out = bytemuck::must_cast(pair::<W>(&values, i));
+    }
+    lacks.fill([[0; ROW_BYTES]; 2]);
+    room.as_ptr()
 }

@@ -1,5 +1,6 @@
 //! int8 × int8 or, from two planes, int8 × 15 bits: both sides widened to 16 bits (`vpmaddubsw` would
-//! saturate), exact in 32 for a chunk of columns and in f64 beyond it.
+//! saturate), exact in 32 for a chunk of columns and in f64 beyond it. Weights in planes of four bits are
+//! put together in registers.
 //!
 //! Tokens go in tiles, each rearranged so that a panel's walk reads it from front to back:
 //! `[tile][block of 4 columns][token of the tile]`.
@@ -7,7 +8,7 @@
 use super::lanes::{load_half, prefetch};
 use super::ternary::store;
 use crate::kernel::Quantised;
-use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
+use crate::matrix::{INT8_BLOCK_COLS, Int8Panel, Int8View, Packing};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
@@ -21,8 +22,11 @@ const TILE: usize = 6;
 const AHEAD: usize = 2048;
 /// Bytes in a block of 16 rows × 4 columns.
 const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
-/// Blocks whose products fit 32-bit sums: 4 columns · 128 · 32,767 · 128 blocks < 2³¹.
-const CHUNK: usize = 128;
+/// Pairs of blocks whose products fit 32-bit sums: 8 columns · 128 · 32,767 · 64 pairs < 2³¹.
+const CHUNK: usize = 64;
+
+const WHOLE: u8 = Packing::Whole as u8;
+const UPPER: u8 = Packing::Upper as u8;
 
 /// A block's columns of one token.
 type Quad = [i16; INT8_BLOCK_COLS];
@@ -30,26 +34,18 @@ type Quad = [i16; INT8_BLOCK_COLS];
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn int8(
-    w: &Int8Matrix,
+    w: Int8View<'_>,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let blocks = w.cols().next_multiple_of(INT8_PAD_COLS) / INT8_BLOCK_COLS;
-    let wide = join(x, blocks, &mut scratch.shorts);
-    let walk = Walk { w, x, blocks, wide, first: panels.start };
-    for panel in panels {
-        for tile in tiles(x.tokens()) {
-            match tile.len() {
-                1 => walk.tile::<1, 2>(panel, tile, y),
-                2 => walk.tile::<2, 2>(panel, tile, y),
-                3 => walk.tile::<3, 2>(panel, tile, y),
-                4 => walk.tile::<4, 1>(panel, tile, y),
-                5 => walk.tile::<5, 1>(panel, tile, y),
-                _ => walk.tile::<TILE, 1>(panel, tile, y),
-            }
-        }
+    let wide = join(x, 2 * w.pairs(), &mut scratch.shorts);
+    let walk = Walk { w, x, wide, first: panels.start };
+    match w.packing() {
+        Packing::Whole => walk.product::<WHOLE>(panels, y),
+        Packing::Upper => walk.product::<UPPER>(panels, y),
+        Packing::Split => walk.product::<{ Packing::Split as u8 }>(panels, y),
     }
 }
 
@@ -82,10 +78,8 @@ fn join<'o>(x: &Quantised<'_>, blocks: usize, out: &'o mut AlignedVec<i16>) -> &
 
 /// What all tiles of one call share.
 struct Walk<'a> {
-    w: &'a Int8Matrix,
+    w: Int8View<'a>,
     x: &'a Quantised<'a>,
-    /// Blocks in a panel.
-    blocks: usize,
     /// The activations, as [`join`] has written them.
     wide: &'a [Quad],
     /// The panel that `y`'s view starts with.
@@ -93,24 +87,42 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// The product with weights packed like this.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn product<const W: u8>(&self, panels: Range<usize>, y: &mut Columns<'_>) {
+        for panel in panels {
+            for tile in tiles(self.x.tokens()) {
+                match tile.len() {
+                    1 => self.tile::<1, 2, W>(panel, tile, y),
+                    2 => self.tile::<2, 2, W>(panel, tile, y),
+                    3 => self.tile::<3, 2, W>(panel, tile, y),
+                    4 => self.tile::<4, 1, W>(panel, tile, y),
+                    5 => self.tile::<5, 1, W>(panel, tile, y),
+                    _ => self.tile::<TILE, 1, W>(panel, tile, y),
+                }
+            }
+        }
+    }
+
     /// One panel × a tile of `N` tokens, `H` halves of the panel at a time.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn tile<const N: usize, const H: usize>(
+    fn tile<const N: usize, const H: usize, const W: u8>(
         &self,
         panel: usize,
         tile: Range<usize>,
         y: &mut Columns<'_>,
     ) {
-        let (w, blocks) = (self.w, self.blocks);
-        let values = &w.values().as_chunks::<BLOCK>().0[panel * blocks..][..blocks];
-        let x = &self.wide[tile.start * blocks..].as_chunks::<N>().0[..blocks];
+        let w = self.w;
+        let x =
+            &self.wide[tile.start * 2 * w.pairs()..].as_chunks::<N>().0.as_chunks().0[..w.pairs()];
         let scales = &w.scales().as_chunks::<64>().0[panel * w.groups()..][..w.groups()];
-        let group_blocks = w.group().div_ceil(INT8_BLOCK_COLS);
-        let groups = values.chunks(group_blocks).zip(x.chunks(group_blocks));
+        let group_pairs = w.group().div_ceil(2 * INT8_BLOCK_COLS);
         let mut totals = [[_mm256_setzero_ps(); 2]; N];
-        for ((values, x), scales) in groups.zip(scales) {
-            let sums = rounded::<N, H>(values, x);
+        for (g, scales) in scales.iter().enumerate() {
+            let range = g * group_pairs..((g + 1) * group_pairs).min(w.pairs());
+            let sums = rounded::<N, H, W>(w, panel, range.clone(), &x[range]);
             let scales: [__m256; 2] = bytemuck::must_cast(*scales);
             for n in 0..N {
                 for h in 0..2 {
@@ -130,21 +142,24 @@ impl Walk<'_> {
 /// Σ w·q of 16 rows × `N` tokens over a group, rounded once.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn rounded<const N: usize, const H: usize>(
-    values: &[[u8; BLOCK]],
-    x: &[[Quad; N]],
+fn rounded<const N: usize, const H: usize, const W: u8>(
+    w: Int8View<'_>,
+    panel: usize,
+    range: Range<usize>,
+    x: &[[[Quad; N]; 2]],
 ) -> [[__m256; 2]; N] {
     let mut out = [[_mm256_setzero_ps(); 2]; N];
-    if values.len() <= CHUNK {
-        let sums = dot::<N, H>(values, x);
+    if range.len() <= CHUNK {
+        let sums = dot::<N, H, W>(w.panel(panel, range), x);
         for n in 0..N {
             out[n] = [_mm256_cvtepi32_ps(sums[n][0]), _mm256_cvtepi32_ps(sums[n][1])];
         }
         return out;
     }
     let mut exact = [[_mm256_setzero_pd(); 4]; N];
-    for (values, x) in values.chunks(CHUNK).zip(x.chunks(CHUNK)) {
-        let sums = dot::<N, H>(values, x);
+    for (i, x) in x.chunks(CHUNK).enumerate() {
+        let from = range.start + i * CHUNK;
+        let sums = dot::<N, H, W>(w.panel(panel, from..from + x.len()), x);
         for n in 0..N {
             let quarters: [__m128i; 4] = bytemuck::must_cast(sums[n]);
             for q in 0..4 {
@@ -165,13 +180,13 @@ fn rounded<const N: usize, const H: usize>(
 /// Exact Σ w·q of 16 rows × `N` tokens over a chunk.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const N: usize, const H: usize>(
-    values: &[[u8; BLOCK]],
-    x: &[[Quad; N]],
+fn dot<const N: usize, const H: usize, const W: u8>(
+    values: Int8Panel<'_>,
+    x: &[[[Quad; N]; 2]],
 ) -> [[__m256i; 2]; N] {
     let mut out = [[_mm256_setzero_si256(); 2]; N];
     for first in (0..2).step_by(H) {
-        let part = halves::<N, H>(values, x, first);
+        let part = halves::<N, H, W>(values, x, first);
         for n in 0..N {
             out[n][first..first + H].copy_from_slice(&part[n]);
         }
@@ -182,33 +197,57 @@ fn dot<const N: usize, const H: usize>(
 /// The same for the `H` halves of the panel from the `first` on.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn halves<const N: usize, const H: usize>(
-    values: &[[u8; BLOCK]],
-    x: &[[Quad; N]],
+fn halves<const N: usize, const H: usize, const W: u8>(
+    values: Int8Panel<'_>,
+    x: &[[[Quad; N]; 2]],
     first: usize,
 ) -> [[__m256i; H]; N] {
     // Four rows a vector, two partial sums a row.
     let mut sums = [[[_mm256_setzero_si256(); 2]; H]; N];
-    for (block, x) in values.iter().zip(x) {
-        prefetch(block.as_ptr(), AHEAD);
-        let halves: &[[[u8; 16]; 2]; 2] = bytemuck::must_cast_ref(block);
-        let mut w = [[_mm256_setzero_si256(); 2]; H];
-        for (w, half) in w.iter_mut().zip(&halves[first..]) {
-            *w = [
-                _mm256_cvtepi8_epi16(load_half(&half[0])),
-                _mm256_cvtepi8_epi16(load_half(&half[1])),
-            ];
-        }
-        for n in 0..N {
-            let x = _mm256_set1_epi64x(bytemuck::must_cast(x[n]));
-            for h in 0..H {
-                for k in 0..2 {
-                    let products = _mm256_madd_epi16(w[h][k], x);
-                    sums[n][h][k] = _mm256_add_epi32(sums[n][h][k], products);
+    for (i, x) in x.iter().enumerate() {
+        for (block, x) in x.iter().enumerate() {
+            let mut w = [[_mm256_setzero_si256(); 2]; H];
+            for (h, w) in w.iter_mut().enumerate() {
+                let quarters = [0, 1].map(|k| quarter::<W>(&values, i, block, 2 * (first + h) + k));
+                *w = quarters.map(|w| _mm256_cvtepi8_epi16(w));
+            }
+            for n in 0..N {
+                let x = _mm256_set1_epi64x(bytemuck::must_cast(x[n]));
+                for h in 0..H {
+                    for k in 0..2 {
+                        let products = _mm256_madd_epi16(w[h][k], x);
+                        sums[n][h][k] = _mm256_add_epi32(sums[n][h][k], products);
+                    }
                 }
             }
         }
     }
     // Rows 0–1, 4–5, 2–3, 6–7 of a half: add the partial sums, then put the rows in order.
     sums.map(|s| s.map(|[a, b]| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(a, b))))
+}
+
+/// Four rows of a block of the `i`-th two.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn quarter<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, quarter: usize) -> __m128i {
+    let at = |plane: &[u8], line: usize| {
+        let line = &plane.as_chunks::<BLOCK>().0[line];
+        if quarter == 0 {
+            prefetch(line.as_ptr(), AHEAD);
+        }
+        load_half(&line.as_chunks().0[quarter])
+    };
+    if W == WHOLE {
+        return at(w.values, 2 * i + block);
+    }
+    // The upper halves of bytes stay where they are, in 16-bit lanes too.
+    let upper = _mm_set1_epi8(0xf0_u8 as i8);
+    let high = at(w.values, i);
+    let high = if block == 0 { _mm_slli_epi16::<4>(high) } else { high };
+    let low = match W {
+        UPPER => _mm_set1_epi8(w.fill as i8),
+        _ if block == 0 => at(w.low, i),
+        _ => _mm_srli_epi16::<4>(at(w.low, i)),
+    };
+    _mm_or_si128(_mm_and_si128(high, upper), _mm_andnot_si128(upper, low))
 }

@@ -1,11 +1,11 @@
 //! int8 × int8 with `vpdpbusd`, whose first operand is unsigned: activations are shifted by 128,
 //! and 128 · Σ w is taken off again. Two planes are multiplied apart, as narrow values need half
-//! the instructions, and joined in 64 bits.
+//! the instructions, and joined in 64 bits. Weights in planes of four bits are put together in registers.
 
 use super::ternary::store;
 use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
-use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
+use crate::matrix::{INT8_BLOCK_COLS, Int8Panel, Int8View, Packing};
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
@@ -15,31 +15,55 @@ use std::ops::Range;
 const AHEAD: usize = 2048;
 /// Bytes in a block of 16 rows × 4 columns.
 const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
-/// Blocks whose products fit 32-bit sums: 4 columns · 128 · 255 · 16,384 blocks < 2³¹.
-const CHUNK: usize = 16_384;
-/// Blocks whose sums with joined planes fit 32 bits: 4 columns · 128 · 32,768 · 64 blocks < 2³¹.
-const SHORT: usize = 64;
+/// Pairs of blocks whose products fit 32-bit sums: 8 columns · 128 · 255 · 8,192 pairs < 2³¹.
+const CHUNK: usize = 8192;
+/// Pairs whose sums with joined planes fit 32 bits: 8 columns · 128 · 32,768 · 32 pairs < 2³¹.
+const SHORT: usize = 32;
+
+/// [`Packing`], as a parameter of functions.
+pub const WHOLE: u8 = Packing::Whole as u8;
+pub const UPPER: u8 = Packing::Upper as u8;
+pub const SPLIT: u8 = Packing::Split as u8;
+
+/// Activations of a pair of blocks.
+type Pair = [[i8; INT8_BLOCK_COLS]; 2];
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn int8(
-    w: &Int8Matrix,
+    w: Int8View<'_>,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
     _: &mut Scratch,
 ) {
+    match w.packing() {
+        Packing::Whole => planes::<WHOLE>(w, panels, x, y),
+        Packing::Upper => planes::<UPPER>(w, panels, x, y),
+        Packing::Split => planes::<SPLIT>(w, panels, x, y),
+    }
+}
+
+/// The product with weights packed like this.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn planes<const W: u8>(
+    w: Int8View<'_>,
+    panels: Range<usize>,
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+) {
     match x.planes {
-        1 => product::<1>(w, panels, x, y),
-        _ => product::<2>(w, panels, x, y),
+        1 => product::<1, W>(w, panels, x, y),
+        _ => product::<2, W>(w, panels, x, y),
     }
 }
 
 /// The product with `P` planes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn product<const P: usize>(
-    w: &Int8Matrix,
+fn product<const P: usize, const W: u8>(
+    w: Int8View<'_>,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
@@ -50,10 +74,10 @@ fn product<const P: usize>(
         while token < x.tokens() {
             let from = (panel - first) * PANEL_ROWS;
             token += match x.tokens() - token {
-                4.. => tile::<4, P>(w, panel, x, token, from, y),
-                3 => tile::<3, P>(w, panel, x, token, from, y),
-                2 => tile::<2, P>(w, panel, x, token, from, y),
-                _ => tile::<1, P>(w, panel, x, token, from, y),
+                4.. => tile::<4, P, W>(w, panel, x, token, from, y),
+                3 => tile::<3, P, W>(w, panel, x, token, from, y),
+                2 => tile::<2, P, W>(w, panel, x, token, from, y),
+                _ => tile::<1, P, W>(w, panel, x, token, from, y),
             };
         }
     }
@@ -62,27 +86,25 @@ fn product<const P: usize>(
 /// One panel × `N` tokens from `token` on; returns `N`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn tile<const N: usize, const P: usize>(
-    w: &Int8Matrix,
+fn tile<const N: usize, const P: usize, const W: u8>(
+    w: Int8View<'_>,
     panel: usize,
     x: &Quantised<'_>,
     token: usize,
     from: usize,
     y: &mut Columns<'_>,
 ) -> usize {
-    let blocks = w.cols().next_multiple_of(INT8_PAD_COLS) / INT8_BLOCK_COLS;
-    let values = &w.values().as_chunks::<BLOCK>().0[panel * blocks..][..blocks];
-    let mut xs: [[&[[i8; INT8_BLOCK_COLS]]; P]; N] = [[&[]; P]; N];
+    let mut xs: [[&[Pair]; P]; N] = [[&[]; P]; N];
     for (r, x_row) in xs.as_flattened_mut().iter_mut().enumerate() {
-        *x_row = &x.row_chunks(token * P + r)[..blocks];
+        *x_row = &bytemuck::must_cast_slice(x.row_chunks::<8>(token * P + r))[..w.pairs()];
     }
-    let group_blocks = w.group().div_ceil(INT8_BLOCK_COLS);
+    let group_pairs = w.group().div_ceil(2 * INT8_BLOCK_COLS);
     let scales = w.scales().as_chunks::<64>().0;
     let mut totals = [_mm512_setzero_ps(); N];
     for g in 0..w.groups() {
-        let range = g * group_blocks..((g + 1) * group_blocks).min(blocks);
+        let range = g * group_pairs..((g + 1) * group_pairs).min(w.pairs());
         let xs = xs.map(|x| x.map(|x| &x[range.clone()]));
-        let exact = group(&values[range.clone()], xs);
+        let exact = group::<N, P, W>(w, panel, range, xs);
         let scales: __m512 = bytemuck::must_cast(scales[panel * w.groups() + g]);
         for n in 0..N {
             totals[n] = _mm512_add_ps(totals[n], _mm512_mul_ps(exact[n], scales));
@@ -97,17 +119,21 @@ fn tile<const N: usize, const P: usize>(
 /// Σ w·q of 16 rows × `N` tokens over a group, rounded once.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn group<const N: usize, const P: usize>(
-    values: &[[u8; BLOCK]],
-    xs: [[&[[i8; INT8_BLOCK_COLS]]; P]; N],
+fn group<const N: usize, const P: usize, const W: u8>(
+    w: Int8View<'_>,
+    panel: usize,
+    range: Range<usize>,
+    xs: [[&[Pair]; P]; N],
 ) -> [__m512; N] {
-    if values.len() <= SHORT {
-        return dot(values, xs).map(|sums| _mm512_cvtepi32_ps(join_short(&sums)));
+    if range.len() <= SHORT {
+        let sums = dot::<N, P, W>(w.panel(panel, range), xs);
+        return sums.map(|sums| _mm512_cvtepi32_ps(join_short(&sums)));
     }
     let mut exact = [[_mm512_setzero_si512(); 2]; N];
-    for (i, values) in values.chunks(CHUNK).enumerate() {
-        let part = i * CHUNK..i * CHUNK + values.len();
-        let sums = dot(values, xs.map(|x| x.map(|x| &x[part.clone()])));
+    for from in (0..range.len()).step_by(CHUNK) {
+        let part = from..range.len().min(from + CHUNK);
+        let values = w.panel(panel, range.start + part.start..range.start + part.end);
+        let sums = dot::<N, P, W>(values, xs.map(|x| x.map(|x| &x[part.clone()])));
         for (exact, sums) in exact.iter_mut().zip(&sums) {
             let joined = join(sums);
             *exact = [0, 1].map(|h| _mm512_add_epi64(exact[h], joined[h]));
@@ -123,7 +149,7 @@ pub fn rounded(exact: [__m512i; 2]) -> __m512 {
     bytemuck::must_cast(exact.map(|e| _mm512_cvtepi64_ps(e)))
 }
 
-/// As [`join`], of sums over at most [`SHORT`] blocks.
+/// As [`join`], of sums over at most [`SHORT`] pairs.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn join_short<const P: usize>(planes: &[__m512i; P]) -> __m512i {
@@ -150,27 +176,61 @@ pub fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
 /// Exact Σ w·q of 16 rows × `P` planes of `N` tokens over a chunk.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn dot<const N: usize, const P: usize>(
-    values: &[[u8; BLOCK]],
-    xs: [[&[[i8; INT8_BLOCK_COLS]]; P]; N],
+fn dot<const N: usize, const P: usize, const W: u8>(
+    values: Int8Panel<'_>,
+    xs: [[&[Pair]; P]; N],
 ) -> [[__m512i; P]; N] {
     let shift = _mm512_set1_epi8(-128);
     // Two chains per row hide the latency; the shift's part is shared by all rows.
     let mut sums = [[[_mm512_setzero_si512(); 2]; P]; N];
     let mut shifted = [_mm512_setzero_si512(); 2];
-    let xs = xs.map(|x| x.map(|x| &x[..values.len()]));
-    for (b, block) in values.iter().enumerate() {
-        prefetch(block.as_ptr(), AHEAD);
-        let w = bytemuck::must_cast(*block);
-        shifted[b % 2] = _mm512_dpbusd_epi32(shifted[b % 2], shift, w);
-        for n in 0..N {
-            for p in 0..P {
-                let x = _mm512_set1_epi32(bytemuck::must_cast(xs[n][p][b]));
-                let sum = &mut sums[n][p][b % 2];
-                *sum = _mm512_dpbusd_epi32(*sum, _mm512_xor_si512(x, shift), w);
+    let pairs = xs[0][0].len();
+    let xs = xs.map(|x| x.map(|x| &x[..pairs]));
+    for i in 0..pairs {
+        let w = pair::<W>(&values, i);
+        for h in 0..2 {
+            shifted[h] = _mm512_dpbusd_epi32(shifted[h], shift, w[h]);
+            for n in 0..N {
+                for p in 0..P {
+                    let x = _mm512_set1_epi32(bytemuck::must_cast(xs[n][p][i][h]));
+                    let sum = &mut sums[n][p][h];
+                    *sum = _mm512_dpbusd_epi32(*sum, _mm512_xor_si512(x, shift), w[h]);
+                }
             }
         }
     }
     let shifted = _mm512_add_epi32(shifted[0], shifted[1]);
     sums.map(|s| s.map(|s| _mm512_sub_epi32(_mm512_add_epi32(s[0], s[1]), shifted)))
+}
+
+/// The `i`-th two blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn pair<const W: u8>(w: &Int8Panel<'_>, i: usize) -> [__m512i; 2] {
+    if W == WHOLE {
+        return std::array::from_fn(|h| {
+            let block = &w.values.as_chunks::<BLOCK>().0[2 * i + h];
+            prefetch(block.as_ptr(), AHEAD);
+            bytemuck::must_cast(*block)
+        });
+    }
+    let line = &w.values.as_chunks::<BLOCK>().0[i];
+    prefetch(line.as_ptr(), AHEAD);
+    let line = bytemuck::must_cast(*line);
+    // The upper halves of bytes stay where they are, in 16-bit lanes too.
+    let upper = _mm512_set1_epi8(0xf0_u8 as i8);
+    let high =
+        [_mm512_and_si512(_mm512_slli_epi16::<4>(line), upper), _mm512_and_si512(line, upper)];
+    if W == UPPER {
+        let fill = _mm512_set1_epi8(w.fill as i8);
+        return high.map(|high| _mm512_or_si512(high, fill));
+    }
+    let line = &w.low.as_chunks::<BLOCK>().0[i];
+    prefetch(line.as_ptr(), AHEAD);
+    let line = bytemuck::must_cast(*line);
+    let low = [
+        _mm512_andnot_si512(upper, line),
+        _mm512_andnot_si512(upper, _mm512_srli_epi16::<4>(line)),
+    ];
+    [0, 1].map(|h| _mm512_or_si512(high[h], low[h]))
 }

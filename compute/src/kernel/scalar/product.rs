@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use crate::kernel::Quantised;
-use crate::matrix::{FloatMatrix, FloatType, Int8Matrix};
+use crate::matrix::{FloatMatrix, FloatType, Int8View};
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use half::{bf16, f16};
@@ -41,7 +41,7 @@ pub fn ternary(
 /// from left to right. Σ w·q is exact (it may need more than 32 bits) and rounded once; with two
 /// planes q = 256 · high + low and the step is the low plane's.
 pub fn int8(
-    w: &Int8Matrix,
+    w: Int8View<'_>,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,

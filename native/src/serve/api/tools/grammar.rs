@@ -61,7 +61,7 @@ impl Tools {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{HubArgs, ModelArgs};
+    use crate::args::{Exactness, HubArgs, ModelArgs};
     use crate::grammar::Grammars;
     use crate::loaded::Loaded;
     use wrinklefree::decode::Next;
@@ -112,6 +112,7 @@ mod tests {
             hub,
             rope_scaling: None,
             activation_sparsity: Sparsity::default(),
+            logits: Exactness::Exact,
         })
         .expect("loads");
         let both = format!("{OSLO}\n{TIME}");

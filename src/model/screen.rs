@@ -3,11 +3,10 @@
 //! The head is as much of what decoding a token reads as two thirds of all layers, and of 100,000
 //! logits a few matter. So a first product takes the upper four bits of each weight, half of the bytes;
 //! the panels of 16 tokens with the largest results, one in 32, are multiplied once more with all
-//! eight, and the other tokens keep their first value. What a row gets depends on nothing but the row.
-//!
-//! What is left out is uniform noise: with weights of 8 bits that are distributed normally and whose
-//! largest is at 4 σ, a seventh of the logits' own spread. The largest logit of 128,256 stands 4.3
-//! spreads above the mean, what is refined begins at 2.9: ten times the noise away.
+//! eight; twice as many, and so on, while what they were off says that another could have the largest
+//! logit. The other tokens keep their first value, but for what is above the least of the refined
+//! panels. So the likeliest token has an exact logit, and what a row gets depends on nothing but the
+//! row.
 
 use super::inputs::Inputs;
 use crate::format::Linear;
@@ -16,12 +15,17 @@ use crate::matrix::{Matrix, SplitMatrix};
 use crate::mem::AlignedVec;
 use crate::par::{Chunks, Crew};
 use crate::ternary::PANEL_ROWS;
+use std::ops::Range;
 
 /// One panel in so many gets exact logits, and at least so many.
 const SHARE: usize = 32;
 const LEAST: usize = 64;
 /// Panels from which a head is screened: with fewer, five sixths of it are read all the same.
 const WORTH_PANELS: usize = 3 * LEAST;
+
+/// A panel that was left out may have the largest logit where the upper plane's is so many times its
+/// noise below: what the refined panels were off, root mean square.
+const MARGIN: f32 = 4.0;
 
 /// A head in two planes, if it is int8 and so large that screening pays.
 pub(super) fn split(head: &Matrix) -> Option<Matrix> {
@@ -48,10 +52,7 @@ fn refined(panels: usize) -> usize {
 /// Buffers of the screening.
 #[derive(Default)]
 pub(super) struct Screen {
-    /// The largest logit of each panel, `[rows][panels]`.
-    largest: AlignedVec<f32>,
-    /// Each row's panels, the chosen ones first and ascending, `[rows][panels]`.
-    order: AlignedVec<u32>,
+    rows: Vec<Row>,
     /// The panels that some row has chosen, ascending.
     chosen: Vec<u32>,
     /// Their exact logits, `[panels][rows][16]`.
@@ -68,60 +69,109 @@ impl Screen {
         head: &Linear,
         logits: &mut [f32],
     ) {
-        let (width, panels) = (head.weight.rows(), head.weight.rows().div_ceil(PANEL_ROWS));
-        let (rows, kept) = (logits.len() / width, refined(panels));
-        self.largest.grow(rows * panels);
-        self.order.grow(rows * panels);
-        let buffers =
-            (Chunks::new(&mut self.largest, panels), Chunks::new(&mut self.order, panels));
-        let source = (Chunks::new(logits, width), buffers);
-        crew.chunks(rows, rows > 1, source, |_, (logits, (largest, order)), _| {
-            choose(logits, kept, largest, order);
-        });
+        let width = head.weight.rows();
+        let count = logits.len() / width;
+        self.rows.resize_with(count.max(self.rows.len()), Row::default);
+        let rows = &mut self.rows[..count];
+        let pairs = (Chunks::new(logits, width), Chunks::new(rows, 1));
+        crew.chunks(count, count > 1, pairs, |_, (logits, row), _| row[0].begin(logits));
 
-        let Self { order, chosen, exact, .. } = self;
-        let of_row = |row: usize| &order[row * panels..][..kept];
-        chosen.clear();
-        (0..rows).for_each(|row| chosen.extend_from_slice(of_row(row)));
-        if rows > 1 {
+        let size = count * PANEL_ROWS;
+        let tokens = |panel: u32| {
+            let first = panel as usize * PANEL_ROWS;
+            first..width.min(first + PANEL_ROWS)
+        };
+        let chosen = &mut self.chosen;
+        while rows.iter().any(|row| !row.chosen().is_empty()) {
+            chosen.clear();
+            rows.iter().for_each(|row| chosen.extend_from_slice(row.chosen()));
             chosen.sort_unstable();
             chosen.dedup();
-        }
-        let size = rows * PANEL_ROWS;
-        exact.grow(chosen.len() * size);
-        crew.chunks(chosen.len(), true, Chunks::new(exact, size), |i, out, scratch| {
-            inputs.panel(k, head, chosen[i] as usize, out, scratch);
-        });
-
-        for (row, logits) in logits.chunks_exact_mut(width).enumerate() {
-            let mut at = 0;
-            for &panel in of_row(row) {
-                at += chosen[at..].partition_point(|&p| p < panel);
-                let exact = &exact[at * size + row * PANEL_ROWS..][..PANEL_ROWS];
-                let first = panel as usize * PANEL_ROWS;
-                let end = width.min(first + PANEL_ROWS);
-                let logits = &mut logits[first..end];
-                logits.copy_from_slice(&exact[..end - first]);
-                if let Some(bias) = &head.bias {
-                    (k.add)(logits, &bias[first..end]);
-                }
-            }
+            self.exact.grow(chosen.len() * size);
+            let out = Chunks::new(&mut self.exact, size);
+            crew.chunks(chosen.len(), true, out, |i, out, scratch| {
+                inputs.panel(k, head, chosen[i] as usize, out, scratch);
+                let Some(bias) = &head.bias else { return };
+                let bias = &bias[tokens(chosen[i])];
+                let out = out.chunks_exact_mut(PANEL_ROWS);
+                out.for_each(|row| (k.add)(&mut row[..bias.len()], bias));
+            });
+            let pairs = (Chunks::new(logits, width), Chunks::new(rows, 1));
+            crew.chunks(count, count > 1, pairs, |i, (logits, row), _| {
+                row[0].take(logits, |panel| {
+                    let at = chosen.binary_search(&panel).expect("a row's panels are among all");
+                    let tokens = tokens(panel);
+                    let exact = &self.exact[at * size + i * PANEL_ROWS..][..tokens.len()];
+                    (tokens, exact)
+                });
+            });
         }
     }
 }
 
-/// Puts the `kept` panels with the largest logits first in `order`, ascending; of equal ones those that
-/// come first.
-fn choose(logits: &[f32], kept: usize, largest: &mut [f32], order: &mut [u32]) {
-    for (largest, panel) in largest.iter_mut().zip(logits.chunks(PANEL_ROWS)) {
-        *largest = top(panel);
+/// Which panels of a row are refined.
+#[derive(Default)]
+struct Row {
+    /// The largest logit of each panel, from the upper plane.
+    largest: Vec<f32>,
+    /// All panels, the chosen ones first and ascending.
+    order: Vec<u32>,
+    /// How many are chosen; none when the logits are ready.
+    kept: usize,
+    /// The largest logit of all others.
+    rest: f32,
+}
+
+impl Row {
+    fn begin(&mut self, logits: &[f32]) {
+        self.largest.clear();
+        self.largest.extend(logits.chunks(PANEL_ROWS).map(top));
+        self.order.clear();
+        self.order.extend(0..self.largest.len() as u32);
+        self.choose(refined(self.largest.len()));
     }
-    (0..).zip(order.iter_mut()).for_each(|(i, panel)| *panel = i);
-    if kept < order.len() {
-        let of = |panel: u32| largest[panel as usize];
-        order.select_nth_unstable_by(kept, |&a, &b| of(b).total_cmp(&of(a)).then(a.cmp(&b)));
+
+    /// Chooses the panels with the largest logits; of equal ones those that come first.
+    fn choose(&mut self, count: usize) {
+        self.kept = count.min(self.order.len());
+        self.rest = f32::NEG_INFINITY;
+        if self.kept < self.order.len() {
+            let of = |panel: u32| self.largest[panel as usize];
+            let order = |a: &u32, b: &u32| of(*b).total_cmp(&of(*a)).then(a.cmp(b));
+            let (_, next, _) = self.order.select_nth_unstable_by(self.kept, order);
+            self.rest = of(*next);
+        }
+        self.order[..self.kept].sort_unstable();
     }
-    order[..kept].sort_unstable();
+
+    fn chosen(&self) -> &[u32] {
+        &self.order[..self.kept]
+    }
+
+    /// Takes the chosen panels' exact logits over: `of` tells which tokens a panel has, and theirs.
+    /// Where they show that another panel may have the largest, twice as many are chosen instead.
+    fn take<'e>(&mut self, logits: &mut [f32], of: impl Fn(u32) -> (Range<usize>, &'e [f32])) {
+        if self.kept == 0 {
+            return;
+        }
+        let (mut best, mut least) = (f32::NEG_INFINITY, f32::INFINITY);
+        let (mut squares, mut count) = (0f32, 0);
+        for (tokens, exact) in self.chosen().iter().map(|&panel| of(panel)) {
+            (best, least) = (best.max(top(exact)), least.min(top(exact)));
+            squares +=
+                logits[tokens].iter().zip(exact).map(|(a, b)| (a - b) * (a - b)).sum::<f32>();
+            count += exact.len();
+        }
+        let noise = (squares / count as f32).sqrt();
+        if best < self.rest + MARGIN * noise {
+            return self.choose(2 * self.kept);
+        }
+        logits.iter_mut().for_each(|logit| *logit = logit.min(least));
+        for (tokens, exact) in self.chosen().iter().map(|&panel| of(panel)) {
+            logits[tokens].copy_from_slice(exact);
+        }
+        self.kept = 0;
+    }
 }
 
 /// The largest of a panel's logits; what is no number does not count.
@@ -143,19 +193,50 @@ fn top(panel: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_panels_with_the_largest_logits_are_chosen() {
+    /// Logits of ten panels, the last of 13 tokens.
+    fn logits() -> Vec<f32> {
         let mut logits = vec![0f32; 10 * PANEL_ROWS - 3];
         for (at, value) in [(5, 3.0), (40, 7.0), (150, 2.0), (151, f32::NAN), (20, -9.0)] {
             logits[at] = value;
         }
-        let (mut largest, mut order) = ([0f32; 10], [0u32; 10]);
-        choose(&logits, 3, &mut largest, &mut order);
-        assert_eq!(order[..3], [0, 2, 9]);
-        choose(&logits, 5, &mut largest, &mut order);
-        assert_eq!(order[..5], [0, 1, 2, 3, 9], "of equal ones the first");
-        choose(&logits, 10, &mut largest, &mut order);
-        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        logits
+    }
+
+    #[test]
+    fn the_panels_with_the_largest_logits_are_chosen() {
+        let mut row = Row::default();
+        row.begin(&logits());
+        for (count, want, rest) in [
+            (3, &[0, 2, 9][..], 0.0),
+            (2, &[0, 2], 2.0),
+            (5, &[0, 1, 2, 3, 9], 0.0),
+            (99, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], f32::NEG_INFINITY),
+        ] {
+            row.choose(count);
+            assert_eq!((row.chosen(), row.rest), (want, rest));
+        }
+    }
+
+    #[test]
+    fn more_are_chosen_where_another_could_be_the_largest() {
+        let exact = vec![5.0; 10 * PANEL_ROWS];
+        let of = |panel: u32| {
+            let tokens = panel as usize * PANEL_ROWS
+                ..(10 * PANEL_ROWS - 3).min((panel as usize + 1) * PANEL_ROWS);
+            (tokens.clone(), &exact[tokens])
+        };
+        let (mut row, mut found) = (Row::default(), logits());
+        found[151] = 0.0;
+        row.begin(&found);
+        row.choose(1);
+        // Of what the panel seemed to have it has 5.0: four times as much is possible elsewhere.
+        let before = found.clone();
+        row.take(&mut found, of);
+        assert_eq!((row.chosen(), &found), (&[0, 2][..], &before));
+        while row.kept > 0 {
+            row.take(&mut found, of);
+        }
+        assert!(found.iter().all(|&logit| logit == 5.0), "all were needed");
     }
 
     #[test]

@@ -22,6 +22,7 @@ macro_rules! attention {
         #[target_feature(enable = $features)]
         pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
             let steps = Steps {
+                fetch: |bytes: &[u8]| ops::fetch(bytes),
                 score: |row, page: Page<'_>, scores: &mut [f32]| score(a, row, page, scores),
                 exponents: |scores: &mut [f32], end| exponents(scores, end),
                 mix: |row, page: Page<'_>, scores: &[f32], out: &mut [f32]| {

@@ -11,7 +11,9 @@ use crate::par::{Columns, Scratch};
 pub type Page<'a> = (usize, &'a [f32]);
 
 /// What a set does.
-pub struct Steps<Score, Exponents, Mix, Total> {
+pub struct Steps<Fetch, Score, Exponents, Mix, Total> {
+    /// Asks memory for the bytes that are read next.
+    pub fetch: Fetch,
     /// Writes a row's scores for a page to `[group][position]`.
     pub score: Score,
     /// exp(s − max) of the first so many scores, 0 for the rest.
@@ -30,6 +32,7 @@ pub fn walk(
     out: &mut Columns<'_>,
     scratch: &mut Scratch,
     steps: Steps<
+        impl Fn(&[u8]),
         impl Fn(usize, Page<'_>, &mut [f32]),
         impl Fn(&mut [f32], usize),
         impl Fn(usize, Page<'_>, &[f32], &mut [f32]),
@@ -45,6 +48,9 @@ pub fn walk(
     let of_row = group * padded;
 
     for i in 0..a.pages() {
+        if rows == 1 && i + 1 < a.pages() {
+            (steps.fetch)(a.layout.key_bytes(a.page(i + 1)));
+        }
         let keys = a.layout.keys(kv, a.page(i), room);
         for row in a.rows_with_page(i) {
             (steps.score)(row, (i, keys), &mut scores[row * of_row..][..of_row]);
@@ -55,6 +61,9 @@ pub fn walk(
     }
     (0..rows).for_each(|row| out.row(row).fill(0.0));
     for i in 0..a.pages() {
+        if rows == 1 && i + 1 < a.pages() {
+            (steps.fetch)(a.layout.value_bytes(a.page(i + 1)));
+        }
         let values = a.layout.values(kv, a.page(i), room);
         for row in a.rows_with_page(i) {
             (steps.mix)(row, (i, values), &scores[row * of_row..][..of_row], out.row(row));

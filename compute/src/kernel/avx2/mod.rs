@@ -15,7 +15,7 @@ mod ternary;
 use super::{Isa, Kernels};
 
 pub use kv::KV;
-pub use lanes::{add_product_one, prefetch, total};
+pub use lanes::{add_product_one, fetch, prefetch, total};
 
 /// Whether this CPU has what the kernels need.
 pub fn available() -> bool {

@@ -140,6 +140,16 @@ impl PageLayout {
         set(&mut page[self.value_scales()], slot, scale);
     }
 
+    /// The bytes of a page's keys.
+    pub fn key_bytes<'a>(&self, page: &'a [u8]) -> &'a [u8] {
+        &page[self.key_codes()]
+    }
+
+    /// The bytes of a page's values.
+    pub fn value_bytes<'a>(&self, page: &'a [u8]) -> &'a [u8] {
+        &page[self.value_codes()]
+    }
+
     /// A page's keys, `[head_dim][PAGE]`: as they stand there, or decoded to `room`.
     #[inline]
     pub fn keys<'a>(

@@ -1,0 +1,112 @@
+//! Products of int8 matrices, whole and in two planes.
+
+use super::{Noise, Rows, SHAPES, product, sets};
+use wrinklefree_compute::kernel::Kernels;
+use wrinklefree_compute::matrix::{Int8Matrix, Int8View, SplitMatrix};
+
+/// Tokens and planes: every width of a tile and rests beside it; few for large matrices, where the
+/// definition takes long.
+fn int8_batches(weights: usize) -> impl Iterator<Item = (usize, usize)> {
+    let batches: &[usize] = match weights {
+        ..20_000 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33],
+        _ => &[1, 3, 4, 7],
+    };
+    batches.iter().flat_map(|&batch| [(batch, 1), (batch, 2)])
+}
+
+pub fn int8_products_equal_scalar() {
+    let mut noise = Noise(0xfeed_beef_1357_9bdf);
+    for k in sets("int8") {
+        for (rows, cols) in SHAPES {
+            for group in [cols, 16, 32] {
+                for extreme in [None, Some((-128i8, -128i8)), Some((-128, 127)), Some((127, 127))] {
+                    let weight = |noise: &mut Noise| extreme.map_or(noise.next() as i8, |e| e.0);
+                    let w = random_int8(&mut noise, (rows, cols, group), weight);
+                    for (batch, planes) in int8_batches(rows * cols) {
+                        let x = Rows::new(batch * planes, cols, planes, || {
+                            extreme.map_or(noise.next() as i8, |e| e.1)
+                        });
+                        int8_equals_scalar(&k, w.view(), &x, "whole");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn random_int8(
+    noise: &mut Noise,
+    (rows, cols, group): (usize, usize, usize),
+    weight: impl Fn(&mut Noise) -> i8,
+) -> Int8Matrix {
+    Int8Matrix::pack(rows, cols, group, |_, values, scales| {
+        values.fill_with(|| weight(noise));
+        scales.fill_with(|| noise.float());
+    })
+    .unwrap()
+}
+
+/// The product of a set and the scalar one, which is returned.
+fn int8_equals_scalar(k: &Kernels, w: Int8View<'_>, x: &Rows, what: &str) -> Vec<u32> {
+    let batch = x.view().tokens();
+    let run = |k: &Kernels| product(batch, w.rows(), 0, |p, y, s| (k.int8)(w, p, &x.view(), y, s));
+    let want = run(&Kernels::SCALAR);
+    let (rows, cols, group) = (w.rows(), w.cols(), w.group());
+    let planes = x.view().planes;
+    let what = format!("{:?} {what} {rows}×{cols} group {group} batch {batch}×{planes}", k.isa());
+    assert_eq!(run(k), want, "{what}");
+    want
+}
+
+/// Both planes give what the int8 matrix gives, and the upper one the same on every set.
+pub fn split_products_equal_int8() {
+    let mut noise = Noise(0x0123_4567_89ab_cdef);
+    for k in sets("split int8") {
+        for (rows, cols) in SHAPES {
+            // Eight bits, six, and four that need no other plane.
+            for (group, bits) in [(cols, 8), (16, 8), (16, 6), (32, 4)] {
+                let w = random_int8(&mut noise, (rows, cols, group), |noise| {
+                    noise.next() as i8 >> (8 - bits)
+                });
+                let split = SplitMatrix::new(&w);
+                assert_eq!(SplitMatrix::new(&split.joined()), split);
+                for (batch, planes) in int8_batches(rows * cols) {
+                    let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
+                    let whole = int8_equals_scalar(&k, w.view(), &x, "whole");
+                    assert_eq!(int8_equals_scalar(&k, split.view(), &x, "split"), whole);
+                    let upper = int8_equals_scalar(&k, split.upper(), &x, "upper");
+                    assert!(bits > 4 || upper == whole);
+                }
+            }
+        }
+    }
+}
+
+pub fn int8_products_are_exact_beyond_32_bits() {
+    let (rows, cols) = (17, 20_011);
+    let mut noise = Noise(0x2468_ace0_1357_9bdf);
+    for k in sets("wide int8") {
+        // All alike, every product positive, every second one.
+        for kind in 0..4 {
+            let signs: Vec<bool> = (0..cols).map(|_| kind < 2 || noise.below(2) == 0).collect();
+            let w = Int8Matrix::pack(rows, cols, cols, |_, values, scales| {
+                let extreme = |plus| if plus == (kind != 1) { 127 } else { -128 };
+                values.iter_mut().zip(&signs).for_each(|(v, &plus)| *v = extreme(plus));
+                scales[0] = 1.0;
+            });
+            let w = w.unwrap();
+            for (batch, planes) in [(1, 1), (1, 2), (2, 2), (7, 2), (9, 2)] {
+                let mut at = 0;
+                let x = Rows::new(batch * planes, cols, planes, || {
+                    at += 1;
+                    let plus = if kind == 3 { at % 2 == 0 } else { signs[(at - 1) % cols] };
+                    if plus { 127 } else { -128 }
+                });
+                let run = |k: &Kernels| {
+                    product(batch, rows, 0, |p, y, s| (k.int8)(w.view(), p, &x.view(), y, s))
+                };
+                assert!(run(&k) == run(&Kernels::SCALAR), "{:?} {kind} {batch}×{planes}", k.isa());
+            }
+        }
+    }
+}

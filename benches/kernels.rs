@@ -12,6 +12,7 @@ use common::Noise;
 use criterion::{Criterion, Throughput};
 use std::hint::black_box;
 use wrinklefree::kernel::{Attention, Isa, Kernels, KvType, PAGE, PageLayout, Quantised};
+use wrinklefree::matrix::SplitMatrix;
 use wrinklefree::mem::AlignedVec;
 use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::TernaryMatrix;
@@ -86,10 +87,11 @@ fn products(c: &mut Criterion) {
     }
 }
 
-/// A head: int8 × 15 bits.
+/// A head: int8 × 15 bits; whole, and the upper half of its bits.
 fn head(c: &mut Criterion) {
     let (vocab, mut noise) = (16_384, Noise(6));
     let int8 = common::int8(vocab, HIDDEN, &mut noise);
+    let split = SplitMatrix::new(&int8);
     for tokens in HEAD_TOKENS {
         let x = Activations::in_planes(2, tokens, HIDDEN, &mut noise);
         let mut y = vec![0f32; tokens * vocab];
@@ -97,12 +99,14 @@ fn head(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("head/{tokens}"));
         group.throughput(Throughput::Elements((tokens * vocab * HIDDEN) as u64));
         for k in Kernels::all().filter(|k| k.isa() != Isa::Scalar) {
-            group.bench_function(k.isa().name(), |b| {
-                b.iter(|| {
-                    let y = &mut Columns::whole(&mut y, vocab);
-                    (k.int8)(int8.view(), 0..vocab / 16, &x.view(), y, &mut scratch);
+            for (form, w) in [("whole", int8.view()), ("upper", split.upper())] {
+                group.bench_function(format!("{form}/{}", k.isa().name()), |b| {
+                    b.iter(|| {
+                        let y = &mut Columns::whole(&mut y, vocab);
+                        (k.int8)(w, 0..vocab / 16, &x.view(), y, &mut scratch);
+                    });
                 });
-            });
+            }
         }
         group.finish();
     }

@@ -11,6 +11,7 @@ for are left out.
 import argparse
 import json
 import random
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,16 @@ from coherence import Vocabulary, checks
 
 PROMPTS = 32  # of one HTTP request
 LONGEST = 400  # tokens
+
+
+def wait(url: str):
+    """Until the server has its model, a minute at most."""
+    for _ in range(600):
+        try:
+            return urllib.request.urlopen(f"{url}/health").close()
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit(f"{url} does not become ready: its log says why")
 
 
 def requests(seed: int, count: int) -> dict[str, list[str]]:
@@ -56,6 +67,7 @@ def main():
     prompts = list(asked)
     parts = [prompts[i:i + PROMPTS] for i in range(0, len(prompts), PROMPTS)]
     kept = 0
+    wait(args.url)
     with args.output.open("w") as file, ThreadPoolExecutor(2) as pool:
         for part, texts in zip(parts, pool.map(lambda part: told(args.url, part), parts)):
             for prompt, text in zip(part, texts):

@@ -21,6 +21,7 @@ class Preset:
     was slowed down or moved learns the same."""
     model: Model = field(default_factory=Model)
     tokens: float = 26e6
+    longer: float = 41.5e6  # with the model's own stories, from the end of the stable phase on
     batch: int = 4  # rows of `context` tokens
     rate: float = 1e-2  # of Muon
     other_rate: float = 5e-3  # of AdamW
@@ -34,7 +35,7 @@ class Preset:
 
 PRESETS = {
     "cpu": Preset(),
-    "gpu": Preset(Model(hidden=384, ff=1024, heads=6), tokens=1e9, batch=64, warmup=4e6),
+    "gpu": Preset(Model(hidden=384, ff=1024, heads=6), tokens=1e9, longer=1.6e9, batch=64, warmup=4e6),
     "micro": Preset(Model(vocab=512, hidden=64, layers=2, heads=1, ff=128, context=256),
-                    tokens=40_960, batch=4, warmup=5_000, steps=2, drafts=2),
+                    tokens=40_960, longer=81_920, batch=4, warmup=5_000, steps=2, drafts=2),
 }

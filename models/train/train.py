@@ -175,8 +175,8 @@ def main():
     parser.add_argument("--own", type=Path, help="stories that a model told itself, by distil.py")
     args = parser.parse_args()
     preset = PRESETS[args.preset]
-    if args.tokens:
-        preset = replace(preset, tokens=args.tokens)
+    length = args.tokens or (preset.longer if args.own else preset.tokens)
+    preset = replace(preset, tokens=length)
     torch.set_num_threads(os.cpu_count() or 1)
     train(preset, args.seed, args.work, args.resume, args.steps, args.own)
 

@@ -76,13 +76,13 @@ def shard(number: int, folder: Path, tokenizer, seed: int, context: int, block: 
 def own_rows(path: Path, tokenizer, seed: int, context: int, block: int):
     """Endless rows of the stories that a model told itself (`distil.py`)."""
     rng = random.Random(f"own rows {seed}")
-    told = [json.loads(line) for line in path.open()]
-    if not told:
-        raise SystemExit(f"{path} has no stories: was the model that told them trained?")
-    rng.shuffle(told)
-    stories = (tokens.conversation(tokenizer, [(s["prompt"], s["text"])]) for s in cycle(told))
-    fitting = (filled(ids, block) for ids in stories if len(ids) <= context)
-    return rows(fitting, rng, context)
+    told = map(json.loads, path.open())
+    stories = (tokens.conversation(tokenizer, [(s["prompt"], s["text"])]) for s in told)
+    fitting = [filled(ids, block) for ids in stories if len(ids) <= context]
+    if not fitting:
+        raise SystemExit(f"{path} has no story of at most {context} tokens: was its model trained?")
+    rng.shuffle(fitting)
+    return rows(cycle(fitting), rng, context)
 
 
 def main():

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from model import LM, ternary
+from model import LM, eight_bits, ternary
 from noise import DRAFT, SUB_BLOCK
 from tokens import EOS, MASK
 
@@ -24,7 +24,7 @@ class Frozen(torch.nn.Module):
 def freeze(model: LM) -> LM:
     """The model for decoding alone: in f32, with the embedding that an export has."""
     model.dtype = torch.float32
-    model.embedding.weight.data = model.embedding.weight.data.bfloat16().float()
+    model.embedding.weight.data = eight_bits(model.embedding.weight.data)
     for layer in model.layers:
         layer.dtype = torch.float32
         for name in ("qkv", "o", "gate_up", "down"):

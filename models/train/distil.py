@@ -21,13 +21,16 @@ from coherence import Vocabulary, checks
 
 PROMPTS = 32  # of one HTTP request
 LONGEST = 400  # tokens
+TIMEOUT = 300  # seconds
+# The server is on this machine: no proxy.
+OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 def wait(url: str):
     """Until the server has its model, a minute at most."""
     for _ in range(600):
         try:
-            return urllib.request.urlopen(f"{url}/health").close()
+            return OPEN(f"{url}/health", timeout=TIMEOUT).close()
         except OSError:
             time.sleep(0.1)
     raise SystemExit(f"{url} does not become ready: its log says why")
@@ -50,7 +53,7 @@ def told(url: str, prompts: list[str]) -> list[str | None]:
     }
     request = urllib.request.Request(
         f"{url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
+    with OPEN(request, timeout=TIMEOUT) as answer:
         choices = json.load(answer)["choices"]
     return [c["text"] if c["finish_reason"] == "stop" else None for c in choices]
 

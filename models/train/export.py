@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 import tokens
 from checkpoint import load
-from model import EPSILON, LM, POSITIONS, ternary
+from model import EPSILON, LM, POSITIONS, eight_bits, ternary
 from presets import Model
 
 NORMS = {
@@ -31,7 +31,7 @@ def pack(values: torch.Tensor) -> torch.Tensor:
 def tensors(model: LM) -> dict:
     """All tensors, by the names that `transformers` gives them."""
     out = {
-        "model.embed_tokens.weight": model.embedding.weight.bfloat16(),
+        "model.embed_tokens.weight": eight_bits(model.embedding.weight).bfloat16(),
         "model.norm.weight": model.final_norm,
     }
     for number, layer in enumerate(model.layers):

@@ -32,6 +32,13 @@ def straight(quantised, x):
     return x + (quantised - x).detach()
 
 
+def eight_bits(weight):
+    """Rows of an embedding in eight bits times a power of two: bf16 holds them exactly, and so does
+    int8 with a scale per row."""
+    unit = weight.abs().amax(-1, keepdim=True).clamp(min=EPSILON).div(127).log2().ceil().exp2()
+    return (weight / unit).round() * unit
+
+
 class BitLinear(nn.Linear):
     """A ternary matrix and 8-bit activations."""
 

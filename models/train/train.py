@@ -47,12 +47,23 @@ def rate(preset: Preset, seen: int, start: int) -> float:
     return max(0.0, min(1.0, (seen - start + 1) / preset.warmup, left))
 
 
-def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int, own: Path | None):
-    """Batches of rows from where a run stands; one in `OWN`, the last ones, from the model's own
-    stories, if there are any."""
+def own_rows(preset: Preset, seed: int, tokenizer, own: Path, trained: int):
+    """The model's own stories, for each batch as many rows as it has of them, from where a run
+    stands that has trained on so many tokens with them."""
+    model, each = preset.model, preset.batch // OWN
+    if not each:
+        raise SystemExit(f"--own needs batches of {OWN} rows, not {preset.batch}")
+    rows = data.own_rows(own, tokenizer, seed, model.context, model.block)
+    rows = islice(rows, trained // (preset.batch * model.context) * each, None)
+    while True:
+        yield list(islice(rows, each))
+
+
+def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int, told=None):
+    """Batches of rows from where a run stands; one row in `OWN`, the last ones, from `told`, if it is
+    there."""
     model = preset.model
     position = seen // model.context
-    told = own and data.own_rows(own, tokenizer, seed + seen, model.context, model.block)
     while True:
         number, first = divmod(position, data.ROWS)
         rows = data.shard(number, folder, tokenizer, seed, model.context, model.block)
@@ -60,7 +71,7 @@ def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int, own: P
         for i in range(first, len(rows) - preset.batch + 1, preset.batch):
             chosen = rows[order[i:i + preset.batch]].astype(np.int64)
             if told:
-                chosen[-(preset.batch // OWN):] = list(islice(told, preset.batch // OWN))
+                chosen[-(preset.batch // OWN):] = next(told)
             yield torch.from_numpy(chosen)
         position = (number + 1) * data.ROWS
 
@@ -144,10 +155,11 @@ def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, ste
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: stopped.append(True))
     log, saved, count = Log(work / "curve.csv"), time.monotonic(), 0
-    for rows in stream(preset, seed, work, tokenizer, state.seen, own):
+    told = own and own_rows(preset, seed, tokenizer, own, state.seen - state.start)
+    for rows in stream(preset, seed, work, tokenizer, state.seen, told):
         stable = state.seen < preset.tokens * (1 - preset.decay)
-        told = preset.batch // OWN if own else 0
-        log.add(step(state, compiled, rows.to(device), preset, told).cpu(), rows.numel())
+        parts = step(state, compiled, rows.to(device), preset, preset.batch // OWN if own else 0)
+        log.add(parts.cpu(), rows.numel())
         count += 1
         if count % LOG_EVERY == 0:
             log.write(state.seen, state.optimisers[0].param_groups[0]["lr"])

@@ -32,9 +32,10 @@ pub struct ModelArgs {
     #[arg(long, value_name = "RULE", default_value_t)]
     pub activation_sparsity: Sparsity,
     /// How logits are computed: exact, or screened: half of the bits of an int8 head say which tokens
-    /// deserve exact ones, and the others' are close. Reads almost half of the head less; the likeliest
-    /// token stays the likeliest, a draw at a temperature may change. Heads of 16 bits and of small
-    /// vocabularies stay exact
+    /// deserve exact ones, and the others' are close. Reads almost half of the head less, which is worth
+    /// it where few requests run at a time. The likeliest token stayed the likeliest in all that was
+    /// measured; draws at a temperature, answers that keep to a grammar and log-probabilities may change.
+    /// Heads of 16 bits and of small vocabularies stay exact
     #[arg(long, value_name = "HOW", default_value = "exact")]
     pub logits: Exactness,
 }
@@ -55,10 +56,16 @@ impl ModelArgs {
     /// The model, computing as these say.
     pub fn apply(&self, mut model: Model) -> Model {
         model.sparsity = self.activation_sparsity;
-        match self.logits {
-            Exactness::Exact => model,
-            Exactness::Screened => model.screened(),
+        if self.logits == Exactness::Exact {
+            return model;
         }
+        let model = model.screened();
+        if !model.is_screened() {
+            out::note(
+                "warning: this head is not int8, or its vocabulary is small: all logits are exact",
+            );
+        }
+        model
     }
 }
 

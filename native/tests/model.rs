@@ -28,6 +28,17 @@ fn generate_streams_text_and_sums_up() {
 }
 
 #[test]
+fn screened_logits_choose_the_same_tokens() {
+    for mode in ["ar", "verify"] {
+        let story = ["generate", "Tell me a story about an owl.", "--decode-mode", mode];
+        let screened = run(&[&story[..], &["--logits", "screened"]].concat());
+        let lines = |stderr: &str| stderr.lines().count();
+        assert_eq!(lines(&screened.stderr), 1, "no warning: {}", screened.stderr);
+        assert_eq!(screened.ends(0, &[]).stdout, run(&story).ends(0, &[]).stdout, "{mode}");
+    }
+}
+
+#[test]
 fn the_prompt_comes_from_standard_input_too() {
     let argument = run(&["generate", "Tell me a story."]).ends(0, &[]).stdout;
     for args in [&["generate"][..], &["generate", "-"]] {
@@ -243,15 +254,24 @@ fn inspect_shows_what_there_is() {
 fn convert_round_trips_and_never_overwrites_unasked() {
     let directory = tempfile::tempdir().expect("a directory");
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
-    let (same, small) = (path(directory.path(), "same"), path(directory.path(), "small"));
+    let [same, wide, back] = ["same", "wide", "back"].map(|name| path(directory.path(), name));
     run(&["convert", default, &same]).ends(0, &["every weight equal", "logits equal"]);
     assert!(std::fs::read(&same).expect("written") == std::fs::read(default).expect("there"));
     run(&["convert", default, &same]).ends(1, &["exists", "--force"]);
     run(&["convert", default, &same, "--force"]).ends(0, &[]);
-    run(&["convert", default, &small, "--head", "q8"]).ends(0, &["same most likely token at"]);
-    let answer = json(&["generate", "Hello", "--json", "-n", "4", "--model", &small]);
-    assert_eq!(answer["model"], "small");
-    assert_eq!(names(directory.path()), ["same", "small"]);
+    run(&["convert", default, &wide, "--head", "f16"]).ends(0, &["same most likely token at"]);
+    let answer = json(&["generate", "Hello", "--json", "-n", "4", "--model", &wide]);
+    assert_eq!(answer["model"], "wide");
+    // What eight bits hold exactly loses nothing on the way there and back.
+    run(&["convert", &wide, &back, "--head", "q8"]).ends(0, &["every weight equal"]);
+    let logits = |model: &str| {
+        let out = path(directory.path(), "logits");
+        let args = ["logits", "--tokens", "1,3,400,564", "--model", model, "--force", "--output"];
+        run(&[&args[..], &[&out]].concat()).ends(0, &[]);
+        std::fs::read(out).expect("written")
+    };
+    assert!(logits(&back) == logits(default));
+    assert_eq!(names(directory.path()), ["back", "logits", "same", "wide"]);
 }
 
 #[test]

@@ -46,6 +46,7 @@ fn nonsense_exits_with_2() {
         (&["serve", "--activation-sparsity", "adaptive:1"], "or adaptive"),
         (&["eval", "activations", "x", "--policies", "off,topk"], "--policies"),
         (&["eval", "activations", "x", "--activation-sparsity", "adaptive"], "--policies lists"),
+        (&["generate", "x", "--logits", "close"], "[possible values: exact, screened]"),
         (&["generate", "x", "--top-p", "2"], "between 0 and 1"),
         (&["generate", "x", "--max-tokens", "0"], "--max-tokens"),
         (&["generate", "x", "--threads", "0"], "--threads"),

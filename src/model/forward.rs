@@ -8,7 +8,6 @@ use super::{Model, Rule, Runtime, Workspace};
 use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
-use crate::matrix::Matrix;
 use crate::par::{Bound, Chunks, Crew};
 use crate::rows::{Logits, Output};
 
@@ -270,7 +269,7 @@ impl Pass<'_, '_> {
         for row in logits.chunks_exact_mut(model.spec.vocab_size) {
             add_bias(k, row, head);
         }
-        if matches!(&head.weight, Matrix::Split(w) if !w.is_exact()) {
+        if model.is_screened() {
             screen.refine((crew, k), inputs, head, logits);
         }
         self.ws.profile.lap(Phase::Head);

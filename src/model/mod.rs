@@ -75,7 +75,7 @@ impl Model {
 
     /// The same model with a screened head: half of its weights' bits decide which tokens deserve
     /// exact logits, and the others' are close. For int8 heads of large vocabularies; others stay as
-    /// they are.
+    /// they are. A head that was mapped from a file gets memory of its own.
     #[must_use]
     pub fn screened(mut self) -> Self {
         let Some(split) = screen::split(&self.head.weight) else { return self };
@@ -89,9 +89,9 @@ impl Model {
         self
     }
 
-    /// Whether the head is screened.
+    /// Whether only the logits of promising tokens are exact.
     pub fn is_screened(&self) -> bool {
-        matches!(self.head.weight, Matrix::Split(_))
+        matches!(&self.head.weight, Matrix::Split(w) if !w.is_exact())
     }
 
     /// Shape and constants.
@@ -104,7 +104,8 @@ impl Model {
         &self.weights
     }
 
-    /// Bytes of weights that decoding one token reads: all layers and the head.
+    /// Bytes of weights that decoding one token reads: all layers and the head; at least, where that
+    /// is screened.
     pub fn bytes_per_token(&self) -> usize {
         self.work.iter().map(|work| work.bytes).sum()
     }

@@ -4,9 +4,11 @@
 //! logits a few matter. So a first product takes the upper four bits of each weight, half of the bytes;
 //! the panels of 16 tokens with the largest results, one in 32, are multiplied once more with all
 //! eight; twice as many, and so on, while what they were off says that another could have the largest
-//! logit. The other tokens keep their first value, but for what is above the least of the refined
-//! panels. So the likeliest token has an exact logit, and what a row gets depends on nothing but the
-//! row.
+//! logit. The other tokens keep their first value, all of them lowered alike where one would stand
+//! above the least of the refined panels. What a row gets depends on nothing but the row.
+//!
+//! That the likeliest token has an exact logit is certain only as far as the noise is alike
+//! everywhere; `docs/performance.md` says what was measured.
 
 use super::inputs::Inputs;
 use crate::format::Linear;
@@ -158,15 +160,18 @@ impl Row {
         let (mut squares, mut count) = (0f32, 0);
         for (tokens, exact) in self.chosen().iter().map(|&panel| of(panel)) {
             (best, least) = (best.max(top(exact)), least.min(top(exact)));
-            squares +=
-                logits[tokens].iter().zip(exact).map(|(a, b)| (a - b) * (a - b)).sum::<f32>();
-            count += exact.len();
+            let off = logits[tokens].iter().zip(exact).map(|(a, b)| a - b);
+            for off in off.filter(|off| off.is_finite()) {
+                (squares, count) = (squares + off * off, count + 1);
+            }
         }
-        let noise = (squares / count as f32).sqrt();
+        let noise = (squares / count.max(1) as f32).sqrt();
         if best < self.rest + MARGIN * noise {
             return self.choose(2 * self.kept);
         }
-        logits.iter_mut().for_each(|logit| *logit = logit.min(least));
+        // Lowered and not cut off: constraints choose among tokens that are far down, too.
+        let excess = (self.rest - least).max(0.0);
+        logits.iter_mut().for_each(|logit| *logit -= excess);
         for (tokens, exact) in self.chosen().iter().map(|&panel| of(panel)) {
             logits[tokens].copy_from_slice(exact);
         }

@@ -646,7 +646,7 @@ def pilot(path):
     least = float(watch.rows().min())
     np.save(out / "tokens.npy", ids.numpy())
     np.save(out / "causal.npy", logits.numpy())
-    message = "Tell me a story about Mia and a lost kite."
+    message = "Tell me a story about an owl and a lamp."
     prompt = tok.apply_chat_template([dict(role="user", content=message)], tokenize=True, return_dict=True)["input_ids"]
     seq = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=64, use_cache=True)[0]
     again = model(input_ids=seq[None], use_cache=False).logits[0]  # the same path without a cache

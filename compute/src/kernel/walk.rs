@@ -12,7 +12,7 @@ pub type Page<'a> = (usize, &'a [f32]);
 
 /// What a set does.
 pub struct Steps<Fetch, Score, Exponents, Mix, Total> {
-    /// Asks memory for the bytes that are read next.
+    /// Asks memory for the keys or values that are read next.
     pub fetch: Fetch,
     /// Writes a row's scores for a page to `[group][position]`.
     pub score: Score,
@@ -47,6 +47,8 @@ pub fn walk(
     let scores = &mut floats[..rows * group * padded];
     let of_row = group * padded;
 
+    // A single row is done with a page before the processor has seen that another one follows; of
+    // several, the first ones bring it for the others.
     for i in 0..a.pages() {
         if rows == 1 && i + 1 < a.pages() {
             (steps.fetch)(a.layout.key_bytes(a.page(i + 1)));

@@ -104,8 +104,9 @@ impl Int8Matrix {
         Self::from_panels(rows, cols, group, values.into_bytes(), scales.into_bytes())
     }
 
-    /// Quantises float rows with one scale per row, max |w| / 127, rounding half to even:
-    /// `row_f32(row, out)` writes a row.
+    /// Quantises float rows with one scale per row: a power of two where all values are multiples of
+    /// one that eight bits hold, so that nothing is lost; otherwise max |w| / 127, rounding half to
+    /// even. `row_f32(row, out)` writes a row.
     ///
     /// # Errors
     /// As [`Int8Matrix::from_panels`]; a row with a NaN or infinity has no finite scale.
@@ -119,8 +120,11 @@ impl Int8Matrix {
             row_f32(r, &mut row);
             let finite = row.iter().all(|w| w.is_finite());
             let max = row.iter().fold(0f32, |m, w| m.max(w.abs()));
+            let mut inverse = if max > 0.0 { 127.0 / max } else { 0.0 };
             scales[0] = if finite { max / 127.0 } else { f32::NAN };
-            let inverse = if max > 0.0 { 127.0 / max } else { 0.0 };
+            if let Some(unit) = common_unit(&row).filter(|unit| max <= 127.0 * unit) {
+                (scales[0], inverse) = (unit, 1.0 / unit);
+            }
             for (q, w) in values.iter_mut().zip(&row) {
                 *q = (w * inverse).round_ties_even() as i8;
             }
@@ -183,5 +187,55 @@ impl Int8Matrix {
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         self.view().row_f32(row, out);
+    }
+}
+
+/// The largest power of two that all values are multiples of; none for what is not finite or not
+/// normal, and for zeros alone.
+fn common_unit(row: &[f32]) -> Option<f32> {
+    const MANTISSA: u32 = 23;
+    let mut least = None::<i32>;
+    for w in row.iter().filter(|&&w| w != 0.0) {
+        let bits = w.to_bits() & 0x7fff_ffff;
+        if !w.is_normal() {
+            return None;
+        }
+        let last = (bits | 1 << MANTISSA).trailing_zeros() as i32 - MANTISSA as i32;
+        let exponent = (bits >> MANTISSA) as i32 - 127 + last;
+        least = Some(least.map_or(exponent, |l| l.min(exponent)));
+    }
+    least.map(|exponent| 2f32.powi(exponent)).filter(|unit| unit.is_normal())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_eight_bits_hold_is_kept_as_it_is() {
+        let rows = [
+            [1.0, -127.0, 64.0, 0.0].map(|q: f32| q * 2f32.powi(-9)),
+            [2.0, -6.0, 4.0, 254.0],
+            [0.0; 4],
+            [0.3, -1.0, 0.7, 1e-30],
+        ];
+        let w = Int8Matrix::quantise_rows(4, 4, |r, out| out.copy_from_slice(&rows[r])).unwrap();
+        let mut back = [0f32; 4];
+        for (r, row) in rows.iter().enumerate().take(3) {
+            w.row_f32(r, &mut back);
+            assert_eq!(&back, row);
+        }
+        assert_eq!(w.scale(3, 0), 1.0 / 127.0);
+        let bad = Int8Matrix::quantise_rows(1, 4, |_, out| out.fill(f32::INFINITY));
+        assert!(bad.is_err());
+    }
+
+    #[test]
+    fn a_unit_divides_all_values() {
+        assert_eq!(common_unit(&[0.75, -2.0, 0.0]), Some(0.25));
+        assert_eq!(common_unit(&[f32::MAX]), Some(2f32.powi(104)));
+        assert_eq!(common_unit(&[1.0, f32::NAN]), None);
+        assert_eq!(common_unit(&[1e-40]), None);
+        assert_eq!(common_unit(&[0.0]), None);
     }
 }

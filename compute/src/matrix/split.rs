@@ -1,5 +1,6 @@
 //! int8 matrices in two planes of four bits: a product with the upper plane alone reads half of the
-//! bytes and comes close; with both it is the int8 matrix's, bit for bit.
+//! bytes and comes close; with both it is the int8 matrix's, bit for bit (but for scales near 10⁻³⁸, which
+//! cannot be divided exactly).
 //!
 //! Values are shifted up as far as eight bits allow, and scales down: so the upper plane says as much
 //! as it can, and what four bits hold needs no other plane.

@@ -94,30 +94,26 @@ impl<'a> Int8View<'a> {
         Int8Panel { values: &self.values[from * bytes..to * bytes], low, fill: self.fill }
     }
 
-    /// One value: byte `at` of the panels' blocks.
-    fn value(&self, at: usize) -> i8 {
-        let (pair, second, byte) =
-            (at / (2 * BLOCK_BYTES), at / BLOCK_BYTES % 2 == 1, at % BLOCK_BYTES);
-        let shift = if second { 4 } else { 0 };
-        let half = |plane: &[u8]| plane[pair * LINE + byte] >> shift & 15;
-        let bits = match self.packing {
-            Packing::Whole => self.values[at],
-            Packing::Upper => half(self.values) << 4 | self.fill,
-            Packing::Split => half(self.values) << 4 | half(self.low),
-        };
-        bits as i8
-    }
-
     /// Writes the values of one row.
     ///
     /// # Panics
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn unpack_row(&self, row: usize, out: &mut [i8]) {
         assert!(row < self.rows && out.len() == self.cols);
-        let padded = self.cols.next_multiple_of(INT8_PAD_COLS);
-        let base = row / PANEL_ROWS * padded * PANEL_ROWS + row % PANEL_ROWS * INT8_BLOCK_COLS;
-        for (k, v) in out.iter_mut().enumerate() {
-            *v = self.value(base + k / INT8_BLOCK_COLS * BLOCK_BYTES + k % INT8_BLOCK_COLS);
+        let panel = self.panel(row / PANEL_ROWS, 0..self.pairs());
+        let first = row % PANEL_ROWS * INT8_BLOCK_COLS;
+        // Four columns of the row in the `block`-th block.
+        let whole = |block: usize, k: usize| panel.values[block * BLOCK_BYTES + first + k];
+        let half = |plane: &[u8], block: usize, k: usize| {
+            plane[block / 2 * LINE + first + k] >> (4 * (block % 2)) & 15
+        };
+        for (block, out) in out.chunks_mut(INT8_BLOCK_COLS).enumerate() {
+            let value = |k: usize| match self.packing {
+                Packing::Whole => whole(block, k),
+                Packing::Upper => half(panel.values, block, k) << 4 | panel.fill,
+                Packing::Split => half(panel.values, block, k) << 4 | half(panel.low, block, k),
+            };
+            (0..).zip(out).for_each(|(k, out)| *out = value(k) as i8);
         }
     }
 
@@ -135,8 +131,10 @@ impl<'a> Int8View<'a> {
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         let mut values = vec![0; self.cols];
         self.unpack_row(row, &mut values);
-        for (k, (w, q)) in out.iter_mut().zip(values).enumerate() {
-            *w = f32::from(q) * self.scale(row, k / self.group);
+        let groups = out.chunks_mut(self.group).zip(values.chunks(self.group));
+        for (group, (out, values)) in groups.enumerate() {
+            let scale = self.scale(row, group);
+            out.iter_mut().zip(values).for_each(|(w, &q)| *w = f32::from(q) * scale);
         }
     }
 }

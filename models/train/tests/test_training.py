@@ -16,7 +16,7 @@ import decode
 import losses
 import train
 from checkpoint import LAST, MASTER, State, load
-from model import LM, masks
+from model import LM, eight_bits, masks
 from noise import answers, divided
 from presets import PRESETS
 from tokens import BOS, BOT, EOS, MASK, USER
@@ -78,6 +78,16 @@ class Noise(unittest.TestCase):
             self.assertGreater(float(noisy.std()), 0.1)
 
 
+class Export(unittest.TestCase):
+    def test_embeddings_are_eight_bits_that_bf16_holds(self):
+        weight = torch.randn(50, 64, generator=torch.Generator().manual_seed(2))
+        rounded = eight_bits(weight)
+        self.assertTrue(torch.equal(rounded, rounded.bfloat16().float()))
+        unit = rounded.abs().amax(-1, keepdim=True).div(127).log2().ceil().exp2()
+        self.assertTrue(torch.equal((rounded / unit).round() * unit, rounded))
+        self.assertLessEqual(float((rounded - weight).abs().max() / weight.abs().max()), 1 / 127)
+
+
 class Training(unittest.TestCase):
     def test_twenty_steps_learn_and_go_on_from_where_they_were(self):
         with tempfile.TemporaryDirectory() as folder, torch._dynamo.config.patch(disable=True):
@@ -93,6 +103,14 @@ class Training(unittest.TestCase):
             self.assertEqual(resumed.seen, state.seen)
             state.save_master(work / MASTER)
             self.assertEqual(load(work / MASTER).config, MICRO.model)
+
+            own = work / "own.jsonl"
+            own.write_text('{"prompt": "Tell me a story.", "text": "Once there was a fox."}\n')
+            state = train.train(MICRO, 1, work, work / MASTER, steps=2, own=own)
+            self.assertEqual(state.seen, resumed.seen + 2 * MICRO.batch * MICRO.model.context)
+            own.write_text("")
+            with self.assertRaisesRegex(SystemExit, "no story"):
+                train.train(MICRO, 1, work, work / MASTER, steps=2, own=own)
 
 
 if __name__ == "__main__":

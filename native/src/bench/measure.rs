@@ -94,7 +94,7 @@ impl<'a> Bench<'a> {
         let (positions, vocab) = (test.positions(), model.spec().vocab_size);
         let mut kv = KvPool::new(model.spec(), positions.div_ceil(PAGE), kv)?;
         let seq = kv.open(positions).expect("the pool is as large as the test");
-        // A fixed walk through the vocabulary: what the tokens are does not change the work.
+        // A fixed walk through the vocabulary: the same work every time.
         let tokens = (0..positions).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
         let workspace = Workspace::default();
         let mut bench = Self { model, runtime, test, tokens, kv, seq, workspace };

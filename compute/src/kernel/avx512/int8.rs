@@ -176,6 +176,7 @@ pub fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
 /// Exact Σ w·q of 16 rows × `P` planes of `N` tokens over a chunk.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+#[allow(clippy::needless_range_loop)] // All of `xs` is walked side by side.
 fn dot<const N: usize, const P: usize, const W: u8>(
     values: Int8Panel<'_>,
     xs: [[&[Pair]; P]; N],

@@ -5,9 +5,9 @@ import { fileURLToPath } from "node:url";
 
 /**
  * Answers that no last bit decides: their most likely tokens are the same with every set of kernels, in
- * every mode. (Of the fox's story two words are as likely.)
+ * every mode. (Of the story of Leo two words are as likely.)
  */
-export const PROMPTS = ["Tell me a story about Leo.", "What is the opposite of hot?"];
+export const PROMPTS = ["Tell me a story about a cow.", "What is the opposite of hot?"];
 export const MODES = ["ar", "verify", "greedy", "iterative", "adaptive"];
 
 const program =
@@ -17,7 +17,7 @@ const program =
  * How an answer is sampled that has bytes which are no UTF-8. Not the native one to its end: where
  * all tokens are as likely, the last bit of a logit decides.
  */
-export const WILD = { temperature: 3, seed: 5 };
+export const WILD = { temperature: 8, seed: 2 };
 
 /** The tokens and the text of an answer of 80 tokens at most, with more options. */
 export function native(prompt, mode, more = []) {

@@ -23,7 +23,7 @@ use wrinklefree::text::{Message, Tokenizer};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  wf-run generate \"Tell me a story about a fox.\"
+  wf-run generate \"Tell me a story about a fox named Pip.\"
   wf-run generate --model ./my-model --temperature 0.7 --seed 1 \"Why is the sky blue?\"
   wf-run generate --raw --max-tokens 32 --stop . \"Once upon a time\"
   wf-run generate --json < question.txt | jq -r .text")]

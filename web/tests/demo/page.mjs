@@ -6,7 +6,7 @@ import { readFile, readdir } from "node:fs/promises";
 import { chromium } from "playwright-core";
 
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
-export const STORY = "Tell me a story about a fox.";
+export const STORY = "Tell me a story about a fox named Pip.";
 
 export function launch() {
   const executablePath = process.env.CHROMIUM ?? PLACES.find((place) => existsSync(place));

@@ -205,11 +205,14 @@ fn halves<const N: usize, const H: usize, const W: u8>(
     // Four rows a vector, two partial sums a row.
     let mut sums = [[[_mm256_setzero_si256(); 2]; H]; N];
     for (i, x) in x.iter().enumerate() {
+        let lines = lines::<W>(&values, i);
         for (block, x) in x.iter().enumerate() {
             let mut w = [[_mm256_setzero_si256(); 2]; H];
-            for (h, w) in w.iter_mut().enumerate() {
-                let quarters = [0, 1].map(|k| quarter::<W>(&values, i, block, 2 * (first + h) + k));
-                *w = quarters.map(|w| _mm256_cvtepi8_epi16(w));
+            for (h, half) in w.iter_mut().enumerate() {
+                for (k, w) in half.iter_mut().enumerate() {
+                    let four = quarter::<W>(&lines, block, 2 * (first + h) + k);
+                    *w = _mm256_cvtepi8_epi16(four);
+                }
             }
             for n in 0..N {
                 let x = _mm256_set1_epi64x(bytemuck::must_cast(x[n]));
@@ -226,28 +229,51 @@ fn halves<const N: usize, const H: usize, const W: u8>(
     sums.map(|s| s.map(|[a, b]| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(a, b))))
 }
 
-/// Four rows of a block of the `i`-th two.
+/// Two blocks: as they stand, or the upper and the lower halves of their values.
+type Lines<'a> = [&'a [[u8; 16]; BLOCK / 16]; 2];
+
+/// The `i`-th two blocks. Where the lower halves are not read, each is what stands for them.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn quarter<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, quarter: usize) -> __m128i {
-    let at = |plane: &[u8], line: usize| {
-        let line = &plane.as_chunks::<BLOCK>().0[line];
-        if quarter == 0 {
-            prefetch(line.as_ptr(), AHEAD);
-        }
-        load_half(&line.as_chunks().0[quarter])
+fn lines<'a, const W: u8>(w: &Int8Panel<'a>, i: usize) -> Lines<'a> {
+    let values = w.values.as_chunks::<BLOCK>().0;
+    let (first, second) = match W {
+        WHOLE => (&values[2 * i], &values[2 * i + 1]),
+        UPPER => (&values[i], &FILLS[usize::from(w.fill)]),
+        _ => (&values[i], &w.low.as_chunks::<BLOCK>().0[i]),
     };
+    prefetch(first.as_ptr(), AHEAD);
+    if W != UPPER {
+        prefetch(second.as_ptr(), AHEAD);
+    }
+    [bytemuck::must_cast_ref(first), bytemuck::must_cast_ref(second)]
+}
+
+/// A block of each lower half, in both halves of its bytes.
+static FILLS: [[u8; BLOCK]; 16] = {
+    let mut fills = [[0; BLOCK]; 16];
+    let mut fill = 0;
+    while fill < 16 {
+        fills[fill] = [fill as u8 * 0x11; BLOCK];
+        fill += 1;
+    }
+    fills
+};
+
+/// Four rows of one of two blocks.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn quarter<const W: u8>(lines: &Lines<'_>, block: usize, quarter: usize) -> __m128i {
     if W == WHOLE {
-        return at(w.values, 2 * i + block);
+        return load_half(&lines[block][quarter]);
     }
     // The upper halves of bytes stay where they are, in 16-bit lanes too.
     let upper = _mm_set1_epi8(0xf0_u8 as i8);
-    let high = at(w.values, i);
-    let high = if block == 0 { _mm_slli_epi16::<4>(high) } else { high };
-    let low = match W {
-        UPPER => _mm_set1_epi8(w.fill as i8),
-        _ if block == 0 => at(w.low, i),
-        _ => _mm_srli_epi16::<4>(at(w.low, i)),
-    };
+    let (mut high, mut low) = (load_half(&lines[0][quarter]), load_half(&lines[1][quarter]));
+    if block == 0 {
+        high = _mm_slli_epi16::<4>(high);
+    } else {
+        low = _mm_srli_epi16::<4>(low);
+    }
     _mm_or_si128(_mm_and_si128(high, upper), _mm_andnot_si128(upper, low))
 }

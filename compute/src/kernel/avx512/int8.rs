@@ -204,34 +204,32 @@ fn dot<const N: usize, const P: usize, const W: u8>(
     sums.map(|s| s.map(|s| _mm512_sub_epi32(_mm512_add_epi32(s[0], s[1]), shifted)))
 }
 
-/// The `i`-th two blocks.
+/// The `i`-th two blocks. No `map` or `from_fn` here: these know of no CPU features, and what they are
+/// given is not always put in their place.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn pair<const W: u8>(w: &Int8Panel<'_>, i: usize) -> [__m512i; 2] {
     if W == WHOLE {
-        return std::array::from_fn(|h| {
-            let block = &w.values.as_chunks::<BLOCK>().0[2 * i + h];
-            prefetch(block.as_ptr(), AHEAD);
-            bytemuck::must_cast(*block)
-        });
+        let [first, second] = &w.values.as_chunks::<BLOCK>().0.as_chunks::<2>().0[i];
+        prefetch(first.as_ptr(), AHEAD);
+        prefetch(second.as_ptr(), AHEAD);
+        return [bytemuck::must_cast(*first), bytemuck::must_cast(*second)];
     }
     let line = &w.values.as_chunks::<BLOCK>().0[i];
     prefetch(line.as_ptr(), AHEAD);
     let line = bytemuck::must_cast(*line);
     // The upper halves of bytes stay where they are, in 16-bit lanes too.
     let upper = _mm512_set1_epi8(0xf0_u8 as i8);
-    let high =
-        [_mm512_and_si512(_mm512_slli_epi16::<4>(line), upper), _mm512_and_si512(line, upper)];
+    let first = _mm512_and_si512(_mm512_slli_epi16::<4>(line), upper);
+    let second = _mm512_and_si512(line, upper);
     if W == UPPER {
         let fill = _mm512_set1_epi8(w.fill as i8);
-        return high.map(|high| _mm512_or_si512(high, fill));
+        return [_mm512_or_si512(first, fill), _mm512_or_si512(second, fill)];
     }
     let line = &w.low.as_chunks::<BLOCK>().0[i];
     prefetch(line.as_ptr(), AHEAD);
     let line = bytemuck::must_cast(*line);
-    let low = [
-        _mm512_andnot_si512(upper, line),
-        _mm512_andnot_si512(upper, _mm512_srli_epi16::<4>(line)),
-    ];
-    [0, 1].map(|h| _mm512_or_si512(high[h], low[h]))
+    let low = _mm512_andnot_si512(upper, line);
+    let next = _mm512_andnot_si512(upper, _mm512_srli_epi16::<4>(line));
+    [_mm512_or_si512(first, low), _mm512_or_si512(second, next)]
 }

@@ -92,7 +92,7 @@ fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
                 m.unpack_row(order[row], values);
                 (0..).zip(scales).for_each(|(i, s)| *s = m.scale(order[row], i));
             };
-            Int8Matrix::pack(count, cols, m.group(), fill).map(Matrix::Int8)
+            Int8Matrix::pack(count, cols, m.view().group(), fill).map(Matrix::Int8)
         }
         Matrix::Split(m) => rows(&Matrix::Int8(m.joined()), order),
         Matrix::Float(m) => {

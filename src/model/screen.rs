@@ -32,7 +32,7 @@ const MARGIN: f32 = 4.0;
 /// A head in two planes, if it is int8 and so large that screening pays.
 pub(super) fn split(head: &Matrix) -> Option<Matrix> {
     match head {
-        Matrix::Int8(w) if w.rows() >= WORTH_PANELS * PANEL_ROWS => {
+        Matrix::Int8(w) if w.view().rows() >= WORTH_PANELS * PANEL_ROWS => {
             Some(Matrix::Split(SplitMatrix::new(w)))
         }
         _ => None,
@@ -42,7 +42,7 @@ pub(super) fn split(head: &Matrix) -> Option<Matrix> {
 /// Bytes of the head that a token reads.
 pub(super) fn bytes(w: &SplitMatrix) -> usize {
     let (upper, both) = w.bytes();
-    let panels = w.rows().div_ceil(PANEL_ROWS);
+    let panels = w.view().rows().div_ceil(PANEL_ROWS);
     upper + if w.is_exact() { 0 } else { both / panels * refined(panels) }
 }
 

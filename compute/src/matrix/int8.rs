@@ -131,26 +131,6 @@ impl Int8Matrix {
         })
     }
 
-    /// Outputs.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Inputs.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
-    /// Columns that share a scale.
-    pub fn group(&self) -> usize {
-        self.group
-    }
-
-    /// Groups in a row.
-    pub fn groups(&self) -> usize {
-        self.cols.div_ceil(self.group)
-    }
-
     /// The values, `[panel][block][16 rows][4 columns]`.
     pub fn values(&self) -> &Bytes {
         &self.values
@@ -161,7 +141,7 @@ impl Int8Matrix {
         &self.scales
     }
 
-    /// The matrix as kernels read it.
+    /// The matrix as kernels read it; its shape, too.
     pub fn view(&self) -> Int8View<'_> {
         let Self { rows, cols, group, .. } = *self;
         let (values, scales) = (&self.values[..], &self.scales[..]);

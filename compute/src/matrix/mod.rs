@@ -29,8 +29,8 @@ impl Matrix {
     pub fn rows(&self) -> usize {
         match self {
             Self::Ternary(m) => m.rows(),
-            Self::Int8(m) => m.rows(),
-            Self::Split(m) => m.rows(),
+            Self::Int8(m) => m.view().rows(),
+            Self::Split(m) => m.view().rows(),
             Self::Float(m) => m.rows(),
         }
     }
@@ -39,8 +39,8 @@ impl Matrix {
     pub fn cols(&self) -> usize {
         match self {
             Self::Ternary(m) => m.cols(),
-            Self::Int8(m) => m.cols(),
-            Self::Split(m) => m.cols(),
+            Self::Int8(m) => m.view().cols(),
+            Self::Split(m) => m.view().cols(),
             Self::Float(m) => m.cols(),
         }
     }
@@ -68,10 +68,8 @@ impl Matrix {
                 Scales::Tensor(_) => "ternary".into(),
                 Scales::Groups(g) => format!("ternary/g{}", g.size()),
             },
-            Self::Int8(m) if m.group() >= m.cols() => "int8".into(),
-            Self::Int8(m) => format!("int8/g{}", m.group()),
-            Self::Split(m) if m.group() >= m.cols() => "int8/4+4".into(),
-            Self::Split(m) => format!("int8/4+4/g{}", m.group()),
+            Self::Int8(m) => grouped("int8", m.view()),
+            Self::Split(m) => grouped("int8/4+4", m.view()),
             Self::Float(m) => m.dtype().name().into(),
         }
     }
@@ -88,4 +86,9 @@ impl Matrix {
             Self::Float(m) => m.row_f32(row, out),
         }
     }
+}
+
+/// A kind of int8 matrix, with the size of its groups where a row has several.
+fn grouped(kind: &str, w: Int8View<'_>) -> String {
+    if w.groups() <= 1 { kind.into() } else { format!("{kind}/g{}", w.group()) }
 }

@@ -53,22 +53,8 @@ impl SplitMatrix {
         // Bits that are never set do not count: of steps of 4, 0 to 12, the middle is 6.
         let fill = if used == 0 { 0 } else { 8 - (1 << used.trailing_zeros()) / 2 };
         let (high, low, scales) = (high.into_bytes(), low.into_bytes(), scales.into_bytes());
-        Self { rows: w.rows(), cols: w.cols(), group: w.group(), high, low, fill, scales }
-    }
-
-    /// Outputs.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Inputs.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
-    /// Columns that share a scale.
-    pub fn group(&self) -> usize {
-        self.group
+        let Int8View { rows, cols, group, .. } = w.view();
+        Self { rows, cols, group, high, low, fill, scales }
     }
 
     /// Bytes that a product with the upper plane reads, and one with both.
@@ -100,7 +86,7 @@ impl SplitMatrix {
         Int8View { rows, cols, group, packing: Packing::Upper, values, low: &[], fill, scales }
     }
 
-    /// The whole matrix.
+    /// The whole matrix; its shape, too.
     pub fn view(&self) -> Int8View<'_> {
         if self.low.is_empty() {
             return self.upper();

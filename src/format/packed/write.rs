@@ -110,9 +110,9 @@ impl Writer {
             Matrix::Int8(m) => {
                 let values = m.values().clone();
                 self.add(name.clone(), "I8", blocks(&values), values);
-                let shape = vec![panels, m.groups(), PANEL_ROWS];
+                let shape = vec![panels, m.view().groups(), PANEL_ROWS];
                 self.add(scales_name, "F32", shape, m.scales().clone());
-                EntryKind::Int8 { group: m.group() }
+                EntryKind::Int8 { group: m.view().group() }
             }
             Matrix::Split(m) => return self.matrix(name, &Matrix::Int8(m.joined()), activations),
             Matrix::Float(m) => {

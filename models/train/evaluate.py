@@ -103,7 +103,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--tokenizer", type=Path, help="default: beside the checkpoint")
-    parser.add_argument("--held-out", type=Path, default=EVAL / "tinyworld",
+    parser.add_argument("--held-out", type=Path, default=EVAL,
                         help="prompts.jsonl and text.txt")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--every", type=int, default=1, help="take every so manyth prompt")

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use wrinklefree::format::{Checkpoint, File, LoadError, load, write_packed};
+use wrinklefree::ternary;
 
 /// Counts what the current thread holds and has held at most.
 struct Counting;
@@ -81,11 +82,14 @@ fn gguf_file(bytes: Vec<u8>) -> Vec<File> {
     vec![file("model.gguf", bytes)]
 }
 
-fn packed_bytes() -> Vec<u8> {
+fn packed_bytes(layout: ternary::Layout) -> Vec<u8> {
     let mut model = Hf::new("bitnet", Style::Packed).set("bd_size", json!(8)).load().unwrap();
     let grouped = Gguf::q2().load().unwrap();
     model.text.chat_template = Some("{{ messages }}".into());
     model.weights.head = None;
+    for w in model.weights.ternary_mut() {
+        *w = w.in_layout(layout).unwrap();
+    }
     model.generation = grouped.generation;
     let mut out = Vec::new();
     write_packed(&model, Some(b"{\"tokenizer\": 1}"), &mut out).unwrap();
@@ -105,11 +109,12 @@ fn containers() -> Vec<Container> {
     }
     let header = |b: &[u8]| 8 + u64::from_le_bytes(b[..8].try_into().unwrap()) as usize;
     let hf = fixtures::safetensors(&Hf::new("bitnet", Style::Packed).tensors);
-    let ours = packed_bytes();
+    let [ours, tight] = [ternary::Layout::TwoBit, ternary::Layout::Tight].map(packed_bytes);
     let q2 = Gguf::q2();
     vec![
         ("safetensors", hf.clone(), header(&hf), weights as fn(Vec<u8>) -> Vec<File>),
         ("packed", ours.clone(), header(&ours), packed),
+        ("packed, tight", tight.clone(), header(&tight), packed),
         ("gguf", q2.bytes(), q2.parts().0.len(), gguf_file),
     ]
 }

@@ -42,7 +42,7 @@ impl ModelArgs {
     pub fn model(&self) -> anyhow::Result<(String, Model)> {
         let (name, c) = self.checkpoint()?;
         let model = Model::new(c.spec, c.weights);
-        let model = self.apply(model.with_context(|| format!("cannot run {name}"))?);
+        let model = self.apply(model.with_context(|| format!("cannot run {name}"))?)?;
         Ok((name, model))
     }
 
@@ -80,7 +80,7 @@ impl Loaded {
         let (name, checkpoint) = args.checkpoint()?;
         let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
         let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
-        let model = args.apply(model);
+        let model = args.apply(model)?;
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
         let template = ChatTemplate::new(&text);
         let template =
@@ -90,8 +90,8 @@ impl Loaded {
     }
 
     /// The same model, computing as these say.
-    pub fn computing(self, how: &ModelArgs) -> Self {
-        Self { model: how.apply(self.model), ..self }
+    pub fn computing(self, how: &ModelArgs) -> anyhow::Result<Self> {
+        Ok(Self { model: how.apply(self.model)?, ..self })
     }
 
     /// The same weights with the words of another model, of which there are no more.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{names, run, run_with_input, wf_run};
+use common::{Ran, names, run, run_with_input, wf_run};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -272,6 +272,34 @@ fn convert_round_trips_and_never_overwrites_unasked() {
     };
     assert!(logits(&back) == logits(default));
     assert_eq!(names(directory.path()), ["back", "logits", "same", "wide"]);
+}
+
+#[test]
+fn weights_in_either_layout_give_the_same() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
+    let [plain, tight] = ["plain", "tight"].map(|name| path(directory.path(), name));
+    run(&["convert", default, &plain, "--layout", "two-bit"]).ends(0, &["every weight equal"]);
+    run(&["convert", &plain, &tight]).ends(0, &["every weight equal", "logits equal"]);
+    let size = |file: &str| std::fs::metadata(file).expect("written").len();
+    assert!(size(&tight) < size(&plain));
+    let story = |model: &str, layout: &str| {
+        let args = ["generate", "-m", model, "Tell me a story.", "-n", "40", "--layout", layout];
+        run(&args).ends(0, &[]).stdout
+    };
+    let want = story(&plain, "two-bit");
+    for (model, layout) in
+        [(&plain, "auto"), (&plain, "tight"), (&tight, "auto"), (&tight, "tight")]
+    {
+        assert_eq!(story(model, layout), want, "{model} {layout}");
+    }
+}
+
+#[test]
+fn kernels_that_do_not_read_the_tight_layout_say_so() {
+    let mut command = wf_run(&["generate", "Hello", "-n", "3", "--layout", "tight"]);
+    let ran: Ran = command.env("WF_ISA", "scalar").output().expect("wf-run starts").into();
+    ran.ends(0, &["warning: scalar kernels do not read the tight layout here"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A model in memory, whatever file it came from.
 
 use super::{DlmConfig, Spec};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, TernaryMatrix};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -63,6 +63,26 @@ pub struct LayerWeights {
     pub ffn_sub_norm: Option<Vec<f32>>,
     /// Down projection, `[hidden_size][intermediate_size]`.
     pub down: Linear,
+}
+
+impl LayerWeights {
+    /// All matrices, in the order in which a forward pass reads them.
+    pub fn linears(&self) -> [&Linear; 7] {
+        [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
+    }
+}
+
+impl Weights {
+    /// The ternary matrices of all layers.
+    pub fn ternary_mut(&mut self) -> impl Iterator<Item = &mut TernaryMatrix> {
+        let linears = self.layers.iter_mut().flat_map(|l| {
+            [&mut l.q, &mut l.k, &mut l.v, &mut l.o, &mut l.gate, &mut l.up, &mut l.down]
+        });
+        linears.filter_map(|linear| match &mut linear.weight {
+            Matrix::Ternary(w) => Some(w),
+            _ => None,
+        })
+    }
 }
 
 /// A matrix, its bias and the activations it expects.

@@ -5,6 +5,7 @@ mod check;
 mod forward;
 mod heads;
 mod inputs;
+mod layout;
 mod profile;
 mod rope;
 mod row_cost;
@@ -20,7 +21,7 @@ pub use row_cost::RowCostError;
 pub use sparsity::{Place, Rule, Sparsity, SparsityError};
 pub use workspace::Workspace;
 
-use crate::format::{Activations, Linear, Spec, Weights};
+use crate::format::{Activations, LayerWeights, Linear, Spec, Weights};
 use crate::kernel::Kernels;
 use crate::matrix::Matrix;
 use crate::par::Team;
@@ -126,10 +127,7 @@ impl Model {
 
     /// The matrices of all layers.
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        self.weights
-            .layers
-            .iter()
-            .flat_map(|l| [&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down].map(|x| &x.weight))
+        self.weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight)
     }
 }
 

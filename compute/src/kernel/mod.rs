@@ -27,7 +27,7 @@ pub use operands::{Attention, Quantised};
 
 use crate::matrix::{FloatMatrix, Int8View};
 use crate::par::{Columns, Scratch};
-use crate::ternary::TernaryMatrix;
+use crate::ternary::{Layout, TernaryMatrix};
 use std::ops::Range;
 
 /// Positions in a page of keys and values: a diffusion block, and four vectors of f32 in AVX2.
@@ -194,6 +194,16 @@ impl Kernels {
             return avx2::DENSE;
         }
         self
+    }
+
+    /// Whether ternary products read a layout as fast as it comes; others take the scalar way.
+    pub fn reads(&self, layout: Layout) -> bool {
+        match (layout, self.isa) {
+            (Layout::TwoBit, _) => true,
+            #[cfg(target_arch = "x86_64")]
+            (Layout::Tight, Isa::Avx512 | Isa::Amx) => avx512::ternary::tight::available(),
+            (Layout::Tight, _) => false,
+        }
     }
 
     /// Which set this is.

@@ -57,10 +57,16 @@ impl<'a> Quantised<'a> {
         self.steps[(token + 1) * self.planes - 1]
     }
 
+    /// One row, with what it has past the matrix's columns.
+    #[inline]
+    pub fn row(&self, row: usize) -> &'a [i8] {
+        &self.values[row * self.stride..(row + 1) * self.stride]
+    }
+
     /// One row in whole chunks of `N` values.
     #[inline]
     pub fn row_chunks<const N: usize>(&self, row: usize) -> &'a [[i8; N]] {
-        self.values[row * self.stride..(row + 1) * self.stride].as_chunks().0
+        self.row(row).as_chunks().0
     }
 
     /// How many columns of `w` share a scale, and Σ of each such group, `[rows][groups]`, in `out`

@@ -5,6 +5,7 @@ mod int8;
 mod split;
 mod view;
 
+use crate::ternary::Layout;
 pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
 pub use float::{FloatMatrix, FloatType};
 pub use int8::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
@@ -14,7 +15,7 @@ pub use view::{Int8Panel, Int8View, Packing};
 /// A weight matrix of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matrix {
-    /// Two-bit codes.
+    /// Codes of two bits, or three of them in five.
     Ternary(TernaryMatrix),
     /// int8 with a scale per row or per group of columns.
     Int8(Int8Matrix),
@@ -61,10 +62,11 @@ impl Matrix {
         }
     }
 
-    /// A short name of the kind: `ternary`, `ternary/g128`, `int8`, `int8/g32`, `bf16`…
+    /// A short name of the kind: `ternary`, `ternary/tight`, `ternary/g128`, `int8`, `int8/g32`, `bf16`…
     pub fn kind(&self) -> String {
         match self {
             Self::Ternary(m) => match m.scales() {
+                Scales::Tensor(_) if m.layout() == Layout::Tight => "ternary/tight".into(),
                 Scales::Tensor(_) => "ternary".into(),
                 Scales::Groups(g) => format!("ternary/g{}", g.size()),
             },

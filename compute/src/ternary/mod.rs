@@ -1,4 +1,4 @@
-//! The one layout of ternary weights, packing and unpacking. (Master weights are quantised where they
+//! The layouts of ternary weights, packing and unpacking. (Master weights are quantised where they
 //! are read: `format::codec`.)
 //!
 //! A weight w ∈ {-1, 0, +1} is stored as the code c = w + 1 in two bits (the fourth code, +2,
@@ -7,10 +7,16 @@
 //! column `4·f + j`. A panel is its blocks from left to right, a matrix its panels from top to
 //! bottom. Rows and columns past the edge hold code 1 (weight 0). The bytes are the same on
 //! every host.
+//!
+//! Where memory is what bounds a product, [`tight`] says the same with a sixth less.
+
+mod scales;
+pub mod tight;
+
+pub use scales::{GroupScales, Scales};
 
 use crate::mem::WeightVec;
 use bytes::Bytes;
-use half::f16;
 
 /// Rows in a panel.
 pub const PANEL_ROWS: usize = 16;
@@ -23,21 +29,13 @@ pub const ZERO_CODE: u8 = 1;
 /// Four padding codes.
 const ZERO_BYTE: u8 = 0b01_01_01_01;
 
-/// What one step of a code is worth.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Scales {
-    /// One factor for the whole matrix: W = (c − 1) · scale.
-    Tensor(f32),
-    /// A factor per row and group of columns.
-    Groups(GroupScales),
-}
-
-/// Factors per row and group of `size` columns, f16, laid out `[panel][group][16 rows]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupScales {
-    size: usize,
-    groups: usize,
-    values: Bytes,
+/// How the codes of a matrix stand in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Two bits a code, which every instruction set reads.
+    TwoBit,
+    /// Three codes in five bits: [`tight`].
+    Tight,
 }
 
 /// Why bytes are not a matrix.
@@ -68,121 +66,33 @@ pub enum LayoutError {
     Scale(f32),
 }
 
-impl GroupScales {
-    /// Takes scales in panel layout, for a matrix of `rows` × `cols`.
-    ///
-    /// # Errors
-    /// When `size` is no positive multiple of [`BLOCK_COLS`], the byte count is wrong or a scale is not finite.
-    pub fn from_panels(
-        rows: usize,
-        cols: usize,
-        size: usize,
-        values: Bytes,
-    ) -> Result<Self, LayoutError> {
-        if size == 0 || !size.is_multiple_of(BLOCK_COLS) {
-            return Err(LayoutError::Group(size, BLOCK_COLS));
-        }
-        let groups = cols.div_ceil(size);
-        let want = rows
-            .div_ceil(PANEL_ROWS)
-            .checked_mul(groups)
-            .and_then(|n| n.checked_mul(PANEL_ROWS * 2))
-            .ok_or(LayoutError::TooLarge(rows, cols))?;
-        if values.len() != want {
-            return Err(LayoutError::Size {
-                what: "group scales",
-                want,
-                found: values.len(),
-                rows,
-                cols,
-            });
-        }
-        let bad = values
-            .chunks_exact(2)
-            .map(|b| f16::from_le_bytes([b[0], b[1]]))
-            .find(|s| !s.is_finite());
-        match bad {
-            Some(s) => Err(LayoutError::Scale(s.to_f32())),
-            None => Ok(Self { size, groups, values }),
-        }
-    }
-
-    /// Collects scales row by row: `fill(row, out)` writes the row's `ceil(cols / size)` factors.
-    ///
-    /// # Errors
-    /// As [`GroupScales::from_panels`].
-    pub fn from_rows(
-        rows: usize,
-        cols: usize,
-        size: usize,
-        mut fill: impl FnMut(usize, &mut [f16]),
-    ) -> Result<Self, LayoutError> {
-        if size == 0 {
-            return Err(LayoutError::Group(size, BLOCK_COLS));
-        }
-        let groups = cols.div_ceil(size);
-        let mut values = WeightVec::<u16>::zeroed(rows.div_ceil(PANEL_ROWS) * groups * PANEL_ROWS);
-        let mut row_scales = vec![f16::ZERO; groups];
-        for row in 0..rows {
-            fill(row, &mut row_scales);
-            let panel = row / PANEL_ROWS * groups * PANEL_ROWS;
-            for (g, s) in row_scales.iter().enumerate() {
-                values[panel + g * PANEL_ROWS + row % PANEL_ROWS] = s.to_bits().to_le();
-            }
-        }
-        Self::from_panels(rows, cols, size, values.into_bytes())
-    }
-
-    /// Columns that share a factor.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
-    /// Groups in a row.
-    pub fn groups(&self) -> usize {
-        self.groups
-    }
-
-    /// All factors, f16 little endian, `[panel][group][16 rows]`.
-    pub fn bytes(&self) -> &Bytes {
-        &self.values
-    }
-
-    /// The factor of one row and group.
-    pub fn get(&self, row: usize, group: usize) -> f16 {
-        let at = (row / PANEL_ROWS * self.groups + group) * PANEL_ROWS + row % PANEL_ROWS;
-        f16::from_le_bytes([self.values[2 * at], self.values[2 * at + 1]])
-    }
-
-    /// The one factor that all of the first `rows` rows share, if they do.
-    pub fn uniform(&self, rows: usize) -> Option<f32> {
-        if rows == 0 || self.groups == 0 {
-            return None;
-        }
-        let first = self.get(0, 0);
-        (0..rows)
-            .all(|r| (0..self.groups).all(|g| self.get(r, g).to_bits() == first.to_bits()))
-            .then(|| first.to_f32())
-    }
-}
-
-/// A ternary matrix of `rows` outputs × `cols` inputs in the packed layout.
+/// A ternary matrix of `rows` outputs × `cols` inputs in one of the packed layouts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TernaryMatrix {
     rows: usize,
     cols: usize,
-    /// `[panel][block][64]`.
+    layout: Layout,
+    /// `[panel][block][64]`, or 40.
     codes: Bytes,
     scales: Scales,
 }
 
 impl TernaryMatrix {
-    /// Bytes of the packed codes for a shape, `None` on overflow.
+    /// Bytes of the codes of a shape in two bits, `None` on overflow.
     pub fn code_bytes(rows: usize, cols: usize) -> Option<usize> {
-        rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(BLOCK_COLS))?.checked_mul(BLOCK_BYTES)
+        Self::layout_bytes(Layout::TwoBit, rows, cols)
     }
 
-    /// Takes codes that already stand in the packed layout, without copying.
+    /// Bytes of the codes of a shape, `None` on overflow.
+    fn layout_bytes(layout: Layout, rows: usize, cols: usize) -> Option<usize> {
+        let (block_cols, bytes) = match layout {
+            Layout::TwoBit => (BLOCK_COLS, BLOCK_BYTES),
+            Layout::Tight => (tight::COLS, tight::BYTES),
+        };
+        rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(block_cols))?.checked_mul(bytes)
+    }
+
+    /// Takes codes that already stand in two bits, without copying.
     ///
     /// # Errors
     /// When the byte count does not match the shape or the scale is not finite.
@@ -192,7 +102,34 @@ impl TernaryMatrix {
         codes: Bytes,
         scales: Scales,
     ) -> Result<Self, LayoutError> {
-        let want = Self::code_bytes(rows, cols).ok_or(LayoutError::TooLarge(rows, cols))?;
+        Self::new(Layout::TwoBit, (rows, cols), codes, scales)
+    }
+
+    /// Takes codes that already stand in the tight layout, without copying. Such matrices have one
+    /// scale.
+    ///
+    /// # Errors
+    /// As [`TernaryMatrix::from_panels`], and for more than [`tight::MOST_COLS`] columns.
+    pub fn from_tight(
+        rows: usize,
+        cols: usize,
+        codes: Bytes,
+        scale: f32,
+    ) -> Result<Self, LayoutError> {
+        if cols > tight::MOST_COLS {
+            return Err(LayoutError::TooLarge(rows, cols));
+        }
+        Self::new(Layout::Tight, (rows, cols), codes, Scales::Tensor(scale))
+    }
+
+    fn new(
+        layout: Layout,
+        (rows, cols): (usize, usize),
+        codes: Bytes,
+        scales: Scales,
+    ) -> Result<Self, LayoutError> {
+        let want =
+            Self::layout_bytes(layout, rows, cols).ok_or(LayoutError::TooLarge(rows, cols))?;
         if codes.len() != want {
             return Err(LayoutError::Size {
                 what: "ternary codes",
@@ -204,8 +141,47 @@ impl TernaryMatrix {
         }
         match scales {
             Scales::Tensor(s) if !s.is_finite() => Err(LayoutError::Scale(s)),
-            scales => Ok(Self { rows, cols, codes, scales }),
+            scales => Ok(Self { rows, cols, layout, codes, scales }),
         }
+    }
+
+    /// The same weights in a layout; `None` where they do not fit it: the tight one has no place for
+    /// the fourth code and for scales of groups. What stands in it already is shared, not copied.
+    pub fn in_layout(&self, layout: Layout) -> Option<Self> {
+        if layout == self.layout {
+            return Some(self.clone());
+        }
+        let bytes = Self::layout_bytes(layout, self.rows, self.cols)?;
+        let panels = self.rows.div_ceil(PANEL_ROWS);
+        if layout == Layout::Tight {
+            let one_scale = matches!(self.scales, Scales::Tensor(_));
+            if !one_scale || self.cols > tight::MOST_COLS || tight::has_fourth(&self.codes) {
+                return None;
+            }
+        }
+        let mut out = WeightVec::<u8>::zeroed(bytes);
+        if bytes > 0 {
+            let panels = self
+                .codes
+                .chunks_exact(self.codes.len() / panels)
+                .zip(out.chunks_exact_mut(bytes / panels));
+            for (from, to) in panels {
+                match layout {
+                    Layout::Tight => tight::pack(from.as_chunks().0, to.as_chunks_mut().0),
+                    Layout::TwoBit => tight::unpack(from.as_chunks().0, to.as_chunks_mut().0),
+                }
+            }
+        }
+        Some(Self { layout, codes: out.into_bytes(), scales: self.scales.clone(), ..*self })
+    }
+
+    /// The same codes, each step of them worth `scale`.
+    ///
+    /// # Errors
+    /// When that is not finite.
+    pub fn with_scale(&self, scale: f32) -> Result<Self, LayoutError> {
+        let (shape, codes) = ((self.rows, self.cols), self.codes.clone());
+        Self::new(self.layout, shape, codes, Scales::Tensor(scale))
     }
 
     /// Packs row by row: `fill(row, codes)` writes the row's `cols` codes, each in 0..=3.
@@ -243,12 +219,25 @@ impl TernaryMatrix {
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn unpack_row(&self, row: usize, out: &mut [u8]) {
         assert!(row < self.rows && out.len() == self.cols);
-        let blocks = self.cols.div_ceil(BLOCK_COLS);
-        let panel = row / PANEL_ROWS * blocks * BLOCK_BYTES;
-        for (b, c) in out.chunks_mut(BLOCK_COLS).enumerate() {
-            let at = panel + b * BLOCK_BYTES + row % PANEL_ROWS * 4;
-            for (k, code) in c.iter_mut().enumerate() {
-                *code = self.codes[at + k % 4] >> (2 * (k / 4)) & 3;
+        let panel = self.codes.len() / self.rows.div_ceil(PANEL_ROWS);
+        let codes = &self.codes[row / PANEL_ROWS * panel..][..panel];
+        let row = row % PANEL_ROWS;
+        match self.layout {
+            Layout::TwoBit => {
+                let blocks = codes.as_chunks::<BLOCK_BYTES>().0;
+                for (block, out) in blocks.iter().zip(out.chunks_mut(BLOCK_COLS)) {
+                    for (k, code) in out.iter_mut().enumerate() {
+                        *code = block[4 * row + k % 4] >> (2 * (k / 4)) & 3;
+                    }
+                }
+            }
+            Layout::Tight => {
+                let blocks = codes.as_chunks::<{ tight::BYTES }>().0;
+                for (block, out) in blocks.iter().zip(out.chunks_mut(tight::COLS)) {
+                    for (k, code) in out.iter_mut().enumerate() {
+                        *code = tight::code(block, row, k);
+                    }
+                }
             }
         }
     }
@@ -269,7 +258,7 @@ impl TernaryMatrix {
     pub fn scale_at(&self, row: usize, col: usize) -> f32 {
         match &self.scales {
             Scales::Tensor(s) => *s,
-            Scales::Groups(g) => g.get(row, col / g.size).to_f32(),
+            Scales::Groups(g) => g.get(row, col / g.size()).to_f32(),
         }
     }
 
@@ -283,7 +272,12 @@ impl TernaryMatrix {
         self.cols
     }
 
-    /// The packed codes, `[panel][block][64]`.
+    /// How the codes stand.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The packed codes, `[panel][block][64]`, or 40 in the tight layout.
     pub fn codes(&self) -> &Bytes {
         &self.codes
     }

@@ -15,6 +15,7 @@ use wrinklefree_compute::matrix::{
     FloatMatrix, FloatType, GroupScales, Int8Matrix, Scales, TernaryMatrix,
 };
 use wrinklefree_compute::par::{Columns, Scratch};
+use wrinklefree_compute::ternary::Layout;
 
 /// Hands the names of all cases to a macro.
 macro_rules! each_case {
@@ -186,12 +187,17 @@ pub fn ternary_products_equal_scalar() {
                     out.copy_from_slice(&codes[r * cols..(r + 1) * cols]);
                 })
                 .unwrap();
+                let tight = w.in_layout(Layout::Tight);
+                assert_eq!(tight.is_some(), group == 0 && !codes.contains(&3));
                 for batch in [1, 2, 3, 4, 5, 6, 7, 8, 13, 33, 70, 95] {
                     for planes in [1, 2] {
                         let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
                         for from in [0, rows.div_ceil(16) / 2] {
                             let what = format!("group {group} codes {kinds}");
                             ternary_equals_scalar(&k, (&w, &x), from, &what);
+                            if let Some(w) = &tight {
+                                ternary_equals_scalar(&k, (w, &x), from, "tight");
+                            }
                         }
                     }
                 }
@@ -277,6 +283,9 @@ pub fn ternary_products_do_not_overflow_at_the_extremes() {
                     let want = (i32::from(code) - 1) * i32::from(value) * cols as i32;
                     assert_eq!(f32::from_bits(run(&k)[0]), want as f32 * 0.01);
                     assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {code} {value}", k.isa());
+                    if let Some(w) = w.in_layout(Layout::Tight) {
+                        ternary_equals_scalar(&k, (&w, &x), 0, "tight extremes");
+                    }
                 }
             }
         }
@@ -313,6 +322,9 @@ pub fn large_products_equal_scalar() {
         let (w, x) = (w.unwrap(), Rows::new(530, cols, 1, || noise.next() as i8));
         for k in sets("large products") {
             ternary_equals_scalar(&k, (&w, &x), 0, "large");
+            if let Some(w) = w.in_layout(Layout::Tight) {
+                ternary_equals_scalar(&k, (&w, &x), 0, "large, tight");
+            }
         }
     }
     let w = Int8Matrix::quantise_rows(rows, cols, |_, row| row.fill_with(|| noise.float()));

@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = threads(args);
     let kernels = machine::kernels()?;
     let (name, model) = match args.synthetic {
-        Some(shape) => args.model.applied(shape.model()),
+        Some(shape) => args.model.applied(shape.model())?,
         None => args.model.model()?,
     };
     let name = described(name, &model);
@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded().computing(&args.model),
+        Some(shape) => shape.loaded().computing(&args.model)?,
         None => Loaded::open(&args.model)?,
     };
     let mode = settings.mode(&loaded.ability())?;
@@ -232,11 +232,14 @@ fn prompt(loaded: &Loaded, file: Option<&Path>) -> anyhow::Result<Vec<u32>> {
     }
 }
 
-/// The name of a model and what is special in how it computes: the rule for its activations, and the
-/// head.
+/// The name of a model and what is special in how it computes: the rule for its activations, the layout
+/// of its weights, and the head.
 fn described(mut name: String, model: &Model) -> String {
     if model.sparsity.rule != Rule::Off {
         name += &format!(", {}", model.sparsity);
+    }
+    if model.is_tight() {
+        name += ", tight";
     }
     if model.is_screened() {
         name += ", screened head";

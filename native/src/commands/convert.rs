@@ -10,7 +10,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use verify::HeadCheck;
-use wrinklefree::format::{File, HeadType, TextParts, Vocabulary, load, write_packed};
+use wrinklefree::format::{Checkpoint, File, HeadType, TextParts, Vocabulary, load, write_packed};
+use wrinklefree::ternary::Layout;
 use wrinklefree::text::Tokenizer;
 
 /// Convert a model into one packed file
@@ -35,6 +36,11 @@ pub struct Args {
     /// Element type of the output head, and of the embedding where they are one
     #[arg(long, value_enum)]
     head: Option<Head>,
+    /// How ternary weights stand in the file: tight, three in five bits, or two-bit, a fifth larger, which
+    /// every CPU and browser reads in place (the tight layout costs them memory of its own). Weights with
+    /// scales per group stand in two bits
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value = "tight")]
+    layout: FileLayout,
     /// Move columns in front of each down_proj together that are often zero at the same time on this
     /// text (its first 4096 tokens): decoding skips blocks of 16 that are all zero. No weight changes;
     /// logits differ by rounding, because a norm sums the columns in another order
@@ -57,6 +63,12 @@ enum Head {
     Q8,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum FileLayout {
+    Tight,
+    TwoBit,
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
@@ -68,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Head::Q8 => HeadType::Q8,
     });
     let tokenizer = loaded::tokenizer(&name, &input.text, input.spec.vocab_size)?;
-    let mut checkpoint = input.clone();
+    let mut checkpoint = in_layout(input.clone(), Layout::TwoBit);
     if let Some(head) = head {
         checkpoint = checkpoint.with_head(head).context("cannot change the head")?;
     }
@@ -80,6 +92,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (checkpoint, shares) = (changed, Some(zeros));
     }
 
+    let checkpoint = match args.layout {
+        FileLayout::Tight => in_layout(checkpoint, Layout::Tight),
+        FileLayout::TwoBit => checkpoint,
+    };
     let json = tokenizer_json(&input.text, tokenizer.as_ref());
     write_packed(&checkpoint, json.as_deref(), &mut output)
         .with_context(|| format!("cannot write {}", args.output.display()))?;
@@ -114,6 +130,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         HeadCheck(&probe)
     ));
     Ok(())
+}
+
+/// The same weights in a layout, as far as they fit it.
+fn in_layout(mut checkpoint: Checkpoint, layout: Layout) -> Checkpoint {
+    for matrix in checkpoint.weights.ternary_mut() {
+        if let Some(other) = matrix.in_layout(layout) {
+            *matrix = other;
+        }
+    }
+    checkpoint
 }
 
 /// The tokenizer as JSON, whatever the input keeps it as.

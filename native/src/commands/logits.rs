@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut output = Draft::new(&args.output, args.force)?;
     let (name, checkpoint) = args.model.checkpoint()?;
     let model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;
-    let model = args.model.apply(model);
+    let model = args.model.apply(model)?;
     check(&args.tokens, model.spec())?;
 
     let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::default())?;

@@ -88,7 +88,7 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
         load: Box::new(move || match synthetic {
             None => Loaded::open(&model),
             // No model was named, so this is the one inside the program.
-            Some(shape) => Ok(shape.loaded().computing(&model).speaking(Loaded::open(&model)?)),
+            Some(shape) => Ok(shape.loaded().computing(&model)?.speaking(Loaded::open(&model)?)),
         }),
         name: server.served_model_name,
         host,

@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // A file that cannot be read is said before anything is measured.
     Layers::read(args.config.as_deref().filter(|path| path.exists()))?;
     let (name, model) = match args.synthetic {
-        Some(shape) => args.model.applied(shape.model()),
+        Some(shape) => args.model.applied(shape.model())?,
         None => args.model.model()?,
     };
     let (cores, cpus) = (cores::count(), cores::cpus().len());

@@ -209,6 +209,7 @@ mod tests {
                 "rope_scaling",
                 "activation_sparsity",
                 "logits",
+                "layout",
                 "host",
                 "port",
                 "threads",

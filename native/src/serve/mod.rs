@@ -214,7 +214,7 @@ fn start(
     }
     let context_shift = args::shift(sizes.shift, &mode, context)?;
     let (rope, activation_sparsity) = (spec.rope.clone(), model.sparsity);
-    let screened = model.is_screened();
+    let (tight, screened) = (model.is_tight(), model.is_screened());
     let row_cost = row_cost::measure(&model, &runtime)?;
     let Sizes { sequences, rows, radix_cache, kv, .. } = sizes;
     let config =
@@ -257,6 +257,7 @@ fn start(
         kv,
         rope,
         activation_sparsity,
+        tight,
         screened,
         context_shift,
         isa,

@@ -60,6 +60,8 @@ pub struct Ready {
     pub rope: Rope,
     /// Which activations stay.
     pub activation_sparsity: Sparsity,
+    /// Whether ternary weights stand in the tight layout.
+    pub tight: bool,
     /// Whether only the logits of promising tokens are exact.
     pub screened: bool,
     /// Tokens that stay when the context is full, if a sequence goes on then.

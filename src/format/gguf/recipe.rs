@@ -10,7 +10,7 @@ use crate::format::recipe::{Names, Place, Role, Source, assemble};
 use crate::format::{
     Activation, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, Spec,
 };
-use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales, TernaryMatrix};
+use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
 
 /// Reads a GGUF file.
@@ -250,7 +250,7 @@ fn rescale(weight: Matrix, factor: f32, t: &Tensor) -> Result<Matrix, LoadError>
     let Scales::Tensor(s) = m.scales() else {
         return Err(t.error(Kind::UnsupportedFeature, "one scale for the matrix", weight.kind()));
     };
-    TernaryMatrix::from_panels(m.rows(), m.cols(), m.codes().clone(), Scales::Tensor(s * factor))
+    m.with_scale(s * factor)
         .map(Matrix::Ternary)
         .map_err(|e| LoadError::layout(&t.file, &t.name, &e))
 }

@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 
 /// `format` in the metadata.
 const FORMAT: &str = "wrinklefree";
-/// `version` in the metadata; readers refuse others.
-const VERSION: &str = "1";
+/// `version` in the metadata of files that are written.
+const VERSION: &str = "2";
+/// Versions that are read; the first knew no tight layout.
+const READ: [&str; 2] = ["1", VERSION];
 /// The tensor with the tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
 /// Tensors that only move the next one to a boundary.
@@ -45,6 +47,9 @@ enum EntryKind {
         scale: Option<f64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<usize>,
+        /// Three codes in five bits.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        tight: bool,
     },
     /// Values in the tensor, f32 in `.scales`.
     Int8 { group: usize },

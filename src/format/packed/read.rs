@@ -1,6 +1,6 @@
 //! Packed file → checkpoint, without copying a matrix.
 
-use super::{Entry, EntryKind, FORMAT, PADDING, TOKENIZER, VERSION};
+use super::{Entry, EntryKind, FORMAT, PADDING, READ, TOKENIZER};
 use crate::format::index::{DType, File, Index, Tensor};
 use crate::format::recipe::{Names, Place, Source, assemble};
 use crate::format::safetensors::Contents;
@@ -24,12 +24,12 @@ pub(in crate::format) fn load(file: &File, contents: Contents) -> Result<Checkpo
     let Contents { mut index, mut metadata } = contents;
     let name = file.name.as_str();
     let version = metadata.remove("version").unwrap_or_default();
-    if version != VERSION {
+    if !READ.contains(&version.as_str()) {
         let found = format!("version `{version}`");
         return Err(LoadError::new(
             Kind::UnsupportedFeature,
             name,
-            format!("a packed file of version {VERSION}"),
+            format!("a packed file of version {}", READ.join(" or ")),
             found,
         )
         .advice("convert the original model again"));
@@ -97,7 +97,15 @@ impl PackedSource<'_> {
         }
         let scales = self.index.take(&format!("{name}.scales")).map(|t| t.bytes);
         let matrix = match (&entry.kind, values.dtype, scales) {
-            (EntryKind::Ternary { scale, group }, DType::U8, scales) => {
+            (
+                EntryKind::Ternary { scale: Some(scale), group: None, tight: true },
+                DType::U8,
+                None,
+            ) => {
+                let codes = values.bytes.clone();
+                TernaryMatrix::from_tight(rows, cols, codes, *scale as f32).map(Matrix::Ternary)
+            }
+            (EntryKind::Ternary { scale, group, tight: false }, DType::U8, scales) => {
                 ternary(&values, rows, cols, *scale, group.zip(scales))?
             }
             (EntryKind::Int8 { group }, DType::I8, Some(scales)) => {

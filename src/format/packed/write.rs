@@ -4,7 +4,7 @@ use super::{ALIGN, Entry, EntryKind, FORMAT, PADDING, TOKENIZER, VERSION};
 use crate::format::recipe::{Names, Place, Role};
 use crate::format::{Activations, Checkpoint, Linear};
 use crate::matrix::{FloatType, Matrix, Scales};
-use crate::ternary::{BLOCK_BYTES, PANEL_ROWS};
+use crate::ternary::{BLOCK_BYTES, Layout, PANEL_ROWS, tight};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -91,25 +91,27 @@ impl Writer {
         let (rows, cols) = (matrix.rows(), matrix.cols());
         let panels = rows.div_ceil(PANEL_ROWS);
         let scales_name = format!("{name}.scales");
-        let blocks = |bytes: &Bytes| vec![panels, bytes.len() / BLOCK_BYTES / panels, BLOCK_BYTES];
+        let blocks = |bytes: &Bytes, block| vec![panels, bytes.len() / block / panels, block];
         let kind = match matrix {
             Matrix::Ternary(m) => {
                 let codes = m.codes().clone();
-                self.add(name.clone(), "U8", blocks(&codes), codes);
+                let tight = m.layout() == Layout::Tight;
+                let block = if tight { tight::BYTES } else { BLOCK_BYTES };
+                self.add(name.clone(), "U8", blocks(&codes, block), codes);
                 match m.scales() {
                     Scales::Tensor(s) => {
-                        EntryKind::Ternary { scale: Some(f64::from(*s)), group: None }
+                        EntryKind::Ternary { scale: Some(f64::from(*s)), group: None, tight }
                     }
                     Scales::Groups(g) => {
                         let shape = vec![panels, g.groups(), PANEL_ROWS];
                         self.add(scales_name, "F16", shape, g.bytes().clone());
-                        EntryKind::Ternary { scale: None, group: Some(g.size()) }
+                        EntryKind::Ternary { scale: None, group: Some(g.size()), tight }
                     }
                 }
             }
             Matrix::Int8(m) => {
                 let values = m.values().clone();
-                self.add(name.clone(), "I8", blocks(&values), values);
+                self.add(name.clone(), "I8", blocks(&values, BLOCK_BYTES), values);
                 let shape = vec![panels, m.view().groups(), PANEL_ROWS];
                 self.add(scales_name, "F32", shape, m.scales().clone());
                 EntryKind::Int8 { group: m.view().group() }

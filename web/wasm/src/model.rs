@@ -11,6 +11,7 @@ use wrinklefree::format::{self, Checkpoint, DlmConfig, File, GenerationDefaults}
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::Ability;
+use wrinklefree::ternary::Layout;
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
 /// Rows of one pass at most: few enough to stop soon on a slow machine.
@@ -90,17 +91,17 @@ impl Loaded {
         let kv = options.kv.config()?;
         let bytes = files.iter().map(|f| f.bytes.len()).sum();
         let Checkpoint { spec, weights, text, generation, dlm, .. } = format::load(files)?;
-        let model = Model::new(spec, weights)?;
         let tokenizer = match &text.vocabulary {
             Some(vocabulary) => Some(Arc::new(Tokenizer::new(vocabulary)?)),
             None => None,
         };
-        if let Some(tokenizer) = &tokenizer {
-            tokenizer.check(model.spec().vocab_size)?;
-        }
         let template = ChatTemplate::new(&text)?;
         let kernels = Kernels::best();
         let runtime = Runtime { kernels, team: threads::team(options.threads)? };
+        let model = Model::new(spec, weights)?.in_layout(Layout::TwoBit, &runtime);
+        if let Some(tokenizer) = &tokenizer {
+            tokenizer.check(model.spec().vocab_size)?;
+        }
         let row_cost = match dlm.as_ref().is_some_and(|d| d.ar_path) {
             true => model.row_cost(&runtime, || milliseconds() / 1e3)?,
             false => 0.0,

@@ -1,12 +1,12 @@
-//! Ternary × int8: a step's four blocks decode to a tile of weights, field by field.
+//! Ternary × int8: a step's columns decode to a tile of weights, field by field.
 
 use super::product::{BLOCK_PANELS, BLOCK_ROWS, Cut, product};
 use super::tiles::ROW_BYTES;
 use crate::kernel::Quantised;
-use crate::kernel::avx512::ternary::{Walk, ternary as in_vectors, unpack};
+use crate::kernel::avx512::ternary::{Walk, readable, ternary as in_vectors};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
+use crate::ternary::{PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ const TILED_ROWS: usize = 5;
 /// Steps of a chunk at most: two panels of that many tiles take 16 kB of the first-level cache, and as
 /// much is left for activations.
 const CHUNK: usize = 8;
-/// Blocks of a step.
-const BLOCKS: usize = ROW_BYTES / BLOCK_COLS;
+/// Fields of a step: rows of its tile.
+const FIELDS: usize = ROW_BYTES / 4;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -27,7 +27,7 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Some(cut) = cut(w).filter(|_| x.rows() >= TILED_ROWS) else {
+    let Some(cut) = cut(w).filter(|_| x.rows() >= TILED_ROWS && readable(w)) else {
         return in_vectors(w, panels, x, y, scratch);
     };
     let Scratch { ints, places, sums, floats, .. } = scratch;
@@ -41,15 +41,12 @@ pub fn ternary(
             &cut,
             (places, sums),
             |(panel, steps), next, room| {
-                let blocks = |steps: &Range<usize>| {
-                    steps.start * BLOCKS..(steps.end * BLOCKS).min(walk.blocks)
-                };
-                let next = next.map(|(panel, steps)| walk.codes(panel)[blocks(&steps)].as_ptr());
-                let next = next.unwrap_or(std::ptr::null()).cast();
+                let next = next.map(|(panel, steps)| (panel, steps.start * FIELDS));
                 let out = room[..steps.len()].as_flattened_mut();
-                let codes = &walk.codes(*panel)[blocks(steps)];
-                unpack(codes, next, out);
-                out[codes.len() * 4..].fill([0; ROW_BYTES]);
+                let fields = steps.start * FIELDS..(steps.end * FIELDS).min(walk.fields());
+                let (out, beyond) = out.split_at_mut(fields.len());
+                walk.unpack((*panel, fields), next, out);
+                beyond.fill([0; ROW_BYTES]);
                 room.as_ptr()
             },
             |panel, chunk, row, sums| {

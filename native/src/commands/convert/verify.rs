@@ -8,6 +8,7 @@ use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::{Checkpoint, Linear, TextParts};
 use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::ternary::Layout;
 use wrinklefree::text::Tokenizer;
 
 /// Tokens of the probe.
@@ -88,10 +89,15 @@ fn linear(a: &Linear, b: &Linear) -> anyhow::Result<()> {
     matrix(&a.weight, &b.weight)
 }
 
-/// Equal bytes are equal weights; other bytes may still be, so look at each row.
+/// Equal bytes are equal weights, in another layout too; other bytes may still be, so look at each row.
 fn matrix(a: &Matrix, b: &Matrix) -> anyhow::Result<()> {
     ensure!((a.rows(), a.cols()) == (b.rows(), b.cols()), "shape changed");
     if a == b {
+        return Ok(());
+    }
+    if let (Matrix::Ternary(a), Matrix::Ternary(b)) = (a, b)
+        && b.in_layout(a.layout()).as_ref() == Some(a)
+    {
         return Ok(());
     }
     let mut rows = (vec![0.0; a.cols()], vec![0.0; b.cols()]);
@@ -175,6 +181,9 @@ pub fn probe(rt: &Runtime, want: &Checkpoint, found: &Checkpoint) -> anyhow::Res
 /// Logits at every position of tokens that spread over the vocabulary, `[PROBE][vocab_size]`.
 fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
     let model = Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?;
+    // As they stand, if these kernels read that.
+    let layout = if model.is_tight() { Layout::Tight } else { Layout::TwoBit };
+    let model = model.in_layout(layout, rt);
     let vocab = checkpoint.spec.vocab_size;
     let count = PROBE.min(checkpoint.spec.context_length);
     let tokens: Vec<u32> = (0..count).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();

@@ -158,7 +158,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = machine::Threads::new(&args.compute);
     let runtime = machine::runtime(threads)?;
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded().computing(&args.model),
+        Some(shape) => shape.loaded().computing(&args.model)?,
         None => Loaded::open(&args.model)?,
     };
     let text = tokens(args, &loaded)?;

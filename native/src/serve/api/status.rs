@@ -81,6 +81,7 @@ pub async fn server_info(State(server): State<Arc<Server>>) -> Result<Json<Value
         },
         "rope": ready.rope,
         "activation_sparsity": ready.activation_sparsity.to_string(),
+        "layout": if ready.tight { "tight" } else { "two-bit" },
         "logits": if ready.screened { "screened" } else { "exact" },
         "context_shift": ready.context_shift,
         "chat_template": ready.template.is_some(),

@@ -1,7 +1,7 @@
 //! Ternary × int8 for batches, which arithmetic bounds: two panels are decoded to bytes and meet one
 //! tile of rows after the other. The tiles' activations stand in the order in which they are read.
 
-use super::{FIELDS, Walk, unpack};
+use super::{FIELDS, Field, Walk};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
@@ -16,8 +16,7 @@ const QUAD: usize = 4;
 /// Panels that meet a tile together.
 const PANELS: usize = 2;
 
-/// A decoded field, and a row's activations for it.
-type Field = [u8; BLOCK_BYTES];
+/// A row's activations for a field.
 type Step = [i8; 4];
 
 /// Products of `panels` with all rows.
@@ -29,7 +28,7 @@ pub fn batch(
     rearranged: &mut AlignedVec<i8>,
     decoded: &mut AlignedVec<u8>,
 ) {
-    let steps = walk.blocks * FIELDS;
+    let steps = walk.fields();
     let tiles: Vec<Range<usize>> = tiles(walk.x.rows()).collect();
     let width = |tile: &Range<usize>| tile.len().next_multiple_of(QUAD);
     let places: usize = tiles.iter().map(width).sum();
@@ -46,9 +45,7 @@ pub fn batch(
         let pair = first..panels.end.min(first + PANELS);
         let fields = decoded.as_chunks_mut().0;
         for (panel, out) in pair.clone().zip(fields.chunks_exact_mut(steps)) {
-            let codes = walk.codes(panel);
-            let next = codes.as_ptr().wrapping_add(PANELS * codes.len());
-            unpack(codes, next.cast(), out);
+            walk.unpack((panel, 0..steps), Some((panel + PANELS, 0)), out);
         }
         let mut rest: &[Step] = rearranged.as_chunks().0;
         for tile in &tiles {
@@ -114,7 +111,7 @@ fn product<const N: usize>(
     (fields, x): (&[Field], &[Step]),
     y: &mut Columns<'_>,
 ) {
-    let (low, high) = fields.split_at(walk.blocks * FIELDS);
+    let (low, high) = fields.split_at(walk.fields());
     let x = x.as_chunks::<N>().0;
     let mut totals = [[_mm512_setzero_ps(); PANELS]; N];
     for g in 0..walk.groups {

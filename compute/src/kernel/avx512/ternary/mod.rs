@@ -2,15 +2,17 @@
 //! field and activation row, 16 rows in 16 lanes.
 
 mod batch;
+pub mod tight;
 mod unpack;
 
-pub use unpack::{FIELDS, unpack};
+pub use unpack::{FIELDS, Field};
 
-use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
+use crate::kernel::{Quantised, scalar};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
+use crate::ternary::tight::BYTES;
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -28,6 +30,9 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
+    if !readable(w) {
+        return scalar::ternary(w, panels, x, y, scratch);
+    }
     let Scratch { ints, places, rearranged, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, ints);
     if x.rows() > STREAMED_ROWS {
@@ -38,13 +43,18 @@ pub fn ternary(
     }
 }
 
-/// What all tiles of one call share.
+/// Whether this CPU has what the layout of a matrix takes.
+pub fn readable(w: &TernaryMatrix) -> bool {
+    w.layout() == Layout::TwoBit || tight::available()
+}
+
+/// What all tiles of one call share. The matrix is [`readable`].
 pub struct Walk<'a> {
     pub w: &'a TernaryMatrix,
     pub x: &'a Quantised<'a>,
     /// Σ of activations, `[rows][groups]`.
     sums: &'a [i32],
-    /// Blocks in a panel.
+    /// Blocks of 16 columns in a panel.
     pub blocks: usize,
     /// Groups of columns that share a scale, and blocks in each.
     pub groups: usize,
@@ -71,15 +81,62 @@ impl<'a> Walk<'a> {
         g * self.group_blocks..((g + 1) * self.group_blocks).min(self.blocks)
     }
 
-    /// The packed codes of a panel.
-    pub fn codes(&self, panel: usize) -> &'a [[u8; BLOCK_BYTES]] {
-        let bytes = self.blocks * BLOCK_BYTES;
-        self.w.codes()[panel * bytes..][..bytes].as_chunks().0
+    /// The codes of a panel in two bits.
+    fn codes(&self, panel: usize) -> &'a [[u8; BLOCK_BYTES]] {
+        self.panel(panel).as_chunks().0
+    }
+
+    /// The codes of a panel in the tight layout.
+    fn tight(&self, panel: usize) -> &'a [[u8; BYTES]] {
+        self.panel(panel).as_chunks().0
+    }
+
+    fn panel(&self, panel: usize) -> &'a [u8] {
+        let bytes = self.w.codes().len() / self.w.rows().div_ceil(PANEL_ROWS);
+        &self.w.codes()[panel * bytes..][..bytes]
+    }
+
+    /// Fields of a panel: vectors of 16 rows × 4 columns.
+    pub fn fields(&self) -> usize {
+        self.blocks * FIELDS
+    }
+
+    /// Decodes some fields of a panel, whole blocks of them, and asks for the memory of as many of
+    /// another panel from some field on.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub fn unpack(
+        &self,
+        (panel, fields): (usize, Range<usize>),
+        next: Option<(usize, usize)>,
+        out: &mut [Field],
+    ) {
+        let next = next.filter(|(panel, _)| panel * PANEL_ROWS < self.w.rows());
+        match self.w.layout() {
+            Layout::TwoBit => {
+                let at = |panel, field| &self.codes(panel)[field / FIELDS..];
+                let next = next.map_or(std::ptr::null(), |(p, field)| at(p, field).as_ptr());
+                let blocks = &at(panel, fields.start)[..fields.len() / FIELDS];
+                unpack::unpack(blocks, next.cast(), out);
+            }
+            Layout::Tight => {
+                let next = next.map_or(std::ptr::null(), |(panel, field)| {
+                    let first = field / crate::ternary::tight::FIELDS;
+                    self.panel(panel).as_ptr().wrapping_add(first * BYTES)
+                });
+                // SAFETY: the matrix is readable.
+                unsafe { tight::unpack(self.tight(panel), fields, next, out) }
+            }
+        }
     }
 
     /// One panel × all rows, codes decoded in registers: for small batches, which memory bounds.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn stream(&self, panel: usize, y: &mut Columns<'_>) {
+        if self.w.layout() == Layout::Tight {
+            // SAFETY: the matrix is readable.
+            return unsafe { tight::stream(self, panel, y) };
+        }
         let mut row = 0;
         while row < self.x.rows() {
             row += match self.x.rows() - row {

@@ -6,11 +6,14 @@ use std::arch::x86_64::*;
 /// Fields in a block: vectors of 16 rows × 4 columns, a byte for each code.
 pub const FIELDS: usize = 4;
 
+/// A decoded field.
+pub type Field = [u8; BLOCK_BYTES];
+
 /// Decodes packed blocks to their fields in order of columns, and asks for the memory from `next` on,
 /// as much as there is of `codes`; harmless wherever it points.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn unpack(codes: &[[u8; BLOCK_BYTES]], next: *const u8, out: &mut [[u8; BLOCK_BYTES]]) {
+pub fn unpack(codes: &[[u8; BLOCK_BYTES]], next: *const u8, out: &mut [Field]) {
     let mask = _mm512_set1_epi8(3);
     let (out, _) = out.as_chunks_mut::<FIELDS>();
     for (b, (block, out)) in codes.iter().zip(out).enumerate() {

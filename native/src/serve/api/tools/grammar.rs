@@ -61,7 +61,7 @@ impl Tools {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Exactness, HubArgs, ModelArgs};
+    use crate::args::{Exactness, HubArgs, LayoutArg, ModelArgs};
     use crate::grammar::Grammars;
     use crate::loaded::Loaded;
     use wrinklefree::decode::Next;
@@ -113,6 +113,7 @@ mod tests {
             rope_scaling: None,
             activation_sparsity: Sparsity::default(),
             logits: Exactness::Exact,
+            layout: LayoutArg::Auto,
         })
         .expect("loads");
         let both = format!("{OSLO}\n{TIME}");

@@ -1,0 +1,185 @@
+//! The tight layout, by VBMI: bytes move to where a multishift finds all bits of a number, and a
+//! table knows the three codes of each.
+
+use super::{Field, Walk};
+use crate::kernel::avx2::prefetch;
+use crate::par::Columns;
+use crate::ternary::tight::{BYTES, CODES, COLS, FIELDS};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// How far ahead of the panel's walk memory is asked for, in bytes.
+const AHEAD: usize = 2048;
+/// Blocks that begin and end with a cache line.
+const LINED: usize = 8;
+const LINE: usize = 64;
+
+/// Whether this CPU has the instructions.
+pub fn available() -> bool {
+    is_x86_feature_detected!("avx512vbmi")
+}
+
+/// What decodes a block.
+#[derive(Clone, Copy)]
+struct Decoder {
+    /// Brings the five bytes of eight numbers to the start of eight.
+    spread: __m512i,
+    /// Where in those each number begins.
+    shifts: __m512i,
+    /// The codes of each number; both halves alike, for what stands above five bits to choose from.
+    codes: __m512i,
+}
+
+/// Where the bytes of eight numbers go.
+const SPREAD: [u8; 64] = {
+    let mut spread = [0; 64];
+    let mut n = 0;
+    while n < 64 {
+        let within = if n % 8 < 4 { n % 8 } else { 4 };
+        spread[n] = (n / 8 * 5 + within) as u8;
+        n += 1;
+    }
+    spread
+};
+
+impl Decoder {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+    fn new() -> Self {
+        let shifts = u64::from_le_bytes([0, 5, 10, 15, 20, 25, 30, 35]);
+        Self {
+            spread: bytemuck::must_cast(SPREAD),
+            shifts: _mm512_set1_epi64(shifts.cast_signed()),
+            codes: _mm512_broadcast_i64x4(bytemuck::must_cast(CODES)),
+        }
+    }
+
+    /// For each row and column of a field the codes of three fields, in two bits each.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+    fn codes(&self, block: &[u8; BYTES]) -> __m512i {
+        // SAFETY: the mask has as many bytes as the block.
+        let bytes = unsafe { _mm512_maskz_loadu_epi8((1 << BYTES) - 1, block.as_ptr().cast()) };
+        let spread = _mm512_permutexvar_epi8(self.spread, bytes);
+        let numbers = _mm512_multishift_epi64_epi8(self.shifts, spread);
+        _mm512_permutexvar_epi8(numbers, self.codes)
+    }
+}
+
+/// A panel × all activation rows, in tiles as even as can be: what a tile costs hardly grows up to four
+/// rows, whose sums fit the registers.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub fn stream(walk: &Walk<'_>, panel: usize, y: &mut Columns<'_>) {
+    let mut row = 0;
+    while row < walk.x.rows() {
+        let left = walk.x.rows() - row;
+        row += match left.div_ceil(left.div_ceil(4)) {
+            1 => tile::<1>(walk, panel, row, y),
+            2 => tile::<2>(walk, panel, row, y),
+            3 => tile::<3>(walk, panel, row, y),
+            _ => tile::<4>(walk, panel, row, y),
+        };
+    }
+}
+
+/// A panel × `N` activation rows from `row` on; returns `N`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn tile<const N: usize>(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Columns<'_>) -> usize {
+    let codes = walk.tight(panel);
+    let mut whole: [&[[i8; COLS]]; N] = [&[]; N];
+    let mut last = [[0; COLS]; N];
+    for n in 0..N {
+        let rest: &[i8];
+        (whole[n], rest) = walk.x.row(row + n).as_chunks();
+        whole[n] = &whole[n][..codes.len().min(whole[n].len())];
+        last[n][..rest.len()].copy_from_slice(rest);
+    }
+    let mut rest: [&[[i8; COLS]]; N] = [&[]; N];
+    for n in 0..N {
+        rest[n] = std::slice::from_ref(&last[n]);
+    }
+    let (codes, beyond) = codes.split_at(whole[0].len());
+    let mut sums = [[_mm512_setzero_si512(); FIELDS]; N];
+    add(codes, &whole, &mut sums);
+    // A row may end within a block.
+    add(beyond, &rest, &mut sums);
+    let scales = walk.scales(panel, 0);
+    for (n, [first, second, third]) in sums.into_iter().enumerate() {
+        // Codes were multiplied where they stand: 1, 4 and 16 times too large.
+        let (second, third) = (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
+        let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
+        let total = walk.scaled(exact, row + n, 0, scales);
+        walk.store(panel, row + n, _mm512_add_ps(_mm512_setzero_ps(), total), y);
+    }
+    N
+}
+
+/// Adds Σ c·q of 16 rows × `N` activation rows, of each field 1, 4 or 16 times.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn add<const N: usize>(
+    codes: &[[u8; BYTES]],
+    xs: &[&[[i8; COLS]]; N],
+    sums: &mut [[__m512i; FIELDS]; N],
+) {
+    let decoder = Decoder::new();
+    let masks = [_mm512_set1_epi8(3), _mm512_set1_epi8(3 << 2), _mm512_set1_epi8(3 << 4)];
+    let mut rows: [&[[i8; COLS]]; N] = [&[]; N];
+    for n in 0..N {
+        rows[n] = &xs[n][..codes.len()];
+    }
+    let mut place = 0;
+    for blocks in codes.chunks(LINED) {
+        // Asked for once, and not in every block that touches it, a line costs half of the time.
+        for line in 0..LINED * BYTES / LINE {
+            prefetch(blocks.as_ptr().cast(), AHEAD + line * LINE);
+        }
+        for block in blocks {
+            let q = decoder.codes(block);
+            for field in 0..FIELDS {
+                let w = _mm512_and_si512(q, masks[field]);
+                for n in 0..N {
+                    let quads: &[[i8; 4]; FIELDS] = bytemuck::must_cast_ref(&rows[n][place]);
+                    let x = _mm512_set1_epi32(bytemuck::must_cast(quads[field]));
+                    sums[n][field] = _mm512_dpbusd_epi32(sums[n][field], w, x);
+                }
+            }
+            place += 1;
+        }
+    }
+}
+
+/// Decodes some fields of a panel, in order of columns, and asks for the memory from `next` on, as much
+/// as these fields take; harmless wherever it points. Fields past the panel's end are zeroes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub fn unpack(codes: &[[u8; BYTES]], fields: Range<usize>, next: *const u8, out: &mut [Field]) {
+    let decoder = Decoder::new();
+    let mask = _mm512_set1_epi8(3);
+    let mut codes = codes[(fields.start / FIELDS).min(codes.len())..].iter();
+    let mut ahead = next;
+    let mut decode = || -> [Field; FIELDS] {
+        let Some(block) = codes.next() else { return [[0; 64]; FIELDS] };
+        _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+        ahead = ahead.wrapping_add(BYTES);
+        let q = decoder.codes(block);
+        bytemuck::must_cast([
+            _mm512_and_si512(q, mask),
+            _mm512_and_si512(_mm512_srli_epi16::<2>(q), mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(q), mask),
+        ])
+    };
+    let within = fields.start % FIELDS;
+    let lead = if within == 0 { 0 } else { (FIELDS - within).min(out.len()) };
+    let (begun, out) = out.split_at_mut(lead);
+    if lead > 0 {
+        begun.copy_from_slice(&decode()[within..][..lead]);
+    }
+    let (whole, rest) = out.as_chunks_mut();
+    for out in whole {
+        *out = decode();
+    }
+    if !rest.is_empty() {
+        rest.copy_from_slice(&decode()[..rest.len()]);
+    }
+}

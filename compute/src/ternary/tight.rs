@@ -1,0 +1,99 @@
+//! The tight layout: three codes in five bits, 1.67 bits a weight, for files and for products that
+//! memory bounds.
+//!
+//! A block of 40 bytes holds 16 rows × 12 columns in 64 numbers of five bits, the first one in the lowest
+//! bits of the first byte: number `4·r + j` is c₀ + 3·c₁ + 9·c₂, with the codes cᵢ of row `r` and column
+//! `4·i + j`. (27 to 31 are no sum of three codes below 3; they read as c₂ = 3.) As in two bits, a
+//! field is 16 rows × 4 columns, and a panel's fields stand in the order of its columns.
+
+use super::{BLOCK_BYTES, ZERO_BYTE};
+
+/// Columns in a block.
+pub const COLS: usize = 12;
+/// Bytes in a block of 16 rows × 12 columns.
+pub const BYTES: usize = 40;
+/// Fields in a block.
+pub const FIELDS: usize = 3;
+/// Columns that a matrix may have: sums of 16 times a product fit 32 bits.
+pub const MOST_COLS: usize = 1 << 18;
+
+/// Eight numbers take whole bytes.
+const EIGHT: usize = 5;
+/// What the low bits of a number of five are.
+const NUMBER: u64 = 31;
+
+/// The three codes of each number, in two bits each from the lowest on.
+pub const CODES: [u8; 32] = {
+    let mut codes = [0; 32];
+    let mut n = 0;
+    while n < 32 {
+        let number = n as u8;
+        codes[n] = number % 3 | (number / 3 % 3) << 2 | (number / 9) << 4;
+        n += 1;
+    }
+    codes
+};
+
+type Block = [u8; BYTES];
+type TwoBits = [u8; BLOCK_BYTES];
+
+/// The code of a row of a block, in a column of it.
+pub(super) fn code(block: &Block, row: usize, column: usize) -> u8 {
+    let bit = 5 * (4 * row + column % 4);
+    let pair = u16::from(block[bit / 8]) | u16::from(*block.get(bit / 8 + 1).unwrap_or(&0)) << 8;
+    CODES[usize::from(pair >> (bit % 8)) & NUMBER as usize] >> (2 * (column / 4)) & 3
+}
+
+/// Whether a code among these blocks of two bits is the fourth, which has no place here.
+pub(super) fn has_fourth(codes: &[u8]) -> bool {
+    codes.iter().fold(0, |found, byte| found | byte & byte >> 1) & 0b01_01_01_01 != 0
+}
+
+/// Packs a panel of blocks of two bits.
+pub(super) fn pack(codes: &[TwoBits], out: &mut [Block]) {
+    let padding = [ZERO_BYTE; BLOCK_BYTES];
+    for (i, block) in out.iter_mut().enumerate() {
+        let mut numbers = [0u8; BLOCK_BYTES];
+        for (field, worth) in [1, 3, 9].into_iter().enumerate() {
+            let at = i * FIELDS + field;
+            let (bytes, shift) = (codes.get(at / 4).unwrap_or(&padding), at % 4 * 2);
+            for (number, byte) in numbers.iter_mut().zip(bytes) {
+                *number += worth * (byte >> shift & 3);
+            }
+        }
+        for (eight, out) in numbers.as_chunks().0.iter().zip(block.as_chunks_mut::<EIGHT>().0) {
+            *out = *joined(u64::from_le_bytes(*eight)).to_le_bytes().first_chunk().expect("5 of 8");
+        }
+    }
+}
+
+/// Eight numbers, one a byte, side by side in the low forty bits.
+fn joined(x: u64) -> u64 {
+    let x = x & 0x001f_001f_001f_001f | (x & 0x1f00_1f00_1f00_1f00) >> 3;
+    let x = x & 0x0000_03ff_0000_03ff | (x & 0x03ff_0000_03ff_0000) >> 6;
+    x & 0xf_ffff | x >> 12 & 0xff_fff0_0000
+}
+
+/// Unpacks a panel into blocks of two bits, the inverse of [`pack`].
+pub(super) fn unpack(codes: &[Block], out: &mut [TwoBits]) {
+    out.as_flattened_mut().fill(0);
+    let fields = out.len() * 4;
+    for (i, block) in codes.iter().enumerate() {
+        let mut numbers = [0u8; BLOCK_BYTES];
+        for (eight, out) in block.as_chunks::<EIGHT>().0.iter().zip(numbers.as_chunks_mut().0) {
+            let mut bytes = [0; 8];
+            bytes[..EIGHT].copy_from_slice(eight);
+            let x = u64::from_le_bytes(bytes);
+            *out = std::array::from_fn::<u8, 8, _>(|n| CODES[(x >> (5 * n) & NUMBER) as usize]);
+        }
+        for field in 0..FIELDS.min(fields - (i * FIELDS).min(fields)) {
+            let at = i * FIELDS + field;
+            for (byte, codes) in out[at / 4].iter_mut().zip(&numbers) {
+                *byte |= (codes >> (2 * field) & 3) << (at % 4 * 2);
+            }
+        }
+    }
+    for at in codes.len() * FIELDS..fields {
+        out[at / 4].iter_mut().for_each(|byte| *byte |= ZERO_BYTE & 3 << (at % 4 * 2));
+    }
+}

@@ -1,0 +1,96 @@
+//! The two layouts of ternary matrices say the same.
+
+use bytes::Bytes;
+use wrinklefree_compute::matrix::{GroupScales, Scales, TernaryMatrix};
+use wrinklefree_compute::ternary::{Layout, LayoutError, tight};
+
+const SHAPES: [(usize, usize); 9] =
+    [(1, 1), (16, 12), (16, 16), (17, 13), (5, 47), (33, 48), (48, 100), (16, 2560), (31, 333)];
+
+fn codes(row: usize, column: usize) -> u8 {
+    ((row * 7919 + column * 104_729 + (row ^ column) * 31) % 97 % 3) as u8
+}
+
+fn matrix(rows: usize, cols: usize) -> TernaryMatrix {
+    TernaryMatrix::pack(rows, cols, Scales::Tensor(0.5), |row, out| {
+        out.iter_mut().enumerate().for_each(|(column, c)| *c = codes(row, column));
+    })
+    .unwrap()
+}
+
+#[test]
+fn every_code_survives_the_tight_layout_and_the_way_back() {
+    for (rows, cols) in SHAPES {
+        let plain = matrix(rows, cols);
+        let tight = plain.in_layout(Layout::Tight).unwrap();
+        assert_eq!(tight.layout(), Layout::Tight);
+        assert_eq!(tight.codes().len(), rows.div_ceil(16) * cols.div_ceil(12) * 40);
+        for row in 0..rows {
+            let (mut found, mut want) = (vec![9; cols], vec![9; cols]);
+            tight.unpack_row(row, &mut found);
+            plain.unpack_row(row, &mut want);
+            assert_eq!(found, want, "row {row} of {rows} × {cols}");
+            let expected: Vec<u8> = (0..cols).map(|column| codes(row, column)).collect();
+            assert_eq!(want, expected);
+        }
+        assert_eq!(tight.in_layout(Layout::TwoBit).unwrap(), plain, "{rows} × {cols}");
+    }
+}
+
+#[test]
+fn the_documented_bits_are_the_ones_in_memory() {
+    // Row 1, column 2: number 4 · 1 + 2 of a panel's first block; columns 6 and 10 share it.
+    let w = TernaryMatrix::pack(2, 12, Scales::Tensor(1.0), |row, out| {
+        out.fill(0);
+        if row == 1 {
+            (out[2], out[6], out[10]) = (1, 2, 2);
+        }
+    });
+    let tight = w.unwrap().in_layout(Layout::Tight).unwrap();
+    let bits = u64::from_le_bytes(tight.codes()[..8].try_into().unwrap());
+    assert_eq!(bits >> 30 & 31, 1 + 3 * 2 + 9 * 2);
+    assert_eq!(bits & ((1 << 40) - 1), 25 << 30);
+    // Rows past the edge hold weights 0, whose code is 1.
+    assert_eq!(tight.codes()[5] & 31, 1 + 3 + 9);
+}
+
+#[test]
+fn any_bytes_are_codes_from_0_to_3() {
+    let bytes: Vec<u8> = (0..2 * 40).map(|i| (i * 151 % 251) as u8).collect();
+    let tight = TernaryMatrix::from_tight(16, 24, Bytes::from(bytes), 1.0).unwrap();
+    let plain = tight.in_layout(Layout::TwoBit).unwrap();
+    for row in 0..16 {
+        let (mut found, mut want) = ([9; 24], [9; 24]);
+        tight.unpack_row(row, &mut found);
+        plain.unpack_row(row, &mut want);
+        assert_eq!(found, want);
+        assert!(found.iter().all(|&c| c < 4));
+    }
+}
+
+#[test]
+fn what_does_not_fit_stays_in_two_bits() {
+    let fourth = TernaryMatrix::pack(16, 16, Scales::Tensor(1.0), |row, c| {
+        c.fill(if row == 9 { 3 } else { 2 });
+    });
+    assert!(fourth.unwrap().in_layout(Layout::Tight).is_none());
+    let groups = GroupScales::from_rows(16, 32, 16, |_, s| s.fill(half::f16::ONE)).unwrap();
+    let grouped = TernaryMatrix::pack(16, 32, Scales::Groups(groups), |_, c| c.fill(0)).unwrap();
+    assert!(grouped.in_layout(Layout::Tight).is_none());
+}
+
+#[test]
+fn wrong_sizes_are_refused() {
+    let take = |cols, bytes| TernaryMatrix::from_tight(16, cols, Bytes::from(vec![0; bytes]), 1.0);
+    let expected =
+        LayoutError::Size { what: "ternary codes", want: 80, found: 64, rows: 16, cols: 13 };
+    assert_eq!(take(13, 64), Err(expected));
+    let wide = tight::MOST_COLS + 1;
+    assert_eq!(take(wide, 64), Err(LayoutError::TooLarge(16, wide)));
+}
+
+#[test]
+fn an_empty_matrix_has_no_codes() {
+    let none = TernaryMatrix::pack(0, 16, Scales::Tensor(1.0), |_, _| ()).unwrap();
+    assert_eq!(none.in_layout(Layout::Tight).unwrap().codes().len(), 0);
+}

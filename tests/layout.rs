@@ -1,0 +1,82 @@
+//! A model in either layout of its weights computes the same, and takes the one that is faster.
+
+#[path = "../benches/common/mod.rs"]
+mod common;
+
+use common::{bitnet, bitnet_2b, odd};
+use std::cell::Cell;
+use wrinklefree::cache::{KvConfig, KvPool};
+use wrinklefree::format::Spec;
+use wrinklefree::kernel::Kernels;
+use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::par::Team;
+use wrinklefree::ternary::Layout;
+
+fn runtime(kernels: Kernels) -> Runtime {
+    Runtime { kernels, team: Team::new(2).unwrap() }
+}
+
+fn logits(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<u32> {
+    let mut kv = KvPool::new(model.spec(), 4, KvConfig::default()).unwrap();
+    let seq = kv.open(tokens.len()).unwrap();
+    let span = Span { seq, start: 0, tokens, sight: Sight::Causal, logits: Rows::All };
+    let mut workspace = Workspace::default();
+    let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
+    logits.values().iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn logits_are_the_same_bit_for_bit_on_every_instruction_set() {
+    for kernels in Kernels::all() {
+        let (rt, isa) = (runtime(kernels), kernels.isa());
+        let model = || Model::new(odd(), bitnet(&odd(), 5)).unwrap();
+        let (plain, tight) = (model(), model().in_layout(Layout::Tight, &rt));
+        assert_eq!(tight.is_tight(), kernels.reads(Layout::Tight), "{isa:?}");
+        for count in [1, 3, 5, 9, 70] {
+            let tokens: Vec<u32> = (0..count).map(|i| i * 37 % 131).collect();
+            assert_eq!(logits(&tight, &rt, &tokens), logits(&plain, &rt, &tokens), "{isa:?}");
+        }
+        let less = tight.bytes_per_token() < plain.bytes_per_token();
+        assert_eq!(less, tight.is_tight());
+        let back = tight.in_layout(Layout::TwoBit, &rt);
+        assert_eq!(back.bytes_per_token(), plain.bytes_per_token());
+        assert!(!back.is_tight());
+    }
+}
+
+#[test]
+fn a_model_that_caches_hold_stands_in_two_bits_without_measuring() {
+    let rt = runtime(Kernels::best());
+    let model = Model::new(odd(), bitnet(&odd(), 5)).unwrap().in_layout(Layout::Tight, &rt);
+    let model = model.in_fastest_layout(&rt, || panic!("nobody asks for the time"));
+    assert!(!model.is_tight());
+}
+
+#[test]
+fn a_large_model_takes_the_layout_that_was_faster() {
+    let Some(kernels) = Kernels::all().find(|k| k.reads(Layout::Tight)) else {
+        eprintln!("skipped: no kernels of this machine read the tight layout");
+        return;
+    };
+    let rt = runtime(kernels);
+    // 278 million weights; the embedding is small.
+    let spec = Spec { layers: 4, vocab_size: 64, ..bitnet_2b() };
+    let weights = bitnet(&spec, 6);
+    for tight_is_faster in [true, false] {
+        // Passes take turns, two bits first, and read the clock at their beginning and end.
+        let (read, time) = (Cell::new(0), Cell::new(0.0));
+        let now = || {
+            let pass = read.get() / 2;
+            if read.get() % 2 == 1 {
+                let fast = (pass % 2 == 1) == tight_is_faster;
+                time.set(time.get() + if fast { 1.0 } else { 2.0 });
+            }
+            read.set(read.get() + 1);
+            time.get()
+        };
+        let model = Model::new(spec.clone(), weights.clone()).unwrap();
+        let model = model.in_fastest_layout(&rt, now);
+        assert_eq!(model.is_tight(), tight_is_faster);
+        assert!(read.get() > 0 && read.get() % 4 == 0, "{} times", read.get());
+    }
+}

@@ -16,7 +16,7 @@ use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::{Layout, TernaryMatrix};
 
 /// Outputs, inputs and how many of such matrices.
-const SHAPES: [(usize, usize, usize); 3] = [(2560, 6912, 48), (6912, 2560, 48), (6912, 2560, 1)];
+const SHAPES: [(usize, usize, usize); 3] = [(6912, 2560, 1), (2560, 6912, 48), (6912, 2560, 48)];
 /// Activation rows.
 const BATCHES: [usize; 7] = [1, 2, 4, 5, 9, 33, 256];
 

@@ -7,7 +7,7 @@ import sys
 import tarfile
 import tempfile
 
-from programs import ARRAYS, GGUF, IK, IQ2_BN, LITESPARK, LLAMA, Failure
+from programs import ARRAYS, GGUF, IK, IQ2_BN, LITESPARK, LLAMA, PACKED, Failure
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = HERE.parent / "models" / "write.py"
@@ -34,8 +34,9 @@ def call(words, env=None):
 class Home:
     """The folder; each of its parts is made when it is asked for and not there."""
 
-    def __init__(self, path):
+    def __init__(self, path, wf_run):
         self.path = pathlib.Path(path).absolute()
+        self.wf_run = wf_run
         self.path.mkdir(parents=True, exist_ok=True)
         self.bin = self.path / "venv" / "bin"
         self.python = self.bin / "python"
@@ -110,6 +111,10 @@ class Home:
         recipe, command = MODELS.read_text(), [self.python, MODELS, shape, path]
         if ending == IQ2_BN:
             command.append("IQ2_BN")
+        elif ending == PACKED:
+            words = ["convert", "--force", "--head", "q8"]
+            recipe += " ".join(words)
+            command = [self.wf_run, *words, self.model(shape), path]
         elif ending == ARRAYS:
             recipe += convert.read_text()
             command = [self.python, convert, self.model(shape), path]

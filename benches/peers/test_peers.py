@@ -22,6 +22,7 @@ from programs import (
     read_llama_bench,
     read_wf_run,
     wf_run,
+    wf_run_packed,
 )
 
 CASE = Case("small", "small", 2, Test("pp", 32), 3)
@@ -47,6 +48,8 @@ class Programs(unittest.TestCase):
         asked = "-m small.gguf -p 32 -n 0 -t 2 -r 3 -o json".split()
         for program in (wf_run("wf-run"), wf_run("wf-run", "avx2"), theirs, huge):
             self.assertEqual(program.options(CASE), asked)
+        packed = wf_run_packed("wf-run").options(CASE)
+        self.assertEqual(packed, ["-m", "small.wf.safetensors", *asked[2:]])
         for program in ik_llama_bench("llama-bench"):
             self.assertEqual(program.options(CASE), ["-m", "small.iq2_bn.gguf", *asked[2:]])
         self.assertEqual(wf_run("wf-run", "avx2").environment, {"WF_ISA": "avx2"})

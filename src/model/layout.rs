@@ -14,7 +14,7 @@ use std::hint::black_box;
 /// gain, and decoding bits costs more.
 const CACHED: usize = 48 << 20;
 /// Bytes of them that are measured: more than most caches hold.
-const SAMPLE: usize = 256 << 20;
+const SAMPLE: usize = 160 << 20;
 /// The best of so many passes counts.
 const PASSES: usize = 4;
 

@@ -26,14 +26,15 @@ enum Home {
 }
 
 impl Home {
-    fn zeroed(bytes: usize) -> Self {
+    /// `None` when there is no memory for so many.
+    fn try_zeroed(bytes: usize) -> Option<Self> {
         #[cfg(unix)]
         if bytes >= shared::LARGE
             && let Some(piece) = shared::Piece::zeroed(bytes)
         {
-            return Self::Shared(piece);
+            return Some(Self::Shared(piece));
         }
-        Self::Heap(AlignedVec::zeroed(bytes))
+        AlignedVec::try_zeroed(bytes).map(Self::Heap)
     }
 
     fn bytes(&self) -> &[u8] {
@@ -61,8 +62,18 @@ impl AsRef<[u8]> for Home {
 
 impl<T: Pod> WeightVec<T> {
     /// `len` zeroes.
+    ///
+    /// # Panics
+    /// When there is no memory for them.
     pub fn zeroed(len: usize) -> Self {
-        Self { home: Home::zeroed(len * size_of::<T>()), len, kind: PhantomData }
+        let what = size_of::<T>();
+        Self::try_zeroed(len).unwrap_or_else(|| panic!("no memory for {len} times {what} bytes"))
+    }
+
+    /// `len` zeroes, or `None` when there is no memory for them.
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        let home = Home::try_zeroed(len.checked_mul(size_of::<T>())?)?;
+        Some(Self { home, len, kind: PhantomData })
     }
 
     /// Turns the buffer into shared bytes without copying.

@@ -145,8 +145,9 @@ impl TernaryMatrix {
         }
     }
 
-    /// The same weights in a layout; `None` where they do not fit it: the tight one has no place for
-    /// the fourth code and for scales of groups. What stands in it already is shared, not copied.
+    /// The same weights in a layout; `None` where they do not fit it (the tight one has no place for the
+    /// fourth code and for scales of groups) or memory has no room. What stands in it already is shared,
+    /// not copied.
     pub fn in_layout(&self, layout: Layout) -> Option<Self> {
         if layout == self.layout {
             return Some(self.clone());
@@ -159,7 +160,7 @@ impl TernaryMatrix {
                 return None;
             }
         }
-        let mut out = WeightVec::<u8>::zeroed(bytes);
+        let mut out = WeightVec::<u8>::try_zeroed(bytes)?;
         if bytes > 0 {
             let panels = self
                 .codes

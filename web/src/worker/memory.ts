@@ -16,7 +16,10 @@ export function estimate(files: readonly Sized[]): number {
   return ENGINE + files.reduce((sum, file) => sum + (file.size ?? 0) * copies(file.name), 0);
 }
 
-/** Packed files are used where they lie. What is packed while loading lies there twice. */
+/**
+ * Packed files are used where they lie (ternary weights in the tight layout are unpacked as far as there
+ * is room). What is packed while loading lies there twice.
+ */
 function copies(name: string): number {
   return /\.gguf$/.test(name) || /(?<!\.wf)\.safetensors$/.test(name) ? 2 : 1;
 }

@@ -54,15 +54,34 @@ impl Decoder {
         }
     }
 
-    /// For each row and column of a field the codes of three fields, in two bits each.
+    /// A block, and zeroes behind it.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-    fn codes(&self, block: &[u8; BYTES]) -> __m512i {
+    fn block(self, block: &[u8; BYTES]) -> __m512i {
         // SAFETY: the mask has as many bytes as the block.
-        let bytes = unsafe { _mm512_maskz_loadu_epi8((1 << BYTES) - 1, block.as_ptr().cast()) };
+        unsafe { _mm512_maskz_loadu_epi8((1 << BYTES) - 1, block.as_ptr().cast()) }
+    }
+
+    /// For each row and column of a field the codes of three fields, in two bits each, of the block at
+    /// the beginning of some bytes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+    fn codes(self, bytes: __m512i) -> __m512i {
         let spread = _mm512_permutexvar_epi8(self.spread, bytes);
         let numbers = _mm512_multishift_epi64_epi8(self.shifts, spread);
         _mm512_permutexvar_epi8(numbers, self.codes)
+    }
+
+    /// The same apart: each field's codes where they stand.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+    fn fields(self, bytes: __m512i) -> [__m512i; FIELDS] {
+        let q = self.codes(bytes);
+        [
+            _mm512_and_si512(q, _mm512_set1_epi8(3)),
+            _mm512_and_si512(q, _mm512_set1_epi8(3 << 2)),
+            _mm512_and_si512(q, _mm512_set1_epi8(3 << 4)),
+        ]
     }
 }
 
@@ -86,27 +105,49 @@ pub fn stream(walk: &Walk<'_>, panel: usize, y: &mut Columns<'_>) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn tile<const N: usize>(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Columns<'_>) -> usize {
+    let decoder = Decoder::new();
     let codes = walk.tight(panel);
-    let mut whole: [&[[i8; COLS]]; N] = [&[]; N];
-    let mut last = [[0; COLS]; N];
+    // As many lines as are followed by a block.
+    let lines = codes.len().saturating_sub(1) / LINED;
+    let mut xs: [&[[[i8; COLS]; LINED]]; N] = [&[]; N];
+    let mut rests: [&[i8]; N] = [&[]; N];
     for n in 0..N {
-        let rest: &[i8];
-        (whole[n], rest) = walk.x.row(row + n).as_chunks();
-        whole[n] = &whole[n][..codes.len().min(whole[n].len())];
-        last[n][..rest.len()].copy_from_slice(rest);
+        let (blocks, _) = walk.x.row(row + n).as_chunks::<COLS>();
+        xs[n] = &blocks.as_chunks().0[..lines];
+        rests[n] = &walk.x.row(row + n)[lines * LINED * COLS..];
     }
-    let mut rest: [&[[i8; COLS]]; N] = [&[]; N];
-    for n in 0..N {
-        rest[n] = std::slice::from_ref(&last[n]);
-    }
-    let (codes, beyond) = codes.split_at(whole[0].len());
     let mut sums = [[_mm512_setzero_si512(); FIELDS]; N];
-    add(codes, &whole, &mut sums);
-    // A row may end within a block.
-    add(beyond, &rest, &mut sums);
+    for (i, blocks) in codes.as_chunks::<LINED>().0[..lines].iter().enumerate() {
+        for (b, block) in blocks.iter().enumerate() {
+            // Each line is asked for once, by the block in which it begins: several times, or all lines
+            // at once, take up to twice as long.
+            let line = (b * BYTES).div_ceil(LINE);
+            if line * LINE < (b + 1) * BYTES {
+                prefetch(blocks.as_ptr().cast(), AHEAD + line * LINE);
+            }
+            // SAFETY: another block follows, so there are 64 bytes.
+            let bytes = unsafe { _mm512_loadu_si512(block.as_ptr().cast()) };
+            let fields = decoder.fields(bytes);
+            for n in 0..N {
+                add(&mut sums[n], fields, &xs[n][i][b]);
+            }
+        }
+    }
+    for (i, block) in codes[lines * LINED..].iter().enumerate() {
+        let fields = decoder.fields(decoder.block(block));
+        for n in 0..N {
+            // A row may end within a block.
+            let mut x = [0; COLS];
+            let rest = &rests[n][i * COLS..];
+            let count = rest.len().min(COLS);
+            x[..count].copy_from_slice(&rest[..count]);
+            add(&mut sums[n], fields, &x);
+        }
+    }
     let scales = walk.scales(panel, 0);
-    for (n, [first, second, third]) in sums.into_iter().enumerate() {
+    for n in 0..N {
         // Codes were multiplied where they stand: 1, 4 and 16 times too large.
+        let [first, second, third] = sums[n];
         let (second, third) = (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
         let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
         let total = walk.scaled(exact, row + n, 0, scales);
@@ -115,38 +156,13 @@ fn tile<const N: usize>(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Colum
     N
 }
 
-/// Adds Σ c·q of 16 rows × `N` activation rows, of each field 1, 4 or 16 times.
+/// Adds c·q of a block's 16 rows and an activation row, of each field 1, 4 or 16 times.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn add<const N: usize>(
-    codes: &[[u8; BYTES]],
-    xs: &[&[[i8; COLS]]; N],
-    sums: &mut [[__m512i; FIELDS]; N],
-) {
-    let decoder = Decoder::new();
-    let masks = [_mm512_set1_epi8(3), _mm512_set1_epi8(3 << 2), _mm512_set1_epi8(3 << 4)];
-    let mut rows: [&[[i8; COLS]]; N] = [&[]; N];
-    for n in 0..N {
-        rows[n] = &xs[n][..codes.len()];
-    }
-    let mut place = 0;
-    for blocks in codes.chunks(LINED) {
-        // Asked for once, and not in every block that touches it, a line costs half of the time.
-        for line in 0..LINED * BYTES / LINE {
-            prefetch(blocks.as_ptr().cast(), AHEAD + line * LINE);
-        }
-        for block in blocks {
-            let q = decoder.codes(block);
-            for field in 0..FIELDS {
-                let w = _mm512_and_si512(q, masks[field]);
-                for n in 0..N {
-                    let quads: &[[i8; 4]; FIELDS] = bytemuck::must_cast_ref(&rows[n][place]);
-                    let x = _mm512_set1_epi32(bytemuck::must_cast(quads[field]));
-                    sums[n][field] = _mm512_dpbusd_epi32(sums[n][field], w, x);
-                }
-            }
-            place += 1;
-        }
+fn add(sums: &mut [__m512i; FIELDS], fields: [__m512i; FIELDS], x: &[i8; COLS]) {
+    let quads: &[[i8; 4]; FIELDS] = bytemuck::must_cast_ref(x);
+    for ((sum, w), x) in sums.iter_mut().zip(fields).zip(quads) {
+        *sum = _mm512_dpbusd_epi32(*sum, w, _mm512_set1_epi32(bytemuck::must_cast(*x)));
     }
 }
 
@@ -162,7 +178,7 @@ pub fn unpack(codes: &[[u8; BYTES]], fields: Range<usize>, next: *const u8, out:
         let Some(block) = codes.next() else { return [[0; 64]; FIELDS] };
         _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
         ahead = ahead.wrapping_add(BYTES);
-        let q = decoder.codes(block);
+        let q = decoder.codes(decoder.block(block));
         bytemuck::must_cast([
             _mm512_and_si512(q, mask),
             _mm512_and_si512(_mm512_srli_epi16::<2>(q), mask),

@@ -28,7 +28,8 @@ pub const CODES: [u8; 32] = {
     let mut n = 0;
     while n < 32 {
         let number = n as u8;
-        codes[n] = number % 3 | (number / 3 % 3) << 2 | (number / 9) << 4;
+        let [first, second, third] = [number % 3, number / 3 % 3, number / 9];
+        codes[n] = first | second << 2 | third << 4;
         n += 1;
     }
     codes

@@ -13,7 +13,8 @@ use crate::{machine, out};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use wrinklefree::decode::SamplingParams;
-use wrinklefree::settings::{Mode, Settings, describe};
+use wrinklefree::format::GenerationDefaults;
+use wrinklefree::settings::{Mode, Sampling, Settings, describe};
 
 /// Measure right answers and coherent stories, by decode mode
 ///
@@ -48,12 +49,10 @@ pub struct Args {
     /// Stories sampled for each request
     #[arg(long, value_name = "N", default_value = "4")]
     samples: NonZeroUsize,
-    /// How freely they are sampled
-    #[arg(long, value_name = "T", default_value_t = 0.8)]
-    temperature: f32,
-    /// Seed of the first sample; every other has the next one
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    /// How they are sampled: at a temperature of 0.8 where nothing else is said; every story has a
+    /// seed of its own, from `--seed` on
+    #[command(flatten)]
+    sampling: Sampling,
     /// Tokens of an answer at most
     #[arg(short = 'n', long, value_name = "N", default_value = "320")]
     max_tokens: NonZeroUsize,
@@ -71,6 +70,9 @@ pub struct Args {
     decoding: DecodeArgs,
 }
 
+/// How freely stories are sampled where the user does not say.
+const TEMPERATURE: f32 = 0.8;
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let settings = args.decoding.settings()?;
@@ -83,6 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&settings, &loaded, rows)?;
+    let defaults = loaded.defaults.clone();
     let max_tokens = args.max_tokens.get();
     let mut bench = Bench::new(loaded, runtime, args.kv.config(), &prompts, (max_tokens, &modes))?;
 
@@ -91,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let surest = |prompt| (prompt, SamplingParams::default());
     let answers = bench.answers(asked.iter().copied().map(surest), &modes)?;
     let told = bench.answers(stories.iter().copied().map(surest), &modes)?;
-    let sampled = bench.answers(samples(args, &stories).into_iter(), &modes)?;
+    let sampled = bench.answers(samples(args, &defaults, &stories).into_iter(), &modes)?;
 
     let mut report = Report::new(args.output);
     out::print(&report.head())?;
@@ -112,14 +115,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Every request in turn, again and again, each time with a seed of its own.
-fn samples<'a>(args: &Args, stories: &[&'a Prompt]) -> Vec<(&'a Prompt, SamplingParams)> {
+fn samples<'a>(
+    args: &Args,
+    defaults: &GenerationDefaults,
+    stories: &[&'a Prompt],
+) -> Vec<(&'a Prompt, SamplingParams)> {
+    let temperature = args.sampling.temperature.or(Some(TEMPERATURE));
+    let sampling = Sampling { temperature, ..args.sampling.clone() };
     let again = (0..args.samples.get()).flat_map(|_| stories.iter().copied());
-    let with = |(prompt, seed)| {
-        let sampling =
-            SamplingParams { temperature: args.temperature, seed, ..SamplingParams::default() };
-        (prompt, sampling)
-    };
-    again.zip(args.seed..).map(with).collect()
+    let with = |(prompt, seed)| (prompt, Sampling { seed, ..sampling.clone() }.params(defaults));
+    again.zip(args.sampling.seed..).map(with).collect()
 }
 
 /// The lines of the table, where the user lists none.

@@ -145,9 +145,8 @@ fn tile<const N: usize>(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Colum
         }
     }
     let scales = walk.scales(panel, 0);
-    for n in 0..N {
+    for (n, [first, second, third]) in sums.into_iter().enumerate() {
         // Codes were multiplied where they stand: 1, 4 and 16 times too large.
-        let [first, second, third] = sums[n];
         let (second, third) = (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
         let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
         let total = walk.scaled(exact, row + n, 0, scales);

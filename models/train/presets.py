@@ -21,12 +21,12 @@ class Preset:
     was slowed down or moved learns the same."""
     model: Model = field(default_factory=Model)
     tokens: float = 26e6
-    longer: float = 41.5e6  # with the model's own stories, from the end of the stable phase on
+    longer: float = 58.4e6  # with the model's own stories, from the end of the stable phase on
     batch: int = 4  # rows of `context` tokens
     rate: float = 1e-2  # of Muon
     other_rate: float = 5e-3  # of AdamW
     warmup: float = 0.2e6
-    decay: float = 0.2  # share of the run in which the rate falls to zero
+    decay: float = 0.36  # share of the run in which the rate falls to zero
     weight_decay: float = 0.05
     steps: int = 4  # noisy blocks a row as decoding meets them: one sub-block at work
     pairs: int = 1  # noisy blocks a row, twice each, with complementary random masks

@@ -1,10 +1,10 @@
 """Conversations: what a training document is made of."""
 
+from . import tasks
 from .chat import chat, farewell, greeting
 from .grammar import pick
 from .split import TRAIN
 from .story import story
-from .tasks import DRAWN, task
 
 Turn = tuple[str, str]
 LONGEST = 1300  # characters of stories and questions, so that they fit the context of 512 tokens
@@ -36,7 +36,8 @@ def continuation(rng, text: str) -> Turn:
 
 
 def task_turns(rng, split: str) -> list[Turn]:
-    return [task(rng, pick(rng, DRAWN), split) for _ in range(rng.randint(2, 7))]
+    drawn = (pick(rng, tasks.DRAWN) for _ in range(rng.randint(2, 7)))
+    return [turn for category in drawn for turn in tasks.task_turns(rng, category, split)]
 
 
 def chat_turns(rng, split: str) -> list[Turn]:
@@ -47,9 +48,9 @@ def document(rng, split: str = TRAIN) -> list[Turn]:
     """One conversation."""
     kind = rng.random()
     turns = greeting(rng, split) if rng.random() < 0.12 else []
-    if kind < 0.38:
+    if kind < 0.42:
         turns += story_turns(rng, split)
-    elif kind < 0.78:
+    elif kind < 0.80:
         turns += task_turns(rng, split)
     elif kind < 0.88:
         turns += chat_turns(rng, split)

@@ -38,16 +38,19 @@ def which(rng, split):
     return question.format(word, comma(xs)), f"The {word} word is {xs[i]}."
 
 
-def contains(rng, split):
-    """Whether a list has a word; the answer reads it up to there."""
-    xs = sample(rng, split, "contains", low=3)
-    if rng.random() < 0.5:
-        word = pick(rng, xs)
-        answer = f"{comma(xs[: xs.index(word) + 1])}. Yes, {word} is in the list."
-    else:
-        word = pick(rng, [x for x in LISTED if x not in xs])
-        answer = f"{comma(xs)}. No, {word} is not in the list."
-    return f"Is {word} in this list: {comma(xs)}?", answer
+def contains_turns(rng, split, count=1):
+    """Whether a list has a word, and others; each answer reads it up to there."""
+    xs, turns = sample(rng, split, "contains", low=3), []
+    while len(turns) < count:
+        if rng.random() < 0.5:
+            word = pick(rng, xs)
+            answer = f"{comma(xs[: xs.index(word) + 1])}. Yes, {word} is in the list."
+        else:
+            word = pick(rng, [x for x in LISTED if x not in xs])
+            answer = f"{comma(xs)}. No, {word} is not in the list."
+        question = f"And {word}?" if turns else f"Is {word} in this list: {comma(xs)}?"
+        turns.append((question, answer))
+    return turns
 
 
 def count_words(rng, split):
@@ -56,18 +59,27 @@ def count_words(rng, split):
     return f"How many words are here: {comma(xs)}?", f"{listed}. There are {len(xs)} words."
 
 
-def count_kind(rng, split):
-    """How often a word is in a list; the answer reads it and counts."""
+def count_kind_turns(rng, split, count=1):
+    """How often a word is in a list, and others; each answer reads it and counts."""
     while True:
         word, *others = rng.sample(LISTED, 3)
         xs = [word] * rng.randint(1, 4) + [pick(rng, others) for _ in range(rng.randint(1, 3))]
         if fits(split, "count kind", word, xs[-1]):
             break
     rng.shuffle(xs)
+    turns = [(f"How many times do you see {word}: {comma(xs)}?", counted(word, xs))]
+    while len(turns) < count:
+        word = pick(rng, xs)
+        turns.append((f"And {word}?", counted(word, xs)))
+    return turns
+
+
+def counted(word, xs) -> str:
+    """A list in which a word is counted."""
     n = xs.count(word)
     numbers = iter(range(1, n + 1))
     listed = comma(f"{x} {next(numbers)}" if x == word else x for x in xs)
-    return f"How many times do you see {word}: {comma(xs)}?", f"{listed}. I see {word} {n} {'time' if n == 1 else 'times'}."
+    return f"{listed}. I see {word} {n} {'time' if n == 1 else 'times'}."
 
 
 def spell(rng, split):
@@ -106,41 +118,67 @@ def sort_words(rng, split):
     return f"Sort these words by their first letter: {comma(xs)}.", answer + "."
 
 
-def where(rng, split):
-    """Who is where, after some have moved."""
-    people = rng.sample(w.NAMES, rng.randint(2, 3))
-    rooms = rng.sample(PLACES, len(people) + 1)
-    lines = [f"{p} is in the {r}." for p, r in zip(people, rooms)]
-    i = rng.randrange(len(people))
-    if rng.random() < 0.5:
-        lines.append(f"{people[i]} goes to the {rooms[-1]}.")
-        rooms[i] = rooms[-1]
-        i = pick(rng, (i, rng.randrange(len(people))))
-    if not fits(split, "where", people[0], people[1]):
-        return where(rng, split)
-    return " ".join(lines) + f" Where is {people[i]}?", f"{people[i]} is in the {rooms[i]}."
+def where_turns(rng, split, count=1):
+    """Who is where, after some have moved; asked `count` times, and between that some move again."""
+    while True:
+        people = rng.sample(w.NAMES, rng.randint(2, 3))
+        rooms = rng.sample(PLACES, len(people) + 1)
+        lines = [f"{p} is in the {r}." for p, r in zip(people, rooms)]
+        free = rooms.pop()
+        i = rng.randrange(len(people))
+        if rng.random() < 0.5:
+            lines.append(f"{people[i]} goes to the {free}.")
+            rooms[i], free = free, rooms[i]
+            i = pick(rng, (i, rng.randrange(len(people))))
+        if fits(split, "where", people[0], people[1]):
+            break
+    turns = [(" ".join(lines) + f" Where is {people[i]}?", f"{people[i]} is in the {rooms[i]}.")]
+    while len(turns) < count:
+        moved, i = rng.randrange(len(people)), rng.randrange(len(people))
+        said = ""
+        if rng.random() < 0.5:
+            said = f"{people[moved]} goes to the {free}. "
+            rooms[moved], free = free, rooms[moved]
+        turns.append((f"{said}Where is {people[i]}?", f"{people[i]} is in the {rooms[i]}."))
+    return turns
 
 
-def has(rng, split):
-    """Who has what, and in which colour."""
-    people = rng.sample(w.NAMES, rng.randint(2, 3))
-    if not fits(split, "has", people[0], people[1]):
-        return has(rng, split)
+def has_turns(rng, split, count=1):
+    """Who has what, and in which colour; asked `count` times."""
+    while True:
+        people = rng.sample(w.NAMES, rng.randint(2, 3))
+        if fits(split, "has", people[0], people[1]):
+            break
     colors = rng.sample(w.COLORS, len(people))
     things = rng.sample(w.TOYS + w.FOODS, len(people))
-    lines = [f"{p} has {w.a(c)} {t}." for p, c, t in zip(people, colors, things)]
-    i = rng.randrange(len(people))
-    p, c, t = people[i], colors[i], things[i]
-    question, answer = pick(rng, (
-        (f"Who has the {t}?", f"{p} has the {t}."),
-        (f"What does {p} have?", f"{p} has {w.a(c)} {t}."),
-        (f"What color is the {t}?", f"The {t} is {c}."),
-    ))  # fmt: skip
-    return " ".join(lines) + " " + question, answer
+    facts = " ".join(f"{p} has {w.a(c)} {t}." for p, c, t in zip(people, colors, things))
+    turns = []
+    while len(turns) < count:
+        i = rng.randrange(len(people))
+        p, c, t = people[i], colors[i], things[i]
+        turns.append(pick(rng, (
+            (f"Who has the {t}?", f"{p} has the {t}."),
+            (f"What does {p} have?", f"{p} has {w.a(c)} {t}."),
+            (f"What color is the {t}?", f"The {t} is {c}."),
+        )))  # fmt: skip
+    turns[0] = (f"{facts} {turns[0][0]}", turns[0][1])
+    return turns
+
+
+# Tasks about a small world or a list, of which more can be asked.
+TURNS = {
+    "where": where_turns, "has": has_turns, "contains": contains_turns, "count kind": count_kind_turns,
+}  # fmt: skip
+
+
+def first(turns):
+    """The first question alone."""
+    return lambda rng, split: turns(rng, split)[0]
 
 
 TASKS = {
-    "repeat": repeat, "reverse": reverse, "which": which, "contains": contains,
-    "count words": count_words, "count kind": count_kind, "spell": spell, "letters": letters,
-    "initial": initial, "sort words": sort_words, "where": where, "has": has,
+    "repeat": repeat, "reverse": reverse, "which": which, "contains": first(contains_turns),
+    "count words": count_words, "count kind": first(count_kind_turns), "spell": spell,
+    "letters": letters, "initial": initial, "sort words": sort_words, "where": first(where_turns),
+    "has": first(has_turns),
 }  # fmt: skip

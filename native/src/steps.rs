@@ -27,8 +27,13 @@ impl Steps {
 
     fn line(&self, slots: &[Slot], tokenizer: Option<&Tokenizer>) -> String {
         let text = |id: u32| text(id, tokenizer);
+        // Where a token that was final is another one now, these are other places of the text, and all
+        // that is final is new.
+        let was_final = |slot: &Slot| matches!(slot, Slot::Final(..));
+        let earlier = self.before.iter().enumerate();
+        let same = earlier.filter(|(_, s)| was_final(s)).all(|(i, s)| slots.get(i) == Some(s));
         let pieces = slots.iter().enumerate().map(|(i, slot)| match *slot {
-            Slot::Final(id, _) if self.before.get(i) == Some(slot) => text(id),
+            Slot::Final(id, _) if same && self.before.get(i) == Some(slot) => text(id),
             Slot::Final(id, _) => self.mark(&text(id), Style::new().bold(), ["[", "]"]),
             Slot::Provisional(id, _) => self.mark(&text(id), Style::new().dimmed(), ["(", ")"]),
             Slot::Masked => self.mark("_", Style::new().dimmed(), ["", ""]),

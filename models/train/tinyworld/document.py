@@ -7,6 +7,7 @@ from .split import TRAIN
 from .story import story
 
 Turn = tuple[str, str]
+MOST_TASKS = 14  # turns of a conversation of tasks
 LONGEST = 1300  # characters of stories and questions, so that they fit the context of 512 tokens
 
 
@@ -37,7 +38,7 @@ def continuation(rng, text: str) -> Turn:
 
 def task_turns(rng, split: str) -> list[Turn]:
     drawn = (pick(rng, tasks.DRAWN) for _ in range(rng.randint(2, 7)))
-    return [turn for category in drawn for turn in tasks.task_turns(rng, category, split)]
+    return [turn for category in drawn for turn in tasks.task_turns(rng, category, split)][:MOST_TASKS]
 
 
 def chat_turns(rng, split: str) -> list[Turn]:

@@ -81,7 +81,7 @@ fn products(c: &mut Criterion) {
                 });
                 group.finish();
             };
-            bench("ternary", &|y, s| (k.ternary)(&ternary, 0..panels, &x.view(), y, s));
+            bench("ternary", &|y, s| k.ternary(&ternary, 0..panels, &x.view(), y, s));
             bench("int8", &|y, s| (k.int8)(int8.view(), 0..panels, &x.view(), y, s));
         }
     }
@@ -191,7 +191,7 @@ fn ratios() {
             };
             let b = || {
                 let z = &mut Columns::whole(&mut z, HIDDEN);
-                (k.ternary)(&ternary, 0..panels, &x.view(), z, &mut other);
+                k.ternary(&ternary, 0..panels, &x.view(), z, &mut other);
             };
             let turns = if k.isa() == Isa::Scalar { 1 } else { 21 };
             let (isa, ratio) = (k.isa().name(), timing::ratio(a, b, turns));
@@ -217,11 +217,11 @@ fn tables() {
         let k = Kernels::for_isa(Isa::Avx2).expect("asked for by main");
         let a = || {
             let y = &mut Columns::whole(&mut y, HIDDEN);
-            (k.ternary)(&fourth, 0..HIDDEN / 16, &x.view(), y, &mut scratch);
+            k.ternary(&fourth, 0..HIDDEN / 16, &x.view(), y, &mut scratch);
         };
         let b = || {
             let z = &mut Columns::whole(&mut z, HIDDEN);
-            (k.ternary)(&ternary, 0..HIDDEN / 16, &x.view(), z, &mut other);
+            k.ternary(&ternary, 0..HIDDEN / 16, &x.view(), z, &mut other);
         };
         let ratio = timing::ratio(a, b, 21);
         println!("avx2, {batch} rows: tables are {ratio:.2} times as fast as multiplication");

@@ -62,7 +62,7 @@ fn main() {
                 let begin = Instant::now();
                 for w in matrices {
                     let out = &mut Columns::whole(&mut y, rows);
-                    (k.ternary)(w, 0..rows / 16, &x.view(), out, &mut scratch);
+                    k.ternary(w, 0..rows / 16, &x.view(), out, &mut scratch);
                 }
                 begin.elapsed().as_secs_f64()
             };

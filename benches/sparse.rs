@@ -50,7 +50,7 @@ fn multiply(
     let x = Quantised { values, stride: values.len(), sums: &sums, steps: &[0.01], planes: 1 };
     let rows = y.len();
     for w in matrices {
-        (k.ternary)(w, 0..rows / 16, &x, &mut Columns::whole(y, rows), s);
+        k.ternary(w, 0..rows / 16, &x, &mut Columns::whole(y, rows), s);
     }
 }
 

@@ -87,9 +87,7 @@ fn packed_bytes(layout: ternary::Layout) -> Vec<u8> {
     let grouped = Gguf::q2().load().unwrap();
     model.text.chat_template = Some("{{ messages }}".into());
     model.weights.head = None;
-    for w in model.weights.ternary_mut() {
-        *w = w.in_layout(layout).unwrap();
-    }
+    model.weights.set_layout(layout);
     model.generation = grouped.generation;
     let mut out = Vec::new();
     write_packed(&model, Some(b"{\"tokenizer\": 1}"), &mut out).unwrap();

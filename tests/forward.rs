@@ -10,7 +10,7 @@ use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
 use wrinklefree::format::{
     Activation, Activations, Architecture, Linear, Llama3Scaling, RopeScaling, Spec,
 };
-use wrinklefree::kernel::Kernels;
+use wrinklefree::kernel::{Isa, Kernels};
 use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Matrix, Scales, TernaryMatrix};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 use wrinklefree::par::Team;
@@ -125,17 +125,17 @@ fn skipping_blocks_of_zeros_changes_no_bit() {
         layer.ffn_sub_norm.as_mut().unwrap()[32..144].fill(0.0);
     }
     let model = Model::new(odd(), weights).unwrap();
-    for kernels in Kernels::all() {
-        let mut dense = kernels;
-        dense.ternary = Kernels::SCALAR.ternary;
-        let [skipping, dense] = [kernels, dense].map(|kernels| {
-            let rt = Runtime { kernels, team: Team::new(1).unwrap() };
-            let mut run = Run::new(&model, &rt);
-            let rows = (0..12).map(|i| run.pass(i, &prompt[i..=i], Sight::Causal));
-            rows.collect::<Vec<_>>()
-        });
-        assert!(skipping == dense, "{:?}", kernels.isa());
-    }
+    // The only set that skips any; products of all sets are held to the scalar one elsewhere.
+    let Some(kernels) = Kernels::for_isa(Isa::Avx2) else {
+        return eprintln!("skipped: this machine has no AVX2");
+    };
+    let [skipping, dense] = [kernels, kernels.dense()].map(|kernels| {
+        let rt = Runtime { kernels, team: Team::new(1).unwrap() };
+        let mut run = Run::new(&model, &rt);
+        let rows = (0..12).map(|i| run.pass(i, &prompt[i..=i], Sight::Causal));
+        rows.collect::<Vec<_>>()
+    });
+    assert!(skipping == dense);
 }
 
 #[test]

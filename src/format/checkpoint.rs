@@ -2,6 +2,7 @@
 
 use super::{DlmConfig, Spec};
 use crate::matrix::{Matrix, TernaryMatrix};
+use crate::ternary::Layout;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -73,6 +74,11 @@ impl LayerWeights {
 }
 
 impl Weights {
+    /// Brings the ternary matrices of all layers into a layout, as far as they fit it.
+    pub fn set_layout(&mut self, layout: Layout) {
+        self.ternary_mut().for_each(|matrix| matrix.set_layout(layout));
+    }
+
     /// The ternary matrices of all layers.
     pub fn ternary_mut(&mut self) -> impl Iterator<Item = &mut TernaryMatrix> {
         let linears = self.layers.iter_mut().flat_map(|l| {

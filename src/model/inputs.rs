@@ -208,7 +208,7 @@ impl Inputs {
             Matrix::Float(w) => {
                 (k.float)(w, from..to, &self.floats[..self.rows * self.width], view)
             }
-            Matrix::Ternary(w) => (k.ternary)(w, panels, &x(), view, scratch),
+            Matrix::Ternary(w) => k.ternary(w, panels, &x(), view, scratch),
             Matrix::Int8(w) => (k.int8)(w.view(), panels, &x(), view, scratch),
             Matrix::Split(w) => (k.int8)(w.upper(), panels, &x(), view, scratch),
         }

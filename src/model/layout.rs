@@ -29,11 +29,7 @@ impl Model {
         let count = matrices.len();
         runtime.team.run(Bound::Arithmetic, |crew| {
             let chunks = Chunks::new(&mut matrices, 1);
-            crew.chunks(count, true, chunks, |_, matrix, _| {
-                if let Some(other) = matrix[0].in_layout(layout) {
-                    *matrix[0] = other;
-                }
-            });
+            crew.chunks(count, true, chunks, |_, matrix, _| matrix[0].set_layout(layout));
         });
         self.work = work(&self.weights, &self.head);
         self
@@ -46,6 +42,15 @@ impl Model {
         let layout =
             if self.is_faster_tight(runtime, now) { Layout::Tight } else { Layout::TwoBit };
         self.in_layout(layout, runtime)
+    }
+
+    /// The same model in two bits where its matrices stand in a layout that the kernels do not read.
+    #[must_use]
+    pub fn readable(self, runtime: &Runtime) -> Self {
+        match self.is_tight() && !runtime.kernels.reads(Layout::Tight) {
+            true => self.in_layout(Layout::TwoBit, runtime),
+            false => self,
+        }
     }
 
     /// Whether ternary matrices stand in the tight layout: some may, and others not fit it.

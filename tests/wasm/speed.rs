@@ -67,7 +67,7 @@ pub fn all() {
     let batch = |a: &Columns<'_>| a.rows();
     let kernels: [(&str, &Product<'_>); 5] = [
         ("ternary", &|k, x, y, s| {
-            (k.ternary)(&ternary, panels.clone(), &x.planes(batch(y), 1), y, s);
+            k.ternary(&ternary, panels.clone(), &x.planes(batch(y), 1), y, s);
         }),
         ("int8", &|k, x, y, s| (k.int8)(int8.view(), panels.clone(), &x.planes(batch(y), 1), y, s)),
         ("int8, two planes", &|k, x, y, s| {

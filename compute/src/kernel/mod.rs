@@ -89,8 +89,10 @@ type Quantise16Fn = fn(&[f32], &mut [i8], &mut [i8]) -> ([i32; 2], f32);
 #[derive(Clone, Copy)]
 pub struct Kernels {
     isa: Isa,
-    /// Ternary × int8 over panels.
-    pub ternary: TernaryFn,
+    /// Ternary × int8 over panels, of matrices in two bits, and of those in the tight layout where the
+    /// set reads them.
+    two_bit: TernaryFn,
+    tight: Option<TernaryFn>,
     /// int8 × int8 over panels.
     pub int8: Int8Fn,
     /// Float matrix × f32 rows, `[rows][cols]`, over weight rows.
@@ -132,7 +134,8 @@ impl Kernels {
     /// The definition.
     pub const SCALAR: Self = Self {
         isa: Isa::Scalar,
-        ternary: scalar::ternary,
+        two_bit: scalar::ternary,
+        tight: None,
         int8: scalar::int8,
         float: scalar::float,
         quantise8: scalar::quantise8,
@@ -157,9 +160,9 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::available().then_some(avx2::KERNELS),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512::available().then_some(avx512::KERNELS),
+            Isa::Avx512 => avx512::available().then(|| avx512::tight(avx512::KERNELS)),
             #[cfg(target_arch = "x86_64")]
-            Isa::Amx => amx::available().then_some(amx::KERNELS),
+            Isa::Amx => amx::available().then(|| avx512::tight(amx::KERNELS)),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Isa::Simd128 => Some(simd128::KERNELS),
             #[cfg(all(
@@ -196,14 +199,26 @@ impl Kernels {
         self
     }
 
-    /// Whether ternary products read a layout as fast as it comes; others take the scalar way.
+    /// Whether this set has a ternary product for a layout; others take the scalar one.
     pub fn reads(&self, layout: Layout) -> bool {
-        match (layout, self.isa) {
-            (Layout::TwoBit, _) => true,
-            #[cfg(target_arch = "x86_64")]
-            (Layout::Tight, Isa::Avx512 | Isa::Amx) => avx512::ternary::tight::available(),
-            (Layout::Tight, _) => false,
-        }
+        layout == Layout::TwoBit || self.tight.is_some()
+    }
+
+    /// Ternary × int8 over panels.
+    #[inline]
+    pub fn ternary(
+        &self,
+        w: &TernaryMatrix,
+        panels: Range<usize>,
+        x: &Quantised<'_>,
+        y: &mut Columns<'_>,
+        scratch: &mut Scratch,
+    ) {
+        let product = match w.layout() {
+            Layout::TwoBit => self.two_bit,
+            Layout::Tight => self.tight.unwrap_or(scalar::ternary),
+        };
+        product(w, panels, x, y, scratch);
     }
 
     /// Which set this is.

@@ -1,6 +1,7 @@
 //! Float matrices, row-major and little endian as files hold them.
 
 use super::LayoutError;
+use crate::ternary::expect_bytes;
 use bytes::Bytes;
 use half::{bf16, f16};
 
@@ -79,19 +80,8 @@ impl FloatMatrix {
         dtype: FloatType,
         data: Bytes,
     ) -> Result<Self, LayoutError> {
-        let want = rows
-            .checked_mul(cols)
-            .and_then(|n| n.checked_mul(dtype.size()))
-            .ok_or(LayoutError::TooLarge(rows, cols))?;
-        if data.len() != want {
-            return Err(LayoutError::Size {
-                what: dtype.name(),
-                want,
-                found: data.len(),
-                rows,
-                cols,
-            });
-        }
+        let want = rows.checked_mul(cols).and_then(|n| n.checked_mul(dtype.size()));
+        expect_bytes(dtype.name(), &data, want, rows, cols)?;
         Ok(Self { rows, cols, dtype, data })
     }
 

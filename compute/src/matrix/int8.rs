@@ -7,7 +7,7 @@
 use super::LayoutError;
 use super::view::{Int8View, Packing};
 use crate::mem::WeightVec;
-use crate::ternary::PANEL_ROWS;
+use crate::ternary::{PANEL_ROWS, expect_bytes};
 use bytes::Bytes;
 
 /// Columns in a block.
@@ -51,14 +51,10 @@ impl Int8Matrix {
         if group == 0 || (group != cols && !group.is_multiple_of(INT8_PAD_COLS)) {
             return Err(LayoutError::Group(group, INT8_PAD_COLS));
         }
-        let size = |what, want: Option<usize>, found: usize| match want {
-            None => Err(LayoutError::TooLarge(rows, cols)),
-            Some(want) if want != found => Err(LayoutError::Size { what, want, found, rows, cols }),
-            Some(_) => Ok(()),
-        };
-        size("int8 values", Self::value_bytes(rows, cols), values.len())?;
+        expect_bytes("int8 values", &values, Self::value_bytes(rows, cols), rows, cols)?;
         let want = rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(group));
-        size("int8 scales", want.and_then(|n| n.checked_mul(PANEL_ROWS * 4)), scales.len())?;
+        let want = want.and_then(|n| n.checked_mul(PANEL_ROWS * 4));
+        expect_bytes("int8 scales", &scales, want, rows, cols)?;
         let bad = scales
             .chunks_exact(4)
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))

@@ -66,6 +66,24 @@ pub enum LayoutError {
     Scale(f32),
 }
 
+/// Refuses a byte count that does not fit a shape of rows × columns; `want` is none where that overflows.
+///
+/// # Errors
+/// [`LayoutError::Size`] or [`LayoutError::TooLarge`].
+pub fn expect_bytes(
+    what: &'static str,
+    data: &[u8],
+    want: Option<usize>,
+    rows: usize,
+    cols: usize,
+) -> Result<(), LayoutError> {
+    match want {
+        None => Err(LayoutError::TooLarge(rows, cols)),
+        Some(want) if want == data.len() => Ok(()),
+        Some(want) => Err(LayoutError::Size { what, want, found: data.len(), rows, cols }),
+    }
+}
+
 /// A ternary matrix of `rows` outputs × `cols` inputs in one of the packed layouts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TernaryMatrix {
@@ -128,17 +146,8 @@ impl TernaryMatrix {
         codes: Bytes,
         scales: Scales,
     ) -> Result<Self, LayoutError> {
-        let want =
-            Self::layout_bytes(layout, rows, cols).ok_or(LayoutError::TooLarge(rows, cols))?;
-        if codes.len() != want {
-            return Err(LayoutError::Size {
-                what: "ternary codes",
-                want,
-                found: codes.len(),
-                rows,
-                cols,
-            });
-        }
+        let want = Self::layout_bytes(layout, rows, cols);
+        expect_bytes("ternary codes", &codes, want, rows, cols)?;
         match scales {
             Scales::Tensor(s) if !s.is_finite() => Err(LayoutError::Scale(s)),
             scales => Ok(Self { rows, cols, layout, codes, scales }),
@@ -174,6 +183,13 @@ impl TernaryMatrix {
             }
         }
         Some(Self { layout, codes: out.into_bytes(), scales: self.scales.clone(), ..*self })
+    }
+
+    /// Brings the matrix into a layout, if it fits: see [`TernaryMatrix::in_layout`].
+    pub fn set_layout(&mut self, layout: Layout) {
+        if let Some(other) = self.in_layout(layout) {
+            *self = other;
+        }
     }
 
     /// The same codes, each step of them worth `scale`.

@@ -1,6 +1,6 @@
 //! What a step of a code is worth.
 
-use super::{BLOCK_COLS, LayoutError, PANEL_ROWS};
+use super::{BLOCK_COLS, LayoutError, PANEL_ROWS, expect_bytes};
 use crate::mem::WeightVec;
 use bytes::Bytes;
 use half::f16;
@@ -40,17 +40,8 @@ impl GroupScales {
         let want = rows
             .div_ceil(PANEL_ROWS)
             .checked_mul(groups)
-            .and_then(|n| n.checked_mul(PANEL_ROWS * 2))
-            .ok_or(LayoutError::TooLarge(rows, cols))?;
-        if values.len() != want {
-            return Err(LayoutError::Size {
-                what: "group scales",
-                want,
-                found: values.len(),
-                rows,
-                cols,
-            });
-        }
+            .and_then(|n| n.checked_mul(PANEL_ROWS * 2));
+        expect_bytes("group scales", &values, want, rows, cols)?;
         let bad = values
             .chunks_exact(2)
             .map(|b| f16::from_le_bytes([b[0], b[1]]))

@@ -160,8 +160,7 @@ const SHAPES: [(usize, usize); 10] = [
 /// The product of the panels from `from` on, of this set and of the definition.
 fn ternary_equals_scalar(k: &Kernels, (w, x): (&TernaryMatrix, &Rows), from: usize, what: &str) {
     let (batch, view) = (x.view().tokens(), x.view());
-    let run =
-        |k: &Kernels| product(batch, w.rows(), from, |p, y, s| (k.ternary)(w, p, &view, y, s));
+    let run = |k: &Kernels| product(batch, w.rows(), from, |p, y, s| k.ternary(w, p, &view, y, s));
     let (rows, cols, planes) = (w.rows(), w.cols(), x.planes);
     let same = run(k) == run(&Kernels::SCALAR);
     assert!(same, "{:?} {rows}×{cols} {what} batch {batch}×{planes}", k.isa());
@@ -218,7 +217,7 @@ pub fn a_single_fourth_code_is_multiplied_where_it_stands() {
             });
             let (w, x) = (w.unwrap(), Rows::new(40, cols, 1, || noise.next() as i8));
             let run =
-                |k: &Kernels| product(40, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s));
+                |k: &Kernels| product(40, rows, 0, |p, y, s| k.ternary(&w, p, &x.view(), y, s));
             assert!(run(&k) == run(&Kernels::SCALAR), "{:?}, row {at}", k.isa());
         }
     }
@@ -278,7 +277,7 @@ pub fn ternary_products_do_not_overflow_at_the_extremes() {
                 for batch in [1, 4, 8, 70] {
                     let x = Rows::new(batch, cols, 1, || value);
                     let run = |k: &Kernels| {
-                        product(batch, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s))
+                        product(batch, rows, 0, |p, y, s| k.ternary(&w, p, &x.view(), y, s))
                     };
                     let want = (i32::from(code) - 1) * i32::from(value) * cols as i32;
                     assert_eq!(f32::from_bits(run(&k)[0]), want as f32 * 0.01);
@@ -297,7 +296,7 @@ pub fn ternary_products_do_not_overflow_at_the_extremes() {
         });
         let (w, mut next) = (w.unwrap(), signs.iter().cycle());
         let x = Rows::new(70, cols, 1, || if *next.next().unwrap() { 127 } else { -128 });
-        let run = |k: &Kernels| product(70, rows, 0, |p, y, s| (k.ternary)(&w, p, &x.view(), y, s));
+        let run = |k: &Kernels| product(70, rows, 0, |p, y, s| k.ternary(&w, p, &x.view(), y, s));
         assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?}, signs alike", k.isa());
     }
 }
@@ -350,7 +349,7 @@ pub fn products_share_a_scratch() {
             let mut run = |k: &Kernels| {
                 let mut y = vec![0f32; 40 * 20];
                 let out = &mut Columns::whole(&mut y, 20);
-                (k.ternary)(&w, 0..2, &x.view(), out, &mut scratch);
+                k.ternary(&w, 0..2, &x.view(), out, &mut scratch);
                 bits(&y)
             };
             assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {cols}", k.isa());

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use verify::HeadCheck;
-use wrinklefree::format::{Checkpoint, File, HeadType, TextParts, Vocabulary, load, write_packed};
+use wrinklefree::format::{File, HeadType, TextParts, Vocabulary, load, write_packed};
 use wrinklefree::ternary::Layout;
 use wrinklefree::text::Tokenizer;
 
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Head::Q8 => HeadType::Q8,
     });
     let tokenizer = loaded::tokenizer(&name, &input.text, input.spec.vocab_size)?;
-    let mut checkpoint = in_layout(input.clone(), Layout::TwoBit);
+    let mut checkpoint = input.clone();
     if let Some(head) = head {
         checkpoint = checkpoint.with_head(head).context("cannot change the head")?;
     }
@@ -92,10 +92,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (checkpoint, shares) = (changed, Some(zeros));
     }
 
-    let checkpoint = match args.layout {
-        FileLayout::Tight => in_layout(checkpoint, Layout::Tight),
-        FileLayout::TwoBit => checkpoint,
-    };
+    checkpoint.weights.set_layout(match args.layout {
+        FileLayout::Tight => Layout::Tight,
+        FileLayout::TwoBit => Layout::TwoBit,
+    });
     let json = tokenizer_json(&input.text, tokenizer.as_ref());
     write_packed(&checkpoint, json.as_deref(), &mut output)
         .with_context(|| format!("cannot write {}", args.output.display()))?;
@@ -130,16 +130,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         HeadCheck(&probe)
     ));
     Ok(())
-}
-
-/// The same weights in a layout, as far as they fit it.
-fn in_layout(mut checkpoint: Checkpoint, layout: Layout) -> Checkpoint {
-    for matrix in checkpoint.weights.ternary_mut() {
-        if let Some(other) = matrix.in_layout(layout) {
-            *matrix = other;
-        }
-    }
-    checkpoint
 }
 
 /// The tokenizer as JSON, whatever the input keeps it as.

@@ -1,6 +1,7 @@
 //! Ternary block formats of GGUF: every `weights` columns share an f16 scale.
 
-use super::{RowOrder, expect_bytes};
+use super::RowOrder;
+use crate::ternary::expect_bytes;
 use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix, ZERO_CODE};
 use half::f16;
 

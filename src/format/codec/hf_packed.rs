@@ -1,7 +1,7 @@
 //! Hugging Face `bitnet` packing: byte row r holds, in its bits 2i, the code of output row
 //! i·(rows/4) + r.
 
-use super::expect_bytes;
+use crate::ternary::expect_bytes;
 use crate::ternary::{LayoutError, Scales, TernaryMatrix};
 
 /// Decodes `[rows / 4][cols]` bytes into `rows` × `cols` weights.

@@ -1,7 +1,8 @@
 //! I2_S of BitNet's llama.cpp fork: 128 weights in 32 bytes, byte p holding elements p, p + 32,
 //! p + 64 and p + 96 from the high bits down; after all blocks one f32 scale in 32 bytes.
 
-use super::{RowOrder, expect_bytes};
+use super::RowOrder;
+use crate::ternary::expect_bytes;
 use crate::ternary::{LayoutError, Scales, TernaryMatrix};
 
 /// Bytes after the blocks: the scale, then padding.

@@ -1,8 +1,9 @@
 //! Block formats of GGUF that fit int8 exactly: their values and f32 scales lose nothing.
 
-use super::{RowOrder, expect_bytes};
+use super::RowOrder;
 use crate::matrix::Int8Matrix;
 use crate::ternary::LayoutError;
+use crate::ternary::expect_bytes;
 use half::f16;
 
 /// A block format, as a value.

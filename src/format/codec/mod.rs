@@ -18,8 +18,6 @@ pub use i2s::{I2S_TRAILER, decode_i2s, encode_i2s};
 pub use int8::{Int8Blocks, Q4_0, Q6_K, Q8_0};
 pub use two_bit::{PQ2_0, Q2_0, TQ2_0};
 
-use crate::ternary::LayoutError;
-
 /// Which row of the file becomes row `r` of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
@@ -43,20 +41,5 @@ impl RowOrder {
                 head * head_dim + i % half * 2 + i / half
             }
         }
-    }
-}
-
-/// Refuses a byte count that does not fit the shape.
-fn expect_bytes(
-    what: &'static str,
-    data: &[u8],
-    want: Option<usize>,
-    rows: usize,
-    cols: usize,
-) -> Result<(), LayoutError> {
-    match want {
-        None => Err(LayoutError::TooLarge(rows, cols)),
-        Some(want) if want == data.len() => Ok(()),
-        Some(want) => Err(LayoutError::Size { what, want, found: data.len(), rows, cols }),
     }
 }

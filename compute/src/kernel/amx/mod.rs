@@ -20,7 +20,7 @@ pub fn available() -> bool {
 /// The table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Amx,
-    ternary: detected!(ternary::ternary, w, panels, x, y, scratch),
+    two_bit: detected!(ternary::ternary, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     multiply: detected!(limits::multiply, rounds),
     ..avx512::KERNELS

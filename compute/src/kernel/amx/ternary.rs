@@ -3,7 +3,7 @@
 use super::product::{BLOCK_PANELS, BLOCK_ROWS, Cut, product};
 use super::tiles::ROW_BYTES;
 use crate::kernel::Quantised;
-use crate::kernel::avx512::ternary::{Walk, readable, ternary as in_vectors};
+use crate::kernel::avx512::ternary::{Walk, ternary as in_vectors};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{PANEL_ROWS, Scales, TernaryMatrix};
@@ -27,7 +27,7 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Some(cut) = cut(w).filter(|_| x.rows() >= TILED_ROWS && readable(w)) else {
+    let Some(cut) = cut(w).filter(|_| x.rows() >= TILED_ROWS) else {
         return in_vectors(w, panels, x, y, scratch);
     };
     let Scratch { ints, places, sums, floats, .. } = scratch;

@@ -38,12 +38,13 @@ pub(super) use detected;
 
 /// [`KERNELS`] with a ternary product that skips nothing, under the same condition.
 pub const DENSE: Kernels =
-    Kernels { ternary: detected!(ternary::ternary::<false>, w, panels, x, y, scratch), ..KERNELS };
+    Kernels { two_bit: detected!(ternary::ternary::<false>, w, panels, x, y, scratch), ..KERNELS };
 
 /// The table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx2,
-    ternary: detected!(ternary::ternary::<true>, w, panels, x, y, scratch),
+    two_bit: detected!(ternary::ternary::<true>, w, panels, x, y, scratch),
+    tight: None,
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     float: detected!(float::float, w, rows, x, y),
     quantise8: detected!(row::quantise8, x, values),

@@ -23,7 +23,7 @@ pub fn available() -> bool {
 /// The table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx512,
-    ternary: detected!(ternary::ternary, w, panels, x, y, scratch),
+    two_bit: detected!(ternary::ternary, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     quantise8: detected!(row::quantise8, x, values),
     rms_norm: detected!(row::rms_norm, x, weight, eps, out),
@@ -34,3 +34,10 @@ pub const KERNELS: Kernels = Kernels {
     multiply: detected!(limits::multiply, rounds),
     ..avx2::KERNELS
 };
+
+/// A table whose ternary product is this set's or builds on it, with the tight layout where the CPU has
+/// what that takes: both layouts have the same product.
+pub fn tight(table: Kernels) -> Kernels {
+    let readable = is_x86_feature_detected!("avx512vbmi");
+    Kernels { tight: readable.then_some(table.two_bit), ..table }
+}

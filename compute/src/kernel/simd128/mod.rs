@@ -25,7 +25,8 @@ use scalar::KV;
 /// The table of plain SIMD. Short loops over floats are left to the compiler.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Simd128,
-    ternary: ternary::ternary,
+    two_bit: ternary::ternary,
+    tight: None,
     int8: int8::int8,
     float: float::float,
     quantise8: row::quantise8,
@@ -46,4 +47,4 @@ pub const KERNELS: Kernels = Kernels {
 /// The table of relaxed SIMD.
 #[cfg(feature = "relaxed-simd")]
 pub const RELAXED: Kernels =
-    Kernels { isa: Isa::RelaxedSimd, ternary: ternary::relaxed::ternary, ..KERNELS };
+    Kernels { isa: Isa::RelaxedSimd, two_bit: ternary::relaxed::ternary, ..KERNELS };

@@ -8,7 +8,6 @@ use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::{Checkpoint, Linear, TextParts};
 use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::ternary::Layout;
 use wrinklefree::text::Tokenizer;
 
 /// Tokens of the probe.
@@ -180,10 +179,7 @@ pub fn probe(rt: &Runtime, want: &Checkpoint, found: &Checkpoint) -> anyhow::Res
 
 /// Logits at every position of tokens that spread over the vocabulary, `[PROBE][vocab_size]`.
 fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
-    let model = Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?;
-    // As they stand, if these kernels read that.
-    let layout = if model.is_tight() { Layout::Tight } else { Layout::TwoBit };
-    let model = model.in_layout(layout, rt);
+    let model = Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?.readable(rt);
     let vocab = checkpoint.spec.vocab_size;
     let count = PROBE.min(checkpoint.spec.context_length);
     let tokens: Vec<u32> = (0..count).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();

@@ -10,10 +10,10 @@ mod lookup;
 mod sparse;
 
 use super::lanes::{prefetch, repeat4};
-use crate::kernel::{Quantised, scalar};
+use crate::kernel::Quantised;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, PANEL_ROWS, Scales, TernaryMatrix};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -36,9 +36,6 @@ pub fn ternary<const SKIPS: bool>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    if w.layout() != Layout::TwoBit {
-        return scalar::ternary(w, panels, x, y, scratch);
-    }
     let Scratch { ints, places, shorts, sums: exact, floats, rearranged, live, .. } = scratch;
     let blocks = w.cols().div_ceil(BLOCK_COLS);
     let (size, sums) = x.scale_groups(w, ints);

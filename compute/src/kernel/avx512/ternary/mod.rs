@@ -2,13 +2,13 @@
 //! field and activation row, 16 rows in 16 lanes.
 
 mod batch;
-pub mod tight;
+mod tight;
 mod unpack;
 
 pub use unpack::{FIELDS, Field};
 
+use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
-use crate::kernel::{Quantised, scalar};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::tight::BYTES;
@@ -30,9 +30,6 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    if !readable(w) {
-        return scalar::ternary(w, panels, x, y, scratch);
-    }
     let Scratch { ints, places, rearranged, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, ints);
     if x.rows() > STREAMED_ROWS {
@@ -43,12 +40,8 @@ pub fn ternary(
     }
 }
 
-/// Whether this CPU has what the layout of a matrix takes.
-pub fn readable(w: &TernaryMatrix) -> bool {
-    w.layout() == Layout::TwoBit || tight::available()
-}
-
-/// What all tiles of one call share. The matrix is [`readable`].
+/// What all tiles of one call share. A matrix in the tight layout only comes here where the CPU has VBMI:
+/// see [`super::tight`].
 pub struct Walk<'a> {
     pub w: &'a TernaryMatrix,
     pub x: &'a Quantised<'a>,
@@ -124,7 +117,7 @@ impl<'a> Walk<'a> {
                     let first = field / crate::ternary::tight::FIELDS;
                     self.panel(panel).as_ptr().wrapping_add(first * BYTES)
                 });
-                // SAFETY: the matrix is readable.
+                // SAFETY: this CPU has VBMI, or the matrix would not have come here.
                 unsafe { tight::unpack(self.tight(panel), fields, next, out) }
             }
         }
@@ -134,7 +127,7 @@ impl<'a> Walk<'a> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn stream(&self, panel: usize, y: &mut Columns<'_>) {
         if self.w.layout() == Layout::Tight {
-            // SAFETY: the matrix is readable.
+            // SAFETY: this CPU has VBMI, or the matrix would not have come here.
             return unsafe { tight::stream(self, panel, y) };
         }
         let mut row = 0;

@@ -14,11 +14,6 @@ const AHEAD: usize = 2048;
 const LINED: usize = 8;
 const LINE: usize = 64;
 
-/// Whether this CPU has the instructions.
-pub fn available() -> bool {
-    is_x86_feature_detected!("avx512vbmi")
-}
-
 /// What decodes a block.
 #[derive(Clone, Copy)]
 struct Decoder {

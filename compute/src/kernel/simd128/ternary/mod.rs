@@ -11,9 +11,9 @@ mod lookup;
 pub mod relaxed;
 
 use super::lanes::{even_odd, widen_8_f16};
-use crate::kernel::{Quantised, scalar};
+use crate::kernel::Quantised;
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, PANEL_ROWS, Scales, TernaryMatrix};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::wasm32::*;
 use std::ops::Range;
 
@@ -42,9 +42,6 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    if w.layout() != Layout::TwoBit {
-        return scalar::ternary(w, panels, x, y, scratch);
-    }
     let Scratch { ints, places, shorts, sums: exact, floats, rearranged, .. } = scratch;
     let (size, sums) = x.scale_groups(w, ints);
     let walk = Walk::new(w, x, (size, sums), panels.start);

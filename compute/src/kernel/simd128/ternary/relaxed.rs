@@ -9,9 +9,9 @@
 //! 3 · 128 × 10 blocks = 30,720 fits an int16.
 
 use super::{Exact, VECTORS, Walk, lookup};
-use crate::kernel::{Quantised, scalar};
+use crate::kernel::Quantised;
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, TernaryMatrix};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
 use std::arch::wasm32::*;
 use std::ops::Range;
 
@@ -29,9 +29,6 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    if w.layout() != Layout::TwoBit {
-        return scalar::ternary(w, panels, x, y, scratch);
-    }
     let Scratch { ints, places, shorts, sums: exact, floats, .. } = scratch;
     let (size, sums) = x.scale_groups(w, ints);
     let walk = Walk::new(w, x, (size, sums), panels.start);

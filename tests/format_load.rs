@@ -11,7 +11,7 @@ use wrinklefree::format::{
     Activation, Activations, Architecture, Checkpoint, HeadType, Linear, RopeScaling, Vocabulary,
     YarnScaling, codec, load, write_packed,
 };
-use wrinklefree::matrix::{Matrix, Scales};
+use wrinklefree::matrix::{Int8Matrix, Matrix, Scales};
 use wrinklefree::ternary::Layout;
 
 const FAMILIES: [(&str, Architecture); 4] = [
@@ -294,6 +294,23 @@ fn heads_change_precision() {
         tied.weights.head = None;
         assert_eq!(tied.with_head(head).unwrap().weights.embed.kind(), kind);
     }
+    // As heads of GGUF files come: a scale for 16 columns is not one for the row.
+    let grouped = Int8Matrix::pack(VOCAB, 32, 16, |_, values, scales| {
+        values.iter_mut().zip(-16..).for_each(|(value, x)| *value = x);
+        scales.copy_from_slice(&[1.0, 2.0]);
+    });
+    let mut c = untied.clone();
+    c.weights.head.as_mut().unwrap().weight = Matrix::Int8(grouped.unwrap());
+    let c = c.with_head(HeadType::Q8).unwrap();
+    let Matrix::Int8(head) = &c.weights.head.as_ref().unwrap().weight else { panic!("int8") };
+    assert_eq!(head.view().groups(), 1);
+    let mut row = [0f32; 32];
+    head.row_f32(3, &mut row);
+    for (i, w) in row.iter().enumerate() {
+        let before = (i as f32 - 16.0) * (1 + i / 16) as f32;
+        assert!((w - before).abs() <= 30.0 / 254.0 + 1e-3, "{i}: {w}, not {before}");
+    }
+
     let mut hf = Hf::new("bitnet", Style::Packed);
     hf.put("lm_head.weight", "F32", &[VOCAB, HIDDEN], f32_bytes(&[1e6; VOCAB * HIDDEN]));
     let error = hf.load().unwrap().with_head(HeadType::F16).unwrap_err();

@@ -73,7 +73,7 @@ def shard(number: int, folder: Path, tokenizer, seed: int, context: int, block: 
     return np.fromfile(path, dtype=np.uint16).reshape(-1, context)
 
 
-def own_rows(path: Path, tokenizer, seed: int, context: int, block: int):
+def told_rows(path: Path, tokenizer, seed: int, context: int, block: int):
     """Endless rows of the stories that a model told itself (`distil.py`)."""
     rng = random.Random(f"own rows {seed}")
     told = map(json.loads, path.open())
@@ -96,7 +96,7 @@ def main():
     parser.add_argument("--tokens", type=float, help="default: as many as the preset trains on")
     args = parser.parse_args()
     preset = PRESETS[args.preset]
-    model, length = preset.model, args.tokens or preset.tokens
+    model, length = preset.model, args.tokens or preset.first.tokens
     tokenizer = tokens.load(args.work / "tokenizer.json", model.vocab, args.seed)
     count = -int(-length // (ROWS * model.context))
     one = partial(shard, folder=args.work, tokenizer=tokenizer, seed=args.seed,

@@ -5,8 +5,12 @@ told: nobody can know it. What the model itself takes for the likeliest story is
 the same token can be known. A path that learns from such texts commits to more tokens at once, and
 to those that the autoregressive path would say (sequence-level distillation: Kim and Rush, 2016).
 
-`wf-run serve` tells them. Stories with a misspelled word, a name of nobody or without what was asked
-for are left out.
+Sampled stories polish the autoregressive path: of those that it tells it learns again the good ones
+alone, so that what comes of unlikely tokens becomes less likely still (rejection sampling, as in
+section 3.2.2 of Touvron et al. 2023, arXiv:2307.09288).
+
+`wf-run serve` tells them. Stories with a misspelled word, a name of nobody or of two, or without
+what was asked for are left out.
 """
 import argparse
 import json
@@ -17,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tinyworld
-from coherence import Vocabulary, checks
+from coherence import WORD, Vocabulary, checks
 
 PROMPTS = 32  # of one HTTP request
 LONGEST = 400  # tokens
@@ -45,11 +49,11 @@ def requests(seed: int, count: int) -> dict[str, list[str]]:
     return asked
 
 
-def told(url: str, prompts: list[str]) -> list[str | None]:
-    """The likeliest story for each request; None where it does not end."""
+def told(url: str, prompts: list[str], sampling: dict) -> list[str | None]:
+    """A story for each request; None where it does not end."""
     body = {
         "prompt": [f"<|bos|><|user|>{prompt}<|bot|>" for prompt in prompts],
-        "max_tokens": LONGEST, "temperature": 0,
+        "max_tokens": LONGEST, **sampling,
     }
     request = urllib.request.Request(
         f"{url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"})
@@ -58,23 +62,43 @@ def told(url: str, prompts: list[str]) -> list[str | None]:
     return [c["text"] if c["finish_reason"] == "stop" else None for c in choices]
 
 
+def shared(text: str, vocabulary: Vocabulary) -> bool:
+    """Whether two have the same name: "Dodo the crab" and "a goat named Dodo"."""
+    words, bearers = WORD.findall(text), {}
+    for first, between, last in zip(words, words[1:], words[2:]):
+        if between == "the" and first in vocabulary.names and last in vocabulary.species:
+            bearers.setdefault(first, set()).add(last)
+        if between in ("named", "called") and last in vocabulary.names and first in vocabulary.species:
+            bearers.setdefault(last, set()).add(first)
+    return any(len(species) > 1 for species in bearers.values())
+
+
+def good(text: str, asked: list[str], vocabulary: Vocabulary) -> bool:
+    """Whether to learn from a story."""
+    passed = checks(text, {"asked": asked}, vocabulary)
+    return all(passed.values()) and not shared(text, vocabulary)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="lines of JSON: a request and its story")
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="of `wf-run serve`")
     parser.add_argument("--count", type=int, default=25_000, help="requests")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of the requests")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 for the likeliest stories")
+    parser.add_argument("--min-p", type=float, default=0.0)
     args = parser.parse_args()
     vocabulary = Vocabulary(Path(__file__).parent / "../eval/vocabulary.json")
     asked = requests(args.seed, args.count)
     prompts = list(asked)
     parts = [prompts[i:i + PROMPTS] for i in range(0, len(prompts), PROMPTS)]
+    sampling = {"temperature": args.temperature, "min_p": args.min_p}
     kept = 0
     wait(args.url)
     with args.output.open("w") as file, ThreadPoolExecutor(2) as pool:
-        for part, texts in zip(parts, pool.map(lambda part: told(args.url, part), parts)):
+        for part, texts in zip(parts, pool.map(lambda part: told(args.url, part, sampling), parts)):
             for prompt, text in zip(part, texts):
-                if text and all(checks(text, {"asked": asked[prompt]}, vocabulary).values()):
+                if text and good(text, asked[prompt], vocabulary):
                     file.write(json.dumps({"prompt": prompt, "text": text}) + "\n")
                     kept += 1
     print(f"{kept} of {len(prompts)} stories kept")

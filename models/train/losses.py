@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from model import masks
 from noise import answers, divided, noisy, uniform
-from presets import Preset
+from presets import Preset, Stage
 
 # What each kind of loss counts: about as many tokens as it has.
 SHARE = {"ar": 1.0, "block": 0.5, "draft": 0.25}
@@ -19,11 +19,10 @@ def picked(weight: torch.Tensor, room: int, g: torch.Generator):
     return index, weight[index]
 
 
-def batch(rows: torch.Tensor, preset: Preset, g: torch.Generator, own: int = 0):
+def batch(rows: torch.Tensor, preset: Preset, stage: Stage, g: torch.Generator):
     """What `loss` needs for rows [B, T]: the streams, and for each kind where, what and how much
-    counts. The place of a target is one before it. The last `own` rows are of the model's own
-    stories."""
-    continued, filled = divided(answers(rows), own)
+    counts. The place of a target is one before it."""
+    continued, filled = divided(answers(rows), preset.rows(stage))
     groups = noisy(rows, filled, preset, g)
     widths = [rows.shape[1], *(group.tokens.flatten(1).shape[1] for group in groups)]
     total, offset, wanted = sum(widths), 0, []

@@ -42,16 +42,16 @@ def answers(rows: torch.Tensor) -> Answers:
     return Answers(inside * torch.where(length <= SHORT, 2.0, 1.0), number)
 
 
-def divided(found: Answers, own: int) -> tuple[Answers, Answers]:
-    """What is learned by continuing and what by filling in. Where the last `own` rows hold the
-    model's own stories, these are only filled in, and of all other answers only the short ones are,
-    of which each has but one right text."""
-    if not own:
-        return found, found
-    others, told = found.weight.split([len(found.weight) - own, own])
-    continued = torch.cat([others, torch.zeros_like(told)])
-    filled = torch.cat([others * (others > 1), told])
-    return Answers(continued, found.number), Answers(filled, found.number)
+def divided(found: Answers, rows: tuple[int, int, int]) -> tuple[Answers, Answers]:
+    """What is learned by continuing and what by filling in, of so many rows of the generator's, with
+    stories that the model drew, and with its likeliest ones. Where there are any of the model's,
+    those it drew are only continued, its likeliest only filled in, and of all other answers the
+    short ones, of which each has but one right text."""
+    generated, sampled, own = found.weight.split(rows)
+    short = generated * (generated > 1)
+    continued = [short if len(sampled) else generated, sampled, torch.zeros_like(own)]
+    filled = [short if len(own) else generated, torch.zeros_like(sampled), own]
+    return tuple(Answers(torch.cat(parts), found.number) for parts in (continued, filled))
 
 
 @dataclass

@@ -16,12 +16,21 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """One of the runs that follow each other."""
+    tokens: float  # of the clean stream, from the very first on, so that a run that was slowed down
+    # or moved learns the same
+    own: float = 0.0  # share of a batch's rows whose stories are the model's likeliest: to fill in
+    sampled: float = 0.0  # share of those whose stories it drew: to continue, instead of others
+
+
+@dataclass(frozen=True)
 class Preset:
-    """A model and how it is trained. Lengths are in tokens of the clean stream, so that a run that
-    was slowed down or moved learns the same."""
+    """A model and how it is trained."""
     model: Model = field(default_factory=Model)
-    tokens: float = 26e6
-    longer: float = 58.4e6  # with the model's own stories, from the end of the stable phase on
+    first: Stage = Stage(26e6)
+    longer: Stage = Stage(58.4e6, own=0.25)  # from the end of the first one's stable phase on
+    polish: Stage = Stage(70.4e6, own=0.25, sampled=0.25)  # from the end of the longer one on
     batch: int = 4  # rows of `context` tokens
     rate: float = 1e-2  # of Muon
     other_rate: float = 5e-3  # of AdamW
@@ -32,10 +41,20 @@ class Preset:
     pairs: int = 1  # noisy blocks a row, twice each, with complementary random masks
     drafts: int = 8  # drafts a row, as `verify` asks for them
 
+    def rows(self, stage: Stage) -> tuple[int, int, int]:
+        """How many rows of a batch are the generator's, hold stories that the model drew, and its
+        likeliest ones: in this order."""
+        sampled, own = int(self.batch * stage.sampled), int(self.batch * stage.own)
+        return self.batch - sampled - own, sampled, own
+
 
 PRESETS = {
     "cpu": Preset(),
-    "gpu": Preset(Model(hidden=384, ff=1024, heads=6), tokens=1e9, longer=1.6e9, batch=64, warmup=4e6),
+    "gpu": Preset(Model(hidden=384, ff=1024, heads=6),
+                  Stage(1e9), Stage(1.6e9, own=0.25), Stage(1.8e9, own=0.25, sampled=0.25),
+                  batch=64, warmup=4e6),
     "micro": Preset(Model(vocab=512, hidden=64, layers=2, heads=1, ff=128, context=256),
-                    tokens=40_960, longer=81_920, batch=4, warmup=5_000, steps=2, drafts=2),
+                    Stage(40_960), Stage(81_920, own=0.25),
+                    Stage(102_400, own=0.25, sampled=0.25), warmup=5_000, steps=2, drafts=2),
 }
+STAGES = ("first", "longer", "polish")  # fields of a preset

@@ -24,11 +24,10 @@ import tokens
 from checkpoint import CONSTANT, FINAL, LAST, MASTER, State
 from model import LM
 from muon import Muon
-from presets import PRESETS, Preset
+from presets import PRESETS, STAGES, Preset, Stage
 
 SAVE_EVERY = 300  # seconds
 LOG_EVERY = 20  # steps
-OWN = 4  # one row in so many is of the model's own stories, where there are any
 
 
 def optimisers(model: LM, preset: Preset):
@@ -42,27 +41,24 @@ def optimisers(model: LM, preset: Preset):
     ]
 
 
-def rate(preset: Preset, seen: int, start: int) -> float:
+def rate(preset: Preset, stage: Stage, seen: int, start: int) -> float:
     """The share of the full learning rate."""
-    decayed = 1 - (preset.tokens - seen) / (preset.tokens * preset.decay)
+    decayed = 1 - (stage.tokens - seen) / (stage.tokens * preset.decay)
     return min(1.0, (seen - start + 1) / preset.warmup, 1 - min(1.0, max(0.0, decayed)) ** 0.5)
 
 
-def own_rows(preset: Preset, seed: int, tokenizer, own: Path, trained: int):
-    """The model's own stories, for each batch as many rows as it has of them, from where a run
-    stands that has trained on so many tokens with them."""
-    model, each = preset.model, preset.batch // OWN
-    if not each:
-        raise SystemExit(f"--own needs batches of {OWN} rows, not {preset.batch}")
-    rows = data.own_rows(own, tokenizer, seed, model.context, model.block)
+def told_rows(preset: Preset, each: int, seed: int, tokenizer, told: Path, trained: int):
+    """Stories that a model told, `each` rows for a batch, from where a run stands that has trained
+    on so many tokens with them."""
+    model = preset.model
+    rows = data.told_rows(told, tokenizer, seed, model.context, model.block)
     rows = islice(rows, trained // (preset.batch * model.context) * each, None)
     while True:
         yield list(islice(rows, each))
 
 
-def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int, told=None):
-    """Batches of rows from where a run stands; one row in `OWN`, the last ones, from `told`, if it is
-    there."""
+def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int, told: list):
+    """Batches of rows from where a run stands, the last ones from each of `told` in turn."""
     model = preset.model
     position = seen // model.context
     while True:
@@ -71,8 +67,9 @@ def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int, told=N
         order = np.random.default_rng(number).permutation(len(rows))
         for i in range(first, len(rows) - preset.batch + 1, preset.batch):
             chosen = rows[order[i:i + preset.batch]].astype(np.int64)
-            if told:
-                chosen[-(preset.batch // OWN):] = next(told)
+            last = [row for part in told for row in next(part)]
+            if last:
+                chosen[-len(last):] = last
             yield torch.from_numpy(chosen)
         position = (number + 1) * data.ROWS
 
@@ -108,18 +105,22 @@ class Log:
         self.reset()
 
 
-def step(state: State, compiled, rows, preset: Preset, own: int) -> torch.Tensor:
-    """Learns from a batch whose last `own` rows are of the model's own stories; the mean loss of
-    each kind."""
-    share = rate(preset, state.seen, state.start)
-    stable = state.seen < preset.tokens * (1 - preset.decay)
+def is_stable(preset: Preset, stage: Stage, seen: int) -> bool:
+    """Whether the rate does not fall yet."""
+    return seen < stage.tokens * (1 - preset.decay)
+
+
+def step(state: State, compiled, rows, preset: Preset, stage: Stage) -> torch.Tensor:
+    """Learns from a batch; the mean loss of each kind."""
+    share = rate(preset, stage, state.seen, state.start)
+    stable = is_stable(preset, stage, state.seen)
     for optimiser, peak in zip(state.optimisers, (preset.rate, preset.other_rate)):
         for group in optimiser.param_groups:
             group["lr"] = peak * share
     # Weight decay ends with the stable phase, as in BitNet b1.58.
     for group in state.optimisers[0].param_groups:
         group["weight_decay"] = preset.weight_decay if stable else 0.0
-    parts = compiled(state.model, *losses.batch(rows, preset, state.noise, own))
+    parts = compiled(state.model, *losses.batch(rows, preset, stage, state.noise))
     (parts * parts.new_tensor(list(losses.SHARE.values()))).sum().backward()
     torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     for optimiser in state.optimisers:
@@ -136,10 +137,10 @@ def adopt(tokenizer: Path, work: Path):
         shutil.copy(tokenizer, work)
 
 
-def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, steps: int = 0,
-          own: Path | None = None):
-    """Runs to the preset's tokens, or `steps` more steps; the state then. `own` has stories that a
-    model told itself."""
+def train(preset: Preset, stage: Stage, seed: int, work: Path, resume: Path | None = None,
+          steps: int = 0, told: tuple[Path, ...] = ()):
+    """Runs to the stage's tokens, or `steps` more steps; the state then. `told` are the files of
+    stories that the stage needs: those that a model drew, and its likeliest."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
     if resume:
@@ -151,20 +152,22 @@ def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, ste
         state.restore(resume)
     compiled = torch.compile(losses.loss, dynamic=False)
     ahead = steps * preset.batch * preset.model.context if steps else np.inf
-    end = min(preset.tokens, state.seen + ahead)
+    end = min(stage.tokens, state.seen + ahead)
     stopped = []
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: stopped.append(True))
     log, saved, count = Log(work / "curve.csv"), time.monotonic(), 0
-    told = own and own_rows(preset, seed, tokenizer, own, state.seen - state.start)
-    for rows in stream(preset, seed, work, tokenizer, state.seen, told):
-        stable = state.seen < preset.tokens * (1 - preset.decay)
-        parts = step(state, compiled, rows.to(device), preset, preset.batch // OWN if own else 0)
+    needed = [each for each in preset.rows(stage)[1:] if each]
+    sources = [told_rows(preset, each, seed, tokenizer, path, state.seen - state.start)
+               for each, path in zip(needed, told, strict=True)]
+    for rows in stream(preset, seed, work, tokenizer, state.seen, sources):
+        stable = is_stable(preset, stage, state.seen)
+        parts = step(state, compiled, rows.to(device), preset, stage)
         log.add(parts.cpu(), rows.numel())
         count += 1
         if count % LOG_EVERY == 0:
             log.write(state.seen, state.optimisers[0].param_groups[0]["lr"])
-        if stable and state.seen >= preset.tokens * (1 - preset.decay):
+        if stable and not is_stable(preset, stage, state.seen):
             state.save(work / CONSTANT)
             state.save_master(work / MASTER)
         if state.seen >= end or stopped:
@@ -173,25 +176,31 @@ def train(preset: Preset, seed: int, work: Path, resume: Path | None = None, ste
             state.save(work / LAST)
             saved = time.monotonic()
     log.write(state.seen, state.optimisers[0].param_groups[0]["lr"])
-    state.save(work / (FINAL if state.seen >= preset.tokens else LAST))
+    state.save(work / (FINAL if state.seen >= stage.tokens else LAST))
     return state
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", choices=PRESETS, default="cpu")
+    parser.add_argument("--stage", choices=STAGES, default=STAGES[0])
     parser.add_argument("--tokens", type=float, help="length of the whole run; the last part decays")
     parser.add_argument("--steps", type=int, default=0, help="stop after so many steps")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("work"))
     parser.add_argument("--resume", type=Path, help="a checkpoint, or a master file")
-    parser.add_argument("--own", type=Path, help="stories that a model told itself, by distil.py")
+    parser.add_argument("--sampled", type=Path, help="stories that a model drew, by distil.py")
+    parser.add_argument("--own", type=Path, help="its likeliest stories, by distil.py")
     args = parser.parse_args()
     preset = PRESETS[args.preset]
-    length = args.tokens or (preset.longer if args.own else preset.tokens)
-    preset = replace(preset, tokens=length)
+    stage = getattr(preset, args.stage)
+    stage = replace(stage, tokens=args.tokens or stage.tokens)
+    for option, each in zip(("sampled", "own"), preset.rows(stage)[1:]):
+        if bool(getattr(args, option)) != bool(each):
+            parser.error(f"stage {args.stage} {'needs' if each else 'takes no'} --{option}")
+    told = tuple(path for path in (args.sampled, args.own) if path)
     torch.set_num_threads(os.cpu_count() or 1)
-    train(preset, args.seed, args.work, args.resume, args.steps, args.own)
+    train(preset, stage, args.seed, args.work, args.resume, args.steps, told)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 use crate::exit::usage;
 use crate::machine::{self, Threads};
+use crate::model_source::Placement;
 use crate::stretch::{Stretch, beyond};
 use crate::{cores, out};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
@@ -46,6 +47,12 @@ pub struct ModelArgs {
     /// model is larger than caches. The same results, bit for bit
     #[arg(long, value_name = "LAYOUT", default_value = "auto")]
     pub layout: LayoutArg,
+    /// Where the weights of a packed file stand: mapped (in the file's own pages, which all processes
+    /// that run it share); copied (in huge pages of this process, which decode a tenth faster); or
+    /// auto: copied where the file is more than caches hold and twice its size is free. The same
+    /// results, bit for bit
+    #[arg(long, value_name = "PLACE", default_value = "auto")]
+    pub weights: Placement,
 }
 
 /// How ternary weights stand in memory.

@@ -1,6 +1,7 @@
 //! A model ready to run, with its text parts.
 
 use crate::args::ModelArgs;
+use crate::model_source::Placement;
 use crate::{model_source, progress, session};
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
@@ -29,8 +30,12 @@ pub struct Loaded {
 }
 
 /// Reads a checkpoint from a path, a hub id or the program itself.
-pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<(String, Checkpoint)> {
-    let source = model_source::open(model, revision)?;
+pub fn checkpoint(
+    model: Option<&str>,
+    revision: &str,
+    place: Placement,
+) -> anyhow::Result<(String, Checkpoint)> {
+    let source = model_source::open(model, revision, place)?;
     let _turning = progress::spinner(format!("loading {}", source.name));
     let checkpoint = wrinklefree::format::load(&source.files)
         .with_context(|| format!("cannot load {}", model.unwrap_or(&source.name)))?;
@@ -48,7 +53,8 @@ impl ModelArgs {
 
     /// The checkpoint that these name, its positions stretched as they say.
     pub fn checkpoint(&self) -> anyhow::Result<(String, Checkpoint)> {
-        let (name, mut checkpoint) = checkpoint(self.model.as_deref(), &self.hub.revision)?;
+        let (name, mut checkpoint) =
+            checkpoint(self.model.as_deref(), &self.hub.revision, self.weights)?;
         if let Some(stretch) = self.rope_scaling {
             stretch.apply(&mut checkpoint.spec);
         }

@@ -2,10 +2,11 @@
 
 use crate::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
 use crate::hub::{self, HubId};
-use crate::mapped;
 use crate::select::{self, Wanted, select};
+use crate::{machine, mapped};
 use anyhow::{Context, bail};
 use bytes::Bytes;
+use clap::ValueEnum;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,29 +14,52 @@ use wrinklefree::format::File;
 
 /// What packed files, which are whole models, call their format.
 const PACKED: &str = "wrinklefree";
+/// Bytes of a file that caches may hold: small pages cost it little.
+const CACHED: usize = 64 << 20;
+
+/// Where the weights of a packed file stand. What other formats hold is packed into memory anyway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Placement {
+    Auto,
+    Mapped,
+    Copied,
+}
+
+impl Placement {
+    /// Whether a file is to be read and not mapped.
+    fn copies(self, bytes: &[u8]) -> bool {
+        let ample = || machine::free_memory().is_some_and(|free| free / 2 >= bytes.len() as u64);
+        let chosen = match self {
+            Self::Auto => bytes.len() > CACHED && ample(),
+            Self::Mapped => false,
+            Self::Copied => true,
+        };
+        chosen && format(bytes).is_some_and(|format| format.as_deref() == Some(PACKED))
+    }
+}
 
 /// The files of a model and what to call it.
 pub struct Source {
     /// Name in output.
     pub name: String,
-    /// Mapped, not read.
+    /// Mapped; a packed one perhaps read.
     pub files: Vec<File>,
 }
 
 /// Opens a path, a hub id, or without either the model inside the program.
-pub fn open(model: Option<&str>, revision: &str) -> anyhow::Result<Source> {
+pub fn open(model: Option<&str>, revision: &str, place: Placement) -> anyhow::Result<Source> {
     let Some(model) = model else { return Ok(embedded()) };
     let path = Path::new(model);
     if path.is_dir() {
         let names = names_in(path)?;
         let picked = select(&names, &Wanted::Any).with_context(|| format!("directory {model}"))?;
-        return mapped_files(model, picked.into_iter().map(|n| (n.clone(), path.join(n))));
+        return files(model, picked.into_iter().map(|n| (n.clone(), path.join(n))), place);
     }
     if path.exists() {
-        return file(model, path);
+        return file(model, path, place);
     }
     match HubId::parse(model) {
-        Some(id) => mapped_files(model, hub::fetch(&id, revision)?),
+        Some(id) => files(model, hub::fetch(&id, revision)?, place),
         None => bail!(
             "there is no file or directory {model}, and it is no hub id (org/name, org/name:QUANT \
              or org/name/file.gguf)"
@@ -44,29 +68,32 @@ pub fn open(model: Option<&str>, revision: &str) -> anyhow::Result<Source> {
 }
 
 /// A file that is a whole model, or a part of one and what stands beside it.
-fn file(model: &str, path: &Path) -> anyhow::Result<Source> {
+fn file(model: &str, path: &Path, place: Placement) -> anyhow::Result<Source> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !is_part(&mapped::map(path)?) {
-        return mapped_files(model, [(name, path.to_path_buf())]);
+        return files(model, [(name, path.to_path_buf())], place);
     }
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let picked = select::beside(&names_in(directory)?, &name);
-    mapped_files(model, picked.into_iter().map(|n| (n.clone(), directory.join(n))))
+    files(model, picked.into_iter().map(|n| (n.clone(), directory.join(n))), place)
 }
 
 /// Whether a file is safetensors as others write them: weights alone, without a configuration.
 fn is_part(bytes: &[u8]) -> bool {
+    format(bytes).is_some_and(|format| format.as_deref() != Some(PACKED))
+}
+
+/// What a safetensors file calls its format, if anything; `None` for other files.
+fn format(bytes: &[u8]) -> Option<Option<String>> {
     #[derive(Deserialize)]
     struct Header {
         #[serde(default, rename = "__metadata__")]
         metadata: BTreeMap<String, String>,
     }
-    let header = || {
-        let (length, rest) = bytes.split_first_chunk()?;
-        let text = rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-        serde_json::from_slice::<Header>(text).ok()
-    };
-    header().is_some_and(|h| h.metadata.get("format").is_none_or(|f| f != PACKED))
+    let (length, rest) = bytes.split_first_chunk()?;
+    let text = rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let mut header: Header = serde_json::from_slice(text).ok()?;
+    Some(header.metadata.remove("format"))
 }
 
 fn embedded() -> Source {
@@ -91,12 +118,17 @@ fn names_in(directory: &Path) -> anyhow::Result<Vec<String>> {
         .with_context(|| format!("cannot list {}", directory.display()))
 }
 
-fn mapped_files(
+fn files(
     model: &str,
     paths: impl IntoIterator<Item = (String, PathBuf)>,
+    place: Placement,
 ) -> anyhow::Result<Source> {
-    let map = |(name, path): (String, PathBuf)| Ok(File { name, bytes: mapped::map(&path)? });
+    let open = |(name, path): (String, PathBuf)| {
+        let mapped = mapped::map(&path)?;
+        let bytes = if place.copies(&mapped) { mapped::read(&path)? } else { mapped };
+        Ok(File { name, bytes })
+    };
     let name = Path::new(model).file_name().map_or(model.into(), |n| n.to_string_lossy());
-    let files = paths.into_iter().map(map).collect::<anyhow::Result<_>>()?;
+    let files = paths.into_iter().map(open).collect::<anyhow::Result<_>>()?;
     Ok(Source { name: name.into_owned(), files })
 }

@@ -275,7 +275,7 @@ fn convert_round_trips_and_never_overwrites_unasked() {
 }
 
 #[test]
-fn weights_in_either_layout_give_the_same() {
+fn weights_in_either_layout_and_place_give_the_same() {
     let directory = tempfile::tempdir().expect("a directory");
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
     let [plain, tight] = ["plain", "tight"].map(|name| path(directory.path(), name));
@@ -283,15 +283,15 @@ fn weights_in_either_layout_give_the_same() {
     run(&["convert", &plain, &tight]).ends(0, &["every weight equal", "logits equal"]);
     let size = |file: &str| std::fs::metadata(file).expect("written").len();
     assert!(size(&tight) < size(&plain));
-    let story = |model: &str, layout: &str| {
-        let args = ["generate", "-m", model, "Tell me a story.", "-n", "40", "--layout", layout];
-        run(&args).ends(0, &[]).stdout
+    let story = |model: &str, layout: &str, place: &str| {
+        let args = ["generate", "-m", model, "Tell me a story.", "-n", "40"];
+        run(&[&args[..], &["--layout", layout, "--weights", place]].concat()).ends(0, &[]).stdout
     };
-    let want = story(&plain, "two-bit");
-    for (model, layout) in
-        [(&plain, "auto"), (&plain, "tight"), (&tight, "auto"), (&tight, "tight")]
-    {
-        assert_eq!(story(model, layout), want, "{model} {layout}");
+    let want = story(&plain, "two-bit", "mapped");
+    for model in [&plain, &tight] {
+        for (layout, place) in [("auto", "auto"), ("tight", "mapped"), ("tight", "copied")] {
+            assert_eq!(story(model, layout, place), want, "{model} {layout} {place}");
+        }
     }
 }
 

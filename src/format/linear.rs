@@ -51,7 +51,8 @@ fn convert(matrix: &Matrix, head: HeadType) -> Result<Matrix, LayoutError> {
     let (rows, cols) = (matrix.rows(), matrix.cols());
     match (head, matrix) {
         (HeadType::F16, Matrix::Float(m)) if m.dtype() == FloatType::F16 => Ok(matrix.clone()),
-        (HeadType::Q8, Matrix::Int8(_) | Matrix::Split(_)) => Ok(matrix.clone()),
+        (HeadType::Q8, Matrix::Int8(m)) if m.view().groups() <= 1 => Ok(matrix.clone()),
+        (HeadType::Q8, Matrix::Split(m)) if m.view().groups() <= 1 => Ok(matrix.clone()),
         (HeadType::Q8, _) => {
             Int8Matrix::quantise_rows(rows, cols, |r, out| matrix.row_f32(r, out)).map(Matrix::Int8)
         }

@@ -187,6 +187,17 @@ class Tasks(unittest.TestCase):
             until = words.index(word) + 1 if word in words else len(words)
             self.assertEqual(read.split(", "), words[:until])
             self.assertEqual(verdict.startswith("Yes"), word in words)
+        for question, answer in answers("has"):
+            facts = re.findall(r"(\w+) has an? (\w+) (\w+)\.", question)
+            *read, verdict = answer[:-1].split(". ")
+            person, color, thing = next(f for f in facts if f[2] in question.split()[-1] or f[0] == question.split()[-2])
+            if question.endswith("have?"):
+                self.assertEqual(verdict, f"{person} has {'an' if color[0] in 'aeiou' else 'a'} {color} {thing}")
+                continue
+            at = 0 if "Who" in question else 1
+            until = facts.index((person, color, thing)) + 1
+            self.assertEqual(read, [", ".join(f"{f[at]} {f[2]}" for f in facts[:until])])
+            self.assertEqual(verdict, f"{person} has the {thing}" if at == 0 else f"The {thing} is {color}")
         for question, answer in answers("count words"):
             self.assertEqual(numbers(answer)[-1], len(listed(question)))
         for question, answer in answers("count kind"):

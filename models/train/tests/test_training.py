@@ -42,18 +42,27 @@ class Answers(unittest.TestCase):
     def test_own_stories_are_filled_in_and_those_of_others_continued(self):
         story = row(BOS, USER, 9, BOT, [7] * 60, EOS, USER, 9, BOT, 8, EOS)
         found = answers(torch.cat([story, story]))
-        continued, filled = (part.weight for part in divided(found, 1))
+        continued, filled = (part.weight for part in divided(found, (1, 0, 1)))
         self.assertEqual(continued[0].tolist(), found.weight[0].tolist())
         self.assertEqual(continued[1].sum(), 0)
         self.assertEqual(filled[1].tolist(), found.weight[1].tolist())
         self.assertEqual(filled[0].nonzero().flatten().tolist(), [68, 69])
+
+    def test_stories_that_the_model_drew_are_continued_instead_of_others(self):
+        story = row(BOS, USER, 9, BOT, [7] * 60, EOS, USER, 9, BOT, 8, EOS)
+        found = answers(torch.cat([story, story]))
+        continued, filled = (part.weight for part in divided(found, (1, 1, 0)))
+        self.assertEqual(continued[0].nonzero().flatten().tolist(), [68, 69])
+        self.assertEqual(continued[1].tolist(), found.weight[1].tolist())
+        self.assertEqual(filled[0].tolist(), found.weight[0].tolist())
+        self.assertEqual(filled[1].sum(), 0)
 
 
 class Noise(unittest.TestCase):
     def test_prompts_are_never_masked_and_ends_are(self):
         rows = row(BOS, USER, [9] * 20, BOT, [8] * 20, EOS)
         g = torch.Generator().manual_seed(1)
-        (_, pieces, _), wanted = losses.batch(rows, MICRO, g)
+        (_, pieces, _), wanted = losses.batch(rows, MICRO, MICRO.first, g)
         for tokens, start in pieces:
             place = start[..., None] + torch.arange(tokens.shape[-1])
             self.assertTrue((tokens[place < 23] != MASK).all())
@@ -92,8 +101,8 @@ class Training(unittest.TestCase):
     def test_twenty_steps_learn_and_go_on_from_where_they_were(self):
         with tempfile.TemporaryDirectory() as folder, torch._dynamo.config.patch(disable=True):
             work = Path(folder)
-            train.train(MICRO, 1, work, steps=12)
-            state = train.train(MICRO, 1, work, work / LAST, steps=8)
+            train.train(MICRO, MICRO.first, 1, work, steps=12)
+            state = train.train(MICRO, MICRO.first, 1, work, work / LAST, steps=8)
             self.assertEqual(state.seen, 20 * MICRO.batch * MICRO.model.context)
             rows = [line.split(",") for line in (work / "curve.csv").read_text().split()]
             self.assertEqual(rows[0][1:4], ["ar", "block", "draft"])
@@ -106,11 +115,12 @@ class Training(unittest.TestCase):
 
             own = work / "own.jsonl"
             own.write_text('{"prompt": "Tell me a story.", "text": "Once there was a fox."}\n')
-            state = train.train(MICRO, 1, work, work / MASTER, steps=2, own=own)
-            self.assertEqual(state.seen, resumed.seen + 2 * MICRO.batch * MICRO.model.context)
+            for stage, told in ((MICRO.longer, (own,)), (MICRO.polish, (own, own))):
+                state = train.train(MICRO, stage, 1, work, work / MASTER, steps=2, told=told)
+                self.assertEqual(state.seen, resumed.seen + 2 * MICRO.batch * MICRO.model.context)
             own.write_text("")
             with self.assertRaisesRegex(SystemExit, "no story"):
-                train.train(MICRO, 1, work, work / MASTER, steps=2, own=own)
+                train.train(MICRO, MICRO.longer, 1, work, work / MASTER, steps=2, told=(own,))
 
 
 if __name__ == "__main__":

@@ -144,7 +144,8 @@ def where_turns(rng, split, count=1):
 
 
 def has_turns(rng, split, count=1):
-    """Who has what, and in which colour; asked `count` times."""
+    """Who has what, and in which colour; asked `count` times. What stands before a thing is found by
+    reading all up to there."""
     while True:
         people = rng.sample(w.NAMES, rng.randint(2, 3))
         if fits(split, "has", people[0], people[1]):
@@ -156,10 +157,13 @@ def has_turns(rng, split, count=1):
     while len(turns) < count:
         i = rng.randrange(len(people))
         p, c, t = people[i], colors[i], things[i]
+        owned, colored = (
+            comma(f"{x} {y}" for x, y in zip(before[: i + 1], things)) for before in (people, colors)
+        )
         turns.append(pick(rng, (
-            (f"Who has the {t}?", f"{p} has the {t}."),
+            (f"Who has the {t}?", f"{owned}. {p} has the {t}."),
             (f"What does {p} have?", f"{p} has {w.a(c)} {t}."),
-            (f"What color is the {t}?", f"The {t} is {c}."),
+            (f"What color is the {t}?", f"{colored}. The {t} is {c}."),
         )))  # fmt: skip
     turns[0] = (f"{facts} {turns[0][0]}", turns[0][1])
     return turns

@@ -8,7 +8,7 @@ TASKS = list(MAKERS)
 # What takes more practice is asked more often.
 PRACTICE = {
     "add": 3, "subtract": 4, "double": 1, "sort numbers": 2, "sort words": 3, "letters": 1, "spell": 1,
-    "where": 4, "has": 16, "count kind": 8, "contains": 8, "word problem": 3, "count": 4,
+    "where": 4, "has": 8, "count kind": 8, "contains": 8, "word problem": 3, "count": 4,
     "missing": 4, "neighbor": 2, "calendar": 6, "opposite": 3,
 }  # fmt: skip
 DRAWN = TASKS + [name for name, more in PRACTICE.items() for _ in range(more)]

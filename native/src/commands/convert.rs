@@ -4,6 +4,7 @@ mod reorder;
 mod verify;
 
 use crate::args::{ComputeArgs, HubArgs};
+use crate::model_source::Placement;
 use crate::replace::Draft;
 use crate::{human, interrupt, loaded, machine, mapped, out, sizes};
 use anyhow::Context;
@@ -74,7 +75,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
     let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (name, input) = loaded::checkpoint(Some(&args.input), &args.hub.revision)?;
+    let (name, input) =
+        loaded::checkpoint(Some(&args.input), &args.hub.revision, Placement::Mapped)?;
     let head = args.head.map(|head| match head {
         Head::F16 => HeadType::F16,
         Head::Q8 => HeadType::Q8,

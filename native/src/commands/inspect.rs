@@ -1,6 +1,7 @@
 //! `wf-run inspect`: what a model is and what it needs.
 
 use crate::args::{self, HubArgs, KvArgs};
+use crate::model_source::Placement;
 use crate::sizes::{self, Group};
 use crate::{human, loaded, machine, out};
 use anyhow::Context;
@@ -69,7 +70,8 @@ struct Memory {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let (name, checkpoint) = loaded::checkpoint(args.model.as_deref(), &args.hub.revision)?;
+    let (name, checkpoint) =
+        loaded::checkpoint(args.model.as_deref(), &args.hub.revision, Placement::Mapped)?;
     if args.template {
         let template = checkpoint.text.chat_template;
         return out::print(&(template.context("the model has no chat template")? + "\n"));

@@ -210,6 +210,7 @@ mod tests {
                 "activation_sparsity",
                 "logits",
                 "layout",
+                "weights",
                 "host",
                 "port",
                 "threads",

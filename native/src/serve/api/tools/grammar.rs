@@ -64,6 +64,7 @@ mod tests {
     use crate::args::{Exactness, HubArgs, LayoutArg, ModelArgs};
     use crate::grammar::Grammars;
     use crate::loaded::Loaded;
+    use crate::model_source::Placement;
     use wrinklefree::decode::Next;
     use wrinklefree::model::Sparsity;
     use wrinklefree::text::Tokenizer;
@@ -114,6 +115,7 @@ mod tests {
             activation_sparsity: Sparsity::default(),
             logits: Exactness::Exact,
             layout: LayoutArg::Auto,
+            weights: Placement::Auto,
         })
         .expect("loads");
         let both = format!("{OSLO}\n{TIME}");

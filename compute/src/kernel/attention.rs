@@ -2,11 +2,13 @@
 //! dimension, then values by position. No horizontal sums, and the order of additions is that of
 //! positions; so scores and mixtures have the same bits whatever the length.
 
-/// Defines `attend` of a set: its features; floats in a vector; queries, and vectors of scores of
-/// each, that go together at most (they fill the registers); and a module with its KV codecs and what
-/// its vectors can do (`avx2::lanes` says what that is).
+/// Defines `attend` of a set: its features; floats in a vector; queries that are scored together where
+/// rows have so many between them; queries, and vectors of scores of each, that go together otherwise
+/// (they fill the registers); and a module with its KV codecs and what its vectors can do
+/// (`avx2::lanes` says what that is).
 macro_rules! attention {
-    ($features:literal, $lanes:literal, $queries:literal, $vectors:literal, $ops:path) => {
+    ($features:literal, $lanes:literal, $many:literal, $queries:literal, $vectors:literal, $ops:path) => {
+        use std::ops::Range;
         use $crate::kernel::walk::{Page, Steps, tile, walk, weights};
         use $crate::kernel::{Attention, PAGE};
         use $crate::par::{Columns, Scratch};
@@ -23,7 +25,7 @@ macro_rules! attention {
         pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
             let steps = Steps {
                 fetch: |bytes: &[u8]| ops::fetch(bytes),
-                score: |row, page: Page<'_>, scores: &mut [f32]| score(a, row, page, scores),
+                score: |rows, page: Page<'_>, scores: &mut [f32]| score(a, rows, page, scores),
                 exponents: |scores: &mut [f32], end| exponents(scores, end),
                 mix: |row, page: Page<'_>, scores: &[f32], out: &mut [f32]| {
                     mix(a, row, page, scores, out);
@@ -33,18 +35,20 @@ macro_rules! attention {
             walk(a, &ops::KV, out, scratch, steps);
         }
 
-        /// Scores of one row for page `i` with these keys; `scores`: `[group][position]`.
+        /// Scores of some rows for page `i` with these keys; `scores`: `[rows][group][position]`.
         #[inline]
         #[target_feature(enable = $features)]
-        fn score(a: &Attention<'_>, row: usize, page: Page<'_>, scores: &mut [f32]) {
-            let padded = scores.len() / a.group();
-            let mut queries = a.row(row);
+        fn score(a: &Attention<'_>, rows: Range<usize>, page: Page<'_>, scores: &mut [f32]) {
+            let padded = scores.len() / (rows.len() * a.group());
+            let mut queries = a.rows(rows);
             let mut scores = scores;
             while !queries.is_empty() {
-                let size = tile(queries.len() / a.head_dim(), $queries);
+                let left = queries.len() / a.head_dim();
+                let size = if left >= $many { $many } else { tile(left, $queries) };
                 let (now, later) = queries.split_at(size * a.head_dim());
                 let (out, rest) = scores.split_at_mut(size * padded);
                 match size {
+                    _ if size > 4 => score_tile::<$many>(a, now, page, out),
                     4 => score_tile::<4>(a, now, page, out),
                     3 => score_tile::<3>(a, now, page, out),
                     2 => score_tile::<2>(a, now, page, out),

@@ -3,6 +3,7 @@
 use super::PageLayout;
 use crate::mem::AlignedVec;
 use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix};
+use std::ops::Range;
 
 /// Activations as int8 rows with a scale each.
 ///
@@ -133,8 +134,13 @@ impl<'a> Attention<'a> {
     /// The queries of row `row`, `[group][head_dim]`.
     #[inline]
     pub fn row(&self, row: usize) -> &'a [f32] {
+        self.rows(row..row + 1)
+    }
+
+    /// The queries of some rows, `[rows][group][head_dim]`.
+    pub fn rows(&self, rows: Range<usize>) -> &'a [f32] {
         let width = self.group() * self.head_dim();
-        &self.queries[row * width..][..width]
+        &self.queries[rows.start * width..rows.end * width]
     }
 
     /// Pages that the rows see between them.
@@ -142,10 +148,15 @@ impl<'a> Attention<'a> {
         self.ends.iter().max().map_or(0, |end| end.div_ceil(super::PAGE))
     }
 
-    /// Rows that see something of the `i`-th page.
-    pub fn rows_with_page(&self, i: usize) -> impl Iterator<Item = usize> + use<'a> {
-        let ends = self.ends;
-        (0..ends.len()).filter(move |&row| ends[row] > i * super::PAGE)
+    /// Rows that see something of the `i`-th page, neighbours together.
+    pub fn rows_with_page(&self, i: usize) -> impl Iterator<Item = Range<usize>> + use<'a> {
+        let sees = move |end: &usize| *end > i * super::PAGE;
+        let mut next = 0;
+        self.ends.chunk_by(move |a, b| sees(a) == sees(b)).filter_map(move |ends| {
+            let rows = next..next + ends.len();
+            next = rows.end;
+            sees(&ends[0]).then_some(rows)
+        })
     }
 
     /// The `i`-th page.

@@ -5,6 +5,7 @@
 
 use super::{Attention, KvCodec, KvType, PAGE};
 use crate::par::{Columns, Scratch};
+use std::ops::Range;
 
 /// The `i`-th page that the rows read: `i`, and its keys `[head_dim][PAGE]` or values
 /// `[PAGE][head_dim]`.
@@ -14,7 +15,7 @@ pub type Page<'a> = (usize, &'a [f32]);
 pub struct Steps<Fetch, Score, Exponents, Mix, Total> {
     /// Asks memory for the keys or values that are read next.
     pub fetch: Fetch,
-    /// Writes a row's scores for a page to `[group][position]`.
+    /// Writes some rows' scores for a page to `[rows][group][position]`.
     pub score: Score,
     /// exp(s − max) of the first so many scores, 0 for the rest.
     pub exponents: Exponents,
@@ -33,7 +34,7 @@ pub fn walk(
     scratch: &mut Scratch,
     steps: Steps<
         impl Fn(&[u8]),
-        impl Fn(usize, Page<'_>, &mut [f32]),
+        impl Fn(Range<usize>, Page<'_>, &mut [f32]),
         impl Fn(&mut [f32], usize),
         impl Fn(usize, Page<'_>, &[f32], &mut [f32]),
         impl Fn(&[f32]) -> f32,
@@ -54,8 +55,9 @@ pub fn walk(
             (steps.fetch)(a.layout.key_bytes(a.page(i + 1)));
         }
         let keys = a.layout.keys(kv, a.page(i), room);
-        for row in a.rows_with_page(i) {
-            (steps.score)(row, (i, keys), &mut scores[row * of_row..][..of_row]);
+        for rows in a.rows_with_page(i) {
+            let scores = &mut scores[rows.start * of_row..rows.end * of_row];
+            (steps.score)(rows, (i, keys), scores);
         }
     }
     for (query, scores) in scores.chunks_exact_mut(padded).enumerate() {
@@ -67,7 +69,7 @@ pub fn walk(
             (steps.fetch)(a.layout.value_bytes(a.page(i + 1)));
         }
         let values = a.layout.values(kv, a.page(i), room);
-        for row in a.rows_with_page(i) {
+        for row in a.rows_with_page(i).flatten() {
             (steps.mix)(row, (i, values), &scores[row * of_row..][..of_row], out.row(row));
         }
     }

@@ -2,4 +2,4 @@
 
 use crate::kernel::attention::attention;
 
-attention!("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c", 16, 4, 2, super::lanes);
+attention!("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c", 16, 8, 4, 2, super::lanes);

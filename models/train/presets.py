@@ -30,7 +30,7 @@ class Preset:
     model: Model = field(default_factory=Model)
     first: Stage = Stage(26e6)
     longer: Stage = Stage(58.4e6, own=0.25)  # from the end of the first one's stable phase on
-    polish: Stage = Stage(70.4e6, own=0.25, sampled=0.25)  # from the end of the longer one on
+    polish: Stage = Stage(70.5e6, own=0.25, sampled=0.25)  # from the end of the longer one on
     batch: int = 4  # rows of `context` tokens
     rate: float = 1e-2  # of Muon
     other_rate: float = 5e-3  # of AdamW

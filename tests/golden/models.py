@@ -630,6 +630,11 @@ def read_gguf_q2_0(raw):
 
 # ---------------------------------------------------------------- the larger witness
 
+# The first of these counts whose greedy text is the same in transformers with and without its cache.
+PILOT_MESSAGES = ["Tell me a story about an owl and a lamp.", "Tell me a story about a fox named Pip.",
+                  "Tell me a story about Mia and a lost kite.", "Tell me a story about a boat."]
+
+
 def pilot(path):
     out, model, tok = HERE / "pilot", load(path), AutoTokenizer.from_pretrained(path)
     out.mkdir(exist_ok=True)
@@ -646,11 +651,14 @@ def pilot(path):
     least = float(watch.rows().min())
     np.save(out / "tokens.npy", ids.numpy())
     np.save(out / "causal.npy", logits.numpy())
-    message = "Tell me a story about an owl and a lamp."
-    prompt = tok.apply_chat_template([dict(role="user", content=message)], tokenize=True, return_dict=True)["input_ids"]
-    seq = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=64, use_cache=True)[0]
-    again = model(input_ids=seq[None], use_cache=False).logits[0]  # the same path without a cache
-    assert torch.equal(again[len(prompt) - 1:-1].argmax(-1), seq[len(prompt):])
+    for message in PILOT_MESSAGES:
+        prompt = tok.apply_chat_template([dict(role="user", content=message)], tokenize=True, return_dict=True)["input_ids"]
+        seq = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=64, use_cache=True)[0]
+        again = model(input_ids=seq[None], use_cache=False).logits[0]  # the same path without a cache
+        if torch.equal(again[len(prompt) - 1:-1].argmax(-1), seq[len(prompt):]):
+            break
+    else:
+        raise AssertionError("a rounding tips every greedy text: transformers itself does not agree with itself")
     (out / "greedy.json").write_text(json.dumps(dict(message=message, prompt=list(prompt), continuation=seq[len(prompt):].tolist(),
                                                      text=tok.decode(seq[len(prompt):]))) + "\n")
     facts = dict(tokens_rounding_margin=least, tokens_argmax_gap=float(gaps(logits[None])[0].min()),

@@ -60,7 +60,7 @@ class Answers(unittest.TestCase):
 
 class Noise(unittest.TestCase):
     def test_prompts_are_never_masked_and_ends_are(self):
-        rows = row(BOS, USER, [9] * 20, BOT, [8] * 20, EOS)
+        rows = row(BOS, USER, [9] * 20, BOT, [8] * 20, EOS).repeat(MICRO.batch, 1)
         g = torch.Generator().manual_seed(1)
         (_, pieces, _), wanted = losses.batch(rows, MICRO, MICRO.first, g)
         for tokens, start in pieces:

@@ -326,8 +326,8 @@ fn rules_for_activations_are_compared_with_off() {
     // ReLU² leaves most inputs of down_proj at zero.
     assert!(number(off, "down_zeros") > 0.7 && number(off, "down_zero_blocks") < 0.3, "{off}");
     let down = row("threshold:0.05@down");
-    assert!(number(down, "down_zero_blocks") > 0.3 && number(down, "cosine") > 0.99, "{down}");
-    assert!(number(row("topk:0.3@down"), "cosine") >= 0.99);
+    assert!(number(down, "down_zero_blocks") > 0.3 && number(down, "cosine") > 0.98, "{down}");
+    assert!(number(row("topk:0.3@down"), "cosine") >= 0.98);
     assert!(number(row("topk:0.5"), "zeros") > number(down, "zeros"));
     assert!(rows.iter().all(|row| number(row, "times_dense") > 0.0));
     // The first window, as `eval perplexity` has it.

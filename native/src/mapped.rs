@@ -48,3 +48,23 @@ pub fn read(path: &Path) -> anyhow::Result<Bytes> {
     };
     read().map_err(|e: io::Error| e).with_context(|| format!("cannot read {}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_what_is_mapped() {
+        let directory = tempfile::tempdir().expect("a directory");
+        // With a last part that is shorter, with parts of one byte, and with none.
+        for length in [1_000_003, cores::count(), 1, 0] {
+            let path = directory.path().join(length.to_string());
+            let bytes: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
+            std::fs::write(&path, &bytes).expect("written");
+            assert_eq!(read(&path).expect("there"), bytes);
+            assert_eq!(map(&path).expect("there"), bytes);
+        }
+        let error = read(&directory.path().join("none")).expect_err("not there");
+        assert!(format!("{error:#}").contains("none"), "{error:#}");
+    }
+}

@@ -132,3 +132,35 @@ fn files(
     let files = paths.into_iter().map(open).collect::<anyhow::Result<_>>()?;
     Ok(Source { name: name.into_owned(), files })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packed file of so many bytes, as far as its header says.
+    fn packed(bytes: usize) -> Vec<u8> {
+        let header = br#"{"__metadata__":{"format":"wrinklefree"}}"#;
+        let mut file = [&(header.len() as u64).to_le_bytes()[..], header].concat();
+        file.resize(bytes.max(file.len()), 0);
+        file
+    }
+
+    #[test]
+    fn packed_files_are_read_where_that_is_worth_it() {
+        assert!(Placement::Copied.copies(&packed(0)));
+        assert!(!Placement::Auto.copies(&packed(0)), "caches hold it");
+        let large = packed(CACHED + 1);
+        let ample = machine::free_memory().is_some_and(|free| free > 4 * CACHED as u64);
+        assert_eq!(Placement::Auto.copies(&large), ample);
+        assert!(!Placement::Mapped.copies(&large));
+    }
+
+    #[test]
+    fn what_becomes_packed_anyway_is_mapped() {
+        let header = b"{}";
+        let weights = [&(header.len() as u64).to_le_bytes()[..], header].concat();
+        for other in [&weights[..], b"GGUF", b""] {
+            assert!(!Placement::Copied.copies(other), "{other:?}");
+        }
+    }
+}

@@ -13,6 +13,7 @@ pub use parts::{Chunked, Chunks, Columns};
 
 use crate::mem::AlignedVec;
 use board::{Board, Dismiss};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -51,6 +52,8 @@ pub struct Team {
     pool: Option<rayon::ThreadPool>,
     /// One per member, never contended.
     scratch: Vec<Mutex<Scratch>>,
+    /// One per member: the parts of a step.
+    shares: Vec<Share>,
     /// Members for work that memory bounds, and for work that arithmetic bounds.
     streaming: usize,
     computing: usize,
@@ -126,7 +129,8 @@ impl Team {
             ),
         };
         let scratch = (0..threads).map(|_| Mutex::default()).collect();
-        Ok(Self { pool, scratch, streaming: threads, computing: threads })
+        let shares = (0..threads).map(|_| Share::default()).collect();
+        Ok(Self { pool, scratch, shares, streaming: threads, computing: threads })
     }
 
     /// The same team, of which so many members take part in work that memory bounds, and so many in
@@ -163,15 +167,17 @@ impl Team {
     pub fn run<R>(&self, bound: Bound, lead: impl FnOnce(&mut Crew<'_>) -> R) -> R {
         let board = Arc::new(Board::default());
         let members = self.members(bound);
+        let (scratch, shares) = (&self.scratch[..members], &self.shares[..members]);
+        let crew = &mut Crew { board: &board, scratch, shares };
         let Some(pool) = self.pool.as_ref().filter(|_| members > 1) else {
-            return lead(&mut Crew { board: &board, scratch: &self.scratch[..1] });
+            return lead(crew);
         };
         for member in 1..members {
             let board = Arc::clone(&board);
             pool.spawn(move || board.help(member));
         }
         let _dismiss = Dismiss(&board);
-        lead(&mut Crew { board: &board, scratch: &self.scratch[..members] })
+        lead(crew)
     }
 }
 
@@ -180,10 +186,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What is left of a member's share of a step; shares of two members are on different cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Share {
+    next: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl Share {
+    /// Before a step: these parts.
+    fn deal(&self, parts: Range<usize>) {
+        self.next.store(parts.start, Ordering::Relaxed);
+        self.end.store(parts.end, Ordering::Relaxed);
+    }
+
+    /// The next part, for whoever asks.
+    fn take(&self) -> Option<usize> {
+        let end = self.end.load(Ordering::Relaxed);
+        // Whoever comes when nothing is left writes nothing.
+        let left = || self.next.load(Ordering::Relaxed) < end;
+        left().then(|| self.next.fetch_add(1, Ordering::Relaxed)).filter(|&part| part < end)
+    }
+}
+
 /// The awake team, as the leader sees it.
 pub struct Crew<'a> {
     board: &'a Board,
     scratch: &'a [Mutex<Scratch>],
+    shares: &'a [Share],
 }
 
 impl Crew<'_> {
@@ -193,20 +224,25 @@ impl Crew<'_> {
     }
 
     /// Runs `job(part, scratch)` once for every `part < count`, in any order, on any member.
+    ///
+    /// A member first takes its share of neighbours, the same in every pass, so that weights and keys
+    /// that it has read before are in its own cache; then what others have not come to.
     fn parts(&mut self, count: usize, job: &(dyn Fn(usize, &mut Scratch) + Sync)) {
-        if count <= 1 || self.members() == 1 {
+        let members = self.members();
+        if count <= 1 || members == 1 {
             let scratch = &mut lock(&self.scratch[0]);
             return (0..count).for_each(|part| job(part, scratch));
         }
-        let next = AtomicUsize::new(0);
+        for (member, share) in self.shares.iter().enumerate() {
+            share.deal(count * member / members..count * (member + 1) / members);
+        }
         self.board.post(&|member| {
             let scratch = &mut lock(&self.scratch[member]);
-            loop {
-                let part = next.fetch_add(1, Ordering::Relaxed);
-                if part >= count {
-                    return;
+            let (before, own) = self.shares.split_at(member);
+            for share in own.iter().chain(before) {
+                while let Some(part) = share.take() {
+                    job(part, scratch);
                 }
-                job(part, scratch);
             }
         });
     }
@@ -242,9 +278,10 @@ impl Crew<'_> {
     ) {
         assert!(rows.is_sorted() && columns.is_sorted(), "bounds ascend");
         let whole = Columns::whole(out, width);
-        let across = columns.len().saturating_sub(1);
-        self.parts(rows.len().saturating_sub(1) * across, &|part, scratch| {
-            let (i, j) = (part / across, part % across);
+        let (down, across) = (rows.len().saturating_sub(1), columns.len().saturating_sub(1));
+        self.parts(down * across, &|part, scratch| {
+            // One after the other down the columns: what they read stays.
+            let (i, j) = (part % down, part / down);
             let (rows, columns) = (rows[i]..rows[i + 1], columns[j]..columns[j + 1]);
             if !rows.is_empty() && !columns.is_empty() {
                 // SAFETY: ascending bounds make the parts disjoint, each part is run once, and
@@ -322,8 +359,9 @@ mod tests {
     #[test]
     fn a_pass_does_not_wait_for_helpers_that_never_come() {
         let board = Board::default();
-        let scratch = [Mutex::default(), Mutex::default()];
-        let mut crew = Crew { board: &board, scratch: &scratch };
+        let (scratch, shares) =
+            ([Mutex::default(), Mutex::default()], [(); 2].map(|()| Share::default()));
+        let mut crew = Crew { board: &board, scratch: &scratch, shares: &shares };
         let mut cells = [0u8; 9];
         crew.chunks(9, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         assert_eq!(cells, [1; 9]);

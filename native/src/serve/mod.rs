@@ -41,6 +41,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use worker::Worker;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
@@ -140,10 +141,11 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         None => api::router(&server),
     };
     let (loaded, mut failed) = oneshot::channel();
-    let own = server.clone();
+    let (own, tasks) = (server.clone(), Handle::current());
     // A thread of its own: it takes long and never waits for anything of tokio's.
     let loader = std::thread::spawn(move || {
-        let start = |model| start(model, name, threads, engine, settings, rehearsal, &own);
+        let start =
+            |model| start(model, name, threads, engine, settings, rehearsal, (&own, &tasks));
         let started = load().and_then(start);
         match started {
             Ok(thread) => Some(thread),
@@ -183,7 +185,7 @@ fn start(
     sizes: Sizes,
     settings: Settings,
     rehearsal: Rehearsal,
-    server: &Server,
+    (server, tasks): (&Server, &Handle),
 ) -> anyhow::Result<JoinHandle<()>> {
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
@@ -223,9 +225,13 @@ fn start(
     let ends = || server.draining.load(Ordering::Relaxed);
     rehearsal.run(&mut engine, &tokenizer, &mode, ends)?;
     let context = engine.context();
-    let (worker, thread) =
-        Worker::start(engine, sequences.saturating_add(sizes.waiting), server.metrics.clone())
-            .context("cannot start the engine's thread")?;
+    let (worker, thread) = Worker::start(
+        engine,
+        sequences.saturating_add(sizes.waiting),
+        server.metrics.clone(),
+        tasks,
+    )
+    .context("cannot start the engine's thread")?;
     let name = name.unwrap_or(own);
     tracing::info!(
         model = name,

@@ -1,5 +1,8 @@
 //! The thread that owns the engine. It loops `step` and hands each request its events; messages go
 //! both ways and nothing is shared.
+//!
+//! What a step gives leaves the thread as one message, and a task of the server hands it out: each
+//! message may wake a thread, and sixteen woken ones a step took a tenth of the engine's time.
 
 use super::metrics::Metrics;
 use std::collections::HashMap;
@@ -8,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use wrinklefree::decode::Sampled;
@@ -69,6 +73,19 @@ pub enum Refused {
 /// The updates of a request; dropping it cancels the request.
 pub type Updates = UnboundedReceiver<Update>;
 
+/// Updates with whom they are for.
+type Mail = Vec<(UnboundedSender<Update>, Update)>;
+
+/// Hands out what steps gave, in their order.
+async fn hand_out(mut mail: UnboundedReceiver<Mail>) {
+    while let Some(mail) = mail.recv().await {
+        for (updates, update) in mail {
+            // A closed channel is seen before the next step.
+            let _ = updates.send(update);
+        }
+    }
+}
+
 enum Message {
     Submit {
         request: Box<Request>,
@@ -86,7 +103,7 @@ pub struct Worker {
 
 impl Worker {
     /// Starts the thread; it ends when every `Worker` is gone and the last request is answered.
-    /// At most `most` requests run or wait.
+    /// At most `most` requests run or wait. `tasks` is where its updates are handed out.
     ///
     /// # Errors
     /// When there can be no thread.
@@ -94,9 +111,13 @@ impl Worker {
         engine: Engine,
         most: usize,
         metrics: Arc<Metrics>,
+        tasks: &Handle,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (messages, inbox) = mpsc::channel();
-        let state = State { engine, most, metrics, warned: false, live: HashMap::new() };
+        let (post, mail) = unbounded_channel();
+        tasks.spawn(hand_out(mail));
+        let live = HashMap::new();
+        let state = State { engine, most, metrics, warned: false, live, mail: Vec::new(), post };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(inbox))?;
         Ok((Self { messages }, thread))
     }
@@ -139,6 +160,9 @@ struct State {
     /// Somebody went past what the model was trained for, and the log says so.
     warned: bool,
     live: HashMap<SeqId, Live>,
+    /// What this step has given so far, and where it goes.
+    mail: Mail,
+    post: UnboundedSender<Mail>,
 }
 
 impl State {
@@ -154,6 +178,10 @@ impl State {
             }
             while let Some(event) = self.engine.poll() {
                 self.deliver(event);
+            }
+            if !self.mail.is_empty() {
+                // A server that hears nothing any more has ended.
+                let _ = self.post.send(std::mem::take(&mut self.mail));
             }
             self.metrics.load(self.engine.load());
         }
@@ -235,10 +263,9 @@ impl State {
         }
     }
 
-    fn tell(&self, seq: SeqId, update: Update) {
+    fn tell(&mut self, seq: SeqId, update: Update) {
         if let Some(live) = self.live.get(&seq) {
-            // A closed channel is seen before the next step.
-            let _ = live.updates.send(update);
+            self.mail.push((live.updates.clone(), update));
         }
     }
 
@@ -257,8 +284,7 @@ impl State {
                         *last = now;
                     }
                 }
-                // A closed channel is seen before the next step.
-                let _ = live.updates.send(Update::Token { sampled, text });
+                self.mail.push((live.updates.clone(), Update::Token { sampled, text }));
             }
             Event::Scored { seq, tokens } => self.tell(seq, Update::Scored(tokens)),
             Event::Embedded { seq, vector } => self.tell(seq, Update::Embedded(vector)),
@@ -274,7 +300,7 @@ impl State {
                     cached,
                 };
                 self.metrics.finished(reason, now - live.arrived, cached);
-                let _ = live.updates.send(Update::Finished { reason, text, times });
+                self.mail.push((live.updates, Update::Finished { reason, text, times }));
             }
         }
     }

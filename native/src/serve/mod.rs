@@ -12,6 +12,7 @@ mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod page;
+mod post;
 mod rehearsal;
 mod state;
 mod tls;

@@ -1,10 +1,8 @@
 //! The thread that owns the engine. It loops `step` and hands each request its events; messages go
 //! both ways and nothing is shared.
-//!
-//! What a step gives leaves the thread as one message, and a task of the server hands it out: each
-//! message may wake a thread, and sixteen woken ones a step took a tenth of the engine's time.
 
 use super::metrics::Metrics;
+use super::post::Post;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -73,19 +71,6 @@ pub enum Refused {
 /// The updates of a request; dropping it cancels the request.
 pub type Updates = UnboundedReceiver<Update>;
 
-/// Updates with whom they are for.
-type Mail = Vec<(UnboundedSender<Update>, Update)>;
-
-/// Hands out what steps gave, in their order.
-async fn hand_out(mut mail: UnboundedReceiver<Mail>) {
-    while let Some(mail) = mail.recv().await {
-        for (updates, update) in mail {
-            // A closed channel is seen before the next step.
-            let _ = updates.send(update);
-        }
-    }
-}
-
 enum Message {
     Submit {
         request: Box<Request>,
@@ -114,10 +99,8 @@ impl Worker {
         tasks: &Handle,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (messages, inbox) = mpsc::channel();
-        let (post, mail) = unbounded_channel();
-        tasks.spawn(hand_out(mail));
-        let live = HashMap::new();
-        let state = State { engine, most, metrics, warned: false, live, mail: Vec::new(), post };
+        let (live, post) = (HashMap::new(), Post::start(tasks));
+        let state = State { engine, most, metrics, warned: false, live, post };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(inbox))?;
         Ok((Self { messages }, thread))
     }
@@ -160,9 +143,7 @@ struct State {
     /// Somebody went past what the model was trained for, and the log says so.
     warned: bool,
     live: HashMap<SeqId, Live>,
-    /// What this step has given so far, and where it goes.
-    mail: Mail,
-    post: UnboundedSender<Mail>,
+    post: Post,
 }
 
 impl State {
@@ -179,10 +160,7 @@ impl State {
             while let Some(event) = self.engine.poll() {
                 self.deliver(event);
             }
-            if !self.mail.is_empty() {
-                // A server that hears nothing any more has ended.
-                let _ = self.post.send(std::mem::take(&mut self.mail));
-            }
+            self.post.send(self.live.is_empty());
             self.metrics.load(self.engine.load());
         }
     }
@@ -265,7 +243,7 @@ impl State {
 
     fn tell(&mut self, seq: SeqId, update: Update) {
         if let Some(live) = self.live.get(&seq) {
-            self.mail.push((live.updates.clone(), update));
+            self.post.add(live.updates.clone(), update, false);
         }
     }
 
@@ -274,6 +252,7 @@ impl State {
         match event {
             Event::Token { seq, sampled, text } => {
                 let Some(live) = self.live.get_mut(&seq) else { return };
+                let first = live.tokens.is_none();
                 match &mut live.tokens {
                     None => {
                         self.metrics.first_token(now - live.arrived);
@@ -284,7 +263,7 @@ impl State {
                         *last = now;
                     }
                 }
-                self.mail.push((live.updates.clone(), Update::Token { sampled, text }));
+                self.post.add(live.updates.clone(), Update::Token { sampled, text }, first);
             }
             Event::Scored { seq, tokens } => self.tell(seq, Update::Scored(tokens)),
             Event::Embedded { seq, vector } => self.tell(seq, Update::Embedded(vector)),
@@ -300,7 +279,7 @@ impl State {
                     cached,
                 };
                 self.metrics.finished(reason, now - live.arrived, cached);
-                self.mail.push((live.updates, Update::Finished { reason, text, times }));
+                self.post.add(live.updates, Update::Finished { reason, text, times }, true);
             }
         }
     }

@@ -9,12 +9,13 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+VOCABULARY = Path(__file__).parent / "../eval/vocabulary.json"
 WORD = re.compile(r"[A-Za-z]+")
 NEAR, NEXT = 5, 2  # how many words away a species may be from its name
 
 
 class Vocabulary:
-    def __init__(self, path: Path):
+    def __init__(self, path: Path = VOCABULARY):
         sets = {key: set(words) for key, words in json.loads(path.read_text()).items()}
         self.words, self.names, self.species = sets["words"], sets["names"], sets["species"]
         self.colors, self.things = sets["colors"], sets["things"]

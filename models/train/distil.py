@@ -10,7 +10,8 @@ alone, so that what comes of unlikely tokens becomes less likely still (rejectio
 section 3.2.2 of Touvron et al. 2023, arXiv:2307.09288).
 
 `wf-run serve` tells them. Stories with a misspelled word, a name of nobody or of two, or without
-what was asked for are left out.
+what was asked for are left out, and told anew where chance may bring a better one (--attempts): what
+is difficult to fulfil is not asked for less often in the end.
 """
 import argparse
 import json
@@ -40,12 +41,12 @@ def wait(url: str):
     raise SystemExit(f"{url} does not become ready: its log says why")
 
 
-def requests(seed: int, count: int) -> dict[str, list[str]]:
-    """So many different requests of the training split, and the words that their stories must have."""
+def requests(seed: int, count: int) -> dict[str, dict]:
+    """So many different requests of the training split, and what `checks` look for in their stories."""
     rng, asked = random.Random(f"own {seed}"), {}
     while len(asked) < count:
         story = tinyworld.story(rng, tinyworld.TRAIN)
-        asked[story.prompt] = story.asked
+        asked[story.prompt] = {"asked": story.asked + story.topic, "thing": story.lost}
     return asked
 
 
@@ -62,6 +63,14 @@ def told(url: str, prompts: list[str], sampling: dict) -> list[str | None]:
     return [c["text"] if c["finish_reason"] == "stop" else None for c in choices]
 
 
+def answers(url: str, prompts: list[str], sampling: dict):
+    """Each request and its story, in the order of the requests."""
+    parts = [prompts[i:i + PROMPTS] for i in range(0, len(prompts), PROMPTS)]
+    with ThreadPoolExecutor(2) as pool:
+        for part, texts in zip(parts, pool.map(lambda part: told(url, part, sampling), parts)):
+            yield from zip(part, texts)
+
+
 def shared(text: str, vocabulary: Vocabulary) -> bool:
     """Whether two have the same name: "Dodo the crab" and "a goat named Dodo"."""
     words, bearers = WORD.findall(text), {}
@@ -73,9 +82,9 @@ def shared(text: str, vocabulary: Vocabulary) -> bool:
     return any(len(species) > 1 for species in bearers.values())
 
 
-def good(text: str, asked: list[str], vocabulary: Vocabulary) -> bool:
+def good(text: str, asked: dict, vocabulary: Vocabulary) -> bool:
     """Whether to learn from a story."""
-    passed = checks(text, {"asked": asked}, vocabulary)
+    passed = checks(text, asked, vocabulary)
     return all(passed.values()) and not shared(text, vocabulary)
 
 
@@ -87,21 +96,24 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of the requests")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 for the likeliest stories")
     parser.add_argument("--min-p", type=float, default=0.0)
+    parser.add_argument("--attempts", type=int, default=1, help="at a good story for each request")
     args = parser.parse_args()
-    vocabulary = Vocabulary(Path(__file__).parent / "../eval/vocabulary.json")
+    vocabulary = Vocabulary()
     asked = requests(args.seed, args.count)
-    prompts = list(asked)
-    parts = [prompts[i:i + PROMPTS] for i in range(0, len(prompts), PROMPTS)]
     sampling = {"temperature": args.temperature, "min_p": args.min_p}
-    kept = 0
     wait(args.url)
-    with args.output.open("w") as file, ThreadPoolExecutor(2) as pool:
-        for part, texts in zip(parts, pool.map(lambda part: told(args.url, part, sampling), parts)):
-            for prompt, text in zip(part, texts):
+    left, kept = list(asked), 0
+    with args.output.open("w") as file:
+        for _ in range(args.attempts):
+            again = []
+            for prompt, text in answers(args.url, left, sampling):
                 if text and good(text, asked[prompt], vocabulary):
                     file.write(json.dumps({"prompt": prompt, "text": text}) + "\n")
                     kept += 1
-    print(f"{kept} of {len(prompts)} stories kept")
+                else:
+                    again.append(prompt)
+            left = again
+    print(f"{kept} of {len(asked)} stories kept")
 
 
 if __name__ == "__main__":

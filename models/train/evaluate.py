@@ -116,7 +116,7 @@ def main():
     print("| mode | tasks | questions | tokens/pass, stories | accepted | distinct 1 / 2 / 3 |")
     for name in args.modes:
         report(name, measure(model, MODES[name], lines, tokenizer))
-    vocabulary = Vocabulary(EVAL / "vocabulary.json")
+    vocabulary = Vocabulary()
     shares = coherence(model, lines, tokenizer, vocabulary)
     print("stories at temperature 0.8:", ", ".join(f"{k} {v:.0%}" for k, v in shares.items()))
 

@@ -5,47 +5,66 @@ import torch.nn.functional as F
 from model import masks
 from noise import answers, divided, noisy, uniform
 from presets import Preset, Stage
+from spelling import Speller, misspelled
 
-# What each kind of loss counts: about as many tokens as it has.
+# What each kind of loss counts: about as many tokens as it has. Spelling counts as a stage says.
 SHARE = {"ar": 1.0, "block": 0.5, "draft": 0.25}
 # The share of positions that may count; what is beyond is left out at random.
 ROOM = {"ar": 0.72, "block": 0.7, "draft": 8 / 9}
 
 
+def shares(stage: Stage) -> dict[str, float]:
+    """What each kind of loss counts in a stage."""
+    return SHARE | ({"spelling": stage.spelling} if stage.spelling else {})
+
+
 def picked(weight: torch.Tensor, room: int, g: torch.Generator):
-    """`room` indices of the flat weights, of all that count if they fit, and their weights."""
+    """`room` indices of the flat weights, of all that count if they fit."""
     weight = weight.flatten()
-    index = (uniform(weight.shape, g) * (weight > 0)).topk(room).indices
-    return index, weight[index]
+    return (uniform(weight.shape, g) * (weight > 0)).topk(room).indices
 
 
-def batch(rows: torch.Tensor, preset: Preset, stage: Stage, g: torch.Generator):
-    """What `loss` needs for rows [B, T]: the streams, and for each kind where, what and how much
-    counts. The place of a target is one before it."""
-    continued, filled = divided(answers(rows), preset.rows(stage))
+def batch(rows: torch.Tensor, preset: Preset, stage: Stage, g: torch.Generator,
+          speller: Speller | None = None):
+    """What `loss` needs for rows [B, T]: the streams; for each kind where, what and how much counts;
+    and for the clean stream's, if there is a speller, which tokens may stand there. The place of a
+    target is one before it."""
+    found = answers(rows)
+    continued, filled = divided(found, preset.rows(stage))
     groups = noisy(rows, filled, preset, g)
     widths = [rows.shape[1], *(group.tokens.flatten(1).shape[1] for group in groups)]
     total, offset, wanted = sum(widths), 0, []
-    everything = [(rows, continued.weight)] + [
-        (group.targets.flatten(1), group.weight.flatten(1)) for group in groups]
-    for width, room, (targets, weight) in zip(widths, ROOM.values(), everything):
-        weight = weight.clone()
-        weight[:, 0] = 0
-        index, weight = picked(weight, int(room * targets.numel()), g)
+    # Spelling is learned from all answers, whether they are continued or not.
+    everything = [(rows, continued.weight, found.weight if speller else continued.weight)] + [
+        (group.targets.flatten(1), group.weight.flatten(1), group.weight.flatten(1))
+        for group in groups]
+    for width, room, (targets, weight, counting) in zip(widths, ROOM.values(), everything):
+        counting = counting.clone()
+        counting[:, 0] = 0
+        index = picked(counting, int(room * targets.numel()), g)
         row, column = index // width, index % width
         place = row * total + offset + (column - 1).clamp(min=0)
-        wanted.append((place, targets.flatten()[index], weight))
+        wanted.append((place, targets.flatten()[index], weight.flatten()[index] * (column > 0)))
+        if speller and not offset:
+            spelled = speller.allowed(rows, index), (counting.flatten()[index] > 0).float()
         offset += width
     pieces = [(group.tokens, group.start) for group in groups]
-    return (rows, pieces, masks(rows, pieces)), wanted
+    return (rows, pieces, masks(rows, pieces)), wanted, spelled if speller else None
 
 
-def loss(model, streams, wanted):
+def mean(each: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return (each * weight).sum() / weight.sum().clamp(min=1)
+
+
+def loss(model, streams, wanted, spelled):
     """Mean loss of each kind."""
     states = model(*streams).flatten(0, 1)
+    sizes = [len(weight) for _, _, weight in wanted]
     places, targets, weights = (torch.cat(parts) for parts in zip(*wanted))
     logits = model.head(states[places])
-    each = F.cross_entropy(logits, targets, reduction="none") * weights
-    parts = each.split([len(weight) for _, _, weight in wanted])
-    return torch.stack([
-        part.sum() / weight.sum().clamp(min=1) for part, (_, _, weight) in zip(parts, wanted)])
+    each = F.cross_entropy(logits, targets, reduction="none")
+    parts = [mean(*part) for part in zip(each.split(sizes), weights.split(sizes))]
+    if spelled:
+        allowed, weight = spelled
+        parts.append(mean(misspelled(logits[:sizes[0]], allowed), weight))
+    return torch.stack(parts)

@@ -44,25 +44,19 @@ def questions():
         yield {"category": "question", "messages": [message(*s) for s in said], "answer": answer}
 
 
-def is_lost(story) -> bool:
-    """Whether the request names a thing that is lost and found, and that nothing else replaces."""
-    lost = story.plot in ("lost-found-by-friend", "lost-wind", "lost-thief")
-    return lost and story.things[0] in story.prompt
-
-
 def stories():
     """Requests, and what their stories must have."""
     rng = random.Random(f"{SEED} stories")
     wanted = {True: LOST, False: STORIES}
     while any(wanted.values()):
         story = tinyworld.story(rng, HELDOUT)
-        lost = is_lost(story)
+        lost = story.lost is not None
         if not wanted[lost] or not (story.asked or lost):
             continue
         wanted[lost] -= 1
         facts = {"asked": story.asked}
         if lost:
-            facts["thing"] = story.things[0]
+            facts["thing"] = story.lost
         yield {"category": "story", "messages": [message("user", story.prompt)], "story": facts}
 
 

@@ -22,6 +22,7 @@ class Stage:
     # or moved learns the same
     own: float = 0.0  # share of a batch's rows whose stories are the model's likeliest: to fill in
     sampled: float = 0.0  # share of those whose stories it drew: to continue, instead of others
+    spelling: float = 0.0  # what it counts that words which are none become unlikely: `spelling.py`
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Preset:
     first: Stage = Stage(26e6)
     longer: Stage = Stage(58.4e6, own=0.25)  # from the end of the first one's stable phase on
     polish: Stage = Stage(70.5e6, own=0.25, sampled=0.25)  # from the end of the longer one on
+    finish: Stage = Stage(80e6, own=0.25, sampled=0.25, spelling=30.0)  # the same, from its end on
+    spell: Stage = Stage(83e6, own=0.25, sampled=0.25, spelling=300.0)  # with the same stories
     batch: int = 4  # rows of `context` tokens
     rate: float = 1e-2  # of Muon
     other_rate: float = 5e-3  # of AdamW
@@ -52,9 +55,13 @@ PRESETS = {
     "cpu": Preset(),
     "gpu": Preset(Model(hidden=384, ff=1024, heads=6),
                   Stage(1e9), Stage(1.6e9, own=0.25), Stage(1.8e9, own=0.25, sampled=0.25),
-                  batch=64, warmup=4e6),
+                  Stage(2e9, own=0.25, sampled=0.25, spelling=30.0),
+                  Stage(2.05e9, own=0.25, sampled=0.25, spelling=300.0), batch=64, warmup=4e6),
     "micro": Preset(Model(vocab=512, hidden=64, layers=2, heads=1, ff=128, context=256),
                     Stage(40_960), Stage(81_920, own=0.25),
-                    Stage(102_400, own=0.25, sampled=0.25), warmup=5_000, steps=2, drafts=2),
+                    Stage(102_400, own=0.25, sampled=0.25),
+                    Stage(122_880, own=0.25, sampled=0.25, spelling=30.0),
+                    Stage(143_360, own=0.25, sampled=0.25, spelling=300.0),
+                    warmup=5_000, steps=2, drafts=2),
 }
-STAGES = ("first", "longer", "polish")  # fields of a preset
+STAGES = ("first", "longer", "polish", "finish", "spell")  # fields of a preset

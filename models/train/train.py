@@ -22,9 +22,11 @@ import data
 import losses
 import tokens
 from checkpoint import CONSTANT, FINAL, LAST, MASTER, State
+from coherence import Vocabulary
 from model import LM
 from muon import Muon
 from presets import PRESETS, STAGES, Preset, Stage
+from spelling import Speller
 
 SAVE_EVERY = 300  # seconds
 LOG_EVERY = 20  # steps
@@ -77,10 +79,10 @@ def stream(preset: Preset, seed: int, folder: Path, tokenizer, seen: int, told: 
 class Log:
     """Mean losses, printed and appended to curve.csv."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, kinds: list[str]):
+        self.path, self.kinds = path, kinds
         if not path.exists():
-            self.append(["tokens", *losses.ROOM, "rate", "tokens_per_second"])
+            self.append(["tokens", *kinds, "rate", "tokens_per_second"])
         self.reset()
 
     def append(self, row: list):
@@ -97,9 +99,9 @@ class Log:
         if not self.count:
             return
         speed = self.tokens / (time.monotonic() - self.since)
-        mean = [f"{value:.4f}" for value in (self.sum / self.count).tolist()]
+        mean = [f"{value:.4g}" if value < 0.01 else f"{value:.4f}" for value in (self.sum / self.count).tolist()]
         self.append([seen, *mean, f"{learning_rate:.2e}", f"{speed:.0f}"])
-        named = " ".join(f"{kind} {value}" for kind, value in zip(losses.ROOM, mean))
+        named = " ".join(f"{kind} {value}" for kind, value in zip(self.kinds, mean))
         print(f"{seen / 1e6:.2f} M tokens: {named} rate {learning_rate:.1e} {speed:.0f} tok/s",
               flush=True)
         self.reset()
@@ -110,7 +112,7 @@ def is_stable(preset: Preset, stage: Stage, seen: int) -> bool:
     return seen < stage.tokens * (1 - preset.decay)
 
 
-def step(state: State, compiled, rows, preset: Preset, stage: Stage) -> torch.Tensor:
+def step(state: State, compiled, rows, preset: Preset, stage: Stage, speller) -> torch.Tensor:
     """Learns from a batch; the mean loss of each kind."""
     share = rate(preset, stage, state.seen, state.start)
     stable = is_stable(preset, stage, state.seen)
@@ -120,8 +122,8 @@ def step(state: State, compiled, rows, preset: Preset, stage: Stage) -> torch.Te
     # Weight decay ends with the stable phase, as in BitNet b1.58.
     for group in state.optimisers[0].param_groups:
         group["weight_decay"] = preset.weight_decay if stable else 0.0
-    parts = compiled(state.model, *losses.batch(rows, preset, stage, state.noise))
-    (parts * parts.new_tensor(list(losses.SHARE.values()))).sum().backward()
+    parts = compiled(state.model, *losses.batch(rows, preset, stage, state.noise, speller))
+    (parts * parts.new_tensor(list(losses.shares(stage).values()))).sum().backward()
     torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
     for optimiser in state.optimisers:
         optimiser.step()
@@ -146,6 +148,7 @@ def train(preset: Preset, stage: Stage, seed: int, work: Path, resume: Path | No
     if resume:
         adopt(resume.with_name("tokenizer.json"), work)
     tokenizer = tokens.load(work / "tokenizer.json", preset.model.vocab, seed)
+    speller = Speller(tokenizer, Vocabulary()) if stage.spelling else None
     model = LM(preset.model).to(device)
     state = State(model, optimisers(model, preset), torch.Generator(device).manual_seed(seed))
     if resume:
@@ -156,13 +159,13 @@ def train(preset: Preset, stage: Stage, seed: int, work: Path, resume: Path | No
     stopped = []
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: stopped.append(True))
-    log, saved, count = Log(work / "curve.csv"), time.monotonic(), 0
+    log, saved, count = Log(work / "curve.csv", list(losses.shares(stage))), time.monotonic(), 0
     needed = [each for each in preset.rows(stage)[1:] if each]
     sources = [told_rows(preset, each, seed, tokenizer, path, state.seen - state.start)
                for each, path in zip(needed, told, strict=True)]
     for rows in stream(preset, seed, work, tokenizer, state.seen, sources):
         stable = is_stable(preset, stage, state.seen)
-        parts = step(state, compiled, rows.to(device), preset, stage)
+        parts = step(state, compiled, rows.to(device), preset, stage, speller)
         log.add(parts.cpu(), rows.numel())
         count += 1
         if count % LOG_EVERY == 0:

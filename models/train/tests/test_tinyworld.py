@@ -9,7 +9,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import coherence  # noqa: E402
-import make_eval  # noqa: E402
 import tinyworld  # noqa: E402
 from tinyworld import HELDOUT, TRAIN, facts, split, words  # noqa: E402
 
@@ -97,9 +96,8 @@ class Stories(unittest.TestCase):
     def test_stories_hold_together(self):
         vocabulary = coherence.Vocabulary(EVAL / "vocabulary.json")
         for story in stories(TRAIN) + stories(HELDOUT, 300):
-            facts = {"asked": story.asked}
-            if make_eval.is_lost(story):
-                facts["thing"] = story.things[0]
+            facts = {"asked": story.asked + story.topic, "thing": story.lost}
+            self.assertTrue(all(word in story.prompt for word in story.topic), story.prompt)
             checks = coherence.checks(story.text, facts, vocabulary)
             self.assertTrue(all(checks.values()), f"{checks} {story.prompt} {story.text}")
 

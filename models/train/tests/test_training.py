@@ -62,7 +62,7 @@ class Noise(unittest.TestCase):
     def test_prompts_are_never_masked_and_ends_are(self):
         rows = row(BOS, USER, [9] * 20, BOT, [8] * 20, EOS).repeat(MICRO.batch, 1)
         g = torch.Generator().manual_seed(1)
-        (_, pieces, _), wanted = losses.batch(rows, MICRO, MICRO.first, g)
+        (_, pieces, _), wanted, _ = losses.batch(rows, MICRO, MICRO.first, g)
         for tokens, start in pieces:
             place = start[..., None] + torch.arange(tokens.shape[-1])
             self.assertTrue((tokens[place < 23] != MASK).all())
@@ -115,7 +115,8 @@ class Training(unittest.TestCase):
 
             own = work / "own.jsonl"
             own.write_text('{"prompt": "Tell me a story.", "text": "Once there was a fox."}\n')
-            for stage, told in ((MICRO.longer, (own,)), (MICRO.polish, (own, own))):
+            drawn = (MICRO.polish, MICRO.finish)
+            for stage, told in ((MICRO.longer, (own,)), *((stage, (own, own)) for stage in drawn)):
                 state = train.train(MICRO, stage, 1, work, work / MASTER, steps=2, told=told)
                 self.assertEqual(state.seen, resumed.seen + 2 * MICRO.batch * MICRO.model.context)
             own.write_text("")

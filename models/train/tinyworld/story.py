@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Formatter
 
 from . import words as w
 from .grammar import load, pick, render
@@ -23,6 +24,9 @@ OPENINGS = (
     "Can you tell me a story", "I want to hear a story", "Make up a story",
 )  # fmt: skip
 MOODS = {"funny": "funny ", "sad": "sad ", "calm": "quiet ", "magic": "magic ", "happy": "happy "}
+LOST = ("lost-found-by-friend", "lost-wind", "lost-thief")  # plots of one thing
+WORD = re.compile("[A-Za-z]+")
+ARTICLES = {"a", "an", "the"}
 SPEECH = re.compile(r'"([A-Z][^"]{5,60}[.,!?])" (?:said|asked|cried|called) ([A-Z][a-z]+)\b')
 
 
@@ -33,9 +37,16 @@ class Story:
     plot: str
     names: list[str]
     species: list[str]
-    asked: list[str]  # words of the request that the story must have
+    asked: list[str]  # whom and where the request names: words that the story must have
+    topic: list[str]  # what else it says that plots say in many ways, and the story says too
     things: list[str]  # coloured things; the colour of each never changes
     questions: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def lost(self) -> str | None:
+        """The thing that is lost and found and nothing else replaces, where the request names it."""
+        named = self.plot in LOST and self.things[0] in self.prompt
+        return self.things[0] if named else None
 
 
 def story(rng, split: str = TRAIN, plot=None) -> Story:
@@ -56,9 +67,10 @@ def story(rng, split: str = TRAIN, plot=None) -> Story:
         moral = render(RULES["moral_" + plot.get("lesson")], rng, world, RULES)
         beats.append(moral)
     text = " ".join(beats)
-    prompt, asked = request(rng, world, bedtime)
+    prompt, asked, topic = request(rng, world, bedtime)
+    topic = [word for word in topic if word in set(WORD.findall(text)) - ARTICLES]
     things = [world[k] for k in ("toy", "toy1", "toy2") if k in world and world[k] in text]
-    found = Story(prompt, text, plot.name, world.names, species(world), asked, things)
+    found = Story(prompt, text, plot.name, world.names, species(world), asked, topic, things)
     found.questions = questions(world, plot, text, moral, ending)
     return found
 
@@ -80,40 +92,44 @@ def who(rng, world, prefix: str, letter: str) -> tuple[str, list[str]]:
     return f"{name} the {kind}", [kind, name]
 
 
-def request(rng, world, bedtime: bool) -> tuple[str, list[str]]:
-    """A request that the story of this world fulfils."""
+def request(rng, world, bedtime: bool) -> tuple[str, list[str], list[str]]:
+    """A request that the story of this world fulfils, whom and where it names, and its topic."""
     opening = pick(rng, OPENINGS)
     if bedtime:
         opening = opening.replace("a short story", "a story").replace("a story", "a bedtime story")
     elif rng.random() < 0.15:
         mood = MOODS[world.plot.get("mood", "happy")]
         opening = opening.replace("a short story", "a story").replace("a story", f"a {mood}story")
-    topic, asked = subject(rng, world)
+    subject, asked, topic = about(rng, world)
     end = "?" if opening.startswith("Can") else "."
-    return opening + topic + end, asked
+    return opening + subject + end, asked, topic
 
 
-def subject(rng, world) -> tuple[str, list[str]]:
-    """The part of a request after "a story", and the words that the story must have then."""
+def about(rng, world) -> tuple[str, list[str], list[str]]:
+    """The part of a request after "a story", whom and where it names, and its topic."""
     hero, asked = who(rng, world, "", "A")
     k = rng.random()
     if k < 0.06:
-        return "", []
+        return "", [], []
     if k < 0.3:
-        return f" about {hero}", asked
+        return f" about {hero}", asked, []
     if k < 0.5 and "B" in world:
         other, more = who(rng, world, "b", "B")
-        return f" about {hero} and {other}", asked + more
+        return f" about {hero} and {other}", asked + more, []
     if k < 0.62:
-        return f" where someone learns {LESSONS[world.plot.get('lesson')]}", []
-    about = pick(rng, world.plot.get("about").split("; ")).format_map(world)
+        return f" where someone learns {LESSONS[world.plot.get('lesson')]}", [], []
+    template = pick(rng, world.plot.get("about").split("; "))
+    about = template.format_map(world)
+    topic = [
+        word for _, key, _, _ in Formatter().parse(template) if key for word in WORD.findall(world[key])
+    ]
     if k < 0.82:
-        return f" about {about}", []
+        return f" about {about}", [], topic
     if k < 0.9 and "place" in world:
-        return f" about {hero} {world['at_place']}", [*asked, world["place"]]
+        return f" about {hero} {world['at_place']}", [*asked, world["place"]], []
     if about.startswith(("a ", "an ", "the ")):
-        return f" about {hero} and {about}", asked
-    return f" about {hero}", asked
+        return f" about {hero} and {about}", asked, topic
+    return f" about {hero}", asked, []
 
 
 def questions(world, plot, text: str, moral: str | None, ending: str) -> list[tuple[str, str]]:

@@ -62,11 +62,6 @@ async fn hand_out(mut mail: UnboundedReceiver<Mail>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wrinklefree::decode::Sampled;
-
-    fn token() -> Update {
-        Update::Token { sampled: Sampled::default(), text: String::new() }
-    }
 
     #[tokio::test]
     async fn updates_wait_for_each_other_but_not_for_long() {
@@ -74,16 +69,18 @@ mod tests {
         let (to, mut updates) = unbounded_channel();
         let mut arrived = async |post: &mut Post, everything| {
             post.send(everything);
-            tokio::time::timeout(Duration::from_millis(50), updates.recv()).await.is_ok()
+            tokio::time::timeout(Duration::from_millis(50), updates.recv())
+                .await
+                .is_ok_and(|got| got.is_some())
         };
         post.sent = Instant::now() + Duration::from_secs(1);
-        post.add(to.clone(), token(), false);
+        post.add(to.clone(), Update::Embedded(Vec::new()), false);
         assert!(!arrived(&mut post, false).await, "it has not waited yet");
         assert!(arrived(&mut post, true).await);
         post.sent = Instant::now() + Duration::from_secs(1);
-        post.add(to.clone(), token(), true);
+        post.add(to.clone(), Update::Embedded(Vec::new()), true);
         assert!(arrived(&mut post, false).await, "it is urgent");
-        post.add(to, token(), false);
+        post.add(to, Update::Embedded(Vec::new()), false);
         std::thread::sleep(PATIENCE);
         assert!(arrived(&mut post, false).await, "it has waited");
     }

@@ -5,9 +5,9 @@ import { fileURLToPath } from "node:url";
 
 /**
  * Answers that no last bit decides: their most likely tokens are the same with every set of kernels, in
- * every mode. (Of the story of Leo two words are as likely.)
+ * every mode. (In a guess at a whole block of the story of a cow two words are as likely.)
  */
-export const PROMPTS = ["Tell me a story about a cow.", "What is the opposite of hot?"];
+export const PROMPTS = ["Tell me a story about a pig.", "What is the opposite of hot?"];
 export const MODES = ["ar", "verify", "greedy", "iterative", "adaptive"];
 
 const program =

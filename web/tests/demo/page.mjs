@@ -61,7 +61,8 @@ export async function answered(page, text) {
   await ask(page, text);
   const answer = answers.nth(count);
   await answer.locator("footer").waitFor();
-  await page.locator("#skip").waitFor({ state: "hidden" });
+  // The footer says that all is computed; the last of it is shown with the next picture.
+  await answer.and(page.locator('[aria-busy="false"]')).waitFor();
   const [paragraph, figures] = [answer.locator("p"), answer.locator("footer span")];
   return { text: await paragraph.textContent(), figures: await figures.textContent() };
 }

@@ -33,9 +33,10 @@ def batch(rows: torch.Tensor, preset: Preset, stage: Stage, g: torch.Generator,
     continued, filled = divided(found, preset.rows(stage))
     groups = noisy(rows, filled, preset, g)
     widths = [rows.shape[1], *(group.tokens.flatten(1).shape[1] for group in groups)]
-    total, offset, wanted = sum(widths), 0, []
+    total, offset, wanted, spelled = sum(widths), 0, [], None
     # Spelling is learned from all answers, whether they are continued or not.
-    everything = [(rows, continued.weight, found.weight if speller else continued.weight)] + [
+    clean = found.weight if speller else continued.weight
+    everything = [(rows, continued.weight, clean)] + [
         (group.targets.flatten(1), group.weight.flatten(1), group.weight.flatten(1))
         for group in groups]
     for width, room, (targets, weight, counting) in zip(widths, ROOM.values(), everything):
@@ -45,11 +46,11 @@ def batch(rows: torch.Tensor, preset: Preset, stage: Stage, g: torch.Generator,
         row, column = index // width, index % width
         place = row * total + offset + (column - 1).clamp(min=0)
         wanted.append((place, targets.flatten()[index], weight.flatten()[index] * (column > 0)))
-        if speller and not offset:
+        if speller and offset == 0:  # the clean stream
             spelled = speller.allowed(rows, index), (counting.flatten()[index] > 0).float()
         offset += width
     pieces = [(group.tokens, group.start) for group in groups]
-    return (rows, pieces, masks(rows, pieces)), wanted, spelled if speller else None
+    return (rows, pieces, masks(rows, pieces)), wanted, spelled
 
 
 def mean(each: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,7 @@ class Preset:
     first: Stage = Stage(26e6)
     longer: Stage = Stage(58.4e6, own=0.25)  # from the end of the first one's stable phase on
     polish: Stage = Stage(70.5e6, own=0.25, sampled=0.25)  # from the end of the longer one on
-    finish: Stage = Stage(80e6, own=0.25, sampled=0.25, spelling=30.0)  # the same, from its end on
+    repolish: Stage = Stage(80e6, own=0.25, sampled=0.25, spelling=30.0)  # the same, from its end on
     spell: Stage = Stage(83e6, own=0.25, sampled=0.25, spelling=300.0)  # with the same stories
     batch: int = 4  # rows of `context` tokens
     rate: float = 1e-2  # of Muon
@@ -64,4 +64,4 @@ PRESETS = {
                     Stage(143_360, own=0.25, sampled=0.25, spelling=300.0),
                     warmup=5_000, steps=2, drafts=2),
 }
-STAGES = ("first", "longer", "polish", "finish", "spell")  # fields of a preset
+STAGES = ("first", "longer", "polish", "repolish", "spell")  # fields of a preset

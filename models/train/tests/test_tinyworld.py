@@ -1,14 +1,20 @@
 """TinyWorld: the same from the same seed, held-out worlds stay out, and answers are right."""
+import io
+import json
 import random
 import re
 import sys
+import tempfile
 import unittest
+from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import coherence  # noqa: E402
+import distil  # noqa: E402
 import tinyworld  # noqa: E402
 from tinyworld import HELDOUT, TRAIN, facts, split, words  # noqa: E402
 
@@ -84,6 +90,28 @@ class HeldOut(unittest.TestCase):
         taught = {tuple(numbers(q)) for q, _ in answers("add", TRAIN, 3000)}
         held = {tuple(numbers(q)) for q, _ in answers("add", HELDOUT)}
         self.assertEqual(taught & held, set())
+
+
+class Distillation(unittest.TestCase):
+    def test_what_is_not_good_is_told_again(self):
+        stories = {"a": ["xq.", "A fox."], "b": ["A fox."], "c": [None, "xq."]}
+        asked = dict.fromkeys(stories, {"asked": ["fox"], "thing": None})
+        told = {prompt: iter(texts) for prompt, texts in stories.items()}
+
+        def tell(url, prompts, sampling):
+            return [next(told[prompt]) for prompt in prompts]
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "own.jsonl"
+            argv = ["distil.py", str(file), "--count", "3", "--attempts", "2"]
+            with (
+                mock.patch.multiple(distil, wait=mock.DEFAULT, told=tell, requests=lambda *_: asked),
+                mock.patch.object(sys, "argv", argv), redirect_stdout(io.StringIO()) as out,
+            ):
+                distil.main()
+            kept = [json.loads(line)["prompt"] for line in file.read_text().splitlines()]
+        self.assertEqual(kept, ["b", "a"])
+        self.assertEqual(out.getvalue(), "2 of 3 stories kept\n")
 
 
 class Stories(unittest.TestCase):

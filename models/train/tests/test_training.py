@@ -1,4 +1,5 @@
 """The recipe on a model that trains in seconds. Skipped where torch is not installed."""
+import random
 import sys
 import tempfile
 import unittest
@@ -14,11 +15,15 @@ except ImportError as error:
 
 import decode
 import losses
+import tinyworld
+import tokens
 import train
 from checkpoint import LAST, MASTER, State, load
+from coherence import Vocabulary
 from model import LM, eight_bits, masks
 from noise import answers, divided
 from presets import PRESETS
+from spelling import Speller, misspelled
 from tokens import BOS, BOT, EOS, MASK, USER
 
 MICRO = PRESETS["micro"]
@@ -87,6 +92,42 @@ class Noise(unittest.TestCase):
             self.assertGreater(float(noisy.std()), 0.1)
 
 
+class Spelling(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        rng = random.Random(3)
+        cls.documents = [tinyworld.document(rng, tinyworld.TRAIN) for _ in range(300)]
+        cls.tokenizer = tokens.train((t for d in cls.documents for turn in d for t in turn), 512)
+        cls.speller = Speller(cls.tokenizer, Vocabulary())
+
+    def follows(self, ids):
+        """Whether each token may stand where it does."""
+        rows = torch.tensor([ids])
+        allowed = self.speller.allowed(rows, torch.arange(len(ids)))
+        return allowed[torch.arange(len(ids)), rows[0]].tolist()
+
+    def test_all_that_the_generator_says_is_spelled(self):
+        for document in self.documents:
+            ids = tokens.conversation(self.tokenizer, document)
+            self.assertTrue(all(self.follows(ids)), document)
+
+    def test_a_word_that_is_none_is_found_where_it_becomes_one(self):
+        def ids(*parts):
+            return [i for part in parts for i in self.tokenizer.encode(part).ids]
+
+        begun = ids("Once there was a fox named")
+        self.assertTrue(all(self.follows([*begun, *ids(" Pip.")])))
+        for wrong in ("What", "xq"):
+            self.assertFalse(all(self.follows([*begun, *ids(wrong)])), wrong)
+        half = ids(" wh")
+        self.assertEqual(self.follows([*half, *half])[-len(half):][0], False, "a space in a word")
+
+    def test_what_is_lost_is_the_probability_of_the_others(self):
+        logits = torch.tensor([[0.5, 0.25, 0.25]]).log()
+        allowed = torch.tensor([[True, False, True]])
+        torch.testing.assert_close(misspelled(logits, allowed), -torch.tensor([0.75]).log())
+
+
 class Export(unittest.TestCase):
     def test_embeddings_are_eight_bits_that_bf16_holds(self):
         weight = torch.randn(50, 64, generator=torch.Generator().manual_seed(2))
@@ -115,7 +156,7 @@ class Training(unittest.TestCase):
 
             own = work / "own.jsonl"
             own.write_text('{"prompt": "Tell me a story.", "text": "Once there was a fox."}\n')
-            drawn = (MICRO.polish, MICRO.finish)
+            drawn = (MICRO.polish, MICRO.repolish)
             for stage, told in ((MICRO.longer, (own,)), *((stage, (own, own)) for stage in drawn)):
                 state = train.train(MICRO, stage, 1, work, work / MASTER, steps=2, told=told)
                 self.assertEqual(state.seen, resumed.seen + 2 * MICRO.batch * MICRO.model.context)

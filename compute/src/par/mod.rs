@@ -8,13 +8,13 @@
 
 mod board;
 mod parts;
+mod share;
 
 pub use parts::{Chunked, Chunks, Columns};
 
 use crate::mem::AlignedVec;
 use board::{Board, Dismiss};
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use share::Share;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Buffers of one member, reused from step to step.
@@ -186,30 +186,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is left of a member's share of a step; shares of two members are on different cache lines.
-#[derive(Default)]
-#[repr(align(128))]
-struct Share {
-    next: AtomicUsize,
-    end: AtomicUsize,
-}
-
-impl Share {
-    /// Before a step: these parts.
-    fn deal(&self, parts: Range<usize>) {
-        self.next.store(parts.start, Ordering::Relaxed);
-        self.end.store(parts.end, Ordering::Relaxed);
-    }
-
-    /// The next part, for whoever asks.
-    fn take(&self) -> Option<usize> {
-        let end = self.end.load(Ordering::Relaxed);
-        // Whoever comes when nothing is left writes nothing.
-        let left = || self.next.load(Ordering::Relaxed) < end;
-        left().then(|| self.next.fetch_add(1, Ordering::Relaxed)).filter(|&part| part < end)
-    }
-}
-
 /// The awake team, as the leader sees it.
 pub struct Crew<'a> {
     board: &'a Board,
@@ -320,6 +296,7 @@ impl Crew<'_> {
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn every_chunk_is_visited_once_by_any_team() {

@@ -10,7 +10,7 @@ macro_rules! attention {
     ($features:literal, $lanes:literal, $many:literal, $queries:literal, $vectors:literal, $ops:path) => {
         use std::ops::Range;
         use $crate::kernel::walk::{Page, Steps, tile, walk, weights};
-        use $crate::kernel::{Attention, PAGE};
+        use $crate::kernel::{Attention, KvCodec, KvType, PAGE};
         use $crate::par::{Columns, Scratch};
         use $ops as ops;
 
@@ -23,6 +23,18 @@ macro_rules! attention {
         /// See the scalar definition.
         #[target_feature(enable = $features)]
         pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
+            attend_with(a, &ops::KV, out, scratch);
+        }
+
+        /// The same over pages that these codecs have written.
+        #[inline]
+        #[target_feature(enable = $features)]
+        pub fn attend_with(
+            a: &Attention<'_>,
+            kv: &[KvCodec; KvType::COUNT],
+            out: &mut Columns<'_>,
+            scratch: &mut Scratch,
+        ) {
             let steps = Steps {
                 fetch: |bytes: &[u8]| ops::fetch(bytes),
                 score: |rows, page: Page<'_>, scores: &mut [f32]| score(a, rows, page, scores),
@@ -32,7 +44,7 @@ macro_rules! attention {
                 },
                 total: |scores: &[f32]| ops::total(scores),
             };
-            walk(a, &ops::KV, out, scratch, steps);
+            walk(a, kv, out, scratch, steps);
         }
 
         /// Scores of some rows for page `i` with these keys; `scores`: `[rows][group][position]`.

@@ -1,20 +1,23 @@
 //! Attention, and the pages that it reads.
 
 use super::{Noise, bits, close, sets};
-use wrinklefree_compute::kernel::{Attention, Kernels, KvType, PAGE, PageLayout};
+use wrinklefree_compute::kernel::{Attention, Isa, Kernels, KvType, PAGE, PageLayout};
 use wrinklefree_compute::mem::AlignedVec;
 use wrinklefree_compute::par::{Columns, Scratch};
 
-/// Pages of noise in these types; every slot of every page is written.
-fn pages(count: usize, layout: PageLayout, noise: &mut Noise) -> Vec<u8> {
-    let mut pages = AlignedVec::<u8>::zeroed(count * layout.bytes());
-    for page in pages.chunks_exact_mut(layout.bytes()) {
+/// Pages of noise in these types, as the kernels write them and as scalar does; every slot of every
+/// page is written.
+fn pages(k: &Kernels, count: usize, layout: PageLayout, noise: &mut Noise) -> [AlignedVec<u8>; 2] {
+    let mut both = [(); 2].map(|()| AlignedVec::<u8>::zeroed(count * layout.bytes()));
+    for at in (0..count * layout.bytes()).step_by(layout.bytes()) {
         for slot in 0..PAGE {
             let (key, value) = (noise.floats(layout.head_dim), noise.floats(layout.head_dim));
-            layout.write(&Kernels::SCALAR.kv, page, slot, (&key, &value));
+            for (pages, kv) in both.iter_mut().zip([&k.kv, &Kernels::SCALAR.kv]) {
+                layout.write(kv, &mut pages[at..][..layout.bytes()], slot, (&key, &value));
+            }
         }
     }
-    pages.to_vec()
+    both
 }
 
 /// A layout with one type for both.
@@ -30,10 +33,7 @@ fn attend(
     (pages, table): (&[u8], &[u32]),
     ends: &[usize],
 ) -> Vec<f32> {
-    // Aligned as in the cache.
-    let mut aligned = AlignedVec::<u8>::zeroed(pages.len());
-    aligned.copy_from_slice(pages);
-    let a = Attention { queries, scale: 0.3, layout, pages: &aligned, table, ends };
+    let a = Attention { queries, scale: 0.3, layout, pages, table, ends };
     let mut out = vec![f32::NAN; queries.len()];
     let width = queries.len() / ends.len();
     (k.attend)(&a, &mut Columns::whole(&mut out, width), &mut Scratch::default());
@@ -48,7 +48,7 @@ pub fn attention_agrees_and_ignores_what_lies_past_the_end() {
                 for group in [1, 2, 3, 4, 7] {
                     let layout = PageLayout { head_dim, keys, values };
                     let table = [3u32, 0, 5, 1];
-                    let mut pages = pages(6, layout, &mut noise);
+                    let [mut pages, scalar] = pages(&k, 6, layout, &mut noise);
                     for end in [1, 31, 32, 33, 100] {
                         let queries = noise.floats(group * head_dim);
                         let run = |k: &Kernels, pages: &[u8]| {
@@ -56,7 +56,7 @@ pub fn attention_agrees_and_ignores_what_lies_past_the_end() {
                         };
                         let got = run(&k, &pages);
                         let what = format!("{keys:?} {values:?} {head_dim} {group} {end}");
-                        close(&got, &run(&Kernels::SCALAR, &pages), &what);
+                        close(&got, &run(&Kernels::SCALAR, &scalar), &what);
                         // Slots past the end may hold anything.
                         let broken = vec![f32::NAN; head_dim];
                         let last = table[(end - 1) / PAGE] as usize * layout.bytes();
@@ -87,27 +87,44 @@ const TYPES: [(KvType, KvType); 7] = [
 
 pub fn rows_that_attend_together_get_what_each_gets_alone() {
     let mut noise = Noise(0x1357_9bdf_0246_8ace);
-    let (head_dim, table) = (40, [2u32, 0, 3, 1]);
-    for dtype in KvType::ALL {
-        let layout = layout(head_dim, dtype);
-        let mut pages = pages(4, layout, &mut noise);
-        // A broken key at position 31.
-        let broken = (vec![f32::NAN; head_dim], noise.floats(head_dim));
-        let page = &mut pages[2 * layout.bytes()..][..layout.bytes()];
-        layout.write(&Kernels::SCALAR.kv, page, 31, (&broken.0, &broken.1));
-        for k in sets("attention of several rows") {
-            for group in [1, 4, 5] {
-                for ends in [&[7usize, 8, 9][..], &[31, 32, 33, 34, 35], &[128, 1, 64], &[100; 9]] {
-                    let width = group * head_dim;
-                    let queries = noise.floats(ends.len() * width);
-                    let got = attend(&k, &queries, layout, (&pages, &table), ends);
-                    for (row, end) in ends.iter().enumerate() {
-                        let query = &queries[row * width..][..width];
-                        let alone = attend(&k, query, layout, (&pages, &table), &[*end]);
-                        let what = format!("{dtype:?} {ends:?} {row}");
-                        assert_eq!(bits(&got[row * width..][..width]), bits(&alone), "{what}");
-                    }
+    for k in sets("attention of several rows") {
+        for dtype in KvType::ALL {
+            for head_dim in [40, 64] {
+                for broken in [Broken::Key, Broken::Value] {
+                    together_as_alone(&k, layout(head_dim, dtype), broken, &mut noise);
                 }
+            }
+        }
+    }
+}
+
+/// What is not finite at position 31.
+#[derive(Clone, Copy, Debug)]
+enum Broken {
+    Key,
+    Value,
+}
+
+fn together_as_alone(k: &Kernels, layout: PageLayout, broken: Broken, noise: &mut Noise) {
+    let (table, dim) = ([2u32, 0, 3, 1], layout.head_dim);
+    let [mut pages, _] = pages(k, 4, layout, noise);
+    let mut vectors = [noise.floats(dim), noise.floats(dim)];
+    vectors[broken as usize][1] = f32::NAN;
+    let page = &mut pages[2 * layout.bytes()..][..layout.bytes()];
+    layout.write(&k.kv, page, 31, (&vectors[0], &vectors[1]));
+    for group in [1, 4, 5] {
+        for ends in
+            [&[7usize, 8, 9][..], &[31, 32, 33, 34, 35], &[128, 1, 64], &[100; 9], &[40; 17]]
+        {
+            let width = group * dim;
+            let queries = noise.floats(ends.len() * width);
+            let got = attend(k, &queries, layout, (&pages, &table), ends);
+            for (row, end) in ends.iter().enumerate() {
+                let query = &queries[row * width..][..width];
+                let alone = attend(k, query, layout, (&pages, &table), &[*end]);
+                let what = format!("{:?} {layout:?} {broken:?} {ends:?} {row}", k.isa());
+                assert_eq!(bits(&got[row * width..][..width]), bits(&alone), "{what}");
+                assert_eq!(*end < 32, alone.iter().all(|x| x.is_finite()), "{what}");
             }
         }
     }
@@ -145,14 +162,49 @@ pub fn keys_and_values_are_stored_as_scalar_stores_them() {
                         layout.write(kv, page, slot, (&key, &value));
                     }
                 }
-                assert!(both[0][..] == both[1][..], "{:?} {layout:?}", k.isa());
-                let read = |kv: &_| {
-                    let mut room = vec![0.0; 2 * head_dim * PAGE];
-                    let (a, b) = room.split_at_mut(head_dim * PAGE);
-                    let keys = bits(layout.keys(kv, &both[0], a));
-                    (keys, bits(layout.values(kv, &both[0], b)))
-                };
-                assert!(read(&k.kv) == read(&Kernels::SCALAR.kv), "{:?} {layout:?}", k.isa());
+                let what = format!("{:?} {layout:?}", k.isa());
+                let (got, want) =
+                    (read(&k, layout, &both[0]), read(&Kernels::SCALAR, layout, &both[1]));
+                if in_tiles(&k, layout) {
+                    assert_close_codes(layout, &got, &want, &what);
+                } else {
+                    assert!(both[0][..] == both[1][..], "{what}");
+                    assert!(got.map(|x| bits(&x)) == want.map(|x| bits(&x)), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// Whether a set keeps pages of these types in an order of its own.
+fn in_tiles(k: &Kernels, layout: PageLayout) -> bool {
+    let tiled = |dtype| matches!(dtype, KvType::F32 | KvType::Bf16);
+    k.isa() == Isa::Amx && layout.head_dim.is_multiple_of(32) && tiled(layout.keys)
+}
+
+/// A page's keys, `[head_dim][PAGE]`, and values, `[PAGE][head_dim]`.
+fn read(k: &Kernels, layout: PageLayout, page: &[u8]) -> [Vec<f32>; 2] {
+    let mut room = vec![0.0; layout.head_dim * PAGE];
+    let keys = layout.keys(&k.kv, page, &mut room).to_vec();
+    [keys, layout.values(&k.kv, page, &mut room).to_vec()]
+}
+
+/// Tiles hold bf16 as they are, and 16 bits of an f32's significand. A value that is not finite stands in
+/// them as zeros behind a key that is not.
+fn assert_close_codes(layout: PageLayout, got: &[Vec<f32>; 2], want: &[Vec<f32>; 2], what: &str) {
+    let error = if layout.keys == KvType::Bf16 { 0.0 } else { 2f32.powi(-17) };
+    for (part, (got, want)) in got.iter().zip(want).enumerate() {
+        for (n, (got, want)) in got.iter().zip(want).enumerate() {
+            let slot = if part == 0 { n % PAGE } else { n / layout.head_dim };
+            match (part, slot) {
+                (0, 4) => assert!(got.is_nan(), "{what}: the key behind a broken value"),
+                (1, 4) => assert_eq!(*got, 0.0, "{what}: a broken value"),
+                _ if !want.is_finite() => assert!(!got.is_finite(), "{what} [{n}]: {got}"),
+                // What is left of the least numbers is less than bf16 has.
+                _ => assert!(
+                    (got - want).abs() <= error * want.abs() + 1e-40,
+                    "{what} [{n}]: {got} against {want}"
+                ),
             }
         }
     }
@@ -192,7 +244,7 @@ pub fn stored_numbers_are_the_nearest() {
                 as f32;
             // The largest beside it: its scale is 1.
             let mut codes = AlignedVec::<u8>::zeroed(2 * dtype.size());
-            let scale = (codec.write)(&[x, -largest], &mut codes, 1);
+            let scale = (codec.write_value)(&[x, -largest], &mut codes, 0);
             assert_eq!(scale, 1.0, "{dtype:?}: {largest}");
             page[..dtype.size()].copy_from_slice(&codes[..dtype.size()]);
             let scales = [1.0; PAGE];
@@ -213,7 +265,7 @@ pub fn stored_numbers_are_the_nearest() {
     let x = noise.floats(64);
     let (mut codes, mut back) = ([0u8; 64 * PAGE], vec![0.0; 64 * PAGE]);
     let int8 = Kernels::SCALAR.kv[KvType::Int8 as usize];
-    let scale = (int8.write)(&x, &mut codes[..64], 1);
+    let scale = (int8.write_value)(&x, &mut codes, 0);
     (int8.values)(&codes, &[scale; PAGE], &mut back);
     for (x, back) in x.iter().zip(back) {
         assert!((x - back).abs() <= 0.5001 * scale, "{x} {back} {scale}");

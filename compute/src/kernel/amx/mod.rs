@@ -1,9 +1,12 @@
-//! AMX: int8 products of batches in tile registers of 16 × 64 bytes. All else is AVX-512's.
+//! AMX: int8 products of batches, and attention, in tile registers of 16 × 64 bytes. All else is
+//! AVX-512's.
 //!
 //! A block of packed weights decodes to rows of a weight tile as they stand, a row of activations
 //! is a row of an activation tile, so nothing is rearranged.
 
+mod attend;
 mod int8;
+mod kv;
 mod limits;
 mod product;
 mod ternary;
@@ -14,7 +17,7 @@ use super::{Isa, Kernels, avx512};
 
 /// Whether this CPU and its system have what the kernels need.
 pub fn available() -> bool {
-    avx512::available() && tiles::available()
+    avx512::available() && is_x86_feature_detected!("avx512bf16") && tiles::available()
 }
 
 /// The table. Only `Kernels::for_isa` hands it out, after `available`.
@@ -22,6 +25,8 @@ pub const KERNELS: Kernels = Kernels {
     isa: Isa::Amx,
     two_bit: detected!(ternary::ternary, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
+    attend: detected!(attend::attend, a, out, scratch),
+    kv: kv::KV,
     multiply: detected!(limits::multiply, rounds),
     ..avx512::KERNELS
 };

@@ -15,10 +15,10 @@ pub type Sums = [[i32; 16]; ROWS];
 /// A tile of weights: `[4 columns][16 weight rows][4]`.
 pub type Weights = [[u8; ROW_BYTES]; ROWS];
 
-/// Whether this CPU has int8 tiles and the system lets the process use them.
+/// Whether this CPU has tiles of int8 and of bf16, and the system lets the process use them.
 pub fn available() -> bool {
-    /// Leaf 7: AMX-TILE and AMX-INT8.
-    const FEATURES: u32 = 1 << 24 | 1 << 25;
+    /// Leaf 7: AMX-BF16, AMX-TILE and AMX-INT8.
+    const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
     /// Leaf 1: the system has turned XGETBV on.
     const OSXSAVE: u32 = 1 << 27;
     /// State components of XCR0: tile configuration and data.
@@ -149,14 +149,37 @@ pub unsafe fn load<const N: usize>(from: *const u8, stride: usize) {
 #[inline(always)]
 pub unsafe fn store<const N: usize>(to: &mut Sums) {
     // SAFETY: the caller's promise; a tile has no more rows than `Sums`.
+    unsafe { store_rows::<N>((&raw mut *to).cast(), ROW_BYTES) };
+}
+
+/// Stores tile `N` to rows that begin `stride` bytes apart.
+///
+/// # Safety
+/// [`Tiles`] are there, and as many rows as the tile has may be written.
+#[inline(always)]
+pub unsafe fn store_rows<const N: usize>(to: *mut u8, stride: usize) {
+    // SAFETY: the caller's promise.
     unsafe {
         asm!(
             "tilestored [{to} + 1*{stride}], tmm{n}",
             n = const N,
             to = in(reg) to,
-            stride = in(reg) ROW_BYTES,
+            stride = in(reg) stride,
             options(nostack),
         );
+    }
+}
+
+/// Adds the products of pairs of bf16 in the tiles `A` and `B` to the f32 sums in tile `C`. Subnormal
+/// numbers count as zero.
+///
+/// # Safety
+/// [`Tiles`] are there.
+#[inline(always)]
+pub unsafe fn multiply_bf16<const C: usize, const A: usize, const B: usize>() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("tdpbf16ps tmm{c}, tmm{a}, tmm{b}", c = const C, a = const A, b = const B, options(nostack, nomem));
     }
 }
 

@@ -5,8 +5,13 @@ use crate::kernel::kv::{self, Element, codecs};
 use crate::kernel::{KvCodec, KvType};
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn write<E: Element>(x: &[f32], codes: &mut [u8], stride: usize) -> f32 {
-    kv::write::<E>(x, codes, stride)
+fn write_key<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
+    kv::write_key::<E>(x, codes, slot)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn write_value<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
+    kv::write_value::<E>(x, codes, slot)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -34,7 +39,9 @@ pub fn estimate(queries: &[f32], scale: f32, summary: &[f32]) -> f32 {
 macro_rules! codec {
     ($element:ident) => {
         KvCodec {
-            write: detected!(write::<$element>, x, codes, stride),
+            plain: $element::PLAIN,
+            write_key: detected!(write_key::<$element>, x, codes, slot),
+            write_value: detected!(write_value::<$element>, x, codes, slot),
             keys: detected!(keys::<$element>, codes, scales, out),
             values: detected!(values::<$element>, codes, scales, out),
         }

@@ -72,7 +72,8 @@ pub fn max(v: __m512) -> f32 {
 pub fn exp(x: __m512) -> __m512 {
     /// To the nearest, without exceptions.
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    let x = _mm512_min_ps(_mm512_max_ps(x, splat(-87.0)), splat(88.0));
+    // In this order: a NaN stays one.
+    let x = _mm512_min_ps(splat(88.0), _mm512_max_ps(splat(-87.0), x));
     let n = _mm512_roundscale_ps::<NEAREST>(mul(x, splat(std::f32::consts::LOG2_E)));
     let r = _mm512_fnmadd_ps(n, splat(0.693_359_4), x);
     let r = _mm512_fnmadd_ps(n, splat(-2.121_944_4e-4), r);

@@ -1,8 +1,8 @@
 //! AVX-512 with VNNI. What is bound by memory or small is AVX2's.
 
-mod attend;
+pub mod attend;
 pub mod int8;
-mod lanes;
+pub mod lanes;
 mod limits;
 mod row;
 pub mod ternary;

@@ -8,6 +8,8 @@ use bytemuck::{Pod, Zeroable};
 pub trait Element {
     /// What is stored.
     type Code: Pod;
+    /// Whether codes are the numbers themselves.
+    const PLAIN: bool = false;
     /// The largest number that there is a code for, where vectors are scaled to it.
     const LARGEST: Option<f32> = None;
     /// The nearest code, of two the even one.
@@ -31,6 +33,7 @@ pub struct Int8;
 
 impl Element for F32 {
     type Code = f32;
+    const PLAIN: bool = true;
 
     #[inline(always)]
     fn encode(x: f32) -> f32 {
@@ -170,9 +173,24 @@ fn factors<E: Element>(x: &[f32]) -> (f32, f32) {
 /// Numbers that are encoded at a time.
 const TILE: usize = 32;
 
-/// See [`KvCodec::write`](super::KvCodec::write).
+/// See [`KvCodec::write_key`](super::KvCodec::write_key). Keys stand by dimension, `[head_dim][PAGE]`, so
+/// that a kernel scores a page's positions side by side.
 #[inline(always)]
-pub fn write<E: Element>(x: &[f32], codes: &mut [u8], stride: usize) -> f32 {
+pub fn write_key<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
+    write::<E>(x, &mut codes[slot * size_of::<E::Code>()..], PAGE)
+}
+
+/// See [`KvCodec::write_value`](super::KvCodec::write_value). Values stand by position,
+/// `[PAGE][head_dim]`.
+#[inline(always)]
+pub fn write_value<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
+    write::<E>(x, &mut codes[slot * x.len() * size_of::<E::Code>()..], 1)
+}
+
+/// Writes a head's vector to every `stride`-th element of `codes`, from the first one on; returns its
+/// scale.
+#[inline(always)]
+fn write<E: Element>(x: &[f32], codes: &mut [u8], stride: usize) -> f32 {
     let (before, after) = factors::<E>(x);
     let encode = |x: f32| match E::LARGEST {
         // Infinity and NaN times zero.

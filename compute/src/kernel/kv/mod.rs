@@ -5,7 +5,9 @@ mod codec;
 mod summary;
 
 pub(super) use codec::codecs;
-pub use codec::{Bf16, Element, F16, F32, Fp8E4m3, Fp8E5m2, Int8, keys, values, write};
+pub use codec::{
+    Bf16, Element, F16, F32, Fp8E4m3, Fp8E5m2, Int8, keys, values, write_key, write_value,
+};
 pub use summary::{estimate, summarise};
 
 use super::PAGE;
@@ -69,9 +71,9 @@ impl KvType {
     }
 }
 
-/// One head's page: `[keys: head_dim × PAGE | values: PAGE × head_dim | scales of keys: PAGE | of
-/// values: PAGE]`. Keys stand by dimension, so that a kernel scores a page's positions side by side;
-/// scales are f32 and only there where the type has them.
+/// One head's page: `[keys | values | scales of keys: PAGE | of values: PAGE]`. Scales are f32 and only
+/// there where the type has them. How keys and values stand in their parts is the kernels' own: a
+/// [`KvCodec`]'s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
     /// Width of a head.
@@ -82,12 +84,17 @@ pub struct PageLayout {
     pub values: KvType,
 }
 
-/// How one [`KvType`] is written and read.
+/// How one [`KvType`] is written and read by a set of kernels.
 #[derive(Clone, Copy)]
 pub struct KvCodec {
-    /// Writes a head's vector to every `stride`-th element of `codes`, from the first one on, and
-    /// returns its scale: 1 for types without, NaN where the vector is not finite.
-    pub write: fn(x: &[f32], codes: &mut [u8], stride: usize) -> f32,
+    /// Whether the codes are f32 already and stand as they are read.
+    pub plain: bool,
+    /// Writes a head's vector to place `slot` of a page's keys and returns its scale: 1 for types
+    /// without, NaN where the vector is not finite.
+    pub write_key: fn(x: &[f32], codes: &mut [u8], slot: usize) -> f32,
+    /// The same for a page's values. A type without scales returns NaN for what is not finite where it
+    /// has no codes for that.
+    pub write_value: fn(x: &[f32], codes: &mut [u8], slot: usize) -> f32,
     /// A page's keys as f32, `[head_dim][PAGE]`.
     pub keys: fn(codes: &[u8], scales: &[f32], out: &mut [f32]),
     /// A page's values as f32, `[PAGE][head_dim]`.
@@ -132,12 +139,20 @@ impl PageLayout {
         slot: usize,
         (key, value): (&[f32], &[f32]),
     ) {
-        let codes = &mut page[self.key_codes()][slot * self.keys.size()..];
-        let scale = (kv[self.keys as usize].write)(key, codes, PAGE);
-        set(&mut page[self.key_scales()], slot, scale);
-        let codes = &mut page[self.value_codes()][slot * self.head_dim * self.values.size()..];
-        let scale = (kv[self.values as usize].write)(value, codes, 1);
+        let codec = &kv[self.values as usize];
+        let scale = (codec.write_value)(value, &mut page[self.value_codes()], slot);
         set(&mut page[self.value_scales()], slot, scale);
+        // Whoever sees a value that could not be stored sees it in the key.
+        let broken: Vec<f32>;
+        let key = if scale.is_nan() && self.values.scale_bytes() == 0 {
+            broken = vec![f32::NAN; key.len()];
+            &broken
+        } else {
+            key
+        };
+        let codec = &kv[self.keys as usize];
+        let scale = (codec.write_key)(key, &mut page[self.key_codes()], slot);
+        set(&mut page[self.key_scales()], slot, scale);
     }
 
     /// The bytes of a page's keys.
@@ -159,7 +174,8 @@ impl PageLayout {
         room: &'a mut [f32],
     ) -> &'a [f32] {
         let (codes, scales) = (&page[self.key_codes()], &page[self.key_scales()]);
-        self.decoded(self.keys, kv[self.keys as usize].keys, (codes, scales), room)
+        let codec = &kv[self.keys as usize];
+        self.decoded((codec.plain, codec.keys), (codes, scales), room)
     }
 
     /// A page's values, `[PAGE][head_dim]`: as they stand there, or decoded to `room`.
@@ -171,19 +187,19 @@ impl PageLayout {
         room: &'a mut [f32],
     ) -> &'a [f32] {
         let (codes, scales) = (&page[self.value_codes()], &page[self.value_scales()]);
-        self.decoded(self.values, kv[self.values as usize].values, (codes, scales), room)
+        let codec = &kv[self.values as usize];
+        self.decoded((codec.plain, codec.values), (codes, scales), room)
     }
 
     /// Keys or values as they stand there, or decoded to `room`.
     #[inline]
     fn decoded<'a>(
         &self,
-        dtype: KvType,
-        decode: fn(&[u8], &[f32], &mut [f32]),
+        (plain, decode): (bool, fn(&[u8], &[f32], &mut [f32])),
         (codes, scales): (&'a [u8], &[u8]),
         room: &'a mut [f32],
     ) -> &'a [f32] {
-        if dtype == KvType::F32 {
+        if plain {
             return bytemuck::cast_slice(codes);
         }
         let room = &mut room[..self.numbers()];

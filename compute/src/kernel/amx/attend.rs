@@ -21,13 +21,15 @@ type Sums = [[f32; ROWS]; ROWS];
 const LOW: usize = ROW_BYTES;
 
 /// See the scalar definition.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,fma,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")]
 pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
     let planes = |dtype| planes(dtype, a.head_dim());
     let (Some(keys), Some(values)) = (planes(a.layout.keys), planes(a.layout.values)) else {
         return attend_with(a, &KV, out, scratch);
     };
-    let (count, padded) = (a.ends.len() * a.group(), a.pages() * PAGE);
+    // Whole pages, and a cache line more: the same page of many queries does not fall into the same few
+    // sets of a cache.
+    let (count, padded) = (a.ends.len() * a.group(), a.pages() * PAGE + ROWS);
     let Scratch { floats, page, shorts, .. } = scratch;
     floats.grow(count * padded);
     page.grow(count + size_of::<[Sums; SUMS]>() / size_of::<f32>());
@@ -82,32 +84,31 @@ impl Pair {
     }
 }
 
-/// Queries times `scale` in two planes of bf16, each `[queries][head_dim]`.
+/// Queries times `scale` in two planes of bf16, each `[queries][head_dim]`, in pairs.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx512f")]
 fn split(queries: &[f32], scale: f32, planes: &mut [u16]) {
     let (high, low) = planes.split_at_mut(queries.len());
-    let planes = high.as_chunks_mut::<ROWS>().0.iter_mut().zip(low.as_chunks_mut::<ROWS>().0);
-    for (query, (high, low)) in queries.as_chunks::<ROWS>().0.iter().zip(planes) {
-        let query = _mm512_mul_ps(bytemuck::must_cast(*query), splat(scale));
-        [*high, *low] = two(query).map(|v| bytemuck::must_cast(v));
+    let planes = high.as_chunks_mut::<DEPTH>().0.iter_mut().zip(low.as_chunks_mut::<DEPTH>().0);
+    for (query, (high, low)) in queries.as_chunks::<DEPTH>().0.iter().zip(planes) {
+        let [a, b]: [[f32; ROWS]; 2] = bytemuck::must_cast(*query);
+        let scaled = |x| _mm512_mul_ps(bytemuck::must_cast(x), splat(scale));
+        [*high, *low] = pairs(scaled(a), scaled(b)).map(|v| bytemuck::must_cast(v));
     }
 }
 
-/// 16 numbers as two bf16 each: what they round to, and what is left.
+/// The pairs of numbers in `a` and `b` as two bf16 each: what they round to, half away from zero, and
+/// what is left of that, cut off.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-fn two(x: __m512) -> [__m256i; 2] {
-    let high = bits(_mm512_cvtneps_pbh(x));
-    let rounded = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(high)));
-    [high, bits(_mm512_cvtneps_pbh(_mm512_sub_ps(x, rounded)))]
-}
-
-/// The bits of 16 bf16.
-#[inline]
-fn bits(x: __m256bh) -> __m256i {
-    // SAFETY: both are 32 bytes without padding.
-    unsafe { std::mem::transmute(x) }
+#[target_feature(enable = "avx512f")]
+fn pairs(a: __m512, b: __m512) -> [__m512i; 2] {
+    let upper = _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed());
+    let half = _mm512_set1_epi32(0x8000);
+    let whole = |x| _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), upper);
+    let joined = |a, b| _mm512_or_si512(_mm512_srli_epi32::<16>(a), _mm512_and_si512(b, upper));
+    let left = |x, whole| _mm512_castps_si512(_mm512_sub_ps(x, _mm512_castsi512_ps(whole)));
+    let (high_a, high_b) = (whole(a), whole(b));
+    [joined(high_a, high_b), joined(left(a, high_a), left(b, high_b))]
 }
 
 /// Scores of the queries of a pair for all pages that they see, `[queries][padded]`; what is past a
@@ -130,13 +131,13 @@ fn score(a: &Attention<'_>, pair: &Pair, planes: usize, queries: &[u16], scores:
             std::array::from_fn(|p| a.layout.key_bytes(a.page(page + p.min(together - 1))));
         let product = Product {
             steps,
-            left: |step: usize, g: usize| {
-                queries[pair.starts[g] * dim + step * DEPTH..].as_ptr().cast()
-            },
+            left: pair.starts.map(|start| queries[start * dim..].as_ptr().cast()),
+            left_step: DEPTH * size_of::<u16>(),
             left_stride: dim * size_of::<u16>(),
             left_low: count * dim * size_of::<u16>(),
-            right: |step: usize, p: usize| {
-                keys[p / ACROSS][(step * planes * ACROSS + p % ACROSS) * TILE_BYTES..].as_ptr()
+            right: |step: usize| {
+                let at = step * planes * ACROSS * TILE_BYTES;
+                std::array::from_fn(|p| keys[p / ACROSS][at + p % ACROSS * TILE_BYTES..].as_ptr())
             },
             right_low: (planes == 2).then_some(ACROSS * TILE_BYTES),
         };
@@ -160,7 +161,7 @@ fn score(a: &Attention<'_>, pair: &Pair, planes: usize, queries: &[u16], scores:
 /// Makes a query's scores weights, exp(s − max) of the first `end` and 0 for the rest, as two bf16 in the
 /// place of each f32: page by page the high plane, then the low one. Returns their sum.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,fma")]
 fn weigh(scores: &mut [f32], end: usize) -> f32 {
     let (whole, rest) = scores.split_at_mut(end.div_ceil(PAGE) * PAGE);
     rest.fill(0.0);
@@ -179,9 +180,7 @@ fn weigh(scores: &mut [f32], end: usize) -> f32 {
         let a = _mm512_maskz_mov_ps(seen as u16, a);
         let b = _mm512_maskz_mov_ps((seen >> ROWS) as u16, b);
         totals = [_mm512_add_ps(totals[0], a), _mm512_add_ps(totals[1], b)];
-        let ([a, low_a], [b, low_b]) = (two(a), two(b));
-        let planes: [[f32; ROWS / 2]; 4] =
-            [a, b, low_a, low_b].map(|part| bytemuck::must_cast(part));
+        let planes: [[f32; ROWS]; 2] = pairs(a, b).map(|plane| bytemuck::must_cast(plane));
         *page = bytemuck::must_cast(planes);
     }
     _mm512_reduce_add_ps(_mm512_add_ps(totals[0], totals[1]))
@@ -204,19 +203,20 @@ fn mix(
     let mut block = 0;
     while block < dim / ROWS {
         let together = if pair.is_whole() { 2 } else { 4.min(dim / ROWS - block) };
+        let blocks = block * planes * TILE_BYTES..(block + together) * planes * TILE_BYTES;
         let product = Product {
             steps: pair.pages,
-            left: |page: usize, g: usize| {
-                weights[pair.starts[g] * padded + page * PAGE..].as_ptr().cast()
-            },
+            left: pair.starts.map(|start| weights[start * padded..].as_ptr().cast()),
+            left_step: PAGE * size_of::<f32>(),
             left_stride: padded * size_of::<f32>(),
             left_low: LOW,
-            right: |page: usize, p: usize| {
-                if a.ends.len() == 1 && (block, p) == (0, 0) && page + 1 < pair.pages {
-                    fetch(a.layout.value_bytes(a.page(page + 1)));
+            right: |page: usize| {
+                if a.ends.len() == 1 && page + 1 < pair.pages {
+                    fetch(&a.layout.value_bytes(a.page(page + 1))[blocks.clone()]);
                 }
-                let values = a.layout.value_bytes(a.page(page));
-                values[(block + p) * planes * TILE_BYTES..].as_ptr()
+                let values = &a.layout.value_bytes(a.page(page))[blocks.clone()];
+                let tiles = values.as_ptr();
+                std::array::from_fn(|p| tiles.wrapping_add(p * planes * TILE_BYTES))
             },
             right_low: (planes == 2).then_some(TILE_BYTES),
         };
@@ -246,21 +246,20 @@ fn mix(
 
 /// Products of tiles on the left, of up to two sixteens of queries, with tiles on the right, step after
 /// step added up.
-struct Product<Left, Right> {
+struct Product<Right> {
     steps: usize,
-    /// The high plane of a step's tile of these queries, the distance of its rows, and that of the low
-    /// plane.
-    left: Left,
+    /// The high planes of the first step's tiles of queries; how far the next step's are, a tile's next
+    /// row, and the low plane.
+    left: [*const u8; 2],
+    left_step: usize,
     left_stride: usize,
     left_low: usize,
-    /// The high plane of a step's tile, and the distance of the low one, if there is one.
+    /// The high planes of a step's tiles, and how far their low ones are, if there are any.
     right: Right,
     right_low: Option<usize>,
 }
 
-impl<Left: Fn(usize, usize) -> *const u8, Right: Fn(usize, usize) -> *const u8>
-    Product<Left, Right>
-{
+impl<Right: Fn(usize) -> [*const u8; SUMS]> Product<Right> {
     /// `G` tiles of queries × `P` on the right; `to` says where each one's sums go, and how far apart
     /// their rows are. The sums are in the tiles 0 to 3, queries in 4 and 5, the right in 6 and 7.
     ///
@@ -290,26 +289,29 @@ impl<Left: Fn(usize, usize) -> *const u8, Right: Fn(usize, usize) -> *const u8>
                 tiles::zero::<2>();
                 tiles::zero::<3>();
             }
+            let mut left = self.left;
             for step in 0..self.steps {
-                self.load_right(step, 0);
-                self.load_left(step, 0);
+                let right = (self.right)(step);
+                self.load_right(right[0]);
+                self.load_left(left[0]);
                 add!(0);
                 if G == 2 {
-                    self.load_left(step, 1);
+                    self.load_left(left[1]);
                     add!(2);
                 }
-                self.load_right(step, 1);
+                self.load_right(right[1]);
                 if G == 2 {
                     add!(3);
-                    self.load_left(step, 0);
+                    self.load_left(left[0]);
                 }
                 add!(1);
                 if P == 4 {
-                    self.load_right(step, 2);
+                    self.load_right(right[2]);
                     add!(2);
-                    self.load_right(step, 3);
+                    self.load_right(right[3]);
                     add!(3);
                 }
+                left = left.map(|tile| tile.wrapping_add(self.left_step));
             }
             let (to_0, stride) = to(0, 0);
             tiles::store_rows::<0>(to_0, stride);
@@ -321,13 +323,12 @@ impl<Left: Fn(usize, usize) -> *const u8, Right: Fn(usize, usize) -> *const u8>
         }
     }
 
-    /// Both planes of a step's queries.
+    /// Both planes of a tile of queries.
     ///
     /// # Safety
     /// As [`Product::run`].
     #[inline(always)]
-    unsafe fn load_left(&self, step: usize, g: usize) {
-        let high = (self.left)(step, g);
+    unsafe fn load_left(&self, high: *const u8) {
         // SAFETY: the caller's promise.
         unsafe {
             tiles::load::<4>(high, self.left_stride);
@@ -335,13 +336,12 @@ impl<Left: Fn(usize, usize) -> *const u8, Right: Fn(usize, usize) -> *const u8>
         }
     }
 
-    /// The planes of a step's tile on the right.
+    /// The planes of a tile on the right.
     ///
     /// # Safety
     /// As [`Product::run`].
     #[inline(always)]
-    unsafe fn load_right(&self, step: usize, p: usize) {
-        let high = (self.right)(step, p);
+    unsafe fn load_right(&self, high: *const u8) {
         // SAFETY: the caller's promise.
         unsafe {
             tiles::load::<6>(high, ROW_BYTES);

@@ -17,7 +17,7 @@ use super::{Isa, Kernels, avx512};
 
 /// Whether this CPU and its system have what the kernels need.
 pub fn available() -> bool {
-    avx512::available() && is_x86_feature_detected!("avx512bf16") && tiles::available()
+    avx512::available() && tiles::available()
 }
 
 /// The table. Only `Kernels::for_isa` hands it out, after `available`.

@@ -82,6 +82,5 @@ pub fn exp(x: __m512) -> __m512 {
         p = add_product(p, r, splat(c));
     }
     let p = add_product(mul(p, r), r, _mm512_add_ps(r, splat(1.0)));
-    let power = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-    mul(p, _mm512_castsi512_ps(_mm512_slli_epi32::<23>(power)))
+    _mm512_scalef_ps(p, n)
 }

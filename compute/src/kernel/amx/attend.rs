@@ -4,21 +4,16 @@
 //! A row's sums take its pages in order, and what it does not see counts as zero; so its result does not
 //! depend on the rows beside it. Pages of types that have no tiles go the way of vectors.
 
-use super::kv::{ACROSS, DEPTH, KV, TILE_BYTES, planes};
-use super::tiles::{self, ROW_BYTES, ROWS, Tiles};
+use super::kv::{ACROSS, DEPTH, KV, MOST_CHUNKS, TILE_BYTES, planes};
+use super::meet::{Left, Meeting, Right, SUMS};
+use super::tiles::{ROW_BYTES, ROWS, Tiles};
 use crate::kernel::avx2::fetch;
 use crate::kernel::avx512::attend::attend_with;
 use crate::kernel::avx512::lanes::{exp, max, splat};
 use crate::kernel::{Attention, PAGE};
 use crate::par::{Columns, Scratch};
 use std::arch::x86_64::*;
-
-/// Tiles of sums at a time.
-const SUMS: usize = 4;
-/// Sums of a tile.
-type Sums = [[f32; ROWS]; ROWS];
-/// Where a page's weights stand: the high plane in its first half, the low one in the other.
-const LOW: usize = ROW_BYTES;
+use std::ops::Range;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")]
@@ -27,60 +22,26 @@ pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
     let (Some(keys), Some(values)) = (planes(a.layout.keys), planes(a.layout.values)) else {
         return attend_with(a, &KV, out, scratch);
     };
-    // Whole pages, and a cache line more: the same page of many queries does not fall into the same few
-    // sets of a cache.
-    let (count, padded) = (a.ends.len() * a.group(), a.pages() * PAGE + ROWS);
+    let walk = Walk::new(a);
     let Scratch { floats, page, shorts, .. } = scratch;
-    floats.grow(count * padded);
-    page.grow(count + size_of::<[Sums; SUMS]>() / size_of::<f32>());
-    shorts.grow(2 * count * a.head_dim());
-    let scores = &mut floats[..count * padded];
-    let queries: &mut [u16] = bytemuck::cast_slice_mut(&mut shorts[..2 * count * a.head_dim()]);
+    floats.grow(walk.count * walk.padded);
+    page.grow(walk.count + SUMS * ROWS * ROWS);
+    shorts.grow(2 * a.queries.len());
+    let scores = &mut floats[..walk.count * walk.padded];
+    let queries: &mut [u16] = bytemuck::cast_slice_mut(&mut shorts[..2 * a.queries.len()]);
     split(a.queries, a.scale, queries);
-    let (inverse, sums) = page.split_at_mut(count);
+    let (inverse, sums) = page.split_at_mut(walk.count);
 
     // SAFETY: this table is only handed out where tiles are available.
-    let _tiles = unsafe { Tiles::new(count) };
-    for pair in Pair::all(a) {
-        score(a, &pair, keys, queries, scores);
+    let _tiles = unsafe { Tiles::new(walk.count) };
+    for pair in walk.pairs() {
+        walk.score(&pair, keys, queries, scores);
     }
-    let of_queries = scores.chunks_exact_mut(padded).zip(inverse.iter_mut());
-    for (query, (scores, inverse)) in of_queries.enumerate() {
-        *inverse = 1.0 / weigh(scores, a.ends[query / a.group()]);
+    for (query, scores) in scores.chunks_exact_mut(walk.padded).enumerate() {
+        inverse[query] = 1.0 / weigh(scores, a.ends[query / walk.group]);
     }
-    for pair in Pair::all(a) {
-        mix(a, &pair, values, (scores, inverse), sums, out);
-    }
-}
-
-/// Up to two tiles of queries.
-struct Pair {
-    /// The first query of each tile. The last tile reaches back into the one before it, so that all are
-    /// whole; only where there are fewer queries than that is it smaller.
-    starts: [usize; 2],
-    /// The queries that are in no pair before, and that each tile has for itself.
-    own: [std::ops::Range<usize>; 2],
-    /// Pages that some query sees.
-    pages: usize,
-}
-
-impl Pair {
-    fn all(a: &Attention<'_>) -> impl Iterator<Item = Self> {
-        let count = a.ends.len() * a.group();
-        let own = move |from: usize| from.min(count)..(from + ROWS).min(count);
-        let start = move |from: usize| from.min(count.saturating_sub(ROWS));
-        (0..count).step_by(2 * ROWS).map(move |from| {
-            let starts = [start(from), start(from + ROWS)];
-            let own = [own(from), own(from + ROWS)];
-            let rows = starts[0] / a.group()..own[0].end.max(own[1].end).div_ceil(a.group());
-            let end = a.ends[rows].iter().max().copied().unwrap_or(0);
-            Self { starts, own, pages: end.div_ceil(PAGE) }
-        })
-    }
-
-    /// Whether there is a second tile.
-    fn is_whole(&self) -> bool {
-        !self.own[1].is_empty()
+    for pair in walk.pairs() {
+        walk.mix(&pair, values, (scores, inverse), sums, out);
     }
 }
 
@@ -93,7 +54,7 @@ fn split(queries: &[f32], scale: f32, planes: &mut [u16]) {
     for (query, (high, low)) in queries.as_chunks::<DEPTH>().0.iter().zip(planes) {
         let [a, b]: [[f32; ROWS]; 2] = bytemuck::must_cast(*query);
         let scaled = |x| _mm512_mul_ps(bytemuck::must_cast(x), splat(scale));
-        [*high, *low] = pairs(scaled(a), scaled(b)).map(|v| bytemuck::must_cast(v));
+        [*high, *low] = pairs(scaled(a), scaled(b)).map(bytemuck::must_cast);
     }
 }
 
@@ -109,53 +70,6 @@ fn pairs(a: __m512, b: __m512) -> [__m512i; 2] {
     let left = |x, whole| _mm512_castps_si512(_mm512_sub_ps(x, _mm512_castsi512_ps(whole)));
     let (high_a, high_b) = (whole(a), whole(b));
     [joined(high_a, high_b), joined(left(a, high_a), left(b, high_b))]
-}
-
-/// Scores of the queries of a pair for all pages that they see, `[queries][padded]`; what is past a
-/// query's end is garbage.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn score(a: &Attention<'_>, pair: &Pair, planes: usize, queries: &[u16], scores: &mut [f32]) {
-    let (dim, count) = (a.head_dim(), a.ends.len() * a.group());
-    let (padded, steps) = (scores.len() / count, dim / DEPTH);
-    let ends = queries.len() == 2 * count * dim && pair.pages * PAGE <= padded;
-    assert!(ends && pair.own.iter().all(|own| own.end <= count), "room for all");
-    let mut page = 0;
-    while page < pair.pages {
-        let together = if pair.is_whole() { 1 } else { 2.min(pair.pages - page) };
-        if a.ends.len() == 1 {
-            (page + together..pair.pages.min(page + 2 * together))
-                .for_each(|next| fetch(a.layout.key_bytes(a.page(next))));
-        }
-        let keys: [&[u8]; 2] =
-            std::array::from_fn(|p| a.layout.key_bytes(a.page(page + p.min(together - 1))));
-        let product = Product {
-            steps,
-            left: pair.starts.map(|start| queries[start * dim..].as_ptr().cast()),
-            left_step: DEPTH * size_of::<u16>(),
-            left_stride: dim * size_of::<u16>(),
-            left_low: count * dim * size_of::<u16>(),
-            right: |step: usize| {
-                let at = step * planes * ACROSS * TILE_BYTES;
-                std::array::from_fn(|p| keys[p / ACROSS][at + p % ACROSS * TILE_BYTES..].as_ptr())
-            },
-            right_low: (planes == 2).then_some(ACROSS * TILE_BYTES),
-        };
-        let mut to = |g: usize, p: usize| {
-            let at = pair.starts[g] * padded + page * PAGE + p * ROWS;
-            (scores[at..].as_mut_ptr().cast(), padded * size_of::<f32>())
-        };
-        // SAFETY: tiles are there; queries have both planes from each start on, keys all tiles of
-        // `steps`, and scores a row of `padded` for each query.
-        unsafe {
-            match (pair.is_whole(), together) {
-                (true, _) => product.run::<2, 2>(&mut to),
-                (false, 2) => product.run::<1, 4>(&mut to),
-                (false, _) => product.run::<1, 2>(&mut to),
-            }
-        }
-        page += together;
-    }
 }
 
 /// Makes a query's scores weights, exp(s − max) of the first `end` and 0 for the rest, as two bf16 in the
@@ -180,174 +94,181 @@ fn weigh(scores: &mut [f32], end: usize) -> f32 {
         let a = _mm512_maskz_mov_ps(seen as u16, a);
         let b = _mm512_maskz_mov_ps((seen >> ROWS) as u16, b);
         totals = [_mm512_add_ps(totals[0], a), _mm512_add_ps(totals[1], b)];
-        let planes: [[f32; ROWS]; 2] = pairs(a, b).map(|plane| bytemuck::must_cast(plane));
+        let planes: [[f32; ROWS]; 2] = pairs(a, b).map(bytemuck::must_cast);
         *page = bytemuck::must_cast(planes);
     }
     _mm512_reduce_add_ps(_mm512_add_ps(totals[0], totals[1]))
 }
 
-/// Values mixed by the weights of a pair's queries, to the rows of `out`.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn mix(
-    a: &Attention<'_>,
-    pair: &Pair,
-    planes: usize,
-    (weights, inverse): (&[f32], &[f32]),
-    sums: &mut [f32],
-    out: &mut Columns<'_>,
-) {
-    let (dim, group, padded) = (a.head_dim(), a.group(), weights.len() / inverse.len());
-    let sums: &mut [Sums] = sums[..SUMS * ROWS * ROWS].as_chunks_mut().0.as_chunks_mut().0;
-    assert!(pair.pages * PAGE <= padded && pair.own.iter().all(|own| own.end <= inverse.len()));
-    let mut block = 0;
-    while block < dim / ROWS {
-        let together = if pair.is_whole() { 2 } else { 4.min(dim / ROWS - block) };
-        let blocks = block * planes * TILE_BYTES..(block + together) * planes * TILE_BYTES;
-        let product = Product {
-            steps: pair.pages,
-            left: pair.starts.map(|start| weights[start * padded..].as_ptr().cast()),
-            left_step: PAGE * size_of::<f32>(),
-            left_stride: padded * size_of::<f32>(),
-            left_low: LOW,
-            right: |page: usize| {
-                if a.ends.len() == 1 && page + 1 < pair.pages {
-                    fetch(&a.layout.value_bytes(a.page(page + 1))[blocks.clone()]);
-                }
-                let values = &a.layout.value_bytes(a.page(page))[blocks.clone()];
-                let tiles = values.as_ptr();
-                std::array::from_fn(|p| tiles.wrapping_add(p * planes * TILE_BYTES))
-            },
-            right_low: (planes == 2).then_some(TILE_BYTES),
+/// Up to two tiles of queries.
+struct Pair {
+    /// The queries that are in no pair before, and that each tile has for itself.
+    own: [Range<usize>; 2],
+    /// The first query of each tile. The last tile reaches back into the one before it, so that all are
+    /// whole; only where there are fewer queries than that is it smaller.
+    starts: [usize; 2],
+    /// Pages that some query sees.
+    pages: usize,
+}
+
+impl Pair {
+    /// Whether there is a second tile.
+    fn is_whole(&self) -> bool {
+        !self.own[1].is_empty()
+    }
+}
+
+/// The way of all rows over their pages.
+struct Walk<'a> {
+    a: &'a Attention<'a>,
+    /// Queries of a row, and of all.
+    group: usize,
+    count: usize,
+    /// Floats of a query's scores: whole pages, and a cache line more, so that the same page of many
+    /// queries does not fall into the same few sets of a cache.
+    padded: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(a: &'a Attention<'a>) -> Self {
+        let (group, pages) = (a.group(), a.pages());
+        // Tiles are read from pointers.
+        assert!(
+            a.table[..pages]
+                .iter()
+                .all(|&page| { (page as usize + 1) * a.layout.bytes() <= a.pages.len() })
+        );
+        Self { a, group, count: a.ends.len() * group, padded: pages * PAGE + ROWS }
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = Pair> {
+        (0..self.count).step_by(2 * ROWS).map(|from| {
+            let own =
+                [from, from + ROWS].map(|from| from.min(self.count)..(from + ROWS).min(self.count));
+            let starts = [from, from + ROWS].map(|from| from.min(self.count.saturating_sub(ROWS)));
+            let rows = starts[0] / self.group..own[1].end.div_ceil(self.group);
+            let end = self.a.ends[rows].iter().max().copied().unwrap_or(0);
+            Pair { own, starts, pages: end.div_ceil(PAGE) }
+        })
+    }
+
+    /// Scores of the queries of a pair for all pages that they see, `[queries][padded]`; what is past a
+    /// query's end is garbage.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn score(&self, pair: &Pair, planes: usize, queries: &[u16], scores: &mut [f32]) {
+        /// Chunks of dimensions follow each other.
+        const ORDER: [u32; MOST_CHUNKS] = {
+            let mut order = [0; MOST_CHUNKS];
+            let mut i = 0;
+            while i < order.len() {
+                order[i] = i as u32;
+                i += 1;
+            }
+            order
         };
-        let mut to = |g: usize, p: usize| (sums[g * together + p].as_mut_ptr().cast(), ROW_BYTES);
-        // SAFETY: tiles are there; weights have a row of `padded` for each query, values all tiles of
-        // a page, and each of the four sums is a tile.
-        unsafe {
-            match (pair.is_whole(), together) {
-                (true, _) => product.run::<2, 2>(&mut to),
-                (false, 4) => product.run::<1, 4>(&mut to),
-                (false, _) => product.run::<1, 2>(&mut to),
+        let (a, dim, padded) = (self.a, self.a.head_dim(), self.padded);
+        assert!(queries.len() == 2 * self.count * dim && scores.len() == self.count * padded);
+        let left = Left {
+            tiles: pair.starts.map(|start| queries[start * dim..].as_ptr().cast()),
+            step: DEPTH * size_of::<u16>(),
+            row: dim * size_of::<u16>(),
+            low: self.count * dim * size_of::<u16>(),
+        };
+        let mut page = 0;
+        while page < pair.pages {
+            // A single tile of queries has room for the sums of two pages.
+            let together = if pair.is_whole() { 1 } else { 2.min(pair.pages - page) };
+            if a.ends.len() == 1 {
+                (page + together..pair.pages.min(page + 2 * together))
+                    .for_each(|next| fetch(a.layout.key_bytes(a.page(next))));
             }
-        }
-        for (g, own) in pair.own.iter().enumerate() {
-            for query in own.clone() {
-                let row = &mut out.row(query / group)[query % group * dim + block * ROWS..];
-                let tiles = &sums[g * together..][..together];
-                for (out, tile) in row.as_chunks_mut::<ROWS>().0.iter_mut().zip(tiles) {
-                    let sum = bytemuck::must_cast(tile[query - pair.starts[g]]);
-                    *out = bytemuck::must_cast(_mm512_mul_ps(sum, splat(inverse[query])));
+            let first = a.layout.key_bytes(a.page(page)).as_ptr();
+            let second = a.layout.key_bytes(a.page(page + together - 1)).as_ptr();
+            let right = Right {
+                tiles: [first, first, second, second],
+                order: &ORDER[..dim / DEPTH],
+                step: planes * ACROSS * TILE_BYTES,
+                low: (planes == 2).then_some(ACROSS * TILE_BYTES),
+                ahead: 0,
+            }
+            .across(|p| p % ACROSS * TILE_BYTES);
+            let meeting = Meeting { left: &left, right: &right };
+            let at = |g: usize| pair.starts[g] * padded + page * PAGE;
+            let to = [scores[at(0)..].as_mut_ptr().cast(), scores[at(1)..].as_mut_ptr().cast()];
+            let (row, tile) = (padded * size_of::<f32>(), ROW_BYTES);
+            // SAFETY: tiles are there; queries have both planes from each start on, keys all tiles of
+            // the chunks, and scores a row of `padded` for each query.
+            unsafe {
+                match (pair.is_whole(), together) {
+                    (true, _) => meeting.run::<2, 2>(to, row, tile),
+                    (false, 2) => meeting.run::<1, 4>(to, row, tile),
+                    (false, _) => meeting.run::<1, 2>(to, row, tile),
                 }
             }
+            page += together;
         }
-        block += together;
     }
-}
 
-/// Products of tiles on the left, of up to two sixteens of queries, with tiles on the right, step after
-/// step added up.
-struct Product<Right> {
-    steps: usize,
-    /// The high planes of the first step's tiles of queries; how far the next step's are, a tile's next
-    /// row, and the low plane.
-    left: [*const u8; 2],
-    left_step: usize,
-    left_stride: usize,
-    left_low: usize,
-    /// The high planes of a step's tiles, and how far their low ones are, if there are any.
-    right: Right,
-    right_low: Option<usize>,
-}
-
-impl<Right: Fn(usize) -> [*const u8; SUMS]> Product<Right> {
-    /// `G` tiles of queries × `P` on the right; `to` says where each one's sums go, and how far apart
-    /// their rows are. The sums are in the tiles 0 to 3, queries in 4 and 5, the right in 6 and 7.
-    ///
-    /// # Safety
-    /// [`Tiles`] are there, and all pointers are those of whole tiles.
-    #[inline(always)]
-    unsafe fn run<const G: usize, const P: usize>(
+    /// Values mixed by the weights of a pair's queries, to the rows of `out`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn mix(
         &self,
-        to: &mut impl FnMut(usize, usize) -> (*mut u8, usize),
+        pair: &Pair,
+        planes: usize,
+        (weights, inverse): (&[f32], &[f32]),
+        sums: &mut [f32],
+        out: &mut Columns<'_>,
     ) {
-        const { assert!(G * P <= SUMS) };
-        /// Adds the three products of the tiles 4 to 7 to the sums in a tile.
-        macro_rules! add {
-            ($sums:literal) => {
-                tiles::multiply_bf16::<$sums, 4, 6>();
-                tiles::multiply_bf16::<$sums, 5, 6>();
-                if self.right_low.is_some() {
-                    tiles::multiply_bf16::<$sums, 4, 7>();
-                }
-            };
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            tiles::zero::<0>();
-            tiles::zero::<1>();
-            if G * P == SUMS {
-                tiles::zero::<2>();
-                tiles::zero::<3>();
+        let (a, dim, padded) = (self.a, self.a.head_dim(), self.padded);
+        assert!(weights.len() == self.count * padded && pair.pages * PAGE <= padded);
+        let left = Left {
+            tiles: pair.starts.map(|start| weights[start * padded..].as_ptr().cast()),
+            step: PAGE * size_of::<f32>(),
+            row: padded * size_of::<f32>(),
+            low: ROW_BYTES,
+        };
+        let values = a.layout.value_start();
+        let sums: &mut [[[f32; ROWS]; ROWS]; SUMS] =
+            &mut sums.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0[0];
+        let mut block = 0;
+        while block < dim / ROWS {
+            let together = if pair.is_whole() { 2 } else { 4.min(dim / ROWS - block) };
+            let right = Right {
+                tiles: [a.pages[values + block * planes * TILE_BYTES..].as_ptr(); SUMS],
+                order: &a.table[..pair.pages],
+                step: a.layout.bytes(),
+                low: (planes == 2).then_some(TILE_BYTES),
+                ahead: if a.ends.len() == 1 { together * planes * TILE_BYTES } else { 0 },
             }
-            let mut left = self.left;
-            for step in 0..self.steps {
-                let right = (self.right)(step);
-                self.load_right(right[0]);
-                self.load_left(left[0]);
-                add!(0);
-                if G == 2 {
-                    self.load_left(left[1]);
-                    add!(2);
+            .across(|p| p * planes * TILE_BYTES);
+            let meeting = Meeting { left: &left, right: &right };
+            let (first, second) = sums.split_at_mut(together);
+            let to = [first.as_mut_ptr().cast(), second.as_mut_ptr().cast()];
+            let (row, tile) = (ROW_BYTES, TILE_BYTES);
+            // SAFETY: tiles are there; weights have a row of `padded` for each query, values all tiles
+            // of a page, whose pages `new` has checked, and each of the four sums is a tile.
+            unsafe {
+                match (pair.is_whole(), together) {
+                    (true, _) => meeting.run::<2, 2>(to, row, tile),
+                    (false, 4) => meeting.run::<1, 4>(to, row, tile),
+                    (false, _) => meeting.run::<1, 2>(to, row, tile),
                 }
-                self.load_right(right[1]);
-                if G == 2 {
-                    add!(3);
-                    self.load_left(left[0]);
+            }
+            for (own, (start, sums)) in
+                pair.own.iter().zip(pair.starts.iter().zip(sums.chunks_exact(together)))
+            {
+                for query in own.clone() {
+                    let (row, nth) = (query / self.group, query % self.group);
+                    let out = &mut out.row(row)[nth * dim + block * ROWS..];
+                    for (out, tile) in out.as_chunks_mut::<ROWS>().0.iter_mut().zip(sums) {
+                        let sum = bytemuck::must_cast(tile[query - start]);
+                        *out = bytemuck::must_cast(_mm512_mul_ps(sum, splat(inverse[query])));
+                    }
                 }
-                add!(1);
-                if P == 4 {
-                    self.load_right(right[2]);
-                    add!(2);
-                    self.load_right(right[3]);
-                    add!(3);
-                }
-                left = left.map(|tile| tile.wrapping_add(self.left_step));
             }
-            let (to_0, stride) = to(0, 0);
-            tiles::store_rows::<0>(to_0, stride);
-            tiles::store_rows::<1>(to(0, 1).0, stride);
-            if G * P == SUMS {
-                tiles::store_rows::<2>(to(2 / P, 2 % P).0, stride);
-                tiles::store_rows::<3>(to(3 / P, 3 % P).0, stride);
-            }
-        }
-    }
-
-    /// Both planes of a tile of queries.
-    ///
-    /// # Safety
-    /// As [`Product::run`].
-    #[inline(always)]
-    unsafe fn load_left(&self, high: *const u8) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            tiles::load::<4>(high, self.left_stride);
-            tiles::load::<5>(high.add(self.left_low), self.left_stride);
-        }
-    }
-
-    /// The planes of a tile on the right.
-    ///
-    /// # Safety
-    /// As [`Product::run`].
-    #[inline(always)]
-    unsafe fn load_right(&self, high: *const u8) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            tiles::load::<6>(high, ROW_BYTES);
-            if let Some(low) = self.right_low {
-                tiles::load::<7>(high.add(low), ROW_BYTES);
-            }
+            block += together;
         }
     }
 }

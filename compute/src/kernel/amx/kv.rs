@@ -29,10 +29,18 @@ pub const ACROSS: usize = PAGE / ROWS;
 /// Positions in a tile of values: all of a page.
 const _: () = assert!(PAGE == 2 * ROWS);
 
+/// Chunks of [`DEPTH`] dimensions that heads in tiles have at most.
+pub const MOST_CHUNKS: usize = 32;
+
 /// Planes that a type has in heads of this width; none where it does not stand in tiles.
 pub fn planes(dtype: KvType, head_dim: usize) -> Option<usize> {
-    let tiled = head_dim.is_multiple_of(DEPTH) && matches!(dtype, KvType::F32 | KvType::Bf16);
+    let tiled = in_tiles(head_dim) && matches!(dtype, KvType::F32 | KvType::Bf16);
     tiled.then(|| dtype.size() / size_of::<u16>())
+}
+
+/// Whether heads of this width stand in tiles.
+fn in_tiles(head_dim: usize) -> bool {
+    head_dim.is_multiple_of(DEPTH) && head_dim <= MOST_CHUNKS * DEPTH
 }
 
 macro_rules! codec {
@@ -86,7 +94,7 @@ fn split(x: &[f32; ROWS]) -> [__m512i; 2] {
 
 #[target_feature(enable = "avx512f")]
 fn write_key<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
-    if !x.len().is_multiple_of(DEPTH) {
+    if !in_tiles(x.len()) {
         return kv::write_key::<E>(x, codes, slot);
     }
     let tiles: &mut [Tile] = bytemuck::cast_slice_mut(codes);
@@ -108,7 +116,7 @@ fn write_key<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
 /// not see with zero.
 #[target_feature(enable = "avx512f")]
 fn write_value<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
-    if !x.len().is_multiple_of(DEPTH) {
+    if !in_tiles(x.len()) {
         return kv::write_value::<E>(x, codes, slot);
     }
     let finite = all_finite(x);
@@ -152,7 +160,7 @@ fn number(pair: Pair, half: usize) -> f32 {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn keys<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
-    if !(out.len() / PAGE).is_multiple_of(DEPTH) {
+    if !in_tiles(out.len() / PAGE) {
         return kv::keys::<E>(codes, scales, out);
     }
     let tiles: &[Tile] = bytemuck::cast_slice(codes);
@@ -170,7 +178,7 @@ fn keys<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn values<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
     let head_dim = out.len() / PAGE;
-    if !head_dim.is_multiple_of(DEPTH) {
+    if !in_tiles(head_dim) {
         return kv::values::<E>(codes, scales, out);
     }
     let tiles: &[Tile] = bytemuck::cast_slice(codes);

@@ -8,6 +8,7 @@ mod attend;
 mod int8;
 mod kv;
 mod limits;
+mod meet;
 mod product;
 mod ternary;
 mod tiles;

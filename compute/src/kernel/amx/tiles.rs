@@ -80,6 +80,34 @@ struct Config {
     rows: [u8; 16],
 }
 
+impl Config {
+    /// Tiles 0 to 3 for sums and 4 and 5 for what meets 6 and 7 there, all but the latter with so many
+    /// rows.
+    const fn of(rows: usize) -> Self {
+        let mut config =
+            Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let mut tile = 0;
+        while tile < 8 {
+            config.row_bytes[tile] = ROW_BYTES as u16;
+            config.rows[tile] = if tile < 6 { rows as u8 } else { ROWS as u8 };
+            tile += 1;
+        }
+        config
+    }
+}
+
+/// One for each number of rows, the first for one row: built once, because a processor that reads what
+/// it has just written in pieces waits.
+static CONFIGS: [Config; ROWS] = {
+    let mut configs = [const { Config::of(ROWS) }; ROWS];
+    let mut rows = 1;
+    while rows < ROWS {
+        configs[rows - 1] = Config::of(rows);
+        rows += 1;
+    }
+    configs
+};
+
 /// The tiles, configured for this thread until this is dropped. Tiles 0 to 3 hold sums
 /// `[rows of activations × panel]`, 4 and 5 activations, 6 and 7 weights.
 pub struct Tiles(());
@@ -90,19 +118,9 @@ impl Tiles {
     /// # Safety
     /// [`available`] has said yes.
     pub unsafe fn new(rows: usize) -> Self {
-        let rows = rows.min(ROWS) as u8;
-        let mut config = Config {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
-        config.row_bytes[..8].fill(ROW_BYTES as u16);
-        config.rows[..6].fill(rows);
-        config.rows[6..8].fill(ROWS as u8);
+        let config = &CONFIGS[rows.clamp(1, ROWS) - 1];
         // SAFETY: the CPU has the instruction, and the whole configuration is valid memory.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+        unsafe { asm!("ldtilecfg [{}]", in(reg) config, options(nostack, readonly)) };
         Self(())
     }
 }

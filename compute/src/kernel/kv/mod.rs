@@ -84,6 +84,9 @@ pub struct PageLayout {
     pub values: KvType,
 }
 
+/// Reads a page's codes, with their scales, if there are any.
+type DecodeFn = fn(codes: &[u8], scales: &[f32], out: &mut [f32]);
+
 /// How one [`KvType`] is written and read by a set of kernels.
 #[derive(Clone, Copy)]
 pub struct KvCodec {
@@ -96,9 +99,9 @@ pub struct KvCodec {
     /// has no codes for that.
     pub write_value: fn(x: &[f32], codes: &mut [u8], slot: usize) -> f32,
     /// A page's keys as f32, `[head_dim][PAGE]`.
-    pub keys: fn(codes: &[u8], scales: &[f32], out: &mut [f32]),
+    pub keys: DecodeFn,
     /// A page's values as f32, `[PAGE][head_dim]`.
-    pub values: fn(codes: &[u8], scales: &[f32], out: &mut [f32]),
+    pub values: DecodeFn,
 }
 
 impl PageLayout {
@@ -155,6 +158,11 @@ impl PageLayout {
         set(&mut page[self.key_scales()], slot, scale);
     }
 
+    /// Where a page's values begin.
+    pub fn value_start(&self) -> usize {
+        self.value_codes().start
+    }
+
     /// The bytes of a page's keys.
     pub fn key_bytes<'a>(&self, page: &'a [u8]) -> &'a [u8] {
         &page[self.key_codes()]
@@ -195,7 +203,7 @@ impl PageLayout {
     #[inline]
     fn decoded<'a>(
         &self,
-        (plain, decode): (bool, fn(&[u8], &[f32], &mut [f32])),
+        (plain, decode): (bool, DecodeFn),
         (codes, scales): (&'a [u8], &[u8]),
         room: &'a mut [f32],
     ) -> &'a [f32] {

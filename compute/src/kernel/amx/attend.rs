@@ -58,16 +58,16 @@ fn split(queries: &[f32], scale: f32, planes: &mut [u16]) {
     }
 }
 
-/// The pairs of numbers in `a` and `b` as two bf16 each: what they round to, half away from zero, and
-/// what is left of that, cut off.
+/// The pairs of numbers in `a` and `b` as two bf16 each, what they round to and what is left: both the
+/// nearest, of two the larger.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pairs(a: __m512, b: __m512) -> [__m512i; 2] {
     let upper = _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed());
     let half = _mm512_set1_epi32(0x8000);
     let whole = |x| _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), upper);
-    let joined = |a, b| _mm512_or_si512(_mm512_srli_epi32::<16>(a), _mm512_and_si512(b, upper));
-    let left = |x, whole| _mm512_castps_si512(_mm512_sub_ps(x, _mm512_castsi512_ps(whole)));
+    let left = |x, high| whole(_mm512_sub_ps(x, _mm512_castsi512_ps(high)));
+    let joined = |a, b| _mm512_or_si512(_mm512_srli_epi32::<16>(a), b);
     let (high_a, high_b) = (whole(a), whole(b));
     [joined(high_a, high_b), joined(left(a, high_a), left(b, high_b))]
 }

@@ -55,8 +55,8 @@ fn tiled<const P: usize, const W: u8>(
     let chunk = steps.div_ceil(steps.div_ceil(CHUNK).max(1)).max(1);
     let cut = Cut { steps, chunk, apart: false };
     let first = panels.start;
-    // Sums of a token's planes, of either panel of a pair.
-    let mut planes = [[_mm512_setzero_si512(); P]; 2];
+    // A group of rows has whole tokens.
+    const { assert!(ROWS.is_multiple_of(P)) };
     // SAFETY: this table is only handed out where tiles are available. A place's tiles lie within
     // the panel, or are written to the room for them.
     unsafe {
@@ -66,15 +66,17 @@ fn tiled<const P: usize, const W: u8>(
             &cut,
             (&mut scratch.places, &mut scratch.sums),
             |(panel, steps), _, room| weights::<W>(w, *panel, steps, room),
-            |panel, _, row, sums: &[i32; ROWS]| {
-                let planes = &mut planes[(panel - first) % 2];
-                planes[row % P] = _mm512_loadu_si512(sums.as_ptr().cast());
-                if row % P + 1 == P {
-                    let scales = bytemuck::must_cast(w.scales().as_chunks::<64>().0[panel]);
-                    let value = _mm512_mul_ps(rounded(join(planes)), scales);
+            |panel, _, rows, sums| {
+                let scales = bytemuck::must_cast(w.scales().as_chunks::<64>().0[panel]);
+                for (token, sums) in (rows.start / P..).zip(sums.as_chunks::<P>().0) {
+                    let mut planes = [_mm512_setzero_si512(); P];
+                    for (plane, sums) in planes.iter_mut().zip(sums) {
+                        *plane = _mm512_loadu_si512(sums.as_ptr().cast());
+                    }
+                    let value = _mm512_mul_ps(rounded(join(&planes)), scales);
                     let total = _mm512_add_ps(_mm512_setzero_ps(), value);
-                    let out = &mut y.row(row / P)[(panel - first) * PANEL_ROWS..];
-                    store(total, x.joined_step(row / P), out, false);
+                    let out = &mut y.row(token)[(panel - first) * PANEL_ROWS..];
+                    store(total, x.joined_step(token), out, false);
                 }
             },
         );

@@ -52,8 +52,9 @@ pub type Room<'a> = (&'a mut AlignedVec<u8>, &'a mut AlignedVec<i32>);
 /// Products of `panels` with all rows of `x`.
 ///
 /// `weights(place, next, room)` gives the place's tiles, one for each step, in the room for them or
-/// where they are; `next` is where the walk goes after that. `take(panel, chunk, row, sums)` gets a
-/// row's sums: over all columns, with the last chunk, or those of each chunk where they stand apart.
+/// where they are; `next` is where the walk goes after that. `take(panel, chunk, rows, sums)` gets the
+/// sums of some rows: over all columns, with the last chunk, or those of each chunk where they stand
+/// apart.
 ///
 /// # Safety
 /// [`tiles::available`] has said yes, and `weights` points to as many tiles as it was asked for.
@@ -65,7 +66,7 @@ pub unsafe fn product<const SIGNED: bool>(
     cut: &Cut,
     (decoded, kept): Room<'_>,
     mut weights: impl FnMut(&Place, Option<Place>, &mut [Weights]) -> *const Weights,
-    mut take: impl FnMut(usize, usize, usize, &[i32; ROWS]),
+    mut take: impl FnMut(usize, usize, Range<usize>, &[[i32; ROWS]]),
 ) {
     // Rows are read in whole steps, wherever they end.
     assert!(x.stride >= cut.steps * ROW_BYTES && x.values.len() >= x.rows() * x.stride);
@@ -112,8 +113,8 @@ pub unsafe fn product<const SIGNED: bool>(
                     // SAFETY: the tiles are configured; the weights are those of all steps.
                     unsafe { four.run::<SIGNED>(begin, !stays || last, sums) };
                     if cut.apart || last {
-                        four.each_row(sums, |p, row, sums| {
-                            take(panels.start + at % pairs * PAIR + p, chunk, row, sums);
+                        four.each_tile(sums, |p, rows, sums| {
+                            take(panels.start + at % pairs * PAIR + p, chunk, rows, sums);
                         });
                     }
                 }
@@ -270,16 +271,14 @@ impl Meeting<'_> {
         }
     }
 
-    /// Calls `take(panel of the pair, row, sums)` for every row that is in no group before.
+    /// Calls `take(panel of the pair, rows, sums)` for every tile, with the rows that are in no group
+    /// before.
     #[inline(always)]
-    fn each_row(&self, sums: &Four, mut take: impl FnMut(usize, usize, &[i32; ROWS])) {
+    fn each_tile(&self, sums: &Four, mut take: impl FnMut(usize, Range<usize>, &[[i32; ROWS]])) {
         for (group, sums) in self.two.clone().zip(sums) {
-            for row in self.groups.own(group) {
-                for (p, sums) in
-                    sums.iter().enumerate().filter(|(p, _)| !self.weights[*p].is_null())
-                {
-                    take(p, row, &sums[row - self.groups.start(group)]);
-                }
+            let (rows, start) = (self.groups.own(group), self.groups.start(group));
+            for (p, sums) in sums.iter().enumerate().filter(|(p, _)| !self.weights[*p].is_null()) {
+                take(p, rows.clone(), &sums[rows.start - start..rows.end - start]);
             }
         }
     }

@@ -49,16 +49,19 @@ pub fn ternary(
                 beyond.fill([0; ROW_BYTES]);
                 room.as_ptr()
             },
-            |panel, chunk, row, sums| {
-                let exact = _mm512_loadu_si512(sums.as_ptr().cast());
+            |panel, chunk, rows, sums| {
                 let group = if cut.apart { chunk } else { 0 };
-                let value = walk.scaled(exact, row, group, walk.scales(panel, group));
-                let total = match walk.groups {
-                    1 => _mm512_add_ps(_mm512_setzero_ps(), value),
-                    _ => totals.add(panel, row, group, value),
-                };
-                if group + 1 == walk.groups {
-                    walk.store(panel, row, total, y);
+                let scales = walk.scales(panel, group);
+                for (row, sums) in rows.zip(sums) {
+                    let exact = _mm512_loadu_si512(sums.as_ptr().cast());
+                    let value = walk.scaled(exact, row, group, scales);
+                    let total = match walk.groups {
+                        1 => _mm512_add_ps(_mm512_setzero_ps(), value),
+                        _ => totals.add(panel, row, group, value),
+                    };
+                    if group + 1 == walk.groups {
+                        walk.store(panel, row, total, y);
+                    }
                 }
             },
         );

@@ -256,19 +256,31 @@ impl<'a> Walk<'a> {
                     (false, _) => meeting.run::<1, 2>(to, row, tile),
                 }
             }
-            for (own, (start, sums)) in
-                pair.own.iter().zip(pair.starts.iter().zip(sums.chunks_exact(together)))
-            {
-                for query in own.clone() {
-                    let (row, nth) = (query / self.group, query % self.group);
-                    let out = &mut out.row(row)[nth * dim + block * ROWS..];
-                    for (out, tile) in out.as_chunks_mut::<ROWS>().0.iter_mut().zip(sums) {
-                        let sum = bytemuck::must_cast(tile[query - start]);
-                        *out = bytemuck::must_cast(_mm512_mul_ps(sum, splat(inverse[query])));
-                    }
+            self.spread(pair, block..block + together, (sums, inverse), out);
+            block += together;
+        }
+    }
+
+    /// A pair's sums of some blocks of dimensions, divided by those of the weights, to the rows of `out`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn spread(
+        &self,
+        pair: &Pair,
+        blocks: Range<usize>,
+        (sums, inverse): (&[[[f32; ROWS]; ROWS]], &[f32]),
+        out: &mut Columns<'_>,
+    ) {
+        let tiles = pair.starts.iter().zip(sums.chunks_exact(blocks.len()));
+        for (own, (start, tiles)) in pair.own.iter().zip(tiles) {
+            for query in own.clone() {
+                let (row, nth) = (query / self.group, query % self.group);
+                let out = &mut out.row(row)[nth * self.a.head_dim() + blocks.start * ROWS..];
+                for (out, tile) in out.as_chunks_mut::<ROWS>().0.iter_mut().zip(tiles) {
+                    let sum = bytemuck::must_cast(tile[query - start]);
+                    *out = bytemuck::must_cast(_mm512_mul_ps(sum, splat(inverse[query])));
                 }
             }
-            block += together;
         }
     }
 }

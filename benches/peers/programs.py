@@ -106,6 +106,12 @@ def wf_run(path, isa=None):
     return Program(f"{OURS}, {isa}", command, read_wf_run, ("pp",), environment={"WF_ISA": isa})
 
 
+def wf_run_bf16(path):
+    """With keys and values of 16 bits, as llama.cpp has them."""
+    command = [path, "bench", "--kv-dtype", "bf16"]
+    return Program(f"{OURS}, bf16 cache", command, read_wf_run, ("pp",))
+
+
 def wf_run_packed(path):
     """On the file as `wf-run convert --head q8` packs it, with a screened head: its fastest decoding.
     Not the same bits in the head, which has 8 of them and a scale a row where the others' has 6.6."""

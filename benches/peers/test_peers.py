@@ -22,6 +22,7 @@ from programs import (
     read_llama_bench,
     read_wf_run,
     wf_run,
+    wf_run_bf16,
     wf_run_packed,
 )
 
@@ -46,7 +47,8 @@ class Programs(unittest.TestCase):
     def test_all_are_asked_for_the_same(self):
         theirs, huge = llama_bench("llama-bench")
         asked = "-m small.gguf -p 32 -n 0 -t 2 -r 3 -o json".split()
-        for program in (wf_run("wf-run"), wf_run("wf-run", "avx2"), theirs, huge):
+        ours = (wf_run("wf-run"), wf_run("wf-run", "avx2"), wf_run_bf16("wf-run"))
+        for program in (*ours, theirs, huge):
             self.assertEqual(program.options(CASE), asked)
         packed = wf_run_packed("wf-run").options(CASE)
         self.assertEqual(packed, ["-m", "small.wf.safetensors", *asked[2:]])

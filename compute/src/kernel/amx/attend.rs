@@ -1,10 +1,10 @@
-//! Softmax attention in bf16 tiles. Queries, weights, keys and values are each the sum of two bf16, and
-//! of their four products three count: 16 bits of significand, at several times the speed of f32.
+//! Softmax attention over keys and values of bf16, in tiles. Queries and weights are each the sum of two
+//! bf16: 16 bits of significand, at several times the speed of f32.
 //!
 //! A row's sums take its pages in order, and what it does not see counts as zero; so its result does not
 //! depend on the rows beside it. Pages of types that have no tiles go the way of vectors.
 
-use super::kv::{ACROSS, DEPTH, KV, MOST_CHUNKS, TILE_BYTES, planes};
+use super::kv::{ACROSS, DEPTH, KV, MOST_CHUNKS, TILE_BYTES, is_tiled};
 use super::meet::{Left, Meeting, Right, SUMS};
 use super::tiles::{ROW_BYTES, ROWS, Tiles};
 use crate::kernel::avx2::fetch;
@@ -18,10 +18,9 @@ use std::ops::Range;
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")]
 pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
-    let planes = |dtype| planes(dtype, a.head_dim());
-    let (Some(keys), Some(values)) = (planes(a.layout.keys), planes(a.layout.values)) else {
+    if !is_tiled(&a.layout) {
         return attend_with(a, &KV, out, scratch);
-    };
+    }
     let walk = Walk::new(a);
     let Scratch { floats, page, shorts, .. } = scratch;
     floats.grow(walk.count * walk.padded);
@@ -35,13 +34,13 @@ pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
     // SAFETY: this table is only handed out where tiles are available.
     let _tiles = unsafe { Tiles::new(walk.count) };
     for pair in walk.pairs() {
-        walk.score(&pair, keys, queries, scores);
+        walk.score(&pair, queries, scores);
     }
     for (query, scores) in scores.chunks_exact_mut(walk.padded).enumerate() {
         inverse[query] = 1.0 / weigh(scores, a.ends[query / walk.group]);
     }
     for pair in walk.pairs() {
-        walk.mix(&pair, values, (scores, inverse), sums, out);
+        walk.mix(&pair, (scores, inverse), sums, out);
     }
 }
 
@@ -156,7 +155,7 @@ impl<'a> Walk<'a> {
     /// query's end is garbage.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn score(&self, pair: &Pair, planes: usize, queries: &[u16], scores: &mut [f32]) {
+    fn score(&self, pair: &Pair, queries: &[u16], scores: &mut [f32]) {
         /// Chunks of dimensions follow each other.
         const ORDER: [u32; MOST_CHUNKS] = {
             let mut order = [0; MOST_CHUNKS];
@@ -188,8 +187,7 @@ impl<'a> Walk<'a> {
             let right = Right {
                 tiles: [first, first, second, second],
                 order: &ORDER[..dim / DEPTH],
-                step: planes * ACROSS * TILE_BYTES,
-                low: (planes == 2).then_some(ACROSS * TILE_BYTES),
+                step: ACROSS * TILE_BYTES,
                 ahead: 0,
             }
             .across(|p| p % ACROSS * TILE_BYTES);
@@ -216,7 +214,6 @@ impl<'a> Walk<'a> {
     fn mix(
         &self,
         pair: &Pair,
-        planes: usize,
         (weights, inverse): (&[f32], &[f32]),
         sums: &mut [f32],
         out: &mut Columns<'_>,
@@ -236,13 +233,12 @@ impl<'a> Walk<'a> {
         while block < dim / ROWS {
             let together = if pair.is_whole() { 2 } else { 4.min(dim / ROWS - block) };
             let right = Right {
-                tiles: [a.pages[values + block * planes * TILE_BYTES..].as_ptr(); SUMS],
+                tiles: [a.pages[values + block * TILE_BYTES..].as_ptr(); SUMS],
                 order: &a.table[..pair.pages],
                 step: a.layout.bytes(),
-                low: (planes == 2).then_some(TILE_BYTES),
-                ahead: if a.ends.len() == 1 { together * planes * TILE_BYTES } else { 0 },
+                ahead: if a.ends.len() == 1 { together * TILE_BYTES } else { 0 },
             }
-            .across(|p| p * planes * TILE_BYTES);
+            .across(|p| p * TILE_BYTES);
             let meeting = Meeting { left: &left, right: &right };
             let (first, second) = sums.split_at_mut(together);
             let to = [first.as_mut_ptr().cast(), second.as_mut_ptr().cast()];

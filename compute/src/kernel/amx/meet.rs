@@ -1,5 +1,4 @@
-//! Products of bf16 tiles in two planes: high by high, low by high and, where the right has a low plane,
-//! high by low.
+//! Products of bf16 tiles whose left side has two planes, a high one and a low one.
 
 use super::tiles::{self, ROW_BYTES};
 use crate::kernel::avx2::prefetch;
@@ -19,13 +18,12 @@ pub struct Left {
 
 /// Up to four tiles on the right, each row behind the other.
 pub struct Right<'a> {
-    /// The high planes of step 0.
+    /// Those of step 0.
     pub tiles: [*const u8; SUMS],
     /// The steps in the order in which they are taken.
     pub order: &'a [u32],
-    /// Bytes to the next step, and to the low plane, if there is one.
+    /// Bytes to the next step.
     pub step: usize,
-    pub low: Option<usize>,
     /// Bytes of the step behind that memory is asked for.
     pub ahead: usize,
 }
@@ -61,36 +59,12 @@ impl Meeting<'_> {
         row: usize,
         tile: usize,
     ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.right.low {
-                Some(low) => self.planes::<G, P, true>(low, to, row, tile),
-                None => self.planes::<G, P, false>(0, to, row, tile),
-            }
-        }
-    }
-
-    /// [`Meeting::run`] with or without a low plane on the right.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn planes<const G: usize, const P: usize, const LOW: bool>(
-        &self,
-        low: usize,
-        to: [*mut u8; 2],
-        row: usize,
-        tile: usize,
-    ) {
         const { assert!(G * P == SUMS || G * P == 2) };
-        /// Adds the products of the tiles 4 to 7 to the sums in a tile.
+        /// Adds the products of both planes and a tile on the right to the sums in a tile.
         macro_rules! add {
-            ($sums:literal) => {
-                tiles::multiply_bf16::<$sums, 4, 6>();
-                tiles::multiply_bf16::<$sums, 5, 6>();
-                if LOW {
-                    tiles::multiply_bf16::<$sums, 4, 7>();
-                }
+            ($sums:literal, $right:literal) => {
+                tiles::multiply_bf16::<$sums, 4, $right>();
+                tiles::multiply_bf16::<$sums, 5, $right>();
             };
         }
         let (left, right) = (self.left, self.right);
@@ -109,24 +83,21 @@ impl Meeting<'_> {
                     (0..right.ahead).step_by(ROW_BYTES).for_each(|at| prefetch(next, at));
                 }
                 let tile = |p: usize| right.tiles[p].add(step as usize * right.step);
-                load_right::<LOW>(tile(0), low);
+                tiles::load::<6>(tile(0), ROW_BYTES);
+                tiles::load::<7>(tile(1), ROW_BYTES);
                 load_left(queries[0], left);
-                add!(0);
+                add!(0, 6);
+                add!(1, 7);
                 if G == 2 {
                     load_left(queries[1], left);
-                    add!(2);
+                    add!(2, 6);
+                    add!(3, 7);
                 }
-                load_right::<LOW>(tile(1), low);
-                if G == 2 {
-                    add!(3);
-                    load_left(queries[0], left);
-                }
-                add!(1);
                 if P == SUMS {
-                    load_right::<LOW>(tile(2), low);
-                    add!(2);
-                    load_right::<LOW>(tile(3), low);
-                    add!(3);
+                    tiles::load::<6>(tile(2), ROW_BYTES);
+                    tiles::load::<7>(tile(3), ROW_BYTES);
+                    add!(2, 6);
+                    add!(3, 7);
                 }
                 for tile in &mut queries {
                     *tile = tile.wrapping_add(left.step);
@@ -156,20 +127,5 @@ unsafe fn load_left(high: *const u8, left: &Left) {
     unsafe {
         tiles::load::<4>(high, left.row);
         tiles::load::<5>(high.add(left.low), left.row);
-    }
-}
-
-/// The planes of a tile on the right.
-///
-/// # Safety
-/// As [`Meeting::run`].
-#[inline(always)]
-unsafe fn load_right<const LOW: bool>(high: *const u8, low: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        tiles::load::<6>(high, ROW_BYTES);
-        if LOW {
-            tiles::load::<7>(high.add(low), ROW_BYTES);
-        }
     }
 }

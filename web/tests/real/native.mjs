@@ -19,14 +19,10 @@ const program =
  */
 export const WILD = { temperature: 8, seed: 2 };
 
-/**
- * The tokens and the text of an answer of 80 tokens at most, with more options. With AVX2: the tiles of
- * AMX keep 16 bits of attention's numbers, and a greedy guess at a whole block hangs on less.
- */
+/** The tokens and the text of an answer of 80 tokens at most, with more options. */
 export function native(prompt, mode, more = []) {
   const args = ["generate", "--json", "-n", "80", "--decode-mode", mode, "--temperature", "0"];
-  const env = process.arch === "x64" ? { ...process.env, WF_ISA: "avx2" } : process.env;
-  const output = execFileSync(program, [...args, ...more, prompt], { env }).toString();
+  const output = execFileSync(program, [...args, ...more, prompt]).toString();
   const { tokens, text } = JSON.parse(output);
   return { tokens, text };
 }

@@ -1,5 +1,5 @@
-//! AMX: int8 products of batches, and attention, in tile registers of 16 × 64 bytes. All else is
-//! AVX-512's.
+//! AMX: int8 products of batches, and attention over bf16, in tile registers of 16 × 64 bytes. All else
+//! is AVX-512's.
 //!
 //! A block of packed weights decodes to rows of a weight tile as they stand, a row of activations
 //! is a row of an activation tile, so nothing is rearranged.

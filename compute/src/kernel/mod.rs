@@ -42,7 +42,7 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
-    /// The same with AMX int8 tiles, on Linux.
+    /// The same with AMX tiles of int8 and bf16, on Linux.
     Amx,
     /// WebAssembly with 128-bit SIMD.
     Simd128,

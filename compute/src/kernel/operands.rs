@@ -99,7 +99,7 @@ impl<'a> Quantised<'a> {
     /// Where row `row`'s product goes, and whether it adds to what is there.
     #[inline]
     pub fn target(&self, row: usize) -> (usize, bool) {
-        // One or two planes: no need to divide, which takes longer than all else that an output does.
+        // There are one or two: every output comes here, and a division is slow.
         match self.planes {
             1 => (row, false),
             _ => (row / 2, row % 2 == 1),

@@ -43,7 +43,6 @@ fn in_tiles(head_dim: usize) -> bool {
 pub const KV: [KvCodec; KvType::COUNT] = {
     let mut kv = avx2::KV;
     kv[KvType::Bf16 as usize] = KvCodec {
-        plain: false,
         write_key: detected!(write_key, x, codes, slot),
         write_value: detected!(write_value, x, codes, slot),
         keys: detected!(keys, codes, scales, out),

@@ -39,7 +39,6 @@ pub fn estimate(queries: &[f32], scale: f32, summary: &[f32]) -> f32 {
 macro_rules! codec {
     ($element:ident) => {
         KvCodec {
-            plain: $element::PLAIN,
             write_key: detected!(write_key::<$element>, x, codes, slot),
             write_value: detected!(write_value::<$element>, x, codes, slot),
             keys: detected!(keys::<$element>, codes, scales, out),

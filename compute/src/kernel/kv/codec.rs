@@ -8,8 +8,6 @@ use bytemuck::{Pod, Zeroable};
 pub trait Element {
     /// What is stored.
     type Code: Pod;
-    /// Whether codes are the numbers themselves.
-    const PLAIN: bool = false;
     /// The largest number that there is a code for, where vectors are scaled to it.
     const LARGEST: Option<f32> = None;
     /// The nearest code, of two the even one.
@@ -33,7 +31,6 @@ pub struct Int8;
 
 impl Element for F32 {
     type Code = f32;
-    const PLAIN: bool = true;
 
     #[inline(always)]
     fn encode(x: f32) -> f32 {

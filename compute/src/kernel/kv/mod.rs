@@ -72,8 +72,8 @@ impl KvType {
 }
 
 /// One head's page: `[keys | values | scales of keys: PAGE | of values: PAGE]`. Scales are f32 and only
-/// there where the type has them. How keys and values stand in their parts is the kernels' own: a
-/// [`KvCodec`]'s.
+/// there where the type has them. How codes stand in their parts is the kernels' own ([`KvCodec`]);
+/// f32 stand as they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
     /// Width of a head.
@@ -90,8 +90,6 @@ type DecodeFn = fn(codes: &[u8], scales: &[f32], out: &mut [f32]);
 /// How one [`KvType`] is written and read by a set of kernels.
 #[derive(Clone, Copy)]
 pub struct KvCodec {
-    /// Whether the codes are f32 already and stand as they are read.
-    pub plain: bool,
     /// Writes a head's vector to place `slot` of a page's keys and returns its scale: 1 for types
     /// without, NaN where the vector is not finite.
     pub write_key: fn(x: &[f32], codes: &mut [u8], slot: usize) -> f32,
@@ -182,8 +180,7 @@ impl PageLayout {
         room: &'a mut [f32],
     ) -> &'a [f32] {
         let (codes, scales) = (&page[self.key_codes()], &page[self.key_scales()]);
-        let codec = &kv[self.keys as usize];
-        self.decoded((codec.plain, codec.keys), (codes, scales), room)
+        self.decoded(self.keys, kv[self.keys as usize].keys, (codes, scales), room)
     }
 
     /// A page's values, `[PAGE][head_dim]`: as they stand there, or decoded to `room`.
@@ -195,19 +192,19 @@ impl PageLayout {
         room: &'a mut [f32],
     ) -> &'a [f32] {
         let (codes, scales) = (&page[self.value_codes()], &page[self.value_scales()]);
-        let codec = &kv[self.values as usize];
-        self.decoded((codec.plain, codec.values), (codes, scales), room)
+        self.decoded(self.values, kv[self.values as usize].values, (codes, scales), room)
     }
 
     /// Keys or values as they stand there, or decoded to `room`.
     #[inline]
     fn decoded<'a>(
         &self,
-        (plain, decode): (bool, DecodeFn),
+        dtype: KvType,
+        decode: DecodeFn,
         (codes, scales): (&'a [u8], &[u8]),
         room: &'a mut [f32],
     ) -> &'a [f32] {
-        if plain {
+        if dtype == KvType::F32 {
             return bytemuck::cast_slice(codes);
         }
         let room = &mut room[..self.numbers()];

@@ -1,14 +1,13 @@
 //! Softmax attention over pages, and what pages hold.
 
 use super::exp;
-use crate::kernel::kv::{Element, codecs, keys, values, write_key, write_value};
+use crate::kernel::kv::{codecs, keys, values, write_key, write_value};
 use crate::kernel::{Attention, KvCodec, KvType, PAGE};
 use crate::par::{Columns, Scratch};
 
 macro_rules! codec {
     ($element:ident) => {
         KvCodec {
-            plain: $element::PLAIN,
             write_key: write_key::<$element>,
             write_value: write_value::<$element>,
             keys: keys::<$element>,

@@ -2,7 +2,7 @@
 
 use super::PageLayout;
 use crate::mem::AlignedVec;
-use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix};
+use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix, tight};
 use std::ops::Range;
 
 /// Activations as int8 rows with a scale each.
@@ -28,10 +28,11 @@ pub struct Quantised<'a> {
 const LINE: usize = 64;
 
 impl<'a> Quantised<'a> {
-    /// Columns in memory of rows that have `cols`: whole cache lines, and an odd number of them, so
-    /// that the same column of many rows does not fall into the same few sets of a cache.
+    /// Columns in memory of rows that have `cols`: all that the last block of any layout covers, in
+    /// whole cache lines, and an odd number of them, so that the same column of many rows does not fall
+    /// into the same few sets of a cache.
     pub fn stride_of(cols: usize) -> usize {
-        (cols.div_ceil(LINE) | 1) * LINE
+        (cols.next_multiple_of(tight::COLS).div_ceil(LINE) | 1) * LINE
     }
 
     /// Rows, all planes counted.

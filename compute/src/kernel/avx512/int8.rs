@@ -5,6 +5,7 @@
 use super::ternary::store;
 use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
+use crate::kernel::panels::halves;
 use crate::matrix::{INT8_BLOCK_COLS, Int8Panel, Int8View, Packing};
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
@@ -69,77 +70,99 @@ fn product<const P: usize, const W: u8>(
     y: &mut Columns<'_>,
 ) {
     let first = panels.start;
-    for panel in panels {
-        let mut token = 0;
-        while token < x.tokens() {
-            let from = (panel - first) * PANEL_ROWS;
-            token += match x.tokens() - token {
-                4.. => tile::<4, P, W>(w, panel, x, token, from, y),
-                3 => tile::<3, P, W>(w, panel, x, token, from, y),
-                2 => tile::<2, P, W>(w, panel, x, token, from, y),
-                _ => tile::<1, P, W>(w, panel, x, token, from, y),
-            };
-        }
+    let (pairs, last) = halves(panels);
+    for pair in pairs {
+        stream::<2, P, W>(w, (pair, first), x, y);
+    }
+    if let Some(panel) = last {
+        stream::<1, P, W>(w, ([panel], first), x, y);
     }
 }
 
-/// One panel × `N` tokens from `token` on; returns `N`.
+/// `S` panels side by side × all tokens; outputs start with the panel `first`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn tile<const N: usize, const P: usize, const W: u8>(
+fn stream<const S: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
-    panel: usize,
+    (panels, first): ([usize; S], usize),
+    x: &Quantised<'_>,
+    y: &mut Columns<'_>,
+) {
+    let mut token = 0;
+    while token < x.tokens() {
+        let tokens = (x.tokens() - token).min(4);
+        let one = |panel| ([panel], first);
+        match tokens {
+            4 => panels.iter().for_each(|&p| tile::<1, 4, P, W>(w, one(p), x, token, y)),
+            3 => panels.iter().for_each(|&p| tile::<1, 3, P, W>(w, one(p), x, token, y)),
+            2 => tile::<S, 2, P, W>(w, (panels, first), x, token, y),
+            _ => tile::<S, 1, P, W>(w, (panels, first), x, token, y),
+        }
+        token += tokens;
+    }
+}
+
+/// `S` panels × `N` tokens from `token` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
+    w: Int8View<'_>,
+    (panels, first): ([usize; S], usize),
     x: &Quantised<'_>,
     token: usize,
-    from: usize,
     y: &mut Columns<'_>,
-) -> usize {
+) {
     let mut xs: [[&[Pair]; P]; N] = [[&[]; P]; N];
     for (r, x_row) in xs.as_flattened_mut().iter_mut().enumerate() {
         *x_row = &bytemuck::must_cast_slice(x.row_chunks::<8>(token * P + r))[..w.pairs()];
     }
     let group_pairs = w.group().div_ceil(2 * INT8_BLOCK_COLS);
     let scales = w.scales().as_chunks::<64>().0;
-    let mut totals = [_mm512_setzero_ps(); N];
+    let mut totals = [[_mm512_setzero_ps(); N]; S];
     for g in 0..w.groups() {
         let range = g * group_pairs..((g + 1) * group_pairs).min(w.pairs());
         let xs = xs.map(|x| x.map(|x| &x[range.clone()]));
-        let exact = group::<N, P, W>(w, panel, range, xs);
-        let scales: __m512 = bytemuck::must_cast(scales[panel * w.groups() + g]);
-        for n in 0..N {
-            totals[n] = _mm512_add_ps(totals[n], _mm512_mul_ps(exact[n], scales));
+        let exact = group::<S, N, P, W>(w, panels, range, xs);
+        for s in 0..S {
+            let scales: __m512 = bytemuck::must_cast(scales[panels[s] * w.groups() + g]);
+            for n in 0..N {
+                totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact[s][n], scales));
+            }
         }
     }
-    for (n, total) in totals.iter().enumerate() {
-        store(*total, x.joined_step(token + n), &mut y.row(token + n)[from..], false);
+    for s in 0..S {
+        let from = (panels[s] - first) * PANEL_ROWS;
+        for (n, total) in totals[s].iter().enumerate() {
+            store(*total, x.joined_step(token + n), &mut y.row(token + n)[from..], false);
+        }
     }
-    N
 }
 
-/// Σ w·q of 16 rows × `N` tokens over a group, rounded once.
+/// Σ w·q of 16 rows of each panel × `N` tokens over a group, rounded once.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn group<const N: usize, const P: usize, const W: u8>(
+fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
-    panel: usize,
+    panels: [usize; S],
     range: Range<usize>,
     xs: [[&[Pair]; P]; N],
-) -> [__m512; N] {
+) -> [[__m512; N]; S] {
     if range.len() <= SHORT {
-        let sums = dot::<N, P, W>(w.panel(panel, range), xs);
-        return sums.map(|sums| _mm512_cvtepi32_ps(join_short(&sums)));
+        let sums = dot::<S, N, P, W>(panels.map(|panel| w.panel(panel, range.clone())), xs);
+        return sums.map(|s| s.map(|sums| _mm512_cvtepi32_ps(join_short(&sums))));
     }
-    let mut exact = [[_mm512_setzero_si512(); 2]; N];
+    let mut exact = [[[_mm512_setzero_si512(); 2]; N]; S];
     for from in (0..range.len()).step_by(CHUNK) {
         let part = from..range.len().min(from + CHUNK);
-        let values = w.panel(panel, range.start + part.start..range.start + part.end);
-        let sums = dot::<N, P, W>(values, xs.map(|x| x.map(|x| &x[part.clone()])));
-        for (exact, sums) in exact.iter_mut().zip(&sums) {
+        let pairs = range.start + part.start..range.start + part.end;
+        let values = panels.map(|panel| w.panel(panel, pairs.clone()));
+        let sums = dot::<S, N, P, W>(values, xs.map(|x| x.map(|x| &x[part.clone()])));
+        for (exact, sums) in exact.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
             let joined = join(sums);
             *exact = [0, 1].map(|h| _mm512_add_epi64(exact[h], joined[h]));
         }
     }
-    exact.map(|e| rounded(e))
+    exact.map(|e| e.map(|e| rounded(e)))
 }
 
 /// Exact sums as floats, rounded once.
@@ -173,35 +196,42 @@ pub fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
     out
 }
 
-/// Exact Σ w·q of 16 rows × `P` planes of `N` tokens over a chunk.
+/// Exact Σ w·q of 16 rows of each panel × `P` planes of `N` tokens over a chunk.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-#[allow(clippy::needless_range_loop)] // All of `xs` is walked side by side.
-fn dot<const N: usize, const P: usize, const W: u8>(
-    values: Int8Panel<'_>,
+#[allow(clippy::needless_range_loop)] // All of `values` and `xs` is walked side by side.
+fn dot<const S: usize, const N: usize, const P: usize, const W: u8>(
+    values: [Int8Panel<'_>; S],
     xs: [[&[Pair]; P]; N],
-) -> [[__m512i; P]; N] {
+) -> [[[__m512i; P]; N]; S] {
     let shift = _mm512_set1_epi8(-128);
     // Two chains per row hide the latency; the shift's part is shared by all rows.
-    let mut sums = [[[_mm512_setzero_si512(); 2]; P]; N];
-    let mut shifted = [_mm512_setzero_si512(); 2];
+    let mut sums = [[[[_mm512_setzero_si512(); 2]; P]; N]; S];
+    let mut shifted = [[_mm512_setzero_si512(); 2]; S];
     let pairs = xs[0][0].len();
     let xs = xs.map(|x| x.map(|x| &x[..pairs]));
     for i in 0..pairs {
-        let w = pair::<W>(&values, i);
-        for h in 0..2 {
-            shifted[h] = _mm512_dpbusd_epi32(shifted[h], shift, w[h]);
-            for n in 0..N {
-                for p in 0..P {
-                    let x = _mm512_set1_epi32(bytemuck::must_cast(xs[n][p][i][h]));
-                    let sum = &mut sums[n][p][h];
-                    *sum = _mm512_dpbusd_epi32(*sum, _mm512_xor_si512(x, shift), w[h]);
+        for s in 0..S {
+            let w = pair::<W>(&values[s], i);
+            for h in 0..2 {
+                shifted[s][h] = _mm512_dpbusd_epi32(shifted[s][h], shift, w[h]);
+                for n in 0..N {
+                    for p in 0..P {
+                        let x = _mm512_set1_epi32(bytemuck::must_cast(xs[n][p][i][h]));
+                        let sum = &mut sums[s][n][p][h];
+                        *sum = _mm512_dpbusd_epi32(*sum, _mm512_xor_si512(x, shift), w[h]);
+                    }
                 }
             }
         }
     }
-    let shifted = _mm512_add_epi32(shifted[0], shifted[1]);
-    sums.map(|s| s.map(|s| _mm512_sub_epi32(_mm512_add_epi32(s[0], s[1]), shifted)))
+    for s in 0..S {
+        let shifted = _mm512_add_epi32(shifted[s][0], shifted[s][1]);
+        for sums in sums[s].as_flattened_mut() {
+            sums[0] = _mm512_sub_epi32(_mm512_add_epi32(sums[0], sums[1]), shifted);
+        }
+    }
+    sums.map(|s| s.map(|s| s.map(|s| s[0])))
 }
 
 /// The `i`-th two blocks. No `map` or `from_fn` here: these know of no CPU features, and what they are

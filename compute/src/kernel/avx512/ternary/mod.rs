@@ -9,6 +9,7 @@ pub use unpack::{FIELDS, Field};
 
 use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
+use crate::kernel::panels::halves;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::tight::BYTES;
@@ -17,7 +18,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// How far ahead of the panel's walk memory is asked for, in bytes.
-const AHEAD: usize = 1536;
+const AHEAD: usize = 3072;
 /// Batches up to this decode codes in registers; of larger ones each code is decoded once.
 const STREAMED_ROWS: usize = 8;
 
@@ -35,8 +36,12 @@ pub fn ternary(
     if x.rows() > STREAMED_ROWS {
         return batch::batch(&walk, panels, y, rearranged, places);
     }
-    for panel in panels {
-        walk.stream(panel, y);
+    let (pairs, last) = halves(panels);
+    for pair in pairs {
+        walk.stream(pair, y);
+    }
+    if let Some(panel) = last {
+        walk.stream([panel], y);
     }
 }
 
@@ -123,51 +128,66 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// One panel × all rows, codes decoded in registers: for small batches, which memory bounds.
+    /// Panels × all rows, codes decoded in registers: for small batches, which memory bounds.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn stream(&self, panel: usize, y: &mut Columns<'_>) {
+    fn stream<const P: usize>(&self, panels: [usize; P], y: &mut Columns<'_>) {
         if self.w.layout() == Layout::Tight {
             // SAFETY: this CPU has VBMI, or the matrix would not have come here.
-            return unsafe { tight::stream(self, panel, y) };
+            return unsafe { tight::stream(self, panels, y) };
         }
         let mut row = 0;
         while row < self.x.rows() {
-            row += match self.x.rows() - row {
-                8.. => self.tile::<8, 2>(panel, row, y),
-                4.. => self.tile::<4, 4>(panel, row, y),
-                3 => self.tile::<3, 4>(panel, row, y),
-                2 => self.tile::<2, 4>(panel, row, y),
-                _ => self.tile::<1, 4>(panel, row, y),
+            // What the registers have room for.
+            let rows = match self.x.rows() - row {
+                8.. => 8,
+                left => left.min(4),
             };
+            match rows {
+                8 => panels.iter().for_each(|&panel| self.tile::<1, 8, 2>([panel], row, y)),
+                4 => panels.iter().for_each(|&panel| self.tile::<1, 4, 4>([panel], row, y)),
+                3 => self.tile::<P, 3, 2>(panels, row, y),
+                2 => self.tile::<P, 2, 2>(panels, row, y),
+                _ => self.tile::<P, 1, 4>(panels, row, y),
+            }
+            row += rows;
         }
     }
 
-    /// One panel × `N` activation rows from `row` on, with `A` sums per row to hide the latency of
-    /// `vpdpbusd`; returns `N`.
+    /// `P` panels × `N` activation rows from `row` on, with `A` sums for each to hide the latency of
+    /// `vpdpbusd`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn tile<const N: usize, const A: usize>(
+    fn tile<const P: usize, const N: usize, const A: usize>(
         &self,
-        panel: usize,
+        panels: [usize; P],
         row: usize,
         y: &mut Columns<'_>,
-    ) -> usize {
-        let codes = self.codes(panel);
-        let xs: [&[[i8; BLOCK_COLS]]; N] =
-            std::array::from_fn(|n| &self.x.row_chunks::<BLOCK_COLS>(row + n)[..self.blocks]);
-        let mut totals = [_mm512_setzero_ps(); N];
+    ) {
+        let mut xs: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
+        for n in 0..N {
+            xs[n] = &self.x.row_chunks(row + n)[..self.blocks];
+        }
+        let mut totals = [[_mm512_setzero_ps(); N]; P];
         for g in 0..self.groups {
             let range = self.group(g);
-            let exact = dot::<N, A>(&codes[range.clone()], xs.map(|x| &x[range.clone()]));
-            let scales = self.scales(panel, g);
-            for n in 0..N {
-                totals[n] = _mm512_add_ps(totals[n], self.scaled(exact[n], row + n, g, scales));
+            let mut codes: [&[[u8; BLOCK_BYTES]]; P] = [&[]; P];
+            for p in 0..P {
+                codes[p] = &self.codes(panels[p])[range.clone()];
+            }
+            let exact = dot::<P, N, A>(codes, xs.map(|x| &x[range.clone()]));
+            for p in 0..P {
+                let scales = self.scales(panels[p], g);
+                for n in 0..N {
+                    let scaled = self.scaled(exact[p][n], row + n, g, scales);
+                    totals[p][n] = _mm512_add_ps(totals[p][n], scaled);
+                }
             }
         }
-        for (n, total) in totals.iter().enumerate() {
-            self.store(panel, row + n, *total, y);
+        for p in 0..P {
+            for n in 0..N {
+                self.store(panels[p], row + n, totals[p][n], y);
+            }
         }
-        N
     }
 
     /// What the exact sums Σ c·q of a row and a group are worth.
@@ -203,30 +223,35 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Exact Σ c·q of 16 rows × `N` activation rows.
+/// Exact Σ c·q of 16 rows of each panel × `N` activation rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn dot<const N: usize, const A: usize>(
-    codes: &[[u8; BLOCK_BYTES]],
+#[allow(clippy::needless_range_loop)] // All of `codes` and `xs` is walked side by side.
+fn dot<const P: usize, const N: usize, const A: usize>(
+    codes: [&[[u8; BLOCK_BYTES]]; P],
     xs: [&[[i8; BLOCK_COLS]]; N],
-) -> [__m512i; N] {
+) -> [[__m512i; N]; P] {
     let mask = _mm512_set1_epi8(3);
-    let mut sums = [[_mm512_setzero_si512(); A]; N];
-    let xs = xs.map(|x| &x[..codes.len()]);
-    for (b, block) in codes.iter().enumerate() {
-        prefetch(block.as_ptr(), AHEAD);
-        let mut q = bytemuck::must_cast(*block);
-        for field in 0..4 {
-            let w = _mm512_and_si512(q, mask);
-            for n in 0..N {
-                let quads: &[[i8; 4]; 4] = bytemuck::must_cast_ref(&xs[n][b]);
-                let x = _mm512_set1_epi32(bytemuck::must_cast(quads[field]));
-                sums[n][field % A] = _mm512_dpbusd_epi32(sums[n][field % A], w, x);
+    let mut sums = [[[_mm512_setzero_si512(); A]; N]; P];
+    let blocks = codes[0].len();
+    let (codes, xs) = (codes.map(|c| &c[..blocks]), xs.map(|x| &x[..blocks]));
+    for b in 0..blocks {
+        for p in 0..P {
+            prefetch(codes[p][b].as_ptr(), AHEAD);
+            let mut q = bytemuck::must_cast(codes[p][b]);
+            for field in 0..4 {
+                let w = _mm512_and_si512(q, mask);
+                for n in 0..N {
+                    let quads: &[[i8; 4]; 4] = bytemuck::must_cast_ref(&xs[n][b]);
+                    let x = _mm512_set1_epi32(bytemuck::must_cast(quads[field]));
+                    let sum = &mut sums[p][n][field % A];
+                    *sum = _mm512_dpbusd_epi32(*sum, w, x);
+                }
+                q = _mm512_srli_epi16::<2>(q);
             }
-            q = _mm512_srli_epi16::<2>(q);
         }
     }
-    sums.map(|s| s.into_iter().reduce(|a, b| _mm512_add_epi32(a, b)).expect("A > 0"))
+    sums.map(|s| s.map(|s| s.into_iter().reduce(|a, b| _mm512_add_epi32(a, b)).expect("A > 0")))
 }
 
 /// Writes a panel's outputs of one activation row, or adds them, to the first 16 of `out`.

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// How far ahead of the panel's walk memory is asked for, in bytes.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 3072;
 /// Blocks that begin and end with a cache line.
 const LINED: usize = 8;
 const LINE: usize = 64;
@@ -80,74 +80,103 @@ impl Decoder {
     }
 }
 
-/// A panel × all activation rows, in tiles as even as can be: what a tile costs hardly grows up to four
+/// Panels × all activation rows, in tiles as even as can be: what a tile costs hardly grows up to four
 /// rows, whose sums fit the registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn stream(walk: &Walk<'_>, panel: usize, y: &mut Columns<'_>) {
+pub fn stream<const P: usize>(walk: &Walk<'_>, panels: [usize; P], y: &mut Columns<'_>) {
     let mut row = 0;
     while row < walk.x.rows() {
         let left = walk.x.rows() - row;
-        row += match left.div_ceil(left.div_ceil(4)) {
-            1 => tile::<1>(walk, panel, row, y),
-            2 => tile::<2>(walk, panel, row, y),
-            3 => tile::<3>(walk, panel, row, y),
-            _ => tile::<4>(walk, panel, row, y),
-        };
+        let rows = left.div_ceil(left.div_ceil(4));
+        match rows {
+            1 => tile::<P, 1>(walk, panels, row, y),
+            2 => tile::<P, 2>(walk, panels, row, y),
+            3 => panels.iter().for_each(|&panel| tile::<1, 3>(walk, [panel], row, y)),
+            _ => panels.iter().for_each(|&panel| tile::<1, 4>(walk, [panel], row, y)),
+        }
+        row += rows;
     }
 }
 
-/// A panel × `N` activation rows from `row` on; returns `N`.
+/// `P` panels × `N` activation rows from `row` on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn tile<const N: usize>(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Columns<'_>) -> usize {
-    let decoder = Decoder::new();
-    let codes = walk.tight(panel);
-    // As many lines as are followed by a block.
-    let lines = codes.len().saturating_sub(1) / LINED;
-    let mut xs: [&[[[i8; COLS]; LINED]]; N] = [&[]; N];
-    let mut rests: [&[i8]; N] = [&[]; N];
+fn tile<const P: usize, const N: usize>(
+    walk: &Walk<'_>,
+    panels: [usize; P],
+    row: usize,
+    y: &mut Columns<'_>,
+) {
+    let mut codes: [&[[u8; BYTES]]; P] = [&[]; P];
+    for p in 0..P {
+        codes[p] = walk.tight(panels[p]);
+    }
+    let mut xs: [&[[i8; COLS]]; N] = [&[]; N];
     for n in 0..N {
-        let (blocks, _) = walk.x.row(row + n).as_chunks::<COLS>();
-        xs[n] = &blocks.as_chunks().0[..lines];
-        rests[n] = &walk.x.row(row + n)[lines * LINED * COLS..];
+        xs[n] = &walk.x.row_chunks(row + n)[..codes[0].len()];
     }
-    let mut sums = [[_mm512_setzero_si512(); FIELDS]; N];
-    for (i, blocks) in codes.as_chunks::<LINED>().0[..lines].iter().enumerate() {
-        for (b, block) in blocks.iter().enumerate() {
-            // Each line is asked for once, by the block in which it begins: several times, or all lines
-            // at once, take up to twice as long.
-            let line = (b * BYTES).div_ceil(LINE);
-            if line * LINE < (b + 1) * BYTES {
-                prefetch(blocks.as_ptr().cast(), AHEAD + line * LINE);
-            }
-            // SAFETY: another block follows, so there are 64 bytes.
-            let bytes = unsafe { _mm512_loadu_si512(block.as_ptr().cast()) };
-            let fields = decoder.fields(bytes);
-            for n in 0..N {
-                add(&mut sums[n], fields, &xs[n][i][b]);
-            }
-        }
-    }
-    for (i, block) in codes[lines * LINED..].iter().enumerate() {
-        let fields = decoder.fields(decoder.block(block));
+    let sums = dot(codes, xs);
+    for p in 0..P {
+        let scales = walk.scales(panels[p], 0);
         for n in 0..N {
-            // A row may end within a block.
-            let mut x = [0; COLS];
-            let rest = &rests[n][i * COLS..];
-            let count = rest.len().min(COLS);
-            x[..count].copy_from_slice(&rest[..count]);
-            add(&mut sums[n], fields, &x);
+            // Codes were multiplied where they stand: 1, 4 and 16 times too large.
+            let [first, second, third] = sums[p][n];
+            let (second, third) = (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
+            let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
+            let total = walk.scaled(exact, row + n, 0, scales);
+            walk.store(panels[p], row + n, _mm512_add_ps(_mm512_setzero_ps(), total), y);
         }
     }
-    let scales = walk.scales(panel, 0);
-    for (n, [first, second, third]) in sums.into_iter().enumerate() {
-        // Codes were multiplied where they stand: 1, 4 and 16 times too large.
-        let (second, third) = (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
-        let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
-        let total = walk.scaled(exact, row + n, 0, scales);
-        walk.store(panel, row + n, _mm512_add_ps(_mm512_setzero_ps(), total), y);
+}
+
+/// Σ c·q of 16 rows of each panel × `N` activation rows, of each field by itself: 1, 4 or 16 times.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+#[allow(clippy::needless_range_loop)] // All of `codes` and `xs` is walked side by side.
+fn dot<const P: usize, const N: usize>(
+    codes: [&[[u8; BYTES]]; P],
+    xs: [&[[i8; COLS]]; N],
+) -> [[[__m512i; FIELDS]; N]; P] {
+    let decoder = Decoder::new();
+    let mut sums = [[[_mm512_setzero_si512(); FIELDS]; N]; P];
+    // As many lines as are followed by a block.
+    let lines = codes[0].len().saturating_sub(1) / LINED;
+    let mut codes_of: [&[[[u8; BYTES]; LINED]]; P] = [&[]; P];
+    for p in 0..P {
+        codes_of[p] = &codes[p].as_chunks().0[..lines];
     }
-    N
+    let mut xs_of: [&[[[i8; COLS]; LINED]]; N] = [&[]; N];
+    for n in 0..N {
+        xs_of[n] = &xs[n].as_chunks().0[..lines];
+    }
+    for i in 0..lines {
+        for b in 0..LINED {
+            for p in 0..P {
+                let blocks = &codes_of[p][i];
+                // Each line is asked for once, by the block in which it begins: several times, or all
+                // lines at once, take up to twice as long.
+                let line = (b * BYTES).div_ceil(LINE);
+                if line * LINE < (b + 1) * BYTES {
+                    prefetch(blocks.as_ptr().cast(), AHEAD + line * LINE);
+                }
+                // SAFETY: another block follows, so there are 64 bytes.
+                let bytes = unsafe { _mm512_loadu_si512(blocks[b].as_ptr().cast()) };
+                let fields = decoder.fields(bytes);
+                for n in 0..N {
+                    add(&mut sums[p][n], fields, &xs_of[n][i][b]);
+                }
+            }
+        }
+    }
+    for p in 0..P {
+        for i in lines * LINED..codes[p].len() {
+            let fields = decoder.fields(decoder.block(&codes[p][i]));
+            for n in 0..N {
+                add(&mut sums[p][n], fields, &xs[n][i]);
+            }
+        }
+    }
+    sums
 }
 
 /// Adds c·q of a block's 16 rows and an activation row, of each field 1, 4 or 16 times.

@@ -17,8 +17,6 @@ const WORTH_BYTES: usize = 24 << 20;
 /// Rows from which arithmetic bounds a pass rather than memory: a processor that reads a weight can
 /// multiply it some eight times meanwhile.
 const MANY_ROWS: usize = 8;
-/// Rows from which writing keys and values is worth waking the helpers.
-const WORTH_ROWS: usize = 8;
 /// Rows that attend together at most, and scores that they make at most.
 const TOGETHER: usize = 8;
 const SCORES: usize = 64 << 10;
@@ -158,14 +156,10 @@ impl Pass<'_, '_> {
         let heads = Heads { spec, k, layer, books, batch, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let chunks = (Chunks::new(pages, bytes), Chunks::new(summaries, floats));
-        crew.chunks(
-            spec.kv_heads,
-            batch.rows.len() >= WORTH_ROWS,
-            chunks,
-            |head, kept, scratch| {
-                heads.write(head, kept, scratch);
-            },
-        );
+        // The same member attends to a head afterwards: what is written is in its cache.
+        crew.chunks(spec.kv_heads, true, chunks, |head, kept, scratch| {
+            heads.write(head, kept, scratch);
+        });
         profile.lap(Phase::Cache);
     }
 

@@ -216,8 +216,11 @@ impl Inputs {
 }
 
 /// Parts of a product for each member: enough to even out what the members get done, few enough
-/// for long walks through memory.
+/// for long walks through memory, and fewer where memory bounds all.
 const PARTS: usize = 4;
+const LONG_PARTS: usize = 2;
+/// Rows up to which memory bounds a product on any machine.
+const FEW_ROWS: usize = 3;
 /// Rows from which parts are kept large, and how large: what a kernel prepares for a batch of
 /// activations serves all outputs of a part.
 const LARGE_ROWS: usize = 28;
@@ -227,6 +230,7 @@ const LARGE_PANELS: usize = 1024 / PANEL_ROWS;
 fn parts(rows: usize, panels: usize, members: usize) -> usize {
     let each = match rows {
         _ if members == 1 => 1,
+        ..FEW_ROWS => LONG_PARTS,
         ..LARGE_ROWS => PARTS,
         _ => (panels / LARGE_PANELS / members).clamp(1, PARTS),
     };

@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// How far ahead of the panel's walk memory is asked for, in bytes.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 1280;
 /// Bytes in a block of 16 rows × 4 columns.
 const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
 /// Pairs of blocks whose products fit 32-bit sums: 8 columns · 128 · 255 · 8,192 pairs < 2³¹.

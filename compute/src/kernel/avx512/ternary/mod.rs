@@ -164,16 +164,13 @@ impl<'a> Walk<'a> {
         y: &mut Columns<'_>,
     ) {
         let mut xs: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
-        for n in 0..N {
-            xs[n] = &self.x.row_chunks(row + n)[..self.blocks];
+        for (n, x) in xs.iter_mut().enumerate() {
+            *x = &self.x.row_chunks(row + n)[..self.blocks];
         }
         let mut totals = [[_mm512_setzero_ps(); N]; P];
         for g in 0..self.groups {
             let range = self.group(g);
-            let mut codes: [&[[u8; BLOCK_BYTES]]; P] = [&[]; P];
-            for p in 0..P {
-                codes[p] = &self.codes(panels[p])[range.clone()];
-            }
+            let codes = panels.map(|panel| &self.codes(panel)[range.clone()]);
             let exact = dot::<P, N, A>(codes, xs.map(|x| &x[range.clone()]));
             for p in 0..P {
                 let scales = self.scales(panels[p], g);
@@ -183,9 +180,9 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        for p in 0..P {
-            for n in 0..N {
-                self.store(panels[p], row + n, totals[p][n], y);
+        for (panel, totals) in panels.into_iter().zip(totals) {
+            for (n, total) in totals.into_iter().enumerate() {
+                self.store(panel, row + n, total, y);
             }
         }
     }

@@ -107,24 +107,19 @@ fn tile<const P: usize, const N: usize>(
     row: usize,
     y: &mut Columns<'_>,
 ) {
-    let mut codes: [&[[u8; BYTES]]; P] = [&[]; P];
-    for p in 0..P {
-        codes[p] = walk.tight(panels[p]);
-    }
+    let codes = panels.map(|panel| walk.tight(panel));
     let mut xs: [&[[i8; COLS]]; N] = [&[]; N];
-    for n in 0..N {
-        xs[n] = &walk.x.row_chunks(row + n)[..codes[0].len()];
+    for (n, x) in xs.iter_mut().enumerate() {
+        *x = &walk.x.row_chunks(row + n)[..codes[0].len()];
     }
-    let sums = dot(codes, xs);
-    for p in 0..P {
-        let scales = walk.scales(panels[p], 0);
-        for n in 0..N {
+    for (panel, sums) in panels.into_iter().zip(dot(codes, xs)) {
+        let scales = walk.scales(panel, 0);
+        for (n, [first, second, third]) in sums.into_iter().enumerate() {
             // Codes were multiplied where they stand: 1, 4 and 16 times too large.
-            let [first, second, third] = sums[p][n];
             let (second, third) = (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
             let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
             let total = walk.scaled(exact, row + n, 0, scales);
-            walk.store(panels[p], row + n, _mm512_add_ps(_mm512_setzero_ps(), total), y);
+            walk.store(panel, row + n, _mm512_add_ps(_mm512_setzero_ps(), total), y);
         }
     }
 }
@@ -141,18 +136,12 @@ fn dot<const P: usize, const N: usize>(
     let mut sums = [[[_mm512_setzero_si512(); FIELDS]; N]; P];
     // As many lines as are followed by a block.
     let lines = codes[0].len().saturating_sub(1) / LINED;
-    let mut codes_of: [&[[[u8; BYTES]; LINED]]; P] = [&[]; P];
-    for p in 0..P {
-        codes_of[p] = &codes[p].as_chunks().0[..lines];
-    }
-    let mut xs_of: [&[[[i8; COLS]; LINED]]; N] = [&[]; N];
-    for n in 0..N {
-        xs_of[n] = &xs[n].as_chunks().0[..lines];
-    }
+    let lined = codes.map(|c| &c.as_chunks::<LINED>().0[..lines]);
+    let xs_lined = xs.map(|x| &x.as_chunks::<LINED>().0[..lines]);
     for i in 0..lines {
         for b in 0..LINED {
             for p in 0..P {
-                let blocks = &codes_of[p][i];
+                let blocks = &lined[p][i];
                 // Each line is asked for once, by the block in which it begins: several times, or all
                 // lines at once, take up to twice as long.
                 let line = (b * BYTES).div_ceil(LINE);
@@ -163,7 +152,7 @@ fn dot<const P: usize, const N: usize>(
                 let bytes = unsafe { _mm512_loadu_si512(blocks[b].as_ptr().cast()) };
                 let fields = decoder.fields(bytes);
                 for n in 0..N {
-                    add(&mut sums[p][n], fields, &xs_of[n][i][b]);
+                    add(&mut sums[p][n], fields, &xs_lined[n][i][b]);
                 }
             }
         }

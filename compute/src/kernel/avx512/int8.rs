@@ -116,11 +116,34 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
     for (r, x_row) in xs.as_flattened_mut().iter_mut().enumerate() {
         *x_row = &bytemuck::must_cast_slice(x.row_chunks::<8>(token * P + r))[..w.pairs()];
     }
-    let group_pairs = w.group().div_ceil(2 * INT8_BLOCK_COLS);
+    // Groups of 16 and 32 columns come from GGUF files: there are so many that each must cost little.
+    let whole = w.cols().is_multiple_of(w.group());
+    let totals = match w.group().div_ceil(2 * INT8_BLOCK_COLS) {
+        2 if W == WHOLE && whole => short_groups::<S, N, P, W, 2>(w, panels, xs),
+        4 if W == WHOLE && whole => short_groups::<S, N, P, W, 4>(w, panels, xs),
+        pairs => groups::<S, N, P, W>(w, panels, pairs, xs),
+    };
+    for s in 0..S {
+        let from = (panels[s] - first) * PANEL_ROWS;
+        for (n, total) in totals[s].iter().enumerate() {
+            store(*total, x.joined_step(token + n), &mut y.row(token + n)[from..], false);
+        }
+    }
+}
+
+/// Σ w·q of 16 rows of each panel × `N` tokens, rounded in groups of `pairs` pairs of blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
+    w: Int8View<'_>,
+    panels: [usize; S],
+    pairs: usize,
+    xs: [[&[Pair]; P]; N],
+) -> [[__m512; N]; S] {
     let scales = w.scales().as_chunks::<64>().0;
     let mut totals = [[_mm512_setzero_ps(); N]; S];
     for g in 0..w.groups() {
-        let range = g * group_pairs..((g + 1) * group_pairs).min(w.pairs());
+        let range = g * pairs..((g + 1) * pairs).min(w.pairs());
         let xs = xs.map(|x| x.map(|x| &x[range.clone()]));
         let exact = group::<S, N, P, W>(w, panels, range, xs);
         for s in 0..S {
@@ -130,12 +153,34 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
             }
         }
     }
-    for s in 0..S {
-        let from = (panels[s] - first) * PANEL_ROWS;
-        for (n, total) in totals[s].iter().enumerate() {
-            store(*total, x.joined_step(token + n), &mut y.row(token + n)[from..], false);
+    totals
+}
+
+/// The same where all groups have `G` pairs of blocks, at most [`SHORT`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+#[allow(clippy::needless_range_loop)] // All panels and tokens are walked side by side.
+fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, const G: usize>(
+    w: Int8View<'_>,
+    panels: [usize; S],
+    xs: [[&[Pair]; P]; N],
+) -> [[__m512; N]; S] {
+    let values = panels.map(|panel| w.panel(panel, 0..w.pairs()));
+    let scales =
+        panels.map(|panel| &w.scales().as_chunks::<64>().0[panel * w.groups()..][..w.groups()]);
+    let mut totals = [[_mm512_setzero_ps(); N]; S];
+    for g in 0..w.groups() {
+        let exact = dot::<S, N, P, W>(&values, &xs, g * G..g * G + G);
+        for s in 0..S {
+            prefetch(scales[s][g].as_ptr(), AHEAD / 4);
+            let scales: __m512 = bytemuck::must_cast(scales[s][g]);
+            for n in 0..N {
+                let exact = _mm512_cvtepi32_ps(join_short(&exact[s][n]));
+                totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact, scales));
+            }
         }
     }
+    totals
 }
 
 /// Σ w·q of 16 rows of each panel × `N` tokens over a group, rounded once.
@@ -148,7 +193,8 @@ fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
     xs: [[&[Pair]; P]; N],
 ) -> [[__m512; N]; S] {
     if range.len() <= SHORT {
-        let sums = dot::<S, N, P, W>(panels.map(|panel| w.panel(panel, range.clone())), xs);
+        let values = panels.map(|panel| w.panel(panel, range.clone()));
+        let sums = dot::<S, N, P, W>(&values, &xs, 0..range.len());
         return sums.map(|s| s.map(|sums| _mm512_cvtepi32_ps(join_short(&sums))));
     }
     let mut exact = [[[_mm512_setzero_si512(); 2]; N]; S];
@@ -156,7 +202,8 @@ fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
         let part = from..range.len().min(from + CHUNK);
         let pairs = range.start + part.start..range.start + part.end;
         let values = panels.map(|panel| w.panel(panel, pairs.clone()));
-        let sums = dot::<S, N, P, W>(values, xs.map(|x| x.map(|x| &x[part.clone()])));
+        let xs = xs.map(|x| x.map(|x| &x[part.clone()]));
+        let sums = dot::<S, N, P, W>(&values, &xs, 0..part.len());
         for (exact, sums) in exact.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
             let joined = join(sums);
             *exact = [0, 1].map(|h| _mm512_add_epi64(exact[h], joined[h]));
@@ -196,21 +243,20 @@ pub fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
     out
 }
 
-/// Exact Σ w·q of 16 rows of each panel × `P` planes of `N` tokens over a chunk.
+/// Exact Σ w·q of 16 rows of each panel × `P` planes of `N` tokens over some pairs of blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 #[allow(clippy::needless_range_loop)] // All of `values` and `xs` is walked side by side.
 fn dot<const S: usize, const N: usize, const P: usize, const W: u8>(
-    values: [Int8Panel<'_>; S],
-    xs: [[&[Pair]; P]; N],
+    values: &[Int8Panel<'_>; S],
+    xs: &[[&[Pair]; P]; N],
+    range: Range<usize>,
 ) -> [[[__m512i; P]; N]; S] {
     let shift = _mm512_set1_epi8(-128);
     // Two chains per row hide the latency; the shift's part is shared by all rows.
     let mut sums = [[[[_mm512_setzero_si512(); 2]; P]; N]; S];
     let mut shifted = [[_mm512_setzero_si512(); 2]; S];
-    let pairs = xs[0][0].len();
-    let xs = xs.map(|x| x.map(|x| &x[..pairs]));
-    for i in 0..pairs {
+    for i in range {
         for s in 0..S {
             let w = pair::<W>(&values[s], i);
             for h in 0..2 {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Pairs of panels, each one of the first and one of the second half, and the one that is left: memory
 /// gives a core more when it is read at two places at a time, each from front to back (Xeon with AVX-512:
-/// 1.1 to 1.25 times as much).
+/// 1.1 to 1.3 times as much).
 pub fn halves(panels: Range<usize>) -> (impl Iterator<Item = [usize; 2]>, Option<usize>) {
     let half = panels.len() / 2;
     let last = (panels.len() % 2 == 1).then_some(panels.end.wrapping_sub(1));

@@ -219,7 +219,7 @@ impl Inputs {
 /// for long walks through memory, and fewer where memory bounds all.
 const PARTS: usize = 4;
 const LONG_PARTS: usize = 2;
-/// Rows up to which memory bounds a product on any machine.
+/// Rows from which arithmetic may bound a product.
 const FEW_ROWS: usize = 3;
 /// Rows from which parts are kept large, and how large: what a kernel prepares for a batch of
 /// activations serves all outputs of a part.
@@ -231,7 +231,7 @@ fn parts(rows: usize, panels: usize, members: usize) -> usize {
     let each = match rows {
         _ if members == 1 => 1,
         ..FEW_ROWS => LONG_PARTS,
-        ..LARGE_ROWS => PARTS,
+        FEW_ROWS..LARGE_ROWS => PARTS,
         _ => (panels / LARGE_PANELS / members).clamp(1, PARTS),
     };
     (each * members).min(panels)

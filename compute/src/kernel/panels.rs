@@ -7,7 +7,7 @@ use std::ops::Range;
 /// 1.1 to 1.3 times as much).
 pub fn halves(panels: Range<usize>) -> (impl Iterator<Item = [usize; 2]>, Option<usize>) {
     let half = panels.len() / 2;
-    let last = (panels.len() % 2 == 1).then_some(panels.end.wrapping_sub(1));
+    let last = (panels.len() % 2 == 1).then(|| panels.end - 1);
     ((panels.start..panels.start + half).map(move |panel| [panel, panel + half]), last)
 }
 

@@ -76,6 +76,8 @@ pub(super) struct Batch {
     pub bounds: Vec<usize>,
     /// Rows that attend together at most.
     most: usize,
+    /// Buffers of what is narrowed.
+    fewer: (Vec<Row>, Vec<usize>),
 }
 
 impl Batch {
@@ -110,8 +112,13 @@ impl Batch {
 
     /// Drops the rows that get no logits.
     pub fn narrow(&mut self) {
-        self.rows = self.wanted.iter().map(|&row| self.rows[row]).collect();
-        self.ends = self.wanted.iter().map(|&row| self.ends[row]).collect();
+        let Self { rows, ends, wanted, fewer, .. } = self;
+        fewer.0.clear();
+        fewer.1.clear();
+        fewer.0.extend(wanted.iter().map(|&row| rows[row]));
+        fewer.1.extend(wanted.iter().map(|&row| ends[row]));
+        std::mem::swap(rows, &mut fewer.0);
+        std::mem::swap(ends, &mut fewer.1);
         self.bound();
     }
 

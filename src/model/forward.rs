@@ -194,8 +194,8 @@ impl Pass<'_, '_> {
         let width = spec.heads * spec.head_dim;
         mixed.grow(rows * width);
         let out = &mut mixed[..rows * width];
-        let columns: Vec<usize> = (0..=width).step_by(width / spec.kv_heads).collect();
-        crew.tiles(out, width, (&batch.bounds, &columns), |(i, head), mut out, scratch| {
+        let columns = (0..=width).step_by(width / spec.kv_heads);
+        crew.tiles(out, width, (&batch.bounds, columns), |(i, head), mut out, scratch| {
             let rows = batch.bounds[i]..batch.bounds[i + 1];
             let kept = (&pages[head * bytes..][..bytes], &summaries[head * floats..][..floats]);
             heads.attend(rows, head, kept, &mut out, scratch);

@@ -152,7 +152,7 @@ impl Inputs {
         let width: usize = linears.iter().map(|l| l.weight.rows()).sum();
         out.grow(self.rows * width);
         let bounds = split(linears, self.rows, crew.members());
-        crew.columns(&mut out[..self.rows * width], width, &bounds, |mut view, scratch| {
+        crew.columns(&mut out[..self.rows * width], width, bounds, |mut view, scratch| {
             let range = view.range();
             let mut first = 0;
             for linear in linears {
@@ -238,10 +238,10 @@ fn parts(rows: usize, panels: usize, members: usize) -> usize {
 }
 
 /// Columns at which equal shares of all panels begin and end.
-fn split(linears: &[&Linear], rows: usize, members: usize) -> Vec<usize> {
+fn split(linears: &[&Linear], rows: usize, members: usize) -> impl Iterator<Item = usize> {
     let panels = |l: &Linear| l.weight.rows().div_ceil(PANEL_ROWS);
     let total: usize = linears.iter().map(|l| panels(l)).sum();
-    let column = |mut panel: usize| {
+    let column = move |mut panel: usize| {
         let mut first = 0;
         for l in linears {
             if panel < panels(l) {
@@ -253,5 +253,5 @@ fn split(linears: &[&Linear], rows: usize, members: usize) -> Vec<usize> {
         first
     };
     let parts = parts(rows, total, members);
-    (0..=parts).map(|i| column(total * i / parts)).collect()
+    (0..=parts).map(move |i| column(total * i / parts))
 }

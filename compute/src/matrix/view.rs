@@ -99,6 +99,11 @@ impl<'a> Int8View<'a> {
     /// # Panics
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn unpack_row(&self, row: usize, out: &mut [i8]) {
+        self.unpack(row, out, |value| value);
+    }
+
+    /// Writes each value of a row, converted.
+    fn unpack<T>(&self, row: usize, out: &mut [T], convert: impl Fn(i8) -> T) {
         assert!(row < self.rows && out.len() == self.cols);
         let panel = self.panel(row / PANEL_ROWS, 0..self.pairs());
         let first = row % PANEL_ROWS * INT8_BLOCK_COLS;
@@ -113,7 +118,7 @@ impl<'a> Int8View<'a> {
                 Packing::Upper => half(panel.values, block, k) << 4 | panel.fill,
                 Packing::Split => half(panel.values, block, k) << 4 | half(panel.low, block, k),
             };
-            (0..).zip(out).for_each(|(k, out)| *out = value(k) as i8);
+            (0..).zip(out).for_each(|(k, out)| *out = convert(value(k) as i8));
         }
     }
 
@@ -129,12 +134,10 @@ impl<'a> Int8View<'a> {
     /// # Panics
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
-        let mut values = vec![0; self.cols];
-        self.unpack_row(row, &mut values);
-        let groups = out.chunks_mut(self.group).zip(values.chunks(self.group));
-        for (group, (out, values)) in groups.enumerate() {
+        self.unpack(row, out, f32::from);
+        for (group, out) in out.chunks_mut(self.group).enumerate() {
             let scale = self.scale(row, group);
-            out.iter_mut().zip(values).for_each(|(w, &q)| *w = f32::from(q) * scale);
+            out.iter_mut().for_each(|w| *w *= scale);
         }
     }
 }

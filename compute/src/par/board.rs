@@ -5,31 +5,37 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Turns of the spin loop before a waiting thread offers its core to others (about 20 µs).
+/// Turns of the spin loop before a waiting thread offers its core to others (some 20 to 50 µs).
 const SPINS: u32 = 4_000;
-/// How often it offers it before it sleeps: at least as many as a pass leaves helpers without work.
-/// Where the system cannot take the offer (WebAssembly) this is a moment.
+/// How often it offers it before it sleeps: for longer than a pass leaves helpers without work, and
+/// than what happens between two tokens takes. Where the system cannot take the offer (WebAssembly)
+/// this is a moment.
 const OFFERS: u32 = 1_000;
 /// A step as the members see it: called with the member's number, it works until no part of the
 /// step is left.
 type Job<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// Where the leader posts steps.
+/// Where the leader posts steps. Helpers stay at it for as long as the team lives, and sleep when
+/// nothing comes.
 ///
 /// A helper that comes late finds the step closed and has missed nothing: the leader waits only for
 /// helpers that are at work on a part, which other programs on their cores can still interrupt.
-#[derive(Default)]
 pub(super) struct Board {
     /// `step << STEP_SHIFT | OPEN | helpers at work`: one word, so that entering and closing exclude
     /// each other.
     state: AtomicU64,
+    /// Members that the step is for, the leader included.
+    members: AtomicUsize,
     /// No more steps.
     over: AtomicBool,
     /// A helper panicked.
     broken: AtomicBool,
     /// The current step's job, written by the leader while the board is closed and empty.
     job: JobCell,
-    bell: Bell,
+    /// Where the leader waits.
+    leader: Bell,
+    /// Where each helper waits: one whom steps are not for sleeps on.
+    helpers: Box<[Bell]>,
 }
 
 const STEP_SHIFT: u32 = 32;
@@ -45,10 +51,10 @@ unsafe impl Sync for JobCell {}
 // SAFETY: as above; the pointer is only followed while the leader waits in `Board::post`.
 unsafe impl Send for JobCell {}
 
-/// Wakes those who have waited so long that they fell asleep.
+/// Wakes the one who waits here, if that took so long that it fell asleep.
 #[derive(Default)]
 struct Bell {
-    asleep: AtomicUsize,
+    asleep: AtomicBool,
     lock: Mutex<()>,
     rung: Condvar,
 }
@@ -63,59 +69,84 @@ impl Bell {
                 _ => std::thread::yield_now(),
             }
         }
-        self.asleep.fetch_add(1, Ordering::Relaxed);
+        self.asleep.store(true, Ordering::Relaxed);
         // Either `ready` sees what was written before the other side looked for sleepers, or that
-        // side sees this one.
+        // side sees this one asleep.
         fence(Ordering::SeqCst);
         let guard = lock(&self.lock);
         let woken = self.rung.wait_while(guard, |()| !ready());
         drop(woken.unwrap_or_else(PoisonError::into_inner));
-        self.asleep.fetch_sub(1, Ordering::Relaxed);
+        self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Says that something has changed.
+    /// Says that something has changed, which the caller has made visible with `fence(SeqCst)`.
     fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) > 0 {
+        if self.asleep.load(Ordering::Relaxed) {
             // Nobody is between looking and sleeping once the lock has been free.
             drop(lock(&self.lock));
-            self.rung.notify_all();
+            self.rung.notify_one();
         }
     }
 }
 
 impl Board {
-    /// Runs `job` on the leader and on every helper that comes before the leader is through;
-    /// returns when nobody works on it any more.
-    pub fn post(&self, job: &Job<'_>) {
+    /// A board for so many helpers.
+    pub fn new(helpers: usize) -> Self {
+        Self {
+            state: AtomicU64::default(),
+            members: AtomicUsize::default(),
+            over: AtomicBool::default(),
+            broken: AtomicBool::default(),
+            job: JobCell::default(),
+            leader: Bell::default(),
+            helpers: (0..helpers).map(|_| Bell::default()).collect(),
+        }
+    }
+
+    /// Runs `job` on the leader and on those of the first `members` members who come before the
+    /// leader is through; returns when nobody works on it any more. One leader at a time.
+    pub fn post(&self, members: usize, job: &Job<'_>) {
         // SAFETY: the lifetime is extended only until this function returns: it closes the board
         // and waits until every helper that entered has left, and the cell is read by nobody else.
         let job_ptr: *const Job<'static> =
             unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
         // SAFETY: the board is closed and nobody is at work, so no helper reads the cell.
         unsafe { *self.job.0.get() = Some(job_ptr) };
+        self.members.store(members, Ordering::Relaxed);
         let step = (self.state.load(Ordering::Relaxed) >> STEP_SHIFT) + 1;
         self.state.store(step << STEP_SHIFT | OPEN, Ordering::Release);
-        self.bell.ring();
+        self.ring(members);
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
         self.state.fetch_and(!OPEN, Ordering::Relaxed);
-        self.bell.wait(|| self.state.load(Ordering::Acquire) & AT_WORK == 0);
+        self.leader.wait(|| self.state.load(Ordering::Acquire) & AT_WORK == 0);
+        let broken = self.broken.swap(false, Ordering::Relaxed);
         if let Err(panic) = own {
             resume_unwind(panic);
         }
-        assert!(!self.broken.load(Ordering::Relaxed), "a helper thread panicked");
+        assert!(!broken, "a helper thread panicked");
     }
 
-    /// A helper's life during one run.
+    /// Wakes those of the first `members` members who sleep.
+    fn ring(&self, members: usize) {
+        fence(Ordering::SeqCst);
+        self.helpers.iter().take(members - 1).for_each(Bell::ring);
+    }
+
+    /// The life of a helper: it works on what is posted until the board is taken down.
     pub fn help(&self, member: usize) {
         let mut seen = 0;
         loop {
             let news = || {
-                let state = self.state.load(Ordering::Relaxed);
-                (state & OPEN != 0 && state >> STEP_SHIFT != seen).then_some(state)
+                let state = self.state.load(Ordering::Acquire);
+                let fresh = state & OPEN != 0 && state >> STEP_SHIFT != seen;
+                // Should this be the next step's number already, then `state` is no more, and
+                // entering fails.
+                let called = fresh && member < self.members.load(Ordering::Relaxed);
+                called.then_some(state)
             };
-            self.bell.wait(|| news().is_some() || self.over.load(Ordering::Acquire));
-            if self.over.load(Ordering::Relaxed) {
+            let over = || self.over.load(Ordering::Relaxed);
+            self.helpers[member - 1].wait(|| news().is_some() || over());
+            if over() {
                 return;
             }
             let Some(state) = news() else { continue };
@@ -136,17 +167,14 @@ impl Board {
                 self.broken.store(true, Ordering::Relaxed);
             }
             self.state.fetch_sub(1, Ordering::Release);
-            self.bell.ring();
+            fence(Ordering::SeqCst);
+            self.leader.ring();
         }
     }
-}
 
-/// Sends the helpers home, also when the leader panics.
-pub(super) struct Dismiss<'a>(pub &'a Board);
-
-impl Drop for Dismiss<'_> {
-    fn drop(&mut self) {
-        self.0.over.store(true, Ordering::Release);
-        self.0.bell.ring();
+    /// Sends the helpers home.
+    pub fn take_down(&self) {
+        self.over.store(true, Ordering::Release);
+        self.ring(self.helpers.len() + 1);
     }
 }

@@ -1,10 +1,10 @@
-//! The thread team: a leader and helpers that stay awake for a whole forward pass.
+//! The thread team: a leader, and helpers that are awake while passes follow each other.
 //!
 //! The leader runs the pass as plain sequential code and posts each heavy step as parts that any
 //! member takes; the helpers spin between steps, so a step costs two cache-line hand-overs and no
 //! fork-join. What a step may write is split into disjoint parts here, which keeps the code above
 //! free of `unsafe`.
-//! The only floor that names rayon.
+//! The only floor that starts threads.
 
 mod board;
 mod parts;
@@ -13,7 +13,7 @@ mod share;
 pub use parts::{Chunked, Chunks, Columns};
 
 use crate::mem::AlignedVec;
-use board::{Board, Dismiss};
+use board::Board;
 use share::Share;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -48,8 +48,10 @@ pub struct Scratch {
 
 /// Threads that compute forward passes together; the caller is one of them.
 pub struct Team {
-    /// The helpers; `None` for a team of one.
-    pool: Option<rayon::ThreadPool>,
+    /// Where the helpers wait.
+    board: Arc<Board>,
+    /// Where a step's columns begin and end; held by whoever leads, so a second caller waits.
+    bounds: Mutex<Vec<usize>>,
     /// One per member, never contended.
     scratch: Vec<Mutex<Scratch>>,
     /// One per member: the parts of a step.
@@ -79,12 +81,15 @@ pub struct TeamError {
 }
 
 /// The life of a helper: what a thread does that is started for a team.
-pub struct Helper(rayon::ThreadBuilder);
+pub struct Helper {
+    board: Arc<Board>,
+    member: usize,
+}
 
 impl Helper {
     /// Helps until the team is dropped.
     pub fn work(self) {
-        self.0.run();
+        self.board.help(self.member);
     }
 }
 
@@ -94,8 +99,9 @@ impl Team {
     /// # Errors
     /// When the system refuses to start the threads.
     pub fn new(threads: usize) -> Result<Self, TeamError> {
-        Self::build(threads, |builder| {
-            builder.thread_name(|i| format!("wf-team-{}", i + 1)).build()
+        Self::with(threads, |helper| {
+            let name = format!("wf-team-{}", helper.member);
+            std::thread::Builder::new().name(name).spawn(|| helper.work()).map(drop)
         })
     }
 
@@ -109,28 +115,20 @@ impl Team {
         threads: usize,
         mut start: impl FnMut(Helper) -> std::io::Result<()>,
     ) -> Result<Self, TeamError> {
-        Self::build(threads, |builder| {
-            builder.spawn_handler(|thread| start(Helper(thread))).build()
-        })
-    }
-
-    fn build(
-        threads: usize,
-        pool: impl FnOnce(
-            rayon::ThreadPoolBuilder,
-        ) -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError>,
-    ) -> Result<Self, TeamError> {
         let threads = threads.max(1);
-        let pool = match threads {
-            1 => None,
-            n => Some(
-                pool(rayon::ThreadPoolBuilder::new().num_threads(n - 1))
-                    .map_err(|e| TeamError { threads, reason: e.to_string() })?,
-            ),
+        let team = Self {
+            board: Arc::new(Board::new(threads - 1)),
+            bounds: Mutex::default(),
+            scratch: (0..threads).map(|_| Mutex::default()).collect(),
+            shares: (0..threads).map(|_| Share::default()).collect(),
+            streaming: threads,
+            computing: threads,
         };
-        let scratch = (0..threads).map(|_| Mutex::default()).collect();
-        let shares = (0..threads).map(|_| Share::default()).collect();
-        Ok(Self { pool, scratch, shares, streaming: threads, computing: threads })
+        for member in 1..threads {
+            start(Helper { board: Arc::clone(&team.board), member })
+                .map_err(|e| TeamError { threads, reason: e.to_string() })?;
+        }
+        Ok(team)
     }
 
     /// The same team, of which so many members take part in work that memory bounds, and so many in
@@ -162,22 +160,18 @@ impl Team {
 
     /// Runs `lead` with the helpers that work bound by this is worth, or alone.
     ///
-    /// A helper that the system starts late, even after the run, finds the board dismissed and
-    /// leaves; nobody waits for it.
+    /// Nobody waits for a helper that the system starts late, even after the run.
     pub fn run<R>(&self, bound: Bound, lead: impl FnOnce(&mut Crew<'_>) -> R) -> R {
-        let board = Arc::new(Board::default());
+        let bounds = &mut *lock(&self.bounds);
         let members = self.members(bound);
         let (scratch, shares) = (&self.scratch[..members], &self.shares[..members]);
-        let crew = &mut Crew { board: &board, scratch, shares };
-        let Some(pool) = self.pool.as_ref().filter(|_| members > 1) else {
-            return lead(crew);
-        };
-        for member in 1..members {
-            let board = Arc::clone(&board);
-            pool.spawn(move || board.help(member));
-        }
-        let _dismiss = Dismiss(&board);
-        lead(crew)
+        lead(&mut Crew { board: &self.board, bounds, scratch, shares })
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.board.take_down();
     }
 }
 
@@ -189,6 +183,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The awake team, as the leader sees it.
 pub struct Crew<'a> {
     board: &'a Board,
+    bounds: &'a mut Vec<usize>,
     scratch: &'a [Mutex<Scratch>],
     shares: &'a [Share],
 }
@@ -212,7 +207,7 @@ impl Crew<'_> {
         for (member, share) in self.shares.iter().enumerate() {
             share.deal(count * member / members..count * (member + 1) / members);
         }
-        self.board.post(&|member| {
+        self.board.post(members, &|member| {
             let scratch = &mut lock(&self.scratch[member]);
             let (before, own) = self.shares.split_at(member);
             for share in own.iter().chain(before) {
@@ -232,7 +227,7 @@ impl Crew<'_> {
         &mut self,
         out: &mut [f32],
         width: usize,
-        bounds: &[usize],
+        bounds: impl IntoIterator<Item = usize>,
         job: impl Fn(Columns<'_>, &mut Scratch) + Sync,
     ) {
         let rows = [0, out.len() / width];
@@ -249,9 +244,14 @@ impl Crew<'_> {
         &mut self,
         out: &mut [f32],
         width: usize,
-        (rows, columns): (&[usize], &[usize]),
+        (rows, columns): (&[usize], impl IntoIterator<Item = usize>),
         job: impl Fn((usize, usize), Columns<'_>, &mut Scratch) + Sync,
     ) {
+        // Steps share one buffer, so that none allocates.
+        let mut bounds = std::mem::take(self.bounds);
+        bounds.clear();
+        bounds.extend(columns);
+        let columns = &bounds;
         assert!(rows.is_sorted() && columns.is_sorted(), "bounds ascend");
         let whole = Columns::whole(out, width);
         let (down, across) = (rows.len().saturating_sub(1), columns.len().saturating_sub(1));
@@ -265,6 +265,7 @@ impl Crew<'_> {
                 job((i, j), unsafe { whole.part(rows, columns) }, scratch);
             }
         });
+        *self.bounds = bounds;
     }
 
     /// Runs `job(i, parts, scratch)` for every `i < count`, where `parts` are the `i`-th chunks:
@@ -335,10 +336,11 @@ mod tests {
 
     #[test]
     fn a_pass_does_not_wait_for_helpers_that_never_come() {
-        let board = Board::default();
+        let board = Board::new(1);
         let (scratch, shares) =
             ([Mutex::default(), Mutex::default()], [(); 2].map(|()| Share::default()));
-        let mut crew = Crew { board: &board, scratch: &scratch, shares: &shares };
+        let bounds = &mut Vec::new();
+        let mut crew = Crew { board: &board, bounds, scratch: &scratch, shares: &shares };
         let mut cells = [0u8; 9];
         crew.chunks(9, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         assert_eq!(cells, [1; 9]);
@@ -382,7 +384,7 @@ mod tests {
         let team = Team::new(3).unwrap();
         let mut out = vec![0f32; 4 * 10];
         team.run(Bound::Arithmetic, |crew| {
-            crew.columns(&mut out, 10, &[0, 3, 3, 10], |mut part, _| {
+            crew.columns(&mut out, 10, [0, 3, 3, 10], |mut part, _| {
                 for r in 0..part.rows() {
                     part.row(r).iter_mut().for_each(|v| *v += 1.0);
                 }
@@ -397,7 +399,7 @@ mod tests {
         let mut out = vec![0f32; 5 * 6];
         let (rows, columns) = ([0, 2, 2, 5], [0, 1, 6]);
         team.run(Bound::Arithmetic, |crew| {
-            crew.tiles(&mut out, 6, (&rows, &columns), |(i, j), mut part, _| {
+            crew.tiles(&mut out, 6, (&rows, columns), |(i, j), mut part, _| {
                 assert_eq!(
                     (part.rows(), part.range()),
                     (rows[i + 1] - rows[i], columns[j]..columns[j + 1])

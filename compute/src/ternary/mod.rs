@@ -235,6 +235,11 @@ impl TernaryMatrix {
     /// # Panics
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn unpack_row(&self, row: usize, out: &mut [u8]) {
+        self.unpack(row, out, |code| code);
+    }
+
+    /// Writes each code of a row, converted.
+    fn unpack<T>(&self, row: usize, out: &mut [T], convert: impl Fn(u8) -> T) {
         assert!(row < self.rows && out.len() == self.cols);
         let panel = self.codes.len() / self.rows.div_ceil(PANEL_ROWS);
         let codes = &self.codes[row / PANEL_ROWS * panel..][..panel];
@@ -244,7 +249,7 @@ impl TernaryMatrix {
                 let blocks = codes.as_chunks::<BLOCK_BYTES>().0;
                 for (block, out) in blocks.iter().zip(out.chunks_mut(BLOCK_COLS)) {
                     for (k, code) in out.iter_mut().enumerate() {
-                        *code = block[4 * row + k % 4] >> (2 * (k / 4)) & 3;
+                        *code = convert(block[4 * row + k % 4] >> (2 * (k / 4)) & 3);
                     }
                 }
             }
@@ -252,7 +257,7 @@ impl TernaryMatrix {
                 let blocks = codes.as_chunks::<{ tight::BYTES }>().0;
                 for (block, out) in blocks.iter().zip(out.chunks_mut(tight::COLS)) {
                     for (k, code) in out.iter_mut().enumerate() {
-                        *code = tight::code(block, row, k);
+                        *code = convert(tight::code(block, row, k));
                     }
                 }
             }
@@ -264,10 +269,9 @@ impl TernaryMatrix {
     /// # Panics
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
-        let mut codes = vec![0; self.cols];
-        self.unpack_row(row, &mut codes);
-        for (k, (w, c)) in out.iter_mut().zip(codes).enumerate() {
-            *w = (f32::from(c) - 1.0) * self.scale_at(row, k);
+        self.unpack(row, out, |code| f32::from(code) - 1.0);
+        for (k, w) in out.iter_mut().enumerate() {
+            *w *= self.scale_at(row, k);
         }
     }
 

@@ -29,14 +29,14 @@ pub fn batch(
     decoded: &mut AlignedVec<u8>,
 ) {
     let steps = walk.fields();
-    let tiles: Vec<Range<usize>> = tiles(walk.x.rows()).collect();
+    let tiles = || tiles(walk.x.rows());
     let width = |tile: &Range<usize>| tile.len().next_multiple_of(QUAD);
-    let places: usize = tiles.iter().map(width).sum();
+    let places: usize = tiles().map(|tile| width(&tile)).sum();
     rearranged.grow(places * steps * size_of::<Step>());
     let mut rest: &mut [Step] = rearranged.as_chunks_mut().0;
-    for tile in &tiles {
-        let (own, others) = rest.split_at_mut(width(tile) * steps);
-        rearrange(walk, tile, own);
+    for tile in tiles() {
+        let (own, others) = rest.split_at_mut(width(&tile) * steps);
+        rearrange(walk, &tile, own);
         rest = others;
     }
 
@@ -48,12 +48,12 @@ pub fn batch(
             walk.unpack((panel, 0..steps), Some((panel + PANELS, 0)), out);
         }
         let mut rest: &[Step] = rearranged.as_chunks().0;
-        for tile in &tiles {
-            let (x, others) = rest.split_at(width(tile) * steps);
-            match width(tile) {
-                4 => product::<4>(walk, &pair, tile, (fields, x), y),
-                8 => product::<8>(walk, &pair, tile, (fields, x), y),
-                _ => product::<TILE>(walk, &pair, tile, (fields, x), y),
+        for tile in tiles() {
+            let (x, others) = rest.split_at(width(&tile) * steps);
+            match width(&tile) {
+                4 => product::<4>(walk, &pair, &tile, (fields, x), y),
+                8 => product::<8>(walk, &pair, &tile, (fields, x), y),
+                _ => product::<TILE>(walk, &pair, &tile, (fields, x), y),
             }
             rest = others;
         }

@@ -1,0 +1,71 @@
+//! A pass like one that went before asks the system for no memory, on every instruction set of this
+//! machine: alone, with a helper, decoding, and with a batch. One test, because allocations of the
+//! whole process are counted.
+
+#[path = "../benches/common/mod.rs"]
+mod common;
+
+use common::bitnet;
+use wrinklefree::cache::{KvConfig, KvPool};
+use wrinklefree::format::{Activation, Architecture, Rope, Spec};
+use wrinklefree::kernel::{Isa, Kernels};
+use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::par::Team;
+use wrinklefree::ternary::Layout;
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+/// Large enough that a pass of a few rows is worth a helper.
+const SPEC: Spec = Spec {
+    architecture: Architecture::BitNet,
+    vocab_size: 4096,
+    hidden_size: 1024,
+    intermediate_size: 2560,
+    layers: 4,
+    heads: 8,
+    kv_heads: 2,
+    head_dim: 128,
+    context_length: 512,
+    norm_eps: 1e-5,
+    activation: Activation::Relu2,
+    rope: Rope { theta: 1e4, scaling: None },
+};
+
+#[test]
+fn a_pass_like_one_before_allocates_nothing() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    // The scalar definition is not there to be fast.
+    for kernels in Kernels::all().filter(|k| k.isa() != Isa::Scalar) {
+        for threads in [1, 2] {
+            let rt = Runtime { kernels, team: Team::new(threads).unwrap() };
+            for layout in [Layout::TwoBit, Layout::Tight] {
+                let model = Model::new(SPEC, bitnet(&SPEC, 3)).unwrap().in_layout(layout, &rt);
+                for rows in [1, 2, 4, 9, 33] {
+                    let what = (kernels.isa(), threads, layout, rows);
+                    assert_eq!(allocations(&model, &rt, rows), 0, "{what:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Blocks that passes of so many rows ask for, behind the same passes before: enough for buffers that
+/// take turns to have had the largest turn each.
+fn allocations(model: &Model, rt: &Runtime, rows: usize) -> u64 {
+    let tokens: Vec<u32> = (0..rows).map(|i| (i * 37 % SPEC.vocab_size) as u32).collect();
+    let mut kv = KvPool::new(model.spec(), 16, KvConfig::default()).unwrap();
+    let seq = kv.open(256).unwrap();
+    let mut workspace = Workspace::default();
+    let mut passes = || {
+        for start in 0..8 {
+            let tokens = &tokens;
+            let span = Span { seq, start, tokens, sight: Sight::Causal, logits: Rows::Last };
+            model.forward(rt, &mut kv, &[span], &mut workspace);
+        }
+    };
+    passes();
+    let before = dhat::HeapStats::get().total_blocks;
+    passes();
+    dhat::HeapStats::get().total_blocks - before
+}

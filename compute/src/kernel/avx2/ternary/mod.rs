@@ -11,6 +11,7 @@ mod sparse;
 
 use super::lanes::{prefetch, repeat4};
 use crate::kernel::Quantised;
+use crate::kernel::panels::halves;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
@@ -54,16 +55,12 @@ pub fn ternary<const SKIPS: bool>(
         let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
         return walk.batch(panels, y, rearranged, &mut buffers);
     }
-    for panel in panels {
-        match x.rows() {
-            0 => {}
-            1 => walk.stream::<1>(panel, y),
-            2 => walk.stream::<2>(panel, y),
-            3 => walk.stream::<3>(panel, y),
-            4 => walk.stream::<4>(panel, y),
-            5 => walk.stream::<5>(panel, y),
-            _ => walk.stream::<STREAMED_ROWS>(panel, y),
-        }
+    let (pairs, last) = halves(panels);
+    for pair in pairs {
+        walk.streams(pair, y);
+    }
+    if let Some(panel) = last {
+        walk.streams([panel], y);
     }
 }
 
@@ -120,24 +117,47 @@ impl Walk<'_> {
         }
     }
 
-    /// One panel × all `N` activation rows, codes decoded in registers: for small batches, which
-    /// memory bounds or whose one tile would not repay codes decoded to memory.
+    /// Panels × all activation rows, codes decoded in registers: for small batches, which memory
+    /// bounds or whose one tile would not repay codes decoded to memory.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn streams<const P: usize>(&self, panels: [usize; P], y: &mut Columns<'_>) {
+        match self.x.rows() {
+            0 => {}
+            // Side by side as long as registers hold the sums.
+            1 => self.stream::<P, 1>(panels, y),
+            2 => self.stream::<P, 2>(panels, y),
+            3 => panels.iter().for_each(|&panel| self.stream::<1, 3>([panel], y)),
+            4 => panels.iter().for_each(|&panel| self.stream::<1, 4>([panel], y)),
+            5 => panels.iter().for_each(|&panel| self.stream::<1, 5>([panel], y)),
+            _ => panels.iter().for_each(|&panel| self.stream::<1, STREAMED_ROWS>([panel], y)),
+        }
+    }
+
+    /// `P` panels side by side × all `N` activation rows.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn stream<const N: usize>(&self, panel: usize, y: &mut Columns<'_>) {
+    fn stream<const P: usize, const N: usize>(&self, panels: [usize; P], y: &mut Columns<'_>) {
         let mut xs: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
         for (n, x) in xs.iter_mut().enumerate() {
             *x = &self.x.row_chunks(n)[..self.blocks];
         }
-        let mut totals = [[_mm256_setzero_ps(); 2]; N];
+        let mut totals = [[[_mm256_setzero_ps(); 2]; N]; P];
         for g in 0..self.groups {
-            let mut exact = [[_mm256_setzero_si256(); 2]; N];
+            let mut exact = [[[_mm256_setzero_si256(); 2]; N]; P];
             for chunk in self.chunks(g, CHUNK) {
-                dot(&self.codes(panel)[chunk.clone()], &xs, chunk.start, &mut exact);
+                let mut packed: [&[[u8; BLOCK_BYTES]]; P] = [&[]; P];
+                for (packed, &panel) in packed.iter_mut().zip(&panels) {
+                    *packed = &self.codes(panel)[chunk.clone()];
+                }
+                dot(&packed, &xs, chunk.start, &mut exact);
             }
-            self.scale(panel, g, 0, &exact, &mut totals);
+            for p in 0..P {
+                self.scale(panels[p], g, 0, &exact[p], &mut totals[p]);
+            }
         }
-        self.store(panel, 0, &totals, y);
+        for p in 0..P {
+            self.store(panels[p], 0, &totals[p], y);
+        }
     }
 
     /// Blocks of group `g` in chunks of `size`.
@@ -193,25 +213,38 @@ impl Walk<'_> {
     }
 }
 
-/// Adds Σ c·q over a chunk of packed blocks; the activations start with block `from`.
+/// Adds Σ c·q over a chunk of packed blocks of each panel; the activations start with block `from`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const N: usize>(
-    packed: &[[u8; BLOCK_BYTES]],
+fn dot<const P: usize, const N: usize>(
+    packed: &[&[[u8; BLOCK_BYTES]]; P],
     xs: &[&[[i8; BLOCK_COLS]]; N],
     from: usize,
-    exact: &mut [Exact; N],
+    exact: &mut [[Exact; N]; P],
 ) {
+    let blocks = packed[0].len();
     let mut rows: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
     for (row, x) in rows.iter_mut().zip(xs) {
-        *row = &x[from..][..packed.len()];
+        *row = &x[from..][..blocks];
     }
-    let mut narrow = [[_mm256_setzero_si256(); 2]; N];
-    for (b, block) in packed.iter().enumerate() {
-        prefetch(block.as_ptr(), AHEAD);
-        multiply(block, &std::array::from_fn(|n| &rows[n][b]), &mut narrow);
+    let mut codes: [&[[u8; BLOCK_BYTES]]; P] = [&[]; P];
+    for (codes, packed) in codes.iter_mut().zip(packed) {
+        *codes = &packed[..blocks];
     }
-    widen(&narrow, exact);
+    let mut narrow = [[[_mm256_setzero_si256(); 2]; N]; P];
+    for b in 0..blocks {
+        let mut x: [&[i8; BLOCK_COLS]; N] = [&[0; BLOCK_COLS]; N];
+        for n in 0..N {
+            x[n] = &rows[n][b];
+        }
+        for p in 0..P {
+            prefetch(codes[p][b].as_ptr(), AHEAD);
+            multiply(&codes[p][b], &x, &mut narrow[p]);
+        }
+    }
+    for p in 0..P {
+        widen(&narrow[p], &mut exact[p]);
+    }
 }
 
 /// Adds the products of a packed block with 16 activations of each row to 16-bit sums.

@@ -7,8 +7,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Turns of the spin loop before a waiting thread offers its core to others (some 20 to 50 µs).
 const SPINS: u32 = 4_000;
-/// How often it offers it before it sleeps: for longer than a pass leaves helpers without work, and
-/// than what happens between two tokens takes. Where the system cannot take the offer (WebAssembly)
+/// How often it offers it before it sleeps: for longer than a pass leaves helpers without work.
+/// Where the system cannot take the offer (WebAssembly)
 /// this is a moment.
 const OFFERS: u32 = 1_000;
 /// A step as the members see it: called with the member's number, it works until no part of the
@@ -26,6 +26,8 @@ pub(super) struct Board {
     state: AtomicU64,
     /// Members that the step is for, the leader included.
     members: AtomicUsize,
+    /// Between two runs.
+    resting: AtomicBool,
     /// No more steps.
     over: AtomicBool,
     /// A helper panicked.
@@ -60,11 +62,13 @@ struct Bell {
 }
 
 impl Bell {
-    /// Spins, then offers the core to others, then sleeps, until `ready`. Whoever makes it so rings.
-    fn wait(&self, ready: impl Fn() -> bool) {
+    /// Spins, then offers the core to others, then sleeps, until `ready`; sleeps at once when it `may`.
+    /// Whoever makes it ready rings.
+    fn wait(&self, ready: impl Fn() -> bool, may: impl Fn() -> bool) {
         for turn in 0..SPINS + OFFERS {
             match turn {
                 _ if ready() => return,
+                _ if may() => break,
                 ..SPINS => std::hint::spin_loop(),
                 _ => std::thread::yield_now(),
             }
@@ -95,6 +99,7 @@ impl Board {
         Self {
             state: AtomicU64::default(),
             members: AtomicUsize::default(),
+            resting: AtomicBool::default(),
             over: AtomicBool::default(),
             broken: AtomicBool::default(),
             job: JobCell::default(),
@@ -118,7 +123,7 @@ impl Board {
         self.ring(members);
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
         self.state.fetch_and(!OPEN, Ordering::Relaxed);
-        self.leader.wait(|| self.state.load(Ordering::Acquire) & AT_WORK == 0);
+        self.leader.wait(|| self.state.load(Ordering::Acquire) & AT_WORK == 0, || false);
         let broken = self.broken.swap(false, Ordering::Relaxed);
         if let Err(panic) = own {
             resume_unwind(panic);
@@ -145,7 +150,8 @@ impl Board {
                 called.then_some(state)
             };
             let over = || self.over.load(Ordering::Relaxed);
-            self.helpers[member - 1].wait(|| news().is_some() || over());
+            let resting = || self.resting.load(Ordering::Relaxed);
+            self.helpers[member - 1].wait(|| news().is_some() || over(), resting);
             if over() {
                 return;
             }
@@ -170,6 +176,11 @@ impl Board {
             fence(Ordering::SeqCst);
             self.leader.ring();
         }
+    }
+
+    /// Whether no step comes soon: helpers then sleep, and leave their cores to who has work for them.
+    pub fn rest(&self, resting: bool) {
+        self.resting.store(resting, Ordering::Relaxed);
     }
 
     /// Sends the helpers home.

@@ -1,4 +1,4 @@
-//! The thread team: a leader, and helpers that are awake while passes follow each other.
+//! The thread team: a leader, and helpers that stay awake for a whole forward pass.
 //!
 //! The leader runs the pass as plain sequential code and posts each heavy step as parts that any
 //! member takes; the helpers spin between steps, so a step costs two cache-line hand-overs and no
@@ -165,7 +165,18 @@ impl Team {
         let bounds = &mut *lock(&self.bounds);
         let members = self.members(bound);
         let (scratch, shares) = (&self.scratch[..members], &self.shares[..members]);
+        self.board.rest(false);
+        let _rest = Rest(&self.board);
         lead(&mut Crew { board: &self.board, bounds, scratch, shares })
+    }
+}
+
+/// Lets the helpers rest behind a run, also when the leader panics.
+struct Rest<'a>(&'a Board);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.0.rest(true);
     }
 }
 

@@ -8,8 +8,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// Turns of the spin loop before a waiting thread offers its core to others (some 20 to 50 µs).
 const SPINS: u32 = 4_000;
 /// How often it offers it before it sleeps: for longer than a pass leaves helpers without work.
-/// Where the system cannot take the offer (WebAssembly)
-/// this is a moment.
+/// Where the system cannot take the offer (WebAssembly) this is a moment.
 const OFFERS: u32 = 1_000;
 /// A step as the members see it: called with the member's number, it works until no part of the
 /// step is left.

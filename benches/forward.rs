@@ -73,7 +73,7 @@ fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &
         match w {
             Matrix::Ternary(w) => k.ternary(w, panels, &x, y, scratch),
             Matrix::Int8(w) => (k.int8)(w.view(), panels, &x, y, scratch),
-            Matrix::Split(w) => (k.int8)(w.upper(), panels, &x, y, scratch),
+            Matrix::Split(w) => (k.int8)(w.view(), panels, &x, y, scratch),
             Matrix::Float(_) => unreachable!("the model has none"),
         }
     };

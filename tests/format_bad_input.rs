@@ -10,7 +10,8 @@ use fixtures::{
 use serde_json::{Value, json};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use wrinklefree::format::{Checkpoint, File, LoadError, load, write_packed};
+use wrinklefree::format::{Checkpoint, File, Linear, LoadError, load, write_packed};
+use wrinklefree::matrix::Matrix;
 use wrinklefree::ternary;
 
 /// Counts what the current thread holds and has held at most.
@@ -82,11 +83,11 @@ fn gguf_file(bytes: Vec<u8>) -> Vec<File> {
     vec![file("model.gguf", bytes)]
 }
 
-fn packed_bytes(layout: ternary::Layout) -> Vec<u8> {
+fn packed_bytes(layout: ternary::Layout, head: Option<Matrix>) -> Vec<u8> {
     let mut model = Hf::new("bitnet", Style::Packed).set("bd_size", json!(8)).load().unwrap();
     let grouped = Gguf::q2().load().unwrap();
     model.text.chat_template = Some("{{ messages }}".into());
-    model.weights.head = None;
+    model.weights.head = head.map(|weight| Linear::new(weight, None));
     model.weights.set_layout(layout);
     model.generation = grouped.generation;
     let mut out = Vec::new();
@@ -107,12 +108,16 @@ fn containers() -> Vec<Container> {
     }
     let header = |b: &[u8]| 8 + u64::from_le_bytes(b[..8].try_into().unwrap()) as usize;
     let hf = fixtures::safetensors(&Hf::new("bitnet", Style::Packed).tensors);
-    let [ours, tight] = [ternary::Layout::TwoBit, ternary::Layout::Tight].map(packed_bytes);
+    let ours = packed_bytes(ternary::Layout::TwoBit, None);
+    let tight = packed_bytes(ternary::Layout::Tight, None);
+    let planes = fixtures::six_bits(fixtures::VOCAB, fixtures::HIDDEN);
+    let planes = packed_bytes(ternary::Layout::TwoBit, Some(planes));
     let q2 = Gguf::q2();
     vec![
         ("safetensors", hf.clone(), header(&hf), weights as fn(Vec<u8>) -> Vec<File>),
         ("packed", ours.clone(), header(&ours), packed),
         ("packed, tight", tight.clone(), header(&tight), packed),
+        ("packed, planes", planes.clone(), header(&planes), packed),
         ("gguf", q2.bytes(), q2.parts().0.len(), gguf_file),
     ]
 }

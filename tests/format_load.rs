@@ -11,7 +11,7 @@ use wrinklefree::format::{
     Activation, Activations, Architecture, Checkpoint, HeadType, Linear, RopeScaling, Vocabulary,
     YarnScaling, codec, load, write_packed,
 };
-use wrinklefree::matrix::{Int8Matrix, Matrix, Scales};
+use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, SplitMatrix};
 use wrinklefree::ternary::Layout;
 
 const FAMILIES: [(&str, Architecture); 4] = [
@@ -225,6 +225,31 @@ fn the_tight_layout_survives_packing_and_takes_a_sixth_less() {
     assert_eq!(layer.down.weight.bytes(), HIDDEN.div_ceil(16) * FF.div_ceil(12) * 40);
     loaded.weights.set_layout(Layout::TwoBit);
     same(&loaded, &plain);
+}
+
+#[test]
+fn planes_survive_packing() {
+    let mut c = Hf::new("bitnet", Style::Packed).load().unwrap();
+    let head = fixtures::six_bits(VOCAB, HIDDEN);
+    let Matrix::Split(six) = &head else { panic!("planes") };
+    // Eight bits in planes, with a scale for each row.
+    let eight = Int8Matrix::pack(FF, HIDDEN, HIDDEN, |row, values, scales| {
+        (0..).zip(values).for_each(|(column, v)| *v = (row * 31 + column * 17) as i8);
+        scales.fill(row as f32);
+    });
+    let four = SplitMatrix::pack_four(
+        (FF, HIDDEN, 16),
+        |row, out| (-8..).zip(out).for_each(|(v, out)| *out = v ^ (row % 2) as i8),
+        |row, out| out.fill(row as f32),
+    );
+    let layer = &mut c.weights.layers[0];
+    layer.gate.weight = Matrix::Split(SplitMatrix::new(&eight.unwrap()));
+    layer.up.weight = Matrix::Split(four.unwrap());
+    let kinds = [&layer.gate, &layer.up].map(|l| l.weight.kind());
+    assert_eq!((kinds, head.kind()), (["int8/4+4".into(), "int4".into()], "int6".into()));
+    assert_eq!(six.parts().factors.len(), VOCAB.div_ceil(16) * 64);
+    c.weights.head = Some(Linear::new(head, None));
+    same(&c, &through_packed(&c).0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use half::f16;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Activations, Checkpoint, GenerationDefaults, ReorderError, TextParts};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
+use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, SplitMatrix, TernaryMatrix};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 use wrinklefree::par::Team;
 
@@ -22,7 +22,7 @@ fn checkpoint() -> Checkpoint {
         layer.ffn_sub_norm = Some(norm.collect());
         layer.up.bias = Some((0..151).map(|_| noise.float()).collect());
     }
-    // Rows may be of any kind: scales by group, int8.
+    // Rows may be of any kind: scales by group, int8, planes.
     let scales = GroupScales::from_rows(151, 90, 32, |row, s| s.fill(f16::from_f32(row as f32)));
     let codes = ternary(151, 90, &mut noise).codes().clone();
     let grouped = TernaryMatrix::from_panels(151, 90, codes, Scales::Groups(scales.unwrap()));
@@ -33,6 +33,7 @@ fn checkpoint() -> Checkpoint {
         plain.unpack_row(row, values);
         scales[0] = 0.01 * row as f32;
     });
+    weights.layers[2].gate.weight = Matrix::Split(SplitMatrix::new(int8.as_ref().unwrap()));
     weights.layers[2].up.weight = Matrix::Int8(int8.unwrap());
     let (text, generation) = (TextParts::default(), GenerationDefaults::default());
     Checkpoint { spec, weights, text, generation, dlm: None }

@@ -7,7 +7,7 @@ use common::{Noise, bitnet, odd};
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Activations, Linear, Spec, Weights};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::matrix::{Int8Matrix, Matrix};
+use wrinklefree::matrix::{Int8Matrix, Matrix, SplitMatrix};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 use wrinklefree::par::Team;
 
@@ -26,16 +26,32 @@ fn head(noise: &mut Noise) -> Matrix {
     Matrix::Int8(matrix.unwrap())
 }
 
-/// With the embedding as its head, and with a head of its own that has a bias.
-fn models() -> [Weights; 2] {
+/// The same in six bits, as heads of GGUF files have them.
+fn in_six_bits(head: &Matrix) -> Matrix {
+    let Matrix::Int8(head) = head else { panic!("int8") };
+    let cols = spec().hidden_size;
+    let six = Int8Matrix::pack(VOCAB, cols, cols, |row, values, scales| {
+        head.unpack_row(row, values);
+        values.iter_mut().for_each(|v| *v >>= 2);
+        scales[0] = 4.0 * head.scale(row, 0);
+    });
+    Matrix::Split(SplitMatrix::new(&six.unwrap()))
+}
+
+/// With the embedding as its head, with a head of its own that has a bias, and with one of six bits.
+fn models() -> [Weights; 3] {
     let mut noise = Noise(11);
     let mut tied = bitnet(&spec(), 12);
     tied.embed = head(&mut noise);
     let mut own = tied.clone();
     let bias = Some((0..VOCAB).map(|_| noise.float()).collect());
     let weight = head(&mut noise);
+    let mut six = own.clone();
+    let weight_six = in_six_bits(&weight);
+    assert_eq!(weight_six.kind(), "int6");
+    six.head = Some(Linear { weight: weight_six, bias: None, activations: Activations::Int16 });
     own.head = Some(Linear { weight, bias, activations: Activations::Int16 });
-    [tied, own]
+    [tied, own, six]
 }
 
 fn runtime(kernels: Kernels, threads: usize) -> Runtime {

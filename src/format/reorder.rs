@@ -2,7 +2,9 @@
 //! sub-norm sums its squares.
 
 use super::{Checkpoint, LayerWeights, Linear};
-use crate::matrix::{FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Scales};
+use crate::matrix::{
+    FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Scales, SplitMatrix,
+};
 use crate::ternary::TernaryMatrix;
 use bytes::Bytes;
 use half::f16;
@@ -87,19 +89,24 @@ fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
             let codes = |row: usize, out: &mut [u8]| m.unpack_row(order[row], out);
             TernaryMatrix::pack(count, cols, scales, codes).map(Matrix::Ternary)
         }
-        Matrix::Int8(m) => {
-            let fill = |row: usize, values: &mut [i8], scales: &mut [f32]| {
-                m.unpack_row(order[row], values);
-                (0..).zip(scales).for_each(|(i, s)| *s = m.scale(order[row], i));
-            };
-            Int8Matrix::pack(count, cols, m.view().group(), fill).map(Matrix::Int8)
+        Matrix::Int8(m) => int8_rows(m, order).map(Matrix::Int8),
+        Matrix::Split(m) => {
+            int8_rows(&m.joined(), order).map(|m| Matrix::Split(SplitMatrix::new(&m)))
         }
-        Matrix::Split(m) => rows(&Matrix::Int8(m.joined()), order),
         Matrix::Float(m) => {
             let data: Vec<u8> = order.iter().flat_map(|&row| m.row(row)).copied().collect();
             FloatMatrix::new(count, cols, m.dtype(), Bytes::from(data)).map(Matrix::Float)
         }
     }
+}
+
+/// Row `i` is what was row `order[i]`.
+fn int8_rows(m: &Int8Matrix, order: &[usize]) -> Result<Int8Matrix, LayoutError> {
+    let fill = |row: usize, values: &mut [i8], scales: &mut [f32]| {
+        m.unpack_row(order[row], values);
+        (0..).zip(scales).for_each(|(i, s)| *s = m.scale(order[row], i));
+    };
+    Int8Matrix::pack(m.view().rows(), m.view().cols(), m.view().group(), fill)
 }
 
 /// Column `i` is what was column `order[i]`.

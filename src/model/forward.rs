@@ -258,7 +258,11 @@ impl Pass<'_, '_> {
         self.leave(&[head]);
         let Self { k, crew, ws, .. } = self;
         let Workspace { batch, inputs, logits, screen, .. } = &mut **ws;
-        inputs.product((crew, k), &[head], logits);
+        if model.is_screened() {
+            inputs.upper_product((crew, k), head, logits);
+        } else {
+            inputs.product((crew, k), &[head], logits);
+        }
         let logits = &mut logits[..batch.rows.len() * model.spec.vocab_size];
         for row in logits.chunks_exact_mut(model.spec.vocab_size) {
             add_bias(k, row, head);

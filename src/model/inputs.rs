@@ -3,7 +3,7 @@
 use super::Rule;
 use crate::format::{Activations, Linear};
 use crate::kernel::{Kernels, Quantised};
-use crate::matrix::Matrix;
+use crate::matrix::{Int8View, Matrix, SplitMatrix};
 use crate::mem::AlignedVec;
 use crate::par::{Chunked, Chunks, Columns, Crew, Scratch};
 use crate::ternary::PANEL_ROWS;
@@ -28,6 +28,9 @@ pub(super) struct Inputs {
 
 /// Sees every group of matrices with its quantised rows, before they are multiplied.
 pub(super) type Watch = Box<dyn FnMut(&[&Linear], &Quantised<'_>) + Send + Sync>;
+
+/// What of a matrix in planes takes part in a product.
+type Taken = fn(&SplitMatrix) -> Int8View<'_>;
 
 /// Quantised rows; see [`Quantised`].
 #[derive(Default)]
@@ -142,11 +145,32 @@ impl Inputs {
     }
 
     /// The products of these rows with `linears` side by side: `out` is `[rows][Σ outputs]`.
-    /// Biases are not added. Of matrices in two planes only the upper one takes part.
+    /// Biases are not added.
     pub fn product(
+        &self,
+        crew: (&mut Crew<'_>, &Kernels),
+        linears: &[&Linear],
+        out: &mut AlignedVec<f32>,
+    ) {
+        self.products(crew, linears, SplitMatrix::view, out);
+    }
+
+    /// The product with the upper plane of a matrix in two.
+    pub fn upper_product(
+        &self,
+        crew: (&mut Crew<'_>, &Kernels),
+        linear: &Linear,
+        out: &mut AlignedVec<f32>,
+    ) {
+        self.products(crew, &[linear], SplitMatrix::upper, out);
+    }
+
+    /// The products with `linears` side by side; `taken` says what of matrices in planes.
+    fn products(
         &self,
         (crew, k): (&mut Crew<'_>, &Kernels),
         linears: &[&Linear],
+        taken: Taken,
         out: &mut AlignedVec<f32>,
     ) {
         let width: usize = linears.iter().map(|l| l.weight.rows()).sum();
@@ -159,7 +183,8 @@ impl Inputs {
                 let end = first + linear.weight.rows();
                 let (from, to) = (range.start.max(first), range.end.min(end));
                 if from < to {
-                    self.part(k, linear, from - first, &mut view.narrow(from, to), scratch);
+                    let mut view = view.narrow(from, to);
+                    self.part(k, (linear, taken), from - first, &mut view, scratch);
                 }
                 first = end;
             }
@@ -196,7 +221,7 @@ impl Inputs {
     fn part(
         &self,
         k: &Kernels,
-        linear: &Linear,
+        (linear, taken): (&Linear, Taken),
         from: usize,
         view: &mut Columns<'_>,
         scratch: &mut Scratch,
@@ -210,7 +235,7 @@ impl Inputs {
             }
             Matrix::Ternary(w) => k.ternary(w, panels, &x(), view, scratch),
             Matrix::Int8(w) => (k.int8)(w.view(), panels, &x(), view, scratch),
-            Matrix::Split(w) => (k.int8)(w.upper(), panels, &x(), view, scratch),
+            Matrix::Split(w) => (k.int8)(taken(w), panels, &x(), view, scratch),
         }
     }
 }

@@ -31,7 +31,7 @@ impl Model {
             let chunks = Chunks::new(&mut matrices, 1);
             crew.chunks(count, true, chunks, |_, matrix, _| matrix[0].set_layout(layout));
         });
-        self.work = work(&self.weights, &self.head);
+        self.work = work(&self.weights, &self.head, self.screened);
         self
     }
 

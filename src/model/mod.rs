@@ -50,6 +50,8 @@ pub struct Model {
     weights: Weights,
     /// The output head; the embedding again when tied.
     head: Linear,
+    /// Whether only the logits of promising tokens are exact.
+    screened: bool,
     frequencies: Frequencies,
     work: [Work; Phase::COUNT],
     /// Which inputs of its ternary layers take part.
@@ -70,29 +72,31 @@ impl Model {
         };
         let head = weights.head.clone().unwrap_or_else(tied);
         let frequencies = Frequencies::new(spec.head_dim, &spec.rope);
-        let work = work(&weights, &head);
-        Ok(Self { spec, weights, head, frequencies, work, sparsity: Sparsity::default() })
+        let (screened, sparsity) = (false, Sparsity::default());
+        let work = work(&weights, &head, screened);
+        Ok(Self { spec, weights, head, screened, frequencies, work, sparsity })
     }
 
-    /// The same model with a screened head: half of its weights' bits decide which tokens deserve
-    /// exact logits, and the others' are close. For int8 heads of large vocabularies; others stay as
-    /// they are. A head that was mapped from a file gets memory of its own.
+    /// The same model with a screened head: four bits of its weights decide which tokens deserve exact
+    /// logits, and the others' are close. For int8 heads of large vocabularies, and those of six bits;
+    /// others stay as they are. An int8 head that was mapped from a file gets memory of its own.
     #[must_use]
     pub fn screened(mut self) -> Self {
-        let Some(split) = screen::split(&self.head.weight) else { return self };
+        let Some(split) = screen::split(&self.head.weight).map(Matrix::Split) else { return self };
+        self.screened = true;
         self.head.weight = split.clone();
         // Two copies of a head would be half a model more.
         match &mut self.weights.head {
             Some(head) => head.weight = split,
             None => self.weights.embed = split,
         }
-        self.work = work(&self.weights, &self.head);
+        self.work = work(&self.weights, &self.head, true);
         self
     }
 
     /// Whether only the logits of promising tokens are exact.
     pub fn is_screened(&self) -> bool {
-        matches!(&self.head.weight, Matrix::Split(w) if !w.is_exact())
+        self.screened
     }
 
     /// Shape and constants.
@@ -132,23 +136,24 @@ impl Model {
 }
 
 /// See [`Model::work`].
-fn work(weights: &Weights, head: &Linear) -> [Work; Phase::COUNT] {
+fn work(weights: &Weights, head: &Linear, screened: bool) -> [Work; Phase::COUNT] {
     let mut work = [Work::default(); Phase::COUNT];
-    let mut add = |phase: Phase, matrix: &Matrix| {
+    let mut add = |phase: Phase, matrix: &Matrix, bytes: usize| {
         let work = &mut work[phase as usize];
         work.products += matrix.rows() * matrix.cols();
-        work.bytes += match matrix {
-            Matrix::Split(w) => screen::bytes(w),
-            matrix => matrix.bytes(),
-        };
+        work.bytes += bytes;
     };
     for l in &weights.layers {
         let all = [(Phase::Qkv, &l.q), (Phase::Qkv, &l.k), (Phase::Qkv, &l.v)];
         let rest = [(Phase::Output, &l.o), (Phase::GateUp, &l.gate), (Phase::GateUp, &l.up)];
         for (phase, linear) in all.into_iter().chain(rest).chain([(Phase::Down, &l.down)]) {
-            add(phase, &linear.weight);
+            add(phase, &linear.weight, linear.weight.bytes());
         }
     }
-    add(Phase::Head, &head.weight);
+    let of_head = match &head.weight {
+        Matrix::Split(w) if screened => screen::bytes(w),
+        w => w.bytes(),
+    };
+    add(Phase::Head, &head.weight, of_head);
     work
 }

@@ -29,21 +29,22 @@ const WORTH_PANELS: usize = 3 * LEAST;
 /// noise below: what the refined panels were off, root mean square.
 const MARGIN: f32 = 4.0;
 
-/// A head in two planes, if it is int8 and so large that screening pays.
-pub(super) fn split(head: &Matrix) -> Option<Matrix> {
-    match head {
-        Matrix::Int8(w) if w.view().rows() >= WORTH_PANELS * PANEL_ROWS => {
-            Some(Matrix::Split(SplitMatrix::new(w)))
-        }
-        _ => None,
-    }
+/// A head in two planes, if it can be in two and is so large that screening pays.
+pub(super) fn split(head: &Matrix) -> Option<SplitMatrix> {
+    let split = match head {
+        _ if head.rows() < WORTH_PANELS * PANEL_ROWS => return None,
+        Matrix::Int8(w) => SplitMatrix::new(w),
+        Matrix::Split(w) => w.clone(),
+        Matrix::Ternary(_) | Matrix::Float(_) => return None,
+    };
+    (!split.is_exact()).then_some(split)
 }
 
-/// Bytes of the head that a token reads.
+/// Bytes of a screened head that a token reads.
 pub(super) fn bytes(w: &SplitMatrix) -> usize {
     let (upper, both) = w.bytes();
     let panels = w.view().rows().div_ceil(PANEL_ROWS);
-    upper + if w.is_exact() { 0 } else { both / panels * refined(panels) }
+    upper + both / panels * refined(panels)
 }
 
 /// How many of so many panels get exact logits.

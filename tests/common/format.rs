@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use wrinklefree::format::{Checkpoint, File, LoadError, codec, load};
-use wrinklefree::matrix::{GroupScales, Scales, TernaryMatrix};
+use wrinklefree::matrix::{GroupScales, Matrix, Scales, SplitMatrix, TernaryMatrix};
 
 /// xorshift64*: the same numbers everywhere.
 pub struct Rng(pub u64);
@@ -52,6 +52,20 @@ impl Rng {
         })
         .unwrap()
     }
+}
+
+/// Values of six bits, with a scale in two steps for 16 columns.
+pub fn six_bits(rows: usize, cols: usize) -> Matrix {
+    let value = |row: usize, column: usize| ((row * 29 + column * 13) % 64) as i8 - 32;
+    let matrix = SplitMatrix::pack_six(
+        (rows, cols, 16),
+        |row, out| (0..).zip(out).for_each(|(column, v)| *v = value(row, column)),
+        |row, parts, factors| {
+            (0..).zip(parts).for_each(|(group, part)| *part = value(group, row));
+            factors.fill(0.25 + row as f32);
+        },
+    );
+    Matrix::Split(matrix.unwrap())
 }
 
 pub fn f32_bytes(values: &[f32]) -> Vec<u8> {

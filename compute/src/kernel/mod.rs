@@ -9,6 +9,8 @@
 mod attention;
 mod kv;
 mod operands;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+mod packing;
 #[cfg(target_arch = "x86_64")]
 mod panels;
 mod scalar;

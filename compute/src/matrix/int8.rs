@@ -48,11 +48,9 @@ impl Int8Matrix {
         values: Bytes,
         scales: Bytes,
     ) -> Result<Self, LayoutError> {
-        if group == 0 || (group != cols && !group.is_multiple_of(INT8_PAD_COLS)) {
-            return Err(LayoutError::Group(group, INT8_PAD_COLS));
-        }
+        let groups = groups(cols, group)?;
         expect_bytes("int8 values", &values, Self::value_bytes(rows, cols), rows, cols)?;
-        let want = rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(group));
+        let want = rows.div_ceil(PANEL_ROWS).checked_mul(groups);
         let want = want.and_then(|n| n.checked_mul(PANEL_ROWS * 4));
         expect_bytes("int8 scales", &scales, want, rows, cols)?;
         let bad = scales
@@ -76,11 +74,8 @@ impl Int8Matrix {
         group: usize,
         mut fill: impl FnMut(usize, &mut [i8], &mut [f32]),
     ) -> Result<Self, LayoutError> {
-        if group == 0 {
-            return Err(LayoutError::Group(group, INT8_PAD_COLS));
-        }
+        let groups = groups(cols, group)?;
         let bytes = Self::value_bytes(rows, cols).ok_or(LayoutError::TooLarge(rows, cols))?;
-        let groups = cols.div_ceil(group);
         let mut values = WeightVec::<i8>::zeroed(bytes);
         let mut scales = WeightVec::<u32>::zeroed(rows.div_ceil(PANEL_ROWS) * groups * PANEL_ROWS);
         let padded = cols.next_multiple_of(INT8_PAD_COLS);
@@ -89,10 +84,7 @@ impl Int8Matrix {
         for row in 0..rows {
             fill(row, &mut row_values[..cols], &mut row_scales);
             let (panel, lane) = (row / PANEL_ROWS, row % PANEL_ROWS);
-            for (b, v) in row_values.chunks_exact(INT8_BLOCK_COLS).enumerate() {
-                let at = panel * padded * PANEL_ROWS + b * BLOCK_BYTES + lane * INT8_BLOCK_COLS;
-                values[at..at + INT8_BLOCK_COLS].copy_from_slice(v);
-            }
+            lay_row(&row_values, lane, &mut values[panel * padded * PANEL_ROWS..]);
             for (g, s) in row_scales.iter().enumerate() {
                 scales[(panel * groups + g) * PANEL_ROWS + lane] = s.to_bits().to_le();
             }
@@ -140,8 +132,9 @@ impl Int8Matrix {
     /// The matrix as kernels read it; its shape, too.
     pub fn view(&self) -> Int8View<'_> {
         let Self { rows, cols, group, .. } = *self;
-        let (values, scales) = (&self.values[..], &self.scales[..]);
-        Int8View { rows, cols, group, packing: Packing::Whole, values, low: &[], fill: 0, scales }
+        let Self { ref values, ref scales, .. } = *self;
+        let (packing, low, factors) = (Packing::Whole, &[], &[]);
+        Int8View { rows, cols, group, packing, values, low, fill: 0, scales, factors }
     }
 
     /// Writes the values of one row.
@@ -163,6 +156,25 @@ impl Int8Matrix {
     /// When `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         self.view().row_f32(row, out);
+    }
+}
+
+/// Groups of a row.
+///
+/// # Errors
+/// When `group` is neither a multiple of 16 nor `cols`.
+pub(super) fn groups(cols: usize, group: usize) -> Result<usize, LayoutError> {
+    if group == 0 || (group != cols && !group.is_multiple_of(INT8_PAD_COLS)) {
+        return Err(LayoutError::Group(group, INT8_PAD_COLS));
+    }
+    Ok(cols.div_ceil(group))
+}
+
+/// Writes a row, padded, to its place in a panel.
+pub(super) fn lay_row(values: &[i8], lane: usize, panel: &mut [i8]) {
+    let blocks = panel.as_chunks_mut::<BLOCK_BYTES>().0;
+    for (v, block) in values.as_chunks::<INT8_BLOCK_COLS>().0.iter().zip(blocks) {
+        block.as_chunks_mut().0[lane] = *v;
     }
 }
 

@@ -9,8 +9,8 @@ use crate::ternary::Layout;
 pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
 pub use float::{FloatMatrix, FloatType};
 pub use int8::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
-pub use split::SplitMatrix;
-pub use view::{Int8Panel, Int8View, Packing};
+pub use split::{SplitMatrix, SplitParts};
+pub use view::{Int8Panel, Int8Scales, Int8View, PARTS, Packing};
 
 /// A weight matrix of any kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub enum Matrix {
     Ternary(TernaryMatrix),
     /// int8 with a scale per row or per group of columns.
     Int8(Int8Matrix),
-    /// The same in two planes of four bits.
+    /// The same in planes: four bits of each value, six or eight.
     Split(SplitMatrix),
     /// f32, f16 or bf16.
     Float(FloatMatrix),
@@ -62,7 +62,7 @@ impl Matrix {
         }
     }
 
-    /// A short name of the kind: `ternary`, `ternary/tight`, `ternary/g128`, `int8`, `int8/g32`, `bf16`…
+    /// A short name of the kind: `ternary`, `ternary/tight`, `ternary/g128`, `int8`, `int6/g16`, `bf16`…
     pub fn kind(&self) -> String {
         match self {
             Self::Ternary(m) => match m.scales() {
@@ -71,7 +71,7 @@ impl Matrix {
                 Scales::Groups(g) => format!("ternary/g{}", g.size()),
             },
             Self::Int8(m) => grouped("int8", m.view()),
-            Self::Split(m) => grouped("int8/4+4", m.view()),
+            Self::Split(m) => grouped(m.parts().packing.name(), m.view()),
             Self::Float(m) => m.dtype().name().into(),
         }
     }

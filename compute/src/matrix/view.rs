@@ -1,4 +1,4 @@
-//! int8 weights as kernels read them: as they stand, or put together from planes of four bits.
+//! int8 weights as kernels read them: as they stand, or put together from planes of fewer bits.
 
 use super::int8::{BLOCK_BYTES, INT8_BLOCK_COLS, INT8_PAD_COLS};
 use crate::ternary::PANEL_ROWS;
@@ -11,14 +11,91 @@ pub enum Packing {
     Whole,
     /// Their upper four bits; the lower ones are taken to be all alike.
     Upper,
+    /// Their upper four bits in one plane and the next two in another; the last two are zero.
+    Six,
     /// Their upper four bits in one plane and the lower four in another.
     Split,
 }
 
+impl Packing {
+    /// Of values in planes that have so many bits.
+    pub fn in_planes(bits: usize) -> Option<Self> {
+        [Self::Upper, Self::Six, Self::Split].into_iter().find(|packing| packing.bits() == bits)
+    }
+
+    /// Bits of a value that are there.
+    pub fn bits(self) -> usize {
+        match self {
+            Self::Upper => 4,
+            Self::Six => 6,
+            Self::Whole | Self::Split => 8,
+        }
+    }
+
+    /// What values need of whose bits all that any of them sets are `used`.
+    pub(super) fn of_bits(used: u8) -> Self {
+        match used & 15 {
+            0 => Self::Upper,
+            low if low & 3 == 0 => Self::Six,
+            _ => Self::Split,
+        }
+    }
+
+    /// A short name of values that are packed like this.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "int8",
+            Self::Upper => "int4",
+            Self::Six => "int6",
+            Self::Split => "int8/4+4",
+        }
+    }
+
+    /// The middle of what the lower halves are: of 0, 4, 8, 12 for six bits.
+    pub(super) fn fill(self) -> u8 {
+        match self {
+            Self::Whole | Self::Upper => 0,
+            Self::Six => 6,
+            Self::Split => 8,
+        }
+    }
+
+    /// Lines of 64 bytes that a strip has of the values, or of the plane of their upper halves, and of the
+    /// lower plane.
+    pub const fn lines(self) -> (usize, usize) {
+        match self {
+            Self::Whole => (4, 0),
+            Self::Upper => (2, 0),
+            Self::Six => (2, 1),
+            Self::Split => (2, 2),
+        }
+    }
+
+    /// The same in bytes.
+    pub(super) fn strip_bytes(self) -> (usize, usize) {
+        let (values, low) = self.lines();
+        (values * BLOCK_BYTES, low * BLOCK_BYTES)
+    }
+}
+
+/// What values are worth: the scales of a panel's groups.
+#[derive(Clone, Copy, Debug)]
+pub enum Int8Scales<'a> {
+    /// f32, little endian, `[group][16 rows]`.
+    Float(&'a [[u8; 4 * PANEL_ROWS]]),
+    /// Products of two, without loss: int8 parts, `[group][16 rows]`, of f32 factors that [`PARTS`]
+    /// groups of a row share.
+    Parts(&'a [[u8; PANEL_ROWS]], &'a [[u8; 4 * PANEL_ROWS]]),
+}
+
+/// Groups that share a factor, where scales are parts of one.
+pub const PARTS: usize = 16;
+
 /// A matrix of int8 values and scales, laid out as [`super::Int8Matrix`] says.
 ///
-/// In a plane of four bits a line of 64 bytes holds two blocks: byte `i` of the first one in the lower
-/// halves of the bytes, byte `i` of the second in the upper ones.
+/// Four blocks are a strip: 16 columns. In a plane of four bits a line of 64 bytes holds two blocks: byte
+/// `i` of the first one in the lower halves of the bytes, byte `i` of the second in the upper ones. In a
+/// plane of two bits a line holds a strip: byte `i` of its `k`-th block in bits 2k and 2k + 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Int8View<'a> {
     pub(super) rows: usize,
@@ -31,22 +108,22 @@ pub struct Int8View<'a> {
     pub(super) low: &'a [u8],
     /// What stands for the lower halves, where they are not read.
     pub(super) fill: u8,
+    /// f32, or int8 where there are factors.
     pub(super) scales: &'a [u8],
+    /// See [`Int8Scales::Parts`].
+    pub(super) factors: &'a [u8],
 }
 
 /// The values of a panel, or of some of its columns.
 #[derive(Clone, Copy)]
 pub struct Int8Panel<'a> {
-    /// The values, two blocks in 128 bytes, or the plane of their upper halves, two blocks in 64.
+    /// The values, or the plane of their upper halves.
     pub values: &'a [u8],
     /// The plane of the lower halves, where it is read.
     pub low: &'a [u8],
     /// What stands for the lower halves, where they are not read.
     pub fill: u8,
 }
-
-/// Bytes of a line: two blocks of four bits.
-const LINE: usize = BLOCK_BYTES;
 
 impl<'a> Int8View<'a> {
     /// Outputs.
@@ -74,24 +151,34 @@ impl<'a> Int8View<'a> {
         self.packing
     }
 
-    /// Pairs of blocks in a panel.
-    pub fn pairs(&self) -> usize {
-        self.cols.next_multiple_of(INT8_PAD_COLS) / (2 * INT8_BLOCK_COLS)
+    /// Strips of a panel.
+    pub fn strips(&self) -> usize {
+        self.cols.div_ceil(INT8_PAD_COLS)
     }
 
-    /// The scales, f32 little endian, `[panel][group][16 rows]`.
-    pub fn scales(&self) -> &'a [u8] {
-        self.scales
-    }
-
-    /// Some pairs of blocks of a panel.
+    /// The scales of a panel.
     #[inline]
-    pub fn panel(&self, panel: usize, pairs: Range<usize>) -> Int8Panel<'a> {
-        let (from, to) = (panel * self.pairs() + pairs.start, panel * self.pairs() + pairs.end);
-        let bytes = if self.packing == Packing::Whole { 2 * BLOCK_BYTES } else { LINE };
-        let low =
-            if self.packing == Packing::Split { &self.low[from * LINE..to * LINE] } else { &[] };
-        Int8Panel { values: &self.values[from * bytes..to * bytes], low, fill: self.fill }
+    pub fn scales(&self, panel: usize) -> Int8Scales<'a> {
+        let groups = self.groups();
+        if self.factors.is_empty() {
+            return Int8Scales::Float(&self.scales.as_chunks().0[panel * groups..][..groups]);
+        }
+        let spans = groups.div_ceil(PARTS);
+        let parts = &self.scales.as_chunks().0[panel * groups..][..groups];
+        Int8Scales::Parts(parts, &self.factors.as_chunks().0[panel * spans..][..spans])
+    }
+
+    /// Some strips of a panel.
+    #[inline]
+    pub fn panel(&self, panel: usize, strips: Range<usize>) -> Int8Panel<'a> {
+        let first = panel * self.strips();
+        let (from, to) = (first + strips.start, first + strips.end);
+        let (values, low) = self.packing.strip_bytes();
+        Int8Panel {
+            values: &self.values[from * values..to * values],
+            low: &self.low[from * low..to * low],
+            fill: self.fill,
+        }
     }
 
     /// Writes the values of one row.
@@ -105,18 +192,21 @@ impl<'a> Int8View<'a> {
     /// Writes each value of a row, converted.
     fn unpack<T>(&self, row: usize, out: &mut [T], convert: impl Fn(i8) -> T) {
         assert!(row < self.rows && out.len() == self.cols);
-        let panel = self.panel(row / PANEL_ROWS, 0..self.pairs());
+        let panel = self.panel(row / PANEL_ROWS, 0..self.strips());
         let first = row % PANEL_ROWS * INT8_BLOCK_COLS;
-        // Four columns of the row in the `block`-th block.
-        let whole = |block: usize, k: usize| panel.values[block * BLOCK_BYTES + first + k];
-        let half = |plane: &[u8], block: usize, k: usize| {
-            plane[block / 2 * LINE + first + k] >> (4 * (block % 2)) & 15
+        // Column `k` of the row in the `block`-th block, of which a line holds `n`.
+        let at = |plane: &[u8], n: usize, block: usize, k: usize| {
+            let bits = 8 / n;
+            plane[block / n * BLOCK_BYTES + first + k] >> (bits * (block % n))
+                & (0xff >> (8 - bits))
         };
         for (block, out) in out.chunks_mut(INT8_BLOCK_COLS).enumerate() {
+            let upper = |k: usize| at(panel.values, 2, block, k) << 4;
             let value = |k: usize| match self.packing {
-                Packing::Whole => whole(block, k),
-                Packing::Upper => half(panel.values, block, k) << 4 | panel.fill,
-                Packing::Split => half(panel.values, block, k) << 4 | half(panel.low, block, k),
+                Packing::Whole => at(panel.values, 1, block, k),
+                Packing::Upper => upper(k) | panel.fill,
+                Packing::Six => upper(k) | at(panel.low, 4, block, k) << 2,
+                Packing::Split => upper(k) | at(panel.low, 2, block, k),
             };
             (0..).zip(out).for_each(|(k, out)| *out = convert(value(k) as i8));
         }
@@ -124,9 +214,14 @@ impl<'a> Int8View<'a> {
 
     /// The scale of one row and group.
     pub fn scale(&self, row: usize, group: usize) -> f32 {
-        let at = (row / PANEL_ROWS * self.groups() + group) * PANEL_ROWS + row % PANEL_ROWS;
-        let b = &self.scales[4 * at..4 * at + 4];
-        f32::from_le_bytes([b[0], b[1], b[2], b[3]])
+        let lane = row % PANEL_ROWS;
+        let float = |lanes: &[u8; 4 * PANEL_ROWS]| f32::from_le_bytes(lanes.as_chunks().0[lane]);
+        match self.scales(row / PANEL_ROWS) {
+            Int8Scales::Float(scales) => float(&scales[group]),
+            Int8Scales::Parts(parts, factors) => {
+                f32::from(parts[group][lane] as i8) * float(&factors[group / PARTS])
+            }
+        }
     }
 
     /// Writes one row as f32.

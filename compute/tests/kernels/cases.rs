@@ -29,6 +29,7 @@ macro_rules! each_case {
             ternary_products_do_not_overflow_at_the_extremes
             int8_products_equal_scalar
             split_products_equal_int8
+            products_with_parts_of_scales_equal_int8
             int8_products_are_exact_beyond_32_bits
             float_products_agree_and_do_not_depend_on_the_batch
             quantisation_equals_scalar

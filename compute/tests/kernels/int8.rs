@@ -2,7 +2,7 @@
 
 use super::{Noise, Rows, SHAPES, product, sets};
 use wrinklefree_compute::kernel::Kernels;
-use wrinklefree_compute::matrix::{Int8Matrix, Int8View, SplitMatrix};
+use wrinklefree_compute::matrix::{Int8Matrix, Int8View, PARTS, SplitMatrix};
 
 /// Tokens and planes: every width of a tile and rests beside it; few for large matrices, where the
 /// definition takes long.
@@ -64,7 +64,7 @@ pub fn split_products_equal_int8() {
     for k in sets("split int8") {
         for (rows, cols) in SHAPES {
             // Eight bits, six, and four that need no other plane.
-            for (group, bits) in [(cols, 8), (16, 8), (16, 6), (32, 4)] {
+            for (group, bits) in [(cols, 8), (16, 8), (cols, 6), (16, 6), (32, 4)] {
                 let w = random_int8(&mut noise, (rows, cols, group), |noise| {
                     noise.next() as i8 >> (8 - bits)
                 });
@@ -80,6 +80,49 @@ pub fn split_products_equal_int8() {
             }
         }
     }
+}
+
+/// Scales in two steps are those that they multiply to, and the planes hold what was packed.
+pub fn products_with_parts_of_scales_equal_int8() {
+    let mut noise = Noise(0xabad_1dea_0000_0001);
+    for k in sets("parts of scales") {
+        for (rows, cols) in SHAPES {
+            for group in [16, 32] {
+                let (w, values) = random_six(&mut noise, (rows, cols, group));
+                let mut row = vec![0; cols];
+                for (r, values) in values.chunks(cols).enumerate() {
+                    w.view().unpack_row(r, &mut row);
+                    assert!(row.iter().zip(values).all(|(found, packed)| *found == packed << 2));
+                }
+                let joined = w.joined();
+                for (batch, planes) in int8_batches(rows * cols) {
+                    let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
+                    let whole = int8_equals_scalar(&k, joined.view(), &x, "joined");
+                    assert_eq!(int8_equals_scalar(&k, w.view(), &x, "six bits"), whole);
+                    int8_equals_scalar(&k, w.upper(), &x, "upper of six bits");
+                }
+            }
+        }
+    }
+}
+
+/// And the values, `[rows][cols]`.
+fn random_six(noise: &mut Noise, shape: (usize, usize, usize)) -> (SplitMatrix, Vec<i8>) {
+    let (rows, cols, group) = shape;
+    let values: Vec<i8> = (0..rows * cols).map(|_| noise.next() as i8 >> 2).collect();
+    let groups = cols.div_ceil(group);
+    let parts: Vec<i8> = (0..rows * groups).map(|_| noise.next() as i8).collect();
+    let spans = groups.div_ceil(PARTS);
+    let factors: Vec<f32> = (0..rows * spans).map(|_| noise.float()).collect();
+    let w = SplitMatrix::pack_six(
+        shape,
+        |row, out| out.copy_from_slice(&values[row * cols..][..cols]),
+        |row, of_groups, of_spans| {
+            of_groups.copy_from_slice(&parts[row * groups..][..groups]);
+            of_spans.copy_from_slice(&factors[row * spans..][..spans]);
+        },
+    );
+    (w.unwrap(), values)
 }
 
 pub fn int8_products_are_exact_beyond_32_bits() {

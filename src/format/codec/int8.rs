@@ -1,7 +1,7 @@
-//! Block formats of GGUF that fit int8 exactly: their values and f32 scales lose nothing.
+//! Block formats of GGUF with four, six or eight bits a weight, kept as they are: nothing is lost.
 
 use super::RowOrder;
-use crate::matrix::Int8Matrix;
+use crate::matrix::{Int8Matrix, Matrix, SplitMatrix};
 use crate::ternary::LayoutError;
 use crate::ternary::expect_bytes;
 use half::f16;
@@ -15,24 +15,37 @@ pub struct Int8Blocks {
     pub weights: usize,
     /// Bytes of a block.
     pub bytes: usize,
-    /// Weights that share a scale.
-    group: usize,
-    /// Bytes of a block → values and scales.
-    unpack: fn(&[u8], &mut [i8], &mut [f32]),
+    /// Bytes of a block → its values.
+    values: fn(&[u8], &mut [i8]),
+    /// How values are kept, and what they are worth.
+    kept: Kept,
 }
+
+/// In which matrix.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    /// Eight bits, with a scale for each block.
+    Eight(fn(&[u8]) -> f32),
+    /// Four bits, with a scale for each block.
+    Four(fn(&[u8]) -> f32),
+    /// Six bits, with a factor for each block, and int8 parts of it, which are written, for groups.
+    Six(fn(&[u8], &mut [i8]) -> f32),
+}
+
+/// Weights of a part of a Q6_K block that have a scale of their own.
+const Q6_K_GROUP: usize = 16;
 
 /// 32 weights in 34 bytes: an f16 scale, then the values.
 pub const Q8_0: Int8Blocks = Int8Blocks {
     name: "Q8_0",
     weights: 32,
     bytes: 34,
-    group: 32,
-    unpack: |block, values, scales| {
-        scales[0] = half_at(block, 0);
+    values: |block, values| {
         for (v, b) in values.iter_mut().zip(&block[2..]) {
             *v = *b as i8;
         }
     },
+    kept: Kept::Eight(|block| half_at(block, 0)),
 };
 
 /// 32 weights in 18 bytes: an f16 scale, then the values + 8 in four bits, the first half of
@@ -41,14 +54,13 @@ pub const Q4_0: Int8Blocks = Int8Blocks {
     name: "Q4_0",
     weights: 32,
     bytes: 18,
-    group: 32,
-    unpack: |block, values, scales| {
-        scales[0] = half_at(block, 0);
+    values: |block, values| {
         let (low, high) = values.split_at_mut(16);
         for ((l, h), b) in low.iter_mut().zip(high).zip(&block[2..]) {
             (*l, *h) = ((b & 15) as i8 - 8, (b >> 4) as i8 - 8);
         }
     },
+    kept: Kept::Four(|block| half_at(block, 0)),
 };
 
 /// 256 weights in 210 bytes: low four bits in 128, high two bits in 64, int8 scales of 16
@@ -57,14 +69,9 @@ pub const Q6_K: Int8Blocks = Int8Blocks {
     name: "Q6_K",
     weights: 256,
     bytes: 210,
-    group: 16,
-    unpack: |block, values, scales| {
+    values: |block, values| {
         let (low, rest) = block.split_at(128);
-        let (high, rest) = rest.split_at(64);
-        let factor = half_at(rest, 16);
-        for (s, b) in scales.iter_mut().zip(&rest[..16]) {
-            *s = factor * f32::from(*b as i8);
-        }
+        let high = &rest[..64];
         // Each half of 128 weights: four runs of 32, nibbles of 64 bytes and bit pairs of 32.
         for (n, run) in values.chunks_exact_mut(32).enumerate() {
             let (half, quarter) = (n / 4, n % 4);
@@ -76,6 +83,10 @@ pub const Q6_K: Int8Blocks = Int8Blocks {
             }
         }
     },
+    kept: Kept::Six(|block, parts| {
+        parts.iter_mut().zip(&block[192..208]).for_each(|(part, b)| *part = *b as i8);
+        half_at(block, 208)
+    }),
 };
 
 fn half_at(bytes: &[u8], at: usize) -> f32 {
@@ -99,17 +110,38 @@ impl Int8Blocks {
         rows: usize,
         cols: usize,
         order: RowOrder,
-    ) -> Result<Int8Matrix, LayoutError> {
+    ) -> Result<Matrix, LayoutError> {
         expect_bytes(self.name, data, self.size(rows, cols), rows, cols)?;
         let row_bytes = cols / self.weights * self.bytes;
-        let groups = self.weights / self.group;
-        Int8Matrix::pack(rows, cols, self.group, |row, values, scales| {
-            let at = order.source(row) * row_bytes;
-            let blocks = data[at..at + row_bytes].chunks_exact(self.bytes);
-            let out = values.chunks_exact_mut(self.weights).zip(scales.chunks_exact_mut(groups));
-            for (block, (v, s)) in blocks.zip(out) {
-                (self.unpack)(block, v, s);
+        let blocks = |row: usize| {
+            data[order.source(row) * row_bytes..][..row_bytes].chunks_exact(self.bytes)
+        };
+        let values = |row: usize, out: &mut [i8]| {
+            let out = out.chunks_exact_mut(self.weights);
+            blocks(row).zip(out).for_each(|(block, out)| (self.values)(block, out));
+        };
+        let scales = |row: usize, of: fn(&[u8]) -> f32, out: &mut [f32]| {
+            blocks(row).zip(out).for_each(|(block, scale)| *scale = of(block));
+        };
+        match self.kept {
+            Kept::Eight(of) => Int8Matrix::pack(rows, cols, self.weights, |row, out, s| {
+                values(row, out);
+                scales(row, of, s);
+            })
+            .map(Matrix::Int8),
+            Kept::Four(of) => {
+                let shape = (rows, cols, self.weights);
+                SplitMatrix::pack_four(shape, values, |row, s| scales(row, of, s))
+                    .map(Matrix::Split)
             }
-        })
+            Kept::Six(of) => {
+                let shape = (rows, cols, Q6_K_GROUP);
+                SplitMatrix::pack_six(shape, values, |row, parts, factors| {
+                    let out = parts.chunks_exact_mut(self.weights / Q6_K_GROUP).zip(factors);
+                    blocks(row).zip(out).for_each(|(b, (parts, factor))| *factor = of(b, parts));
+                })
+                .map(Matrix::Split)
+            }
+        }
     }
 }

@@ -179,7 +179,7 @@ fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matri
     let matrix = match t.dtype {
         DType::Float(dtype) => float(t, rows, cols, dtype, order).map(Matrix::Float),
         DType::Block(kind) => match kind.blocks() {
-            Blocks::Int8(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Int8),
+            Blocks::Int8(b) => b.decode(&t.bytes, rows, cols, order),
             Blocks::Ternary(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary),
             Blocks::I2S => {
                 refuse_code_3(t)?;

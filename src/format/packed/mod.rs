@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 /// `format` in the metadata.
 const FORMAT: &str = "wrinklefree";
 /// `version` in the metadata of files that are written.
-const VERSION: &str = "2";
-/// Versions that are read; the first knew no tight layout.
-const READ: [&str; 2] = ["1", VERSION];
+const VERSION: &str = "3";
+/// Versions that are read; the first knew no tight layout, the second no planes.
+const READ: [&str; 3] = ["1", "2", VERSION];
 /// The tensor with the tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
 /// Tensors that only move the next one to a boundary.
@@ -53,6 +53,9 @@ enum EntryKind {
     },
     /// Values in the tensor, f32 in `.scales`.
     Int8 { group: usize },
+    /// The plane of the upper four of so many bits (4, 6 or 8) in the tensor, that of the lower ones, if
+    /// any, in `.low`; in `.scales` f32, or int8 parts of f32 in `.factors`.
+    Planes { group: usize, bits: usize },
     /// Elements in the tensor, row-major.
     Float,
 }

@@ -8,7 +8,8 @@ use crate::format::{
     Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, TextParts, Vocabulary,
 };
 use crate::matrix::{
-    FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Scales, TernaryMatrix,
+    FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Packing, Scales, SplitMatrix,
+    SplitParts, TernaryMatrix,
 };
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -111,6 +112,19 @@ impl PackedSource<'_> {
             (EntryKind::Int8 { group }, DType::I8, Some(scales)) => {
                 Int8Matrix::from_panels(rows, cols, *group, values.bytes.clone(), scales)
                     .map(Matrix::Int8)
+            }
+            (EntryKind::Planes { group, bits }, DType::U8, Some(scales)) => {
+                let Some(packing) = Packing::in_planes(*bits) else {
+                    return Err(values.error(Kind::Value, "4, 6 or 8 bits", bits.to_string()));
+                };
+                let mut part = |part: &str| {
+                    let tensor = self.index.take(&format!("{name}{part}"));
+                    tensor.map(|t| t.bytes).unwrap_or_default()
+                };
+                let (low, factors) = (part(".low"), part(".factors"));
+                let high = values.bytes.clone();
+                let parts = SplitParts { packing, high, low, scales, factors };
+                SplitMatrix::from_parts((rows, cols, *group), parts).map(Matrix::Split)
             }
             (EntryKind::Float, DType::Float(dtype), None) => {
                 FloatMatrix::new(rows, cols, dtype, values.bytes.clone()).map(Matrix::Float)

@@ -3,7 +3,7 @@
 use super::{ALIGN, Entry, EntryKind, FORMAT, PADDING, TOKENIZER, VERSION};
 use crate::format::recipe::{Names, Place, Role};
 use crate::format::{Activations, Checkpoint, Linear};
-use crate::matrix::{FloatType, Matrix, Scales};
+use crate::matrix::{FloatType, Matrix, Scales, SplitMatrix, SplitParts};
 use crate::ternary::{BLOCK_BYTES, Layout, PANEL_ROWS, tight};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -116,7 +116,7 @@ impl Writer {
                 self.add(scales_name, "F32", shape, m.scales().clone());
                 EntryKind::Int8 { group: m.view().group() }
             }
-            Matrix::Split(m) => return self.matrix(name, &Matrix::Int8(m.joined()), activations),
+            Matrix::Split(m) => self.planes(&name, m),
             Matrix::Float(m) => {
                 let dtype = match m.dtype() {
                     FloatType::F32 => "F32",
@@ -128,6 +128,26 @@ impl Writer {
             }
         };
         self.matrices.insert(name, Entry { rows, cols, kind, activations });
+    }
+
+    /// Adds what a matrix in planes consists of.
+    fn planes(&mut self, name: &str, m: &SplitMatrix) -> EntryKind {
+        let SplitParts { packing, high, low, scales, factors } = m.parts().clone();
+        let panels = m.view().rows().div_ceil(PANEL_ROWS);
+        let mut add = |part: &str, dtype, bytes: Bytes, lane: usize, size: usize| {
+            if !bytes.is_empty() {
+                let shape = vec![panels, bytes.len() / size / lane / panels, lane];
+                self.add(format!("{name}{part}"), dtype, shape, bytes);
+            }
+        };
+        add("", "U8", high, BLOCK_BYTES, 1);
+        add(".low", "U8", low, BLOCK_BYTES, 1);
+        match factors.is_empty() {
+            true => add(".scales", "F32", scales, PANEL_ROWS, size_of::<f32>()),
+            false => add(".scales", "I8", scales, PANEL_ROWS, 1),
+        }
+        add(".factors", "F32", factors, PANEL_ROWS, size_of::<f32>());
+        EntryKind::Planes { group: m.view().group(), bits: packing.bits() }
     }
 
     fn linear(&mut self, place: Place, linear: &Linear) {

@@ -4,8 +4,9 @@
 use super::product::{Cut, product};
 use super::tiles::{ROW_BYTES, ROWS, Weights};
 use crate::kernel::Quantised;
-use crate::kernel::avx512::int8::{SPLIT, UPPER, WHOLE, int8 as in_vectors, join, pair, rounded};
+use crate::kernel::avx512::int8::{PAIRS, group_scales, int8 as in_vectors, join, pair, rounded};
 use crate::kernel::avx512::ternary::store;
+use crate::kernel::packing::{SIX, SPLIT, UPPER, WHOLE};
 use crate::matrix::{Int8View, Packing};
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
@@ -18,8 +19,8 @@ const TILED_ROWS: usize = 4;
 const CHUNK: usize = 8;
 /// Columns whose products fit 32-bit sums: 128 · 128 · 65,536 < 2³¹.
 const MAX_COLS: usize = 65_536;
-/// Pairs of blocks in a step.
-const PAIRS: usize = ROWS / 2;
+/// Strips in a step.
+const STRIPS: usize = ROWS / (2 * PAIRS);
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -37,6 +38,8 @@ pub fn int8(
         (_, Packing::Whole) => tiled::<2, WHOLE>(w, panels, x, y, scratch),
         (1, Packing::Upper) => tiled::<1, UPPER>(w, panels, x, y, scratch),
         (_, Packing::Upper) => tiled::<2, UPPER>(w, panels, x, y, scratch),
+        (1, Packing::Six) => tiled::<1, SIX>(w, panels, x, y, scratch),
+        (_, Packing::Six) => tiled::<2, SIX>(w, panels, x, y, scratch),
         (1, Packing::Split) => tiled::<1, SPLIT>(w, panels, x, y, scratch),
         (_, Packing::Split) => tiled::<2, SPLIT>(w, panels, x, y, scratch),
     }
@@ -67,7 +70,7 @@ fn tiled<const P: usize, const W: u8>(
             (&mut scratch.places, &mut scratch.sums),
             |(panel, steps), _, room| weights::<W>(w, *panel, steps, room),
             |panel, _, rows, sums| {
-                let scales = bytemuck::must_cast(w.scales().as_chunks::<64>().0[panel]);
+                let scales = group_scales(&w.scales(panel), 0);
                 for (token, sums) in (rows.start / P..).zip(sums.as_chunks::<P>().0) {
                     let mut planes = [_mm512_setzero_si512(); P];
                     for (plane, sums) in planes.iter_mut().zip(sums) {
@@ -92,19 +95,21 @@ fn weights<const W: u8>(
     steps: &Range<usize>,
     room: &mut [Weights],
 ) -> *const Weights {
-    let end = (steps.end * PAIRS).min(w.pairs());
-    let values = w.panel(panel, steps.start * PAIRS..end);
-    if W == WHOLE && end == steps.end * PAIRS {
+    let end = (steps.end * STRIPS).min(w.strips());
+    let values = w.panel(panel, steps.start * STRIPS..end);
+    if W == WHOLE && end == steps.end * STRIPS {
         return values.values.as_ptr().cast();
     }
-    let (pairs, lacks) = room[..steps.len()]
+    let (strips, lacks) = room[..steps.len()]
         .as_flattened_mut()
-        .as_chunks_mut::<2>()
+        .as_chunks_mut::<{ 2 * PAIRS }>()
         .0
-        .split_at_mut(end - steps.start * PAIRS);
-    for (i, out) in pairs.iter_mut().enumerate() {
-        *out = bytemuck::must_cast(pair::<W>(&values, i));
+        .split_at_mut(end - steps.start * STRIPS);
+    for (i, out) in strips.iter_mut().enumerate() {
+        for (half, out) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            *out = bytemuck::must_cast(pair::<W>(&values, i, half));
+        }
     }
-    lacks.fill([[0; ROW_BYTES]; 2]);
+    lacks.fill([[0; ROW_BYTES]; 2 * PAIRS]);
     room.as_ptr()
 }

@@ -1,12 +1,15 @@
 //! int8 × int8 with `vpdpbusd`, whose first operand is unsigned: activations are shifted by 128,
 //! and 128 · Σ w is taken off again. Two planes are multiplied apart, as narrow values need half
-//! the instructions, and joined in 64 bits. Weights in planes of four bits are put together in registers.
+//! the instructions, and joined in 64 bits. Weights in planes are put together in registers.
 
 use super::ternary::store;
 use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
+use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE, lines};
 use crate::kernel::panels::halves;
-use crate::matrix::{INT8_BLOCK_COLS, Int8Panel, Int8View, Packing};
+use crate::matrix::{
+    INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing,
+};
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
@@ -14,20 +17,15 @@ use std::ops::Range;
 
 /// How far ahead of the panel's walk memory is asked for, in bytes.
 const AHEAD: usize = 1280;
-/// Bytes in a block of 16 rows × 4 columns.
-const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
-/// Pairs of blocks whose products fit 32-bit sums: 8 columns · 128 · 255 · 8,192 pairs < 2³¹.
-const CHUNK: usize = 8192;
-/// Pairs whose sums with joined planes fit 32 bits: 8 columns · 128 · 32,768 · 32 pairs < 2³¹.
-const SHORT: usize = 32;
+/// Strips whose products fit 32-bit sums: 16 columns · 128 · 255 · 4,096 strips < 2³¹.
+const CHUNK: usize = 4096;
+/// Strips whose sums with joined planes fit 32 bits: 16 columns · 128 · 32,768 · 16 strips < 2³¹.
+const SHORT: usize = 16;
 
-/// [`Packing`], as a parameter of functions.
-pub const WHOLE: u8 = Packing::Whole as u8;
-pub const UPPER: u8 = Packing::Upper as u8;
-pub const SPLIT: u8 = Packing::Split as u8;
-
-/// Activations of a pair of blocks.
-type Pair = [[i8; INT8_BLOCK_COLS]; 2];
+/// Activations of a strip: of each two blocks.
+type Strip = [[[i8; INT8_BLOCK_COLS]; 2]; PAIRS];
+/// Pairs of blocks in a strip.
+pub const PAIRS: usize = BLOCKS / 2;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -41,6 +39,7 @@ pub fn int8(
     match w.packing() {
         Packing::Whole => planes::<WHOLE>(w, panels, x, y),
         Packing::Upper => planes::<UPPER>(w, panels, x, y),
+        Packing::Six => planes::<SIX>(w, panels, x, y),
         Packing::Split => planes::<SPLIT>(w, panels, x, y),
     }
 }
@@ -112,16 +111,17 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
     token: usize,
     y: &mut Columns<'_>,
 ) {
-    let mut xs: [[&[Pair]; P]; N] = [[&[]; P]; N];
+    let mut xs: [[&[Strip]; P]; N] = [[&[]; P]; N];
     for (r, x_row) in xs.as_flattened_mut().iter_mut().enumerate() {
-        *x_row = &bytemuck::must_cast_slice(x.row_chunks::<8>(token * P + r))[..w.pairs()];
+        let row = x.row_chunks::<INT8_PAD_COLS>(token * P + r);
+        *x_row = &bytemuck::must_cast_slice(row)[..w.strips()];
     }
     // Groups of 16 and 32 columns come from GGUF files: there are so many that each must cost little.
-    let whole = w.cols().is_multiple_of(w.group());
-    let totals = match w.group().div_ceil(2 * INT8_BLOCK_COLS) {
-        2 if W == WHOLE && whole => short_groups::<S, N, P, W, 2>(w, panels, xs),
-        4 if W == WHOLE && whole => short_groups::<S, N, P, W, 4>(w, panels, xs),
-        pairs => groups::<S, N, P, W>(w, panels, pairs, xs),
+    let even = w.cols().is_multiple_of(w.group());
+    let totals = match w.group().div_ceil(INT8_PAD_COLS) {
+        1 if even => short_groups::<S, N, P, W, 1>(w, panels, xs),
+        2 if even => short_groups::<S, N, P, W, 2>(w, panels, xs),
+        strips => groups::<S, N, P, W>(w, panels, strips, xs),
     };
     for s in 0..S {
         let from = (panels[s] - first) * PANEL_ROWS;
@@ -131,23 +131,23 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
     }
 }
 
-/// Σ w·q of 16 rows of each panel × `N` tokens, rounded in groups of `pairs` pairs of blocks.
+/// Σ w·q of 16 rows of each panel × `N` tokens, rounded in groups of so many strips.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     panels: [usize; S],
-    pairs: usize,
-    xs: [[&[Pair]; P]; N],
+    strips: usize,
+    xs: [[&[Strip]; P]; N],
 ) -> [[__m512; N]; S] {
-    let scales = w.scales().as_chunks::<64>().0;
+    let scales = panels.map(|panel| w.scales(panel));
     let mut totals = [[_mm512_setzero_ps(); N]; S];
     for g in 0..w.groups() {
-        let range = g * pairs..((g + 1) * pairs).min(w.pairs());
+        let range = g * strips..((g + 1) * strips).min(w.strips());
         let xs = xs.map(|x| x.map(|x| &x[range.clone()]));
         let exact = group::<S, N, P, W>(w, panels, range, xs);
         for s in 0..S {
-            let scales: __m512 = bytemuck::must_cast(scales[panels[s] * w.groups() + g]);
+            let scales = group_scales(&scales[s], g);
             for n in 0..N {
                 totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact[s][n], scales));
             }
@@ -156,24 +156,40 @@ fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
     totals
 }
 
-/// The same where all groups have `G` pairs of blocks, at most [`SHORT`].
+/// The scales of a group's 16 rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn group_scales(scales: &Int8Scales<'_>, group: usize) -> __m512 {
+    match scales {
+        Int8Scales::Float(scales) => {
+            prefetch(scales[group].as_ptr(), AHEAD / 4);
+            bytemuck::must_cast(scales[group])
+        }
+        Int8Scales::Parts(parts, factors) => {
+            prefetch(parts[group].as_ptr(), AHEAD / 8);
+            let parts = _mm512_cvtepi8_epi32(bytemuck::must_cast(parts[group]));
+            let factors = bytemuck::must_cast(factors[group / PARTS]);
+            _mm512_mul_ps(_mm512_cvtepi32_ps(parts), factors)
+        }
+    }
+}
+
+/// The same where all groups have `G` strips, at most [`SHORT`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 #[allow(clippy::needless_range_loop)] // All panels and tokens are walked side by side.
 fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, const G: usize>(
     w: Int8View<'_>,
     panels: [usize; S],
-    xs: [[&[Pair]; P]; N],
+    xs: [[&[Strip]; P]; N],
 ) -> [[__m512; N]; S] {
-    let values = panels.map(|panel| w.panel(panel, 0..w.pairs()));
-    let scales =
-        panels.map(|panel| &w.scales().as_chunks::<64>().0[panel * w.groups()..][..w.groups()]);
+    let values = panels.map(|panel| w.panel(panel, 0..w.strips()));
+    let scales = panels.map(|panel| w.scales(panel));
     let mut totals = [[_mm512_setzero_ps(); N]; S];
     for g in 0..w.groups() {
         let exact = dot::<S, N, P, W>(&values, &xs, g * G..g * G + G);
         for s in 0..S {
-            prefetch(scales[s][g].as_ptr(), AHEAD / 4);
-            let scales: __m512 = bytemuck::must_cast(scales[s][g]);
+            let scales = group_scales(&scales[s], g);
             for n in 0..N {
                 let exact = _mm512_cvtepi32_ps(join_short(&exact[s][n]));
                 totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact, scales));
@@ -190,7 +206,7 @@ fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     panels: [usize; S],
     range: Range<usize>,
-    xs: [[&[Pair]; P]; N],
+    xs: [[&[Strip]; P]; N],
 ) -> [[__m512; N]; S] {
     if range.len() <= SHORT {
         let values = panels.map(|panel| w.panel(panel, range.clone()));
@@ -200,8 +216,8 @@ fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
     let mut exact = [[[_mm512_setzero_si512(); 2]; N]; S];
     for from in (0..range.len()).step_by(CHUNK) {
         let part = from..range.len().min(from + CHUNK);
-        let pairs = range.start + part.start..range.start + part.end;
-        let values = panels.map(|panel| w.panel(panel, pairs.clone()));
+        let strips = range.start + part.start..range.start + part.end;
+        let values = panels.map(|panel| w.panel(panel, strips.clone()));
         let xs = xs.map(|x| x.map(|x| &x[part.clone()]));
         let sums = dot::<S, N, P, W>(&values, &xs, 0..part.len());
         for (exact, sums) in exact.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
@@ -219,7 +235,7 @@ pub fn rounded(exact: [__m512i; 2]) -> __m512 {
     bytemuck::must_cast(exact.map(|e| _mm512_cvtepi64_ps(e)))
 }
 
-/// As [`join`], of sums over at most [`SHORT`] pairs.
+/// As [`join`], of sums over at most [`SHORT`] strips.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn join_short<const P: usize>(planes: &[__m512i; P]) -> __m512i {
@@ -243,13 +259,13 @@ pub fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
     out
 }
 
-/// Exact Σ w·q of 16 rows of each panel × `P` planes of `N` tokens over some pairs of blocks.
+/// Exact Σ w·q of 16 rows of each panel × `P` planes of `N` tokens over some strips.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 #[allow(clippy::needless_range_loop)] // All of `values` and `xs` is walked side by side.
 fn dot<const S: usize, const N: usize, const P: usize, const W: u8>(
     values: &[Int8Panel<'_>; S],
-    xs: &[[&[Pair]; P]; N],
+    xs: &[[&[Strip]; P]; N],
     range: Range<usize>,
 ) -> [[[__m512i; P]; N]; S] {
     let shift = _mm512_set1_epi8(-128);
@@ -258,14 +274,17 @@ fn dot<const S: usize, const N: usize, const P: usize, const W: u8>(
     let mut shifted = [[_mm512_setzero_si512(); 2]; S];
     for i in range {
         for s in 0..S {
-            let w = pair::<W>(&values[s], i);
-            for h in 0..2 {
-                shifted[s][h] = _mm512_dpbusd_epi32(shifted[s][h], shift, w[h]);
-                for n in 0..N {
-                    for p in 0..P {
-                        let x = _mm512_set1_epi32(bytemuck::must_cast(xs[n][p][i][h]));
-                        let sum = &mut sums[s][n][p][h];
-                        *sum = _mm512_dpbusd_epi32(*sum, _mm512_xor_si512(x, shift), w[h]);
+            fetch::<W>(&values[s], i);
+            for half in 0..PAIRS {
+                let w = pair::<W>(&values[s], i, half);
+                for h in 0..2 {
+                    shifted[s][h] = _mm512_dpbusd_epi32(shifted[s][h], shift, w[h]);
+                    for n in 0..N {
+                        for p in 0..P {
+                            let x = _mm512_set1_epi32(bytemuck::must_cast(xs[n][p][i][half][h]));
+                            let sum = &mut sums[s][n][p][h];
+                            *sum = _mm512_dpbusd_epi32(*sum, _mm512_xor_si512(x, shift), w[h]);
+                        }
                     }
                 }
             }
@@ -280,21 +299,30 @@ fn dot<const S: usize, const N: usize, const P: usize, const W: u8>(
     sums.map(|s| s.map(|s| s.map(|s| s[0])))
 }
 
-/// The `i`-th two blocks. No `map` or `from_fn` here: these know of no CPU features, and what they are
-/// given is not always put in their place.
+/// Asks memory for what is read [`AHEAD`] of the `i`-th strip.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn pair<const W: u8>(w: &Int8Panel<'_>, i: usize) -> [__m512i; 2] {
-    if W == WHOLE {
-        let [first, second] = &w.values.as_chunks::<BLOCK>().0.as_chunks::<2>().0[i];
-        prefetch(first.as_ptr(), AHEAD);
-        prefetch(second.as_ptr(), AHEAD);
-        return [bytemuck::must_cast(*first), bytemuck::must_cast(*second)];
+fn fetch<const W: u8>(w: &Int8Panel<'_>, i: usize) {
+    let (values, low) = lines(W);
+    for (plane, lines) in [(w.values, values), (w.low, low)] {
+        for line in &plane.as_chunks::<BLOCK>().0[i * lines..(i + 1) * lines] {
+            prefetch(line.as_ptr(), AHEAD);
+        }
     }
-    let line = &w.values.as_chunks::<BLOCK>().0[i];
-    prefetch(line.as_ptr(), AHEAD);
-    let line = bytemuck::must_cast(*line);
-    // The upper halves of bytes stay where they are, in 16-bit lanes too.
+}
+
+/// The first or the second two blocks of the `i`-th strip. No `map` or `from_fn` here: these know of no
+/// CPU features, and what they are given is not always put in their place.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn pair<const W: u8>(w: &Int8Panel<'_>, i: usize, half: usize) -> [__m512i; 2] {
+    let (of_values, of_low) = lines(W);
+    let values = &w.values.as_chunks::<BLOCK>().0[i * of_values..(i + 1) * of_values];
+    if W == WHOLE {
+        return bytemuck::must_cast([values[2 * half], values[2 * half + 1]]);
+    }
+    let line = bytemuck::must_cast(values[half]);
+    // Bits that others shift in are masked, in 16-bit lanes too.
     let upper = _mm512_set1_epi8(0xf0_u8 as i8);
     let first = _mm512_and_si512(_mm512_slli_epi16::<4>(line), upper);
     let second = _mm512_and_si512(line, upper);
@@ -302,10 +330,19 @@ pub fn pair<const W: u8>(w: &Int8Panel<'_>, i: usize) -> [__m512i; 2] {
         let fill = _mm512_set1_epi8(w.fill as i8);
         return [_mm512_or_si512(first, fill), _mm512_or_si512(second, fill)];
     }
-    let line = &w.low.as_chunks::<BLOCK>().0[i];
-    prefetch(line.as_ptr(), AHEAD);
-    let line = bytemuck::must_cast(*line);
-    let low = _mm512_andnot_si512(upper, line);
-    let next = _mm512_andnot_si512(upper, _mm512_srli_epi16::<4>(line));
+    let lower = &w.low.as_chunks::<BLOCK>().0[i * of_low..(i + 1) * of_low];
+    let (low, next) = if W == SIX {
+        let line = bytemuck::must_cast(lower[0]);
+        let (low, next) = match half {
+            0 => (_mm512_slli_epi16::<2>(line), line),
+            _ => (_mm512_srli_epi16::<2>(line), _mm512_srli_epi16::<4>(line)),
+        };
+        let two = _mm512_set1_epi8(0b1100);
+        (_mm512_and_si512(low, two), _mm512_and_si512(next, two))
+    } else {
+        let line = bytemuck::must_cast(lower[half]);
+        let next = _mm512_srli_epi16::<4>(line);
+        (_mm512_andnot_si512(upper, line), _mm512_andnot_si512(upper, next))
+    };
     [_mm512_or_si512(first, low), _mm512_or_si512(second, next)]
 }

@@ -3,7 +3,8 @@
 
 use super::lanes::even_odd;
 use crate::kernel::Quantised;
-use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8View, Packing};
+use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE};
+use crate::matrix::{INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing};
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
 use std::arch::wasm32::*;
@@ -11,18 +12,11 @@ use std::ops::Range;
 
 /// Vectors of 4 rows in a panel.
 const VECTORS: usize = PANEL_ROWS / 4;
-/// Bytes in a block of 16 rows × 4 columns.
-const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
-/// Pairs of blocks in 16 columns.
-const PAIRS: usize = 2;
-/// Times 16 columns whose products fit 32-bit sums: 128 · 32,512 · 16 · 32 < 2³¹.
+/// Strips whose products fit 32-bit sums: 128 · 32,512 · 16 · 32 < 2³¹.
 const CHUNK: usize = 32;
 
-const WHOLE: u8 = Packing::Whole as u8;
-const UPPER: u8 = Packing::Upper as u8;
-
-/// 16 columns' activations: pairs of even columns for each block of four, then of odd ones.
-type Pairs = [[[i16; 2]; INT8_PAD_COLS / INT8_BLOCK_COLS]; 2];
+/// A strip's activations: pairs of even columns for each block, then of odd ones.
+type Pairs = [[[i16; 2]; BLOCKS]; 2];
 
 /// See the scalar definition.
 pub fn int8(
@@ -32,17 +26,18 @@ pub fn int8(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let (tokens, blocks) = (x.rows() / x.planes, w.cols().div_ceil(INT8_PAD_COLS));
-    scratch.shorts.grow(tokens * blocks * INT8_PAD_COLS);
+    let (tokens, strips) = (x.rows() / x.planes, w.strips());
+    scratch.shorts.grow(tokens * strips * INT8_PAD_COLS);
     let pairs = scratch.shorts.as_chunks_mut::<INT8_PAD_COLS>().0;
     for token in 0..tokens {
-        join(x, token, &mut pairs[token * blocks..][..blocks]);
+        join(x, token, &mut pairs[token * strips..][..strips]);
     }
     let pairs: &[Pairs] = bytemuck::must_cast_slice(&*pairs);
     match w.packing() {
         Packing::Whole => product::<WHOLE>(w, panels, x, pairs, y),
         Packing::Upper => product::<UPPER>(w, panels, x, pairs, y),
-        Packing::Split => product::<{ Packing::Split as u8 }>(w, panels, x, pairs, y),
+        Packing::Six => product::<SIX>(w, panels, x, pairs, y),
+        Packing::Split => product::<SPLIT>(w, panels, x, pairs, y),
     }
 }
 
@@ -92,17 +87,17 @@ fn tile<const N: usize, const W: u8>(
     from: usize,
     y: &mut Columns<'_>,
 ) -> usize {
-    let blocks = w.cols().div_ceil(INT8_PAD_COLS);
-    let xs: [&[Pairs]; N] = std::array::from_fn(|n| &pairs[(token + n) * blocks..][..blocks]);
-    let group_blocks = w.group().div_ceil(INT8_PAD_COLS);
-    let scales = w.scales().as_chunks::<{ 4 * PANEL_ROWS }>().0;
+    let strips = w.strips();
+    let xs: [&[Pairs]; N] = std::array::from_fn(|n| &pairs[(token + n) * strips..][..strips]);
+    let group_strips = w.group().div_ceil(INT8_PAD_COLS);
+    let scales = w.scales(panel);
     let mut totals = [[f32x4_splat(0.0); VECTORS]; N];
     for g in 0..w.groups() {
-        let end = ((g + 1) * group_blocks).min(blocks);
+        let end = ((g + 1) * group_strips).min(strips);
         let mut exact = [[[f64x2_splat(0.0); 2]; VECTORS]; N];
-        for at in (g * group_blocks..end).step_by(CHUNK) {
+        for at in (g * group_strips..end).step_by(CHUNK) {
             let chunk = at..end.min(at + CHUNK);
-            let values = w.panel(panel, PAIRS * chunk.start..PAIRS * chunk.end);
+            let values = w.panel(panel, chunk.clone());
             let sums = dot::<N, W>(values, xs.map(|x| &x[chunk.clone()]));
             for n in 0..N {
                 for v in 0..VECTORS {
@@ -114,7 +109,7 @@ fn tile<const N: usize, const W: u8>(
                 }
             }
         }
-        let scales: [v128; VECTORS] = bytemuck::must_cast(scales[panel * w.groups() + g]);
+        let scales = group_scales(&scales, g);
         for n in 0..N {
             for v in 0..VECTORS {
                 let [low, high] = exact[n][v].map(|v| f32x4_demote_f64x2_zero(v));
@@ -140,15 +135,15 @@ fn dot<const N: usize, const W: u8>(
     xs: [&[Pairs]; N],
 ) -> [[v128; VECTORS]; N] {
     let mut sums = [[i32x4_splat(0); VECTORS]; N];
-    let blocks = xs[0].len();
-    let xs = xs.map(|x| &x[..blocks]);
-    for b in 0..blocks {
-        for quad in 0..2 * PAIRS {
+    let strips = xs[0].len();
+    let xs = xs.map(|x| &x[..strips]);
+    for i in 0..strips {
+        for block in 0..BLOCKS {
             for v in 0..VECTORS {
-                let values = even_odd(vector::<W>(&values, 2 * PAIRS * b + quad, v));
+                let values = even_odd(vector::<W>(&values, i, block, v));
                 for half in 0..2 {
                     for n in 0..N {
-                        let x = i32x4_splat(bytemuck::must_cast(xs[n][b][half][quad]));
+                        let x = i32x4_splat(bytemuck::must_cast(xs[n][i][half][block]));
                         sums[n][v] = i32x4_add(sums[n][v], i32x4_dot_i16x8(values[half], x));
                     }
                 }
@@ -158,21 +153,52 @@ fn dot<const N: usize, const W: u8>(
     sums
 }
 
-/// The `v`-th four rows of a block.
+/// The scales of a group's 16 rows.
 #[inline]
-fn vector<const W: u8>(w: &Int8Panel<'_>, block: usize, v: usize) -> v128 {
-    let at = |plane: &[u8], line: usize| -> v128 {
+fn group_scales(scales: &Int8Scales<'_>, group: usize) -> [v128; VECTORS] {
+    match scales {
+        Int8Scales::Float(scales) => bytemuck::must_cast(scales[group]),
+        Int8Scales::Parts(parts, factors) => {
+            let parts = bytemuck::must_cast(parts[group]);
+            let factors: [v128; VECTORS] = bytemuck::must_cast(factors[group / PARTS]);
+            let (low, high) = (i16x8_extend_low_i8x16(parts), i16x8_extend_high_i8x16(parts));
+            let parts = [
+                i32x4_extend_low_i16x8(low),
+                i32x4_extend_high_i16x8(low),
+                i32x4_extend_low_i16x8(high),
+                i32x4_extend_high_i16x8(high),
+            ];
+            std::array::from_fn(|v| f32x4_mul(f32x4_convert_i32x4(parts[v]), factors[v]))
+        }
+    }
+}
+
+/// The `v`-th four rows of a block of the `i`-th strip.
+#[inline]
+fn vector<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, v: usize) -> v128 {
+    // Of whose lines each has so many blocks.
+    let at = |plane: &[u8], blocks: usize| -> v128 {
+        let line = (i * BLOCKS + block) / blocks;
         bytemuck::must_cast(plane.as_chunks::<BLOCK>().0[line].as_chunks::<16>().0[v])
     };
     if W == WHOLE {
-        return at(w.values, block);
+        return at(w.values, 1);
     }
-    let (high, second) = (at(w.values, block / 2), block % 2 == 1);
+    let (high, second) = (at(w.values, 2), block % 2 == 1);
     let high = if second { v128_and(high, u8x16_splat(0xf0)) } else { u8x16_shl(high, 4) };
     let low = match W {
         UPPER => u8x16_splat(w.fill),
-        _ if second => u8x16_shr(at(w.low, block / 2), 4),
-        _ => v128_and(at(w.low, block / 2), u8x16_splat(15)),
+        SIX => {
+            let line = at(w.low, 4);
+            let line = match block {
+                0 => u8x16_shl(line, 2),
+                1 => line,
+                _ => u8x16_shr(line, 2 * (block as u32 - 1)),
+            };
+            v128_and(line, u8x16_splat(0b1100))
+        }
+        _ if second => u8x16_shr(at(w.low, 2), 4),
+        _ => v128_and(at(w.low, 2), u8x16_splat(15)),
     };
     v128_or(high, low)
 }

@@ -1,0 +1,25 @@
+//! How int8 values are packed, as a parameter of functions: each packing gets loops of its own.
+
+use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Packing};
+use crate::ternary::PANEL_ROWS;
+
+pub const WHOLE: u8 = Packing::Whole as u8;
+pub const UPPER: u8 = Packing::Upper as u8;
+pub const SIX: u8 = Packing::Six as u8;
+pub const SPLIT: u8 = Packing::Split as u8;
+
+/// Bytes in a block of 16 rows × 4 columns, and in a line.
+pub const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
+/// Blocks of a strip.
+pub const BLOCKS: usize = INT8_PAD_COLS / INT8_BLOCK_COLS;
+
+/// See [`Packing::lines`].
+#[cfg(target_arch = "x86_64")]
+pub const fn lines(packing: u8) -> (usize, usize) {
+    match packing {
+        WHOLE => Packing::Whole.lines(),
+        UPPER => Packing::Upper.lines(),
+        SIX => Packing::Six.lines(),
+        _ => Packing::Split.lines(),
+    }
+}

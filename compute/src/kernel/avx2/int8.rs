@@ -124,26 +124,82 @@ impl Walk<'_> {
         let w = self.w;
         let quads = self.wide[tile.start * BLOCKS * w.strips()..].as_chunks::<N>().0;
         let x = &quads.as_chunks().0[..w.strips()];
-        let scales = w.scales(panel);
-        let group_strips = w.group().div_ceil(INT8_PAD_COLS);
-        let mut totals = [[_mm256_setzero_ps(); 2]; N];
-        for g in 0..w.groups() {
-            let range = g * group_strips..((g + 1) * group_strips).min(w.strips());
-            let sums = rounded::<N, W>(w, panel, range.clone(), &x[range]);
-            let scales = group_scales(&scales, g);
-            for n in 0..N {
-                for h in 0..2 {
-                    // Not fused: every set rounds the product, so that all agree bit for bit.
-                    let value = _mm256_mul_ps(sums[n][h], scales[h]);
-                    totals[n][h] = _mm256_add_ps(totals[n][h], value);
-                }
-            }
-        }
+        // Groups of 16 and 32 columns come from GGUF files: there are so many that each must cost little.
+        let even = w.cols().is_multiple_of(w.group());
+        let totals = match w.group().div_ceil(INT8_PAD_COLS) {
+            1 if even => short_groups::<N, W, 1>(w, panel, x),
+            2 if even => short_groups::<N, W, 2>(w, panel, x),
+            strips => groups::<N, W>(w, panel, strips, x),
+        };
         let from = (panel - self.first) * PANEL_ROWS;
         for (token, total) in tile.zip(&totals) {
             store(total, self.x.joined_step(token), &mut y.row(token)[from..], false);
         }
     }
+}
+
+/// Σ w·q of 16 rows × `N` tokens, rounded in groups of so many strips.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn groups<const N: usize, const W: u8>(
+    w: Int8View<'_>,
+    panel: usize,
+    strips: usize,
+    x: &[Strip<N>],
+) -> [[__m256; 2]; N] {
+    let scales = w.scales(panel);
+    let mut totals = [[_mm256_setzero_ps(); 2]; N];
+    for g in 0..w.groups() {
+        let range = g * strips..((g + 1) * strips).min(w.strips());
+        let sums = rounded::<N, W>(w, panel, range.clone(), &x[range]);
+        add(&mut totals, &sums, group_scales(&scales, g));
+    }
+    totals
+}
+
+/// The same where all groups have `G` strips, at most [`CHUNK`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn short_groups<const N: usize, const W: u8, const G: usize>(
+    w: Int8View<'_>,
+    panel: usize,
+    x: &[Strip<N>],
+) -> [[__m256; 2]; N] {
+    let (values, scales) = (w.panel(panel, 0..w.strips()), w.scales(panel));
+    let mut totals = [[_mm256_setzero_ps(); 2]; N];
+    for (g, x) in x.as_chunks::<G>().0.iter().enumerate() {
+        let sums = in_floats(&dot::<N, W>(&values, g * G, x));
+        add(&mut totals, &sums, group_scales(&scales, g));
+    }
+    totals
+}
+
+/// Adds sums times their scales to totals. Not fused: every set rounds the product, so that all agree bit
+/// for bit.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add<const N: usize>(
+    totals: &mut [[__m256; 2]; N],
+    sums: &[[__m256; 2]; N],
+    scales: [__m256; 2],
+) {
+    for n in 0..N {
+        for h in 0..2 {
+            let value = _mm256_mul_ps(sums[n][h], scales[h]);
+            totals[n][h] = _mm256_add_ps(totals[n][h], value);
+        }
+    }
+}
+
+/// Sums as floats.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn in_floats<const N: usize>(sums: &[[__m256i; 2]; N]) -> [[__m256; 2]; N] {
+    let mut out = [[_mm256_setzero_ps(); 2]; N];
+    for n in 0..N {
+        out[n] = [_mm256_cvtepi32_ps(sums[n][0]), _mm256_cvtepi32_ps(sums[n][1])];
+    }
+    out
 }
 
 /// The scales of a group's 16 rows.
@@ -174,18 +230,14 @@ fn rounded<const N: usize, const W: u8>(
     range: Range<usize>,
     x: &[Strip<N>],
 ) -> [[__m256; 2]; N] {
-    let mut out = [[_mm256_setzero_ps(); 2]; N];
-    if range.len() <= CHUNK {
-        let sums = dot::<N, W>(w.panel(panel, range), x);
-        for n in 0..N {
-            out[n] = [_mm256_cvtepi32_ps(sums[n][0]), _mm256_cvtepi32_ps(sums[n][1])];
-        }
-        return out;
+    let values = w.panel(panel, range);
+    if x.len() <= CHUNK {
+        return in_floats(&dot::<N, W>(&values, 0, x));
     }
+    let mut out = [[_mm256_setzero_ps(); 2]; N];
     let mut exact = [[_mm256_setzero_pd(); 4]; N];
     for (i, x) in x.chunks(CHUNK).enumerate() {
-        let from = range.start + i * CHUNK;
-        let sums = dot::<N, W>(w.panel(panel, from..from + x.len()), x);
+        let sums = dot::<N, W>(&values, i * CHUNK, x);
         for n in 0..N {
             let quarters: [__m128i; 4] = bytemuck::must_cast(sums[n]);
             for q in 0..4 {
@@ -203,16 +255,20 @@ fn rounded<const N: usize, const W: u8>(
     out
 }
 
-/// Exact Σ w·q of 16 rows × `N` tokens over a chunk.
+/// Exact Σ w·q of 16 rows × `N` tokens over the strips from `first` on, as many as `x` has.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const N: usize, const W: u8>(values: Int8Panel<'_>, x: &[Strip<N>]) -> [[__m256i; 2]; N] {
+fn dot<const N: usize, const W: u8>(
+    values: &Int8Panel<'_>,
+    first: usize,
+    x: &[Strip<N>],
+) -> [[__m256i; 2]; N] {
     let mut sums = [[_mm256_setzero_si256(); 2]; N];
-    for (i, x) in x.iter().enumerate() {
-        fetch::<W>(&values, i);
+    for (i, x) in (first..).zip(x) {
+        fetch::<W>(values, i);
         for (block, x) in x.iter().enumerate() {
             for h in 0..2 {
-                let w = half::<W>(&values, i, block, h);
+                let w = half::<W>(values, i, block, h);
                 let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w));
                 let odd = _mm256_srai_epi16::<8>(w);
                 for n in 0..N {

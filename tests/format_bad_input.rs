@@ -276,7 +276,7 @@ fn gguf_that_lies() {
     const Q: &str = "blk.0.attn_q.weight";
     lie(&|g| g.version = 1, &["version 1"]);
     lie(&|g| g.version = 3 << 24, &["big-endian"]);
-    lie(&|g| g.tensor(Q).kind = 12, &[Q, "type 12 (Q4_K)"]);
+    lie(&|g| g.tensor(Q).kind = 13, &[Q, "type 13 (Q5_K)"]);
     lie(&|g| g.tensor(Q).kind = 39, &[Q, "MXFP4"]);
     lie(&|g| g.tensor(Q).kind = 77_777, &[Q, "77777 (unknown)"]);
     lie(&|g| g.tensor(Q).kind = 36, &[Q, "I2_S"]);

@@ -38,6 +38,9 @@ fn every_block_type_decodes_to_the_reference_values() {
         let m = t.decode(&read(&format!("{}.bin", t.name)), ROWS, COLS, RowOrder::Same).unwrap();
         assert_eq!(values(&m), floats(&format!("{}.f32", t.name)), "{}", t.name);
     }
+    let m = codec::decode_q4_k(&read("Q4_K.bin"), ROWS, COLS, RowOrder::Same).unwrap();
+    let halves = floats("Q4_K.f32").into_iter().map(|w| half::f16::from_f32(w).to_f32());
+    assert_eq!(values(&Matrix::Float(m)), halves.collect::<Vec<_>>());
     let m = codec::decode_i2s(&read("I2_S.bin"), ROWS, COLS, RowOrder::Same).unwrap();
     assert_eq!(values(&Matrix::Ternary(m)), floats("I2_S.f32"));
 }

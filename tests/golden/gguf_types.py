@@ -161,6 +161,13 @@ def tiny():
     (OUT / "tiny.f32").write_bytes(np.concatenate(expected).tobytes())
 
 
+def q4_k():
+    data = blocks(256, 144, 0)
+    data[:, 2:4] = rng.uniform(0.01, 2, (len(data), 1)).astype(np.float16).view(np.uint8)
+    save("Q4_K", data, gguf.quants.dequantize(data.reshape(ROWS, -1), T.Q4_K))
+
+
 OUT.mkdir(exist_ok=True)
 types()
 tiny()
+q4_k()

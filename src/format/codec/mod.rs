@@ -1,4 +1,5 @@
-//! Foreign weight layouts ↔ ours, one small file each. Decoding keeps every weight exactly;
+//! Foreign weight layouts ↔ ours, one small file each. Decoding keeps every weight exactly (but
+//! for Q4_K, which becomes f16);
 //! the encoders exist so that tests can go there and back and compare bytes.
 
 mod absmean;
@@ -7,6 +8,7 @@ mod block;
 mod hf_packed;
 mod i2s;
 mod int8;
+mod q4_k;
 mod two_bit;
 
 pub use absmean::quantise_master;
@@ -16,6 +18,8 @@ pub use hf_packed::{decode_hf_packed, encode_hf_packed};
 pub(super) use i2s::size as i2s_size;
 pub use i2s::{I2S_TRAILER, decode_i2s, encode_i2s};
 pub use int8::{Int8Blocks, Q4_0, Q6_K, Q8_0};
+pub use q4_k::decode_q4_k;
+pub(super) use q4_k::size as q4_k_size;
 pub use two_bit::{PQ2_0, Q2_0, TQ2_0};
 
 /// Which row of the file becomes row `r` of the matrix.

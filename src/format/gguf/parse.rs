@@ -205,7 +205,8 @@ fn choose(
     let unsupported = |found: String| {
         error(
             Kind::UnsupportedType,
-            "F32, F16, BF16, Q8_0, Q4_0, Q6_K, TQ1_0, TQ2_0, Q2_0, PQ2_0, PTQ1_0 or I2_S".into(),
+            "F32, F16, BF16, Q8_0, Q4_0, Q6_K, Q4_K, TQ1_0, TQ2_0, Q2_0, PQ2_0, PTQ1_0 or I2_S"
+                .into(),
             found,
         )
     };

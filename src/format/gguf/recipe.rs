@@ -4,7 +4,7 @@ use super::meta::Meta;
 use super::parse::parse;
 use super::types::{Blocks, GgmlType};
 use super::{rope, vocab};
-use crate::format::codec::{RowOrder, decode_i2s};
+use crate::format::codec::{RowOrder, decode_i2s, decode_q4_k};
 use crate::format::index::{DType, File, Index, Tensor};
 use crate::format::recipe::{Names, Place, Role, Source, assemble};
 use crate::format::{
@@ -185,6 +185,7 @@ fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matri
                 refuse_code_3(t)?;
                 decode_i2s(&t.bytes, rows, cols, order).map(Matrix::Ternary)
             }
+            Blocks::Q4K => decode_q4_k(&t.bytes, rows, cols, order).map(Matrix::Float),
         },
         DType::U8 | DType::I8 => {
             return Err(t.error(Kind::UnsupportedType, "a matrix type", t.dtype.name()));

@@ -13,6 +13,8 @@ pub enum GgmlType {
     Q4_0,
     /// Six-bit blocks of 256.
     Q6K,
+    /// Four-bit blocks of 256 with minima.
+    Q4K,
     /// Base-3 blocks of 256.
     Tq1_0,
     /// Two-bit blocks of 256.
@@ -32,6 +34,7 @@ pub(super) enum Blocks {
     Int8(&'static Int8Blocks),
     Ternary(&'static TernaryBlocks),
     I2S,
+    Q4K,
 }
 
 impl GgmlType {
@@ -41,6 +44,7 @@ impl GgmlType {
             Blocks::Int8(b) => b.name,
             Blocks::Ternary(b) => b.name,
             Blocks::I2S => "I2_S",
+            Blocks::Q4K => "Q4_K",
         }
     }
 
@@ -55,6 +59,7 @@ impl GgmlType {
             Self::Pq2_0 => Blocks::Ternary(&codec::PQ2_0),
             Self::Ptq1_0 => Blocks::Ternary(&codec::PTQ1_0),
             Self::I2S => Blocks::I2S,
+            Self::Q4K => Blocks::Q4K,
         }
     }
 }
@@ -68,6 +73,7 @@ pub(super) fn size(dtype: DType, rows: usize, cols: usize) -> Option<usize> {
             Blocks::Int8(b) => b.size(rows, cols),
             Blocks::Ternary(b) => b.size(rows, cols),
             Blocks::I2S => codec::i2s_size(rows, cols),
+            Blocks::Q4K => codec::q4_k_size(rows, cols),
         },
     }
 }
@@ -81,6 +87,7 @@ pub(super) fn candidates(id: u32) -> &'static [DType] {
         30 => &[DType::Float(FloatType::Bf16)],
         2 => &[Block(GgmlType::Q4_0)],
         8 => &[Block(GgmlType::Q8_0)],
+        12 => &[Block(GgmlType::Q4K)],
         14 => &[Block(GgmlType::Q6K)],
         34 => &[Block(GgmlType::Tq1_0)],
         35 => &[Block(GgmlType::Tq2_0)],
@@ -102,7 +109,6 @@ pub(super) fn foreign_name(id: u32, bitnet: bool) -> &'static str {
         (9, _) => "Q8_1",
         (10, _) => "Q2_K",
         (11, _) => "Q3_K",
-        (12, _) => "Q4_K",
         (13, _) => "Q5_K",
         (15, _) => "Q8_K",
         (16, _) => "IQ2_XXS",

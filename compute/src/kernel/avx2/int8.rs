@@ -258,6 +258,7 @@ fn rounded<const N: usize, const W: u8>(
 /// Exact Σ w·q of 16 rows × `N` tokens over the strips from `first` on, as many as `x` has.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
+#[allow(clippy::needless_range_loop)] // Sums of all tokens are walked side by side.
 fn dot<const N: usize, const W: u8>(
     values: &Int8Panel<'_>,
     first: usize,
@@ -311,7 +312,7 @@ fn half<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, h: usize) -> __m
     // Bits that others shift in are masked, in 16-bit lanes too.
     let upper = _mm256_set1_epi8(0xf0_u8 as i8);
     let mut high = load(w.values, i * values + block / 2);
-    if block % 2 == 0 {
+    if block.is_multiple_of(2) {
         high = _mm256_slli_epi16::<4>(high);
     }
     let high = _mm256_and_si256(high, upper);
@@ -329,7 +330,7 @@ fn half<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, h: usize) -> __m
         }
         _ => {
             let line = load(w.low, i * low + block / 2);
-            let line = if block % 2 == 0 { line } else { _mm256_srli_epi16::<4>(line) };
+            let line = if block.is_multiple_of(2) { line } else { _mm256_srli_epi16::<4>(line) };
             _mm256_andnot_si256(upper, line)
         }
     };

@@ -1,9 +1,11 @@
 //! How fast the products are, in 10⁹ multiply-adds a second, each set of kernels in turn.
 
-use wrinklefree_compute::kernel::{Isa, Kernels, Quantised};
-use wrinklefree_compute::matrix::{FloatMatrix, FloatType, Int8Matrix, Scales, TernaryMatrix};
-use wrinklefree_compute::par::{Columns, Scratch};
 use crate::{page, say};
+use wrinklefree_compute::kernel::{Isa, Kernels, Quantised};
+use wrinklefree_compute::matrix::{
+    FloatMatrix, FloatType, Int8Matrix, Scales, SplitMatrix, TernaryMatrix,
+};
+use wrinklefree_compute::par::{Columns, Scratch};
 
 /// Outputs and inputs: a layer of a model that is small enough for a page.
 const ROWS: usize = 2816;
@@ -60,18 +62,35 @@ pub fn all() {
         scales.fill(0.5);
     })
     .expect("values fit");
+    // As heads of GGUF files are, and what they were made to be before.
+    let six = SplitMatrix::pack_six(
+        (ROWS, COLS, 16),
+        |r, values| (0..).zip(values).for_each(|(c, v)| *v = ((r * 7 + c * 5) % 64) as i8 - 32),
+        |r, parts, factors| {
+            parts.fill(r as i8);
+            factors.fill(0.5);
+        },
+    )
+    .expect("values fit");
+    let joined = six.joined();
     let f16 = FloatMatrix::new(ROWS, COLS, FloatType::F16, vec![0x35; 2 * ROWS * COLS].into());
     let bf16 = FloatMatrix::new(ROWS, COLS, FloatType::Bf16, vec![0x3C; 2 * ROWS * COLS].into());
     let (f16, bf16) = (f16.expect("bytes fit"), bf16.expect("bytes fit"));
     let panels = 0..ROWS / 16;
     let batch = |a: &Columns<'_>| a.rows();
-    let kernels: [(&str, &Product<'_>); 5] = [
+    let kernels: [(&str, &Product<'_>); 7] = [
         ("ternary", &|k, x, y, s| {
             k.ternary(&ternary, panels.clone(), &x.planes(batch(y), 1), y, s);
         }),
         ("int8", &|k, x, y, s| (k.int8)(int8.view(), panels.clone(), &x.planes(batch(y), 1), y, s)),
         ("int8, two planes", &|k, x, y, s| {
             (k.int8)(int8.view(), panels.clone(), &x.planes(batch(y), 2), y, s);
+        }),
+        ("int8/g16, two", &|k, x, y, s| {
+            (k.int8)(joined.view(), panels.clone(), &x.planes(batch(y), 2), y, s);
+        }),
+        ("int6/g16, two", &|k, x, y, s| {
+            (k.int8)(six.view(), panels.clone(), &x.planes(batch(y), 2), y, s);
         }),
         ("f16", &|k, x, y, _| (k.float)(&f16, 0..ROWS, &x.floats[..batch(y) * COLS], y)),
         ("bf16", &|k, x, y, _| (k.float)(&bf16, 0..ROWS, &x.floats[..batch(y) * COLS], y)),

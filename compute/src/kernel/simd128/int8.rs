@@ -89,35 +89,13 @@ fn tile<const N: usize, const W: u8>(
 ) -> usize {
     let strips = w.strips();
     let xs: [&[Pairs]; N] = std::array::from_fn(|n| &pairs[(token + n) * strips..][..strips]);
-    let group_strips = w.group().div_ceil(INT8_PAD_COLS);
-    let scales = w.scales(panel);
-    let mut totals = [[f32x4_splat(0.0); VECTORS]; N];
-    for g in 0..w.groups() {
-        let end = ((g + 1) * group_strips).min(strips);
-        let mut exact = [[[f64x2_splat(0.0); 2]; VECTORS]; N];
-        for at in (g * group_strips..end).step_by(CHUNK) {
-            let chunk = at..end.min(at + CHUNK);
-            let values = w.panel(panel, chunk.clone());
-            let sums = dot::<N, W>(values, xs.map(|x| &x[chunk.clone()]));
-            for n in 0..N {
-                for v in 0..VECTORS {
-                    let upper = i32x4_shuffle::<2, 3, 2, 3>(sums[n][v], sums[n][v]);
-                    let halves = [sums[n][v], upper].map(|v| f64x2_convert_low_i32x4(v));
-                    for h in 0..2 {
-                        exact[n][v][h] = f64x2_add(exact[n][v][h], halves[h]);
-                    }
-                }
-            }
-        }
-        let scales = group_scales(&scales, g);
-        for n in 0..N {
-            for v in 0..VECTORS {
-                let [low, high] = exact[n][v].map(|v| f32x4_demote_f64x2_zero(v));
-                let value = i32x4_shuffle::<0, 1, 4, 5>(low, high);
-                totals[n][v] = f32x4_add(totals[n][v], f32x4_mul(value, scales[v]));
-            }
-        }
-    }
+    // Groups of 16 and 32 columns come from GGUF files: there are so many that each must cost little.
+    let even = w.cols().is_multiple_of(w.group());
+    let totals = match w.group().div_ceil(INT8_PAD_COLS) {
+        1 if even => short_groups::<N, W, 1>(w, panel, &xs),
+        2 if even => short_groups::<N, W, 2>(w, panel, &xs),
+        strips => groups::<N, W>(w, panel, strips, &xs),
+    };
     for (n, total) in totals.iter().enumerate() {
         let step = f32x4_splat(x.steps[(token + n + 1) * x.planes - 1]);
         let lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(total.map(|t| f32x4_mul(t, step)));
@@ -128,19 +106,103 @@ fn tile<const N: usize, const W: u8>(
     N
 }
 
-/// Exact Σ w·q of 16 rows × `N` tokens.
+/// Σ w·q of 16 rows × `N` tokens, rounded in groups of so many strips.
+#[inline]
+fn groups<const N: usize, const W: u8>(
+    w: Int8View<'_>,
+    panel: usize,
+    strips: usize,
+    xs: &[&[Pairs]; N],
+) -> [[v128; VECTORS]; N] {
+    let (values, scales) = (w.panel(panel, 0..w.strips()), w.scales(panel));
+    let mut totals = [[f32x4_splat(0.0); VECTORS]; N];
+    for g in 0..w.groups() {
+        let range = g * strips..((g + 1) * strips).min(w.strips());
+        let sums = rounded::<N, W>(&values, range, xs);
+        add(&mut totals, &sums, &group_scales(&scales, g));
+    }
+    totals
+}
+
+/// The same where all groups have `G` strips, at most [`CHUNK`].
+#[inline]
+fn short_groups<const N: usize, const W: u8, const G: usize>(
+    w: Int8View<'_>,
+    panel: usize,
+    xs: &[&[Pairs]; N],
+) -> [[v128; VECTORS]; N] {
+    let (values, scales) = (w.panel(panel, 0..w.strips()), w.scales(panel));
+    let mut totals = [[f32x4_splat(0.0); VECTORS]; N];
+    for g in 0..w.groups() {
+        let sums = in_floats(&dot::<N, W>(&values, g * G..g * G + G, xs));
+        add(&mut totals, &sums, &group_scales(&scales, g));
+    }
+    totals
+}
+
+/// Adds sums times their scales to totals.
+#[inline]
+fn add<const N: usize>(
+    totals: &mut [[v128; VECTORS]; N],
+    sums: &[[v128; VECTORS]; N],
+    scales: &[v128; VECTORS],
+) {
+    for n in 0..N {
+        for v in 0..VECTORS {
+            totals[n][v] = f32x4_add(totals[n][v], f32x4_mul(sums[n][v], scales[v]));
+        }
+    }
+}
+
+/// Sums as floats.
+#[inline]
+fn in_floats<const N: usize>(sums: &[[v128; VECTORS]; N]) -> [[v128; VECTORS]; N] {
+    sums.map(|sums| sums.map(|v| f32x4_convert_i32x4(v)))
+}
+
+/// Σ w·q of 16 rows × `N` tokens over the strips of a group, rounded once.
+#[inline]
+fn rounded<const N: usize, const W: u8>(
+    values: &Int8Panel<'_>,
+    range: Range<usize>,
+    xs: &[&[Pairs]; N],
+) -> [[v128; VECTORS]; N] {
+    if range.len() <= CHUNK {
+        return in_floats(&dot::<N, W>(values, range, xs));
+    }
+    let mut exact = [[[f64x2_splat(0.0); 2]; VECTORS]; N];
+    for at in range.clone().step_by(CHUNK) {
+        let sums = dot::<N, W>(values, at..range.end.min(at + CHUNK), xs);
+        for n in 0..N {
+            for v in 0..VECTORS {
+                let upper = i32x4_shuffle::<2, 3, 2, 3>(sums[n][v], sums[n][v]);
+                let halves = [sums[n][v], upper].map(|v| f64x2_convert_low_i32x4(v));
+                for h in 0..2 {
+                    exact[n][v][h] = f64x2_add(exact[n][v][h], halves[h]);
+                }
+            }
+        }
+    }
+    exact.map(|e| {
+        e.map(|halves| {
+            let [low, high] = halves.map(|v| f32x4_demote_f64x2_zero(v));
+            i32x4_shuffle::<0, 1, 4, 5>(low, high)
+        })
+    })
+}
+
+/// Exact Σ w·q of 16 rows × `N` tokens over some strips.
 #[inline]
 fn dot<const N: usize, const W: u8>(
-    values: Int8Panel<'_>,
-    xs: [&[Pairs]; N],
+    values: &Int8Panel<'_>,
+    range: Range<usize>,
+    xs: &[&[Pairs]; N],
 ) -> [[v128; VECTORS]; N] {
     let mut sums = [[i32x4_splat(0); VECTORS]; N];
-    let strips = xs[0].len();
-    let xs = xs.map(|x| &x[..strips]);
-    for i in 0..strips {
-        for block in 0..BLOCKS {
-            for v in 0..VECTORS {
-                let values = even_odd(vector::<W>(&values, i, block, v));
+    for i in range {
+        for v in 0..VECTORS {
+            for block in 0..BLOCKS {
+                let values = even_odd(vector::<W>(values, i, block, v));
                 for half in 0..2 {
                     for n in 0..N {
                         let x = i32x4_splat(bytemuck::must_cast(xs[n][i][half][block]));
@@ -184,21 +246,27 @@ fn vector<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, v: usize) -> v
     if W == WHOLE {
         return at(w.values, 1);
     }
+    // Shifts of 16 bits, since x86 has none of eight; what others shift in is masked.
     let (high, second) = (at(w.values, 2), block % 2 == 1);
-    let high = if second { v128_and(high, u8x16_splat(0xf0)) } else { u8x16_shl(high, 4) };
+    let high = if second { high } else { u16x8_shl(high, 4) };
+    let high = v128_and(high, u8x16_splat(0xf0));
     let low = match W {
         UPPER => u8x16_splat(w.fill),
         SIX => {
             let line = at(w.low, 4);
             let line = match block {
-                0 => u8x16_shl(line, 2),
+                0 => u16x8_shl(line, 2),
                 1 => line,
-                _ => u8x16_shr(line, 2 * (block as u32 - 1)),
+                2 => u16x8_shr(line, 2),
+                _ => u16x8_shr(line, 4),
             };
             v128_and(line, u8x16_splat(0b1100))
         }
-        _ if second => u8x16_shr(at(w.low, 2), 4),
-        _ => v128_and(at(w.low, 2), u8x16_splat(15)),
+        _ => {
+            let line = at(w.low, 2);
+            let line = if second { u16x8_shr(line, 4) } else { line };
+            v128_and(line, u8x16_splat(15))
+        }
     };
     v128_or(high, low)
 }

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 
 /// `format` in the metadata.
 const FORMAT: &str = "wrinklefree";
-/// `version` in the metadata of files that are written.
-const VERSION: &str = "3";
-/// Versions that are read; the first knew no tight layout, the second no planes.
-const READ: [&str; 3] = ["1", "2", VERSION];
+/// `version` in the metadata of files with planes, and of those without, which older programs read too.
+const PLANES: &str = "3";
+const NO_PLANES: &str = "2";
+/// Versions that are read; the first knew no tight layout.
+const READ: [&str; 3] = ["1", NO_PLANES, PLANES];
 /// The tensor with the tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
 /// Tensors that only move the next one to a boundary.

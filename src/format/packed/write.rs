@@ -1,6 +1,6 @@
 //! Checkpoint → packed file.
 
-use super::{ALIGN, Entry, EntryKind, FORMAT, PADDING, TOKENIZER, VERSION};
+use super::{ALIGN, Entry, EntryKind, FORMAT, NO_PLANES, PADDING, PLANES, TOKENIZER};
 use crate::format::recipe::{Names, Place, Role};
 use crate::format::{Activations, Checkpoint, Linear};
 use crate::matrix::{FloatType, Matrix, Scales, SplitMatrix, SplitParts};
@@ -39,7 +39,8 @@ fn metadata(c: &Checkpoint, matrices: &BTreeMap<String, Entry>) -> io::Result<Ma
     let mut metadata = Map::new();
     let mut put = |key: &str, text: String| metadata.insert(key.into(), text.into());
     put("format", FORMAT.into());
-    put("version", VERSION.into());
+    let planes = matrices.values().any(|m| matches!(m.kind, EntryKind::Planes { .. }));
+    put("version", if planes { PLANES } else { NO_PLANES }.into());
     put("spec", serde_json::to_string(&c.spec)?);
     put("matrices", serde_json::to_string(matrices)?);
     put("generation", serde_json::to_string(&c.generation)?);

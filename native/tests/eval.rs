@@ -33,12 +33,16 @@ fn model_and_ids() -> (Model, Vec<u32>) {
     let tokenizer = Tokenizer::new(text.vocabulary.as_ref().expect("there")).expect("valid");
     let text = std::fs::read_to_string(TEXT).expect("there");
     let ids = tokenizer.encode(&text, true).expect("encodes");
-    (Model::new(spec, weights).expect("fits"), ids)
+    (Model::new(spec, weights).expect("fits").readable(&runtime()), ids)
+}
+
+fn runtime() -> Runtime {
+    Runtime { kernels: Kernels::best(), team: Team::new(1).expect("a team") }
 }
 
 /// All logits of some spans of one sequence, as rows, after one pass over all of them each.
 fn logits(model: &Model, spans: &[(usize, &[u32], Sight)]) -> Vec<Vec<f32>> {
-    let rt = Runtime { kernels: Kernels::best(), team: Team::new(1).expect("a team") };
+    let rt = runtime();
     let mut kv = KvPool::new(model.spec(), 64, KvConfig::default()).expect("memory");
     let seq = kv.open(1024).expect("pages");
     let (mut ws, mut rows) = (Workspace::default(), Vec::new());

@@ -71,6 +71,7 @@ impl Engine {
         config: EngineConfig,
     ) -> Result<Self, NoMemory> {
         let kv = KvPool::new(model.spec(), config.pages, config.kv)?;
+        let model = model.readable(&runtime);
         Ok(Self {
             model,
             tokenizer,

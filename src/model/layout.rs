@@ -44,7 +44,8 @@ impl Model {
         self.in_layout(layout, runtime)
     }
 
-    /// The same model in two bits where its matrices stand in a layout that the kernels do not read.
+    /// The same model in two bits where its matrices stand in a layout that the kernels do not read:
+    /// products with those are right, but come from the scalar definition and take many times as long.
     #[must_use]
     pub fn readable(self, runtime: &Runtime) -> Self {
         match self.is_tight() && !runtime.kernels.reads(Layout::Tight) {

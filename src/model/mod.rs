@@ -59,7 +59,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Checks every shape and takes the weights.
+    /// Checks every shape and takes the weights as they stand. Who runs it without an engine calls
+    /// [`Self::readable`] first.
     ///
     /// # Errors
     /// When a tensor's shape is not what the spec asks for; the error names it.

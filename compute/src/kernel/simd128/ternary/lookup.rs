@@ -12,7 +12,7 @@ use super::super::lanes::{load, transpose4};
 use super::{Total, VECTORS, Walk};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS};
+use crate::ternary::{BLOCK_COLS, PANEL_ROWS};
 use std::arch::wasm32::*;
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ const QUADS: usize = PAIR * BLOCK_COLS / 4;
 /// Values of four ternary weights.
 const VALUES: usize = 81;
 /// Panels that share a table at most: their 16-bit sums stay in the second-level cache.
-pub const PANELS: usize = 128;
+pub const PANELS: usize = 96;
 /// Activation rows in a vector of sums.
 const LANES: usize = 8;
 /// Activation rows of a tile at most. Of 32 the tables would not fit the first-level cache.
@@ -38,13 +38,16 @@ type Table = [Entry; VALUES];
 /// A pair's tables. No entry is in two cache lines.
 #[repr(align(64))]
 struct Tables([Table; QUADS]);
-/// For one weight row and pair, which entry of its table each quad names.
-type Places = [u8; QUADS];
+/// For one weight row and pair, where in [`Tables`] the entry is that each quad names: in bytes, as
+/// addresses are made of nothing less.
+type Places = [u16; QUADS];
+/// log₂ of an entry's bytes.
+const ENTRY_SHIFT: u32 = size_of::<Entry>().ilog2();
 
 /// Buffers of [`lookup`].
 pub struct Buffers<'s> {
     /// `[pair][row][quad]`.
-    pub places: &'s mut AlignedVec<u8>,
+    pub places: &'s mut AlignedVec<u16>,
     /// Sums, `[row][activation row]`.
     pub narrow: &'s mut AlignedVec<i16>,
     pub exact: &'s mut AlignedVec<i32>,
@@ -76,23 +79,30 @@ pub fn lookup(
 /// Writes the places of all values of some panels. A last block without a partner gets one of
 /// zeros; its activations are zero, too. Returns `false` where a code 3 occurs, which is no ternary
 /// weight.
-fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) -> bool {
+fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u16>) -> bool {
     out.grow(walk.blocks.div_ceil(PAIR) * panels.len() * PANEL_ROWS * QUADS);
-    let out = out.as_chunks_mut::<{ PANEL_ROWS * QUADS }>().0;
+    let out: &mut [[v128; PANEL_ROWS]] = bytemuck::cast_slice_mut(out);
+    let tables: [u16; QUADS] = std::array::from_fn(|i| (i * size_of::<Table>()) as u16);
+    let tables: v128 = bytemuck::must_cast(tables);
     let mut both = u8x16_splat(0);
     for (p, panel) in panels.clone().enumerate() {
         for (i, pair) in walk.codes(panel).chunks(PAIR).enumerate() {
-            let second = pair.get(1).unwrap_or(&[0; BLOCK_BYTES]);
-            let blocks: [[v128; VECTORS]; PAIR] = bytemuck::must_cast([pair[0], *second]);
-            for codes in blocks.as_flattened() {
-                both = v128_or(both, v128_and(*codes, u16x8_shr(*codes, 1)));
+            let out = &mut out[i * panels.len() + p];
+            for (v, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let load = |b: usize| bytemuck::must_cast(pair[b].as_chunks::<16>().0[v]);
+                let (first, second) =
+                    (load(0), if pair.len() == PAIR { load(1) } else { u8x16_splat(0) });
+                for codes in [first, second] {
+                    both = v128_or(both, v128_and(codes, u16x8_shr(codes, 1)));
+                }
+                let (a, b) = (numbers(first), numbers(second));
+                let (low, high) =
+                    (i32x4_shuffle::<0, 4, 1, 5>(a, b), i32x4_shuffle::<2, 6, 3, 7>(a, b));
+                for (out, rows) in out.as_chunks_mut::<2>().0.iter_mut().zip([low, high]) {
+                    *out = [u16x8_extend_low_u8x16(rows), u16x8_extend_high_u8x16(rows)]
+                        .map(|numbers| i16x8_add(i16x8_shl(numbers, ENTRY_SHIFT), tables));
+                }
             }
-            let mut places = [[i32x4_splat(0); PAIR]; VECTORS];
-            for v in 0..VECTORS {
-                let (a, b) = (numbers(blocks[0][v]), numbers(blocks[1][v]));
-                places[v] = [i32x4_shuffle::<0, 4, 1, 5>(a, b), i32x4_shuffle::<2, 6, 3, 7>(a, b)];
-            }
-            out[i * panels.len() + p] = bytemuck::must_cast(places);
         }
     }
     !v128_any_true(v128_and(both, u8x16_splat(0b01_01_01_01)))
@@ -158,15 +168,15 @@ fn product(
 /// A panel's outputs for the `i`-th four activation rows, from totals with a weight row each.
 #[inline]
 fn outputs(totals: &[[[f32; LANES]; V]], i: usize) -> [Total; 4] {
-    let mut out = [[f32x4_splat(0.0); VECTORS]; 4];
-    for v in 0..VECTORS {
-        let rows =
-            std::array::from_fn(|r| load(&totals[4 * v + r].as_flattened().as_chunks().0[i]));
-        for (out, column) in out.iter_mut().zip(transpose4(&rows)) {
-            out[v] = column;
-        }
-    }
-    out
+    let row = |r: usize| load(&totals[r].as_flattened().as_chunks().0[i]);
+    let rows = |v: usize| transpose4(&[row(4 * v), row(4 * v + 1), row(4 * v + 2), row(4 * v + 3)]);
+    let [a, b, c, d] = [rows(0), rows(1), rows(2), rows(3)];
+    [
+        [a[0], b[0], c[0], d[0]],
+        [a[1], b[1], c[1], d[1]],
+        [a[2], b[2], c[2], d[2]],
+        [a[3], b[3], c[3], d[3]],
+    ]
 }
 
 /// The first `rows` rows of a buffer of sums, `[row][vector][lane]`.
@@ -214,10 +224,10 @@ fn raise(bounds: &mut [v128; V], magnitudes: &[v128; V]) -> bool {
 /// not there.
 #[inline]
 fn columns(walk: &Walk<'_>, tile: &Range<usize>, block: usize) -> [[v128; V]; BLOCK_COLS] {
-    let mut bytes = [i8x16_splat(0); TILE];
-    for (bytes, row) in bytes.iter_mut().zip(tile.clone()) {
-        *bytes = bytemuck::must_cast(walk.x.row_chunks::<BLOCK_COLS>(row)[block]);
-    }
+    let bytes: [v128; TILE] = std::array::from_fn(|i| match tile.start + i {
+        row if row < tile.end => bytemuck::must_cast(walk.x.row_chunks::<BLOCK_COLS>(row)[block]),
+        _ => i8x16_splat(0),
+    });
     // A round moves each byte's address, four bits of row and four of column, left by one bit:
     // four rounds exchange them.
     let bytes = round(&round(&round(&round(&bytes))));
@@ -226,15 +236,18 @@ fn columns(walk: &Walk<'_>, tile: &Range<usize>, block: usize) -> [[v128; V]; BL
 
 /// Interleaves the bytes of the first eight vectors with those of the last eight.
 #[inline]
-fn round(bytes: &[v128; TILE]) -> [v128; TILE] {
-    let mut out = [i8x16_splat(0); TILE];
-    for i in 0..TILE / 2 {
-        let (a, b) = (bytes[i], bytes[i + TILE / 2]);
-        out[2 * i] = i8x16_shuffle::<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(a, b);
-        out[2 * i + 1] =
-            i8x16_shuffle::<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(a, b);
-    }
-    out
+fn round(x: &[v128; TILE]) -> [v128; TILE] {
+    let low = |i: usize| {
+        i8x16_shuffle::<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(x[i], x[i + TILE / 2])
+    };
+    let high = |i: usize| {
+        i8x16_shuffle::<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(x[i], x[i + TILE / 2])
+    };
+    // Written out: of a loop the compiler makes calls that clear and copy memory.
+    [
+        low(0), high(0), low(1), high(1), low(2), high(2), low(3), high(3),
+        low(4), high(4), low(5), high(5), low(6), high(6), low(7), high(7),
+    ]
 }
 
 /// Σ (code − 1) · x of all 81 values, counted up in base 3.
@@ -274,23 +287,34 @@ fn plus(a: &[v128; V], b: &[v128; V]) -> [v128; V] {
     out
 }
 
-/// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake.
+/// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake,
+/// and two rows a turn: what a turn costs beside them is a sixth of a row.
 #[inline(never)]
-fn add(Tables(tables): &Tables, places: &[Places], narrow: &mut [[[i16; LANES]; V]]) {
-    for (places, narrow) in places.iter().zip(narrow) {
-        let mut sums: [v128; V] = narrow.map(|lanes| bytemuck::must_cast(lanes));
-        let word = u64::from_le_bytes(*places);
-        for (i, table) in tables.iter().enumerate() {
-            let place = (word >> (8 * i)) & 0xFF;
-            // SAFETY: of codes 0 to 2, which `locate` has made sure of, `numbers` makes none beyond
-            // the 81st entry.
-            let entry: &Entry = unsafe { table.get_unchecked(place as usize) };
-            for v in 0..V {
-                sums[v] = i16x8_add(sums[v], entry[v]);
-            }
-        }
-        *narrow = sums.map(|sum| bytemuck::must_cast(sum));
+fn add(tables: &Tables, places: &[Places], narrow: &mut [[[i16; LANES]; V]]) {
+    let pairs = places.as_chunks::<2>().0.iter().zip(narrow.as_chunks_mut::<2>().0);
+    for ([first, second], [sums, next]) in pairs {
+        add_row(tables, first, sums);
+        add_row(tables, second, next);
     }
+}
+
+/// Adds to one weight row's sums.
+#[inline(always)]
+fn add_row(tables: &Tables, places: &Places, narrow: &mut [[i16; LANES]; V]) {
+    let tables: *const Tables = tables;
+    let mut sums: [v128; V] = narrow.map(|lanes| bytemuck::must_cast(lanes));
+    // Two loads and shifts: eight small loads are slower.
+    let words: [u64; 2] = bytemuck::must_cast(*places);
+    for i in 0..QUADS {
+        let place = (words[i / 4] >> (16 * (i % 4))) as u16;
+        // SAFETY: `locate` makes no places but those of entries (of codes 0 to 2, as it has made
+        // sure of, `numbers` makes none beyond the 81st), and entries are aligned vectors.
+        let entry: &Entry = unsafe { &*tables.byte_add(usize::from(place)).cast() };
+        for v in 0..V {
+            sums[v] = i16x8_add(sums[v], entry[v]);
+        }
+    }
+    *narrow = sums.map(|sum| bytemuck::must_cast(sum));
 }
 
 /// Moves the 16-bit sums to the 32-bit ones.

@@ -10,7 +10,7 @@ mod lookup;
 #[cfg(feature = "relaxed-simd")]
 pub mod relaxed;
 
-use super::lanes::{even_odd, widen_8_f16};
+use super::lanes::{even_odd, load, store, widen_8_f16};
 use crate::kernel::Quantised;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
@@ -194,8 +194,17 @@ impl<'a> Walk<'a> {
         for (n, total) in totals.iter().enumerate() {
             let (out, adds) = self.x.target(row + n);
             let step = f32x4_splat(self.x.steps[row + n]);
-            let lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(total.map(|t| f32x4_mul(t, step)));
-            for (o, l) in y.row(out)[from..].iter_mut().zip(lanes) {
+            let total = total.map(|t| f32x4_mul(t, step));
+            let out = &mut y.row(out)[from..];
+            if let Some(out) = out.first_chunk_mut::<PANEL_ROWS>() {
+                for (out, total) in out.as_chunks_mut::<4>().0.iter_mut().zip(total) {
+                    let before = if adds { load(out) } else { f32x4_splat(0.0) };
+                    store(out, if adds { f32x4_add(before, total) } else { total });
+                }
+                continue;
+            }
+            let lanes: [f32; PANEL_ROWS] = bytemuck::must_cast(total);
+            for (o, l) in out.iter_mut().zip(lanes) {
                 *o = if adds { *o + l } else { l };
             }
         }

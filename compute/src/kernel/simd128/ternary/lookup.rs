@@ -238,15 +238,35 @@ fn columns(walk: &Walk<'_>, tile: &Range<usize>, block: usize) -> [[v128; V]; BL
 #[inline]
 fn round(x: &[v128; TILE]) -> [v128; TILE] {
     let low = |i: usize| {
-        i8x16_shuffle::<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(x[i], x[i + TILE / 2])
+        i8x16_shuffle::<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(
+            x[i],
+            x[i + TILE / 2],
+        )
     };
     let high = |i: usize| {
-        i8x16_shuffle::<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(x[i], x[i + TILE / 2])
+        i8x16_shuffle::<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(
+            x[i],
+            x[i + TILE / 2],
+        )
     };
     // Written out: of a loop the compiler makes calls that clear and copy memory.
     [
-        low(0), high(0), low(1), high(1), low(2), high(2), low(3), high(3),
-        low(4), high(4), low(5), high(5), low(6), high(6), low(7), high(7),
+        low(0),
+        high(0),
+        low(1),
+        high(1),
+        low(2),
+        high(2),
+        low(3),
+        high(3),
+        low(4),
+        high(4),
+        low(5),
+        high(5),
+        low(6),
+        high(6),
+        low(7),
+        high(7),
     ]
 }
 

@@ -24,7 +24,7 @@ const CHUNK: usize = 4096;
 /// log₂ of how many times too large the products are.
 const EXCESS: u32 = 6;
 /// Activation rows from which tables pay, and those of the last tile.
-const LOOKUP_ROWS: usize = 10;
+const LOOKUP_ROWS: usize = 5;
 
 /// Sums of one activation row with the 16 rows of a panel.
 type Exact = [v128; VECTORS];
@@ -217,20 +217,40 @@ fn dot<const N: usize>(packed: &[[u8; BLOCK_BYTES]], xs: [&[Pairs]; N]) -> [Exac
     let mut sums = [[i32x4_splat(0); VECTORS]; N];
     let xs = xs.map(|x| &x[..packed.len()]);
     for (b, block) in packed.iter().enumerate() {
-        let mut codes: [v128; VECTORS] = bytemuck::must_cast(*block);
-        for half in 0..2 {
-            for field in 0..4 {
-                let mask = i16x8_splat(3 << (2 * field));
-                let x = xs.map(|x| i32x4_splat(bytemuck::must_cast(x[b][half][field])));
-                for v in 0..VECTORS {
-                    let code = v128_and(codes[v], mask);
-                    for n in 0..N {
-                        sums[n][v] = i32x4_add(sums[n][v], i32x4_dot_i16x8(code, x[n]));
-                    }
-                }
-            }
-            codes = codes.map(|c| u16x8_shr(c, 8));
-        }
+        let codes: [v128; VECTORS] = bytemuck::must_cast(*block);
+        add_half(&codes, xs.map(|x| &x[b][0]), &mut sums);
+        add_half(&codes.map(|c| u16x8_shr(c, 8)), xs.map(|x| &x[b][1]), &mut sums);
     }
     sums
+}
+
+/// Adds the products of the lower bytes of a block's codes.
+#[inline(always)]
+fn add_half<const N: usize>(
+    codes: &[v128; VECTORS],
+    x: [&[[i16; 2]; 4]; N],
+    sums: &mut [Exact; N],
+) {
+    add_field::<N, 0>(codes, x, sums);
+    add_field::<N, 1>(codes, x, sums);
+    add_field::<N, 2>(codes, x, sums);
+    add_field::<N, 3>(codes, x, sums);
+}
+
+/// Adds the products of field `F`. That fields are no loop keeps masks constants and sums in registers
+/// where the compiler does not unroll.
+#[inline(always)]
+fn add_field<const N: usize, const F: usize>(
+    codes: &[v128; VECTORS],
+    x: [&[[i16; 2]; 4]; N],
+    sums: &mut [Exact; N],
+) {
+    let mask = i16x8_splat(3 << (2 * F));
+    let x = x.map(|x| i32x4_splat(bytemuck::must_cast(x[F])));
+    for v in 0..VECTORS {
+        let code = v128_and(codes[v], mask);
+        for n in 0..N {
+            sums[n][v] = i32x4_add(sums[n][v], i32x4_dot_i16x8(code, x[n]));
+        }
+    }
 }

@@ -18,7 +18,7 @@ use std::ops::Range;
 /// Blocks whose products fit 16-bit sums.
 const CHUNK: usize = 10;
 /// Activation rows from which tables pay, and those of the last tile.
-const LOOKUP_ROWS: usize = 12;
+const LOOKUP_ROWS: usize = 10;
 
 /// See the scalar definition.
 #[target_feature(enable = "simd128,relaxed-simd")]
@@ -33,64 +33,48 @@ pub fn ternary(
     let (size, sums) = x.scale_groups(w, ints);
     let walk = Walk::new(w, x, (size, sums), panels.start);
     let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
-    walk.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| match x.rows() - row {
-        1 => tile::<1>(&walk, panel, row, y),
-        _ => tile::<2>(&walk, panel, row, y),
+    walk.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| {
+        tile(&walk, panel, row, y);
+        1
     });
 }
 
-/// One panel × `N` activation rows from `row` on; returns `N`.
+/// One panel × one activation row: the registers hold no more, and two at once are a fifth slower.
 #[inline]
 #[target_feature(enable = "simd128,relaxed-simd")]
-fn tile<const N: usize>(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Columns<'_>) -> usize {
-    let mut xs: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
-    for (n, x) in xs.iter_mut().enumerate() {
-        *x = &walk.x.row_chunks(row + n)[..walk.blocks];
-    }
-    let mut totals = [[f32x4_splat(0.0); VECTORS]; N];
+fn tile(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Columns<'_>) {
+    let x = &walk.x.row_chunks(row)[..walk.blocks];
+    let mut totals = [[f32x4_splat(0.0); VECTORS]];
     for g in 0..walk.groups {
-        let mut exact = [[i32x4_splat(0); VECTORS]; N];
+        let mut exact = [i32x4_splat(0); VECTORS];
         for chunk in walk.chunks(g, CHUNK) {
-            dot(&walk.codes(panel)[chunk.clone()], xs.map(|x| &x[chunk.clone()]), &mut exact);
+            dot(&walk.codes(panel)[chunk.clone()], &x[chunk], &mut exact);
         }
-        walk.scale(panel, g, row, &exact, &mut totals);
+        walk.scale(panel, g, row, &[exact], &mut totals);
     }
     walk.store(panel, row, &totals, y);
-    N
 }
 
-/// Adds Σ c·q of 16 rows × `N` activation rows over a chunk.
+/// Adds Σ c·q of 16 rows × one activation row over a chunk.
 #[inline]
 #[target_feature(enable = "simd128,relaxed-simd")]
-fn dot<const N: usize>(
-    packed: &[[u8; BLOCK_BYTES]],
-    xs: [&[[i8; BLOCK_COLS]]; N],
-    exact: &mut [Exact; N],
-) {
+fn dot(packed: &[[u8; BLOCK_BYTES]], x: &[[i8; BLOCK_COLS]], exact: &mut Exact) {
     let mask = u8x16_splat(3);
-    let xs = xs.map(|x| &x[..packed.len()]);
-    let mut narrow = [[i16x8_splat(0); VECTORS]; N];
-    for (b, block) in packed.iter().enumerate() {
+    let mut narrow = [i16x8_splat(0); VECTORS];
+    for (block, x) in packed.iter().zip(x) {
         let mut codes: [v128; VECTORS] = bytemuck::must_cast(*block);
-        for field in 0..4 {
-            for n in 0..N {
-                let x: [[i8; 4]; 4] = bytemuck::must_cast(xs[n][b]);
-                let x = i32x4_splat(bytemuck::must_cast(x[field]));
-                for v in 0..VECTORS {
-                    let products = i16x8_relaxed_dot_i8x16_i7x16(x, v128_and(codes[v], mask));
-                    narrow[n][v] = i16x8_add(narrow[n][v], products);
-                }
+        let fields: [[i8; 4]; 4] = bytemuck::must_cast(*x);
+        for x in fields {
+            let x = i32x4_splat(bytemuck::must_cast(x));
+            for v in 0..VECTORS {
+                let products = i16x8_relaxed_dot_i8x16_i7x16(x, v128_and(codes[v], mask));
+                narrow[v] = i16x8_add(narrow[v], products);
             }
-            for code in &mut codes {
-                // What comes from the byte above, the mask takes away.
-                *code = u16x8_shr(*code, 2);
-            }
+            // What comes from the byte above, the mask takes away.
+            codes = codes.map(|code| u16x8_shr(code, 2));
         }
     }
-    for n in 0..N {
-        for v in 0..VECTORS {
-            let pairs = i32x4_extadd_pairwise_i16x8(narrow[n][v]);
-            exact[n][v] = i32x4_add(exact[n][v], pairs);
-        }
+    for v in 0..VECTORS {
+        exact[v] = i32x4_add(exact[v], i32x4_extadd_pairwise_i16x8(narrow[v]));
     }
 }

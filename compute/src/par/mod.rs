@@ -39,7 +39,7 @@ pub struct Scratch {
     /// i32 numbers again (exact sums of products).
     pub sums: AlignedVec<i32>,
     /// Where in a kernel's tables the values of its weights stand.
-    pub places: AlignedVec<u16>,
+    pub places: AlignedVec<u8>,
     /// Activations in the order in which a kernel reads them.
     pub rearranged: AlignedVec<i8>,
     /// Blocks of columns with activations that are not all zero.

@@ -16,7 +16,7 @@ use crate::ternary::{BLOCK_COLS, PANEL_ROWS};
 use std::arch::wasm32::*;
 use std::ops::Range;
 
-/// Blocks that are looked up together: a row's places in their tables are a single load.
+/// Blocks that are looked up together.
 const PAIR: usize = 2;
 /// Groups of four columns in a pair of blocks.
 const QUADS: usize = PAIR * BLOCK_COLS / 4;
@@ -46,8 +46,8 @@ const ENTRY_SHIFT: u32 = size_of::<Entry>().ilog2();
 
 /// Buffers of [`lookup`].
 pub struct Buffers<'s> {
-    /// `[pair][row][quad]`.
-    pub places: &'s mut AlignedVec<u16>,
+    /// [`Places`], `[pair][row]`.
+    pub places: &'s mut AlignedVec<u8>,
     /// Sums, `[row][activation row]`.
     pub narrow: &'s mut AlignedVec<i16>,
     pub exact: &'s mut AlignedVec<i32>,
@@ -79,8 +79,8 @@ pub fn lookup(
 /// Writes the places of all values of some panels. A last block without a partner gets one of
 /// zeros; its activations are zero, too. Returns `false` where a code 3 occurs, which is no ternary
 /// weight.
-fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u16>) -> bool {
-    out.grow(walk.blocks.div_ceil(PAIR) * panels.len() * PANEL_ROWS * QUADS);
+fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) -> bool {
+    out.grow(walk.blocks.div_ceil(PAIR) * panels.len() * PANEL_ROWS * size_of::<Places>());
     let out: &mut [[v128; PANEL_ROWS]] = bytemuck::cast_slice_mut(out);
     let tables: [u16; QUADS] = std::array::from_fn(|i| (i * size_of::<Table>()) as u16);
     let tables: v128 = bytemuck::must_cast(tables);
@@ -132,7 +132,7 @@ fn product(
 ) {
     let rows = panels.len() * PANEL_ROWS;
     let Buffers { places, narrow, exact, totals } = buffers;
-    let places: &[Places] = places.as_chunks().0;
+    let places: &[Places] = bytemuck::cast_slice(places);
     let narrow = vectors::<i16>(narrow, rows);
     let exact = vectors::<i32>(exact, rows);
     let totals = vectors::<f32>(totals, rows);

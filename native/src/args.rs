@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser
 use clap::{Args, ValueEnum};
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
+use wrinklefree::carry::{Memory, Origin};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Rejected;
 use wrinklefree::format::Spec;
@@ -73,45 +74,37 @@ pub enum Exactness {
 impl ModelArgs {
     /// A named model, computing as these say.
     pub fn applied(&self, (name, model): (String, Model)) -> anyhow::Result<(String, Model)> {
-        Ok((name, self.apply(model)?))
+        Ok((name, self.apply(model, &Memory)?))
     }
 
-    /// The model, computing as these say.
-    pub fn apply(&self, model: Model) -> anyhow::Result<Model> {
-        let mut model = self.arranged(model)?;
+    /// The model, computing as these say; its weights come from there.
+    pub fn apply(&self, model: Model, origin: &dyn Origin) -> anyhow::Result<Model> {
+        let runtime = machine::runtime(Threads::all(cores::count()))?;
+        let begin = Instant::now();
+        let layout = match self.layout {
+            LayoutArg::Auto => {
+                model.fastest_layout(&runtime, origin, || begin.elapsed().as_secs_f64())
+            }
+            LayoutArg::TwoBit => Layout::TwoBit,
+            LayoutArg::Tight => Layout::Tight,
+        };
+        let screened = self.logits == Exactness::Screened;
+        let mut model = model.arranged(layout, screened, &runtime, origin);
         model.sparsity = self.activation_sparsity;
-        if self.logits == Exactness::Exact {
-            return Ok(model);
+        if self.layout == LayoutArg::Tight && !model.is_tight() {
+            let isa = runtime.kernels.isa().name();
+            let why = match runtime.kernels.reads(Layout::Tight) {
+                true => "no matrix of this model fits the tight layout".into(),
+                false => format!("{isa} kernels do not read the tight layout here"),
+            };
+            out::note(format_args!("warning: {why}: weights stand in two bits"));
         }
-        let model = model.screened();
-        if !model.is_screened() {
+        if screened && !model.is_screened() {
             out::note(
                 "warning: this head is not int8, or its vocabulary is small: all logits are exact",
             );
         }
         Ok(model)
-    }
-
-    /// The model in the layout that these ask for, or that is faster on all cores.
-    fn arranged(&self, model: Model) -> anyhow::Result<Model> {
-        let runtime = machine::runtime(Threads::all(cores::count()))?;
-        let begin = Instant::now();
-        Ok(match self.layout {
-            LayoutArg::Auto => model.in_fastest_layout(&runtime, || begin.elapsed().as_secs_f64()),
-            LayoutArg::TwoBit => model.in_layout(Layout::TwoBit, &runtime),
-            LayoutArg::Tight => {
-                let model = model.in_layout(Layout::Tight, &runtime);
-                if !model.is_tight() {
-                    let isa = runtime.kernels.isa().name();
-                    let why = match runtime.kernels.reads(Layout::Tight) {
-                        true => "no matrix of this model fits the tight layout".into(),
-                        false => format!("{isa} kernels do not read the tight layout here"),
-                    };
-                    out::note(format_args!("warning: {why}: weights stand in two bits"));
-                }
-                model
-            }
-        })
     }
 }
 

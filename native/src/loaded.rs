@@ -1,11 +1,13 @@
 //! A model ready to run, with its text parts.
 
 use crate::args::ModelArgs;
+use crate::mapped::Files;
 use crate::model_source::Placement;
 use crate::{model_source, progress, session};
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wrinklefree::carry::Memory;
 use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, TextParts};
 use wrinklefree::model::Model;
 use wrinklefree::settings::Ability;
@@ -29,36 +31,36 @@ pub struct Loaded {
     pub time: Duration,
 }
 
-/// Reads a checkpoint from a path, a hub id or the program itself.
+/// Reads a checkpoint from a path, a hub id or the program itself: its name, and what it comes from.
 pub fn checkpoint(
     model: Option<&str>,
     revision: &str,
     place: Placement,
-) -> anyhow::Result<(String, Checkpoint)> {
+) -> anyhow::Result<(String, Checkpoint, Files)> {
     let source = model_source::open(model, revision, place)?;
     let _turning = progress::spinner(format!("loading {}", source.name));
     let checkpoint = wrinklefree::format::load(&source.files)
         .with_context(|| format!("cannot load {}", model.unwrap_or(&source.name)))?;
-    Ok((source.name, checkpoint))
+    Ok((source.name, checkpoint, source.origin))
 }
 
 impl ModelArgs {
     /// The model that these name, without its text.
     pub fn model(&self) -> anyhow::Result<(String, Model)> {
-        let (name, c) = self.checkpoint()?;
+        let (name, c, origin) = self.checkpoint()?;
         let model = Model::new(c.spec, c.weights);
-        let model = self.apply(model.with_context(|| format!("cannot run {name}"))?)?;
-        Ok((name, model))
+        let model = model.with_context(|| format!("cannot run {name}"))?;
+        Ok((name, self.apply(model, &origin)?))
     }
 
     /// The checkpoint that these name, its positions stretched as they say.
-    pub fn checkpoint(&self) -> anyhow::Result<(String, Checkpoint)> {
-        let (name, mut checkpoint) =
+    fn checkpoint(&self) -> anyhow::Result<(String, Checkpoint, Files)> {
+        let (name, mut checkpoint, origin) =
             checkpoint(self.model.as_deref(), &self.hub.revision, self.weights)?;
         if let Some(stretch) = self.rope_scaling {
             stretch.apply(&mut checkpoint.spec);
         }
-        Ok((name, checkpoint))
+        Ok((name, checkpoint, origin))
     }
 }
 
@@ -83,10 +85,10 @@ impl Loaded {
     /// Loads model, tokenizer and chat template.
     pub fn open(args: &ModelArgs) -> anyhow::Result<Self> {
         let start = Instant::now();
-        let (name, checkpoint) = args.checkpoint()?;
+        let (name, checkpoint, origin) = args.checkpoint()?;
         let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
         let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
-        let model = args.apply(model)?;
+        let model = args.apply(model, &origin)?;
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
         let template = ChatTemplate::new(&text);
         let template =
@@ -97,7 +99,7 @@ impl Loaded {
 
     /// The same model, computing as these say.
     pub fn computing(self, how: &ModelArgs) -> anyhow::Result<Self> {
-        Ok(Self { model: how.apply(self.model)?, ..self })
+        Ok(Self { model: how.apply(self.model, &Memory)?, ..self })
     }
 
     /// The same weights with the words of another model, of which there are no more.

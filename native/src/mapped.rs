@@ -1,52 +1,89 @@
 //! Files as memory: the only `unsafe` of the command line.
 
-use crate::cores;
 use anyhow::Context;
 use bytes::Bytes;
 use memmap2::Mmap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
-use std::thread;
-use wrinklefree::mem::WeightVec;
+use std::sync::{Arc, Weak};
+use wrinklefree::carry::Origin;
 
 /// Maps a whole file, read-only.
 pub fn map(path: &Path) -> anyhow::Result<Bytes> {
-    let map = || {
-        let file = File::open(path)?;
-        if file.metadata()?.len() == 0 {
-            return Ok(Bytes::new());
-        }
-        // SAFETY: the mapping is read-only and owned by the returned bytes. Like every program
-        // that maps model files, it relies on nobody truncating the file while it is in use.
-        let map = unsafe { Mmap::map(&file)? };
-        Ok(Bytes::from_owner(map))
-    };
-    map().map_err(|e: std::io::Error| e).with_context(|| format!("cannot read {}", path.display()))
+    Ok(Mapped::open(path)?.0)
 }
 
-/// Reads a whole file into memory of this process, in huge pages where the system has them: weights
-/// that are read once per token are read some tenth faster there. Several threads share the copying.
-pub fn read(path: &Path) -> anyhow::Result<Bytes> {
-    let read = || {
-        let length = usize::try_from(File::open(path)?.metadata()?.len());
-        let length = length.map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let memory = WeightVec::<u8>::try_zeroed(length);
-        let mut memory = memory.ok_or(io::ErrorKind::OutOfMemory)?;
-        let part = length.div_ceil(cores::count()).max(1);
-        thread::scope(|scope| {
-            let copy = |(i, part_of): (usize, &mut [u8])| {
-                let mut file = File::open(path)?;
-                file.seek(SeekFrom::Start((i * part) as u64))?;
-                file.read_exact(part_of)
-            };
-            let parts = memory.chunks_mut(part).enumerate();
-            let threads: Vec<_> = parts.map(|p| scope.spawn(move || copy(p))).collect();
-            threads.into_iter().try_for_each(|t| t.join().expect("reading does not panic"))
-        })?;
-        Ok(memory.into_bytes())
-    };
-    read().map_err(|e: io::Error| e).with_context(|| format!("cannot read {}", path.display()))
+/// A file that is mapped as long as somebody has some of its bytes.
+pub struct Mapped {
+    file: File,
+    map: Weak<Mmap>,
+    /// Whether weights leave it that could stay.
+    pub leaves: bool,
+}
+
+/// Owns a mapping for [`Bytes`].
+struct Owner(Arc<Mmap>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Mapped {
+    /// Maps a whole file, read-only.
+    pub fn open(path: &Path) -> anyhow::Result<(Bytes, Self)> {
+        let open = || {
+            let file = File::open(path)?;
+            if file.metadata()?.len() == 0 {
+                return Ok((Bytes::new(), Self { file, map: Weak::new(), leaves: false }));
+            }
+            // SAFETY: the mapping is read-only and owned by the returned bytes. Like every program
+            // that maps model files, it relies on nobody truncating the file while it is in use.
+            let map = Arc::new(unsafe { Mmap::map(&file)? });
+            let mapped = Self { file, map: Arc::downgrade(&map), leaves: false };
+            Ok((Bytes::from_owner(Owner(map)), mapped))
+        };
+        let opened: io::Result<_> = open();
+        opened.with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    /// Where in the file these bytes begin, if they are its.
+    fn place(&self, bytes: &[u8]) -> Option<u64> {
+        let map = self.map.upgrade()?;
+        let start = bytes.as_ptr().addr().checked_sub(map.as_ptr().addr())?;
+        (start + bytes.len() <= map.len()).then_some(start as u64)
+    }
+
+    /// Reads what begins there, in a way that leaves no page of the mapping in this process.
+    #[cfg(unix)]
+    fn read(&self, place: u64, to: &mut [u8]) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, to, place)
+    }
+
+    /// Other systems read through the mapping.
+    #[cfg(not(unix))]
+    fn read(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The files of a model, where its weights are before it has them as it wants them.
+#[derive(Default)]
+pub struct Files(pub Vec<Mapped>);
+
+impl Origin for Files {
+    fn leaves(&self, bytes: &[u8]) -> bool {
+        self.0.iter().any(|file| file.leaves && file.place(bytes).is_some())
+    }
+
+    fn read(&self, bytes: &[u8], to: &mut [u8]) {
+        let read = self.0.iter().find_map(|file| Some(file.read(file.place(bytes)?, to).is_ok()));
+        if read != Some(true) {
+            to.copy_from_slice(bytes);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -56,15 +93,29 @@ mod tests {
     #[test]
     fn what_is_read_is_what_is_mapped() {
         let directory = tempfile::tempdir().expect("a directory");
-        // With a last part that is shorter, with parts of one byte, and with none.
-        for length in [1_000_003, cores::count(), 1, 0] {
+        let mut files = Files::default();
+        let mut all = Vec::new();
+        for length in [100_003, 1, 0] {
             let path = directory.path().join(length.to_string());
             let bytes: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
             std::fs::write(&path, &bytes).expect("written");
-            assert_eq!(read(&path).expect("there"), bytes);
-            assert_eq!(map(&path).expect("there"), bytes);
+            let (mapped, mut file) = Mapped::open(&path).expect("there");
+            assert_eq!(mapped, bytes);
+            file.leaves = length == 1;
+            files.0.push(file);
+            all.push(mapped);
         }
-        let error = read(&directory.path().join("none")).expect_err("not there");
+        let memory = Bytes::from_static(b"of no file");
+        for (bytes, leaves) in all.iter().chain([&memory]).zip([false, true, false, false]) {
+            let part = &bytes[bytes.len() / 3..];
+            let mut read = vec![0; part.len()];
+            files.read(part, &mut read);
+            assert_eq!(read, part);
+            assert_eq!(files.leaves(part), leaves);
+        }
+        all.clear();
+        assert!(files.0.iter().all(|file| file.map.upgrade().is_none()), "nobody needs them");
+        let error = map(&directory.path().join("none")).expect_err("not there");
         assert!(format!("{error:#}").contains("none"), "{error:#}");
     }
 }

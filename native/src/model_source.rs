@@ -2,8 +2,9 @@
 
 use crate::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
 use crate::hub::{self, HubId};
+use crate::machine;
+use crate::mapped::{self, Files, Mapped};
 use crate::select::{self, Wanted, select};
-use crate::{machine, mapped};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -17,7 +18,8 @@ const PACKED: &str = "wrinklefree";
 /// Bytes of a file that caches may hold: small pages cost it little.
 const CACHED: usize = 64 << 20;
 
-/// Where the weights of a packed file stand. What other formats hold is packed into memory anyway.
+/// Where those weights of a packed file stand that are right as they are. What other formats hold is
+/// packed into memory anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Placement {
     Auto,
@@ -26,7 +28,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Whether a file is to be read and not mapped.
+    /// Whether weights leave a file.
     fn copies(self, bytes: &[u8]) -> bool {
         let ample = || machine::free_memory().is_some_and(|free| free / 2 >= bytes.len() as u64);
         let chosen = match self {
@@ -42,8 +44,10 @@ impl Placement {
 pub struct Source {
     /// Name in output.
     pub name: String,
-    /// Mapped; a packed one perhaps read.
+    /// Mapped.
     pub files: Vec<File>,
+    /// The same as what the weights come from.
+    pub origin: Files,
 }
 
 /// Opens a path, a hub id, or without either the model inside the program.
@@ -101,7 +105,7 @@ fn embedded() -> Source {
         name: format!("{DEFAULT_NAME}.safetensors"),
         bytes: Bytes::from_static(DEFAULT_MODEL),
     };
-    Source { name: DEFAULT_NAME.into(), files: vec![file] }
+    Source { name: DEFAULT_NAME.into(), files: vec![file], origin: Files::default() }
 }
 
 fn names_in(directory: &Path) -> anyhow::Result<Vec<String>> {
@@ -124,13 +128,14 @@ fn files(
     place: Placement,
 ) -> anyhow::Result<Source> {
     let open = |(name, path): (String, PathBuf)| {
-        let mapped = mapped::map(&path)?;
-        let bytes = if place.copies(&mapped) { mapped::read(&path)? } else { mapped };
-        Ok(File { name, bytes })
+        let (bytes, mut mapped) = Mapped::open(&path)?;
+        mapped.leaves = place.copies(&bytes);
+        Ok((File { name, bytes }, mapped))
     };
     let name = Path::new(model).file_name().map_or(model.into(), |n| n.to_string_lossy());
-    let files = paths.into_iter().map(open).collect::<anyhow::Result<_>>()?;
-    Ok(Source { name: name.into_owned(), files })
+    let opened: Vec<_> = paths.into_iter().map(open).collect::<anyhow::Result<_>>()?;
+    let (files, mapped) = opened.into_iter().unzip();
+    Ok(Source { name: name.into_owned(), files, origin: Files(mapped) })
 }
 
 #[cfg(test)]
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_files_are_read_where_that_is_worth_it() {
+    fn packed_files_are_copied_where_that_is_worth_it() {
         assert!(Placement::Copied.copies(&packed(0)));
         assert!(!Placement::Auto.copies(&packed(0)), "caches hold it");
         let large = packed(CACHED + 1);
@@ -156,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_packed_anyway_is_mapped() {
+    fn what_becomes_packed_anyway_stays() {
         let header = b"{}";
         let weights = [&(header.len() as u64).to_le_bytes()[..], header].concat();
         for other in [&weights[..], b"GGUF", b""] {

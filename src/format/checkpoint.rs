@@ -1,7 +1,7 @@
 //! A model in memory, whatever file it came from.
 
 use super::{DlmConfig, Spec};
-use crate::matrix::{Matrix, TernaryMatrix};
+use crate::matrix::Matrix;
 use crate::ternary::Layout;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -76,17 +76,17 @@ impl LayerWeights {
 impl Weights {
     /// Brings the ternary matrices of all layers into a layout, as far as they fit it.
     pub fn set_layout(&mut self, layout: Layout) {
-        self.ternary_mut().for_each(|matrix| matrix.set_layout(layout));
+        for linear in self.linears_mut() {
+            if let Matrix::Ternary(w) = &mut linear.weight {
+                w.set_layout(layout);
+            }
+        }
     }
 
-    /// The ternary matrices of all layers.
-    pub fn ternary_mut(&mut self) -> impl Iterator<Item = &mut TernaryMatrix> {
-        let linears = self.layers.iter_mut().flat_map(|l| {
+    /// The matrices of all layers.
+    pub fn linears_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
+        self.layers.iter_mut().flat_map(|l| {
             [&mut l.q, &mut l.k, &mut l.v, &mut l.o, &mut l.gate, &mut l.up, &mut l.down]
-        });
-        linears.filter_map(|linear| match &mut linear.weight {
-            Matrix::Ternary(w) => Some(w),
-            _ => None,
         })
     }
 }

@@ -1,47 +1,114 @@
-//! In which layout the ternary matrices of the layers stand: two bits a weight, or the tight one with a
-//! sixth less to read where memory is what decoding waits for.
+//! How the weights of a model stand: the ternary matrices of its layers in two bits, or in the tight
+//! layout with a sixth less to read where memory is what decoding waits for; the head whole or in planes.
 
 use super::inputs::Inputs;
-use super::{Model, Runtime, work};
+use super::{Model, Runtime, screen, work};
+use crate::carry::{Carrier, Memory, Origin};
 use crate::format::Linear;
 use crate::matrix::Matrix;
 use crate::mem::AlignedVec;
-use crate::par::{Bound, Chunks};
+use crate::par::Bound;
 use crate::ternary::{Layout, TernaryMatrix};
 use std::hint::black_box;
 
 /// Bytes of ternary matrices up to which caches may hold them from token to token: there is nothing to
 /// gain, and decoding bits costs more.
 const CACHED: usize = 48 << 20;
-/// Bytes of them that are measured: more than most caches hold.
-const SAMPLE: usize = 160 << 20;
-/// The best of so many passes counts.
-const PASSES: usize = 4;
+/// Bytes of them, in two bits, that are measured, and so many more for each member of the team. In both
+/// layouts, which take turns, they are nearly twice as many: more than the caches of these cores hold.
+const SAMPLE: usize = 88 << 20;
+const SAMPLE_EACH: usize = 4 << 20;
+/// So often the two are measured; the one that is faster more often is the faster one.
+const TURNS: usize = 9;
 
 impl Model {
     /// The same model with its ternary matrices in a layout, as far as they fit it
-    /// ([`TernaryMatrix::in_layout`]) and the kernels read it. Matrices that change get memory of their
-    /// own.
+    /// ([`TernaryMatrix::in_layout`]) and the kernels read it, and with a screened head if that is asked
+    /// for ([`Self::screened`]). One matrix after the other goes from its origin to where it stays: beside
+    /// the model, memory holds at most one of them.
     #[must_use]
-    pub fn in_layout(mut self, layout: Layout, runtime: &Runtime) -> Self {
+    pub fn arranged(
+        mut self,
+        layout: Layout,
+        screened: bool,
+        runtime: &Runtime,
+        origin: &dyn Origin,
+    ) -> Self {
         let layout = if runtime.kernels.reads(layout) { layout } else { Layout::TwoBit };
-        let mut matrices: Vec<&mut TernaryMatrix> = self.weights.ternary_mut().collect();
-        let count = matrices.len();
         runtime.team.run(Bound::Arithmetic, |crew| {
-            let chunks = Chunks::new(&mut matrices, 1);
-            crew.chunks(count, true, chunks, |_, matrix, _| matrix[0].set_layout(layout));
+            let carrier = &mut Carrier::new(crew, origin);
+            self.arrange_head(screened, carrier);
+            for linear in self.weights.linears_mut() {
+                let weight = match &linear.weight {
+                    Matrix::Ternary(w) => w.carried(layout, carrier).map(Matrix::Ternary),
+                    _ => None,
+                };
+                linear.weight = weight.unwrap_or_else(|| linear.weight.placed(carrier));
+            }
         });
         self.work = work(&self.weights, &self.head, self.screened);
         self
     }
 
-    /// The same model in the layout that decodes faster here: products with its matrices are measured
-    /// where they are more than caches hold. `now` tells the time in seconds, from any beginning.
+    /// The same model with its ternary matrices in a layout, as far as they fit it and the kernels read
+    /// it. Matrices that change get memory of their own.
     #[must_use]
-    pub fn in_fastest_layout(self, runtime: &Runtime, now: impl Fn() -> f64) -> Self {
-        let layout =
-            if self.is_faster_tight(runtime, now) { Layout::Tight } else { Layout::TwoBit };
-        self.in_layout(layout, runtime)
+    pub fn in_layout(self, layout: Layout, runtime: &Runtime) -> Self {
+        let screened = self.screened;
+        self.arranged(layout, screened, runtime, &Memory)
+    }
+
+    /// The same model with a screened head: four bits of its weights decide which tokens deserve exact
+    /// logits, and the others' are close. For int8 heads of large vocabularies, and those of six bits;
+    /// others stay as they are.
+    #[must_use]
+    pub fn screened(mut self) -> Self {
+        self.arrange_head(true, &mut Carrier::alone());
+        self.work = work(&self.weights, &self.head, self.screened);
+        self
+    }
+
+    fn arrange_head(&mut self, screened: bool, carrier: &mut Carrier<'_, '_>) {
+        let head = &self.head.weight;
+        let split = screened.then(|| screen::split(head, carrier)).flatten().map(Matrix::Split);
+        self.screened = split.is_some();
+        self.head.weight = split.unwrap_or_else(|| head.placed(carrier));
+        // Two copies of a head would be half a model more.
+        match &mut self.weights.head {
+            Some(head) => {
+                head.weight = self.head.weight.clone();
+                self.weights.embed = self.weights.embed.placed(carrier);
+            }
+            None => self.weights.embed = self.head.weight.clone(),
+        }
+    }
+
+    /// The layout in which the model decodes faster here: products with its matrices are measured where
+    /// they are more than caches hold. `now` tells the time in seconds, from any beginning.
+    pub fn fastest_layout(
+        &self,
+        runtime: &Runtime,
+        origin: &dyn Origin,
+        now: impl Fn() -> f64,
+    ) -> Layout {
+        let bytes: usize = self.ternary().map(|(_, w)| two_bits(w)).sum();
+        if bytes < CACHED || !runtime.kernels.reads(Layout::Tight) {
+            return Layout::TwoBit;
+        }
+        let [plain, tight] =
+            [Layout::TwoBit, Layout::Tight].map(|layout| self.sample(layout, runtime, origin));
+        let both = plain.len().min(tight.len());
+        let seconds = |linears: &[Linear]| {
+            let begin = now();
+            pass(&linears[..both], runtime);
+            now() - begin
+        };
+        // By turns, each of which decides alone: what memory gives changes from one to the next.
+        let is_faster_tight = |_: &usize| seconds(&plain) > seconds(&tight);
+        match (0..TURNS).filter(is_faster_tight).count() > TURNS / 2 {
+            true => Layout::Tight,
+            false => Layout::TwoBit,
+        }
     }
 
     /// The same model in two bits where its matrices stand in a layout that the kernels do not read:
@@ -60,28 +127,17 @@ impl Model {
         self.matrices().any(tight)
     }
 
-    fn is_faster_tight(&self, runtime: &Runtime, now: impl Fn() -> f64) -> bool {
-        let bytes: usize = self.ternary().map(|(_, w)| two_bits(w)).sum();
-        if bytes < CACHED || !runtime.kernels.reads(Layout::Tight) {
-            return false;
-        }
-        let mut left = SAMPLE;
-        let fits = self.ternary().map_while(|(linear, w)| {
-            left = left.checked_sub(two_bits(w))?;
-            let other = |layout| w.in_layout(layout).map(|w| with(linear, w));
-            Some((other(Layout::TwoBit)?, other(Layout::Tight)?))
-        });
-        let (plain, tight): (Vec<Linear>, Vec<Linear>) = fits.unzip();
-        let mut best = [f64::INFINITY; 2];
-        // By turns, so that what disturbs one disturbs the other.
-        for _ in 0..PASSES {
-            for (linears, best) in [&plain, &tight].into_iter().zip(&mut best) {
-                let begin = now();
-                pass(linears, runtime);
-                *best = best.min(now() - begin);
-            }
-        }
-        best[1] < best[0]
+    /// The first matrices in a layout, as far as they fit it.
+    fn sample(&self, layout: Layout, runtime: &Runtime, origin: &dyn Origin) -> Vec<Linear> {
+        let mut left = SAMPLE + SAMPLE_EACH * runtime.team.threads();
+        runtime.team.run(Bound::Arithmetic, |crew| {
+            let carrier = &mut Carrier::new(crew, origin);
+            let sample = self.ternary().map_while(|(linear, w)| {
+                left = left.checked_sub(two_bits(w))?;
+                Some(with(linear, w.carried(layout, carrier)?))
+            });
+            sample.collect()
+        })
     }
 
     fn ternary(&self) -> impl Iterator<Item = (&Linear, &TernaryMatrix)> {

@@ -78,23 +78,6 @@ impl Model {
         Ok(Self { spec, weights, head, screened, frequencies, work, sparsity })
     }
 
-    /// The same model with a screened head: four bits of its weights decide which tokens deserve exact
-    /// logits, and the others' are close. For int8 heads of large vocabularies, and those of six bits;
-    /// others stay as they are. An int8 head that was mapped from a file gets memory of its own.
-    #[must_use]
-    pub fn screened(mut self) -> Self {
-        let Some(split) = screen::split(&self.head.weight).map(Matrix::Split) else { return self };
-        self.screened = true;
-        self.head.weight = split.clone();
-        // Two copies of a head would be half a model more.
-        match &mut self.weights.head {
-            Some(head) => head.weight = split,
-            None => self.weights.embed = split,
-        }
-        self.work = work(&self.weights, &self.head, true);
-        self
-    }
-
     /// Whether only the logits of promising tokens are exact.
     pub fn is_screened(&self) -> bool {
         self.screened

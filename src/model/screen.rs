@@ -11,6 +11,7 @@
 //! everywhere; `docs/performance.md` says what was measured.
 
 use super::inputs::Inputs;
+use crate::carry::Carrier;
 use crate::format::Linear;
 use crate::kernel::Kernels;
 use crate::matrix::{Matrix, SplitMatrix};
@@ -30,11 +31,11 @@ const WORTH_PANELS: usize = 3 * LEAST;
 const MARGIN: f32 = 4.0;
 
 /// A head in two planes, if it can be in two and is so large that screening pays.
-pub(super) fn split(head: &Matrix) -> Option<SplitMatrix> {
+pub(super) fn split(head: &Matrix, carrier: &mut Carrier<'_, '_>) -> Option<SplitMatrix> {
     let split = match head {
         _ if head.rows() < WORTH_PANELS * PANEL_ROWS => return None,
-        Matrix::Int8(w) => SplitMatrix::new(w),
-        Matrix::Split(w) => w.clone(),
+        Matrix::Int8(w) => SplitMatrix::carried(w, carrier),
+        Matrix::Split(w) => w.placed(carrier),
         Matrix::Ternary(_) | Matrix::Float(_) => return None,
     };
     (!split.is_exact()).then_some(split)

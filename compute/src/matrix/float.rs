@@ -1,6 +1,7 @@
 //! Float matrices, row-major and little endian as files hold them.
 
 use super::LayoutError;
+use crate::carry::Carrier;
 use crate::ternary::expect_bytes;
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -83,6 +84,12 @@ impl FloatMatrix {
         let want = rows.checked_mul(cols).and_then(|n| n.checked_mul(dtype.size()));
         expect_bytes(dtype.name(), &data, want, rows, cols)?;
         Ok(Self { rows, cols, dtype, data })
+    }
+
+    /// The same where it is to stand.
+    #[must_use]
+    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
+        Self { data: carrier.placed(&self.data), ..*self }
     }
 
     /// Outputs.

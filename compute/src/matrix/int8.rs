@@ -6,6 +6,7 @@
 
 use super::LayoutError;
 use super::view::{Int8View, Packing};
+use crate::carry::Carrier;
 use crate::mem::WeightVec;
 use crate::ternary::{PANEL_ROWS, expect_bytes};
 use bytes::Bytes;
@@ -117,6 +118,13 @@ impl Int8Matrix {
                 *q = (w * inverse).round_ties_even() as i8;
             }
         })
+    }
+
+    /// The same where it is to stand.
+    #[must_use]
+    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
+        let (values, scales) = (carrier.placed(&self.values), carrier.placed(&self.scales));
+        Self { values, scales, ..*self }
     }
 
     /// The values, `[panel][block][16 rows][4 columns]`.

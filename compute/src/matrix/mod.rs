@@ -5,6 +5,7 @@ mod int8;
 mod split;
 mod view;
 
+use crate::carry::Carrier;
 use crate::ternary::Layout;
 pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
 pub use float::{FloatMatrix, FloatType};
@@ -26,6 +27,17 @@ pub enum Matrix {
 }
 
 impl Matrix {
+    /// The same where it is to stand.
+    #[must_use]
+    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
+        match self {
+            Self::Ternary(m) => Self::Ternary(m.placed(carrier)),
+            Self::Int8(m) => Self::Int8(m.placed(carrier)),
+            Self::Split(m) => Self::Split(m.placed(carrier)),
+            Self::Float(m) => Self::Float(m.placed(carrier)),
+        }
+    }
+
     /// Outputs.
     pub fn rows(&self) -> usize {
         match self {

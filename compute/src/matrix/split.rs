@@ -8,10 +8,13 @@
 use super::LayoutError;
 use super::int8::{BLOCK_BYTES, INT8_PAD_COLS, Int8Matrix, groups, lay_row};
 use super::view::{Int8View, PARTS, Packing};
+use crate::carry::Carrier;
 use crate::mem::WeightVec;
 use crate::ternary::{PANEL_ROWS, expect_bytes};
 use bytemuck::Pod;
 use bytes::Bytes;
+use std::iter;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Bytes of a strip of int8 values.
 const STRIP: usize = 4 * BLOCK_BYTES;
@@ -43,21 +46,33 @@ pub struct SplitParts {
 impl SplitMatrix {
     /// Splits the values of `w`.
     pub fn new(w: &Int8Matrix) -> Self {
+        Self::carried(w, &mut Carrier::alone())
+    }
+
+    /// Splits the values of `w`, from where they are to where their planes shall stand.
+    pub fn carried(w: &Int8Matrix, carrier: &mut Carrier<'_, '_>) -> Self {
         let Int8View { rows, cols, group, .. } = w.view();
-        let shift = spare_bits(w.values());
-        let used = w.values().iter().fold(0, |bits, v| bits | v << shift);
-        let packing = Packing::of_bits(used);
-        let mut planes = Planes::new((rows, cols), packing, shift);
-        let panels = w.values().chunks_exact((planes.strips * STRIP).max(1));
-        panels.for_each(|panel| planes.push(panel));
+        let kind = Strips::of(w.values(), carrier);
+        let mut planes = Planes::new((rows, cols), kind);
+        planes.fill(w.values(), carrier);
         let (high, low) = planes.into_bytes();
         let mut scales = WeightVec::<u32>::zeroed(w.scales().len() / 4);
         for (out, bytes) in scales.iter_mut().zip(w.scales().as_chunks().0) {
-            let scale = f32::from_le_bytes(*bytes) / f32::from(1u8 << shift);
+            let scale = f32::from_le_bytes(*bytes) / f32::from(1u8 << kind.shift);
             *out = scale.to_bits().to_le();
         }
-        let (scales, factors) = (scales.into_bytes(), Bytes::new());
+        let (packing, scales, factors) = (kind.packing, scales.into_bytes(), Bytes::new());
         Self { rows, cols, group, parts: SplitParts { packing, high, low, scales, factors } }
+    }
+
+    /// The same where it is to stand.
+    #[must_use]
+    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
+        let SplitParts { packing, high, low, scales, factors } = &self.parts;
+        let [high, low] = [high, low].map(|plane| carrier.placed(plane));
+        let [scales, factors] = [scales, factors].map(|numbers| carrier.placed(numbers));
+        let parts = SplitParts { packing: *packing, high, low, scales, factors };
+        Self { parts, ..*self }
     }
 
     /// Packs values of four bits, −8 to 7: `values(row, out)` and `scales(row, out)` write a row's.
@@ -194,12 +209,6 @@ impl SplitMatrix {
     }
 }
 
-/// Bits by which all values can be shifted up in eight.
-fn spare_bits(values: &[u8]) -> u32 {
-    let used = values.iter().fold(0, |bits, &v| bits | v ^ ((v as i8) >> 7) as u8);
-    used.leading_zeros().clamp(1, 8) - 1
-}
-
 /// Bytes of both planes of a shape; `None` on overflow.
 fn plane_bytes((rows, cols): (usize, usize), packing: Packing) -> Option<(usize, usize)> {
     let strips = rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(INT8_PAD_COLS))?;
@@ -207,35 +216,41 @@ fn plane_bytes((rows, cols): (usize, usize), packing: Packing) -> Option<(usize,
     Some((strips.checked_mul(high)?, strips.checked_mul(low)?))
 }
 
-/// Both planes, filled panel by panel.
-struct Planes {
+/// How the strips of a matrix are split.
+#[derive(Clone, Copy)]
+struct Strips {
     packing: Packing,
     /// Values are shifted up by so many bits.
     shift: u32,
-    /// Strips of a panel.
-    strips: usize,
-    high: WeightVec<u8>,
-    low: WeightVec<u8>,
-    /// Strips that are there.
-    filled: usize,
 }
 
-impl Planes {
-    fn new((rows, cols): (usize, usize), packing: Packing, shift: u32) -> Self {
-        let bytes = plane_bytes((rows, cols), packing);
-        let (high, low) = bytes.expect("fewer than those of the values");
-        let (high, low) = (WeightVec::zeroed(high), WeightVec::zeroed(low));
-        Self { packing, shift, strips: cols.div_ceil(INT8_PAD_COLS), high, low, filled: 0 }
+impl Strips {
+    /// What these values need.
+    fn of(values: &[u8], carrier: &mut Carrier<'_, '_>) -> Self {
+        // A part of most heads says already that all bits are used; then nothing else is read.
+        let size = Carrier::units(STRIP) * STRIP;
+        let first = Used::by(&values[..size.min(values.len())]);
+        let strips = first.strips();
+        if strips.shift == 0 && strips.packing == Packing::Split {
+            return strips;
+        }
+        let all = (AtomicU8::new(0), AtomicU8::new(0));
+        carrier.each(values.chunks(size).map(|values| (values, ())), |values, ()| {
+            let used = Used::by(values);
+            all.0.fetch_or(used.bits, Ordering::Relaxed);
+            all.1.fetch_or(used.digits, Ordering::Relaxed);
+        });
+        Used { bits: all.0.into_inner(), digits: all.1.into_inner() }.strips()
     }
 
-    /// Adds a panel, which stands as in an [`Int8Matrix`].
-    fn push(&mut self, panel: &[u8]) {
-        let Self { packing, shift, .. } = *self;
+    /// Writes both planes of values that stand as in an [`Int8Matrix`].
+    fn split(self, values: &[u8], high: &mut [u8], low: &mut [u8]) {
+        let Self { packing, shift } = self;
         let (high_bytes, low_bytes) = packing.strip_bytes();
-        for strip in panel.as_chunks::<STRIP>().0 {
-            let high = &mut self.high[self.filled * high_bytes..][..high_bytes];
+        for (i, strip) in values.as_chunks::<STRIP>().0.iter().enumerate() {
+            let high = &mut high[i * high_bytes..][..high_bytes];
             join_pairs(strip, high, |a, b| (a << shift) >> 4 | (b << shift) & 0xf0);
-            let low = &mut self.low[self.filled * low_bytes..][..low_bytes];
+            let low = &mut low[i * low_bytes..][..low_bytes];
             match packing {
                 Packing::Split => {
                     join_pairs(strip, low, |a, b| (a << shift) & 15 | b << shift << 4)
@@ -243,8 +258,66 @@ impl Planes {
                 Packing::Six => join_four(strip, low, |v| (v << shift) >> 2 & 3),
                 Packing::Upper | Packing::Whole => {}
             }
-            self.filled += 1;
         }
+    }
+}
+
+/// Bits that some of the values set, as they are and without those that repeat the sign.
+struct Used {
+    bits: u8,
+    digits: u8,
+}
+
+impl Used {
+    fn by(values: &[u8]) -> Self {
+        let none = Self { bits: 0, digits: 0 };
+        values.iter().fold(none, |used, &v| Self {
+            bits: used.bits | v,
+            digits: used.digits | v ^ ((v as i8) >> 7) as u8,
+        })
+    }
+
+    fn strips(&self) -> Strips {
+        let shift = self.digits.leading_zeros().clamp(1, 8) - 1;
+        Strips { packing: Packing::of_bits(self.bits << shift), shift }
+    }
+}
+
+/// Both planes.
+struct Planes {
+    kind: Strips,
+    high: WeightVec<u8>,
+    low: WeightVec<u8>,
+    /// Strips that are there.
+    filled: usize,
+}
+
+impl Planes {
+    fn new(shape: (usize, usize), kind: Strips) -> Self {
+        let bytes = plane_bytes(shape, kind.packing);
+        let (high, low) = bytes.expect("fewer than those of the values");
+        Self { kind, high: WeightVec::zeroed(high), low: WeightVec::zeroed(low), filled: 0 }
+    }
+
+    /// Fills both with all values, which stand as in an [`Int8Matrix`].
+    fn fill(&mut self, values: &[u8], carrier: &mut Carrier<'_, '_>) {
+        let strips = Carrier::units(STRIP);
+        let (high, low) = self.kind.packing.strip_bytes();
+        // A plane that is not there is always empty.
+        let mut low = self.low.chunks_mut((strips * low).max(1));
+        let low = iter::repeat_with(|| low.next().unwrap_or_default());
+        let planes = self.high.chunks_mut(strips * high).zip(low);
+        carrier.each(values.chunks(strips * STRIP).zip(planes), |values, (high, low)| {
+            self.kind.split(values, high, low);
+        });
+    }
+
+    /// Adds a panel.
+    fn push(&mut self, panel: &[u8]) {
+        let (high, low) = self.kind.packing.strip_bytes();
+        let high = &mut self.high[self.filled * high..];
+        self.kind.split(panel, high, &mut self.low[self.filled * low..]);
+        self.filled += panel.len() / STRIP;
     }
 
     fn into_bytes(self) -> (Bytes, Bytes) {
@@ -281,9 +354,10 @@ fn pack_planes(
         return Err(LayoutError::TooLarge(rows, cols));
     }
     let shift = if packing == Packing::Six { 2 } else { 4 };
-    let mut planes = Planes::new((rows, cols), packing, shift);
-    let mut panel = vec![0i8; planes.strips * STRIP];
-    let mut row_values = vec![0i8; planes.strips * INT8_PAD_COLS];
+    let mut planes = Planes::new((rows, cols), Strips { packing, shift });
+    let strips = cols.div_ceil(INT8_PAD_COLS);
+    let mut panel = vec![0i8; strips * STRIP];
+    let mut row_values = vec![0i8; strips * INT8_PAD_COLS];
     for first in (0..rows).step_by(PANEL_ROWS) {
         if rows - first < PANEL_ROWS {
             panel.fill(0);

@@ -44,6 +44,8 @@ pub struct Scratch {
     pub rearranged: AlignedVec<i8>,
     /// Blocks of columns with activations that are not all zero.
     pub live: AlignedVec<u32>,
+    /// Bytes of weights on their way.
+    pub bytes: AlignedVec<u8>,
 }
 
 /// Threads that compute forward passes together; the caller is one of them.

@@ -1,6 +1,7 @@
 //! What a step of a code is worth.
 
 use super::{BLOCK_COLS, LayoutError, PANEL_ROWS, expect_bytes};
+use crate::carry::Carrier;
 use crate::mem::WeightVec;
 use bytes::Bytes;
 use half::f16;
@@ -12,6 +13,18 @@ pub enum Scales {
     Tensor(f32),
     /// A factor per row and group of columns.
     Groups(GroupScales),
+}
+
+impl Scales {
+    /// The same where they are to stand.
+    pub(super) fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
+        match self {
+            Self::Tensor(scale) => Self::Tensor(*scale),
+            Self::Groups(g) => {
+                Self::Groups(GroupScales { values: carrier.placed(&g.values), ..*g })
+            }
+        }
+    }
 }
 
 /// Factors per row and group of `size` columns, f16, laid out `[panel][group][16 rows]`.

@@ -54,13 +54,16 @@ pub(super) fn has_fourth(codes: &[u8]) -> bool {
 pub(super) fn pack(codes: &[TwoBits], out: &mut [Block]) {
     let padding = [ZERO_BYTE; BLOCK_BYTES];
     for (i, block) in out.iter_mut().enumerate() {
+        let field = |f: usize| {
+            let at = i * FIELDS + f;
+            (codes.get(at / 4).unwrap_or(&padding), at % 4 * 2)
+        };
+        let [first, second, third] = [field(0), field(1), field(2)];
+        let code = |(bytes, shift): (&TwoBits, usize), n: usize| bytes[n] >> shift & 3;
         let mut numbers = [0u8; BLOCK_BYTES];
-        for (field, worth) in [1, 3, 9].into_iter().enumerate() {
-            let at = i * FIELDS + field;
-            let (bytes, shift) = (codes.get(at / 4).unwrap_or(&padding), at % 4 * 2);
-            for (number, byte) in numbers.iter_mut().zip(bytes) {
-                *number += worth * (byte >> shift & 3);
-            }
+        for (n, number) in numbers.iter_mut().enumerate() {
+            let upper = code(second, n) + 3 * code(third, n);
+            *number = code(first, n) + 3 * upper;
         }
         for (eight, out) in numbers.as_chunks().0.iter().zip(block.as_chunks_mut::<EIGHT>().0) {
             *out = *joined(u64::from_le_bytes(*eight)).to_le_bytes().first_chunk().expect("5 of 8");
@@ -75,6 +78,13 @@ fn joined(x: u64) -> u64 {
     x & 0xf_ffff | x >> 12 & 0xff_fff0_0000
 }
 
+/// The inverse of [`joined`].
+fn parted(x: u64) -> u64 {
+    let x = x & 0xf_ffff | (x & 0xff_fff0_0000) << 12;
+    let x = x & 0x0000_03ff_0000_03ff | (x & 0x000f_fc00_000f_fc00) << 6;
+    x & 0x001f_001f_001f_001f | (x & 0x03e0_03e0_03e0_03e0) << 3
+}
+
 /// Unpacks a panel into blocks of two bits, the inverse of [`pack`].
 pub(super) fn unpack(codes: &[Block], out: &mut [TwoBits]) {
     out.as_flattened_mut().fill(0);
@@ -84,13 +94,21 @@ pub(super) fn unpack(codes: &[Block], out: &mut [TwoBits]) {
         for (eight, out) in block.as_chunks::<EIGHT>().0.iter().zip(numbers.as_chunks_mut().0) {
             let mut bytes = [0; 8];
             bytes[..EIGHT].copy_from_slice(eight);
-            let x = u64::from_le_bytes(bytes);
-            *out = std::array::from_fn::<u8, 8, _>(|n| CODES[(x >> (5 * n) & NUMBER) as usize]);
+            *out = parted(u64::from_le_bytes(bytes)).to_le_bytes();
         }
-        for field in 0..FIELDS.min(fields - (i * FIELDS).min(fields)) {
-            let at = i * FIELDS + field;
-            for (byte, codes) in out[at / 4].iter_mut().zip(&numbers) {
-                *byte |= (codes >> (2 * field) & 3) << (at % 4 * 2);
+        // What [`CODES`] says, by comparisons, which are vectors.
+        let [mut second, mut third] = [[0u8; BLOCK_BYTES]; 2];
+        for (number, code) in numbers.iter_mut().zip(&mut third) {
+            *code = u8::from(*number >= 9) + u8::from(*number >= 18) + u8::from(*number >= 27);
+            *number -= 9 * *code;
+        }
+        for (number, code) in numbers.iter_mut().zip(&mut second) {
+            *code = u8::from(*number >= 3) + u8::from(*number >= 6);
+            *number -= 3 * *code;
+        }
+        for (at, codes) in (i * FIELDS..fields).zip([&numbers, &second, &third]) {
+            for (byte, code) in out[at / 4].iter_mut().zip(codes) {
+                *byte |= code << (at % 4 * 2);
             }
         }
     }

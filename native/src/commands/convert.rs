@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
     let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (name, input) =
+    let (name, input, _) =
         loaded::checkpoint(Some(&args.input), &args.hub.revision, Placement::Mapped)?;
     let head = args.head.map(|head| match head {
         Head::F16 => HeadType::F16,

@@ -6,7 +6,7 @@ use crate::exit::{Exit, usage};
 use crate::loaded::Loaded;
 use crate::session::{self, Answer};
 use crate::steps::Steps;
-use crate::{chat_prompt, grammar, human, interrupt, machine, out};
+use crate::{chat_prompt, grammar, human, interrupt, machine, out, sizes};
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
@@ -100,6 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
+    let weights = sizes::bytes(model.weights());
     let mode = describe(&request.mode);
     let mut engine = session::engine(
         model,
@@ -130,6 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "logprobs": args.logprobs.map(|_| logprobs(&answer.tokens, engine.tokenizer())),
             "timings": answer.timings,
             "load_seconds": time.as_secs_f64(),
+            "weights_bytes": weights,
             "peak_memory_bytes": machine::peak_memory(),
             "isa": isa,
             "threads": threads.decode,

@@ -70,7 +70,7 @@ struct Memory {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let (name, checkpoint) =
+    let (name, checkpoint, _) =
         loaded::checkpoint(args.model.as_deref(), &args.hub.revision, Placement::Mapped)?;
     if args.template {
         let template = checkpoint.text.chat_template;

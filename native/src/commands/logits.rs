@@ -4,13 +4,12 @@ use crate::args::{self, ComputeArgs, ModelArgs};
 use crate::exit::usage;
 use crate::replace::Draft;
 use crate::{interrupt, machine, npy};
-use anyhow::Context;
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::Spec;
-use wrinklefree::model::{Model, Rows, Sight, Span, Workspace};
+use wrinklefree::model::{Rows, Sight, Span, Workspace};
 
 /// Rows of a pass: a row of logits can be half a megabyte.
 const ROWS: usize = 64;
@@ -57,9 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
     let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (name, checkpoint) = args.model.checkpoint()?;
-    let model = Model::new(checkpoint.spec, checkpoint.weights).context(name)?;
-    let model = args.model.apply(model)?;
+    let (_, model) = args.model.model()?;
     check(&args.tokens, model.spec())?;
 
     let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::default())?;

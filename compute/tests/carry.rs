@@ -1,0 +1,124 @@
+//! Weights that are carried part by part, by any number of members, are what they were.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use wrinklefree_compute::carry::{Carrier, Origin};
+use wrinklefree_compute::matrix::{FloatMatrix, FloatType, Int8Matrix, Matrix, Packing, Scales};
+use wrinklefree_compute::matrix::{SplitMatrix, TernaryMatrix};
+use wrinklefree_compute::par::{Bound, Team};
+use wrinklefree_compute::ternary::Layout;
+
+/// All of it is left, and counted.
+#[derive(Default)]
+struct Place(AtomicUsize);
+
+impl Origin for Place {
+    fn leaves(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn read(&self, bytes: &[u8], to: &mut [u8]) {
+        self.0.fetch_add(bytes.len(), Ordering::Relaxed);
+        to.copy_from_slice(bytes);
+    }
+}
+
+/// What teams of several sizes make of it, and the bytes that each read.
+fn carried<R>(job: impl Fn(&mut Carrier<'_, '_>) -> R) -> Vec<(R, usize)> {
+    let by = |threads| {
+        let place = Place::default();
+        let team = Team::new(threads).unwrap();
+        let made = team.run(Bound::Arithmetic, |crew| job(&mut Carrier::new(crew, &place)));
+        (made, place.0.into_inner())
+    };
+    [1, 2, 5].map(by).into()
+}
+
+fn ternary(rows: usize, cols: usize, fourth: Option<usize>) -> TernaryMatrix {
+    TernaryMatrix::pack(rows, cols, Scales::Tensor(0.5), |row, out| {
+        out.iter_mut().enumerate().for_each(|(i, c)| *c = ((row * 31 + i * i) % 97 % 3) as u8);
+        if fourth == Some(row) {
+            out[cols / 2] = 3;
+        }
+    })
+    .unwrap()
+}
+
+/// Several parts and a rest, each row with values of so many bits.
+fn int8(bits: impl Fn(usize) -> u32) -> Int8Matrix {
+    let (rows, cols) = (3000, 333);
+    Int8Matrix::pack(rows, cols, cols, |row, values, scales| {
+        let wide = |i: usize| (row * 89 + i * 57) as u8 as i8 >> (8 - bits(row));
+        values.iter_mut().enumerate().for_each(|(i, v)| *v = wide(i));
+        scales[0] = row as f32;
+    })
+    .unwrap()
+}
+
+#[test]
+fn layouts_change_on_the_way() {
+    let plain = ternary(3001, 1000, None);
+    let tight = plain.in_layout(Layout::Tight).unwrap();
+    assert_ne!(plain.codes(), tight.codes());
+    for w in [&plain, &tight] {
+        for layout in [Layout::TwoBit, Layout::Tight] {
+            let want = if layout == Layout::Tight { &tight } else { &plain };
+            for (found, read) in carried(|carrier| w.carried(layout, carrier).unwrap()) {
+                assert!(found == *want && found.codes().as_ptr() != w.codes().as_ptr());
+                assert_eq!(read, w.codes().len(), "each byte once");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fourth_code_in_any_part_does_not_fit() {
+    for row in [0, 1500, 3000] {
+        let w = ternary(3001, 1000, Some(row));
+        for (found, _) in carried(|carrier| w.carried(Layout::Tight, carrier)) {
+            assert_eq!(found, None);
+        }
+    }
+}
+
+#[test]
+fn planes_are_those_of_all_values() {
+    // The first part of the last two says less than what follows.
+    let cases: [(&dyn Fn(usize) -> u32, _); 5] = [
+        (&|_| 8, Packing::Split),
+        (&|_| 6, Packing::Six),
+        (&|_| 4, Packing::Upper),
+        (&|row| if row < 2999 { 4 } else { 8 }, Packing::Split),
+        (&|row| if row < 2999 { 3 } else { 6 }, Packing::Six),
+    ];
+    for (bits, packing) in cases {
+        let w = int8(bits);
+        for (found, _) in carried(|carrier| SplitMatrix::carried(&w, carrier)) {
+            assert_eq!(found.parts().packing, packing);
+            let (mut a, mut b) = ([0f32; 333], [0f32; 333]);
+            for row in 0..3000 {
+                w.row_f32(row, &mut a);
+                found.row_f32(row, &mut b);
+                assert_eq!(a, b);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_keeps_its_form_is_copied() {
+    let w = int8(|_| 8);
+    let floats = FloatMatrix::new(3000, 333, FloatType::Bf16, vec![7u8; 3000 * 666].into());
+    let matrices = [
+        Matrix::Split(SplitMatrix::new(&w)),
+        Matrix::Ternary(ternary(3001, 1000, None)),
+        Matrix::Float(floats.unwrap()),
+        Matrix::Int8(w),
+    ];
+    for matrix in &matrices {
+        for (found, read) in carried(|carrier| matrix.placed(carrier)) {
+            assert!(found == *matrix);
+            assert_eq!(read, matrix.bytes());
+        }
+        assert!(matrix.placed(&mut Carrier::alone()) == *matrix);
+    }
+}

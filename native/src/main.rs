@@ -13,6 +13,7 @@ mod default_model;
 mod eval;
 mod exit;
 mod grammar;
+mod heap;
 mod hub;
 mod human;
 mod interrupt;

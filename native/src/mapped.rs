@@ -1,4 +1,4 @@
-//! Files as memory: the only `unsafe` of the command line.
+//! Files as memory: the first of two places where the command line is `unsafe`.
 
 use anyhow::Context;
 use bytes::Bytes;

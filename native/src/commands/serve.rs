@@ -6,7 +6,7 @@ use crate::config::{self, Keys, Layers, ServerArgs};
 use crate::exit::usage;
 use crate::loaded::Loaded;
 use crate::serve::{self, Benchmark, Limits, Options, Rehearsal, Sizes, Tls, log};
-use crate::{machine, out, session};
+use crate::{heap, machine, out, session};
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
 use std::fs;
@@ -54,6 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.generate_config {
         return out::print(&config::example());
     }
+    heap::share();
     // The command line was read to find the file; now again, with what the file says as defaults.
     let layers = Layers::read(args.config.as_deref())?;
     let command = Cli::command().mut_subcommand("serve", |serve| layers.defaults(serve));

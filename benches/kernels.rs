@@ -87,11 +87,18 @@ fn products(c: &mut Criterion) {
     }
 }
 
-/// A head: int8 × 15 bits; whole, and the upper half of its bits.
+/// A head: int8 × 15 bits; whole, in planes, the upper one alone, and six bits with a scale for each 16.
 fn head(c: &mut Criterion) {
     let (vocab, mut noise) = (16_384, Noise(6));
     let int8 = common::int8(vocab, HIDDEN, &mut noise);
     let split = SplitMatrix::new(&int8);
+    let six = common::six_bits(vocab, HIDDEN, &mut noise);
+    let forms = [
+        ("whole", int8.view()),
+        ("planes", split.view()),
+        ("upper", split.upper()),
+        ("six", six.view()),
+    ];
     for tokens in HEAD_TOKENS {
         let x = Activations::in_planes(2, tokens, HIDDEN, &mut noise);
         let mut y = vec![0f32; tokens * vocab];
@@ -99,7 +106,7 @@ fn head(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("head/{tokens}"));
         group.throughput(Throughput::Elements((tokens * vocab * HIDDEN) as u64));
         for k in Kernels::all().filter(|k| k.isa() != Isa::Scalar) {
-            for (form, w) in [("whole", int8.view()), ("upper", split.upper())] {
+            for (form, w) in forms {
                 group.bench_function(format!("{form}/{}", k.isa().name()), |b| {
                     b.iter(|| {
                         let y = &mut Columns::whole(&mut y, vocab);

@@ -4,7 +4,7 @@
 use wrinklefree::format::{
     Activation, Activations, Architecture, LayerWeights, Linear, Rope, Spec, Weights,
 };
-use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, TernaryMatrix};
+use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, SplitMatrix, TernaryMatrix};
 use wrinklefree::mem::WeightVec;
 use wrinklefree::model::Model;
 use wrinklefree::ternary::PANEL_ROWS;
@@ -48,6 +48,16 @@ pub fn int8(rows: usize, cols: usize, noise: &mut Noise) -> Int8Matrix {
     scales.fill(0.01 / (cols as f32).sqrt());
     let (values, scales) = (values.into_bytes(), scales.into_bytes());
     Int8Matrix::from_panels(rows, cols, cols, values, scales).unwrap()
+}
+
+/// A random matrix of six bits with a scale for each 16 columns, as Q6_K has it.
+pub fn six_bits(rows: usize, cols: usize, noise: &mut Noise) -> SplitMatrix {
+    let values = |_, out: &mut [i8]| out.fill_with(|| noise.bits() as i8 >> 2);
+    SplitMatrix::pack_six((rows, cols, 16), values, |row, parts, factors| {
+        parts.fill(row as i8);
+        factors.fill(0.01 / (cols as f32).sqrt());
+    })
+    .unwrap()
 }
 
 /// A model small enough to run thousands of times; the larger `decided`, the surer its logits.

@@ -107,7 +107,7 @@ fn weights<const W: u8>(
         .split_at_mut(end - steps.start * STRIPS);
     for (i, out) in strips.iter_mut().enumerate() {
         for (half, out) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            *out = bytemuck::must_cast(pair::<W>(&values, i, half));
+            *out = bytemuck::must_cast(pair::<W>(&values, i, half, 0));
         }
     }
     lacks.fill([[0; ROW_BYTES]; 2 * PAIRS]);

@@ -1,6 +1,7 @@
-//! int8 × int8 with `vpdpbusd`, whose first operand is unsigned: activations are shifted by 128,
-//! and 128 · Σ w is taken off again. Two planes are multiplied apart, as narrow values need half
-//! the instructions, and joined in 64 bits. Weights in planes are put together in registers.
+//! int8 × int8 with `vpdpbusd`, whose first operand is unsigned: weights are shifted by 128 where they
+//! are put together in registers, and 128 · Σ q is taken off again, once for a group of columns. Two
+//! planes of activations are multiplied apart, as narrow values need half the instructions, and joined
+//! after that.
 
 use super::ternary::store;
 use crate::kernel::Quantised;
@@ -10,6 +11,7 @@ use crate::kernel::panels::halves;
 use crate::matrix::{
     INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing,
 };
+use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
@@ -22,10 +24,21 @@ const CHUNK: usize = 4096;
 /// Strips whose sums with joined planes fit 32 bits: 16 columns · 128 · 32,768 · 16 strips < 2³¹.
 const SHORT: usize = 16;
 
+/// What weights are shifted by, as bits of their bytes to turn over.
+const SHIFT: i8 = -128;
+
 /// Activations of a strip: of each two blocks.
 type Strip = [[[i8; INT8_BLOCK_COLS]; 2]; PAIRS];
 /// Pairs of blocks in a strip.
 pub const PAIRS: usize = BLOCKS / 2;
+
+/// Activations, and what the shift of weights adds to their products.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    x: &'a Quantised<'a>,
+    /// 128 · Σ of a token's joined values in each group, `[token][group]`.
+    offsets: &'a [i64],
+}
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -34,8 +47,9 @@ pub fn int8(
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
-    _: &mut Scratch,
+    scratch: &mut Scratch,
 ) {
+    let x = Inputs { x, offsets: offsets(w, x, &mut scratch.ints) };
     match w.packing() {
         Packing::Whole => planes::<WHOLE>(w, panels, x, y),
         Packing::Upper => planes::<UPPER>(w, panels, x, y),
@@ -44,16 +58,33 @@ pub fn int8(
     }
 }
 
+/// See [`Inputs`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn offsets<'s>(w: Int8View<'_>, x: &Quantised<'_>, out: &'s mut AlignedVec<i32>) -> &'s [i64] {
+    let (groups, tokens) = (w.groups(), x.tokens());
+    out.grow(2 * tokens * groups);
+    let out: &mut [i64] = bytemuck::cast_slice_mut(&mut out[..2 * tokens * groups]);
+    out.fill(0);
+    for row in 0..x.rows() {
+        let out = &mut out[row / x.planes * groups..][..groups];
+        let mut add =
+            |g: usize, sum: i32| out[g] = 256 * out[g] - i64::from(SHIFT) * i64::from(sum);
+        if groups == 1 {
+            add(0, x.sums[row]);
+            continue;
+        }
+        for (g, values) in x.row(row)[..w.cols()].chunks(w.group()).enumerate() {
+            add(g, values.iter().map(|&v| i32::from(v)).sum());
+        }
+    }
+    out
+}
+
 /// The product with weights packed like this.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn planes<const W: u8>(
-    w: Int8View<'_>,
-    panels: Range<usize>,
-    x: &Quantised<'_>,
-    y: &mut Columns<'_>,
-) {
-    match x.planes {
+fn planes<const W: u8>(w: Int8View<'_>, panels: Range<usize>, x: Inputs<'_>, y: &mut Columns<'_>) {
+    match x.x.planes {
         1 => product::<1, W>(w, panels, x, y),
         _ => product::<2, W>(w, panels, x, y),
     }
@@ -65,7 +96,7 @@ fn planes<const W: u8>(
 fn product<const P: usize, const W: u8>(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: Inputs<'_>,
     y: &mut Columns<'_>,
 ) {
     let first = panels.start;
@@ -84,12 +115,14 @@ fn product<const P: usize, const W: u8>(
 fn stream<const S: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     (panels, first): ([usize; S], usize),
-    x: &Quantised<'_>,
+    x: Inputs<'_>,
     y: &mut Columns<'_>,
 ) {
+    // What four tokens have of sums, scales and places for each short group is more than there are registers.
+    let most = if w.group() <= 2 * INT8_PAD_COLS { 2 } else { 4 };
     let mut token = 0;
-    while token < x.tokens() {
-        let tokens = (x.tokens() - token).min(4);
+    while token < x.x.tokens() {
+        let tokens = (x.x.tokens() - token).min(most);
         let one = |panel| ([panel], first);
         match tokens {
             4 => panels.iter().for_each(|&p| tile::<1, 4, P, W>(w, one(p), x, token, y)),
@@ -107,21 +140,24 @@ fn stream<const S: usize, const P: usize, const W: u8>(
 fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     (panels, first): ([usize; S], usize),
-    x: &Quantised<'_>,
+    Inputs { x, offsets }: Inputs<'_>,
     token: usize,
     y: &mut Columns<'_>,
 ) {
-    let mut xs: [[&[Strip]; P]; N] = [[&[]; P]; N];
-    for (r, x_row) in xs.as_flattened_mut().iter_mut().enumerate() {
-        let row = x.row_chunks::<INT8_PAD_COLS>(token * P + r);
-        *x_row = &bytemuck::must_cast_slice(row)[..w.strips()];
+    let mut xs: [Token<'_, P>; N] = [Token { strips: [&[]; P], offsets: &[] }; N];
+    for (n, x_token) in xs.iter_mut().enumerate() {
+        for (p, strips) in x_token.strips.iter_mut().enumerate() {
+            let row = x.row_chunks::<INT8_PAD_COLS>((token + n) * P + p);
+            *strips = &bytemuck::must_cast_slice(row)[..w.strips()];
+        }
+        x_token.offsets = &offsets[(token + n) * w.groups()..][..w.groups()];
     }
     // Groups of 16 and 32 columns come from GGUF files: there are so many that each must cost little.
     let even = w.cols().is_multiple_of(w.group());
     let totals = match w.group().div_ceil(INT8_PAD_COLS) {
-        1 if even => short_groups::<S, N, P, W, 1>(w, panels, xs),
-        2 if even => short_groups::<S, N, P, W, 2>(w, panels, xs),
-        strips => groups::<S, N, P, W>(w, panels, strips, xs),
+        1 if even => short_groups::<S, N, P, W, 1>(w, panels, &xs),
+        2 if even => short_groups::<S, N, P, W, 2>(w, panels, &xs),
+        strips => groups::<S, N, P, W>(w, panels, strips, &xs),
     };
     for s in 0..S {
         let from = (panels[s] - first) * PANEL_ROWS;
@@ -131,6 +167,15 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
     }
 }
 
+/// A token's activations.
+#[derive(Clone, Copy)]
+struct Token<'a, const P: usize> {
+    /// Of each plane, `[strip]`.
+    strips: [&'a [Strip]; P],
+    /// See [`Inputs`], `[group]`.
+    offsets: &'a [i64],
+}
+
 /// Σ w·q of 16 rows of each panel × `N` tokens, rounded in groups of so many strips.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -138,14 +183,13 @@ fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     panels: [usize; S],
     strips: usize,
-    xs: [[&[Strip]; P]; N],
+    xs: &[Token<'_, P>; N],
 ) -> [[__m512; N]; S] {
     let scales = panels.map(|panel| w.scales(panel));
     let mut totals = [[_mm512_setzero_ps(); N]; S];
     for g in 0..w.groups() {
         let range = g * strips..((g + 1) * strips).min(w.strips());
-        let xs = xs.map(|x| x.map(|x| &x[range.clone()]));
-        let exact = group::<S, N, P, W>(w, panels, range, xs);
+        let exact = group::<S, N, P, W>(w, panels, range, xs, g);
         for s in 0..S {
             let scales = group_scales(&scales[s], g);
             for n in 0..N {
@@ -181,17 +225,17 @@ pub fn group_scales(scales: &Int8Scales<'_>, group: usize) -> __m512 {
 fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, const G: usize>(
     w: Int8View<'_>,
     panels: [usize; S],
-    xs: [[&[Strip]; P]; N],
+    xs: &[Token<'_, P>; N],
 ) -> [[__m512; N]; S] {
     let values = panels.map(|panel| w.panel(panel, 0..w.strips()));
     let scales = panels.map(|panel| w.scales(panel));
     let mut totals = [[_mm512_setzero_ps(); N]; S];
     for g in 0..w.groups() {
-        let exact = dot::<S, N, P, W>(&values, &xs, g * G..g * G + G);
+        let sums = dot::<S, N, P, W, 1>(&values, 0, xs, g * G..g * G + G);
         for s in 0..S {
             let scales = group_scales(&scales[s], g);
             for n in 0..N {
-                let exact = _mm512_cvtepi32_ps(join_short(&exact[s][n]));
+                let exact = _mm512_cvtepi32_ps(join_short(&sums[s][n], xs[n].offsets[g]));
                 totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact, scales));
             }
         }
@@ -199,33 +243,44 @@ fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, con
     totals
 }
 
-/// Σ w·q of 16 rows of each panel × `N` tokens over a group, rounded once.
+/// Σ w·q of 16 rows of each panel × `N` tokens over the strips of a group, rounded once.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+#[allow(clippy::needless_range_loop)] // All panels and tokens are walked side by side.
 fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     panels: [usize; S],
     range: Range<usize>,
-    xs: [[&[Strip]; P]; N],
+    xs: &[Token<'_, P>; N],
+    group: usize,
 ) -> [[__m512; N]; S] {
+    let values = panels.map(|panel| w.panel(panel, range.clone()));
+    let mut out = [[_mm512_setzero_ps(); N]; S];
     if range.len() <= SHORT {
-        let values = panels.map(|panel| w.panel(panel, range.clone()));
-        let sums = dot::<S, N, P, W>(&values, &xs, 0..range.len());
-        return sums.map(|s| s.map(|sums| _mm512_cvtepi32_ps(join_short(&sums))));
+        let sums = dot::<S, N, P, W, 2>(&values, range.start, xs, range);
+        for s in 0..S {
+            for n in 0..N {
+                out[s][n] = _mm512_cvtepi32_ps(join_short(&sums[s][n], xs[n].offsets[group]));
+            }
+        }
+        return out;
     }
     let mut exact = [[[_mm512_setzero_si512(); 2]; N]; S];
-    for from in (0..range.len()).step_by(CHUNK) {
-        let part = from..range.len().min(from + CHUNK);
-        let strips = range.start + part.start..range.start + part.end;
-        let values = panels.map(|panel| w.panel(panel, strips.clone()));
-        let xs = xs.map(|x| x.map(|x| &x[part.clone()]));
-        let sums = dot::<S, N, P, W>(&values, &xs, 0..part.len());
+    for from in range.clone().step_by(CHUNK) {
+        let part = from..range.end.min(from + CHUNK);
+        let sums = dot::<S, N, P, W, 2>(&values, range.start, xs, part);
         for (exact, sums) in exact.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
             let joined = join(sums);
             *exact = [0, 1].map(|h| _mm512_add_epi64(exact[h], joined[h]));
         }
     }
-    exact.map(|e| e.map(|e| rounded(e)))
+    for s in 0..S {
+        for n in 0..N {
+            let offset = _mm512_set1_epi64(xs[n].offsets[group]);
+            out[s][n] = rounded(exact[s][n].map(|e| _mm512_sub_epi64(e, offset)));
+        }
+    }
+    out
 }
 
 /// Exact sums as floats, rounded once.
@@ -235,13 +290,15 @@ pub fn rounded(exact: [__m512i; 2]) -> __m512 {
     bytemuck::must_cast(exact.map(|e| _mm512_cvtepi64_ps(e)))
 }
 
-/// As [`join`], of sums over at most [`SHORT`] strips.
+/// As [`join`], of sums over at most [`SHORT`] strips, without what the shift has added.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn join_short<const P: usize>(planes: &[__m512i; P]) -> __m512i {
-    planes[1..]
-        .iter()
-        .fold(planes[0], |high, low| _mm512_add_epi32(_mm512_slli_epi32::<8>(high), *low))
+fn join_short<const P: usize>(planes: &[__m512i; P], offset: i64) -> __m512i {
+    let mut joined = planes[0];
+    for low in &planes[1..] {
+        joined = _mm512_add_epi32(_mm512_slli_epi32::<8>(joined), *low);
+    }
+    _mm512_sub_epi32(joined, _mm512_set1_epi32(offset as i32))
 }
 
 /// The sums of 16 rows with a token's planes as those with its joined values, in 64 bits.
@@ -259,44 +316,49 @@ pub fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
     out
 }
 
-/// Exact Σ w·q of 16 rows of each panel × `P` planes of `N` tokens over some strips.
+/// Exact Σ (w + 128)·q of 16 rows of each panel × `P` planes of `N` tokens over some strips, in `C` chains
+/// that hide the latency. `values` begin with the strip `first`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 #[allow(clippy::needless_range_loop)] // All of `values` and `xs` is walked side by side.
-fn dot<const S: usize, const N: usize, const P: usize, const W: u8>(
+fn dot<const S: usize, const N: usize, const P: usize, const W: u8, const C: usize>(
     values: &[Int8Panel<'_>; S],
-    xs: &[[&[Strip]; P]; N],
+    first: usize,
+    xs: &[Token<'_, P>; N],
     range: Range<usize>,
 ) -> [[[__m512i; P]; N]; S] {
-    let shift = _mm512_set1_epi8(-128);
-    // Two chains per row hide the latency; the shift's part is shared by all rows.
-    let mut sums = [[[[_mm512_setzero_si512(); 2]; P]; N]; S];
-    let mut shifted = [[_mm512_setzero_si512(); 2]; S];
+    let mut chains = [[[[_mm512_setzero_si512(); C]; P]; N]; S];
     for i in range {
         for s in 0..S {
-            fetch::<W>(&values[s], i);
+            fetch::<W>(&values[s], i - first);
             for half in 0..PAIRS {
-                let w = pair::<W>(&values[s], i, half);
+                let w = pair::<W>(&values[s], i - first, half, SHIFT);
                 for h in 0..2 {
-                    shifted[s][h] = _mm512_dpbusd_epi32(shifted[s][h], shift, w[h]);
                     for n in 0..N {
                         for p in 0..P {
-                            let x = _mm512_set1_epi32(bytemuck::must_cast(xs[n][p][i][half][h]));
-                            let sum = &mut sums[s][n][p][h];
-                            *sum = _mm512_dpbusd_epi32(*sum, _mm512_xor_si512(x, shift), w[h]);
+                            let x = xs[n].strips[p][i][half][h];
+                            let x = _mm512_set1_epi32(bytemuck::must_cast(x));
+                            let sum = &mut chains[s][n][p][h % C];
+                            *sum = _mm512_dpbusd_epi32(*sum, w[h], x);
                         }
                     }
                 }
             }
         }
     }
+    let mut sums = [[[_mm512_setzero_si512(); P]; N]; S];
     for s in 0..S {
-        let shifted = _mm512_add_epi32(shifted[s][0], shifted[s][1]);
-        for sums in sums[s].as_flattened_mut() {
-            sums[0] = _mm512_sub_epi32(_mm512_add_epi32(sums[0], sums[1]), shifted);
+        for n in 0..N {
+            for p in 0..P {
+                let chains = &chains[s][n][p];
+                sums[s][n][p] = match C {
+                    1 => chains[0],
+                    _ => _mm512_add_epi32(chains[0], chains[1]),
+                };
+            }
         }
     }
-    sums.map(|s| s.map(|s| s.map(|s| s[0])))
+    sums
 }
 
 /// Asks memory for what is read [`AHEAD`] of the `i`-th strip.
@@ -311,38 +373,45 @@ fn fetch<const W: u8>(w: &Int8Panel<'_>, i: usize) {
     }
 }
 
-/// The first or the second two blocks of the `i`-th strip. No `map` or `from_fn` here: these know of no
-/// CPU features, and what they are given is not always put in their place.
+/// The first or the second two blocks of the `i`-th strip, with the bits of `flip` turned over. No `map` or
+/// `from_fn` here: these know of no CPU features, and what they are given is not always put in their place.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn pair<const W: u8>(w: &Int8Panel<'_>, i: usize, half: usize) -> [__m512i; 2] {
+pub fn pair<const W: u8>(w: &Int8Panel<'_>, i: usize, half: usize, flip: i8) -> [__m512i; 2] {
     let (of_values, of_low) = lines(W);
     let values = &w.values.as_chunks::<BLOCK>().0[i * of_values..(i + 1) * of_values];
+    let flip = _mm512_set1_epi8(flip);
     if W == WHOLE {
-        return bytemuck::must_cast([values[2 * half], values[2 * half + 1]]);
+        let [first, second] = [values[2 * half], values[2 * half + 1]];
+        let (first, second) = (bytemuck::must_cast(first), bytemuck::must_cast(second));
+        return [_mm512_xor_si512(first, flip), _mm512_xor_si512(second, flip)];
     }
-    let line = bytemuck::must_cast(values[half]);
     // Bits that others shift in are masked, in 16-bit lanes too.
+    let second = bytemuck::must_cast(values[half]);
+    let first = _mm512_slli_epi16::<4>(second);
     let upper = _mm512_set1_epi8(0xf0_u8 as i8);
-    let first = _mm512_and_si512(_mm512_slli_epi16::<4>(line), upper);
-    let second = _mm512_and_si512(line, upper);
     if W == UPPER {
-        let fill = _mm512_set1_epi8(w.fill as i8);
-        return [_mm512_or_si512(first, fill), _mm512_or_si512(second, fill)];
+        let fill = _mm512_xor_si512(_mm512_set1_epi8(w.fill as i8), flip);
+        return [masked(first, upper, fill), masked(second, upper, fill)];
     }
     let lower = &w.low.as_chunks::<BLOCK>().0[i * of_low..(i + 1) * of_low];
-    let (low, next) = if W == SIX {
+    let (low, next, mask) = if W == SIX {
         let line = bytemuck::must_cast(lower[0]);
         let (low, next) = match half {
             0 => (_mm512_slli_epi16::<2>(line), line),
             _ => (_mm512_srli_epi16::<2>(line), _mm512_srli_epi16::<4>(line)),
         };
-        let two = _mm512_set1_epi8(0b1100);
-        (_mm512_and_si512(low, two), _mm512_and_si512(next, two))
+        (low, next, _mm512_set1_epi8(0b1100))
     } else {
         let line = bytemuck::must_cast(lower[half]);
-        let next = _mm512_srli_epi16::<4>(line);
-        (_mm512_andnot_si512(upper, line), _mm512_andnot_si512(upper, next))
+        (line, _mm512_srli_epi16::<4>(line), _mm512_set1_epi8(15))
     };
-    [_mm512_or_si512(first, low), _mm512_or_si512(second, next)]
+    [masked(first, upper, masked(low, mask, flip)), masked(second, upper, masked(next, mask, flip))]
+}
+
+/// (a & mask) ^ rest.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn masked(a: __m512i, mask: __m512i, rest: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0b0110_1010>(a, mask, rest)
 }

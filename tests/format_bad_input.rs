@@ -1,52 +1,19 @@
 //! Damaged and hostile files: always an error that names the culprit, never a panic, and never
 //! an allocation that the file's own size does not justify.
+#[path = "common/counting.rs"]
+mod counting;
 #[path = "common/format.rs"]
 mod fixtures;
 
+use counting::{HELD, PEAK};
 use fixtures::{
     Gguf, GgufTensor, Hf, Rng, Style, f32_bytes, file, list, meta_f32, meta_text, meta_u32,
     with_header,
 };
 use serde_json::{Value, json};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use wrinklefree::format::{Checkpoint, File, Linear, LoadError, load, write_packed};
 use wrinklefree::matrix::Matrix;
 use wrinklefree::ternary;
-
-/// Counts what the current thread holds and has held at most.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<usize> = const { Cell::new(0) };
-    static PEAK: Cell<usize> = const { Cell::new(0) };
-}
-
-fn grow(n: usize) {
-    HELD.set(HELD.get() + n);
-    PEAK.set(PEAK.get().max(HELD.get()));
-}
-
-fn shrink(n: usize) {
-    HELD.set(HELD.get().saturating_sub(n));
-}
-
-// SAFETY: every call goes to the system allocator unchanged; the counters are plain numbers.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        shrink(layout.size());
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Memory that messages, maps and the padding of tiny matrices may take, and per byte of file:
 /// a JSON list of numbers or names grows while it is read.
@@ -58,7 +25,7 @@ fn bounded(files: &[File]) -> Result<Checkpoint, LoadError> {
     let size: usize = files.iter().map(|f| f.bytes.len()).sum();
     let before = HELD.get();
     PEAK.set(before);
-    let result = load(files);
+    let result = load(files.to_vec());
     let used = PEAK.get() - before;
     assert!(used <= SLACK + PER_BYTE * size, "{used} bytes for files of {size}");
     result

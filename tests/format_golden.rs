@@ -47,7 +47,7 @@ fn every_block_type_decodes_to_the_reference_values() {
 
 #[test]
 fn a_file_of_the_reference_writer_loads_with_its_rows_in_order() {
-    let c = load(&[file("tiny.gguf", read("tiny.gguf"))]).unwrap_or_else(|e| panic!("{e}"));
+    let c = load(vec![file("tiny.gguf", read("tiny.gguf"))]).unwrap_or_else(|e| panic!("{e}"));
     let layer = &c.weights.layers[0];
     let head = c.weights.head.as_ref().expect("an untied head");
     let mut all = values(&c.weights.embed);

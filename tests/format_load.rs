@@ -49,7 +49,7 @@ fn through_packed(c: &Checkpoint) -> (Checkpoint, Vec<u8>) {
     };
     let mut out = Vec::new();
     write_packed(c, tokenizer, &mut out).unwrap();
-    (load(&[file("model.packed", out.clone())]).unwrap_or_else(|e| panic!("{e}")), out)
+    (load(vec![file("model.packed", out.clone())]).unwrap_or_else(|e| panic!("{e}")), out)
 }
 
 #[test]
@@ -261,7 +261,8 @@ fn packed_files_are_views_on_cache_lines() {
     aligned.copy_from_slice(&out);
     let bytes = aligned.into_bytes();
     let inside = bytes.as_ptr_range();
-    let c = load(&[wrinklefree::format::File { name: "m".into(), bytes: bytes.clone() }]).unwrap();
+    let c = load(vec![wrinklefree::format::File { name: "m".into(), bytes: bytes.clone().into() }])
+        .unwrap();
     let mut last = inside.start;
     for layer in &c.weights.layers {
         for l in [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down] {
@@ -294,8 +295,8 @@ fn shards_are_found_by_their_index() {
         file("part2.safetensors", fixtures::safetensors(&two)),
         file("model.safetensors.index.json", json!({"weight_map": map}).to_string()),
     ];
-    same(&load(&files).unwrap(), &hf.load().unwrap());
-    let error = load(&files[..2]).unwrap_err();
+    same(&load(files.to_vec()).unwrap(), &hf.load().unwrap());
+    let error = load(files[..2].to_vec()).unwrap_err();
     assert_eq!(error.code(), "missing");
 }
 

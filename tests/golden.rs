@@ -35,7 +35,7 @@ fn model(path: &Path) -> Model {
         bytes: std::fs::read(p).unwrap().into(),
     };
     let files: Vec<File> = paths.iter().filter(wanted).map(file).collect();
-    let checkpoint = load(&files).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let checkpoint = load(files).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     Model::new(checkpoint.spec, checkpoint.weights).unwrap()
 }
 

@@ -27,7 +27,7 @@ fn engine(threads: usize, pages: usize, rows: usize) -> Engine {
 fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usize) -> Engine {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/default.wf.safetensors");
     let file = File { name: "default".into(), bytes: std::fs::read(path).unwrap().into() };
-    let checkpoint = load(&[file]).unwrap();
+    let checkpoint = load(vec![file]).unwrap();
     let tokenizer = Tokenizer::new(checkpoint.text.vocabulary.as_ref().unwrap()).unwrap();
     let model = Model::new(checkpoint.spec, checkpoint.weights).unwrap();
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };

@@ -39,7 +39,7 @@ pub fn checkpoint(
 ) -> anyhow::Result<(String, Checkpoint, Files)> {
     let source = model_source::open(model, revision, place)?;
     let _turning = progress::spinner(format!("loading {}", source.name));
-    let checkpoint = wrinklefree::format::load(&source.files)
+    let checkpoint = wrinklefree::format::load(source.files)
         .with_context(|| format!("cannot load {}", model.unwrap_or(&source.name)))?;
     Ok((source.name, checkpoint, source.origin))
 }

@@ -6,7 +6,6 @@ use crate::machine;
 use crate::mapped::{self, Files, Mapped};
 use crate::select::{self, Wanted, select};
 use anyhow::{Context, bail};
-use bytes::Bytes;
 use clap::ValueEnum;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -101,10 +100,7 @@ fn format(bytes: &[u8]) -> Option<Option<String>> {
 }
 
 fn embedded() -> Source {
-    let file = File {
-        name: format!("{DEFAULT_NAME}.safetensors"),
-        bytes: Bytes::from_static(DEFAULT_MODEL),
-    };
+    let file = File { name: format!("{DEFAULT_NAME}.safetensors"), bytes: DEFAULT_MODEL.into() };
     Source { name: DEFAULT_NAME.into(), files: vec![file], origin: Files::default() }
 }
 
@@ -130,7 +126,7 @@ fn files(
     let open = |(name, path): (String, PathBuf)| {
         let (bytes, mut mapped) = Mapped::open(&path)?;
         mapped.leaves = place.copies(&bytes);
-        Ok((File { name, bytes }, mapped))
+        Ok((File { name, bytes: bytes.into() }, mapped))
     };
     let name = Path::new(model).file_name().map_or(model.into(), |n| n.to_string_lossy());
     let opened: Vec<_> = paths.into_iter().map(open).collect::<anyhow::Result<_>>()?;

@@ -29,7 +29,7 @@ fn model_and_ids() -> (Model, Vec<u32>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
     let bytes = std::fs::read(path).expect("there").into();
     let Checkpoint { spec, weights, text, .. } =
-        load(&[File { name: "default".into(), bytes }]).expect("a model");
+        load(vec![File { name: "default".into(), bytes }]).expect("a model");
     let tokenizer = Tokenizer::new(text.vocabulary.as_ref().expect("there")).expect("valid");
     let text = std::fs::read_to_string(TEXT).expect("there");
     let ids = tokenizer.encode(&text, true).expect("encodes");

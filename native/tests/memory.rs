@@ -44,7 +44,7 @@ fn nothing_is_in_memory_twice() {
         return;
     };
     let bytes = fs::read(DEFAULT).expect("there").into();
-    let small = load(&[format::File { name: "default".into(), bytes }]).expect("loads");
+    let small = load(vec![format::File { name: "default".into(), bytes }]).expect("loads");
     let Some(Vocabulary::Json(tokenizer)) = &small.text.vocabulary else { panic!("it has one") };
     let directory = tempfile::tempdir().expect("a directory");
     let mut model = Checkpoint {

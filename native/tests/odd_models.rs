@@ -13,7 +13,7 @@ const HF: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/models/bi
 
 fn default() -> Checkpoint {
     let bytes = fs::read(DEFAULT).expect("there").into();
-    load(&[format::File { name: "default".into(), bytes }]).expect("loads")
+    load(vec![format::File { name: "default".into(), bytes }]).expect("loads")
 }
 
 /// The text of its `tokenizer.json`.

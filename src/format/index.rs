@@ -1,19 +1,20 @@
 //! Named tensors of a file: type, shape and a slice of its bytes. Nothing here copies weights.
 
 use super::gguf::GgmlType;
-use super::{LoadError, LoadErrorKind};
+use super::{LoadError, LoadErrorKind, Pieces};
 use crate::matrix::FloatType;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A file of a model. The shell maps it into memory: slices of `bytes` are views, not copies.
+/// A file of a model. A shell maps it into memory, or gives each large tensor a piece: slices of `bytes`
+/// are views, not copies.
 #[derive(Clone, Debug)]
 pub struct File {
     /// Its name, for recognition (`config.json`) and for messages.
     pub name: String,
     /// All of it.
-    pub bytes: Bytes,
+    pub bytes: Pieces,
 }
 
 impl File {

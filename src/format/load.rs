@@ -3,28 +3,30 @@
 use super::{Checkpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed, safetensors};
 
 /// Reads a model: one GGUF file, one packed file, or the files of a Hugging Face directory.
-/// Weights that need no conversion are views into the files.
+/// Weights that need no conversion are views into the files; of the others the files' bytes are let go one
+/// by one, as far as the pieces of the files allow.
 ///
 /// # Errors
 /// When the files are no model, are damaged, or hold a model that is not supported.
-pub fn load(files: &[File]) -> Result<Checkpoint, LoadError> {
-    let mut ggufs = files.iter().filter(|f| gguf::recognise(&f.bytes));
+pub fn load(mut files: Vec<File>) -> Result<Checkpoint, LoadError> {
+    let mut ggufs = (0..files.len()).filter(|&i| gguf::recognise(&files[i].bytes.first()));
     if let Some(file) = ggufs.next() {
         return match ggufs.next() {
-            None => gguf::load(file),
+            None => gguf::load(files.swap_remove(file)),
             Some(second) => {
-                let found = format!("also {}", second.name);
-                Err(LoadError::new(Kind::NotAModel, &file.name, "one GGUF file", found)
+                let found = format!("also {}", files[second].name);
+                Err(LoadError::new(Kind::NotAModel, &files[file].name, "one GGUF file", found)
                     .advice("name one of them; merge split files first"))
             }
         };
     }
-    if let [file] = files
-        && safetensors::recognise(&file.bytes)
+    if let [file] = &files[..]
+        && safetensors::recognise(&file.bytes.first())
     {
         let contents = safetensors::parse(file)?;
         if packed::recognise(&contents) {
-            return packed::load(file, contents);
+            let name = files.swap_remove(0).name;
+            return packed::load(&name, contents);
         }
     }
     hf::load(files)

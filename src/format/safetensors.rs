@@ -1,6 +1,7 @@
 //! safetensors: eight bytes of header length, a JSON header, the data. Every tensor that comes
 //! out lies inside the file, overlaps no other and has as many bytes as its type and shape ask for.
 
+use super::arrival::Outline;
 use super::index::{DType, File, Index, Tensor};
 use super::{LoadError, LoadErrorKind as Kind};
 use crate::matrix::FloatType;
@@ -95,7 +96,7 @@ pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
         LoadError::new(Kind::Truncated, name, want, format!("{} bytes", bytes.len()))
             .advice("the download may be incomplete")
     };
-    let n = match header_len(bytes) {
+    let n = match header_len(&bytes.first()) {
         None if bytes.len() < 8 => return Err(truncated("at least 8 bytes".into())),
         Some(n) if n <= MAX_HEADER => n,
         _ => {
@@ -107,11 +108,14 @@ pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
             ));
         }
     };
-    let text = bytes.get(8..8 + n).ok_or_else(|| truncated(format!("a header of {n} bytes")))?;
-    let header: Header = serde_json::from_slice(text).map_err(|e| {
+    if bytes.len() < 8 + n {
+        return Err(truncated(format!("a header of {n} bytes")));
+    }
+    let header: Header = serde_json::from_slice(&bytes.slice(8..8 + n)).map_err(|e| {
         LoadError::new(Kind::Malformed, name, "a safetensors header in JSON", e.to_string())
     })?;
-    let data = bytes.slice(8 + n..);
+    let data = 8 + n;
+    let room = bytes.len() - data;
     check_overlap(name, &header.entries)?;
     let mut index = Index::default();
     let source: std::sync::Arc<str> = name.as_str().into();
@@ -128,10 +132,10 @@ pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
         })?;
         let (begin, end) = entry.data_offsets;
         let range = usize::try_from(begin).ok().zip(usize::try_from(end).ok());
-        let Some((begin, end)) = range.filter(|&(b, e)| b <= e && e <= data.len()) else {
+        let Some((begin, end)) = range.filter(|&(b, e)| b <= e && e <= room) else {
             return Err(error(
                 Kind::Offset,
-                format!("data inside the file's {} bytes", data.len()),
+                format!("data inside the file's {room} bytes"),
                 format!("{begin}..{end}"),
             )
             .advice("the download may be incomplete"));
@@ -149,10 +153,22 @@ pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
                 format!("{}", end - begin),
             ));
         };
-        let bytes = data.slice(begin..end);
+        let bytes = bytes.slice(data + begin..data + end);
         index.insert(Tensor { name: key, file: source.clone(), dtype, shape, bytes })?;
     }
     Ok(Contents { index, metadata: header.metadata })
+}
+
+/// What a recognised file's first bytes say of the rest.
+pub(super) fn outline(head: &[u8]) -> Outline {
+    let begin = 8 + header_len(head).unwrap_or(0);
+    let Some(text) = head.get(8..begin) else { return Outline::Short(begin) };
+    let Ok(header) = serde_json::from_slice::<Header>(text) else { return Outline::Unknown };
+    let tensors = header.entries.iter().filter_map(|(_, entry)| {
+        let place = |offset| usize::try_from(offset).ok()?.checked_add(begin);
+        Some(place(entry.data_offsets.0)?..place(entry.data_offsets.1)?)
+    });
+    Outline::Tensors(begin, tensors.collect())
 }
 
 fn check_overlap(file: &str, entries: &[(String, Entry)]) -> Result<(), LoadError> {

@@ -229,7 +229,7 @@ impl Hf {
     }
 
     pub fn load(&self) -> Result<Checkpoint, LoadError> {
-        load(&self.files())
+        load(self.files())
     }
 }
 
@@ -408,6 +408,6 @@ impl Gguf {
     }
 
     pub fn load(&self) -> Result<Checkpoint, LoadError> {
-        load(&[file("model.gguf", self.bytes())])
+        load(vec![file("model.gguf", self.bytes())])
     }
 }

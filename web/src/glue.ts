@@ -15,7 +15,8 @@ export interface Glue {
 
 /** A file on its way into wasm memory. */
 export interface Upload {
-  write(offset: number, chunk: Uint8Array): void;
+  /** The chunk that comes next. */
+  write(chunk: Uint8Array): void;
   /** Hex, of all bytes written. */
   sha256(): string;
   free(): void;

@@ -103,9 +103,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", args.output.display()))?;
 
     let path = output.finish_writing()?;
-    let file = File { name: "packed.safetensors".into(), bytes: mapped::map(path)? };
+    let file = File { name: "packed.safetensors".into(), bytes: mapped::map(path)?.into() };
     let size = file.bytes.len() as u64;
-    let reloaded = load(&[file]).context("the new file does not load: this is a bug")?;
+    let reloaded = load(vec![file]).context("the new file does not load: this is a bug")?;
     verify::weights(&checkpoint, &reloaded)
         .and_then(|()| verify::text(&input.text, tokenizer.as_ref(), &reloaded.text))
         .context("the new file is wrong: this is a bug")?;

@@ -9,6 +9,7 @@ mod vocab;
 
 pub use types::GgmlType;
 
+pub(super) use parse::outline;
 pub(super) use recipe::load;
 
 /// Does the file look like GGUF?

@@ -3,8 +3,9 @@
 
 use super::meta::{Meta, Reader};
 use super::types::{GgmlType, candidates, foreign_name, size};
-use crate::format::index::{DType, File, Index, Tensor};
-use crate::format::{LoadError, LoadErrorKind as Kind};
+use crate::format::arrival::Outline;
+use crate::format::index::{DType, Index, Tensor};
+use crate::format::{LoadError, LoadErrorKind as Kind, Pieces};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,9 +42,46 @@ impl Info<'_> {
     }
 }
 
-/// Reads metadata and tensor list of a file.
-pub(super) fn parse(file: &File) -> Result<(Meta<'_>, Index), LoadError> {
-    let mut r = Reader::new(&file.name, &file.bytes);
+/// What stands before the data.
+struct Header<'a> {
+    meta: Meta<'a>,
+    infos: Vec<Info<'a>>,
+    alignment: usize,
+    /// Where it ends, without padding.
+    end: usize,
+}
+
+/// Reads metadata and tensor list of a file, of which `head` is the first piece: all of them are in it.
+pub(super) fn parse<'a>(
+    name: &'a str,
+    head: &'a [u8],
+    bytes: Pieces,
+) -> Result<(Meta<'a>, Index), LoadError> {
+    let Header { meta, infos, alignment, end } = header(name, head)?;
+    // Nothing but padding may stand before the data; a file without tensors may end here.
+    let begin = end.next_multiple_of(alignment).min(bytes.len());
+    let index = place((name, &bytes), infos, begin, alignment, &meta)?;
+    Ok((meta, index))
+}
+
+/// What a recognised file's first bytes say of the rest.
+pub(in crate::format) fn outline(head: &[u8]) -> Outline {
+    match header("", head) {
+        Ok(Header { mut infos, alignment, end, .. }) => {
+            let begin = end.next_multiple_of(alignment);
+            infos.sort_by_key(|t| t.offset);
+            let place = |t: &Info<'_>| begin.saturating_add(t.offset);
+            let ends = infos.iter().skip(1).map(place).chain([usize::MAX]);
+            let tensors = infos.iter().map(place).zip(ends).map(|(begin, end)| begin..end);
+            Outline::Tensors(begin, tensors.collect())
+        }
+        Err(error) if error.kind() == Kind::Truncated => Outline::Short(head.len() + 1),
+        Err(_) => Outline::Unknown,
+    }
+}
+
+fn header<'a>(name: &'a str, head: &'a [u8]) -> Result<Header<'a>, LoadError> {
+    let mut r = Reader::new(name, head);
     if r.take(4, "magic")? != b"GGUF" {
         return Err(r.malformed("the magic GGUF", "something else"));
     }
@@ -55,7 +93,7 @@ pub(super) fn parse(file: &File) -> Result<(Meta<'_>, Index), LoadError> {
         };
         return Err(LoadError::new(
             Kind::UnsupportedFeature,
-            &file.name,
+            name,
             "little-endian GGUF version 2 or 3",
             found,
         ));
@@ -65,10 +103,7 @@ pub(super) fn parse(file: &File) -> Result<(Meta<'_>, Index), LoadError> {
     let meta = parse_meta(&mut r, keys)?;
     let infos = parse_infos(&mut r, tensors)?;
     let alignment = alignment(&meta)?;
-    // Nothing but padding may stand before the data; a file without tensors may end here.
-    let begin = r.position().next_multiple_of(alignment).min(file.bytes.len());
-    let index = place(file, infos, begin, alignment, &meta)?;
-    Ok((meta, index))
+    Ok(Header { meta, infos, alignment, end: r.position() })
 }
 
 fn parse_meta<'a>(r: &mut Reader<'a>, keys: u64) -> Result<Meta<'a>, LoadError> {
@@ -129,40 +164,40 @@ fn alignment(meta: &Meta<'_>) -> Result<usize, LoadError> {
 
 /// Finds each tensor's bytes and, with them, its type.
 fn place(
-    file: &File,
+    (file, bytes): (&str, &Pieces),
     mut infos: Vec<Info<'_>>,
     begin: usize,
     alignment: usize,
     meta: &Meta<'_>,
 ) -> Result<Index, LoadError> {
-    let data = file.bytes.slice(begin..);
+    let room = bytes.len() - begin;
     infos.sort_by_key(|t| t.offset);
     for i in 0..infos.len() {
-        let end = infos.get(i + 1).map_or(data.len(), |next| next.offset.min(data.len()));
+        let end = infos.get(i + 1).map_or(room, |next| next.offset.min(room));
         let t = &mut infos[i];
         let error = |want: String| {
-            LoadError::new(Kind::Offset, &file.name, want, t.offset.to_string()).tensor(t.name)
+            LoadError::new(Kind::Offset, file, want, t.offset.to_string()).tensor(t.name)
         };
         if !t.offset.is_multiple_of(alignment) {
             return Err(error(format!("an offset that is a multiple of {alignment}")));
         }
-        if t.offset > data.len() {
-            return Err(error(format!("an offset inside the {} bytes of data", data.len()))
+        if t.offset > room {
+            return Err(error(format!("an offset inside the {room} bytes of data"))
                 .advice("the download may be incomplete"));
         }
         t.room = end - t.offset;
     }
     let two_bit = two_bit_type(&infos, alignment);
     let bitnet = meta.text("general.architecture")?.is_some_and(|a| a.starts_with("bitnet"));
-    let source: Arc<str> = file.name.as_str().into();
+    let source: Arc<str> = file.into();
     let mut index = Index::default();
     for t in infos {
-        let (dtype, size) = choose(&file.name, &t, two_bit, alignment, bitnet)?;
+        let (dtype, size) = choose(file, &t, two_bit, alignment, bitnet)?;
         index.insert(Tensor {
             name: t.name.into(),
             file: source.clone(),
             dtype,
-            bytes: data.slice(t.offset..t.offset + size),
+            bytes: bytes.slice(begin + t.offset..begin + t.offset + size),
             shape: t.shape,
         })?;
     }

@@ -14,17 +14,18 @@ use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
 
 /// Reads a GGUF file.
-pub(in crate::format) fn load(file: &File) -> Result<Checkpoint, LoadError> {
-    let (meta, mut index) = parse(file)?;
+pub(in crate::format) fn load(File { name, bytes }: File) -> Result<Checkpoint, LoadError> {
+    let head = bytes.first();
+    let (meta, mut index) = parse(&name, &head, bytes)?;
     refuse_variants(&meta)?;
     let spec = spec(&meta, &mut index)?;
-    spec.check(&file.name)?;
+    spec.check(&name)?;
     let order = match spec.architecture {
         Architecture::Llama => RowOrder::Interleaved { head_dim: spec.head_dim },
         _ => RowOrder::Same,
     };
     let bitnet = spec.architecture == Architecture::BitNet;
-    let mut source = GgufSource { file: &file.name, index, order, bitnet };
+    let mut source = GgufSource { file: &name, index, order, bitnet };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|_| false)?;
     Ok(Checkpoint {

@@ -16,11 +16,12 @@ pub(super) struct ShardIndex {
 /// Reads a file.
 pub(super) fn parse<T: DeserializeOwned>(file: &File) -> Result<T, LoadError> {
     const POINTER: &[u8] = b"version https://git-lfs";
-    if file.bytes.starts_with(POINTER) {
+    let text = file.bytes.whole();
+    if text.starts_with(POINTER) {
         return Err(LoadError::new(Kind::Malformed, &file.name, "JSON", "a Git LFS pointer")
             .advice("fetch the real file: git lfs pull"));
     }
-    serde_json::from_slice(&file.bytes).map_err(|e| {
+    serde_json::from_slice(&text).map_err(|e| {
         let kind = if e.is_eof() { Kind::Truncated } else { Kind::Malformed };
         LoadError::new(kind, &file.name, "JSON of a model directory", e.to_string())
     })

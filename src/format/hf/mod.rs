@@ -39,42 +39,39 @@ fn list(files: &[File]) -> String {
 }
 
 /// Reads the files of a directory.
-pub(super) fn load(files: &[File]) -> Result<Checkpoint, LoadError> {
-    let Some(config_file) = find(files, CONFIG) else {
-        return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(files)));
+pub(super) fn load(files: Vec<File>) -> Result<Checkpoint, LoadError> {
+    let Some(config_file) = find(&files, CONFIG) else {
+        return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(&files)));
     };
     let config: Config = json::parse(config_file)?;
     let name = config_file.name.as_str();
     let spec = config.spec(name)?;
     spec.check(name)?;
-    let dlm = match find(files, "dlm_config.json") {
+    let dlm = match find(&files, "dlm_config.json") {
         Some(file) => Some((&file.name, json::parse(file)?)),
         None => config.dlm().map(|dlm| (&config_file.name, dlm)),
     };
     if let Some((file, dlm)) = &dlm {
         dlm.check(file, spec.vocab_size)?;
     }
-    let (index, weights_file) = tensors(files)?;
+    let dlm = dlm.map(|(_, dlm)| dlm);
+    let (index, weights_file) = tensors(&files)?;
     let quantisation = config.quantisation(name)?;
+    let (text, generation) = (text::text_parts(&files)?, text::generation(&files, &config)?);
+    // From here on only tensors hold the weights' bytes, each its own.
+    drop(files);
     let tied = config.tied();
-    let mut source = HfSource { file: weights_file, index, config: &config, quantisation, tied };
+    let mut source = HfSource { file: &weights_file, index, config: &config, quantisation, tied };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
             || (weights.head.is_none() && name == format!("{}.weight", Names::HF.head))
     })?;
-    let generation = text::generation(files, &config)?;
-    Ok(Checkpoint {
-        spec,
-        weights,
-        text: text::text_parts(files)?,
-        generation,
-        dlm: dlm.map(|(_, dlm)| dlm),
-    })
+    Ok(Checkpoint { spec, weights, text, generation, dlm })
 }
 
 /// All tensors of the directory, and the file to name when one is missing.
-fn tensors(files: &[File]) -> Result<(Index, &str), LoadError> {
+fn tensors(files: &[File]) -> Result<(Index, String), LoadError> {
     let mut index = Index::default();
     let mut add = |file: &File| -> Result<(), LoadError> {
         let mut contents = safetensors::parse(file)?.index;
@@ -99,7 +96,7 @@ fn tensors(files: &[File]) -> Result<(Index, &str), LoadError> {
             add(file)?;
         }
         return match weight_map.iter().find(|(tensor, _)| index.get(tensor).is_none()) {
-            None => Ok((index, &shards.name)),
+            None => Ok((index, shards.name.clone())),
             Some((tensor, shard)) => {
                 Err(LoadError::new(Kind::Missing, shard, "the tensor to be there", "other tensors")
                     .tensor(tensor))
@@ -109,7 +106,7 @@ fn tensors(files: &[File]) -> Result<(Index, &str), LoadError> {
     // Beside it may lie other forms of the same weights; without it, take what there is.
     if let Some(file) = find(files, WEIGHTS) {
         add(file)?;
-        return Ok((index, &file.name));
+        return Ok((index, file.name.clone()));
     }
     let weights = || files.iter().filter(|f| f.base().ends_with(".safetensors"));
     let Some(first) = weights().next() else {
@@ -119,7 +116,7 @@ fn tensors(files: &[File]) -> Result<(Index, &str), LoadError> {
     for file in weights() {
         add(file)?;
     }
-    Ok((index, &first.name))
+    Ok((index, first.name.clone()))
 }
 
 struct HfSource<'a> {

@@ -72,12 +72,12 @@ pub(super) fn text_parts(files: &[File]) -> Result<TextParts, LoadError> {
             special.insert(name.to_owned(), text);
         }
     }
-    let vocabulary = find(files, "tokenizer.json").map(|f| Vocabulary::Json(f.bytes.clone()));
+    let vocabulary = find(files, "tokenizer.json").map(|f| Vocabulary::Json(f.bytes.whole()));
     Ok(TextParts { vocabulary, chat_template, special })
 }
 
 fn utf8(file: &File) -> Result<String, LoadError> {
-    String::from_utf8(file.bytes.to_vec()).map_err(|e| {
+    String::from_utf8(file.bytes.whole().to_vec()).map_err(|e| {
         LoadError::new(
             Kind::Malformed,
             &file.name,

@@ -1,7 +1,7 @@
 //! Packed file → checkpoint, without copying a matrix.
 
 use super::{Entry, EntryKind, FORMAT, PADDING, READ, TOKENIZER};
-use crate::format::index::{DType, File, Index, Tensor};
+use crate::format::index::{DType, Index, Tensor};
 use crate::format::recipe::{Names, Place, Source, assemble};
 use crate::format::safetensors::Contents;
 use crate::format::{
@@ -20,10 +20,9 @@ pub(in crate::format) fn recognise(contents: &Contents) -> bool {
     contents.metadata.get("format").is_some_and(|f| f == FORMAT)
 }
 
-/// Reads a file whose header was parsed.
-pub(in crate::format) fn load(file: &File, contents: Contents) -> Result<Checkpoint, LoadError> {
+/// Reads a file of some name whose header was parsed.
+pub(in crate::format) fn load(name: &str, contents: Contents) -> Result<Checkpoint, LoadError> {
     let Contents { mut index, mut metadata } = contents;
-    let name = file.name.as_str();
     let version = metadata.remove("version").unwrap_or_default();
     if !READ.contains(&version.as_str()) {
         let found = format!("version `{version}`");

@@ -24,5 +24,5 @@ fuzz_target!(|data: &[u8]| {
     let name = NAMES[usize::from(which) % NAMES.len()];
     let mut files: Vec<File> = FILES.iter().filter(|f| f.name != name).cloned().collect();
     files.push(file(name, text));
-    let _ = wrinklefree::format::load(&files);
+    let _ = wrinklefree::format::load(files);
 });

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use wrinklefree::format::{File, Vocabulary, load, write_packed};
 
 fn read(bytes: Vec<u8>) -> Option<wrinklefree::format::Checkpoint> {
-    load(&[File { name: "model.packed".into(), bytes: bytes.into() }]).ok()
+    load(vec![File { name: "model.packed".into(), bytes: bytes.into() }]).ok()
 }
 
 fuzz_target!(|data: &[u8]| {

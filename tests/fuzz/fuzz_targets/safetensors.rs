@@ -11,5 +11,5 @@ static HF: LazyLock<Hf> = LazyLock::new(|| Hf::new("bitnet", Style::Packed));
 
 fuzz_target!(|data: &[u8]| {
     let config = file("config.json", HF.config.to_string());
-    let _ = wrinklefree::format::load(&[config, file("model.safetensors", data)]);
+    let _ = wrinklefree::format::load(vec![config, file("model.safetensors", data)]);
 });

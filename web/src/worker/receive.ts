@@ -154,7 +154,7 @@ async function fill(
 ): Promise<void> {
   for await (const chunk of chunks) {
     signal.throwIfAborted();
-    target.upload.write(target.length, chunk);
+    target.upload.write(chunk);
     target.length += chunk.length;
     await entry?.write(chunk);
     meter.add(chunk.length);

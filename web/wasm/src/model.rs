@@ -87,7 +87,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    pub fn open(files: &[File], options: Options) -> Result<Self, Error> {
+    pub fn open(files: Vec<File>, options: Options) -> Result<Self, Error> {
         let kv = options.kv.config()?;
         let bytes = files.iter().map(|f| f.bytes.len()).sum();
         let Checkpoint { spec, weights, text, generation, dlm, .. } = format::load(files)?;

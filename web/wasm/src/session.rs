@@ -22,8 +22,8 @@ impl Session {
     /// Takes the files of a model. `options`: JSON, see [`Options`].
     pub fn open(files: Vec<Upload>, options: &str) -> Result<Session, Error> {
         let options: Options = serde_json::from_str(options)?;
-        let files: Vec<_> = files.into_iter().map(Upload::finish).collect();
-        Ok(Self { loaded: Loaded::open(&files, options)?, requests: Requests::default() })
+        let files = files.into_iter().map(Upload::finish).collect();
+        Ok(Self { loaded: Loaded::open(files, options)?, requests: Requests::default() })
     }
 
     /// What runs, as JSON.

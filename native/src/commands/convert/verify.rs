@@ -201,7 +201,7 @@ mod tests {
 
     fn default() -> TextParts {
         let file = File { name: "default".into(), bytes: DEFAULT_MODEL.into() };
-        load(&[file]).expect("loads").text
+        load(vec![file]).expect("loads").text
     }
 
     fn compare(found: &TextParts) -> Result<(), String> {

@@ -20,8 +20,6 @@ use std::ops::Range;
 const PAIR: usize = 2;
 /// Groups of four columns in a pair of blocks.
 const QUADS: usize = PAIR * BLOCK_COLS / 4;
-/// Values of four ternary weights.
-const VALUES: usize = 81;
 /// Panels that share a table at most: their 16-bit sums stay in the second-level cache.
 pub const PANELS: usize = 96;
 /// Activation rows in a vector of sums.
@@ -33,8 +31,8 @@ const V: usize = TILE / LANES;
 
 /// A value's sums for a tile of activation rows.
 type Entry = [v128; V];
-/// The sums of all values for four columns.
-type Table = [Entry; VALUES];
+/// The sums of all 81 values for four columns, by their digits, the last column's first.
+type Table = [[[[Entry; 3]; 3]; 3]; 3];
 /// A pair's tables. No entry is in two cache lines.
 #[repr(align(64))]
 struct Tables([Table; QUADS]);
@@ -68,7 +66,8 @@ pub fn lookup(
     if rows.is_empty() || straddling || !locate(walk, panels.clone(), buffers.places) {
         return false;
     }
-    let mut tables = Tables([[[i16x8_splat(0); V]; VALUES]; QUADS]);
+    let mut tables = Tables([[[[[[i16x8_splat(0); V]; 3]; 3]; 3]; 3]; QUADS]);
+    vectors::<i16>(buffers.narrow, panels.len() * PANEL_ROWS).fill([[0; LANES]; V]);
     for row in rows.clone().step_by(TILE) {
         let tile = row..rows.end.min(row + TILE);
         product(walk, panels.clone(), tile, y, &mut tables, buffers);
@@ -121,7 +120,8 @@ fn numbers(codes: v128) -> v128 {
     v128_or(low, u32x4_shl(high, 16))
 }
 
-/// Products of panels with one tile.
+/// Products of panels with one tile. The 16-bit sums are zero before and after it.
+#[inline(never)]
 fn product(
     walk: &Walk<'_>,
     panels: Range<usize>,
@@ -136,31 +136,29 @@ fn product(
     let narrow = vectors::<i16>(narrow, rows);
     let exact = vectors::<i32>(exact, rows);
     let totals = vectors::<f32>(totals, rows);
-    narrow.fill([[0; LANES]; V]);
-    totals.fill([[0.0; LANES]; V]);
     for g in 0..walk.groups {
-        exact.fill([[0; LANES]; V]);
-        let mut bounds = [i16x8_splat(0); V];
+        let (mut bounds, mut wide) = ([i16x8_splat(0); V], false);
         let end = ((g + 1) * walk.group_blocks).min(walk.blocks);
         for pair in g * walk.group_blocks / PAIR..end.div_ceil(PAIR) {
             let magnitudes = tabulate(walk, &tile, pair, tables);
             if !raise(&mut bounds, &magnitudes) {
-                widen(narrow, exact);
-                bounds = magnitudes;
+                widen(narrow, exact, wide);
+                (bounds, wide) = (magnitudes, true);
             }
             add(tables, &places[pair * rows..][..rows], narrow);
         }
-        widen(narrow, exact);
         for (p, panel) in panels.clone().enumerate() {
             let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
-            scale(&walk.scales(panel, g), &exact[rows.clone()], &mut totals[rows]);
-        }
-    }
-    for (p, panel) in panels.clone().enumerate() {
-        let totals = &totals[p * PANEL_ROWS..(p + 1) * PANEL_ROWS];
-        for (i, row) in tile.clone().step_by(4).enumerate() {
-            let count = 4.min(tile.end - row);
-            walk.store(panel, row, &outputs(totals, i)[..count], y);
+            // Of a single group they are read at once, and stay in the first-level cache.
+            let totals = &mut totals[if walk.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
+            let exact = wide.then(|| &exact[rows.clone()]);
+            scale(&walk.scales(panel, g), &mut narrow[rows], exact, totals, g > 0);
+            if g + 1 == walk.groups {
+                for (i, row) in tile.clone().step_by(4).enumerate() {
+                    let count = 4.min(tile.end - row);
+                    walk.store(panel, row, &outputs(totals, i)[..count], y);
+                }
+            }
         }
     }
 }
@@ -279,16 +277,15 @@ fn sums(x: &[[v128; V]; 4], table: &mut Table) {
             third[v] = i16x8_sub(third[v], x[v]);
         }
     }
-    for nines in table.as_chunks_mut::<27>().0 {
+    for nines in table {
         let mut second = third;
-        for threes in nines.as_chunks_mut::<9>().0 {
+        for b in 0..3 {
             let mut first = second;
-            for ones in threes.as_chunks_mut::<3>().0 {
-                let mut sum = first;
-                for entry in ones {
-                    *entry = sum;
-                    sum = plus(&sum, &x[0]);
-                }
+            for c in 0..3 {
+                let one = plus(&first, &x[0]);
+                nines[b][c][0] = first;
+                nines[b][c][1] = one;
+                nines[b][c][2] = plus(&one, &x[0]);
                 first = plus(&first, &x[1]);
             }
             second = plus(&second, &x[2]);
@@ -337,34 +334,57 @@ fn add_row(tables: &Tables, places: &Places, narrow: &mut [[i16; LANES]; V]) {
     *narrow = sums.map(|sum| bytemuck::must_cast(sum));
 }
 
-/// Moves the 16-bit sums to the 32-bit ones.
+/// Moves the 16-bit sums to the 32-bit ones, or adds them to these.
 #[inline]
-fn widen(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]]) {
+fn widen(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]], adds: bool) {
     for (narrow, exact) in narrow.as_flattened_mut().iter_mut().zip(exact.as_flattened_mut()) {
-        let lanes: v128 = bytemuck::must_cast(std::mem::take(narrow));
-        let halves = [i32x4_extend_low_i16x8(lanes), i32x4_extend_high_i16x8(lanes)];
-        let mut sums: [v128; 2] = bytemuck::must_cast(*exact);
-        for h in 0..2 {
-            sums[h] = i32x4_add(sums[h], halves[h]);
+        let mut sums = halves(std::mem::take(narrow));
+        if adds {
+            let before: [v128; 2] = bytemuck::must_cast(*exact);
+            for h in 0..2 {
+                sums[h] = i32x4_add(sums[h], before[h]);
+            }
         }
         *exact = bytemuck::must_cast(sums);
     }
 }
 
-/// Adds one panel's exact sums, scaled, to its totals.
+/// Sums in 32 bits.
 #[inline]
-fn scale(scales: &[v128; VECTORS], exact: &[[[i32; LANES]; V]], totals: &mut [[[f32; LANES]; V]]) {
+fn halves(lanes: [i16; LANES]) -> [v128; 2] {
+    let lanes = bytemuck::must_cast(lanes);
+    [i32x4_extend_low_i16x8(lanes), i32x4_extend_high_i16x8(lanes)]
+}
+
+/// One panel's sums, those of 16 bits and those of 32 where there are any, scaled: its totals, or what is
+/// added to them.
+#[inline]
+fn scale(
+    scales: &[v128; VECTORS],
+    narrow: &mut [[[i16; LANES]; V]],
+    exact: Option<&[[[i32; LANES]; V]]>,
+    totals: &mut [[[f32; LANES]; V]],
+    adds: bool,
+) {
     let scales: [f32; PANEL_ROWS] = bytemuck::must_cast(*scales);
-    for ((exact, totals), scale) in exact.iter().zip(totals).zip(scales) {
-        let scale = f32x4_splat(scale);
-        for (exact, total) in exact.iter().zip(totals) {
-            let exact: [v128; 2] = bytemuck::must_cast(*exact);
-            let mut sums: [v128; 2] = bytemuck::must_cast(*total);
-            for h in 0..2 {
-                let value = f32x4_mul(f32x4_convert_i32x4(exact[h]), scale);
-                sums[h] = f32x4_add(sums[h], value);
+    for (r, (narrow, totals)) in narrow.iter_mut().zip(totals).enumerate() {
+        let scale = f32x4_splat(scales[r]);
+        for v in 0..V {
+            let mut sums = halves(std::mem::take(&mut narrow[v]));
+            if let Some(exact) = exact {
+                let before: [v128; 2] = bytemuck::must_cast(exact[r][v]);
+                sums = [i32x4_add(sums[0], before[0]), i32x4_add(sums[1], before[1])];
             }
-            *total = bytemuck::must_cast(sums);
+            // Nothing plus a product is not always the product: there are two zeroes.
+            let mut total = [f32x4_splat(0.0); 2];
+            if adds {
+                total = bytemuck::must_cast(totals[v]);
+            }
+            for h in 0..2 {
+                let value = f32x4_mul(f32x4_convert_i32x4(sums[h]), scale);
+                total[h] = f32x4_add(total[h], value);
+            }
+            totals[v] = bytemuck::must_cast(total);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::kernel::Quantised;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::wasm32::*;
+use std::hint::black_box;
 use std::ops::Range;
 
 /// Vectors of 4 rows in a panel.
@@ -47,22 +48,29 @@ pub fn ternary(
     let walk = Walk::new(w, x, (size, sums), panels.start);
     rearranged.grow(size_of::<Pairs>() * x.rows() * walk.blocks);
     let pairs: &mut [[i16; BLOCK_COLS]] = bytemuck::cast_slice_mut(rearranged);
-    for (row, out) in pairs.chunks_exact_mut(walk.blocks).take(x.rows()).enumerate() {
-        for (out, block) in out.iter_mut().zip(x.row_chunks(row)) {
-            *out = pair(block);
-        }
-    }
-    let pairs: &[Pairs] = bytemuck::must_cast_slice(&*pairs);
+    // The compiler would shift instead of multiplying, lane by lane, as WebAssembly shifts all alike.
+    let factors = black_box(i16x8(64, 64, 16, 16, 4, 4, 1, 1));
+    let mut ready = x.rows();
     let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
-    walk.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| match x.rows() - row {
-        1 => walk.tile::<1>(panel, row, pairs, y),
-        _ => walk.tile::<2>(panel, row, pairs, y),
+    walk.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| {
+        // Rows that go by table are not needed as pairs.
+        for row in row..ready {
+            let out = &mut pairs[row * walk.blocks..][..walk.blocks];
+            out.iter_mut()
+                .zip(x.row_chunks(row))
+                .for_each(|(out, block)| *out = pair(block, factors));
+        }
+        ready = ready.min(row);
+        let pairs: &[Pairs] = bytemuck::must_cast_slice(&*pairs);
+        match x.rows() - row {
+            1 => walk.tile::<1>(panel, row, pairs, y),
+            _ => walk.tile::<2>(panel, row, pairs, y),
+        }
     });
 }
 
 /// A block's activations as [`Pairs`], each as large as its field asks.
-fn pair(block: &[i8; BLOCK_COLS]) -> [i16; BLOCK_COLS] {
-    let factors = i16x8(64, 64, 16, 16, 4, 4, 1, 1);
+fn pair(block: &[i8; BLOCK_COLS], factors: v128) -> [i16; BLOCK_COLS] {
     let halves = even_odd(bytemuck::must_cast(*block));
     bytemuck::must_cast(halves.map(|h| i16x8_mul(h, factors)))
 }
@@ -104,7 +112,7 @@ impl<'a> Walk<'a> {
         least: usize,
         y: &mut Columns<'_>,
         buffers: &mut lookup::Buffers<'_>,
-        tile: impl Fn(usize, usize, &mut Columns<'_>) -> usize,
+        mut tile: impl FnMut(usize, usize, &mut Columns<'_>) -> usize,
     ) {
         let rows = self.x.rows();
         let rest = rows % lookup::TILE;

@@ -164,7 +164,7 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::available().then_some(avx2::KERNELS),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512::available().then(|| avx512::tight(avx512::KERNELS)),
+            Isa::Avx512 => avx512::available().then(|| avx512::tight(avx512::best())),
             #[cfg(target_arch = "x86_64")]
             Isa::Amx => amx::available().then(|| avx512::tight(amx::KERNELS)),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -199,6 +199,17 @@ impl Kernels {
         #[cfg(target_arch = "x86_64")]
         if self.isa == Isa::Avx2 {
             return avx2::DENSE;
+        }
+        self
+    }
+
+    /// The same with large ternary batches by table, or by multiplication, bit for bit alike: the set
+    /// with AVX-512 has both, and takes the one that is faster on its CPU.
+    #[must_use]
+    pub fn by_table(self, tables: bool) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if self.isa == Isa::Avx512 {
+            return avx512::tight(if tables { avx512::BY_TABLE } else { avx512::KERNELS });
         }
         self
     }

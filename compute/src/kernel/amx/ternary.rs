@@ -28,7 +28,7 @@ pub fn ternary(
     scratch: &mut Scratch,
 ) {
     let Some(cut) = cut(w).filter(|_| x.rows() >= TILED_ROWS) else {
-        return in_vectors(w, panels, x, y, scratch);
+        return in_vectors::<false>(w, panels, x, y, scratch);
     };
     let Scratch { ints, places, sums, floats, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, ints);

@@ -10,7 +10,7 @@ mod kv;
 mod lanes;
 mod limits;
 mod row;
-mod ternary;
+pub mod ternary;
 
 use super::{Isa, Kernels};
 

@@ -23,7 +23,7 @@ pub fn available() -> bool {
 /// The table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx512,
-    two_bit: detected!(ternary::ternary, w, panels, x, y, scratch),
+    two_bit: detected!(ternary::ternary::<false>, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     quantise8: detected!(row::quantise8, x, values),
     rms_norm: detected!(row::rms_norm, x, weight, eps, out),
@@ -34,6 +34,15 @@ pub const KERNELS: Kernels = Kernels {
     multiply: detected!(limits::multiply, rounds),
     ..avx2::KERNELS
 };
+
+/// [`KERNELS`] with large ternary batches by table, under the same condition.
+pub const BY_TABLE: Kernels =
+    Kernels { two_bit: detected!(ternary::ternary::<true>, w, panels, x, y, scratch), ..KERNELS };
+
+/// The faster of the two on this CPU.
+pub fn best() -> Kernels {
+    if ternary::lookup::pays() { BY_TABLE } else { KERNELS }
+}
 
 /// A table whose ternary product is this set's or builds on it, with the tight layout where the CPU has
 /// what that takes: both layouts have the same product.

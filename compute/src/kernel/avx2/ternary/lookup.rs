@@ -22,9 +22,9 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Blocks that are looked up together.
-const PAIR: usize = 2;
+pub const PAIR: usize = 2;
 /// Groups of four columns in a pair of blocks.
-const QUADS: usize = PAIR * BLOCK_COLS / 4;
+pub const QUADS: usize = PAIR * BLOCK_COLS / 4;
 /// Values of four ternary weights.
 const VALUES: usize = 81;
 /// Activation rows in a vector.
@@ -38,14 +38,18 @@ pub const TILE: usize = 2 * LANES;
 const VECTORS: usize = TILE / LANES;
 
 /// A value's sums for a tile of activation rows; a tile of 16 leaves the second vector alone.
-type Entry = [__m256i; VECTORS];
+pub type Entry = [__m256i; VECTORS];
 /// The sums of all values for four columns.
 type Table = [Entry; VALUES];
 /// A pair's tables. An entry is a cache line.
 #[repr(align(64))]
-struct Tables([Table; QUADS]);
-/// For one weight row and pair, which entry of its table each quad names.
-type Places = [u8; QUADS];
+pub struct Tables(pub [Table; QUADS]);
+/// For one weight row and pair, which entry of its table each quad names: none beyond the 81st.
+pub type Places = [u8; QUADS];
+/// Sums of a weight row with a tile.
+pub type Sums<const V: usize> = [[i16; LANES]; V];
+/// Adds to each weight row's sums the entries that it names.
+pub type Add = unsafe fn(&Tables, &[Places], &mut [Sums<VECTORS>]);
 
 /// Buffers of [`lookup`].
 pub struct Buffers<'s> {
@@ -59,7 +63,7 @@ pub struct Buffers<'s> {
 
 /// Products of `panels`, [`PANELS`] at most, with the activation rows `rows`, in tiles from the
 /// first on. Returns `false`, with nothing done, where the panels hold the fourth code or pairs of
-/// blocks would straddle groups.
+/// blocks are not whole.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn lookup(
     walk: &Walk<'_>,
@@ -68,20 +72,44 @@ pub fn lookup(
     y: &mut Columns<'_>,
     buffers: &mut Buffers<'_>,
 ) -> bool {
-    let straddling = walk.groups > 1 && !walk.group_blocks.is_multiple_of(PAIR);
-    if straddling || !locate(walk, panels.clone(), buffers.places) {
-        return false;
+    let done = pairs_are_whole(walk) && locate(walk, panels.clone(), buffers.places);
+    if done {
+        // SAFETY: `add` needs what this function needs, and `locate` has written the places.
+        unsafe { tiles(walk, panels, rows, y, buffers, add::<VECTORS>) };
     }
+    done
+}
+
+/// Whether no pair of blocks straddles two groups.
+pub fn pairs_are_whole(walk: &Walk<'_>) -> bool {
+    walk.groups == 1 || walk.group_blocks.is_multiple_of(PAIR)
+}
+
+/// The same after places have been found.
+///
+/// # Safety
+/// The CPU has what `add` needs, which gets the places.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn tiles(
+    walk: &Walk<'_>,
+    panels: Range<usize>,
+    rows: Range<usize>,
+    y: &mut Columns<'_>,
+    buffers: &mut Buffers<'_>,
+    add: Add,
+) {
     let mut tables = Tables([[[_mm256_setzero_si256(); VECTORS]; VALUES]; QUADS]);
     for row in rows.clone().step_by(TILE) {
         let tile = row..rows.end.min(row + TILE);
         let (panels, tables) = (panels.clone(), &mut tables);
         match tile.len() {
-            0..=LANES => product::<1>(walk, panels, tile, y, tables, buffers),
-            _ => product::<2>(walk, panels, tile, y, tables, buffers),
+            0..=LANES => product(walk, panels, tile, y, tables, buffers, |t, p, n| {
+                self::add::<1>(t, p, n);
+            }),
+            // SAFETY: the caller's promise.
+            _ => product(walk, panels, tile, y, tables, buffers, |t, p, n| unsafe { add(t, p, n) }),
         }
     }
-    true
 }
 
 /// Writes the places of all values of some panels. A last block without a partner gets one of
@@ -155,6 +183,7 @@ fn product<const V: usize>(
     y: &mut Columns<'_>,
     tables: &mut Tables,
     buffers: &mut Buffers<'_>,
+    add: impl Fn(&Tables, &[Places], &mut [Sums<V>]),
 ) {
     let rows = panels.len() * PANEL_ROWS;
     let Buffers { places, narrow, exact, totals } = buffers;
@@ -333,11 +362,7 @@ fn plus<const V: usize>(a: &[__m256i; V], b: &[__m256i; V]) -> [__m256i; V] {
 /// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add<const V: usize>(
-    Tables(tables): &Tables,
-    places: &[Places],
-    narrow: &mut [[[i16; LANES]; V]],
-) {
+fn add<const V: usize>(Tables(tables): &Tables, places: &[Places], narrow: &mut [Sums<V>]) {
     for (places, narrow) in places.iter().zip(narrow) {
         let mut sums: [__m256i; V] = narrow.map(bytemuck::must_cast);
         let word = u64::from_le_bytes(*places);

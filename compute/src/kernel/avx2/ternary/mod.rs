@@ -6,7 +6,7 @@
 //! blocks = 30,720 fits an int16.
 
 mod batch;
-mod lookup;
+pub mod lookup;
 mod sparse;
 
 use super::lanes::{prefetch, repeat4};
@@ -38,11 +38,7 @@ pub fn ternary<const SKIPS: bool>(
     scratch: &mut Scratch,
 ) {
     let Scratch { ints, places, shorts, sums: exact, floats, rearranged, live, .. } = scratch;
-    let blocks = w.cols().div_ceil(BLOCK_COLS);
-    let (size, sums) = x.scale_groups(w, ints);
-    let group_blocks = size / BLOCK_COLS;
-    let groups = blocks.div_ceil(group_blocks);
-    let walk = Walk { w, x, sums, blocks, groups, group_blocks, first: panels.start };
+    let walk = Walk::new(w, x, panels.start, x.scale_groups(w, ints));
     let skips = match (x.rows(), x.planes) {
         (1, _) if SKIPS => sparse::sparse::<1>(&walk, panels.clone(), y, live),
         (2, 2) if SKIPS => sparse::sparse::<2>(&walk, panels.clone(), y, live),
@@ -75,7 +71,7 @@ fn tabulated(rows: usize) -> usize {
 }
 
 /// What all tiles of one call share.
-struct Walk<'a> {
+pub struct Walk<'a> {
     w: &'a TernaryMatrix,
     x: &'a Quantised<'a>,
     /// Σ of activations, `[rows][groups]`.
@@ -94,7 +90,18 @@ type Exact = [__m256i; 2];
 /// The same after scaling.
 type Total = [__m256; 2];
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    /// A call's product; of the activations how many columns share a scale, and their sums.
+    pub fn new(
+        w: &'a TernaryMatrix,
+        x: &'a Quantised<'a>,
+        first: usize,
+        (size, sums): (usize, &'a [i32]),
+    ) -> Self {
+        let (blocks, group_blocks) = (w.cols().div_ceil(BLOCK_COLS), size / BLOCK_COLS);
+        Self { w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
+    }
+
     /// Products with more rows than registers hold: by table where that pays, else by
     /// multiplication.
     #[target_feature(enable = "avx2,fma,f16c")]

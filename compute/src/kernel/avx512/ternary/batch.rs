@@ -19,17 +19,18 @@ const PANELS: usize = 2;
 /// A row's activations for a field.
 type Step = [i8; 4];
 
-/// Products of `panels` with all rows.
+/// Products of `panels` with some rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn batch(
     walk: &Walk<'_>,
     panels: Range<usize>,
+    rows: Range<usize>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
     decoded: &mut AlignedVec<u8>,
 ) {
     let steps = walk.fields();
-    let tiles = || tiles(walk.x.rows());
+    let tiles = || tiles(rows.clone());
     let width = |tile: &Range<usize>| tile.len().next_multiple_of(QUAD);
     let places: usize = tiles().map(|tile| width(&tile)).sum();
     rearranged.grow(places * steps * size_of::<Step>());
@@ -61,9 +62,9 @@ pub fn batch(
 }
 
 /// Rows cut into tiles whose sizes are as even as can be, but in whole quads.
-fn tiles(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    let (quads, tiles) = (rows.div_ceil(QUAD), rows.div_ceil(TILE));
-    let bound = move |t: usize| (quads * t / tiles * QUAD).min(rows);
+fn tiles(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let (quads, tiles) = (rows.len().div_ceil(QUAD), rows.len().div_ceil(TILE));
+    let bound = move |t: usize| rows.start + (quads * t / tiles * QUAD).min(rows.len());
     (0..tiles).map(move |t| bound(t)..bound(t + 1))
 }
 

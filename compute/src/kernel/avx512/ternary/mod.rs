@@ -2,6 +2,7 @@
 //! field and activation row, 16 rows in 16 lanes.
 
 mod batch;
+pub mod lookup;
 mod tight;
 mod unpack;
 
@@ -22,19 +23,23 @@ const AHEAD: usize = 3072;
 /// Batches up to this decode codes in registers; of larger ones each code is decoded once.
 const STREAMED_ROWS: usize = 8;
 
-/// See the scalar definition.
+/// See the scalar definition. With `TABLES` large batches go by table.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn ternary(
+pub fn ternary<const TABLES: bool>(
     w: &TernaryMatrix,
     panels: Range<usize>,
     x: &Quantised<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, places, rearranged, .. } = scratch;
+    let Scratch { ints, places, rearranged, shorts, sums: exact, floats, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, ints);
     if x.rows() > STREAMED_ROWS {
-        return batch::batch(&walk, panels, y, rearranged, places);
+        if !TABLES {
+            return batch::batch(&walk, panels, 0..x.rows(), y, rearranged, places);
+        }
+        let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
+        return lookup::batch(&walk, panels, y, rearranged, &mut buffers);
     }
     let (pairs, last) = halves(panels);
     for pair in pairs {

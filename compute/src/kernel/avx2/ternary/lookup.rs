@@ -192,30 +192,29 @@ fn product<const V: usize>(
     let exact = vectors::<i32, V>(exact, rows);
     let totals = vectors::<f32, V>(totals, rows);
     narrow.fill([[0; LANES]; V]);
-    totals.fill([[0.0; LANES]; V]);
     for g in 0..walk.groups {
-        exact.fill([[0; LANES]; V]);
-        let mut bounds = [_mm256_setzero_si256(); V];
+        let (mut bounds, mut wide) = ([_mm256_setzero_si256(); V], false);
         let end = ((g + 1) * walk.group_blocks).min(walk.blocks);
         for pair in g * walk.group_blocks / PAIR..end.div_ceil(PAIR) {
             let magnitudes = tabulate(walk, &tile, pair, tables);
             if !raise(&mut bounds, &magnitudes) {
-                widen(narrow, exact);
-                bounds = magnitudes;
+                widen(narrow, exact, wide);
+                (bounds, wide) = (magnitudes, true);
             }
             add(tables, &places[pair * rows..][..rows], narrow);
         }
-        widen(narrow, exact);
         for (p, panel) in panels.clone().enumerate() {
             let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
-            scale(&walk.scales(panel, g), &exact[rows.clone()], &mut totals[rows]);
-        }
-    }
-    for (p, panel) in panels.clone().enumerate() {
-        let totals = &totals[p * PANEL_ROWS..(p + 1) * PANEL_ROWS];
-        for (i, row) in tile.clone().step_by(8).enumerate() {
-            let count = 8.min(tile.end - row);
-            walk.store(panel, row, &outputs(totals, i)[..count], y);
+            // Of a single group they are read at once, and stay in the first-level cache.
+            let totals = &mut totals[if walk.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
+            let exact = wide.then(|| &exact[rows.clone()]);
+            scale(&walk.scales(panel, g), &mut narrow[rows], exact, totals, g > 0);
+            if g + 1 == walk.groups {
+                for (i, row) in tile.clone().step_by(8).enumerate() {
+                    let count = 8.min(tile.end - row);
+                    walk.store(panel, row, &outputs(totals, i)[..count], y);
+                }
+            }
         }
     }
 }
@@ -379,40 +378,62 @@ fn add<const V: usize>(Tables(tables): &Tables, places: &[Places], narrow: &mut 
     }
 }
 
-/// Moves the 16-bit sums to the 32-bit ones.
+/// Moves the 16-bit sums to the 32-bit ones, or adds them to these.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn widen<const V: usize>(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]]) {
+fn widen<const V: usize>(narrow: &mut [Sums<V>], exact: &mut [[[i32; LANES]; V]], adds: bool) {
     for (narrow, exact) in narrow.as_flattened_mut().iter_mut().zip(exact.as_flattened_mut()) {
-        let halves: [__m128i; 2] = bytemuck::must_cast(std::mem::take(narrow));
-        let mut sums: [__m256i; 2] = bytemuck::must_cast(*exact);
-        for h in 0..2 {
-            sums[h] = _mm256_add_epi32(sums[h], _mm256_cvtepi16_epi32(halves[h]));
+        let mut sums = halves(std::mem::take(narrow));
+        if adds {
+            let before: [__m256i; 2] = bytemuck::must_cast(*exact);
+            for h in 0..2 {
+                sums[h] = _mm256_add_epi32(sums[h], before[h]);
+            }
         }
         *exact = bytemuck::must_cast(sums);
     }
 }
 
-/// Adds one panel's exact sums, scaled, to its totals. Not fused: every set rounds the product, so
-/// that all agree bit for bit.
+/// Sums in 32 bits.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn halves(lanes: [i16; LANES]) -> [__m256i; 2] {
+    let [low, high]: [__m128i; 2] = bytemuck::must_cast(lanes);
+    [_mm256_cvtepi16_epi32(low), _mm256_cvtepi16_epi32(high)]
+}
+
+/// One panel's sums, those of 16 bits and those of 32 where there are any, scaled: its totals, or what is
+/// added to them. Not fused: every set rounds the product, so that all agree bit for bit.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn scale<const V: usize>(
     scales: &[__m256; 2],
-    exact: &[[[i32; LANES]; V]],
+    narrow: &mut [Sums<V>],
+    exact: Option<&[[[i32; LANES]; V]]>,
     totals: &mut [[[f32; LANES]; V]],
+    adds: bool,
 ) {
     let scales: [f32; PANEL_ROWS] = bytemuck::must_cast(*scales);
-    for ((exact, totals), scale) in exact.iter().zip(totals).zip(scales) {
-        let scale = _mm256_set1_ps(scale);
-        for (exact, total) in exact.iter().zip(totals) {
-            let exact: [__m256i; 2] = bytemuck::must_cast(*exact);
-            let mut sums: [__m256; 2] = bytemuck::must_cast(*total);
-            for h in 0..2 {
-                let value = _mm256_mul_ps(_mm256_cvtepi32_ps(exact[h]), scale);
-                sums[h] = _mm256_add_ps(sums[h], value);
+    for (r, (narrow, totals)) in narrow.iter_mut().zip(totals).enumerate() {
+        let scale = _mm256_set1_ps(scales[r]);
+        for v in 0..V {
+            let mut sums = halves(std::mem::take(&mut narrow[v]));
+            if let Some(exact) = exact {
+                let before: [__m256i; 2] = bytemuck::must_cast(exact[r][v]);
+                for h in 0..2 {
+                    sums[h] = _mm256_add_epi32(sums[h], before[h]);
+                }
             }
-            *total = bytemuck::must_cast(sums);
+            // Nothing plus a product is not always the product: there are two zeroes.
+            let mut total = [_mm256_setzero_ps(); 2];
+            if adds {
+                total = bytemuck::must_cast(totals[v]);
+            }
+            for h in 0..2 {
+                let value = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[h]), scale);
+                total[h] = _mm256_add_ps(total[h], value);
+            }
+            totals[v] = bytemuck::must_cast(total);
         }
     }
 }

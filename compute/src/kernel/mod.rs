@@ -206,6 +206,10 @@ impl Kernels {
     /// The same with large ternary batches by table, or by multiplication, bit for bit alike: the set
     /// with AVX-512 has both, and takes the one that is faster on its CPU.
     #[must_use]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "x86 alone has both")
+    )]
     pub fn by_table(self, tables: bool) -> Self {
         #[cfg(target_arch = "x86_64")]
         if self.isa == Isa::Avx512 {

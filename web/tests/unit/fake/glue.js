@@ -37,8 +37,7 @@ export class Upload {
     this.size = size;
   }
 
-  write(offset, chunk) {
-    if (offset !== this.#at) throw refusal("bad_request", `${offset} does not follow ${this.#at}`);
+  write(chunk) {
     this.#at += chunk.length;
     if (this.size && this.#at > this.size) throw refusal("bad_request", `${this.name}: too long`);
     this.#chunks.push(chunk.slice());

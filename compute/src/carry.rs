@@ -1,9 +1,13 @@
 //! Brings weights from where a file has them to where kernels read them: part by part, on all members
 //! of a team, and into their last form at once. So memory never holds what nobody will read.
+//!
+//! A page of memory comes from the node of whoever writes to it first, so each member writes what it
+//! will read: the same share of all panels as in a product ([`Carrier::shares`]).
 
 use crate::mem::{AlignedVec, WeightVec};
 use crate::par::{Chunks, Crew};
 use bytes::Bytes;
+use std::ops::Range;
 
 /// Bytes of a part, about: a core's cache has them from reading to conversion.
 const PART: usize = 256 << 10;
@@ -54,15 +58,30 @@ impl<'a, 'c> Carrier<'a, 'c> {
         let Some(mut to) = self.origin.leaves(bytes).then(memory).flatten() else {
             return bytes.clone();
         };
-        let origin = self.origin;
-        let parts = bytes.chunks(PART).zip(to.chunks_mut(PART)).collect();
-        self.run(parts, |(from, to), _| origin.read(from, to));
+        let mut rest = &mut to[..];
+        let part = |range: Range<usize>| (&bytes[range.clone()], cut(&mut rest, range.len()));
+        let parts = self.shares(bytes.len(), 1).map(part).collect();
+        self.run(parts, |(from, to), hands| hands.origin.read(from, to));
         to.into_bytes()
+    }
+
+    /// Whether these bytes get memory of their own, though they are right as they stand.
+    pub fn leaves(&self, bytes: &[u8]) -> bool {
+        self.origin.leaves(bytes)
     }
 
     /// How many units of so many bytes make a part.
     pub fn units(bytes: usize) -> usize {
         (PART / bytes.max(1)).max(1)
+    }
+
+    /// So many units of so many bytes, cut into parts: as many for each member, and those of a member
+    /// are what it reads of the units in a product.
+    pub fn shares(&self, units: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let members = self.crew.as_ref().map_or(1, |crew| crew.members());
+        let parts = members * units.div_ceil(members * Self::units(bytes));
+        let bound = move |i| (units as u128 * i as u128 / parts as u128) as usize;
+        (0..parts).map(move |i| bound(i)..bound(i + 1))
     }
 
     /// Runs `job` for each part: with its bytes, and with what they are to become.
@@ -71,27 +90,43 @@ impl<'a, 'c> Carrier<'a, 'c> {
         parts: impl Iterator<Item = (&'p [u8], T)>,
         job: impl Fn(&[u8], &mut T) + Sync,
     ) {
-        let origin = self.origin;
-        self.run(parts.collect(), |(from, to), buffer| {
-            buffer.grow(from.len());
-            let bytes = &mut buffer[..from.len()];
-            origin.read(from, bytes);
-            job(bytes, to);
-        });
+        self.run(parts.collect(), |(from, to), hands| job(hands.fetch(from), to));
     }
 
-    fn run<T: Send>(
-        &mut self,
-        mut parts: Vec<T>,
-        job: impl Fn(&mut T, &mut AlignedVec<u8>) + Sync,
-    ) {
+    /// Runs `job` for each part. Neighbours go to the same member.
+    pub fn run<T: Send>(&mut self, mut parts: Vec<T>, job: impl Fn(&mut T, &mut Hands<'_>) + Sync) {
+        let origin = self.origin;
         let Some(crew) = &mut self.crew else {
-            let buffer = &mut AlignedVec::default();
-            return parts.iter_mut().for_each(|part| job(part, buffer));
+            let hands = &mut Hands { origin, buffer: &mut AlignedVec::default() };
+            return parts.iter_mut().for_each(|part| job(part, hands));
         };
         let count = parts.len();
         crew.chunks(count, true, Chunks::new(&mut parts, 1), |_, part, scratch| {
-            job(&mut part[0], &mut scratch.bytes);
+            job(&mut part[0], &mut Hands { origin, buffer: &mut scratch.bytes });
         });
     }
+}
+
+/// What a member carries with.
+pub struct Hands<'a> {
+    /// Where bytes come from.
+    pub origin: &'a dyn Origin,
+    buffer: &'a mut AlignedVec<u8>,
+}
+
+impl Hands<'_> {
+    /// These bytes, near to the member.
+    pub fn fetch(&mut self, bytes: &[u8]) -> &[u8] {
+        self.buffer.grow(bytes.len());
+        let near = &mut self.buffer[..bytes.len()];
+        self.origin.read(bytes, near);
+        near
+    }
+}
+
+/// The first `len` of what is left, which is less by them.
+pub(crate) fn cut<'t>(rest: &mut &'t mut [u8], len: usize) -> &'t mut [u8] {
+    let (first, later) = std::mem::take(rest).split_at_mut(len);
+    *rest = later;
+    first
 }

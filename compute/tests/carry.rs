@@ -1,11 +1,14 @@
 //! Weights that are carried part by part, by any number of members, are what they were.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
 use wrinklefree_compute::carry::{Carrier, Origin};
 use wrinklefree_compute::matrix::{FloatMatrix, FloatType, Int8Matrix, Matrix, Packing, Scales};
 use wrinklefree_compute::matrix::{SplitMatrix, TernaryMatrix};
 use wrinklefree_compute::par::{Bound, Team};
-use wrinklefree_compute::ternary::Layout;
+use wrinklefree_compute::ternary::{Layout, carried};
 
 /// All of it is left, and counted.
 #[derive(Default)]
@@ -23,7 +26,7 @@ impl Origin for Place {
 }
 
 /// What teams of several sizes make of it, and the bytes that each read.
-fn carried<R>(job: impl Fn(&mut Carrier<'_, '_>) -> R) -> Vec<(R, usize)> {
+fn by_teams<R>(job: impl Fn(&mut Carrier<'_, '_>) -> R) -> Vec<(R, usize)> {
     let by = |threads| {
         let place = Place::default();
         let team = Team::new(threads).unwrap();
@@ -31,6 +34,14 @@ fn carried<R>(job: impl Fn(&mut Carrier<'_, '_>) -> R) -> Vec<(R, usize)> {
         (made, place.0.into_inner())
     };
     [1, 2, 5].map(by).into()
+}
+
+fn carried_one(
+    w: &TernaryMatrix,
+    layout: Layout,
+    carrier: &mut Carrier<'_, '_>,
+) -> Option<TernaryMatrix> {
+    carried(&[w], layout, carrier).pop().flatten()
 }
 
 fn ternary(rows: usize, cols: usize, fourth: Option<usize>) -> TernaryMatrix {
@@ -62,7 +73,7 @@ fn layouts_change_on_the_way() {
     for w in [&plain, &tight] {
         for layout in [Layout::TwoBit, Layout::Tight] {
             let want = if layout == Layout::Tight { &tight } else { &plain };
-            for (found, read) in carried(|carrier| w.carried(layout, carrier).unwrap()) {
+            for (found, read) in by_teams(|carrier| carried_one(w, layout, carrier).unwrap()) {
                 assert!(found == *want && found.codes().as_ptr() != w.codes().as_ptr());
                 assert_eq!(read, w.codes().len(), "each byte once");
             }
@@ -74,7 +85,7 @@ fn layouts_change_on_the_way() {
 fn a_fourth_code_in_any_part_does_not_fit() {
     for row in [0, 1500, 3000] {
         let w = ternary(3001, 1000, Some(row));
-        for (found, _) in carried(|carrier| w.carried(Layout::Tight, carrier)) {
+        for (found, _) in by_teams(|carrier| carried_one(&w, Layout::Tight, carrier)) {
             assert_eq!(found, None);
         }
     }
@@ -92,7 +103,7 @@ fn planes_are_those_of_all_values() {
     ];
     for (bits, packing) in cases {
         let w = int8(bits);
-        for (found, _) in carried(|carrier| SplitMatrix::carried(&w, carrier)) {
+        for (found, _) in by_teams(|carrier| SplitMatrix::carried(&w, carrier)) {
             assert_eq!(found.parts().packing, packing);
             let (mut a, mut b) = ([0f32; 333], [0f32; 333]);
             for row in 0..3000 {
@@ -115,10 +126,56 @@ fn what_keeps_its_form_is_copied() {
         Matrix::Int8(w),
     ];
     for matrix in &matrices {
-        for (found, read) in carried(|carrier| matrix.placed(carrier)) {
+        for (found, read) in by_teams(|carrier| matrix.placed(carrier)) {
             assert!(found == *matrix);
             assert_eq!(read, matrix.bytes());
         }
         assert!(matrix.placed(&mut Carrier::alone()) == *matrix);
+    }
+}
+
+/// Nobody reads a second time before all have read once; says who read what, and in which order.
+struct Together {
+    barrier: Barrier,
+    reads: Mutex<Vec<(thread::ThreadId, Range<usize>)>>,
+}
+
+impl Origin for Together {
+    fn leaves(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn read(&self, bytes: &[u8], to: &mut [u8]) {
+        let from = bytes.as_ptr().addr();
+        self.reads.lock().unwrap().push((thread::current().id(), from..from + bytes.len()));
+        self.barrier.wait();
+        to.copy_from_slice(bytes);
+    }
+}
+
+/// What a member writes first stands on its node of memory: it has to be what the member reads in a
+/// product of all three side by side.
+#[test]
+fn members_bring_what_they_will_read() {
+    const MEMBERS: usize = 4;
+    // Of 20 panels a member has five, of one matrix each: all is read in one go.
+    let group = [160, 80, 80].map(|rows| ternary(rows, 1000, None));
+    let panel = group[0].codes().len() / 10;
+    for layout in [Layout::TwoBit, Layout::Tight] {
+        let together = Together { barrier: Barrier::new(MEMBERS), reads: Mutex::default() };
+        let team = Team::new(MEMBERS).unwrap();
+        let found = team
+            .run(Bound::Memory, |crew| carried(&group, layout, &mut Carrier::new(crew, &together)));
+        let want = group.iter().map(|w| w.in_layout(layout));
+        assert!(found.into_iter().eq(want));
+
+        let mut reads = together.reads.into_inner().unwrap();
+        let first = group[0].codes().as_ptr().addr();
+        assert!(reads.contains(&(thread::current().id(), first..first + 5 * panel)), "the leader");
+        assert_eq!(reads.len(), MEMBERS);
+        assert!(reads.iter().all(|(_, range)| range.len() == 5 * panel));
+        reads.sort_by_key(|(thread, _)| format!("{thread:?}"));
+        reads.dedup_by_key(|(thread, _)| *thread);
+        assert_eq!(reads.len(), MEMBERS, "one part for each member");
     }
 }

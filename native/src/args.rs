@@ -1,19 +1,19 @@
 //! Options that several commands share.
 
 use crate::exit::usage;
-use crate::machine::{self, Threads};
+use crate::mapped::Files;
 use crate::model_source::Placement;
+use crate::out;
 use crate::stretch::{Stretch, beyond};
-use crate::{cores, out};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
-use wrinklefree::carry::{Memory, Origin};
+use wrinklefree::carry::Origin;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Rejected;
 use wrinklefree::format::Spec;
-use wrinklefree::model::{Model, Sparsity};
+use wrinklefree::model::{Model, Runtime, Sparsity};
 use wrinklefree::ternary::Layout;
 
 /// Which model.
@@ -72,24 +72,24 @@ pub enum Exactness {
 }
 
 impl ModelArgs {
-    /// A named model, computing as these say.
-    pub fn applied(&self, (name, model): (String, Model)) -> anyhow::Result<(String, Model)> {
-        Ok((name, self.apply(model, &Memory)?))
+    /// A named model, computing as these say on this runtime.
+    pub fn applied(&self, (name, model): (String, Model), runtime: &Runtime) -> (String, Model) {
+        (name, self.apply(model, &Files::new(Vec::new()), runtime))
     }
 
-    /// The model, computing as these say; its weights come from there.
-    pub fn apply(&self, model: Model, origin: &dyn Origin) -> anyhow::Result<Model> {
-        let runtime = machine::runtime(Threads::all(cores::count()))?;
+    /// The model, computing as these say; its weights come from there, and whoever will read them
+    /// brings them.
+    pub fn apply(&self, model: Model, origin: &dyn Origin, runtime: &Runtime) -> Model {
         let begin = Instant::now();
         let layout = match self.layout {
             LayoutArg::Auto => {
-                model.fastest_layout(&runtime, origin, || begin.elapsed().as_secs_f64())
+                model.fastest_layout(runtime, origin, || begin.elapsed().as_secs_f64())
             }
             LayoutArg::TwoBit => Layout::TwoBit,
             LayoutArg::Tight => Layout::Tight,
         };
         let screened = self.logits == Exactness::Screened;
-        let mut model = model.arranged(layout, screened, &runtime, origin);
+        let mut model = model.arranged(layout, screened, runtime, origin);
         model.sparsity = self.activation_sparsity;
         if self.layout == LayoutArg::Tight && !model.is_tight() {
             let isa = runtime.kernels.isa().name();
@@ -104,7 +104,7 @@ impl ModelArgs {
                 "warning: this head is not int8, or its vocabulary is small: all logits are exact",
             );
         }
-        Ok(model)
+        model
     }
 }
 

@@ -16,6 +16,20 @@ pub fn count() -> usize {
     divided().0.len().clamp(1, parallelism())
 }
 
+/// Nodes of this machine that have memory: a core reads that of its own node fastest. One where the
+/// system does not tell.
+#[cfg(target_os = "linux")]
+pub fn memory_nodes() -> usize {
+    let listed = std::fs::read_to_string("/sys/devices/system/node/has_memory").ok();
+    listed.and_then(|text| list(text.trim())).map_or(1, |nodes| nodes.len().max(1))
+}
+
+/// Other systems do not tell.
+#[cfg(not(target_os = "linux"))]
+pub fn memory_nodes() -> usize {
+    1
+}
+
 fn parallelism() -> usize {
     available_parallelism().map_or(1, NonZeroUsize::get)
 }

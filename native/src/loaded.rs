@@ -7,9 +7,8 @@ use crate::{model_source, progress, session};
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wrinklefree::carry::Memory;
 use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, TextParts};
-use wrinklefree::model::Model;
+use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::Ability;
 use wrinklefree::text::{ChatTemplate, TextError, Tokenizer};
 
@@ -45,12 +44,12 @@ pub fn checkpoint(
 }
 
 impl ModelArgs {
-    /// The model that these name, without its text.
-    pub fn model(&self) -> anyhow::Result<(String, Model)> {
+    /// The model that these name, without its text, to compute on this runtime.
+    pub fn model(&self, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
         let (name, c, origin) = self.checkpoint()?;
         let model = Model::new(c.spec, c.weights);
         let model = model.with_context(|| format!("cannot run {name}"))?;
-        Ok((name, self.apply(model, &origin)?))
+        Ok((name, self.apply(model, &origin, runtime)))
     }
 
     /// The checkpoint that these name, its positions stretched as they say.
@@ -82,13 +81,13 @@ pub fn tokenizer(
 }
 
 impl Loaded {
-    /// Loads model, tokenizer and chat template.
-    pub fn open(args: &ModelArgs) -> anyhow::Result<Self> {
+    /// Loads model, tokenizer and chat template; the model is to compute on this runtime.
+    pub fn open(args: &ModelArgs, runtime: &Runtime) -> anyhow::Result<Self> {
         let start = Instant::now();
         let (name, checkpoint, origin) = args.checkpoint()?;
         let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
         let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
-        let model = args.apply(model, &origin)?;
+        let model = args.apply(model, &origin, runtime);
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
         let template = ChatTemplate::new(&text);
         let template =
@@ -97,9 +96,10 @@ impl Loaded {
         Ok(Self { name, model, tokenizer, template, defaults, dlm, time })
     }
 
-    /// The same model, computing as these say.
-    pub fn computing(self, how: &ModelArgs) -> anyhow::Result<Self> {
-        Ok(Self { model: how.apply(self.model, &Memory)?, ..self })
+    /// The same model, computing as these say on this runtime.
+    #[must_use]
+    pub fn computing(self, how: &ModelArgs, runtime: &Runtime) -> Self {
+        Self { model: how.apply(self.model, &Files::new(Vec::new()), runtime), ..self }
     }
 
     /// The same weights with the words of another model, of which there are no more.

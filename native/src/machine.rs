@@ -95,6 +95,11 @@ pub fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
     Ok(Runtime { kernels: kernels()?, team: threads.team()? })
 }
 
+/// Kernels and a thread for each core: to bring weights for whoever will compute with them later.
+pub fn all_cores() -> anyhow::Result<Runtime> {
+    runtime(Threads::all(cores::count()))
+}
+
 /// Bytes of memory that programs can get, where the system tells.
 pub fn free_memory() -> Option<u64> {
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;

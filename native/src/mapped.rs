@@ -1,5 +1,6 @@
 //! Files as memory: the first of two places where the command line is `unsafe`.
 
+use crate::cores;
 use anyhow::Context;
 use bytes::Bytes;
 use memmap2::Mmap;
@@ -70,16 +71,29 @@ impl Mapped {
 }
 
 /// The files of a model, where its weights are before it has them as it wants them.
-#[derive(Default)]
-pub struct Files(pub Vec<Mapped>);
+pub struct Files {
+    mapped: Vec<Mapped>,
+    /// Whether weights leave memory of this process, too.
+    moves: bool,
+}
+
+impl Files {
+    /// These files. What one thread has packed into memory stays there, unless memory has several nodes:
+    /// then all of it is on the node of that thread, and not with those who will read it.
+    pub fn new(mapped: Vec<Mapped>) -> Self {
+        Self { mapped, moves: cores::memory_nodes() > 1 }
+    }
+}
 
 impl Origin for Files {
     fn leaves(&self, bytes: &[u8]) -> bool {
-        self.0.iter().any(|file| file.leaves && file.place(bytes).is_some())
+        let file = self.mapped.iter().find(|file| file.place(bytes).is_some());
+        file.map_or(self.moves, |file| file.leaves)
     }
 
     fn read(&self, bytes: &[u8], to: &mut [u8]) {
-        let read = self.0.iter().find_map(|file| Some(file.read(file.place(bytes)?, to).is_ok()));
+        let read =
+            self.mapped.iter().find_map(|file| Some(file.read(file.place(bytes)?, to).is_ok()));
         if read != Some(true) {
             to.copy_from_slice(bytes);
         }
@@ -93,7 +107,8 @@ mod tests {
     #[test]
     fn what_is_read_is_what_is_mapped() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut files = Files::default();
+        let mut files = Files::new(Vec::new());
+        files.moves = false;
         let mut all = Vec::new();
         for length in [100_003, 1, 0] {
             let path = directory.path().join(length.to_string());
@@ -102,7 +117,7 @@ mod tests {
             let (mapped, mut file) = Mapped::open(&path).expect("there");
             assert_eq!(mapped, bytes);
             file.leaves = length == 1;
-            files.0.push(file);
+            files.mapped.push(file);
             all.push(mapped);
         }
         let memory = Bytes::from_static(b"of no file");
@@ -113,8 +128,10 @@ mod tests {
             assert_eq!(read, part);
             assert_eq!(files.leaves(part), leaves);
         }
+        files.moves = true;
+        assert!(files.leaves(&memory) && !files.leaves(&all[0]));
         all.clear();
-        assert!(files.0.iter().all(|file| file.map.upgrade().is_none()), "nobody needs them");
+        assert!(files.mapped.iter().all(|file| file.map.upgrade().is_none()), "nobody needs them");
         let error = map(&directory.path().join("none")).expect_err("not there");
         assert!(format!("{error:#}").contains("none"), "{error:#}");
     }

@@ -101,7 +101,7 @@ fn format(bytes: &[u8]) -> Option<Option<String>> {
 
 fn embedded() -> Source {
     let file = File { name: format!("{DEFAULT_NAME}.safetensors"), bytes: DEFAULT_MODEL.into() };
-    Source { name: DEFAULT_NAME.into(), files: vec![file], origin: Files::default() }
+    Source { name: DEFAULT_NAME.into(), files: vec![file], origin: Files::new(Vec::new()) }
 }
 
 fn names_in(directory: &Path) -> anyhow::Result<Vec<String>> {
@@ -131,7 +131,7 @@ fn files(
     let name = Path::new(model).file_name().map_or(model.into(), |n| n.to_string_lossy());
     let opened: Vec<_> = paths.into_iter().map(open).collect::<anyhow::Result<_>>()?;
     let (files, mapped) = opened.into_iter().unzip();
-    Ok(Source { name: name.into_owned(), files, origin: Files(mapped) })
+    Ok(Source { name: name.into_owned(), files, origin: Files::new(mapped) })
 }
 
 #[cfg(test)]

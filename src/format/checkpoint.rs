@@ -71,6 +71,12 @@ impl LayerWeights {
     pub fn linears(&self) -> [&Linear; 7] {
         [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
     }
+
+    /// The same, those together that a product reads side by side.
+    pub fn groups_mut(&mut self) -> [Vec<&mut Linear>; 4] {
+        let Self { q, k, v, o, gate, up, down, .. } = self;
+        [vec![q, k, v], vec![o], vec![gate, up], vec![down]]
+    }
 }
 
 impl Weights {
@@ -85,9 +91,7 @@ impl Weights {
 
     /// The matrices of all layers.
     pub fn linears_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
-        self.layers.iter_mut().flat_map(|l| {
-            [&mut l.q, &mut l.k, &mut l.v, &mut l.o, &mut l.gate, &mut l.up, &mut l.down]
-        })
+        self.layers.iter_mut().flat_map(LayerWeights::groups_mut).flatten()
     }
 }
 

@@ -280,3 +280,21 @@ fn split(linears: &[&Linear], rows: usize, members: usize) -> impl Iterator<Item
     let parts = parts(rows, total, members);
     (0..=parts).map(move |i| column(total * i / parts))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Weights are brought into memory in these shares ([`crate::carry`]).
+    #[test]
+    fn a_member_reads_the_same_share_whatever_the_rows() {
+        for (rows, members) in (1..300).flat_map(|rows| (1..9).map(move |m| (rows, m))) {
+            for panels in [20, 240, 864, 8016] {
+                let count = parts(rows, panels, members);
+                let begins = |member: usize| panels * (member * count / members) / count;
+                let shares = (0..members).map(|member| panels * member / members);
+                assert!(count == panels || shares.eq((0..members).map(begins)), "{rows} {members}");
+            }
+        }
+    }
+}

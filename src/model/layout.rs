@@ -4,11 +4,11 @@
 use super::inputs::Inputs;
 use super::{Model, Runtime, screen, work};
 use crate::carry::{Carrier, Memory, Origin};
-use crate::format::Linear;
+use crate::format::{LayerWeights, Linear};
 use crate::matrix::Matrix;
 use crate::mem::AlignedVec;
 use crate::par::Bound;
-use crate::ternary::{Layout, TernaryMatrix};
+use crate::ternary::{Layout, TernaryMatrix, carried};
 use std::hint::black_box;
 
 /// Bytes of ternary matrices up to which caches may hold them from token to token: there is nothing to
@@ -24,8 +24,9 @@ const TURNS: usize = 9;
 impl Model {
     /// The same model with its ternary matrices in a layout, as far as they fit it
     /// ([`TernaryMatrix::in_layout`]) and the kernels read it, and with a screened head if that is asked
-    /// for ([`Self::screened`]). One matrix after the other goes from its origin to where it stays: beside
-    /// the model, memory holds at most one of them.
+    /// for ([`Self::screened`]). The matrices that a product reads side by side go together from their
+    /// origin to where they stay: beside the model, memory holds at most these. Each member of the team
+    /// that decodes writes what it reads of them.
     #[must_use]
     pub fn arranged(
         mut self,
@@ -35,15 +36,12 @@ impl Model {
         origin: &dyn Origin,
     ) -> Self {
         let layout = if runtime.kernels.reads(layout) { layout } else { Layout::TwoBit };
-        runtime.team.run(Bound::Arithmetic, |crew| {
+        runtime.team.run(Bound::Memory, |crew| {
             let carrier = &mut Carrier::new(crew, origin);
             self.arrange_head(screened, carrier);
-            for linear in self.weights.linears_mut() {
-                let weight = match &linear.weight {
-                    Matrix::Ternary(w) => w.carried(layout, carrier).map(Matrix::Ternary),
-                    _ => None,
-                };
-                linear.weight = weight.unwrap_or_else(|| linear.weight.placed(carrier));
+            let layers = self.weights.layers.iter_mut();
+            for group in layers.flat_map(LayerWeights::groups_mut) {
+                arrange_group(group, layout, carrier);
             }
         });
         self.work = work(&self.weights, &self.head, self.screened);
@@ -134,7 +132,7 @@ impl Model {
             let carrier = &mut Carrier::new(crew, origin);
             let sample = self.ternary().map_while(|(linear, w)| {
                 left = left.checked_sub(two_bits(w))?;
-                Some(with(linear, w.carried(layout, carrier)?))
+                Some(with(linear, carried(&[w], layout, carrier).pop()??))
             });
             sample.collect()
         })
@@ -146,6 +144,23 @@ impl Model {
             Matrix::Ternary(w) => Some((linear, w)),
             _ => None,
         })
+    }
+}
+
+/// Brings matrices that a product reads side by side to where they stay.
+fn arrange_group(group: Vec<&mut Linear>, layout: Layout, carrier: &mut Carrier<'_, '_>) {
+    let ternary = |linear: &Linear| match &linear.weight {
+        Matrix::Ternary(w) => Some(w.clone()),
+        _ => None,
+    };
+    let matrices: Vec<_> = group.iter().filter_map(|linear| ternary(linear)).collect();
+    let mut carried = carried(&matrices, layout, carrier).into_iter();
+    for linear in group {
+        let fits = matches!(linear.weight, Matrix::Ternary(_)).then(|| carried.next()).flatten();
+        linear.weight = match fits.flatten() {
+            Some(w) => Matrix::Ternary(w),
+            None => linear.weight.placed(carrier),
+        };
     }
 }
 

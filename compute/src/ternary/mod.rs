@@ -10,15 +10,16 @@
 //!
 //! Where memory is what bounds a product, [`tight`] says the same with a sixth less.
 
+mod carried;
 mod scales;
 pub mod tight;
 
+pub use carried::carried;
 pub use scales::{GroupScales, Scales};
 
 use crate::carry::Carrier;
 use crate::mem::WeightVec;
 use bytes::Bytes;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows in a panel.
 pub const PANEL_ROWS: usize = 16;
@@ -160,52 +161,7 @@ impl TernaryMatrix {
     /// fourth code and for scales of groups) or memory has no room. What stands in it already is shared,
     /// not copied.
     pub fn in_layout(&self, layout: Layout) -> Option<Self> {
-        self.carried(layout, &mut Carrier::alone())
-    }
-
-    /// The same, from where the codes are to where they shall stand.
-    pub fn carried(&self, layout: Layout, carrier: &mut Carrier<'_, '_>) -> Option<Self> {
-        if layout == self.layout {
-            return Some(self.placed(carrier));
-        }
-        let codes = self.converted(layout, carrier)?;
-        Some(Self { layout, codes, scales: self.scales.placed(carrier), ..*self })
-    }
-
-    /// The same where it is to stand.
-    #[must_use]
-    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
-        let (codes, scales) = (carrier.placed(&self.codes), self.scales.placed(carrier));
-        Self { codes, scales, ..*self }
-    }
-
-    /// Codes in the other layout, if they fit it.
-    fn converted(&self, layout: Layout, carrier: &mut Carrier<'_, '_>) -> Option<Bytes> {
-        let one_scale = matches!(self.scales, Scales::Tensor(_));
-        if layout == Layout::Tight && !(one_scale && self.cols <= tight::MOST_COLS) {
-            return None;
-        }
-        let bytes = Self::layout_bytes(layout, self.rows, self.cols)?;
-        let mut out = WeightVec::<u8>::try_zeroed(bytes)?;
-        if bytes == 0 {
-            return Some(out.into_bytes());
-        }
-        let panels = self.rows.div_ceil(PANEL_ROWS);
-        let (from, to) = (self.codes.len() / panels, bytes / panels);
-        let part = Carrier::units(from.max(to));
-        let parts = self.codes.chunks(part * from).zip(out.chunks_mut(part * to));
-        let fits = AtomicBool::new(true);
-        carrier.each(parts, |codes, out| {
-            if layout == Layout::Tight && tight::has_fourth(codes) {
-                fits.store(false, Ordering::Relaxed);
-            }
-            let panels = codes.chunks_exact(from).zip(out.chunks_exact_mut(to));
-            panels.for_each(|(from, to)| match layout {
-                Layout::Tight => tight::pack(from.as_chunks().0, to.as_chunks_mut().0),
-                Layout::TwoBit => tight::unpack(from.as_chunks().0, to.as_chunks_mut().0),
-            });
-        });
-        fits.into_inner().then(|| out.into_bytes())
+        carried(&[self], layout, &mut Carrier::alone()).pop().flatten()
     }
 
     /// Brings the matrix into a layout, if it fits: see [`TernaryMatrix::in_layout`].

@@ -116,9 +116,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let threads = threads(args);
     let kernels = machine::kernels()?;
+    let loader = &machine::all_cores()?;
     let (name, model) = match args.synthetic {
-        Some(shape) => args.model.applied(shape.model())?,
-        None => args.model.model()?,
+        Some(shape) => args.model.applied(shape.model(), loader),
+        None => args.model.model(loader)?,
     };
     let name = described(name, &model);
     let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
@@ -155,9 +156,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// Whole requests.
 fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
+    let loader = &machine::all_cores()?;
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded().computing(&args.model)?,
-        None => Loaded::open(&args.model)?,
+        Some(shape) => shape.loaded().computing(&args.model, loader),
+        None => Loaded::open(&args.model, loader)?,
     };
     let mode = settings.mode(&loaded.ability())?;
     decoding::warn(settings, &loaded.ability(), &mode);

@@ -56,7 +56,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
-    let loaded = Loaded::open(&args.model)?;
+    let loaded = Loaded::open(&args.model, &runtime)?;
     let context = args::context(args.context, loaded.model.spec());
     args::warn_beyond(context, loaded.model.spec());
     let sampling = args.sampling.params(&loaded.defaults);

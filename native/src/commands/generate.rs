@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = machine::Threads::new(&args.compute);
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
-    let loaded = Loaded::open(&args.model)?;
+    let loaded = Loaded::open(&args.model, &runtime)?;
     let tokens = encode(&loaded, args, &prompt)?;
     let mut sampling = args.sampling.params(&loaded.defaults);
     sampling.logprobs = args.logprobs;

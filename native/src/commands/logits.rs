@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::watch()?;
     let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (_, model) = args.model.model()?;
+    let (_, model) = args.model.model(&runtime)?;
     check(&args.tokens, model.spec())?;
 
     let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::default())?;

@@ -86,10 +86,13 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
         max_tokens: benchmark.benchmark_max_tokens.get(),
     };
     Ok(Options {
-        load: Box::new(move || match synthetic {
-            None => Loaded::open(&model),
-            // No model was named, so this is the one inside the program.
-            Some(shape) => Ok(shape.loaded().computing(&model)?.speaking(Loaded::open(&model)?)),
+        load: Box::new(move |runtime| {
+            let loaded = Loaded::open(&model, runtime)?;
+            Ok(match synthetic {
+                None => loaded,
+                // No model was named, so this is the one inside the program.
+                Some(shape) => shape.loaded().computing(&model, runtime).speaking(loaded),
+            })
         }),
         name: server.served_model_name,
         host,

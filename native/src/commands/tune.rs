@@ -41,9 +41,10 @@ const COLUMNS: [&str; 4] = ["threads:", "pinned", "decode t/s:", "prompt t/s:"];
 pub fn run(args: &Args) -> anyhow::Result<()> {
     // A file that cannot be read is said before anything is measured.
     Layers::read(args.config.as_deref().filter(|path| path.exists()))?;
+    let runtime = &machine::all_cores()?;
     let (name, model) = match args.synthetic {
-        Some(shape) => args.model.applied(shape.model())?,
-        None => args.model.model()?,
+        Some(shape) => args.model.applied(shape.model(), runtime),
+        None => args.model.model(runtime)?,
     };
     let (cores, cpus) = (cores::count(), cores::cpus().len());
     let isa = machine::kernels()?.isa().name();

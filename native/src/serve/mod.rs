@@ -47,7 +47,11 @@ use tokio::sync::{Semaphore, oneshot};
 use worker::Worker;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::engine::{Engine, EngineConfig};
+use wrinklefree::model::Runtime;
 use wrinklefree::settings::Settings;
+
+/// Loads a model that is to compute on this runtime.
+type Load = Box<dyn FnOnce(&Runtime) -> anyhow::Result<Loaded> + Send>;
 
 /// Threads for connections: they parse and format, the engine computes.
 const THREADS: usize = 2;
@@ -59,7 +63,7 @@ const SLOW: Duration = Duration::from_secs(30);
 /// What the server is told.
 pub struct Options {
     /// Loads the model; runs beside the server, which says 503 meanwhile.
-    pub load: Box<dyn FnOnce() -> anyhow::Result<Loaded> + Send>,
+    pub load: Load,
     /// The name that requests know the model by, if not its own.
     pub name: Option<String>,
     /// Where to listen.
@@ -145,9 +149,10 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let (own, tasks) = (server.clone(), Handle::current());
     // A thread of its own: it takes long and never waits for anything of tokio's.
     let loader = std::thread::spawn(move || {
-        let start =
-            |model| start(model, name, threads, engine, settings, rehearsal, (&own, &tasks));
-        let started = load().and_then(start);
+        let started = machine::runtime(threads).and_then(|runtime| {
+            let loaded = load(&runtime)?;
+            start(loaded, name, (runtime, threads), engine, settings, rehearsal, (&own, &tasks))
+        });
         match started {
             Ok(thread) => Some(thread),
             Err(error) => {
@@ -182,13 +187,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
 fn start(
     loaded: Loaded,
     name: Option<String>,
-    threads: Threads,
+    (runtime, threads): (Runtime, Threads),
     sizes: Sizes,
     settings: Settings,
     rehearsal: Rehearsal,
     (server, tasks): (&Server, &Handle),
 ) -> anyhow::Result<JoinHandle<()>> {
-    let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
     // What cannot be decoded is said now and not to every request.
     let mode = settings.mode(&loaded.ability())?;

@@ -139,7 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
     let threads = machine::Threads::new(&args.compute);
     let mut runtime = machine::runtime(threads)?;
-    let mut loaded = Loaded::open(&args.model)?;
+    let mut loaded = Loaded::open(&args.model, &runtime)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
     let window = super::window(args.window, &loaded)?;
     let windows: Vec<&[u32]> =

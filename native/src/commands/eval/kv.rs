@@ -158,8 +158,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = machine::Threads::new(&args.compute);
     let runtime = machine::runtime(threads)?;
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded().computing(&args.model)?,
-        None => Loaded::open(&args.model)?,
+        Some(shape) => shape.loaded().computing(&args.model, &runtime),
+        None => Loaded::open(&args.model, &runtime)?,
     };
     let text = tokens(args, &loaded)?;
     if let Some(short) = args.context.iter().find(|&&n| n < 2) {

@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = machine::Threads::new(&args.compute);
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
-    let loaded = Loaded::open(&args.model)?;
+    let loaded = Loaded::open(&args.model, &runtime)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&settings, &loaded, rows)?;

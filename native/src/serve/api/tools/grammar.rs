@@ -64,6 +64,7 @@ mod tests {
     use crate::args::{Exactness, HubArgs, LayoutArg, ModelArgs};
     use crate::grammar::Grammars;
     use crate::loaded::Loaded;
+    use crate::machine;
     use crate::model_source::Placement;
     use wrinklefree::decode::Next;
     use wrinklefree::model::Sparsity;
@@ -108,7 +109,8 @@ mod tests {
     #[test]
     fn grammars_of_calls() {
         let hub = HubArgs { revision: "main".into() };
-        let loaded = Loaded::open(&ModelArgs {
+        let runtime = machine::all_cores().expect("threads");
+        let args = ModelArgs {
             model: None,
             hub,
             rope_scaling: None,
@@ -116,8 +118,8 @@ mod tests {
             logits: Exactness::Exact,
             layout: LayoutArg::Auto,
             weights: Placement::Auto,
-        })
-        .expect("loads");
+        };
+        let loaded = Loaded::open(&args, &runtime).expect("loads");
         let both = format!("{OSLO}\n{TIME}");
         let talk = format!("Let me see, 1 < 2.\n{OSLO}\n{TIME}\nSo.");
         let paris = OSLO.replace("Oslo", "Paris");

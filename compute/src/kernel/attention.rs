@@ -4,11 +4,13 @@
 
 /// Defines `attend` of a set: its features; floats in a vector; queries that are scored together where
 /// rows have so many between them; queries, and vectors of scores of each, that go together otherwise
-/// (they fill the registers); and a module with its KV codecs and what its vectors can do
-/// (`avx2::lanes` says what that is).
+/// (they fill the registers); a module with its KV codecs and what its vectors can do (`avx2::lanes`
+/// says what that is); and what in there loads codes of 16 bits, in both types or none.
 macro_rules! attention {
-    ($features:literal, $lanes:literal, $many:literal, $queries:literal, $vectors:literal, $ops:path) => {
+    ($features:literal, $lanes:literal, $many:literal, $queries:literal, $vectors:literal, $ops:path,
+     [$($codes:ident $load:ident),*]) => {
         use std::ops::Range;
+        use $crate::kernel::kv::Numbers;
         use $crate::kernel::walk::{Page, Steps, tile, walk, weights};
         use $crate::kernel::{Attention, KvCodec, KvType, PAGE};
         use $crate::par::{Columns, Scratch};
@@ -19,6 +21,9 @@ macro_rules! attention {
         /// Vectors of a page's scores that are computed together, and how often that is done.
         const VECTORS: usize = $vectors;
         const PARTS: usize = PAGE / LANES / VECTORS;
+        /// Whether codes of 16 bits become vectors where they are multiplied.
+        const TAKES_CODES: bool = !CODES.is_empty();
+        const CODES: &[&str] = &[$(stringify!($codes)),*];
 
         /// See the scalar definition.
         #[target_feature(enable = $features)]
@@ -43,6 +48,7 @@ macro_rules! attention {
                     mix(a, row, page, scores, out);
                 },
                 total: |scores: &[f32]| ops::total(scores),
+                takes_codes: TAKES_CODES,
             };
             walk(a, kv, out, scratch, steps);
         }
@@ -50,7 +56,34 @@ macro_rules! attention {
         /// Scores of some rows for page `i` with these keys; `scores`: `[rows][group][position]`.
         #[inline]
         #[target_feature(enable = $features)]
-        fn score(a: &Attention<'_>, rows: Range<usize>, page: Page<'_>, scores: &mut [f32]) {
+        fn score(
+            a: &Attention<'_>,
+            rows: Range<usize>,
+            (i, keys): Page<'_>,
+            scores: &mut [f32],
+        ) {
+            match keys {
+                Numbers::F32(keys) => {
+                    score_all(a, rows, (i, keys), scores, |keys: &[f32; LANES]| ops::load(keys));
+                }
+                $(Numbers::$codes(keys) => {
+                    score_all(a, rows, (i, keys), scores, |keys: &[u16; LANES]| ops::$load(keys));
+                })*
+                #[allow(unreachable_patterns)] // Sets that take all of them.
+                _ => unreachable!("this set takes no codes"),
+            }
+        }
+
+        /// The same for keys that this loads.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn score_all<E: Copy>(
+            a: &Attention<'_>,
+            rows: Range<usize>,
+            page: (usize, &[E]),
+            scores: &mut [f32],
+            load: impl Fn(&[E; LANES]) -> ops::Vector + Copy,
+        ) {
             let padded = scores.len() / (rows.len() * a.group());
             let mut queries = a.rows(rows);
             let mut scores = scores;
@@ -60,11 +93,11 @@ macro_rules! attention {
                 let (now, later) = queries.split_at(size * a.head_dim());
                 let (out, rest) = scores.split_at_mut(size * padded);
                 match size {
-                    _ if size > 4 => score_tile::<$many>(a, now, page, out),
-                    4 => score_tile::<4>(a, now, page, out),
-                    3 => score_tile::<3>(a, now, page, out),
-                    2 => score_tile::<2>(a, now, page, out),
-                    _ => score_tile::<1>(a, now, page, out),
+                    _ if size > 4 => score_tile::<$many, E>(a, now, page, out, load),
+                    4 => score_tile::<4, E>(a, now, page, out, load),
+                    3 => score_tile::<3, E>(a, now, page, out, load),
+                    2 => score_tile::<2, E>(a, now, page, out, load),
+                    _ => score_tile::<1, E>(a, now, page, out, load),
                 }
                 (queries, scores) = (later, rest);
             }
@@ -73,11 +106,12 @@ macro_rules! attention {
         /// q · k · scale of `G` queries for all 32 slots of page `i` (those past the end are garbage).
         #[inline]
         #[target_feature(enable = $features)]
-        fn score_tile<const G: usize>(
+        fn score_tile<const G: usize, E: Copy>(
             a: &Attention<'_>,
             queries: &[f32],
-            (i, keys): Page<'_>,
+            (i, keys): (usize, &[E]),
             scores: &mut [f32],
+            load: impl Fn(&[E; LANES]) -> ops::Vector,
         ) {
             let queries: [&[f32]; G] =
                 std::array::from_fn(|g| &queries[g * a.head_dim()..][..a.head_dim()]);
@@ -86,11 +120,11 @@ macro_rules! attention {
             for part in 0..PARTS {
                 let mut sums = [[ops::zero(); VECTORS]; G];
                 for (d, keys) in keys.as_chunks::<PAGE>().0.iter().enumerate() {
-                    let keys: &[[[f32; LANES]; VECTORS]; PARTS] = bytemuck::must_cast_ref(keys);
+                    let keys = &keys.as_chunks::<LANES>().0[part * VECTORS..][..VECTORS];
                     for g in 0..G {
                         let q = ops::splat(queries[g][d]);
                         for v in 0..VECTORS {
-                            let key = ops::load(&keys[part][v]);
+                            let key = load(&keys[v]);
                             sums[g][v] = ops::add_product(q, key, sums[g][v]);
                         }
                     }
@@ -133,6 +167,32 @@ macro_rules! attention {
             scores: &[f32],
             out: &mut [f32],
         ) {
+            match values {
+                Numbers::F32(values) => {
+                    let read = (|v: &[f32; LANES]| ops::load(v), |v: f32| v);
+                    mix_all(a, row, (i, values), scores, out, read);
+                }
+                $(Numbers::$codes(values) => {
+                    use $crate::kernel::kv::{$codes, Element};
+                    let read = (|v: &[u16; LANES]| ops::$load(v), |v| $codes::decode(v));
+                    mix_all(a, row, (i, values), scores, out, read);
+                })*
+                #[allow(unreachable_patterns)] // Sets that take all of them.
+                _ => unreachable!("this set takes no codes"),
+            }
+        }
+
+        /// The same for values that these load: a vector of them, and one.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn mix_all<E: Copy>(
+            a: &Attention<'_>,
+            row: usize,
+            (i, values): (usize, &[E]),
+            scores: &[f32],
+            out: &mut [f32],
+            read: (impl Fn(&[E; LANES]) -> ops::Vector + Copy, impl Fn(E) -> f32 + Copy),
+        ) {
             let padded = scores.len() / a.group();
             let slots = PAGE.min(a.ends[row] - i * PAGE);
             let values = &values[..slots * a.head_dim()];
@@ -142,10 +202,10 @@ macro_rules! attention {
                 let (now, later) = scores.split_at(size * padded);
                 let (sums, rest) = out.split_at_mut(size * a.head_dim());
                 match size {
-                    4 => mix_tile::<4>(values, &weights(now, i), sums),
-                    3 => mix_tile::<3>(values, &weights(now, i), sums),
-                    2 => mix_tile::<2>(values, &weights(now, i), sums),
-                    _ => mix_tile::<1>(values, &weights(now, i), sums),
+                    4 => mix_tile::<4, E>(values, &weights(now, i), sums, read),
+                    3 => mix_tile::<3, E>(values, &weights(now, i), sums, read),
+                    2 => mix_tile::<2, E>(values, &weights(now, i), sums, read),
+                    _ => mix_tile::<1, E>(values, &weights(now, i), sums, read),
                 }
                 (scores, out) = (later, rest);
             }
@@ -154,14 +214,19 @@ macro_rules! attention {
         /// Adds a page's values to the sums of `G` queries, `[G][head_dim]`.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_tile<const G: usize>(values: &[f32], weights: &[&[f32]; G], sums: &mut [f32]) {
+        fn mix_tile<const G: usize, E: Copy>(
+            values: &[E],
+            weights: &[&[f32]; G],
+            sums: &mut [f32],
+            (load, one): (impl Fn(&[E; LANES]) -> ops::Vector + Copy, impl Fn(E) -> f32 + Copy),
+        ) {
             let head_dim = sums.len() / G;
             let mut d = 0;
             while d < head_dim {
                 d += match head_dim - d {
-                    left if left >= 4 * LANES => mix_lanes::<G, 4>(values, weights, d, sums),
-                    left if left >= LANES => mix_lanes::<G, 1>(values, weights, d, sums),
-                    _ => mix_one(values, weights, d, sums),
+                    left if left >= 4 * LANES => mix_lanes::<G, 4, E>(values, weights, d, sums, load),
+                    left if left >= LANES => mix_lanes::<G, 1, E>(values, weights, d, sums, load),
+                    _ => mix_one(values, weights, d, sums, one),
                 };
             }
         }
@@ -169,11 +234,12 @@ macro_rules! attention {
         /// The dimensions `d..d + V` vectors; returns how many that are.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_lanes<const G: usize, const V: usize>(
-            values: &[f32],
+        fn mix_lanes<const G: usize, const V: usize, E: Copy>(
+            values: &[E],
             weights: &[&[f32]; G],
             d: usize,
             out: &mut [f32],
+            load: impl Fn(&[E; LANES]) -> ops::Vector,
         ) -> usize {
             let head_dim = out.len() / G;
             let mut sums = [[ops::zero(); V]; G];
@@ -188,7 +254,7 @@ macro_rules! attention {
                 for g in 0..G {
                     let p = ops::splat(weights[g][slot]);
                     for v in 0..V {
-                        sums[g][v] = ops::add_product(p, ops::load(&value[v]), sums[g][v]);
+                        sums[g][v] = ops::add_product(p, load(&value[v]), sums[g][v]);
                     }
                 }
             }
@@ -203,17 +269,18 @@ macro_rules! attention {
 
         /// Dimension `d` alone; returns 1.
         #[target_feature(enable = $features)]
-        fn mix_one<const G: usize>(
-            values: &[f32],
+        fn mix_one<const G: usize, E: Copy>(
+            values: &[E],
             weights: &[&[f32]; G],
             d: usize,
             out: &mut [f32],
+            one: impl Fn(E) -> f32,
         ) -> usize {
             let head_dim = out.len() / G;
             for g in 0..G {
                 let sum = &mut out[g * head_dim + d];
                 for (p, value) in weights[g].iter().zip(values.chunks_exact(head_dim)) {
-                    *sum = ops::add_product_one(*p, value[d], *sum);
+                    *sum = ops::add_product_one(*p, one(value[d]), *sum);
                 }
             }
             1

@@ -3,13 +3,14 @@
 //! A page meets all rows before the next one is read, so a long sequence is read once for a whole
 //! block of rows. What a row gets does not depend on the rows beside it.
 
+use super::kv::Numbers;
 use super::{Attention, KvCodec, KvType, PAGE};
 use crate::par::{Columns, Scratch};
 use std::ops::Range;
 
 /// The `i`-th page that the rows read: `i`, and its keys `[head_dim][PAGE]` or values
 /// `[PAGE][head_dim]`.
-pub type Page<'a> = (usize, &'a [f32]);
+pub type Page<'a> = (usize, Numbers<'a>);
 
 /// What a set does.
 pub struct Steps<Fetch, Score, Exponents, Mix, Total> {
@@ -23,6 +24,9 @@ pub struct Steps<Fetch, Score, Exponents, Mix, Total> {
     pub mix: Mix,
     /// Σ of the scores.
     pub total: Total,
+    /// Whether a single row takes codes of 16 bits as they stand: it reads each once, so that decoding
+    /// them to memory would only cost time.
+    pub takes_codes: bool,
 }
 
 /// See the scalar definition.
@@ -47,6 +51,7 @@ pub fn walk(
     // `[row][query of the group][position]`.
     let scores = &mut floats[..rows * group * padded];
     let of_row = group * padded;
+    let takes_codes = steps.takes_codes && rows == 1;
 
     // A single row is done with a page before the processor has seen that another one follows; of
     // several, the first ones bring it for the others.
@@ -54,7 +59,10 @@ pub fn walk(
         if rows == 1 && i + 1 < a.pages() {
             (steps.fetch)(a.layout.key_bytes(a.page(i + 1)));
         }
-        let keys = a.layout.keys(kv, a.page(i), room);
+        let keys = match takes_codes {
+            true => a.layout.key_codes_or_keys(kv, a.page(i), room),
+            false => Numbers::F32(a.layout.keys(kv, a.page(i), room)),
+        };
         for rows in a.rows_with_page(i) {
             let scores = &mut scores[rows.start * of_row..rows.end * of_row];
             (steps.score)(rows, (i, keys), scores);
@@ -68,7 +76,10 @@ pub fn walk(
         if rows == 1 && i + 1 < a.pages() {
             (steps.fetch)(a.layout.value_bytes(a.page(i + 1)));
         }
-        let values = a.layout.values(kv, a.page(i), room);
+        let values = match takes_codes {
+            true => a.layout.value_codes_or_values(kv, a.page(i), room),
+            false => Numbers::F32(a.layout.values(kv, a.page(i), room)),
+        };
         for row in a.rows_with_page(i).flatten() {
             (steps.mix)(row, (i, values), &scores[row * of_row..][..of_row], out.row(row));
         }

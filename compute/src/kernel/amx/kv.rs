@@ -47,6 +47,7 @@ pub const KV: [KvCodec; KvType::COUNT] = {
         write_value: detected!(write_value, x, codes, slot),
         keys: detected!(keys, codes, scales, out),
         values: detected!(values, codes, scales, out),
+        plain: false,
     };
     kv
 };

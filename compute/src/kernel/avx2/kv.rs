@@ -43,6 +43,7 @@ macro_rules! codec {
             write_value: detected!(write_value::<$element>, x, codes, slot),
             keys: detected!(keys::<$element>, codes, scales, out),
             values: detected!(values::<$element>, codes, scales, out),
+            plain: true,
         }
     };
 }

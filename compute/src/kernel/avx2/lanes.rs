@@ -3,6 +3,9 @@
 pub use super::KV;
 use std::arch::x86_64::*;
 
+/// 8 floats.
+pub type Vector = __m256;
+
 /// Loads 32 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -22,6 +25,21 @@ pub fn load_half(bytes: &[u8; 16]) -> __m128i {
 #[target_feature(enable = "avx2")]
 pub fn load(x: &[f32; 8]) -> __m256 {
     bytemuck::must_cast(*x)
+}
+
+/// 8 numbers of [`KvType::F16`](crate::kernel::KvType::F16).
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn load_f16(codes: &[u16; 8]) -> __m256 {
+    _mm256_cvtph_ps(bytemuck::must_cast(*codes))
+}
+
+/// 8 numbers of [`KvType::Bf16`](crate::kernel::KvType::Bf16).
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_bf16(codes: &[u16; 8]) -> __m256 {
+    let wide = _mm256_cvtepu16_epi32(bytemuck::must_cast(*codes));
+    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
 }
 
 /// Stores 8 floats.

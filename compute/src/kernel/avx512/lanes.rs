@@ -3,11 +3,29 @@
 pub use crate::kernel::avx2::{KV, add_product_one, fetch, total};
 use std::arch::x86_64::*;
 
+/// 16 floats.
+pub type Vector = __m512;
+
 /// Loads 16 floats.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn load(x: &[f32; 16]) -> __m512 {
     bytemuck::must_cast(*x)
+}
+
+/// 16 numbers of [`KvType::F16`](crate::kernel::KvType::F16).
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn load_f16(codes: &[u16; 16]) -> __m512 {
+    _mm512_cvtph_ps(bytemuck::must_cast(*codes))
+}
+
+/// 16 numbers of [`KvType::Bf16`](crate::kernel::KvType::Bf16).
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn load_bf16(codes: &[u16; 16]) -> __m512 {
+    let wide = _mm512_cvtepu16_epi32(bytemuck::must_cast(*codes));
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
 }
 
 /// Stores 16 floats.

@@ -100,6 +100,31 @@ pub struct KvCodec {
     pub keys: DecodeFn,
     /// A page's values as f32, `[PAGE][head_dim]`.
     pub values: DecodeFn,
+    /// Whether codes stand on a page as their numbers do when they are decoded.
+    pub plain: bool,
+}
+
+/// Keys or values of a page as attention reads them.
+#[derive(Clone, Copy)]
+pub enum Numbers<'a> {
+    /// As they are multiplied.
+    F32(&'a [f32]),
+    /// Codes of [`KvType::F16`].
+    F16(&'a [u16]),
+    /// Codes of [`KvType::Bf16`].
+    Bf16(&'a [u16]),
+}
+
+impl<'a> Numbers<'a> {
+    /// Codes of 16 bits, if these are and stand in the order of their numbers.
+    fn of_codes(dtype: KvType, kv: &[KvCodec; KvType::COUNT], codes: &'a [u8]) -> Option<Self> {
+        match dtype {
+            _ if !kv[dtype as usize].plain => None,
+            KvType::F16 => Some(Self::F16(bytemuck::cast_slice(codes))),
+            KvType::Bf16 => Some(Self::Bf16(bytemuck::cast_slice(codes))),
+            _ => None,
+        }
+    }
 }
 
 impl PageLayout {
@@ -193,6 +218,30 @@ impl PageLayout {
     ) -> &'a [f32] {
         let (codes, scales) = (&page[self.value_codes()], &page[self.value_scales()]);
         self.decoded(self.values, kv[self.values as usize].values, (codes, scales), room)
+    }
+
+    /// A page's keys as [`Self::keys`] has them, or their codes, if these are of 16 bits.
+    #[inline]
+    pub fn key_codes_or_keys<'a>(
+        &self,
+        kv: &[KvCodec; KvType::COUNT],
+        page: &'a [u8],
+        room: &'a mut [f32],
+    ) -> Numbers<'a> {
+        let codes = Numbers::of_codes(self.keys, kv, self.key_bytes(page));
+        codes.unwrap_or_else(|| Numbers::F32(self.keys(kv, page, room)))
+    }
+
+    /// A page's values as [`Self::values`] has them, or their codes, if these are of 16 bits.
+    #[inline]
+    pub fn value_codes_or_values<'a>(
+        &self,
+        kv: &[KvCodec; KvType::COUNT],
+        page: &'a [u8],
+        room: &'a mut [f32],
+    ) -> Numbers<'a> {
+        let codes = Numbers::of_codes(self.values, kv, self.value_bytes(page));
+        codes.unwrap_or_else(|| Numbers::F32(self.values(kv, page, room)))
     }
 
     /// Keys or values as they stand there, or decoded to `room`.

@@ -12,6 +12,7 @@ macro_rules! codec {
             write_value: write_value::<$element>,
             keys: keys::<$element>,
             values: values::<$element>,
+            plain: true,
         }
     };
 }

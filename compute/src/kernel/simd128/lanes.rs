@@ -4,6 +4,9 @@ pub(super) use super::KV;
 pub use super::row::exp;
 use std::arch::wasm32::*;
 
+/// 4 floats.
+pub type Vector = v128;
+
 /// Asks memory for bytes that are read soon: there is no way to.
 #[inline]
 pub fn fetch(_: &[u8]) {}

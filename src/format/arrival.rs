@@ -65,6 +65,8 @@ pub struct Arrival {
     length: usize,
     /// Where pieces end, the next one last; `None` as long as the header is not there.
     ends: Option<Vec<usize>>,
+    /// There was no memory: what came may be gone.
+    failed: Option<NoMemory>,
 }
 
 impl Arrival {
@@ -87,18 +89,24 @@ impl Arrival {
     /// Where the next bytes belong: room for some. [`Self::add`] tells how many were written.
     ///
     /// # Errors
-    /// When there is no memory for them.
+    /// When there is no memory for them; from then on always: the file is lost.
     pub fn room(&mut self) -> Result<&mut [u8], NoMemory> {
         while self.filled == self.piece.len() {
-            match &mut self.ends {
-                None => self.read_header()?,
-                Some(ends) => match ends.pop() {
-                    Some(end) => self.begin(end)?,
-                    None => self.enlarge(self.piece.len() / 2)?,
-                },
-            }
+            let made = self.failed.map_or_else(|| self.make_room(), Err);
+            self.failed = made.err();
+            made?;
         }
         Ok(&mut self.piece[self.filled..])
+    }
+
+    fn make_room(&mut self) -> Result<(), NoMemory> {
+        match &mut self.ends {
+            None => self.read_header(),
+            Some(ends) => match ends.pop() {
+                Some(end) => self.begin(end),
+                None => self.enlarge(self.piece.len() / 2),
+            },
+        }
     }
 
     /// So many bytes were written.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A file of a model. A shell maps it into memory, or gives each large tensor a piece: slices of `bytes`
-/// are views, not copies.
+/// A file of a model. A shell maps it into memory, or gives it in pieces of some tensors each
+/// ([`Arrival`](super::Arrival)): tensors are views, not copies, as long as none lies across two pieces.
 #[derive(Clone, Debug)]
 pub struct File {
     /// Its name, for recognition (`config.json`) and for messages.

@@ -76,7 +76,8 @@ fn locate(
     let pairs = walk.blocks.div_ceil(PAIR);
     let fields = pairs * PAIR * FIELDS;
     decoded.grow(fields * size_of::<Field>());
-    let decoded: &mut [Field] = bytemuck::cast_slice_mut(decoded);
+    let decoded: &mut [Field] =
+        bytemuck::cast_slice_mut(decoded.as_chunks_mut::<{ size_of::<Field>() }>().0);
     decoded[walk.fields()..fields].fill([0; size_of::<Field>()]);
     out.grow(pairs * panels.len() * PANEL_ROWS * QUADS);
     let out = out.as_chunks_mut::<{ PANEL_ROWS * QUADS }>().0;

@@ -51,7 +51,10 @@ pub fn walk(
     // `[row][query of the group][position]`.
     let scores = &mut floats[..rows * group * padded];
     let of_row = group * padded;
-    let takes_codes = steps.takes_codes && rows == 1;
+    let codes = |dtype, bytes| match steps.takes_codes && rows == 1 {
+        true => Numbers::of_codes(dtype, kv, bytes),
+        false => None,
+    };
 
     // A single row is done with a page before the processor has seen that another one follows; of
     // several, the first ones bring it for the others.
@@ -59,10 +62,8 @@ pub fn walk(
         if rows == 1 && i + 1 < a.pages() {
             (steps.fetch)(a.layout.key_bytes(a.page(i + 1)));
         }
-        let keys = match takes_codes {
-            true => a.layout.key_codes_or_keys(kv, a.page(i), room),
-            false => Numbers::F32(a.layout.keys(kv, a.page(i), room)),
-        };
+        let keys = codes(a.layout.keys, a.layout.key_bytes(a.page(i)));
+        let keys = keys.unwrap_or_else(|| Numbers::F32(a.layout.keys(kv, a.page(i), room)));
         for rows in a.rows_with_page(i) {
             let scores = &mut scores[rows.start * of_row..rows.end * of_row];
             (steps.score)(rows, (i, keys), scores);
@@ -76,10 +77,8 @@ pub fn walk(
         if rows == 1 && i + 1 < a.pages() {
             (steps.fetch)(a.layout.value_bytes(a.page(i + 1)));
         }
-        let values = match takes_codes {
-            true => a.layout.value_codes_or_values(kv, a.page(i), room),
-            false => Numbers::F32(a.layout.values(kv, a.page(i), room)),
-        };
+        let values = codes(a.layout.values, a.layout.value_bytes(a.page(i)));
+        let values = values.unwrap_or_else(|| Numbers::F32(a.layout.values(kv, a.page(i), room)));
         for row in a.rows_with_page(i).flatten() {
             (steps.mix)(row, (i, values), &scores[row * of_row..][..of_row], out.row(row));
         }

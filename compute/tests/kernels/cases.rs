@@ -343,22 +343,25 @@ pub fn large_products_equal_scalar() {
 /// What one product leaves in a scratch is no matter to the next.
 pub fn products_share_a_scratch() {
     let mut noise = Noise(0x3141_5926_5358_9793);
-    // Also of one set with another.
+    // Also of one set with another, which leaves buffers of other lengths.
     let mut scratch = Scratch::default();
     for k in sets("scratch") {
-        for (cols, size) in [(33, 16), (100, 64), (17, 16), (300, 32), (64, 64)] {
-            let scales = GroupScales::from_rows(20, cols, size, |_, s| s.fill(f16::ONE)).unwrap();
-            let w = TernaryMatrix::pack(20, cols, Scales::Groups(scales), |_, codes| {
-                codes.fill_with(|| noise.below(3) as u8);
-            });
-            let (w, x) = (w.unwrap(), Rows::new(70, cols, 1, || noise.next() as i8));
-            let mut run = |k: &Kernels| {
-                let mut y = vec![0f32; 70 * 20];
-                let out = &mut Columns::whole(&mut y, 20);
-                k.ternary(&w, 0..2, &x.view(), out, &mut scratch);
-                bits(&y)
-            };
-            assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {cols}", k.isa());
+        for batch in [24, 70] {
+            for (cols, size) in [(33, 16), (100, 64), (17, 16), (300, 32), (64, 64)] {
+                let scales = GroupScales::from_rows(20, cols, size, |_, s| s.fill(f16::ONE));
+                let scales = Scales::Groups(scales.unwrap());
+                let w = TernaryMatrix::pack(20, cols, scales, |_, codes| {
+                    codes.fill_with(|| noise.below(3) as u8);
+                });
+                let (w, x) = (w.unwrap(), Rows::new(batch, cols, 1, || noise.next() as i8));
+                let mut run = |k: &Kernels| {
+                    let mut y = vec![0f32; batch * 20];
+                    let out = &mut Columns::whole(&mut y, 20);
+                    k.ternary(&w, 0..2, &x.view(), out, &mut scratch);
+                    bits(&y)
+                };
+                assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {cols}", k.isa());
+            }
         }
     }
 }

@@ -117,7 +117,7 @@ pub enum Numbers<'a> {
 
 impl<'a> Numbers<'a> {
     /// Codes of 16 bits, if these are and stand in the order of their numbers.
-    fn of_codes(dtype: KvType, kv: &[KvCodec; KvType::COUNT], codes: &'a [u8]) -> Option<Self> {
+    pub fn of_codes(dtype: KvType, kv: &[KvCodec; KvType::COUNT], codes: &'a [u8]) -> Option<Self> {
         match dtype {
             _ if !kv[dtype as usize].plain => None,
             KvType::F16 => Some(Self::F16(bytemuck::cast_slice(codes))),
@@ -218,30 +218,6 @@ impl PageLayout {
     ) -> &'a [f32] {
         let (codes, scales) = (&page[self.value_codes()], &page[self.value_scales()]);
         self.decoded(self.values, kv[self.values as usize].values, (codes, scales), room)
-    }
-
-    /// A page's keys as [`Self::keys`] has them, or their codes, if these are of 16 bits.
-    #[inline]
-    pub fn key_codes_or_keys<'a>(
-        &self,
-        kv: &[KvCodec; KvType::COUNT],
-        page: &'a [u8],
-        room: &'a mut [f32],
-    ) -> Numbers<'a> {
-        let codes = Numbers::of_codes(self.keys, kv, self.key_bytes(page));
-        codes.unwrap_or_else(|| Numbers::F32(self.keys(kv, page, room)))
-    }
-
-    /// A page's values as [`Self::values`] has them, or their codes, if these are of 16 bits.
-    #[inline]
-    pub fn value_codes_or_values<'a>(
-        &self,
-        kv: &[KvCodec; KvType::COUNT],
-        page: &'a [u8],
-        room: &'a mut [f32],
-    ) -> Numbers<'a> {
-        let codes = Numbers::of_codes(self.values, kv, self.value_bytes(page));
-        codes.unwrap_or_else(|| Numbers::F32(self.values(kv, page, room)))
     }
 
     /// Keys or values as they stand there, or decoded to `room`.

@@ -59,7 +59,10 @@ impl<'a, 'c> Carrier<'a, 'c> {
             return bytes.clone();
         };
         let mut rest = &mut to[..];
-        let part = |range: Range<usize>| (&bytes[range.clone()], cut(&mut rest, range.len()));
+        let part = |range: Range<usize>| {
+            let to = rest.split_off_mut(..range.len()).expect("as many bytes");
+            (&bytes[range], to)
+        };
         let parts = self.shares(bytes.len(), 1).map(part).collect();
         self.run(parts, |(from, to), hands| hands.origin.read(from, to));
         to.into_bytes()
@@ -122,11 +125,4 @@ impl Hands<'_> {
         self.origin.read(bytes, near);
         near
     }
-}
-
-/// The first `len` of what is left, which is less by them.
-pub(crate) fn cut<'t>(rest: &mut &'t mut [u8], len: usize) -> &'t mut [u8] {
-    let (first, later) = std::mem::take(rest).split_at_mut(len);
-    *rest = later;
-    first
 }

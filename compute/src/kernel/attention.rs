@@ -22,8 +22,7 @@ macro_rules! attention {
         const VECTORS: usize = $vectors;
         const PARTS: usize = PAGE / LANES / VECTORS;
         /// Whether codes of 16 bits become vectors where they are multiplied.
-        const TAKES_CODES: bool = !CODES.is_empty();
-        const CODES: &[&str] = &[$(stringify!($codes)),*];
+        const TAKES_CODES: bool = !<[KvType]>::is_empty(&[$(KvType::$codes),*]);
 
         /// See the scalar definition.
         #[target_feature(enable = $features)]

@@ -1,7 +1,7 @@
 //! Ternary matrices on their way to where kernels read them, and into another layout.
 
 use super::{Layout, PANEL_ROWS, Scales, TernaryMatrix, tight};
-use crate::carry::{Carrier, Hands, cut};
+use crate::carry::{Carrier, Hands};
 use crate::mem::WeightVec;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,21 +21,23 @@ pub fn carried(
     let total = group.iter().map(|w| panels(w)).sum();
     let bytes = group.iter().map(|w| w.codes.len() / panels(w).max(1)).max();
     let shares: Vec<_> = carrier.shares(total, bytes.unwrap_or(0)).collect();
+    // Of each share what it has of each matrix.
     let mut parts: Vec<Vec<Piece<'_>>> = shares.iter().map(|_| Vec::new()).collect();
     let mut first = 0;
     for ((w, room), fits) in group.iter().zip(&mut rooms).zip(&fit) {
-        let end = first + panels(w);
-        let mut left = room.as_deref_mut().unwrap_or_default();
-        let (from, to) = (w.codes.len() / panels(w).max(1), left.len() / panels(w).max(1));
+        let (begin, end) = (first, first + panels(w));
+        first = end;
+        let Some(room) = room.as_deref_mut().filter(|room| !room.is_empty()) else { continue };
+        let (mut codes, mut out) = (&w.codes[..], room);
+        let (from, to) = (codes.len() / panels(w), out.len() / panels(w));
         for (share, part) in shares.iter().zip(&mut parts) {
-            let own = share.start.max(first)..share.end.min(end);
-            if !left.is_empty() && !own.is_empty() {
-                let codes = &w.codes[(own.start - first) * from..][..own.len() * from];
-                let (layouts, out) = ((w.layout, layout), cut(&mut left, own.len() * to));
-                part.push(Piece { panels: own.len(), layouts, codes, out, fits });
+            let panels = share.end.min(end).saturating_sub(share.start.max(begin));
+            if panels > 0 {
+                let codes = codes.split_off(..panels * from).expect("of each panel");
+                let out = out.split_off_mut(..panels * to).expect("for each panel");
+                part.push(Piece { panels, layouts: (w.layout, layout), codes, out, fits });
             }
         }
-        first = end;
     }
     carrier.run(parts, |part, hands| part.iter_mut().for_each(|piece| piece.carry(hands)));
 

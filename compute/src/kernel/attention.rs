@@ -10,7 +10,7 @@ macro_rules! attention {
     ($features:literal, $lanes:literal, $many:literal, $queries:literal, $vectors:literal, $ops:path,
      [$($codes:ident $load:ident),*]) => {
         use std::ops::Range;
-        use $crate::kernel::kv::Numbers;
+        use $crate::kernel::Numbers;
         use $crate::kernel::walk::{Page, Steps, tile, walk, weights};
         use $crate::kernel::{Attention, KvCodec, KvType, PAGE};
         use $crate::par::{Columns, Scratch};

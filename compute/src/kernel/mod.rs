@@ -26,7 +26,7 @@ mod avx512;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
-pub use kv::{KvCodec, KvType, PageLayout};
+pub use kv::{KvCodec, KvType, Numbers, PageLayout};
 pub use operands::{Attention, Quantised};
 
 use crate::matrix::{FloatMatrix, Int8View};

@@ -3,8 +3,7 @@
 //! A page meets all rows before the next one is read, so a long sequence is read once for a whole
 //! block of rows. What a row gets does not depend on the rows beside it.
 
-use super::kv::Numbers;
-use super::{Attention, KvCodec, KvType, PAGE};
+use super::{Attention, KvCodec, KvType, Numbers, PAGE};
 use crate::par::{Columns, Scratch};
 use std::ops::Range;
 

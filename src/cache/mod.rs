@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvSeq(usize);
 
-/// What a pool keeps of keys and values, and what is read of them.
+/// What a pool keeps of keys and values, and what is read of them. The default is exact: f32, all pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KvConfig {
     /// Type of the keys.
@@ -33,6 +33,13 @@ pub struct KvConfig {
     pub values: KvType,
     /// Which pages a row reads.
     pub selection: PageSelection,
+}
+
+impl KvConfig {
+    /// What programs keep unless they are told otherwise: bf16, the type that models are published in,
+    /// in half of the memory of f32 and read faster on every instruction set (`docs/kv-cache.md`).
+    pub const PREFERRED: Self =
+        Self { keys: KvType::Bf16, values: KvType::Bf16, selection: PageSelection::Dense };
 }
 
 /// The pages of all sequences.

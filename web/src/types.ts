@@ -46,8 +46,8 @@ export interface LoadOptions {
   /** Positions that a sequence may have; by default what the model allows. */
   context?: number;
   /**
-   * Type of the cached keys and values (default `"f32"`): 16 bits take half of the memory, 8 bits a
-   * quarter.
+   * Type of the cached keys and values (default `"bf16"`): 16 bits take half of the memory of
+   * f32, 8 bits a quarter.
    */
   kvType?: KvType | { keys?: KvType; values?: KvType };
   /**

@@ -4,10 +4,11 @@ import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
 /**
- * Answers that no last bit decides: their most likely tokens are the same with every set of kernels, in
- * every mode. (In a guess at a whole block of the story of a cow two words are as likely.)
+ * Answers that no last bit decides: their most likely tokens are the same with every set of kernels and
+ * every type of cache, in every mode. (In guesses at whole blocks of stories about animals some words
+ * are nearly as likely as others.)
  */
-export const PROMPTS = ["Tell me a story about a pig.", "What is the opposite of hot?"];
+export const PROMPTS = ["Tell me a story about a boy.", "What is the opposite of hot?"];
 export const MODES = ["ar", "verify", "greedy", "iterative", "adaptive"];
 
 const program =

@@ -43,8 +43,8 @@ pub struct Options {
     kv: Kv,
 }
 
-/// Types of keys and values, and what is read of them, by their names; what is not said is the core's
-/// default.
+/// Types of keys and values, and what is read of them, by their names; what is not said is
+/// [`KvConfig::PREFERRED`].
 #[derive(Default, Deserialize)]
 struct Kv {
     keys: Option<String>,
@@ -55,7 +55,7 @@ struct Kv {
 impl Kv {
     fn config(&self) -> Result<KvConfig, Error> {
         let parse = |name: &Option<String>| match name {
-            None => Ok(KvType::default()),
+            None => Ok(KvConfig::PREFERRED.keys),
             Some(name) => KvType::parse(name).ok_or_else(|| {
                 let names = KvType::ALL.map(KvType::name).join(", ");
                 Error::bad_request(format!("kvType: {name:?} is none of {names}"))

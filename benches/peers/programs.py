@@ -106,10 +106,10 @@ def wf_run(path, isa=None):
     return Program(f"{OURS}, {isa}", command, read_wf_run, ("pp",), environment={"WF_ISA": isa})
 
 
-def wf_run_bf16(path):
-    """With keys and values of 16 bits, as llama.cpp has them."""
-    command = [path, "bench", "--kv-dtype", "bf16"]
-    return Program(f"{OURS}, bf16 cache", command, read_wf_run, ("pp",))
+def wf_run_f32(path):
+    """With exact keys and values, where its own default and llama.cpp's have 16 bits."""
+    command = [path, "bench", "--kv-dtype", "f32"]
+    return Program(f"{OURS}, f32 cache", command, read_wf_run, ("pp",))
 
 
 def wf_run_packed(path):

@@ -22,7 +22,7 @@ from programs import (
     read_llama_bench,
     read_wf_run,
     wf_run,
-    wf_run_bf16,
+    wf_run_f32,
     wf_run_packed,
 )
 
@@ -47,7 +47,7 @@ class Programs(unittest.TestCase):
     def test_all_are_asked_for_the_same(self):
         theirs, huge = llama_bench("llama-bench")
         asked = "-m small.gguf -p 32 -n 0 -t 2 -r 3 -o json".split()
-        ours = (wf_run("wf-run"), wf_run("wf-run", "avx2"), wf_run_bf16("wf-run"))
+        ours = (wf_run("wf-run"), wf_run("wf-run", "avx2"), wf_run_f32("wf-run"))
         for program in (*ours, theirs, huge):
             self.assertEqual(program.options(CASE), asked)
         packed = wf_run_packed("wf-run").options(CASE)

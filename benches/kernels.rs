@@ -142,6 +142,9 @@ fn rows(c: &mut Criterion) {
         c.bench_function(&format!("quantise16/{isa}"), |b| {
             b.iter(|| (k.quantise16)(&x, &mut high, &mut low));
         });
+        c.bench_function(&format!("sum_exp/{isa}"), |b| {
+            b.iter(|| (k.sum_exp)(black_box(&x), 1.0));
+        });
     }
 }
 

@@ -45,7 +45,8 @@ fn positions_are_stretched_by_every_rule() {
     let plain = story("120", &[]);
     assert_eq!(tokens(&story("120", &["--rope-scaling", "none"])), tokens(&plain));
     assert_eq!(tokens(&story("120", &["--rope-scaling", "linear:1"])), tokens(&plain));
-    let rules = ["linear:9", "ntk:9", "yarn:20"].map(|rule| story("120", &["--rope-scaling", rule]));
+    let rules =
+        ["linear:9", "ntk:9", "yarn:20"].map(|rule| story("120", &["--rope-scaling", rule]));
     for (i, one) in rules.iter().enumerate() {
         assert!(rules[..i].iter().chain([&plain]).all(|other| tokens(other) != tokens(one)));
     }

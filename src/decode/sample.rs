@@ -15,7 +15,6 @@
 mod candidates;
 mod certainty;
 mod constraint;
-mod exp;
 mod params;
 
 pub use certainty::Certainty;

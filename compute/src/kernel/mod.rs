@@ -7,6 +7,7 @@
 
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod attention;
+mod exp;
 mod kv;
 mod operands;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
@@ -26,6 +27,7 @@ mod avx512;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
+pub use exp::exp;
 pub use kv::{KvCodec, KvType, Numbers, PageLayout};
 pub use operands::{Attention, Quantised};
 
@@ -126,6 +128,11 @@ pub struct Kernels {
     /// the query, of `[queries][head_dim]`, that gives it most: E exp(s·q·k) ≈ exp(s·q·μ + Σ
     /// (s·q)²σ²/2), which is exact for keys that are distributed normally.
     pub estimate: fn(queries: &[f32], scale: f32, summary: &[f32]) -> f32,
+    /// Σ exp(x − max) over logits x ≤ max, NaN as −∞. The same bits with every set.
+    pub sum_exp: fn(logits: &[f32], max: f32) -> f64,
+    /// x = exp((x − max) · scale) of logits x ≤ max: 1 for the highest ones, 0 for NaN. The same bits
+    /// with every set.
+    pub weigh: fn(logits: &mut [f32], max: f32, scale: f32),
     /// Reads memory as fast as it comes: XOR of all lines. What products are bounded by is measured
     /// with it.
     pub read: fn(lines: &[[u64; 8]]) -> [u64; 8],
@@ -153,6 +160,8 @@ impl Kernels {
         kv: scalar::KV,
         summarise: kv::summarise,
         estimate: kv::estimate,
+        sum_exp: exp::sum_exp,
+        weigh: exp::weigh,
         read: scalar::read,
         multiply: scalar::multiply,
     };

@@ -38,6 +38,7 @@ macro_rules! each_case {
             products_are_counted
             row_kernels_agree
             silu_is_silu
+            logits_are_weighed_as_scalar_weighs_them
             attention_agrees_and_ignores_what_lies_past_the_end
             rows_that_attend_together_get_what_each_gets_alone
             keys_and_values_are_stored_as_scalar_stores_them
@@ -502,6 +503,27 @@ pub fn row_kernels_agree() {
                     let want = run(&Kernels::SCALAR, x, &y);
                     close(&run(&k, x, &y), &want, &format!("{:?} {name} {n}", k.isa()));
                 }
+            }
+        }
+    }
+}
+
+pub fn logits_are_weighed_as_scalar_weighs_them() {
+    let mut noise = Noise(0x2b2b_1a1a_0909_f8f8);
+    for k in sets("weigh") {
+        for n in [0, 1, 7, 8, 9, 64, 1003] {
+            let mut logits: Vec<f32> = noise.floats(n).iter().map(|x| 50.0 * x).collect();
+            for max in [50.0, f32::INFINITY] {
+                let special = [max, f32::NAN, f32::NEG_INFINITY, -200.0];
+                for (logit, x) in logits.iter_mut().skip(3).step_by(5).zip(special) {
+                    *logit = x;
+                }
+                let run = |k: &Kernels| {
+                    let mut weights = logits.clone();
+                    (k.weigh)(&mut weights, max, 1.7);
+                    ((k.sum_exp)(&logits, max).to_bits(), bits(&weights))
+                };
+                assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {n} {max}", k.isa());
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The way of updates from the engine's thread to the requests' tasks.
 //!
 //! Every message to a sleeping task wakes a thread, which takes the sender as long as a third of a
-//! small model's forward pass. So what steps give leaves as one message, at most once a millisecond,
-//! and a task hands it out.
+//! small model's forward pass, and every write of a response's task a good part of one. So what steps
+//! give leaves as one message, at most once in four milliseconds, and a task hands it out.
 
 use super::worker::Update;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// How long an update may wait for others. Nobody sees it: a screen shows a picture every 16 ms.
-const PATIENCE: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_millis(4);
 
 /// Updates with whom they are for.
 type Mail = Vec<(UnboundedSender<Update>, Update)>;

@@ -1,16 +1,21 @@
 //! The tokens that may be drawn, and the draw. Selects instead of sorting: of a vocabulary of
 //! 128,000 only the few that filters keep are ever put in order.
 
-use super::exp::{exp, sum_exp};
 use super::{Certainty, Choice, SamplingParams};
+use crate::kernel::Kernels;
 use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+/// Those that weigh logits. All sets give the same bits, so the widest of this machine does it, whichever
+/// one the model runs on.
+static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::best);
 
 /// Working memory of a draw, kept between tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
     /// Ids and logits, or ids and weights.
     list: Vec<(u32, f32)>,
-    /// Weights of all tokens.
+    /// Weights of all tokens, or of those that were selected.
     weights: Vec<f32>,
 }
 
@@ -32,15 +37,18 @@ impl Candidates {
             return Choice { token: 0, certainty: by.none() };
         }
         let scale = (1.0 / p.temperature).min(f32::MAX);
-        let weigh = |logit: f32| if logit == max { 1.0 } else { exp((logit - max) * scale) };
         let list = &mut self.list;
         if p.top_k > 0 && p.top_k < logits.len() {
             top(logits, p.top_k, list);
             list.sort_unstable_by_key(|entry| entry.0);
-            list.iter_mut().for_each(|entry| entry.1 = weigh(entry.1));
+            self.weights.clear();
+            self.weights.extend(list.iter().map(|entry| entry.1));
+            (KERNELS.weigh)(&mut self.weights, max, scale);
+            list.iter_mut().zip(&self.weights).for_each(|(entry, &weight)| entry.1 = weight);
         } else {
             self.weights.clear();
-            self.weights.extend(logits.iter().map(|&logit| weigh(logit)));
+            self.weights.extend_from_slice(logits);
+            (KERNELS.weigh)(&mut self.weights, max, scale);
             list.clear();
             list.extend((0u32..).zip(self.weights.iter().copied()).filter(|entry| entry.1 > 0.0));
         }
@@ -137,7 +145,7 @@ pub(super) fn log_sum_exp(logits: &[f32]) -> f32 {
     if max.is_infinite() {
         return max;
     }
-    max + libm::log(sum_exp(logits, max)) as f32
+    max + libm::log((KERNELS.sum_exp)(logits, max)) as f32
 }
 
 /// Fills `list` with the `n` highest logits, best first; of equal ones the lowest id first.

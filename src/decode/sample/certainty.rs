@@ -1,7 +1,7 @@
 //! How sure a distribution is of the token that was drawn from it.
 
 use super::candidates::{highest, log_sum_exp, total};
-use super::exp::exp;
+use crate::kernel::exp;
 
 /// A measure of certainty; more is surer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,6 +58,8 @@ pub const KERNELS: Kernels = Kernels {
     kv: KV,
     summarise: detected!(kv::summarise, keys, summary),
     estimate: detected!(kv::estimate, queries, scale, summary),
+    sum_exp: detected!(row::sum_exp, logits, max),
+    weigh: detected!(row::weigh, logits, max, scale),
     read: detected!(limits::read, lines),
     multiply: detected!(limits::multiply, rounds),
 };

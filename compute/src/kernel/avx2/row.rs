@@ -1,7 +1,7 @@
 //! Kernels over single rows.
 
 use super::lanes::{exp, load, max, store, sum, sum_i32, zip8};
-use crate::kernel::scalar;
+use crate::kernel::{exp as weights, scalar};
 use std::arch::x86_64::*;
 
 const MIN_MAX: f32 = 1e-5;
@@ -102,4 +102,16 @@ pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn add(x: &mut [f32], y: &[f32]) {
     scalar::add(x, y);
+}
+
+/// See the scalar definition.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn sum_exp(logits: &[f32], max: f32) -> f64 {
+    weights::sum_exp(logits, max)
+}
+
+/// See the scalar definition.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn weigh(logits: &mut [f32], max: f32, scale: f32) {
+    weights::weigh(logits, max, scale);
 }

@@ -19,7 +19,7 @@ mod limits;
 mod row;
 mod ternary;
 
-use super::{Isa, Kernels, kv, scalar};
+use super::{Isa, Kernels, exp, kv, scalar};
 use scalar::KV;
 
 /// The table of plain SIMD. Short loops over floats are left to the compiler.
@@ -40,6 +40,8 @@ pub const KERNELS: Kernels = Kernels {
     kv: KV,
     summarise: kv::summarise,
     estimate: kv::estimate,
+    sum_exp: exp::sum_exp,
+    weigh: exp::weigh,
     read: scalar::read,
     multiply: limits::multiply,
 };

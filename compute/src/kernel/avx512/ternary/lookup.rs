@@ -14,9 +14,13 @@ use std::sync::LazyLock;
 pub use tables::Buffers;
 use tables::{PAIR, PANELS, Places, QUADS, Sums, TILE, Tables};
 
-/// Activation rows from which tables pay, and those of the last tile.
-const LEAST: usize = 2 * TILE;
-const LEAST_REST: usize = 28;
+/// Activation rows that make a tile worth its tables.
+const LEAST: usize = 30;
+/// Rows beside whole tiles that are so few that codes are decoded in registers for them.
+const STREAMED: usize = 3;
+/// Rows from which tiles are worth their tables though those beside them are multiplied, for which codes
+/// are decoded once more.
+const MIXED: usize = 2 * TILE;
 
 /// Whether tables are faster on this CPU: on Zen 4, which does 64 products of bytes a cycle, and reads 64
 /// bytes of a table. (Intel's cores with AVX-512 and Zen 5 do 128 products.)
@@ -30,6 +34,15 @@ pub fn pays() -> bool {
     *ZEN_4
 }
 
+/// Rows that go through tables.
+fn tabulated(rows: usize) -> usize {
+    match rows % TILE {
+        LEAST.. => rows,
+        rest if rest <= STREAMED || rows >= MIXED => rows - rest,
+        _ => 0,
+    }
+}
+
 /// Products of `panels` with all rows: in whole tiles by table, and what is left by multiplication.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn batch(
@@ -40,11 +53,7 @@ pub fn batch(
     buffers: &mut Buffers<'_>,
 ) {
     let rows = walk.x.rows();
-    let most = match rows % TILE {
-        _ if rows < LEAST => 0,
-        rest if rest < LEAST_REST => rows - rest,
-        _ => rows,
-    };
+    let most = tabulated(rows);
     let size = walk.group_blocks * crate::ternary::BLOCK_COLS;
     let narrow = avx2::Walk::new(walk.w, walk.x, walk.first, (size, walk.sums));
     for first in panels.clone().step_by(PANELS) {
@@ -57,8 +66,9 @@ pub fn batch(
             unsafe { tables::tiles(&narrow, panels.clone(), 0..most, y, buffers, add) };
         }
         let rest = if done { most..rows } else { 0..rows };
-        if !rest.is_empty() {
-            multiplied::batch(walk, panels, rest, y, rearranged, buffers.places);
+        match rest.len() {
+            ..=STREAMED => walk.streams(panels, rest, y),
+            _ => multiplied::batch(walk, panels, rest, y, rearranged, buffers.places),
         }
     }
 }

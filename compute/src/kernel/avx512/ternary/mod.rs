@@ -41,13 +41,7 @@ pub fn ternary<const TABLES: bool>(
         let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
         return lookup::batch(&walk, panels, y, rearranged, &mut buffers);
     }
-    let (pairs, last) = halves(panels);
-    for pair in pairs {
-        walk.stream(pair, y);
-    }
-    if let Some(panel) = last {
-        walk.stream([panel], y);
-    }
+    walk.streams(panels, 0..x.rows(), y);
 }
 
 /// What all tiles of one call share. A matrix in the tight layout only comes here where the CPU has VBMI:
@@ -133,17 +127,28 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Panels × all rows, codes decoded in registers: for small batches, which memory bounds.
+    /// Panels × some rows, codes decoded in registers: for small batches, which memory bounds.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn stream<const P: usize>(&self, panels: [usize; P], y: &mut Columns<'_>) {
+    fn streams(&self, panels: Range<usize>, rows: Range<usize>, y: &mut Columns<'_>) {
+        let (pairs, last) = halves(panels);
+        for pair in pairs {
+            self.stream(pair, rows.clone(), y);
+        }
+        if let Some(panel) = last {
+            self.stream([panel], rows, y);
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    fn stream<const P: usize>(&self, panels: [usize; P], rows: Range<usize>, y: &mut Columns<'_>) {
         if self.w.layout() == Layout::Tight {
             // SAFETY: this CPU has VBMI, or the matrix would not have come here.
-            return unsafe { tight::stream(self, panels, y) };
+            return unsafe { tight::stream(self, panels, rows, y) };
         }
-        let mut row = 0;
-        while row < self.x.rows() {
+        let mut row = rows.start;
+        while row < rows.end {
             // What the registers have room for.
-            let rows = match self.x.rows() - row {
+            let rows = match rows.end - row {
                 8.. => 8,
                 left => left.min(4),
             };

@@ -83,10 +83,15 @@ impl Decoder {
 /// Panels × all activation rows, in tiles as even as can be: what a tile costs hardly grows up to four
 /// rows, whose sums fit the registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn stream<const P: usize>(walk: &Walk<'_>, panels: [usize; P], y: &mut Columns<'_>) {
-    let mut row = 0;
-    while row < walk.x.rows() {
-        let left = walk.x.rows() - row;
+pub fn stream<const P: usize>(
+    walk: &Walk<'_>,
+    panels: [usize; P],
+    rows: Range<usize>,
+    y: &mut Columns<'_>,
+) {
+    let mut row = rows.start;
+    while row < rows.end {
+        let left = rows.end - row;
         let rows = left.div_ceil(left.div_ceil(4));
         match rows {
             1 => tile::<P, 1>(walk, panels, row, y),

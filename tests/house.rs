@@ -15,7 +15,7 @@ const FLOORS: [(&str, &[&str]); 15] = [
     ("format", &["mem", "ternary", "matrix"]),
     ("cache", &["mem", "kernel", "format"]),
     ("model", &["mem", "par", "rows", "carry", "ternary", "matrix", "kernel", "format", "cache"]),
-    ("decode", &["rows"]),
+    ("decode", &["rows", "kernel"]),
     ("text", &["format"]),
     ("engine", &["rows", "cache", "format", "model", "decode", "text"]),
     ("settings", &["format", "decode", "text"]),

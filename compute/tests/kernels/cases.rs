@@ -310,7 +310,7 @@ pub fn ternary_products_do_not_overflow_at_the_extremes() {
 /// Batches, matrices and rows so large that kernels cut them into blocks of all three.
 pub fn large_products_equal_scalar() {
     let mut noise = Noise(0x1212_3434_5656_7878);
-    let (rows, cols) = (17 * 16 + 5, 1700);
+    let (rows, cols) = (21 * 16 + 5, 1700);
     for group in [None, Some(128)] {
         let scales = match group {
             None => Scales::Tensor(0.7),
@@ -324,11 +324,15 @@ pub fn large_products_equal_scalar() {
         let w = TernaryMatrix::pack(rows, cols, scales, |_, codes| {
             codes.fill_with(|| noise.below(3) as u8);
         });
-        let (w, x) = (w.unwrap(), Rows::new(530, cols, 1, || noise.next() as i8));
-        for k in sets("large products") {
-            ternary_equals_scalar(&k, (&w, &x), 0, "large");
-            if let Some(w) = w.in_layout(Layout::Tight) {
-                ternary_equals_scalar(&k, (&w, &x), 0, "large, tight");
+        let w = w.unwrap();
+        let tight = w.in_layout(Layout::Tight);
+        for batch in [32, 33, 62, 530] {
+            let x = Rows::new(batch, cols, 1, || noise.next() as i8);
+            for k in sets("large products") {
+                ternary_equals_scalar(&k, (&w, &x), 0, "large");
+                if let Some(w) = &tight {
+                    ternary_equals_scalar(&k, (w, &x), 0, "large, tight");
+                }
             }
         }
     }

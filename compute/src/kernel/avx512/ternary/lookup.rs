@@ -21,6 +21,8 @@ const STREAMED: usize = 3;
 /// Rows from which tiles are worth their tables though those beside them are multiplied, for which codes
 /// are decoded once more.
 const MIXED: usize = 2 * TILE;
+/// Panels that make a single tile's tables worth their while.
+const LEAST_PANELS: usize = 20;
 
 /// Whether tables are faster on this CPU: on Zen 4, which does 64 products of bytes a cycle, and reads 64
 /// bytes of a table. (Intel's cores with AVX-512 and Zen 5 do 128 products.)
@@ -35,7 +37,10 @@ pub fn pays() -> bool {
 }
 
 /// Rows that go through tables.
-fn tabulated(rows: usize) -> usize {
+fn tabulated(rows: usize, panels: usize) -> usize {
+    if rows < MIXED && panels < LEAST_PANELS {
+        return 0;
+    }
     match rows % TILE {
         LEAST.. => rows,
         rest if rest <= STREAMED || rows >= MIXED => rows - rest,
@@ -53,7 +58,7 @@ pub fn batch(
     buffers: &mut Buffers<'_>,
 ) {
     let rows = walk.x.rows();
-    let most = tabulated(rows);
+    let most = tabulated(rows, panels.len());
     let size = walk.group_blocks * crate::ternary::BLOCK_COLS;
     let narrow = avx2::Walk::new(walk.w, walk.x, walk.first, (size, walk.sums));
     for first in panels.clone().step_by(PANELS) {

@@ -39,7 +39,7 @@ struct Bench<'m> {
 impl<'m> Bench<'m> {
     fn new(model: &'m Model, threads: usize) -> Self {
         let rt = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
-        let mut kv = KvPool::new(model.spec(), 2 * CONTEXT / PAGE, KvConfig::default()).unwrap();
+        let mut kv = KvPool::new(model.spec(), 2 * CONTEXT / PAGE, KvConfig::EXACT).unwrap();
         let seq = kv.open(2 * CONTEXT).unwrap();
         let mut this = Self { model, rt, kv, seq, ws: Workspace::default() };
         this.pass(CONTEXT, 0);

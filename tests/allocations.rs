@@ -7,7 +7,7 @@ mod common;
 
 use common::bitnet;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::format::{Activation, Architecture, Rope, Spec};
+use wrinklefree::format::{Activation, Architecture, Rope, Spec, Weights};
 use wrinklefree::kernel::{Isa, Kernels};
 use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
 use wrinklefree::par::Team;
@@ -40,21 +40,33 @@ fn a_pass_like_one_before_allocates_nothing() {
         for threads in [1, 2] {
             let rt = Runtime { kernels, team: Team::new(threads).unwrap() };
             for layout in [Layout::TwoBit, Layout::Tight] {
-                let model = Model::new(SPEC, bitnet(&SPEC, 3)).unwrap().in_layout(layout, &rt);
-                for rows in [1, 2, 4, 9, 33] {
-                    let what = (kernels.isa(), threads, layout, rows);
-                    assert!(settles(&model, &rt, rows), "{what:?}");
+                let model = Model::new(SPEC, weights()).unwrap().in_layout(layout, &rt);
+                for kv in [KvConfig::EXACT, KvConfig::default()] {
+                    for rows in [1, 2, 4, 9, 33] {
+                        let what = (kernels.isa(), threads, layout, kv, rows);
+                        assert!(settles(&model, &rt, kv, rows), "{what:?}");
+                    }
                 }
             }
         }
     }
 }
 
+/// With norms of queries and keys in some layers.
+fn weights() -> Weights {
+    let mut weights = bitnet(&SPEC, 3);
+    for layer in weights.layers.iter_mut().step_by(2) {
+        layer.q_norm = Some(vec![1.0; SPEC.head_dim]);
+        layer.k_norm = Some(vec![1.0; SPEC.head_dim]);
+    }
+    weights
+}
+
 /// Whether passes of so many rows come to ask for nothing. Who takes which part of a step is up to
 /// chance, so a member may meet its first part of a kind late, and make room for it then.
-fn settles(model: &Model, rt: &Runtime, rows: usize) -> bool {
+fn settles(model: &Model, rt: &Runtime, kv: KvConfig, rows: usize) -> bool {
     let tokens: Vec<u32> = (0..rows).map(|i| (i * 37 % SPEC.vocab_size) as u32).collect();
-    let mut kv = KvPool::new(model.spec(), 16, KvConfig::default()).unwrap();
+    let mut kv = KvPool::new(model.spec(), 16, kv).unwrap();
     let seq = kv.open(256).unwrap();
     let mut workspace = Workspace::default();
     let mut allocations = || {

@@ -64,7 +64,7 @@ fn drive(
     budget: usize,
     mut look: impl FnMut(&[u32], Logits<'_>),
 ) -> (Vec<u32>, usize) {
-    let mut kv = KvPool::new(model.spec(), 16, KvConfig::default()).unwrap();
+    let mut kv = KvPool::new(model.spec(), 16, KvConfig::EXACT).unwrap();
     let seq = kv.open(16 * BLOCK).unwrap();
     let mut ws = Workspace::default();
     let (mut output, mut passes) = (Vec::new(), 0);

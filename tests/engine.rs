@@ -79,7 +79,7 @@ const EVERYTHING: &str = "threshold:0";
 /// What a cache and a rule are compared with: themselves, or plain ones where they must not differ.
 fn reference(kv: KvConfig, sparsity: Sparsity) -> (KvConfig, Sparsity) {
     let exact = kv.keys == KvType::F32 && kv.values == KvType::F32 && ALL.contains(&kv.selection);
-    let kv = if exact { KvConfig::default() } else { kv };
+    let kv = if exact { KvConfig::EXACT } else { kv };
     let all = EVERYTHING.parse() == Ok(sparsity);
     (kv, if all { Sparsity::default() } else { sparsity })
 }
@@ -110,7 +110,7 @@ impl Dice {
 
     /// A third keep everything as it was and leave nothing out.
     fn cache(&mut self) -> KvConfig {
-        let f32 = KvConfig::default();
+        let f32 = KvConfig::EXACT;
         match self.below(3) {
             0 => KvConfig { selection: self.of(&ALL), ..f32 },
             _ => KvConfig {

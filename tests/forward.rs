@@ -84,7 +84,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(model: &'a Model, rt: &'a Runtime) -> Self {
-        let mut kv = KvPool::new(model.spec(), 12, KvConfig::default()).unwrap();
+        let mut kv = KvPool::new(model.spec(), 12, KvConfig::EXACT).unwrap();
         let seq = kv.open(100).unwrap();
         Self { model, rt, kv, ws: Workspace::default(), seq }
     }
@@ -204,7 +204,7 @@ fn a_sequence_in_a_batch_equals_the_same_alone() {
     let (a, b, c) = (tokens(40, 2), tokens(9, 3), tokens(64, 4));
     each(|model, rt| {
         let alone = [&a, &b, &c].map(|t| Run::new(model, rt).pass(0, t, Sight::Causal));
-        let mut kv = KvPool::new(model.spec(), 12, KvConfig::default()).unwrap();
+        let mut kv = KvPool::new(model.spec(), 12, KvConfig::EXACT).unwrap();
         // Pages in another order than positions.
         let seqs = [kv.open(64).unwrap(), kv.open(9).unwrap()];
         kv.close(seqs[0]);
@@ -295,9 +295,8 @@ fn a_block_sees_itself_and_what_came_before() {
 fn a_cache_that_does_not_fit_in_memory_is_an_error() {
     let spec = Spec { head_dim: 1 << 12, ..odd() };
     for pages in [u32::MAX as usize, 1 << 40, usize::MAX] {
-        let error = KvPool::new(&spec, pages, KvConfig::default())
-            .err()
-            .expect("more than an address space");
+        let error =
+            KvPool::new(&spec, pages, KvConfig::EXACT).err().expect("more than an address space");
         assert!(error.to_string().starts_with("no memory for a KV cache of "), "{error}");
     }
 }
@@ -313,7 +312,7 @@ fn logits_do_not_depend_on_which_rows_ask_for_them() {
             bits[i * vocab..(i + 1) * vocab].to_vec()
         };
         for wanted in [&[39][..], &[0, 1, 2], &[7, 7, 8, 31], &[]] {
-            let mut kv = KvPool::new(model.spec(), 12, KvConfig::default()).unwrap();
+            let mut kv = KvPool::new(model.spec(), 12, KvConfig::EXACT).unwrap();
             let seqs = [kv.open(64).unwrap(), kv.open(64).unwrap()];
             let (mut ws, start) = (Workspace::default(), 0);
             let spans = [

@@ -46,7 +46,7 @@ fn argmax(row: &[f32]) -> usize {
 /// Compares all logits of one sight with a golden file.
 fn compare(model: &Model, kernels: Kernels, tokens: &[u32], sight: Sight, expected: &Path) {
     let rt = Runtime { kernels, team: Team::new(2).unwrap() };
-    let mut kv = KvPool::new(model.spec(), 4, KvConfig::default()).unwrap();
+    let mut kv = KvPool::new(model.spec(), 4, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
     let span = Span { seq, start: 0, tokens, sight, logits: Rows::All };
     let mut ws = Workspace::default();
@@ -108,7 +108,7 @@ fn embed(model: Model, kernels: Kernels, tokens: Vec<u32>, pooling: Pooling) -> 
         rows,
         row_cost: 0.0,
         prefix_cache: true,
-        kv: KvConfig::default(),
+        kv: KvConfig::EXACT,
     };
     let mut engine = Engine::new(model, None, runtime, config).unwrap();
     let mode = DecodeMode::Embed(pooling);
@@ -168,7 +168,7 @@ fn the_default_model_goes_on_as_transformers_does() {
     let (prompt, want) = (ids("prompt"), ids("continuation"));
     for kernels in Kernels::all() {
         let rt = Runtime { kernels, team: Team::new(1).unwrap() };
-        let mut kv = KvPool::new(model.spec(), 4, KvConfig::default()).unwrap();
+        let mut kv = KvPool::new(model.spec(), 4, KvConfig::EXACT).unwrap();
         let seq = kv.open(prompt.len() + want.len()).unwrap();
         let mut ws = Workspace::default();
         let (mut input, mut found) = (prompt.clone(), Vec::new());

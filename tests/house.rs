@@ -158,3 +158,17 @@ fn files_fit_in_a_head() {
         }
     }
 }
+
+/// Nothing else reaches the build of the image, and a workspace without a member is none.
+#[test]
+fn the_image_is_built_from_every_member() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let (manifest, copied) = (read("Cargo.toml"), read("native/deploy/Dockerfile.dockerignore"));
+    let members = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']'));
+    let members =
+        members.expect("a workspace").0.split(',').map(|name| name.trim().trim_matches('"'));
+    for member in members {
+        let line = format!("!{member}");
+        assert!(copied.lines().any(|l| l == line), "Dockerfile.dockerignore lacks {line}");
+    }
+}

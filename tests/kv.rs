@@ -61,7 +61,7 @@ fn each(test: impl Fn(&Model, &Runtime)) {
 }
 
 fn attending(selection: PageSelection) -> KvConfig {
-    KvConfig { selection, ..KvConfig::default() }
+    KvConfig { selection, ..KvConfig::EXACT }
 }
 
 fn cosines(a: &[f32], b: &[f32]) -> impl Iterator<Item = f32> {
@@ -74,7 +74,7 @@ fn cosines(a: &[f32], b: &[f32]) -> impl Iterator<Item = f32> {
 #[test]
 fn what_leaves_nothing_out_changes_no_bit() {
     each(|model, rt| {
-        let dense = Run::text(model, rt, KvConfig::default(), LENGTH);
+        let dense = Run::text(model, rt, KvConfig::EXACT, LENGTH);
         for selection in [
             PageSelection::Window { window: LENGTH, sinks: 0 },
             PageSelection::TopK(LENGTH),
@@ -97,7 +97,7 @@ fn who_sees_only_the_beginning_reads_it() {
             let logits = run.model.forward(run.rt, &mut run.kv, &[span], &mut run.workspace);
             logits.values().to_vec()
         };
-        let dense = look(KvConfig::default());
+        let dense = look(KvConfig::EXACT);
         for selection in [
             PageSelection::TopK(32),
             PageSelection::Threshold(1.0),
@@ -112,7 +112,7 @@ fn who_sees_only_the_beginning_reads_it() {
 #[test]
 fn types_stay_near_f32() {
     each(|model, rt| {
-        let dense = Run::text(model, rt, KvConfig::default(), 64);
+        let dense = Run::text(model, rt, KvConfig::EXACT, 64);
         for (dtype, least) in [
             (KvType::F32, 1.0),
             (KvType::F16, 0.9999),
@@ -121,7 +121,7 @@ fn types_stay_near_f32() {
             (KvType::Fp8E4m3, 0.99),
             (KvType::Fp8E5m2, 0.97),
         ] {
-            let config = KvConfig { keys: dtype, values: dtype, ..KvConfig::default() };
+            let config = KvConfig { keys: dtype, values: dtype, ..KvConfig::EXACT };
             let got = Run::text(model, rt, config, 64);
             let mean = cosines(&got, &dense).sum::<f32>() / LENGTH as f32;
             assert!(mean >= least - 1e-6, "{dtype:?}: {mean}");
@@ -133,7 +133,7 @@ fn types_stay_near_f32() {
 #[test]
 fn fewer_pages_are_read_and_the_best_matter_most() {
     each(|model, rt| {
-        let dense = Run::text(model, rt, KvConfig::default(), LENGTH);
+        let dense = Run::text(model, rt, KvConfig::EXACT, LENGTH);
         let mean = |selection: PageSelection| {
             let mut run = Run::new(model, rt, attending(selection));
             let got = run.pass(0, &tokens());
@@ -179,7 +179,7 @@ fn memory_is_what_types_say() {
     let numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim * PAGE * pages;
     let scales = 2 * spec.layers * spec.kv_heads * PAGE * pages * 4;
     for dtype in KvType::ALL {
-        let config = KvConfig { keys: dtype, values: dtype, ..KvConfig::default() };
+        let config = KvConfig { keys: dtype, values: dtype, ..KvConfig::EXACT };
         let want = numbers * dtype.size() + if dtype.size() == 1 { scales } else { 0 };
         assert_eq!(KvPool::bytes(spec, pages, &config), want, "{dtype:?}");
     }

@@ -18,7 +18,7 @@ fn runtime(kernels: Kernels) -> Runtime {
 }
 
 fn logits(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<u32> {
-    let mut kv = KvPool::new(model.spec(), 4, KvConfig::default()).unwrap();
+    let mut kv = KvPool::new(model.spec(), 4, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
     let span = Span { seq, start: 0, tokens, sight: Sight::Causal, logits: Rows::All };
     let mut workspace = Workspace::default();

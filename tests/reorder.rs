@@ -42,7 +42,7 @@ fn checkpoint() -> Checkpoint {
 fn logits(checkpoint: Checkpoint) -> Vec<f32> {
     let model = Model::new(checkpoint.spec, checkpoint.weights).unwrap();
     let rt = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
-    let mut kv = KvPool::new(model.spec(), 1, KvConfig::default()).unwrap();
+    let mut kv = KvPool::new(model.spec(), 1, KvConfig::EXACT).unwrap();
     let seq = kv.open(20).unwrap();
     let tokens: Vec<u32> = (0..20).map(|i| i * 37 % 131).collect();
     let span = Span { seq, start: 0, tokens: &tokens, sight: Sight::Causal, logits: Rows::All };

@@ -60,7 +60,7 @@ fn runtime(kernels: Kernels, threads: usize) -> Runtime {
 
 /// Logits of sequences of one token each, in passes of so many.
 fn logits(model: &Model, rt: &Runtime, tokens: &[u32], batch: usize) -> Vec<f32> {
-    let mut kv = KvPool::new(model.spec(), batch, KvConfig::default()).unwrap();
+    let mut kv = KvPool::new(model.spec(), batch, KvConfig::EXACT).unwrap();
     let (mut ws, mut out) = (Workspace::default(), Vec::new());
     for tokens in tokens.chunks(batch) {
         let seqs: Vec<_> = tokens.iter().map(|_| kv.open(1).unwrap()).collect();

@@ -20,7 +20,7 @@ fn engine(prefix_cache: bool) -> Engine {
     let model = common::small_model(VOCAB, 11, 6.0);
     let runtime = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
     let (pages, sequences, rows, row_cost) = (4, 2, 32, 0.0);
-    let kv = KvConfig::default();
+    let kv = KvConfig::EXACT;
     let config =
         EngineConfig { context: CONTEXT, pages, sequences, rows, row_cost, prefix_cache, kv };
     Engine::new(model, None, runtime, config).unwrap()

@@ -38,7 +38,7 @@ fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usi
         rows,
         row_cost,
         prefix_cache: false,
-        kv: KvConfig::default(),
+        kv: KvConfig::EXACT,
     };
     Engine::new(model, Some(Arc::new(tokenizer)), runtime, config).unwrap()
 }
@@ -286,7 +286,7 @@ const SMALL: usize = 10;
 
 /// The softmax of the logits behind some tokens, by definition.
 fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
-    let mut kv = KvPool::new(model.spec(), 1, KvConfig::default()).unwrap();
+    let mut kv = KvPool::new(model.spec(), 1, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
     let span = Span { seq, start: 0, tokens, sight: Sight::Causal, logits: Rows::Last };
     let mut workspace = Workspace::default();
@@ -321,7 +321,7 @@ fn warm_drafts_keep_the_autoregressive_distribution() {
         rows: 64,
         row_cost: 0.0,
         prefix_cache: true,
-        kv: KvConfig::default(),
+        kv: KvConfig::EXACT,
     };
     let mut engine = Engine::new(model, None, runtime(), config).unwrap();
     for mode in [denoise(5), ngram(5), DecodeMode::Autoregressive] {

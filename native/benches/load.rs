@@ -116,7 +116,7 @@ fn main() {
     });
     drop(checkpoint);
     // A prompt of a token and its answer are on one page.
-    let kv = KvPool::bytes(&spec, 1, &KvConfig::PREFERRED) as f64;
+    let kv = KvPool::bytes(&spec, 1, &KvConfig::default()) as f64;
     let best = Kernels::best().isa();
     let avx2 = Some(Isa::Avx2).filter(|&isa| isa != best && Kernels::for_isa(isa).is_some());
     println!("file     logits   kernels weights  seconds, slowest <= 1        MB <= allowed");

@@ -138,7 +138,7 @@ pub struct ComputeArgs {
 pub struct KvArgs {
     /// Type of the keys and values that are kept: 16 bits take half of the memory of f32, 8 bits a
     /// quarter and a scale per position and head
-    #[arg(long, value_name = "TYPE", value_parser = kv_type(), default_value = KvConfig::PREFERRED.keys.name())]
+    #[arg(long, value_name = "TYPE", value_parser = kv_type(), default_value = KvConfig::default().keys.name())]
     pub kv_dtype: KvType,
     /// Type of the keys alone [default: that of both]
     #[arg(long, value_name = "TYPE", value_parser = kv_type())]

@@ -69,15 +69,13 @@ pub fn tokenizer(
     text: &TextParts,
     embedded: usize,
 ) -> anyhow::Result<Option<Tokenizer>> {
-    let build = |vocabulary| {
+    let build = |vocabulary| -> Result<_, TextError> {
         let tokenizer = Tokenizer::new(vocabulary)?;
         tokenizer.check(embedded)?;
         Ok(tokenizer)
     };
     let tokenizer = text.vocabulary.as_ref().map(build).transpose();
-    tokenizer
-        .map_err(|e: TextError| e)
-        .with_context(|| format!("cannot use the tokenizer of {name}"))
+    tokenizer.with_context(|| format!("cannot use the tokenizer of {name}"))
 }
 
 impl Loaded {

@@ -14,8 +14,8 @@ use wrinklefree::format::File;
 
 /// What packed files, which are whole models, call their format.
 const PACKED: &str = "wrinklefree";
-/// Bytes of a file that caches may hold: small pages cost it little.
-const CACHED: usize = 64 << 20;
+/// Bytes of a file up to which small pages cost little: caches hold most of it.
+const SMALL: usize = 64 << 20;
 
 /// Where those weights of a packed file stand that are right as they are. What other formats hold is
 /// packed into memory anyway.
@@ -31,7 +31,7 @@ impl Placement {
     fn copies(self, bytes: &[u8]) -> bool {
         let ample = || machine::free_memory().is_some_and(|free| free / 2 >= bytes.len() as u64);
         let chosen = match self {
-            Self::Auto => bytes.len() > CACHED && ample(),
+            Self::Auto => bytes.len() > SMALL && ample(),
             Self::Mapped => false,
             Self::Copied => true,
         };
@@ -150,8 +150,8 @@ mod tests {
     fn packed_files_are_copied_where_that_is_worth_it() {
         assert!(Placement::Copied.copies(&packed(0)));
         assert!(!Placement::Auto.copies(&packed(0)), "caches hold it");
-        let large = packed(CACHED + 1);
-        let ample = machine::free_memory().is_some_and(|free| free > 4 * CACHED as u64);
+        let large = packed(SMALL + 1);
+        let ample = machine::free_memory().is_some_and(|free| free > 4 * SMALL as u64);
         assert_eq!(Placement::Auto.copies(&large), ample);
         assert!(!Placement::Mapped.copies(&large));
     }

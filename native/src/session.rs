@@ -36,7 +36,7 @@ pub fn sizes(
     let positions = most(&|mode| mode.positions(context));
     let row_cost =
         match modes.iter().any(|mode| matches!(mode, DecodeMode::Verify { row_cost: None, .. })) {
-            true => row_cost::measure(model, runtime)?,
+            true => row_cost::measure(model, runtime, kv)?,
             false => 0.0,
         };
     Ok(EngineConfig {

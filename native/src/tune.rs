@@ -59,7 +59,7 @@ pub fn measure(model: &Model, setup: Setup, time: Duration) -> anyhow::Result<Sp
         let runtime = machine::runtime(threads)?;
         let speed = |kind, tokens| {
             let test = Test { kind, tokens, depth: 0 };
-            let mut bench = Bench::new(model, &runtime, KvConfig::PREFERRED, test)?;
+            let mut bench = Bench::new(model, &runtime, KvConfig::default(), test)?;
             let begin = Instant::now();
             let mut samples = bench.samples(2);
             while begin.elapsed() < time / 2 {

@@ -43,7 +43,7 @@ fn runtime() -> Runtime {
 /// All logits of some spans of one sequence, as rows, after one pass over all of them each.
 fn logits(model: &Model, spans: &[(usize, &[u32], Sight)]) -> Vec<Vec<f32>> {
     let rt = runtime();
-    let mut kv = KvPool::new(model.spec(), 64, KvConfig::PREFERRED).expect("memory");
+    let mut kv = KvPool::new(model.spec(), 64, KvConfig::default()).expect("memory");
     let seq = kv.open(1024).expect("pages");
     let (mut ws, mut rows) = (Workspace::default(), Vec::new());
     for &(start, tokens, sight) in spans {

@@ -7,7 +7,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use ureq::http::{Request, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -279,4 +279,27 @@ fn warm_and_measured_before_ready() {
     assert!(at("warm") < at("iteration=1") && at("iteration=2") < at("ready"), "{log}");
     assert_eq!(log.matches("tokens=20 tokens_per_second=").count(), 2, "{log}");
     assert!(log.contains("iterative 0.9"), "{log}");
+}
+
+/// Where there are no files left for connections the next one waits; nothing turns in circles, and
+/// the server lives on.
+#[test]
+#[cfg(unix)]
+fn a_lack_of_files_passes() {
+    let program = env!("CARGO_BIN_EXE_wf-run");
+    let limited = format!("ulimit -n 48; exec {program} serve --port 0 -t 1");
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited]).env("WF_LOG", "warn");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let server = Server::run(command, None);
+    server.wait();
+    let address = server.address.strip_prefix("http://").expect("an address");
+    let crowd: Vec<_> =
+        (0..80).map(|_| TcpStream::connect(address).expect("the system accepts")).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    drop(crowd);
+    server.wait();
+    let log = server.log();
+    let tries = log.matches("cannot accept a connection").count();
+    assert!((1..=4).contains(&tries), "{tries}: {log}");
 }

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvSeq(usize);
 
-/// What a pool keeps of keys and values, and what is read of them. The default is exact: f32, all pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What a pool keeps of keys and values, and what is read of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KvConfig {
     /// Type of the keys.
     pub keys: KvType,
@@ -36,10 +36,17 @@ pub struct KvConfig {
 }
 
 impl KvConfig {
-    /// What programs keep unless they are told otherwise: bf16, the type that models are published in,
-    /// in half of the memory of f32 and read faster on every instruction set (`docs/kv-cache.md`).
-    pub const PREFERRED: Self =
-        Self { keys: KvType::Bf16, values: KvType::Bf16, selection: PageSelection::Dense };
+    /// Keys and values as they were computed, in f32, and all of them read: for comparing.
+    pub const EXACT: Self =
+        Self { keys: KvType::F32, values: KvType::F32, selection: PageSelection::Dense };
+}
+
+impl Default for KvConfig {
+    /// bf16, the type that models are published in: half of the memory of f32, and read faster on
+    /// every instruction set (`docs/kv-cache.md`). All pages are read.
+    fn default() -> Self {
+        Self { keys: KvType::Bf16, values: KvType::Bf16, selection: PageSelection::Dense }
+    }
 }
 
 /// The pages of all sequences.

@@ -35,11 +35,12 @@ impl Heads<'_> {
         let (dim, layout) = (self.spec.head_dim, self.books.layout());
         let keys = self.spec.heads + head;
         let values = keys + self.spec.kv_heads;
-        scratch.heads.grow(2 * dim);
-        let (key, value) = scratch.heads[..2 * dim].split_at_mut(dim);
+        scratch.heads.grow(3 * dim);
+        let (key, rest) = scratch.heads[..3 * dim].split_at_mut(dim);
+        let (value, plain) = rest.split_at_mut(dim);
         for (i, row) in self.batch.rows.iter().enumerate() {
             self.copy(i, keys, &self.layer.k, head, key);
-            self.rotate(i, self.layer.k_norm.as_deref(), key);
+            self.rotate(i, self.layer.k_norm.as_deref(), key, plain);
             self.copy(i, values, &self.layer.v, head, value);
             let page = self.books.table(row.seq)[row.position / PAGE] as usize * layout.bytes();
             let page = &mut pages[page..][..layout.bytes()];
@@ -83,13 +84,15 @@ impl Heads<'_> {
         let count = rows.len() * group;
         // Taken out of the scratch while the kernel uses the rest of it.
         let mut queries: AlignedVec<f32> = std::mem::take(&mut scratch.heads);
-        queries.grow(count * dim);
-        for (n, query) in queries.chunks_exact_mut(dim).take(count).enumerate() {
+        queries.grow((count + 1) * dim);
+        let (own, rest) = queries.split_at_mut(count * dim);
+        let plain = &mut rest[..dim];
+        for (n, query) in own.chunks_exact_mut(dim).enumerate() {
             let (row, head) = (rows.start + n / group, head * group + n % group);
             self.copy(row, head, &self.layer.q, head, query);
-            self.rotate(row, self.layer.q_norm.as_deref(), query);
+            self.rotate(row, self.layer.q_norm.as_deref(), query, plain);
         }
-        self.read(rows, &queries[..count * dim], kept, out, scratch);
+        self.read(rows, own, kept, out, scratch);
         scratch.heads = queries;
     }
 
@@ -151,12 +154,13 @@ impl Heads<'_> {
         }
     }
 
-    /// Norm, where the model has one, and rotation to row `i`'s position.
-    fn rotate(&self, i: usize, norm: Option<&[f32]>, head: &mut [f32]) {
+    /// Norm, where the model has one, for which `plain` has room for a head, and rotation to row `i`'s
+    /// position.
+    fn rotate(&self, i: usize, norm: Option<&[f32]>, head: &mut [f32], plain: &mut [f32]) {
         let half = head.len() / 2;
         if let Some(norm) = norm {
-            let plain = head.to_vec();
-            (self.k.rms_norm)(&plain, norm, self.spec.norm_eps, head);
+            plain.copy_from_slice(head);
+            (self.k.rms_norm)(plain, norm, self.spec.norm_eps, head);
         }
         (self.k.rope)(head, &self.cos[i * half..][..half], &self.sin[i * half..][..half]);
     }

@@ -21,13 +21,18 @@ pub enum RowCostError {
 }
 
 impl Model {
-    /// What one more row adds to a pass, as a share of a pass of one row. Takes a few passes; `now`
-    /// tells the time in seconds, from any beginning.
+    /// What one more row adds to a pass with such a cache, as a share of a pass of one row. Takes a few
+    /// passes; `now` tells the time in seconds, from any beginning.
     ///
     /// # Errors
     /// When there is no memory for them.
-    pub fn row_cost(&self, runtime: &Runtime, now: impl Fn() -> f64) -> Result<f32, RowCostError> {
-        let mut kv = KvPool::new(self.spec(), MANY.div_ceil(PAGE), KvConfig::default())?;
+    pub fn row_cost(
+        &self,
+        runtime: &Runtime,
+        kv: KvConfig,
+        now: impl Fn() -> f64,
+    ) -> Result<f32, RowCostError> {
+        let mut kv = KvPool::new(self.spec(), MANY.div_ceil(PAGE), kv)?;
         let seq = kv.open(MANY)?;
         let mut workspace = Workspace::default();
         let mut best = |rows: usize| {

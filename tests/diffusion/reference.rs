@@ -50,7 +50,7 @@ struct Context {
 
 impl Reference<'_> {
     fn clean(&self, tokens: &[u32]) -> Context {
-        let mut kv = KvPool::new(self.model.spec(), 16, KvConfig::default()).unwrap();
+        let mut kv = KvPool::new(self.model.spec(), 16, KvConfig::EXACT).unwrap();
         let seq = kv.open(tokens.len() + self.block).unwrap();
         let (mut ws, mut last) = (Workspace::default(), Vec::new());
         if !tokens.is_empty() {

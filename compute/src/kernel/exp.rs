@@ -29,22 +29,25 @@ pub fn exp(x: f32) -> f32 {
     if x >= -87.0 { result } else { 0.0 }
 }
 
+/// Weights that [`sum_exp`] computes before it adds them up.
+const BATCH: usize = 64;
+
 /// See [`Kernels::sum_exp`](crate::kernel::Kernels::sum_exp). The order of the sum is fixed: eight sums
 /// of every eighth element, then those from the first to the last.
 #[inline(always)]
 pub fn sum_exp(logits: &[f32], max: f32) -> f64 {
     let mut sums = [0.0f64; 8];
-    let chunks = logits.chunks_exact(8);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        let chunk: &[f32; 8] = chunk.try_into().expect("chunks of 8");
-        let weights = chunk.map(|x| exp(x - max));
-        for (sum, weight) in sums.iter_mut().zip(weights) {
-            *sum += f64::from(weight);
+    for logits in logits.chunks(BATCH) {
+        // Loops, and not `map`: what that calls would be compiled for any machine.
+        let mut weights = [0.0f32; BATCH];
+        for (weight, &x) in weights.iter_mut().zip(logits) {
+            *weight = exp(x - max);
         }
-    }
-    for (sum, &x) in sums.iter_mut().zip(rest) {
-        *sum += f64::from(exp(x - max));
+        for eight in weights.as_chunks::<8>().0 {
+            for (sum, &weight) in sums.iter_mut().zip(eight) {
+                *sum += f64::from(weight);
+            }
+        }
     }
     sums.iter().sum()
 }

@@ -26,6 +26,7 @@ macro_rules! each_case {
             blocks_of_zeros_change_no_bit
             large_products_equal_scalar
             products_share_a_scratch
+            products_write_nothing_past_a_view
             ternary_products_do_not_overflow_at_the_extremes
             int8_products_equal_scalar
             split_products_equal_int8
@@ -372,6 +373,40 @@ pub fn products_share_a_scratch() {
 }
 
 /// |a − b| ≤ 1e-5 · max(1, largest |b|).
+/// What does not fit a view is left out.
+pub fn products_write_nothing_past_a_view() {
+    let (mut noise, cols) = (Noise(0x7777_1357_0246_8ace), 64);
+    let ternary = TernaryMatrix::pack(32, cols, Scales::Tensor(0.5), |_, out| {
+        out.fill_with(|| noise.below(3) as u8);
+    });
+    let int8 = Int8Matrix::pack(32, cols, cols, |_, values, scales| {
+        values.fill_with(|| noise.next() as i8);
+        scales.fill(0.5);
+    });
+    let (ternary, int8) = (ternary.unwrap(), int8.unwrap());
+    let x = Rows::new(1, cols, 1, || noise.next() as i8);
+    let (x, scratch) = (x.view(), &mut Scratch::default());
+    for k in sets("products into views that are too narrow") {
+        let mut products = |view: &mut [f32], other: &mut [f32]| {
+            let width = view.len();
+            k.ternary(&ternary, 0..2, &x, &mut Columns::whole(view, width), scratch);
+            (k.int8)(int8.view(), 0..2, &x, &mut Columns::whole(other, width), scratch);
+        };
+        let mut want = [[0.0; 32]; 2];
+        let [ternary, int8] = &mut want;
+        products(ternary, int8);
+        for width in [16, 20] {
+            let mut got = [[7.5; 64]; 2];
+            let [ternary, int8] = &mut got;
+            products(&mut ternary[..width], &mut int8[..width]);
+            for (got, want) in got.iter().zip(&want) {
+                assert_eq!(got[..width], want[..width], "{:?} {width}", k.isa());
+                assert!(got[width..].iter().all(|&v| v == 7.5), "{:?} {width}", k.isa());
+            }
+        }
+    }
+}
+
 fn close(a: &[f32], b: &[f32], what: &str) {
     let largest = b.iter().fold(1f32, |m, v| m.max(v.abs()));
     for (i, (a, b)) in a.iter().zip(b).enumerate() {

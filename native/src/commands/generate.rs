@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// The argument, or standard input without its last line break.
 fn prompt(argument: Option<&str>) -> anyhow::Result<String> {
-    let mut text = match argument {
+    let text = match argument {
         Some(text) if text != "-" => text.to_string(),
         None if io::stdin().is_terminal() => {
             return Err(usage("no prompt: give one as an argument or on standard input"));
@@ -169,7 +169,6 @@ fn prompt(argument: Option<&str>) -> anyhow::Result<String> {
     if text.is_empty() {
         return Err(usage("the prompt is empty"));
     }
-    text.shrink_to_fit();
     Ok(text)
 }
 

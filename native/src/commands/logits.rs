@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (_, model) = args.model.model(&runtime)?;
     check(&args.tokens, model.spec())?;
 
-    let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::default())?;
+    let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::EXACT)?;
     let seq = kv.open(args.tokens.len())?;
     let mut workspace = Workspace::default();
     let rows = match args.sight {

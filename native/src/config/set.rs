@@ -14,15 +14,17 @@ use std::path::Path;
 /// When the file cannot be read or written, or was no configuration.
 pub fn set(path: &Path, keys: &[(&str, String)]) -> anyhow::Result<()> {
     let old = match fs::read_to_string(path) {
-        Ok(text) => text,
+        Ok(text) => {
+            Layers::read(Some(path))?;
+            text
+        }
         Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
         Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
     };
     let mut draft = Draft::new(path, true)?;
     let new = keys.iter().fold(old, |text, (key, value)| with(&text, key, value));
     draft.write_all(new.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-    draft.keep()?;
-    Layers::read(Some(path)).map(drop)
+    draft.keep()
 }
 
 /// The text with a line that sets the key, in the place of the one that did.

@@ -66,7 +66,7 @@ pub fn quality(
 ) -> anyhow::Result<Quality> {
     let mut quality = Quality::default();
     let longest = windows.iter().map(|window| window.len()).max().unwrap_or(1);
-    let mut kv = KvPool::new(model.spec(), 2 * longest.div_ceil(PAGE), KvConfig::default())?;
+    let mut kv = KvPool::new(model.spec(), 2 * longest.div_ceil(PAGE), KvConfig::EXACT)?;
     let (mut reference, mut workspace) = (Workspace::default(), Workspace::default());
     let counter = Counter::new(model, &mut workspace);
     for window in windows {
@@ -139,7 +139,7 @@ pub fn speeds(
     rounds: usize,
 ) -> anyhow::Result<Vec<Speed>> {
     let kernels = runtime.kernels;
-    let mut kv = KvPool::new(model.spec(), tokens.len().div_ceil(PAGE), KvConfig::default())?;
+    let mut kv = KvPool::new(model.spec(), tokens.len().div_ceil(PAGE), KvConfig::EXACT)?;
     let mut workspace = Workspace::default();
     let mut decode = |policy: Sparsity, kernels: Kernels| -> anyhow::Result<(f64, Vec<u32>)> {
         (model.sparsity, runtime.kernels) = (policy, kernels);

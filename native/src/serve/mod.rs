@@ -7,6 +7,7 @@ mod connection;
 mod cors;
 mod demo;
 mod error;
+mod launch;
 pub mod log;
 mod metrics;
 #[cfg(feature = "otlp")]
@@ -20,6 +21,7 @@ mod worker;
 
 pub use auth::Keys;
 pub use cors::Origin;
+pub use launch::Sizes;
 pub use rehearsal::{Benchmark, Rehearsal};
 pub use state::Limits;
 pub use tls::Tls;
@@ -27,13 +29,13 @@ pub use tls::Tls;
 use crate::exit::usage;
 use crate::loaded::Loaded;
 use crate::machine::Threads;
-use crate::stretch::beyond;
-use crate::{args, decoding, machine, out, row_cost};
-use anyhow::{Context, anyhow};
+use crate::{machine, out};
+use anyhow::Context;
 use connection::Wire;
 use hyper_util::server::graceful::GracefulShutdown;
+use launch::Launch;
 use metrics::Metrics;
-use state::{Ready, Server, now};
+use state::Server;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -44,9 +46,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
-use worker::Worker;
-use wrinklefree::cache::{KvConfig, KvPool, PAGE};
-use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::Settings;
 
@@ -59,6 +58,9 @@ const THREADS: usize = 2;
 const CONNECTIONS: usize = 1024;
 /// Time for a request's headers, between two pieces of its body, and for the client to take an answer.
 const SLOW: Duration = Duration::from_secs(30);
+
+/// Time for connections to end, and give their files back, before the next one is accepted.
+const SHORT_OF_FILES: Duration = Duration::from_secs(1);
 
 /// What the server is told.
 pub struct Options {
@@ -90,27 +92,6 @@ pub struct Options {
     pub engine: Sizes,
     /// How answers are decoded where a request does not say.
     pub settings: Settings,
-}
-
-/// Sizes of the engine.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Positions of a sequence, if not the usual.
-    pub context: Option<usize>,
-    /// Tokens that stay when a sequence's context is full, if it goes on then.
-    pub shift: Option<usize>,
-    /// Sequences at the same time.
-    pub sequences: usize,
-    /// Requests that wait.
-    pub waiting: usize,
-    /// Positions of all sequences together, if not as many as fit.
-    pub kv_tokens: Option<usize>,
-    /// What is kept of keys and values, and what is read of them.
-    pub kv: KvConfig,
-    /// Rows of a forward pass.
-    pub rows: usize,
-    /// Prompts share what was computed for the same beginning.
-    pub radix_cache: bool,
 }
 
 /// Serves until a signal ends it.
@@ -146,12 +127,13 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         None => api::router(&server),
     };
     let (loaded, mut failed) = oneshot::channel();
+    let launch = Launch { name, threads, sizes: engine, settings, rehearsal };
     let (own, tasks) = (server.clone(), Handle::current());
     // A thread of its own: it takes long and never waits for anything of tokio's.
     let loader = std::thread::spawn(move || {
         let started = machine::runtime(threads).and_then(|runtime| {
             let loaded = load(&runtime)?;
-            start(loaded, name, (runtime, threads), engine, settings, rehearsal, (&own, &tasks))
+            launch.start(loaded, runtime, (&own, &tasks))
         });
         match started {
             Ok(thread) => Some(thread),
@@ -183,103 +165,6 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     }
 }
 
-/// Starts the engine's thread.
-fn start(
-    loaded: Loaded,
-    name: Option<String>,
-    (runtime, threads): (Runtime, Threads),
-    sizes: Sizes,
-    settings: Settings,
-    rehearsal: Rehearsal,
-    (server, tasks): (&Server, &Handle),
-) -> anyhow::Result<JoinHandle<()>> {
-    let isa = runtime.kernels.isa().name();
-    // What cannot be decoded is said now and not to every request.
-    let mode = settings.mode(&loaded.ability())?;
-    decoding::warn(&settings, &loaded.ability(), &mode);
-    let Loaded { name: own, model, tokenizer, template, defaults, dlm, time } = loaded;
-    let Some(tokenizer) = tokenizer else {
-        return Err(anyhow!("{own} has no tokenizer: put its tokenizer.json beside the weights"));
-    };
-    let spec = model.spec();
-    let (vocab, hidden) = (spec.vocab_size, spec.hidden_size);
-    let context = args::context(sizes.context, spec);
-    let page = KvPool::bytes(spec, 1, &sizes.kv) as u64;
-    let wanted = sizes.sequences.saturating_mul(context.div_ceil(PAGE));
-    let pages = match sizes.kv_tokens {
-        Some(tokens) => tokens.div_ceil(PAGE),
-        // Half of what is free now, but enough for one sequence.
-        None => {
-            let fit = machine::free_memory().map_or(wanted, |free| (free / 2 / page) as usize);
-            wanted.min(fit.max(context.div_ceil(PAGE)))
-        }
-    };
-    // What a sequence can really have.
-    let context = context.min(pages.saturating_mul(PAGE));
-    if let Some(warning) = beyond(context, spec) {
-        tracing::warn!("{warning}");
-    }
-    let context_shift = args::shift(sizes.shift, &mode, context)?;
-    let (rope, activation_sparsity) = (spec.rope.clone(), model.sparsity);
-    let (tight, screened) = (model.is_tight(), model.is_screened());
-    let row_cost = row_cost::measure(&model, &runtime)?;
-    let Sizes { sequences, rows, radix_cache, kv, .. } = sizes;
-    let config =
-        EngineConfig { context, pages, sequences, rows, row_cost, prefix_cache: radix_cache, kv };
-    let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
-    let ends = || server.draining.load(Ordering::Relaxed);
-    rehearsal.run(&mut engine, &tokenizer, &mode, ends)?;
-    let context = engine.context();
-    let (worker, thread) = Worker::start(
-        engine,
-        sequences.saturating_add(sizes.waiting),
-        server.metrics.clone(),
-        tasks,
-    )
-    .context("cannot start the engine's thread")?;
-    let name = name.unwrap_or(own);
-    tracing::info!(
-        model = name,
-        isa,
-        threads = threads.decode,
-        prefill_threads = threads.prefill,
-        context,
-        kv_tokens = pages * PAGE,
-        kv_keys = kv.keys.name(),
-        kv_values = kv.values.name(),
-        attention = %kv.selection,
-        sequences,
-        radix_cache,
-        seconds = time.as_secs_f64(),
-        "ready"
-    );
-    let ready = Ready {
-        name,
-        created: now(),
-        worker,
-        tokenizer,
-        template,
-        defaults,
-        dlm,
-        settings,
-        vocab,
-        hidden,
-        context,
-        kv,
-        rope,
-        activation_sparsity,
-        tight,
-        screened,
-        context_shift,
-        isa,
-        threads,
-        grammars: OnceLock::new(),
-    };
-    let set = server.ready.set(Arc::new(ready));
-    assert!(set.is_ok(), "one model is loaded");
-    Ok(thread)
-}
-
 /// Accepts connections until a signal, or until there can be no model; then lets running requests
 /// finish.
 async fn accept(
@@ -302,7 +187,13 @@ async fn accept(
                 Err(_) => loading = false,
             },
             (place, accepted) = async { (place.await, listener.accept().await) } => {
-                let Ok((stream, _)) = accepted else { continue };
+                let stream = match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        refused(&error).await;
+                        continue;
+                    }
+                };
                 let (watcher, wire) = (graceful.watcher(), wire.clone());
                 tokio::spawn(async move {
                     wire.converse(stream, watcher).await;
@@ -317,6 +208,16 @@ async fn accept(
         tracing::warn!("some requests took too long and were cut off");
     }
     None
+}
+
+/// What follows when no connection could be accepted. The client may have gone already; but when the
+/// process has too many files open, the next attempt would fail at once too, and so on for ever.
+async fn refused(error: &std::io::Error) {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        tracing::warn!("cannot accept a connection, trying again in a second: {error}");
+        tokio::time::sleep(SHORT_OF_FILES).await;
+    }
 }
 
 /// Ctrl-C or SIGTERM.

@@ -120,11 +120,14 @@ function described({ headers }: Response, from: number): Pick<Remote, "size" | "
 
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, milliseconds);
     const abort = () => {
       clearTimeout(timer);
       reject(signal.reason);
     };
+    const timer = setTimeout(() => {
+      signal.removeEventListener("abort", abort);
+      resolve();
+    }, milliseconds);
     signal.addEventListener("abort", abort, { once: true });
   });
 }

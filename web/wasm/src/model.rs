@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 /// Types of keys and values, and what is read of them, by their names; what is not said is
-/// [`KvConfig::PREFERRED`].
+/// [`KvConfig::default()`].
 #[derive(Default, Deserialize)]
 struct Kv {
     keys: Option<String>,
@@ -55,7 +55,7 @@ struct Kv {
 impl Kv {
     fn config(&self) -> Result<KvConfig, Error> {
         let parse = |name: &Option<String>| match name {
-            None => Ok(KvConfig::PREFERRED.keys),
+            None => Ok(KvConfig::default().keys),
             Some(name) => KvType::parse(name).ok_or_else(|| {
                 let names = KvType::ALL.map(KvType::name).join(", ");
                 Error::bad_request(format!("kvType: {name:?} is none of {names}"))
@@ -103,7 +103,7 @@ impl Loaded {
             tokenizer.check(model.spec().vocab_size)?;
         }
         let row_cost = match dlm.as_ref().is_some_and(|d| d.ar_path) {
-            true => model.row_cost(&runtime, || milliseconds() / 1e3)?,
+            true => model.row_cost(&runtime, kv, || milliseconds() / 1e3)?,
             false => 0.0,
         };
         let config = sizes(&model, &options, kv, row_cost);

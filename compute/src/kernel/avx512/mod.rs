@@ -1,4 +1,5 @@
-//! AVX-512 with VNNI. What is bound by memory or small is AVX2's.
+//! AVX-512 with VNNI. Products of float matrices, RoPE, the cache's types and what looks at pages are
+//! AVX2's.
 
 pub mod attend;
 pub mod int8;
@@ -30,6 +31,8 @@ pub const KERNELS: Kernels = Kernels {
     silu_mul: detected!(row::silu_mul, gate, up),
     relu2_mul: detected!(row::relu2_mul, gate, up),
     add: detected!(row::add, x, y),
+    sum_exp: detected!(row::sum_exp, logits, max),
+    weigh: detected!(row::weigh, logits, max, scale),
     attend: detected!(attend::attend, a, out, scratch),
     multiply: detected!(limits::multiply, rounds),
     ..avx2::KERNELS

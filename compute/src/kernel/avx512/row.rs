@@ -1,7 +1,7 @@
 //! Kernels over single rows. Several sums or maxima at a time hide how long each addition takes.
 
 use super::lanes::{add_product, exp, larger, load, max, mul, splat, store, zero};
-use crate::kernel::scalar;
+use crate::kernel::{exp as weights, scalar};
 use std::arch::x86_64::*;
 
 /// Floats in a vector.
@@ -118,4 +118,16 @@ pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
 pub fn add(x: &mut [f32], y: &[f32]) {
     let (x, y) = zip16!(x, y, |a, b| _mm512_add_ps(a, b));
     scalar::add(x, y);
+}
+
+/// See the scalar definition. Left to the compiler, which may not fuse: all sets give the same bits.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub fn sum_exp(logits: &[f32], max: f32) -> f64 {
+    weights::sum_exp(logits, max)
+}
+
+/// See the scalar definition. As [`sum_exp`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub fn weigh(logits: &mut [f32], max: f32, scale: f32) {
+    weights::weigh(logits, max, scale);
 }

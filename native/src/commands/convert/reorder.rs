@@ -82,7 +82,7 @@ fn order(zero: &[Vec<u64>]) -> Vec<usize> {
 fn count(rt: &Runtime, checkpoint: &Checkpoint, tokens: &[u32]) -> anyhow::Result<Counts> {
     let model = Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?.readable(rt);
     let window = WINDOW.min(model.spec().context_length);
-    let mut kv = KvPool::new(model.spec(), window.div_ceil(PAGE), KvConfig::default())?;
+    let mut kv = KvPool::new(model.spec(), window.div_ceil(PAGE), KvConfig::EXACT)?;
     let mut workspace = Workspace::default();
     let counter = Counter::of_columns(&model, &mut workspace);
     for window in tokens.chunks(window) {

@@ -183,7 +183,7 @@ fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
     let vocab = checkpoint.spec.vocab_size;
     let count = PROBE.min(checkpoint.spec.context_length);
     let tokens: Vec<u32> = (0..count).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
-    let mut kv = KvPool::new(model.spec(), count.div_ceil(PAGE), KvConfig::default())?;
+    let mut kv = KvPool::new(model.spec(), count.div_ceil(PAGE), KvConfig::EXACT)?;
     let seq = kv.open(count)?;
     let (sight, logits) = (Sight::Causal, Rows::All);
     let span = Span { seq, start: 0, tokens: &tokens, sight, logits };

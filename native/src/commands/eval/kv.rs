@@ -173,7 +173,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let bar = progress::bar(args.context.len() * configs.len());
     for &context in &args.context {
         // Said before anything else takes memory.
-        drop(KvPool::new(loaded.model.spec(), context.div_ceil(PAGE), KvConfig::default())?);
+        drop(KvPool::new(loaded.model.spec(), context.div_ceil(PAGE), KvConfig::EXACT)?);
         let tokens: Vec<u32> = text.iter().copied().cycle().take(context).collect();
         let mut probes = Vec::new();
         let mut firsts = Vec::new();
@@ -241,7 +241,7 @@ fn configs(args: &Args) -> Vec<KvConfig> {
         true => vec![PageSelection::Dense],
         false => args.attention.clone(),
     };
-    let mut configs = vec![KvConfig::default()];
+    let mut configs = vec![KvConfig::EXACT];
     for selection in ways {
         for &dtype in &types {
             let config = KvConfig { keys: dtype, values: dtype, selection };

@@ -266,8 +266,8 @@ fn dot<const P: usize, const N: usize, const A: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn store(total: __m512, step: f32, out: &mut [f32], adds: bool) {
     let product = _mm512_mul_ps(total, _mm512_set1_ps(step));
-    let lanes = u16::MAX >> (PANEL_ROWS - out.len().min(PANEL_ROWS));
-    // SAFETY: the mask has no more lanes than there are outputs.
+    let lanes = ((1u32 << out.len().min(PANEL_ROWS)) - 1) as u16;
+    // SAFETY: the mask has no more lanes than there are outputs, of which there may be none.
     unsafe {
         let sum = match adds {
             true => _mm512_add_ps(product, _mm512_maskz_loadu_ps(lanes, out.as_ptr())),

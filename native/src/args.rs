@@ -136,8 +136,8 @@ pub struct ComputeArgs {
 #[group(id = "kv")]
 #[command(next_help_heading = "KV cache")]
 pub struct KvArgs {
-    /// Type of the keys and values that are kept: 16 bits take half of the memory of f32, 8 bits a
-    /// quarter and a scale per position and head
+    /// Type of the keys and values that are kept: types of 8 bits take half of the default's memory, and
+    /// a scale per position and head; f32 is exact and takes twice as much
     #[arg(long, value_name = "TYPE", value_parser = kv_type(), default_value = KvConfig::default().keys.name())]
     pub kv_dtype: KvType,
     /// Type of the keys alone [default: that of both]

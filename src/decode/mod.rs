@@ -1,5 +1,5 @@
-//! Decoders: state machines that ask for rows and take logits. They know no model, cache or
-//! kernel, so they can be batched, cancelled between any two passes, and replayed from a script.
+//! Decoders: state machines that ask for rows and take logits. They know no model and no cache, so
+//! they can be batched, cancelled between any two passes, and replayed from a script.
 
 mod ar;
 mod diffusion;

@@ -43,11 +43,13 @@ export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
   /** Keep downloads in OPFS, or Cache Storage (default `true`; Node has neither). */
   cache?: boolean;
-  /** Positions that a sequence may have; by default what the model allows. */
+  /**
+   * Positions that a sequence may have (default 2048); never more than the model was trained for.
+   */
   context?: number;
   /**
-   * Type of the cached keys and values (default `"bf16"`): 16 bits take half of the memory of
-   * f32, 8 bits a quarter.
+   * Type of the cached keys and values (default `"bf16"`): types of 8 bits take half of its memory,
+   * f32 twice as much.
    */
   kvType?: KvType | { keys?: KvType; values?: KvType };
   /**

@@ -1,4 +1,5 @@
-//! Kernels: a table of functions for one instruction set, chosen once and passed as a value.
+//! Kernels: a table of functions for one instruction set, chosen once and passed as a value. (Samplers
+//! alone take the widest set by themselves: all weigh logits alike, bit for bit.)
 //!
 //! `scalar` is the definition. Integer kernels of every other set equal it bit for bit; float
 //! kernels agree within the tolerance that `tests/kernels.rs` states. Whatever the set, a row's

@@ -4,15 +4,22 @@ use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
-use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, thread};
 use wrinklefree::decode::{Constraint, Next};
 use wrinklefree::text::Tokenizer;
 
 /// States of a grammar's lexer at most, of 1 to 2 kB each.
 const LEXER_STATES: usize = 20_000;
-/// Symbols of a grammar at most.
-const SYMBOLS: usize = 100_000;
+/// Symbols of a grammar at most. Alternatives by the ten thousands take a step of the engine, and so
+/// everybody's, a quarter of a second.
+const SYMBOLS: usize = 20_000;
+/// Bytes of a grammar's text at most.
+const TEXT: usize = 128 << 10;
+/// Stack to compile on, in bytes, of which only what is used takes memory. llguidance goes from rule to rule
+/// and from `$ref` to `$ref` by calling itself, 3 to 10 kB each; a text of [`TEXT`] has room for some
+/// 16,000 of them.
+const STACK: usize = 512 << 20;
 /// What is said when a grammar outgrows these bounds on the way.
 pub const TOO_COMPLEX: &str =
     "the grammar became too complex to go on: fewer alternatives and shorter limits help";
@@ -33,12 +40,22 @@ impl Grammar {
     pub fn json_object() -> Self {
         Self::JsonSchema(json!({"type": "object"}))
     }
+
+    /// Bytes of its text.
+    fn size(&self) -> usize {
+        match self {
+            Self::JsonSchema(schema) => schema.to_string().len(),
+            Self::Regex(text) | Self::Lark(text) => text.len(),
+        }
+    }
 }
 
 /// Compiles grammars for one tokenizer.
 pub struct Grammars {
     factory: ParserFactory,
     vocab: usize,
+    /// Whose grammar is compiled: one at a time, since the cores are the engine's.
+    turn: Mutex<()>,
 }
 
 impl Grammars {
@@ -60,14 +77,29 @@ impl Grammars {
         limits.max_lexer_states = LEXER_STATES;
         limits.max_grammar_size = SYMBOLS;
         limits.verbose_errors = false;
-        Ok(Self { factory, vocab })
+        Ok(Self { factory, vocab, turn: Mutex::default() })
     }
 
-    /// The constraint of one output.
+    /// The constraint of one output. Takes up to a second, for grammars as large as they may be.
     ///
     /// # Errors
     /// Says what is wrong with the grammar.
     pub fn compile(&self, grammar: Grammar) -> Result<Box<dyn Constraint>, String> {
+        let size = grammar.size();
+        if size > TEXT {
+            return Err(format!("it has {size} bytes, of which there may be {TEXT}"));
+        }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK);
+            let compiling = thread.spawn_scoped(scope, || self.compile_here(grammar));
+            let compiling = compiling.map_err(|e| format!("no thread to compile it on: {e}"))?;
+            compiling.join().unwrap_or_else(|_| Err("the compiler of grammars gave up".into()))
+        })
+    }
+
+    /// The same on the stack that there is.
+    fn compile_here(&self, grammar: Grammar) -> Result<Box<dyn Constraint>, String> {
         let grammar = match grammar {
             Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(compact(schema)?),
             Grammar::Regex(regex) => TopLevelGrammar::from_regex(&regex),

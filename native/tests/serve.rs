@@ -431,6 +431,45 @@ fn answers_keep_to_schemas_and_grammars_in_every_mode() {
     assert!(choice["message"]["content"].as_str().unwrap().starts_with("foxfox"));
 }
 
+/// What llguidance follows from rule to rule, as deep as a text of this size can be.
+#[test]
+fn grammars_are_as_deep_as_their_text_is_long() {
+    let server = Server::start(&[]);
+    let link = |i: usize| json!({"$ref": format!("#/$defs/{i:x}")});
+    let chain = |count: usize, step: &dyn Fn(Value) -> Value| -> Value {
+        let defs = (0..count).map(|i| (format!("{i:x}"), step(link(i + 1))));
+        let last = (format!("{count:x}"), json!({"type": "integer"}));
+        json!({"$ref": "#/$defs/0", "$defs": defs.chain([last]).collect::<serde_json::Map<_, _>>()})
+    };
+    let array = |next: Value| json!({"type": "array", "minItems": 1, "items": next});
+    let all_of = |next: Value| json!({"allOf": [next]});
+    let rules = |count: usize, rule: &dyn Fn(usize) -> String| -> String {
+        let rules: String = (0..count).map(rule).collect();
+        format!("start: r0\n{rules}r{count:x}: \"y\"\n")
+    };
+    let schemas = [chain(4000, &|next| next), chain(2800, &all_of), chain(1500, &array)];
+    let larks = [
+        rules(8000, &|i| format!("r{i:x}: r{:x}\n", i + 1)),
+        rules(6000, &|i| format!("r{i:x}: \"x\" r{:x}\n", i + 1)),
+    ];
+    let asks = schemas.map(|schema| {
+        json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}})
+    });
+    for mut more in asks.into_iter().chain(larks.map(|lark| json!({"guided_grammar": lark}))) {
+        more["max_tokens"] = 4.into();
+        let text = more.to_string();
+        assert!(text.len() > 80_000, "{}", text.len());
+        let reply = server.chat(&ask("Hi", more));
+        assert!([200, 400].contains(&reply.status), "{}", reply.body);
+        assert!(!reply.body.contains("131072"), "{}", reply.body);
+    }
+    // More of it is refused before it is looked at.
+    let more = json!({"guided_grammar": rules(14_000, &|i| format!("r{i:x}: r{:x}\n", i + 1))});
+    let error = server.chat(&ask("Hi", more)).is(400).json();
+    assert!(error["error"]["message"].as_str().unwrap().contains("131072"), "{error}");
+    server.chat(&ask("Hi", json!({"max_tokens": 2}))).is(200);
+}
+
 #[test]
 fn texts_become_vectors_of_length_one() {
     let server = Server::start(&["--kv-tokens", "512"]);

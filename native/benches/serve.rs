@@ -86,7 +86,7 @@ fn open(address: &str, method: &str, path: &str, body: &str) -> TcpStream {
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\
          \r\n{body}"
     )
     .expect("sent");

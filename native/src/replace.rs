@@ -15,14 +15,19 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Starts the file that will stand at `target`.
+    /// Starts the file that will stand at `target`, or where that links to.
     pub fn new(target: &Path, overwrite: bool) -> anyhow::Result<Self> {
         if target.is_dir() {
             bail!("{} is a directory: name a file in it", target.display());
         }
+        if target.exists() && !target.is_file() {
+            // It would be replaced by a file, for all other programs too.
+            bail!("{} is no regular file: name one that is, or a new one", target.display());
+        }
         if target.exists() && !overwrite {
             bail!("{} exists: choose another name or add --force", target.display());
         }
+        let target = &target.canonicalize().unwrap_or_else(|_| target.to_owned());
         let parent = match target.parent() {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
@@ -34,7 +39,7 @@ impl Draft {
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = interrupt::temporary(|| builder.tempfile_in(parent))
             .with_context(|| format!("cannot write in {}", parent.display()))?;
-        Ok(Self { file: BufWriter::new(file), target: target.into(), overwrite })
+        Ok(Self { file: BufWriter::new(file), target: target.clone(), overwrite })
     }
 
     /// Writes what is buffered and tells where the file is for now.

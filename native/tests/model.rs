@@ -251,6 +251,21 @@ fn inspect_shows_what_there_is() {
 }
 
 #[test]
+#[cfg(unix)]
+fn links_are_followed_and_devices_stay() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
+    let [same, link, pipe] = ["same", "link", "pipe"].map(|name| path(directory.path(), name));
+    std::fs::write(&same, "").expect("written");
+    std::os::unix::fs::symlink(&same, &link).expect("linked");
+    run(&["convert", default, &link, "--force"]).ends(0, &[]);
+    assert!(Path::new(&link).is_symlink());
+    assert!(std::fs::read(&same).expect("there") == std::fs::read(default).expect("there"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("runs").success());
+    run(&["convert", default, &pipe, "--force"]).ends(1, &["no regular file"]);
+}
+
+#[test]
 fn convert_round_trips_and_never_overwrites_unasked() {
     let directory = tempfile::tempdir().expect("a directory");
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");

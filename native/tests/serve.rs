@@ -5,7 +5,7 @@ mod common;
 use common::run;
 use common::server::{Server, ask};
 use serde_json::{Value, json};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -102,6 +102,8 @@ fn several_answers_log_probabilities_and_echo() {
     let events = server.chat(&ask("Hello!", stream)).is(200).events();
     let usage: Value = serde_json::from_str(&events[events.len() - 2]).unwrap();
     assert_eq!((&usage["choices"], &usage["usage"]["completion_tokens"]), (&json!([]), &json!(10)));
+    let one = server.chat(&ask("Hello!", json!({"max_tokens": 1}))).is(200).json();
+    assert_eq!(usage["usage"]["prompt_tokens"], one["usage"]["prompt_tokens"]);
     assert!(usage["timings"]["forward_passes"].as_u64() >= Some(5));
 }
 
@@ -139,6 +141,10 @@ fn wrong_requests_get_openais_errors() {
     chat(json!({"messages": []}), 400, "messages");
     chat(json!({"messages": [{"content": "x"}]}), 400, "messages[0]");
     chat(json!({"messages": [{"role": "user", "content": 3}]}), 400, "messages[0].content");
+    chat(json!({"messages": [{"role": "x", "content": "Hi"}]}), 400, "messages[0].role");
+    let part = json!([{"type": "text"}]);
+    chat(json!({"messages": [{"role": "user", "content": part}]}), 400, "messages[0].content.text");
+    chat(json!({"guided_choice": []}), 400, "guided_choice");
     let image = json!([{"type": "image_url", "image_url": {"url": "x"}}]);
     chat(json!({"messages": [{"role": "user", "content": image}]}), 400, "messages[0].content");
     let long = "word ".repeat(3000);
@@ -160,14 +166,15 @@ fn wrong_requests_get_openais_errors() {
     // What changes nothing is taken.
     chat_ok(
         &server,
-        json!({"tools": [], "response_format": {"type": "text"}, "user": "u",
+        json!({"tools": null, "response_format": {"type": "text"}, "user": "u",
                             "metadata": {"a": "b"}, "nonsense": [1], "model": "default",
                             "max_tokens": 1, "max_completion_tokens": 2}),
     );
     error("/v1/completions", &json!({"prompt": {"a": 1}}), 400, "prompt");
     error("/v1/completions", &json!({"prompt": []}), 400, "prompt");
     error("/v1/completions", &json!({"prompt": [99999]}), 400, "prompt");
-    error("/v1/completions", &json!({"max_tokens": 3}), 400, ".");
+    error("/v1/completions", &json!({"max_tokens": 3}), 400, "prompt");
+    error("/v1/completions", &json!({"prompt": vec!["a"; 32], "n": 8}), 400, "prompt");
     error("/v1/completions", &json!({"prompt": "a", "suffix": "b"}), 400, "suffix");
     error("/v1/completions", &json!({"prompt": "a", "best_of": 2, "n": 3}), 400, "best_of");
     error("/detokenize", &json!({"tokens": [99999]}), 400, "tokens");
@@ -216,7 +223,7 @@ fn a_key_is_asked_for_and_public_addresses_need_one() {
     std::fs::write(&file, "\n \n").expect("written");
     run(&["serve", "--api-key-file", file.to_str().unwrap()]).ends(2, &["has no key"]);
     let taken = server.address.split(':').nth(1).unwrap();
-    run(&["serve", "--port", taken]).ends(2, &["cannot listen on", taken]);
+    run(&["serve", "--port", taken]).ends(1, &["cannot listen on", taken]);
     run(&["serve", "--port", "0", "--model", "/no/such"]).ends(1, &["/no/such"]);
 }
 
@@ -283,6 +290,78 @@ fn sigterm_lets_running_requests_finish() {
     let address = server.address.clone();
     server.ended().ends(0, &[]);
     assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_sigterm_waits_for_nobody() {
+    let server = Server::slow(&[]);
+    let body = ask("Tell me a story.", json!({"ignore_eos": true, "stream": true}));
+    let mut stream = server.open("POST", "/v1/chat/completions", "", &body.to_string());
+    stream.read_exact(&mut [0; 300]).expect("an answer begins");
+    server.terminate();
+    let begin = Instant::now();
+    // Who comes now hears that it is too late.
+    while server.get("/health").status != 503 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the first is heard");
+    }
+    server.chat(&ask("Hi!", json!({}))).is(503);
+    server.terminate();
+    server.ended().ends(0, &["a second signal"]);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+/// A page whose own name points here is refused; who asks for this machine is not.
+#[test]
+fn without_keys_only_names_of_this_machine_are_answered() {
+    let status = |server: &Server, host: &str| {
+        let mut stream = server.connect();
+        write!(stream, "GET /v1/models HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        text.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok()).expect("a status")
+    };
+    let server = Server::start(&["--allowed-host", "models.example.org"]);
+    for ours in ["localhost", "127.0.0.1:30000", "[::1]:1", "models.example.org"] {
+        assert_eq!(status(&server, ours), 200, "{ours}");
+    }
+    assert_eq!(status(&server, "evil.example.org:30000"), 403);
+    let keyed = Server::start(&["--api-key", "k"]);
+    assert_eq!(status(&keyed, "evil.example.org"), 401);
+}
+
+#[test]
+fn log_probabilities_say_where_tokens_stand() {
+    let server = Server::start(&[]);
+    let ask = |more: Value| {
+        let mut body = json!({"prompt": "The z\u{fc}rich fox \u{1f98a} was", "max_tokens": 8,
+            "temperature": 0, "logprobs": 0, "echo": true, "ignore_eos": true});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/v1/completions", &body).is(200)
+    };
+    let lists = |choice: &Value| {
+        let list = |name: &str| choice["logprobs"][name].as_array().cloned().unwrap_or_default();
+        (list("tokens"), list("text_offset"))
+    };
+    let whole = ask(json!({})).json()["choices"][0].clone();
+    let (tokens, offsets) = lists(&whole);
+    let text: Vec<char> = whole["text"].as_str().unwrap().chars().collect();
+    let mut compared = 0;
+    for (token, offset) in tokens.iter().zip(&offsets) {
+        // Parts of a character are none.
+        let token: Vec<char> = token.as_str().unwrap().chars().collect();
+        if !token.contains(&char::REPLACEMENT_CHARACTER) {
+            let place = offset.as_u64().unwrap() as usize;
+            assert!(text[place..].starts_with(&token), "{token:?} at {place}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 10 && compared < tokens.len(), "{whole}");
+    let streamed = ask(json!({"stream": true})).chunks();
+    let streamed: Vec<Value> =
+        streamed.iter().flat_map(|chunk| lists(&chunk["choices"][0]).1).collect();
+    assert_eq!(streamed, offsets);
 }
 
 #[test]
@@ -421,6 +500,14 @@ fn answers_keep_to_schemas_and_grammars_in_every_mode() {
         let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
         assert!(["ababc", "abababc"].contains(&text), "{text}");
     }
+    let text = |more: Value| {
+        let answer = server.chat(&ask("Who is there?", more)).is(200).json();
+        answer["choices"][0]["message"]["content"].as_str().unwrap().to_string()
+    };
+    let choice = text(json!({"guided_choice": ["a \"fox\"", "an owl\n"]}));
+    assert!(["a \"fox\"", "an owl\n"].contains(&choice.as_str()), "{choice}");
+    let value: Value = serde_json::from_str(&text(json!({"guided_json": schema()}))).unwrap();
+    assert!(value["age"].is_u64(), "{value}");
     // A text may end before the grammar does, and says so; nothing else is in it.
     let more = json!({"guided_grammar": "start: \"fox\" foxes"});
     let answer = server.chat(&ask("Hi", more)).is(400).json();

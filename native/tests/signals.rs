@@ -71,6 +71,22 @@ fn ctrl_c_while_logits_are_written() {
 }
 
 #[test]
+fn a_server_that_still_loads_ends_at_once() {
+    let models = tempfile::tempdir().expect("a directory");
+    let model = fifo(models.path());
+    let mut server = wf_run(&["serve", "--port", "0", "--model", &model]);
+    let mut server = server.spawn().expect("starts");
+    let mut stdout = BufReader::new(server.stdout.take().expect("piped"));
+    stdout.read_line(&mut String::new()).expect("it listens");
+    // Its signal handler comes a moment later.
+    sleep(Duration::from_millis(300));
+    let start = Instant::now();
+    kill(&server, "-TERM");
+    assert_eq!(server.wait().expect("ends").code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
 fn signals_end_a_chat_without_a_terminal() {
     let args = ["chat", "-n", "1900", "-t1", "--logit-bias", "2=-inf"];
     let mut waiting = wf_run(&args).stdin(Stdio::piped()).spawn().expect("starts");

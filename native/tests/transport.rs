@@ -151,6 +151,10 @@ fn wrong_configurations_do_not_start() {
     let ran: common::Ran =
         wf_run(&["serve"]).env("WF_MAX_BODY", "big").output().expect("starts").into();
     ran.ends(2, &["WF_MAX_BODY: `max_body` cannot be `big`"]);
+    for wrong in ["loud", "wf_run=loud"] {
+        let ran = wf_run(&["serve", "--port", "0"]).env("WF_LOG", wrong).output().expect("runs");
+        common::Ran::from(ran).ends(2, &["WF_LOG", wrong, "debug"]);
+    }
     run(&["serve", "--api-key", " "]).ends(2, &["an API key is empty"]);
     run(&["serve", "--kv-dtype", "f64"]).ends(2, &["f64", "possible values: f32, f16, bf16"]);
     run(&["serve", "--cors-origin", "example.org"]).ends(2, &["https://example.org"]);
@@ -224,7 +228,7 @@ fn https() {
     // Who says nothing, or no TLS, stops nobody.
     let mut silent = TcpStream::connect(&address).expect("connects");
     let mut plain = TcpStream::connect(&address).expect("connects");
-    plain.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+    plain.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("sent");
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "no answer without TLS");

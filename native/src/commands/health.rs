@@ -2,6 +2,7 @@
 
 use crate::out;
 use anyhow::Context;
+use std::env;
 use std::time::Duration;
 use ureq::Agent;
 
@@ -14,9 +15,8 @@ Examples:
   wf-run health
   wf-run health http://127.0.0.1:8080")]
 pub struct Args {
-    /// Where it listens
-    #[arg(default_value = "http://127.0.0.1:30000")]
-    url: String,
+    /// Where it listens [default: this machine's 127.0.0.1, at the port that WF_PORT says, or 30000]
+    url: Option<String>,
     /// Seconds until no answer is an answer
     #[arg(long, value_name = "SECONDS", default_value = "3")]
     timeout: u64,
@@ -28,7 +28,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // The server is meant and no proxy between.
     let agent: Agent =
         Agent::config_builder().timeout_global(Some(time)).proxy(None).build().into();
-    let url = format!("{}/health", args.url.trim_end_matches('/'));
+    let here = || {
+        let port = env::var("WF_PORT").ok().filter(|port| !port.is_empty());
+        format!("http://127.0.0.1:{}", port.as_deref().unwrap_or("30000"))
+    };
+    let url = format!("{}/health", args.url.clone().unwrap_or_else(here).trim_end_matches('/'));
     let mut answer = agent.get(&url).call().with_context(|| format!("{url} is not well"))?;
     out::print(&format!("{}\n", answer.body_mut().read_to_string()?))
 }

@@ -99,6 +99,7 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
         port,
         keys: api_keys,
         origins: server.cors_origin,
+        names: server.allowed_host,
         demo: server.demo,
         tls,
         limits: Limits { body: server.max_body, time: Duration::from_secs(server.request_timeout) },

@@ -67,6 +67,10 @@ pub struct ServerArgs {
     /// [default: none]
     #[arg(long, value_name = "ORIGIN")]
     pub cors_origin: Vec<Origin>,
+    /// Name of this server besides localhost, where it listens for this machine alone and has no key: a
+    /// proxy's, say; may be repeated [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub allowed_host: Vec<String>,
     /// Folder of the browser demo (`web/build` makes it in web/demo/dist), served at /demo
     #[arg(long, value_name = "FOLDER")]
     pub demo: Option<PathBuf>,

@@ -70,6 +70,13 @@ impl ApiError {
                 "queue_full",
                 "too many requests are waiting: try again later",
             ),
+            Refused::TooMany { asked, most } => {
+                let message = format!(
+                    "{asked} answers to one request: this server lets {most} run or wait \
+                     (--max-sequences, --max-waiting); ask for fewer at a time"
+                );
+                Self::bad(prompt, message)
+            }
             Refused::Gone => Self::unavailable("the server is shutting down"),
         }
     }

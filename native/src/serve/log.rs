@@ -2,15 +2,18 @@
 
 use super::error::ApiError;
 use super::state::Server;
+use crate::exit::usage;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use clap::ValueEnum;
 use std::any::Any;
+use std::env;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::Instant;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{EnvFilter, registry};
@@ -28,9 +31,30 @@ pub enum Format {
     Json,
 }
 
+/// The variable that chooses what is logged.
+const WF_LOG: &str = "WF_LOG";
+
+/// What to log: `WF_LOG`, or what an administrator wants to know.
+fn filter() -> anyhow::Result<EnvFilter> {
+    let asked = env::var(WF_LOG).unwrap_or_default();
+    let asked = if asked.trim().is_empty() { "info" } else { asked.trim() };
+    let levels = "off, error, warn, info, debug, trace";
+    // A word alone could be a module too, of which there would be nothing to log.
+    let filter = match asked.contains(['=', ',', '[']) {
+        true => asked.parse::<EnvFilter>().ok(),
+        false => asked.parse::<LevelFilter>().ok().map(|level| EnvFilter::new(level.to_string())),
+    };
+    filter.ok_or_else(|| {
+        usage(format!("{WF_LOG}={asked}: expected one of {levels}, or as `wf_run=debug,warn`"))
+    })
+}
+
 /// Starts logging to standard error. `WF_LOG` chooses what (`warn`, `debug`…).
+///
+/// # Errors
+/// When that cannot be understood.
 pub fn start(format: Format) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_env("WF_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter()?;
     #[cfg(feature = "otlp")]
     let filter = filter.add_directive(super::otlp::unlogged());
     let lines = layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());

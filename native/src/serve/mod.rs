@@ -6,7 +6,9 @@ mod auth;
 mod connection;
 mod cors;
 mod demo;
+mod door;
 mod error;
+mod host;
 mod launch;
 pub mod log;
 mod metrics;
@@ -32,6 +34,7 @@ use crate::machine::Threads;
 use crate::{machine, out};
 use anyhow::Context;
 use connection::Wire;
+use door::Door;
 use hyper_util::server::graceful::GracefulShutdown;
 use launch::Launch;
 use metrics::Metrics;
@@ -45,7 +48,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::Settings;
 
@@ -54,13 +57,8 @@ type Load = Box<dyn FnOnce(&Runtime) -> anyhow::Result<Loaded> + Send>;
 
 /// Threads for connections: they parse and format, the engine computes.
 const THREADS: usize = 2;
-/// Connections at the same time.
-const CONNECTIONS: usize = 1024;
 /// Time for a request's headers, between two pieces of its body, and for the client to take an answer.
 const SLOW: Duration = Duration::from_secs(30);
-
-/// Time for connections to end, and give their files back, before the next one is accepted.
-const SHORT_OF_FILES: Duration = Duration::from_secs(1);
 
 /// What the server is told.
 pub struct Options {
@@ -76,6 +74,8 @@ pub struct Options {
     pub keys: Keys,
     /// Web pages that may ask from a browser.
     pub origins: Vec<Origin>,
+    /// Names of the server besides localhost.
+    pub names: Vec<String>,
     /// The folder of the browser demo.
     pub demo: Option<PathBuf>,
     /// Serve HTTPS.
@@ -102,6 +102,8 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         .build()
         .context("cannot start the server's threads")?;
     let ended = runtime.block_on(serve(options));
+    // What is still computed there has nobody who waits for it.
+    runtime.shutdown_background();
     #[cfg(feature = "otlp")]
     otlp::finish();
     ended
@@ -109,10 +111,10 @@ pub fn run(options: Options) -> anyhow::Result<()> {
 
 async fn serve(options: Options) -> anyhow::Result<()> {
     let Options { load, name, host, port, keys, limits, drain, threads, engine, .. } = options;
-    let Options { origins, demo, tls, rehearsal, settings, .. } = options;
+    let Options { origins, names, demo, tls, rehearsal, settings, .. } = options;
     let address = SocketAddr::new(host, port);
     let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|e| usage(format!("cannot listen on {address}: {e}")))?;
+    let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
     let server = Arc::new(Server {
         ready: OnceLock::new(),
         draining: AtomicBool::new(false),
@@ -145,78 +147,79 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     });
     let scheme = if tls.is_some() { "https" } else { "http" };
     out::print(&format!("listening on {scheme}://{}\n", listener.local_addr()?))?;
+    let guarded = server.keys.is_empty() && host.is_loopback();
+    let router = if guarded { host::check(router, names) } else { router };
     let service = cors::allow(router, &origins);
     #[cfg(feature = "otlp")]
     let service = otlp::spans(service);
-    let error =
-        accept(&server, &listener, Wire { service, tls, slow: SLOW }, drain, &mut failed).await;
-    drop(listener);
-    match error {
-        Some(error) => Err(error),
-        None => {
-            // The engine ends when nobody can ask it any more.
+    let door = Door::new(listener, Wire { service, tls, slow: SLOW });
+    let end = attend(&server, &door, drain, &mut failed).await;
+    drop(door);
+    match end {
+        End::Failed(error) => return Err(error),
+        // The engine ends when nobody can ask it any more. Whatever is still loaded, nobody waits for.
+        End::Drained if server.ready.get().is_some() => {
             drop(server);
             let ended = tokio::task::spawn_blocking(move || {
                 loader.join().ok().flatten().map(JoinHandle::join)
             });
             let _ = tokio::time::timeout(drain, ended).await;
-            Ok(())
         }
+        End::Drained | End::CutOff => {}
     }
+    Ok(())
 }
 
-/// Accepts connections until a signal, or until there can be no model; then lets running requests
-/// finish.
-async fn accept(
+/// How a server comes to its end.
+enum End {
+    /// There can be no model.
+    Failed(anyhow::Error),
+    /// All requests were answered.
+    Drained,
+    /// Some were not.
+    CutOff,
+}
+
+/// Lets connections in until a signal, or until there can be no model; then lets running requests
+/// finish, while others hear that they come too late.
+async fn attend(
     server: &Arc<Server>,
-    listener: &TcpListener,
-    wire: Wire,
+    door: &Door,
     drain: Duration,
     failed: &mut oneshot::Receiver<anyhow::Error>,
-) -> Option<anyhow::Error> {
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut signal = pin!(signal());
+) -> End {
+    let (running, late) = (GracefulShutdown::new(), GracefulShutdown::new());
+    let mut first = pin!(signal());
     let mut loading = true;
     loop {
-        let place = places.clone().acquire_owned();
         tokio::select! {
-            () = &mut signal => break,
+            () = &mut first => break,
             error = &mut *failed, if loading => match error {
-                Ok(error) => return Some(error),
+                Ok(error) => return End::Failed(error),
                 Err(_) => loading = false,
             },
-            (place, accepted) = async { (place.await, listener.accept().await) } => {
-                let stream = match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        refused(&error).await;
-                        continue;
-                    }
-                };
-                let (watcher, wire) = (graceful.watcher(), wire.clone());
-                tokio::spawn(async move {
-                    wire.converse(stream, watcher).await;
-                    drop(place);
-                });
-            }
+            () = door.enter(&running) => {}
         }
     }
     tracing::info!("shutting down: running requests may finish");
     server.draining.store(true, Ordering::Relaxed);
-    if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
-        tracing::warn!("some requests took too long and were cut off");
-    }
-    None
-}
-
-/// What follows when no connection could be accepted. The client may have gone already; but when the
-/// process has too many files open, the next attempt would fail at once too, and so on for ever.
-async fn refused(error: &std::io::Error) {
-    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!("cannot accept a connection, trying again in a second: {error}");
-        tokio::time::sleep(SHORT_OF_FILES).await;
+    let mut second = pin!(signal());
+    let mut drained = pin!(tokio::time::timeout(drain, running.shutdown()));
+    loop {
+        tokio::select! {
+            drained = &mut drained => {
+                if drained.is_ok() {
+                    return End::Drained;
+                }
+                tracing::warn!("some requests took too long and were cut off");
+                return End::CutOff;
+            }
+            () = &mut second => {
+                tracing::warn!("a second signal: running requests were cut off");
+                return End::CutOff;
+            }
+            () = door.enter(&late) => {}
+        }
     }
 }
 

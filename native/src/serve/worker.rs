@@ -64,6 +64,13 @@ pub enum Refused {
     Rejected(Rejected),
     /// Too many wait already.
     Busy,
+    /// More requests at once than may ever run and wait.
+    TooMany {
+        /// Requests.
+        asked: usize,
+        /// That may run or wait.
+        most: usize,
+    },
     /// The engine has ended.
     Gone,
 }
@@ -73,8 +80,7 @@ pub type Updates = UnboundedReceiver<Update>;
 
 enum Message {
     Submit {
-        request: Box<Request>,
-        updates: UnboundedSender<Update>,
+        requests: Vec<(Request, UnboundedSender<Update>)>,
         answer: oneshot::Sender<Result<(), Refused>>,
     },
     Load(oneshot::Sender<Load>),
@@ -105,18 +111,20 @@ impl Worker {
         Ok((Self { messages }, thread))
     }
 
-    /// Hands a request in.
+    /// Hands requests in, all of them or none.
     ///
     /// # Errors
-    /// When it is not taken.
-    pub async fn submit(&self, request: Request) -> Result<Updates, Refused> {
-        let (updates, receiver) = unbounded_channel();
+    /// When they are not taken.
+    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Updates>, Refused> {
+        let channels = requests.into_iter().map(|request| {
+            let (updates, receiver) = unbounded_channel();
+            ((request, updates), receiver)
+        });
+        let (requests, receivers) = channels.unzip();
         let (answer, answered) = oneshot::channel();
-        let request = Box::new(request);
-        let message = Message::Submit { request, updates, answer };
-        self.messages.send(message).map_err(|_| Refused::Gone)?;
+        self.messages.send(Message::Submit { requests, answer }).map_err(|_| Refused::Gone)?;
         answered.await.map_err(|_| Refused::Gone)??;
-        Ok(receiver)
+        Ok(receivers)
     }
 
     /// How busy the engine is; `None` when it has ended.
@@ -186,9 +194,10 @@ impl State {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Submit { request, updates, answer } => {
-                let submitted = self.submit(*request, updates);
-                // Who does not wait for the answer any more has dropped the updates too.
+            Message::Submit { requests, answer } => {
+                let submitted = self.submit(requests);
+                // Who does not wait for the answer any more, or is refused, has dropped the updates
+                // too, and so cancels what was taken.
                 let _ = answer.send(submitted);
             }
             Message::Load(answer) => {
@@ -197,19 +206,21 @@ impl State {
         }
     }
 
-    fn submit(
-        &mut self,
-        request: Request,
-        updates: UnboundedSender<Update>,
-    ) -> Result<(), Refused> {
-        if self.live.len() >= self.most {
+    fn submit(&mut self, requests: Vec<(Request, UnboundedSender<Update>)>) -> Result<(), Refused> {
+        let (asked, most) = (requests.len(), self.most);
+        if asked > most {
+            return Err(Refused::TooMany { asked, most });
+        }
+        if self.live.len() + asked > most {
             return Err(Refused::Busy);
         }
-        self.warn_beyond(&request);
-        let prompt = request.tokens.len();
-        let id = self.engine.submit(request).map_err(Refused::Rejected)?;
-        self.metrics.request(prompt);
-        self.live.insert(id, Live { updates, arrived: Instant::now(), tokens: None });
+        for (request, updates) in requests {
+            self.warn_beyond(&request);
+            let prompt = request.tokens.len();
+            let id = self.engine.submit(request).map_err(Refused::Rejected)?;
+            self.metrics.request(prompt);
+            self.live.insert(id, Live { updates, arrived: Instant::now(), tokens: None });
+        }
         Ok(())
     }
 

@@ -125,7 +125,9 @@ impl Server {
     pub fn open(&self, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
         let mut stream = self.connect();
         let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}"
+        );
         write!(stream, "{head}content-length: {length}\r\n\r\n{body}").expect("sent");
         stream
     }

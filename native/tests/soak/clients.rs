@@ -81,7 +81,7 @@ pub fn misbehave(server: &Server, ask: &Ask, rng: &mut Rng) -> Seen {
 fn head(ask: &Ask, length: usize, connection: &str) -> Vec<u8> {
     let Ask { method, path, .. } = ask;
     let more = format!("connection: {connection}\r\ncontent-length: {length}\r\n\r\n");
-    format!("{method} {path} HTTP/1.1\r\nhost: x\r\n{more}").into()
+    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{more}").into()
 }
 
 /// Sends what the server still wants: it may answer, and close, before it has everything.

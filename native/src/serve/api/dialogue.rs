@@ -55,8 +55,8 @@ impl Dialogue {
         // Long prompts take a while, and nothing else may wait for them.
         let request = spawn_blocking(move || self.request(&own, &tenant, &options, logprobs));
         let request = request.await.map_err(ApiError::internal)??;
-        let requests = super::copies(&request, n);
-        Generation::start(&ready.worker, requests, fields.messages, server.limits.time).await
+        let time = server.limits.time;
+        Generation::start(&ready.worker, (&[request], n), fields.messages, time).await
     }
 
     /// How many tokens its prompt has.

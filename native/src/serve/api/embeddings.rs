@@ -33,14 +33,11 @@ pub const BODY: &[Part] = &[part::<Embed>];
 #[derive(Deserialize, ToSchema)]
 struct Embed {
     input: Prompts,
-    #[serde(default)]
-    encoding_format: Encoding,
+    encoding_format: Option<Encoding>,
     /// The model's own number, if any.
-    #[serde(default)]
     dimensions: Option<usize>,
     /// How the hidden states of a text become one vector.
-    #[serde(default)]
-    pooling: PoolingName,
+    pooling: Option<PoolingName>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize, ToSchema)]
@@ -88,7 +85,7 @@ pub async fn embeddings(
     let (own, input) = (ready.clone(), embed.input);
     let texts = spawn_blocking(move || input.encode(&own, "input", MAX_TEXTS)).await;
     let texts = texts.map_err(ApiError::internal)??;
-    let mode = DecodeMode::Embed(match embed.pooling {
+    let mode = DecodeMode::Embed(match embed.pooling.unwrap_or_default() {
         PoolingName::Mean => Pooling::Mean,
         PoolingName::Last => Pooling::Last,
     });
@@ -103,7 +100,7 @@ pub async fn embeddings(
     });
     let vectors: Vec<Vec<f32>> = stream::iter(requests).buffered(AT_ONCE).try_collect().await?;
     let data = vectors.iter().enumerate().map(|(index, vector)| {
-        let embedding = embed.encoding_format.write(vector);
+        let embedding = embed.encoding_format.unwrap_or_default().write(vector);
         json!({"object": "embedding", "index": index, "embedding": embedding})
     });
     Ok(Json(json!({
@@ -115,7 +112,7 @@ pub async fn embeddings(
 }
 
 async fn vector(ready: &Ready, request: Request, time: Duration) -> Result<Vec<f32>, ApiError> {
-    let mut generation = Generation::start(&ready.worker, vec![request], "input", time).await?;
+    let mut generation = Generation::start(&ready.worker, (&[request], 1), "input", time).await?;
     let mut answers = generation.collect().await?;
     Ok(std::mem::take(&mut answers[0].vector))
 }

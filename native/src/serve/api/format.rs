@@ -3,7 +3,7 @@
 use crate::grammar::Grammar;
 use crate::serve::error::ApiError;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 /// The fields that say it.
@@ -14,6 +14,12 @@ pub struct Format {
     guided_regex: Option<String>,
     /// A grammar in llguidance's dialect of Lark.
     guided_grammar: Option<String>,
+    /// A JSON schema of the answer.
+    #[schema(value_type = Option<Object>)]
+    guided_json: Option<Value>,
+    /// The answer is one of these texts.
+    #[schema(min_items = 1)]
+    guided_choice: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -47,15 +53,31 @@ impl Format {
         };
         let regex = self.guided_regex.map(Grammar::Regex);
         let lark = self.guided_grammar.map(Grammar::Lark);
-        let mut asked = [other, json, regex, lark].into_iter().flatten();
+        let schema = self.guided_json.map(Grammar::JsonSchema);
+        let choice = self.guided_choice.map(|texts| choice(&texts)).transpose()?;
+        let mut asked = [other, json, regex, lark, schema, choice].into_iter().flatten();
         let first = asked.next();
         match asked.next() {
             None => Ok(first),
             Some(_) => Err(ApiError::bad(
                 "response_format",
                 "one format of answers at most: response_format (text.format in responses, \
-                 output_config.format in messages), guided_regex or guided_grammar",
+                 output_config.format in messages), guided_json, guided_choice, guided_regex or \
+                 guided_grammar",
             )),
         }
     }
+}
+
+/// A grammar of these texts alone.
+fn choice(texts: &[String]) -> Result<Grammar, ApiError> {
+    if texts.is_empty() {
+        return Err(ApiError::bad(
+            "guided_choice",
+            "guided_choice is empty: give at least one text",
+        ));
+    }
+    // Lark's strings are JSON's.
+    let texts: Vec<String> = texts.iter().map(|text| json!(text).to_string()).collect();
+    Ok(Grammar::Lark(format!("start: {}\n", texts.join(" | "))))
 }

@@ -18,11 +18,13 @@ pub struct Generation {
     updates: SelectAll<Choice>,
     /// Answers.
     pub count: usize,
+    /// Answers to each prompt.
+    copies: usize,
     /// Answers that have ended.
     finished: usize,
     /// When all must be complete.
     deadline: Instant,
-    /// Tokens of the prompts.
+    /// Tokens of the prompts, each counted once.
     pub prompt_tokens: usize,
     /// Tokens of all answers so far.
     pub tokens: usize,
@@ -77,27 +79,27 @@ pub struct Timings {
 }
 
 impl Generation {
-    /// Hands requests in, whose prompts came in the field `prompt`; their answers must be complete in
-    /// `time`.
+    /// Hands requests in, each `copies` times with other seeds, whose prompts came in the field
+    /// `prompt`; their answers must be complete in `time`.
     pub async fn start(
         worker: &Worker,
-        requests: Vec<Request>,
+        (requests, copies): (&[Request], usize),
         prompt: &str,
         time: Duration,
     ) -> Result<Self, ApiError> {
         let prompt_tokens = requests.iter().map(|r| r.tokens.len()).sum();
-        let count = requests.len();
-        let mut choices: Vec<Choice> = Vec::with_capacity(count);
-        for (index, request) in requests.into_iter().enumerate() {
-            let updates = worker.submit(request).await;
-            let updates = updates.map_err(|refused| ApiError::refused(&refused, prompt))?;
-            let updates = UnboundedReceiverStream::new(updates);
-            choices.push(updates.map(move |update| (index, update)).boxed());
-        }
+        let all: Vec<Request> = requests.iter().flat_map(|r| copied(r, copies)).collect();
+        let count = all.len();
+        let updates = worker.submit(all).await;
+        let updates = updates.map_err(|refused| ApiError::refused(&refused, prompt))?;
+        let choices = updates.into_iter().enumerate().map(|(index, updates)| -> Choice {
+            UnboundedReceiverStream::new(updates).map(move |update| (index, update)).boxed()
+        });
         let (updates, deadline) = (select_all(choices), Instant::now() + time);
         Ok(Self {
             updates,
             count,
+            copies,
             finished: 0,
             deadline,
             prompt_tokens,
@@ -124,12 +126,15 @@ impl Generation {
                 return Err(ApiError::bad("response_format", grammar::TOO_COMPLEX));
             }
             Some((_, Update::Token { .. })) => self.tokens += 1,
-            Some((_, Update::Finished { times, .. })) => {
+            Some((index, Update::Finished { times, .. })) => {
                 self.finished += 1;
                 self.times.first_token = self.times.first_token.max(times.first_token);
                 self.times.decode = self.times.decode.max(times.decode);
                 self.times.passes = self.times.passes.max(times.passes);
-                self.cached += times.cached;
+                // The other answers to a prompt find in the cache what the first one left.
+                if index % self.copies == 0 {
+                    self.cached += times.cached;
+                }
             }
             None if self.finished < self.count => {
                 return Err(ApiError::unavailable("the engine has ended"));
@@ -188,6 +193,15 @@ impl Generation {
             cached_tokens: self.cached,
         }
     }
+}
+
+/// The request `n` times, each with another seed.
+fn copied(request: &Request, n: usize) -> impl Iterator<Item = Request> {
+    (0..n).map(|index| {
+        let mut request = request.clone();
+        request.sampling.seed = request.sampling.seed.wrapping_add(index as u64);
+        request
+    })
 }
 
 /// OpenAI's name for a reason.

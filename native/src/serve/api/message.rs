@@ -5,6 +5,23 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+/// Who may have said something, in OpenAI's APIs.
+const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+
+/// The role, which came in the field `param`, as chat templates know it. They leave out what others
+/// say, without a word.
+pub fn role<'a>(role: &'a str, param: &str) -> Result<&'a str, ApiError> {
+    match role {
+        // What OpenAI calls `developer` now was `system` when templates were written.
+        "developer" => Ok("system"),
+        known if ROLES.contains(&known) => Ok(known),
+        other => {
+            let message = format!("the role `{other}` is none of {}", ROLES.join(", "));
+            Err(ApiError::bad(param, message))
+        }
+    }
+}
+
 /// A text, or parts of one.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string or an array of text parts")]
@@ -31,9 +48,9 @@ impl Content {
             Self::Text(text) => return Ok(text),
             Self::Parts(parts) => parts,
         };
-        let text = |part: Part| match (part.kind.as_str(), part.text) {
-            ("text" | "input_text" | "output_text", Some(text)) => Ok(text),
-            (kind, _) => Err(text_only(param, kind)),
+        let text = |part: Part| match part.kind.as_str() {
+            kind @ ("text" | "input_text" | "output_text") => need(part.text, param, kind, "text"),
+            kind => Err(text_only(param, kind)),
         };
         Ok(parts.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.join("\n"))
     }

@@ -30,7 +30,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
-use wrinklefree::engine;
 use wrinklefree::text::Tokenizer;
 
 /// All endpoints.
@@ -125,16 +124,6 @@ fn refuse(body: &Value, fields: &[&str]) -> Result<(), ApiError> {
             Err(ApiError { code: "unsupported", ..ApiError::bad(*field, message) })
         }
     }
-}
-
-/// The request `n` times, each with another seed.
-fn copies(request: &engine::Request, n: usize) -> Vec<engine::Request> {
-    let copy = |index: usize| {
-        let mut request = request.clone();
-        request.sampling.seed = request.sampling.seed.wrapping_add(index as u64);
-        request
-    };
-    (0..n).map(copy).collect()
 }
 
 /// An id that no other answer has.

@@ -110,7 +110,13 @@ impl OneOrMany {
 pub fn parse<T: DeserializeOwned>(body: &Value) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(body).map_err(|error| {
         let path = error.path().to_string();
-        let message = format!("`{path}`: {}", error.inner());
+        let inner = error.inner().to_string();
+        if path == "." {
+            // Of the body itself: a field that is not there.
+            let field = inner.split('`').nth(1).unwrap_or_default().to_string();
+            return ApiError { code: "missing_field", ..ApiError::bad(field, inner) };
+        }
+        let message = format!("`{path}`: {inner}");
         ApiError { code: "invalid_type", ..ApiError::bad(path, message) }
     })
 }

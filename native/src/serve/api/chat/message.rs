@@ -42,10 +42,9 @@ struct Function {
 impl ChatMessage {
     /// As templates take it.
     pub fn into_value(self, index: usize) -> Result<Value, ApiError> {
+        let role = message::role(&self.role, &format!("messages[{index}].role"))?;
         let content = self.content.map(|c| c.text(&format!("messages[{index}].content")));
         let mut message = Map::new();
-        // What OpenAI calls `developer` now was `system` when templates were written.
-        let role = if self.role == "developer" { "system".into() } else { self.role };
         message.insert("role".into(), role.into());
         message.insert("content".into(), content.transpose()?.unwrap_or_default().into());
         if let Some(calls) = self.tool_calls.filter(|calls| !calls.is_empty()) {

@@ -11,8 +11,7 @@ use utoipa::ToSchema;
 pub struct ToolFields {
     /// Functions that the model may call.
     #[schema(max_items = 128)]
-    #[serde(default)]
-    tools: Vec<ChatTool>,
+    tools: Option<Vec<ChatTool>>,
     /// `none`, `auto`, `required`, or one function.
     tool_choice: Option<ToolChoice>,
     /// Whether one answer may hold several calls.
@@ -39,7 +38,7 @@ enum ToolChoice {
 impl ToolFields {
     /// The tools.
     pub fn tools(self) -> Result<Tools, ApiError> {
-        let numbered = self.tools.into_iter().enumerate();
+        let numbered = self.tools.unwrap_or_default().into_iter().enumerate();
         let tools = numbered.map(|(index, tool)| tool.function.tool(&tool.kind, index));
         let choice = match self.tool_choice {
             None => Choice::Auto,

@@ -97,9 +97,9 @@ pub async fn completions(
         Ok::<_, ApiError>((prompts, requests))
     });
     let (prompts, requests) = prepared.await.map_err(ApiError::internal)??;
-    let copies = requests.iter().flat_map(|request| super::copies(request, best_of)).collect();
+    let time = server.limits.time;
     let mut generation =
-        Generation::start(&ready.worker, copies, "prompt", server.limits.time).await?;
+        Generation::start(&ready.worker, (&requests, best_of), "prompt", time).await?;
     let shape = Shape {
         envelope: Envelope {
             id: id("cmpl"),
@@ -111,6 +111,7 @@ pub async fn completions(
         },
         logprobs: logprobs.is_some(),
         count: prompts.len() * n,
+        places: vec![0; prompts.len() * n],
         echoes: echo.then_some(prompts),
         n,
         ready,

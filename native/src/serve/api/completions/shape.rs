@@ -18,6 +18,8 @@ pub struct Shape {
     pub count: usize,
     /// Answers to a prompt.
     pub n: usize,
+    /// Characters of each answer that have been streamed with log-probabilities.
+    pub places: Vec<usize>,
     pub ready: Arc<Ready>,
 }
 
@@ -40,18 +42,19 @@ impl Shape {
         json!({
             "index": index,
             "text": text,
-            "logprobs": self.logprobs.then(|| self.all_logprobs(&tokens)),
+            "logprobs": self.logprobs.then(|| self.all_logprobs(&tokens, &mut 0)),
             "finish_reason": answer.reason.map(reason_name),
         })
     }
 
-    /// Log-probabilities as the older API has them: lists side by side.
-    fn all_logprobs(&self, tokens: &[Sampled]) -> Value {
+    /// Log-probabilities as the older API has them: lists side by side. The first token begins behind
+    /// `place` characters of the text; the last one's end is left there.
+    fn all_logprobs(&self, tokens: &[Sampled], place: &mut usize) -> Value {
         let text = |token: u32| self.ready.tokenizer.decode(&[token]);
-        let (mut offset, mut offsets) = (0, Vec::new());
+        let mut offsets = Vec::new();
         for sampled in tokens {
-            offsets.push(offset);
-            offset += text(sampled.token).chars().count();
+            offsets.push(*place);
+            *place += self.characters(sampled.token);
         }
         let top = |sampled: &Sampled| -> Option<Map<String, Value>> {
             sampled.logprob?;
@@ -65,11 +68,30 @@ impl Shape {
         })
     }
 
+    /// Characters that begin in a token: one that is spread over several counts for the first of them.
+    fn characters(&self, token: u32) -> usize {
+        let tokenizer = &self.ready.tokenizer;
+        if tokenizer.is_special(token) {
+            return tokenizer.decode(&[token]).chars().count();
+        }
+        let continues = |byte: &u8| byte & 0xc0 == 0x80;
+        tokenizer.bytes(token).iter().filter(|byte| !continues(byte)).count()
+    }
+
+    /// Log-probabilities of tokens that are streamed next.
+    fn next_logprobs(&mut self, index: usize, tokens: &[Sampled]) -> Value {
+        let mut place = self.places[index];
+        let logprobs = self.all_logprobs(tokens, &mut place);
+        self.places[index] = place;
+        logprobs
+    }
+
     /// A chunk of tokens of the prompt.
-    fn tokens(&self, index: usize, tokens: &[Sampled]) -> Value {
+    fn tokens(&mut self, index: usize, tokens: &[Sampled]) -> Value {
         let ids: Vec<u32> = tokens.iter().map(|t| t.token).collect();
         let text = self.ready.tokenizer.decode(&ids);
-        self.chunk(index, &text, self.all_logprobs(tokens), Value::Null)
+        let logprobs = self.next_logprobs(index, tokens);
+        self.chunk(index, &text, logprobs, Value::Null)
     }
 
     fn chunk(&self, index: usize, text: &str, logprobs: Value, reason: Value) -> Value {
@@ -92,6 +114,8 @@ impl Events for Shape {
     const NAMED: bool = false;
 
     fn begin(&mut self) -> Vec<Value> {
+        let echoed: Vec<usize> =
+            (0..self.count).filter(|&index| !self.echo(index).is_empty()).collect();
         let echo = |index: usize| match self.logprobs {
             // The others come with their log-probabilities.
             true => self.tokens(index, &first(self.echo(index))),
@@ -100,7 +124,7 @@ impl Events for Shape {
                 self.chunk(index, &text, Value::Null, Value::Null)
             }
         };
-        (0..self.count).filter(|&index| !self.echo(index).is_empty()).map(echo).collect()
+        echoed.into_iter().map(echo).collect()
     }
 
     fn scored(&mut self, index: usize, tokens: &[Sampled]) -> Vec<Value> {
@@ -112,7 +136,7 @@ impl Events for Shape {
             return Vec::new();
         }
         let logprobs = match self.logprobs {
-            true => self.all_logprobs(std::slice::from_ref(sampled)),
+            true => self.next_logprobs(index, std::slice::from_ref(sampled)),
             false => Value::Null,
         };
         vec![self.chunk(index, text, logprobs, Value::Null)]

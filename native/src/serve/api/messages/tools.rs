@@ -12,8 +12,7 @@ use utoipa::ToSchema;
 pub struct ToolFields {
     /// Functions that the model may call.
     #[schema(max_items = 128)]
-    #[serde(default)]
-    tools: Vec<ToolField>,
+    tools: Option<Vec<ToolField>>,
     tool_choice: Option<ToolChoice>,
 }
 
@@ -93,7 +92,13 @@ impl ToolFields {
                 Err(ApiError::bad(format!("tools[{index}].type"), message))
             }
         };
-        let list = self.tools.into_iter().enumerate().map(tool).collect::<Result<_, _>>()?;
+        let list = self
+            .tools
+            .unwrap_or_default()
+            .into_iter()
+            .enumerate()
+            .map(tool)
+            .collect::<Result<_, _>>()?;
         let parallel = self.tool_choice.as_ref().is_none_or(|c| !c.disable_parallel_tool_use);
         let choice = self.tool_choice.map(ToolChoice::choice).transpose()?.unwrap_or_default();
         Tools::new(list, choice, parallel)

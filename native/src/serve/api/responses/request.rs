@@ -116,8 +116,7 @@ impl Item {
         match self.kind.as_deref().unwrap_or("message") {
             kind @ "message" => {
                 let role = need(self.role, place, kind, "role")?;
-                // What is `developer` now was `system` when templates were written.
-                let role = if role == "developer" { "system" } else { &role };
+                let role = message::role(&role, &format!("{place}.role"))?;
                 let content = need(self.content, place, kind, "content")?;
                 conversation.say(role, &text(content, "content")?);
             }

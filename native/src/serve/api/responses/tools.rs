@@ -11,9 +11,8 @@ use utoipa::ToSchema;
 #[schema(as = ResponsesToolFields)]
 pub struct ToolFields {
     /// Functions that the model may call.
-    #[serde(default)]
     #[schema(max_items = 128)]
-    tools: Vec<FlatTool>,
+    tools: Option<Vec<FlatTool>>,
     /// `none`, `auto`, `required`, or one function.
     tool_choice: Option<ToolChoice>,
     /// Whether one answer may hold several calls.
@@ -43,7 +42,7 @@ enum ToolChoice {
 impl ToolFields {
     /// The tools.
     pub fn tools(self) -> Result<Tools, ApiError> {
-        let numbered = self.tools.into_iter().enumerate();
+        let numbered = self.tools.unwrap_or_default().into_iter().enumerate();
         let tools = numbered.map(|(index, tool)| tool.function.tool(&tool.kind, index));
         let choice = match self.tool_choice {
             None => Choice::Auto,

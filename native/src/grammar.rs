@@ -152,6 +152,14 @@ pub fn compact(mut schema: Value) -> Result<Value, String> {
     Ok(schema)
 }
 
+/// Lets a schema pass whose parts cannot all be kept to: what an unknown `format` or keyword asks for is
+/// left out, and `oneOf` is `anyOf`. The log tells.
+pub fn lenient(schema: &mut Value) {
+    if let Some(options) = schema["x-guidance"].as_object_mut() {
+        options.entry("lenient").or_insert(true.into());
+    }
+}
+
 /// llguidance at work on one output.
 struct Guided {
     matcher: Matcher,

@@ -500,6 +500,20 @@ fn answers_keep_to_schemas_and_grammars_in_every_mode() {
         let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
         assert!(["ababc", "abababc"].contains(&text), "{text}");
     }
+    // Tools' schemas ask for what no grammar can keep to; strict ones must not.
+    let loose = json!({"type": "object", "additionalProperties": false, "required": ["age"], "properties": {
+        "age": {"oneOf": [{"type": "integer", "maximum": 99}, {"type": "integer", "maximum": 50}]},
+        "tags": {"type": "array", "items": {"type": "string", "format": "password"}, "uniqueItems": true}}});
+    let call = |strict: bool| {
+        let function = json!({"name": "meet", "parameters": loose, "strict": strict});
+        let tools = json!([{"type": "function", "function": function}]);
+        ask("Who is there?", json!({"tools": tools, "tool_choice": "required"}))
+    };
+    let answer = server.chat(&call(false)).is(200).json();
+    let arguments = &answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"];
+    let arguments: Value = serde_json::from_str(arguments.as_str().unwrap()).expect("JSON");
+    assert!(arguments["age"].is_i64(), "{arguments}");
+    assert_eq!(server.chat(&call(true)).is(400).json()["error"]["param"], "tools");
     let text = |more: Value| {
         let answer = server.chat(&ask("Who is there?", more)).is(200).json();
         answer["choices"][0]["message"]["content"].as_str().unwrap().to_string()

@@ -85,7 +85,7 @@ impl ToolFields {
         let tool = |(index, tool): (usize, ToolField)| match tool.kind.as_deref() {
             None | Some("custom") => {
                 let ToolField { name, description, input_schema: parameters, .. } = tool;
-                Ok(Tool { name, description, parameters })
+                Ok(Tool { name, description, parameters, strict: false })
             }
             Some(kind) => {
                 let message = format!("a tool is of type `custom`, not `{kind}`");

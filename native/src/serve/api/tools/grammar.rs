@@ -1,7 +1,7 @@
 //! The grammar of an answer that may hold calls.
 
 use super::{AFTER_NAME, BEFORE_NAME, CLOSE, Choice, OPEN, Tool, Tools};
-use crate::grammar::{Grammar, compact};
+use crate::grammar::{Grammar, compact, lenient};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -16,7 +16,10 @@ impl Tools {
         let mut alternatives = Vec::new();
         for (index, tool) in self.callable_tools().enumerate() {
             let head = text(&format!("{BEFORE_NAME}{}{AFTER_NAME}", tool.name));
-            let schema = compact(tool.parameters.clone())?;
+            let mut schema = compact(tool.parameters.clone())?;
+            if !tool.strict {
+                lenient(&mut schema);
+            }
             alternatives.push(format!("call_{index}"));
             let _ = writeln!(lark, "call_{index}: {head} args_{index} {}", text(CLOSE));
             let _ = writeln!(lark, "args_{index}: %json {schema}");
@@ -71,7 +74,7 @@ mod tests {
     use wrinklefree::text::Tokenizer;
 
     fn tool(name: &str, parameters: Value) -> Tool {
-        Tool { name: name.into(), description: None, parameters }
+        Tool { name: name.into(), description: None, parameters, strict: false }
     }
 
     fn tools(choice: Choice, parallel: bool) -> Tools {

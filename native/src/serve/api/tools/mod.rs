@@ -39,6 +39,9 @@ pub struct Tool {
     pub description: Option<String>,
     /// A JSON schema of its arguments.
     pub parameters: Value,
+    /// A schema of which a part cannot be kept to is refused; otherwise that part is left out, as most
+    /// tools' schemas were written for models that only read them.
+    pub strict: bool,
 }
 
 /// Which tools may be called.
@@ -106,7 +109,7 @@ impl Tools {
     /// The tools as OpenAI's API and chat templates describe them; nothing when none may be called.
     pub fn described(&self) -> Vec<Value> {
         let describe = |tool: &Tool| {
-            let Tool { name, description, parameters } = tool;
+            let Tool { name, description, parameters, .. } = tool;
             let description = description.as_deref().unwrap_or_default();
             let function =
                 json!({"name": name, "description": description, "parameters": parameters});
@@ -128,7 +131,8 @@ mod tests {
         let wrong = |list: Vec<Tool>, choice: Choice| {
             Tools::new(list, choice, true).expect_err("wrong").message
         };
-        let f = |parameters| Tool { name: "f".into(), description: None, parameters };
+        let f =
+            |parameters| Tool { name: "f".into(), description: None, parameters, strict: false };
         let ok = || f(json!({}));
         assert!(wrong(vec![ok(), ok()], Choice::Auto).contains("two tools are called `f`"));
         assert!(wrong(vec![Tool { name: "f g".into(), ..ok() }], Choice::Auto).contains("`f g`"));

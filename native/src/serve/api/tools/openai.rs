@@ -18,6 +18,8 @@ pub struct Function {
     /// A JSON schema of its arguments.
     #[schema(value_type = Option<Object>)]
     parameters: Option<Value>,
+    /// Refuse a schema of which a part cannot be kept to, instead of leaving that part out.
+    strict: Option<bool>,
 }
 
 impl Function {
@@ -28,7 +30,8 @@ impl Function {
             return Err(ApiError::bad(format!("tools[{index}].type"), message));
         }
         let parameters = self.parameters.unwrap_or_else(|| json!({"type": "object"}));
-        Ok(Tool { name: self.name, description: self.description, parameters })
+        let strict = self.strict.unwrap_or(false);
+        Ok(Tool { name: self.name, description: self.description, parameters, strict })
     }
 }
 

@@ -9,8 +9,9 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tokens of an answer.
+/// Tokens of an answer, and of a long one: what a request costs beside its tokens counts less there.
 const TOKENS: usize = 96;
+const LONG: usize = 384;
 /// Streams at the same time.
 const STREAMS: [usize; 5] = [1, 2, 4, 8, 16];
 /// Time for each number of streams.
@@ -29,10 +30,13 @@ fn main() {
     while request(&address, "GET", "/health", "").0 != 200 {
         std::thread::sleep(Duration::from_millis(20));
     }
-    println!("| streams | t/s | × one | TTFT p50 ms | p99 | token p50 ms | p99 | pass share |");
-    println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!(
+        "| streams | tokens | t/s | × one | TTFT p50 ms | p99 | token p50 ms | p99 | pass share |"
+    );
+    println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     let mut one = None;
-    for streams in STREAMS {
+    for (streams, length) in STREAMS.map(|streams| (streams, TOKENS)).into_iter().chain([(1, LONG)])
+    {
         let before = passes(&address);
         let begin = Instant::now();
         let answers: Vec<Answer> = std::thread::scope(|scope| {
@@ -41,7 +45,7 @@ fn main() {
                 scope.spawn(move || {
                     let mut answers = Vec::new();
                     while begin.elapsed() < TIME {
-                        answers.push(answer(address, i));
+                        answers.push(answer(address, i, length));
                     }
                     answers
                 })
@@ -56,7 +60,7 @@ fn main() {
         let rate = tokens as f64 / seconds;
         let share = (passes(&address) - before) / seconds;
         println!(
-            "| {streams} | {rate:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} % |",
+            "| {streams} | {length} | {rate:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} % |",
             rate / *one.get_or_insert(rate),
             percentile(&first, 0.5),
             percentile(&first, 0.99),
@@ -106,11 +110,11 @@ fn passes(address: &str) -> f64 {
     line.expect("the metric").trim().parse().expect("a number")
 }
 
-/// One streamed answer of exactly [`TOKENS`] tokens.
-fn answer(address: &str, client: usize) -> Answer {
+/// One streamed answer of exactly so many tokens.
+fn answer(address: &str, client: usize, length: usize) -> Answer {
     let body = format!(
         "{{\"prompt\": \"Once there was a fox named Pip. Day {client} was\", \"temperature\": 0, \
-         \"ignore_eos\": true, \"max_tokens\": {TOKENS}, \"stream\": true, \"logprobs\": 0, \
+         \"ignore_eos\": true, \"max_tokens\": {length}, \"stream\": true, \"logprobs\": 0, \
          \"decode_mode\": \"ar\"}}"
     );
     let begin = Instant::now();
@@ -129,7 +133,7 @@ fn answer(address: &str, client: usize) -> Answer {
         }
         last = now;
     }
-    assert_eq!(gaps.len() + 1, TOKENS, "every token is a chunk");
+    assert_eq!(gaps.len() + 1, length, "every token is a chunk");
     Answer { first: first.expect("a token"), gaps }
 }
 

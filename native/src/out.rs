@@ -18,9 +18,15 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// Tells the user something on standard error, on a line of its own. Whether anybody reads it
-/// changes nothing.
+/// changes nothing. Names from files may hold what a terminal would obey; it gets to see that.
 pub fn note(text: impl Display) {
+    let text: String = text.to_string().chars().map(visible).collect();
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A character, or a sign that there was one that would do something.
+fn visible(c: char) -> char {
+    if c.is_control() && !['\n', '\t'].contains(&c) { char::REPLACEMENT_CHARACTER } else { c }
 }
 
 /// Prints one JSON value, indented.

@@ -123,6 +123,7 @@ fn wrong_requests_get_openais_errors() {
     chat(json!({"temperature": "hot"}), 400, "temperature");
     chat(json!({"temperature": -1}), 400, "temperature");
     chat(json!({"top_p": 2}), 400, "top_p");
+    chat(json!({"top_k": -2}), 400, "top_k");
     chat(json!({"n": 0}), 400, "n");
     chat(json!({"n": 99}), 400, "n");
     chat(json!({"max_tokens": 0}), 400, "max_tokens");
@@ -167,7 +168,7 @@ fn wrong_requests_get_openais_errors() {
     chat_ok(
         &server,
         json!({"tools": null, "response_format": {"type": "text"}, "user": "u",
-                            "metadata": {"a": "b"}, "nonsense": [1], "model": "default",
+                            "metadata": {"a": "b"}, "nonsense": [1], "top_k": -1, "model": "default",
                             "max_tokens": 1, "max_completion_tokens": 2}),
     );
     error("/v1/completions", &json!({"prompt": {"a": 1}}), 400, "prompt");

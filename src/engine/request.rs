@@ -46,8 +46,8 @@ pub enum Rejected {
     NothingAsked,
     /// The prompt does not fit, with at least one token of output.
     #[error(
-        "the prompt has {prompt} tokens, but the context holds {context} positions, with one for \
-         the output if there is one: shorten the prompt"
+        "the prompt has {prompt} tokens, but the context holds {context} positions, of which an output \
+         needs at least one: shorten the prompt, or ask for a longer context"
     )]
     TooLong {
         /// Tokens of the prompt.

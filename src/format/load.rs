@@ -20,8 +20,9 @@ pub fn load(mut files: Vec<File>) -> Result<Checkpoint, LoadError> {
             }
         };
     }
+    // A name alone is a reason to say what is wrong inside.
     if let [file] = &files[..]
-        && safetensors::recognise(&file.bytes.first())
+        && (safetensors::recognise(&file.bytes.first()) || file.name.ends_with(".safetensors"))
     {
         let contents = safetensors::parse(file)?;
         if packed::recognise(&contents) {

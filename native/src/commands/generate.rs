@@ -61,7 +61,7 @@ pub struct Args {
     /// Print one JSON object: text, token ids, finish reason and timings
     #[arg(long)]
     json: bool,
-    /// Log-probabilities of the chosen token and of the N most likely ones
+    /// With --json: log-probabilities of the chosen token and of the N most likely ones
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 
 use crate::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
 use crate::serve::{Origin, log};
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Command};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
@@ -81,10 +82,12 @@ pub struct ServerArgs {
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
     /// Bytes of a request at most
-    #[arg(long, value_name = "N", default_value = "4194304")]
+    #[arg(long, value_name = "N", default_value = "4194304",
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_body: usize,
     /// Seconds until an answer must be complete
-    #[arg(long, value_name = "SECONDS", default_value = "600")]
+    #[arg(long, value_name = "SECONDS", default_value = "600",
+        value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     pub request_timeout: u64,
     /// Seconds that running requests get when the server is to end
     #[arg(long, value_name = "SECONDS", default_value = "30")]

@@ -57,8 +57,9 @@ pub struct Options {
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
     // Our own.
-    /// So many of the likeliest tokens.
-    pub top_k: Option<usize>,
+    /// So many of the likeliest tokens; 0 or -1: all.
+    #[schema(minimum = -1)]
+    pub top_k: Option<i64>,
     /// Tokens that are at least so likely, as a share of the likeliest.
     #[schema(minimum = 0, maximum = 1)]
     pub min_p: Option<f32>,
@@ -231,7 +232,7 @@ impl Options {
         let model = &ready.defaults;
         let said = Sampling {
             temperature: self.temperature.or(model.temperature).or(Some(TEMPERATURE)),
-            top_k: self.top_k,
+            top_k: self.top_k()?,
             top_p: self.top_p,
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
@@ -242,6 +243,16 @@ impl Options {
             seed: self.seed.map_or_else(random, i64::cast_unsigned),
         };
         Ok(SamplingParams { logprobs, ..said.params(model) })
+    }
+
+    fn top_k(&self) -> Result<Option<usize>, ApiError> {
+        let count = |k: i64| match k {
+            -1 => Ok(0),
+            k => usize::try_from(k).map_err(|_| {
+                ApiError::bad("top_k", format!("top_k is {k}: at least 0, or -1 for all"))
+            }),
+        };
+        self.top_k.map(count).transpose()
     }
 
     fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {

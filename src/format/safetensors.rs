@@ -90,8 +90,19 @@ fn header_len(bytes: &[u8]) -> Option<usize> {
 
 /// Reads the header of one file.
 pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
-    let bytes = &file.bytes;
-    let name = &file.name;
+    let (header, data) = header(file)?;
+    check_overlap(&file.name, &header.entries)?;
+    let mut index = Index::default();
+    let source: std::sync::Arc<str> = file.name.as_str().into();
+    for (name, entry) in header.entries {
+        index.insert(tensor((file, &source), data, name, &entry)?)?;
+    }
+    Ok(Contents { index, metadata: header.metadata })
+}
+
+/// The header of a file, and where the data behind it begin.
+fn header(file: &File) -> Result<(Header, usize), LoadError> {
+    let (name, bytes) = (&file.name, &file.bytes);
     let truncated = |want: String| {
         LoadError::new(Kind::Truncated, name, want, format!("{} bytes", bytes.len()))
             .advice("the download may be incomplete")
@@ -108,55 +119,50 @@ pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
             ));
         }
     };
-    if bytes.len() < 8 + n {
+    let data = 8 + n;
+    if bytes.len() < data {
         return Err(truncated(format!("a header of {n} bytes")));
     }
-    let header: Header = serde_json::from_slice(&bytes.slice(8..8 + n)).map_err(|e| {
+    let header = serde_json::from_slice(&bytes.slice(8..data)).map_err(|e| {
         LoadError::new(Kind::Malformed, name, "a safetensors header in JSON", e.to_string())
     })?;
-    let data = 8 + n;
-    let room = bytes.len() - data;
-    check_overlap(name, &header.entries)?;
-    let mut index = Index::default();
-    let source: std::sync::Arc<str> = name.as_str().into();
-    for (key, entry) in header.entries {
-        let error = |kind, want: String, found: String| {
-            LoadError::new(kind, name, want, found).tensor(&key)
-        };
-        let (dtype, size) = dtype(&entry.dtype).ok_or_else(|| {
-            error(
-                Kind::UnsupportedType,
-                "F32, F16, BF16, U8 or I8 elements".into(),
-                entry.dtype.clone(),
-            )
-        })?;
-        let (begin, end) = entry.data_offsets;
-        let range = usize::try_from(begin).ok().zip(usize::try_from(end).ok());
-        let Some((begin, end)) = range.filter(|&(b, e)| b <= e && e <= room) else {
-            return Err(error(
-                Kind::Offset,
-                format!("data inside the file's {room} bytes"),
-                format!("{begin}..{end}"),
-            )
+    Ok((header, data))
+}
+
+/// The tensor of a header's entry, in a file and its shared name, whose data begin at `data`.
+fn tensor(
+    (file, source): (&File, &std::sync::Arc<str>),
+    data: usize,
+    name: String,
+    entry: &Entry,
+) -> Result<Tensor, LoadError> {
+    let error = |kind, want: String, found: String| {
+        LoadError::new(kind, &file.name, want, found).tensor(&name)
+    };
+    let (dtype, size) = dtype(&entry.dtype).ok_or_else(|| {
+        let want = "F32, F16, BF16, U8 or I8 elements".into();
+        error(Kind::UnsupportedType, want, entry.dtype.clone())
+    })?;
+    let room = file.bytes.len() - data;
+    let (begin, end) = entry.data_offsets;
+    let range = usize::try_from(begin).ok().zip(usize::try_from(end).ok());
+    let Some((begin, end)) = range.filter(|&(b, e)| b <= e && e <= room) else {
+        let want = format!("data inside the file's {room} bytes");
+        return Err(error(Kind::Offset, want, format!("{begin}..{end}"))
             .advice("the download may be incomplete"));
-        };
-        let shape: Option<Vec<usize>> =
-            entry.shape.0.iter().map(|&d| usize::try_from(d).ok()).collect();
-        let want = shape
-            .as_ref()
-            .and_then(|s| s.iter().try_fold(size, |n, &d| n.checked_mul(d)))
-            .filter(|&want| want == end - begin);
-        let (Some(shape), Some(_)) = (shape, want) else {
-            return Err(error(
-                Kind::Shape,
-                format!("as many bytes as {} {:?} has", entry.dtype, entry.shape.0),
-                format!("{}", end - begin),
-            ));
-        };
-        let bytes = bytes.slice(data + begin..data + end);
-        index.insert(Tensor { name: key, file: source.clone(), dtype, shape, bytes })?;
-    }
-    Ok(Contents { index, metadata: header.metadata })
+    };
+    let shape: Option<Vec<usize>> =
+        entry.shape.0.iter().map(|&d| usize::try_from(d).ok()).collect();
+    let want = shape
+        .as_ref()
+        .and_then(|s| s.iter().try_fold(size, |n, &d| n.checked_mul(d)))
+        .filter(|&want| want == end - begin);
+    let (Some(shape), Some(_)) = (shape, want) else {
+        let want = format!("as many bytes as {} {:?} has", entry.dtype, entry.shape.0);
+        return Err(error(Kind::Shape, want, format!("{}", end - begin)));
+    };
+    let bytes = file.bytes.slice(data + begin..data + end);
+    Ok(Tensor { name, file: source.clone(), dtype, shape, bytes })
 }
 
 /// What a recognised file's first bytes say of the rest.

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
-use wrinklefree::decode::Sampled;
+use wrinklefree::decode::{Sampled, SamplingParams};
 use wrinklefree::engine::{FinishReason, Request};
 use wrinklefree::settings::{Sampling, describe};
 use wrinklefree::text::{Message, Tokenizer};
@@ -80,24 +80,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
     let loaded = Loaded::open(&args.model, &runtime)?;
-    let tokens = encode(&loaded, args, &prompt)?;
-    let mut sampling = args.sampling.params(&loaded.defaults);
-    sampling.logprobs = args.logprobs;
-    let spec = loaded.model.spec();
-    let longest = args.context.unwrap_or(spec.context_length);
-    args::warn_beyond(longest, spec);
-    let mode = args.decoding.mode(&loaded.ability())?;
-    let request = Request {
-        context_shift: args.shift.keep(&mode, longest)?,
-        mode,
-        max_tokens: args.max_tokens.get(),
-        sampling,
-        stop: args.stop.clone(),
-        eos: loaded.defaults.eos.clone(),
-        watch: args.show_steps,
-        tokens,
-        ..Request::default()
-    };
+    let longest = args.context.unwrap_or(loaded.model.spec().context_length);
+    args::warn_beyond(longest, loaded.model.spec());
+    let request = request(args, &loaded, &prompt, longest)?;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
     let weights = sizes::bytes(model.weights());
@@ -170,6 +155,24 @@ fn prompt(argument: Option<&str>) -> anyhow::Result<String> {
         return Err(usage("the prompt is empty"));
     }
     Ok(text)
+}
+
+/// What the engine is asked, whose context holds `longest` positions at most.
+fn request(args: &Args, loaded: &Loaded, prompt: &str, longest: usize) -> anyhow::Result<Request> {
+    let tokens = encode(loaded, args, prompt)?;
+    let mode = args.decoding.mode(&loaded.ability())?;
+    let params = args.sampling.params(&loaded.defaults);
+    Ok(Request {
+        context_shift: args.shift.keep(&mode, longest)?,
+        mode,
+        max_tokens: args.max_tokens.get(),
+        sampling: SamplingParams { logprobs: args.logprobs, ..params },
+        stop: args.stop.clone(),
+        eos: loaded.defaults.eos.clone(),
+        watch: args.show_steps,
+        tokens,
+        ..Request::default()
+    })
 }
 
 fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Vec<u32>> {

@@ -49,6 +49,33 @@ struct Completion {
     best_of: Option<usize>,
 }
 
+impl Completion {
+    /// How many of the likeliest tokens come with each.
+    fn logprobs(&self) -> Result<Option<usize>, ApiError> {
+        match self.logprobs {
+            Some(top) if top > MAX_LOGPROBS => {
+                let message = format!("logprobs is {top}, {MAX_LOGPROBS} at most");
+                Err(ApiError::bad("logprobs", message))
+            }
+            logprobs => Ok(logprobs),
+        }
+    }
+
+    /// How many answers a prompt gets, and of how many they are the best.
+    fn answers(&self, options: &Options) -> Result<(usize, usize), ApiError> {
+        let n = options.n()?;
+        let best_of = self.best_of.unwrap_or(n);
+        if best_of < n || best_of > MAX_BEST_OF || (best_of > n && options.streams()) {
+            let message = format!(
+                "best_of is {best_of}: at least n ({n}), at most {MAX_BEST_OF}, and only without \
+                 stream if it is more than n"
+            );
+            return Err(ApiError::bad("best_of", message));
+        }
+        Ok((n, best_of))
+    }
+}
+
 /// Continues texts.
 pub async fn completions(
     State(server): State<Arc<Server>>,
@@ -60,24 +87,9 @@ pub async fn completions(
     options.check_model(&ready)?;
     refuse(&body, &["suffix"])?;
     let grammar = parse::<Format>(&body)?.grammar()?;
-    let (n, echo) = (options.n()?, completion.echo.unwrap_or(false));
-    let logprobs = completion.logprobs;
-    if let Some(top) = logprobs.filter(|&top| top > MAX_LOGPROBS) {
-        return Err(ApiError::bad(
-            "logprobs",
-            format!("logprobs is {top}, {MAX_LOGPROBS} at most"),
-        ));
-    }
-    let best_of = completion.best_of.unwrap_or(n);
-    if best_of < n || best_of > MAX_BEST_OF || (best_of > n && options.streams()) {
-        return Err(ApiError::bad(
-            "best_of",
-            format!(
-                "best_of is {best_of}: at least n ({n}), at most {MAX_BEST_OF}, and only without \
-                 stream if it is more than n"
-            ),
-        ));
-    }
+    let echo = completion.echo.unwrap_or(false);
+    let logprobs = completion.logprobs()?;
+    let (n, best_of) = completion.answers(&options)?;
     let max_tokens = *options.max_tokens.get_or_insert(MAX_TOKENS);
     // Of nothing but the prompt something must be computed, or the prompt may be too long.
     let score_prompt = echo && (logprobs.is_some() || max_tokens == 0);

@@ -1,9 +1,10 @@
 //! Conversations as the text that a model was trained on.
 
+use crate::out;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::SystemTime;
-use wrinklefree::text::{ChatTemplate, Date, RenderOptions, TextError};
+use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError};
 
 /// The prompt that makes the model answer these messages, with the tools that it is to know.
 pub fn render<M: Serialize>(
@@ -19,6 +20,23 @@ pub fn render<M: Serialize>(
     };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
     template.render_with(&messages, &options)
+}
+
+/// Whether what a system message says reaches the model: some templates leave it out without a word.
+pub fn hears_system(template: &ChatTemplate) -> bool {
+    const SAID: &str = "reply in rhymes";
+    let message =
+        |role: &str, content: &str| Message { role: role.into(), content: content.into() };
+    let messages = [message("system", SAID), message("user", "Hello")];
+    // What refuses says so itself.
+    render(template, &messages, None).map_or(true, |text| text.contains(SAID))
+}
+
+/// Says so where it does not.
+pub fn warn_unheard(template: &ChatTemplate) {
+    if !hears_system(template) {
+        out::note("warning: the chat template of this model leaves system messages out");
+    }
 }
 
 /// The date in UTC: the standard library knows no time zones.
@@ -40,5 +58,15 @@ mod tests {
         let year: u32 =
             render::<Value>(&template, &[], None).expect("renders").parse().expect("a year");
         assert!(year >= 2025, "{year}");
+    }
+
+    #[test]
+    fn templates_that_leave_system_messages_out_are_known() {
+        let hears = |source: &str| {
+            let text = TextParts { chat_template: Some(source.into()), ..TextParts::default() };
+            hears_system(&ChatTemplate::new(&text).expect("valid").expect("there"))
+        };
+        assert!(hears("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"));
+        assert!(!hears("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"));
     }
 }

@@ -184,6 +184,9 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Vec<u32>
         return tokenizer.encode(prompt, true).context("cannot encode the prompt");
     };
     let message = |role: &str, text: &str| Message { role: role.into(), content: text.into() };
+    if args.system.is_some() {
+        chat_prompt::warn_unheard(template);
+    }
     let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
     messages.push(message("user", prompt));
     let text = chat_prompt::render(template, &messages, None)

@@ -3,6 +3,7 @@
 use super::rehearsal::Rehearsal;
 use super::state::{Ready, Server, now};
 use super::worker::Worker;
+use crate::chat_prompt::hears_system;
 use crate::loaded::Loaded;
 use crate::machine::Threads;
 use crate::stretch::beyond;
@@ -100,6 +101,9 @@ impl Launch {
         let (context, pages) = sizes.room(&spec);
         if let Some(warning) = beyond(context, &spec) {
             tracing::warn!("{warning}");
+        }
+        if template.as_ref().is_some_and(|template| !hears_system(template)) {
+            tracing::info!("the model's chat template leaves system messages out");
         }
         let context_shift = args::shift(sizes.shift, &mode, context)?;
         let Sizes { sequences, waiting, rows, radix_cache, kv, .. } = sizes;

@@ -63,6 +63,9 @@ impl Conversation {
 
     /// Forgets everything and starts with this system message.
     pub fn restart(&mut self, system: Option<String>) {
+        if system.is_some() {
+            chat_prompt::warn_unheard(&self.template);
+        }
         self.messages = system.into_iter().map(|s| message("system", s)).collect();
         self.forgotten = 0;
     }

@@ -162,7 +162,7 @@ fn wrong_requests_get_openais_errors() {
     let schema = |schema: Value| json!({"type": "json_schema", "json_schema": {"schema": schema}});
     chat(json!({"response_format": schema(json!([]))}), 400, "response_format");
     chat(json!({"response_format": schema(json!({"type": "nothing"}))}), 400, "response_format");
-    chat(json!({"guided_regex": "(", "max_tokens": 1}), 400, "response_format");
+    chat(json!({"guided_regex": "(", "max_tokens": 1}), 400, "guided_regex");
     chat(json!({"guided_regex": "a", "guided_grammar": "start: \"a\""}), 400, "response_format");
     // What changes nothing is taken.
     chat_ok(

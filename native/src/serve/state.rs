@@ -1,10 +1,11 @@
 //! What requests need of the server.
 
+use super::api::Asked;
 use super::auth::Keys;
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::worker::Worker;
-use crate::grammar::{Grammar, Grammars};
+use crate::grammar::Grammars;
 use crate::machine::Threads;
 use crate::session;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,12 +96,9 @@ impl Ready {
     /// The constraint of an output. Takes a while for large vocabularies and grammars.
     ///
     /// # Errors
-    /// When there is something wrong with the grammar, which came in the field `param`.
-    pub fn constraint(
-        &self,
-        grammar: Grammar,
-        param: &str,
-    ) -> Result<Box<dyn Constraint>, ApiError> {
+    /// When there is something wrong with the grammar.
+    pub fn constraint(&self, asked: Asked) -> Result<Box<dyn Constraint>, ApiError> {
+        let Asked { grammar, field } = asked;
         let grammars = match self.grammars.get() {
             Some(grammars) => grammars,
             None => {
@@ -111,7 +109,7 @@ impl Ready {
         };
         let wrong = |error| ApiError {
             code: "invalid_grammar",
-            ..ApiError::bad(param, format!("cannot use this grammar: {error}"))
+            ..ApiError::bad(field, format!("cannot use this grammar: {error}"))
         };
         grammars.compile(grammar).map_err(wrong)
     }

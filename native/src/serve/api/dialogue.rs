@@ -1,5 +1,6 @@
 //! A conversation that the model goes on with, whichever API it came through.
 
+use super::format::Asked;
 use super::generation::Generation;
 use super::options::Options;
 use super::tools::{self, Tools};
@@ -16,28 +17,23 @@ use wrinklefree::engine::Request;
 /// What was said, and what may be answered.
 #[derive(Clone, Debug, Default)]
 pub struct Dialogue {
-    /// Where it came from.
-    pub fields: Fields,
+    /// The field that it came in, for errors.
+    pub field: Field,
     /// Messages as chat templates know them.
     pub messages: Vec<Value>,
     /// What the model may call.
     pub tools: Tools,
     /// What an answer without calls looks like.
-    pub grammar: Option<Grammar>,
+    pub grammar: Option<Asked>,
 }
 
-/// The names of an API's fields, for errors.
+/// The name of an API's field for conversations.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields {
-    /// The field with the conversation.
-    pub messages: &'static str,
-    /// The field with the form of an answer.
-    pub format: &'static str,
-}
+pub struct Field(pub &'static str);
 
-impl Default for Fields {
+impl Default for Field {
     fn default() -> Self {
-        Self { messages: "messages", format: "response_format" }
+        Self("messages")
     }
 }
 
@@ -51,12 +47,12 @@ impl Dialogue {
         options: &Options,
         (n, logprobs): (usize, Option<usize>),
     ) -> Result<Generation, ApiError> {
-        let (fields, options, own) = (self.fields, options.clone(), ready.clone());
+        let (Field(field), options, own) = (self.field, options.clone(), ready.clone());
         // Long prompts take a while, and nothing else may wait for them.
         let request = spawn_blocking(move || self.request(&own, &tenant, &options, logprobs));
         let request = request.await.map_err(ApiError::internal)??;
         let time = server.limits.time;
-        Generation::start(&ready.worker, (&[request], n), fields.messages, time).await
+        Generation::start(&ready.worker, (&[request], n), field, time).await
     }
 
     /// How many tokens its prompt has.
@@ -68,7 +64,7 @@ impl Dialogue {
 
     /// The text that the model continues.
     pub fn render(&self, ready: &Ready) -> Result<String, ApiError> {
-        let Fields { messages: param, .. } = self.fields;
+        let Field(param) = self.field;
         if self.messages.is_empty() {
             return Err(ApiError::bad(param, format!("{param} is empty: say at least one")));
         }
@@ -90,7 +86,7 @@ impl Dialogue {
     fn tokens(&self, ready: &Ready) -> Result<Vec<u32>, ApiError> {
         let text = self.render(ready)?;
         let tokens = ready.tokenizer.encode(&text, false);
-        tokens.map_err(|e| ApiError::bad(self.fields.messages, e.to_string()))
+        tokens.map_err(|e| ApiError::bad(self.field.0, e.to_string()))
     }
 
     fn request(
@@ -101,20 +97,19 @@ impl Dialogue {
         logprobs: Option<usize>,
     ) -> Result<Request, ApiError> {
         let mut request = options.request(ready, tenant, self.tokens(ready)?, logprobs)?;
-        let (grammar, param) = self.constraint()?;
         request.sampling.constraint =
-            grammar.map(|grammar| ready.constraint(grammar, param)).transpose()?;
+            self.asked()?.map(|asked| ready.constraint(asked)).transpose()?;
         Ok(request)
     }
 
-    /// The grammar of calls and answers together, and the field behind it.
-    fn constraint(&self) -> Result<(Option<Grammar>, &'static str), ApiError> {
+    /// The grammar of calls and answers together.
+    fn asked(&self) -> Result<Option<Asked>, ApiError> {
         if !self.tools.callable() {
-            return Ok((self.grammar.clone(), self.fields.format));
+            return Ok(self.grammar.clone());
         }
         let answer = match &self.grammar {
             None => None,
-            Some(Grammar::JsonSchema(schema)) => Some(schema.clone()),
+            Some(Asked { grammar: Grammar::JsonSchema(schema), .. }) => Some(schema.clone()),
             Some(_) => {
                 let message = "tools go with a JSON format only, not with guided_regex and \
                                guided_grammar";
@@ -122,6 +117,6 @@ impl Dialogue {
             }
         };
         let grammar = self.tools.grammar(answer).map_err(|e| ApiError::bad("tools", e))?;
-        Ok((Some(grammar), "tools"))
+        Ok(Some(Asked { grammar, field: "tools" }))
     }
 }

@@ -36,14 +36,21 @@ struct JsonSchema {
     schema: Value,
 }
 
+/// A grammar, and the field that asks for it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub grammar: Grammar,
+    pub field: &'static str,
+}
+
 impl Format {
     /// The grammar that is asked for.
-    pub fn grammar(self) -> Result<Option<Grammar>, ApiError> {
+    pub fn grammar(self) -> Result<Option<Asked>, ApiError> {
         self.or(None)
     }
 
     /// The grammar that is asked for here or, as `other`, elsewhere.
-    pub fn or(self, other: Option<Grammar>) -> Result<Option<Grammar>, ApiError> {
+    pub fn or(self, other: Option<Asked>) -> Result<Option<Asked>, ApiError> {
         let json = match self.response_format {
             None | Some(ResponseFormat::Text) => None,
             Some(ResponseFormat::JsonObject) => Some(Grammar::json_object()),
@@ -55,7 +62,17 @@ impl Format {
         let lark = self.guided_grammar.map(Grammar::Lark);
         let schema = self.guided_json.map(Grammar::JsonSchema);
         let choice = self.guided_choice.map(|texts| choice(&texts)).transpose()?;
-        let mut asked = [other, json, regex, lark, schema, choice].into_iter().flatten();
+        let ours = [
+            (json, "response_format"),
+            (regex, "guided_regex"),
+            (lark, "guided_grammar"),
+            (schema, "guided_json"),
+            (choice, "guided_choice"),
+        ];
+        let ours = ours
+            .into_iter()
+            .filter_map(|(grammar, field)| grammar.map(|grammar| Asked { grammar, field }));
+        let mut asked = other.into_iter().chain(ours);
         let first = asked.next();
         match asked.next() {
             None => Ok(first),

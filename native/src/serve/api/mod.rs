@@ -17,6 +17,8 @@ mod stream;
 mod tokens;
 mod tools;
 
+pub use format::Asked;
+
 use super::auth::{self, Tenant};
 use super::error::ApiError;
 use super::page;

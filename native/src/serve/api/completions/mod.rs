@@ -98,7 +98,7 @@ pub async fn completions(
     let (prepared, own) = (options.clone(), ready.clone());
     let prepared = spawn_blocking(move || {
         let prompts = completion.prompt.encode(&own, "prompt", MAX_PROMPTS)?;
-        let constraint = grammar.map(|g| own.constraint(g, "response_format")).transpose()?;
+        let constraint = grammar.map(|asked| own.constraint(asked)).transpose()?;
         let request = |tokens: &Vec<u32>| {
             let mut request = prepared.request(&own, &tenant, tokens.clone(), needed)?;
             request.sampling.constraint = constraint.clone();

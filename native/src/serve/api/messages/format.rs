@@ -1,6 +1,7 @@
 //! What an answer must look like, as Anthropic's API says it.
 
 use crate::grammar::Grammar;
+use crate::serve::api::Asked;
 use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde_json::Value;
@@ -34,15 +35,20 @@ enum OutputFormat {
 
 impl OutputFields {
     /// The grammar that is asked for.
-    pub fn grammar(self) -> Result<Option<Grammar>, ApiError> {
-        let format = match (self.output_config.and_then(|config| config.format), self.output_format)
-        {
-            (Some(_), Some(_)) => {
-                let message = "output_format is the older name of output_config.format: say one";
-                return Err(ApiError::bad("output_format", message));
-            }
-            (new, old) => new.or(old),
-        };
-        Ok(format.map(|OutputFormat::JsonSchema { schema }| Grammar::JsonSchema(schema)))
+    pub fn grammar(self) -> Result<Option<Asked>, ApiError> {
+        let (format, field) =
+            match (self.output_config.and_then(|config| config.format), self.output_format) {
+                (Some(_), Some(_)) => {
+                    let message =
+                        "output_format is the older name of output_config.format: say one";
+                    return Err(ApiError::bad("output_format", message));
+                }
+                (None, old) => (old, "output_format"),
+                (new, None) => (new, "output_config.format"),
+            };
+        Ok(format.map(|OutputFormat::JsonSchema { schema }| {
+            let grammar = Grammar::JsonSchema(schema);
+            Asked { grammar, field }
+        }))
     }
 }

@@ -9,7 +9,7 @@ mod tools;
 pub use error::Body as ErrorBody;
 pub use error::shaped;
 
-use super::dialogue::{Dialogue, Fields};
+use super::dialogue::Dialogue;
 use super::format::Format;
 use super::openapi::{Part, part};
 use super::options::{OneOrMany, Options, parse};
@@ -44,10 +44,10 @@ fn dialogue(body: &Value) -> Result<Dialogue, ApiError> {
     refuse(body, &["thinking", "mcp_servers", "container"])?;
     let format = parse::<OutputFields>(body)?.grammar()?;
     Ok(Dialogue {
-        fields: Fields { messages: "messages", format: "output_config.format" },
         messages: messages.conversation()?,
         tools: tools.tools()?,
         grammar: parse::<Format>(body)?.or(format)?,
+        ..Dialogue::default()
     })
 }
 

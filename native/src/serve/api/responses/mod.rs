@@ -4,7 +4,7 @@ mod request;
 mod shape;
 mod tools;
 
-use super::dialogue::{Dialogue, Fields};
+use super::dialogue::{Dialogue, Field};
 use super::format::Format;
 use super::openapi::{Part, part};
 use super::options::{Options, parse};
@@ -39,7 +39,7 @@ fn dialogue(body: &Value) -> Result<Dialogue, ApiError> {
     let (conversation, tools): (Conversation, ToolFields) = (parse(body)?, parse(body)?);
     let format = parse::<TextFields>(body)?.grammar();
     Ok(Dialogue {
-        fields: Fields { messages: "input", format: "text.format" },
+        field: Field("input"),
         messages: conversation.messages()?,
         tools: tools.tools()?,
         grammar: parse::<Format>(body)?.or(format)?,

@@ -1,6 +1,7 @@
 //! Conversations as OpenAI's responses API has them.
 
 use crate::grammar::Grammar;
+use crate::serve::api::Asked;
 use crate::serve::api::message::{self, Content, arguments, need};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
@@ -82,12 +83,13 @@ enum TextFormat {
 
 impl TextFields {
     /// The grammar that is asked for.
-    pub fn grammar(self) -> Option<Grammar> {
-        match self.text?.format? {
-            TextFormat::Text => None,
-            TextFormat::JsonObject => Some(Grammar::json_object()),
-            TextFormat::JsonSchema { schema } => Some(Grammar::JsonSchema(schema)),
-        }
+    pub fn grammar(self) -> Option<Asked> {
+        let grammar = match self.text?.format? {
+            TextFormat::Text => return None,
+            TextFormat::JsonObject => Grammar::json_object(),
+            TextFormat::JsonSchema { schema } => Grammar::JsonSchema(schema),
+        };
+        Some(Asked { grammar, field: "text.format" })
     }
 }
 

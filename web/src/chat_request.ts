@@ -1,7 +1,8 @@
 import type { ChatCompletionParams } from "./chat_types.js";
+import { conversation } from "./conversation.js";
 import { WrinkleFreeError } from "./errors.js";
 import type { WireRequest } from "./protocol.js";
-import { EXTENSIONS, bias, seed } from "./request.js";
+import { EXTENSIONS, bias, finite, seed } from "./request.js";
 
 /** What is used otherwise, or says nothing about the answer. */
 const OTHERWISE = new Set([
@@ -11,7 +12,7 @@ const OTHERWISE = new Set([
 
 /** The core's request for one of OpenAI's. */
 export function chatRequest(params: ChatCompletionParams): WireRequest {
-  const request: WireRequest = { ...seed(), messages: params.messages };
+  const request: WireRequest = { ...seed(), messages: conversation(params.messages) };
   for (const [name, value] of Object.entries(params)) {
     if (value === undefined || value === null || OTHERWISE.has(name)) continue;
     // "raw" means a prompt without a template, and "watch" has no place in OpenAI's shapes.
@@ -19,7 +20,10 @@ export function chatRequest(params: ChatCompletionParams): WireRequest {
     request[name] = value;
   }
   if ((params.n ?? 1) !== 1) throw unsupported("n");
-  return { ...request, ...limit(params), ...stops(params), ...logprobs(params), ...biases(params) };
+  return finite({
+    ...{ ...request, ...limit(params), ...stops(params) },
+    ...{ ...logprobs(params), ...biases(params) },
+  });
 }
 
 function unsupported(name: string): WrinkleFreeError {

@@ -35,9 +35,9 @@ export class Connection {
   /** Asks for something that has one answer. */
   async call<T extends Answer>(call: Call, transfer?: Transferable[]): Promise<T> {
     const id = this.#number();
+    this.#post({ ...call, id }, transfer);
     const answer = new Promise<Answer>((resolve, reject) => {
       this.#calls.set(id, { resolve, reject });
-      this.#thread.post({ ...call, id } satisfies ToWorker, transfer);
     });
     this.#hold();
     return answer as Promise<T>;
@@ -56,24 +56,40 @@ export class Connection {
     signal?.throwIfAborted();
     const id = this.#number();
     const queue = new Queue<WirePart>();
-    const abort = () => queue.fail(signal?.reason);
-    signal?.addEventListener("abort", abort);
+    this.#post({ type: "generate", id, request });
     this.#streams.set(id, queue);
     this.#hold();
-    let ended = false;
+    // At once: whoever aborts may never ask for another part.
+    const abort = () => {
+      queue.fail(signal?.reason);
+      this.#cancel(id);
+    };
+    signal?.addEventListener("abort", abort);
     try {
-      this.#thread.post({ type: "generate", id, request } satisfies ToWorker);
-      while (!ended) {
+      for (let ended = false; !ended;) {
         const part = await queue.next();
         ended = part.finishReason !== null;
         yield part;
       }
     } finally {
       signal?.removeEventListener("abort", abort);
-      // `false` after an error of the worker's: it knows of no such request then.
-      const known = this.#streams.delete(id);
-      if (known && !ended) this.#thread.post({ type: "cancel", id } satisfies ToWorker);
-      this.#hold();
+      this.#cancel(id);
+    }
+  }
+
+  /** Ends a request that the worker still knows. */
+  #cancel(id: number): void {
+    if (this.#streams.delete(id)) this.#post({ type: "cancel", id });
+    this.#hold();
+  }
+
+  /** What cannot be sent is the caller's mistake. */
+  #post(message: ToWorker, transfer?: Transferable[]): void {
+    try {
+      this.#thread.post(message, transfer);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      throw new WrinkleFreeError("bad_request", why, { cause: error });
     }
   }
 
@@ -116,9 +132,9 @@ export class Connection {
   #receive(message: FromWorker): void {
     switch (message.type) {
       case "progress":
-        return this.#onProgress(message.progress);
+        return this.#tell(message.progress);
       case "parts":
-        return message.parts.forEach((part) => this.#streams.get(part.id)?.push(part));
+        return message.parts.forEach((part) => this.#push(part));
       case "done":
         return this.#settle(message.id, (pending) => pending.resolve(message.value));
       case "failed":
@@ -128,6 +144,22 @@ export class Connection {
       case "spawn":
         return this.#help(message.port);
     }
+  }
+
+  /** An error of the page's own listener ends the load. */
+  #tell(progress: Progress): void {
+    try {
+      this.#onProgress(progress);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      this.close(new WrinkleFreeError("bad_request", `onProgress: ${why}`, { cause: error }));
+    }
+  }
+
+  #push(part: WirePart): void {
+    this.#streams.get(part.id)?.push(part);
+    // The worker is done with it, whether or not the page takes what is there.
+    if (part.finishReason !== null && this.#streams.delete(part.id)) this.#hold();
   }
 
   #fail(id: number, error: WrinkleFreeError): void {

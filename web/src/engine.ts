@@ -61,7 +61,11 @@ export class Engine {
    * that begins it
    */
   async tokenize(text: string, options: { special?: boolean } = {}): Promise<number[]> {
-    return this.#connection.call({ type: "tokenize", text, special: options.special ?? false });
+    if (typeof text !== "string") {
+      throw new WrinkleFreeError("bad_request", "tokenize: a text is wanted");
+    }
+    const special = options.special ?? false;
+    return this.#connection.call({ type: "tokenize", text, special });
   }
 
   /** What runs, and why. */

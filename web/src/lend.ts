@@ -3,10 +3,23 @@
  * transfer it would take it from its owner.
  */
 
+import { WrinkleFreeError } from "./errors.js";
+import type { ModelFile, Piece } from "./protocol.js";
+import type { SourceFile, SourcePiece } from "./sources.js";
 import type { Bytes } from "./worker/bytes.js";
 
 /** Bytes of a chunk. */
 const CHUNK = 4 << 20;
+
+/** What a chunk is where the page's buffer has lost its bytes meanwhile. */
+const GONE = "gone";
+
+/** A file whose buffers are lent. */
+export function lent({ name, pieces }: SourceFile): ModelFile {
+  const lentPiece = (piece: SourcePiece): Piece =>
+    piece.from === "buffer" ? { from: "page", ...lend(piece.buffer) } : piece;
+  return { name, pieces: pieces.map(lentPiece) };
+}
 
 /** The page's side. The port serves until the worker closes it. */
 export function lend(source: ArrayBuffer | Uint8Array): { port: MessagePort; size: number } {
@@ -16,6 +29,8 @@ export function lend(source: ArrayBuffer | Uint8Array): { port: MessagePort; siz
     : new Uint8Array(source);
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = ({ data: from }: MessageEvent<number>) => {
+    // Of a buffer that was transferred nothing is left.
+    if (from >= bytes.length) return port1.postMessage(GONE);
     const chunk = bytes.slice(from, from + CHUNK);
     port1.postMessage(chunk, [chunk.buffer]);
   };
@@ -42,8 +57,11 @@ async function* lentChunks(port: MessagePort, from: number, size: number) {
 }
 
 function ask(port: MessagePort, from: number): Promise<Uint8Array> {
-  return new Promise((resolve) => {
-    port.onmessage = ({ data }: MessageEvent<Uint8Array>) => resolve(data);
+  return new Promise((resolve, reject) => {
+    port.onmessage = ({ data }: MessageEvent<Uint8Array | typeof GONE>) => {
+      if (data !== GONE) return resolve(data);
+      reject(new WrinkleFreeError("bad_source", "the buffer was transferred while it was loaded"));
+    };
     port.postMessage(from);
   });
 }

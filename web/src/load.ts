@@ -1,11 +1,13 @@
 import { Connection } from "./connection.js";
 import { Engine, type Load } from "./engine.js";
 import { WrinkleFreeError } from "./errors.js";
+import { lent } from "./lend.js";
 import { absolute } from "./places.js";
 import type { PagePlatform } from "./platform/platform.js";
-import type { ModelFile, Places, Settings } from "./protocol.js";
+import type { ModelFile, Places } from "./protocol.js";
+import { settings } from "./settings.js";
 import { modelFiles } from "./sources.js";
-import type { EngineInfo, LoadOptions } from "./types.js";
+import type { EngineInfo } from "./types.js";
 
 /** `load` for a platform. */
 export function loader(platform: PagePlatform, given: Places): Load {
@@ -13,9 +15,11 @@ export function loader(platform: PagePlatform, given: Places): Load {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
     const places = absolute(given, platform.resolve);
-    const files = modelFiles(source, platform.resolve, places.model);
+    const named = modelFiles(source, platform.resolve, places.model);
+    const chosen = settings(options, named);
     const connection = new Connection(() => platform.spawn(places.worker), onProgress);
-    const call = { type: "load", files, settings: settings(options, files), places } as const;
+    const files = named.map(lent);
+    const call = { type: "load", files, settings: chosen, places } as const;
     const info = connection.call<EngineInfo>(call, ports(files));
     info.catch((error) => connection.close(error));
     const abort = () => {
@@ -25,25 +29,6 @@ export function loader(platform: PagePlatform, given: Places): Load {
       info.finally(() => connection.close(aborted)).catch(() => {});
     };
     return new Engine(connection, await abortable(info, signal, abort));
-  };
-}
-
-function settings(options: LoadOptions, files: readonly ModelFile[]): Settings {
-  const { threads = "auto", simd = "auto", cache = true, context, sha256 = {}, name } = options;
-  const { kvType = {}, attention } = options;
-  const types = typeof kvType === "string" ? { keys: kvType, values: kvType } : kvType;
-  const first = (files[0] as ModelFile).name;
-  if (threads !== "auto" && !(Number.isInteger(threads) && threads > 0)) {
-    throw new WrinkleFreeError("bad_request", `threads: ${threads} is no number of threads`);
-  }
-  return {
-    name: name ?? first.replace(/(\.wf)?\.(safetensors|gguf)$/, ""),
-    threads,
-    simd,
-    cache,
-    sha256: typeof sha256 === "string" ? { [first]: sha256 } : { ...sha256 },
-    ...(context === undefined ? {} : { context }),
-    kv: { ...types, ...(attention === undefined ? {} : { attention }) },
   };
 }
 

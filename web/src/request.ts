@@ -1,6 +1,8 @@
 /** From options to requests in the core's terms. */
 
 import type { ChatMessage } from "./chat_types.js";
+import { conversation } from "./conversation.js";
+import { WrinkleFreeError } from "./errors.js";
 import type { WireRequest } from "./protocol.js";
 import type { GenerateOptions, StreamOptions } from "./types.js";
 
@@ -48,11 +50,25 @@ export function promptRequest(
   prompt: string | readonly ChatMessage[],
   options: StreamOptions,
 ): WireRequest {
-  const request: WireRequest = typeof prompt === "string" ? { prompt } : { messages: prompt };
+  const request: WireRequest =
+    typeof prompt === "string" ? { prompt } : { messages: conversation(prompt) };
   for (const [name, wire] of SNAKE) {
     if (options[name] !== undefined) request[wire] = options[name];
   }
-  return { ...seed(), ...request, ...bias(options.logitBias) };
+  return finite({ ...seed(), ...request, ...bias(options.logitBias) });
+}
+
+/**
+ * The request, if all its numbers are some: JSON would make nothing of the others, which is to say
+ * the default.
+ */
+export function finite(request: WireRequest): WireRequest {
+  for (const [name, value] of Object.entries(request)) {
+    if (typeof value === "number" && !Number.isFinite(value)) {
+      throw new WrinkleFreeError("bad_request", `${name}: ${value} is no finite number`);
+    }
+  }
+  return request;
 }
 
 /** Without a seed the core takes 0, and would say the same each time. */

@@ -1,16 +1,25 @@
 /** From what a user gave to named files. */
 
 import { WrinkleFreeError } from "./errors.js";
-import { lend } from "./lend.js";
-import type { ModelFile, Piece } from "./protocol.js";
+import type { Piece } from "./protocol.js";
 import type { FileSource, ModelSource } from "./types.js";
 
 /** The name of the model in this package. */
 const BUILT_IN = "default.wf.safetensors";
 
+/** Where a file, or a part of it, comes from. A buffer is still the page's. */
+export type SourcePiece =
+  Exclude<Piece, { from: "page" }> | { from: "buffer"; buffer: ArrayBuffer | Uint8Array };
+
+/** A file that was named; its pieces follow each other. */
+export interface SourceFile {
+  name: string;
+  pieces: SourcePiece[];
+}
+
 interface Named {
   name: string;
-  piece: Piece;
+  piece: SourcePiece;
 }
 
 /**
@@ -23,7 +32,7 @@ export function modelFiles(
   source: ModelSource,
   resolve: (url: string | URL) => string,
   builtIn: string,
-): ModelFile[] {
+): SourceFile[] {
   // Bundlers give it a name of their own.
   if (source === "default") return [{ name: BUILT_IN, pieces: [{ from: "url", url: builtIn }] }];
   const sources = isList(source) ? source : [source];
@@ -54,7 +63,7 @@ function named(source: FileSource, resolve: (url: string | URL) => string): Name
     return { name, piece: { from: "blob", blob: source } };
   }
   if (source instanceof ArrayBuffer || source instanceof Uint8Array) {
-    return { name: "model", piece: { from: "page", ...lend(source) } };
+    return { name: "model", piece: { from: "buffer", buffer: source } };
   }
   throw new WrinkleFreeError("bad_source", "a model is a URL, a File, a Blob or an ArrayBuffer");
 }
@@ -78,22 +87,26 @@ function lastName(url: string): string {
 }
 
 /** Puts `name.part1`, `name.part2`, … together, in whatever order they were given. */
-function joined(all: readonly Named[]): ModelFile[] {
-  const files: ModelFile[] = [];
-  const parts = new Map<string, Map<number, Piece>>();
+function joined(all: readonly Named[]): SourceFile[] {
+  const files: SourceFile[] = [];
+  const parts = new Map<string, Map<number, SourcePiece>>();
   for (const { name, piece } of all) {
     const [, whole, number] = /^(.+)\.part(\d+)$/.exec(name) ?? [];
     if (whole === undefined) {
       files.push({ name, pieces: [piece] });
     } else {
-      parts.set(whole, (parts.get(whole) ?? new Map()).set(Number(number), piece));
+      const known = parts.get(whole) ?? new Map<number, SourcePiece>();
+      if (Number(number) === 0 || known.has(Number(number))) {
+        throw new WrinkleFreeError("bad_source", `${name}: parts count from 1, each one once`);
+      }
+      parts.set(whole, known.set(Number(number), piece));
     }
   }
   const whole = [...parts].map(([name, pieces]) => ({ name, pieces: inOrder(name, pieces) }));
   return [...files, ...whole];
 }
 
-function inOrder(name: string, pieces: ReadonlyMap<number, Piece>): Piece[] {
+function inOrder(name: string, pieces: ReadonlyMap<number, SourcePiece>): SourcePiece[] {
   return Array.from({ length: Math.max(...pieces.keys()) }, (_, index) => {
     const piece = pieces.get(index + 1);
     if (!piece) throw new WrinkleFreeError("bad_source", `${name}.part${index + 1} is missing`);

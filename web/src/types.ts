@@ -31,7 +31,7 @@ export type KvType = "f32" | "f16" | "bf16" | "fp8-e4m3" | "fp8-e5m2" | "int8";
 /** How to load a model. */
 export interface LoadOptions {
   /**
-   * Threads, the engine's own included. `"auto"` (default): one per core, at most 8, if the page
+   * Threads, the engine's own included, 64 at most. `"auto"` (default): one per core, at most 8, if the page
    * is cross-origin isolated; otherwise 1.
    */
   threads?: number | "auto";
@@ -67,7 +67,7 @@ export interface LoadOptions {
 export interface GenerateOptions {
   /** Take the prompt as it is, without the model's chat template. */
   raw?: boolean;
-  /** At most so many new tokens. */
+  /** At most so many new tokens (default 512). */
   maxTokens?: number;
   /** 0: always the likeliest token. */
   temperature?: number;

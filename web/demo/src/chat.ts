@@ -1,6 +1,6 @@
 /** The conversation. */
 
-import type { ChatMessage } from "wrinklefree";
+import { type ChatMessage, WrinkleFreeError } from "wrinklefree";
 import { Block, slowly } from "./block.js";
 import type { Chart } from "./chart.js";
 import { at, make, part } from "./dom.js";
@@ -96,6 +96,7 @@ export class Chat {
   /** Gives an answer; resolves as soon as it is computed, with what is shown then or later. */
   async #answer(article: HTMLElement): Promise<string> {
     const running = new AbortController();
+    const messages = this.#messages;
     this.#running = running;
     this.#working(true);
     try {
@@ -105,8 +106,9 @@ export class Chat {
       signal.throwIfAborted();
       const run = new Run(engine, { ...settings.for(settings.mode), signal });
       void this.#show(run, article);
-      await run.go(this.#messages, () => this.parts.chart.update(run));
-      this.#close(run, article);
+      await run.go(messages, () => this.parts.chart.update(run));
+      // A new conversation is nothing that this one's end belongs to.
+      if (messages === this.#messages) this.#close(run, article);
       return run.text;
     } catch (error) {
       complain(error);
@@ -120,6 +122,9 @@ export class Chat {
   /** What follows when all is computed. */
   #close(run: Run, article: HTMLElement): void {
     if (run.error && !run.stopped) complain(run.error);
+    if (run.error instanceof WrinkleFreeError && run.error.code === "crashed") {
+      this.parts.model.lost(run.error);
+    }
     if (!run.stats) return;
     this.parts.chart.update(run);
     at("said").textContent = run.text;

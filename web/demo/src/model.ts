@@ -36,10 +36,20 @@ export class Model {
 
   /** The engine, as soon as there is one. */
   async engine(): Promise<Engine> {
-    await this.#loading?.done;
+    // Another model may be chosen while this one is awaited.
+    for (let awaited = null; this.#loading !== awaited;) {
+      awaited = this.#loading;
+      await awaited?.done;
+    }
     if (!this.#engine) await this.open();
     if (!this.#engine) throw new DOMException("no model", "AbortError");
     return this.#engine;
+  }
+
+  /** The engine broke, and only a new one helps. */
+  lost(error: unknown): void {
+    this.#engine = null;
+    this.#tell({ is: "failed", error, kept: null });
   }
 
   /** Gives the memory back. */

@@ -11,6 +11,7 @@ const HELP: Readonly<Record<string, string>> = {
   not_a_model: FORMATS,
   unsupported: FORMATS,
   bad_source: FORMATS,
+  malformed: FORMATS,
   context_length_exceeded: "A new chat begins with an empty context.",
   out_of_memory: "Closing other tabs, or a smaller model, may help.",
   too_large: "A smaller model may fit.",

@@ -31,8 +31,12 @@ export function platform(): WorkerPlatform {
 async function file(url: string): Promise<Bytes | null> {
   if (!url.startsWith("file:")) return null;
   const path = fileURLToPath(url);
-  const { size } = await stat(path).catch((error: Error) => {
+  const found = await stat(path).catch((error: Error) => {
     throw new WrinkleFreeError("bad_source", error.message, { cause: error });
   });
-  return { size, chunks: (start) => createReadStream(path, { start, highWaterMark: CHUNK }) };
+  if (!found.isFile()) throw new WrinkleFreeError("bad_source", `${path} is no file`);
+  return {
+    size: found.size,
+    chunks: (start) => createReadStream(path, { start, highWaterMark: CHUNK }),
+  };
 }

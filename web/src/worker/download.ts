@@ -78,13 +78,21 @@ async function* chunks(file: Remote, from: number, signal: AbortSignal) {
     await response.body?.cancel();
     throw refusal(file.url, response);
   }
-  same(file, described(response, response.status === 206 ? from : 0));
-  let skip = response.status === 206 ? 0 : from;
+  const start = response.status === 206 ? begins(response, from) : 0;
+  if (start > from) throw failed(file.url, new Error(`asked for byte ${from}, got ${start}`));
+  same(file, described(response, start));
+  let skip = from - start;
   for await (const chunk of streamChunks(response.body)) {
     const rest = chunk.subarray(Math.min(skip, chunk.length));
     skip -= chunk.length - rest.length;
     if (rest.length) yield rest;
   }
+}
+
+/** The first byte of a partial answer: where it was asked to begin, unless it says otherwise. */
+function begins({ headers }: Response, from: number): number {
+  const said = /^bytes (\d+)-/.exec(headers.get("content-range") ?? "")?.[1];
+  return said === undefined ? from : Number(said);
 }
 
 /** What may pass is an error to retry, what will not ends the download. */
@@ -110,8 +118,11 @@ function same(file: Remote, now: Pick<Remote, "size" | "validator">): void {
 /** What an answer that begins at `from` says about the whole file. */
 function described({ headers }: Response, from: number): Pick<Remote, "size" | "validator"> {
   const length = Number(headers.get("content-length"));
-  const whole = /\/(\d+)$/.exec(headers.get("content-range") ?? "")?.[1];
-  const plain = (headers.get("content-encoding") ?? "identity") === "identity";
+  const range = headers.get("content-range") ?? "";
+  const whole = /\/(\d+)$/.exec(range)?.[1];
+  // Of a part whose whole is unknown, `*`, the length says nothing of the whole.
+  const plain =
+    !range.endsWith("/*") && (headers.get("content-encoding") ?? "identity") === "identity";
   return {
     size: whole ? Number(whole) : length && plain ? from + length : null,
     validator: headers.get("etag") ?? headers.get("last-modified"),

@@ -168,7 +168,7 @@ async function checked(
   entry: Entry,
   context: Receiving,
 ): Promise<string | null> {
-  if (!entry.used && !(file.name in context.sha256)) return null;
+  if (!entry.used && !Object.hasOwn(context.sha256, file.name)) return null;
   const sha256 = upload.sha256();
   if (!fits(file, sha256, context)) {
     await entry.leave();
@@ -183,6 +183,6 @@ async function checked(
 }
 
 function fits(file: FoundFile, sha256: string, context: Receiving): boolean {
-  const expected = context.sha256[file.name];
-  return expected === undefined || expected.toLowerCase() === sha256;
+  const { name } = file;
+  return !Object.hasOwn(context.sha256, name) || context.sha256[name]?.toLowerCase() === sha256;
 }

@@ -3,6 +3,9 @@ import type { WirePart, WireRequest } from "../protocol.js";
 import type { Token } from "../types.js";
 import { Clock } from "./clock.js";
 
+/** Surrogates without their other half. */
+const LONE = /\p{Surrogate}/gu;
+
 /** One request that runs. */
 interface Running {
   /** The page's number for it; the session has its own. */
@@ -24,7 +27,7 @@ export class Requests {
   }
 
   submit(id: number, request: WireRequest): void {
-    const number = this.session.submit(JSON.stringify(request));
+    const number = this.session.submit(JSON.stringify(request, wellFormed));
     this.#running.set(number, { id, clock: new Clock(performance.now()), open: null });
   }
 
@@ -107,6 +110,11 @@ export class Requests {
   #text(token: number): string {
     return this.session.detokenize(Uint32Array.of(token));
   }
+}
+
+/** Half of a surrogate pair, left where a text was cut, is no text to the core. */
+function wellFormed(_: string, value: unknown): unknown {
+  return typeof value === "string" ? value.replace(LONE, "\ufffd") : value;
 }
 
 function opened(running: Running): WirePart {

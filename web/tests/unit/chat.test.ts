@@ -85,3 +85,32 @@ test.each([{ tools: [] }, { n: 2 }, { raw: true }, { maxTokens: 3 }])("%j is ref
     expect.objectContaining({ code: "unsupported", message: expect.stringContaining(name) }),
   );
 });
+
+test("contents in parts are text, and what nobody could have said is refused", () => {
+  const parts = [
+    { type: "text", text: "to be" },
+    { type: "text", text: "or not" },
+  ] as const;
+  const said = chatRequest({
+    messages: [
+      { role: "developer", content: "Be brief." },
+      { role: "user", content: [...parts] },
+    ],
+  });
+  expect(said.messages).toEqual([
+    { role: "system", content: "Be brief." },
+    { role: "user", content: "to be\nor not" },
+  ]);
+  const image = [{ type: "image_url", image_url: { url: "x" } }];
+  const wrong: [unknown, string][] = [
+    [[], "messages"],
+    ["hi", "messages"],
+    [[{ role: "User", content: "x" }], "messages[0].role"],
+    [[{ role: "user" }], "messages[0].content"],
+    [[{ role: "user", content: image }], "messages[0].content"],
+  ];
+  for (const [messages, place] of wrong) {
+    const params = { messages } as ChatCompletionParams;
+    expect(() => chatRequest(params), place).toThrow(`${place}: `);
+  }
+});

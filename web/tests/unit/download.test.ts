@@ -42,6 +42,21 @@ describe("a download", () => {
     expect(await bytes(file, body.length)).toHaveLength(0);
   });
 
+  test("believes what an answer says of its beginning", async () => {
+    const url = await serving((request, response) => {
+      if (request.method === "HEAD") return answer(request, response, body);
+      const range = `bytes 0-${body.length - 1}/${body.length}`;
+      response.writeHead(206, { "content-range": range, etag: '"1"' }).end(body);
+    });
+    const file = await remote(url, signal);
+    expect((await bytes(file, 299_000)).equals(body.subarray(299_000))).toBe(true);
+    const late = await serving((_, response) => {
+      response.writeHead(206, { "content-range": "bytes 10-19/*" }).end(body.subarray(10, 20));
+    });
+    const unknown = { url: late, size: null, validator: null, reached: false };
+    await expect(bytes(unknown)).rejects.toMatchObject({ code: "download_failed" });
+  });
+
   test("needs no HEAD", async () => {
     const url = await serving((request, response) => {
       if (request.method === "HEAD") response.writeHead(405).end();

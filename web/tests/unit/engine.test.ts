@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Part, Progress } from "../../src/types.js";
+import type { LoadOptions, Part, Progress } from "../../src/types.js";
 import { load, rawLoad } from "./fake/load.js";
 
 describe("loading", () => {
@@ -57,9 +57,50 @@ describe("loading", () => {
   });
 
   test("checks hashes and threads", async () => {
-    const wrong = load(new Blob(["x"]), { sha256: "00" });
+    const wrong = load(new Blob(["x"]), { sha256: "0".repeat(64) });
     await expect(wrong).rejects.toMatchObject({ code: "hash_mismatch" });
-    await expect(load("default", { threads: 0 })).rejects.toMatchObject({ code: "bad_request" });
+  });
+
+  test("names options that make no sense, before anything is fetched", async () => {
+    const hash = "0".repeat(64);
+    const wrong: [LoadOptions, string][] = [
+      [{ threads: 0 }, "threads"],
+      [{ threads: 1e10 }, "threads"],
+      [{ context: -1 }, "context"],
+      [{ context: NaN }, "context"],
+      [{ simd: "scalar" as never }, "simd"],
+      [{ kvType: "f64" as never }, "kvType"],
+      [{ kvType: { key: "f32" } as never }, "kvType"],
+      [{ name: 5 as never }, "name"],
+      [{ sha256: "00" }, "sha256"],
+      [{ sha256: 5 as never }, "sha256"],
+      [{ sha256: { "another.gguf": hash } }, "sha256"],
+    ];
+    for (const [options, name] of wrong) {
+      const loading = load("http://127.0.0.1:1/never-asked.gguf", options);
+      const message = expect.stringContaining(`${name}: `);
+      await expect(loading, name).rejects.toMatchObject({ code: "bad_request", message });
+    }
+    const two = load([new File(["x"], "a.gguf"), new File(["y"], "b.gguf")], { sha256: hash });
+    await expect(two).rejects.toMatchObject({ code: "bad_request" });
+  });
+
+  test("ends with an error of the listener", async () => {
+    const onProgress = () => {
+      throw new Error("my own");
+    };
+    const message = expect.stringContaining("my own");
+    await expect(load(undefined, { onProgress })).rejects.toMatchObject({ message });
+  });
+
+  test("names a buffer that was given away meanwhile", async () => {
+    const buffer = new ArrayBuffer(1000);
+    const loading = load(buffer);
+    structuredClone(buffer, { transfer: [buffer] });
+    await expect(loading).rejects.toMatchObject({ code: "bad_source" });
+    await expect(load([new ArrayBuffer(9), null as never])).rejects.toMatchObject({
+      code: "bad_source",
+    });
   });
 
   test("ends with the signal's reason", async () => {
@@ -132,6 +173,20 @@ describe("generating", () => {
     await expect(engine.generate("a", { signal: abort.signal })).rejects.toBe("enough");
   });
 
+  test("ends with an abort also if nobody asks for more", async () => {
+    const engine = await load();
+    const abort = new AbortController();
+    const options = { maxTokens: 1e6, signal: abort.signal };
+    const endless = engine.stream("slow", options);
+    await endless.next();
+    abort.abort("enough");
+    // A request that still ran would share its passes, of 20 ms each.
+    const began = performance.now();
+    expect(await engine.generate("a b c d e f g h")).toBe("a b c d e f g h .");
+    expect(performance.now() - began).toBeLessThan(100);
+    await expect(endless.next()).rejects.toBe("enough");
+  });
+
   test("ends when the loop is left", async () => {
     const engine = await load();
     for await (const part of engine.stream("slow", { maxTokens: 1e6 })) {
@@ -144,6 +199,14 @@ describe("generating", () => {
     const engine = await load();
     const refused = engine.generate("a", { temperature: -1 });
     await expect(refused).rejects.toMatchObject({ code: "bad_decoding_parameter" });
+    const wrong = [
+      () => engine.generate("a", { maxTokens: Infinity }),
+      () => engine.generate("a", { temperature: NaN }),
+      () => engine.generate((() => 1) as never),
+      () => engine.tokenize(5 as never),
+      () => engine.tokenize((() => 1) as never),
+    ];
+    for (const ask of wrong) await expect(ask()).rejects.toMatchObject({ code: "bad_request" });
     expect(await engine.generate("a")).toBe("a .");
   });
 

@@ -40,6 +40,8 @@ pub struct Scratch {
     pub sums: AlignedVec<i32>,
     /// Where in a kernel's tables the values of its weights stand.
     pub places: AlignedVec<u8>,
+    /// Those tables.
+    pub tables: AlignedVec<i16>,
     /// Activations in the order in which a kernel reads them.
     pub rearranged: AlignedVec<i8>,
     /// Blocks of columns with activations that are not all zero.

@@ -37,7 +37,7 @@ pub fn ternary<const SKIPS: bool>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, places, shorts, sums: exact, floats, rearranged, live, .. } = scratch;
+    let Scratch { ints, places, tables, shorts, sums: exact, floats, rearranged, live, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, x.scale_groups(w, ints));
     let skips = match (x.rows(), x.planes) {
         (1, _) if SKIPS => sparse::sparse::<1>(&walk, panels.clone(), y, live),
@@ -48,7 +48,7 @@ pub fn ternary<const SKIPS: bool>(
         return;
     }
     if x.rows() > STREAMED_ROWS {
-        let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
+        let mut buffers = lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
         return walk.batch(panels, y, rearranged, &mut buffers);
     }
     let (pairs, last) = halves(panels);
@@ -116,9 +116,11 @@ impl<'a> Walk<'a> {
         if tables.is_empty() {
             return batch::batch(self, panels, all, y, rearranged);
         }
-        for first in panels.clone().step_by(lookup::PANELS) {
-            let panels = first..panels.end.min(first + lookup::PANELS);
-            let done = lookup::lookup(self, panels.clone(), tables.clone(), y, buffers);
+        for panels in lookup::shares(panels) {
+            let reader = &lookup::TWO_BIT;
+            // SAFETY: the reader needs AVX2.
+            let done =
+                unsafe { lookup::lookup(self, reader, panels.clone(), tables.clone(), y, buffers) };
             let rest = if done { tables.end..all.end } else { all.clone() };
             batch::batch(self, panels, rest, y, rearranged);
         }
@@ -173,10 +175,15 @@ impl<'a> Walk<'a> {
         (g * self.group_blocks..end).step_by(size).map(move |at| at..end.min(at + size))
     }
 
-    /// The packed codes of a panel.
+    /// The packed codes of a panel in two bits.
     fn codes(&self, panel: usize) -> &[[u8; BLOCK_BYTES]] {
-        let bytes = self.blocks * BLOCK_BYTES;
-        self.w.codes()[panel * bytes..][..bytes].as_chunks().0
+        self.panel(panel).as_chunks().0
+    }
+
+    /// The bytes of a panel's codes.
+    pub fn panel(&self, panel: usize) -> &[u8] {
+        let bytes = self.w.codes().len() / self.w.rows().div_ceil(PANEL_ROWS);
+        &self.w.codes()[panel * bytes..][..bytes]
     }
 
     /// The scales of a panel's 16 rows in group `g`.

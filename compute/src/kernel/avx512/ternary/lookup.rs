@@ -2,17 +2,17 @@
 //! activation rows: a load and an addition for 128 multiply-adds, where `vpdpbusd` has 64. It pays where
 //! that instruction is no faster than an addition.
 
-use super::{FIELDS, Field, Walk, batch as multiplied};
+use super::{Walk, batch as multiplied, tight};
 use crate::kernel::avx2::ternary as avx2;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
-use crate::ternary::PANEL_ROWS;
+use crate::ternary::{BLOCK_COLS, Layout};
 use avx2::lookup as tables;
 use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::LazyLock;
 pub use tables::Buffers;
-use tables::{PAIR, PANELS, Places, QUADS, Sums, TILE, Tables};
+use tables::{Places, Reader, Sums, TILE, Tables, VECTORS};
 
 /// Activation rows that make a tile worth its tables.
 const LEAST: usize = 30;
@@ -59,17 +59,16 @@ pub fn batch(
 ) {
     let rows = walk.x.rows();
     let most = tabulated(rows, panels.len());
-    let size = walk.group_blocks * crate::ternary::BLOCK_COLS;
+    let reader = match walk.w.layout() {
+        Layout::TwoBit => Reader { add, ..tables::TWO_BIT },
+        Layout::Tight => Reader { order: &tight::ORDER, locate: tight::locate, add },
+    };
+    let size = walk.group_blocks * BLOCK_COLS;
     let narrow = avx2::Walk::new(walk.w, walk.x, walk.first, (size, walk.sums));
-    for first in panels.clone().step_by(PANELS) {
-        let panels = first..panels.end.min(first + PANELS);
-        let done = most > 0
-            && tables::pairs_are_whole(&narrow)
-            && locate(walk, panels.clone(), rearranged, buffers.places);
-        if done {
-            // SAFETY: this function needs what `add` needs; `locate` has written the places.
-            unsafe { tables::tiles(&narrow, panels.clone(), 0..most, y, buffers, add) };
-        }
+    for panels in tables::shares(panels) {
+        // SAFETY: this function needs what `add` needs, and VBMI is there where tight matrices are.
+        let done =
+            unsafe { tables::lookup(&narrow, &reader, panels.clone(), 0..most, y, buffers) };
         let rest = if done { most..rows } else { 0..rows };
         match rest.len() {
             ..=STREAMED => walk.streams(panels, rest, y),
@@ -78,72 +77,16 @@ pub fn batch(
     }
 }
 
-/// Writes the places of all values of some panels, `[pair][row]`. A last block without a partner gets one
-/// of zeros; its activations are zero, too. Returns `false` where a code 3 occurs, which is no ternary
-/// weight.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn locate(
-    walk: &Walk<'_>,
-    panels: Range<usize>,
-    decoded: &mut AlignedVec<i8>,
-    out: &mut AlignedVec<u8>,
-) -> bool {
-    let pairs = walk.blocks.div_ceil(PAIR);
-    let fields = pairs * PAIR * FIELDS;
-    decoded.grow(fields * size_of::<Field>());
-    let decoded: &mut [Field] =
-        bytemuck::cast_slice_mut(decoded.as_chunks_mut::<{ size_of::<Field>() }>().0);
-    decoded[walk.fields()..fields].fill([0; size_of::<Field>()]);
-    out.grow(pairs * panels.len() * PANEL_ROWS * QUADS);
-    let out = out.as_chunks_mut::<{ PANEL_ROWS * QUADS }>().0;
-    let mut both = _mm512_setzero_si512();
-    for (p, panel) in panels.clone().enumerate() {
-        walk.unpack((panel, 0..walk.fields()), Some((panel + 1, 0)), &mut decoded[..walk.fields()]);
-        let pairs = decoded.as_chunks::<QUADS>().0.iter().take(pairs);
-        for (i, pair) in pairs.enumerate() {
-            for field in pair {
-                let codes = bytemuck::must_cast(*field);
-                let doubled = _mm512_and_si512(codes, _mm512_srli_epi16::<1>(codes));
-                both = _mm512_or_si512(both, doubled);
-            }
-            out[i * panels.len() + p] = bytemuck::must_cast(places(pair));
-        }
-    }
-    _mm512_test_epi8_mask(both, _mm512_set1_epi8(1)) == 0
-}
-
-/// The places of 16 rows in a pair of blocks: Σ code · 3ⁱ of each quad of columns, which is a field. Codes
-/// are 0, 1 or 2: no number is beyond 80.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn places(fields: &[Field; QUADS]) -> [__m512i; 2] {
-    let powers = _mm512_set1_epi32(i32::from_le_bytes([1, 3, 9, 27]));
-    let mut halves = [_mm512_setzero_si512(); 2];
-    for (half, fields) in halves.iter_mut().zip(fields.as_chunks::<{ QUADS / 2 }>().0) {
-        for field in fields.iter().rev() {
-            let codes = bytemuck::must_cast(*field);
-            *half = _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(*half), codes, powers);
-        }
-    }
-    let [low, high] = halves;
-    // Rows 0, 1, 4, 5 and so on, and rows 2, 3, 6, 7.
-    let (a, b) = (_mm512_unpacklo_epi32(low, high), _mm512_unpackhi_epi32(low, high));
-    let first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    let second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    [_mm512_permutex2var_epi64(a, first, b), _mm512_permutex2var_epi64(a, second, b)]
-}
-
 /// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn add(Tables(tables): &Tables, places: &[Places], narrow: &mut [Sums<2>]) {
+fn add(tables: &Tables<VECTORS>, places: &[Places], narrow: &mut [Sums<VECTORS>]) {
     for (places, narrow) in places.iter().zip(narrow) {
         let mut sums: __m512i = bytemuck::must_cast(*narrow);
         let word = u64::from_le_bytes(*places);
         for (i, table) in tables.iter().enumerate() {
             let place = (word >> (8 * i)) & 0xFF;
-            // SAFETY: of codes 0 to 2, which `locate` has made sure of, `places` makes none beyond the
-            // 81st entry.
+            // SAFETY: `locate` has refused all codes that make a place beyond the 81st entry.
             let entry = unsafe { table.get_unchecked(place as usize) };
             sums = _mm512_add_epi16(sums, bytemuck::must_cast(*entry));
         }

@@ -32,13 +32,13 @@ pub fn ternary<const TABLES: bool>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, places, rearranged, shorts, sums: exact, floats, .. } = scratch;
+    let Scratch { ints, places, tables, rearranged, shorts, sums: exact, floats, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, ints);
     if x.rows() > STREAMED_ROWS {
         if !TABLES {
             return batch::batch(&walk, panels, 0..x.rows(), y, rearranged, places);
         }
-        let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
+        let mut buffers = lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
         return lookup::batch(&walk, panels, y, rearranged, &mut buffers);
     }
     walk.streams(panels, 0..x.rows(), y);

@@ -3,6 +3,8 @@
 
 use super::{Field, Walk};
 use crate::kernel::avx2::prefetch;
+use crate::kernel::avx2::ternary::Walk as Tables;
+use crate::kernel::avx2::ternary::lookup::{Order, QUADS, Room};
 use crate::par::Columns;
 use crate::ternary::tight::{BYTES, CODES, COLS, FIELDS};
 use std::arch::x86_64::*;
@@ -65,6 +67,27 @@ impl Decoder {
         let spread = _mm512_permutexvar_epi8(self.spread, bytes);
         let numbers = _mm512_multishift_epi64_epi8(self.shifts, spread);
         _mm512_permutexvar_epi8(numbers, self.codes)
+    }
+
+    /// The numbers of the block at the beginning of some bytes: a row's four in its four bytes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+    fn numbers(self, bytes: __m512i) -> __m512i {
+        let spread = _mm512_permutexvar_epi8(self.spread, bytes);
+        let numbers = _mm512_multishift_epi64_epi8(self.shifts, spread);
+        _mm512_and_si512(numbers, _mm512_set1_epi8(31))
+    }
+
+    /// Each row's first three numbers, with a code of the fourth one as a fourth digit of each.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+    fn places(self, numbers: __m512i) -> __m512i {
+        let fourth = _mm512_set4_epi32(0x0f0f_0f0f, 0x0b0b_0b0b, 0x0707_0707, 0x0303_0303);
+        let of_each = _mm512_set1_epi32(i32::from_le_bytes([0, 32, 64, 0]));
+        let at = _mm512_or_si512(_mm512_shuffle_epi8(numbers, fourth), of_each);
+        let [low, high]: [__m512i; 2] = bytemuck::must_cast(LAST);
+        let digits = _mm512_permutex2var_epi8(low, at, high);
+        _mm512_maskz_add_epi8(0x7777_7777_7777_7777, numbers, digits)
     }
 
     /// The same apart: each field's codes where they stand.
@@ -181,6 +204,85 @@ fn add(sums: &mut [__m512i; FIELDS], fields: [__m512i; FIELDS], x: &[i8; COLS]) 
     for ((sum, w), x) in sums.iter_mut().zip(fields).zip(quads) {
         *sum = _mm512_dpbusd_epi32(*sum, w, _mm512_set1_epi32(bytemuck::must_cast(*x)));
     }
+}
+
+/// Blocks of a period of [`ORDER`], four of which fill three words' halves.
+const PERIOD: usize = 2 * GROUP;
+const GROUP: usize = 4;
+
+/// Columns of a period and their order in words of places: of four blocks the first three's numbers have a
+/// code of their row's last number added to each, and the fourth's three places fill up what that leaves.
+pub const ORDER: Order = Order { cols: PERIOD * COLS, words: &ORDERED };
+
+const ORDERED: [[[u8; 4]; QUADS]; FIELDS] = {
+    let mut words = [[[0; 4]; QUADS]; FIELDS];
+    let mut at = 0;
+    while at < FIELDS * QUADS {
+        let (group, half, byte) = (at / 4 / FIELDS, at / 4 % FIELDS, at % 4);
+        let (block, i) = if byte < FIELDS { (half, byte) } else { (FIELDS, half) };
+        let first = (group * GROUP + block) * COLS;
+        words[at / QUADS][at % QUADS] =
+            [(first + i) as u8, (first + 4 + i) as u8, (first + 8 + i) as u8, (first + 3 + 4 * i) as u8];
+        at += 1;
+    }
+    words
+};
+
+/// 27 times each code of a number, `[which code][number]`.
+const LAST: [u8; 128] = {
+    let mut last = [0; 128];
+    let mut at = 0;
+    while at < FIELDS * CODES.len() {
+        last[at] = 27 * (CODES[at % CODES.len()] >> (2 * (at / CODES.len())) & 3);
+        at += 1;
+    }
+    last
+};
+
+/// Writes the places of a panel in some periods of [`ORDER`]; missing blocks get zeroes, whose activations
+/// are zero, too. Returns `false` where a number is no sum of three codes below 3.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub fn locate(walk: &Tables<'_>, panel: usize, periods: Range<usize>, room: &mut Room<'_>) -> bool {
+    let bytes = walk.panel(panel);
+    let codes: &[[u8; BYTES]] = bytes.as_chunks().0;
+    let decoder = Decoder::new();
+    let mut most = _mm512_setzero_si512();
+    for (i, period) in periods.enumerate() {
+        let mut halves = [_mm512_setzero_si512(); 2 * FIELDS];
+        for (g, halves) in halves.as_chunks_mut::<FIELDS>().0.iter_mut().enumerate() {
+            let mut places = [_mm512_setzero_si512(); GROUP];
+            for (b, places) in places.iter_mut().enumerate() {
+                let Some(block) = codes.get(period * PERIOD + g * GROUP + b) else { break };
+                prefetch(block.as_ptr(), bytes.len());
+                let numbers = decoder.numbers(decoder.block(block));
+                most = _mm512_max_epu8(most, numbers);
+                *places = decoder.places(numbers);
+            }
+            let last = places[FIELDS];
+            let upper = _mm512_set1_epi32(255 << 24);
+            *halves = [
+                _mm512_or_si512(places[0], _mm512_slli_epi32::<24>(last)),
+                chosen(places[1], _mm512_slli_epi32::<16>(last), upper),
+                chosen(places[2], _mm512_slli_epi32::<8>(last), upper),
+            ];
+        }
+        for (w, [a, b]) in halves.as_chunks::<2>().0.iter().enumerate() {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+            *room.word(i * FIELDS + w) = bytemuck::must_cast([
+                _mm512_permutex2var_epi32(*a, low, *b),
+                _mm512_permutex2var_epi32(*a, high, *b),
+            ]);
+        }
+    }
+    _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(26)) == 0
+}
+
+/// a | (b & mask).
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn chosen(a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0b1111_1000>(a, b, mask)
 }
 
 /// Decodes some fields of a panel, in order of columns, and asks for the memory from `next` on, as much

@@ -1,0 +1,153 @@
+//! What has been looked up, from 16-bit sums to outputs.
+
+use super::super::super::lanes::{load, transpose8};
+use super::super::{Total, Walk};
+use super::{LANES, Sums, VECTORS};
+use crate::par::Columns;
+use crate::ternary::PANEL_ROWS;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Exact sums of a weight row with a tile.
+pub type Exact<const V: usize> = [[i32; LANES]; V];
+/// The same after scaling.
+pub type Totals<const V: usize> = [[f32; LANES]; V];
+
+/// How far the sums of a tile are from overflow.
+#[derive(Clone, Copy, Default)]
+pub struct State {
+    /// Σ |q| of each activation row since its sums widened.
+    bounds: Sums<VECTORS>,
+    /// Whether there are sums of 32 bits.
+    wide: bool,
+}
+
+impl State {
+    /// Makes room for products with activations of these Σ |q| in each row, 16,384 at most: 16-bit sums
+    /// that might overflow widen.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub fn raise<const V: usize>(
+        &mut self,
+        magnitudes: &[__m256i; V],
+        narrow: &mut [Sums<V>],
+        exact: &mut [Exact<V>],
+    ) {
+        let mut fit = true;
+        for v in 0..V {
+            let bound = _mm256_add_epi16(bytemuck::must_cast(self.bounds[v]), magnitudes[v]);
+            // Past 32,767 the sign bit is set.
+            fit &= _mm256_testz_si256(bound, _mm256_set1_epi16(i16::MIN)) != 0;
+            self.bounds[v] = bytemuck::must_cast(bound);
+        }
+        if !fit {
+            widen(narrow, exact, self.wide);
+            self.wide = true;
+            for v in 0..V {
+                self.bounds[v] = bytemuck::must_cast(magnitudes[v]);
+            }
+        }
+    }
+
+    /// Scales the sums of a group of columns, which start anew, and stores the outputs after the last one.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub fn finish<const V: usize>(
+        &mut self,
+        walk: &Walk<'_>,
+        group: usize,
+        (panels, tile): (Range<usize>, Range<usize>),
+        (narrow, exact, totals): (&mut [Sums<V>], &[Exact<V>], &mut [Totals<V>]),
+        y: &mut Columns<'_>,
+    ) {
+        for (p, panel) in panels.enumerate() {
+            let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
+            // Of a single group they are read at once, and stay in the first-level cache.
+            let totals = &mut totals[if walk.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
+            let exact = self.wide.then(|| &exact[rows.clone()]);
+            scale(&walk.scales(panel, group), &mut narrow[rows], exact, totals, group > 0);
+            if group + 1 == walk.groups {
+                for (i, row) in tile.clone().step_by(8).enumerate() {
+                    let count = 8.min(tile.end - row);
+                    walk.store(panel, row, &outputs(totals, i)[..count], y);
+                }
+            }
+        }
+        *self = Self::default();
+    }
+}
+
+/// A panel's outputs for the `i`-th eight activation rows, from totals with a weight row each.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn outputs<const V: usize>(totals: &[Totals<V>], i: usize) -> [Total; 8] {
+    let mut out = [[_mm256_setzero_ps(); 2]; 8];
+    for h in 0..2 {
+        let rows =
+            std::array::from_fn(|r| load(&totals[8 * h + r].as_flattened().as_chunks::<8>().0[i]));
+        for (out, column) in out.iter_mut().zip(transpose8(&rows)) {
+            out[h] = column;
+        }
+    }
+    out
+}
+
+/// Moves the 16-bit sums to the 32-bit ones, or adds them to these.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn widen<const V: usize>(narrow: &mut [Sums<V>], exact: &mut [Exact<V>], adds: bool) {
+    for (narrow, exact) in narrow.as_flattened_mut().iter_mut().zip(exact.as_flattened_mut()) {
+        let mut sums = halves(std::mem::take(narrow));
+        if adds {
+            let before: [__m256i; 2] = bytemuck::must_cast(*exact);
+            for h in 0..2 {
+                sums[h] = _mm256_add_epi32(sums[h], before[h]);
+            }
+        }
+        *exact = bytemuck::must_cast(sums);
+    }
+}
+
+/// Sums in 32 bits.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn halves(lanes: [i16; LANES]) -> [__m256i; 2] {
+    let [low, high]: [__m128i; 2] = bytemuck::must_cast(lanes);
+    [_mm256_cvtepi16_epi32(low), _mm256_cvtepi16_epi32(high)]
+}
+
+/// One panel's sums, those of 16 bits and those of 32 where there are any, scaled: its totals, or what is
+/// added to them. Not fused: every set rounds the product, so that all agree bit for bit.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn scale<const V: usize>(
+    scales: &[__m256; 2],
+    narrow: &mut [Sums<V>],
+    exact: Option<&[Exact<V>]>,
+    totals: &mut [Totals<V>],
+    adds: bool,
+) {
+    let scales: [f32; PANEL_ROWS] = bytemuck::must_cast(*scales);
+    for (r, (narrow, totals)) in narrow.iter_mut().zip(totals).enumerate() {
+        let scale = _mm256_set1_ps(scales[r]);
+        for v in 0..V {
+            let mut sums = halves(std::mem::take(&mut narrow[v]));
+            if let Some(exact) = exact {
+                let before: [__m256i; 2] = bytemuck::must_cast(exact[r][v]);
+                for h in 0..2 {
+                    sums[h] = _mm256_add_epi32(sums[h], before[h]);
+                }
+            }
+            // Nothing plus a product is not always the product: there are two zeroes.
+            let mut total = [_mm256_setzero_ps(); 2];
+            if adds {
+                total = bytemuck::must_cast(totals[v]);
+            }
+            for h in 0..2 {
+                let value = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[h]), scale);
+                total[h] = _mm256_add_ps(total[h], value);
+            }
+            totals[v] = bytemuck::must_cast(total);
+        }
+    }
+}

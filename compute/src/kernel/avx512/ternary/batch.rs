@@ -1,23 +1,21 @@
 //! Ternary × int8 for batches, which arithmetic bounds: two panels are decoded to bytes and meet one
 //! tile of rows after the other. The tiles' activations stand in the order in which they are read.
 
+use super::arrange::{Arranged, Step, Tiles};
 use super::{FIELDS, Field, Walk};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
+use crate::ternary::BLOCK_BYTES;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Rows of a tile at most: with two panels 24 sums, two vectors of codes and one of activations
 /// fit the 32 registers.
 const TILE: usize = 12;
-/// Rows are rearranged four at a time; what a tile lacks to that is zeroes.
+/// Rows of a tile are a multiple of this.
 const QUAD: usize = 4;
 /// Panels that meet a tile together.
 const PANELS: usize = 2;
-
-/// A row's activations for a field.
-type Step = [i8; 4];
 
 /// Products of `panels` with some rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -30,17 +28,7 @@ pub fn batch(
     decoded: &mut AlignedVec<u8>,
 ) {
     let steps = walk.fields();
-    let tiles = || tiles(rows.clone());
-    let width = |tile: &Range<usize>| tile.len().next_multiple_of(QUAD);
-    let places: usize = tiles().map(|tile| width(&tile)).sum();
-    rearranged.grow(places * steps * size_of::<Step>());
-    let mut rest: &mut [Step] = rearranged.as_chunks_mut().0;
-    for tile in tiles() {
-        let (own, others) = rest.split_at_mut(width(&tile) * steps);
-        rearrange(walk, &tile, own);
-        rest = others;
-    }
-
+    let x = Arranged::new(walk, Tiles { rows, most: TILE, unit: QUAD }, steps, rearranged);
     decoded.grow(PANELS * steps * BLOCK_BYTES);
     for first in panels.clone().step_by(PANELS) {
         let pair = first..panels.end.min(first + PANELS);
@@ -48,58 +36,14 @@ pub fn batch(
         for (panel, out) in pair.clone().zip(fields.chunks_exact_mut(steps)) {
             walk.unpack((panel, 0..steps), Some((panel + PANELS, 0)), out);
         }
-        let mut rest: &[Step] = rearranged.as_chunks().0;
-        for tile in tiles() {
-            let (x, others) = rest.split_at(width(&tile) * steps);
-            match width(&tile) {
+        for (tile, width, x) in x.tiles() {
+            match width {
                 4 => product::<4>(walk, &pair, &tile, (fields, x), y),
                 8 => product::<8>(walk, &pair, &tile, (fields, x), y),
                 _ => product::<TILE>(walk, &pair, &tile, (fields, x), y),
             }
-            rest = others;
         }
     }
-}
-
-/// Rows cut into tiles whose sizes are as even as can be, but in whole quads.
-fn tiles(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let (quads, tiles) = (rows.len().div_ceil(QUAD), rows.len().div_ceil(TILE));
-    let bound = move |t: usize| rows.start + (quads * t / tiles * QUAD).min(rows.len());
-    (0..tiles).map(move |t| bound(t)..bound(t + 1))
-}
-
-/// Writes a tile's activations as `[step][row of the tile]`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn rearrange(walk: &Walk<'_>, tile: &Range<usize>, out: &mut [Step]) {
-    let width = tile.len().next_multiple_of(QUAD);
-    for first in (0..width).step_by(QUAD) {
-        let rows: [Option<&[[i8; BLOCK_COLS]]>; QUAD] = std::array::from_fn(|r| {
-            let row = tile.start + first + r;
-            (row < tile.end).then(|| &walk.x.row_chunks(row)[..walk.blocks])
-        });
-        for b in 0..walk.blocks {
-            let lanes = rows.map(|row| bytemuck::must_cast(row.map_or([0; BLOCK_COLS], |x| x[b])));
-            for (f, quad) in transpose(lanes).into_iter().enumerate() {
-                let at = (b * FIELDS + f) * width + first;
-                *out[at..].first_chunk_mut().expect("a quad of the tile") = quad;
-            }
-        }
-    }
-}
-
-/// Four rows of four steps as four steps of four rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[Step; QUAD]; FIELDS] {
-    let (ab, cd) = (_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
-    let (ef, gh) = (_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d));
-    bytemuck::must_cast([
-        _mm_unpacklo_epi64(ab, cd),
-        _mm_unpackhi_epi64(ab, cd),
-        _mm_unpacklo_epi64(ef, gh),
-        _mm_unpackhi_epi64(ef, gh),
-    ])
 }
 
 /// One or two panels × a tile of up to `N` rows.

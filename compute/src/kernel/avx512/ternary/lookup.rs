@@ -2,7 +2,7 @@
 //! activation rows: a load and an addition for 128 multiply-adds, where `vpdpbusd` has 64. It pays where
 //! that instruction is no faster than an addition.
 
-use super::{Walk, batch as multiplied, tight};
+use super::{Walk, registers, tight};
 use crate::kernel::avx2::ternary as avx2;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
@@ -15,12 +15,11 @@ pub use tables::Buffers;
 use tables::{Places, Reader, Sums, TILE, Tables, VECTORS};
 
 /// Activation rows that make a tile worth its tables.
-const LEAST: usize = 30;
-/// Rows beside whole tiles that are so few that codes are decoded in registers for them.
+const LEAST: usize = 25;
+/// Rows beside tiles that are so few that they are walked as a few rows alone would be.
 const STREAMED: usize = 3;
-/// Rows from which tiles are worth their tables though those beside them are multiplied, for which codes
-/// are decoded once more.
-const MIXED: usize = 2 * TILE;
+/// Rows from which tables pay in products with few panels.
+const MANY: usize = 2 * TILE;
 /// Panels that make a single tile's tables worth their while.
 const LEAST_PANELS: usize = 20;
 
@@ -38,13 +37,12 @@ pub fn pays() -> bool {
 
 /// Rows that go through tables.
 fn tabulated(rows: usize, panels: usize) -> usize {
-    if rows < MIXED && panels < LEAST_PANELS {
+    if rows < MANY && panels < LEAST_PANELS {
         return 0;
     }
     match rows % TILE {
         LEAST.. => rows,
-        rest if rest <= STREAMED || rows >= MIXED => rows - rest,
-        _ => 0,
+        rest => rows - rest,
     }
 }
 
@@ -72,7 +70,7 @@ pub fn batch(
         let rest = if done { most..rows } else { 0..rows };
         match rest.len() {
             ..=STREAMED => walk.streams(panels, rest, y),
-            _ => multiplied::batch(walk, panels, rest, y, rearranged, buffers.places),
+            _ => registers::batch(walk, panels, rest, y, rearranged),
         }
     }
 }

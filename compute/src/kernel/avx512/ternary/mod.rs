@@ -1,8 +1,10 @@
 //! Ternary × int8 with `vpdpbusd`: a block's field is 16 rows × 4 columns, one instruction per
 //! field and activation row, 16 rows in 16 lanes.
 
+mod arrange;
 mod batch;
 pub mod lookup;
+mod registers;
 mod tight;
 mod unpack;
 

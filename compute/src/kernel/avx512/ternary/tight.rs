@@ -1,12 +1,14 @@
 //! The tight layout, by VBMI: bytes move to where a multishift finds all bits of a number, and a
 //! table knows the three codes of each.
 
-use super::{Field, Walk};
+use super::arrange::Step;
+use super::{Field, Walk, registers};
 use crate::kernel::avx2::prefetch;
 use crate::kernel::avx2::ternary::Walk as Tables;
 use crate::kernel::avx2::ternary::lookup::{Order, QUADS, Room};
 use crate::par::Columns;
-use crate::ternary::tight::{BYTES, CODES, COLS, FIELDS};
+pub use crate::ternary::tight::FIELDS;
+use crate::ternary::tight::{BYTES, CODES, COLS};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -99,6 +101,18 @@ impl Decoder {
             _mm512_and_si512(q, _mm512_set1_epi8(3)),
             _mm512_and_si512(q, _mm512_set1_epi8(3 << 2)),
             _mm512_and_si512(q, _mm512_set1_epi8(3 << 4)),
+        ]
+    }
+
+    /// Each field's codes, a byte each.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+    fn decoded(self, bytes: __m512i) -> [__m512i; FIELDS] {
+        let (q, mask) = (self.codes(bytes), _mm512_set1_epi8(3));
+        [
+            _mm512_and_si512(q, mask),
+            _mm512_and_si512(_mm512_srli_epi16::<2>(q), mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(q), mask),
         ]
     }
 }
@@ -206,6 +220,21 @@ fn add(sums: &mut [__m512i; FIELDS], fields: [__m512i; FIELDS], x: &[i8; COLS]) 
     }
 }
 
+/// Exact Σ c·q of a panel × `N` rows. Out of line, for its registers' sake.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[Step; N]]) -> [__m512i; N] {
+    let decoder = Decoder::new();
+    let mut sums = [_mm512_setzero_si512(); N];
+    for (block, x) in codes.iter().zip(x.as_chunks::<FIELDS>().0) {
+        prefetch(block.as_ptr(), AHEAD);
+        for (field, x) in decoder.decoded(decoder.block(block)).into_iter().zip(x) {
+            registers::add(&mut sums, field, x);
+        }
+    }
+    sums
+}
+
 /// Blocks of a period of [`ORDER`], four of which fill three words' halves.
 const PERIOD: usize = 2 * GROUP;
 const GROUP: usize = 4;
@@ -245,37 +274,56 @@ const LAST: [u8; 128] = {
 pub fn locate(walk: &Tables<'_>, panel: usize, periods: Range<usize>, room: &mut Room<'_>) -> bool {
     let bytes = walk.panel(panel);
     let codes: &[[u8; BYTES]] = bytes.as_chunks().0;
+    let (whole, rest) = codes.as_chunks::<PERIOD>();
+    let mut last = [[0; BYTES]; PERIOD];
+    last[..rest.len()].copy_from_slice(rest);
     let decoder = Decoder::new();
     let mut most = _mm512_setzero_si512();
     for (i, period) in periods.enumerate() {
-        let mut halves = [_mm512_setzero_si512(); 2 * FIELDS];
-        for (g, halves) in halves.as_chunks_mut::<FIELDS>().0.iter_mut().enumerate() {
-            let mut places = [_mm512_setzero_si512(); GROUP];
-            for (b, places) in places.iter_mut().enumerate() {
-                let Some(block) = codes.get(period * PERIOD + g * GROUP + b) else { break };
-                prefetch(block.as_ptr(), bytes.len());
-                let numbers = decoder.numbers(decoder.block(block));
-                most = _mm512_max_epu8(most, numbers);
-                *places = decoder.places(numbers);
-            }
-            let last = places[FIELDS];
-            let upper = _mm512_set1_epi32(255 << 24);
-            *halves = [
-                _mm512_or_si512(places[0], _mm512_slli_epi32::<24>(last)),
-                chosen(places[1], _mm512_slli_epi32::<16>(last), upper),
-                chosen(places[2], _mm512_slli_epi32::<8>(last), upper),
-            ];
+        let blocks = whole.get(period).unwrap_or(&last);
+        for line in 0..PERIOD * BYTES / LINE {
+            prefetch(blocks.as_ptr().cast(), bytes.len() + line * LINE);
         }
-        for (w, [a, b]) in halves.as_chunks::<2>().0.iter().enumerate() {
-            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-            *room.word(i * FIELDS + w) = bytemuck::must_cast([
-                _mm512_permutex2var_epi32(*a, low, *b),
-                _mm512_permutex2var_epi32(*a, high, *b),
-            ]);
+        let words = words(decoder, blocks, &mut most);
+        for (w, word) in words.into_iter().enumerate() {
+            *room.word(i * FIELDS + w) = bytemuck::must_cast(word);
         }
     }
     _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(26)) == 0
+}
+
+/// The words of a period, 8 rows in each vector; `most` becomes the largest numbers so far.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn words(
+    decoder: Decoder,
+    blocks: &[[u8; BYTES]; PERIOD],
+    most: &mut __m512i,
+) -> [[__m512i; 2]; FIELDS] {
+    let mut halves = [_mm512_setzero_si512(); 2 * FIELDS];
+    for (g, halves) in halves.as_chunks_mut::<FIELDS>().0.iter_mut().enumerate() {
+        let mut places = [_mm512_setzero_si512(); GROUP];
+        for (b, places) in places.iter_mut().enumerate() {
+            let numbers = decoder.numbers(decoder.block(&blocks[g * GROUP + b]));
+            *most = _mm512_max_epu8(*most, numbers);
+            *places = decoder.places(numbers);
+        }
+        let last = places[FIELDS];
+        let upper = _mm512_set1_epi32(255 << 24);
+        *halves = [
+            _mm512_or_si512(places[0], _mm512_slli_epi32::<24>(last)),
+            chosen(places[1], _mm512_slli_epi32::<16>(last), upper),
+            chosen(places[2], _mm512_slli_epi32::<8>(last), upper),
+        ];
+    }
+    let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    let mut words = [[_mm512_setzero_si512(); 2]; FIELDS];
+    for (word, [a, b]) in words.iter_mut().zip(halves.as_chunks::<2>().0) {
+        *word =
+            [_mm512_permutex2var_epi32(*a, low, *b), _mm512_permutex2var_epi32(*a, high, *b)];
+    }
+    words
 }
 
 /// a | (b & mask).
@@ -290,19 +338,13 @@ fn chosen(a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub fn unpack(codes: &[[u8; BYTES]], fields: Range<usize>, next: *const u8, out: &mut [Field]) {
     let decoder = Decoder::new();
-    let mask = _mm512_set1_epi8(3);
     let mut codes = codes[(fields.start / FIELDS).min(codes.len())..].iter();
     let mut ahead = next;
     let mut decode = || -> [Field; FIELDS] {
         let Some(block) = codes.next() else { return [[0; 64]; FIELDS] };
         _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
         ahead = ahead.wrapping_add(BYTES);
-        let q = decoder.codes(decoder.block(block));
-        bytemuck::must_cast([
-            _mm512_and_si512(q, mask),
-            _mm512_and_si512(_mm512_srli_epi16::<2>(q), mask),
-            _mm512_and_si512(_mm512_srli_epi16::<4>(q), mask),
-        ])
+        bytemuck::must_cast(decoder.decoded(decoder.block(block)))
     };
     let within = fields.start % FIELDS;
     let lead = if within == 0 { 0 } else { (FIELDS - within).min(out.len()) };

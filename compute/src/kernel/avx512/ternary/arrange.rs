@@ -1,0 +1,111 @@
+//! Activations in the order in which tiles of rows read them.
+
+use super::{FIELDS, Walk};
+use crate::mem::AlignedVec;
+use crate::ternary::BLOCK_COLS;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Rows that are moved at a time.
+const QUAD: usize = 4;
+
+/// A row's activations for a field.
+pub type Step = [i8; 4];
+
+/// Rows cut into tiles of at most `most` that are as even as can be, but whole `unit`s of rows.
+#[derive(Clone)]
+pub struct Tiles {
+    pub rows: Range<usize>,
+    pub most: usize,
+    pub unit: usize,
+}
+
+impl Tiles {
+    fn iter(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let Self { rows, unit, .. } = self.clone();
+        let (units, tiles) = (rows.len().div_ceil(unit), rows.len().div_ceil(self.most));
+        let bound = move |t: usize| rows.start + (units * t / tiles * unit).min(rows.len());
+        (0..tiles).map(move |t| bound(t)..bound(t + 1))
+    }
+
+    /// Rows that a tile takes: those that are missing to whole units are zeroes.
+    fn width(&self, tile: &Range<usize>) -> usize {
+        tile.len().next_multiple_of(self.unit)
+    }
+}
+
+/// Activations of some rows.
+pub struct Arranged<'a> {
+    tiles: Tiles,
+    steps: usize,
+    /// `[tile][step][row of the tile]`
+    values: &'a [Step],
+}
+
+impl<'a> Arranged<'a> {
+    /// Arranges activations for so many steps; those past the last column's are zeroes.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    pub fn new(
+        walk: &Walk<'_>,
+        tiles: Tiles,
+        steps: usize,
+        buffer: &'a mut AlignedVec<i8>,
+    ) -> Self {
+        let rows: usize = tiles.iter().map(|tile| tiles.width(&tile)).sum();
+        buffer.grow((rows * steps + QUAD) * size_of::<Step>());
+        let values: &mut [Step] = buffer.as_chunks_mut().0;
+        let mut rest = &mut *values;
+        for tile in tiles.iter() {
+            let width = tiles.width(&tile);
+            rearrange(walk, &tile, width, rest);
+            rest[walk.fields() * width..steps * width].fill([0; 4]);
+            rest = &mut rest[steps * width..];
+        }
+        Self { tiles, steps, values }
+    }
+
+    /// The tiles, how wide each is, and its activations, `[step][row of the tile]`.
+    pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, usize, &'a [Step])> {
+        let mut rest = self.values;
+        self.tiles.iter().map(move |tile| {
+            let width = self.tiles.width(&tile);
+            let (own, others) = rest.split_at(self.steps * width);
+            rest = others;
+            (tile, width, own)
+        })
+    }
+}
+
+/// Writes a tile's activations as `[step][row of the tile]`. The last rows first: of a quad that is not
+/// whole, more is written than it has room for, which others overwrite.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn rearrange(walk: &Walk<'_>, tile: &Range<usize>, width: usize, out: &mut [Step]) {
+    for first in (0..width).step_by(QUAD).rev() {
+        let rows: [Option<&[[i8; BLOCK_COLS]]>; QUAD] = std::array::from_fn(|r| {
+            let row = tile.start + first + r;
+            (row < tile.end).then(|| &walk.x.row_chunks(row)[..walk.blocks])
+        });
+        for b in 0..walk.blocks {
+            let lanes = rows.map(|row| bytemuck::must_cast(row.map_or([0; BLOCK_COLS], |x| x[b])));
+            for (f, quad) in transpose(lanes).into_iter().enumerate() {
+                let at = (b * FIELDS + f) * width + first;
+                *out[at..].first_chunk_mut().expect("room behind the last step") = quad;
+            }
+        }
+    }
+}
+
+/// Four rows of four steps as four steps of four rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[Step; QUAD]; FIELDS] {
+    let (ab, cd) = (_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
+    let (ef, gh) = (_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d));
+    bytemuck::must_cast([
+        _mm_unpacklo_epi64(ab, cd),
+        _mm_unpackhi_epi64(ab, cd),
+        _mm_unpacklo_epi64(ef, gh),
+        _mm_unpackhi_epi64(ef, gh),
+    ])
+}

@@ -1,6 +1,7 @@
 //! AVX-512 with VNNI. Products of float matrices, RoPE, the cache's types and what looks at pages are
 //! AVX2's.
 
+mod arrange;
 pub mod attend;
 pub mod int8;
 pub mod lanes;

@@ -1,8 +1,8 @@
 //! Ternary × int8 for batches, which arithmetic bounds: two panels are decoded to bytes and meet one
 //! tile of rows after the other. The tiles' activations stand in the order in which they are read.
 
-use super::arrange::{Arranged, Step, Tiles};
 use super::{FIELDS, Field, Walk};
+use crate::kernel::avx512::arrange::{Arranged, Step, Tiles};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::BLOCK_BYTES;
@@ -28,7 +28,8 @@ pub fn batch(
     decoded: &mut AlignedVec<u8>,
 ) {
     let steps = walk.fields();
-    let x = Arranged::new(walk, Tiles { rows, most: TILE, unit: QUAD }, steps, rearranged);
+    let tiles = Tiles { rows, most: TILE, unit: QUAD };
+    let x = Arranged::new(walk.x, tiles, walk.w.cols(), rearranged);
     decoded.grow(PANELS * steps * BLOCK_BYTES);
     for first in panels.clone().step_by(PANELS) {
         let pair = first..panels.end.min(first + PANELS);

@@ -1,7 +1,6 @@
 //! Ternary × int8 with `vpdpbusd`: a block's field is 16 rows × 4 columns, one instruction per
 //! field and activation row, 16 rows in 16 lanes.
 
-mod arrange;
 mod batch;
 pub mod lookup;
 mod registers;
@@ -24,6 +23,8 @@ use std::ops::Range;
 const AHEAD: usize = 3072;
 /// Batches up to this decode codes in registers; of larger ones each code is decoded once.
 const STREAMED_ROWS: usize = 8;
+/// The same where larger ones are decoded in registers, too.
+const FEW_ROWS: usize = 5;
 
 /// See the scalar definition. With `TABLES` large batches go by table.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -36,14 +37,16 @@ pub fn ternary<const TABLES: bool>(
 ) {
     let Scratch { ints, places, tables, rearranged, shorts, sums: exact, floats, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, ints);
-    if x.rows() > STREAMED_ROWS {
-        if !TABLES {
-            return batch::batch(&walk, panels, 0..x.rows(), y, rearranged, places);
+    match x.rows() {
+        ..=FEW_ROWS => walk.streams(panels, 0..x.rows(), y),
+        _ if TABLES => {
+            let mut buffers =
+                lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
+            lookup::batch(&walk, panels, y, rearranged, &mut buffers);
         }
-        let mut buffers = lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
-        return lookup::batch(&walk, panels, y, rearranged, &mut buffers);
+        ..=STREAMED_ROWS => walk.streams(panels, 0..x.rows(), y),
+        rows => batch::batch(&walk, panels, 0..rows, y, rearranged, places),
     }
-    walk.streams(panels, 0..x.rows(), y);
 }
 
 /// What all tiles of one call share. A matrix in the tight layout only comes here where the CPU has VBMI:

@@ -1,9 +1,9 @@
 //! Ternary × int8 for up to a few dozen rows where `vpdpbusd` alone bounds: a panel's codes are decoded in
 //! registers, beside the products, and meet as many rows there as registers hold sums.
 
-use super::arrange::{Arranged, Step, Tiles};
 use super::{AHEAD, FIELDS, Walk, tight};
 use crate::kernel::avx2::prefetch;
+use crate::kernel::avx512::arrange::{Arranged, Step, Tiles, add};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_BYTES, Layout};
@@ -24,11 +24,12 @@ pub fn batch(
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
 ) {
-    let steps = match walk.w.layout() {
-        Layout::TwoBit => walk.fields(),
-        Layout::Tight => walk.fields().next_multiple_of(tight::FIELDS),
+    let columns = match walk.w.layout() {
+        Layout::TwoBit => walk.w.cols(),
+        Layout::Tight => walk.w.cols().next_multiple_of(tight::COLS),
     };
-    let x = Arranged::new(walk, Tiles { rows, most: TILE, unit: UNIT }, steps, rearranged);
+    let tiles = Tiles { rows, most: TILE, unit: UNIT };
+    let x = Arranged::new(walk.x, tiles, columns, rearranged);
     for panel in panels {
         for (tile, width, x) in x.tiles() {
             match width {
@@ -93,13 +94,4 @@ fn dot<const N: usize>(codes: &[[u8; BLOCK_BYTES]], x: &[[Step; N]]) -> [__m512i
         }
     }
     sums
-}
-
-/// Adds a field's products with `N` rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn add<const N: usize>(sums: &mut [__m512i; N], field: __m512i, x: &[Step; N]) {
-    for (sum, x) in sums.iter_mut().zip(x) {
-        *sum = _mm512_dpbusd_epi32(*sum, field, _mm512_set1_epi32(bytemuck::must_cast(*x)));
-    }
 }

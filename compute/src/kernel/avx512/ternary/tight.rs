@@ -1,14 +1,14 @@
 //! The tight layout, by VBMI: bytes move to where a multishift finds all bits of a number, and a
 //! table knows the three codes of each.
 
-use super::arrange::Step;
-use super::{Field, Walk, registers};
+use super::{Field, Walk};
 use crate::kernel::avx2::prefetch;
 use crate::kernel::avx2::ternary::Walk as Tables;
 use crate::kernel::avx2::ternary::lookup::{Order, QUADS, Room};
+use crate::kernel::avx512::arrange::{self, Step};
 use crate::par::Columns;
-pub use crate::ternary::tight::FIELDS;
-use crate::ternary::tight::{BYTES, CODES, COLS};
+pub use crate::ternary::tight::COLS;
+use crate::ternary::tight::{BYTES, CODES, FIELDS};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -229,7 +229,7 @@ pub fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[Step; N]]) -> [__m5
     for (block, x) in codes.iter().zip(x.as_chunks::<FIELDS>().0) {
         prefetch(block.as_ptr(), AHEAD);
         for (field, x) in decoder.decoded(decoder.block(block)).into_iter().zip(x) {
-            registers::add(&mut sums, field, x);
+            arrange::add(&mut sums, field, x);
         }
     }
     sums

@@ -3,6 +3,8 @@
 //! planes of activations are multiplied apart, as narrow values need half the instructions, and joined
 //! after that.
 
+mod registers;
+
 use super::ternary::store;
 use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
@@ -49,12 +51,13 @@ pub fn int8(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let x = Inputs { x, offsets: offsets(w, x, &mut scratch.ints) };
+    let Scratch { ints, rearranged, .. } = scratch;
+    let x = Inputs { x, offsets: offsets(w, x, ints) };
     match w.packing() {
-        Packing::Whole => planes::<WHOLE>(w, panels, x, y),
-        Packing::Upper => planes::<UPPER>(w, panels, x, y),
-        Packing::Six => planes::<SIX>(w, panels, x, y),
-        Packing::Split => planes::<SPLIT>(w, panels, x, y),
+        Packing::Whole => planes::<WHOLE>(w, panels, x, y, rearranged),
+        Packing::Upper => planes::<UPPER>(w, panels, x, y, rearranged),
+        Packing::Six => planes::<SIX>(w, panels, x, y, rearranged),
+        Packing::Split => planes::<SPLIT>(w, panels, x, y, rearranged),
     }
 }
 
@@ -83,8 +86,15 @@ fn offsets<'s>(w: Int8View<'_>, x: &Quantised<'_>, out: &'s mut AlignedVec<i32>)
 /// The product with weights packed like this.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn planes<const W: u8>(w: Int8View<'_>, panels: Range<usize>, x: Inputs<'_>, y: &mut Columns<'_>) {
+fn planes<const W: u8>(
+    w: Int8View<'_>,
+    panels: Range<usize>,
+    x: Inputs<'_>,
+    y: &mut Columns<'_>,
+    rearranged: &mut AlignedVec<i8>,
+) {
     match x.x.planes {
+        _ if registers::pays(w, &x) => registers::batch::<W>(w, panels, x, y, rearranged),
         1 => product::<1, W>(w, panels, x, y),
         _ => product::<2, W>(w, panels, x, y),
     }
@@ -304,7 +314,7 @@ fn join_short<const P: usize>(planes: &[__m512i; P], offset: i64) -> __m512i {
 /// The sums of 16 rows with a token's planes as those with its joined values, in 64 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn join<const P: usize>(planes: &[__m512i; P]) -> [__m512i; 2] {
+pub fn join(planes: &[__m512i]) -> [__m512i; 2] {
     let mut out = [_mm512_setzero_si512(); 2];
     for plane in planes {
         let halves: [__m256i; 2] = bytemuck::must_cast(*plane);

@@ -1,6 +1,6 @@
 //! Activations in the order in which tiles of rows read them.
 
-use super::{FIELDS, Walk};
+use crate::kernel::Quantised;
 use crate::mem::AlignedVec;
 use crate::ternary::BLOCK_COLS;
 use std::arch::x86_64::*;
@@ -9,8 +9,11 @@ use std::ops::Range;
 /// Rows that are moved at a time.
 const QUAD: usize = 4;
 
-/// A row's activations for a field.
+/// A row's activations for four columns: what `vpdpbusd` multiplies at once.
 pub type Step = [i8; 4];
+
+/// Steps that are moved at a time.
+const STEPS: usize = BLOCK_COLS / size_of::<Step>();
 
 /// Rows cut into tiles of at most `most` that are as even as can be, but whole `unit`s of rows.
 #[derive(Clone)]
@@ -43,22 +46,23 @@ pub struct Arranged<'a> {
 }
 
 impl<'a> Arranged<'a> {
-    /// Arranges activations for so many steps; those past the last column's are zeroes.
+    /// Arranges the activations of so many columns.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub fn new(
-        walk: &Walk<'_>,
+        x: &Quantised<'_>,
         tiles: Tiles,
-        steps: usize,
+        columns: usize,
         buffer: &'a mut AlignedVec<i8>,
     ) -> Self {
+        let blocks = columns.div_ceil(BLOCK_COLS);
+        let steps = blocks * STEPS;
         let rows: usize = tiles.iter().map(|tile| tiles.width(&tile)).sum();
         buffer.grow((rows * steps + QUAD) * size_of::<Step>());
         let values: &mut [Step] = buffer.as_chunks_mut().0;
         let mut rest = &mut *values;
         for tile in tiles.iter() {
             let width = tiles.width(&tile);
-            rearrange(walk, &tile, width, rest);
-            rest[walk.fields() * width..steps * width].fill([0; 4]);
+            rearrange(x, &tile, (width, blocks), rest);
             rest = &mut rest[steps * width..];
         }
         Self { tiles, steps, values }
@@ -80,16 +84,21 @@ impl<'a> Arranged<'a> {
 /// whole, more is written than it has room for, which others overwrite.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn rearrange(walk: &Walk<'_>, tile: &Range<usize>, width: usize, out: &mut [Step]) {
+fn rearrange(
+    x: &Quantised<'_>,
+    tile: &Range<usize>,
+    (width, blocks): (usize, usize),
+    out: &mut [Step],
+) {
     for first in (0..width).step_by(QUAD).rev() {
         let rows: [Option<&[[i8; BLOCK_COLS]]>; QUAD] = std::array::from_fn(|r| {
             let row = tile.start + first + r;
-            (row < tile.end).then(|| &walk.x.row_chunks(row)[..walk.blocks])
+            (row < tile.end).then(|| &x.row_chunks(row)[..blocks])
         });
-        for b in 0..walk.blocks {
+        for b in 0..blocks {
             let lanes = rows.map(|row| bytemuck::must_cast(row.map_or([0; BLOCK_COLS], |x| x[b])));
             for (f, quad) in transpose(lanes).into_iter().enumerate() {
-                let at = (b * FIELDS + f) * width + first;
+                let at = (b * STEPS + f) * width + first;
                 *out[at..].first_chunk_mut().expect("room behind the last step") = quad;
             }
         }
@@ -99,7 +108,7 @@ fn rearrange(walk: &Walk<'_>, tile: &Range<usize>, width: usize, out: &mut [Step
 /// Four rows of four steps as four steps of four rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[Step; QUAD]; FIELDS] {
+fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[Step; QUAD]; STEPS] {
     let (ab, cd) = (_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
     let (ef, gh) = (_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d));
     bytemuck::must_cast([
@@ -108,4 +117,13 @@ fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[Step; QUAD]; FIELDS] {
         _mm_unpacklo_epi64(ef, gh),
         _mm_unpackhi_epi64(ef, gh),
     ])
+}
+
+/// Adds to the sums of 16 weight rows with each of `N` activation rows the products of four columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn add<const N: usize>(sums: &mut [__m512i; N], weights: __m512i, x: &[Step; N]) {
+    for (sum, x) in sums.iter_mut().zip(x) {
+        *sum = _mm512_dpbusd_epi32(*sum, weights, _mm512_set1_epi32(bytemuck::must_cast(*x)));
+    }
 }

@@ -248,7 +248,7 @@ const LONG_PARTS: usize = 2;
 const FEW_ROWS: usize = 3;
 /// Rows from which parts are kept large, and how large: what a kernel prepares for a batch of
 /// activations serves all outputs of a part.
-const LARGE_ROWS: usize = 28;
+const LARGE_ROWS: usize = 14;
 const LARGE_PANELS: usize = 1024 / PANEL_ROWS;
 
 /// Parts of a product of `rows` rows with `panels` panels: as many for each member.

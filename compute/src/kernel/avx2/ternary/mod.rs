@@ -22,9 +22,10 @@ use std::ops::Range;
 const CHUNK: usize = 10;
 /// How far ahead of the panel's walk memory is asked for, in bytes.
 const AHEAD: usize = 1536;
-/// Activation rows from which tables pay, and those of the last tile.
-const LOOKUP_ROWS: usize = 28;
-const LOOKUP_REST: usize = 24;
+/// Activation rows that make the last tile worth its tables however few panels share them, and panels that
+/// make fewer rows worth theirs.
+const LOOKUP_MOST: usize = 28;
+const LOOKUP_PANELS: usize = 64;
 /// Batches up to this decode codes in registers: one more row's sums would not leave room.
 const STREAMED_ROWS: usize = 6;
 
@@ -60,13 +61,12 @@ pub fn ternary<const SKIPS: bool>(
     }
 }
 
-/// How many of a batch's rows go through tables: none of a small one, and not a small rest.
-fn tabulated(rows: usize) -> usize {
-    let rest = rows % lookup::TILE;
-    match rows {
-        ..LOOKUP_ROWS => 0,
-        _ if rest < LOOKUP_REST => rows - rest,
-        _ => rows,
+/// How many of a batch's rows go through tables: those of whole tiles, and the rest where it pays.
+fn tabulated(rows: usize, panels: usize) -> usize {
+    match rows % lookup::TILE {
+        LOOKUP_MOST.. => rows,
+        14..=16 | 22.. if panels >= LOOKUP_PANELS => rows,
+        rest => rows - rest,
     }
 }
 
@@ -112,7 +112,7 @@ impl<'a> Walk<'a> {
         rearranged: &mut AlignedVec<i8>,
         buffers: &mut lookup::Buffers<'_>,
     ) {
-        let (all, tables) = (0..self.x.rows(), 0..tabulated(self.x.rows()));
+        let (all, tables) = (0..self.x.rows(), 0..tabulated(self.x.rows(), panels.len()));
         if tables.is_empty() {
             return batch::batch(self, panels, all, y, rearranged);
         }

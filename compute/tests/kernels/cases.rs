@@ -22,6 +22,7 @@ macro_rules! each_case {
     ($then:ident) => {
         $then! {
             ternary_products_equal_scalar
+            every_width_equals_scalar
             a_single_fourth_code_is_multiplied_where_it_stands
             blocks_of_zeros_change_no_bit
             large_products_equal_scalar
@@ -207,6 +208,37 @@ pub fn ternary_products_equal_scalar() {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Widths of batches on their way from a few rows to whole tiles and past them; with enough panels for
+/// tables, and with bytes that no packer writes.
+pub fn every_width_equals_scalar() {
+    let (mut noise, rows, cols) = (Noise(0x7766_5544_3322_1101), 67 * 16 + 5, 203);
+    let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(0.61), |_, codes| {
+        codes.fill_with(|| noise.below(3) as u8);
+    });
+    let w = w.unwrap();
+    let tight = w.in_layout(Layout::Tight).unwrap();
+    let stray = |places: &mut dyn Iterator<Item = usize>| {
+        let mut bytes = tight.codes().to_vec();
+        places.for_each(|at| bytes[at] = 255);
+        TernaryMatrix::from_tight(rows, cols, bytes.into(), 0.61).unwrap()
+    };
+    let last = tight.codes().len() - 1;
+    let forms = [
+        ("two bits", &w),
+        ("tight", &tight),
+        ("tight, the last numbers stray", &stray(&mut [last].into_iter())),
+        ("tight, stray numbers everywhere", &stray(&mut (0..=last).step_by(7))),
+    ];
+    for batch in (4..=36).chain([40, 46, 48, 54, 60, 64]) {
+        let x = Rows::new(batch, cols, 1, || noise.next() as i8);
+        for k in sets("widths") {
+            for (form, w) in forms {
+                ternary_equals_scalar(&k, (w, &x), 0, form);
             }
         }
     }

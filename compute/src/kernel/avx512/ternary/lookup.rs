@@ -65,8 +65,7 @@ pub fn batch(
     let narrow = avx2::Walk::new(walk.w, walk.x, walk.first, (size, walk.sums));
     for panels in tables::shares(panels) {
         // SAFETY: this function needs what `add` needs, and VBMI is there where tight matrices are.
-        let done =
-            unsafe { tables::lookup(&narrow, &reader, panels.clone(), 0..most, y, buffers) };
+        let done = unsafe { tables::lookup(&narrow, &reader, panels.clone(), 0..most, y, buffers) };
         let rest = if done { most..rows } else { 0..rows };
         match rest.len() {
             ..=STREAMED => walk.streams(panels, rest, y),

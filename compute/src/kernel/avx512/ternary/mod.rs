@@ -23,10 +23,10 @@ use std::ops::Range;
 const AHEAD: usize = 3072;
 /// Batches up to this decode codes in registers; of larger ones each code is decoded once.
 const STREAMED_ROWS: usize = 8;
-/// The same where larger ones are decoded in registers, too.
+/// The same where [`registers`] takes those that are larger.
 const FEW_ROWS: usize = 5;
 
-/// See the scalar definition. With `TABLES` large batches go by table.
+/// See the scalar definition. With `TABLES` large batches go by table, and small ones by [`registers`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn ternary<const TABLES: bool>(
     w: &TernaryMatrix,
@@ -37,14 +37,14 @@ pub fn ternary<const TABLES: bool>(
 ) {
     let Scratch { ints, places, tables, rearranged, shorts, sums: exact, floats, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, ints);
+    let streamed = if TABLES { FEW_ROWS } else { STREAMED_ROWS };
     match x.rows() {
-        ..=FEW_ROWS => walk.streams(panels, 0..x.rows(), y),
+        rows if rows <= streamed => walk.streams(panels, 0..rows, y),
         _ if TABLES => {
             let mut buffers =
                 lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
             lookup::batch(&walk, panels, y, rearranged, &mut buffers);
         }
-        ..=STREAMED_ROWS => walk.streams(panels, 0..x.rows(), y),
         rows => batch::batch(&walk, panels, 0..rows, y, rearranged, places),
     }
 }

@@ -278,8 +278,12 @@ const ORDERED: [[[u8; 4]; QUADS]; FIELDS] = {
         let (group, half, byte) = (at / 4 / FIELDS, at / 4 % FIELDS, at % 4);
         let (block, i) = if byte < FIELDS { (half, byte) } else { (FIELDS, half) };
         let first = (group * GROUP + block) * COLS;
-        words[at / QUADS][at % QUADS] =
-            [(first + i) as u8, (first + 4 + i) as u8, (first + 8 + i) as u8, (first + 3 + 4 * i) as u8];
+        words[at / QUADS][at % QUADS] = [
+            (first + i) as u8,
+            (first + 4 + i) as u8,
+            (first + 8 + i) as u8,
+            (first + 3 + 4 * i) as u8,
+        ];
         at += 1;
     }
     words
@@ -348,8 +352,7 @@ fn words(
     let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     let mut words = [[_mm512_setzero_si512(); 2]; FIELDS];
     for (word, [a, b]) in words.iter_mut().zip(halves.as_chunks::<2>().0) {
-        *word =
-            [_mm512_permutex2var_epi32(*a, low, *b), _mm512_permutex2var_epi32(*a, high, *b)];
+        *word = [_mm512_permutex2var_epi32(*a, low, *b), _mm512_permutex2var_epi32(*a, high, *b)];
     }
     words
 }

@@ -34,17 +34,17 @@ impl State {
         exact: &mut [Exact<V>],
     ) {
         let mut fit = true;
-        for v in 0..V {
-            let bound = _mm256_add_epi16(bytemuck::must_cast(self.bounds[v]), magnitudes[v]);
+        for (bound, &more) in self.bounds.iter_mut().zip(magnitudes) {
+            let sum = _mm256_add_epi16(bytemuck::must_cast(*bound), more);
             // Past 32,767 the sign bit is set.
-            fit &= _mm256_testz_si256(bound, _mm256_set1_epi16(i16::MIN)) != 0;
-            self.bounds[v] = bytemuck::must_cast(bound);
+            fit &= _mm256_testz_si256(sum, _mm256_set1_epi16(i16::MIN)) != 0;
+            *bound = bytemuck::must_cast(sum);
         }
         if !fit {
             widen(narrow, exact, self.wide);
             self.wide = true;
-            for v in 0..V {
-                self.bounds[v] = bytemuck::must_cast(magnitudes[v]);
+            for (bound, &more) in self.bounds.iter_mut().zip(magnitudes) {
+                *bound = bytemuck::must_cast(more);
             }
         }
     }

@@ -300,13 +300,18 @@ fn a_second_sigterm_waits_for_nobody() {
     let body = ask("Tell me a story.", json!({"ignore_eos": true, "stream": true}));
     let mut stream = server.open("POST", "/v1/chat/completions", "", &body.to_string());
     stream.read_exact(&mut [0; 300]).expect("an answer begins");
+    let mut early = server.connect();
     server.terminate();
     let begin = Instant::now();
-    // Who comes now hears that it is too late.
+    // Who comes now hears that it is too late, and so does who came before and asks now.
     while server.get("/health").status != 503 {
         assert!(begin.elapsed() < Duration::from_secs(10), "the first is heard");
     }
     server.chat(&ask("Hi!", json!({}))).is(503);
+    write!(early, "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer:?}");
     server.terminate();
     server.ended().ends(0, &["a second signal"]);
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());

@@ -1,12 +1,11 @@
 //! Where connections come in.
 
 use super::connection::Wire;
-use hyper_util::server::graceful::GracefulShutdown;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// Connections at the same time.
 const CONNECTIONS: usize = 1024;
@@ -18,23 +17,33 @@ pub struct Door {
     listener: TcpListener,
     places: Arc<Semaphore>,
     wire: Wire,
+    /// Whether running requests are the last.
+    ending: watch::Sender<bool>,
 }
 
 impl Door {
     /// Whoever comes through it talks over such a wire.
     pub fn new(listener: TcpListener, wire: Wire) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(CONNECTIONS)), wire }
+        let (places, ending) = (Semaphore::new(CONNECTIONS), watch::Sender::new(false));
+        Self { listener, places: Arc::new(places), wire, ending }
     }
 
-    /// Waits for a connection and serves it in a task of its own, which `group` can end.
-    pub async fn enter(&self, group: &GracefulShutdown) {
+    /// Waits for a connection and serves it in a task of its own.
+    pub async fn enter(&self) {
         let place = self.places.clone().acquire_owned().await;
         let stream = self.accept().await;
-        let (watcher, wire) = (group.watcher(), self.wire.clone());
+        let (ending, wire) = (self.ending.clone(), self.wire.clone());
         tokio::spawn(async move {
-            wire.converse(stream, watcher).await;
+            wire.converse(stream, ending).await;
             drop(place);
         });
+    }
+
+    /// Ends connections that have asked something and wait for nothing more, and waits for those that
+    /// do. Who asks for the first time is let in and heard, but not waited for.
+    pub async fn last_requests(&self) {
+        self.ending.send_replace(true);
+        self.ending.closed().await;
     }
 
     async fn accept(&self) -> TcpStream {

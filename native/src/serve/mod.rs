@@ -35,7 +35,6 @@ use crate::{machine, out};
 use anyhow::Context;
 use connection::Wire;
 use door::Door;
-use hyper_util::server::graceful::GracefulShutdown;
 use launch::Launch;
 use metrics::Metrics;
 use state::Server;
@@ -188,7 +187,6 @@ async fn attend(
     drain: Duration,
     failed: &mut oneshot::Receiver<anyhow::Error>,
 ) -> End {
-    let (running, late) = (GracefulShutdown::new(), GracefulShutdown::new());
     let mut first = pin!(signal());
     let mut loading = true;
     loop {
@@ -198,13 +196,13 @@ async fn attend(
                 Ok(error) => return End::Failed(error),
                 Err(_) => loading = false,
             },
-            () = door.enter(&running) => {}
+            () = door.enter() => {}
         }
     }
     tracing::info!("shutting down: running requests may finish");
     server.draining.store(true, Ordering::Relaxed);
     let mut second = pin!(signal());
-    let mut drained = pin!(tokio::time::timeout(drain, running.shutdown()));
+    let mut drained = pin!(tokio::time::timeout(drain, door.last_requests()));
     loop {
         tokio::select! {
             drained = &mut drained => {
@@ -218,7 +216,7 @@ async fn attend(
                 tracing::warn!("a second signal: running requests were cut off");
                 return End::CutOff;
             }
-            () = door.enter(&late) => {}
+            () = door.enter() => {}
         }
     }
 }

@@ -5,8 +5,10 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Growth from the first quarter to the end that is no leak, in MiB.
-const TOLERANCE: f64 = 8.0;
+/// Growth from the first quarter to the end that is no leak, in MiB: a kilobyte of every request would
+/// be more. The allocator's heaps grow from 53 to 63 within the first 20,000 requests, some sooner,
+/// some later, and stay there (72,000 requests in seven minutes).
+const TOLERANCE: f64 = 14.0;
 
 /// Resident memory in MiB, in the order in which it was read.
 pub struct Memory(Vec<f64>);

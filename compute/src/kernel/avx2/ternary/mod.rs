@@ -11,7 +11,7 @@ mod sparse;
 
 use super::lanes::{prefetch, repeat4};
 use crate::kernel::Quantised;
-use crate::kernel::panels::halves;
+use crate::kernel::panels::apart;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
@@ -53,11 +53,11 @@ pub fn ternary<const SKIPS: bool>(
         let mut buffers = lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
         return walk.batch(panels, y, rearranged, &mut buffers);
     }
-    let (pairs, last) = halves(panels);
+    let (pairs, left) = apart::<2>(panels);
     for pair in pairs {
         walk.streams(pair, y);
     }
-    if let Some(panel) = last {
+    for panel in left {
         walk.streams([panel], y);
     }
 }

@@ -9,7 +9,7 @@ use super::ternary::store;
 use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE, lines};
-use crate::kernel::panels::halves;
+use crate::kernel::panels::apart;
 use crate::matrix::{
     INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing,
 };
@@ -110,11 +110,11 @@ fn product<const P: usize, const W: u8>(
     y: &mut Columns<'_>,
 ) {
     let first = panels.start;
-    let (pairs, last) = halves(panels);
+    let (pairs, left) = apart::<2>(panels);
     for pair in pairs {
         stream::<2, P, W>(w, (pair, first), x, y);
     }
-    if let Some(panel) = last {
+    for panel in left {
         stream::<1, P, W>(w, ([panel], first), x, y);
     }
 }

@@ -11,7 +11,7 @@ pub use unpack::{FIELDS, Field};
 
 use crate::kernel::Quantised;
 use crate::kernel::avx2::prefetch;
-use crate::kernel::panels::halves;
+use crate::kernel::panels::apart;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::tight::BYTES;
@@ -135,21 +135,21 @@ impl<'a> Walk<'a> {
     /// Panels × some rows, codes decoded in registers: for small batches, which memory bounds.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn streams(&self, panels: Range<usize>, rows: Range<usize>, y: &mut Columns<'_>) {
-        let (pairs, last) = halves(panels);
+        if self.w.layout() == Layout::Tight {
+            // SAFETY: this CPU has VBMI, or the matrix would not have come here.
+            return unsafe { tight::streams(self, panels, rows, y) };
+        }
+        let (pairs, left) = apart::<2>(panels);
         for pair in pairs {
             self.stream(pair, rows.clone(), y);
         }
-        if let Some(panel) = last {
-            self.stream([panel], rows, y);
+        for panel in left {
+            self.stream([panel], rows.clone(), y);
         }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn stream<const P: usize>(&self, panels: [usize; P], rows: Range<usize>, y: &mut Columns<'_>) {
-        if self.w.layout() == Layout::Tight {
-            // SAFETY: this CPU has VBMI, or the matrix would not have come here.
-            return unsafe { tight::stream(self, panels, rows, y) };
-        }
         let mut row = rows.start;
         while row < rows.end {
             // What the registers have room for.

@@ -156,6 +156,12 @@ impl<'a> Int8View<'a> {
         self.cols.div_ceil(INT8_PAD_COLS)
     }
 
+    /// Bytes of a panel's values, in all planes that are read.
+    pub fn panel_bytes(&self) -> usize {
+        let (values, low) = self.packing.strip_bytes();
+        self.strips() * (values + low)
+    }
+
     /// The scales of a panel.
     #[inline]
     pub fn scales(&self, panel: usize) -> Int8Scales<'a> {

@@ -220,7 +220,7 @@ impl TernaryMatrix {
     /// Writes each code of a row, converted.
     fn unpack<T>(&self, row: usize, out: &mut [T], convert: impl Fn(u8) -> T) {
         assert!(row < self.rows && out.len() == self.cols);
-        let panel = self.codes.len() / self.rows.div_ceil(PANEL_ROWS);
+        let panel = self.panel_bytes();
         let codes = &self.codes[row / PANEL_ROWS * panel..][..panel];
         let row = row % PANEL_ROWS;
         match self.layout {
@@ -280,6 +280,11 @@ impl TernaryMatrix {
     /// The packed codes, `[panel][block][64]`, or 40 in the tight layout.
     pub fn codes(&self) -> &Bytes {
         &self.codes
+    }
+
+    /// Bytes of a panel's codes.
+    pub fn panel_bytes(&self) -> usize {
+        self.codes.len() / self.rows.div_ceil(PANEL_ROWS).max(1)
     }
 
     /// What a step of a code is worth.

@@ -4,9 +4,9 @@
 use super::product::{Cut, product};
 use super::tiles::{ROW_BYTES, ROWS, Weights};
 use crate::kernel::Quantised;
-use crate::kernel::avx512::int8::{PAIRS, group_scales, int8 as in_vectors, join, pair, rounded};
+use crate::kernel::avx512::int8::{block, group_scales, int8 as in_vectors, join, place, rounded};
 use crate::kernel::avx512::ternary::store;
-use crate::kernel::packing::{SIX, SPLIT, UPPER, WHOLE};
+use crate::kernel::packing::{BLOCKS, SIX, SPLIT, UPPER, WHOLE};
 use crate::matrix::{Int8View, Packing};
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
@@ -20,7 +20,7 @@ const CHUNK: usize = 8;
 /// Columns whose products fit 32-bit sums: 128 · 128 · 65,536 < 2³¹.
 const MAX_COLS: usize = 65_536;
 /// Strips in a step.
-const STRIPS: usize = ROWS / (2 * PAIRS);
+const STRIPS: usize = ROWS / BLOCKS;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -102,14 +102,15 @@ fn weights<const W: u8>(
     }
     let (strips, lacks) = room[..steps.len()]
         .as_flattened_mut()
-        .as_chunks_mut::<{ 2 * PAIRS }>()
+        .as_chunks_mut::<BLOCKS>()
         .0
         .split_at_mut(end - steps.start * STRIPS);
     for (i, out) in strips.iter_mut().enumerate() {
-        for (half, out) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            *out = bytemuck::must_cast(pair::<W>(&values, i, half, 0));
+        for (b, out) in out.iter_mut().enumerate() {
+            let (line, part) = place::<W>(i, b);
+            *out = bytemuck::must_cast(block::<W>(&values, line, part, 0));
         }
     }
-    lacks.fill([[0; ROW_BYTES]; 2 * PAIRS]);
+    lacks.fill([[0; ROW_BYTES]; BLOCKS]);
     room.as_ptr()
 }

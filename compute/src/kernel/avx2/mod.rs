@@ -15,7 +15,7 @@ pub mod ternary;
 use super::{Isa, Kernels};
 
 pub use kv::KV;
-pub use lanes::{add_product_one, fetch, prefetch, total};
+pub use lanes::{add_product_one, fetch, prefetch, prefetch_stream, total};
 
 /// Whether this CPU has what the kernels need.
 pub fn available() -> bool {

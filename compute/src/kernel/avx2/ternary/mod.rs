@@ -53,7 +53,7 @@ pub fn ternary<const SKIPS: bool>(
         let mut buffers = lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
         return walk.batch(panels, y, rearranged, &mut buffers);
     }
-    let (pairs, left) = apart::<2>(panels);
+    let (pairs, left) = apart::<2>(panels, w.panel_bytes());
     for pair in pairs {
         walk.streams(pair, y);
     }
@@ -183,7 +183,7 @@ impl<'a> Walk<'a> {
 
     /// The bytes of a panel's codes.
     pub fn panel(&self, panel: usize) -> &[u8] {
-        let bytes = self.w.codes().len() / self.w.rows().div_ceil(PANEL_ROWS);
+        let bytes = self.w.panel_bytes();
         &self.w.codes()[panel * bytes..][..bytes]
     }
 

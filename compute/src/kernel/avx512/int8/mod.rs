@@ -7,7 +7,7 @@ mod registers;
 
 use super::ternary::store;
 use crate::kernel::Quantised;
-use crate::kernel::avx2::prefetch;
+use crate::kernel::avx2::{prefetch, prefetch_stream};
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE, lines};
 use crate::kernel::panels::apart;
 use crate::matrix::{
@@ -19,8 +19,11 @@ use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// How far ahead of the panel's walk memory is asked for, in bytes.
-const AHEAD: usize = 1280;
+/// How far ahead of the panel's walk memory is asked for, in bytes: to come near, and into the first cache.
+const NEAR: usize = 3072;
+const FIRST: usize = 1024;
+/// The same of the scales of short groups, in groups.
+const GROUPS: usize = 12;
 /// Strips whose products fit 32-bit sums: 16 columns · 128 · 255 · 4,096 strips < 2³¹.
 const CHUNK: usize = 4096;
 /// Strips whose sums with joined planes fit 32 bits: 16 columns · 128 · 32,768 · 16 strips < 2³¹.
@@ -28,11 +31,6 @@ const SHORT: usize = 16;
 
 /// What weights are shifted by, as bits of their bytes to turn over.
 const SHIFT: i8 = -128;
-
-/// Activations of a strip: of each two blocks.
-type Strip = [[[i8; INT8_BLOCK_COLS]; 2]; PAIRS];
-/// Pairs of blocks in a strip.
-pub const PAIRS: usize = BLOCKS / 2;
 
 /// Activations, and what the shift of weights adds to their products.
 #[derive(Clone, Copy)]
@@ -110,7 +108,7 @@ fn product<const P: usize, const W: u8>(
     y: &mut Columns<'_>,
 ) {
     let first = panels.start;
-    let (pairs, left) = apart::<2>(panels);
+    let (pairs, left) = apart::<2>(panels, w.panel_bytes());
     for pair in pairs {
         stream::<2, P, W>(w, (pair, first), x, y);
     }
@@ -154,11 +152,11 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
     token: usize,
     y: &mut Columns<'_>,
 ) {
-    let mut xs: [Token<'_, P>; N] = [Token { strips: [&[]; P], offsets: &[] }; N];
+    let mut xs: [Token<'_, P>; N] = [Token { blocks: [&[]; P], offsets: &[] }; N];
     for (n, x_token) in xs.iter_mut().enumerate() {
-        for (p, strips) in x_token.strips.iter_mut().enumerate() {
+        for (p, blocks) in x_token.blocks.iter_mut().enumerate() {
             let row = x.row_chunks::<INT8_PAD_COLS>((token + n) * P + p);
-            *strips = &bytemuck::must_cast_slice(row)[..w.strips()];
+            *blocks = &row.as_flattened().as_chunks().0[..w.strips() * BLOCKS];
         }
         x_token.offsets = &offsets[(token + n) * w.groups()..][..w.groups()];
     }
@@ -180,8 +178,8 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
 /// A token's activations.
 #[derive(Clone, Copy)]
 struct Token<'a, const P: usize> {
-    /// Of each plane, `[strip]`.
-    strips: [&'a [Strip]; P],
+    /// Of each plane, `[block]`.
+    blocks: [&'a [[i8; INT8_BLOCK_COLS]]; P],
     /// See [`Inputs`], `[group]`.
     offsets: &'a [i64],
 }
@@ -199,6 +197,7 @@ fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
     let mut totals = [[_mm512_setzero_ps(); N]; S];
     for g in 0..w.groups() {
         let range = g * strips..((g + 1) * strips).min(w.strips());
+        scales.iter().for_each(|scales| fetch_scales(scales, g, 0));
         let exact = group::<S, N, P, W>(w, panels, range, xs, g);
         for s in 0..S {
             let scales = group_scales(&scales[s], g);
@@ -215,15 +214,25 @@ fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn group_scales(scales: &Int8Scales<'_>, group: usize) -> __m512 {
     match scales {
-        Int8Scales::Float(scales) => {
-            prefetch(scales[group].as_ptr(), AHEAD / 4);
-            bytemuck::must_cast(scales[group])
-        }
+        Int8Scales::Float(scales) => bytemuck::must_cast(scales[group]),
         Int8Scales::Parts(parts, factors) => {
-            prefetch(parts[group].as_ptr(), AHEAD / 8);
             let parts = _mm512_cvtepi8_epi32(bytemuck::must_cast(parts[group]));
             let factors = bytemuck::must_cast(factors[group / PARTS]);
             _mm512_mul_ps(_mm512_cvtepi32_ps(parts), factors)
+        }
+    }
+}
+
+/// Asks memory for the scales of the group that stands so many groups behind this one.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn fetch_scales(scales: &Int8Scales<'_>, group: usize, ahead: usize) {
+    match scales {
+        Int8Scales::Float(scales) => {
+            prefetch(scales[group].as_ptr(), ahead * size_of_val(&scales[0]))
+        }
+        Int8Scales::Parts(parts, _) => {
+            prefetch(parts[group].as_ptr(), ahead * size_of_val(&parts[0]))
         }
     }
 }
@@ -243,6 +252,7 @@ fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, con
     for g in 0..w.groups() {
         let sums = dot::<S, N, P, W, 1>(&values, 0, xs, g * G..g * G + G);
         for s in 0..S {
+            fetch_scales(&scales[s], g, GROUPS);
             let scales = group_scales(&scales[s], g);
             for n in 0..N {
                 let exact = _mm512_cvtepi32_ps(join_short(&sums[s][n], xs[n].offsets[g]));
@@ -338,19 +348,20 @@ fn dot<const S: usize, const N: usize, const P: usize, const W: u8, const C: usi
     range: Range<usize>,
 ) -> [[[__m512i; P]; N]; S] {
     let mut chains = [[[[_mm512_setzero_si512(); C]; P]; N]; S];
-    for i in range {
+    // A line of each panel in turn, by the same instruction: of addresses that an instruction reads from
+    // front to back the processor asks for the next ones by itself.
+    let lines = const { lines(W).0 };
+    for line in range.start * lines..range.end * lines {
         for s in 0..S {
-            fetch::<W>(&values[s], i - first);
-            for half in 0..PAIRS {
-                let w = pair::<W>(&values[s], i - first, half, SHIFT);
-                for h in 0..2 {
-                    for n in 0..N {
-                        for p in 0..P {
-                            let x = xs[n].strips[p][i][half][h];
-                            let x = _mm512_set1_epi32(bytemuck::must_cast(x));
-                            let sum = &mut chains[s][n][p][h % C];
-                            *sum = _mm512_dpbusd_epi32(*sum, w[h], x);
-                        }
+            fetch::<W>(&values[s], line - first * lines);
+            for part in 0..BLOCKS / lines {
+                let w = block::<W>(&values[s], line - first * lines, part, SHIFT);
+                for n in 0..N {
+                    for p in 0..P {
+                        let x = xs[n].blocks[p][line * (BLOCKS / lines) + part];
+                        let x = _mm512_set1_epi32(bytemuck::must_cast(x));
+                        let sum = &mut chains[s][n][p][part % C];
+                        *sum = _mm512_dpbusd_epi32(*sum, w, x);
                     }
                 }
             }
@@ -371,52 +382,54 @@ fn dot<const S: usize, const N: usize, const P: usize, const W: u8, const C: usi
     sums
 }
 
-/// Asks memory for what is read [`AHEAD`] of the `i`-th strip.
+/// Asks memory for what stands ahead of the `line`-th line of the values, and of what goes with it.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn fetch<const W: u8>(w: &Int8Panel<'_>, i: usize) {
-    let (values, low) = lines(W);
-    for (plane, lines) in [(w.values, values), (w.low, low)] {
-        for line in &plane.as_chunks::<BLOCK>().0[i * lines..(i + 1) * lines] {
-            prefetch(line.as_ptr(), AHEAD);
-        }
+fn fetch<const W: u8>(w: &Int8Panel<'_>, line: usize) {
+    let (values, low) = const { lines(W) };
+    prefetch_stream(w.values.as_chunks::<BLOCK>().0[line].as_ptr(), NEAR, FIRST);
+    if low == values {
+        prefetch_stream(w.low.as_chunks::<BLOCK>().0[line].as_ptr(), NEAR, FIRST);
+    } else if low > 0 && line.is_multiple_of(values / low) {
+        prefetch_stream(w.low.as_chunks::<BLOCK>().0[line * low / values].as_ptr(), NEAR, FIRST);
     }
 }
 
-/// The first or the second two blocks of the `i`-th strip, with the bits of `flip` turned over. No `map` or
-/// `from_fn` here: these know of no CPU features, and what they are given is not always put in their place.
+/// The line of the values in which the `block`-th block of a strip is, and which one of the line it is.
+#[inline]
+pub const fn place<const W: u8>(strip: usize, block: usize) -> (usize, usize) {
+    let lines = const { lines(W).0 };
+    (strip * lines + block * lines / BLOCKS, block % (BLOCKS / lines))
+}
+
+/// The block in the `part`-th part of the `line`-th line of the values, with the bits of `flip` turned over. No `map` or `from_fn` here: these know of no CPU features, and what they are given is
+/// not always put in their place.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn pair<const W: u8>(w: &Int8Panel<'_>, i: usize, half: usize, flip: i8) -> [__m512i; 2] {
-    let (of_values, of_low) = lines(W);
-    let values = &w.values.as_chunks::<BLOCK>().0[i * of_values..(i + 1) * of_values];
+pub fn block<const W: u8>(w: &Int8Panel<'_>, line: usize, part: usize, flip: i8) -> __m512i {
+    let values = bytemuck::must_cast(w.values.as_chunks::<BLOCK>().0[line]);
     let flip = _mm512_set1_epi8(flip);
     if W == WHOLE {
-        let [first, second] = [values[2 * half], values[2 * half + 1]];
-        let (first, second) = (bytemuck::must_cast(first), bytemuck::must_cast(second));
-        return [_mm512_xor_si512(first, flip), _mm512_xor_si512(second, flip)];
+        return _mm512_xor_si512(values, flip);
     }
-    // Bits that others shift in are masked, in 16-bit lanes too.
-    let second = bytemuck::must_cast(values[half]);
-    let first = _mm512_slli_epi16::<4>(second);
+    // Bits that others shift in are masked, in lanes of 16 and 32 bits too.
+    let value = if part == 1 { values } else { _mm512_slli_epi16::<4>(values) };
     let upper = _mm512_set1_epi8(0xf0_u8 as i8);
     if W == UPPER {
         let fill = _mm512_xor_si512(_mm512_set1_epi8(w.fill as i8), flip);
-        return [masked(first, upper, fill), masked(second, upper, fill)];
+        return masked(value, upper, fill);
     }
-    let lower = &w.low.as_chunks::<BLOCK>().0[i * of_low..(i + 1) * of_low];
-    let (low, next, mask) = if W == SIX {
-        let line = bytemuck::must_cast(lower[0]);
-        let (low, next) = match half {
-            0 => (_mm512_slli_epi16::<2>(line), line),
-            _ => (_mm512_srli_epi16::<2>(line), _mm512_srli_epi16::<4>(line)),
-        };
-        (low, next, _mm512_set1_epi8(0b1100))
+    let (low, mask) = if W == SIX {
+        let low = bytemuck::must_cast(w.low.as_chunks::<BLOCK>().0[line / 2]);
+        // Of a strip's k-th block bits 2k and 2k + 1 go to where bits 2 and 3 are.
+        let places = 2 * (2 * (line % 2) + part) as i32 - 2;
+        (_mm512_rorv_epi32(low, _mm512_set1_epi32(places)), _mm512_set1_epi8(0b1100))
     } else {
-        let line = bytemuck::must_cast(lower[half]);
-        (line, _mm512_srli_epi16::<4>(line), _mm512_set1_epi8(15))
+        let low = bytemuck::must_cast(w.low.as_chunks::<BLOCK>().0[line]);
+        let low = if part == 1 { _mm512_srli_epi16::<4>(low) } else { low };
+        (low, _mm512_set1_epi8(15))
     };
-    [masked(first, upper, masked(low, mask, flip)), masked(second, upper, masked(next, mask, flip))]
+    masked(value, upper, masked(low, mask, flip))
 }
 
 /// (a & mask) ^ rest.

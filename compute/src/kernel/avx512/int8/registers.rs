@@ -1,9 +1,10 @@
 //! int8 × int8 for batches: values are put together in registers, once for as many rows as registers hold
 //! sums of. Two planes are rows beside each other.
 
-use super::{CHUNK, Inputs, PAIRS, SHIFT, fetch, group_scales, join, pair, rounded};
+use super::{CHUNK, Inputs, SHIFT, block, fetch, group_scales, join, place, rounded};
 use crate::kernel::avx512::arrange::{Arranged, Step, Tiles, add};
 use crate::kernel::avx512::ternary::store;
+use crate::kernel::packing::BLOCKS;
 use crate::matrix::{Int8Panel, Int8View};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
@@ -70,13 +71,14 @@ fn dot<const N: usize, const W: u8>(
 ) {
     let out = sums.first_chunk_mut::<N>().expect("as many rows as a tile has");
     let mut sums = [_mm512_setzero_si512(); N];
-    let strips = steps.as_chunks::<N>().0.as_chunks::<2>().0.as_chunks::<PAIRS>().0;
+    let strips = steps.as_chunks::<N>().0.as_chunks::<BLOCKS>().0;
     for (i, strip) in strips.iter().enumerate() {
-        fetch::<W>(values, i);
-        for (half, steps) in strip.iter().enumerate() {
-            for (weights, x) in pair::<W>(values, i, half, SHIFT).into_iter().zip(steps) {
-                add(&mut sums, weights, x);
+        for (b, x) in strip.iter().enumerate() {
+            let (line, part) = place::<W>(i, b);
+            if part == 0 {
+                fetch::<W>(values, line);
             }
+            add(&mut sums, block::<W>(values, line, part, SHIFT), x);
         }
     }
     *out = sums;

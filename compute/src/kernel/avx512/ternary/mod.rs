@@ -94,7 +94,7 @@ impl<'a> Walk<'a> {
     }
 
     fn panel(&self, panel: usize) -> &'a [u8] {
-        let bytes = self.w.codes().len() / self.w.rows().div_ceil(PANEL_ROWS);
+        let bytes = self.w.panel_bytes();
         &self.w.codes()[panel * bytes..][..bytes]
     }
 
@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
             // SAFETY: this CPU has VBMI, or the matrix would not have come here.
             return unsafe { tight::streams(self, panels, rows, y) };
         }
-        let (pairs, left) = apart::<2>(panels);
+        let (pairs, left) = apart::<2>(panels, self.w.panel_bytes());
         for pair in pairs {
             self.stream(pair, rows.clone(), y);
         }

@@ -107,8 +107,16 @@ fn product<const P: usize, const W: u8>(
     x: Inputs<'_>,
     y: &mut Columns<'_>,
 ) {
-    let first = panels.start;
-    let (pairs, left) = apart::<2>(panels, w.panel_bytes());
+    let (first, bytes) = (panels.start, w.panel_bytes());
+    let mut left = panels;
+    if W == WHOLE && x.x.tokens() == 1 {
+        let (fours, rest) = apart::<4>(left, bytes);
+        for four in fours {
+            tile::<4, 1, P, W>(w, (four, first), x, 0, y);
+        }
+        left = rest;
+    }
+    let (pairs, left) = apart::<2>(left, bytes);
     for pair in pairs {
         stream::<2, P, W>(w, (pair, first), x, y);
     }

@@ -109,6 +109,7 @@ fn product<const P: usize, const W: u8>(
 ) {
     let (first, bytes) = (panels.start, w.panel_bytes());
     let mut left = panels;
+    // Whole values take so little work that a panel's end costs more than four panels' places do.
     if W == WHOLE && x.x.tokens() == 1 {
         let (fours, rest) = apart::<4>(left, bytes);
         for four in fours {
@@ -410,8 +411,9 @@ pub const fn place<const W: u8>(strip: usize, block: usize) -> (usize, usize) {
     (strip * lines + block * lines / BLOCKS, block % (BLOCKS / lines))
 }
 
-/// The block in the `part`-th part of the `line`-th line of the values, with the bits of `flip` turned over. No `map` or `from_fn` here: these know of no CPU features, and what they are given is
-/// not always put in their place.
+/// The block in the `part`-th part of the `line`-th line of the values, with the bits of `flip` turned over.
+/// No `map` or `from_fn` here: these know of no CPU features, and what they are given is not always put in
+/// their place.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn block<const W: u8>(w: &Int8Panel<'_>, line: usize, part: usize, flip: i8) -> __m512i {

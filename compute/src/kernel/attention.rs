@@ -3,11 +3,11 @@
 //! positions; so scores and mixtures have the same bits whatever the length.
 
 /// Defines `attend` of a set: its features; floats in a vector; queries that are scored together where
-/// rows have so many between them; queries, and vectors of scores of each, that go together otherwise
-/// (they fill the registers); a module with its KV codecs and what its vectors can do (`avx2::lanes`
-/// says what that is); and what in there loads codes of 16 bits, in both types or none.
+/// rows have so many between them; queries that go together otherwise; vectors of sums that leave room
+/// in the registers for what is multiplied; a module with its KV codecs and what its vectors can do
+/// (`avx2::lanes` says what that is); and what in there loads codes of 16 bits, in both types or none.
 macro_rules! attention {
-    ($features:literal, $lanes:literal, $many:literal, $queries:literal, $vectors:literal, $ops:path,
+    ($features:literal, $lanes:literal, $many:literal, $queries:literal, $sums:literal, $ops:path,
      [$($codes:ident $load:ident),*]) => {
         use std::ops::Range;
         use $crate::kernel::Numbers;
@@ -18,11 +18,29 @@ macro_rules! attention {
 
         /// Floats in a vector.
         const LANES: usize = $lanes;
-        /// Vectors of a page's scores that are computed together, and how often that is done.
-        const VECTORS: usize = $vectors;
-        const PARTS: usize = PAGE / LANES / VECTORS;
+        /// Bytes that memory is asked for at a time.
+        const LINE: usize = 64;
         /// Whether codes of 16 bits become vectors where they are multiplied.
         const TAKES_CODES: bool = !<[KvType]>::is_empty(&[$(KvType::$codes),*]);
+
+        /// Vectors of sums that each of so many queries has at a time: a power of two, up to four.
+        const fn vectors(queries: usize) -> usize {
+            match $sums / queries {
+                4.. => 4,
+                2 | 3 => 2,
+                _ => 1,
+            }
+        }
+
+        /// The same, of a page's scores.
+        const fn of_page(queries: usize) -> usize {
+            if vectors(queries) < PAGE / LANES { vectors(queries) } else { PAGE / LANES }
+        }
+
+        /// Lines that hold so many elements.
+        const fn lines<E>(elements: usize) -> usize {
+            (elements * size_of::<E>()).div_ceil(LINE)
+        }
 
         /// See the scalar definition.
         #[target_feature(enable = $features)]
@@ -40,7 +58,6 @@ macro_rules! attention {
             scratch: &mut Scratch,
         ) {
             let steps = Steps {
-                fetch: |bytes: &[u8]| ops::fetch(bytes),
                 score: |rows, page: Page<'_>, scores: &mut [f32]| score(a, rows, page, scores),
                 exponents: |scores: &mut [f32], end| exponents(scores, end),
                 mix: |row, page: Page<'_>, scores: &[f32], out: &mut [f32]| {
@@ -52,21 +69,23 @@ macro_rules! attention {
             walk(a, kv, out, scratch, steps);
         }
 
-        /// Scores of some rows for page `i` with these keys; `scores`: `[rows][group][position]`.
+        /// Scores of some rows for a page; `scores`: `[rows][group][position]`.
         #[inline]
         #[target_feature(enable = $features)]
         fn score(
             a: &Attention<'_>,
             rows: Range<usize>,
-            (i, keys): Page<'_>,
+            page: Page<'_>,
             scores: &mut [f32],
         ) {
-            match keys {
+            match page.numbers {
                 Numbers::F32(keys) => {
-                    score_all(a, rows, (i, keys), scores, |keys: &[f32; LANES]| ops::load(keys));
+                    let load = |keys: &[f32; LANES]| ops::load(keys);
+                    score_all(a, rows, page.with(keys), scores, load);
                 }
                 $(Numbers::$codes(keys) => {
-                    score_all(a, rows, (i, keys), scores, |keys: &[u16; LANES]| ops::$load(keys));
+                    let load = |keys: &[u16; LANES]| ops::$load(keys);
+                    score_all(a, rows, page.with(keys), scores, load);
                 })*
                 #[allow(unreachable_patterns)] // Sets that take all of them.
                 _ => unreachable!("this set takes no codes"),
@@ -79,7 +98,7 @@ macro_rules! attention {
         fn score_all<E: Copy>(
             a: &Attention<'_>,
             rows: Range<usize>,
-            page: (usize, &[E]),
+            page: Page<'_, &[E]>,
             scores: &mut [f32],
             load: impl Fn(&[E; LANES]) -> ops::Vector + Copy,
         ) {
@@ -92,23 +111,24 @@ macro_rules! attention {
                 let (now, later) = queries.split_at(size * a.head_dim());
                 let (out, rest) = scores.split_at_mut(size * padded);
                 match size {
-                    _ if size > 4 => score_tile::<$many, E>(a, now, page, out, load),
-                    4 => score_tile::<4, E>(a, now, page, out, load),
-                    3 => score_tile::<3, E>(a, now, page, out, load),
-                    2 => score_tile::<2, E>(a, now, page, out, load),
-                    _ => score_tile::<1, E>(a, now, page, out, load),
+                    _ if size > 4 => score_tile::<$many, { of_page($many) }, E>(a, now, page, out, load),
+                    4 => score_tile::<4, { of_page(4) }, E>(a, now, page, out, load),
+                    3 => score_tile::<3, { of_page(3) }, E>(a, now, page, out, load),
+                    2 => score_tile::<2, { of_page(2) }, E>(a, now, page, out, load),
+                    _ => score_tile::<1, { of_page(1) }, E>(a, now, page, out, load),
                 }
                 (queries, scores) = (later, rest);
             }
         }
 
-        /// q · k · scale of `G` queries for all 32 slots of page `i` (those past the end are garbage).
+        /// q · k · scale of `G` queries for all 32 slots of a page, `V` vectors of them at a time (those
+        /// past the end are garbage).
         #[inline]
         #[target_feature(enable = $features)]
-        fn score_tile<const G: usize, E: Copy>(
+        fn score_tile<const G: usize, const V: usize, E: Copy>(
             a: &Attention<'_>,
             queries: &[f32],
-            (i, keys): (usize, &[E]),
+            page: Page<'_, &[E]>,
             scores: &mut [f32],
             load: impl Fn(&[E; LANES]) -> ops::Vector,
         ) {
@@ -116,21 +136,26 @@ macro_rules! attention {
                 std::array::from_fn(|g| &queries[g * a.head_dim()..][..a.head_dim()]);
             let scale = ops::splat(a.scale);
             let padded = scores.len() / G;
-            for part in 0..PARTS {
-                let mut sums = [[ops::zero(); VECTORS]; G];
-                for (d, keys) in keys.as_chunks::<PAGE>().0.iter().enumerate() {
-                    let keys = &keys.as_chunks::<LANES>().0[part * VECTORS..][..VECTORS];
+            // Of the next page, too, V vectors for each dimension.
+            let ahead = V * LANES * page.next_size(a.head_dim());
+            let mut next = page.next.as_ptr();
+            for part in 0..PAGE / LANES / V {
+                let mut sums = [[ops::zero(); V]; G];
+                for (d, keys) in page.numbers.as_chunks::<PAGE>().0.iter().enumerate() {
+                    let keys = &keys.as_chunks::<LANES>().0[part * V..][..V];
+                    (0..lines::<E>(V * LANES)).for_each(|line| ops::prefetch(next, line * LINE));
+                    next = next.wrapping_add(ahead);
                     for g in 0..G {
                         let q = ops::splat(queries[g][d]);
-                        for v in 0..VECTORS {
+                        for v in 0..V {
                             let key = load(&keys[v]);
                             sums[g][v] = ops::add_product(q, key, sums[g][v]);
                         }
                     }
                 }
                 for g in 0..G {
-                    let from = g * padded + i * PAGE + part * VECTORS * LANES;
-                    let out = scores[from..][..VECTORS * LANES].as_chunks_mut::<LANES>().0;
+                    let from = g * padded + page.i * PAGE + part * V * LANES;
+                    let out = scores[from..][..V * LANES].as_chunks_mut::<LANES>().0;
                     for (out, sum) in out.iter_mut().zip(sums[g]) {
                         ops::store(out, ops::mul(sum, scale));
                     }
@@ -156,25 +181,25 @@ macro_rules! attention {
             scores[end..].fill(0.0);
         }
 
-        /// Adds the values of page `i`, weighted by one row's scores, to its `out`: `[group][head_dim]`.
+        /// Adds the values of a page, weighted by one row's scores, to its `out`: `[group][head_dim]`.
         #[inline]
         #[target_feature(enable = $features)]
         fn mix(
             a: &Attention<'_>,
             row: usize,
-            (i, values): Page<'_>,
+            page: Page<'_>,
             scores: &[f32],
             out: &mut [f32],
         ) {
-            match values {
+            match page.numbers {
                 Numbers::F32(values) => {
                     let read = (|v: &[f32; LANES]| ops::load(v), |v: f32| v);
-                    mix_all(a, row, (i, values), scores, out, read);
+                    mix_all(a, row, page.with(values), scores, out, read);
                 }
                 $(Numbers::$codes(values) => {
                     use $crate::kernel::kv::{$codes, Element};
                     let read = (|v: &[u16; LANES]| ops::$load(v), |v| $codes::decode(v));
-                    mix_all(a, row, (i, values), scores, out, read);
+                    mix_all(a, row, page.with(values), scores, out, read);
                 })*
                 #[allow(unreachable_patterns)] // Sets that take all of them.
                 _ => unreachable!("this set takes no codes"),
@@ -187,34 +212,35 @@ macro_rules! attention {
         fn mix_all<E: Copy>(
             a: &Attention<'_>,
             row: usize,
-            (i, values): (usize, &[E]),
+            page: Page<'_, &[E]>,
             scores: &[f32],
             out: &mut [f32],
             read: (impl Fn(&[E; LANES]) -> ops::Vector + Copy, impl Fn(E) -> f32 + Copy),
         ) {
             let padded = scores.len() / a.group();
-            let slots = PAGE.min(a.ends[row] - i * PAGE);
-            let values = &values[..slots * a.head_dim()];
+            let slots = PAGE.min(a.ends[row] - page.i * PAGE);
+            let page = page.with(&page.numbers[..slots * a.head_dim()]);
             let (mut scores, mut out) = (scores, out);
             while !out.is_empty() {
                 let size = tile(out.len() / a.head_dim(), $queries);
                 let (now, later) = scores.split_at(size * padded);
                 let (sums, rest) = out.split_at_mut(size * a.head_dim());
                 match size {
-                    4 => mix_tile::<4, E>(values, &weights(now, i), sums, read),
-                    3 => mix_tile::<3, E>(values, &weights(now, i), sums, read),
-                    2 => mix_tile::<2, E>(values, &weights(now, i), sums, read),
-                    _ => mix_tile::<1, E>(values, &weights(now, i), sums, read),
+                    4 => mix_tile::<4, { vectors(4) }, E>(page, &weights(now, page.i), sums, read),
+                    3 => mix_tile::<3, { vectors(3) }, E>(page, &weights(now, page.i), sums, read),
+                    2 => mix_tile::<2, { vectors(2) }, E>(page, &weights(now, page.i), sums, read),
+                    _ => mix_tile::<1, { vectors(1) }, E>(page, &weights(now, page.i), sums, read),
                 }
                 (scores, out) = (later, rest);
             }
         }
 
-        /// Adds a page's values to the sums of `G` queries, `[G][head_dim]`.
+        /// Adds a page's values to the sums of `G` queries, `[G][head_dim]`, `V` vectors of them at a
+        /// time.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_tile<const G: usize, E: Copy>(
-            values: &[E],
+        fn mix_tile<const G: usize, const V: usize, E: Copy>(
+            page: Page<'_, &[E]>,
             weights: &[&[f32]; G],
             sums: &mut [f32],
             (load, one): (impl Fn(&[E; LANES]) -> ops::Vector + Copy, impl Fn(E) -> f32 + Copy),
@@ -223,9 +249,9 @@ macro_rules! attention {
             let mut d = 0;
             while d < head_dim {
                 d += match head_dim - d {
-                    left if left >= 4 * LANES => mix_lanes::<G, 4, E>(values, weights, d, sums, load),
-                    left if left >= LANES => mix_lanes::<G, 1, E>(values, weights, d, sums, load),
-                    _ => mix_one(values, weights, d, sums, one),
+                    left if left >= V * LANES => mix_lanes::<G, V, E>(page, weights, d, sums, load),
+                    left if left >= LANES => mix_lanes::<G, 1, E>(page, weights, d, sums, load),
+                    _ => mix_one(page.numbers, weights, d, sums, one),
                 };
             }
         }
@@ -234,13 +260,15 @@ macro_rules! attention {
         #[inline]
         #[target_feature(enable = $features)]
         fn mix_lanes<const G: usize, const V: usize, E: Copy>(
-            values: &[E],
+            page: Page<'_, &[E]>,
             weights: &[&[f32]; G],
             d: usize,
             out: &mut [f32],
             load: impl Fn(&[E; LANES]) -> ops::Vector,
         ) -> usize {
             let head_dim = out.len() / G;
+            let size = page.next_size(head_dim);
+            let mut next = page.next.as_ptr().wrapping_add(d * size);
             let mut sums = [[ops::zero(); V]; G];
             for g in 0..G {
                 let out = out[g * head_dim + d..][..LANES * V].as_chunks::<LANES>().0;
@@ -248,8 +276,10 @@ macro_rules! attention {
                     sums[g][v] = ops::load(&out[v]);
                 }
             }
-            for (slot, value) in values.chunks_exact(head_dim).enumerate() {
+            for (slot, value) in page.numbers.chunks_exact(head_dim).enumerate() {
                 let value = &value[d..d + LANES * V].as_chunks::<LANES>().0[..V];
+                (0..lines::<E>(V * LANES)).for_each(|line| ops::prefetch(next, line * LINE));
+                next = next.wrapping_add(head_dim * size);
                 for g in 0..G {
                     let p = ops::splat(weights[g][slot]);
                     for v in 0..V {

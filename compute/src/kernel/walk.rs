@@ -7,14 +7,34 @@ use super::{Attention, KvCodec, KvType, Numbers, PAGE};
 use crate::par::{Columns, Scratch};
 use std::ops::Range;
 
-/// The `i`-th page that the rows read: `i`, and its keys `[head_dim][PAGE]` or values
-/// `[PAGE][head_dim]`.
-pub type Page<'a> = (usize, Numbers<'a>);
+/// The `i`-th page that the rows read.
+#[derive(Clone, Copy)]
+pub struct Page<'a, N = Numbers<'a>> {
+    pub i: usize,
+    /// Its keys `[head_dim][PAGE]` or values `[PAGE][head_dim]`.
+    pub numbers: N,
+    /// The bytes of the next page's; of the last page its own. They are asked for little by little while
+    /// this page is computed with: a core waits for a few lines at a time, and asked for all of them at
+    /// once it would compute nothing until most had come.
+    pub next: &'a [u8],
+}
+
+impl<'a, N> Page<'a, N> {
+    /// The same page with its numbers as a type of their own.
+    #[inline(always)]
+    pub fn with<M>(&self, numbers: M) -> Page<'a, M> {
+        Page { i: self.i, numbers, next: self.next }
+    }
+
+    /// Bytes of one of the next page's numbers.
+    #[inline(always)]
+    pub fn next_size(&self, head_dim: usize) -> usize {
+        self.next.len() / (PAGE * head_dim)
+    }
+}
 
 /// What a set does.
-pub struct Steps<Fetch, Score, Exponents, Mix, Total> {
-    /// Asks memory for the keys or values that are read next.
-    pub fetch: Fetch,
+pub struct Steps<Score, Exponents, Mix, Total> {
     /// Writes some rows' scores for a page to `[rows][group][position]`.
     pub score: Score,
     /// exp(s − max) of the first so many scores, 0 for the rest.
@@ -36,7 +56,6 @@ pub fn walk(
     out: &mut Columns<'_>,
     scratch: &mut Scratch,
     steps: Steps<
-        impl Fn(&[u8]),
         impl Fn(Range<usize>, Page<'_>, &mut [f32]),
         impl Fn(&mut [f32], usize),
         impl Fn(usize, Page<'_>, &[f32], &mut [f32]),
@@ -55,17 +74,14 @@ pub fn walk(
         false => None,
     };
 
-    // A single row is done with a page before the processor has seen that another one follows; of
-    // several, the first ones bring it for the others.
+    let next = |i: usize| a.page((i + 1).min(a.pages() - 1));
     for i in 0..a.pages() {
-        if rows == 1 && i + 1 < a.pages() {
-            (steps.fetch)(a.layout.key_bytes(a.page(i + 1)));
-        }
         let keys = codes(a.layout.keys, a.layout.key_bytes(a.page(i)));
-        let keys = keys.unwrap_or_else(|| Numbers::F32(a.layout.keys(kv, a.page(i), room)));
+        let numbers = keys.unwrap_or_else(|| Numbers::F32(a.layout.keys(kv, a.page(i), room)));
+        let page = Page { i, numbers, next: a.layout.key_bytes(next(i)) };
         for rows in a.rows_with_page(i) {
             let scores = &mut scores[rows.start * of_row..rows.end * of_row];
-            (steps.score)(rows, (i, keys), scores);
+            (steps.score)(rows, page, scores);
         }
     }
     for (query, scores) in scores.chunks_exact_mut(padded).enumerate() {
@@ -73,13 +89,11 @@ pub fn walk(
     }
     (0..rows).for_each(|row| out.row(row).fill(0.0));
     for i in 0..a.pages() {
-        if rows == 1 && i + 1 < a.pages() {
-            (steps.fetch)(a.layout.value_bytes(a.page(i + 1)));
-        }
         let values = codes(a.layout.values, a.layout.value_bytes(a.page(i)));
-        let values = values.unwrap_or_else(|| Numbers::F32(a.layout.values(kv, a.page(i), room)));
+        let numbers = values.unwrap_or_else(|| Numbers::F32(a.layout.values(kv, a.page(i), room)));
+        let page = Page { i, numbers, next: a.layout.value_bytes(next(i)) };
         for row in a.rows_with_page(i).flatten() {
-            (steps.mix)(row, (i, values), &scores[row * of_row..][..of_row], out.row(row));
+            (steps.mix)(row, page, &scores[row * of_row..][..of_row], out.row(row));
         }
     }
     for (row, scores) in scores.chunks_exact(of_row).enumerate() {

@@ -2,4 +2,4 @@
 
 use crate::kernel::attention::attention;
 
-attention!("avx2,fma,f16c", 8, 3, 3, 4, super::lanes, [F16 load_f16, Bf16 load_bf16]);
+attention!("avx2,fma,f16c", 8, 4, 4, 8, super::lanes, [F16 load_f16, Bf16 load_bf16]);

@@ -1,6 +1,6 @@
 //! Vectors of 16 floats, from and to arrays.
 
-pub use crate::kernel::avx2::{KV, add_product_one, fetch, total};
+pub use crate::kernel::avx2::{KV, add_product_one, prefetch, total};
 use std::arch::x86_64::*;
 
 /// 16 floats.

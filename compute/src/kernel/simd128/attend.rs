@@ -2,4 +2,4 @@
 
 use crate::kernel::attention::attention;
 
-attention!("simd128", 4, 3, 3, 4, super::lanes, []);
+attention!("simd128", 4, 3, 3, 12, super::lanes, []);

@@ -7,9 +7,9 @@ use std::arch::wasm32::*;
 /// 4 floats.
 pub type Vector = v128;
 
-/// Asks memory for bytes that are read soon: there is no way to.
+/// Asks memory for what is read soon: there is no way to.
 #[inline]
-pub fn fetch(_: &[u8]) {}
+pub fn prefetch(_: *const u8, _: usize) {}
 
 /// Loads 4 floats.
 #[inline]

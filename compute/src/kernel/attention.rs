@@ -32,14 +32,15 @@ macro_rules! attention {
             }
         }
 
-        /// The same, of a page's scores.
-        const fn of_page(queries: usize) -> usize {
+        /// The same for scores, of which a page has so many.
+        const fn score_vectors(queries: usize) -> usize {
             if vectors(queries) < PAGE / LANES { vectors(queries) } else { PAGE / LANES }
         }
 
-        /// Lines that hold so many elements.
-        const fn lines<E>(elements: usize) -> usize {
-            (elements * size_of::<E>()).div_ceil(LINE)
+        /// Lines of the next page that are asked for while so many elements are multiplied: as many as
+        /// hold them, or none.
+        const fn lines<const AHEAD: bool, E>(elements: usize) -> usize {
+            if AHEAD { (elements * size_of::<E>()).div_ceil(LINE) } else { 0 }
         }
 
         /// See the scalar definition.
@@ -81,21 +82,25 @@ macro_rules! attention {
             match page.numbers {
                 Numbers::F32(keys) => {
                     let load = |keys: &[f32; LANES]| ops::load(keys);
-                    score_all(a, rows, page.with(keys), scores, load);
+                    let page = page.with(keys);
+                    match page.next.is_empty() {
+                        true => score_all::<false, _>(a, rows, page, scores, load),
+                        false => score_all::<true, _>(a, rows, page, scores, load),
+                    }
                 }
                 $(Numbers::$codes(keys) => {
                     let load = |keys: &[u16; LANES]| ops::$load(keys);
-                    score_all(a, rows, page.with(keys), scores, load);
+                    score_all::<true, _>(a, rows, page.with(keys), scores, load);
                 })*
                 #[allow(unreachable_patterns)] // Sets that take all of them.
                 _ => unreachable!("this set takes no codes"),
             }
         }
 
-        /// The same for keys that this loads.
+        /// The same for keys that this loads; `AHEAD`: the next page is asked for.
         #[inline]
         #[target_feature(enable = $features)]
-        fn score_all<E: Copy>(
+        fn score_all<const AHEAD: bool, E: Copy>(
             a: &Attention<'_>,
             rows: Range<usize>,
             page: Page<'_, &[E]>,
@@ -111,11 +116,13 @@ macro_rules! attention {
                 let (now, later) = queries.split_at(size * a.head_dim());
                 let (out, rest) = scores.split_at_mut(size * padded);
                 match size {
-                    _ if size > 4 => score_tile::<$many, { of_page($many) }, E>(a, now, page, out, load),
-                    4 => score_tile::<4, { of_page(4) }, E>(a, now, page, out, load),
-                    3 => score_tile::<3, { of_page(3) }, E>(a, now, page, out, load),
-                    2 => score_tile::<2, { of_page(2) }, E>(a, now, page, out, load),
-                    _ => score_tile::<1, { of_page(1) }, E>(a, now, page, out, load),
+                    _ if size > 4 => {
+                        score_tile::<$many, { score_vectors($many) }, AHEAD, E>(a, now, page, out, load)
+                    }
+                    4 => score_tile::<4, { score_vectors(4) }, AHEAD, E>(a, now, page, out, load),
+                    3 => score_tile::<3, { score_vectors(3) }, AHEAD, E>(a, now, page, out, load),
+                    2 => score_tile::<2, { score_vectors(2) }, AHEAD, E>(a, now, page, out, load),
+                    _ => score_tile::<1, { score_vectors(1) }, AHEAD, E>(a, now, page, out, load),
                 }
                 (queries, scores) = (later, rest);
             }
@@ -125,7 +132,7 @@ macro_rules! attention {
         /// past the end are garbage).
         #[inline]
         #[target_feature(enable = $features)]
-        fn score_tile<const G: usize, const V: usize, E: Copy>(
+        fn score_tile<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
             a: &Attention<'_>,
             queries: &[f32],
             page: Page<'_, &[E]>,
@@ -143,7 +150,8 @@ macro_rules! attention {
                 let mut sums = [[ops::zero(); V]; G];
                 for (d, keys) in page.numbers.as_chunks::<PAGE>().0.iter().enumerate() {
                     let keys = &keys.as_chunks::<LANES>().0[part * V..][..V];
-                    (0..lines::<E>(V * LANES)).for_each(|line| ops::prefetch(next, line * LINE));
+                    let lines = lines::<AHEAD, E>(V * LANES);
+                    (0..lines).for_each(|line| ops::prefetch(next, line * LINE));
                     next = next.wrapping_add(ahead);
                     for g in 0..G {
                         let q = ops::splat(queries[g][d]);
@@ -194,12 +202,16 @@ macro_rules! attention {
             match page.numbers {
                 Numbers::F32(values) => {
                     let read = (|v: &[f32; LANES]| ops::load(v), |v: f32| v);
-                    mix_all(a, row, page.with(values), scores, out, read);
+                    let page = page.with(values);
+                    match page.next.is_empty() {
+                        true => mix_all::<false, _>(a, row, page, scores, out, read),
+                        false => mix_all::<true, _>(a, row, page, scores, out, read),
+                    }
                 }
                 $(Numbers::$codes(values) => {
                     use $crate::kernel::kv::{$codes, Element};
                     let read = (|v: &[u16; LANES]| ops::$load(v), |v| $codes::decode(v));
-                    mix_all(a, row, page.with(values), scores, out, read);
+                    mix_all::<true, _>(a, row, page.with(values), scores, out, read);
                 })*
                 #[allow(unreachable_patterns)] // Sets that take all of them.
                 _ => unreachable!("this set takes no codes"),
@@ -209,7 +221,7 @@ macro_rules! attention {
         /// The same for values that these load: a vector of them, and one.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_all<E: Copy>(
+        fn mix_all<const AHEAD: bool, E: Copy>(
             a: &Attention<'_>,
             row: usize,
             page: Page<'_, &[E]>,
@@ -226,10 +238,10 @@ macro_rules! attention {
                 let (now, later) = scores.split_at(size * padded);
                 let (sums, rest) = out.split_at_mut(size * a.head_dim());
                 match size {
-                    4 => mix_tile::<4, { vectors(4) }, E>(page, &weights(now, page.i), sums, read),
-                    3 => mix_tile::<3, { vectors(3) }, E>(page, &weights(now, page.i), sums, read),
-                    2 => mix_tile::<2, { vectors(2) }, E>(page, &weights(now, page.i), sums, read),
-                    _ => mix_tile::<1, { vectors(1) }, E>(page, &weights(now, page.i), sums, read),
+                    4 => mix_tile::<4, { vectors(4) }, AHEAD, E>(page, &weights(now, page.i), sums, read),
+                    3 => mix_tile::<3, { vectors(3) }, AHEAD, E>(page, &weights(now, page.i), sums, read),
+                    2 => mix_tile::<2, { vectors(2) }, AHEAD, E>(page, &weights(now, page.i), sums, read),
+                    _ => mix_tile::<1, { vectors(1) }, AHEAD, E>(page, &weights(now, page.i), sums, read),
                 }
                 (scores, out) = (later, rest);
             }
@@ -239,7 +251,7 @@ macro_rules! attention {
         /// time.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_tile<const G: usize, const V: usize, E: Copy>(
+        fn mix_tile<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
             page: Page<'_, &[E]>,
             weights: &[&[f32]; G],
             sums: &mut [f32],
@@ -249,8 +261,8 @@ macro_rules! attention {
             let mut d = 0;
             while d < head_dim {
                 d += match head_dim - d {
-                    left if left >= V * LANES => mix_lanes::<G, V, E>(page, weights, d, sums, load),
-                    left if left >= LANES => mix_lanes::<G, 1, E>(page, weights, d, sums, load),
+                    left if left >= V * LANES => mix_lanes::<G, V, AHEAD, E>(page, weights, d, sums, load),
+                    left if left >= LANES => mix_lanes::<G, 1, AHEAD, E>(page, weights, d, sums, load),
                     _ => mix_one(page.numbers, weights, d, sums, one),
                 };
             }
@@ -259,7 +271,7 @@ macro_rules! attention {
         /// The dimensions `d..d + V` vectors; returns how many that are.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_lanes<const G: usize, const V: usize, E: Copy>(
+        fn mix_lanes<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
             page: Page<'_, &[E]>,
             weights: &[&[f32]; G],
             d: usize,
@@ -278,7 +290,8 @@ macro_rules! attention {
             }
             for (slot, value) in page.numbers.chunks_exact(head_dim).enumerate() {
                 let value = &value[d..d + LANES * V].as_chunks::<LANES>().0[..V];
-                (0..lines::<E>(V * LANES)).for_each(|line| ops::prefetch(next, line * LINE));
+                let lines = lines::<AHEAD, E>(V * LANES);
+                    (0..lines).for_each(|line| ops::prefetch(next, line * LINE));
                 next = next.wrapping_add(head_dim * size);
                 for g in 0..G {
                     let p = ops::splat(weights[g][slot]);

@@ -13,9 +13,11 @@ pub struct Page<'a, N = Numbers<'a>> {
     pub i: usize,
     /// Its keys `[head_dim][PAGE]` or values `[PAGE][head_dim]`.
     pub numbers: N,
-    /// The bytes of the next page's; of the last page its own. They are asked for little by little while
-    /// this page is computed with: a core waits for a few lines at a time, and asked for all of them at
-    /// once it would compute nothing until most had come.
+    /// The bytes of the next page's, or of the last page's own. They are asked for little by little
+    /// while this page is computed with: a core waits for a few lines at a time, and asked for all of
+    /// them at once it would compute nothing until most had come. Empty where several rows read a
+    /// page, whose first ones bring it for the others; a single row is done with a page before the
+    /// processor has seen that another one follows.
     pub next: &'a [u8],
 }
 
@@ -74,11 +76,14 @@ pub fn walk(
         false => None,
     };
 
-    let next = |i: usize| a.page((i + 1).min(a.pages() - 1));
+    let next = |i: usize| match rows {
+        1 => Some(a.page((i + 1).min(a.pages() - 1))),
+        _ => None,
+    };
     for i in 0..a.pages() {
         let keys = codes(a.layout.keys, a.layout.key_bytes(a.page(i)));
         let numbers = keys.unwrap_or_else(|| Numbers::F32(a.layout.keys(kv, a.page(i), room)));
-        let page = Page { i, numbers, next: a.layout.key_bytes(next(i)) };
+        let page = Page { i, numbers, next: next(i).map_or(&[], |page| a.layout.key_bytes(page)) };
         for rows in a.rows_with_page(i) {
             let scores = &mut scores[rows.start * of_row..rows.end * of_row];
             (steps.score)(rows, page, scores);
@@ -91,7 +96,8 @@ pub fn walk(
     for i in 0..a.pages() {
         let values = codes(a.layout.values, a.layout.value_bytes(a.page(i)));
         let numbers = values.unwrap_or_else(|| Numbers::F32(a.layout.values(kv, a.page(i), room)));
-        let page = Page { i, numbers, next: a.layout.value_bytes(next(i)) };
+        let page =
+            Page { i, numbers, next: next(i).map_or(&[], |page| a.layout.value_bytes(page)) };
         for row in a.rows_with_page(i).flatten() {
             (steps.mix)(row, page, &scores[row * of_row..][..of_row], out.row(row));
         }

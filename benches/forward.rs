@@ -13,10 +13,10 @@ use criterion::{Criterion, Throughput};
 use std::hint::black_box;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::format::Spec;
-use wrinklefree::kernel::{Kernels, Quantised};
+use wrinklefree::kernel::{Kernels, Quantized};
 use wrinklefree::matrix::Matrix;
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::par::{Columns, Scratch, Team};
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::par::{Columns, Scratch, ThreadPool};
 
 /// Rows of a pass: decode, a block of diffusion, a chunk of a prompt.
 const ROWS: [usize; 3] = [1, 32, 256];
@@ -38,7 +38,7 @@ struct Bench<'m> {
 
 impl<'m> Bench<'m> {
     fn new(model: &'m Model, threads: usize) -> Self {
-        let rt = Runtime { kernels: Kernels::best(), team: Team::new(threads).unwrap() };
+        let rt = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(threads).unwrap() };
         let mut kv = KvPool::new(model.spec(), 2 * CONTEXT / PAGE, KvConfig::EXACT).unwrap();
         let seq = kv.open(2 * CONTEXT).unwrap();
         let mut this = Self { model, rt, kv, seq, ws: Workspace::default() };
@@ -49,8 +49,8 @@ impl<'m> Bench<'m> {
     /// One pass over `rows` rows from `start` on.
     fn pass(&mut self, rows: usize, start: usize) {
         let tokens: Vec<u32> = (0..rows as u32).map(|i| i * 7919 % 4096).collect();
-        let (sight, logits) = (Sight::Causal, Rows::Last);
-        let span = Span { seq: self.seq, start, tokens: &tokens, sight, logits };
+        let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::Last);
+        let span = Span { seq: self.seq, start, tokens: &tokens, attention_mask, logits };
         let logits = self.model.forward(&self.rt, &mut self.kv, &[span], &mut self.ws);
         black_box(logits.row(0));
     }
@@ -64,10 +64,10 @@ impl<'m> Bench<'m> {
 /// The products of one pass and nothing else: all matrices of all layers, and the head for one row.
 fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &mut [f32]) {
     let mut product = |w: &Matrix, tokens: usize, planes: usize| {
-        let (rows, stride) = (tokens * planes, Quantised::stride_of(w.cols()));
+        let (rows, stride) = (tokens * planes, Quantized::stride_of(w.cols()));
         let values = vec![1i8; rows * stride];
         let (sums, steps) = (vec![w.cols() as i32; rows], vec![1f32; rows]);
-        let x = Quantised { values: &values, stride, sums: &sums, steps: &steps, planes };
+        let x = Quantized { values: &values, stride, sums: &sums, steps: &steps, planes };
         let panels = 0..w.rows().div_ceil(16);
         let y = &mut Columns::whole(&mut y[..tokens * w.rows()], w.rows());
         match w {

@@ -11,7 +11,7 @@ mod timing;
 use common::Noise;
 use criterion::{Criterion, Throughput};
 use std::hint::black_box;
-use wrinklefree::kernel::{Attention, Isa, Kernels, KvType, PAGE, PageLayout, Quantised};
+use wrinklefree::kernel::{Attention, Isa, Kernels, KvType, PAGE, PageLayout, Quantized};
 use wrinklefree::matrix::SplitMatrix;
 use wrinklefree::mem::AlignedVec;
 use wrinklefree::par::{Columns, Scratch};
@@ -25,7 +25,7 @@ const BATCHES: [usize; 4] = [1, 8, 32, 256];
 /// Tokens whose logits a head computes: one, and those of a server's batch.
 const HEAD_TOKENS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
-/// Quantised noise.
+/// Quantized noise.
 struct Activations {
     values: AlignedVec<i8>,
     stride: usize,
@@ -41,7 +41,7 @@ impl Activations {
 
     fn in_planes(planes: usize, tokens: usize, cols: usize, noise: &mut Noise) -> Self {
         let rows = planes * tokens;
-        let stride = Quantised::stride_of(cols);
+        let stride = Quantized::stride_of(cols);
         let mut values = AlignedVec::zeroed(rows * stride);
         for row in values.chunks_exact_mut(stride) {
             // Not −128: joined, two planes would not fit 16 bits.
@@ -51,8 +51,8 @@ impl Activations {
         Self { stride, sums: sums.collect(), steps: vec![0.01; rows], values, planes }
     }
 
-    fn view(&self) -> Quantised<'_> {
-        Quantised {
+    fn view(&self) -> Quantized<'_> {
+        Quantized {
             values: &self.values,
             stride: self.stride,
             sums: &self.sums,
@@ -136,11 +136,11 @@ fn rows(c: &mut Criterion) {
         c.bench_function(&format!("silu_mul/{isa}"), |b| {
             b.iter(|| (k.silu_mul)(black_box(&mut out), &weight));
         });
-        c.bench_function(&format!("quantise8/{isa}"), |b| {
-            b.iter(|| (k.quantise8)(&x, &mut low));
+        c.bench_function(&format!("quantize8/{isa}"), |b| {
+            b.iter(|| (k.quantize8)(&x, &mut low));
         });
-        c.bench_function(&format!("quantise16/{isa}"), |b| {
-            b.iter(|| (k.quantise16)(&x, &mut high, &mut low));
+        c.bench_function(&format!("quantize16/{isa}"), |b| {
+            b.iter(|| (k.quantize16)(&x, &mut high, &mut low));
         });
         c.bench_function(&format!("sum_exp/{isa}"), |b| {
             b.iter(|| (k.sum_exp)(black_box(&x), 1.0));

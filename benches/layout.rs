@@ -10,7 +10,7 @@ mod timing;
 
 use common::Noise;
 use std::time::Instant;
-use wrinklefree::kernel::{Kernels, Quantised};
+use wrinklefree::kernel::{Kernels, Quantized};
 use wrinklefree::mem::AlignedVec;
 use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::{Layout, TernaryMatrix};
@@ -30,7 +30,7 @@ struct Rows {
 
 impl Rows {
     fn new(rows: usize, cols: usize, noise: &mut Noise) -> Self {
-        let stride = Quantised::stride_of(cols);
+        let stride = Quantized::stride_of(cols);
         let mut values = AlignedVec::zeroed(rows * stride);
         values
             .chunks_exact_mut(stride)
@@ -39,9 +39,9 @@ impl Rows {
         Self { stride, sums: sums.collect(), steps: vec![0.01; rows], values }
     }
 
-    fn view(&self) -> Quantised<'_> {
+    fn view(&self) -> Quantized<'_> {
         let Self { values, stride, sums, steps } = self;
-        Quantised { values, stride: *stride, sums, steps, planes: 1 }
+        Quantized { values, stride: *stride, sums, steps, planes: 1 }
     }
 }
 

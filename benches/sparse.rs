@@ -10,7 +10,7 @@ mod common;
 mod timing;
 
 use common::Noise;
-use wrinklefree::kernel::{Isa, Kernels, Quantised};
+use wrinklefree::kernel::{Isa, Kernels, Quantized};
 use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::{BLOCK_COLS, TernaryMatrix};
 
@@ -22,7 +22,7 @@ const LIVE: [usize; 6] = [100, 80, 70, 50, 30, 10];
 
 /// A token of which so many blocks of a hundred are live: scattered, or the first ones.
 fn token(cols: usize, live: usize, together: bool, noise: &mut Noise) -> Vec<i8> {
-    let mut values = vec![0; Quantised::stride_of(cols)];
+    let mut values = vec![0; Quantized::stride_of(cols)];
     let blocks = cols / BLOCK_COLS;
     // A walk whose step shares no factor with the number of blocks scatters the live ones.
     let first = if together { 1 } else { blocks * 5 / 8 };
@@ -47,7 +47,7 @@ fn multiply(
     s: &mut Scratch,
 ) {
     let sums = [values.iter().map(|&v| i32::from(v)).sum()];
-    let x = Quantised { values, stride: values.len(), sums: &sums, steps: &[0.01], planes: 1 };
+    let x = Quantized { values, stride: values.len(), sums: &sums, steps: &[0.01], planes: 1 };
     let rows = y.len();
     for w in matrices {
         k.ternary(w, 0..rows / 16, &x, &mut Columns::whole(y, rows), s);

@@ -10,7 +10,7 @@ use common::Noise;
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
-use wrinklefree::kernel::{Kernels, Quantised};
+use wrinklefree::kernel::{Kernels, Quantized};
 use wrinklefree::matrix::{Int8View, SplitMatrix};
 use wrinklefree::mem::{AlignedVec, WeightVec};
 use wrinklefree::par::{Columns, Scratch};
@@ -19,7 +19,7 @@ use wrinklefree::ternary::{Layout, PANEL_ROWS, TernaryMatrix};
 const COLS: usize = 2560;
 /// Bytes of every form, about.
 const BYTES: usize = 1 << 30;
-/// Panels of a part, as a team's members take them.
+/// Panels of a part, as a thread pool's workers take them.
 const PART: usize = 64;
 /// Turns, of which the median counts.
 const TURNS: usize = 7;
@@ -32,7 +32,7 @@ struct Token {
 
 impl Token {
     fn new(planes: usize, noise: &mut Noise) -> Self {
-        let stride = Quantised::stride_of(COLS);
+        let stride = Quantized::stride_of(COLS);
         let mut values = AlignedVec::zeroed(planes * stride);
         for row in values.chunks_exact_mut(stride) {
             // Not −128: joined, two planes would not fit 16 bits.
@@ -42,9 +42,9 @@ impl Token {
         Self { sums: sums.collect(), values }
     }
 
-    fn view(&self) -> Quantised<'_> {
-        let (stride, planes) = (Quantised::stride_of(COLS), self.sums.len());
-        Quantised {
+    fn view(&self) -> Quantized<'_> {
+        let (stride, planes) = (Quantized::stride_of(COLS), self.sums.len());
+        Quantized {
             values: &self.values,
             stride,
             sums: &self.sums,
@@ -63,7 +63,7 @@ struct Form<'a> {
 }
 
 impl Form<'_> {
-    /// Bytes per second on so many threads, each with its own share of neighbours.
+    /// Bytes per second on so many threads, each with its own share of neighbors.
     fn rate(&self, threads: usize) -> f64 {
         let begin = Instant::now();
         std::thread::scope(|scope| {

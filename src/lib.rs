@@ -2,7 +2,7 @@
 //!
 //! The modules are floors; imports only point down (`tests/house.rs` holds them to it):
 //! `settings`, `engine` → `model`, `decode`, `text` → `cache`, `format` → `kernel` → `matrix` →
-//! `ternary` → `carry` → `mem`, `par`, `rows`; from `kernel` down they are the crate `wrinklefree-compute`. The
+//! `ternary` → `loader` → `mem`, `par`, `rows`; from `kernel` down they are the crate `wrinklefree-compute`. The
 //! core reads no file, clock, socket or environment variable: the shells (`wf-run`, the npm package)
 //! bring bytes and time.
 #![forbid(unsafe_code)]
@@ -15,4 +15,4 @@ pub mod model;
 pub mod settings;
 pub mod text;
 
-pub use wrinklefree_compute::{carry, kernel, matrix, mem, par, rows, ternary};
+pub use wrinklefree_compute::{batch_types, kernel, loader, matrix, mem, par, ternary};

@@ -9,8 +9,8 @@ use common::bitnet;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Activation, Architecture, Rope, Spec, Weights};
 use wrinklefree::kernel::{Isa, Kernels};
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::par::Team;
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::par::ThreadPool;
 use wrinklefree::ternary::Layout;
 
 #[global_allocator]
@@ -38,7 +38,7 @@ fn a_pass_like_one_before_allocates_nothing() {
     // The scalar definition is not there to be fast.
     for kernels in Kernels::all().filter(|k| k.isa() != Isa::Scalar) {
         for threads in [1, 2] {
-            let rt = Runtime { kernels, team: Team::new(threads).unwrap() };
+            let rt = Runtime { kernels, thread_pool: ThreadPool::new(threads).unwrap() };
             for layout in [Layout::TwoBit, Layout::Tight] {
                 let model = Model::new(SPEC, weights()).unwrap().in_layout(layout, &rt);
                 for kv in [KvConfig::EXACT, KvConfig::default()] {
@@ -63,7 +63,7 @@ fn weights() -> Weights {
 }
 
 /// Whether passes of so many rows come to ask for nothing. Who takes which part of a step is up to
-/// chance, so a member may meet its first part of a kind late, and make room for it then.
+/// chance, so a worker may meet its first part of a kind late, and make room for it then.
 fn settles(model: &Model, rt: &Runtime, kv: KvConfig, rows: usize) -> bool {
     let tokens: Vec<u32> = (0..rows).map(|i| (i * 37 % SPEC.vocab_size) as u32).collect();
     let mut kv = KvPool::new(model.spec(), 16, kv).unwrap();
@@ -73,7 +73,7 @@ fn settles(model: &Model, rt: &Runtime, kv: KvConfig, rows: usize) -> bool {
         let before = dhat::HeapStats::get().total_blocks;
         for start in 0..8 {
             let tokens = &tokens;
-            let span = Span { seq, start, tokens, sight: Sight::Causal, logits: Rows::Last };
+            let span = Span { seq, start, tokens, attention_mask: AttentionMask::Causal, logits: LogitRows::Last };
             model.forward(rt, &mut kv, &[span], &mut workspace);
         }
         dhat::HeapStats::get().total_blocks - before

@@ -15,8 +15,8 @@ use wrinklefree::decode::{
 };
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Logits, Model, Rows, Runtime, Span, Workspace};
-use wrinklefree::par::Team;
+use wrinklefree::model::{Logits, Model, LogitRows, Runtime, Span, Workspace};
+use wrinklefree::par::ThreadPool;
 
 const BLOCK: usize = 32;
 
@@ -47,7 +47,7 @@ fn embedded() -> Model {
 }
 
 fn runtime() -> Runtime {
-    Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() }
+    Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() }
 }
 
 fn prompt(model: &Model, length: usize) -> Vec<u32> {
@@ -70,10 +70,10 @@ fn drive(
     let (mut output, mut passes) = (Vec::new(), 0);
     while let Some(ask) = decoder.ask(budget) {
         assert!(ask.tokens.len() <= budget);
-        let denoises = matches!(ask.logits, Rows::Only(_));
+        let denoises = matches!(ask.logits, LogitRows::Only(_));
         let tokens = ask.tokens.to_vec();
-        let (start, sight, logits) = (ask.start, ask.sight, ask.logits);
-        let span = Span { seq, start, tokens: &tokens, sight, logits };
+        let (start, attention_mask, logits) = (ask.start, ask.attention_mask, ask.logits);
+        let span = Span { seq, start, tokens: &tokens, attention_mask, logits };
         let logits = model.forward(rt, &mut kv, &[span], &mut ws);
         if denoises {
             look(&tokens, logits);
@@ -305,10 +305,10 @@ fn replay(
     let (mut output, mut passes, mut finished) = (Vec::new(), 0, None);
     while let Some(ask) = decoder.ask(64) {
         let rows: Vec<usize> = match ask.logits {
-            Rows::None => Vec::new(),
-            Rows::Last => vec![ask.tokens.len() - 1],
-            Rows::All => (0..ask.tokens.len()).collect(),
-            Rows::Only(rows) => rows.to_vec(),
+            LogitRows::None => Vec::new(),
+            LogitRows::Last => vec![ask.tokens.len() - 1],
+            LogitRows::All => (0..ask.tokens.len()).collect(),
+            LogitRows::Only(rows) => rows.to_vec(),
         };
         let mut values = vec![0f32; rows.len() * vocab];
         for (row, logits) in rows.iter().zip(values.chunks_exact_mut(vocab)) {

@@ -14,14 +14,14 @@ use wrinklefree::decode::{
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{Runtime, Sparsity};
-use wrinklefree::par::Team;
+use wrinklefree::par::ThreadPool;
 
 const VOCAB: usize = 40;
 
 fn engine(config: EngineConfig, sparsity: Sparsity) -> Engine {
     let mut model = common::small_model(VOCAB, 11, 6.0);
     model.sparsity = sparsity;
-    let runtime = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
+    let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     Engine::new(model, None, runtime, config).unwrap()
 }
 

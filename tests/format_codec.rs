@@ -93,10 +93,10 @@ proptest! {
     }
 
     #[test]
-    fn masters_quantise_as_the_definition_says(rows in 1usize..20, cols in 1usize..70, seed in 1u64..) {
+    fn masters_quantize_as_the_definition_says(rows in 1usize..20, cols in 1usize..70, seed in 1u64..) {
         let w = Rng(seed).floats(rows * cols);
         let master = FloatMatrix::new(rows, cols, FloatType::F32, fixtures::f32_bytes(&w).into()).unwrap();
-        let m = codec::quantise_master(&master, RowOrder::Same).unwrap();
+        let m = codec::quantize_master(&master, RowOrder::Same).unwrap();
         // arXiv 2402.17764, §2: round(w / mean |w|), clipped to ±1.
         let scale = w.iter().map(|w| w.abs()).sum::<f32>() / w.len() as f32;
         let Scales::Tensor(found) = *m.scales() else { panic!("one scale") };
@@ -114,7 +114,7 @@ fn halves_round_to_even() {
     let mean = w.iter().map(|w| w.abs()).sum::<f32>() / w.len() as f32;
     assert_eq!(mean, 1.0);
     let m = FloatMatrix::new(1, w.len(), FloatType::F32, fixtures::f32_bytes(&w).into()).unwrap();
-    let m = codec::quantise_master(&m, RowOrder::Same).unwrap();
+    let m = codec::quantize_master(&m, RowOrder::Same).unwrap();
     assert_eq!(codes(&m), [1, 1, 2, 0, 2, 0, 2, 2]);
 }
 

@@ -1,4 +1,4 @@
-//! GGUF types and files against the gguf package's own dequantisation (tests/golden/gguf_types.py).
+//! GGUF types and files against the gguf package's own dequantization (tests/golden/gguf_types.py).
 #[path = "common/format.rs"]
 mod fixtures;
 

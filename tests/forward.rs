@@ -12,8 +12,8 @@ use wrinklefree::format::{
 };
 use wrinklefree::kernel::{Isa, Kernels};
 use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Matrix, Scales, TernaryMatrix};
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::par::Team;
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::par::ThreadPool;
 
 fn float(rows: usize, cols: usize, dtype: FloatType, noise: &mut Noise) -> Linear {
     let values = (0..rows * cols).map(|_| noise.float() * 0.2);
@@ -90,9 +90,9 @@ impl<'a> Run<'a> {
     }
 
     /// Logits of all rows, as bits.
-    fn pass(&mut self, start: usize, tokens: &[u32], sight: Sight) -> Vec<u32> {
+    fn pass(&mut self, start: usize, tokens: &[u32], attention_mask: AttentionMask) -> Vec<u32> {
         let seq = self.seq;
-        let span = Span { seq, start, tokens, sight, logits: Rows::All };
+        let span = Span { seq, start, tokens, attention_mask, logits: LogitRows::All };
         bits(self.model.forward(self.rt, &mut self.kv, &[span], &mut self.ws).values())
     }
 }
@@ -105,7 +105,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn each(test: impl Fn(&Model, &Runtime)) {
     for kernels in Kernels::all() {
         println!("runs on {}", kernels.isa().name());
-        let rt = Runtime { kernels, team: Team::new(1).unwrap() };
+        let rt = Runtime { kernels, thread_pool: ThreadPool::new(1).unwrap() };
         models().iter().for_each(|model| test(model, &rt));
         for (mut model, policy) in
             models().into_iter().zip(["adaptive", "topk:0.3", "threshold:0.1@down"])
@@ -130,9 +130,9 @@ fn skipping_blocks_of_zeros_changes_no_bit() {
         return eprintln!("skipped: this machine has no AVX2");
     };
     let [skipping, dense] = [kernels, kernels.dense()].map(|kernels| {
-        let rt = Runtime { kernels, team: Team::new(1).unwrap() };
+        let rt = Runtime { kernels, thread_pool: ThreadPool::new(1).unwrap() };
         let mut run = Run::new(&model, &rt);
-        let rows = (0..12).map(|i| run.pass(i, &prompt[i..=i], Sight::Causal));
+        let rows = (0..12).map(|i| run.pass(i, &prompt[i..=i], AttentionMask::Causal));
         rows.collect::<Vec<_>>()
     });
     assert!(skipping == dense);
@@ -141,11 +141,11 @@ fn skipping_blocks_of_zeros_changes_no_bit() {
 #[test]
 fn a_policy_that_keeps_all_changes_no_bit_and_others_do() {
     let prompt = tokens(20, 12);
-    let rt = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
+    let rt = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     for mut model in models() {
         let mut with = |policy: &str| {
             model.sparsity = policy.parse().unwrap();
-            Run::new(&model, &rt).pass(0, &prompt, Sight::Causal)
+            Run::new(&model, &rt).pass(0, &prompt, AttentionMask::Causal)
         };
         let off = with("off");
         assert!(off == with("topk:1") && off == with("threshold:0"));
@@ -156,7 +156,7 @@ fn a_policy_that_keeps_all_changes_no_bit_and_others_do() {
 /// What passes show of the rows that matrices read: their names and how many are not zero.
 #[test]
 fn rows_can_be_watched_and_the_head_gets_all_of_its_own() {
-    let rt = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
+    let rt = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     let mut model = models().remove(0);
     model.sparsity = "topk:0.25".parse().unwrap();
     let (sender, seen) = std::sync::mpsc::channel();
@@ -165,7 +165,7 @@ fn rows_can_be_watched_and_the_head_gets_all_of_its_own() {
         let live = x.values.iter().filter(|&&v| v != 0).count();
         sender.send((readers.len(), readers[0].weight.cols(), x.tokens(), live)).unwrap();
     });
-    run.pass(0, &tokens(2, 13), Sight::Causal);
+    run.pass(0, &tokens(2, 13), AttentionMask::Causal);
     let seen: Vec<_> = seen.try_iter().collect();
     let shapes: Vec<_> = seen.iter().map(|&(readers, cols, ..)| (readers, cols)).collect();
     let layer = [(3, 90), (1, 84), (2, 90), (1, 151)];
@@ -181,20 +181,20 @@ fn rows_can_be_watched_and_the_head_gets_all_of_its_own() {
 fn a_prompt_in_chunks_equals_the_whole() {
     let prompt = tokens(75, 1);
     each(|model, rt| {
-        let whole = Run::new(model, rt).pass(0, &prompt, Sight::Causal);
+        let whole = Run::new(model, rt).pass(0, &prompt, AttentionMask::Causal);
         for sizes in [vec![1; 75], vec![32, 32, 11], vec![7, 1, 60, 7], vec![74, 1]] {
             let mut run = Run::new(model, rt);
             let (mut start, mut parts) = (0, Vec::new());
             for size in sizes {
-                parts.extend(run.pass(start, &prompt[start..start + size], Sight::Causal));
+                parts.extend(run.pass(start, &prompt[start..start + size], AttentionMask::Causal));
                 start += size;
             }
             assert!(parts == whole, "{:?}", rt.kernels.isa());
         }
-        let whole = Run::new(model, rt).pass(0, &prompt, Sight::Blocks(8));
+        let whole = Run::new(model, rt).pass(0, &prompt, AttentionMask::BlockCausal(8));
         let mut run = Run::new(model, rt);
-        let mut parts = run.pass(0, &prompt[..40], Sight::Blocks(8));
-        parts.extend(run.pass(40, &prompt[40..], Sight::Blocks(8)));
+        let mut parts = run.pass(0, &prompt[..40], AttentionMask::BlockCausal(8));
+        parts.extend(run.pass(40, &prompt[40..], AttentionMask::BlockCausal(8)));
         assert!(parts == whole);
     });
 }
@@ -203,7 +203,7 @@ fn a_prompt_in_chunks_equals_the_whole() {
 fn a_sequence_in_a_batch_equals_the_same_alone() {
     let (a, b, c) = (tokens(40, 2), tokens(9, 3), tokens(64, 4));
     each(|model, rt| {
-        let alone = [&a, &b, &c].map(|t| Run::new(model, rt).pass(0, t, Sight::Causal));
+        let alone = [&a, &b, &c].map(|t| Run::new(model, rt).pass(0, t, AttentionMask::Causal));
         let mut kv = KvPool::new(model.spec(), 12, KvConfig::EXACT).unwrap();
         // Pages in another order than positions.
         let seqs = [kv.open(64).unwrap(), kv.open(9).unwrap()];
@@ -223,8 +223,8 @@ fn a_sequence_in_a_batch_equals_the_same_alone() {
                     seq,
                     start: cut.start,
                     tokens: &t[cut.clone()],
-                    sight: Sight::Causal,
-                    logits: Rows::All,
+                    attention_mask: AttentionMask::Causal,
+                    logits: LogitRows::All,
                 })
                 .collect();
             let mut logits = model.forward(rt, &mut kv, &spans, &mut ws);
@@ -244,14 +244,14 @@ fn any_number_of_threads_gives_the_same() {
     each(|model, rt| {
         let run = |rt: &Runtime| {
             let mut run = Run::new(model, rt);
-            let mut out = run.pass(0, &prompt[..47], Sight::Causal);
-            (47..50).for_each(|i| out.extend(run.pass(i, &prompt[i..=i], Sight::Causal)));
+            let mut out = run.pass(0, &prompt[..47], AttentionMask::Causal);
+            (47..50).for_each(|i| out.extend(run.pass(i, &prompt[i..=i], AttentionMask::Causal)));
             out
         };
         let one = run(rt);
         for threads in [2, 3, 7] {
-            let team = Team::new(threads).unwrap();
-            assert!(run(&Runtime { kernels: rt.kernels, team }) == one, "{threads} threads");
+            let thread_pool = ThreadPool::new(threads).unwrap();
+            assert!(run(&Runtime { kernels: rt.kernels, thread_pool }) == one, "{threads} threads");
         }
     });
 }
@@ -261,15 +261,15 @@ fn a_draft_that_is_not_kept_leaves_no_trace() {
     let (prompt, draft) = (tokens(20, 6), tokens(12, 7));
     each(|model, rt| {
         let mut plain = Run::new(model, rt);
-        plain.pass(0, &prompt, Sight::Causal);
-        let want = plain.pass(20, &draft[..1], Sight::Causal);
+        plain.pass(0, &prompt, AttentionMask::Causal);
+        let want = plain.pass(20, &draft[..1], AttentionMask::Causal);
         let mut run = Run::new(model, rt);
-        run.pass(0, &prompt, Sight::Causal);
+        run.pass(0, &prompt, AttentionMask::Causal);
         let seq = run.seq;
         let span =
-            Span { seq, start: 20, tokens: &draft, sight: Sight::UpTo(32), logits: Rows::Last };
+            Span { seq, start: 20, tokens: &draft, attention_mask: AttentionMask::Prefix(32), logits: LogitRows::Last };
         assert_eq!(model.forward(rt, &mut run.kv, &[span], &mut run.ws).len(), 1);
-        assert!(run.pass(20, &draft[..1], Sight::Causal) == want);
+        assert!(run.pass(20, &draft[..1], AttentionMask::Causal) == want);
     });
 }
 
@@ -277,12 +277,12 @@ fn a_draft_that_is_not_kept_leaves_no_trace() {
 fn a_block_sees_itself_and_what_came_before() {
     let prompt = tokens(24, 8);
     each(|model, rt| {
-        let base = Run::new(model, rt).pass(0, &prompt, Sight::Blocks(8));
+        let base = Run::new(model, rt).pass(0, &prompt, AttentionMask::BlockCausal(8));
         let vocab = model.spec().vocab_size;
         for changed in [0, 7, 8, 15, 23] {
             let mut other = prompt.clone();
             other[changed] = (other[changed] + 1) % vocab as u32;
-            let got = Run::new(model, rt).pass(0, &other, Sight::Blocks(8));
+            let got = Run::new(model, rt).pass(0, &other, AttentionMask::BlockCausal(8));
             for row in 0..24 {
                 let same = got[row * vocab..][..vocab] == base[row * vocab..][..vocab];
                 assert_eq!(same, row / 8 < changed / 8, "token {changed}, row {row}");
@@ -305,8 +305,8 @@ fn a_cache_that_does_not_fit_in_memory_is_an_error() {
 fn logits_do_not_depend_on_which_rows_ask_for_them() {
     let (prompt, other) = (tokens(40, 9), tokens(11, 10));
     each(|model, rt| {
-        let all = Run::new(model, rt).pass(0, &prompt, Sight::Blocks(8));
-        let beside = Run::new(model, rt).pass(0, &other, Sight::Causal);
+        let all = Run::new(model, rt).pass(0, &prompt, AttentionMask::BlockCausal(8));
+        let beside = Run::new(model, rt).pass(0, &other, AttentionMask::Causal);
         let row = |bits: &[u32], i: usize| {
             let vocab = model.spec().vocab_size;
             bits[i * vocab..(i + 1) * vocab].to_vec()
@@ -320,15 +320,15 @@ fn logits_do_not_depend_on_which_rows_ask_for_them() {
                     seq: seqs[0],
                     start,
                     tokens: &prompt,
-                    sight: Sight::Blocks(8),
-                    logits: Rows::Only(wanted),
+                    attention_mask: AttentionMask::BlockCausal(8),
+                    logits: LogitRows::Only(wanted),
                 },
                 Span {
                     seq: seqs[1],
                     start,
                     tokens: &other,
-                    sight: Sight::Causal,
-                    logits: Rows::Last,
+                    attention_mask: AttentionMask::Causal,
+                    logits: LogitRows::Last,
                 },
             ];
             let got = bits(model.forward(rt, &mut kv, &spans, &mut ws).values());
@@ -336,12 +336,12 @@ fn logits_do_not_depend_on_which_rows_ask_for_them() {
             want.extend(row(&beside, 10));
             assert!(got == want, "{wanted:?}");
             // What was written is all there, also of rows without logits.
-            let span = Span { logits: Rows::None, start: 11, tokens: &other[..3], ..spans[1] };
+            let span = Span { logits: LogitRows::None, start: 11, tokens: &other[..3], ..spans[1] };
             assert!(model.forward(rt, &mut kv, &[span], &mut ws).is_empty());
-            let span = Span { logits: Rows::Last, start: 14, tokens: &other[3..4], ..spans[1] };
+            let span = Span { logits: LogitRows::Last, start: 14, tokens: &other[3..4], ..spans[1] };
             let got = bits(model.forward(rt, &mut kv, &[span], &mut ws).values());
             let longer = [&other[..], &other[..4]].concat();
-            let want = Run::new(model, rt).pass(0, &longer, Sight::Causal);
+            let want = Run::new(model, rt).pass(0, &longer, AttentionMask::Causal);
             assert!(got == row(&want, 14));
         }
     });

@@ -10,8 +10,8 @@ use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::{Engine, EngineConfig, Event, Request, Step};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::par::Team;
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::par::ThreadPool;
 
 /// Largest |difference| over the largest |logit|.
 const TOLERANCE: f32 = 1e-3;
@@ -44,11 +44,11 @@ fn argmax(row: &[f32]) -> usize {
 }
 
 /// Compares all logits of one sight with a golden file.
-fn compare(model: &Model, kernels: Kernels, tokens: &[u32], sight: Sight, expected: &Path) {
-    let rt = Runtime { kernels, team: Team::new(2).unwrap() };
+fn compare(model: &Model, kernels: Kernels, tokens: &[u32], attention_mask: AttentionMask, expected: &Path) {
+    let rt = Runtime { kernels, thread_pool: ThreadPool::new(2).unwrap() };
     let mut kv = KvPool::new(model.spec(), 4, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
-    let span = Span { seq, start: 0, tokens, sight, logits: Rows::All };
+    let span = Span { seq, start: 0, tokens, attention_mask, logits: LogitRows::All };
     let mut ws = Workspace::default();
     let logits = model.forward(&rt, &mut kv, &[span], &mut ws);
     let (shape, want) = npy::floats(expected);
@@ -68,10 +68,10 @@ fn check(name: &str, file: &str, blocks: bool) {
     let model = model(&directory.join(file));
     let tokens = npy::ids(&directory.join("tokens.npy"));
     for kernels in Kernels::all() {
-        compare(&model, kernels, &tokens, Sight::Causal, &directory.join("causal.npy"));
+        compare(&model, kernels, &tokens, AttentionMask::Causal, &directory.join("causal.npy"));
         for size in [5, 32].into_iter().filter(|_| blocks) {
             let file = directory.join(format!("blocks{size}.npy"));
-            compare(&model, kernels, &tokens, Sight::Blocks(size), &file);
+            compare(&model, kernels, &tokens, AttentionMask::BlockCausal(size), &file);
         }
     }
 }
@@ -99,7 +99,7 @@ fn check_hidden(name: &str) {
 
 /// The vector of a prompt that is read in pieces of 7 tokens.
 fn embed(model: Model, kernels: Kernels, tokens: Vec<u32>, pooling: Pooling) -> Vec<f32> {
-    let runtime = Runtime { kernels, team: Team::new(1).unwrap() };
+    let runtime = Runtime { kernels, thread_pool: ThreadPool::new(1).unwrap() };
     let (context, rows) = (tokens.len(), 7);
     let config = EngineConfig {
         context,
@@ -155,7 +155,7 @@ fn the_default_model() {
     let (model, directory) = default_model();
     let tokens = npy::ids(&directory.join("tokens.npy"));
     for kernels in Kernels::all() {
-        compare(&model, kernels, &tokens, Sight::Causal, &directory.join("causal.npy"));
+        compare(&model, kernels, &tokens, AttentionMask::Causal, &directory.join("causal.npy"));
     }
 }
 
@@ -167,15 +167,15 @@ fn the_default_model_goes_on_as_transformers_does() {
     let ids = |key: &str| -> Vec<u32> { serde_json::from_value(json[key].clone()).unwrap() };
     let (prompt, want) = (ids("prompt"), ids("continuation"));
     for kernels in Kernels::all() {
-        let rt = Runtime { kernels, team: Team::new(1).unwrap() };
+        let rt = Runtime { kernels, thread_pool: ThreadPool::new(1).unwrap() };
         let mut kv = KvPool::new(model.spec(), 4, KvConfig::EXACT).unwrap();
         let seq = kv.open(prompt.len() + want.len()).unwrap();
         let mut ws = Workspace::default();
         let (mut input, mut found) = (prompt.clone(), Vec::new());
         while found.len() < want.len() {
-            let (sight, logits) = (Sight::Causal, Rows::Last);
+            let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::Last);
             let start = kv.written(seq);
-            let span = Span { seq, start, tokens: &input, sight, logits };
+            let span = Span { seq, start, tokens: &input, attention_mask, logits };
             let next = argmax(model.forward(&rt, &mut kv, &[span], &mut ws).row(0)) as u32;
             found.push(next);
             input = vec![next];

@@ -7,8 +7,8 @@ mod common;
 use common::small_model;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, KvType, PAGE, PageSelection};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::par::Team;
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::par::ThreadPool;
 
 const VOCAB: usize = 40;
 const LENGTH: usize = 300;
@@ -36,7 +36,7 @@ impl<'a> Run<'a> {
 
     /// Logits of all rows; what was computed is final.
     fn pass(&mut self, start: usize, tokens: &[u32]) -> Vec<f32> {
-        let span = Span { seq: self.seq, start, tokens, sight: Sight::Causal, logits: Rows::All };
+        let span = Span { seq: self.seq, start, tokens, attention_mask: AttentionMask::Causal, logits: LogitRows::All };
         let logits = self.model.forward(self.rt, &mut self.kv, &[span], &mut self.workspace);
         let logits = logits.values().to_vec();
         self.kv.commit(self.seq, start + tokens.len());
@@ -56,7 +56,7 @@ fn each(test: impl Fn(&Model, &Runtime)) {
     let model = small_model(VOCAB, 5, 6.0);
     for kernels in Kernels::all() {
         println!("runs on {}", kernels.isa().name());
-        test(&model, &Runtime { kernels, team: Team::new(1).unwrap() });
+        test(&model, &Runtime { kernels, thread_pool: ThreadPool::new(1).unwrap() });
     }
 }
 
@@ -92,8 +92,8 @@ fn who_sees_only_the_beginning_reads_it() {
         let look = |config| {
             let mut run = Run::new(model, rt, config);
             run.pass(0, &tokens()[..200]);
-            let (tokens, sight) = (&tokens()[200..204], Sight::UpTo(10));
-            let span = Span { seq: run.seq, start: 200, tokens, sight, logits: Rows::All };
+            let (tokens, attention_mask) = (&tokens()[200..204], AttentionMask::Prefix(10));
+            let span = Span { seq: run.seq, start: 200, tokens, attention_mask, logits: LogitRows::All };
             let logits = run.model.forward(run.rt, &mut run.kv, &[span], &mut run.workspace);
             logits.values().to_vec()
         };

@@ -6,21 +6,21 @@ mod common;
 use common::{bitnet, bitnet_2b, odd};
 use std::cell::Cell;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::carry::Memory;
+use wrinklefree::loader::InMemory;
 use wrinklefree::format::Spec;
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::par::Team;
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::par::ThreadPool;
 use wrinklefree::ternary::Layout;
 
 fn runtime(kernels: Kernels) -> Runtime {
-    Runtime { kernels, team: Team::new(2).unwrap() }
+    Runtime { kernels, thread_pool: ThreadPool::new(2).unwrap() }
 }
 
 fn logits(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<u32> {
     let mut kv = KvPool::new(model.spec(), 4, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
-    let span = Span { seq, start: 0, tokens, sight: Sight::Causal, logits: Rows::All };
+    let span = Span { seq, start: 0, tokens, attention_mask: AttentionMask::Causal, logits: LogitRows::All };
     let mut workspace = Workspace::default();
     let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
     logits.values().iter().map(|x| x.to_bits()).collect()
@@ -49,7 +49,7 @@ fn logits_are_the_same_bit_for_bit_on_every_instruction_set() {
 fn a_model_that_caches_hold_stands_in_two_bits_without_measuring() {
     let rt = runtime(Kernels::best());
     let model = Model::new(odd(), bitnet(&odd(), 5)).unwrap().in_layout(Layout::Tight, &rt);
-    let layout = model.fastest_layout(&rt, &Memory, || panic!("nobody asks for the time"));
+    let layout = model.fastest_layout(&rt, &InMemory, || panic!("nobody asks for the time"));
     assert_eq!(layout, Layout::TwoBit);
 }
 
@@ -76,7 +76,7 @@ fn a_large_model_takes_the_layout_that_was_faster() {
             time.get()
         };
         let model = Model::new(spec.clone(), weights.clone()).unwrap();
-        let layout = model.fastest_layout(&rt, &Memory, now);
+        let layout = model.fastest_layout(&rt, &InMemory, now);
         assert_eq!(layout == Layout::Tight, tight_is_faster);
         assert!(read.get() > 0 && read.get() % 4 == 0, "{} times", read.get());
     }

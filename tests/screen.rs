@@ -8,8 +8,8 @@ use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Activations, Linear, Spec, Weights};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{Int8Matrix, Matrix, SplitMatrix};
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::par::Team;
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::par::ThreadPool;
 
 /// Not a multiple of 16.
 const VOCAB: usize = 5003;
@@ -20,7 +20,7 @@ fn spec() -> Spec {
 
 /// A head as trained ones are: normal, the largest weight of a row at four times its spread or so.
 fn head(noise: &mut Noise) -> Matrix {
-    let matrix = Int8Matrix::quantise_rows(VOCAB, spec().hidden_size, |_, row| {
+    let matrix = Int8Matrix::quantize_rows(VOCAB, spec().hidden_size, |_, row| {
         row.fill_with(|| (0..12).map(|_| noise.float()).sum());
     });
     Matrix::Int8(matrix.unwrap())
@@ -55,7 +55,7 @@ fn models() -> [Weights; 3] {
 }
 
 fn runtime(kernels: Kernels, threads: usize) -> Runtime {
-    Runtime { kernels, team: Team::new(threads).unwrap() }
+    Runtime { kernels, thread_pool: ThreadPool::new(threads).unwrap() }
 }
 
 /// Logits of sequences of one token each, in passes of so many.
@@ -68,8 +68,8 @@ fn logits(model: &Model, rt: &Runtime, tokens: &[u32], batch: usize) -> Vec<f32>
             seq,
             start: 0,
             tokens: std::slice::from_ref(token),
-            sight: Sight::Causal,
-            logits: Rows::All,
+            attention_mask: AttentionMask::Causal,
+            logits: LogitRows::All,
         };
         let spans: Vec<_> = seqs.iter().zip(tokens).map(span).collect();
         out.extend_from_slice(model.forward(rt, &mut kv, &spans, &mut ws).values());

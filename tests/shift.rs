@@ -11,14 +11,14 @@ use wrinklefree::decode::{
 use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Rejected, Request, Step};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::Runtime;
-use wrinklefree::par::Team;
+use wrinklefree::par::ThreadPool;
 
 const VOCAB: usize = 40;
 const CONTEXT: usize = 64;
 
 fn engine(prefix_cache: bool) -> Engine {
     let model = common::small_model(VOCAB, 11, 6.0);
-    let runtime = Runtime { kernels: Kernels::best(), team: Team::new(1).unwrap() };
+    let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     let (pages, sequences, rows, row_cost) = (4, 2, 32, 0.0);
     let kv = KvConfig::EXACT;
     let config =
@@ -118,7 +118,7 @@ fn verify_says_what_ar_says() {
     assert_eq!(ar.0.len(), 300);
 }
 
-/// Tokens that a shift has dropped are penalised as those that it has kept.
+/// Tokens that a shift has dropped are penalized as those that it has kept.
 #[test]
 fn penalties_are_over_all_that_was_said() {
     let sampling = SamplingParams { frequency_penalty: 1e6, ..SamplingParams::default() };

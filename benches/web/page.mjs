@@ -27,8 +27,8 @@ const open = {
         };
       },
       about() {
-        const { artefact, simd, threads, memoryBytes } = engine.info();
-        return { build: `${artefact}, ${simd}`, threads, memoryBytes };
+        const { artifact, simd, threads, memoryBytes } = engine.info();
+        return { build: `${artifact}, ${simd}`, threads, memoryBytes };
       },
     };
   },

@@ -1,13 +1,13 @@
 //! The lower floors of WrinkleFree, which compute: packed matrices, SIMD kernels and the thread
-//! team. A crate of its own for three reasons: `unsafe` lives here and nowhere above; it is optimised
-//! for speed where a browser's module is optimised for size; and its tests build without the rest.
+//! thread pool. A crate of its own for three reasons: `unsafe` lives here and nowhere above; it is optimized
+//! for speed where a browser's module is optimized for size; and its tests build without the rest.
 //!
-//! Imports only point down: `kernel` → `matrix` → `ternary` → `carry` → `mem`, `par`, `rows`.
+//! Imports only point down: `kernel` → `matrix` → `ternary` → `loader` → `mem`, `par`, `rows`.
 
-pub mod carry;
+pub mod loader;
 pub mod kernel;
 pub mod matrix;
 pub mod mem;
 pub mod par;
-pub mod rows;
+pub mod batch_types;
 pub mod ternary;

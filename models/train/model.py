@@ -27,9 +27,9 @@ def ternary(weight):
     return (weight / scale).round().clamp(-1, 1), scale
 
 
-def straight(quantised, x):
-    """The quantised value, with the gradient of the exact one."""
-    return x + (quantised - x).detach()
+def straight(quantized, x):
+    """The quantized value, with the gradient of the exact one."""
+    return x + (quantized - x).detach()
 
 
 def eight_bits(weight):

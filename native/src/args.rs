@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser
 use clap::{Args, ValueEnum};
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
-use wrinklefree::carry::Origin;
+use wrinklefree::loader::WeightSource;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Rejected;
 use wrinklefree::format::Spec;
@@ -79,7 +79,7 @@ impl ModelArgs {
 
     /// The model, computing as these say; its weights come from there, and whoever will read them
     /// brings them.
-    pub fn apply(&self, model: Model, origin: &dyn Origin, runtime: &Runtime) -> Model {
+    pub fn apply(&self, model: Model, origin: &dyn WeightSource, runtime: &Runtime) -> Model {
         let begin = Instant::now();
         let layout = match self.layout {
             LayoutArg::Auto => {

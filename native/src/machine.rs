@@ -7,7 +7,7 @@ use anyhow::Context;
 use std::{env, thread};
 use wrinklefree::kernel::{Isa, Kernels};
 use wrinklefree::model::Runtime;
-use wrinklefree::par::Team;
+use wrinklefree::par::ThreadPool;
 
 /// The variable that overrides the choice of kernels.
 const WF_ISA: &str = "WF_ISA";
@@ -60,16 +60,16 @@ impl Threads {
         self.decode.max(self.prefill)
     }
 
-    fn team(&self) -> anyhow::Result<Team> {
-        let team = match self.pinned {
+    fn thread_pool(&self) -> anyhow::Result<ThreadPool> {
+        let thread_pool = match self.pinned {
             true => self.pinned_team()?,
-            false => Team::new(self.count())?,
+            false => ThreadPool::new(self.count())?,
         };
-        Ok(team.divided(self.decode, self.prefill))
+        Ok(thread_pool.limited(self.decode, self.prefill))
     }
 
-    /// The calling thread is the first of the team.
-    fn pinned_team(&self) -> anyhow::Result<Team> {
+    /// The calling thread is the first of the thread pool.
+    fn pinned_team(&self) -> anyhow::Result<ThreadPool> {
         let cpus = cores::cpus();
         if self.count() > cpus.len() {
             let (threads, cpus) = (self.count(), cpus.len());
@@ -77,22 +77,22 @@ impl Threads {
         }
         cores::pin(cpus[0]).context("cannot pin a thread")?;
         let mut next = cpus.into_iter().skip(1);
-        let team = Team::with(self.count(), |helper| {
+        let thread_pool = ThreadPool::with(self.count(), |helper| {
             let cpu = next.next().expect("there are as many");
             let life = move || {
                 // It computes the same wherever it runs.
                 let _ = cores::pin(cpu);
                 helper.work();
             };
-            thread::Builder::new().name(format!("wf-team-{cpu}")).spawn(life).map(drop)
+            thread::Builder::new().name(format!("wf-thread_pool-{cpu}")).spawn(life).map(drop)
         });
-        Ok(team?)
+        Ok(thread_pool?)
     }
 }
 
-/// Kernels and a team.
+/// Kernels and a thread pool.
 pub fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
-    Ok(Runtime { kernels: kernels()?, team: threads.team()? })
+    Ok(Runtime { kernels: kernels()?, thread_pool: threads.thread_pool()? })
 }
 
 /// Kernels and a thread for each core: to bring weights for whoever will compute with them later.

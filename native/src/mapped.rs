@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use wrinklefree::carry::Origin;
+use wrinklefree::loader::WeightSource;
 
 /// Maps a whole file, read-only.
 pub fn map(path: &Path) -> anyhow::Result<Bytes> {
@@ -20,7 +20,7 @@ pub struct Mapped {
     file: File,
     map: Weak<Mmap>,
     /// Whether weights leave it that could stay.
-    pub leaves: bool,
+    pub must_copy: bool,
 }
 
 /// Owns a mapping for [`Bytes`].
@@ -38,12 +38,12 @@ impl Mapped {
         let open = || {
             let file = File::open(path)?;
             if file.metadata()?.len() == 0 {
-                return Ok((Bytes::new(), Self { file, map: Weak::new(), leaves: false }));
+                return Ok((Bytes::new(), Self { file, map: Weak::new(), must_copy: false }));
             }
             // SAFETY: the mapping is read-only and owned by the returned bytes. Like every program
             // that maps model files, it relies on nobody truncating the file while it is in use.
             let map = Arc::new(unsafe { Mmap::map(&file)? });
-            let mapped = Self { file, map: Arc::downgrade(&map), leaves: false };
+            let mapped = Self { file, map: Arc::downgrade(&map), must_copy: false };
             Ok((Bytes::from_owner(Owner(map)), mapped))
         };
         let opened: io::Result<_> = open();
@@ -85,10 +85,10 @@ impl Files {
     }
 }
 
-impl Origin for Files {
-    fn leaves(&self, bytes: &[u8]) -> bool {
+impl WeightSource for Files {
+    fn must_copy(&self, bytes: &[u8]) -> bool {
         let file = self.mapped.iter().find(|file| file.place(bytes).is_some());
-        file.map_or(self.moves, |file| file.leaves)
+        file.map_or(self.moves, |file| file.must_copy)
     }
 
     fn read(&self, bytes: &[u8], to: &mut [u8]) {
@@ -116,20 +116,20 @@ mod tests {
             std::fs::write(&path, &bytes).expect("written");
             let (mapped, mut file) = Mapped::open(&path).expect("there");
             assert_eq!(mapped, bytes);
-            file.leaves = length == 1;
+            file.must_copy = length == 1;
             files.mapped.push(file);
             all.push(mapped);
         }
         let memory = Bytes::from_static(b"of no file");
-        for (bytes, leaves) in all.iter().chain([&memory]).zip([false, true, false, false]) {
+        for (bytes, must_copy) in all.iter().chain([&memory]).zip([false, true, false, false]) {
             let part = &bytes[bytes.len() / 3..];
             let mut read = vec![0; part.len()];
             files.read(part, &mut read);
             assert_eq!(read, part);
-            assert_eq!(files.leaves(part), leaves);
+            assert_eq!(files.must_copy(part), must_copy);
         }
         files.moves = true;
-        assert!(files.leaves(&memory) && !files.leaves(&all[0]));
+        assert!(files.must_copy(&memory) && !files.must_copy(&all[0]));
         all.clear();
         assert!(files.mapped.iter().all(|file| file.map.upgrade().is_none()), "nobody needs them");
         let error = map(&directory.path().join("none")).expect_err("not there");

@@ -125,7 +125,7 @@ fn files(
 ) -> anyhow::Result<Source> {
     let open = |(name, path): (String, PathBuf)| {
         let (bytes, mut mapped) = Mapped::open(&path)?;
-        mapped.leaves = place.copies(&bytes);
+        mapped.must_copy = place.copies(&bytes);
         Ok((File { name, bytes: bytes.into() }, mapped))
     };
     let name = Path::new(model).file_name().map_or(model.into(), |n| n.to_string_lossy());

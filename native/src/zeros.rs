@@ -1,10 +1,10 @@
-//! Counts zeros in the quantised inputs of a model's ternary layers.
+//! Counts zeros in the quantized inputs of a model's ternary layers.
 
 use std::ops::AddAssign;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wrinklefree::format::Linear;
-use wrinklefree::kernel::Quantised;
+use wrinklefree::kernel::Quantized;
 use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{Model, Workspace};
 use wrinklefree::ternary::BLOCK_COLS;
@@ -132,7 +132,7 @@ fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
 }
 
 /// Adds the rows that the `down` of `layer`, or other matrices, are to read.
-fn count(counts: &mut Counts, layer: Option<usize>, cols: usize, x: &Quantised<'_>) {
+fn count(counts: &mut Counts, layer: Option<usize>, cols: usize, x: &Quantized<'_>) {
     for token in 0..x.tokens() {
         let live: Vec<bool> = (0..cols).map(|column| x.joined(token, column) != 0).collect();
         let zeros = Zeros::of(&live);

@@ -7,8 +7,8 @@ use serde_json::Value;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Checkpoint, File, load};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
-use wrinklefree::par::Team;
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::par::ThreadPool;
 use wrinklefree::text::Tokenizer;
 
 const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/eval/text.txt");
@@ -37,17 +37,17 @@ fn model_and_ids() -> (Model, Vec<u32>) {
 }
 
 fn runtime() -> Runtime {
-    Runtime { kernels: Kernels::best(), team: Team::new(1).expect("a team") }
+    Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).expect("a thread_pool") }
 }
 
 /// All logits of some spans of one sequence, as rows, after one pass over all of them each.
-fn logits(model: &Model, spans: &[(usize, &[u32], Sight)]) -> Vec<Vec<f32>> {
+fn logits(model: &Model, spans: &[(usize, &[u32], AttentionMask)]) -> Vec<Vec<f32>> {
     let rt = runtime();
     let mut kv = KvPool::new(model.spec(), 64, KvConfig::default()).expect("memory");
     let seq = kv.open(1024).expect("pages");
     let (mut ws, mut rows) = (Workspace::default(), Vec::new());
-    for &(start, tokens, sight) in spans {
-        let span = Span { seq, start, tokens, sight, logits: Rows::All };
+    for &(start, tokens, attention_mask) in spans {
+        let span = Span { seq, start, tokens, attention_mask, logits: LogitRows::All };
         let logits = model.forward(&rt, &mut kv, &[span], &mut ws);
         rows.extend((0..tokens.len()).map(|row| logits.row(row).to_vec()));
     }
@@ -65,7 +65,7 @@ fn perplexity_is_its_definition() {
     let rows = lines(&["perplexity", TEXT, "--window", "500"]);
     let (mut sum, mut count) = (0.0, 0);
     for window in ids.chunks(500) {
-        let rows = logits(&model, &[(0, window, Sight::Causal)]);
+        let rows = logits(&model, &[(0, window, AttentionMask::Causal)]);
         sum += window[1..].iter().zip(&rows).map(|(&next, row)| nats(row, next)).sum::<f64>();
         count += window.len() - 1;
     }
@@ -95,10 +95,10 @@ fn the_loss_of_masked_tokens_is_its_definition() {
         let clean = &ids[start..ids.len().min(start + BLOCK)];
         let mut noisy = [MASK; BLOCK];
         noisy[0] = clean[0];
-        let denoise = (start, &noisy[..], Sight::UpTo(start + BLOCK));
+        let denoise = (start, &noisy[..], AttentionMask::Prefix(start + BLOCK));
         let rows = match start {
             0 => logits(&model, &[denoise]),
-            _ => logits(&model, &[(0, &ids[..start], Sight::Causal), denoise]),
+            _ => logits(&model, &[(0, &ids[..start], AttentionMask::Causal), denoise]),
         };
         let rows = &rows[start..];
         sum += clean[1..].iter().zip(rows).map(|(&next, row)| nats(row, next)).sum::<f64>();

@@ -65,7 +65,7 @@ pub struct KvPool {
 struct Layer {
     /// `[kv_heads][pages]` of [`PageLayout`].
     pages: AlignedVec<u8>,
-    /// `[kv_heads][pages][2 · head_dim]`, see [`Kernels::summarise`](crate::kernel::Kernels); none
+    /// `[kv_heads][pages][2 · head_dim]`, see [`Kernels::summarize`](crate::kernel::Kernels); none
     /// where nobody looks at them.
     summaries: AlignedVec<f32>,
 }

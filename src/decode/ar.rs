@@ -1,7 +1,7 @@
 //! Autoregressive decoding: the prompt in chunks, then a token a pass.
 
 use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams, Slot};
-use crate::rows::{Logits, Rows, Sight};
+use crate::batch_types::{Logits, LogitRows, AttentionMask};
 
 /// Decodes one token after the other.
 pub struct Autoregressive {
@@ -94,11 +94,11 @@ impl Decoder for Autoregressive {
         Some(Ask {
             start: self.cached,
             tokens: &self.tokens[self.cached..end],
-            sight: Sight::Causal,
+            attention_mask: AttentionMask::Causal,
             logits: match end == self.tokens.len() {
-                _ if self.scoring() => Rows::All,
-                true => Rows::Last,
-                false => Rows::None,
+                _ if self.scoring() => LogitRows::All,
+                true => LogitRows::Last,
+                false => LogitRows::None,
             },
         })
     }
@@ -159,7 +159,7 @@ impl Decoder for Autoregressive {
 mod tests {
     use super::*;
 
-    /// Runs a decoder against logits that always favour the token after the last one.
+    /// Runs a decoder against logits that always favor the token after the last one.
     fn replay(mut decoder: Autoregressive, budget: usize) -> (Vec<u32>, usize, FinishReason) {
         let (mut out, mut passes) = (Vec::new(), 0);
         loop {

@@ -18,7 +18,7 @@ pub use sample::{
 };
 pub use verify::Verify;
 
-use crate::rows::{Logits, Output, Rows, Sight};
+use crate::batch_types::{Logits, Output, LogitRows, AttentionMask};
 
 /// Rows that a decoder wants computed: consecutive tokens of its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub struct Ask<'a> {
     /// The tokens.
     pub tokens: &'a [u32],
     /// What each row sees.
-    pub sight: Sight,
+    pub attention_mask: AttentionMask,
     /// Rows whose logits are wanted.
-    pub logits: Rows<'a>,
+    pub logits: LogitRows<'a>,
 }
 
 /// What a decoder did with its logits.

@@ -1,7 +1,7 @@
 //! No text at all: the prompt is read, and its hidden states become one vector.
 
 use super::{Ask, Decoder, FinishReason, Output, Progress, Slot};
-use crate::rows::{Logits, Rows, Sight};
+use crate::batch_types::{Logits, LogitRows, AttentionMask};
 
 /// How hidden states become one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,12 +65,12 @@ impl Decoder for Pool {
         }
         let end = self.tokens.len().min(self.cached + budget);
         let logits = match self.pooling {
-            Pooling::Mean => Rows::All,
-            Pooling::Last if end == self.tokens.len() => Rows::Last,
-            Pooling::Last => Rows::None,
+            Pooling::Mean => LogitRows::All,
+            Pooling::Last if end == self.tokens.len() => LogitRows::Last,
+            Pooling::Last => LogitRows::None,
         };
         let tokens = &self.tokens[self.cached..end];
-        Some(Ask { start: self.cached, tokens, sight: Sight::Causal, logits })
+        Some(Ask { start: self.cached, tokens, attention_mask: AttentionMask::Causal, logits })
     }
 
     fn take(&mut self, budget: usize, states: Logits<'_>) -> Progress {

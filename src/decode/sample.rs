@@ -46,7 +46,7 @@ pub struct Choice {
     /// Its id.
     pub token: u32,
     /// By the measure that was asked for, of the distribution it was drawn from: after penalties,
-    /// temperature and filters. At temperature 0, of the softmax of the penalised logits.
+    /// temperature and filters. At temperature 0, of the softmax of the penalized logits.
     pub certainty: f32,
 }
 
@@ -143,7 +143,7 @@ impl Sampler {
     /// Counts a token as the next of the output, whoever chose it.
     pub fn accept(&mut self, token: u32) {
         self.position += 1;
-        if self.params.penalises() {
+        if self.params.penalizes() {
             *self.seen.entry(token).or_insert(0) += 1;
         }
         if let Some(guide) = &mut self.guide {

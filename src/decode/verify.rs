@@ -9,7 +9,7 @@
 use super::draft::Drafter;
 use super::reach::Reach;
 use super::{Ask, Autoregressive, Decoder, Progress, Slot};
-use crate::rows::{Logits, Rows, Sight};
+use crate::batch_types::{Logits, LogitRows, AttentionMask};
 
 /// Decodes autoregressively with drafts.
 pub struct Verify {
@@ -86,14 +86,14 @@ impl Decoder for Verify {
             return Some(ask);
         }
         let tokens = &self.input[..self.next(budget)];
-        let (sight, logits) = match self.drafting {
+        let (attention_mask, logits) = match self.drafting {
             true => {
                 let fit = self.rows.partition_point(|&row| row < tokens.len());
-                (Sight::UpTo(ask.start + tokens.len()), Rows::Only(&self.rows[..fit]))
+                (AttentionMask::Prefix(ask.start + tokens.len()), LogitRows::Only(&self.rows[..fit]))
             }
-            false => (Sight::Causal, Rows::All),
+            false => (AttentionMask::Causal, LogitRows::All),
         };
-        Some(Ask { tokens, sight, logits, ..ask })
+        Some(Ask { tokens, attention_mask, logits, ..ask })
     }
 
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {

@@ -4,8 +4,8 @@ use super::{Event, Request, SeqId};
 use crate::cache::{KvSeq, Realm};
 use crate::decode::{Decoder, FinishReason, Sampled};
 use crate::model::Span;
-use crate::rows::Logits;
-use crate::text::{Detokeniser, StopStrings, Tokenizer};
+use crate::batch_types::Logits;
+use crate::text::{Detokenizer, StopStrings, Tokenizer};
 use std::collections::VecDeque;
 
 pub(super) struct Sequence {
@@ -29,7 +29,7 @@ pub(super) struct Sequence {
     watch: bool,
     eos: Vec<u32>,
     /// `None` without a tokenizer: the output is ids alone.
-    detokeniser: Option<Detokeniser>,
+    detokenizer: Option<Detokenizer>,
     stops: StopStrings,
 }
 
@@ -58,7 +58,7 @@ impl Sequence {
             watch,
             waited: 0,
             eos,
-            detokeniser: tokenizer.map(Detokeniser::new),
+            detokenizer: tokenizer.map(Detokenizer::new),
             stops: StopStrings::new(stop),
         }
     }
@@ -66,7 +66,7 @@ impl Sequence {
     /// The decoder's next rows, at most `share`.
     pub fn span(&self, kv: KvSeq, share: usize) -> Span<'_> {
         let ask = self.decoder.ask(share).expect("ended sequences are released");
-        Span { seq: kv, start: ask.start, tokens: ask.tokens, sight: ask.sight, logits: ask.logits }
+        Span { seq: kv, start: ask.start, tokens: ask.tokens, attention_mask: ask.attention_mask, logits: ask.logits }
     }
 
     /// Gives the decoder its logits and reports what became final; returns the positions that are
@@ -116,7 +116,7 @@ impl Sequence {
             events.push_back(Event::Token { seq: self.id, sampled, text });
             if stopped.is_some() {
                 // What stands after a stop string is not part of the text.
-                self.detokeniser = None;
+                self.detokenizer = None;
                 self.stopped = stopped;
                 return;
             }
@@ -126,8 +126,8 @@ impl Sequence {
     /// Reports the end, with the text that was still held back.
     pub fn finish(&mut self, reason: FinishReason, events: &mut VecDeque<Event>) {
         let mut text = String::new();
-        if let Some(mut detokeniser) = self.detokeniser.take()
-            && self.stops.push(&detokeniser.finish(), &mut text).is_none()
+        if let Some(mut detokenizer) = self.detokenizer.take()
+            && self.stops.push(&detokenizer.finish(), &mut text).is_none()
         {
             text += &self.stops.finish();
         }
@@ -139,9 +139,9 @@ impl Sequence {
     /// The text that a token adds, and the stop string that is complete.
     fn show(&mut self, sampled: &Sampled) -> (String, Option<usize>) {
         let mut shown = String::new();
-        let stopped = match &mut self.detokeniser {
-            Some(detokeniser) if !self.eos.contains(&sampled.token) => {
-                self.stops.push(&detokeniser.push(sampled.token), &mut shown).map(|s| s.index)
+        let stopped = match &mut self.detokenizer {
+            Some(detokenizer) if !self.eos.contains(&sampled.token) => {
+                self.stops.push(&detokenizer.push(sampled.token), &mut shown).map(|s| s.index)
             }
             _ => None,
         };

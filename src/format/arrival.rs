@@ -28,10 +28,10 @@ pub(super) enum Outline {
 
 impl Outline {
     fn of(head: &[u8]) -> Self {
-        if gguf::recognise(head) {
+        if gguf::recognize(head) {
             return gguf::outline(head);
         }
-        match safetensors::recognise(head) {
+        match safetensors::recognize(head) {
             true => safetensors::outline(head),
             false => Self::Unknown,
         }

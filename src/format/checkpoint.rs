@@ -102,11 +102,11 @@ pub struct Linear {
     pub weight: Matrix,
     /// `[outputs]`.
     pub bias: Option<Vec<f32>>,
-    /// How its inputs are quantised; float matrices take f32 and ignore this.
+    /// How its inputs are quantized; float matrices take f32 and ignore this.
     pub activations: Activations,
 }
 
-/// Quantisation of the inputs of ternary and int8 matrices.
+/// Quantization of the inputs of ternary and int8 matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Activations {

@@ -54,7 +54,7 @@ fn convert(matrix: &Matrix, head: HeadType) -> Result<Matrix, LayoutError> {
         (HeadType::Q8, Matrix::Int8(m)) if m.view().groups() <= 1 => Ok(matrix.clone()),
         (HeadType::Q8, Matrix::Split(m)) if m.view().groups() <= 1 => Ok(matrix.clone()),
         (HeadType::Q8, _) => {
-            Int8Matrix::quantise_rows(rows, cols, |r, out| matrix.row_f32(r, out)).map(Matrix::Int8)
+            Int8Matrix::quantize_rows(rows, cols, |r, out| matrix.row_f32(r, out)).map(Matrix::Int8)
         }
         (HeadType::F16, _) => {
             let mut data = Vec::with_capacity(rows * cols * FloatType::F16.size());

@@ -1,4 +1,4 @@
-//! The one entry: recognises what it was given by its content.
+//! The one entry: recognizes what it was given by its content.
 
 use super::{Checkpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed, safetensors};
 
@@ -9,7 +9,7 @@ use super::{Checkpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed
 /// # Errors
 /// When the files are no model, are damaged, or hold a model that is not supported.
 pub fn load(mut files: Vec<File>) -> Result<Checkpoint, LoadError> {
-    let mut ggufs = (0..files.len()).filter(|&i| gguf::recognise(&files[i].bytes.first()));
+    let mut ggufs = (0..files.len()).filter(|&i| gguf::recognize(&files[i].bytes.first()));
     if let Some(file) = ggufs.next() {
         return match ggufs.next() {
             None => gguf::load(files.swap_remove(file)),
@@ -22,10 +22,10 @@ pub fn load(mut files: Vec<File>) -> Result<Checkpoint, LoadError> {
     }
     // A name alone is a reason to say what is wrong inside.
     if let [file] = &files[..]
-        && (safetensors::recognise(&file.bytes.first()) || file.name.ends_with(".safetensors"))
+        && (safetensors::recognize(&file.bytes.first()) || file.name.ends_with(".safetensors"))
     {
         let contents = safetensors::parse(file)?;
-        if packed::recognise(&contents) {
+        if packed::recognize(&contents) {
             let name = files.swap_remove(0).name;
             return packed::load(&name, contents);
         }

@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 /// Does the file look like safetensors?
-pub(super) fn recognise(bytes: &[u8]) -> bool {
+pub(super) fn recognize(bytes: &[u8]) -> bool {
     bytes.len() > 8 && bytes[8] == b'{' && header_len(bytes).is_some_and(|n| n <= MAX_HEADER)
 }
 
@@ -165,7 +165,7 @@ fn tensor(
     Ok(Tensor { name, file: source.clone(), dtype, shape, bytes })
 }
 
-/// What a recognised file's first bytes say of the rest.
+/// What a recognized file's first bytes say of the rest.
 pub(super) fn outline(head: &[u8]) -> Outline {
     let begin = 8 + header_len(head).unwrap_or(0);
     let Some(text) = head.get(8..begin) else { return Outline::Short(begin) };

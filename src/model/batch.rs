@@ -1,7 +1,7 @@
 //! What goes into a forward pass.
 
 use crate::cache::{KvPool, KvSeq};
-use crate::rows::{Rows, Sight};
+use crate::batch_types::{LogitRows, AttentionMask};
 
 /// Consecutive tokens of one sequence in a batch.
 #[derive(Clone, Copy, Debug)]
@@ -14,9 +14,9 @@ pub struct Span<'a> {
     pub tokens: &'a [u32],
     /// What each row sees; never past what is written, this span included, nor only what a window has
     /// passed.
-    pub sight: Sight,
+    pub attention_mask: AttentionMask,
     /// Rows whose logits are wanted.
-    pub logits: Rows<'a>,
+    pub logits: LogitRows<'a>,
 }
 
 impl Span<'_> {
@@ -28,11 +28,11 @@ impl Span<'_> {
     /// Keys that the row at `position` sees.
     fn sees(&self, position: usize) -> usize {
         let block = |size: usize| ((position / size + 1) * size).min(self.end());
-        match self.sight {
-            Sight::Causal => position + 1,
-            Sight::UpTo(end) => end,
-            Sight::Blocks(size) => block(size),
-            Sight::Turning { at, blocks } => block(blocks[usize::from(position >= at)]),
+        match self.attention_mask {
+            AttentionMask::Causal => position + 1,
+            AttentionMask::Prefix(end) => end,
+            AttentionMask::BlockCausal(size) => block(size),
+            AttentionMask::MixedBlocks { at, blocks } => block(blocks[usize::from(position >= at)]),
         }
     }
 
@@ -45,11 +45,11 @@ impl Span<'_> {
         );
         assert!(self.end() <= kv.capacity(self.seq), "a span fits its sequence's pages");
         assert!(self.tokens.iter().all(|&t| (t as usize) < vocab), "tokens are in the vocabulary");
-        if let Sight::UpTo(end) = self.sight {
+        if let AttentionMask::Prefix(end) = self.attention_mask {
             let there = self.end().max(kv.written(self.seq));
             assert!(0 < end && end <= there, "no row sees keys that are not there");
         }
-        if let Rows::Only(rows) = self.logits {
+        if let LogitRows::Only(rows) = self.logits {
             let within = rows.last().is_none_or(|&last| last < self.tokens.len());
             assert!(rows.is_sorted() && within, "logits are of the span's rows, in order");
         }
@@ -91,10 +91,10 @@ impl Batch {
             span.check(kv, vocab);
             let first = rows.len();
             match span.logits {
-                Rows::None => {}
-                Rows::Last => wanted.push(first + span.tokens.len() - 1),
-                Rows::All => wanted.extend(first..first + span.tokens.len()),
-                Rows::Only(which) => wanted.extend(which.iter().map(|row| first + row)),
+                LogitRows::None => {}
+                LogitRows::Last => wanted.push(first + span.tokens.len() - 1),
+                LogitRows::All => wanted.extend(first..first + span.tokens.len()),
+                LogitRows::Only(which) => wanted.extend(which.iter().map(|row| first + row)),
             }
             for (position, &token) in (span.start..).zip(span.tokens) {
                 rows.push(Row { seq: span.seq, token, position });

@@ -8,8 +8,8 @@ use super::{Model, Rule, Runtime, Workspace};
 use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
-use crate::par::{Bound, Chunks, Crew};
-use crate::rows::{Logits, Output};
+use crate::par::{Bound, Chunks, PoolScope};
+use crate::batch_types::{Logits, Output};
 
 /// Bytes of weights × rows from which a pass is worth the helpers: some 300 µs of work. Below, the
 /// hand-overs of a small model's many steps cost more than a second core gives.
@@ -20,7 +20,7 @@ const MANY_ROWS: usize = 8;
 /// Rows that attend together at most, and scores that they make at most.
 const TOGETHER: usize = 8;
 const SCORES: usize = 64 << 10;
-/// Parts of the attention for each member.
+/// Parts of the attention for each worker.
 const PARTS: usize = 4;
 
 impl Model {
@@ -53,9 +53,9 @@ impl Model {
     ) -> Logits<'w> {
         let vocab = self.spec.vocab_size;
         let bound = self.bound(spans.iter().map(|span| span.tokens.len()).sum());
-        ws.batch.fill(spans, kv, vocab, self.together(spans, rt.team.members(bound)));
-        rt.team.run(bound, |crew| {
-            let mut pass = Pass { model: self, k: &rt.kernels, crew, ws };
+        ws.batch.fill(spans, kv, vocab, self.together(spans, rt.thread_pool.workers(bound)));
+        rt.thread_pool.run(bound, |scope| {
+            let mut pass = Pass { model: self, k: &rt.kernels, scope, ws };
             pass.ws.profile.begin();
             pass.embed();
             let mut before = None;
@@ -97,12 +97,12 @@ impl Model {
     }
 
     /// Rows of a sequence that attend together: enough to make the most of each page that is read,
-    /// few enough to leave every member several parts and the scores in the cache.
-    fn together(&self, spans: &[Span<'_>], members: usize) -> usize {
+    /// few enough to leave every worker several parts and the scores in the cache.
+    fn together(&self, spans: &[Span<'_>], workers: usize) -> usize {
         let Spec { heads, kv_heads, .. } = self.spec;
         let rows: usize = spans.iter().map(|s| s.tokens.len()).sum();
         let keys = spans.iter().map(Span::end).max().unwrap_or(1).next_multiple_of(PAGE);
-        let shared = rows * kv_heads / (members * PARTS);
+        let shared = rows * kv_heads / (workers * PARTS);
         let fitting = SCORES / (keys * (heads / kv_heads));
         TOGETHER.min(shared).min(fitting).max(1)
     }
@@ -112,7 +112,7 @@ impl Model {
 struct Pass<'p, 'c> {
     model: &'p Model,
     k: &'p Kernels,
-    crew: &'p mut Crew<'c>,
+    scope: &'p mut PoolScope<'c>,
     ws: &'p mut Workspace,
 }
 
@@ -127,7 +127,7 @@ impl Pass<'_, '_> {
         sin.grow(rows.len() * half);
         let angles = (Chunks::new(cos, half), Chunks::new(sin, half));
         let chunks = (Chunks::new(x, hidden), angles);
-        self.crew.chunks(rows.len(), true, chunks, |i, (x, (cos, sin)), _| {
+        self.scope.chunks(rows.len(), true, chunks, |i, (x, (cos, sin)), _| {
             model.weights.embed.row_f32(rows[i].token as usize, x);
             model.frequencies.angles(rows[i].position, cos, sin);
         });
@@ -147,17 +147,17 @@ impl Pass<'_, '_> {
 
     /// Queries, keys and values; the latter two go to their pages.
     fn keys_and_values(&mut self, layer: &LayerWeights, kept: LayerPages<'_>) {
-        let Self { model, k, crew, ws } = self;
+        let Self { model, k, scope, ws } = self;
         let Workspace { batch, cos, sin, inputs, qkv, profile, .. } = &mut **ws;
         let spec = &model.spec;
-        inputs.product((crew, k), &[&layer.q, &layer.k, &layer.v], qkv);
+        inputs.product((scope, k), &[&layer.q, &layer.k, &layer.v], qkv);
         profile.lap(Phase::Qkv);
         let LayerPages { pages, summaries, books } = kept;
         let heads = Heads { spec, k, layer, books, batch, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let chunks = (Chunks::new(pages, bytes), Chunks::new(summaries, floats));
-        // The same member attends to a head afterwards: what is written is in its cache.
-        crew.chunks(spec.kv_heads, true, chunks, |head, kept, scratch| {
+        // The same worker attends to a head afterwards: what is written is in its cache.
+        scope.chunks(spec.kv_heads, true, chunks, |head, kept, scratch| {
             heads.write(head, kept, scratch);
         });
         profile.lap(Phase::Cache);
@@ -185,7 +185,7 @@ impl Pass<'_, '_> {
 
     /// y = o(attention(q, k, v)).
     fn attention(&mut self, layer: &LayerWeights, kept: LayerPages<'_>) {
-        let Self { model, k, crew, ws } = self;
+        let Self { model, k, scope, ws } = self;
         let Workspace { batch, cos, sin, inputs, qkv, mixed, y, profile, .. } = &mut **ws;
         let (rows, spec) = (batch.rows.len(), &model.spec);
         let LayerPages { pages, summaries, books } = kept;
@@ -195,7 +195,7 @@ impl Pass<'_, '_> {
         mixed.grow(rows * width);
         let out = &mut mixed[..rows * width];
         let columns = (0..=width).step_by(width / spec.kv_heads);
-        crew.tiles(out, width, (&batch.bounds, columns), |(i, head), mut out, scratch| {
+        scope.tiles(out, width, (&batch.bounds, columns), |(i, head), mut out, scratch| {
             let rows = batch.bounds[i]..batch.bounds[i + 1];
             let kept = (&pages[head * bytes..][..bytes], &summaries[head * floats..][..floats]);
             heads.attend(rows, head, kept, &mut out, scratch);
@@ -203,14 +203,14 @@ impl Pass<'_, '_> {
         profile.lap(Phase::Attention);
 
         let source = Chunks::new(mixed, width);
-        inputs.fill((crew, k), (rows, width), &[&layer.o], source, |_, out, mixed| {
+        inputs.fill((scope, k), (rows, width), &[&layer.o], source, |_, out, mixed| {
             match &layer.attn_sub_norm {
                 Some(norm) => (k.rms_norm)(mixed, norm, spec.norm_eps, out),
                 None => out.copy_from_slice(mixed),
             }
         });
         profile.lap(Phase::Norm);
-        inputs.product((crew, k), &[&layer.o], y);
+        inputs.product((scope, k), &[&layer.o], y);
         profile.lap(Phase::Output);
     }
 
@@ -219,14 +219,14 @@ impl Pass<'_, '_> {
         let readers = [&layer.gate, &layer.up];
         self.add_and_norm(&layer.o, &layer.ffn_norm, &readers);
 
-        let Self { model, k, crew, ws } = self;
+        let Self { model, k, scope, ws } = self;
         let Workspace { batch, inputs, gate_up, y, profile, .. } = &mut **ws;
         let (spec, width, rows) = (&model.spec, model.spec.intermediate_size, batch.rows.len());
-        inputs.product((crew, k), &readers, gate_up);
+        inputs.product((scope, k), &readers, gate_up);
         profile.lap(Phase::GateUp);
         inputs.rule = model.sparsity.rule;
         let source = Chunks::new(gate_up, 2 * width);
-        inputs.fill((crew, k), (rows, width), &[&layer.down], source, |_, out, gate_up| {
+        inputs.fill((scope, k), (rows, width), &[&layer.down], source, |_, out, gate_up| {
             let (gate, up) = gate_up.split_at_mut(width);
             add_bias(k, gate, &layer.gate);
             add_bias(k, up, &layer.up);
@@ -240,7 +240,7 @@ impl Pass<'_, '_> {
             }
         });
         profile.lap(Phase::Activation);
-        inputs.product((crew, k), &[&layer.down], y);
+        inputs.product((scope, k), &[&layer.down], y);
         profile.lap(Phase::Down);
     }
 
@@ -256,29 +256,29 @@ impl Pass<'_, '_> {
     fn head(&mut self) {
         let (model, head) = (self.model, &self.model.head);
         self.leave(&[head]);
-        let Self { k, crew, ws, .. } = self;
+        let Self { k, scope, ws, .. } = self;
         let Workspace { batch, inputs, logits, screen, .. } = &mut **ws;
         if model.is_screened() {
-            inputs.upper_product((crew, k), head, logits);
+            inputs.upper_product((scope, k), head, logits);
         } else {
-            inputs.product((crew, k), &[head], logits);
+            inputs.product((scope, k), &[head], logits);
         }
         let logits = &mut logits[..batch.rows.len() * model.spec.vocab_size];
         for row in logits.chunks_exact_mut(model.spec.vocab_size) {
             add_bias(k, row, head);
         }
         if model.is_screened() {
-            screen.refine((crew, k), inputs, head, logits);
+            screen.refine((scope, k), inputs, head, logits);
         }
         self.ws.profile.lap(Phase::Head);
     }
 
     /// norm(x) becomes the input of `readers`.
     fn norm(&mut self, norm: &[f32], readers: &[&Linear]) {
-        let Self { model, k, crew, ws } = self;
+        let Self { model, k, scope, ws } = self;
         let (hidden, eps) = (model.spec.hidden_size, model.spec.norm_eps);
         let source = Chunks::new(&mut ws.x, hidden);
-        ws.inputs.fill((crew, k), (ws.batch.rows.len(), hidden), readers, source, |_, out, x| {
+        ws.inputs.fill((scope, k), (ws.batch.rows.len(), hidden), readers, source, |_, out, x| {
             (k.rms_norm)(x, norm, eps, out);
         });
         ws.profile.lap(Phase::Norm);
@@ -286,11 +286,11 @@ impl Pass<'_, '_> {
 
     /// x += y, which `from` has computed but for its bias; norm(x) becomes the input of `readers`.
     fn add_and_norm(&mut self, from: &Linear, norm: &[f32], readers: &[&Linear]) {
-        let Self { model, k, crew, ws } = self;
+        let Self { model, k, scope, ws } = self;
         let (hidden, eps) = (model.spec.hidden_size, model.spec.norm_eps);
         let source = (Chunks::new(&mut ws.x, hidden), Chunks::new(&mut ws.y, hidden));
         ws.inputs.fill(
-            (crew, k),
+            (scope, k),
             (ws.batch.rows.len(), hidden),
             readers,
             source,

@@ -47,13 +47,13 @@ impl Heads<'_> {
             layout.write(&self.k.kv, page, row.position % PAGE, (key, value));
         }
         if !summaries.is_empty() {
-            self.summarise(pages, summaries, scratch);
+            self.summarize(pages, summaries, scratch);
         }
     }
 
     /// Brings the summaries of the pages up to date that rows were written to, as far as all of a
     /// page's positions are there.
-    fn summarise(&self, pages: &[u8], summaries: &mut [f32], scratch: &mut Scratch) {
+    fn summarize(&self, pages: &[u8], summaries: &mut [f32], scratch: &mut Scratch) {
         let (layout, width) = (self.books.layout(), 2 * self.spec.head_dim);
         scratch.page.grow(self.spec.head_dim * PAGE);
         for rows in self.batch.rows.chunk_by(|a, b| a.seq == b.seq) {
@@ -64,7 +64,7 @@ impl Heads<'_> {
                 let page = page as usize;
                 let bytes = &pages[page * layout.bytes()..][..layout.bytes()];
                 let keys = layout.keys(&self.k.kv, bytes, &mut scratch.page);
-                (self.k.summarise)(keys, &mut summaries[page * width..][..width]);
+                (self.k.summarize)(keys, &mut summaries[page * width..][..width]);
             }
         }
     }
@@ -96,7 +96,7 @@ impl Heads<'_> {
         scratch.heads = queries;
     }
 
-    /// Attention of some rows over the pages that each of them reads; neighbours that read the same
+    /// Attention of some rows over the pages that each of them reads; neighbors that read the same
     /// ones read them together.
     fn read(
         &self,

@@ -2,16 +2,16 @@
 
 use super::Rule;
 use crate::format::{Activations, Linear};
-use crate::kernel::{Kernels, Quantised};
+use crate::kernel::{Kernels, Quantized};
 use crate::matrix::{Int8View, Matrix, SplitMatrix};
 use crate::mem::AlignedVec;
-use crate::par::{Chunked, Chunks, Columns, Crew, Scratch};
+use crate::par::{Chunked, Chunks, Columns, PoolScope, Scratch};
 use crate::ternary::PANEL_ROWS;
 
 /// Rows from which a step over rows is worth waking the helpers.
 const WORTH_ROWS: usize = 4;
 
-/// Activations as f32, and quantised where a matrix asks for it.
+/// Activations as f32, and quantized where a matrix asks for it.
 #[derive(Default)]
 pub(super) struct Inputs {
     rows: usize,
@@ -22,17 +22,17 @@ pub(super) struct Inputs {
     int16: Planes,
     /// Which values stay where only ternary matrices read them.
     pub rule: Rule,
-    /// Who looks at quantised rows.
+    /// Who looks at quantized rows.
     pub watch: Option<Watch>,
 }
 
-/// Sees every group of matrices with its quantised rows, before they are multiplied.
-pub(super) type Watch = Box<dyn FnMut(&[&Linear], &Quantised<'_>) + Send + Sync>;
+/// Sees every group of matrices with its quantized rows, before they are multiplied.
+pub(super) type Watch = Box<dyn FnMut(&[&Linear], &Quantized<'_>) + Send + Sync>;
 
 /// What of a matrix in planes takes part in a product.
 type Taken = fn(&SplitMatrix) -> Int8View<'_>;
 
-/// Quantised rows; see [`Quantised`].
+/// Quantized rows; see [`Quantized`].
 #[derive(Default)]
 struct Planes {
     values: AlignedVec<i8>,
@@ -63,8 +63,8 @@ impl Planes {
         )
     }
 
-    fn view(&self, rows: usize, planes: usize, stride: usize) -> Quantised<'_> {
-        Quantised {
+    fn view(&self, rows: usize, planes: usize, stride: usize) -> Quantized<'_> {
+        Quantized {
             values: &self.values[..rows * planes * stride],
             stride,
             sums: &self.sums[..rows * planes],
@@ -74,8 +74,8 @@ impl Planes {
     }
 }
 
-/// Quantises one row into a chunk of each kind that is wanted, and thins each as said.
-fn quantise(
+/// Quantizes one row into a chunk of each kind that is wanted, and thins each as said.
+fn quantize(
     k: &Kernels,
     row: &[f32],
     rules: [Rule; 2],
@@ -84,7 +84,7 @@ fn quantise(
 ) {
     let width = row.len();
     if let (values, [sum], [step]) = int8 {
-        (*sum, *step) = (k.quantise8)(row, &mut values[..width]);
+        (*sum, *step) = (k.quantize8)(row, &mut values[..width]);
         rules[0].thin8(&mut values[..width], sum);
         values[width..].fill(0);
     }
@@ -92,7 +92,7 @@ fn quantise(
         let stride = values.len() / 2;
         let (high, low) = values.split_at_mut(stride);
         ([*high_sum, *low_sum], *low_step) =
-            (k.quantise16)(row, &mut high[..width], &mut low[..width]);
+            (k.quantize16)(row, &mut high[..width], &mut low[..width]);
         *high_step = 256.0 * *low_step;
         rules[1].thin16(&mut high[..width], &mut low[..width], [high_sum, low_sum]);
         high[width..].fill(0);
@@ -101,18 +101,18 @@ fn quantise(
 }
 
 impl Inputs {
-    /// Computes `rows` rows of `width` and quantises them as `readers` need: `job(row, out, part)`
+    /// Computes `rows` rows of `width` and quantizes them as `readers` need: `job(row, out, part)`
     /// writes a row from the `row`-th chunk of `source`.
     pub fn fill<C: Chunked + Sync>(
         &mut self,
-        (crew, k): (&mut Crew<'_>, &Kernels),
+        (scope, k): (&mut PoolScope<'_>, &Kernels),
         (rows, width): (usize, usize),
         readers: &[&Linear],
         source: C,
         job: impl Fn(usize, &mut [f32], C::Part) + Sync,
     ) {
         (self.rows, self.width) = (rows, width);
-        let stride = Quantised::stride_of(width);
+        let stride = Quantized::stride_of(width);
         let of = |a| {
             let all = readers.iter().map(|l| (l.activations, &l.weight));
             all.filter(move |(of, w)| *of == a && !matches!(w, Matrix::Float(_)))
@@ -127,9 +127,9 @@ impl Inputs {
             self.int16.chunks(wants[1], rows, 2, stride),
         );
         let chunks = (Chunks::new(&mut self.floats, width), planes, source);
-        crew.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (row, (int8, int16), part), _| {
+        scope.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (row, (int8, int16), part), _| {
             job(i, row, part);
-            quantise(k, row, rules, int8, int16);
+            quantize(k, row, rules, int8, int16);
         });
         let Some(watch) = &mut self.watch else { return };
         for (planes, kind) in [&self.int8, &self.int16].into_iter().enumerate() {
@@ -139,7 +139,7 @@ impl Inputs {
         }
     }
 
-    /// The rows as they were before they were quantised, `[rows][width]` first.
+    /// The rows as they were before they were quantized, `[rows][width]` first.
     pub fn floats(&self) -> &AlignedVec<f32> {
         &self.floats
     }
@@ -148,35 +148,35 @@ impl Inputs {
     /// Biases are not added.
     pub fn product(
         &self,
-        crew: (&mut Crew<'_>, &Kernels),
+        scope: (&mut PoolScope<'_>, &Kernels),
         linears: &[&Linear],
         out: &mut AlignedVec<f32>,
     ) {
-        self.products(crew, linears, SplitMatrix::view, out);
+        self.products(scope, linears, SplitMatrix::view, out);
     }
 
     /// The product with the upper plane of a matrix in two.
     pub fn upper_product(
         &self,
-        crew: (&mut Crew<'_>, &Kernels),
+        scope: (&mut PoolScope<'_>, &Kernels),
         linear: &Linear,
         out: &mut AlignedVec<f32>,
     ) {
-        self.products(crew, &[linear], SplitMatrix::upper, out);
+        self.products(scope, &[linear], SplitMatrix::upper, out);
     }
 
     /// The products with `linears` side by side; `taken` says what of matrices in planes.
     fn products(
         &self,
-        (crew, k): (&mut Crew<'_>, &Kernels),
+        (scope, k): (&mut PoolScope<'_>, &Kernels),
         linears: &[&Linear],
         taken: Taken,
         out: &mut AlignedVec<f32>,
     ) {
         let width: usize = linears.iter().map(|l| l.weight.rows()).sum();
         out.grow(self.rows * width);
-        let bounds = split(linears, self.rows, crew.members());
-        crew.columns(&mut out[..self.rows * width], width, bounds, |mut view, scratch| {
+        let bounds = split(linears, self.rows, scope.workers());
+        scope.columns(&mut out[..self.rows * width], width, bounds, |mut view, scratch| {
             let range = view.range();
             let mut first = 0;
             for linear in linears {
@@ -204,13 +204,13 @@ impl Inputs {
         scratch: &mut Scratch,
     ) {
         let Matrix::Split(w) = &linear.weight else { panic!("a matrix in two planes") };
-        let x = self.quantised(linear.activations);
+        let x = self.quantized(linear.activations);
         (k.int8)(w.view(), panel..panel + 1, &x, &mut Columns::whole(out, PANEL_ROWS), scratch);
     }
 
     /// The rows as a matrix with such activations reads them.
-    fn quantised(&self, activations: Activations) -> Quantised<'_> {
-        let stride = Quantised::stride_of(self.width);
+    fn quantized(&self, activations: Activations) -> Quantized<'_> {
+        let stride = Quantized::stride_of(self.width);
         match activations {
             Activations::Int8 => self.int8.view(self.rows, 1, stride),
             Activations::Int16 => self.int16.view(self.rows, 2, stride),
@@ -228,7 +228,7 @@ impl Inputs {
     ) {
         let to = from + view.range().len();
         let panels = from / PANEL_ROWS..to.div_ceil(PANEL_ROWS);
-        let x = || self.quantised(linear.activations);
+        let x = || self.quantized(linear.activations);
         match &linear.weight {
             Matrix::Float(w) => {
                 (k.float)(w, from..to, &self.floats[..self.rows * self.width], view)
@@ -240,7 +240,7 @@ impl Inputs {
     }
 }
 
-/// Parts of a product for each member: enough to even out what the members get done, few enough
+/// Parts of a product for each worker: enough to even out what the workers get done, few enough
 /// for long walks through memory, and fewer where memory bounds all.
 const PARTS: usize = 4;
 const LONG_PARTS: usize = 2;
@@ -251,19 +251,19 @@ const FEW_ROWS: usize = 3;
 const LARGE_ROWS: usize = 14;
 const LARGE_PANELS: usize = 1024 / PANEL_ROWS;
 
-/// Parts of a product of `rows` rows with `panels` panels: as many for each member.
-fn parts(rows: usize, panels: usize, members: usize) -> usize {
+/// Parts of a product of `rows` rows with `panels` panels: as many for each worker.
+fn parts(rows: usize, panels: usize, workers: usize) -> usize {
     let each = match rows {
-        _ if members == 1 => 1,
+        _ if workers == 1 => 1,
         ..FEW_ROWS => LONG_PARTS,
         FEW_ROWS..LARGE_ROWS => PARTS,
-        _ => (panels / LARGE_PANELS / members).clamp(1, PARTS),
+        _ => (panels / LARGE_PANELS / workers).clamp(1, PARTS),
     };
-    (each * members).min(panels)
+    (each * workers).min(panels)
 }
 
 /// Columns at which equal shares of all panels begin and end.
-fn split(linears: &[&Linear], rows: usize, members: usize) -> impl Iterator<Item = usize> {
+fn split(linears: &[&Linear], rows: usize, workers: usize) -> impl Iterator<Item = usize> {
     let panels = |l: &Linear| l.weight.rows().div_ceil(PANEL_ROWS);
     let total: usize = linears.iter().map(|l| panels(l)).sum();
     let column = move |mut panel: usize| {
@@ -277,7 +277,7 @@ fn split(linears: &[&Linear], rows: usize, members: usize) -> impl Iterator<Item
         }
         first
     };
-    let parts = parts(rows, total, members);
+    let parts = parts(rows, total, workers);
     (0..=parts).map(move |i| column(total * i / parts))
 }
 
@@ -285,15 +285,15 @@ fn split(linears: &[&Linear], rows: usize, members: usize) -> impl Iterator<Item
 mod tests {
     use super::*;
 
-    /// Weights are brought into memory in these shares ([`crate::carry`]).
+    /// Weights are brought into memory in these shares ([`crate::loader`]).
     #[test]
     fn a_member_reads_the_same_share_whatever_the_rows() {
-        for (rows, members) in (1..300).flat_map(|rows| (1..9).map(move |m| (rows, m))) {
+        for (rows, workers) in (1..300).flat_map(|rows| (1..9).map(move |m| (rows, m))) {
             for panels in [20, 240, 864, 8016] {
-                let count = parts(rows, panels, members);
-                let begins = |member: usize| panels * (member * count / members) / count;
-                let shares = (0..members).map(|member| panels * member / members);
-                assert!(count == panels || shares.eq((0..members).map(begins)), "{rows} {members}");
+                let count = parts(rows, panels, workers);
+                let begins = |worker: usize| panels * (worker * count / workers) / count;
+                let shares = (0..workers).map(|worker| panels * worker / workers);
+                assert!(count == panels || shares.eq((0..workers).map(begins)), "{rows} {workers}");
             }
         }
     }

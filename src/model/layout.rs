@@ -3,18 +3,18 @@
 
 use super::inputs::Inputs;
 use super::{Model, Runtime, screen, work};
-use crate::carry::{Carrier, Memory, Origin};
+use crate::loader::{WeightLoader, InMemory, WeightSource};
 use crate::format::{LayerWeights, Linear};
 use crate::matrix::Matrix;
 use crate::mem::AlignedVec;
 use crate::par::Bound;
-use crate::ternary::{Layout, TernaryMatrix, carried};
+use crate::ternary::{Layout, TernaryMatrix, repacked};
 use std::hint::black_box;
 
 /// Bytes of ternary matrices up to which caches may hold them from token to token: there is nothing to
 /// gain, and decoding bits costs more.
 const CACHED: usize = 48 << 20;
-/// Bytes of them, in two bits, that are measured, and so many more for each member of the team. In both
+/// Bytes of them, in two bits, that are measured, and so many more for each worker of the thread pool. In both
 /// layouts, which take turns, they are nearly twice as many: more than the caches of these cores hold.
 const SAMPLE: usize = 88 << 20;
 const SAMPLE_EACH: usize = 4 << 20;
@@ -25,7 +25,7 @@ impl Model {
     /// The same model with its ternary matrices in a layout, as far as they fit it
     /// ([`TernaryMatrix::in_layout`]) and the kernels read it, and with a screened head if that is asked
     /// for ([`Self::screened`]). The matrices that a product reads side by side go together from their
-    /// origin to where they stay: beside the model, memory holds at most these. Each member of the team
+    /// origin to where they stay: beside the model, memory holds at most these. Each worker of the thread pool
     /// that decodes writes what it reads of them.
     #[must_use]
     pub fn arranged(
@@ -33,15 +33,15 @@ impl Model {
         layout: Layout,
         screened: bool,
         runtime: &Runtime,
-        origin: &dyn Origin,
+        origin: &dyn WeightSource,
     ) -> Self {
         let layout = if runtime.kernels.reads(layout) { layout } else { Layout::TwoBit };
-        runtime.team.run(Bound::Memory, |crew| {
-            let carrier = &mut Carrier::new(crew, origin);
-            self.arrange_head(screened, carrier);
+        runtime.thread_pool.run(Bound::Memory, |scope| {
+            let loader = &mut WeightLoader::new(scope, origin);
+            self.arrange_head(screened, loader);
             let layers = self.weights.layers.iter_mut();
             for group in layers.flat_map(LayerWeights::groups_mut) {
-                arrange_group(group, layout, carrier);
+                arrange_group(group, layout, loader);
             }
         });
         self.work = work(&self.weights, &self.head, self.screened);
@@ -53,7 +53,7 @@ impl Model {
     #[must_use]
     pub fn in_layout(self, layout: Layout, runtime: &Runtime) -> Self {
         let screened = self.screened;
-        self.arranged(layout, screened, runtime, &Memory)
+        self.arranged(layout, screened, runtime, &InMemory)
     }
 
     /// The same model with a screened head: four bits of its weights decide which tokens deserve exact
@@ -61,21 +61,21 @@ impl Model {
     /// others stay as they are.
     #[must_use]
     pub fn screened(mut self) -> Self {
-        self.arrange_head(true, &mut Carrier::alone());
+        self.arrange_head(true, &mut WeightLoader::alone());
         self.work = work(&self.weights, &self.head, self.screened);
         self
     }
 
-    fn arrange_head(&mut self, screened: bool, carrier: &mut Carrier<'_, '_>) {
+    fn arrange_head(&mut self, screened: bool, loader: &mut WeightLoader<'_, '_>) {
         let head = &self.head.weight;
-        let split = screened.then(|| screen::split(head, carrier)).flatten().map(Matrix::Split);
+        let split = screened.then(|| screen::split(head, loader)).flatten().map(Matrix::Split);
         self.screened = split.is_some();
-        self.head.weight = split.unwrap_or_else(|| head.placed(carrier));
+        self.head.weight = split.unwrap_or_else(|| head.relocate(loader));
         // Two copies of a head would be half a model more.
         match &mut self.weights.head {
             Some(head) => {
                 head.weight = self.head.weight.clone();
-                self.weights.embed = self.weights.embed.placed(carrier);
+                self.weights.embed = self.weights.embed.relocate(loader);
             }
             None => self.weights.embed = self.head.weight.clone(),
         }
@@ -86,7 +86,7 @@ impl Model {
     pub fn fastest_layout(
         &self,
         runtime: &Runtime,
-        origin: &dyn Origin,
+        origin: &dyn WeightSource,
         now: impl Fn() -> f64,
     ) -> Layout {
         let bytes: usize = self.ternary().map(|(_, w)| two_bits(w)).sum();
@@ -126,13 +126,13 @@ impl Model {
     }
 
     /// The first matrices in a layout, as far as they fit it.
-    fn sample(&self, layout: Layout, runtime: &Runtime, origin: &dyn Origin) -> Vec<Linear> {
-        let mut left = SAMPLE + SAMPLE_EACH * runtime.team.threads();
-        runtime.team.run(Bound::Arithmetic, |crew| {
-            let carrier = &mut Carrier::new(crew, origin);
+    fn sample(&self, layout: Layout, runtime: &Runtime, origin: &dyn WeightSource) -> Vec<Linear> {
+        let mut left = SAMPLE + SAMPLE_EACH * runtime.thread_pool.threads();
+        runtime.thread_pool.run(Bound::Arithmetic, |scope| {
+            let loader = &mut WeightLoader::new(scope, origin);
             let sample = self.ternary().map_while(|(linear, w)| {
                 left = left.checked_sub(two_bits(w))?;
-                Some(with(linear, carried(&[w], layout, carrier).pop()??))
+                Some(with(linear, repacked(&[w], layout, loader).pop()??))
             });
             sample.collect()
         })
@@ -148,18 +148,18 @@ impl Model {
 }
 
 /// Brings matrices that a product reads side by side to where they stay.
-fn arrange_group(group: Vec<&mut Linear>, layout: Layout, carrier: &mut Carrier<'_, '_>) {
+fn arrange_group(group: Vec<&mut Linear>, layout: Layout, loader: &mut WeightLoader<'_, '_>) {
     let ternary = |linear: &Linear| match &linear.weight {
         Matrix::Ternary(w) => Some(w.clone()),
         _ => None,
     };
     let matrices: Vec<_> = group.iter().filter_map(|linear| ternary(linear)).collect();
-    let mut carried = carried(&matrices, layout, carrier).into_iter();
+    let mut carried = repacked(&matrices, layout, loader).into_iter();
     for linear in group {
         let fits = matches!(linear.weight, Matrix::Ternary(_)).then(|| carried.next()).flatten();
         linear.weight = match fits.flatten() {
             Some(w) => Matrix::Ternary(w),
-            None => linear.weight.placed(carrier),
+            None => linear.weight.relocate(loader),
         };
     }
 }
@@ -177,13 +177,13 @@ fn with(linear: &Linear, w: TernaryMatrix) -> Linear {
 /// The product of each with a row, as decoding takes them.
 fn pass(linears: &[Linear], runtime: &Runtime) {
     let (mut inputs, mut out) = (Inputs::default(), AlignedVec::default());
-    runtime.team.run(Bound::Memory, |crew| {
+    runtime.thread_pool.run(Bound::Memory, |scope| {
         let k = &runtime.kernels;
         for linear in linears {
             let width = linear.weight.cols();
             let row = |_, row: &mut [f32], ()| row.iter_mut().for_each(|x| *x = 1.0);
-            inputs.fill((crew, k), (1, width), &[linear], (), row);
-            inputs.product((crew, k), &[linear], &mut out);
+            inputs.fill((scope, k), (1, width), &[linear], (), row);
+            inputs.product((scope, k), &[linear], &mut out);
             black_box(&out);
         }
     });

@@ -13,7 +13,7 @@ mod screen;
 mod sparsity;
 mod workspace;
 
-pub use crate::rows::{Logits, Output, Rows, Sight};
+pub use crate::batch_types::{Logits, Output, LogitRows, AttentionMask};
 pub use batch::Span;
 pub use check::ModelError;
 pub use profile::Phase;
@@ -24,7 +24,7 @@ pub use workspace::Workspace;
 use crate::format::{Activations, LayerWeights, Linear, Spec, Weights};
 use crate::kernel::Kernels;
 use crate::matrix::Matrix;
-use crate::par::Team;
+use crate::par::ThreadPool;
 use rope::Frequencies;
 
 /// What a forward pass runs on.
@@ -32,7 +32,7 @@ pub struct Runtime {
     /// The kernels.
     pub kernels: Kernels,
     /// The threads.
-    pub team: Team,
+    pub thread_pool: ThreadPool,
 }
 
 /// What a phase of a pass has to do for a token.

@@ -5,7 +5,7 @@
 pub enum Phase {
     /// Token embeddings, and the angles of positions.
     Embed,
-    /// Residual sums and norms in front of products, and their quantisation.
+    /// Residual sums and norms in front of products, and their quantization.
     Norm,
     /// The products of queries, keys and values.
     Qkv,
@@ -17,7 +17,7 @@ pub enum Phase {
     Output,
     /// The products of gate and up.
     GateUp,
-    /// The activation function, and quantisation.
+    /// The activation function, and quantization.
     Activation,
     /// The product behind it.
     Down,

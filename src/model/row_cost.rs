@@ -1,6 +1,6 @@
 //! What a row of a pass costs here: the number that decides how long drafts pay.
 
-use super::{Model, Rows, Runtime, Sight, Span, Workspace};
+use super::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
 use crate::cache::{CacheFull, KvConfig, KvPool, NoMemory, PAGE};
 use std::hint::black_box;
 
@@ -41,8 +41,8 @@ impl Model {
             let tokens: Vec<u32> = (0..rows).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
             let mut pass = || {
                 let begin = now();
-                let (sight, logits) = (Sight::Causal, Rows::All);
-                let span = Span { seq, start: 0, tokens: &tokens, sight, logits };
+                let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::All);
+                let span = Span { seq, start: 0, tokens: &tokens, attention_mask, logits };
                 black_box(self.forward(runtime, &mut kv, &[span], &mut workspace).row(0));
                 now() - begin
             };

@@ -11,12 +11,12 @@
 //! everywhere; `docs/performance.md` says what was measured.
 
 use super::inputs::Inputs;
-use crate::carry::Carrier;
+use crate::loader::WeightLoader;
 use crate::format::Linear;
 use crate::kernel::Kernels;
 use crate::matrix::{Matrix, SplitMatrix};
 use crate::mem::AlignedVec;
-use crate::par::{Chunks, Crew};
+use crate::par::{Chunks, PoolScope};
 use crate::ternary::PANEL_ROWS;
 use std::ops::Range;
 
@@ -31,11 +31,11 @@ const WORTH_PANELS: usize = 3 * LEAST;
 const MARGIN: f32 = 4.0;
 
 /// A head in two planes, if it can be in two and is so large that screening pays.
-pub(super) fn split(head: &Matrix, carrier: &mut Carrier<'_, '_>) -> Option<SplitMatrix> {
+pub(super) fn split(head: &Matrix, loader: &mut WeightLoader<'_, '_>) -> Option<SplitMatrix> {
     let split = match head {
         _ if head.rows() < WORTH_PANELS * PANEL_ROWS => return None,
-        Matrix::Int8(w) => SplitMatrix::carried(w, carrier),
-        Matrix::Split(w) => w.placed(carrier),
+        Matrix::Int8(w) => SplitMatrix::repacked(w, loader),
+        Matrix::Split(w) => w.relocate(loader),
         Matrix::Ternary(_) | Matrix::Float(_) => return None,
     };
     (!split.is_exact()).then_some(split)
@@ -68,7 +68,7 @@ impl Screen {
     /// plane of `head`, with its bias.
     pub fn refine(
         &mut self,
-        (crew, k): (&mut Crew<'_>, &Kernels),
+        (scope, k): (&mut PoolScope<'_>, &Kernels),
         inputs: &Inputs,
         head: &Linear,
         logits: &mut [f32],
@@ -78,7 +78,7 @@ impl Screen {
         self.rows.resize_with(count.max(self.rows.len()), Row::default);
         let rows = &mut self.rows[..count];
         let pairs = (Chunks::new(logits, width), Chunks::new(rows, 1));
-        crew.chunks(count, count > 1, pairs, |_, (logits, row), _| row[0].begin(logits));
+        scope.chunks(count, count > 1, pairs, |_, (logits, row), _| row[0].begin(logits));
 
         let size = count * PANEL_ROWS;
         let tokens = |panel: u32| {
@@ -93,7 +93,7 @@ impl Screen {
             chosen.dedup();
             self.exact.grow(chosen.len() * size);
             let out = Chunks::new(&mut self.exact, size);
-            crew.chunks(chosen.len(), true, out, |i, out, scratch| {
+            scope.chunks(chosen.len(), true, out, |i, out, scratch| {
                 inputs.panel(k, head, chosen[i] as usize, out, scratch);
                 let Some(bias) = &head.bias else { return };
                 let bias = &bias[tokens(chosen[i])];
@@ -101,7 +101,7 @@ impl Screen {
                 out.for_each(|row| (k.add)(&mut row[..bias.len()], bias));
             });
             let pairs = (Chunks::new(logits, width), Chunks::new(rows, 1));
-            crew.chunks(count, count > 1, pairs, |i, (logits, row), _| {
+            scope.chunks(count, count > 1, pairs, |i, (logits, row), _| {
                 row[0].take(logits, |panel| {
                     let at = chosen.binary_search(&panel).expect("a row's panels are among all");
                     let tokens = tokens(panel);

@@ -1,6 +1,6 @@
 //! Which inputs of ternary layers take part in a product: small ones may become zero.
 //!
-//! A rule looks at a row's quantised magnitudes alone, counted in steps of a 127th of the largest
+//! A rule looks at a row's quantized magnitudes alone, counted in steps of a 127th of the largest
 //! (15-bit values are rounded to such steps), and finds one cut: what is below it becomes zero,
 //! what is alike is treated alike. Integers decide, so every instruction set does the same, and a
 //! row's result depends on nothing but the row.

@@ -5,7 +5,7 @@ use super::inputs::Inputs;
 use super::profile::{Phase, Profile};
 use super::screen::Screen;
 use crate::format::{Linear, Spec};
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::mem::AlignedVec;
 
 /// Buffers of a forward pass; they grow to the largest batch they have seen.
@@ -57,9 +57,9 @@ impl Workspace {
         self.profile.seconds
     }
 
-    /// Lets `watch` see the quantised rows of every group of matrices, with the matrices that are
+    /// Lets `watch` see the quantized rows of every group of matrices, with the matrices that are
     /// to read them, in all passes to come.
-    pub fn watch(&mut self, watch: impl FnMut(&[&Linear], &Quantised<'_>) + Send + Sync + 'static) {
+    pub fn watch(&mut self, watch: impl FnMut(&[&Linear], &Quantized<'_>) + Send + Sync + 'static) {
         self.inputs.watch = Some(Box::new(watch));
     }
 }

@@ -2,9 +2,9 @@
 //! serves both and the ids agree.
 
 use super::parts::{Bpe, Merge, Parts};
-use super::{TextError, pieces::byte_token, pretokenise};
+use super::{TextError, pieces::byte_token, pretokenize};
 use crate::format::GgufVocab;
-use pretokenise::{Recipe, byte_level};
+use pretokenize::{Recipe, byte_level};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use tokenizers::AddedToken;
@@ -128,7 +128,7 @@ fn listed_merges(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Result<Vec<Merg
 /// Bytes of the longest piece that merges make: those of real vocabularies have at most 48.
 const LONGEST_MERGED: usize = 256;
 
-/// SentencePiece knows no merges, only scores: any two neighbours whose join is a piece may merge,
+/// SentencePiece knows no merges, only scores: any two neighbors whose join is a piece may merge,
 /// the best score first. As a list of merges: every way to cut every piece in two, by score. Ties
 /// stay in the order of the pieces' ids, and of the ids of their halves, as in the published
 /// `tokenizer.json` files of such models (newer converters break ties by length).

@@ -1,8 +1,8 @@
 //! Text ↔ token ids. Encoding is the `tokenizers` crate's, so ids equal those of the model's
-//! authors; decoding is the same machine that streams ([`Detokeniser`]), so a streamed answer and
+//! authors; decoding is the same machine that streams ([`Detokenizer`]), so a streamed answer and
 //! a whole one cannot differ.
 
-use super::{Detokeniser, TextError, gguf_vocab, parts, pieces::Pieces};
+use super::{Detokenizer, TextError, gguf_vocab, parts, pieces::Pieces};
 use crate::format::Vocabulary;
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl Tokenizer {
     /// models loses text).
     #[must_use]
     pub fn decode(&self, ids: &[u32]) -> String {
-        let mut stream = Detokeniser::new(self);
+        let mut stream = Detokenizer::new(self);
         let mut text = String::new();
         for &id in ids {
             text += &stream.push(id);

@@ -4,7 +4,7 @@
 
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
 use wrinklefree::decode::{Certainty, Sampler, SamplingParams, Unmask};
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
 
 pub struct Reference<'a> {
     pub model: &'a Model,
@@ -54,8 +54,8 @@ impl Reference<'_> {
         let seq = kv.open(tokens.len() + self.block).unwrap();
         let (mut ws, mut last) = (Workspace::default(), Vec::new());
         if !tokens.is_empty() {
-            let sight = if self.clean_causal { Sight::Causal } else { Sight::Blocks(self.block) };
-            let span = Span { seq, start: 0, tokens, sight, logits: Rows::Last };
+            let attention_mask = if self.clean_causal { AttentionMask::Causal } else { AttentionMask::BlockCausal(self.block) };
+            let span = Span { seq, start: 0, tokens, attention_mask, logits: LogitRows::Last };
             last = self.model.forward(self.rt, &mut kv, &[span], &mut ws).values().to_vec();
         }
         Context { kv, seq, ws, last }
@@ -63,8 +63,8 @@ impl Reference<'_> {
 
     /// All logits of some slots of a block that ends at `end`.
     fn look(&self, c: &mut Context, start: usize, tokens: &[u32], end: usize) -> Vec<Vec<f32>> {
-        let (seq, sight) = (c.seq, if self.causal { Sight::Causal } else { Sight::UpTo(end) });
-        let span = Span { seq, start, tokens, sight, logits: Rows::All };
+        let (seq, attention_mask) = (c.seq, if self.causal { AttentionMask::Causal } else { AttentionMask::Prefix(end) });
+        let span = Span { seq, start, tokens, attention_mask, logits: LogitRows::All };
         let logits = self.model.forward(self.rt, &mut c.kv, &[span], &mut c.ws);
         (0..tokens.len()).map(|row| logits.row(row).to_vec()).collect()
     }

@@ -3,7 +3,7 @@
     pip install gguf==0.19.0 numpy && python tests/golden/gguf_types.py
 
 `TYPE.bin` / `TYPE.f32`: 2 rows of 256 weights from random bytes. The types that the gguf package
-knows are dequantised by it; Q2_0, PQ2_0, PTQ1_0 and I2_S by the loops below, written from the
+knows are dequantized by it; Q2_0, PQ2_0, PTQ1_0 and I2_S by the loops below, written from the
 format descriptions, one weight at a time.
 `tiny.gguf` / `tiny.f32`: a llama model by the package's own writer, with q and k rows permuted as
 mainline converters do, and its weights in their original order.

@@ -1,8 +1,8 @@
-//! Tokenizers, detokenising and chat templates against the Python originals, on real vocabularies.
+//! Tokenizers, detokenizing and chat templates against the Python originals, on real vocabularies.
 //! The golden files are written by `tests/golden/text.py`.
 
 mod allowance;
-mod detokenise;
+mod detokenize;
 mod gguf;
 mod hostile;
 mod ids;

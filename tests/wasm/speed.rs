@@ -1,7 +1,7 @@
 //! How fast the products are, in 10⁹ multiply-adds a second, each set of kernels in turn.
 
 use crate::{page, say};
-use wrinklefree_compute::kernel::{Isa, Kernels, Quantised};
+use wrinklefree_compute::kernel::{Isa, Kernels, Quantized};
 use wrinklefree_compute::matrix::{
     FloatMatrix, FloatType, Int8Matrix, Scales, SplitMatrix, TernaryMatrix,
 };
@@ -38,10 +38,10 @@ impl Activations {
     }
 
     /// Of `batch` tokens.
-    fn planes(&self, batch: usize, planes: usize) -> Quantised<'_> {
+    fn planes(&self, batch: usize, planes: usize) -> Quantized<'_> {
         const { assert!(COLS.is_multiple_of(64), "whole cache lines, as kernels read them") };
         let rows = batch * planes;
-        Quantised {
+        Quantized {
             values: &self.values[..rows * COLS],
             stride: COLS,
             sums: &self.sums[..rows],

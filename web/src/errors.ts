@@ -14,7 +14,7 @@ export type ErrorCode =
   | "hash_mismatch"
   /** The model does not fit in memory. */
   | "too_large"
-  /** This browser or Node cannot run any of the artefacts, or not the one asked for. */
+  /** This browser or Node cannot run any of the artifacts, or not the one asked for. */
   | "unsupported_environment"
   /** The engine broke; only a new one helps. */
   | "crashed"

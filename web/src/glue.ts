@@ -1,15 +1,15 @@
-/** What each of the four artefacts in `dist/wasm` exports (written by wasm-bindgen). */
+/** What each of the four artifacts in `dist/wasm` exports (written by wasm-bindgen). */
 
 import type { KvType } from "./types.js";
 
-/** The module of one artefact. */
+/** The module of one artifact. */
 export interface Glue {
   default(options: { module_or_path: WebAssembly.Module; memory?: WebAssembly.Memory }): Promise<{
     memory: WebAssembly.Memory;
   }>;
   Upload: new (name: string, size: number) => Upload;
   Session: { open(files: Upload[], options: string): Session };
-  /** Artefacts with threads only: works for the session until it is freed. */
+  /** Artifacts with threads only: works for the session until it is freed. */
   helper?(): void;
 }
 

@@ -1,7 +1,7 @@
 import type { Places } from "./protocol.js";
 
 /**
- * The artefacts' URLs. Each is written out: bundlers only see literals, and give the files names
+ * The artifacts' URLs. Each is written out: bundlers only see literals, and give the files names
  * of their own.
  */
 export const wasm: Places["wasm"] = {

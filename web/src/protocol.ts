@@ -4,14 +4,14 @@ import type { WireError } from "./errors.js";
 import type { FinishReason, Slot } from "./glue.js";
 import type { EngineInfo, Progress, Stats, Token } from "./types.js";
 
-/** The artefacts of `dist/wasm`. */
-export type Artefact = `${"single" | "threads"}-${"simd128" | "relaxed"}`;
+/** The artifacts of `dist/wasm`. */
+export type Artifact = `${"single" | "threads"}-${"simd128" | "relaxed"}`;
 
 /** Where the files of this package are: only the page's module knows, bundlers rename them. */
 export interface Places {
   worker: string;
   model: string;
-  wasm: Record<Artefact, { glue: string; binary: string }>;
+  wasm: Record<Artifact, { glue: string; binary: string }>;
 }
 
 /** Where the bytes of a file, or of a part of it, come from. */

@@ -194,8 +194,8 @@ export interface EngineInfo {
   chat: boolean;
   blockSize: number | null;
   maskTokenId: number | null;
-  /** The artefact that runs: `"threads-relaxed"`, … */
-  artefact: string;
+  /** The artifact that runs: `"threads-relaxed"`, … */
+  artifact: string;
   /** Why it runs like this. */
   why: { threads: string; simd: string; cache: string };
   /** What else is worth knowing, such as a damaged cache entry. */

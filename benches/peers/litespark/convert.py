@@ -2,7 +2,7 @@
 
     python convert.py MODEL.gguf OUT.npz
 
-Its own loader takes files from a hub only and quantises what it finds; the arrays are the same.
+Its own loader takes files from a hub only and quantizes what it finds; the arrays are the same.
 """
 
 import sys

@@ -1,7 +1,7 @@
 //! The exponential that samplers weigh tokens with, the same on every platform.
 //!
 //! Sampling weighs every token of the vocabulary, and in block diffusion that of every masked
-//! row: `libm`'s takes 15 ns for each, this a tenth and less, because compilers vectorise it. It uses
+//! row: `libm`'s takes 15 ns for each, this a tenth and less, because compilers vectorize it. It uses
 //! only operations that IEEE 754 defines to the last bit, so one source, compiled for each
 //! instruction set, gives the same bits everywhere.
 

@@ -30,7 +30,7 @@ mod simd128;
 
 pub use exp::exp;
 pub use kv::{KvCodec, KvType, Numbers, PageLayout};
-pub use operands::{Attention, Quantised};
+pub use operands::{Attention, Quantized};
 
 use crate::matrix::{FloatMatrix, Int8View};
 use crate::par::{Columns, Scratch};
@@ -81,13 +81,13 @@ impl Isa {
 }
 
 /// Ternary × int8: see [`Kernels::ternary`].
-type TernaryFn = fn(&TernaryMatrix, Range<usize>, &Quantised<'_>, &mut Columns<'_>, &mut Scratch);
+type TernaryFn = fn(&TernaryMatrix, Range<usize>, &Quantized<'_>, &mut Columns<'_>, &mut Scratch);
 /// int8 × int8: see [`Kernels::int8`].
-type Int8Fn = fn(Int8View<'_>, Range<usize>, &Quantised<'_>, &mut Columns<'_>, &mut Scratch);
+type Int8Fn = fn(Int8View<'_>, Range<usize>, &Quantized<'_>, &mut Columns<'_>, &mut Scratch);
 /// Float × f32: see [`Kernels::float`].
 type FloatFn = fn(&FloatMatrix, Range<usize>, &[f32], &mut Columns<'_>);
-/// A row in two planes of int8: see [`Kernels::quantise16`].
-type Quantise16Fn = fn(&[f32], &mut [i8], &mut [i8]) -> ([i32; 2], f32);
+/// A row in two planes of int8: see [`Kernels::quantize16`].
+type Quantize16Fn = fn(&[f32], &mut [i8], &mut [i8]) -> ([i32; 2], f32);
 
 /// The kernels of one instruction set.
 ///
@@ -104,11 +104,11 @@ pub struct Kernels {
     pub int8: Int8Fn,
     /// Float matrix × f32 rows, `[rows][cols]`, over weight rows.
     pub float: FloatFn,
-    /// Quantises a row to 8 bits: writes values, returns (Σ values, step).
-    pub quantise8: fn(&[f32], &mut [i8]) -> (i32, f32),
-    /// Quantises a row to 15 bits in two planes: writes the high and the low plane, returns the
+    /// Quantizes a row to 8 bits: writes values, returns (Σ values, step).
+    pub quantize8: fn(&[f32], &mut [i8]) -> (i32, f32),
+    /// Quantizes a row to 15 bits in two planes: writes the high and the low plane, returns the
     /// sums of both and the low plane's step (the high one's is 256 times that).
-    pub quantise16: Quantise16Fn,
+    pub quantize16: Quantize16Fn,
     /// RMSNorm: out = x / √(mean x² + ε) · weight.
     pub rms_norm: fn(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]),
     /// Rotates one head in NeoX order: `cos` and `sin` are `[head_dim / 2]`.
@@ -124,7 +124,7 @@ pub struct Kernels {
     /// How each [`KvType`] is written and read, in the order of [`KvType::ALL`].
     pub kv: [KvCodec; KvType::COUNT],
     /// A page's keys, `[head_dim][PAGE]`, in short: `[means: head_dim | variances: head_dim]`.
-    pub summarise: fn(keys: &[f32], summary: &mut [f32]),
+    pub summarize: fn(keys: &[f32], summary: &mut [f32]),
     /// The logarithm of the mean weight that attention gives a key of the page, by its summary, for
     /// the query, of `[queries][head_dim]`, that gives it most: E exp(s·q·k) ≈ exp(s·q·μ + Σ
     /// (s·q)²σ²/2), which is exact for keys that are distributed normally.
@@ -150,8 +150,8 @@ impl Kernels {
         tight: None,
         int8: scalar::int8,
         float: scalar::float,
-        quantise8: scalar::quantise8,
-        quantise16: scalar::quantise16,
+        quantize8: scalar::quantize8,
+        quantize16: scalar::quantize16,
         rms_norm: scalar::rms_norm,
         rope: scalar::rope,
         silu_mul: scalar::silu_mul,
@@ -159,7 +159,7 @@ impl Kernels {
         add: scalar::add,
         attend: scalar::attend,
         kv: scalar::KV,
-        summarise: kv::summarise,
+        summarize: kv::summarize,
         estimate: kv::estimate,
         sum_exp: exp::sum_exp,
         weigh: exp::weigh,
@@ -239,7 +239,7 @@ impl Kernels {
         &self,
         w: &TernaryMatrix,
         panels: Range<usize>,
-        x: &Quantised<'_>,
+        x: &Quantized<'_>,
         y: &mut Columns<'_>,
         scratch: &mut Scratch,
     ) {

@@ -11,10 +11,10 @@ use std::ops::Range;
 /// low one: 15-bit activations. Ternary products take one plane after the other, the second adds to
 /// the first; int8 products take both at once. Joined, values are within ±32,767.
 #[derive(Clone, Copy)]
-pub struct Quantised<'a> {
+pub struct Quantized<'a> {
     /// `[rows][stride]`; columns past the matrix's are zero.
     pub values: &'a [i8],
-    /// Columns in memory: see [`Quantised::stride_of`].
+    /// Columns in memory: see [`Quantized::stride_of`].
     pub stride: usize,
     /// Σ of each row's values, `[rows]`.
     pub sums: &'a [i32],
@@ -27,7 +27,7 @@ pub struct Quantised<'a> {
 /// Bytes in a cache line, and columns that an AMX tile reads at once.
 const LINE: usize = 64;
 
-impl<'a> Quantised<'a> {
+impl<'a> Quantized<'a> {
     /// Columns in memory of rows that have `cols`: all that the last block of any layout covers, in
     /// whole cache lines, and an odd number of them, so that the same column of many rows does not fall
     /// into the same few sets of a cache.
@@ -153,7 +153,7 @@ impl<'a> Attention<'a> {
         self.ends.iter().max().map_or(0, |end| end.div_ceil(super::PAGE))
     }
 
-    /// Rows that see something of the `i`-th page, neighbours together.
+    /// Rows that see something of the `i`-th page, neighbors together.
     pub fn rows_with_page(&self, i: usize) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let sees = move |end: &usize| *end > i * super::PAGE;
         let mut next = 0;

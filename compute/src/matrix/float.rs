@@ -1,7 +1,7 @@
 //! Float matrices, row-major and little endian as files hold them.
 
 use super::LayoutError;
-use crate::carry::Carrier;
+use crate::loader::WeightLoader;
 use crate::ternary::expect_bytes;
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -88,8 +88,8 @@ impl FloatMatrix {
 
     /// The same where it is to stand.
     #[must_use]
-    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
-        Self { data: carrier.placed(&self.data), ..*self }
+    pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
+        Self { data: loader.relocate(&self.data), ..*self }
     }
 
     /// Outputs.

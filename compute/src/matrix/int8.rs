@@ -6,7 +6,7 @@
 
 use super::LayoutError;
 use super::view::{Int8View, Packing};
-use crate::carry::Carrier;
+use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
 use crate::ternary::{PANEL_ROWS, expect_bytes};
 use bytes::Bytes;
@@ -93,13 +93,13 @@ impl Int8Matrix {
         Self::from_panels(rows, cols, group, values.into_bytes(), scales.into_bytes())
     }
 
-    /// Quantises float rows with one scale per row: a power of two where all values are multiples of
+    /// Quantizes float rows with one scale per row: a power of two where all values are multiples of
     /// one that eight bits hold, so that nothing is lost; otherwise max |w| / 127, rounding half to
     /// even. `row_f32(row, out)` writes a row.
     ///
     /// # Errors
     /// As [`Int8Matrix::from_panels`]; a row with a NaN or infinity has no finite scale.
-    pub fn quantise_rows(
+    pub fn quantize_rows(
         rows: usize,
         cols: usize,
         mut row_f32: impl FnMut(usize, &mut [f32]),
@@ -122,8 +122,8 @@ impl Int8Matrix {
 
     /// The same where it is to stand.
     #[must_use]
-    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
-        let (values, scales) = (carrier.placed(&self.values), carrier.placed(&self.scales));
+    pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
+        let (values, scales) = (loader.relocate(&self.values), loader.relocate(&self.scales));
         Self { values, scales, ..*self }
     }
 
@@ -215,14 +215,14 @@ mod tests {
             [0.0; 4],
             [0.3, -1.0, 0.7, 1e-30],
         ];
-        let w = Int8Matrix::quantise_rows(4, 4, |r, out| out.copy_from_slice(&rows[r])).unwrap();
+        let w = Int8Matrix::quantize_rows(4, 4, |r, out| out.copy_from_slice(&rows[r])).unwrap();
         let mut back = [0f32; 4];
         for (r, row) in rows.iter().enumerate().take(3) {
             w.row_f32(r, &mut back);
             assert_eq!(&back, row);
         }
         assert_eq!(w.scale(3, 0), 1.0 / 127.0);
-        let bad = Int8Matrix::quantise_rows(1, 4, |_, out| out.fill(f32::INFINITY));
+        let bad = Int8Matrix::quantize_rows(1, 4, |_, out| out.fill(f32::INFINITY));
         assert!(bad.is_err());
     }
 

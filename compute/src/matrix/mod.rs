@@ -5,7 +5,7 @@ mod int8;
 mod split;
 mod view;
 
-use crate::carry::Carrier;
+use crate::loader::WeightLoader;
 use crate::ternary::Layout;
 pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
 pub use float::{FloatMatrix, FloatType};
@@ -29,12 +29,12 @@ pub enum Matrix {
 impl Matrix {
     /// The same where it is to stand.
     #[must_use]
-    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
+    pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         match self {
-            Self::Ternary(m) => Self::Ternary(m.placed(carrier)),
-            Self::Int8(m) => Self::Int8(m.placed(carrier)),
-            Self::Split(m) => Self::Split(m.placed(carrier)),
-            Self::Float(m) => Self::Float(m.placed(carrier)),
+            Self::Ternary(m) => Self::Ternary(m.relocate(loader)),
+            Self::Int8(m) => Self::Int8(m.relocate(loader)),
+            Self::Split(m) => Self::Split(m.relocate(loader)),
+            Self::Float(m) => Self::Float(m.relocate(loader)),
         }
     }
 

@@ -8,7 +8,7 @@
 use super::LayoutError;
 use super::int8::{BLOCK_BYTES, INT8_PAD_COLS, Int8Matrix, groups, lay_row};
 use super::view::{Int8View, PARTS, Packing};
-use crate::carry::Carrier;
+use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
 use crate::ternary::{PANEL_ROWS, expect_bytes};
 use bytemuck::Pod;
@@ -46,15 +46,15 @@ pub struct SplitParts {
 impl SplitMatrix {
     /// Splits the values of `w`.
     pub fn new(w: &Int8Matrix) -> Self {
-        Self::carried(w, &mut Carrier::alone())
+        Self::repacked(w, &mut WeightLoader::alone())
     }
 
     /// Splits the values of `w`, from where they are to where their planes shall stand.
-    pub fn carried(w: &Int8Matrix, carrier: &mut Carrier<'_, '_>) -> Self {
+    pub fn repacked(w: &Int8Matrix, loader: &mut WeightLoader<'_, '_>) -> Self {
         let Int8View { rows, cols, group, .. } = w.view();
-        let kind = Strips::of(w.values(), carrier);
+        let kind = Strips::of(w.values(), loader);
         let mut planes = Planes::new((rows, cols), kind);
-        planes.fill(w.values(), carrier);
+        planes.fill(w.values(), loader);
         let (high, low) = planes.into_bytes();
         let mut scales = WeightVec::<u32>::zeroed(w.scales().len() / 4);
         for (out, bytes) in scales.iter_mut().zip(w.scales().as_chunks().0) {
@@ -67,10 +67,10 @@ impl SplitMatrix {
 
     /// The same where it is to stand.
     #[must_use]
-    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
+    pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         let SplitParts { packing, high, low, scales, factors } = &self.parts;
-        let [high, low] = [high, low].map(|plane| carrier.placed(plane));
-        let [scales, factors] = [scales, factors].map(|numbers| carrier.placed(numbers));
+        let [high, low] = [high, low].map(|plane| loader.relocate(plane));
+        let [scales, factors] = [scales, factors].map(|numbers| loader.relocate(numbers));
         let parts = SplitParts { packing: *packing, high, low, scales, factors };
         Self { parts, ..*self }
     }
@@ -226,16 +226,16 @@ struct Strips {
 
 impl Strips {
     /// What these values need.
-    fn of(values: &[u8], carrier: &mut Carrier<'_, '_>) -> Self {
+    fn of(values: &[u8], loader: &mut WeightLoader<'_, '_>) -> Self {
         // A part of most heads says already that all bits are used; then nothing else is read.
-        let size = Carrier::units(STRIP) * STRIP;
+        let size = WeightLoader::units(STRIP) * STRIP;
         let first = Used::by(&values[..size.min(values.len())]);
         let strips = first.strips();
         if strips.shift == 0 && strips.packing == Packing::Split {
             return strips;
         }
         let all = (AtomicU8::new(0), AtomicU8::new(0));
-        carrier.each(values.chunks(size).map(|values| (values, ())), |values, ()| {
+        loader.each(values.chunks(size).map(|values| (values, ())), |values, ()| {
             let used = Used::by(values);
             all.0.fetch_or(used.bits, Ordering::Relaxed);
             all.1.fetch_or(used.digits, Ordering::Relaxed);
@@ -300,14 +300,14 @@ impl Planes {
     }
 
     /// Fills both with all values, which stand as in an [`Int8Matrix`].
-    fn fill(&mut self, values: &[u8], carrier: &mut Carrier<'_, '_>) {
-        let strips = Carrier::units(STRIP);
+    fn fill(&mut self, values: &[u8], loader: &mut WeightLoader<'_, '_>) {
+        let strips = WeightLoader::units(STRIP);
         let (high, low) = self.kind.packing.strip_bytes();
         // A plane that is not there is always empty.
         let mut low = self.low.chunks_mut((strips * low).max(1));
         let low = iter::repeat_with(|| low.next().unwrap_or_default());
         let planes = self.high.chunks_mut(strips * high).zip(low);
-        carrier.each(values.chunks(strips * STRIP).zip(planes), |values, (high, low)| {
+        loader.each(values.chunks(strips * STRIP).zip(planes), |values, (high, low)| {
             self.kind.split(values, high, low);
         });
     }

@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// A fixed-length, zero-initialised buffer of plain numbers, aligned to 64 bytes.
+/// A fixed-length, zero-initialized buffer of plain numbers, aligned to 64 bytes.
 #[derive(Clone)]
 pub struct AlignedVec<T> {
     lines: Vec<Line>,

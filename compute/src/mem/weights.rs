@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// A zero-initialised buffer of plain numbers that is filled once and then shared as [`Bytes`];
+/// A zero-initialized buffer of plain numbers that is filled once and then shared as [`Bytes`];
 /// aligned to 64 bytes.
 pub struct WeightVec<T> {
     home: Home,

@@ -1,4 +1,4 @@
-//! Where the leader posts steps, and how members wait for each other.
+//! Where the leader posts steps, and how workers wait for each other.
 
 use super::lock;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -7,36 +7,36 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Turns of the spin loop before a waiting thread offers its core to others (some 20 to 50 µs).
 const SPINS: u32 = 4_000;
-/// How often it offers it before it sleeps: for longer than a pass leaves helpers without work.
+/// How often it offers it before it sleeps: for longer than a pass leaves workers without work.
 /// Where the system cannot take the offer (WebAssembly) this is a moment.
 const OFFERS: u32 = 1_000;
-/// A step as the members see it: called with the member's number, it works until no part of the
+/// A step as the workers see it: called with the worker's number, it works until no part of the
 /// step is left.
 type Job<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// Where the leader posts steps. Helpers stay at it for as long as the team lives, and sleep when
+/// Where the leader posts steps. Helpers stay at it for as long as the thread pool lives, and sleep when
 /// nothing comes.
 ///
-/// A helper that comes late finds the step closed and has missed nothing: the leader waits only for
-/// helpers that are at work on a part, which other programs on their cores can still interrupt.
+/// A worker that comes late finds the step closed and has missed nothing: the leader waits only for
+/// workers that are at work on a part, which other programs on their cores can still interrupt.
 pub(super) struct Board {
-    /// `step << STEP_SHIFT | OPEN | helpers at work`: one word, so that entering and closing exclude
+    /// `step << STEP_SHIFT | OPEN | workers at work`: one word, so that entering and closing exclude
     /// each other.
     state: AtomicU64,
-    /// Members that the step is for, the leader included.
-    members: AtomicUsize,
+    /// Workers that the step is for, the leader included.
+    active: AtomicUsize,
     /// Between two runs.
     resting: AtomicBool,
     /// No more steps.
     over: AtomicBool,
-    /// A helper panicked.
+    /// A worker panicked.
     broken: AtomicBool,
     /// The current step's job, written by the leader while the board is closed and empty.
     job: JobCell,
     /// Where the leader waits.
     leader: Bell,
-    /// Where each helper waits: one whom steps are not for sleeps on.
-    helpers: Box<[Bell]>,
+    /// Where each worker waits: one whom steps are not for sleeps on.
+    workers: Box<[Bell]>,
 }
 
 const STEP_SHIFT: u32 = 32;
@@ -46,7 +46,7 @@ const AT_WORK: u64 = OPEN - 1;
 #[derive(Default)]
 struct JobCell(std::cell::UnsafeCell<Option<*const Job<'static>>>);
 
-// SAFETY: the leader writes the cell only while the board is closed and nobody is at work; helpers
+// SAFETY: the leader writes the cell only while the board is closed and nobody is at work; workers
 // read it only after they have entered an open board.
 unsafe impl Sync for JobCell {}
 // SAFETY: as above; the pointer is only followed while the leader waits in `Board::post`.
@@ -93,33 +93,33 @@ impl Bell {
 }
 
 impl Board {
-    /// A board for so many helpers.
-    pub fn new(helpers: usize) -> Self {
+    /// A board for so many workers.
+    pub fn new(workers: usize) -> Self {
         Self {
             state: AtomicU64::default(),
-            members: AtomicUsize::default(),
+            active: AtomicUsize::default(),
             resting: AtomicBool::default(),
             over: AtomicBool::default(),
             broken: AtomicBool::default(),
             job: JobCell::default(),
             leader: Bell::default(),
-            helpers: (0..helpers).map(|_| Bell::default()).collect(),
+            workers: (0..workers).map(|_| Bell::default()).collect(),
         }
     }
 
-    /// Runs `job` on the leader and on those of the first `members` members who come before the
+    /// Runs `job` on the leader and on those of the first `workers` workers who come before the
     /// leader is through; returns when nobody works on it any more. One leader at a time.
-    pub fn post(&self, members: usize, job: &Job<'_>) {
+    pub fn post(&self, workers: usize, job: &Job<'_>) {
         // SAFETY: the lifetime is extended only until this function returns: it closes the board
-        // and waits until every helper that entered has left, and the cell is read by nobody else.
+        // and waits until every worker that entered has left, and the cell is read by nobody else.
         let job_ptr: *const Job<'static> =
             unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
-        // SAFETY: the board is closed and nobody is at work, so no helper reads the cell.
+        // SAFETY: the board is closed and nobody is at work, so no worker reads the cell.
         unsafe { *self.job.0.get() = Some(job_ptr) };
-        self.members.store(members, Ordering::Relaxed);
+        self.active.store(workers, Ordering::Relaxed);
         let step = (self.state.load(Ordering::Relaxed) >> STEP_SHIFT) + 1;
         self.state.store(step << STEP_SHIFT | OPEN, Ordering::Release);
-        self.ring(members);
+        self.ring(workers);
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
         self.state.fetch_and(!OPEN, Ordering::Relaxed);
         self.leader.wait(|| self.state.load(Ordering::Acquire) & AT_WORK == 0, || false);
@@ -127,17 +127,17 @@ impl Board {
         if let Err(panic) = own {
             resume_unwind(panic);
         }
-        assert!(!broken, "a helper thread panicked");
+        assert!(!broken, "a worker thread panicked");
     }
 
-    /// Wakes those of the first `members` members who sleep.
-    fn ring(&self, members: usize) {
+    /// Wakes those of the first `workers` workers who sleep.
+    fn ring(&self, workers: usize) {
         fence(Ordering::SeqCst);
-        self.helpers.iter().take(members - 1).for_each(Bell::ring);
+        self.workers.iter().take(workers - 1).for_each(Bell::ring);
     }
 
-    /// The life of a helper: it works on what is posted until the board is taken down.
-    pub fn help(&self, member: usize) {
+    /// The life of a worker: it works on what is posted until the board is taken down.
+    pub fn help(&self, worker: usize) {
         let mut seen = 0;
         loop {
             let news = || {
@@ -145,12 +145,12 @@ impl Board {
                 let fresh = state & OPEN != 0 && state >> STEP_SHIFT != seen;
                 // Should this be the next step's number already, then `state` is no more, and
                 // entering fails.
-                let called = fresh && member < self.members.load(Ordering::Relaxed);
+                let called = fresh && worker < self.active.load(Ordering::Relaxed);
                 called.then_some(state)
             };
             let over = || self.over.load(Ordering::Relaxed);
             let resting = || self.resting.load(Ordering::Relaxed);
-            self.helpers[member - 1].wait(|| news().is_some() || over(), resting);
+            self.workers[worker - 1].wait(|| news().is_some() || over(), resting);
             if over() {
                 return;
             }
@@ -165,10 +165,10 @@ impl Board {
                 continue;
             }
             seen = state >> STEP_SHIFT;
-            // SAFETY: this helper entered while the board was open (Acquire, after the leader's
+            // SAFETY: this worker entered while the board was open (Acquire, after the leader's
             // Release), and the leader keeps the job alive until it has left.
             let job = unsafe { &*(*self.job.0.get()).expect("a step was posted") };
-            if catch_unwind(AssertUnwindSafe(|| job(member))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| job(worker))).is_err() {
                 self.broken.store(true, Ordering::Relaxed);
             }
             self.state.fetch_sub(1, Ordering::Release);
@@ -177,14 +177,14 @@ impl Board {
         }
     }
 
-    /// Whether no step comes soon: helpers then sleep, and leave their cores to who has work for them.
+    /// Whether no step comes soon: workers then sleep, and leave their cores to who has work for them.
     pub fn rest(&self, resting: bool) {
         self.resting.store(resting, Ordering::Relaxed);
     }
 
-    /// Sends the helpers home.
+    /// Sends the workers home.
     pub fn take_down(&self) {
         self.over.store(true, Ordering::Release);
-        self.ring(self.helpers.len() + 1);
+        self.ring(self.workers.len() + 1);
     }
 }

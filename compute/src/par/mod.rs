@@ -1,7 +1,7 @@
-//! The thread team: a leader, and helpers that stay awake for a whole forward pass.
+//! The thread pool: a leader, and workers that stay awake for a whole forward pass.
 //!
 //! The leader runs the pass as plain sequential code and posts each heavy step as parts that any
-//! member takes; the helpers spin between steps, so a step costs two cache-line hand-overs and no
+//! worker takes; the workers spin between steps, so a step costs two cache-line hand-overs and no
 //! fork-join. What a step may write is split into disjoint parts here, which keeps the code above
 //! free of `unsafe`.
 //! The only floor that starts threads.
@@ -17,7 +17,7 @@ use board::Board;
 use share::Share;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Buffers of one member, reused from step to step.
+/// Buffers of one worker, reused from step to step.
 #[derive(Default)]
 pub struct Scratch {
     /// f32 numbers (attention scores).
@@ -51,21 +51,21 @@ pub struct Scratch {
 }
 
 /// Threads that compute forward passes together; the caller is one of them.
-pub struct Team {
-    /// Where the helpers wait.
+pub struct ThreadPool {
+    /// Where the workers wait.
     board: Arc<Board>,
     /// Where a step's columns begin and end; held by whoever leads, so a second caller waits.
     bounds: Mutex<Vec<usize>>,
-    /// One per member, never contended.
+    /// One per worker, never contended.
     scratch: Vec<Mutex<Scratch>>,
-    /// One per member: the parts of a step.
+    /// One per worker: the parts of a step.
     shares: Vec<Share>,
     /// Members for work that memory bounds, and for work that arithmetic bounds.
     streaming: usize,
     computing: usize,
 }
 
-/// What bounds a piece of work, which says how many members it is worth.
+/// What bounds a piece of work, which says how many workers it is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Nothing: it is too small to wake anybody for.
@@ -79,37 +79,37 @@ pub enum Bound {
 /// The threads could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start {threads} threads: {reason}")]
-pub struct TeamError {
+pub struct ThreadPoolError {
     threads: usize,
     reason: String,
 }
 
-/// The life of a helper: what a thread does that is started for a team.
-pub struct Helper {
+/// The life of a worker: what a thread does that is started for a thread pool.
+pub struct Worker {
     board: Arc<Board>,
-    member: usize,
+    worker: usize,
 }
 
-impl Helper {
-    /// Helps until the team is dropped.
+impl Worker {
+    /// Helps until the thread pool is dropped.
     pub fn work(self) {
-        self.board.help(self.member);
+        self.board.help(self.worker);
     }
 }
 
-impl Team {
-    /// A team of `threads` members, at least one; one means the caller alone.
+impl ThreadPool {
+    /// A thread pool of `threads` workers, at least one; one means the caller alone.
     ///
     /// # Errors
     /// When the system refuses to start the threads.
-    pub fn new(threads: usize) -> Result<Self, TeamError> {
-        Self::with(threads, |helper| {
-            let name = format!("wf-team-{}", helper.member);
-            std::thread::Builder::new().name(name).spawn(|| helper.work()).map(drop)
+    pub fn new(threads: usize) -> Result<Self, ThreadPoolError> {
+        Self::with(threads, |worker| {
+            let name = format!("wf-thread_pool-{}", worker.worker);
+            std::thread::Builder::new().name(name).spawn(|| worker.work()).map(drop)
         })
     }
 
-    /// A team whose helpers the caller brings threads for: `start` gets `threads - 1` of them. For
+    /// A thread pool whose workers the caller brings threads for: `start` gets `threads - 1` of them. For
     /// hosts where the standard library can start none (WebAssembly, where a thread is a worker of
     /// the page).
     ///
@@ -117,10 +117,10 @@ impl Team {
     /// What `start` returns.
     pub fn with(
         threads: usize,
-        mut start: impl FnMut(Helper) -> std::io::Result<()>,
-    ) -> Result<Self, TeamError> {
+        mut start: impl FnMut(Worker) -> std::io::Result<()>,
+    ) -> Result<Self, ThreadPoolError> {
         let threads = threads.max(1);
-        let team = Self {
+        let thread_pool = Self {
             board: Arc::new(Board::new(threads - 1)),
             bounds: Mutex::default(),
             scratch: (0..threads).map(|_| Mutex::default()).collect(),
@@ -128,28 +128,28 @@ impl Team {
             streaming: threads,
             computing: threads,
         };
-        for member in 1..threads {
-            start(Helper { board: Arc::clone(&team.board), member })
-                .map_err(|e| TeamError { threads, reason: e.to_string() })?;
+        for worker in 1..threads {
+            start(Worker { board: Arc::clone(&thread_pool.board), worker })
+                .map_err(|e| ThreadPoolError { threads, reason: e.to_string() })?;
         }
-        Ok(team)
+        Ok(thread_pool)
     }
 
-    /// The same team, of which so many members take part in work that memory bounds, and so many in
+    /// The same thread pool, of which so many workers take part in work that memory bounds, and so many in
     /// work that arithmetic bounds: memory may be busy with a part of the cores already.
     ///
     /// # Panics
     /// When it has not so many, or one of the numbers is 0.
     #[must_use]
-    pub fn divided(mut self, streaming: usize, computing: usize) -> Self {
+    pub fn limited(mut self, streaming: usize, computing: usize) -> Self {
         let fits = 1..=self.threads();
-        assert!(fits.contains(&streaming) && fits.contains(&computing), "members of the team");
+        assert!(fits.contains(&streaming) && fits.contains(&computing), "workers of the thread_pool");
         (self.streaming, self.computing) = (streaming, computing);
         self
     }
 
     /// Members that take part in such work.
-    pub fn members(&self, bound: Bound) -> usize {
+    pub fn workers(&self, bound: Bound) -> usize {
         match bound {
             Bound::Small => 1,
             Bound::Memory => self.streaming,
@@ -162,20 +162,20 @@ impl Team {
         self.scratch.len()
     }
 
-    /// Runs `lead` with the helpers that work bound by this is worth, or alone.
+    /// Runs `lead` with the workers that work bound by this is worth, or alone.
     ///
-    /// Nobody waits for a helper that the system starts late, even after the run.
-    pub fn run<R>(&self, bound: Bound, lead: impl FnOnce(&mut Crew<'_>) -> R) -> R {
+    /// Nobody waits for a worker that the system starts late, even after the run.
+    pub fn run<R>(&self, bound: Bound, lead: impl FnOnce(&mut PoolScope<'_>) -> R) -> R {
         let bounds = &mut *lock(&self.bounds);
-        let members = self.members(bound);
-        let (scratch, shares) = (&self.scratch[..members], &self.shares[..members]);
+        let workers = self.workers(bound);
+        let (scratch, shares) = (&self.scratch[..workers], &self.shares[..workers]);
         self.board.rest(false);
         let _rest = Rest(&self.board);
-        lead(&mut Crew { board: &self.board, bounds, scratch, shares })
+        lead(&mut PoolScope { board: &self.board, bounds, scratch, shares })
     }
 }
 
-/// Lets the helpers rest behind a run, also when the leader panics.
+/// Lets the workers rest behind a run, also when the leader panics.
 struct Rest<'a>(&'a Board);
 
 impl Drop for Rest<'_> {
@@ -184,7 +184,7 @@ impl Drop for Rest<'_> {
     }
 }
 
-impl Drop for Team {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.board.take_down();
     }
@@ -195,36 +195,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The awake team, as the leader sees it.
-pub struct Crew<'a> {
+/// The awake thread pool, as the leader sees it.
+pub struct PoolScope<'a> {
     board: &'a Board,
     bounds: &'a mut Vec<usize>,
     scratch: &'a [Mutex<Scratch>],
     shares: &'a [Share],
 }
 
-impl Crew<'_> {
+impl PoolScope<'_> {
     /// Members, the leader included.
-    pub fn members(&self) -> usize {
+    pub fn workers(&self) -> usize {
         self.scratch.len()
     }
 
-    /// Runs `job(part, scratch)` once for every `part < count`, in any order, on any member.
+    /// Runs `job(part, scratch)` once for every `part < count`, in any order, on any worker.
     ///
-    /// A member first takes its share of neighbours, the same in every pass, so that weights and keys
+    /// A worker first takes its share of neighbors, the same in every pass, so that weights and keys
     /// that it has read before are in its own cache; then what others have not come to.
     fn parts(&mut self, count: usize, job: &(dyn Fn(usize, &mut Scratch) + Sync)) {
-        let members = self.members();
-        if count <= 1 || members == 1 {
+        let workers = self.workers();
+        if count <= 1 || workers == 1 {
             let scratch = &mut lock(&self.scratch[0]);
             return (0..count).for_each(|part| job(part, scratch));
         }
-        for (member, share) in self.shares.iter().enumerate() {
-            share.deal(count * member / members..count * (member + 1) / members);
+        for (worker, share) in self.shares.iter().enumerate() {
+            share.deal(count * worker / workers..count * (worker + 1) / workers);
         }
-        self.board.post(members, &|member| {
-            let scratch = &mut lock(&self.scratch[member]);
-            let (before, own) = self.shares.split_at(member);
+        self.board.post(workers, &|worker| {
+            let scratch = &mut lock(&self.scratch[worker]);
+            let (before, own) = self.shares.split_at(worker);
             for share in own.iter().chain(before) {
                 while let Some(part) = share.take() {
                     job(part, scratch);
@@ -284,7 +284,7 @@ impl Crew<'_> {
     }
 
     /// Runs `job(i, parts, scratch)` for every `i < count`, where `parts` are the `i`-th chunks:
-    /// on all members when the work is worth a hand-over, else on the leader alone.
+    /// on all workers when the work is worth a hand-over, else on the leader alone.
     ///
     /// # Panics
     /// When a slice has fewer than `count` chunks.
@@ -317,13 +317,13 @@ mod tests {
     #[test]
     fn every_chunk_is_visited_once_by_any_team() {
         for threads in [1, 2, 3, 5] {
-            let team = Team::new(threads).unwrap();
+            let thread_pool = ThreadPool::new(threads).unwrap();
             let mut a = vec![0u32; 7 * 3];
             let mut b = vec![0u8; 7];
-            team.run(Bound::Arithmetic, |crew| {
+            thread_pool.run(Bound::Arithmetic, |scope| {
                 for _ in 0..100 {
                     let parts = (Chunks::new(&mut a, 3), Chunks::new(&mut b, 1));
-                    crew.chunks(7, true, parts, |i, (x, y), _| {
+                    scope.chunks(7, true, parts, |i, (x, y), _| {
                         x.iter_mut().for_each(|v| *v += i as u32);
                         y[0] += 1;
                     });
@@ -336,17 +336,17 @@ mod tests {
 
     #[test]
     fn a_run_that_is_not_worth_it_wakes_nobody() {
-        let team = Team::new(3).unwrap();
-        assert_eq!(team.run(Bound::Small, |crew| crew.members()), 1);
-        assert_eq!(team.run(Bound::Arithmetic, |crew| crew.members()), 3);
+        let thread_pool = ThreadPool::new(3).unwrap();
+        assert_eq!(thread_pool.run(Bound::Small, |scope| scope.workers()), 1);
+        assert_eq!(thread_pool.run(Bound::Arithmetic, |scope| scope.workers()), 3);
     }
 
     #[test]
     fn work_gets_the_members_that_it_is_worth() {
-        let team = Team::new(4).unwrap().divided(2, 3);
-        let members = |bound| team.run(bound, |crew| crew.members());
+        let thread_pool = ThreadPool::new(4).unwrap().limited(2, 3);
+        let workers = |bound| thread_pool.run(bound, |scope| scope.workers());
         let bounds = [Bound::Small, Bound::Memory, Bound::Arithmetic];
-        assert_eq!(bounds.map(members), [1, 2, 3]);
+        assert_eq!(bounds.map(workers), [1, 2, 3]);
     }
 
     #[test]
@@ -355,20 +355,20 @@ mod tests {
         let (scratch, shares) =
             ([Mutex::default(), Mutex::default()], [(); 2].map(|()| Share::default()));
         let bounds = &mut Vec::new();
-        let mut crew = Crew { board: &board, bounds, scratch: &scratch, shares: &shares };
+        let mut scope = PoolScope { board: &board, bounds, scratch: &scratch, shares: &shares };
         let mut cells = [0u8; 9];
-        crew.chunks(9, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
+        scope.chunks(9, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         assert_eq!(cells, [1; 9]);
     }
 
     #[test]
     fn helpers_that_fell_asleep_are_woken() {
-        let team = Team::new(2).unwrap();
+        let thread_pool = ThreadPool::new(2).unwrap();
         let mut cells = [0u32; 64];
-        team.run(Bound::Arithmetic, |crew| {
+        thread_pool.run(Bound::Arithmetic, |scope| {
             for _ in 0..20 {
                 std::thread::sleep(std::time::Duration::from_millis(5));
-                crew.chunks(64, true, Chunks::new(&mut cells, 1), |_, c, _| {
+                scope.chunks(64, true, Chunks::new(&mut cells, 1), |_, c, _| {
                     std::thread::sleep(std::time::Duration::from_micros(20));
                     c[0] += 1;
                 });
@@ -380,26 +380,26 @@ mod tests {
     #[test]
     fn threads_may_come_from_elsewhere() {
         let mut threads = Vec::new();
-        let team = Team::with(3, |helper| {
-            threads.push(std::thread::spawn(|| helper.work()));
+        let thread_pool = ThreadPool::with(3, |worker| {
+            threads.push(std::thread::spawn(|| worker.work()));
             Ok(())
         });
         let mut cells = [0u8; 50];
-        let team = team.unwrap();
-        team.run(Bound::Arithmetic, |crew| {
-            crew.chunks(50, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
+        let thread_pool = thread_pool.unwrap();
+        thread_pool.run(Bound::Arithmetic, |scope| {
+            scope.chunks(50, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         });
         assert_eq!(cells, [1; 50]);
-        drop(team);
+        drop(thread_pool);
         threads.into_iter().for_each(|t| t.join().unwrap());
     }
 
     #[test]
     fn columns_are_disjoint_and_complete() {
-        let team = Team::new(3).unwrap();
+        let thread_pool = ThreadPool::new(3).unwrap();
         let mut out = vec![0f32; 4 * 10];
-        team.run(Bound::Arithmetic, |crew| {
-            crew.columns(&mut out, 10, [0, 3, 3, 10], |mut part, _| {
+        thread_pool.run(Bound::Arithmetic, |scope| {
+            scope.columns(&mut out, 10, [0, 3, 3, 10], |mut part, _| {
                 for r in 0..part.rows() {
                     part.row(r).iter_mut().for_each(|v| *v += 1.0);
                 }
@@ -410,11 +410,11 @@ mod tests {
 
     #[test]
     fn tiles_are_disjoint_and_complete() {
-        let team = Team::new(3).unwrap();
+        let thread_pool = ThreadPool::new(3).unwrap();
         let mut out = vec![0f32; 5 * 6];
         let (rows, columns) = ([0, 2, 2, 5], [0, 1, 6]);
-        team.run(Bound::Arithmetic, |crew| {
-            crew.tiles(&mut out, 6, (&rows, columns), |(i, j), mut part, _| {
+        thread_pool.run(Bound::Arithmetic, |scope| {
+            scope.tiles(&mut out, 6, (&rows, columns), |(i, j), mut part, _| {
                 assert_eq!(
                     (part.rows(), part.range()),
                     (rows[i + 1] - rows[i], columns[j]..columns[j + 1])
@@ -431,13 +431,13 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_helper_reaches_the_leader() {
-        let team = Team::new(2).unwrap();
+        let thread_pool = ThreadPool::new(2).unwrap();
         let leader = std::thread::current().id();
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            // The leader lingers in its part until a helper has taken the other one.
+            // The leader lingers in its part until a worker has taken the other one.
             let taken = AtomicUsize::new(0);
-            team.run(Bound::Arithmetic, |crew| {
-                crew.parts(2, &|_, _| {
+            thread_pool.run(Bound::Arithmetic, |scope| {
+                scope.parts(2, &|_, _| {
                     taken.fetch_add(1, Ordering::Relaxed);
                     while taken.load(Ordering::Relaxed) < 2 {}
                     assert_eq!(std::thread::current().id(), leader);
@@ -446,9 +446,9 @@ mod tests {
         }));
         assert!(caught.is_err());
         let mut cells = [0u8; 2];
-        team.run(Bound::Arithmetic, |crew| {
-            crew.chunks(2, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1)
+        thread_pool.run(Bound::Arithmetic, |scope| {
+            scope.chunks(2, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1)
         });
-        assert_eq!(cells, [1, 1], "the team works on after a panic");
+        assert_eq!(cells, [1, 1], "the thread_pool works on after a panic");
     }
 }

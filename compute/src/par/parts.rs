@@ -83,7 +83,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Slices cut into equal chunks that members may take in any order, each once.
+/// Slices cut into equal chunks that workers may take in any order, each once.
 pub trait Chunked {
     /// What one chunk is.
     type Part;
@@ -153,7 +153,7 @@ macro_rules! chunked_tuple {
             }
 
             unsafe fn part(&self, i: usize) -> Self::Part {
-                // SAFETY: the caller's promise holds for each member of the tuple.
+                // SAFETY: the caller's promise holds for each worker of the tuple.
                 unsafe { ($(self.$index.part(i),)+) }
             }
         }

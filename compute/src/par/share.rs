@@ -1,9 +1,9 @@
-//! A member's share of the parts of a step.
+//! A worker's share of the parts of a step.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is left of a member's share of a step; shares of two members are on different cache lines.
+/// What is left of a worker's share of a step; shares of two workers are on different cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Share {
@@ -39,8 +39,8 @@ mod tests {
             share.deal(parts.clone());
             let taken = || std::iter::from_fn(|| share.take()).collect::<Vec<_>>();
             let mut all = std::thread::scope(|scope| {
-                let members = [(); 3].map(|()| scope.spawn(taken));
-                members.map(|member| member.join().unwrap()).concat()
+                let workers = [(); 3].map(|()| scope.spawn(taken));
+                workers.map(|worker| worker.join().unwrap()).concat()
             });
             all.sort_unstable();
             assert_eq!(all, parts.collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! The layouts of ternary weights, packing and unpacking. (Master weights are quantised where they
+//! The layouts of ternary weights, packing and unpacking. (Master weights are quantized where they
 //! are read: `format::codec`.)
 //!
 //! A weight w ∈ {-1, 0, +1} is stored as the code c = w + 1 in two bits (the fourth code, +2,
@@ -10,14 +10,14 @@
 //!
 //! Where memory is what bounds a product, [`tight`] says the same with a sixth less.
 
-mod carried;
+mod repack;
 mod scales;
 pub mod tight;
 
-pub use carried::carried;
+pub use repack::repacked;
 pub use scales::{GroupScales, Scales};
 
-use crate::carry::Carrier;
+use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
 use bytes::Bytes;
 
@@ -161,7 +161,7 @@ impl TernaryMatrix {
     /// fourth code and for scales of groups) or memory has no room. What stands in it already is shared,
     /// not copied.
     pub fn in_layout(&self, layout: Layout) -> Option<Self> {
-        carried(&[self], layout, &mut Carrier::alone()).pop().flatten()
+        repacked(&[self], layout, &mut WeightLoader::alone()).pop().flatten()
     }
 
     /// Brings the matrix into a layout, if it fits: see [`TernaryMatrix::in_layout`].

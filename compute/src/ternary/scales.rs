@@ -1,7 +1,7 @@
 //! What a step of a code is worth.
 
 use super::{BLOCK_COLS, LayoutError, PANEL_ROWS, expect_bytes};
-use crate::carry::Carrier;
+use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
 use bytes::Bytes;
 use half::f16;
@@ -17,11 +17,11 @@ pub enum Scales {
 
 impl Scales {
     /// The same where they are to stand.
-    pub(super) fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
+    pub(super) fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         match self {
             Self::Tensor(scale) => Self::Tensor(*scale),
             Self::Groups(g) => {
-                Self::Groups(GroupScales { values: carrier.placed(&g.values), ..*g })
+                Self::Groups(GroupScales { values: loader.relocate(&g.values), ..*g })
             }
         }
     }

@@ -295,7 +295,7 @@ pub fn estimates_of_pages_are_close() {
             let scale = 1.0 / (head_dim as f32).sqrt();
             let run = |k: &Kernels, keys: &[f32]| {
                 let mut summary = vec![0.0; 2 * head_dim];
-                (k.summarise)(keys, &mut summary);
+                (k.summarize)(keys, &mut summary);
                 (bits(&summary), (k.estimate)(&queries, scale, &summary))
             };
             let (got, want) = (run(&k, &keys), run(&Kernels::SCALAR, &keys));

@@ -62,7 +62,7 @@ pub fn large_products_equal_scalar() {
             }
         }
     }
-    let w = Int8Matrix::quantise_rows(rows, cols, |_, row| row.fill_with(|| noise.float()));
+    let w = Int8Matrix::quantize_rows(rows, cols, |_, row| row.fill_with(|| noise.float()));
     let (w, x) = (w.unwrap(), Rows::new(530, cols, 2, || noise.next() as i8));
     for k in sets("large products") {
         let run =

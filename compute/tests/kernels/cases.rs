@@ -13,7 +13,7 @@ pub use batches::*;
 pub use int8::*;
 
 use half::{bf16, f16};
-use wrinklefree_compute::kernel::{Isa, Kernels, Quantised};
+use wrinklefree_compute::kernel::{Isa, Kernels, Quantized};
 use wrinklefree_compute::matrix::{
     FloatMatrix, FloatType, GroupScales, Int8Matrix, Scales, TernaryMatrix,
 };
@@ -37,7 +37,7 @@ macro_rules! each_case {
             products_with_parts_of_scales_equal_int8
             int8_products_are_exact_beyond_32_bits
             float_products_agree_and_do_not_depend_on_the_batch
-            quantisation_equals_scalar
+            quantization_equals_scalar
             fifteen_bit_activations_are_close_to_the_floats
             every_line_is_read
             products_are_counted
@@ -96,7 +96,7 @@ fn sets(test: &str) -> Vec<Kernels> {
 }
 
 /// Activations for `rows` rows of `cols`, either noise or all at one extreme; two planes hold no
-/// more than ±32,512 between them, as `quantise16` writes them.
+/// more than ±32,512 between them, as `quantize16` writes them.
 struct Rows {
     values: Vec<i8>,
     stride: usize,
@@ -107,7 +107,7 @@ struct Rows {
 
 impl Rows {
     fn new(rows: usize, cols: usize, planes: usize, mut value: impl FnMut() -> i8) -> Self {
-        let stride = Quantised::stride_of(cols);
+        let stride = Quantized::stride_of(cols);
         let mut values = vec![0i8; rows * stride];
         values.chunks_exact_mut(stride).for_each(|row| row[..cols].fill_with(&mut value));
         if planes == 2 {
@@ -125,8 +125,8 @@ impl Rows {
         let steps = (0..rows).map(|r| 0.01 + 0.003 * r as f32).collect();
         Self { values, stride, sums, steps, planes }
     }
-    fn view(&self) -> Quantised<'_> {
-        Quantised {
+    fn view(&self) -> Quantized<'_> {
+        Quantized {
             values: &self.values,
             stride: self.stride,
             sums: &self.sums,
@@ -419,9 +419,9 @@ pub fn float_products_agree_and_do_not_depend_on_the_batch() {
     }
 }
 
-pub fn quantisation_equals_scalar() {
+pub fn quantization_equals_scalar() {
     let mut noise = Noise(0x0f0f_1e1e_2d2d_3c3c);
-    for k in sets("quantise") {
+    for k in sets("quantize") {
         for n in [1, 31, 32, 33, 64, 255, 2560] {
             let mut special = noise.floats(n);
             special[n / 2] = f32::NAN;
@@ -431,8 +431,8 @@ pub fn quantisation_equals_scalar() {
             for x in [noise.floats(n), vec![0.0; n], vec![-3.5; n], special, infinite, halves] {
                 let run = |k: &Kernels| {
                     let (mut q, mut high, mut low) = (vec![9i8; n], vec![9i8; n], vec![9i8; n]);
-                    let (sum, step) = (k.quantise8)(&x, &mut q);
-                    let (sums, fine) = (k.quantise16)(&x, &mut high, &mut low);
+                    let (sum, step) = (k.quantize8)(&x, &mut q);
+                    let (sums, fine) = (k.quantize16)(&x, &mut high, &mut low);
                     (q, high, low, sum, step.to_bits(), sums, fine.to_bits())
                 };
                 assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?} {n}", k.isa());
@@ -444,7 +444,7 @@ pub fn quantisation_equals_scalar() {
 pub fn fifteen_bit_activations_are_close_to_the_floats() {
     let x = Noise(77).floats(1000);
     let (mut high, mut low) = (vec![0i8; 1000], vec![0i8; 1000]);
-    let (_, step) = (Kernels::SCALAR.quantise16)(&x, &mut high, &mut low);
+    let (_, step) = (Kernels::SCALAR.quantize16)(&x, &mut high, &mut low);
     for ((x, h), l) in x.iter().zip(high).zip(low) {
         let back = (256.0 * f32::from(h) + f32::from(l)) * step;
         assert!((back - x).abs() <= 0.51 * step);

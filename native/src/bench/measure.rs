@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, NoMemory, PAGE};
-use wrinklefree::model::{Model, Phase, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::model::{Model, Phase, LogitRows, Runtime, AttentionMask, Span, Workspace};
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,8 @@ impl<'a> Bench<'a> {
         let begin = Instant::now();
         for start in positions.clone().step_by(rows) {
             let tokens = &tokens[start..positions.end.min(start + rows)];
-            let (sight, logits) = (Sight::Causal, Rows::Last);
-            let span = Span { seq: *seq, start, tokens, sight, logits };
+            let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::Last);
+            let span = Span { seq: *seq, start, tokens, attention_mask, logits };
             black_box(model.forward(runtime, kv, &[span], workspace).row(0));
         }
         begin.elapsed().as_secs_f64()

@@ -54,7 +54,7 @@ pub struct Args {
     compute: ComputeArgs,
     #[command(flatten)]
     kv: KvArgs,
-    /// Print the block or the draft after each pass: new tokens bright, guesses dim (without a colour
+    /// Print the block or the draft after each pass: new tokens bright, guesses dim (without a color
     /// terminal: `[new]` and `(guess)`), slots that nobody knows yet as _
     #[arg(long, conflicts_with = "json")]
     show_steps: bool,

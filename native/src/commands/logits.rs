@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::Spec;
-use wrinklefree::model::{Rows, Sight, Span, Workspace};
+use wrinklefree::model::{LogitRows, AttentionMask, Span, Workspace};
 
 /// Rows of a pass: a row of logits can be half a megabyte.
 const ROWS: usize = 64;
@@ -21,7 +21,7 @@ const ROWS: usize = 64;
 #[command(after_help = "\
 Examples:
   wf-run logits --model ./my-model --tokens 1,2,3 --output logits.npy
-  wf-run logits --model ./my-model --tokens 1,2,3,4 --sight blocks:32 --output blocks.npy")]
+  wf-run logits --model ./my-model --tokens 1,2,3,4 --attention_mask blocks:32 --output blocks.npy")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -30,8 +30,8 @@ pub struct Args {
     tokens: Vec<u32>,
     /// What a token sees: causal (itself and all before), or blocks:N (its whole block of N
     /// positions and all before)
-    #[arg(long, default_value = "causal", value_parser = sight)]
-    sight: Sight,
+    #[arg(long, default_value = "causal", value_parser = attention_mask)]
+    attention_mask: AttentionMask,
     /// The file to write
     #[arg(short, long, value_name = "FILE.npy")]
     output: PathBuf,
@@ -42,11 +42,11 @@ pub struct Args {
     compute: ComputeArgs,
 }
 
-fn sight(text: &str) -> Result<Sight, String> {
+fn attention_mask(text: &str) -> Result<AttentionMask, String> {
     let blocks = text.strip_prefix("blocks:").and_then(|n| usize::from_str(n).ok());
     match (text, blocks) {
-        ("causal", _) => Ok(Sight::Causal),
-        (_, Some(n)) if n > 0 => Ok(Sight::Blocks(n)),
+        ("causal", _) => Ok(AttentionMask::Causal),
+        (_, Some(n)) if n > 0 => Ok(AttentionMask::BlockCausal(n)),
         _ => Err("expected causal or blocks:N".into()),
     }
 }
@@ -62,14 +62,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::EXACT)?;
     let seq = kv.open(args.tokens.len())?;
     let mut workspace = Workspace::default();
-    let rows = match args.sight {
-        Sight::Blocks(n) => n * (ROWS / n).max(1), // a block is never torn apart
+    let rows = match args.attention_mask {
+        AttentionMask::BlockCausal(n) => n * (ROWS / n).max(1), // a block is never torn apart
         _ => ROWS,
     };
     output.write_all(&npy::header(args.tokens.len(), model.spec().vocab_size))?;
     for (chunk, tokens) in args.tokens.chunks(rows).enumerate() {
         let start = chunk * rows;
-        let span = Span { seq, start, tokens, sight: args.sight, logits: Rows::All };
+        let span = Span { seq, start, tokens, attention_mask: args.attention_mask, logits: LogitRows::All };
         let logits = model.forward(&runtime, &mut kv, &[span], &mut workspace);
         for row in 0..logits.len() {
             output.write_all(&npy::row(logits.row(row)))?;

@@ -5,7 +5,7 @@ use crate::zeros::{Counter, Counts};
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Logits, Model, Rows, Runtime, Sight, Span, Sparsity, Workspace};
+use wrinklefree::model::{Logits, Model, LogitRows, Runtime, AttentionMask, Span, Sparsity, Workspace};
 
 /// Rows of a pass that all get logits.
 const ROWS: usize = 64;
@@ -77,8 +77,8 @@ pub fn quality(
                 seq,
                 start,
                 tokens: &window[start..end],
-                sight: Sight::Causal,
-                logits: Rows::All,
+                attention_mask: AttentionMask::Causal,
+                logits: LogitRows::All,
             });
             model.sparsity = Sparsity::default();
             let off = model.forward(runtime, &mut kv, &[off], &mut reference);
@@ -147,8 +147,8 @@ pub fn speeds(
         let begin = Instant::now();
         let mut last = Vec::new();
         for (start, token) in tokens.chunks(1).enumerate() {
-            let (sight, logits) = (Sight::Causal, Rows::Last);
-            let span = Span { seq, start, tokens: token, sight, logits };
+            let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::Last);
+            let span = Span { seq, start, tokens: token, attention_mask, logits };
             let logits: Logits<'_> = model.forward(runtime, &mut kv, &[span], &mut workspace);
             last.clear();
             last.extend(logits.row(0).iter().map(|x| x.to_bits()));

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::format::Spec;
-use wrinklefree::model::{Model, ModelError, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::model::{Model, ModelError, LogitRows, Runtime, AttentionMask, Span, Workspace};
 
 /// Prompt rows of a pass at most, which are also those whose results are compared.
 pub const ROWS: usize = 256;
@@ -60,11 +60,11 @@ impl<'a> Probe<'a> {
         let compared = last.saturating_sub(ROWS);
         for start in (0..compared).step_by(ROWS) {
             let end = (start + ROWS).min(compared);
-            probe.pass(deep, start, &tokens[start..end], Rows::None);
+            probe.pass(deep, start, &tokens[start..end], LogitRows::None);
             probe.kv.commit(deep, end);
         }
         let before = probe.kv.reads();
-        let rows = probe.pass(deep, compared, &tokens[compared..last], Rows::All);
+        let rows = probe.pass(deep, compared, &tokens[compared..last], LogitRows::All);
         let after = probe.kv.reads();
         let seen = after.1 - before.1;
         let read = if seen == 0 { 1.0 } else { (after.0 - before.0) as f64 / seen as f64 };
@@ -74,8 +74,8 @@ impl<'a> Probe<'a> {
         let outputs = probe.workspace.attention(spec).chunks(spec.heads * spec.head_dim);
         let attention = outputs.map(<[f32]>::to_vec).collect();
         probe.kv.commit(deep, last);
-        probe.pass(deep, last, &tokens[last..], Rows::Last);
-        probe.pass(shallow, 0, &tokens[..1], Rows::Last);
+        probe.pass(deep, last, &tokens[last..], LogitRows::Last);
+        probe.pass(shallow, 0, &tokens[..1], LogitRows::Last);
         Ok((probe, Results { logits: rows, attention, loss, read }))
     }
 
@@ -93,7 +93,7 @@ impl<'a> Probe<'a> {
             let begin = Instant::now();
             for _ in 0..PASSES {
                 let span =
-                    Span { seq, start, tokens: &[token], sight: Sight::Causal, logits: Rows::Last };
+                    Span { seq, start, tokens: &[token], attention_mask: AttentionMask::Causal, logits: LogitRows::Last };
                 black_box(self.model.forward(
                     self.runtime,
                     &mut self.kv,
@@ -110,9 +110,9 @@ impl<'a> Probe<'a> {
         seq: KvSeq,
         start: usize,
         tokens: &[u32],
-        logits: Rows<'_>,
+        logits: LogitRows<'_>,
     ) -> Vec<Vec<f32>> {
-        let span = Span { seq, start, tokens, sight: Sight::Causal, logits };
+        let span = Span { seq, start, tokens, attention_mask: AttentionMask::Causal, logits };
         let logits = self.model.forward(self.runtime, &mut self.kv, &[span], &mut self.workspace);
         let width = self.model.spec().vocab_size;
         logits.values().chunks(width).map(<[f32]>::to_vec).collect()

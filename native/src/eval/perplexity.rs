@@ -6,7 +6,7 @@
 use std::ops::Range;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::decode::{DiffusionParams, Inside, Sampler, SamplingParams};
-use wrinklefree::model::{Logits, Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::model::{Logits, Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
 
 /// Rows of a pass that all get logits.
 const ROWS: usize = 64;
@@ -66,7 +66,7 @@ impl<'a> Scorer<'a> {
         let seq = self.kv.open(window.len())?;
         for start in (0..window.len()).step_by(ROWS) {
             let end = (start + ROWS).min(window.len());
-            let logits = self.pass(seq, start, &window[start..end], Sight::Causal, Rows::All);
+            let logits = self.pass(seq, start, &window[start..end], AttentionMask::Causal, LogitRows::All);
             for (row, &next) in window[start + 1..].iter().take(end - start).enumerate() {
                 loss.add(logits.row(row), next);
             }
@@ -92,8 +92,8 @@ impl<'a> Scorer<'a> {
                 let masked = slots(known..clean.len(), *share, start as u64);
                 self.noisy(seq, start, clean, &masked, p, loss);
             }
-            let sight = if p.clean_causal { Sight::Causal } else { Sight::Blocks(p.block) };
-            self.pass(seq, start, clean, sight, Rows::None);
+            let attention_mask = if p.clean_causal { AttentionMask::Causal } else { AttentionMask::BlockCausal(p.block) };
+            self.pass(seq, start, clean, attention_mask, LogitRows::None);
         }
         self.kv.close(seq);
         Ok(())
@@ -116,11 +116,11 @@ impl<'a> Scorer<'a> {
         // The rest of the last block of a text is not known either.
         tokens.resize(p.block, p.mask);
         let rows: Vec<usize> = masked.iter().map(|slot| slot - usize::from(p.shift)).collect();
-        let sight = match p.inside {
-            Inside::Bidirectional => Sight::UpTo(start + p.block),
-            Inside::Causal => Sight::Causal,
+        let attention_mask = match p.inside {
+            Inside::Bidirectional => AttentionMask::Prefix(start + p.block),
+            Inside::Causal => AttentionMask::Causal,
         };
-        let logits = self.pass(seq, start, &tokens, sight, Rows::Only(&rows));
+        let logits = self.pass(seq, start, &tokens, attention_mask, LogitRows::Only(&rows));
         for (row, &slot) in masked.iter().enumerate() {
             loss.add(logits.row(row), clean[slot]);
         }
@@ -131,10 +131,10 @@ impl<'a> Scorer<'a> {
         seq: KvSeq,
         start: usize,
         tokens: &[u32],
-        sight: Sight,
-        logits: Rows<'_>,
+        attention_mask: AttentionMask,
+        logits: LogitRows<'_>,
     ) -> Logits<'_> {
-        let span = Span { seq, start, tokens, sight, logits };
+        let span = Span { seq, start, tokens, attention_mask, logits };
         self.model.forward(self.runtime, &mut self.kv, &[span], &mut self.workspace)
     }
 }

@@ -18,7 +18,7 @@ mod params;
 pub use params::{Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 
 use super::{Ask, Choice, Decoder, FinishReason, History, Progress, Sampler, SamplingParams, Slot};
-use crate::rows::{Logits, Rows, Sight};
+use crate::batch_types::{Logits, LogitRows, AttentionMask};
 use canvas::Canvas;
 
 /// Decodes block by block.
@@ -129,22 +129,22 @@ impl BlockDiffusion {
     }
 
     /// What rows of clean tokens see.
-    fn clean_sight(&self) -> Sight {
+    fn clean_sight(&self) -> AttentionMask {
         match self.params.clean_causal {
-            true => Sight::Causal,
-            false => Sight::Blocks(self.params.block),
+            true => AttentionMask::Causal,
+            false => AttentionMask::BlockCausal(self.params.block),
         }
     }
 
     /// What the rows of a denoising pass see.
-    fn noisy_sight(&self) -> Sight {
+    fn noisy_sight(&self) -> AttentionMask {
         let (block, base) = (self.params.block, self.base());
         let clean = if self.params.clean_causal { 1 } else { block };
         match (self.params.inside, self.clean.is_empty()) {
-            (Inside::Bidirectional, true) => Sight::UpTo(base + block),
-            (Inside::Bidirectional, false) => Sight::Turning { at: base, blocks: [clean, block] },
-            (Inside::Causal, true) => Sight::Causal,
-            (Inside::Causal, false) => Sight::Turning { at: base, blocks: [clean, 1] },
+            (Inside::Bidirectional, true) => AttentionMask::Prefix(base + block),
+            (Inside::Bidirectional, false) => AttentionMask::MixedBlocks { at: base, blocks: [clean, block] },
+            (Inside::Causal, true) => AttentionMask::Causal,
+            (Inside::Causal, false) => AttentionMask::MixedBlocks { at: base, blocks: [clean, 1] },
         }
     }
 
@@ -312,8 +312,8 @@ impl BlockDiffusion {
 impl Decoder for BlockDiffusion {
     fn ask(&self, budget: usize) -> Option<Ask<'_>> {
         let (start, block) = (self.committed, self.params.block);
-        let last = |wanted: bool| if wanted { Rows::Last } else { Rows::None };
-        let (span, tokens, sight, logits) = match self.stage {
+        let last = |wanted: bool| if wanted { LogitRows::Last } else { LogitRows::None };
+        let (span, tokens, attention_mask, logits) = match self.stage {
             Stage::Prefill => {
                 let (tokens, end) = (&self.text[..], start + self.prefill(budget));
                 let logits = last(end == self.read && self.carries());
@@ -322,7 +322,7 @@ impl Decoder for BlockDiffusion {
             Stage::Denoise => {
                 let start =
                     start + if self.clean.is_empty() { self.canvas.span().start } else { 0 };
-                let (tokens, rows) = (&self.input[..], Rows::Only(&self.rows));
+                let (tokens, rows) = (&self.input[..], LogitRows::Only(&self.rows));
                 (start..start + tokens.len(), tokens, self.noisy_sight(), rows)
             }
             Stage::Commit => {
@@ -332,7 +332,7 @@ impl Decoder for BlockDiffusion {
             Stage::Finished => return None,
         };
         let fits = !span.is_empty() && span.len() <= budget;
-        fits.then_some(Ask { start: span.start, tokens, sight, logits })
+        fits.then_some(Ask { start: span.start, tokens, attention_mask, logits })
     }
 
     fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {

@@ -107,7 +107,7 @@ impl SamplingParams {
     }
 
     /// Whether earlier tokens matter.
-    pub(super) fn penalises(&self) -> bool {
+    pub(super) fn penalizes(&self) -> bool {
         self.repetition_penalty != 1.0
             || self.frequency_penalty != 0.0
             || self.presence_penalty != 0.0
@@ -115,7 +115,7 @@ impl SamplingParams {
 
     /// Whether the model's logits are not taken as they are.
     pub(super) fn changes_logits(&self) -> bool {
-        self.penalises() || !self.logit_bias.is_empty()
+        self.penalizes() || !self.logit_bias.is_empty()
     }
 }
 

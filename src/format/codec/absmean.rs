@@ -16,11 +16,11 @@ fn abs_sum(row: &[f32]) -> f64 {
     lanes.iter().sum::<f64>() + rest.iter().map(|w| f64::from(w.abs())).sum::<f64>()
 }
 
-/// Quantises with the scale mean |w| of the whole tensor.
+/// Quantizes with the scale mean |w| of the whole tensor.
 ///
 /// # Errors
 /// When a weight is NaN or infinite.
-pub fn quantise_master(
+pub fn quantize_master(
     master: &FloatMatrix,
     order: RowOrder,
 ) -> Result<TernaryMatrix, LayoutError> {

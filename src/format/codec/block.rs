@@ -80,7 +80,7 @@ impl TernaryBlocks {
     }
 
     /// The scale that all blocks share. A block of zeroes may have the scale 0, which the
-    /// quantisers of these formats (largest |w| of the block) give it.
+    /// quantizers of these formats (largest |w| of the block) give it.
     fn common_scale(&self, data: &[u8]) -> Option<f16> {
         let mut common = f16::ZERO;
         let mut codes = vec![0; self.weights];

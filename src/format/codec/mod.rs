@@ -11,7 +11,7 @@ mod int8;
 mod q4_k;
 mod two_bit;
 
-pub use absmean::quantise_master;
+pub use absmean::quantize_master;
 pub use base3::{PTQ1_0, TQ1_0};
 pub use block::TernaryBlocks;
 pub use hf_packed::{decode_hf_packed, encode_hf_packed};
@@ -27,7 +27,7 @@ pub use two_bit::{PQ2_0, Q2_0, TQ2_0};
 pub enum RowOrder {
     /// The same.
     Same,
-    /// The file pairs neighbours for RoPE (mainline GGUF of the llama family), we pair the first
+    /// The file pairs neighbors for RoPE (mainline GGUF of the llama family), we pair the first
     /// half of a head with the second.
     Interleaved {
         /// Rows of a head; even.

@@ -13,6 +13,6 @@ pub(super) use parse::outline;
 pub(super) use recipe::load;
 
 /// Does the file look like GGUF?
-pub(super) fn recognise(bytes: &[u8]) -> bool {
+pub(super) fn recognize(bytes: &[u8]) -> bool {
     bytes.starts_with(b"GGUF")
 }

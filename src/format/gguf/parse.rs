@@ -64,7 +64,7 @@ pub(super) fn parse<'a>(
     Ok((meta, index))
 }
 
-/// What a recognised file's first bytes say of the rest.
+/// What a recognized file's first bytes say of the rest.
 pub(in crate::format) fn outline(head: &[u8]) -> Outline {
     match header("", head) {
         Ok(Header { mut infos, alignment, end, .. }) => {

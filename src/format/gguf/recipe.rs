@@ -195,7 +195,7 @@ fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matri
     matrix.map_err(|e| LoadError::layout(&t.file, &t.name, &e))
 }
 
-/// Quantising BitNet's master weights straight to TQ1_0 or TQ2_0 rounds by the largest weight of
+/// Quantizing BitNet's master weights straight to TQ1_0 or TQ2_0 rounds by the largest weight of
 /// each block, which is not how they were trained: the file holds another, useless model.
 fn refuse_unternarised(t: &Tensor, weight: &Matrix) -> Result<(), LoadError> {
     let coarse = matches!(t.dtype, DType::Block(GgmlType::Tq1_0 | GgmlType::Tq2_0));

@@ -84,14 +84,14 @@ struct QuantConfig {
 }
 
 /// How the linear layers of the directory are ternary.
-pub(super) struct Quantisation {
+pub(super) struct Quantization {
     /// W = t · scale; otherwise W = t / scale.
     pub(super) multiply: bool,
     excluded: Vec<String>,
 }
 
-impl Quantisation {
-    /// Is a module quantised? Exclusions name a module, its end or a folder of modules.
+impl Quantization {
+    /// Is a module quantized? Exclusions name a module, its end or a folder of modules.
     pub(super) fn covers(&self, module: &str) -> bool {
         let module = format!(".{module}.");
         !self.excluded.iter().any(|e| module.contains(&format!(".{e}.")))
@@ -239,8 +239,8 @@ impl Config {
         })
     }
 
-    /// How linear layers are quantised; `None` for a model in floats.
-    pub(super) fn quantisation(&self, file: &str) -> Result<Option<Quantisation>, LoadError> {
+    /// How linear layers are quantized; `None` for a model in floats.
+    pub(super) fn quantization(&self, file: &str) -> Result<Option<Quantization>, LoadError> {
         let Some(q) = &self.quantization_config else { return Ok(None) };
         match q.quant_method.as_deref() {
             Some("bitnet") => {}
@@ -263,7 +263,7 @@ impl Config {
             }
         };
         let excluded = q.modules_to_not_convert.clone().unwrap_or_default();
-        Ok(Some(Quantisation { multiply, excluded }))
+        Ok(Some(Quantization { multiply, excluded }))
     }
 
     /// Block-diffusion fields of a model without `dlm_config.json`.

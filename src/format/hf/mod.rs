@@ -5,12 +5,12 @@ mod config;
 mod json;
 mod text;
 
-use super::codec::{RowOrder, decode_hf_packed, quantise_master};
+use super::codec::{RowOrder, decode_hf_packed, quantize_master};
 use super::index::{DType, File, Index, Tensor};
 use super::recipe::{Names, Place, Role, Source, assemble};
 use super::{Checkpoint, Linear, LoadError, LoadErrorKind as Kind, safetensors};
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
-use config::{Config, Quantisation};
+use config::{Config, Quantization};
 use std::collections::BTreeSet;
 
 const CONFIG: &str = "config.json";
@@ -56,12 +56,12 @@ pub(super) fn load(files: Vec<File>) -> Result<Checkpoint, LoadError> {
     }
     let dlm = dlm.map(|(_, dlm)| dlm);
     let (index, weights_file) = tensors(&files)?;
-    let quantisation = config.quantisation(name)?;
+    let quantization = config.quantization(name)?;
     let (text, generation) = (text::text_parts(&files)?, text::generation(&files, &config)?);
     // From here on only tensors hold the weights' bytes, each its own.
     drop(files);
     let tied = config.tied();
-    let mut source = HfSource { file: &weights_file, index, config: &config, quantisation, tied };
+    let mut source = HfSource { file: &weights_file, index, config: &config, quantization, tied };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
@@ -124,7 +124,7 @@ struct HfSource<'a> {
     file: &'a str,
     index: Index,
     config: &'a Config,
-    quantisation: Option<Quantisation>,
+    quantization: Option<Quantization>,
     tied: Option<bool>,
 }
 
@@ -146,7 +146,7 @@ impl HfSource<'_> {
             [] => scale.with_shape(vec![1]).vector(1)?[0],
             _ => scale.vector(1)?[0],
         };
-        let multiply = self.quantisation.as_ref().is_some_and(|q| q.multiply);
+        let multiply = self.quantization.as_ref().is_some_and(|q| q.multiply);
         let value = if multiply { value } else { 1.0 / value };
         decode_hf_packed(&t.bytes, rows, cols, value)
             .map(Matrix::Ternary)
@@ -190,9 +190,9 @@ impl Source for HfSource<'_> {
             DType::U8 if in_layer => self.packed(&name, &t, rows, cols)?,
             DType::Float(dtype) => {
                 let master = float(&t, rows, cols, dtype)?;
-                let quantised = self.quantisation.as_ref().is_some_and(|q| q.covers(&name));
-                if in_layer && quantised {
-                    quantise_master(&master, RowOrder::Same)
+                let quantized = self.quantization.as_ref().is_some_and(|q| q.covers(&name));
+                if in_layer && quantized {
+                    quantize_master(&master, RowOrder::Same)
                         .map(Matrix::Ternary)
                         .map_err(|e| LoadError::layout(&t.file, &t.name, &e))?
                 } else {

@@ -7,7 +7,7 @@
 mod read;
 mod write;
 
-pub(super) use read::{load, recognise};
+pub(super) use read::{load, recognize};
 pub use write::write;
 
 use super::Activations;

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
 /// Is it ours? Other safetensors files never carry this format name.
-pub(in crate::format) fn recognise(contents: &Contents) -> bool {
+pub(in crate::format) fn recognize(contents: &Contents) -> bool {
     contents.metadata.get("format").is_some_and(|f| f == FORMAT)
 }
 

@@ -16,7 +16,7 @@ const MODES: Readonly<Record<string, string>> = {
 /** Modes that the threshold means something to. */
 const BY_THRESHOLD = new Set(["iterative", "adaptive"]);
 
-/** The mode selector and its neighbours. */
+/** The mode selector and its neighbors. */
 export class Settings {
   readonly #modes = at("modes");
   readonly #threshold = at<HTMLInputElement>("threshold");

@@ -1,6 +1,6 @@
 import { simd, threads } from "wasm-feature-detect";
 import { WrinkleFreeError } from "../errors.js";
-import type { Artefact, Settings } from "../protocol.js";
+import type { Artifact, Settings } from "../protocol.js";
 import { relaxedFault } from "./relaxed.js";
 
 /** More threads than this wait for memory, not for each other. */
@@ -16,7 +16,7 @@ export interface Features {
 
 /** What to run, and why. */
 export interface Choice {
-  artefact: Artefact;
+  artifact: Artifact;
   threads: number;
   why: { threads: string; simd: string };
 }
@@ -39,7 +39,7 @@ function threadsMissing(): string {
 }
 
 /**
- * Chooses an artefact.
+ * Chooses an artifact.
  *
  * @throws {@link WrinkleFreeError} `"unsupported_environment"` when what was asked for by name is
  * not there, or nothing is
@@ -48,7 +48,7 @@ export function choose(features: Features, settings: Pick<Settings, "simd" | "th
   const simd = chooseSimd(features, settings.simd);
   const threads = chooseThreads(features, settings.threads);
   return {
-    artefact: `${threads.count > 1 ? "threads" : "single"}-${simd.kind}`,
+    artifact: `${threads.count > 1 ? "threads" : "single"}-${simd.kind}`,
     threads: threads.count,
     why: { threads: threads.why, simd: simd.why },
   };

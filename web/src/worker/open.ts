@@ -3,7 +3,7 @@ import type { Session, SessionInfo, Upload } from "../glue.js";
 import type { WorkerPlatform } from "../platform/platform.js";
 import type { Places, Settings, ToWorker } from "../protocol.js";
 import type { EngineInfo, LoadedFile, Progress } from "../types.js";
-import { type Running, go, start } from "./artefact.js";
+import { type Running, go, start } from "./artifact.js";
 import { type Choice, choose, features } from "./choose.js";
 import { checkMemory } from "./memory.js";
 import { Meter } from "./meter.js";
@@ -17,7 +17,7 @@ export interface Opened {
 
 type Load = Extract<ToWorker, { type: "load" }>;
 
-/** Chooses an artefact, brings the files into its memory and opens them. */
+/** Chooses an artifact, brings the files into its memory and opens them. */
 export async function open(
   { files, settings, places }: Load,
   platform: WorkerPlatform,
@@ -115,7 +115,7 @@ function described(
     chat: info.chat,
     blockSize: info.block_size,
     maskTokenId: info.mask_token_id,
-    artefact: choice.artefact,
+    artifact: choice.artifact,
     why: { ...choice.why, cache },
     notes,
     files,

@@ -1,6 +1,6 @@
 /**
  * Whether relaxed SIMD computes right here. Validation is not enough: a V8 that passes it has
- * been seen to get the dot product wrong, and only until its optimising compiler took over.
+ * been seen to get the dot product wrong, and only until its optimizing compiler took over.
  *
  * The kernels rely on `i32x4.relaxed_dot_i8x16_i7x16_add_s` with 8-bit first and 7-bit second
  * operands, where the specification allows one result only.
@@ -30,7 +30,7 @@ const MODULE = new Uint8Array([
 
 /** Cases that fill the module's page of memory: two operands, what is added, the result. */
 const CASES = 1024;
-/** Enough for every engine's optimising compiler to take over. */
+/** Enough for every engine's optimizing compiler to take over. */
 const ROUNDS = 400;
 
 /** What is wrong with relaxed SIMD here; `null`: nothing. */
@@ -50,9 +50,9 @@ export async function relaxedFault(
   fill(m.buffer);
   if (wrong()) return "relaxed SIMD miscomputes dot products";
   for (let round = 0; round < ROUNDS; round++) f(CASES * 64);
-  // The optimised code is put in place between tasks.
+  // The optimized code is put in place between tasks.
   await new Promise((resolve) => setTimeout(resolve));
-  return wrong() ? "relaxed SIMD miscomputes dot products once it is optimised" : null;
+  return wrong() ? "relaxed SIMD miscomputes dot products once it is optimized" : null;
 }
 
 function instance(module: Uint8Array<ArrayBuffer>): WebAssembly.Instance {

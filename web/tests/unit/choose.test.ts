@@ -5,24 +5,24 @@ import { relaxedFault } from "../../src/worker/relaxed.js";
 const all = { cores: 4, simd: null, relaxed: null, threads: null };
 const auto = { simd: "auto", threads: "auto" } as const;
 
-describe("the artefact", () => {
+describe("the artifact", () => {
   test("is the best that runs", () => {
-    expect(choose(all, auto)).toMatchObject({ artefact: "threads-relaxed", threads: 4 });
+    expect(choose(all, auto)).toMatchObject({ artifact: "threads-relaxed", threads: 4 });
     expect(choose({ ...all, cores: 64 }, auto).threads).toBe(8);
-    expect(choose({ ...all, cores: 1 }, auto).artefact).toBe("single-relaxed");
+    expect(choose({ ...all, cores: 1 }, auto).artifact).toBe("single-relaxed");
   });
 
   test("says what is missing", () => {
     const choice = choose({ ...all, relaxed: "miscomputes", threads: "not isolated" }, auto);
     expect(choice).toMatchObject({
-      artefact: "single-simd128",
+      artifact: "single-simd128",
       why: { simd: "miscomputes", threads: "not isolated" },
     });
   });
 
   test("is the one asked for, or an error", () => {
-    expect(choose(all, { simd: "simd128", threads: 2 }).artefact).toBe("threads-simd128");
-    expect(choose(all, { simd: "relaxed", threads: 1 }).artefact).toBe("single-relaxed");
+    expect(choose(all, { simd: "simd128", threads: 2 }).artifact).toBe("threads-simd128");
+    expect(choose(all, { simd: "relaxed", threads: 1 }).artifact).toBe("single-relaxed");
     const missing = expect.objectContaining({ code: "unsupported_environment", message: "no" });
     expect(() => choose({ ...all, relaxed: "no" }, { ...auto, simd: "relaxed" })).toThrow(missing);
     expect(() => choose({ ...all, threads: "no" }, { ...auto, threads: 2 })).toThrow(missing);
@@ -43,11 +43,11 @@ describe("the self-test of relaxed SIMD", () => {
   test.each([
     ["right", () => 0, null],
     [
-      "wrong before it is optimised",
+      "wrong before it is optimized",
       (call: number) => Number(call < 5),
       "relaxed SIMD miscomputes dot products",
     ],
-    ["wrong once it is optimised", (call: number) => Number(call > 5), /once it is optimised/],
+    ["wrong once it is optimized", (call: number) => Number(call > 5), /once it is optimized/],
   ])("%s", async (_, error, fault) => {
     const found = await relaxedFault(engine(error), valid);
     if (fault === null) expect(found).toBeNull();

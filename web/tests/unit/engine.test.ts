@@ -11,7 +11,7 @@ describe("loading", () => {
     });
     expect(engine.info()).toMatchObject({
       ...{ name: "m", architecture: "fake", context: 64, weightsBytes: 7, threads: 1 },
-      artefact: expect.stringMatching(/^single-/),
+      artifact: expect.stringMatching(/^single-/),
       why: { threads: "asked for", cache: "off: neither OPFS nor Cache Storage is there" },
       files: [{ name: "m.gguf", bytes: 7, cached: false, sha256: null }],
     });
@@ -45,7 +45,7 @@ describe("loading", () => {
     const engine = await load(new Blob(["x"]), { threads: 3 });
     expect(engine.info()).toMatchObject({
       threads: 3,
-      artefact: expect.stringMatching(/^threads-/),
+      artifact: expect.stringMatching(/^threads-/),
     });
     expect(await engine.generate("a b")).toBe("a b .");
     await engine.dispose();

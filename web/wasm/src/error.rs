@@ -6,7 +6,7 @@ use wrinklefree::cache::NoMemory;
 use wrinklefree::engine::Rejected;
 use wrinklefree::format::LoadError;
 use wrinklefree::model::{ModelError, RowCostError};
-use wrinklefree::par::TeamError;
+use wrinklefree::par::ThreadPoolError;
 use wrinklefree::settings::SettingsError;
 use wrinklefree::text::TextError;
 
@@ -63,6 +63,6 @@ all_coded!(
     ModelError => "bad_shape",
     NoMemory => "out_of_memory",
     RowCostError => "out_of_memory",
-    TeamError => "no_threads",
+    ThreadPoolError => "no_threads",
     serde_json::Error => "bad_request"
 );

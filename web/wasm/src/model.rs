@@ -35,7 +35,7 @@ extern "C" {
 pub struct Options {
     /// The model's name in messages.
     pub name: String,
-    /// Members of the team.
+    /// Members of the thread pool.
     pub threads: usize,
     context: Option<usize>,
     sequences: Option<usize>,
@@ -97,7 +97,7 @@ impl Loaded {
         };
         let template = ChatTemplate::new(&text)?;
         let kernels = Kernels::best();
-        let runtime = Runtime { kernels, team: threads::team(options.threads)? };
+        let runtime = Runtime { kernels, thread_pool: threads::thread_pool(options.threads)? };
         let model = Model::new(spec, weights)?.in_layout(Layout::TwoBit, &runtime);
         if let Some(tokenizer) = &tokenizer {
             tokenizer.check(model.spec().vocab_size)?;

@@ -1,20 +1,20 @@
-//! Helpers of the team: the host starts a worker for each and lets it call [`helper`].
+//! Helpers of the thread pool: the host starts a worker for each and lets it call [`helper`].
 
 use std::sync::{Mutex, PoisonError};
 use wasm_bindgen::prelude::wasm_bindgen;
-use wrinklefree::par::{Helper, Team, TeamError};
+use wrinklefree::par::{Worker, ThreadPool, ThreadPoolError};
 
 /// Helpers that nobody works as yet.
-static WAITING: Mutex<Vec<Helper>> = Mutex::new(Vec::new());
+static WAITING: Mutex<Vec<Worker>> = Mutex::new(Vec::new());
 
-fn waiting() -> std::sync::MutexGuard<'static, Vec<Helper>> {
+fn waiting() -> std::sync::MutexGuard<'static, Vec<Worker>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A team of `threads`; the host is to start `threads - 1` helpers.
-pub fn team(threads: usize) -> Result<Team, TeamError> {
+/// A thread pool of `threads`; the host is to start `threads - 1` helpers.
+pub fn thread_pool(threads: usize) -> Result<ThreadPool, ThreadPoolError> {
     waiting().clear();
-    Team::with(threads, |helper| {
+    ThreadPool::with(threads, |helper| {
         waiting().push(helper);
         Ok(())
     })

@@ -3,7 +3,7 @@
 
 use super::product::{Cut, product};
 use super::tiles::{ROW_BYTES, ROWS, Weights};
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::kernel::avx512::int8::{block, group_scales, int8 as in_vectors, join, place, rounded};
 use crate::kernel::avx512::ternary::store;
 use crate::kernel::packing::{BLOCKS, SIX, SPLIT, UPPER, WHOLE};
@@ -27,7 +27,7 @@ const STRIPS: usize = ROWS / BLOCKS;
 pub fn int8(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
@@ -50,7 +50,7 @@ pub fn int8(
 fn tiled<const P: usize, const W: u8>(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {

@@ -7,7 +7,7 @@
 //! of them before the next chunk. Sums wait in memory between chunks.
 
 use super::tiles::{self, ROW_BYTES, ROWS, Sums, Tiles, Weights};
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::mem::AlignedVec;
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ pub type Room<'a> = (&'a mut AlignedVec<u8>, &'a mut AlignedVec<i32>);
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub unsafe fn product<const SIGNED: bool>(
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     panels: Range<usize>,
     cut: &Cut,
     (decoded, kept): Room<'_>,
@@ -139,7 +139,7 @@ fn as_fours(sums: &mut [i32]) -> &mut [Four] {
 /// Activation rows in groups of 16. The last group reaches back into the one before it, so that all
 /// are whole; only where there are fewer rows than that is it smaller, and so are the tiles.
 struct Groups<'a> {
-    x: &'a Quantised<'a>,
+    x: &'a Quantized<'a>,
 }
 
 impl Groups<'_> {

@@ -2,7 +2,7 @@
 
 use super::product::{BLOCK_PANELS, BLOCK_ROWS, Cut, product};
 use super::tiles::ROW_BYTES;
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::kernel::avx512::ternary::{Walk, ternary as in_vectors};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
@@ -23,7 +23,7 @@ const FIELDS: usize = ROW_BYTES / 4;
 pub fn ternary(
     w: &TernaryMatrix,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {

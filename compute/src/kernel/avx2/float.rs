@@ -1,5 +1,5 @@
 //! Float × f32: eight partial sums per output, whatever the batch, so a row's result never
-//! depends on its neighbours.
+//! depends on its neighbors.
 
 use super::lanes::{load, load_half, load_u8, sum};
 use crate::matrix::{FloatMatrix, FloatType};

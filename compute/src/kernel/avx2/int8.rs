@@ -8,7 +8,7 @@
 
 use super::lanes::{load_u8, prefetch};
 use super::ternary::store;
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE, lines};
 use crate::matrix::{
     INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing,
@@ -35,7 +35,7 @@ type Quad = [[i16; 2]; 2];
 pub fn int8(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
@@ -57,7 +57,7 @@ fn tiles(tokens: usize) -> impl Iterator<Item = Range<usize>> {
 
 /// Writes the tokens' values, all planes in one, in the order in which [`dot`] reads them.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn join<'o>(x: &Quantised<'_>, blocks: usize, out: &'o mut AlignedVec<i16>) -> &'o [Quad] {
+fn join<'o>(x: &Quantized<'_>, blocks: usize, out: &'o mut AlignedVec<i16>) -> &'o [Quad] {
     let quads = x.tokens() * blocks;
     out.grow(quads * INT8_BLOCK_COLS);
     let out: &mut [Quad] =
@@ -83,7 +83,7 @@ fn join<'o>(x: &Quantised<'_>, blocks: usize, out: &'o mut AlignedVec<i16>) -> &
 /// What all tiles of one call share.
 struct Walk<'a> {
     w: Int8View<'a>,
-    x: &'a Quantised<'a>,
+    x: &'a Quantized<'a>,
     /// The activations, as [`join`] has written them.
     wide: &'a [Quad],
     /// The panel that `y`'s view starts with.

@@ -26,8 +26,8 @@ fn values<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
 
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn summarise(keys: &[f32], summary: &mut [f32]) {
-    kv::summarise(keys, summary);
+pub fn summarize(keys: &[f32], summary: &mut [f32]) {
+    kv::summarize(keys, summary);
 }
 
 /// See the scalar definition.

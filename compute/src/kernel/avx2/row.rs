@@ -21,7 +21,7 @@ fn absmax(x: &[f32]) -> f32 {
 
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
+pub fn quantize8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     let scale = 127.0 / absmax(x);
     let factor = _mm256_set1_ps(scale);
     let top = _mm256_set1_ps(127.0);
@@ -55,8 +55,8 @@ pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
 
 /// See the scalar definition. Only heads and group-scaled layers use it: left to the compiler.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn quantise16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
-    scalar::quantise16(x, high, low)
+pub fn quantize16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
+    scalar::quantize16(x, high, low)
 }
 
 /// See the scalar definition.

@@ -1,6 +1,6 @@
 //! Activations in the order in which tiles of rows read them.
 
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::mem::AlignedVec;
 use crate::ternary::BLOCK_COLS;
 use std::arch::x86_64::*;
@@ -49,7 +49,7 @@ impl<'a> Arranged<'a> {
     /// Arranges the activations of so many columns.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub fn new(
-        x: &Quantised<'_>,
+        x: &Quantized<'_>,
         tiles: Tiles,
         columns: usize,
         buffer: &'a mut AlignedVec<i8>,
@@ -85,7 +85,7 @@ impl<'a> Arranged<'a> {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn rearrange(
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     tile: &Range<usize>,
     (width, blocks): (usize, usize),
     out: &mut [Step],

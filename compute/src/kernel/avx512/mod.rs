@@ -27,7 +27,7 @@ pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx512,
     two_bit: detected!(ternary::ternary::<false>, w, panels, x, y, scratch),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
-    quantise8: detected!(row::quantise8, x, values),
+    quantize8: detected!(row::quantize8, x, values),
     rms_norm: detected!(row::rms_norm, x, weight, eps, out),
     silu_mul: detected!(row::silu_mul, gate, up),
     relu2_mul: detected!(row::relu2_mul, gate, up),

@@ -40,7 +40,7 @@ fn absmax(x: &[f32]) -> f32 {
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f")]
-pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
+pub fn quantize8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     let scale = 127.0 / absmax(x);
     let (factor, top) = (splat(scale), splat(127.0));
     let mut total = _mm512_setzero_si512();

@@ -8,7 +8,7 @@ pub(super) use codec::codecs;
 pub use codec::{
     Bf16, Element, F16, F32, Fp8E4m3, Fp8E5m2, Int8, keys, values, write_key, write_value,
 };
-pub use summary::{estimate, summarise};
+pub use summary::{estimate, summarize};
 
 use super::PAGE;
 use std::ops::Range;

@@ -5,9 +5,9 @@ use super::PAGE;
 /// Sums that an estimate is made of.
 const LANES: usize = 8;
 
-/// See [`Kernels::summarise`](crate::kernel::Kernels::summarise).
+/// See [`Kernels::summarize`](crate::kernel::Kernels::summarize).
 #[inline(always)]
-pub fn summarise(keys: &[f32], summary: &mut [f32]) {
+pub fn summarize(keys: &[f32], summary: &mut [f32]) {
     let (means, variances) = summary.split_at_mut(keys.len() / PAGE);
     let keys = keys.as_chunks::<PAGE>().0;
     for ((keys, mean), variance) in keys.iter().zip(means).zip(variances) {

@@ -8,4 +8,4 @@ pub mod row;
 pub use attend::{KV, attend};
 pub use limits::{multiply, read};
 pub use product::{float, int8, ternary};
-pub use row::{add, exp, quantise8, quantise16, relu2_mul, rms_norm, rope, silu_mul};
+pub use row::{add, exp, quantize8, quantize16, relu2_mul, rms_norm, rope, silu_mul};

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::matrix::{FloatMatrix, FloatType, Int8View};
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
@@ -11,7 +11,7 @@ use std::ops::Range;
 pub fn ternary(
     w: &TernaryMatrix,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     _: &mut Scratch,
 ) {
@@ -43,7 +43,7 @@ pub fn ternary(
 pub fn int8(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     _: &mut Scratch,
 ) {
@@ -66,7 +66,7 @@ pub fn int8(
 }
 
 /// Writes a product, or adds it when it belongs to the second plane of its token.
-fn store(y: &mut Columns<'_>, x: &Quantised<'_>, b: usize, column: usize, sum: f32) {
+fn store(y: &mut Columns<'_>, x: &Quantized<'_>, b: usize, column: usize, sum: f32) {
     let (row, adds) = x.target(b);
     let out = &mut y.row(row)[column];
     let product = sum * x.steps[b];

@@ -1,10 +1,10 @@
 //! Kernels over single rows.
 
-/// Smallest max |x| that a quantisation scale is made from (as `transformers` clamps it).
+/// Smallest max |x| that a quantization scale is made from (as `transformers` clamps it).
 const MIN_MAX: f32 = 1e-5;
 
-/// Per-token absmax quantisation: s = 127 / max |x|, q = clamp(round(x · s), −128, 127).
-pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
+/// Per-token absmax quantization: s = 127 / max |x|, q = clamp(round(x · s), −128, 127).
+pub fn quantize8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     let scale = 127.0 / absmax(x);
     let mut sum = 0;
     for (v, q) in x.iter().zip(values) {
@@ -15,7 +15,7 @@ pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
 }
 
 /// The same to ±32512, split into a high and a low int8: q = 256 · high + low.
-pub fn quantise16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
+pub fn quantize16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
     let scale = 32512.0 / absmax(x);
     let mut sums = [0; 2];
     for ((v, h), l) in x.iter().zip(high).zip(low) {

@@ -2,7 +2,7 @@
 //! beyond.
 
 use super::lanes::even_odd;
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE};
 use crate::matrix::{INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing};
 use crate::par::{Columns, Scratch};
@@ -22,7 +22,7 @@ type Pairs = [[[i16; 2]; BLOCKS]; 2];
 pub fn int8(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
@@ -46,7 +46,7 @@ pub fn int8(
 fn product<const W: u8>(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     pairs: &[Pairs],
     y: &mut Columns<'_>,
 ) {
@@ -63,7 +63,7 @@ fn product<const W: u8>(
 }
 
 /// A token's values, of all its planes, as [`Pairs`].
-fn join(x: &Quantised<'_>, token: usize, out: &mut [[i16; INT8_PAD_COLS]]) {
+fn join(x: &Quantized<'_>, token: usize, out: &mut [[i16; INT8_PAD_COLS]]) {
     for (b, out) in out.iter_mut().enumerate() {
         let mut joined = [i16x8_splat(0); 2];
         for plane in token * x.planes..(token + 1) * x.planes {
@@ -81,7 +81,7 @@ fn join(x: &Quantised<'_>, token: usize, out: &mut [[i16; INT8_PAD_COLS]]) {
 fn tile<const N: usize, const W: u8>(
     w: Int8View<'_>,
     panel: usize,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     pairs: &[Pairs],
     token: usize,
     from: usize,

@@ -30,7 +30,7 @@ fn number(v: v128) -> v128 {
 }
 
 /// See the scalar definition.
-pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
+pub fn quantize8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     let scale = 127.0 / absmax(x);
     let (factor, magic) = (f32x4_splat(scale), f32x4_splat(MAGIC));
     let mut total = i32x4_splat(0);
@@ -57,7 +57,7 @@ pub fn quantise8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
 }
 
 /// See the scalar definition.
-pub fn quantise16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
+pub fn quantize16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
     let scale = 32512.0 / absmax(x);
     let factor = f32x4_splat(scale);
     let mut totals = [i32x4_splat(0); 2];

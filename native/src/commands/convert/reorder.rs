@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::Checkpoint;
-use wrinklefree::model::{Model, Output, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::model::{Model, Output, LogitRows, Runtime, AttentionMask, Span, Workspace};
 use wrinklefree::ternary::BLOCK_COLS;
 use wrinklefree::text::Tokenizer;
 
@@ -88,8 +88,8 @@ fn count(rt: &Runtime, checkpoint: &Checkpoint, tokens: &[u32]) -> anyhow::Resul
     for window in tokens.chunks(window) {
         let seq = kv.open(window.len())?;
         for (chunk, tokens) in window.chunks(ROWS).enumerate() {
-            let (sight, logits) = (Sight::Causal, Rows::All);
-            let span = Span { seq, start: chunk * ROWS, tokens, sight, logits };
+            let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::All);
+            let span = Span { seq, start: chunk * ROWS, tokens, attention_mask, logits };
             model.compute(rt, &mut kv, &[span], &mut workspace, Output::Hidden);
         }
         kv.close(seq);

@@ -7,7 +7,7 @@ use std::fmt;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::{Checkpoint, Linear, TextParts};
 use wrinklefree::matrix::Matrix;
-use wrinklefree::model::{Model, Rows, Runtime, Sight, Span, Workspace};
+use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
 use wrinklefree::text::Tokenizer;
 
 /// Tokens of the probe.
@@ -185,8 +185,8 @@ fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
     let tokens: Vec<u32> = (0..count).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
     let mut kv = KvPool::new(model.spec(), count.div_ceil(PAGE), KvConfig::EXACT)?;
     let seq = kv.open(count)?;
-    let (sight, logits) = (Sight::Causal, Rows::All);
-    let span = Span { seq, start: 0, tokens: &tokens, sight, logits };
+    let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::All);
+    let span = Span { seq, start: 0, tokens: &tokens, attention_mask, logits };
     let mut workspace = Workspace::default();
     let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
     Ok((0..logits.len()).flat_map(|r| logits.row(r)).copied().collect())

@@ -1,4 +1,4 @@
-// Stands in for an artefact: says the prompt's words back, one for each pass.
+// Stands in for an artifact: says the prompt's words back, one for each pass.
 
 let shared;
 

@@ -8,7 +8,7 @@ import { places } from "./places.js";
 export const rawLoad = loader(platform, places);
 const engines: Engine[] = [];
 
-/** An engine on stand-in artefacts, disposed after the test. */
+/** An engine on stand-in artifacts, disposed after the test. */
 export async function load(
   source: ModelSource = new Blob(["a model"]),
   options: LoadOptions = {},

@@ -10,7 +10,7 @@ pub mod lookup;
 mod sparse;
 
 use super::lanes::{prefetch, repeat4};
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::kernel::panels::apart;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
@@ -34,7 +34,7 @@ const STREAMED_ROWS: usize = 6;
 pub fn ternary<const SKIPS: bool>(
     w: &TernaryMatrix,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
@@ -74,7 +74,7 @@ fn tabulated(rows: usize, panels: usize) -> usize {
 /// What all tiles of one call share.
 pub struct Walk<'a> {
     w: &'a TernaryMatrix,
-    x: &'a Quantised<'a>,
+    x: &'a Quantized<'a>,
     /// Σ of activations, `[rows][groups]`.
     sums: &'a [i32],
     /// Blocks in a panel.
@@ -95,7 +95,7 @@ impl<'a> Walk<'a> {
     /// A call's product; of the activations how many columns share a scale, and their sums.
     pub fn new(
         w: &'a TernaryMatrix,
-        x: &'a Quantised<'a>,
+        x: &'a Quantized<'a>,
         first: usize,
         (size, sums): (usize, &'a [i32]),
     ) -> Self {

@@ -6,7 +6,7 @@
 mod registers;
 
 use super::ternary::store;
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::kernel::avx2::{prefetch, prefetch_stream};
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE, lines};
 use crate::kernel::panels::apart;
@@ -35,7 +35,7 @@ const SHIFT: i8 = -128;
 /// Activations, and what the shift of weights adds to their products.
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
-    x: &'a Quantised<'a>,
+    x: &'a Quantized<'a>,
     /// 128 · Σ of a token's joined values in each group, `[token][group]`.
     offsets: &'a [i64],
 }
@@ -45,7 +45,7 @@ struct Inputs<'a> {
 pub fn int8(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
@@ -61,7 +61,7 @@ pub fn int8(
 
 /// See [`Inputs`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn offsets<'s>(w: Int8View<'_>, x: &Quantised<'_>, out: &'s mut AlignedVec<i32>) -> &'s [i64] {
+fn offsets<'s>(w: Int8View<'_>, x: &Quantized<'_>, out: &'s mut AlignedVec<i32>) -> &'s [i64] {
     let (groups, tokens) = (w.groups(), x.tokens());
     out.grow(2 * tokens * groups);
     let out: &mut [i64] = bytemuck::cast_slice_mut(&mut out[..2 * tokens * groups]);

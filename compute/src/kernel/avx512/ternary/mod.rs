@@ -9,7 +9,7 @@ mod unpack;
 
 pub use unpack::{FIELDS, Field};
 
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::kernel::avx2::prefetch;
 use crate::kernel::panels::apart;
 use crate::mem::AlignedVec;
@@ -31,7 +31,7 @@ const FEW_ROWS: usize = 5;
 pub fn ternary<const TABLES: bool>(
     w: &TernaryMatrix,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
@@ -53,7 +53,7 @@ pub fn ternary<const TABLES: bool>(
 /// see [`super::tight`].
 pub struct Walk<'a> {
     pub w: &'a TernaryMatrix,
-    pub x: &'a Quantised<'a>,
+    pub x: &'a Quantized<'a>,
     /// Σ of activations, `[rows][groups]`.
     sums: &'a [i32],
     /// Blocks of 16 columns in a panel.
@@ -69,7 +69,7 @@ impl<'a> Walk<'a> {
     /// A call's product; `sums` is room for sums of activations.
     pub fn new(
         w: &'a TernaryMatrix,
-        x: &'a Quantised<'a>,
+        x: &'a Quantized<'a>,
         first: usize,
         sums: &'a mut AlignedVec<i32>,
     ) -> Self {

@@ -11,7 +11,7 @@ mod lookup;
 pub mod relaxed;
 
 use super::lanes::{even_odd, load, store, widen_8_f16};
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::wasm32::*;
@@ -39,7 +39,7 @@ type Pairs = [[[i16; 2]; 4]; 2];
 pub fn ternary(
     w: &TernaryMatrix,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
@@ -78,7 +78,7 @@ fn pair(block: &[i8; BLOCK_COLS], factors: v128) -> [i16; BLOCK_COLS] {
 /// What all tiles of one call share.
 struct Walk<'a> {
     w: &'a TernaryMatrix,
-    x: &'a Quantised<'a>,
+    x: &'a Quantized<'a>,
     /// Σ of activations, `[rows][groups]`.
     sums: &'a [i32],
     /// Blocks in a panel.
@@ -94,7 +94,7 @@ impl<'a> Walk<'a> {
     /// `size` columns share a scale; `sums` as the field.
     fn new(
         w: &'a TernaryMatrix,
-        x: &'a Quantised<'a>,
+        x: &'a Quantized<'a>,
         (size, sums): (usize, &'a [i32]),
         first: usize,
     ) -> Self {

@@ -9,7 +9,7 @@
 //! 3 · 128 × 10 blocks = 30,720 fits an int16.
 
 use super::{Exact, VECTORS, Walk, lookup};
-use crate::kernel::Quantised;
+use crate::kernel::Quantized;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
 use std::arch::wasm32::*;
@@ -25,7 +25,7 @@ const LOOKUP_ROWS: usize = 10;
 pub fn ternary(
     w: &TernaryMatrix,
     panels: Range<usize>,
-    x: &Quantised<'_>,
+    x: &Quantized<'_>,
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {

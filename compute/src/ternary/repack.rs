@@ -1,7 +1,7 @@
 //! Ternary matrices on their way to where kernels read them, and into another layout.
 
 use super::{Layout, PANEL_ROWS, Scales, TernaryMatrix, tight};
-use crate::carry::{Carrier, Hands};
+use crate::loader::{WeightLoader, StagingBuffer};
 use crate::mem::WeightVec;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Matrices that a product reads side by side, from where their codes are to where they shall stand, in a
 /// layout; `None` for each that does not fit it ([`TernaryMatrix::in_layout`]) or that memory has no room
 /// for. What is in the layout and does not leave its place is shared, not copied.
-pub fn carried(
+pub fn repacked(
     group: &[impl Borrow<TernaryMatrix>],
     layout: Layout,
-    carrier: &mut Carrier<'_, '_>,
+    loader: &mut WeightLoader<'_, '_>,
 ) -> Vec<Option<TernaryMatrix>> {
     let group: Vec<&TernaryMatrix> = group.iter().map(Borrow::borrow).collect();
-    let mut rooms: Vec<_> = group.iter().map(|w| room(w, layout, carrier)).collect();
+    let mut rooms: Vec<_> = group.iter().map(|w| room(w, layout, loader)).collect();
     let fit: Vec<_> = group.iter().map(|_| AtomicBool::new(true)).collect();
 
     let total = group.iter().map(|w| panels(w)).sum();
     let bytes = group.iter().map(|w| w.codes.len() / panels(w).max(1)).max();
-    let shares: Vec<_> = carrier.shares(total, bytes.unwrap_or(0)).collect();
+    let shares: Vec<_> = loader.shares(total, bytes.unwrap_or(0)).collect();
     // Of each share what it has of each matrix.
     let mut parts: Vec<Vec<Piece<'_>>> = shares.iter().map(|_| Vec::new()).collect();
     let mut first = 0;
@@ -39,7 +39,7 @@ pub fn carried(
             }
         }
     }
-    carrier.run(parts, |part, hands| part.iter_mut().for_each(|piece| piece.carry(hands)));
+    loader.run(parts, |part, hands| part.iter_mut().for_each(|piece| piece.loader(hands)));
 
     let made = group.iter().zip(rooms).zip(fit).map(|((w, room), fits)| {
         let codes = match room {
@@ -47,7 +47,7 @@ pub fn carried(
             None if layout == w.layout => w.codes.clone(),
             None => return None,
         };
-        Some(TernaryMatrix { layout, codes, scales: w.scales.placed(carrier), ..**w })
+        Some(TernaryMatrix { layout, codes, scales: w.scales.relocate(loader), ..**w })
     });
     made.collect()
 }
@@ -55,8 +55,8 @@ pub fn carried(
 impl TernaryMatrix {
     /// The same where it is to stand.
     #[must_use]
-    pub fn placed(&self, carrier: &mut Carrier<'_, '_>) -> Self {
-        carried(&[self], self.layout, carrier).pop().flatten().expect("it is in this layout")
+    pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
+        repacked(&[self], self.layout, loader).pop().flatten().expect("it is in this layout")
     }
 }
 
@@ -65,10 +65,10 @@ fn panels(w: &TernaryMatrix) -> usize {
 }
 
 /// Memory for a matrix that leaves its place, if there is any; none for one that stays or never fits.
-fn room(w: &TernaryMatrix, layout: Layout, carrier: &Carrier<'_, '_>) -> Option<WeightVec<u8>> {
+fn room(w: &TernaryMatrix, layout: Layout, loader: &WeightLoader<'_, '_>) -> Option<WeightVec<u8>> {
     let one_scale = matches!(w.scales, Scales::Tensor(_));
     let moves = match layout {
-        _ if layout == w.layout => carrier.leaves(&w.codes),
+        _ if layout == w.layout => loader.must_copy(&w.codes),
         Layout::Tight => one_scale && w.cols <= tight::MOST_COLS,
         Layout::TwoBit => true,
     };
@@ -87,7 +87,7 @@ struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    fn carry(&mut self, hands: &mut Hands<'_>) {
+    fn loader(&mut self, hands: &mut StagingBuffer<'_>) {
         let (from, to) = (self.codes.len() / self.panels, self.out.len() / self.panels);
         let convert = match self.layouts {
             (from, to) if from == to => return hands.origin.read(self.codes, self.out),

@@ -11,7 +11,7 @@ use super::pieces::{Kind, Plan};
 /// it is certain that they are invalid: one for each maximal part of a character where the
 /// tokenizer is byte-level, one for each byte where bytes have tokens of their own.
 #[derive(Clone, Debug)]
-pub struct Detokeniser {
+pub struct Detokenizer {
     tokenizer: Tokenizer,
     /// Bytes that may yet become a character: at most 3.
     pending: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct Detokeniser {
     whole: Vec<u32>,
 }
 
-impl Detokeniser {
+impl Detokenizer {
     /// A stream that starts at the start of a text.
     #[must_use]
     pub fn new(tokenizer: &Tokenizer) -> Self {

@@ -63,7 +63,7 @@ impl Recipe {
     pub(super) fn of(vocab: &GgufVocab) -> Result<Self, TextError> {
         let name = match vocab.pre.as_deref() {
             // Early converters wrote no name or `default`, BitNet's among them.
-            None | Some("" | "default") => recognise(vocab),
+            None | Some("" | "default") => recognize(vocab),
             Some(name) => name,
         };
         let row = TABLE.iter().find(|row| row.0.contains(&name));
@@ -100,7 +100,7 @@ pub(super) fn byte_level(use_regex: bool) -> Value {
 }
 
 /// The name that a converter left out, by tokens that only one vocabulary has at these ids.
-fn recognise(vocab: &GgufVocab) -> &'static str {
+fn recognize(vocab: &GgufVocab) -> &'static str {
     let is = |id: usize, text: &str| vocab.tokens.get(id).is_some_and(|t| t == text);
     if is(128_000, "<|begin_of_text|>") {
         "llama-bpe"

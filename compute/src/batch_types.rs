@@ -3,16 +3,16 @@
 
 /// What a row sees: the row at position p attends to the keys `0..end(p)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum AttentionMask {
     /// Itself and everything before it.
     Causal,
     /// Everything before this position.
-    UpTo(usize),
+    Prefix(usize),
     /// Its own block of this many positions (on absolute positions) and everything before it.
-    Blocks(usize),
-    /// As [`Blocks`](Self::Blocks), of one size before a position and of another from it on. Blocks
+    BlockCausal(usize),
+    /// As [`BlockCausal`](Self::BlockCausal), of one size before a position and of another from it on. BlockCausal
     /// of 1 are causal.
-    Turning {
+    MixedBlocks {
         /// The position.
         at: usize,
         /// Sizes before it and from it on.
@@ -32,7 +32,7 @@ pub enum Output {
 
 /// Which rows of a span get logits, or whatever a pass gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows<'a> {
+pub enum LogitRows<'a> {
     /// None.
     None,
     /// The last row.
@@ -43,7 +43,7 @@ pub enum Rows<'a> {
     Only(&'a [usize]),
 }
 
-impl Rows<'_> {
+impl LogitRows<'_> {
     /// How many of a span's `len` rows that is.
     pub fn count(self, len: usize) -> usize {
         match self {

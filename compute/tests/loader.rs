@@ -1,22 +1,22 @@
-//! Weights that are carried part by part, by any number of members, are what they were.
+//! Weights that are carried part by part, by any number of workers, are what they were.
 
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
-use wrinklefree_compute::carry::{Carrier, Origin};
+use wrinklefree_compute::loader::{WeightLoader, WeightSource};
 use wrinklefree_compute::matrix::{FloatMatrix, FloatType, Int8Matrix, Matrix, Packing, Scales};
 use wrinklefree_compute::matrix::{SplitMatrix, TernaryMatrix};
-use wrinklefree_compute::par::{Bound, Team};
-use wrinklefree_compute::ternary::{Layout, carried};
+use wrinklefree_compute::par::{Bound, ThreadPool};
+use wrinklefree_compute::ternary::{Layout, repacked};
 
 /// All of it is left, and counted.
 #[derive(Default)]
 struct Place(AtomicUsize);
 
-impl Origin for Place {
-    fn leaves(&self, _: &[u8]) -> bool {
+impl WeightSource for Place {
+    fn must_copy(&self, _: &[u8]) -> bool {
         true
     }
 
@@ -27,11 +27,11 @@ impl Origin for Place {
 }
 
 /// What teams of several sizes make of it, and the bytes that each read.
-fn by_teams<R>(job: impl Fn(&mut Carrier<'_, '_>) -> R) -> Vec<(R, usize)> {
+fn by_teams<R>(job: impl Fn(&mut WeightLoader<'_, '_>) -> R) -> Vec<(R, usize)> {
     let by = |threads| {
         let place = Place::default();
-        let team = Team::new(threads).unwrap();
-        let made = team.run(Bound::Arithmetic, |crew| job(&mut Carrier::new(crew, &place)));
+        let thread_pool = ThreadPool::new(threads).unwrap();
+        let made = thread_pool.run(Bound::Arithmetic, |scope| job(&mut WeightLoader::new(scope, &place)));
         (made, place.0.into_inner())
     };
     [1, 2, 5].map(by).into()
@@ -40,9 +40,9 @@ fn by_teams<R>(job: impl Fn(&mut Carrier<'_, '_>) -> R) -> Vec<(R, usize)> {
 fn carried_one(
     w: &TernaryMatrix,
     layout: Layout,
-    carrier: &mut Carrier<'_, '_>,
+    loader: &mut WeightLoader<'_, '_>,
 ) -> Option<TernaryMatrix> {
-    carried(&[w], layout, carrier).pop().flatten()
+    repacked(&[w], layout, loader).pop().flatten()
 }
 
 fn ternary(rows: usize, cols: usize, fourth: Option<usize>) -> TernaryMatrix {
@@ -74,7 +74,7 @@ fn layouts_change_on_the_way() {
     for w in [&plain, &tight] {
         for layout in [Layout::TwoBit, Layout::Tight] {
             let want = if layout == Layout::Tight { &tight } else { &plain };
-            for (found, read) in by_teams(|carrier| carried_one(w, layout, carrier).unwrap()) {
+            for (found, read) in by_teams(|loader| carried_one(w, layout, loader).unwrap()) {
                 assert!(found == *want && found.codes().as_ptr() != w.codes().as_ptr());
                 assert_eq!(read, w.codes().len(), "each byte once");
             }
@@ -86,7 +86,7 @@ fn layouts_change_on_the_way() {
 fn a_fourth_code_in_any_part_does_not_fit() {
     for row in [0, 1500, 3000] {
         let w = ternary(3001, 1000, Some(row));
-        for (found, _) in by_teams(|carrier| carried_one(&w, Layout::Tight, carrier)) {
+        for (found, _) in by_teams(|loader| carried_one(&w, Layout::Tight, loader)) {
             assert_eq!(found, None);
         }
     }
@@ -104,7 +104,7 @@ fn planes_are_those_of_all_values() {
     ];
     for (bits, packing) in cases {
         let w = int8(bits);
-        for (found, _) in by_teams(|carrier| SplitMatrix::carried(&w, carrier)) {
+        for (found, _) in by_teams(|loader| SplitMatrix::repacked(&w, loader)) {
             assert_eq!(found.parts().packing, packing);
             let (mut a, mut b) = ([0f32; 333], [0f32; 333]);
             for row in 0..3000 {
@@ -127,22 +127,22 @@ fn what_keeps_its_form_is_copied() {
         Matrix::Int8(w),
     ];
     for matrix in &matrices {
-        for (found, read) in by_teams(|carrier| matrix.placed(carrier)) {
+        for (found, read) in by_teams(|loader| matrix.relocate(loader)) {
             assert!(found == *matrix);
             assert_eq!(read, matrix.bytes());
         }
-        assert!(matrix.placed(&mut Carrier::alone()) == *matrix);
+        assert!(matrix.relocate(&mut WeightLoader::alone()) == *matrix);
     }
 }
 
 /// Nobody reads a second time before so many have read once, or ten seconds are over; says who read what.
 struct Together {
-    members: usize,
+    workers: usize,
     reads: Mutex<Vec<(thread::ThreadId, Range<usize>)>>,
 }
 
-impl Origin for Together {
-    fn leaves(&self, _: &[u8]) -> bool {
+impl WeightSource for Together {
+    fn must_copy(&self, _: &[u8]) -> bool {
         true
     }
 
@@ -150,26 +150,26 @@ impl Origin for Together {
         let from = bytes.as_ptr().addr();
         self.reads.lock().unwrap().push((thread::current().id(), from..from + bytes.len()));
         let begin = Instant::now();
-        while self.reads.lock().unwrap().len() < self.members && begin.elapsed().as_secs() < 10 {
+        while self.reads.lock().unwrap().len() < self.workers && begin.elapsed().as_secs() < 10 {
             thread::yield_now();
         }
         to.copy_from_slice(bytes);
     }
 }
 
-/// What a member writes first stands on its node of memory: it has to be what the member reads in a
+/// What a worker writes first stands on its node of memory: it has to be what the worker reads in a
 /// product of all three side by side.
 #[test]
 fn members_bring_what_they_will_read() {
     const MEMBERS: usize = 4;
-    // Of 20 panels a member has five, of one matrix each: all is read in one go.
+    // Of 20 panels a worker has five, of one matrix each: all is read in one go.
     let group = [160, 80, 80].map(|rows| ternary(rows, 1000, None));
     let panel = group[0].codes().len() / 10;
     for layout in [Layout::TwoBit, Layout::Tight] {
-        let together = Together { members: MEMBERS, reads: Mutex::default() };
-        let team = Team::new(MEMBERS).unwrap();
-        let found = team
-            .run(Bound::Memory, |crew| carried(&group, layout, &mut Carrier::new(crew, &together)));
+        let together = Together { workers: MEMBERS, reads: Mutex::default() };
+        let thread_pool = ThreadPool::new(MEMBERS).unwrap();
+        let found = thread_pool
+            .run(Bound::Memory, |scope| repacked(&group, layout, &mut WeightLoader::new(scope, &together)));
         let want = group.iter().map(|w| w.in_layout(layout));
         assert!(found.into_iter().eq(want));
 
@@ -180,6 +180,6 @@ fn members_bring_what_they_will_read() {
         assert!(reads.iter().all(|(_, range)| range.len() == 5 * panel));
         reads.sort_by_key(|(thread, _)| format!("{thread:?}"));
         reads.dedup_by_key(|(thread, _)| *thread);
-        assert_eq!(reads.len(), MEMBERS, "one part for each member");
+        assert_eq!(reads.len(), MEMBERS, "one part for each worker");
     }
 }

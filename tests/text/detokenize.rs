@@ -3,10 +3,10 @@
 use crate::npm;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use wrinklefree::text::{Detokeniser, Tokenizer};
+use wrinklefree::text::{Detokenizer, Tokenizer};
 
 fn stream(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
-    let mut stream = Detokeniser::new(tokenizer);
+    let mut stream = Detokenizer::new(tokenizer);
     let mut pieces: Vec<String> = ids.iter().map(|&id| stream.push(id)).collect();
     pieces.push(stream.finish());
     pieces

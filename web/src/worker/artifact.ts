@@ -4,19 +4,19 @@ import { type Port, type WorkerPlatform, portOf } from "../platform/platform.js"
 import type { FromHelper, FromWorker, Places, ToHelper } from "../protocol.js";
 import type { Choice } from "./choose.js";
 
-/** An artefact that runs, and the lines to the helpers that wait for its session. */
+/** An artifact that runs, and the lines to the helpers that wait for its session. */
 export interface Running {
   glue: Glue;
   helpers: Port[];
 }
 
-/** Starts an artefact with its threads. */
+/** Starts an artifact with its threads. */
 export async function start(
-  { artefact, threads }: Choice,
+  { artifact, threads }: Choice,
   places: Places,
   platform: WorkerPlatform,
 ): Promise<Running> {
-  const { glue: url, binary } = places.wasm[artefact];
+  const { glue: url, binary } = places.wasm[artifact];
   const [glue, module] = await Promise.all([
     import(/* @vite-ignore */ /* webpackIgnore: true */ url) as Promise<Glue>,
     platform.compile(binary),

@@ -1,11 +1,11 @@
-//! Brings weights from where a file has them to where kernels read them: part by part, on all members
-//! of a team, and into their last form at once. So memory never holds what nobody will read.
+//! Brings weights from where a file has them to where kernels read them: part by part, on all workers
+//! of a thread pool, and into their last form at once. So memory never holds what nobody will read.
 //!
-//! A page of memory comes from the node of whoever writes to it first, so each member writes what it
-//! will read: the same share of all panels as in a product ([`Carrier::shares`]).
+//! A page of memory comes from the node of whoever writes to it first, so each worker writes what it
+//! will read: the same share of all panels as in a product ([`WeightLoader::shares`]).
 
 use crate::mem::{AlignedVec, WeightVec};
-use crate::par::{Chunks, Crew};
+use crate::par::{Chunks, PoolScope};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -13,19 +13,19 @@ use std::ops::Range;
 const PART: usize = 256 << 10;
 
 /// Where weights are before they are carried.
-pub trait Origin: Sync {
+pub trait WeightSource: Sync {
     /// Whether bytes that are right as they stand get memory of their own all the same.
-    fn leaves(&self, bytes: &[u8]) -> bool;
+    fn must_copy(&self, bytes: &[u8]) -> bool;
 
     /// Copies bytes to `to`, which has as many.
     fn read(&self, bytes: &[u8], to: &mut [u8]);
 }
 
 /// Memory of this process, where they may stay.
-pub struct Memory;
+pub struct InMemory;
 
-impl Origin for Memory {
-    fn leaves(&self, _: &[u8]) -> bool {
+impl WeightSource for InMemory {
+    fn must_copy(&self, _: &[u8]) -> bool {
         false
     }
 
@@ -35,27 +35,27 @@ impl Origin for Memory {
 }
 
 /// Who carries, and from where.
-pub struct Carrier<'a, 'c> {
+pub struct WeightLoader<'a, 'c> {
     /// `None`: the caller alone.
-    crew: Option<&'a mut Crew<'c>>,
-    origin: &'a dyn Origin,
+    scope: Option<&'a mut PoolScope<'c>>,
+    origin: &'a dyn WeightSource,
 }
 
-impl<'a, 'c> Carrier<'a, 'c> {
-    /// All members of a crew.
-    pub fn new(crew: &'a mut Crew<'c>, origin: &'a dyn Origin) -> Self {
-        Self { crew: Some(crew), origin }
+impl<'a, 'c> WeightLoader<'a, 'c> {
+    /// All workers of a scope.
+    pub fn new(scope: &'a mut PoolScope<'c>, origin: &'a dyn WeightSource) -> Self {
+        Self { scope: Some(scope), origin }
     }
 
     /// The caller alone, within memory.
     pub fn alone() -> Self {
-        Self { crew: None, origin: &Memory }
+        Self { scope: None, origin: &InMemory }
     }
 
     /// These bytes where they are to stand.
-    pub fn placed(&mut self, bytes: &Bytes) -> Bytes {
+    pub fn relocate(&mut self, bytes: &Bytes) -> Bytes {
         let memory = || WeightVec::<u8>::try_zeroed(bytes.len());
-        let Some(mut to) = self.origin.leaves(bytes).then(memory).flatten() else {
+        let Some(mut to) = self.origin.must_copy(bytes).then(memory).flatten() else {
             return bytes.clone();
         };
         let mut rest = &mut to[..];
@@ -69,8 +69,8 @@ impl<'a, 'c> Carrier<'a, 'c> {
     }
 
     /// Whether these bytes get memory of their own, though they are right as they stand.
-    pub fn leaves(&self, bytes: &[u8]) -> bool {
-        self.origin.leaves(bytes)
+    pub fn must_copy(&self, bytes: &[u8]) -> bool {
+        self.origin.must_copy(bytes)
     }
 
     /// How many units of so many bytes make a part.
@@ -78,11 +78,11 @@ impl<'a, 'c> Carrier<'a, 'c> {
         (PART / bytes.max(1)).max(1)
     }
 
-    /// So many units of so many bytes, cut into parts: as many for each member, and those of a member
+    /// So many units of so many bytes, cut into parts: as many for each worker, and those of a worker
     /// are what it reads of the units in a product.
     pub fn shares(&self, units: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let members = self.crew.as_ref().map_or(1, |crew| crew.members());
-        let parts = members * units.div_ceil(members * Self::units(bytes));
+        let workers = self.scope.as_ref().map_or(1, |scope| scope.workers());
+        let parts = workers * units.div_ceil(workers * Self::units(bytes));
         let bound = move |i| (units as u128 * i as u128 / parts as u128) as usize;
         (0..parts).map(move |i| bound(i)..bound(i + 1))
     }
@@ -96,29 +96,29 @@ impl<'a, 'c> Carrier<'a, 'c> {
         self.run(parts.collect(), |(from, to), hands| job(hands.fetch(from), to));
     }
 
-    /// Runs `job` for each part. Neighbours go to the same member.
-    pub fn run<T: Send>(&mut self, mut parts: Vec<T>, job: impl Fn(&mut T, &mut Hands<'_>) + Sync) {
+    /// Runs `job` for each part. Neighbors go to the same worker.
+    pub fn run<T: Send>(&mut self, mut parts: Vec<T>, job: impl Fn(&mut T, &mut StagingBuffer<'_>) + Sync) {
         let origin = self.origin;
-        let Some(crew) = &mut self.crew else {
-            let hands = &mut Hands { origin, buffer: &mut AlignedVec::default() };
+        let Some(scope) = &mut self.scope else {
+            let hands = &mut StagingBuffer { origin, buffer: &mut AlignedVec::default() };
             return parts.iter_mut().for_each(|part| job(part, hands));
         };
         let count = parts.len();
-        crew.chunks(count, true, Chunks::new(&mut parts, 1), |_, part, scratch| {
-            job(&mut part[0], &mut Hands { origin, buffer: &mut scratch.bytes });
+        scope.chunks(count, true, Chunks::new(&mut parts, 1), |_, part, scratch| {
+            job(&mut part[0], &mut StagingBuffer { origin, buffer: &mut scratch.bytes });
         });
     }
 }
 
-/// What a member carries with.
-pub struct Hands<'a> {
+/// What a worker carries with.
+pub struct StagingBuffer<'a> {
     /// Where bytes come from.
-    pub origin: &'a dyn Origin,
+    pub origin: &'a dyn WeightSource,
     buffer: &'a mut AlignedVec<u8>,
 }
 
-impl Hands<'_> {
-    /// These bytes, near to the member.
+impl StagingBuffer<'_> {
+    /// These bytes, near to the worker.
     pub fn fetch(&mut self, bytes: &[u8]) -> &[u8] {
         self.buffer.grow(bytes.len());
         let near = &mut self.buffer[..bytes.len()];

@@ -15,7 +15,7 @@ use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::format::Spec;
 use wrinklefree::kernel::{Kernels, Quantized};
 use wrinklefree::matrix::Matrix;
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::{Columns, Scratch, ThreadPool};
 
 /// Rows of a pass: decode, a block of diffusion, a chunk of a prompt.
@@ -38,7 +38,8 @@ struct Bench<'m> {
 
 impl<'m> Bench<'m> {
     fn new(model: &'m Model, threads: usize) -> Self {
-        let rt = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(threads).unwrap() };
+        let rt =
+            Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(threads).unwrap() };
         let mut kv = KvPool::new(model.spec(), 2 * CONTEXT / PAGE, KvConfig::EXACT).unwrap();
         let seq = kv.open(2 * CONTEXT).unwrap();
         let mut this = Self { model, rt, kv, seq, ws: Workspace::default() };

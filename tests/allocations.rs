@@ -9,7 +9,7 @@ use common::bitnet;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Activation, Architecture, Rope, Spec, Weights};
 use wrinklefree::kernel::{Isa, Kernels};
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 use wrinklefree::ternary::Layout;
 
@@ -73,7 +73,13 @@ fn settles(model: &Model, rt: &Runtime, kv: KvConfig, rows: usize) -> bool {
         let before = dhat::HeapStats::get().total_blocks;
         for start in 0..8 {
             let tokens = &tokens;
-            let span = Span { seq, start, tokens, attention_mask: AttentionMask::Causal, logits: LogitRows::Last };
+            let span = Span {
+                seq,
+                start,
+                tokens,
+                attention_mask: AttentionMask::Causal,
+                logits: LogitRows::Last,
+            };
             model.forward(rt, &mut kv, &[span], &mut workspace);
         }
         dhat::HeapStats::get().total_blocks - before

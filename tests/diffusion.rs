@@ -15,7 +15,7 @@ use wrinklefree::decode::{
 };
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Logits, Model, LogitRows, Runtime, Span, Workspace};
+use wrinklefree::model::{LogitRows, Logits, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
 const BLOCK: usize = 32;

@@ -12,7 +12,7 @@ use wrinklefree::format::{
 };
 use wrinklefree::kernel::{Isa, Kernels};
 use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Matrix, Scales, TernaryMatrix};
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
 fn float(rows: usize, cols: usize, dtype: FloatType, noise: &mut Noise) -> Linear {
@@ -266,8 +266,13 @@ fn a_draft_that_is_not_kept_leaves_no_trace() {
         let mut run = Run::new(model, rt);
         run.pass(0, &prompt, AttentionMask::Causal);
         let seq = run.seq;
-        let span =
-            Span { seq, start: 20, tokens: &draft, attention_mask: AttentionMask::Prefix(32), logits: LogitRows::Last };
+        let span = Span {
+            seq,
+            start: 20,
+            tokens: &draft,
+            attention_mask: AttentionMask::Prefix(32),
+            logits: LogitRows::Last,
+        };
         assert_eq!(model.forward(rt, &mut run.kv, &[span], &mut run.ws).len(), 1);
         assert!(run.pass(20, &draft[..1], AttentionMask::Causal) == want);
     });
@@ -338,7 +343,8 @@ fn logits_do_not_depend_on_which_rows_ask_for_them() {
             // What was written is all there, also of rows without logits.
             let span = Span { logits: LogitRows::None, start: 11, tokens: &other[..3], ..spans[1] };
             assert!(model.forward(rt, &mut kv, &[span], &mut ws).is_empty());
-            let span = Span { logits: LogitRows::Last, start: 14, tokens: &other[3..4], ..spans[1] };
+            let span =
+                Span { logits: LogitRows::Last, start: 14, tokens: &other[3..4], ..spans[1] };
             let got = bits(model.forward(rt, &mut kv, &[span], &mut ws).values());
             let longer = [&other[..], &other[..4]].concat();
             let want = Run::new(model, rt).pass(0, &longer, AttentionMask::Causal);

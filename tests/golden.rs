@@ -10,7 +10,7 @@ use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::{Engine, EngineConfig, Event, Request, Step};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
 /// Largest |difference| over the largest |logit|.
@@ -44,7 +44,13 @@ fn argmax(row: &[f32]) -> usize {
 }
 
 /// Compares all logits of one sight with a golden file.
-fn compare(model: &Model, kernels: Kernels, tokens: &[u32], attention_mask: AttentionMask, expected: &Path) {
+fn compare(
+    model: &Model,
+    kernels: Kernels,
+    tokens: &[u32],
+    attention_mask: AttentionMask,
+    expected: &Path,
+) {
     let rt = Runtime { kernels, thread_pool: ThreadPool::new(2).unwrap() };
     let mut kv = KvPool::new(model.spec(), 4, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();

@@ -7,7 +7,7 @@ mod common;
 use common::small_model;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, KvType, PAGE, PageSelection};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
 const VOCAB: usize = 40;
@@ -36,7 +36,13 @@ impl<'a> Run<'a> {
 
     /// Logits of all rows; what was computed is final.
     fn pass(&mut self, start: usize, tokens: &[u32]) -> Vec<f32> {
-        let span = Span { seq: self.seq, start, tokens, attention_mask: AttentionMask::Causal, logits: LogitRows::All };
+        let span = Span {
+            seq: self.seq,
+            start,
+            tokens,
+            attention_mask: AttentionMask::Causal,
+            logits: LogitRows::All,
+        };
         let logits = self.model.forward(self.rt, &mut self.kv, &[span], &mut self.workspace);
         let logits = logits.values().to_vec();
         self.kv.commit(self.seq, start + tokens.len());
@@ -93,7 +99,8 @@ fn who_sees_only_the_beginning_reads_it() {
             let mut run = Run::new(model, rt, config);
             run.pass(0, &tokens()[..200]);
             let (tokens, attention_mask) = (&tokens()[200..204], AttentionMask::Prefix(10));
-            let span = Span { seq: run.seq, start: 200, tokens, attention_mask, logits: LogitRows::All };
+            let span =
+                Span { seq: run.seq, start: 200, tokens, attention_mask, logits: LogitRows::All };
             let logits = run.model.forward(run.rt, &mut run.kv, &[span], &mut run.workspace);
             logits.values().to_vec()
         };

@@ -6,10 +6,10 @@ mod common;
 use common::{bitnet, bitnet_2b, odd};
 use std::cell::Cell;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::loader::InMemory;
 use wrinklefree::format::Spec;
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::loader::InMemory;
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 use wrinklefree::ternary::Layout;
 
@@ -20,7 +20,13 @@ fn runtime(kernels: Kernels) -> Runtime {
 fn logits(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<u32> {
     let mut kv = KvPool::new(model.spec(), 4, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
-    let span = Span { seq, start: 0, tokens, attention_mask: AttentionMask::Causal, logits: LogitRows::All };
+    let span = Span {
+        seq,
+        start: 0,
+        tokens,
+        attention_mask: AttentionMask::Causal,
+        logits: LogitRows::All,
+    };
     let mut workspace = Workspace::default();
     let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
     logits.values().iter().map(|x| x.to_bits()).collect()

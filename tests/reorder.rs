@@ -9,7 +9,7 @@ use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Activations, Checkpoint, GenerationDefaults, ReorderError, TextParts};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, SplitMatrix, TernaryMatrix};
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
 /// A shape with a last block that is not whole.
@@ -45,7 +45,13 @@ fn logits(checkpoint: Checkpoint) -> Vec<f32> {
     let mut kv = KvPool::new(model.spec(), 1, KvConfig::EXACT).unwrap();
     let seq = kv.open(20).unwrap();
     let tokens: Vec<u32> = (0..20).map(|i| i * 37 % 131).collect();
-    let span = Span { seq, start: 0, tokens: &tokens, attention_mask: AttentionMask::Causal, logits: LogitRows::All };
+    let span = Span {
+        seq,
+        start: 0,
+        tokens: &tokens,
+        attention_mask: AttentionMask::Causal,
+        logits: LogitRows::All,
+    };
     let mut ws = Workspace::default();
     model.forward(&rt, &mut kv, &[span], &mut ws).values().to_vec()
 }

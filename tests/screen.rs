@@ -8,7 +8,7 @@ use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Activations, Linear, Spec, Weights};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{Int8Matrix, Matrix, SplitMatrix};
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
 /// Not a multiple of 16.

@@ -14,7 +14,7 @@ use wrinklefree::decode::{
 use wrinklefree::engine::{Engine, EngineConfig, Event, Rejected, Request, SeqId, Step};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 use wrinklefree::text::Tokenizer;
 
@@ -30,7 +30,8 @@ fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usi
     let checkpoint = load(vec![file]).unwrap();
     let tokenizer = Tokenizer::new(checkpoint.text.vocabulary.as_ref().unwrap()).unwrap();
     let model = Model::new(checkpoint.spec, checkpoint.weights).unwrap();
-    let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(threads).unwrap() };
+    let runtime =
+        Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(threads).unwrap() };
     let config = EngineConfig {
         context: 512,
         pages,
@@ -288,7 +289,13 @@ const SMALL: usize = 10;
 fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
     let mut kv = KvPool::new(model.spec(), 1, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
-    let span = Span { seq, start: 0, tokens, attention_mask: AttentionMask::Causal, logits: LogitRows::Last };
+    let span = Span {
+        seq,
+        start: 0,
+        tokens,
+        attention_mask: AttentionMask::Causal,
+        logits: LogitRows::Last,
+    };
     let mut workspace = Workspace::default();
     let logits = model.forward(rt, &mut kv, &[span], &mut workspace);
     let weights: Vec<f64> = logits.row(0).iter().map(|&x| f64::from(x).exp()).collect();

@@ -4,10 +4,10 @@
 //!
 //! Imports only point down: `kernel` → `matrix` → `ternary` → `loader` → `mem`, `par`, `rows`.
 
-pub mod loader;
+pub mod batch_types;
 pub mod kernel;
+pub mod loader;
 pub mod matrix;
 pub mod mem;
 pub mod par;
-pub mod batch_types;
 pub mod ternary;

@@ -97,7 +97,11 @@ impl<'a, 'c> WeightLoader<'a, 'c> {
     }
 
     /// Runs `job` for each part. Neighbors go to the same worker.
-    pub fn run<T: Send>(&mut self, mut parts: Vec<T>, job: impl Fn(&mut T, &mut StagingBuffer<'_>) + Sync) {
+    pub fn run<T: Send>(
+        &mut self,
+        mut parts: Vec<T>,
+        job: impl Fn(&mut T, &mut StagingBuffer<'_>) + Sync,
+    ) {
         let origin = self.origin;
         let Some(scope) = &mut self.scope else {
             let hands = &mut StagingBuffer { origin, buffer: &mut AlignedVec::default() };

@@ -31,7 +31,8 @@ fn by_teams<R>(job: impl Fn(&mut WeightLoader<'_, '_>) -> R) -> Vec<(R, usize)> 
     let by = |threads| {
         let place = Place::default();
         let thread_pool = ThreadPool::new(threads).unwrap();
-        let made = thread_pool.run(Bound::Arithmetic, |scope| job(&mut WeightLoader::new(scope, &place)));
+        let made =
+            thread_pool.run(Bound::Arithmetic, |scope| job(&mut WeightLoader::new(scope, &place)));
         (made, place.0.into_inner())
     };
     [1, 2, 5].map(by).into()
@@ -168,8 +169,9 @@ fn members_bring_what_they_will_read() {
     for layout in [Layout::TwoBit, Layout::Tight] {
         let together = Together { workers: MEMBERS, reads: Mutex::default() };
         let thread_pool = ThreadPool::new(MEMBERS).unwrap();
-        let found = thread_pool
-            .run(Bound::Memory, |scope| repacked(&group, layout, &mut WeightLoader::new(scope, &together)));
+        let found = thread_pool.run(Bound::Memory, |scope| {
+            repacked(&group, layout, &mut WeightLoader::new(scope, &together))
+        });
         let want = group.iter().map(|w| w.in_layout(layout));
         assert!(found.into_iter().eq(want));
 

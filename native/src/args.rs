@@ -9,10 +9,10 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser
 use clap::{Args, ValueEnum};
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
-use wrinklefree::loader::WeightSource;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Rejected;
 use wrinklefree::format::Spec;
+use wrinklefree::loader::WeightSource;
 use wrinklefree::model::{Model, Runtime, Sparsity};
 use wrinklefree::ternary::Layout;
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Checkpoint, File, load};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 use wrinklefree::text::Tokenizer;
 

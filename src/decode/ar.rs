@@ -1,7 +1,7 @@
 //! Autoregressive decoding: the prompt in chunks, then a token a pass.
 
 use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams, Slot};
-use crate::batch_types::{Logits, LogitRows, AttentionMask};
+use crate::batch_types::{AttentionMask, LogitRows, Logits};
 
 /// Decodes one token after the other.
 pub struct Autoregressive {

@@ -18,7 +18,7 @@ pub use sample::{
 };
 pub use verify::Verify;
 
-use crate::batch_types::{Logits, Output, LogitRows, AttentionMask};
+use crate::batch_types::{AttentionMask, LogitRows, Logits, Output};
 
 /// Rows that a decoder wants computed: consecutive tokens of its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

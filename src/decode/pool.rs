@@ -1,7 +1,7 @@
 //! No text at all: the prompt is read, and its hidden states become one vector.
 
 use super::{Ask, Decoder, FinishReason, Output, Progress, Slot};
-use crate::batch_types::{Logits, LogitRows, AttentionMask};
+use crate::batch_types::{AttentionMask, LogitRows, Logits};
 
 /// How hidden states become one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

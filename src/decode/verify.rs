@@ -9,7 +9,7 @@
 use super::draft::Drafter;
 use super::reach::Reach;
 use super::{Ask, Autoregressive, Decoder, Progress, Slot};
-use crate::batch_types::{Logits, LogitRows, AttentionMask};
+use crate::batch_types::{AttentionMask, LogitRows, Logits};
 
 /// Decodes autoregressively with drafts.
 pub struct Verify {
@@ -89,7 +89,10 @@ impl Decoder for Verify {
         let (attention_mask, logits) = match self.drafting {
             true => {
                 let fit = self.rows.partition_point(|&row| row < tokens.len());
-                (AttentionMask::Prefix(ask.start + tokens.len()), LogitRows::Only(&self.rows[..fit]))
+                (
+                    AttentionMask::Prefix(ask.start + tokens.len()),
+                    LogitRows::Only(&self.rows[..fit]),
+                )
             }
             false => (AttentionMask::Causal, LogitRows::All),
         };

@@ -1,10 +1,10 @@
 //! A sequence: its decoder and its text.
 
 use super::{Event, Request, SeqId};
+use crate::batch_types::Logits;
 use crate::cache::{KvSeq, Realm};
 use crate::decode::{Decoder, FinishReason, Sampled};
 use crate::model::Span;
-use crate::batch_types::Logits;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
 use std::collections::VecDeque;
 
@@ -66,7 +66,13 @@ impl Sequence {
     /// The decoder's next rows, at most `share`.
     pub fn span(&self, kv: KvSeq, share: usize) -> Span<'_> {
         let ask = self.decoder.ask(share).expect("ended sequences are released");
-        Span { seq: kv, start: ask.start, tokens: ask.tokens, attention_mask: ask.attention_mask, logits: ask.logits }
+        Span {
+            seq: kv,
+            start: ask.start,
+            tokens: ask.tokens,
+            attention_mask: ask.attention_mask,
+            logits: ask.logits,
+        }
     }
 
     /// Gives the decoder its logits and reports what became final; returns the positions that are

@@ -1,7 +1,7 @@
 //! What goes into a forward pass.
 
+use crate::batch_types::{AttentionMask, LogitRows};
 use crate::cache::{KvPool, KvSeq};
-use crate::batch_types::{LogitRows, AttentionMask};
 
 /// Consecutive tokens of one sequence in a batch.
 #[derive(Clone, Copy, Debug)]

@@ -5,11 +5,11 @@ use super::batch::{Batch, Span};
 use super::heads::Heads;
 use super::profile::Phase;
 use super::{Model, Rule, Runtime, Workspace};
+use crate::batch_types::{Logits, Output};
 use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
 use crate::par::{Bound, Chunks, PoolScope};
-use crate::batch_types::{Logits, Output};
 
 /// Bytes of weights × rows from which a pass is worth the helpers: some 300 µs of work. Below, the
 /// hand-overs of a small model's many steps cost more than a second core gives.

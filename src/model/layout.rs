@@ -3,8 +3,8 @@
 
 use super::inputs::Inputs;
 use super::{Model, Runtime, screen, work};
-use crate::loader::{WeightLoader, InMemory, WeightSource};
 use crate::format::{LayerWeights, Linear};
+use crate::loader::{InMemory, WeightLoader, WeightSource};
 use crate::matrix::Matrix;
 use crate::mem::AlignedVec;
 use crate::par::Bound;

@@ -13,7 +13,7 @@ mod screen;
 mod sparsity;
 mod workspace;
 
-pub use crate::batch_types::{Logits, Output, LogitRows, AttentionMask};
+pub use crate::batch_types::{AttentionMask, LogitRows, Logits, Output};
 pub use batch::Span;
 pub use check::ModelError;
 pub use profile::Phase;

@@ -1,6 +1,6 @@
 //! What a row of a pass costs here: the number that decides how long drafts pay.
 
-use super::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use super::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use crate::cache::{CacheFull, KvConfig, KvPool, NoMemory, PAGE};
 use std::hint::black_box;
 

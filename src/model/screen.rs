@@ -11,9 +11,9 @@
 //! everywhere; `docs/performance.md` says what was measured.
 
 use super::inputs::Inputs;
-use crate::loader::WeightLoader;
 use crate::format::Linear;
 use crate::kernel::Kernels;
+use crate::loader::WeightLoader;
 use crate::matrix::{Matrix, SplitMatrix};
 use crate::mem::AlignedVec;
 use crate::par::{Chunks, PoolScope};

@@ -4,7 +4,7 @@
 
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
 use wrinklefree::decode::{Certainty, Sampler, SamplingParams, Unmask};
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 
 pub struct Reference<'a> {
     pub model: &'a Model,
@@ -54,7 +54,11 @@ impl Reference<'_> {
         let seq = kv.open(tokens.len() + self.block).unwrap();
         let (mut ws, mut last) = (Workspace::default(), Vec::new());
         if !tokens.is_empty() {
-            let attention_mask = if self.clean_causal { AttentionMask::Causal } else { AttentionMask::BlockCausal(self.block) };
+            let attention_mask = if self.clean_causal {
+                AttentionMask::Causal
+            } else {
+                AttentionMask::BlockCausal(self.block)
+            };
             let span = Span { seq, start: 0, tokens, attention_mask, logits: LogitRows::Last };
             last = self.model.forward(self.rt, &mut kv, &[span], &mut ws).values().to_vec();
         }
@@ -63,7 +67,8 @@ impl Reference<'_> {
 
     /// All logits of some slots of a block that ends at `end`.
     fn look(&self, c: &mut Context, start: usize, tokens: &[u32], end: usize) -> Vec<Vec<f32>> {
-        let (seq, attention_mask) = (c.seq, if self.causal { AttentionMask::Causal } else { AttentionMask::Prefix(end) });
+        let (seq, attention_mask) =
+            (c.seq, if self.causal { AttentionMask::Causal } else { AttentionMask::Prefix(end) });
         let span = Span { seq, start, tokens, attention_mask, logits: LogitRows::All };
         let logits = self.model.forward(self.rt, &mut c.kv, &[span], &mut c.ws);
         (0..tokens.len()).map(|row| logits.row(row).to_vec()).collect()

@@ -143,7 +143,10 @@ impl ThreadPool {
     #[must_use]
     pub fn limited(mut self, streaming: usize, computing: usize) -> Self {
         let fits = 1..=self.threads();
-        assert!(fits.contains(&streaming) && fits.contains(&computing), "workers of the thread_pool");
+        assert!(
+            fits.contains(&streaming) && fits.contains(&computing),
+            "workers of the thread_pool"
+        );
         (self.streaming, self.computing) = (streaming, computing);
         self
     }

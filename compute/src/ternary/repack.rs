@@ -1,7 +1,7 @@
 //! Ternary matrices on their way to where kernels read them, and into another layout.
 
 use super::{Layout, PANEL_ROWS, Scales, TernaryMatrix, tight};
-use crate::loader::{WeightLoader, StagingBuffer};
+use crate::loader::{StagingBuffer, WeightLoader};
 use crate::mem::WeightVec;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, Ordering};

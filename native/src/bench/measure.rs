@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, NoMemory, PAGE};
-use wrinklefree::model::{Model, Phase, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Phase, Runtime, Span, Workspace};
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

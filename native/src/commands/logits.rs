@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::Spec;
-use wrinklefree::model::{LogitRows, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Span, Workspace};
 
 /// Rows of a pass: a row of logits can be half a megabyte.
 const ROWS: usize = 64;
@@ -69,7 +69,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     output.write_all(&npy::header(args.tokens.len(), model.spec().vocab_size))?;
     for (chunk, tokens) in args.tokens.chunks(rows).enumerate() {
         let start = chunk * rows;
-        let span = Span { seq, start, tokens, attention_mask: args.attention_mask, logits: LogitRows::All };
+        let span = Span {
+            seq,
+            start,
+            tokens,
+            attention_mask: args.attention_mask,
+            logits: LogitRows::All,
+        };
         let logits = model.forward(&runtime, &mut kv, &[span], &mut workspace);
         for row in 0..logits.len() {
             output.write_all(&npy::row(logits.row(row)))?;

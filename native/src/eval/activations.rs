@@ -5,7 +5,9 @@ use crate::zeros::{Counter, Counts};
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Logits, Model, LogitRows, Runtime, AttentionMask, Span, Sparsity, Workspace};
+use wrinklefree::model::{
+    AttentionMask, LogitRows, Logits, Model, Runtime, Span, Sparsity, Workspace,
+};
 
 /// Rows of a pass that all get logits.
 const ROWS: usize = 64;

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::format::Spec;
-use wrinklefree::model::{Model, ModelError, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, ModelError, Runtime, Span, Workspace};
 
 /// Prompt rows of a pass at most, which are also those whose results are compared.
 pub const ROWS: usize = 256;
@@ -92,8 +92,13 @@ impl<'a> Probe<'a> {
         [(self.deep, position), (self.shallow, 0)].map(|(seq, start)| {
             let begin = Instant::now();
             for _ in 0..PASSES {
-                let span =
-                    Span { seq, start, tokens: &[token], attention_mask: AttentionMask::Causal, logits: LogitRows::Last };
+                let span = Span {
+                    seq,
+                    start,
+                    tokens: &[token],
+                    attention_mask: AttentionMask::Causal,
+                    logits: LogitRows::Last,
+                };
                 black_box(self.model.forward(
                     self.runtime,
                     &mut self.kv,

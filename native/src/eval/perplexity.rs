@@ -6,7 +6,7 @@
 use std::ops::Range;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::decode::{DiffusionParams, Inside, Sampler, SamplingParams};
-use wrinklefree::model::{Logits, Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Logits, Model, Runtime, Span, Workspace};
 
 /// Rows of a pass that all get logits.
 const ROWS: usize = 64;
@@ -66,7 +66,8 @@ impl<'a> Scorer<'a> {
         let seq = self.kv.open(window.len())?;
         for start in (0..window.len()).step_by(ROWS) {
             let end = (start + ROWS).min(window.len());
-            let logits = self.pass(seq, start, &window[start..end], AttentionMask::Causal, LogitRows::All);
+            let logits =
+                self.pass(seq, start, &window[start..end], AttentionMask::Causal, LogitRows::All);
             for (row, &next) in window[start + 1..].iter().take(end - start).enumerate() {
                 loss.add(logits.row(row), next);
             }
@@ -92,7 +93,11 @@ impl<'a> Scorer<'a> {
                 let masked = slots(known..clean.len(), *share, start as u64);
                 self.noisy(seq, start, clean, &masked, p, loss);
             }
-            let attention_mask = if p.clean_causal { AttentionMask::Causal } else { AttentionMask::BlockCausal(p.block) };
+            let attention_mask = if p.clean_causal {
+                AttentionMask::Causal
+            } else {
+                AttentionMask::BlockCausal(p.block)
+            };
             self.pass(seq, start, clean, attention_mask, LogitRows::None);
         }
         self.kv.close(seq);

@@ -18,7 +18,7 @@ mod params;
 pub use params::{Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 
 use super::{Ask, Choice, Decoder, FinishReason, History, Progress, Sampler, SamplingParams, Slot};
-use crate::batch_types::{Logits, LogitRows, AttentionMask};
+use crate::batch_types::{AttentionMask, LogitRows, Logits};
 use canvas::Canvas;
 
 /// Decodes block by block.
@@ -142,7 +142,9 @@ impl BlockDiffusion {
         let clean = if self.params.clean_causal { 1 } else { block };
         match (self.params.inside, self.clean.is_empty()) {
             (Inside::Bidirectional, true) => AttentionMask::Prefix(base + block),
-            (Inside::Bidirectional, false) => AttentionMask::MixedBlocks { at: base, blocks: [clean, block] },
+            (Inside::Bidirectional, false) => {
+                AttentionMask::MixedBlocks { at: base, blocks: [clean, block] }
+            }
             (Inside::Causal, true) => AttentionMask::Causal,
             (Inside::Causal, false) => AttentionMask::MixedBlocks { at: base, blocks: [clean, 1] },
         }

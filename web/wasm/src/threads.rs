@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 use wasm_bindgen::prelude::wasm_bindgen;
-use wrinklefree::par::{Worker, ThreadPool, ThreadPoolError};
+use wrinklefree::par::{ThreadPool, ThreadPoolError, Worker};
 
 /// Helpers that nobody works as yet.
 static WAITING: Mutex<Vec<Worker>> = Mutex::new(Vec::new());

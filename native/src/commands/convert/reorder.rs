@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::Checkpoint;
-use wrinklefree::model::{Model, Output, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Output, Runtime, Span, Workspace};
 use wrinklefree::ternary::BLOCK_COLS;
 use wrinklefree::text::Tokenizer;
 

@@ -7,7 +7,7 @@ use std::fmt;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::{Checkpoint, Linear, TextParts};
 use wrinklefree::matrix::Matrix;
-use wrinklefree::model::{Model, LogitRows, Runtime, AttentionMask, Span, Workspace};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::text::Tokenizer;
 
 /// Tokens of the probe.

@@ -1,39 +1,18 @@
 //! `wf-run`: ternary language models on ordinary CPUs, from the command line.
 //!
+//! Modules in layers, lowest first: `machine`, `models`, `cli`, `config`, then `bench`, `eval` and
+//! `serve`, then `commands`. A module imports only from layers below its own.
+//!
 //! Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.
 
-mod args;
 mod bench;
-mod chat_prompt;
+mod cli;
 mod commands;
 mod config;
-mod cores;
-mod decoding;
-mod default_model;
 mod eval;
-mod exit;
-mod grammar;
-mod heap;
-mod hub;
-mod human;
-mod interrupt;
-mod loaded;
 mod machine;
-mod mapped;
-mod model_source;
-mod npy;
-mod out;
-mod progress;
-mod replace;
-mod row_cost;
-mod select;
+mod models;
 mod serve;
-mod session;
-mod sizes;
-mod steps;
-mod stretch;
-mod tune;
-mod zeros;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -41,6 +20,6 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match commands::Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit::report(&error),
+        Err(error) => cli::report(&error),
     }
 }

@@ -371,7 +371,7 @@ fn logits_are_a_numpy_file_in_any_sight() {
     let tokens: Vec<_> = (5..105).map(|t| t.to_string()).collect();
     let logits = |name: &str, attention_mask: &str, count: usize| {
         let (file, ids) = (path(directory.path(), name), tokens[..count].join(","));
-        run(&["logits", "--tokens", &ids, "--attention_mask", attention_mask, "--output", &file])
+        run(&["logits", "--tokens", &ids, "--attention-mask", attention_mask, "--output", &file])
             .ends(0, &[]);
         let bytes = std::fs::read(file).expect("written");
         let mut reader = BufReader::new(&bytes[10..]);

@@ -128,7 +128,7 @@ fn nonsense_exits_with_2() {
         (&["convert", "in", "out", "--head", "q4"], "q4"),
         (&["logits", "--tokens", "1,2"], "--output"),
         (&["logits", "--tokens", "1,x", "--output", "f"], "--tokens"),
-        (&["logits", "--tokens", "1", "--attention_mask", "blocks:0", "--output", "f"], "blocks:N"),
+        (&["logits", "--tokens", "1", "--attention-mask", "blocks:0", "--output", "f"], "blocks:N"),
         (&["bench", "--synthetic", "huge"], "bitnet-2b"),
         (&["bench", "--synthetic", "tiny", "--model", "x"], "--model"),
         (&["bench", "--synthetic", "tiny", "-p", "0", "-n", "0"], "nothing to measure"),

@@ -1,6 +1,6 @@
 //! One test: a prompt or a generation, timed.
 
-use crate::session::ROWS;
+use crate::models::engine::MAX_BATCH_TOKENS;
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -37,7 +37,7 @@ impl Test {
     /// Rows of a forward pass at most.
     fn rows(&self) -> usize {
         match self.kind {
-            Kind::Prompt => ROWS,
+            Kind::Prompt => MAX_BATCH_TOKENS,
             Kind::Generate => 1,
         }
     }
@@ -98,7 +98,7 @@ impl<'a> Bench<'a> {
         let tokens = (0..positions).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
         let workspace = Workspace::default();
         let mut bench = Self { model, runtime, test, tokens, kv, seq, workspace };
-        bench.compute(0..test.depth, ROWS);
+        bench.compute(0..test.depth, MAX_BATCH_TOKENS);
         let warm_up = match test.kind {
             Kind::Prompt => test.tokens,
             Kind::Generate => test.tokens.min(WARM_UP),

@@ -6,4 +6,4 @@ pub mod report;
 pub mod requests;
 mod roofline;
 pub mod speed;
-pub mod synthetic;
+pub mod tuning;

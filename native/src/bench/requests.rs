@@ -1,7 +1,7 @@
 //! Whole requests in a decode mode, one after the other.
 
 use super::report::Record;
-use crate::session;
+use crate::cli::session;
 use serde_json::{Value, json};
 use std::time::Instant;
 use wrinklefree::engine::{Engine, Request};

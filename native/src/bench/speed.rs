@@ -3,7 +3,7 @@
 use super::measure::{Kind, Test};
 use super::report::Record;
 use super::roofline;
-use crate::human;
+use crate::cli::human;
 use serde_json::{Value, json};
 use wrinklefree::model::{Phase, Work};
 

@@ -1,15 +1,15 @@
 //! `wf-run bench`: how fast a model runs on this machine.
 
-use crate::args::{self, KvArgs, ModelArgs};
 use crate::bench::measure::{Bench, Kind, Test};
 use crate::bench::report::{Format, Report};
-use crate::bench::synthetic::Synthetic;
 use crate::bench::{limits, requests, speed};
-use crate::decoding::{self, DecodeArgs};
-use crate::exit::usage;
-use crate::loaded::Loaded;
-use crate::machine::Threads;
-use crate::{cores, machine, out, session, sizes};
+use crate::cli::args::{self, KvArgs, ModelArgs};
+use crate::cli::exit::usage;
+use crate::cli::{open, out};
+use crate::config::DecodeArgs;
+use crate::machine::{self, Threads, cores};
+use crate::models::engine::SingleSequence;
+use crate::models::{Loaded, Synthetic, weight_sizes};
 use anyhow::Context;
 use std::fs;
 use std::num::NonZeroUsize;
@@ -43,7 +43,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Random weights of a known shape instead of a model
-    #[arg(long, value_enum, conflicts_with_all = ["model_path", "rope_scaling"])]
+    #[arg(long, value_parser = args::synthetic(),
+        conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,
     /// Prompt lengths; 0 for none [default: 512, of requests 32]
     #[arg(
@@ -118,8 +119,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let kernels = machine::kernels()?;
     let loader = &machine::all_cores()?;
     let (name, model) = match args.synthetic {
-        Some(shape) => args.model.applied(shape.model(), loader),
-        None => args.model.model(loader)?,
+        Some(shape) => {
+            let Loaded { name, model, .. } = args.model.prepare(shape.loaded(), loader);
+            (name, model)
+        }
+        None => args.model.open_weights(loader)?,
     };
     let name = described(name, &model);
     let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
@@ -135,7 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             let mut bench = Bench::new(&model, &runtime, args.kv.config(), test)?;
             let row = speed::Row {
                 model: name.clone(),
-                size_bytes: sizes::bytes(model.weights()),
+                size_bytes: weight_sizes::bytes(model.weights()),
                 parameters: model.parameters() as u64,
                 backend: kernels.isa().name(),
                 threads,
@@ -158,11 +162,11 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
     let loader = &machine::all_cores()?;
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded().computing(&args.model, loader),
-        None => Loaded::open(&args.model, loader)?,
+        Some(shape) => args.model.prepare(shape.loaded(), loader),
+        None => args.model.open(loader)?,
     };
     let mode = settings.mode(&loaded.ability())?;
-    decoding::warn(settings, &loaded.ability(), &mode);
+    open::warn(&settings.warnings(&loaded.ability(), &mode));
     let prompts = args.prompt.clone().unwrap_or_else(|| vec![32]);
     let sizes: Vec<(usize, usize)> = (prompts.iter())
         .flat_map(|&p| args.generate.iter().map(move |&n| (p, n)))
@@ -182,13 +186,9 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let name = described(name, &model);
     for threads in threads(args) {
         let runtime = machine::runtime(Threads::all(threads))?;
-        let mut engine = session::engine(
-            model,
-            tokenizer,
-            runtime,
-            (context, args.kv.config()),
-            std::slice::from_ref(&mode),
-        )?;
+        let needs =
+            SingleSequence { context, kv: args.kv.config(), modes: std::slice::from_ref(&mode) };
+        let mut engine = needs.engine(model, tokenizer, runtime)?;
         for &(prompt_tokens, max_tokens) in &sizes {
             let request = Request {
                 tokens: text.iter().copied().cycle().take(prompt_tokens).collect(),

@@ -3,12 +3,12 @@
 mod conversation;
 mod input;
 
-use crate::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
-use crate::decoding::DecodeArgs;
-use crate::exit::Exit;
-use crate::loaded::Loaded;
-use crate::session::Answer;
-use crate::{human, interrupt, machine, out};
+use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
+use crate::cli::exit::Exit;
+use crate::cli::session::Answer;
+use crate::cli::{human, out, signals};
+use crate::config::DecodeArgs;
+use crate::machine;
 use anyhow::Context;
 use conversation::{Conversation, Length};
 use input::{HELP, Input, Lines};
@@ -55,8 +55,8 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
-    let loaded = Loaded::open(&args.model, &runtime)?;
+    let runtime = machine::runtime(args.compute.threads())?;
+    let loaded = args.model.open(&runtime)?;
     let context = args::context(args.context, loaded.model.spec());
     args::warn_beyond(context, loaded.model.spec());
     let sampling = args.sampling.params(&loaded.defaults);
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let length = Length { context, shift, max_tokens };
     let mut conversation = Conversation::new(loaded, runtime, (sampling, mode), (length, kv))?;
     conversation.restart(args.system);
-    interrupt::watch()?;
+    signals::watch()?;
 
     let mut editor = editor()?;
     let history = io::stdin().is_terminal().then(history).flatten();
@@ -142,10 +142,10 @@ fn restart(conversation: &mut Conversation, system: Option<String>) {
 }
 
 fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {
-    interrupt::look();
+    signals::arm();
     let answer = conversation.say(text, out::print);
     // Whoever waits for the next line does not look.
-    interrupt::look_away();
+    signals::disarm();
     let answer = answer?;
     out::print("\n")?;
     match answer.reason {

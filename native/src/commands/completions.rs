@@ -1,7 +1,7 @@
 //! `wf-run completions`: tab completion for shells.
 
 use super::Cli;
-use crate::out;
+use crate::cli::out;
 use clap::CommandFactory;
 use clap_complete::Shell;
 

@@ -3,10 +3,11 @@
 mod reorder;
 mod verify;
 
-use crate::args::{ComputeArgs, HubArgs};
-use crate::model_source::Placement;
-use crate::replace::Draft;
-use crate::{human, interrupt, loaded, machine, mapped, out, sizes};
+use crate::cli::args::{ComputeArgs, HubArgs};
+use crate::cli::atomic_file::Draft;
+use crate::cli::{human, open, out, signals};
+use crate::machine;
+use crate::models::{self, Opened, mapped, weight_sizes};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -72,16 +73,16 @@ enum FileLayout {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    interrupt::watch()?;
-    let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
+    signals::watch()?;
+    let runtime = machine::runtime(args.compute.threads())?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (name, input, _) =
-        loaded::checkpoint(Some(&args.input), &args.hub.revision, Placement::Mapped)?;
+    let Opened { name, checkpoint: input, .. } =
+        open::checkpoint(Some(&args.input), &args.hub.revision)?;
     let head = args.head.map(|head| match head {
         Head::F16 => HeadType::F16,
         Head::Q8 => HeadType::Q8,
     });
-    let tokenizer = loaded::tokenizer(&name, &input.text, input.spec.vocab_size)?;
+    let tokenizer = models::tokenizer(&name, &input.text, input.spec.vocab_size)?;
     let mut checkpoint = input.clone();
     if let Some(head) = head {
         checkpoint = checkpoint.with_head(head).context("cannot change the head")?;
@@ -128,7 +129,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "{}: {} ({} of weights), every weight equal, {}",
         args.output.display(),
         human::bytes(size),
-        human::bytes(sizes::bytes(&reloaded.weights)),
+        human::bytes(weight_sizes::bytes(&reloaded.weights)),
         HeadCheck(&probe)
     ));
     Ok(())

@@ -7,9 +7,9 @@ mod modes;
 mod perplexity;
 mod quality;
 
-use crate::args;
-use crate::exit::usage;
-use crate::loaded::Loaded;
+use crate::cli::args;
+use crate::cli::exit::usage;
+use crate::models::Loaded;
 
 /// Tokens of a window, when the user does not say.
 const WINDOW: usize = 512;

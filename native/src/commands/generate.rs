@@ -1,13 +1,17 @@
 //! `wf-run generate`: a prompt in, text out.
 
-use crate::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
-use crate::decoding::DecodeArgs;
-use crate::exit::{Exit, usage};
-use crate::loaded::Loaded;
-use crate::session::{self, Answer};
-use crate::steps::Steps;
-use crate::{chat_prompt, grammar, human, interrupt, machine, out, sizes};
+mod diffusion_view;
+
+use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
+use crate::cli::exit::{Exit, usage};
+use crate::cli::session::{self, Answer};
+use crate::cli::{human, open, out, signals};
+use crate::config::DecodeArgs;
+use crate::machine;
+use crate::models::engine::SingleSequence;
+use crate::models::{Loaded, chat_prompt, grammar, weight_sizes};
 use anyhow::{Context, anyhow};
+use diffusion_view::DiffusionView;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
@@ -76,30 +80,26 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(usage("--stop needs a text"));
     }
     let prompt = prompt(args.prompt.as_deref())?;
-    let threads = machine::Threads::new(&args.compute);
+    let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
-    let loaded = Loaded::open(&args.model, &runtime)?;
+    let loaded = args.model.open(&runtime)?;
     let longest = args.context.unwrap_or(loaded.model.spec().context_length);
     args::warn_beyond(longest, loaded.model.spec());
     let request = request(args, &loaded, &prompt, longest)?;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
-    let weights = sizes::bytes(model.weights());
+    let weights = weight_sizes::bytes(model.weights());
     let mode = describe(&request.mode);
-    let mut engine = session::engine(
-        model,
-        tokenizer,
-        runtime,
-        (context, args.kv.config()),
-        std::slice::from_ref(&request.mode),
-    )?;
+    let modes = std::slice::from_ref(&request.mode);
+    let needs = SingleSequence { context, kv: args.kv.config(), modes };
+    let mut engine = needs.engine(model, tokenizer, runtime)?;
 
-    interrupt::watch()?;
-    interrupt::look();
+    signals::watch()?;
+    signals::arm();
     let stream = |text: &str| if args.json { Ok(()) } else { out::print(text) };
     let answer = match args.show_steps {
-        true => session::run(&mut engine, request, Steps::new()),
+        true => session::run(&mut engine, request, DiffusionView::new()),
         false => session::run(&mut engine, request, stream),
     };
     let answer = answer.context("cannot answer the prompt")?;
@@ -185,7 +185,7 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Vec<u32>
     };
     let message = |role: &str, text: &str| Message { role: role.into(), content: text.into() };
     if args.system.is_some() {
-        chat_prompt::warn_unheard(template);
+        open::warn_unheard(template);
     }
     let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
     messages.push(message("user", prompt));

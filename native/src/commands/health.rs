@@ -1,6 +1,6 @@
 //! `wf-run health`: whether a server is well, for containers that have no other program to ask with.
 
-use crate::out;
+use crate::cli::out;
 use anyhow::Context;
 use std::env;
 use std::time::Duration;

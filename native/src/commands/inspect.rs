@@ -1,9 +1,10 @@
 //! `wf-run inspect`: what a model is and what it needs.
 
-use crate::args::{self, HubArgs, KvArgs};
-use crate::model_source::Placement;
-use crate::sizes::{self, Group};
-use crate::{human, loaded, machine, out};
+use crate::cli::args::{self, HubArgs, KvArgs};
+use crate::cli::{human, open, out};
+use crate::machine;
+use crate::models::Opened;
+use crate::models::weight_sizes::{self, Group};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -70,8 +71,8 @@ struct Memory {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let (name, checkpoint, _) =
-        loaded::checkpoint(args.model.as_deref(), &args.hub.revision, Placement::Mapped)?;
+    let Opened { name, checkpoint, .. } =
+        open::checkpoint(args.model.as_deref(), &args.hub.revision)?;
     if args.template {
         let template = checkpoint.text.chat_template;
         return out::print(&(template.context("the model has no chat template")? + "\n"));
@@ -79,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let tied_head = checkpoint.weights.head.is_none();
     let model = Model::new(checkpoint.spec, checkpoint.weights).context(name.clone())?;
     let spec = model.spec().clone();
-    let tensors = sizes::groups(model.weights());
+    let tensors = weight_sizes::groups(model.weights());
     let bytes = tensors.iter().map(|g| g.bytes).sum();
     let context = args::context(args.context, &spec);
     args::warn_beyond(context, &spec);

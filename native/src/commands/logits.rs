@@ -1,9 +1,12 @@
 //! `wf-run logits`: raw numbers for comparing with other implementations.
 
-use crate::args::{self, ComputeArgs, ModelArgs};
-use crate::exit::usage;
-use crate::replace::Draft;
-use crate::{interrupt, machine, npy};
+mod npy;
+
+use crate::cli::args::{self, ComputeArgs, ModelArgs};
+use crate::cli::atomic_file::Draft;
+use crate::cli::exit::usage;
+use crate::cli::signals;
+use crate::machine;
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -21,7 +24,7 @@ const ROWS: usize = 64;
 #[command(after_help = "\
 Examples:
   wf-run logits --model ./my-model --tokens 1,2,3 --output logits.npy
-  wf-run logits --model ./my-model --tokens 1,2,3,4 --attention_mask blocks:32 --output blocks.npy")]
+  wf-run logits --model ./my-model --tokens 1,2,3,4 --attention-mask blocks:32 --output blocks.npy")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -30,7 +33,7 @@ pub struct Args {
     tokens: Vec<u32>,
     /// What a token sees: causal (itself and all before), or blocks:N (its whole block of N
     /// positions and all before)
-    #[arg(long, default_value = "causal", value_parser = attention_mask)]
+    #[arg(long, alias = "sight", default_value = "causal", value_parser = attention_mask)]
     attention_mask: AttentionMask,
     /// The file to write
     #[arg(short, long, value_name = "FILE.npy")]
@@ -53,10 +56,10 @@ fn attention_mask(text: &str) -> Result<AttentionMask, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    interrupt::watch()?;
-    let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
+    signals::watch()?;
+    let runtime = machine::runtime(args.compute.threads())?;
     let mut output = Draft::new(&args.output, args.force)?;
-    let (_, model) = args.model.model(&runtime)?;
+    let (_, model) = args.model.open_weights(&runtime)?;
     check(&args.tokens, model.spec())?;
 
     let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::EXACT)?;

@@ -1,12 +1,13 @@
 //! `wf-run serve`: the model over HTTP.
 
 use super::Cli;
-use crate::bench::synthetic::Synthetic;
+use crate::cli::exit::usage;
+use crate::cli::{args, open, out};
 use crate::config::{self, Keys, Layers, ServerArgs};
-use crate::exit::usage;
-use crate::loaded::Loaded;
+use crate::machine::{self, malloc};
+use crate::models::engine::MAX_BATCH_TOKENS;
+use crate::models::{self, Loaded, Synthetic};
 use crate::serve::{self, Benchmark, Limits, Options, Rehearsal, Sizes, Tls, log};
-use crate::{heap, machine, out, session};
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
 use std::fs;
@@ -43,10 +44,30 @@ pub struct Args {
     print_config: bool,
     /// Random weights of this shape instead of a model, with the words of the model inside the
     /// program: to measure speed without a download
-    #[arg(long, value_enum, conflicts_with_all = ["model_path", "rope_scaling"])]
+    #[arg(long, value_parser = args::synthetic(),
+        conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,
     #[command(flatten)]
     keys: Keys,
+}
+
+/// Logs downloads: the server's standard error has log lines only.
+#[derive(Default)]
+struct LogProgress {
+    file: String,
+}
+
+impl models::Progress for LogProgress {
+    fn download_started(&mut self, file: &str, bytes: u64) {
+        if self.file != file {
+            self.file = file.into();
+            tracing::info!(file, bytes, "downloading");
+        }
+    }
+
+    fn download_interrupted(&mut self, file: &str, reason: &str) {
+        tracing::warn!(file, reason, "the download broke off: resuming");
+    }
 }
 
 /// Runs the command.
@@ -54,19 +75,29 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.generate_config {
         return out::print(&config::example());
     }
-    heap::share();
+    malloc::share();
     // The command line was read to find the file; now again, with what the file says as defaults.
     let layers = Layers::read(args.config.as_deref())?;
     let command = Cli::command().mut_subcommand("serve", |serve| layers.defaults(serve));
     let (_, matches) = command.get_matches().remove_subcommand().expect("this one");
     match args.print_config {
-        true => out::print(&config::effective(&layers, &matches)),
-        false => serve::run(options(Keys::from_arg_matches(&matches)?, args.synthetic)?),
+        true => {
+            open::warn(&layers.warnings);
+            out::print(&config::effective(&layers, &matches))
+        }
+        false => {
+            let keys = Keys::from_arg_matches(&matches)?;
+            serve::run(options(keys, args.synthetic, &layers.warnings)?)
+        }
     }
 }
 
 /// What the server is told.
-fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> {
+fn options(
+    keys: Keys,
+    synthetic: Option<Synthetic>,
+    warnings: &[String],
+) -> anyhow::Result<Options> {
     let Keys { model, host, port, compute, warmup, server, scheduler, kv, benchmark, settings } =
         keys;
     let api_keys = api_keys(&server)?;
@@ -78,6 +109,9 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
     }
     let tls = tls(&server)?;
     log::start(server.log_format)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
     settings.check()?;
@@ -87,11 +121,12 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
     };
     Ok(Options {
         load: Box::new(move |runtime| {
-            let loaded = Loaded::open(&model, runtime)?;
+            let options = model.options();
+            let loaded = Loaded::open(&options, runtime, &mut LogProgress::default())?;
             Ok(match synthetic {
                 None => loaded,
                 // No model was named, so this is the one inside the program.
-                Some(shape) => shape.loaded().computing(&model, runtime).speaking(loaded),
+                Some(shape) => shape.loaded().prepared(&options, runtime).with_text_of(loaded),
             })
         }),
         name: server.served_model_name,
@@ -105,7 +140,7 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
         limits: Limits { body: server.max_body, time: Duration::from_secs(server.request_timeout) },
         drain: Duration::from_secs(server.drain),
         rehearsal: Rehearsal { warmup, benchmark: benchmark.benchmark_enabled.then_some(measured) },
-        threads: machine::Threads::new(&compute),
+        threads: compute.threads(),
         engine: Sizes {
             context: scheduler.context,
             shift: scheduler.context_shift,
@@ -113,7 +148,7 @@ fn options(keys: Keys, synthetic: Option<Synthetic>) -> anyhow::Result<Options> 
             waiting: scheduler.max_waiting,
             kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),
             kv: kv.config(),
-            rows: session::ROWS,
+            rows: MAX_BATCH_TOKENS,
             radix_cache: scheduler.enable_radix_cache,
         },
         settings,

@@ -1,11 +1,12 @@
 //! `wf-run tune`: which numbers of threads are best here.
 
-use crate::args::ModelArgs;
 use crate::bench::report::{heading, line};
-use crate::bench::synthetic::Synthetic;
+use crate::bench::tuning::{Best, Setup, best, measure, setups};
+use crate::cli::args::{self, ModelArgs};
+use crate::cli::out;
 use crate::config::{self, Layers};
-use crate::tune::{Best, Setup, best, measure, setups};
-use crate::{cores, machine, out};
+use crate::machine::{self, cores};
+use crate::models::{Loaded, Synthetic};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Random weights of a known shape instead of a model
-    #[arg(long, value_enum, conflicts_with_all = ["model_path", "rope_scaling"])]
+    #[arg(long, value_parser = args::synthetic(),
+        conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,
     /// Write the best to this configuration file, which is made if it is not there
     #[arg(long, value_name = "FILE")]
@@ -43,8 +45,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Layers::read(args.config.as_deref().filter(|path| path.exists()))?;
     let runtime = &machine::all_cores()?;
     let (name, model) = match args.synthetic {
-        Some(shape) => args.model.applied(shape.model(), runtime),
-        None => args.model.model(runtime)?,
+        Some(shape) => {
+            let Loaded { name, model, .. } = args.model.prepare(shape.loaded(), runtime);
+            (name, model)
+        }
+        None => args.model.open_weights(runtime)?,
     };
     let (cores, cpus) = (cores::count(), cores::cpus().len());
     let isa = machine::kernels()?.isa().name();

@@ -17,8 +17,8 @@ const OTHERS: [&str; 3] = [WF_CONFIG, "WF_ISA", "WF_LOG"];
 pub fn read(
     keys: &[Key],
     variables: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<(Layers, Vec<String>), String> {
-    let (mut layers, mut unknown) = (Layers::default(), Vec::new());
+) -> Result<Layers, String> {
+    let mut layers = Layers::default();
     let ours = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let ours = ours.filter(|(name, _)| name.starts_with("WF_") || name == MODEL_PATH);
     let mut ours: Vec<_> = ours.filter(|(_, value)| !value.is_empty()).collect();
@@ -27,7 +27,7 @@ pub fn read(
     for (name, value) in ours {
         let own = if name == MODEL_PATH { "WF_MODEL_PATH" } else { &name };
         let Some(key) = keys.iter().find(|key| key.variable() == own) else {
-            unknown.extend(warning(keys, &name));
+            layers.warnings.extend(warning(keys, &name));
             continue;
         };
         let value = value.into_string().map_err(|_| format!("{name} is not UTF-8"))?;
@@ -36,9 +36,9 @@ pub fn read(
             false => vec![value],
         };
         check(key, &values).map_err(|e| format!("{name}: {e}"))?;
-        layers.0.insert(key.id().into(), Said { values, source: name });
+        layers.said.insert(key.id().into(), Said { values, source: name });
     }
-    Ok((layers, unknown))
+    Ok(layers)
 }
 
 fn warning(keys: &[Key], name: &str) -> Option<String> {

@@ -1,8 +1,8 @@
 //! Every key of the configuration, once: clap knows its flag, its type, its default and what it does,
 //! and so the file, the environment and their errors know it too.
 
-use crate::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
-use crate::serve::{Origin, log};
+use super::{LogFormat, Origin};
+use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Command};
 use std::net::{IpAddr, Ipv4Addr};
@@ -94,7 +94,7 @@ pub struct ServerArgs {
     pub drain: u64,
     /// How log lines look; `WF_LOG` chooses which there are
     #[arg(long, alias = "log", value_name = "FORMAT", value_enum, default_value_t)]
-    pub log_format: log::Format,
+    pub log_format: LogFormat,
 }
 
 /// Which requests run together.

@@ -2,18 +2,23 @@
 //! else the default. The table of keys is clap's (`keys`); a file or a variable gives a text for one of
 //! its flags, is checked as that flag would be, and becomes the flag's default.
 
+mod decoding;
 mod environment;
 mod file;
 mod keys;
+mod log_format;
+mod origin;
 mod set;
 mod show;
 
+pub use decoding::DecodeArgs;
 pub use keys::{Keys, ServerArgs};
+pub use log_format::LogFormat;
+pub use origin::Origin;
 pub use set::set;
 pub use show::{effective, example};
 
-use crate::exit::usage;
-use crate::out;
+use crate::cli::exit::usage;
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, Command, FromArgMatches};
 use file::{Node, Value, at};
@@ -28,9 +33,13 @@ use wrinklefree::settings::Settings;
 /// Names the configuration file where the command line does not.
 const WF_CONFIG: &str = "WF_CONFIG";
 
-/// What the configuration file and the environment say.
+/// Settings of the configuration file and the environment.
 #[derive(Debug, Default)]
-pub struct Layers(BTreeMap<String, Said>);
+pub struct Layers {
+    said: BTreeMap<String, Said>,
+    /// Variables that set nothing, for the caller to print or log.
+    pub warnings: Vec<String>,
+}
 
 /// What one of them says of a key.
 #[derive(Debug)]
@@ -64,10 +73,7 @@ impl Layers {
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<Self, String> {
         let keys = Key::all();
-        let (mut layers, unknown) = environment::read(&keys, variables)?;
-        for warning in unknown {
-            out::note(format_args!("warning: {warning}"));
-        }
+        let mut layers = environment::read(&keys, variables)?;
         if let Some((name, text)) = file {
             let wrong = |e: String| format!("the configuration {name}: {e}");
             let root = file::parse(&text).map_err(wrong)?;
@@ -104,14 +110,14 @@ impl Layers {
         let key = known.ok_or_else(|| at(line, unknown(keys, section, name)))?;
         if let Some(values) = texts(key, node)? {
             check(key, &values).map_err(|e| at(line, e))?;
-            self.0.insert(key.id().into(), Said { values, source: format!("{file}:{line}") });
+            self.said.insert(key.id().into(), Said { values, source: format!("{file}:{line}") });
         }
         Ok(())
     }
 
     /// A command that has all keys, with what is said as their defaults.
     pub fn defaults(&self, mut command: Command) -> Command {
-        for (id, said) in &self.0 {
+        for (id, said) in &self.said {
             command = command.mut_arg(id, |arg| arg.default_values(said.values.clone()));
         }
         command

@@ -1,7 +1,7 @@
 //! Keys of a configuration file that are written by us.
 
 use super::Layers;
-use crate::replace::Draft;
+use crate::cli::atomic_file::Draft;
 use anyhow::Context;
 use std::fs;
 use std::io::{ErrorKind, Write};

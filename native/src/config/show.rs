@@ -2,7 +2,7 @@
 
 use super::Layers;
 use super::keys::{Key, command};
-use crate::human;
+use crate::cli::human;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
@@ -43,7 +43,7 @@ pub fn effective(layers: &Layers, matches: &ArgMatches) -> String {
             rows.push(vec![format!("{section}:")]);
         }
         for key in keys {
-            let source = match (matches.value_source(key.id()), layers.0.get(key.id())) {
+            let source = match (matches.value_source(key.id()), layers.said.get(key.id())) {
                 (Some(ValueSource::CommandLine), _) => "command line".into(),
                 (_, Some(said)) => said.source.clone(),
                 (_, None) => default(key),

@@ -1,7 +1,7 @@
 //! What each source says, which counts, and what is wrong.
 
 use super::*;
-use crate::stretch::Stretch;
+use crate::models::rope_scaling::RopeRule;
 use clap::ArgMatches;
 use std::num::NonZeroUsize;
 use wrinklefree::settings::{Commit, Mode, Selector};
@@ -24,7 +24,7 @@ fn keys(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Keys {
 #[test]
 fn the_example_has_every_key_and_says_the_defaults() {
     let text = example();
-    let said = layers(&text, &[]).expect("valid").0;
+    let said = layers(&text, &[]).expect("valid").said;
     let defaults = matches(&Layers::default(), &[]);
     let root = entries(file::parse(&text).expect("YAML"), "").expect("a map");
     let (mut there, mut lines) = (Vec::new(), text.lines());
@@ -127,13 +127,13 @@ fn long_texts_are_said_everywhere() {
     };
     assert_eq!(of(keys("", &[], &[])), (None, None, None));
     let yaml = "rope_scaling: yarn:2\nscheduler:\n  context: 4096\n  context_shift: 8\n";
-    let file = (Some(Stretch::Yarn(2.0)), Some(4096), Some(8));
+    let file = (Some(RopeRule::Yarn(2.0)), Some(4096), Some(8));
     assert_eq!(of(keys(yaml, &[], &[])), file);
     let variables = [("WF_ROPE_SCALING", "ntk:4"), ("WF_CONTEXT", "99"), ("WF_CONTEXT_SHIFT", "0")];
-    let environment = (Some(Stretch::Ntk(4.0)), Some(99), Some(0));
+    let environment = (Some(RopeRule::Ntk(4.0)), Some(99), Some(0));
     assert_eq!(of(keys("", &variables, &[])), environment);
     let flags = ["--rope-scaling=none", "--context=64", "--context-shift"];
-    let command_line = (Some(Stretch::None), Some(64), Some(4));
+    let command_line = (Some(RopeRule::None), Some(64), Some(4));
     assert_eq!(of(keys(yaml, &variables, &flags)), command_line);
 }
 
@@ -228,11 +228,11 @@ fn wrong_variables_are_named() {
         ("WF_SOMETHING", "x"),
     ];
     let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
-    let (layers, warnings) = environment::read(&Key::all(), variables).expect("no error");
-    assert!(layers.0.is_empty());
+    let layers = environment::read(&Key::all(), variables).expect("no error");
+    assert!(layers.said.is_empty());
     let wanted = [
         "the variable WF_PROT sets nothing; did you mean `WF_PORT`?",
         "the variable WF_SOMETHING sets nothing",
     ];
-    assert_eq!(warnings, wanted);
+    assert_eq!(layers.warnings, wanted);
 }

@@ -1,7 +1,7 @@
 //! What a policy for activations costs in quality, and what it gives in speed.
 
 use super::perplexity::Loss;
-use crate::zeros::{Counter, Counts};
+use crate::eval::activation_stats::{Counter, Counts};
 use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::kernel::Kernels;

@@ -1,7 +1,7 @@
 //! How fast a mode is, how often it says what another says, and how often that is right.
 
 use super::prompts::Prompt;
-use crate::session;
+use crate::cli::session;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};

@@ -1,5 +1,6 @@
 //! What `wf-run eval` is made of.
 
+pub mod activation_stats;
 pub mod activations;
 pub mod agreement;
 pub mod coherence;

@@ -1,7 +1,6 @@
 //! Prompts with known answers, a JSON object a line.
 
-use crate::chat_prompt;
-use crate::loaded::Loaded;
+use crate::models::{Loaded, chat_prompt};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::fs;

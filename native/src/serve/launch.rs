@@ -3,11 +3,11 @@
 use super::rehearsal::Rehearsal;
 use super::state::{Ready, Server, now};
 use super::worker::Worker;
-use crate::chat_prompt::hears_system;
-use crate::loaded::Loaded;
-use crate::machine::Threads;
-use crate::stretch::beyond;
-use crate::{args, decoding, machine, row_cost};
+use crate::cli::args;
+use crate::machine::{self, Threads};
+use crate::models::chat_prompt::hears_system;
+use crate::models::rope_scaling::beyond;
+use crate::models::{Loaded, row_cost};
 use anyhow::{Context, anyhow};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -88,8 +88,10 @@ impl Launch {
         let Self { name, threads, sizes, settings, rehearsal } = self;
         // What cannot be decoded is said now and not to every request.
         let mode = settings.mode(&loaded.ability())?;
-        decoding::warn(&settings, &loaded.ability(), &mode);
-        let Loaded { name: own, model, tokenizer, template, defaults, dlm, time } = loaded;
+        for warning in loaded.warnings.iter().chain(&settings.warnings(&loaded.ability(), &mode)) {
+            tracing::warn!("{warning}");
+        }
+        let Loaded { name: own, model, tokenizer, template, defaults, dlm, time, .. } = loaded;
         let Some(tokenizer) = tokenizer else {
             return Err(anyhow!(
                 "{own} has no tokenizer: put its tokenizer.json beside the weights"

@@ -2,12 +2,12 @@
 
 use super::error::ApiError;
 use super::state::Server;
-use crate::exit::usage;
+use crate::cli::exit::usage;
+use crate::config::LogFormat;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use clap::ValueEnum;
 use std::any::Any;
 use std::env;
 use std::io::{self, IsTerminal};
@@ -20,16 +20,6 @@ use tracing_subscriber::{EnvFilter, registry};
 
 /// Names a request in logs and answers.
 const REQUEST_ID: &str = "x-request-id";
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    #[default]
-    Text,
-    /// A JSON object a line
-    Json,
-}
 
 /// The variable that chooses what is logged.
 const WF_LOG: &str = "WF_LOG";
@@ -53,14 +43,14 @@ fn filter() -> anyhow::Result<EnvFilter> {
 ///
 /// # Errors
 /// When that cannot be understood.
-pub fn start(format: Format) -> anyhow::Result<()> {
+pub fn start(format: LogFormat) -> anyhow::Result<()> {
     let filter = filter()?;
     #[cfg(feature = "otlp")]
     let filter = filter.add_directive(super::otlp::unlogged());
     let lines = layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     let lines = match format {
-        Format::Text => lines.with_target(false).boxed(),
-        Format::Json => lines.json().boxed(),
+        LogFormat::Text => lines.with_target(false).boxed(),
+        LogFormat::Json => lines.json().boxed(),
     };
     let log = registry().with(lines.with_filter(filter));
     #[cfg(feature = "otlp")]

@@ -1,6 +1,6 @@
 //! What Prometheus can ask.
 
-use crate::session;
+use crate::cli::session;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;

@@ -22,16 +22,16 @@ mod tls;
 mod worker;
 
 pub use auth::Keys;
-pub use cors::Origin;
 pub use launch::Sizes;
 pub use rehearsal::{Benchmark, Rehearsal};
 pub use state::Limits;
 pub use tls::Tls;
 
-use crate::exit::usage;
-use crate::loaded::Loaded;
-use crate::machine::Threads;
-use crate::{machine, out};
+use crate::cli::exit::usage;
+use crate::cli::out;
+use crate::config::Origin;
+use crate::machine::{self, Threads};
+use crate::models::Loaded;
 use anyhow::Context;
 use connection::Wire;
 use door::Door;

@@ -1,6 +1,6 @@
 //! What the engine does before anybody may ask.
 
-use crate::{progress, session};
+use crate::cli::{progress, session};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::{Engine, Request};
 use wrinklefree::settings::describe;

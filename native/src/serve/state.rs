@@ -5,9 +5,9 @@ use super::auth::Keys;
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::worker::Worker;
-use crate::grammar::Grammars;
 use crate::machine::Threads;
-use crate::session;
+use crate::models::engine::MAX_BATCH_TOKENS;
+use crate::models::grammar::Grammars;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -121,7 +121,7 @@ impl Ready {
             dlm: self.dlm.as_ref(),
             tokenizer: Some(&self.tokenizer),
             vocab: self.vocab,
-            rows: session::ROWS,
+            rows: MAX_BATCH_TOKENS,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! HTTPS.
 
-use crate::exit::usage;
+use crate::cli::exit::usage;
 use anyhow::Context;
 use std::io;
 use std::path::Path;

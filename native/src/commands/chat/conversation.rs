@@ -1,8 +1,9 @@
 //! A conversation with a model: messages in, answers out.
 
-use crate::loaded::Loaded;
-use crate::session::{self, Answer};
-use crate::{chat_prompt, out};
+use crate::cli::session::{self, Answer};
+use crate::cli::{open, out};
+use crate::models::engine::SingleSequence;
+use crate::models::{Loaded, chat_prompt};
 use anyhow::{Context, anyhow, bail};
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
@@ -53,9 +54,9 @@ impl Conversation {
             anyhow!("{name} has no chat template: `wf-run generate --raw` continues text with it")
         })?;
         let (context, modes) = (length.context, std::slice::from_ref(&mode));
-        let sizes = session::sizes(&model, &runtime, (context, kv), modes)?;
+        let needs = SingleSequence { context, kv, modes };
         // A conversation begins as it began the last time.
-        let config = EngineConfig { prefix_cache: true, ..sizes };
+        let config = EngineConfig { prefix_cache: true, ..needs.config(&model, &runtime)? };
         let engine = Engine::new(model, tokenizer, runtime, config)?;
         let (eos, messages, forgotten) = (defaults.eos, Vec::new(), 0);
         Ok(Self { engine, template, sampling, mode, eos, length, messages, forgotten })
@@ -64,7 +65,7 @@ impl Conversation {
     /// Forgets everything and starts with this system message.
     pub fn restart(&mut self, system: Option<String>) {
         if system.is_some() {
-            chat_prompt::warn_unheard(&self.template);
+            open::warn_unheard(&self.template);
         }
         self.messages = system.into_iter().map(|s| message("system", s)).collect();
         self.forgotten = 0;

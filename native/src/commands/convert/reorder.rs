@@ -1,7 +1,7 @@
 //! Columns in front of down_proj that are often zero at the same time, moved together: a product skips
 //! blocks of 16 columns only where all of them are zero.
 
-use crate::zeros::{Counter, Counts};
+use crate::eval::activation_stats::{Counter, Counts};
 use anyhow::Context;
 use std::cmp::Reverse;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Two checkpoints hold the same model.
 
-use crate::sizes::{linears, norms};
+use crate::models::weight_sizes::{linears, norms};
 use anyhow::{Context, bail, ensure};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -195,7 +195,7 @@ fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::default_model::DEFAULT_MODEL;
+    use crate::models::default_model::DEFAULT_MODEL;
     use serde_json::Value;
     use wrinklefree::format::{File, Vocabulary, load};
 

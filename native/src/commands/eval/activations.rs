@@ -1,12 +1,12 @@
 //! `wf-run eval activations`: what zeros among activations cost and give.
 
-use crate::args::{self, ComputeArgs, ModelArgs};
 use crate::bench::report::{Format, Record, Report};
+use crate::cli::args::{self, ComputeArgs, ModelArgs};
+use crate::cli::exit::usage;
+use crate::cli::{out, progress};
+use crate::eval::activation_stats::Zeros;
 use crate::eval::activations::{Quality, Speed, quality, speeds};
-use crate::exit::usage;
-use crate::loaded::Loaded;
-use crate::zeros::Zeros;
-use crate::{machine, out, progress};
+use crate::machine;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::fs;
@@ -137,9 +137,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let path = args.text.display();
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
-    let threads = machine::Threads::new(&args.compute);
+    let threads = args.compute.threads();
     let mut runtime = machine::runtime(threads)?;
-    let mut loaded = Loaded::open(&args.model, &runtime)?;
+    let mut loaded = args.model.open(&runtime)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;
     let window = super::window(args.window, &loaded)?;
     let windows: Vec<&[u32]> =

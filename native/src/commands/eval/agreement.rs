@@ -1,13 +1,14 @@
 //! `wf-run eval agreement`: speed beside quality, for one decode mode after the other.
 
 use super::modes::{Bench, ModesArgs, said};
-use crate::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::bench::report::{Format, Report};
-use crate::decoding::{self, DecodeArgs};
+use crate::cli::args::{ComputeArgs, KvArgs, ModelArgs};
+use crate::cli::{open, out};
+use crate::config::DecodeArgs;
 use crate::eval::prompts;
 use crate::eval::rows::Row;
-use crate::loaded::Loaded;
-use crate::{machine, out};
+use crate::machine;
+use crate::models::Loaded;
 use clap::ValueEnum;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -70,16 +71,16 @@ enum Against {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let said = args.decoding.settings()?;
     args.modes.check(&said)?;
-    let threads = machine::Threads::new(&args.compute);
+    let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
-    let loaded = Loaded::open(&args.model, &runtime)?;
+    let loaded = args.model.open(&runtime)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&said, &loaded, rows)?;
     let settings = reference(args, &loaded).over(said);
     let reference = settings.mode(&loaded.ability())?;
-    decoding::warn(&settings, &loaded.ability(), &reference);
+    open::warn(&settings.warnings(&loaded.ability(), &reference));
 
     // The reference runs once, be it a row of the table or not.
     let own = modes.iter().position(|mode| *mode == reference);

@@ -1,12 +1,12 @@
 //! `wf-run eval kv`: kinds of KV cache and ways to attend, compared.
 
-use crate::args::{self, ComputeArgs, ModelArgs, kv_type};
 use crate::bench::report::{Format, Record, Report};
-use crate::bench::synthetic::Synthetic;
+use crate::cli::args::{self, ComputeArgs, ModelArgs, kv_type};
+use crate::cli::exit::usage;
+use crate::cli::{human, out, progress};
 use crate::eval::kv::{Probe, Results, cosines, first_layer};
-use crate::exit::usage;
-use crate::loaded::Loaded;
-use crate::{human, machine, out, progress};
+use crate::machine;
+use crate::models::{Loaded, Synthetic};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::fs;
@@ -35,7 +35,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Random weights of a known shape instead of a model
-    #[arg(long, value_enum, conflicts_with_all = ["model_path", "rope_scaling", "text"])]
+    #[arg(long, value_parser = args::synthetic(),
+        conflicts_with_all = ["model_path", "rope_scaling", "text"])]
     synthetic: Option<Synthetic>,
     /// Positions
     #[arg(
@@ -155,11 +156,11 @@ fn name(config: &KvConfig) -> String {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let threads = machine::Threads::new(&args.compute);
+    let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let loaded = match args.synthetic {
-        Some(shape) => shape.loaded().computing(&args.model, &runtime),
-        None => Loaded::open(&args.model, &runtime)?,
+        Some(shape) => args.model.prepare(shape.loaded(), &runtime),
+        None => args.model.open(&runtime)?,
     };
     let text = tokens(args, &loaded)?;
     if let Some(short) = args.context.iter().find(|&&n| n < 2) {

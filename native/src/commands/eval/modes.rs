@@ -1,10 +1,11 @@
 //! What commands share that send the same prompts through several decode modes.
 
+use crate::cli::exit::usage;
+use crate::cli::{out, progress};
 use crate::eval::agreement::Run;
 use crate::eval::prompts::Prompt;
-use crate::exit::usage;
-use crate::loaded::Loaded;
-use crate::{out, progress, session};
+use crate::models::Loaded;
+use crate::models::engine::SingleSequence;
 use clap::ValueEnum;
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
@@ -109,7 +110,7 @@ impl Bench {
         let positions = longest.saturating_add(max_tokens);
         let context = positions.min(loaded.model.spec().context_length);
         let Loaded { model, tokenizer, defaults, .. } = loaded;
-        let engine = session::engine(model, tokenizer, runtime, (context, kv), modes)?;
+        let engine = SingleSequence { context, kv, modes }.engine(model, tokenizer, runtime)?;
         Ok(Self { engine, max_tokens, eos: defaults.eos })
     }
 

@@ -1,12 +1,13 @@
 //! `wf-run eval perplexity`: how well a model predicts a text.
 
-use crate::args::{self, ComputeArgs, KvArgs, ModelArgs};
 use crate::bench::report::{Format, Record, Report};
-use crate::decoding::DecodeArgs;
+use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs};
+use crate::cli::exit::usage;
+use crate::cli::{out, progress};
+use crate::config::DecodeArgs;
 use crate::eval::perplexity::{Loss, MASKED, Scorer};
-use crate::exit::usage;
-use crate::loaded::Loaded;
-use crate::{machine, out, progress};
+use crate::machine;
+use crate::models::Loaded;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::fs;
@@ -84,8 +85,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let path = args.text.display();
     let text = fs::read_to_string(&args.text).with_context(|| format!("cannot read {path}"))?;
-    let runtime = machine::runtime(machine::Threads::new(&args.compute))?;
-    let loaded = Loaded::open(&args.model, &runtime)?;
+    let runtime = machine::runtime(args.compute.threads())?;
+    let loaded = args.model.open(&runtime)?;
     let window = super::window(args.window, &loaded)?;
     let params = diffusion(said, &loaded)?;
     let tokens = loaded.tokenizer()?.encode(&text, true).context("cannot encode the text")?;

@@ -2,14 +2,15 @@
 //! other.
 
 use super::modes::{Bench, ModesArgs, said};
-use crate::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::bench::report::{Format, Report};
-use crate::decoding::DecodeArgs;
+use crate::cli::args::{ComputeArgs, KvArgs, ModelArgs};
+use crate::cli::out;
+use crate::config::DecodeArgs;
 use crate::eval::coherence::Vocabulary;
 use crate::eval::prompts::{self, Prompt};
 use crate::eval::quality::{Row, accepted, judge};
-use crate::loaded::Loaded;
-use crate::{machine, out};
+use crate::machine;
+use crate::models::Loaded;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use wrinklefree::decode::SamplingParams;
@@ -78,10 +79,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let settings = args.decoding.settings()?;
     args.modes.check(&settings)?;
     let vocabulary = Vocabulary::read(args.vocabulary.as_deref())?;
-    let threads = machine::Threads::new(&args.compute);
+    let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
-    let loaded = Loaded::open(&args.model, &runtime)?;
+    let loaded = args.model.open(&runtime)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&settings, &loaded, rows)?;

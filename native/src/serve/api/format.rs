@@ -1,6 +1,6 @@
 //! What an answer must look like: `response_format` and the `guided_…` extensions.
 
-use crate::grammar::Grammar;
+use crate::models::grammar::Grammar;
 use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Answers to one prompt or several, as they come.
 
-use crate::grammar;
+use crate::models::grammar;
 use crate::serve::error::ApiError;
 use crate::serve::worker::{Times, Update, Worker};
 use axum::http::StatusCode;

@@ -1,6 +1,6 @@
 //! What an answer must look like, as Anthropic's API says it.
 
-use crate::grammar::Grammar;
+use crate::models::grammar::Grammar;
 use crate::serve::api::Asked;
 use crate::serve::error::ApiError;
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Conversations as OpenAI's responses API has them.
 
-use crate::grammar::Grammar;
+use crate::models::grammar::Grammar;
 use crate::serve::api::Asked;
 use crate::serve::api::message::{self, Content, arguments, need};
 use crate::serve::error::ApiError;

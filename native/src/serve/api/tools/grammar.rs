@@ -1,7 +1,7 @@
 //! The grammar of an answer that may hold calls.
 
 use super::{AFTER_NAME, BEFORE_NAME, CLOSE, Choice, OPEN, Tool, Tools};
-use crate::grammar::{Grammar, compact, lenient};
+use crate::models::grammar::{Grammar, compact, lenient};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -64,13 +64,10 @@ impl Tools {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Exactness, HubArgs, LayoutArg, ModelArgs};
-    use crate::grammar::Grammars;
-    use crate::loaded::Loaded;
     use crate::machine;
-    use crate::model_source::Placement;
+    use crate::models::grammar::Grammars;
+    use crate::models::{Loaded, OpenOptions};
     use wrinklefree::decode::Next;
-    use wrinklefree::model::Sparsity;
     use wrinklefree::text::Tokenizer;
 
     fn tool(name: &str, parameters: Value) -> Tool {
@@ -111,18 +108,8 @@ mod tests {
 
     #[test]
     fn grammars_of_calls() {
-        let hub = HubArgs { revision: "main".into() };
         let runtime = machine::all_cores().expect("threads");
-        let args = ModelArgs {
-            model: None,
-            hub,
-            rope_scaling: None,
-            activation_sparsity: Sparsity::default(),
-            logits: Exactness::Exact,
-            layout: LayoutArg::Auto,
-            weights: Placement::Auto,
-        };
-        let loaded = Loaded::open(&args, &runtime).expect("loads");
+        let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
         let both = format!("{OSLO}\n{TIME}");
         let talk = format!("Let me see, 1 < 2.\n{OSLO}\n{TIME}\nSo.");
         let paris = OSLO.replace("Oslo", "Paris");

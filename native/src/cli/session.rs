@@ -1,54 +1,10 @@
 //! Drives the engine for one request and takes the times.
 
-use crate::{interrupt, row_cost};
+use super::signals;
 use serde::Serialize;
-use std::sync::Arc;
 use std::time::Instant;
-use wrinklefree::cache::{KvConfig, PAGE};
-use wrinklefree::decode::{DecodeMode, Sampled, Slot};
-use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, Step};
-use wrinklefree::model::{Model, Runtime};
-use wrinklefree::text::Tokenizer;
-
-/// Rows of one forward pass at most: enough to reuse each weight, few enough to stop quickly.
-pub const ROWS: usize = 256;
-
-/// An engine for one sequence of `context` positions at a time, in any of these modes.
-pub fn engine(
-    model: Model,
-    tokenizer: Option<Arc<Tokenizer>>,
-    runtime: Runtime,
-    (context, kv): (usize, KvConfig),
-    modes: &[DecodeMode],
-) -> anyhow::Result<Engine> {
-    let config = sizes(&model, &runtime, (context, kv), modes)?;
-    Ok(Engine::new(model, tokenizer, runtime, config)?)
-}
-
-/// The sizes of such an engine. It computes every prompt anew.
-pub fn sizes(
-    model: &Model,
-    runtime: &Runtime,
-    (context, kv): (usize, KvConfig),
-    modes: &[DecodeMode],
-) -> anyhow::Result<EngineConfig> {
-    let most = |of: &dyn Fn(&DecodeMode) -> usize| modes.iter().map(of).max().unwrap_or(1);
-    let positions = most(&|mode| mode.positions(context));
-    let row_cost =
-        match modes.iter().any(|mode| matches!(mode, DecodeMode::Verify { row_cost: None, .. })) {
-            true => row_cost::measure(model, runtime, kv)?,
-            false => 0.0,
-        };
-    Ok(EngineConfig {
-        context,
-        pages: positions.div_ceil(PAGE),
-        sequences: 1,
-        rows: ROWS.min(positions).max(most(&DecodeMode::rows)),
-        row_cost,
-        prefix_cache: false,
-        kv,
-    })
-}
+use wrinklefree::decode::{Sampled, Slot};
+use wrinklefree::engine::{Engine, Event, FinishReason, Request, Step};
 
 /// What came out.
 pub struct Answer {
@@ -162,7 +118,7 @@ pub fn run(
     // Tokens that came with the prompt's passes.
     let mut first = 0;
     let reason = 'run: loop {
-        if interrupt::pressed() {
+        if signals::requested() {
             engine.cancel(seq);
         }
         let start = Instant::now();

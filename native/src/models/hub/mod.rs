@@ -3,17 +3,16 @@
 mod error;
 mod id;
 mod place;
-mod progress;
 
 pub use id::HubId;
 
-use crate::select::select;
+use super::Progress;
+use super::model_files::select;
 use anyhow::{Context, bail};
 use error::Failure;
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError};
 use hf_hub::{CacheRepo, Repo, RepoType};
 use place::Place;
-use progress::Progress;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +20,11 @@ use std::time::Duration;
 const RESUMES: u32 = 4;
 
 /// The files of a model, from the cache where they are there, downloaded where not.
-pub fn fetch(id: &HubId, revision: &str) -> anyhow::Result<Vec<(String, PathBuf)>> {
+pub fn fetch(
+    id: &HubId,
+    revision: &str,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let place = Place::from_env();
     let repo = Repo::with_revision(id.repo.clone(), RepoType::Model, revision.into());
     let cache = place.cache().repo(repo.clone());
@@ -42,18 +45,38 @@ pub fn fetch(id: &HubId, revision: &str) -> anyhow::Result<Vec<(String, PathBuf)
         bail!("{} on the hub has a file with the odd name {odd:?}", id.repo);
     }
     let snapshot = cache.pointer_path(&info.sha);
-    let get = |name: String| {
+    let mut get = |name: String| {
         let here = snapshot.join(&name);
         if here.exists() {
             return Ok((name, here));
         }
-        let path = download(&api, &repo, &cache, &name).map_err(|e| {
+        let path = download(&api, &repo, &cache, &name, progress).map_err(|e| {
             let message = Failure::of(&e).message(id, revision, &place);
             anyhow::anyhow!("cannot download {name}: {message}")
         })?;
         Ok((name, path))
     };
-    picked.into_iter().map(get).collect()
+    picked.into_iter().map(&mut get).collect()
+}
+
+/// One attempt to download a file, as the hub client reports it.
+struct Attempt<'a> {
+    name: &'a str,
+    progress: &'a mut dyn Progress,
+}
+
+impl hf_hub::api::Progress for Attempt<'_> {
+    fn init(&mut self, size: usize, _name: &str) {
+        self.progress.download_started(self.name, size as u64);
+    }
+
+    fn update(&mut self, size: usize) {
+        self.progress.downloaded(size as u64);
+    }
+
+    fn finish(&mut self) {
+        self.progress.download_finished();
+    }
 }
 
 fn client(place: &Place) -> Result<Api, ApiError> {
@@ -65,13 +88,18 @@ fn client(place: &Place) -> Result<Api, ApiError> {
 }
 
 /// Downloads one file, taking up where an earlier attempt (of this run or another) broke off.
-fn download(api: &Api, repo: &Repo, cache: &CacheRepo, name: &str) -> Result<PathBuf, ApiError> {
-    let mut progress = Progress::new(name);
+fn download(
+    api: &Api,
+    repo: &Repo,
+    cache: &CacheRepo,
+    name: &str,
+    progress: &mut dyn Progress,
+) -> Result<PathBuf, ApiError> {
     let mut failures = 0;
     loop {
-        match attempt(api, repo, cache, name, &mut progress) {
+        match attempt(api, repo, cache, name, progress) {
             Err(e) if failures < RESUMES && Failure::of(&e).is_passing() => {
-                progress.interrupted(&e.to_string());
+                progress.download_interrupted(name, &e.to_string());
                 std::thread::sleep(Duration::from_millis(250 << failures));
                 failures += 1;
             }
@@ -85,7 +113,7 @@ fn attempt(
     repo: &Repo,
     cache: &CacheRepo,
     name: &str,
-    progress: &mut Progress,
+    progress: &mut dyn Progress,
 ) -> Result<PathBuf, ApiError> {
     // A part as long as the file (or longer) cannot be resumed: the server has no bytes after it.
     let api_repo = api.repo(repo.clone());
@@ -95,7 +123,7 @@ fn attempt(
     if part.metadata().is_ok_and(|m| m.len() >= size) {
         std::fs::remove_file(&part)?;
     }
-    let path = api_repo.download_with_progress(name, progress)?;
+    let path = api_repo.download_with_progress(name, Attempt { name, progress })?;
     let found = path.metadata()?.len();
     if found != size {
         // A server that ignores Range sends the whole file after the part.

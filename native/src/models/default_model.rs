@@ -4,7 +4,7 @@
 #[repr(align(64))]
 struct Aligned<T: ?Sized>(T);
 
-static FILE: &Aligned<[u8]> = &Aligned(*include_bytes!("../../models/default.wf.safetensors"));
+static FILE: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/default.wf.safetensors"));
 
 /// A packed model file.
 pub static DEFAULT_MODEL: &[u8] = &FILE.0;

@@ -1,6 +1,6 @@
 //! Files as memory: the first of two places where the command line is `unsafe`.
 
-use crate::cores;
+use crate::machine::cores;
 use anyhow::Context;
 use bytes::Bytes;
 use memmap2::Mmap;

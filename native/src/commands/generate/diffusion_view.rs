@@ -1,7 +1,7 @@
 //! `--show-steps`: how a block or a draft comes about, a line for each pass.
 
-use crate::out;
-use crate::session::Watcher;
+use crate::cli::out;
+use crate::cli::session::Watcher;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::Style;
 use std::io;
@@ -10,7 +10,7 @@ use wrinklefree::engine::Engine;
 use wrinklefree::text::Tokenizer;
 
 /// Prints what each pass has left.
-pub struct Steps {
+pub struct DiffusionView {
     /// Styles, or marks where the terminal has no styles.
     styled: bool,
     pass: usize,
@@ -18,7 +18,7 @@ pub struct Steps {
     before: Vec<Slot>,
 }
 
-impl Steps {
+impl DiffusionView {
     /// Before the first pass.
     pub fn new() -> Self {
         let styled = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
@@ -67,7 +67,7 @@ fn printable(c: char) -> char {
     }
 }
 
-impl Watcher for Steps {
+impl Watcher for DiffusionView {
     fn text(&mut self, _: &str) -> anyhow::Result<()> {
         Ok(())
     }

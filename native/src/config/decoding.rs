@@ -1,7 +1,7 @@
 //! Options about decoding, and the configuration below them.
 
-use crate::config::Layers;
-use crate::out;
+use super::Layers;
+use crate::cli::{open, out};
 use clap::Args;
 use std::path::PathBuf;
 use wrinklefree::decode::DecodeMode;
@@ -22,6 +22,7 @@ impl DecodeArgs {
     /// What the command line, the configuration file and the environment say.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let layers = Layers::read(self.config.as_deref())?;
+        open::warn(&layers.warnings);
         Ok(self.settings.clone().over(layers.settings()?))
     }
 
@@ -29,7 +30,7 @@ impl DecodeArgs {
     pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
         let settings = self.settings()?;
         let mode = settings.mode(model)?;
-        warn(&settings, model, &mode);
+        open::warn(&settings.warnings(model, &mode));
         let unread = self.settings.of_blocks();
         if !unread.is_empty() && !matches!(mode, DecodeMode::Diffusion(_)) {
             out::note(format_args!(
@@ -40,12 +41,5 @@ impl DecodeArgs {
             ));
         }
         Ok(mode)
-    }
-}
-
-/// Says what a mode of these settings takes for granted.
-pub fn warn(settings: &Settings, model: &Ability<'_>, mode: &DecodeMode) {
-    for warning in settings.warnings(model, mode) {
-        out::note(format_args!("warning: {warning}"));
     }
 }

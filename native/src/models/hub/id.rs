@@ -1,6 +1,6 @@
 //! Names of models on the hub.
 
-use crate::select::Wanted;
+use crate::models::model_files::Wanted;
 
 /// A repository and which of its models.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use wrinklefree::format::{RopeScaling, Spec, YarnScaling};
 
 /// A rule that stretches positions, instead of what the model's files say.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Stretch {
+pub enum RopeRule {
     /// As before any scaling.
     None,
     /// Positions are divided by this.
@@ -17,7 +17,7 @@ pub enum Stretch {
     Yarn(f64),
 }
 
-impl FromStr for Stretch {
+impl FromStr for RopeRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -36,7 +36,7 @@ impl FromStr for Stretch {
     }
 }
 
-impl Stretch {
+impl RopeRule {
     /// Replaces the scaling of a model; its context grows with it.
     pub fn apply(self, spec: &mut Spec) {
         let original = spec.original_context();
@@ -72,24 +72,24 @@ pub fn beyond(positions: usize, spec: &Spec) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::synthetic::Synthetic;
+    use crate::models::Synthetic;
 
     #[test]
     fn rules_are_read_and_others_named() {
         for (text, want) in [
-            ("none", Stretch::None),
-            ("linear:2", Stretch::Linear(2.0)),
-            ("ntk:1.5", Stretch::Ntk(1.5)),
-            ("yarn:4", Stretch::Yarn(4.0)),
+            ("none", RopeRule::None),
+            ("linear:2", RopeRule::Linear(2.0)),
+            ("ntk:1.5", RopeRule::Ntk(1.5)),
+            ("yarn:4", RopeRule::Yarn(4.0)),
         ] {
             assert_eq!(text.parse(), Ok(want), "{text}");
         }
         for text in ["", "none:2", "none:", "dynamic:2", "YARN:2"] {
-            let error = Stretch::from_str(text).expect_err(text);
+            let error = RopeRule::from_str(text).expect_err(text);
             assert!(error.contains("none, linear:F, ntk:F or yarn:F"), "{error}");
         }
         for text in ["yarn", "yarn:", "linear:0.5", "ntk:-2", "yarn:x", "yarn:NaN", "yarn:1e9"] {
-            let error = Stretch::from_str(text).expect_err(text);
+            let error = RopeRule::from_str(text).expect_err(text);
             assert!(error.contains("a factor from 1 to 1024"), "{error}");
         }
     }
@@ -98,18 +98,18 @@ mod tests {
     fn a_rule_replaces_that_of_the_files_and_stretches_the_original_context() {
         let plain = Synthetic::Tiny.loaded().model.spec().clone();
         let (theta, trained) = (plain.rope.theta, plain.context_length);
-        let with = |rule: Stretch, mut spec: Spec| {
+        let with = |rule: RopeRule, mut spec: Spec| {
             rule.apply(&mut spec);
             spec
         };
-        let yarn = with(Stretch::Yarn(4.0), plain.clone());
+        let yarn = with(RopeRule::Yarn(4.0), plain.clone());
         let want = RopeScaling::Yarn(YarnScaling::new(4.0, trained));
         assert_eq!((yarn.rope.scaling.as_ref(), yarn.context_length), (Some(&want), 4 * trained));
-        let linear = with(Stretch::Linear(2.0), yarn.clone());
+        let linear = with(RopeRule::Linear(2.0), yarn.clone());
         assert_eq!(linear.rope.scaling, Some(RopeScaling::Linear(2.0)));
         assert_eq!(linear.context_length, 2 * trained, "not of what YaRN had stretched");
-        assert_eq!(with(Stretch::None, yarn), plain);
-        let ntk = with(Stretch::Ntk(2.0), plain.clone());
+        assert_eq!(with(RopeRule::None, yarn), plain);
+        let ntk = with(RopeRule::Ntk(2.0), plain.clone());
         let slowest = |theta: f64| theta.powf(2.0 / plain.head_dim as f64 - 1.0);
         let ratio = slowest(theta) / slowest(ntk.rope.theta);
         assert!((ratio - 2.0).abs() < 1e-9, "the slowest pair turns half as fast: {ratio}");

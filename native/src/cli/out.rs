@@ -2,7 +2,7 @@
 //!
 //! The macros of std panic when nobody reads; nothing but this file writes.
 
-use crate::exit::Exit;
+use crate::cli::exit::Exit;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

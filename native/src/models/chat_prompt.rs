@@ -1,6 +1,5 @@
 //! Conversations as the text that a model was trained on.
 
-use crate::out;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::SystemTime;
@@ -30,13 +29,6 @@ pub fn hears_system(template: &ChatTemplate) -> bool {
     let messages = [message("system", SAID), message("user", "Hello")];
     // What refuses says so itself.
     render(template, &messages, None).map_or(true, |text| text.contains(SAID))
-}
-
-/// Says so where it does not.
-pub fn warn_unheard(template: &ChatTemplate) {
-    if !hears_system(template) {
-        out::note("warning: the chat template of this model leaves system messages out");
-    }
 }
 
 /// The date in UTC: the standard library knows no time zones.

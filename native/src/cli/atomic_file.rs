@@ -1,13 +1,13 @@
 //! Files that appear whole or not at all.
 
-use crate::interrupt;
+use crate::cli::signals;
 use anyhow::{Context, bail};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// A file in the making: a temporary file beside its destination, gone unless [`Draft::keep`] is
-/// reached. After [`interrupt::watch`] that holds for Ctrl-C as well.
+/// reached. After [`signals::watch`] that holds for Ctrl-C as well.
 pub struct Draft {
     file: BufWriter<NamedTempFile>,
     target: PathBuf,
@@ -37,7 +37,7 @@ impl Draft {
         // Temporary files are private by default; this one is like any other new file.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = interrupt::temporary(|| builder.tempfile_in(parent))
+        let file = signals::temporary(|| builder.tempfile_in(parent))
             .with_context(|| format!("cannot write in {}", parent.display()))?;
         Ok(Self { file: BufWriter::new(file), target: target.clone(), overwrite })
     }

@@ -1,8 +1,7 @@
 //! Random weights in the exact shapes of known models: speed without a download.
 
-use crate::loaded::Loaded;
+use super::Loaded;
 use bytes::Bytes;
-use clap::ValueEnum;
 use half::f16;
 use std::time::Instant;
 use wrinklefree::format::{
@@ -19,21 +18,38 @@ const GROUP: usize = 128;
 const PANEL: usize = 16;
 
 /// Shapes that can be benched without a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synthetic {
-    /// BitNet b1.58 2B-4T with an int8 head
-    #[value(name = "bitnet-2b")]
+    /// BitNet b1.58 2B-4T with an int8 head.
     Bitnet2b,
-    /// Ternary-Bonsai 1.7B: Qwen3 with ternary embeddings and a scale per 128 weights
-    #[value(name = "bonsai-1.7b")]
+    /// Ternary-Bonsai 1.7B: Qwen3 with ternary embeddings and a scale per 128 weights.
     Bonsai1_7b,
-    /// A small BitNet
+    /// A small BitNet.
     Tiny,
 }
 
 impl Synthetic {
-    /// As the command line spells it.
-    fn name(self) -> &'static str {
+    /// All shapes.
+    pub const ALL: &[Self] = &[Self::Bitnet2b, Self::Bonsai1_7b, Self::Tiny];
+
+    /// Returns the shape of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|shape| shape.name() == name)
+    }
+
+    /// Returns a line about the shape.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Bitnet2b => "BitNet b1.58 2B-4T with an int8 head",
+            Self::Bonsai1_7b => {
+                "Ternary-Bonsai 1.7B: Qwen3 with ternary embeddings and a scale per 128 weights"
+            }
+            Self::Tiny => "A small BitNet",
+        }
+    }
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Bitnet2b => "bitnet-2b",
             Self::Bonsai1_7b => "bonsai-1.7b",
@@ -88,12 +104,6 @@ impl Synthetic {
         }
     }
 
-    /// The name, and the model alone.
-    pub fn model(self) -> (String, Model) {
-        let Loaded { name, model, .. } = self.loaded();
-        (name, model)
-    }
-
     /// A model of that shape with random weights, the same on every call. As if trained for both
     /// paths, in blocks of 32, with the last token for MASK.
     pub fn loaded(self) -> Loaded {
@@ -115,6 +125,7 @@ impl Synthetic {
             defaults: GenerationDefaults::default(),
             dlm: Some(dlm),
             time: begin.elapsed(),
+            warnings: Vec::new(),
         }
     }
 
@@ -244,7 +255,7 @@ mod tests {
 
     #[test]
     fn tiny_has_every_tensor() {
-        let groups = crate::sizes::groups(&Synthetic::Tiny.weights());
+        let groups = crate::models::weight_sizes::groups(&Synthetic::Tiny.weights());
         let layer = 4 * 512 * 512 + 3 * 512 * 1536 + 3 * 512 + 1536;
         let parameters: u64 = groups.iter().map(|g| g.parameters).sum();
         assert_eq!(parameters, 32_000 * 512 + 8 * layer + 512);

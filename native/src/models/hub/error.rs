@@ -1,7 +1,7 @@
 //! What went wrong with the hub, and what the user can do about it.
 
 use super::{HubId, Place};
-use crate::select::Wanted;
+use crate::models::model_files::Wanted;
 use hf_hub::api::sync::ApiError;
 use std::io::ErrorKind;
 use std::path::Path;

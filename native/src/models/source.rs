@@ -1,33 +1,48 @@
-//! From what the user typed after `--model` to the files of a model.
+//! Finds and maps the files of a model: a path, a hub id, or the embedded model.
 
-use crate::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
-use crate::hub::{self, HubId};
+use super::Progress;
+use super::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
+use super::hub::{self, HubId};
+use super::mapped::{self, Files, Mapped};
+use super::model_files::{self, Wanted, select};
 use crate::machine;
-use crate::mapped::{self, Files, Mapped};
-use crate::select::{self, Wanted, select};
 use anyhow::{Context, bail};
-use clap::ValueEnum;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wrinklefree::format::File;
 
-/// What packed files, which are whole models, call their format.
+/// Name of the packed format in a file's metadata. A packed file is a whole model.
 const PACKED: &str = "wrinklefree";
-/// Bytes of a file up to which small pages cost little: caches hold most of it.
+/// File size up to which small pages cost little, because caches hold most of the file.
 const SMALL: usize = 64 << 20;
 
-/// Where those weights of a packed file stand that are right as they are. What other formats hold is
-/// packed into memory anyway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// Where the weights of a packed file are kept. Other formats are repacked into memory anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
+    /// Copied if the file is larger than caches and memory is ample, else mapped.
+    #[default]
     Auto,
+    /// In the file's own pages, which all processes share.
     Mapped,
+    /// In memory of this process, which can use huge pages.
     Copied,
 }
 
 impl Placement {
-    /// Whether weights leave a file.
+    /// All choices.
+    pub const ALL: &[Self] = &[Self::Auto, Self::Mapped, Self::Copied];
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mapped => "mapped",
+            Self::Copied => "copied",
+        }
+    }
+
+    /// Returns true if the weights of a file are copied out of it.
     fn copies(self, bytes: &[u8]) -> bool {
         let ample = || machine::free_memory().is_some_and(|free| free / 2 >= bytes.len() as u64);
         let chosen = match self {
@@ -43,26 +58,31 @@ impl Placement {
 pub struct Source {
     /// Name in output.
     pub name: String,
-    /// Mapped.
+    /// Contents.
     pub files: Vec<File>,
-    /// The same as what the weights come from.
-    pub origin: Files,
+    /// The same files as the source of weights.
+    pub mapped: Files,
 }
 
-/// Opens a path, a hub id, or without either the model inside the program.
-pub fn open(model: Option<&str>, revision: &str, place: Placement) -> anyhow::Result<Source> {
+/// Opens a path or a hub id; `None` opens the embedded model.
+pub fn open(
+    model: Option<&str>,
+    revision: &str,
+    placement: Placement,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Source> {
     let Some(model) = model else { return Ok(embedded()) };
     let path = Path::new(model);
     if path.is_dir() {
         let names = names_in(path)?;
         let picked = select(&names, &Wanted::Any).with_context(|| format!("directory {model}"))?;
-        return files(model, picked.into_iter().map(|n| (n.clone(), path.join(n))), place);
+        return files(model, picked.into_iter().map(|n| (n.clone(), path.join(n))), placement);
     }
     if path.exists() {
-        return file(model, path, place);
+        return file(model, path, placement);
     }
     match HubId::parse(model) {
-        Some(id) => files(model, hub::fetch(&id, revision)?, place),
+        Some(id) => files(model, hub::fetch(&id, revision, progress)?, placement),
         None => bail!(
             "there is no file or directory {model}, and it is no hub id (org/name, org/name:QUANT \
              or org/name/file.gguf)"
@@ -70,23 +90,23 @@ pub fn open(model: Option<&str>, revision: &str, place: Placement) -> anyhow::Re
     }
 }
 
-/// A file that is a whole model, or a part of one and what stands beside it.
-fn file(model: &str, path: &Path, place: Placement) -> anyhow::Result<Source> {
+/// Opens a file: a whole model, or a part of one together with the files beside it.
+fn file(model: &str, path: &Path, placement: Placement) -> anyhow::Result<Source> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !is_part(&mapped::map(path)?) {
-        return files(model, [(name, path.to_path_buf())], place);
+        return files(model, [(name, path.to_path_buf())], placement);
     }
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let picked = select::beside(&names_in(directory)?, &name);
-    files(model, picked.into_iter().map(|n| (n.clone(), directory.join(n))), place)
+    let picked = model_files::beside(&names_in(directory)?, &name);
+    files(model, picked.into_iter().map(|n| (n.clone(), directory.join(n))), placement)
 }
 
-/// Whether a file is safetensors as others write them: weights alone, without a configuration.
+/// Returns true for safetensors as other programs write them: weights without a configuration.
 fn is_part(bytes: &[u8]) -> bool {
     format(bytes).is_some_and(|format| format.as_deref() != Some(PACKED))
 }
 
-/// What a safetensors file calls its format, if anything; `None` for other files.
+/// Returns the format that a safetensors file names, if any; `None` for other files.
 fn format(bytes: &[u8]) -> Option<Option<String>> {
     #[derive(Deserialize)]
     struct Header {
@@ -101,7 +121,7 @@ fn format(bytes: &[u8]) -> Option<Option<String>> {
 
 fn embedded() -> Source {
     let file = File { name: format!("{DEFAULT_NAME}.safetensors"), bytes: DEFAULT_MODEL.into() };
-    Source { name: DEFAULT_NAME.into(), files: vec![file], origin: Files::new(Vec::new()) }
+    Source { name: DEFAULT_NAME.into(), files: vec![file], mapped: Files::new(Vec::new()) }
 }
 
 fn names_in(directory: &Path) -> anyhow::Result<Vec<String>> {
@@ -121,24 +141,24 @@ fn names_in(directory: &Path) -> anyhow::Result<Vec<String>> {
 fn files(
     model: &str,
     paths: impl IntoIterator<Item = (String, PathBuf)>,
-    place: Placement,
+    placement: Placement,
 ) -> anyhow::Result<Source> {
     let open = |(name, path): (String, PathBuf)| {
         let (bytes, mut mapped) = Mapped::open(&path)?;
-        mapped.must_copy = place.copies(&bytes);
+        mapped.must_copy = placement.copies(&bytes);
         Ok((File { name, bytes: bytes.into() }, mapped))
     };
     let name = Path::new(model).file_name().map_or(model.into(), |n| n.to_string_lossy());
     let opened: Vec<_> = paths.into_iter().map(open).collect::<anyhow::Result<_>>()?;
     let (files, mapped) = opened.into_iter().unzip();
-    Ok(Source { name: name.into_owned(), files, origin: Files::new(mapped) })
+    Ok(Source { name: name.into_owned(), files, mapped: Files::new(mapped) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A packed file of so many bytes, as far as its header says.
+    /// A file of `bytes` bytes with the header of a packed file.
     fn packed(bytes: usize) -> Vec<u8> {
         let header = br#"{"__metadata__":{"format":"wrinklefree"}}"#;
         let mut file = [&(header.len() as u64).to_le_bytes()[..], header].concat();
@@ -147,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_files_are_copied_where_that_is_worth_it() {
+    fn packed_files_are_copied_if_that_pays() {
         assert!(Placement::Copied.copies(&packed(0)));
         assert!(!Placement::Auto.copies(&packed(0)), "caches hold it");
         let large = packed(SMALL + 1);
@@ -157,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_packed_anyway_stays() {
+    fn files_that_are_repacked_anyway_are_not_copied() {
         let header = b"{}";
         let weights = [&(header.len() as u64).to_le_bytes()[..], header].concat();
         for other in [&weights[..], b"GGUF", b""] {

@@ -1,20 +1,17 @@
 //! Options that several commands share.
 
-use crate::exit::usage;
-use crate::mapped::Files;
-use crate::model_source::Placement;
-use crate::out;
-use crate::stretch::{Stretch, beyond};
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
-use clap::{Args, ValueEnum};
-use std::time::Instant;
+use super::exit::usage;
+use super::out;
+use crate::machine::{Threads, cores};
+use crate::models::rope_scaling::{RopeRule, beyond};
+use crate::models::{LayoutChoice, Logits, OpenOptions, Placement, Synthetic};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Rejected;
 use wrinklefree::format::Spec;
-use wrinklefree::loader::WeightSource;
-use wrinklefree::model::{Model, Runtime, Sparsity};
-use wrinklefree::ternary::Layout;
+use wrinklefree::model::Sparsity;
 
 /// Which model.
 #[derive(Args, Debug)]
@@ -28,7 +25,7 @@ pub struct ModelArgs {
     /// Stretch the positions that the model was trained for F times: linear:F, ntk:F or yarn:F; none
     /// leaves them as they were [default: what the model's files say]
     #[arg(long, value_name = "RULE")]
-    pub rope_scaling: Option<Stretch>,
+    pub rope_scaling: Option<RopeRule>,
     /// Which inputs of ternary layers stay, all others become zero: off (all stay), threshold:T (what
     /// is at least T times a row's largest), topk:R (the share R that is largest), adaptive (the
     /// fewest that hold 99 % of a row's Σx²); with @down behind it only in front of down_proj. AVX2
@@ -41,70 +38,36 @@ pub struct ModelArgs {
     /// it where few requests run at a time. The likeliest token stayed the likeliest in all that was
     /// measured; draws at a temperature, answers that keep to a grammar and log-probabilities may change.
     /// Heads of 16 bits and of small vocabularies stay exact
-    #[arg(long, value_name = "HOW", default_value = "exact")]
-    pub logits: Exactness,
+    #[arg(long, value_name = "HOW", value_parser = one_of(Logits::ALL, Logits::name),
+        default_value = Logits::default().name())]
+    pub logits: Logits,
     /// How ternary weights stand in memory: two-bit; tight, three weights in five bits, a sixth less to
     /// read, with CPUs that have AVX-512 VBMI; or auto, what decodes faster here: measured where a
     /// model is larger than caches. The same results, bit for bit
-    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
-    pub layout: LayoutArg,
+    #[arg(long, value_name = "LAYOUT", value_parser = one_of(LayoutChoice::ALL, LayoutChoice::name),
+        default_value = LayoutChoice::default().name())]
+    pub layout: LayoutChoice,
     /// Where the weights of a packed file stand: mapped (in the file's own pages, which all processes
     /// that run it share); copied (in huge pages of this process, which decode a tenth faster); or
     /// auto: copied where the file is more than caches hold and twice its size is free. The same
     /// results, bit for bit
-    #[arg(long, value_name = "PLACE", default_value = "auto")]
+    #[arg(long, value_name = "PLACE", value_parser = one_of(Placement::ALL, Placement::name),
+        default_value = Placement::default().name())]
     pub weights: Placement,
 }
 
-/// How ternary weights stand in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LayoutArg {
-    Auto,
-    TwoBit,
-    Tight,
-}
-
-/// How logits are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Exactness {
-    Exact,
-    Screened,
-}
-
 impl ModelArgs {
-    /// A named model, computing as these say on this runtime.
-    pub fn applied(&self, (name, model): (String, Model), runtime: &Runtime) -> (String, Model) {
-        (name, self.apply(model, &Files::new(Vec::new()), runtime))
-    }
-
-    /// The model, computing as these say; its weights come from there, and whoever will read them
-    /// brings them.
-    pub fn apply(&self, model: Model, origin: &dyn WeightSource, runtime: &Runtime) -> Model {
-        let begin = Instant::now();
-        let layout = match self.layout {
-            LayoutArg::Auto => {
-                model.fastest_layout(runtime, origin, || begin.elapsed().as_secs_f64())
-            }
-            LayoutArg::TwoBit => Layout::TwoBit,
-            LayoutArg::Tight => Layout::Tight,
-        };
-        let screened = self.logits == Exactness::Screened;
-        let mut model = model.arranged(layout, screened, runtime, origin);
-        model.sparsity = self.activation_sparsity;
-        if self.layout == LayoutArg::Tight && !model.is_tight() {
-            let isa = runtime.kernels.isa().name();
-            let why = match runtime.kernels.reads(Layout::Tight) {
-                true => "no matrix of this model fits the tight layout".into(),
-                false => format!("{isa} kernels do not read the tight layout here"),
-            };
-            out::note(format_args!("warning: {why}: weights stand in two bits"));
+    /// Returns these options without the command line.
+    pub fn options(&self) -> OpenOptions {
+        OpenOptions {
+            model: self.model.clone(),
+            revision: self.hub.revision.clone(),
+            rope_scaling: self.rope_scaling,
+            activation_sparsity: self.activation_sparsity,
+            logits: self.logits,
+            layout: self.layout,
+            weights: self.weights,
         }
-        if screened && !model.is_screened() {
-            out::note(
-                "warning: this head is not int8, or its vocabulary is small: all logits are exact",
-            );
-        }
-        model
     }
 }
 
@@ -129,6 +92,15 @@ pub struct ComputeArgs {
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", default_value = "false")]
     pub pin_threads: bool,
+}
+
+impl ComputeArgs {
+    /// Returns the number of threads that the user asked for, or one for each core.
+    pub fn threads(&self) -> Threads {
+        let decode = self.threads.unwrap_or_else(cores::count);
+        let prefill = self.prefill_threads.unwrap_or(decode);
+        Threads { decode, prefill, pinned: self.pin_threads }
+    }
 }
 
 /// What is kept of keys and values, and what is read of them.
@@ -165,10 +137,27 @@ impl KvArgs {
     }
 }
 
-/// Names of types.
+/// Parses one of `values` by its name.
+fn one_of<T: Copy + Send + Sync + 'static>(
+    values: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(values.iter().map(|&value| name(value))).map(move |text| {
+        let named = values.iter().find(|&&value| name(value) == text);
+        *named.expect("clap lets only these names pass")
+    })
+}
+
+/// Parses the type of keys or values.
 pub fn kv_type() -> impl TypedValueParser<Value = KvType> {
-    PossibleValuesParser::new(KvType::ALL.map(KvType::name))
-        .map(|name| KvType::parse(&name).expect("it is one of the names"))
+    one_of(&KvType::ALL, KvType::name)
+}
+
+/// Parses the shape of a synthetic model.
+pub fn synthetic() -> impl TypedValueParser<Value = Synthetic> {
+    let value = |shape: &Synthetic| PossibleValue::new(shape.name()).help(shape.describe());
+    PossibleValuesParser::new(Synthetic::ALL.iter().map(value))
+        .map(|text| Synthetic::parse(&text).expect("clap lets only these names pass"))
 }
 
 /// Numbers of threads that make sense: more than machines have cores only hang.

@@ -1,0 +1,23 @@
+//! The command line's own parts: options that commands share, output, exit codes, signals, files
+//! that appear whole, and running one request.
+
+pub mod args;
+pub mod atomic_file;
+pub mod exit;
+pub mod human;
+pub mod open;
+pub mod out;
+pub mod progress;
+pub mod session;
+pub mod signals;
+
+use std::process::ExitCode;
+
+/// Prints an error on standard error and returns the exit code.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    let (message, code) = exit::outcome(error);
+    if let Some(message) = message {
+        out::note(message);
+    }
+    code
+}

@@ -1,0 +1,61 @@
+//! Opening models from the command line: with progress on the terminal, and warnings printed.
+
+use super::args::ModelArgs;
+use super::out;
+use super::progress::Progress;
+use crate::models::chat_prompt::hears_system;
+use crate::models::{self, Loaded, Opened, Placement};
+use wrinklefree::model::{Model, Runtime};
+use wrinklefree::text::ChatTemplate;
+
+/// Prints warnings on standard error.
+pub fn warn(warnings: &[String]) {
+    for warning in warnings {
+        out::note(format_args!("warning: {warning}"));
+    }
+}
+
+/// Warns if the chat template ignores system messages.
+pub fn warn_unheard(template: &ChatTemplate) {
+    if !hears_system(template) {
+        out::note("warning: the chat template of this model leaves system messages out");
+    }
+}
+
+/// Reads a checkpoint from a path or a hub id, or the embedded one, without copying its weights.
+///
+/// # Errors
+/// As [`models::checkpoint`].
+pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<Opened> {
+    models::checkpoint(model, revision, Placement::Mapped, &mut Progress::default())
+}
+
+impl ModelArgs {
+    /// Opens the model that these options name, with its text parts.
+    ///
+    /// # Errors
+    /// As [`Loaded::open`].
+    pub fn open(&self, runtime: &Runtime) -> anyhow::Result<Loaded> {
+        let loaded = Loaded::open(&self.options(), runtime, &mut Progress::default())?;
+        warn(&loaded.warnings);
+        Ok(loaded)
+    }
+
+    /// Opens the model that these options name: its name, and the model without its text parts.
+    ///
+    /// # Errors
+    /// If it cannot be found, read or run.
+    pub fn open_weights(&self, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
+        let opened = self.options().open_weights(runtime, &mut Progress::default())?;
+        let (name, model, warnings) = opened;
+        warn(&warnings);
+        Ok((name, model))
+    }
+
+    /// Prepares a model that is in memory already for `runtime`.
+    pub fn prepare(&self, loaded: Loaded, runtime: &Runtime) -> Loaded {
+        let loaded = loaded.prepared(&self.options(), runtime);
+        warn(&loaded.warnings);
+        loaded
+    }
+}

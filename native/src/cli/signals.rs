@@ -1,0 +1,70 @@
+//! Ctrl-C, SIGTERM and SIGHUP. A loop that checks [`requested`] ends its work itself; everywhere else
+//! the signal ends the program at once.
+
+use anyhow::Context;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tempfile::NamedTempFile;
+
+/// A signal ends the program.
+const DISARMED: u8 = 0;
+/// A signal is recorded, for a loop that checks.
+const ARMED: u8 = 1;
+/// A signal was recorded and not handled yet: another one ends the program.
+const REQUESTED: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(DISARMED);
+
+/// The unfinished file of this program, if there is one.
+static DRAFT: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Installs the handler: from now on a signal leaves no unfinished file behind, and [`arm`] works.
+pub fn watch() -> anyhow::Result<()> {
+    ctrlc::set_handler(|| {
+        let recorded =
+            STATE.compare_exchange(ARMED, REQUESTED, Ordering::Relaxed, Ordering::Relaxed);
+        if recorded.is_err() {
+            end();
+        }
+    })
+    .context("cannot watch for Ctrl-C")
+}
+
+/// Records signals for [`requested`] from now on, and forgets an earlier one.
+pub fn arm() {
+    STATE.store(ARMED, Ordering::Relaxed);
+}
+
+/// Lets signals end the program again.
+pub fn disarm() {
+    STATE.store(DISARMED, Ordering::Relaxed);
+}
+
+/// Returns true if a signal came since [`arm`].
+pub fn requested() -> bool {
+    STATE.load(Ordering::Relaxed) == REQUESTED
+}
+
+/// Makes a temporary file that is removed when the program ends, also by a signal.
+pub fn temporary(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<NamedTempFile> {
+    let mut draft = draft(); // so that `end` cannot miss the new file
+    let file = make()?;
+    *draft = Some(file.path().into());
+    Ok(file)
+}
+
+/// Ends the program without running destructors.
+fn end() -> ! {
+    let draft = draft();
+    if let Some(path) = &*draft {
+        // A draft that was moved to its target meanwhile is gone.
+        let _ = std::fs::remove_file(path);
+    }
+    std::process::exit(130)
+}
+
+fn draft() -> MutexGuard<'static, Option<PathBuf>> {
+    DRAFT.lock().unwrap_or_else(PoisonError::into_inner)
+}

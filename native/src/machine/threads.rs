@@ -1,0 +1,128 @@
+//! Kernels and the thread pool.
+
+use super::cores;
+use anyhow::Context;
+use std::{env, fmt, thread};
+use wrinklefree::kernel::{Isa, Kernels};
+use wrinklefree::model::Runtime;
+use wrinklefree::par::ThreadPool;
+
+/// The environment variable that overrides the choice of kernels.
+const WF_ISA: &str = "WF_ISA";
+
+/// A setting that this machine cannot satisfy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MachineError {
+    /// `WF_ISA` names no kernel set.
+    UnknownIsa(String),
+    /// `WF_ISA` names a kernel set that this CPU cannot run.
+    UnavailableIsa(String),
+    /// Each pinned thread needs a CPU of its own.
+    TooManyPinned { threads: usize, cpus: usize },
+}
+
+impl fmt::Display for MachineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = || available().join(", ");
+        match self {
+            Self::UnknownIsa(name) => {
+                let (all, here) = (Isa::ALL.map(Isa::name).join(", "), machine());
+                write!(f, "{WF_ISA}={name} is unknown: expected {all}; this machine has {here}")
+            }
+            Self::UnavailableIsa(name) => {
+                write!(f, "{WF_ISA}={name} is not available here: this machine has {}", machine())
+            }
+            Self::TooManyPinned { threads, cpus } => {
+                write!(f, "{threads} threads cannot be pinned to {cpus} CPUs")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MachineError {}
+
+/// Returns the names of the kernel sets that this machine can run.
+pub fn available() -> Vec<&'static str> {
+    Isa::ALL.into_iter().filter(|&i| Kernels::for_isa(i).is_some()).map(Isa::name).collect()
+}
+
+/// Returns the kernels that `WF_ISA` names, or the best ones of this machine.
+///
+/// # Errors
+/// If `WF_ISA` is unknown or not available here.
+pub fn kernels() -> Result<Kernels, MachineError> {
+    let Some(name) = env::var_os(WF_ISA) else { return Ok(Kernels::best()) };
+    let name = name.to_string_lossy().into_owned();
+    match Isa::parse(&name) {
+        None => Err(MachineError::UnknownIsa(name)),
+        Some(isa) => Kernels::for_isa(isa).ok_or(MachineError::UnavailableIsa(name)),
+    }
+}
+
+/// Number of threads that compute, and whether they are pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// Threads for work that memory bounds: decoding.
+    pub decode: usize,
+    /// Threads for work that arithmetic bounds: prompts and batches.
+    pub prefill: usize,
+    /// True if each thread stays on a CPU of its own.
+    pub pinned: bool,
+}
+
+impl Threads {
+    /// Uses `count` threads for everything, not pinned.
+    pub fn all(count: usize) -> Self {
+        Self { decode: count, prefill: count, pinned: false }
+    }
+
+    /// Returns the size of the thread pool.
+    pub fn count(&self) -> usize {
+        self.decode.max(self.prefill)
+    }
+
+    fn thread_pool(&self) -> anyhow::Result<ThreadPool> {
+        let thread_pool = match self.pinned {
+            true => self.pinned_pool()?,
+            false => ThreadPool::new(self.count())?,
+        };
+        Ok(thread_pool.limited(self.decode, self.prefill))
+    }
+
+    /// Pins the calling thread too: it is the first of the pool.
+    fn pinned_pool(&self) -> anyhow::Result<ThreadPool> {
+        let cpus = cores::cpus();
+        if self.count() > cpus.len() {
+            let (threads, cpus) = (self.count(), cpus.len());
+            return Err(MachineError::TooManyPinned { threads, cpus }.into());
+        }
+        cores::pin(cpus[0]).context("cannot pin a thread")?;
+        let mut next = cpus.into_iter().skip(1);
+        let thread_pool = ThreadPool::with(self.count(), |helper| {
+            let cpu = next.next().expect("there is a CPU for each thread");
+            let work = move || {
+                // An unpinned thread computes the same, only slower.
+                let _ = cores::pin(cpu);
+                helper.work();
+            };
+            thread::Builder::new().name(format!("wf-worker-{cpu}")).spawn(work).map(drop)
+        });
+        Ok(thread_pool?)
+    }
+}
+
+/// Starts the thread pool and chooses the kernels.
+///
+/// # Errors
+/// If `WF_ISA` cannot be used, or threads cannot be started or pinned.
+pub fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
+    Ok(Runtime { kernels: kernels()?, thread_pool: threads.thread_pool()? })
+}
+
+/// Starts one thread for each core, to load weights that another runtime will compute with.
+///
+/// # Errors
+/// As [`runtime`].
+pub fn all_cores() -> anyhow::Result<Runtime> {
+    runtime(Threads::all(cores::count()))
+}

@@ -1,0 +1,64 @@
+//! An engine for one sequence at a time.
+
+use super::row_cost;
+use std::sync::Arc;
+use wrinklefree::cache::{KvConfig, PAGE};
+use wrinklefree::decode::DecodeMode;
+use wrinklefree::engine::{Engine, EngineConfig};
+use wrinklefree::model::{Model, Runtime};
+use wrinklefree::text::Tokenizer;
+
+/// Largest number of rows in one forward pass: enough to reuse each weight, few enough to stop
+/// quickly.
+pub const MAX_BATCH_TOKENS: usize = 256;
+
+/// The needs of an engine that runs one sequence at a time and computes every prompt anew.
+#[derive(Clone, Copy, Debug)]
+pub struct SingleSequence<'a> {
+    /// Positions of the sequence.
+    pub context: usize,
+    /// KV cache types, and the pages that attention reads.
+    pub kv: KvConfig,
+    /// Decode modes that requests may have.
+    pub modes: &'a [DecodeMode],
+}
+
+impl SingleSequence<'_> {
+    /// Builds the engine.
+    ///
+    /// # Errors
+    /// If there is no memory for its KV cache.
+    pub fn engine(
+        &self,
+        model: Model,
+        tokenizer: Option<Arc<Tokenizer>>,
+        runtime: Runtime,
+    ) -> anyhow::Result<Engine> {
+        let config = self.config(&model, &runtime)?;
+        Ok(Engine::new(model, tokenizer, runtime, config)?)
+    }
+
+    /// Returns the sizes of the engine. Measures the cost of a row if a mode needs it.
+    ///
+    /// # Errors
+    /// If there is no memory for that measurement.
+    pub fn config(&self, model: &Model, runtime: &Runtime) -> anyhow::Result<EngineConfig> {
+        let Self { context, kv, modes } = *self;
+        let most = |of: &dyn Fn(&DecodeMode) -> usize| modes.iter().map(of).max().unwrap_or(1);
+        let positions = most(&|mode| mode.positions(context));
+        let drafts = |mode: &DecodeMode| matches!(mode, DecodeMode::Verify { row_cost: None, .. });
+        let row_cost = match modes.iter().any(drafts) {
+            true => row_cost::measure(model, runtime, kv)?,
+            false => 0.0,
+        };
+        Ok(EngineConfig {
+            context,
+            pages: positions.div_ceil(PAGE),
+            sequences: 1,
+            rows: MAX_BATCH_TOKENS.min(positions).max(most(&DecodeMode::rows)),
+            row_cost,
+            prefix_cache: false,
+            kv,
+        })
+    }
+}

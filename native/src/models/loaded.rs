@@ -1,0 +1,168 @@
+//! A model that is ready to run, with its text parts.
+
+use super::engine::MAX_BATCH_TOKENS;
+use super::mapped::Files;
+use super::{OpenOptions, Placement, Progress, source};
+use anyhow::{Context, anyhow};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, TextParts};
+use wrinklefree::model::{Model, Runtime};
+use wrinklefree::settings::Ability;
+use wrinklefree::text::{ChatTemplate, TextError, Tokenizer};
+
+/// A model with everything that generating text needs.
+pub struct Loaded {
+    /// Name in output.
+    pub name: String,
+    /// Shape and weights.
+    pub model: Model,
+    /// `None`: the model takes and gives token ids only.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// `None`: the model only continues text.
+    pub template: Option<ChatTemplate>,
+    /// Special ids and recommended sampling.
+    pub defaults: GenerationDefaults,
+    /// `None`: the model's files do not mention block diffusion.
+    pub dlm: Option<DlmConfig>,
+    /// Time that loading took.
+    pub time: Duration,
+    /// Options that have no effect on this model, for the caller to print or log.
+    pub warnings: Vec<String>,
+}
+
+/// A checkpoint that was read, and the files that its weights come from.
+pub struct Opened {
+    /// Name in output.
+    pub name: String,
+    /// Everything that the files hold.
+    pub checkpoint: Checkpoint,
+    /// The mapped files.
+    pub files: Files,
+}
+
+/// Reads a checkpoint from a path or a hub id, or the embedded one.
+///
+/// # Errors
+/// If the files cannot be found, downloaded, read or understood.
+pub fn checkpoint(
+    model: Option<&str>,
+    revision: &str,
+    placement: Placement,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Opened> {
+    let source = source::open(model, revision, placement, progress)?;
+    progress.loading(&source.name);
+    let checkpoint = wrinklefree::format::load(source.files)
+        .with_context(|| format!("cannot load {}", model.unwrap_or(&source.name)))?;
+    progress.loaded();
+    Ok(Opened { name: source.name, checkpoint, files: source.mapped })
+}
+
+/// Builds the tokenizer of a model whose embedding has `embedded` rows; `None`: the model has none.
+///
+/// # Errors
+/// If the vocabulary is broken or larger than the embedding.
+pub fn tokenizer(
+    name: &str,
+    text: &TextParts,
+    embedded: usize,
+) -> anyhow::Result<Option<Tokenizer>> {
+    let build = |vocabulary| -> Result<_, TextError> {
+        let tokenizer = Tokenizer::new(vocabulary)?;
+        tokenizer.check(embedded)?;
+        Ok(tokenizer)
+    };
+    let tokenizer = text.vocabulary.as_ref().map(build).transpose();
+    tokenizer.with_context(|| format!("cannot use the tokenizer of {name}"))
+}
+
+impl OpenOptions {
+    /// Opens a model without its text parts. Returns its name, the model and warnings.
+    ///
+    /// # Errors
+    /// As [`checkpoint`], or if the weights are inconsistent.
+    pub fn open_weights(
+        &self,
+        runtime: &Runtime,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<(String, Model, Vec<String>)> {
+        let Opened { name, checkpoint, files } = self.checkpoint(progress)?;
+        let model = Model::new(checkpoint.spec, checkpoint.weights);
+        let model = model.with_context(|| format!("cannot run {name}"))?;
+        let (model, warnings) = self.prepare_from(model, &files, runtime);
+        Ok((name, model, warnings))
+    }
+
+    /// Reads the checkpoint, with the RoPE scaling of these options.
+    fn checkpoint(&self, progress: &mut dyn Progress) -> anyhow::Result<Opened> {
+        let mut opened = checkpoint(self.model.as_deref(), &self.revision, self.weights, progress)?;
+        if let Some(rule) = self.rope_scaling {
+            rule.apply(&mut opened.checkpoint.spec);
+        }
+        Ok(opened)
+    }
+}
+
+impl Loaded {
+    /// Opens model, tokenizer and chat template, to compute on `runtime`.
+    ///
+    /// # Errors
+    /// As [`checkpoint`], or if weights, tokenizer or chat template cannot be used.
+    pub fn open(
+        options: &OpenOptions,
+        runtime: &Runtime,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Self> {
+        let start = Instant::now();
+        let Opened { name, checkpoint, files } = options.checkpoint(progress)?;
+        let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
+        let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
+        let (model, warnings) = options.prepare_from(model, &files, runtime);
+        let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
+        let template = ChatTemplate::new(&text);
+        let template =
+            template.with_context(|| format!("cannot use the chat template of {name}"))?;
+        let (defaults, time) = (generation, start.elapsed());
+        Ok(Self { name, model, tokenizer, template, defaults, dlm, time, warnings })
+    }
+
+    /// Prepares the model for `runtime`, as these options say.
+    #[must_use]
+    pub fn prepared(self, options: &OpenOptions, runtime: &Runtime) -> Self {
+        let (model, warnings) = options.prepare(self.model, runtime);
+        Self { model, warnings, ..self }
+    }
+
+    /// Replaces tokenizer and chat template by those of `other`, whose vocabulary must not be larger.
+    #[must_use]
+    pub fn with_text_of(self, other: Self) -> Self {
+        let Self { tokenizer, template, .. } = other;
+        Self { tokenizer, template, ..self }
+    }
+
+    /// Returns what decode modes need to know of the model.
+    pub fn ability(&self) -> Ability<'_> {
+        Ability {
+            name: &self.name,
+            dlm: self.dlm.as_ref(),
+            tokenizer: self.tokenizer.as_deref(),
+            vocab: self.model.spec().vocab_size,
+            rows: MAX_BATCH_TOKENS,
+        }
+    }
+
+    /// Returns the tokenizer.
+    ///
+    /// # Errors
+    /// If the model has none; the message says what to do.
+    pub fn tokenizer(&self) -> anyhow::Result<&Tokenizer> {
+        self.tokenizer.as_deref().ok_or_else(|| {
+            anyhow!(
+                "{} has no tokenizer: put its tokenizer.json beside the weights (`wf-run logits` \
+                 works on token ids alone)",
+                self.name
+            )
+        })
+    }
+}

@@ -1,0 +1,26 @@
+//! Models: finding their files on disk or on the hub, opening them, and what a shell needs around
+//! them (grammars, chat prompts, an engine for one sequence).
+//!
+//! Nothing here prints: warnings are returned as values, and [`Progress`] is told of slow steps.
+
+pub mod chat_prompt;
+pub mod default_model;
+pub mod engine;
+pub mod grammar;
+mod hub;
+mod loaded;
+pub mod mapped;
+mod model_files;
+mod options;
+mod progress;
+pub mod rope_scaling;
+pub mod row_cost;
+mod source;
+mod synthetic;
+pub mod weight_sizes;
+
+pub use loaded::{Loaded, Opened, checkpoint, tokenizer};
+pub use options::{LayoutChoice, Logits, OpenOptions};
+pub use progress::Progress;
+pub use source::Placement;
+pub use synthetic::Synthetic;

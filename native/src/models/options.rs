@@ -1,0 +1,135 @@
+//! How a model is opened: where it is, and how its weights and logits are computed with.
+
+use super::mapped::Files;
+use super::rope_scaling::RopeRule;
+use super::source::Placement;
+use std::time::Instant;
+use wrinklefree::loader::WeightSource;
+use wrinklefree::model::{Model, Runtime, Sparsity};
+use wrinklefree::ternary::Layout;
+
+/// Which model to open, and how.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// A path or a hub id; `None`: the embedded model.
+    pub model: Option<String>,
+    /// Branch, tag or commit on the hub.
+    pub revision: String,
+    /// RoPE scaling instead of the one that the model's files ask for.
+    pub rope_scaling: Option<RopeRule>,
+    /// Which inputs of ternary layers are set to zero.
+    pub activation_sparsity: Sparsity,
+    /// How logits are computed.
+    pub logits: Logits,
+    /// Layout of ternary weights in memory.
+    pub layout: LayoutChoice,
+    /// Where the weights of a packed file are kept.
+    pub weights: Placement,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            model: None,
+            revision: "main".into(),
+            rope_scaling: None,
+            activation_sparsity: Sparsity::default(),
+            logits: Logits::default(),
+            layout: LayoutChoice::default(),
+            weights: Placement::default(),
+        }
+    }
+}
+
+/// Layout of ternary weights in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LayoutChoice {
+    /// The layout that decodes faster on this machine.
+    #[default]
+    Auto,
+    /// Four weights in a byte.
+    TwoBit,
+    /// Three weights in five bits.
+    Tight,
+}
+
+impl LayoutChoice {
+    /// All choices.
+    pub const ALL: &[Self] = &[Self::Auto, Self::TwoBit, Self::Tight];
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::TwoBit => "two-bit",
+            Self::Tight => "tight",
+        }
+    }
+}
+
+/// How logits are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Logits {
+    /// All of them exactly.
+    #[default]
+    Exact,
+    /// Those of promising tokens exactly, the others approximately.
+    Screened,
+}
+
+impl Logits {
+    /// All choices.
+    pub const ALL: &[Self] = &[Self::Exact, Self::Screened];
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Screened => "screened",
+        }
+    }
+}
+
+impl OpenOptions {
+    /// Prepares a model that is in memory already, such as a synthetic one, for `runtime`. Returns
+    /// warnings about options that have no effect beside it.
+    pub fn prepare(&self, model: Model, runtime: &Runtime) -> (Model, Vec<String>) {
+        self.prepare_from(model, &Files::new(Vec::new()), runtime)
+    }
+
+    /// Loads the weights of `model` from `source` in the layout that these options ask for. The
+    /// threads of `runtime` copy the weights that they will read.
+    pub fn prepare_from(
+        &self,
+        model: Model,
+        source: &dyn WeightSource,
+        runtime: &Runtime,
+    ) -> (Model, Vec<String>) {
+        let begin = Instant::now();
+        let layout = match self.layout {
+            LayoutChoice::Auto => {
+                model.fastest_layout(runtime, source, || begin.elapsed().as_secs_f64())
+            }
+            LayoutChoice::TwoBit => Layout::TwoBit,
+            LayoutChoice::Tight => Layout::Tight,
+        };
+        let screened = self.logits == Logits::Screened;
+        let mut model = model.arranged(layout, screened, runtime, source);
+        model.sparsity = self.activation_sparsity;
+        let mut warnings = Vec::new();
+        if self.layout == LayoutChoice::Tight && !model.is_tight() {
+            let isa = runtime.kernels.isa().name();
+            let why = match runtime.kernels.reads(Layout::Tight) {
+                true => "no matrix of this model fits the tight layout".into(),
+                false => format!("{isa} kernels do not read the tight layout here"),
+            };
+            warnings.push(format!("{why}: weights are kept in two bits"));
+        }
+        if screened && !model.is_screened() {
+            warnings.push(
+                "this head is not int8, or its vocabulary is small: all logits are exact".into(),
+            );
+        }
+        (model, warnings)
+    }
+}

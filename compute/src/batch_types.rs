@@ -1,50 +1,69 @@
-//! The words that decoders and the forward pass share: what rows see, which get logits, and the
-//! logits (or hidden states, which take the same way).
+//! Types that decoders and the forward pass share: attention masks, the rows that get logits, and
+//! the logits.
 
-/// What a row sees: the row at position p attends to the keys `0..end(p)`.
+/// Attention mask of a span: the row at position p attends to the keys `0..end(p)`.
+///
+/// `end` is a single number, so no mask is ever stored as a matrix. It never exceeds the keys that
+/// are in the cache or in the span.
+///
+/// ```
+/// use wrinklefree_compute::batch_types::AttentionMask;
+///
+/// // A prompt, and a diffusion step whose rows see their whole block of 32 positions.
+/// let (prompt, step) = (AttentionMask::Causal, AttentionMask::BlockCausal(32));
+/// assert_ne!(prompt, step);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
-    /// Itself and everything before it.
+    /// Each row sees itself and everything before it.
     Causal,
-    /// Everything before this position.
+    /// Each row sees the keys before this position.
     Prefix(usize),
-    /// Its own block of this many positions (on absolute positions) and everything before it.
+    /// Each row sees its block and everything before it. Blocks have this many positions and begin
+    /// at multiples of that.
     BlockCausal(usize),
-    /// As [`BlockCausal`](Self::BlockCausal), of one size before a position and of another from it on. BlockCausal
-    /// of 1 are causal.
+    /// As [`BlockCausal`](Self::BlockCausal), with one block size before a position and another from
+    /// it on. Blocks of 1 are causal.
     MixedBlocks {
-        /// The position.
+        /// The position where the block size changes.
         at: usize,
-        /// Sizes before it and from it on.
+        /// Block sizes before `at`, and from `at` on.
         blocks: [usize; 2],
     },
 }
 
-/// What a pass gives for the rows that are asked for.
+/// The result of a pass for the rows that are asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// Logits, `[vocab_size]`.
     #[default]
     Logits,
-    /// The final norm's output, `[hidden_size]`; the output head is left out.
+    /// Output of the final norm, `[hidden_size]`; the output head is not computed.
     Hidden,
 }
 
-/// Which rows of a span get logits, or whatever a pass gives.
+/// The rows of a span that get an [`Output`].
+///
+/// ```
+/// use wrinklefree_compute::batch_types::LogitRows;
+///
+/// assert_eq!(LogitRows::Last.count(5), 1);
+/// assert_eq!(LogitRows::Only(&[0, 3]).count(5), 2);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogitRows<'a> {
-    /// None.
+    /// No row.
     None,
     /// The last row.
     Last,
     /// Every row.
     All,
-    /// These, counted from the span's first and in ascending order; one may be named twice.
+    /// These rows, counted from the span's first, in ascending order. A row may appear twice.
     Only(&'a [usize]),
 }
 
 impl LogitRows<'_> {
-    /// How many of a span's `len` rows that is.
+    /// Number of rows that are selected of a span of `len` rows.
     pub fn count(self, len: usize) -> usize {
         match self {
             Self::None => 0,
@@ -55,7 +74,14 @@ impl LogitRows<'_> {
     }
 }
 
-/// Logits of the rows that were asked for, in batch order; or other rows of numbers.
+/// Logits of the rows that were asked for, in batch order, or their hidden states.
+///
+/// ```
+/// use wrinklefree_compute::batch_types::Logits;
+///
+/// let logits = Logits::new(&[0.1, 0.9, 0.7, 0.3], 2);
+/// assert_eq!((logits.len(), logits.row(1)), (2, &[0.7, 0.3][..]));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'w> {
     /// `[rows][width]`.
@@ -64,42 +90,42 @@ pub struct Logits<'w> {
 }
 
 impl<'w> Logits<'w> {
-    /// Rows of `width` numbers, which is the vocabulary's size for logits.
+    /// Views `values` as rows of `width` numbers: the vocabulary's size for logits.
     ///
     /// # Panics
-    /// When `values` are not whole rows.
+    /// If `values` are not whole rows.
     pub fn new(values: &'w [f32], width: usize) -> Self {
         assert!(values.len().is_multiple_of(width));
         Self { values, width }
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.values.len() / self.width
     }
 
-    /// No row was asked for.
+    /// Returns true if no row was asked for.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Logits of one row, `[width]`.
+    /// Returns the logits of one row, `[width]`.
     ///
     /// # Panics
-    /// When there are not that many rows.
+    /// If `i` is out of range.
     pub fn row(&self, i: usize) -> &'w [f32] {
         &self.values[i * self.width..(i + 1) * self.width]
     }
 
-    /// All rows, `[rows][width]`.
+    /// Returns all rows, `[rows][width]`.
     pub fn values(&self) -> &'w [f32] {
         self.values
     }
 
-    /// The first `count` rows, and the rest.
+    /// Splits off the first `count` rows and returns them and the rest.
     ///
     /// # Panics
-    /// When there are not that many rows.
+    /// If there are fewer rows.
     pub fn split(&self, count: usize) -> (Self, Self) {
         let (a, b) = self.values.split_at(count * self.width);
         (Self { values: a, ..*self }, Self { values: b, ..*self })

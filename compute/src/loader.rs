@@ -1,27 +1,30 @@
-//! Brings weights from where a file has them to where kernels read them: part by part, on all workers
-//! of a thread pool, and into their last form at once. So memory never holds what nobody will read.
+//! Moves weights from the bytes of a file to the memory that kernels read.
 //!
-//! A page of memory comes from the node of whoever writes to it first, so each worker writes what it
-//! will read: the same share of all panels as in a product ([`WeightLoader::shares`]).
+//! The work is split into parts that the workers of a thread pool take. Each part is read, converted
+//! and written at once, so memory never holds an intermediate copy of a matrix.
+//!
+//! The operating system takes a page of memory from the NUMA node of the thread that writes it first.
+//! So each worker writes what it will read: the same range of panels as in a product
+//! ([`WeightLoader::shares`]).
 
 use crate::mem::{AlignedVec, WeightVec};
 use crate::par::{Chunks, PoolScope};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Bytes of a part, about: a core's cache has them from reading to conversion.
+/// Approximate bytes of a part. A core's cache still has them when they are converted.
 const PART: usize = 256 << 10;
 
-/// Where weights are before they are carried.
+/// The place that weights are loaded from.
 pub trait WeightSource: Sync {
-    /// Whether bytes that are right as they stand get memory of their own all the same.
+    /// Returns true if bytes get memory of their own even when they need no conversion.
     fn must_copy(&self, bytes: &[u8]) -> bool;
 
-    /// Copies bytes to `to`, which has as many.
+    /// Copies `bytes` to `to`, which has the same length.
     fn read(&self, bytes: &[u8], to: &mut [u8]);
 }
 
-/// Memory of this process, where they may stay.
+/// Weights in memory of this process, where they may stay.
 pub struct InMemory;
 
 impl WeightSource for InMemory {
@@ -34,28 +37,29 @@ impl WeightSource for InMemory {
     }
 }
 
-/// Who carries, and from where.
+/// Loads weights from a source, on the workers of a pool or on the calling thread.
 pub struct WeightLoader<'a, 'c> {
-    /// `None`: the caller alone.
+    /// The pool; `None` for the calling thread alone.
     scope: Option<&'a mut PoolScope<'c>>,
-    origin: &'a dyn WeightSource,
+    source: &'a dyn WeightSource,
 }
 
 impl<'a, 'c> WeightLoader<'a, 'c> {
-    /// All workers of a scope.
-    pub fn new(scope: &'a mut PoolScope<'c>, origin: &'a dyn WeightSource) -> Self {
-        Self { scope: Some(scope), origin }
+    /// Loads from `source` on all workers of a scope.
+    pub fn new(scope: &'a mut PoolScope<'c>, source: &'a dyn WeightSource) -> Self {
+        Self { scope: Some(scope), source }
     }
 
-    /// The caller alone, within memory.
+    /// Loads from memory on the calling thread.
     pub fn alone() -> Self {
-        Self { scope: None, origin: &InMemory }
+        Self { scope: None, source: &InMemory }
     }
 
-    /// These bytes where they are to stand.
+    /// Returns the bytes at their final place: a copy if the source asks for one and memory is left,
+    /// else the same bytes.
     pub fn relocate(&mut self, bytes: &Bytes) -> Bytes {
         let memory = || WeightVec::<u8>::try_zeroed(bytes.len());
-        let Some(mut to) = self.origin.must_copy(bytes).then(memory).flatten() else {
+        let Some(mut to) = self.source.must_copy(bytes).then(memory).flatten() else {
             return bytes.clone();
         };
         let mut rest = &mut to[..];
@@ -64,22 +68,22 @@ impl<'a, 'c> WeightLoader<'a, 'c> {
             (&bytes[range], to)
         };
         let parts = self.shares(bytes.len(), 1).map(part).collect();
-        self.run(parts, |(from, to), hands| hands.origin.read(from, to));
+        self.run(parts, |(from, to), staging| staging.source.read(from, to));
         to.into_bytes()
     }
 
-    /// Whether these bytes get memory of their own, though they are right as they stand.
+    /// Returns true if these bytes get memory of their own even without a conversion.
     pub fn must_copy(&self, bytes: &[u8]) -> bool {
-        self.origin.must_copy(bytes)
+        self.source.must_copy(bytes)
     }
 
-    /// How many units of so many bytes make a part.
+    /// Number of units of `bytes` bytes that make a part.
     pub fn units(bytes: usize) -> usize {
         (PART / bytes.max(1)).max(1)
     }
 
-    /// So many units of so many bytes, cut into parts: as many for each worker, and those of a worker
-    /// are what it reads of the units in a product.
+    /// Cuts `units` units of `bytes` bytes into parts, the same number for each worker. A worker's
+    /// parts cover the units that it reads in a product.
     pub fn shares(&self, units: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let workers = self.scope.as_ref().map_or(1, |scope| scope.workers());
         let parts = workers * units.div_ceil(workers * Self::units(bytes));
@@ -87,46 +91,46 @@ impl<'a, 'c> WeightLoader<'a, 'c> {
         (0..parts).map(move |i| bound(i)..bound(i + 1))
     }
 
-    /// Runs `job` for each part: with its bytes, and with what they are to become.
+    /// Runs `job(bytes, output)` for each part, with its bytes read into a staging buffer.
     pub fn each<'p, T: Send>(
         &mut self,
         parts: impl Iterator<Item = (&'p [u8], T)>,
         job: impl Fn(&[u8], &mut T) + Sync,
     ) {
-        self.run(parts.collect(), |(from, to), hands| job(hands.fetch(from), to));
+        self.run(parts.collect(), |(from, to), staging| job(staging.fetch(from), to));
     }
 
-    /// Runs `job` for each part. Neighbors go to the same worker.
+    /// Runs `job` for each part. Neighboring parts go to the same worker.
     pub fn run<T: Send>(
         &mut self,
         mut parts: Vec<T>,
         job: impl Fn(&mut T, &mut StagingBuffer<'_>) + Sync,
     ) {
-        let origin = self.origin;
+        let source = self.source;
         let Some(scope) = &mut self.scope else {
-            let hands = &mut StagingBuffer { origin, buffer: &mut AlignedVec::default() };
-            return parts.iter_mut().for_each(|part| job(part, hands));
+            let staging = &mut StagingBuffer { source, buffer: &mut AlignedVec::default() };
+            return parts.iter_mut().for_each(|part| job(part, staging));
         };
         let count = parts.len();
         scope.chunks(count, true, Chunks::new(&mut parts, 1), |_, part, scratch| {
-            job(&mut part[0], &mut StagingBuffer { origin, buffer: &mut scratch.bytes });
+            job(&mut part[0], &mut StagingBuffer { source, buffer: &mut scratch.staging });
         });
     }
 }
 
-/// What a worker carries with.
+/// A worker's buffer for bytes that are read before they are converted.
 pub struct StagingBuffer<'a> {
-    /// Where bytes come from.
-    pub origin: &'a dyn WeightSource,
+    /// The source of the bytes.
+    pub source: &'a dyn WeightSource,
     buffer: &'a mut AlignedVec<u8>,
 }
 
 impl StagingBuffer<'_> {
-    /// These bytes, near to the worker.
+    /// Reads bytes from the source into the buffer and returns them.
     pub fn fetch(&mut self, bytes: &[u8]) -> &[u8] {
         self.buffer.grow(bytes.len());
-        let near = &mut self.buffer[..bytes.len()];
-        self.origin.read(bytes, near);
-        near
+        let staged = &mut self.buffer[..bytes.len()];
+        self.source.read(bytes, staged);
+        staged
     }
 }

@@ -9,7 +9,7 @@ use wrinklefree_compute::loader::{WeightLoader, WeightSource};
 use wrinklefree_compute::matrix::{FloatMatrix, FloatType, Int8Matrix, Matrix, Packing, Scales};
 use wrinklefree_compute::matrix::{SplitMatrix, TernaryMatrix};
 use wrinklefree_compute::par::{Bound, ThreadPool};
-use wrinklefree_compute::ternary::{Layout, repacked};
+use wrinklefree_compute::ternary::{Layout, repack};
 
 /// All of it is left, and counted.
 #[derive(Default)]
@@ -43,7 +43,7 @@ fn carried_one(
     layout: Layout,
     loader: &mut WeightLoader<'_, '_>,
 ) -> Option<TernaryMatrix> {
-    repacked(&[w], layout, loader).pop().flatten()
+    repack(&[w], layout, loader).pop().flatten()
 }
 
 fn ternary(rows: usize, cols: usize, fourth: Option<usize>) -> TernaryMatrix {
@@ -170,7 +170,7 @@ fn members_bring_what_they_will_read() {
         let together = Together { workers: MEMBERS, reads: Mutex::default() };
         let thread_pool = ThreadPool::new(MEMBERS).unwrap();
         let found = thread_pool.run(Bound::Memory, |scope| {
-            repacked(&group, layout, &mut WeightLoader::new(scope, &together))
+            repack(&group, layout, &mut WeightLoader::new(scope, &together))
         });
         let want = group.iter().map(|w| w.in_layout(layout));
         assert!(found.into_iter().eq(want));

@@ -195,7 +195,7 @@ impl Pass<'_, '_> {
         mixed.grow(rows * width);
         let out = &mut mixed[..rows * width];
         let columns = (0..=width).step_by(width / spec.kv_heads);
-        scope.tiles(out, width, (&batch.bounds, columns), |(i, head), mut out, scratch| {
+        scope.tiles(out, width, &batch.bounds, columns, |(i, head), mut out, scratch| {
             let rows = batch.bounds[i]..batch.bounds[i + 1];
             let kept = (&pages[head * bytes..][..bytes], &summaries[head * floats..][..floats]);
             heads.attend(rows, head, kept, &mut out, scratch);

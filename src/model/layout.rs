@@ -8,7 +8,7 @@ use crate::loader::{InMemory, WeightLoader, WeightSource};
 use crate::matrix::Matrix;
 use crate::mem::AlignedVec;
 use crate::par::Bound;
-use crate::ternary::{Layout, TernaryMatrix, repacked};
+use crate::ternary::{Layout, TernaryMatrix, repack};
 use std::hint::black_box;
 
 /// Bytes of ternary matrices up to which caches may hold them from token to token: there is nothing to
@@ -132,7 +132,7 @@ impl Model {
             let loader = &mut WeightLoader::new(scope, origin);
             let sample = self.ternary().map_while(|(linear, w)| {
                 left = left.checked_sub(two_bits(w))?;
-                Some(with(linear, repacked(&[w], layout, loader).pop()??))
+                Some(with(linear, repack(&[w], layout, loader).pop()??))
             });
             sample.collect()
         })
@@ -154,7 +154,7 @@ fn arrange_group(group: Vec<&mut Linear>, layout: Layout, loader: &mut WeightLoa
         _ => None,
     };
     let matrices: Vec<_> = group.iter().filter_map(|linear| ternary(linear)).collect();
-    let mut carried = repacked(&matrices, layout, loader).into_iter();
+    let mut carried = repack(&matrices, layout, loader).into_iter();
     for linear in group {
         let fits = matches!(linear.weight, Matrix::Ternary(_)).then(|| carried.next()).flatten();
         linear.weight = match fits.flatten() {

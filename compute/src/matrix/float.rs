@@ -1,4 +1,4 @@
-//! Float matrices, row-major and little endian as files hold them.
+//! Float matrices, row-major and little-endian as in files.
 
 use super::LayoutError;
 use crate::loader::WeightLoader;
@@ -18,7 +18,7 @@ pub enum FloatType {
 }
 
 impl FloatType {
-    /// Bytes of an element.
+    /// Number of bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -26,7 +26,7 @@ impl FloatType {
         }
     }
 
-    /// `f32`, `f16` or `bf16`.
+    /// Name of the type: `f32`, `f16` or `bf16`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -35,10 +35,10 @@ impl FloatType {
         }
     }
 
-    /// Reads little-endian elements as f32.
+    /// Converts little-endian elements to f32.
     ///
     /// # Panics
-    /// When `bytes` does not hold exactly `out.len()` elements.
+    /// If `bytes` does not hold exactly `out.len()` elements.
     pub fn read(self, bytes: &[u8], out: &mut [f32]) {
         assert_eq!(bytes.len(), out.len() * self.size());
         match self {
@@ -62,6 +62,17 @@ impl FloatType {
 }
 
 /// A float matrix, `[rows][cols]`.
+///
+/// ```
+/// use wrinklefree_compute::matrix::{FloatMatrix, FloatType};
+///
+/// let bytes = [1.0f32, -2.0, 0.5, 4.0].map(f32::to_le_bytes).concat();
+/// let w = FloatMatrix::new(2, 2, FloatType::F32, bytes.into())?;
+/// let mut row = [0.0; 2];
+/// w.row_f32(1, &mut row);
+/// assert_eq!(row, [0.5, 4.0]);
+/// # Ok::<(), wrinklefree_compute::ternary::LayoutError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FloatMatrix {
     rows: usize,
@@ -74,7 +85,7 @@ impl FloatMatrix {
     /// Takes row-major little-endian bytes without copying.
     ///
     /// # Errors
-    /// When the byte count does not match the shape.
+    /// If the byte count does not match the shape.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -86,18 +97,18 @@ impl FloatMatrix {
         Ok(Self { rows, cols, dtype, data })
     }
 
-    /// The same where it is to stand.
+    /// Loads the matrix.
     #[must_use]
     pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         Self { data: loader.relocate(&self.data), ..*self }
     }
 
-    /// Outputs.
+    /// Number of rows (outputs).
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Inputs.
+    /// Number of columns (inputs).
     pub fn cols(&self) -> usize {
         self.cols
     }
@@ -112,19 +123,19 @@ impl FloatMatrix {
         &self.data
     }
 
-    /// The bytes of one row.
+    /// Returns the bytes of one row.
     ///
     /// # Panics
-    /// When `row` is out of range.
+    /// If `row` is out of range.
     pub fn row(&self, row: usize) -> &[u8] {
         let n = self.cols * self.dtype.size();
         &self.data[row * n..(row + 1) * n]
     }
 
-    /// Writes one row as f32.
+    /// Writes one row to `out` as f32.
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         self.dtype.read(self.row(row), out);
     }

@@ -1,8 +1,8 @@
 //! int8 matrices: heads, embeddings and other layers that are not ternary.
 //!
-//! Rows stand in panels of 16; a 64-byte block holds 16 rows × 4 columns: byte `4·r + j` is row
-//! `r`, column `j`. Rows and columns past the edge are zero. Scales are f32 per row and group of
-//! columns, laid out `[panel][group][16 rows]`; a group as wide as the row is a scale per row.
+//! Rows form panels of 16. A 64-byte block holds 16 rows × 4 columns: byte `4·r + j` is row `r`,
+//! column `j`. Rows and columns past the edge are zero. There is one f32 scale per row and group of
+//! columns, laid out `[panel][group][16 rows]`. A group as wide as the row gives one scale per row.
 
 use super::LayoutError;
 use super::view::{Int8View, Packing};
@@ -11,14 +11,29 @@ use crate::mem::WeightVec;
 use crate::ternary::{PANEL_ROWS, expect_bytes};
 use bytes::Bytes;
 
-/// Columns in a block.
+/// Number of columns in a block.
 pub const INT8_BLOCK_COLS: usize = 4;
 /// Columns are padded to a multiple of this.
 pub const INT8_PAD_COLS: usize = 16;
-/// Bytes of a block.
+/// Number of bytes of a block.
 pub(super) const BLOCK_BYTES: usize = PANEL_ROWS * INT8_BLOCK_COLS;
 
 /// An int8 matrix of `rows` outputs × `cols` inputs: W = q · scale(row, group).
+///
+/// ```
+/// use wrinklefree_compute::matrix::Int8Matrix;
+///
+/// // One scale per row: a group is as wide as a row.
+/// let (rows, cols) = (2, 3);
+/// let w = Int8Matrix::pack(rows, cols, cols, |row, values, scales| {
+///     values.copy_from_slice(&[[1, -2, 3], [4, 0, -6]][row]);
+///     scales[0] = 0.5;
+/// })?;
+/// let mut row = [0.0; 3];
+/// w.row_f32(1, &mut row);
+/// assert_eq!(row, [2.0, 0.0, -3.0]);
+/// # Ok::<(), wrinklefree_compute::ternary::LayoutError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Int8Matrix {
     rows: usize,
@@ -29,18 +44,18 @@ pub struct Int8Matrix {
 }
 
 impl Int8Matrix {
-    /// Bytes of the values for a shape, `None` on overflow.
+    /// Number of bytes of the values of a shape; `None` on overflow.
     pub fn value_bytes(rows: usize, cols: usize) -> Option<usize> {
         let blocks = cols.div_ceil(INT8_PAD_COLS) * (INT8_PAD_COLS / INT8_BLOCK_COLS);
         rows.div_ceil(PANEL_ROWS).checked_mul(blocks)?.checked_mul(BLOCK_BYTES)
     }
 
-    /// Takes values and scales that already stand in panel layout, without copying.
+    /// Takes values and scales in panel layout, without copying.
     ///
-    /// `group` is a multiple of 16, or `cols` for a scale per row.
+    /// `group` is a multiple of 16, or `cols` for one scale per row.
     ///
     /// # Errors
-    /// When a byte count does not match the shape, the group cannot be walked or a scale is not
+    /// If a byte count does not match the shape, the group size is not supported or a scale is not
     /// finite.
     pub fn from_panels(
         rows: usize,
@@ -64,8 +79,8 @@ impl Int8Matrix {
         }
     }
 
-    /// Packs row by row: `fill(row, values, scales)` writes the row's `cols` values and
-    /// `ceil(cols / group)` scales.
+    /// Packs a matrix row by row: `fill(row, values, scales)` writes the row's `cols` values and
+    /// ⌈cols / group⌉ scales.
     ///
     /// # Errors
     /// As [`Int8Matrix::from_panels`].
@@ -85,7 +100,7 @@ impl Int8Matrix {
         for row in 0..rows {
             fill(row, &mut row_values[..cols], &mut row_scales);
             let (panel, lane) = (row / PANEL_ROWS, row % PANEL_ROWS);
-            lay_row(&row_values, lane, &mut values[panel * padded * PANEL_ROWS..]);
+            write_row(&row_values, lane, &mut values[panel * padded * PANEL_ROWS..]);
             for (g, s) in row_scales.iter().enumerate() {
                 scales[(panel * groups + g) * PANEL_ROWS + lane] = s.to_bits().to_le();
             }
@@ -93,9 +108,10 @@ impl Int8Matrix {
         Self::from_panels(rows, cols, group, values.into_bytes(), scales.into_bytes())
     }
 
-    /// Quantizes float rows with one scale per row: a power of two where all values are multiples of
-    /// one that eight bits hold, so that nothing is lost; otherwise max |w| / 127, rounding half to
-    /// even. `row_f32(row, out)` writes a row.
+    /// Quantizes float rows with one scale per row. `row_f32(row, out)` writes a row.
+    ///
+    /// If all values of a row are multiples of a power of two that eight bits can hold, that power is
+    /// the scale and nothing is lost. Otherwise the scale is max |w| / 127, rounding half to even.
     ///
     /// # Errors
     /// As [`Int8Matrix::from_panels`]; a row with a NaN or infinity has no finite scale.
@@ -120,7 +136,7 @@ impl Int8Matrix {
         })
     }
 
-    /// The same where it is to stand.
+    /// Loads the matrix.
     #[must_use]
     pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         let (values, scales) = (loader.relocate(&self.values), loader.relocate(&self.scales));
@@ -132,12 +148,12 @@ impl Int8Matrix {
         &self.values
     }
 
-    /// The scales, f32 little endian, `[panel][group][16 rows]`.
+    /// The scales: little-endian f32, `[panel][group][16 rows]`.
     pub fn scales(&self) -> &Bytes {
         &self.scales
     }
 
-    /// The matrix as kernels read it; its shape, too.
+    /// Returns the matrix as kernels read it; the view also has its shape.
     pub fn view(&self) -> Int8View<'_> {
         let Self { rows, cols, group, .. } = *self;
         let Self { ref values, ref scales, .. } = *self;
@@ -145,32 +161,32 @@ impl Int8Matrix {
         Int8View { rows, cols, group, packing, values, low, fill: 0, scales, factors }
     }
 
-    /// Writes the values of one row.
+    /// Writes the values of one row to `out`.
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn unpack_row(&self, row: usize, out: &mut [i8]) {
         self.view().unpack_row(row, out);
     }
 
-    /// The scale of one row and group.
+    /// Returns the scale of one row and group.
     pub fn scale(&self, row: usize, group: usize) -> f32 {
         self.view().scale(row, group)
     }
 
-    /// Writes one row as f32.
+    /// Writes one row to `out` as f32.
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         self.view().row_f32(row, out);
     }
 }
 
-/// Groups of a row.
+/// Number of groups of a row.
 ///
 /// # Errors
-/// When `group` is neither a multiple of 16 nor `cols`.
+/// If `group` is neither a multiple of 16 nor `cols`.
 pub(super) fn groups(cols: usize, group: usize) -> Result<usize, LayoutError> {
     if group == 0 || (group != cols && !group.is_multiple_of(INT8_PAD_COLS)) {
         return Err(LayoutError::Group(group, INT8_PAD_COLS));
@@ -178,16 +194,16 @@ pub(super) fn groups(cols: usize, group: usize) -> Result<usize, LayoutError> {
     Ok(cols.div_ceil(group))
 }
 
-/// Writes a row, padded, to its place in a panel.
-pub(super) fn lay_row(values: &[i8], lane: usize, panel: &mut [i8]) {
+/// Writes a padded row to its lane of a panel.
+pub(super) fn write_row(values: &[i8], lane: usize, panel: &mut [i8]) {
     let blocks = panel.as_chunks_mut::<BLOCK_BYTES>().0;
     for (v, block) in values.as_chunks::<INT8_BLOCK_COLS>().0.iter().zip(blocks) {
         block.as_chunks_mut().0[lane] = *v;
     }
 }
 
-/// The largest power of two that all values are multiples of; none for what is not finite or not
-/// normal, and for zeros alone.
+/// Returns the largest power of two that all values are multiples of. Returns `None` if a value is
+/// subnormal or not finite, or all are zero.
 fn common_unit(row: &[f32]) -> Option<f32> {
     const MANTISSA: u32 = 23;
     let mut least = None::<i32>;
@@ -208,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_eight_bits_hold_is_kept_as_it_is() {
+    fn values_that_eight_bits_hold_are_exact() {
         let rows = [
             [1.0, -127.0, 64.0, 0.0].map(|q: f32| q * 2f32.powi(-9)),
             [2.0, -6.0, 4.0, 254.0],

@@ -1,4 +1,7 @@
-//! Weight matrices as the kernels read them: ternary, int8 or float, each `rows` outputs × `cols` inputs.
+//! Weight matrices in the layouts that kernels read: ternary, int8 or float.
+//!
+//! Each has `rows` outputs × `cols` inputs. Ternary and int8 matrices are packed in panels of 16 rows,
+//! with scales; float matrices are row-major.
 
 mod float;
 mod int8;
@@ -16,18 +19,18 @@ pub use view::{Int8Panel, Int8Scales, Int8View, PARTS, Packing};
 /// A weight matrix of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matrix {
-    /// Codes of two bits, or three of them in five.
+    /// Two-bit codes, or three codes in five bits.
     Ternary(TernaryMatrix),
     /// int8 with a scale per row or per group of columns.
     Int8(Int8Matrix),
-    /// The same in planes: four bits of each value, six or eight.
+    /// int4, int6 or int8 in planes of bits.
     Split(SplitMatrix),
     /// f32, f16 or bf16.
     Float(FloatMatrix),
 }
 
 impl Matrix {
-    /// The same where it is to stand.
+    /// Loads the matrix in its layout.
     #[must_use]
     pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         match self {
@@ -38,7 +41,7 @@ impl Matrix {
         }
     }
 
-    /// Outputs.
+    /// Number of rows (outputs).
     pub fn rows(&self) -> usize {
         match self {
             Self::Ternary(m) => m.rows(),
@@ -48,7 +51,7 @@ impl Matrix {
         }
     }
 
-    /// Inputs.
+    /// Number of columns (inputs).
     pub fn cols(&self) -> usize {
         match self {
             Self::Ternary(m) => m.cols(),
@@ -58,7 +61,7 @@ impl Matrix {
         }
     }
 
-    /// Bytes that a product with this matrix reads: values and scales.
+    /// Number of bytes that a product with this matrix reads: values and scales.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Ternary(m) => {
@@ -74,7 +77,7 @@ impl Matrix {
         }
     }
 
-    /// A short name of the kind: `ternary`, `ternary/tight`, `ternary/g128`, `int8`, `int6/g16`, `bf16`…
+    /// Short name of the kind: `ternary`, `ternary/tight`, `ternary/g128`, `int8`, `int6/g16`, `bf16`…
     pub fn kind(&self) -> String {
         match self {
             Self::Ternary(m) => match m.scales() {
@@ -88,10 +91,10 @@ impl Matrix {
         }
     }
 
-    /// Writes one row as f32 (an embedding lookup).
+    /// Writes one row to `out` as f32 (an embedding lookup).
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         match self {
             Self::Ternary(m) => m.row_f32(row, out),
@@ -102,7 +105,7 @@ impl Matrix {
     }
 }
 
-/// A kind of int8 matrix, with the size of its groups where a row has several.
+/// Name of a kind of int8 matrix, with its group size if a row has several groups.
 fn grouped(kind: &str, w: Int8View<'_>) -> String {
     if w.groups() <= 1 { kind.into() } else { format!("{kind}/g{}", w.group()) }
 }

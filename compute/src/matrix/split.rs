@@ -1,12 +1,15 @@
-//! int8 matrices in planes: the upper four bits of all values, and the two or four below, where there
-//! are any. A product with the upper plane alone reads less and comes close; with both it is the int8
-//! matrix's, bit for bit (but for scales near 10⁻³⁸, which cannot be divided exactly).
+//! int8 matrices in bit planes: one plane has the upper four bits of all values, another the two or
+//! four bits below, if there are any.
 //!
-//! Values are shifted up as far as eight bits allow, and scales down: so the upper plane says as much
-//! as it can, and what four or six bits hold takes no more (Q4_0 and Q6_K of GGUF).
+//! A product with the upper plane alone reads less memory and approximates the result. A product with
+//! both equals that of the int8 matrix bit for bit, except with scales near 10⁻³⁸, which cannot be
+//! divided exactly.
+//!
+//! Values are shifted up as far as eight bits allow, and scales down. So the upper plane holds as much
+//! as possible, and values of four or six bits (GGUF's Q4_0 and Q6_K) take no more than that.
 
 use super::LayoutError;
-use super::int8::{BLOCK_BYTES, INT8_PAD_COLS, Int8Matrix, groups, lay_row};
+use super::int8::{BLOCK_BYTES, INT8_PAD_COLS, Int8Matrix, groups, write_row};
 use super::view::{Int8View, PARTS, Packing};
 use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
@@ -19,7 +22,24 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Bytes of a strip of int8 values.
 const STRIP: usize = 4 * BLOCK_BYTES;
 
-/// An int8 matrix of `rows` outputs × `cols` inputs, its values in planes: see [`Int8View`].
+/// An int8 matrix of `rows` outputs × `cols` inputs in bit planes; see [`Int8View`] for the layout.
+///
+/// ```
+/// use wrinklefree_compute::matrix::{Int8Matrix, SplitMatrix};
+///
+/// let w = Int8Matrix::pack(1, 2, 2, |_, values, scales| {
+///     values.copy_from_slice(&[127, -45]);
+///     scales[0] = 1.0;
+/// })?;
+/// let split = SplitMatrix::new(&w);
+/// let mut row = [0; 2];
+/// split.view().unpack_row(0, &mut row);
+/// assert_eq!(row, [127, -45]);
+/// // The upper plane alone: the lower four bits are taken to be 8.
+/// split.upper().unpack_row(0, &mut row);
+/// assert_eq!(row, [120, -40]);
+/// # Ok::<(), wrinklefree_compute::ternary::LayoutError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitMatrix {
     rows: usize,
@@ -28,18 +48,18 @@ pub struct SplitMatrix {
     parts: SplitParts,
 }
 
-/// What a [`SplitMatrix`] consists of, in panel layout.
+/// The parts of a [`SplitMatrix`], in panel layout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitParts {
-    /// How many bits stand in which plane; not [`Packing::Whole`].
+    /// Number of bits in each plane; not [`Packing::Whole`].
     pub packing: Packing,
-    /// The plane of the upper halves, `[panel][strip][line]`.
+    /// The plane of the upper four bits, `[panel][strip][line]`.
     pub high: Bytes,
-    /// The other plane, empty for [`Packing::Upper`].
+    /// The plane of the lower bits; empty for [`Packing::Upper`].
     pub low: Bytes,
-    /// f32, or int8 where there are factors, `[panel][group][16 rows]`.
+    /// Scales, `[panel][group][16 rows]`: f32, or int8 if there are factors.
     pub scales: Bytes,
-    /// f32, `[panel][⌈groups / 16⌉][16 rows]`, of which the scales are parts; or empty.
+    /// Factors of the int8 scales: f32, `[panel][⌈groups / 16⌉][16 rows]`. Empty for f32 scales.
     pub factors: Bytes,
 }
 
@@ -49,23 +69,23 @@ impl SplitMatrix {
         Self::repacked(w, &mut WeightLoader::alone())
     }
 
-    /// Splits the values of `w`, from where they are to where their planes shall stand.
+    /// Loads the values of `w` and splits them.
     pub fn repacked(w: &Int8Matrix, loader: &mut WeightLoader<'_, '_>) -> Self {
         let Int8View { rows, cols, group, .. } = w.view();
-        let kind = Strips::of(w.values(), loader);
-        let mut planes = Planes::new((rows, cols), kind);
+        let rule = SplitRule::of(w.values(), loader);
+        let mut planes = Planes::new((rows, cols), rule);
         planes.fill(w.values(), loader);
         let (high, low) = planes.into_bytes();
         let mut scales = WeightVec::<u32>::zeroed(w.scales().len() / 4);
         for (out, bytes) in scales.iter_mut().zip(w.scales().as_chunks().0) {
-            let scale = f32::from_le_bytes(*bytes) / f32::from(1u8 << kind.shift);
+            let scale = f32::from_le_bytes(*bytes) / f32::from(1u8 << rule.shift);
             *out = scale.to_bits().to_le();
         }
-        let (packing, scales, factors) = (kind.packing, scales.into_bytes(), Bytes::new());
+        let (packing, scales, factors) = (rule.packing, scales.into_bytes(), Bytes::new());
         Self { rows, cols, group, parts: SplitParts { packing, high, low, scales, factors } }
     }
 
-    /// The same where it is to stand.
+    /// Loads the matrix.
     #[must_use]
     pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         let SplitParts { packing, high, low, scales, factors } = &self.parts;
@@ -75,7 +95,8 @@ impl SplitMatrix {
         Self { parts, ..*self }
     }
 
-    /// Packs values of four bits, −8 to 7: `values(row, out)` and `scales(row, out)` write a row's.
+    /// Packs values of four bits, −8 to 7. `shape` is (rows, cols, group); `values(row, out)` and
+    /// `scales(row, out)` write those of a row.
     ///
     /// # Errors
     /// As [`SplitMatrix::from_parts`].
@@ -95,8 +116,10 @@ impl SplitMatrix {
         Self::from_parts(shape, SplitParts { packing, high, low, scales, factors })
     }
 
-    /// Packs values of six bits, −32 to 31, with scales in two steps: `values(row, out)` writes a row's,
-    /// `scales(row, parts, factors)` those of its groups, and of each [`PARTS`] of them.
+    /// Packs values of six bits, −32 to 31, whose scales are products of int8 parts and f32 factors.
+    ///
+    /// `shape` is (rows, cols, group). `values(row, out)` writes the values of a row.
+    /// `scales(row, parts, factors)` writes a part per group and a factor per [`PARTS`] groups.
     ///
     /// # Errors
     /// As [`SplitMatrix::from_parts`].
@@ -121,15 +144,15 @@ impl SplitMatrix {
         Self::from_parts(shape, SplitParts { packing, high, low, scales, factors })
     }
 
-    /// Takes what already stands in panel layout, without copying. Of the shape `(rows, cols, group)`
-    /// the group is a multiple of 16, or `cols` for a scale per row.
+    /// Takes parts in panel layout, without copying. The shape is (rows, cols, group); `group` is a
+    /// multiple of 16, or `cols` for one scale per row.
     ///
     /// # Errors
-    /// When a byte count does not match the shape, the group cannot be walked or a scale is not
+    /// If a byte count does not match the shape, the group size is not supported or a scale is not
     /// finite.
     ///
     /// # Panics
-    /// When the parts are those of whole values.
+    /// If the packing is [`Packing::Whole`].
     pub fn from_parts(
         (rows, cols, group): (usize, usize, usize),
         parts: SplitParts,
@@ -159,24 +182,25 @@ impl SplitMatrix {
         }
     }
 
-    /// What it consists of.
+    /// The parts of the matrix.
     pub fn parts(&self) -> &SplitParts {
         &self.parts
     }
 
-    /// Bytes that a product with the upper plane reads, and one with both.
+    /// Number of bytes that a product with the upper plane reads, and that one with both planes reads.
     pub fn bytes(&self) -> (usize, usize) {
         let SplitParts { high, low, scales, factors, .. } = &self.parts;
         let upper = high.len() + scales.len() + factors.len();
         (upper, upper + low.len())
     }
 
-    /// Whether the upper plane says everything.
+    /// Returns true if the upper plane alone is exact.
     pub fn is_exact(&self) -> bool {
         self.parts.packing == Packing::Upper
     }
 
-    /// What it was made of, but for a power of two between values and scales.
+    /// Converts back to an int8 matrix. Values and scales may differ from the original's by a power
+    /// of two.
     pub fn joined(&self) -> Int8Matrix {
         let view = self.view();
         let fill = |row: usize, values: &mut [i8], scales: &mut [f32]| {
@@ -187,7 +211,7 @@ impl SplitMatrix {
         joined.expect("a shape and scales that an int8 matrix had")
     }
 
-    /// The whole matrix; its shape, too.
+    /// Returns the matrix as kernels read it; the view also has its shape.
     pub fn view(&self) -> Int8View<'_> {
         let Self { rows, cols, group, ref parts } = *self;
         let SplitParts { packing, ref high, ref low, ref scales, ref factors } = *parts;
@@ -195,55 +219,55 @@ impl SplitMatrix {
         Int8View { rows, cols, group, packing, values: high, low, fill, scales, factors }
     }
 
-    /// The matrix with its upper halves alone; exact where there are no lower ones.
+    /// Returns the upper plane alone; exact if there is no lower one.
     pub fn upper(&self) -> Int8View<'_> {
         Int8View { packing: Packing::Upper, low: &[], ..self.view() }
     }
 
-    /// Writes one row as f32.
+    /// Writes one row to `out` as f32.
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         self.view().row_f32(row, out);
     }
 }
 
-/// Bytes of both planes of a shape; `None` on overflow.
+/// Number of bytes of both planes of a shape; `None` on overflow.
 fn plane_bytes((rows, cols): (usize, usize), packing: Packing) -> Option<(usize, usize)> {
     let strips = rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(INT8_PAD_COLS))?;
     let (high, low) = packing.strip_bytes();
     Some((strips.checked_mul(high)?, strips.checked_mul(low)?))
 }
 
-/// How the strips of a matrix are split.
+/// Rule for splitting the values of a matrix.
 #[derive(Clone, Copy)]
-struct Strips {
+struct SplitRule {
     packing: Packing,
-    /// Values are shifted up by so many bits.
+    /// Number of bits that values are shifted up.
     shift: u32,
 }
 
-impl Strips {
-    /// What these values need.
+impl SplitRule {
+    /// Finds the rule that keeps all bits of these values.
     fn of(values: &[u8], loader: &mut WeightLoader<'_, '_>) -> Self {
-        // A part of most heads says already that all bits are used; then nothing else is read.
+        // A part of most heads already uses all bits. Then the rest need not be read.
         let size = WeightLoader::units(STRIP) * STRIP;
-        let first = Used::by(&values[..size.min(values.len())]);
-        let strips = first.strips();
-        if strips.shift == 0 && strips.packing == Packing::Split {
-            return strips;
+        let first = UsedBits::of(&values[..size.min(values.len())]);
+        let rule = first.rule();
+        if rule.shift == 0 && rule.packing == Packing::Split {
+            return rule;
         }
         let all = (AtomicU8::new(0), AtomicU8::new(0));
         loader.each(values.chunks(size).map(|values| (values, ())), |values, ()| {
-            let used = Used::by(values);
-            all.0.fetch_or(used.bits, Ordering::Relaxed);
-            all.1.fetch_or(used.digits, Ordering::Relaxed);
+            let used = UsedBits::of(values);
+            all.0.fetch_or(used.all, Ordering::Relaxed);
+            all.1.fetch_or(used.without_sign, Ordering::Relaxed);
         });
-        Used { bits: all.0.into_inner(), digits: all.1.into_inner() }.strips()
+        UsedBits { all: all.0.into_inner(), without_sign: all.1.into_inner() }.rule()
     }
 
-    /// Writes both planes of values that stand as in an [`Int8Matrix`].
+    /// Writes both planes of values in the layout of an [`Int8Matrix`].
     fn split(self, values: &[u8], high: &mut [u8], low: &mut [u8]) {
         let Self { packing, shift } = self;
         let (high_bytes, low_bytes) = packing.strip_bytes();
@@ -262,61 +286,62 @@ impl Strips {
     }
 }
 
-/// Bits that some of the values set, as they are and without those that repeat the sign.
-struct Used {
-    bits: u8,
-    digits: u8,
+/// Bits that at least one value sets.
+struct UsedBits {
+    all: u8,
+    /// Without the bits that repeat the sign.
+    without_sign: u8,
 }
 
-impl Used {
-    fn by(values: &[u8]) -> Self {
-        let none = Self { bits: 0, digits: 0 };
+impl UsedBits {
+    fn of(values: &[u8]) -> Self {
+        let none = Self { all: 0, without_sign: 0 };
         values.iter().fold(none, |used, &v| Self {
-            bits: used.bits | v,
-            digits: used.digits | v ^ ((v as i8) >> 7) as u8,
+            all: used.all | v,
+            without_sign: used.without_sign | v ^ ((v as i8) >> 7) as u8,
         })
     }
 
-    fn strips(&self) -> Strips {
-        let shift = self.digits.leading_zeros().clamp(1, 8) - 1;
-        Strips { packing: Packing::of_bits(self.bits << shift), shift }
+    fn rule(&self) -> SplitRule {
+        let shift = self.without_sign.leading_zeros().clamp(1, 8) - 1;
+        SplitRule { packing: Packing::of_bits(self.all << shift), shift }
     }
 }
 
-/// Both planes.
+/// Both planes while they are written.
 struct Planes {
-    kind: Strips,
+    rule: SplitRule,
     high: WeightVec<u8>,
     low: WeightVec<u8>,
-    /// Strips that are there.
+    /// Number of strips that are written.
     filled: usize,
 }
 
 impl Planes {
-    fn new(shape: (usize, usize), kind: Strips) -> Self {
-        let bytes = plane_bytes(shape, kind.packing);
+    fn new(shape: (usize, usize), rule: SplitRule) -> Self {
+        let bytes = plane_bytes(shape, rule.packing);
         let (high, low) = bytes.expect("fewer than those of the values");
-        Self { kind, high: WeightVec::zeroed(high), low: WeightVec::zeroed(low), filled: 0 }
+        Self { rule, high: WeightVec::zeroed(high), low: WeightVec::zeroed(low), filled: 0 }
     }
 
-    /// Fills both with all values, which stand as in an [`Int8Matrix`].
+    /// Fills both planes with values in the layout of an [`Int8Matrix`].
     fn fill(&mut self, values: &[u8], loader: &mut WeightLoader<'_, '_>) {
         let strips = WeightLoader::units(STRIP);
-        let (high, low) = self.kind.packing.strip_bytes();
-        // A plane that is not there is always empty.
+        let (high, low) = self.rule.packing.strip_bytes();
+        // Without a lower plane, each part gets an empty slice of it.
         let mut low = self.low.chunks_mut((strips * low).max(1));
         let low = iter::repeat_with(|| low.next().unwrap_or_default());
         let planes = self.high.chunks_mut(strips * high).zip(low);
         loader.each(values.chunks(strips * STRIP).zip(planes), |values, (high, low)| {
-            self.kind.split(values, high, low);
+            self.rule.split(values, high, low);
         });
     }
 
-    /// Adds a panel.
+    /// Appends a panel.
     fn push(&mut self, panel: &[u8]) {
-        let (high, low) = self.kind.packing.strip_bytes();
+        let (high, low) = self.rule.packing.strip_bytes();
         let high = &mut self.high[self.filled * high..];
-        self.kind.split(panel, high, &mut self.low[self.filled * low..]);
+        self.rule.split(panel, high, &mut self.low[self.filled * low..]);
         self.filled += panel.len() / STRIP;
     }
 
@@ -325,7 +350,7 @@ impl Planes {
     }
 }
 
-/// Writes the lines of a plane of four bits: each joins two blocks.
+/// Writes the lines of a four-bit plane: each joins two blocks.
 fn join_pairs(strip: &[u8; STRIP], out: &mut [u8], join: impl Fn(u8, u8) -> u8) {
     let pairs = strip.as_chunks::<{ 2 * BLOCK_BYTES }>().0;
     for (pair, line) in pairs.iter().zip(out.as_chunks_mut::<BLOCK_BYTES>().0) {
@@ -336,7 +361,7 @@ fn join_pairs(strip: &[u8; STRIP], out: &mut [u8], join: impl Fn(u8, u8) -> u8) 
     }
 }
 
-/// Writes the line of a plane of two bits.
+/// Writes the line of a two-bit plane.
 fn join_four(strip: &[u8; STRIP], out: &mut [u8], two: impl Fn(u8) -> u8) {
     let [a, b, c, d] = bytemuck::must_cast_ref::<_, [[u8; BLOCK_BYTES]; 4]>(strip);
     for (i, out) in out.iter_mut().enumerate() {
@@ -344,7 +369,7 @@ fn join_four(strip: &[u8; STRIP], out: &mut [u8], two: impl Fn(u8) -> u8) {
     }
 }
 
-/// The planes of values that have as many bits as they hold: `values(row, out)` writes a row's.
+/// Packs values that have as many bits as the planes hold; `values(row, out)` writes those of a row.
 fn pack_planes(
     (rows, cols): (usize, usize),
     packing: Packing,
@@ -354,7 +379,7 @@ fn pack_planes(
         return Err(LayoutError::TooLarge(rows, cols));
     }
     let shift = if packing == Packing::Six { 2 } else { 4 };
-    let mut planes = Planes::new((rows, cols), Strips { packing, shift });
+    let mut planes = Planes::new((rows, cols), SplitRule { packing, shift });
     let strips = cols.div_ceil(INT8_PAD_COLS);
     let mut panel = vec![0i8; strips * STRIP];
     let mut row_values = vec![0i8; strips * INT8_PAD_COLS];
@@ -364,14 +389,14 @@ fn pack_planes(
         }
         for row in first..rows.min(first + PANEL_ROWS) {
             values(row, &mut row_values[..cols]);
-            lay_row(&row_values, row % PANEL_ROWS, &mut panel);
+            write_row(&row_values, row % PANEL_ROWS, &mut panel);
         }
         planes.push(bytemuck::cast_slice(&panel));
     }
     Ok(planes.into_bytes())
 }
 
-/// Numbers of each row, `[panel][each][16 rows]`: `fill(row, out)` writes a row's.
+/// Packs `each` numbers per row as `[panel][each][16 rows]`; `fill(row, out)` writes those of a row.
 fn by_panel<T: Pod>(rows: usize, each: usize, mut fill: impl FnMut(usize, &mut [T])) -> Bytes {
     let mut all = WeightVec::<T>::zeroed(rows.div_ceil(PANEL_ROWS) * each * PANEL_ROWS);
     let mut one = vec![T::zeroed(); each];
@@ -383,7 +408,7 @@ fn by_panel<T: Pod>(rows: usize, each: usize, mut fill: impl FnMut(usize, &mut [
     all.into_bytes()
 }
 
-/// Floats times `factor` as little-endian bits.
+/// Writes floats times `factor` as little-endian bits.
 fn write_floats(floats: &[f32], factor: f32, out: &mut [u32]) {
     out.iter_mut().zip(floats).for_each(|(out, f)| *out = (f * factor).to_bits().to_le());
 }

@@ -1,29 +1,29 @@
-//! int8 weights as kernels read them: as they stand, or put together from planes of fewer bits.
+//! int8 weights as kernels read them: whole bytes, or planes that kernels combine.
 
 use super::int8::{BLOCK_BYTES, INT8_BLOCK_COLS, INT8_PAD_COLS};
 use crate::ternary::PANEL_ROWS;
 use std::ops::Range;
 
-/// How int8 values are packed.
+/// Packing of int8 values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// A byte each.
+    /// One byte per value.
     Whole,
-    /// Their upper four bits; the lower ones are taken to be all alike.
+    /// The upper four bits. The lower bits are taken to be the same for all values.
     Upper,
-    /// Their upper four bits in one plane and the next two in another; the last two are zero.
+    /// The upper four bits in one plane and the next two in another. The last two bits are zero.
     Six,
-    /// Their upper four bits in one plane and the lower four in another.
+    /// The upper four bits in one plane and the lower four in another.
     Split,
 }
 
 impl Packing {
-    /// Of values in planes that have so many bits.
+    /// Returns the packing in planes for values of this number of bits.
     pub fn in_planes(bits: usize) -> Option<Self> {
         [Self::Upper, Self::Six, Self::Split].into_iter().find(|packing| packing.bits() == bits)
     }
 
-    /// Bits of a value that are there.
+    /// Number of bits of a value that are stored.
     pub fn bits(self) -> usize {
         match self {
             Self::Upper => 4,
@@ -32,7 +32,7 @@ impl Packing {
         }
     }
 
-    /// What values need of whose bits all that any of them sets are `used`.
+    /// Returns the smallest packing that keeps the bits in `used`, which some value sets.
     pub(super) fn of_bits(used: u8) -> Self {
         match used & 15 {
             0 => Self::Upper,
@@ -41,7 +41,7 @@ impl Packing {
         }
     }
 
-    /// A short name of values that are packed like this.
+    /// Short name of the packing.
     pub fn name(self) -> &'static str {
         match self {
             Self::Whole => "int8",
@@ -51,7 +51,7 @@ impl Packing {
         }
     }
 
-    /// The middle of what the lower halves are: of 0, 4, 8, 12 for six bits.
+    /// Middle of the values that the lower four bits can have: of 0, 4, 8, 12 for six bits.
     pub(super) fn fill(self) -> u8 {
         match self {
             Self::Whole | Self::Upper => 0,
@@ -60,7 +60,7 @@ impl Packing {
         }
     }
 
-    /// Lines of 64 bytes that a strip has of the values, or of the plane of their upper halves, and of the
+    /// Number of 64-byte lines of a strip, in the plane of the values or their upper bits, and in the
     /// lower plane.
     pub const fn lines(self) -> (usize, usize) {
         match self {
@@ -71,98 +71,99 @@ impl Packing {
         }
     }
 
-    /// The same in bytes.
+    /// As [`lines`](Self::lines), in bytes.
     pub(super) fn strip_bytes(self) -> (usize, usize) {
         let (values, low) = self.lines();
         (values * BLOCK_BYTES, low * BLOCK_BYTES)
     }
 }
 
-/// What values are worth: the scales of a panel's groups.
+/// The scales of a panel's groups.
 #[derive(Clone, Copy, Debug)]
 pub enum Int8Scales<'a> {
-    /// f32, little endian, `[group][16 rows]`.
+    /// Little-endian f32, `[group][16 rows]`.
     Float(&'a [[u8; 4 * PANEL_ROWS]]),
-    /// Products of two, without loss: int8 parts, `[group][16 rows]`, of f32 factors that [`PARTS`]
-    /// groups of a row share.
+    /// Exact products of int8 parts, `[group][16 rows]`, and f32 factors that [`PARTS`] groups of a
+    /// row share.
     Parts(&'a [[u8; PANEL_ROWS]], &'a [[u8; 4 * PANEL_ROWS]]),
 }
 
-/// Groups that share a factor, where scales are parts of one.
+/// Number of groups that share a factor in [`Int8Scales::Parts`].
 pub const PARTS: usize = 16;
 
-/// A matrix of int8 values and scales, laid out as [`super::Int8Matrix`] says.
+/// A borrowed int8 matrix in the panel layout of [`super::Int8Matrix`], in whole bytes or in planes.
 ///
-/// Four blocks are a strip: 16 columns. In a plane of four bits a line of 64 bytes holds two blocks: byte
-/// `i` of the first one in the lower halves of the bytes, byte `i` of the second in the upper ones. In a
-/// plane of two bits a line holds a strip: byte `i` of its `k`-th block in bits 2k and 2k + 1.
+/// Four blocks form a strip of 16 columns. In a plane of four bits, a line of 64 bytes holds two
+/// blocks: byte `i` of the first in the lower half of the line's byte `i`, that of the second in its
+/// upper half. In a plane of two bits, a line holds a strip: byte `i` of block `k` is in bits 2k and
+/// 2k + 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Int8View<'a> {
     pub(super) rows: usize,
     pub(super) cols: usize,
     pub(super) group: usize,
     pub(super) packing: Packing,
-    /// The values, or the plane of their upper halves.
+    /// The values, or the plane of their upper four bits.
     pub(super) values: &'a [u8],
-    /// The plane of the lower halves, where it is read.
+    /// The plane of the lower bits; empty if it is not read.
     pub(super) low: &'a [u8],
-    /// What stands for the lower halves, where they are not read.
+    /// Stands for the lower bits if they are not read.
     pub(super) fill: u8,
-    /// f32, or int8 where there are factors.
+    /// f32, or int8 if there are factors.
     pub(super) scales: &'a [u8],
     /// See [`Int8Scales::Parts`].
     pub(super) factors: &'a [u8],
 }
 
-/// The values of a panel, or of some of its columns.
+/// The values of a panel, or of some of its strips.
 #[derive(Clone, Copy)]
 pub struct Int8Panel<'a> {
-    /// The values, or the plane of their upper halves.
+    /// The values, or the plane of their upper four bits.
     pub values: &'a [u8],
-    /// The plane of the lower halves, where it is read.
+    /// The plane of the lower bits; empty if it is not read.
     pub low: &'a [u8],
-    /// What stands for the lower halves, where they are not read.
+    /// Stands for the lower bits if they are not read.
     pub fill: u8,
 }
 
 impl<'a> Int8View<'a> {
-    /// Outputs.
+    /// Number of rows (outputs).
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Inputs.
+    /// Number of columns (inputs).
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// Columns that share a scale.
+    /// Number of columns that share a scale.
     pub fn group(&self) -> usize {
         self.group
     }
 
-    /// Groups in a row.
+    /// Number of groups in a row.
     pub fn groups(&self) -> usize {
         self.cols.div_ceil(self.group)
     }
 
-    /// How the values are packed.
+    /// Packing of the values.
     pub fn packing(&self) -> Packing {
         self.packing
     }
 
-    /// Strips of a panel.
+    /// Number of strips of a panel.
     pub fn strips(&self) -> usize {
         self.cols.div_ceil(INT8_PAD_COLS)
     }
 
-    /// Bytes of a panel's values, in all planes that are read.
+    /// Number of bytes of a panel's values, in all planes that are read.
     pub fn panel_bytes(&self) -> usize {
         let (values, low) = self.packing.strip_bytes();
         self.strips() * (values + low)
     }
 
-    /// The scales of a panel.
+    /// Returns the scales of a panel.
     #[inline]
     pub fn scales(&self, panel: usize) -> Int8Scales<'a> {
         let groups = self.groups();
@@ -174,7 +175,7 @@ impl<'a> Int8View<'a> {
         Int8Scales::Parts(parts, &self.factors.as_chunks().0[panel * spans..][..spans])
     }
 
-    /// Some strips of a panel.
+    /// Returns some strips of a panel.
     #[inline]
     pub fn panel(&self, panel: usize, strips: Range<usize>) -> Int8Panel<'a> {
         let first = panel * self.strips();
@@ -187,20 +188,20 @@ impl<'a> Int8View<'a> {
         }
     }
 
-    /// Writes the values of one row.
+    /// Writes the values of one row to `out`.
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn unpack_row(&self, row: usize, out: &mut [i8]) {
         self.unpack(row, out, |value| value);
     }
 
-    /// Writes each value of a row, converted.
+    /// Writes each value of a row to `out`, converted.
     fn unpack<T>(&self, row: usize, out: &mut [T], convert: impl Fn(i8) -> T) {
         assert!(row < self.rows && out.len() == self.cols);
         let panel = self.panel(row / PANEL_ROWS, 0..self.strips());
         let first = row % PANEL_ROWS * INT8_BLOCK_COLS;
-        // Column `k` of the row in the `block`-th block, of which a line holds `n`.
+        // Column `k` of the row in the `block`-th block; a line holds `n` blocks.
         let at = |plane: &[u8], n: usize, block: usize, k: usize| {
             let bits = 8 / n;
             plane[block / n * BLOCK_BYTES + first + k] >> (bits * (block % n))
@@ -218,7 +219,7 @@ impl<'a> Int8View<'a> {
         }
     }
 
-    /// The scale of one row and group.
+    /// Returns the scale of one row and group.
     pub fn scale(&self, row: usize, group: usize) -> f32 {
         let lane = row % PANEL_ROWS;
         let float = |lanes: &[u8; 4 * PANEL_ROWS]| f32::from_le_bytes(lanes.as_chunks().0[lane]);
@@ -230,10 +231,10 @@ impl<'a> Int8View<'a> {
         }
     }
 
-    /// Writes one row as f32.
+    /// Writes one row to `out` as f32.
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         self.unpack(row, out, f32::from);
         for (group, out) in out.chunks_mut(self.group).enumerate() {

@@ -1,4 +1,7 @@
-//! Memory that SIMD likes: buffers aligned to cache lines, and weights on huge pages.
+//! Memory for SIMD kernels: buffers aligned to cache lines, and weights on huge pages.
+//!
+//! [`AlignedVec`] holds activations and scratch. [`WeightVec`] holds weights, which are written once
+//! and then shared as [`bytes::Bytes`].
 
 mod weights;
 
@@ -7,12 +10,22 @@ pub use weights::WeightVec;
 use bytemuck::{Pod, Zeroable};
 use std::ops::{Deref, DerefMut};
 
-/// One cache line; a `Vec` of these is aligned to 64 bytes without any `unsafe`.
+/// One cache line. A `Vec` of these is aligned to 64 bytes without `unsafe`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// A fixed-length, zero-initialized buffer of plain numbers, aligned to 64 bytes.
+/// A zero-initialized buffer of plain numbers, aligned to 64 bytes.
+///
+/// ```
+/// use wrinklefree_compute::mem::AlignedVec;
+///
+/// let mut values = AlignedVec::<f32>::zeroed(3);
+/// values[1] = 2.5;
+/// values.grow(5);
+/// assert_eq!(values[..], [0.0, 2.5, 0.0, 0.0, 0.0]);
+/// assert!(values.as_ptr().addr().is_multiple_of(64));
+/// ```
 #[derive(Clone)]
 pub struct AlignedVec<T> {
     lines: Vec<Line>,
@@ -21,21 +34,21 @@ pub struct AlignedVec<T> {
 }
 
 impl<T: Pod> AlignedVec<T> {
-    /// `len` zeroes.
+    /// Returns `len` zeros.
     pub fn zeroed(len: usize) -> Self {
         let lines = (len * size_of::<T>()).div_ceil(size_of::<Line>());
-        // Zeroed by the allocator: pages of a large buffer stay untouched until they are used.
+        // The allocator zeros it, so pages of a large buffer stay untouched until they are used.
         Self { lines: bytemuck::zeroed_vec(lines), len, kind: std::marker::PhantomData }
     }
 
-    /// `len` zeroes, or `None` when there is no memory for them.
+    /// Returns `len` zeros, or `None` if there is no memory for them.
     pub fn try_zeroed(len: usize) -> Option<Self> {
         let lines = len.checked_mul(size_of::<T>())?.div_ceil(size_of::<Line>());
         let lines = bytemuck::try_zeroed_vec(lines).ok()?;
         Some(Self { lines, len, kind: std::marker::PhantomData })
     }
 
-    /// Grows to at least `len` elements; what was there stays, new elements are zero.
+    /// Grows the buffer to at least `len` elements. New elements are zero.
     pub fn grow(&mut self, len: usize) {
         if len > self.len {
             let lines = (len * size_of::<T>()).div_ceil(size_of::<Line>());
@@ -71,7 +84,7 @@ impl AsRef<[u8]> for AlignedVec<u8> {
 }
 
 impl AlignedVec<u8> {
-    /// Turns the buffer into shared bytes without copying.
+    /// Converts the buffer to shared bytes, without copying.
     pub fn into_bytes(self) -> bytes::Bytes {
         bytes::Bytes::from_owner(self)
     }

@@ -1,8 +1,7 @@
-//! Memory for weights: on huge pages where the system has them.
+//! Memory for weights, on huge pages where the system has them.
 //!
-//! Decoding reads every weight once per token, in order, and a huge page saves 511 of 512 walks
-//! through the page table. A matrix rarely fills whole huge pages, so matrices share large mappings
-//! and stand in them side by side.
+//! Decoding reads every weight once per token, in order, and a huge page saves 511 of 512 page-table
+//! walks. A matrix rarely fills whole huge pages, so matrices share large mappings.
 
 use super::AlignedVec;
 use bytemuck::Pod;
@@ -10,29 +9,37 @@ use bytes::Bytes;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// A zero-initialized buffer of plain numbers that is filled once and then shared as [`Bytes`];
-/// aligned to 64 bytes.
+/// A zero-initialized buffer of plain numbers, aligned to 64 bytes, that is filled once and then
+/// shared as [`Bytes`].
+///
+/// ```
+/// use wrinklefree_compute::mem::WeightVec;
+///
+/// let mut weights = WeightVec::<u16>::zeroed(4);
+/// weights.fill(0x0102);
+/// assert_eq!(weights.into_bytes().len(), 8);
+/// ```
 pub struct WeightVec<T> {
-    home: Home,
+    storage: Storage,
     len: usize,
     kind: PhantomData<T>,
 }
 
-/// Where the bytes stand.
-enum Home {
+/// The memory of a [`WeightVec`].
+enum Storage {
     Heap(AlignedVec<u8>),
     #[cfg(unix)]
-    Shared(shared::Piece),
+    Shared(shared::Slice),
 }
 
-impl Home {
-    /// `None` when there is no memory for so many.
+impl Storage {
+    /// Returns zeros, or `None` if there is no memory for them.
     fn try_zeroed(bytes: usize) -> Option<Self> {
         #[cfg(unix)]
         if bytes >= shared::LARGE
-            && let Some(piece) = shared::Piece::zeroed(bytes)
+            && let Some(slice) = shared::Slice::zeroed(bytes)
         {
-            return Some(Self::Shared(piece));
+            return Some(Self::Shared(slice));
         }
         AlignedVec::try_zeroed(bytes).map(Self::Heap)
     }
@@ -41,7 +48,7 @@ impl Home {
         match self {
             Self::Heap(bytes) => bytes,
             #[cfg(unix)]
-            Self::Shared(piece) => piece.bytes(),
+            Self::Shared(slice) => slice.bytes(),
         }
     }
 
@@ -49,49 +56,50 @@ impl Home {
         match self {
             Self::Heap(bytes) => bytes,
             #[cfg(unix)]
-            Self::Shared(piece) => piece.bytes_mut(),
+            Self::Shared(slice) => slice.bytes_mut(),
         }
     }
 }
 
-impl AsRef<[u8]> for Home {
+impl AsRef<[u8]> for Storage {
     fn as_ref(&self) -> &[u8] {
         self.bytes()
     }
 }
 
 impl<T: Pod> WeightVec<T> {
-    /// `len` zeroes.
+    /// Returns `len` zeros.
     ///
     /// # Panics
-    /// When there is no memory for them.
+    /// If there is no memory for them.
     pub fn zeroed(len: usize) -> Self {
-        let what = size_of::<T>();
-        Self::try_zeroed(len).unwrap_or_else(|| panic!("no memory for {len} times {what} bytes"))
+        let size = size_of::<T>();
+        Self::try_zeroed(len)
+            .unwrap_or_else(|| panic!("out of memory: cannot allocate {len} × {size} bytes"))
     }
 
-    /// `len` zeroes, or `None` when there is no memory for them.
+    /// Returns `len` zeros, or `None` if there is no memory for them.
     pub fn try_zeroed(len: usize) -> Option<Self> {
-        let home = Home::try_zeroed(len.checked_mul(size_of::<T>())?)?;
-        Some(Self { home, len, kind: PhantomData })
+        let storage = Storage::try_zeroed(len.checked_mul(size_of::<T>())?)?;
+        Some(Self { storage, len, kind: PhantomData })
     }
 
-    /// Turns the buffer into shared bytes without copying.
+    /// Converts the buffer to shared bytes, without copying.
     pub fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(self.home)
+        Bytes::from_owner(self.storage)
     }
 }
 
 impl<T: Pod> Deref for WeightVec<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        &bytemuck::cast_slice(self.home.bytes())[..self.len]
+        &bytemuck::cast_slice(self.storage.bytes())[..self.len]
     }
 }
 
 impl<T: Pod> DerefMut for WeightVec<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut bytemuck::cast_slice_mut(self.home.bytes_mut())[..self.len]
+        &mut bytemuck::cast_slice_mut(self.storage.bytes_mut())[..self.len]
     }
 }
 
@@ -100,21 +108,21 @@ mod shared {
     use memmap2::MmapMut;
     use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-    /// Smaller buffers come from the heap: a small model should not touch a huge page.
+    /// Buffers from this size on use mappings. A small model should not take a huge page.
     pub const LARGE: usize = 128 << 10;
-    /// Bytes of a mapping that several buffers share; larger buffers have one of their own.
+    /// Bytes of a shared mapping. A larger buffer gets a mapping of its own.
     const MAPPING: usize = 64 << 20;
-    /// Buffers begin at multiples of this.
+    /// Alignment of buffers.
     const ALIGN: usize = 64;
 
-    /// Anonymous memory; its pages exist once they are written.
+    /// Anonymous memory. The system provides its pages when they are first written.
     struct Mapping {
         base: *mut u8,
-        /// Unmaps the memory when the last piece is gone.
+        /// Unmaps the memory when the last slice is dropped.
         _memory: MmapMut,
     }
 
-    // SAFETY: the pointer is only followed through pieces, which do not overlap.
+    // SAFETY: the pointer is only followed through slices, which do not overlap.
     unsafe impl Send for Mapping {}
     // SAFETY: as above.
     unsafe impl Sync for Mapping {}
@@ -122,25 +130,25 @@ mod shared {
     impl Mapping {
         fn new(len: usize) -> Option<Arc<Self>> {
             let mut memory = MmapMut::map_anon(len).ok()?;
-            // A wish: small pages do as well, only slower.
+            // Only a hint: small pages work too, but slower.
             #[cfg(target_os = "linux")]
             let _ = memory.advise(memmap2::Advice::HugePage);
             Some(Arc::new(Self { base: memory.as_mut_ptr(), _memory: memory }))
         }
     }
 
-    /// The mapping that the next buffers go to, and how much of it is given away.
+    /// The mapping that the next buffers go to, and the number of its bytes that are in use.
     static CURRENT: Mutex<(Weak<Mapping>, usize)> = Mutex::new((Weak::new(), 0));
 
-    /// Part of a mapping, nobody else's.
-    pub struct Piece {
+    /// A part of a mapping that belongs to one buffer.
+    pub struct Slice {
         mapping: Arc<Mapping>,
         start: usize,
         len: usize,
     }
 
-    impl Piece {
-        /// `len` zeroes, or `None` when the system has no memory for them.
+    impl Slice {
+        /// Returns `len` zeros, or `None` if the system has no memory for them.
         pub fn zeroed(len: usize) -> Option<Self> {
             if len > MAPPING {
                 return Some(Self { mapping: Mapping::new(len)?, start: 0, len });
@@ -156,12 +164,12 @@ mod shared {
         }
 
         pub fn bytes(&self) -> &[u8] {
-            // SAFETY: the piece lies within the mapping, which lives as long as the piece.
+            // SAFETY: the slice lies within the mapping, which lives as long as the slice.
             unsafe { std::slice::from_raw_parts(self.mapping.base.add(self.start), self.len) }
         }
 
         pub fn bytes_mut(&mut self) -> &mut [u8] {
-            // SAFETY: as above, and pieces do not overlap: each begins behind the one before it.
+            // SAFETY: as above, and slices do not overlap: each begins after the one before it.
             unsafe { std::slice::from_raw_parts_mut(self.mapping.base.add(self.start), self.len) }
         }
     }
@@ -178,7 +186,7 @@ mod tests {
         let mut all: Vec<_> = sizes.iter().map(|&len| WeightVec::<u8>::zeroed(len)).collect();
         for (i, buffer) in all.iter_mut().enumerate() {
             assert_eq!(buffer.len(), sizes[i]);
-            assert!(buffer.iter().all(|&b| b == 0), "buffer {i} is somebody's");
+            assert!(buffer.iter().all(|&b| b == 0), "buffer {i} is in use already");
             assert_eq!(buffer.as_ptr().addr() % 64, 0);
             buffer.fill(i as u8 + 1);
         }

@@ -1,82 +1,98 @@
-//! The thread pool: a leader, and workers that stay awake for a whole forward pass.
+//! A thread pool that stays awake for a whole forward pass.
 //!
-//! The leader runs the pass as plain sequential code and posts each heavy step as parts that any
-//! worker takes; the workers spin between steps, so a step costs two cache-line hand-overs and no
-//! fork-join. What a step may write is split into disjoint parts here, which keeps the code above
-//! free of `unsafe`.
-//! The only floor that starts threads.
+//! The calling thread runs the pass as sequential code. It splits each heavy step into parts and
+//! dispatches them; the workers and the calling thread take parts until none is left. Workers spin
+//! between the steps of a pass, so a step costs two cache-line transfers instead of waking threads.
+//! Between passes they sleep. This module also splits what a step writes into disjoint parts, which
+//! keeps the code above it free of `unsafe`. No other module starts threads.
+//!
+//! ```
+//! use wrinklefree_compute::par::{Bound, Chunks, ThreadPool};
+//!
+//! let pool = ThreadPool::new(2)?;
+//! let mut squares = [0; 6];
+//! pool.run(Bound::Arithmetic, |scope| {
+//!     // Six parts of one element each; any worker may compute any of them.
+//!     scope.chunks(6, true, Chunks::new(&mut squares, 1), |i, part, _scratch| {
+//!         part[0] = i * i;
+//!     });
+//! });
+//! assert_eq!(squares, [0, 1, 4, 9, 16, 25]);
+//! # Ok::<(), wrinklefree_compute::par::ThreadPoolError>(())
+//! ```
 
-mod board;
+mod fork_join;
 mod parts;
-mod share;
+mod work_queue;
 
 pub use parts::{Chunked, Chunks, Columns};
 
 use crate::mem::AlignedVec;
-use board::Board;
-use share::Share;
+use fork_join::ForkJoin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use work_queue::WorkQueue;
 
-/// Buffers of one worker, reused from step to step.
+/// Buffers of one worker, which it reuses from step to step.
 #[derive(Default)]
 pub struct Scratch {
-    /// f32 numbers (attention scores).
+    /// f32 numbers: attention scores, sums of products.
     pub floats: AlignedVec<f32>,
-    /// A page's keys or values, decoded.
+    /// Decoded keys or values of a page.
     pub page: AlignedVec<f32>,
-    /// One KV head's queries or keys after norm and RoPE.
+    /// Queries or keys of one KV head after norm and RoPE.
     pub heads: AlignedVec<f32>,
-    /// Pages that some rows read.
+    /// Page table of the current rows.
     pub table: Vec<u32>,
-    /// Pages that the row behind them reads.
+    /// Page table of the row that follows them.
     pub next_table: Vec<u32>,
-    /// Keys of these pages that each row sees.
+    /// Number of keys that each row sees on these pages.
     pub ends: Vec<usize>,
-    /// i32 numbers (sums of activations).
+    /// Sums of activations.
     pub ints: AlignedVec<i32>,
-    /// i16 numbers (widened activations, sums).
+    /// i16 numbers: widened activations, sums of products.
     pub shorts: AlignedVec<i16>,
-    /// i32 numbers again (exact sums of products).
+    /// Exact sums of products.
     pub sums: AlignedVec<i32>,
-    /// Where in a kernel's tables the values of its weights stand.
-    pub places: AlignedVec<u8>,
-    /// Those tables.
+    /// Weights as a kernel decodes them: a byte each, or lookup-table indices.
+    pub decoded: AlignedVec<u8>,
+    /// Lookup tables.
     pub tables: AlignedVec<i16>,
     /// Activations in the order in which a kernel reads them.
     pub rearranged: AlignedVec<i8>,
-    /// Blocks of columns with activations that are not all zero.
+    /// Indices of the column blocks whose activations are not all zero.
     pub live: AlignedVec<u32>,
-    /// Bytes of weights on their way.
-    pub bytes: AlignedVec<u8>,
+    /// Staging buffer for weights that are being loaded.
+    pub staging: AlignedVec<u8>,
 }
 
-/// Threads that compute forward passes together; the caller is one of them.
+/// Threads that compute forward passes together. The calling thread is worker 0.
 pub struct ThreadPool {
-    /// Where the workers wait.
-    board: Arc<Board>,
-    /// Where a step's columns begin and end; held by whoever leads, so a second caller waits.
+    fork_join: Arc<ForkJoin>,
+    /// Column bounds of a step's parts. A caller holds the lock during [`ThreadPool::run`], so a
+    /// second caller waits.
     bounds: Mutex<Vec<usize>>,
     /// One per worker, never contended.
     scratch: Vec<Mutex<Scratch>>,
-    /// One per worker: the parts of a step.
-    shares: Vec<Share>,
-    /// Members for work that memory bounds, and for work that arithmetic bounds.
-    streaming: usize,
-    computing: usize,
+    /// One per worker: the parts of a step that are assigned to it.
+    queues: Vec<WorkQueue>,
+    /// Number of workers for memory-bound work.
+    memory_workers: usize,
+    /// Number of workers for compute-bound work.
+    compute_workers: usize,
 }
 
-/// What bounds a piece of work, which says how many workers it is worth.
+/// The resource that limits the speed of some work; it decides how many workers take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Nothing: it is too small to wake anybody for.
+    /// Too little work to wake a thread for: the calling thread does it alone.
     Small,
-    /// Memory, as decoding.
+    /// Memory bandwidth, as in decoding.
     Memory,
-    /// Arithmetic, as prompts and batches.
+    /// Arithmetic, as in prompts and batches.
     Arithmetic,
 }
 
-/// The threads could not be started.
+/// Error of [`ThreadPool::new`]: the system did not start the threads.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start {threads} threads: {reason}")]
 pub struct ThreadPoolError {
@@ -84,104 +100,115 @@ pub struct ThreadPoolError {
     reason: String,
 }
 
-/// The life of a worker: what a thread does that is started for a thread pool.
+/// The work of one pool thread, to be run on a thread that the caller has started.
 pub struct Worker {
-    board: Arc<Board>,
-    worker: usize,
+    fork_join: Arc<ForkJoin>,
+    index: usize,
 }
 
 impl Worker {
-    /// Helps until the thread pool is dropped.
+    /// Takes part in the pool's steps; returns when the pool is dropped.
     pub fn work(self) {
-        self.board.help(self.worker);
+        self.fork_join.work(self.index);
     }
 }
 
 impl ThreadPool {
-    /// A thread pool of `threads` workers, at least one; one means the caller alone.
+    /// Starts a pool of `threads` workers, at least one. With one, the calling thread works alone.
     ///
     /// # Errors
-    /// When the system refuses to start the threads.
+    /// If the system refuses to start a thread.
+    ///
+    /// ```
+    /// use wrinklefree_compute::par::{Bound, ThreadPool};
+    ///
+    /// // Two workers for memory-bound work, four for compute-bound work.
+    /// let pool = ThreadPool::new(4)?.limited(2, 4);
+    /// assert_eq!(pool.workers(Bound::Memory), 2);
+    /// assert_eq!(pool.workers(Bound::Arithmetic), 4);
+    /// # Ok::<(), wrinklefree_compute::par::ThreadPoolError>(())
+    /// ```
     pub fn new(threads: usize) -> Result<Self, ThreadPoolError> {
-        Self::with(threads, |worker| {
-            let name = format!("wf-thread_pool-{}", worker.worker);
+        Self::with_spawn(threads, |worker| {
+            let name = format!("wf-worker-{}", worker.index);
             std::thread::Builder::new().name(name).spawn(|| worker.work()).map(drop)
         })
     }
 
-    /// A thread pool whose workers the caller brings threads for: `start` gets `threads - 1` of them. For
-    /// hosts where the standard library can start none (WebAssembly, where a thread is a worker of
-    /// the page).
+    /// Makes a pool of threads that the caller starts. `spawn` is called `threads - 1` times and runs
+    /// [`Worker::work`] on a thread of its own. This is for hosts where the standard library cannot
+    /// start threads, as on WebAssembly, and for threads with settings of their own.
     ///
     /// # Errors
-    /// What `start` returns.
-    pub fn with(
+    /// If `spawn` fails.
+    pub fn with_spawn(
         threads: usize,
-        mut start: impl FnMut(Worker) -> std::io::Result<()>,
+        mut spawn: impl FnMut(Worker) -> std::io::Result<()>,
     ) -> Result<Self, ThreadPoolError> {
         let threads = threads.max(1);
-        let thread_pool = Self {
-            board: Arc::new(Board::new(threads - 1)),
+        let pool = Self {
+            fork_join: Arc::new(ForkJoin::new(threads - 1)),
             bounds: Mutex::default(),
             scratch: (0..threads).map(|_| Mutex::default()).collect(),
-            shares: (0..threads).map(|_| Share::default()).collect(),
-            streaming: threads,
-            computing: threads,
+            queues: (0..threads).map(|_| WorkQueue::default()).collect(),
+            memory_workers: threads,
+            compute_workers: threads,
         };
-        for worker in 1..threads {
-            start(Worker { board: Arc::clone(&thread_pool.board), worker })
+        for index in 1..threads {
+            spawn(Worker { fork_join: Arc::clone(&pool.fork_join), index })
                 .map_err(|e| ThreadPoolError { threads, reason: e.to_string() })?;
         }
-        Ok(thread_pool)
+        Ok(pool)
     }
 
-    /// The same thread pool, of which so many workers take part in work that memory bounds, and so many in
-    /// work that arithmetic bounds: memory may be busy with a part of the cores already.
+    /// Limits the number of workers that take part in memory-bound and in compute-bound work. A part
+    /// of the cores may saturate memory already.
     ///
     /// # Panics
-    /// When it has not so many, or one of the numbers is 0.
+    /// If a number is 0 or more than the pool has workers.
     #[must_use]
-    pub fn limited(mut self, streaming: usize, computing: usize) -> Self {
+    pub fn limited(mut self, memory_workers: usize, compute_workers: usize) -> Self {
         let fits = 1..=self.threads();
         assert!(
-            fits.contains(&streaming) && fits.contains(&computing),
-            "workers of the thread_pool"
+            fits.contains(&memory_workers) && fits.contains(&compute_workers),
+            "a limit must be between 1 and the pool's {} workers",
+            self.threads()
         );
-        (self.streaming, self.computing) = (streaming, computing);
+        (self.memory_workers, self.compute_workers) = (memory_workers, compute_workers);
         self
     }
 
-    /// Members that take part in such work.
+    /// Number of workers that take part in work with this bound.
     pub fn workers(&self, bound: Bound) -> usize {
         match bound {
             Bound::Small => 1,
-            Bound::Memory => self.streaming,
-            Bound::Arithmetic => self.computing,
+            Bound::Memory => self.memory_workers,
+            Bound::Arithmetic => self.compute_workers,
         }
     }
 
-    /// Members, the caller included.
+    /// Number of workers, the calling thread included.
     pub fn threads(&self) -> usize {
         self.scratch.len()
     }
 
-    /// Runs `lead` with the workers that work bound by this is worth, or alone.
+    /// Runs `pass` on the calling thread, with as many workers as the bound asks for.
     ///
-    /// Nobody waits for a worker that the system starts late, even after the run.
-    pub fn run<R>(&self, bound: Bound, lead: impl FnOnce(&mut PoolScope<'_>) -> R) -> R {
+    /// A worker that the system schedules late delays nothing, even if it comes after the run.
+    pub fn run<R>(&self, bound: Bound, pass: impl FnOnce(&mut PoolScope<'_>) -> R) -> R {
         let bounds = &mut *lock(&self.bounds);
         let workers = self.workers(bound);
-        let (scratch, shares) = (&self.scratch[..workers], &self.shares[..workers]);
-        self.board.rest(false);
-        let _rest = Rest(&self.board);
-        lead(&mut PoolScope { board: &self.board, bounds, scratch, shares })
+        let (scratch, queues) = (&self.scratch[..workers], &self.queues[..workers]);
+        self.fork_join.rest(false);
+        let _rest = RestOnDrop(&self.fork_join);
+        pass(&mut PoolScope { fork_join: &self.fork_join, bounds, scratch, queues })
     }
 }
 
-/// Lets the workers rest behind a run, also when the leader panics.
-struct Rest<'a>(&'a Board);
+/// Lets the workers sleep after a run, also when the calling thread panics.
+struct RestOnDrop<'a>(&'a ForkJoin);
 
-impl Drop for Rest<'_> {
+impl Drop for RestOnDrop<'_> {
     fn drop(&mut self) {
         self.0.rest(true);
     }
@@ -189,58 +216,58 @@ impl Drop for Rest<'_> {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.board.take_down();
+        self.fork_join.shutdown();
     }
 }
 
-/// What is locked here is worth nothing after a panic, so poison is no matter.
+/// Locks a mutex and ignores poison: its contents are scratch, which no panic can spoil.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The awake thread pool, as the leader sees it.
+/// The pool during [`ThreadPool::run`]: dispatches steps to the workers that take part.
 pub struct PoolScope<'a> {
-    board: &'a Board,
+    fork_join: &'a ForkJoin,
     bounds: &'a mut Vec<usize>,
     scratch: &'a [Mutex<Scratch>],
-    shares: &'a [Share],
+    queues: &'a [WorkQueue],
 }
 
 impl PoolScope<'_> {
-    /// Members, the leader included.
+    /// Number of workers that take part, the calling thread included.
     pub fn workers(&self) -> usize {
         self.scratch.len()
     }
 
     /// Runs `job(part, scratch)` once for every `part < count`, in any order, on any worker.
     ///
-    /// A worker first takes its share of neighbors, the same in every pass, so that weights and keys
-    /// that it has read before are in its own cache; then what others have not come to.
+    /// A worker first takes the parts assigned to it, which are the same in every pass, so that its
+    /// cache still has the weights and keys. Then it helps with the parts of others.
     fn parts(&mut self, count: usize, job: &(dyn Fn(usize, &mut Scratch) + Sync)) {
         let workers = self.workers();
         if count <= 1 || workers == 1 {
             let scratch = &mut lock(&self.scratch[0]);
             return (0..count).for_each(|part| job(part, scratch));
         }
-        for (worker, share) in self.shares.iter().enumerate() {
-            share.deal(count * worker / workers..count * (worker + 1) / workers);
+        for (worker, queue) in self.queues.iter().enumerate() {
+            queue.assign(count * worker / workers..count * (worker + 1) / workers);
         }
-        self.board.post(workers, &|worker| {
+        self.fork_join.dispatch(workers, &|worker| {
             let scratch = &mut lock(&self.scratch[worker]);
-            let (before, own) = self.shares.split_at(worker);
-            for share in own.iter().chain(before) {
-                while let Some(part) = share.take() {
+            let (before, own) = self.queues.split_at(worker);
+            for queue in own.iter().chain(before) {
+                while let Some(part) = queue.next() {
                     job(part, scratch);
                 }
             }
         });
     }
 
-    /// Splits the columns of a row-major matrix: part `i` of the step gets the columns
-    /// `bounds[i]..bounds[i + 1]` of every row. `out` is `[rows][width]`.
+    /// Runs `job` on ranges of columns of the row-major matrix `out`, `[rows][width]`. Part `i` gets
+    /// the columns `bounds[i]..bounds[i + 1]` of every row.
     ///
     /// # Panics
-    /// When `bounds` are not ascending within `0..=width`.
+    /// If `bounds` do not ascend within `0..=width`.
     pub fn columns(
         &mut self,
         out: &mut [f32],
@@ -249,23 +276,23 @@ impl PoolScope<'_> {
         job: impl Fn(Columns<'_>, &mut Scratch) + Sync,
     ) {
         let rows = [0, out.len() / width];
-        self.tiles(out, width, (&rows, bounds), |_, part, scratch| job(part, scratch));
+        self.tiles(out, width, &rows, bounds, |_, part, scratch| job(part, scratch));
     }
 
-    /// Splits a row-major matrix both ways: part `(i, j)` of the step, which `job` is told, gets the
-    /// columns `columns[j]..columns[j + 1]` of the rows `rows[i]..rows[i + 1]`. `out` is
-    /// `[rows][width]`.
+    /// Runs `job((i, j), part, scratch)` on tiles of the row-major matrix `out`, `[rows][width]`. Part
+    /// `(i, j)` gets the columns `columns[j]..columns[j + 1]` of the rows `rows[i]..rows[i + 1]`.
     ///
     /// # Panics
-    /// When bounds are not ascending within the matrix.
+    /// If bounds do not ascend within the matrix.
     pub fn tiles(
         &mut self,
         out: &mut [f32],
         width: usize,
-        (rows, columns): (&[usize], impl IntoIterator<Item = usize>),
+        rows: &[usize],
+        columns: impl IntoIterator<Item = usize>,
         job: impl Fn((usize, usize), Columns<'_>, &mut Scratch) + Sync,
     ) {
-        // Steps share one buffer, so that none allocates.
+        // All steps share one buffer, so that a step allocates nothing.
         let mut bounds = std::mem::take(self.bounds);
         bounds.clear();
         bounds.extend(columns);
@@ -274,7 +301,7 @@ impl PoolScope<'_> {
         let whole = Columns::whole(out, width);
         let (down, across) = (rows.len().saturating_sub(1), columns.len().saturating_sub(1));
         self.parts(down * across, &|part, scratch| {
-            // One after the other down the columns: what they read stays.
+            // Parts of the same columns follow each other, so that the cache keeps their weights.
             let (i, j) = (part % down, part / down);
             let (rows, columns) = (rows[i]..rows[i + 1], columns[j]..columns[j + 1]);
             if !rows.is_empty() && !columns.is_empty() {
@@ -286,24 +313,24 @@ impl PoolScope<'_> {
         *self.bounds = bounds;
     }
 
-    /// Runs `job(i, parts, scratch)` for every `i < count`, where `parts` are the `i`-th chunks:
-    /// on all workers when the work is worth a hand-over, else on the leader alone.
+    /// Runs `job(i, part, scratch)` for every `i < count`, where `part` is the `i`-th chunk of each
+    /// slice: on all workers if `parallel`, else on the calling thread alone.
     ///
     /// # Panics
-    /// When a slice has fewer than `count` chunks.
+    /// If a slice has fewer than `count` chunks.
     pub fn chunks<C: Chunked + Sync>(
         &mut self,
         count: usize,
-        worth: bool,
+        parallel: bool,
         chunks: C,
         job: impl Fn(usize, C::Part, &mut Scratch) + Sync,
     ) {
-        assert!(chunks.count() >= count, "{count} parts asked of {}", chunks.count());
+        assert!(chunks.count() >= count, "{count} parts of {} chunks", chunks.count());
         let run = |i: usize, scratch: &mut Scratch| {
             // SAFETY: every part of a step is run once, so chunks never overlap.
             job(i, unsafe { chunks.part(i) }, scratch);
         };
-        if worth {
+        if parallel {
             return self.parts(count, &run);
         }
         let scratch = &mut lock(&self.scratch[0]);
@@ -318,12 +345,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn every_chunk_is_visited_once_by_any_team() {
+    fn every_chunk_is_visited_once_by_any_pool() {
         for threads in [1, 2, 3, 5] {
-            let thread_pool = ThreadPool::new(threads).unwrap();
+            let pool = ThreadPool::new(threads).unwrap();
             let mut a = vec![0u32; 7 * 3];
             let mut b = vec![0u8; 7];
-            thread_pool.run(Bound::Arithmetic, |scope| {
+            pool.run(Bound::Arithmetic, |scope| {
                 for _ in 0..100 {
                     let parts = (Chunks::new(&mut a, 3), Chunks::new(&mut b, 1));
                     scope.chunks(7, true, parts, |i, (x, y), _| {
@@ -338,37 +365,38 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_not_worth_it_wakes_nobody() {
-        let thread_pool = ThreadPool::new(3).unwrap();
-        assert_eq!(thread_pool.run(Bound::Small, |scope| scope.workers()), 1);
-        assert_eq!(thread_pool.run(Bound::Arithmetic, |scope| scope.workers()), 3);
+    fn a_small_run_wakes_no_worker() {
+        let pool = ThreadPool::new(3).unwrap();
+        assert_eq!(pool.run(Bound::Small, |scope| scope.workers()), 1);
+        assert_eq!(pool.run(Bound::Arithmetic, |scope| scope.workers()), 3);
     }
 
     #[test]
-    fn work_gets_the_members_that_it_is_worth() {
-        let thread_pool = ThreadPool::new(4).unwrap().limited(2, 3);
-        let workers = |bound| thread_pool.run(bound, |scope| scope.workers());
+    fn work_gets_the_workers_of_its_bound() {
+        let pool = ThreadPool::new(4).unwrap().limited(2, 3);
+        let workers = |bound| pool.run(bound, |scope| scope.workers());
         let bounds = [Bound::Small, Bound::Memory, Bound::Arithmetic];
         assert_eq!(bounds.map(workers), [1, 2, 3]);
     }
 
     #[test]
-    fn a_pass_does_not_wait_for_helpers_that_never_come() {
-        let board = Board::new(1);
-        let (scratch, shares) =
-            ([Mutex::default(), Mutex::default()], [(); 2].map(|()| Share::default()));
+    fn a_pass_does_not_wait_for_workers_that_never_come() {
+        let fork_join = ForkJoin::new(1);
+        let (scratch, queues) =
+            ([Mutex::default(), Mutex::default()], [(); 2].map(|()| WorkQueue::default()));
         let bounds = &mut Vec::new();
-        let mut scope = PoolScope { board: &board, bounds, scratch: &scratch, shares: &shares };
+        let mut scope =
+            PoolScope { fork_join: &fork_join, bounds, scratch: &scratch, queues: &queues };
         let mut cells = [0u8; 9];
         scope.chunks(9, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         assert_eq!(cells, [1; 9]);
     }
 
     #[test]
-    fn helpers_that_fell_asleep_are_woken() {
-        let thread_pool = ThreadPool::new(2).unwrap();
+    fn sleeping_workers_are_woken() {
+        let pool = ThreadPool::new(2).unwrap();
         let mut cells = [0u32; 64];
-        thread_pool.run(Bound::Arithmetic, |scope| {
+        pool.run(Bound::Arithmetic, |scope| {
             for _ in 0..20 {
                 std::thread::sleep(std::time::Duration::from_millis(5));
                 scope.chunks(64, true, Chunks::new(&mut cells, 1), |_, c, _| {
@@ -381,27 +409,27 @@ mod tests {
     }
 
     #[test]
-    fn threads_may_come_from_elsewhere() {
+    fn the_caller_may_start_the_threads() {
         let mut threads = Vec::new();
-        let thread_pool = ThreadPool::with(3, |worker| {
+        let pool = ThreadPool::with_spawn(3, |worker| {
             threads.push(std::thread::spawn(|| worker.work()));
             Ok(())
         });
         let mut cells = [0u8; 50];
-        let thread_pool = thread_pool.unwrap();
-        thread_pool.run(Bound::Arithmetic, |scope| {
+        let pool = pool.unwrap();
+        pool.run(Bound::Arithmetic, |scope| {
             scope.chunks(50, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         });
         assert_eq!(cells, [1; 50]);
-        drop(thread_pool);
+        drop(pool);
         threads.into_iter().for_each(|t| t.join().unwrap());
     }
 
     #[test]
     fn columns_are_disjoint_and_complete() {
-        let thread_pool = ThreadPool::new(3).unwrap();
+        let pool = ThreadPool::new(3).unwrap();
         let mut out = vec![0f32; 4 * 10];
-        thread_pool.run(Bound::Arithmetic, |scope| {
+        pool.run(Bound::Arithmetic, |scope| {
             scope.columns(&mut out, 10, [0, 3, 3, 10], |mut part, _| {
                 for r in 0..part.rows() {
                     part.row(r).iter_mut().for_each(|v| *v += 1.0);
@@ -413,11 +441,11 @@ mod tests {
 
     #[test]
     fn tiles_are_disjoint_and_complete() {
-        let thread_pool = ThreadPool::new(3).unwrap();
+        let pool = ThreadPool::new(3).unwrap();
         let mut out = vec![0f32; 5 * 6];
         let (rows, columns) = ([0, 2, 2, 5], [0, 1, 6]);
-        thread_pool.run(Bound::Arithmetic, |scope| {
-            scope.tiles(&mut out, 6, (&rows, columns), |(i, j), mut part, _| {
+        pool.run(Bound::Arithmetic, |scope| {
+            scope.tiles(&mut out, 6, &rows, columns, |(i, j), mut part, _| {
                 assert_eq!(
                     (part.rows(), part.range()),
                     (rows[i + 1] - rows[i], columns[j]..columns[j + 1])
@@ -433,25 +461,25 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_helper_reaches_the_leader() {
-        let thread_pool = ThreadPool::new(2).unwrap();
-        let leader = std::thread::current().id();
+    fn a_panic_in_a_worker_reaches_the_caller() {
+        let pool = ThreadPool::new(2).unwrap();
+        let caller = std::thread::current().id();
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            // The leader lingers in its part until a worker has taken the other one.
+            // The caller stays in its part until a worker has taken the other one.
             let taken = AtomicUsize::new(0);
-            thread_pool.run(Bound::Arithmetic, |scope| {
+            pool.run(Bound::Arithmetic, |scope| {
                 scope.parts(2, &|_, _| {
                     taken.fetch_add(1, Ordering::Relaxed);
                     while taken.load(Ordering::Relaxed) < 2 {}
-                    assert_eq!(std::thread::current().id(), leader);
+                    assert_eq!(std::thread::current().id(), caller);
                 });
             });
         }));
         assert!(caught.is_err());
         let mut cells = [0u8; 2];
-        thread_pool.run(Bound::Arithmetic, |scope| {
+        pool.run(Bound::Arithmetic, |scope| {
             scope.chunks(2, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] = 1)
         });
-        assert_eq!(cells, [1, 1], "the thread_pool works on after a panic");
+        assert_eq!(cells, [1, 1], "the pool still works after a panic");
     }
 }

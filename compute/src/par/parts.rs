@@ -1,9 +1,9 @@
-//! What a step may write, split into disjoint parts.
+//! Splits the output of a step into disjoint parts.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Mutable access to some columns of consecutive rows of a row-major f32 matrix.
+/// Mutable view of some columns of consecutive rows of a row-major f32 matrix.
 pub struct Columns<'a> {
     base: *mut f32,
     rows: usize,
@@ -19,14 +19,26 @@ unsafe impl Send for Columns<'_> {}
 unsafe impl Sync for Columns<'_> {}
 
 impl<'a> Columns<'a> {
-    /// All columns of `[rows][width]`.
+    /// Views all columns of `out`, `[rows][width]`.
+    ///
+    /// # Panics
+    /// If `out` is not whole rows.
+    ///
+    /// ```
+    /// use wrinklefree_compute::par::Columns;
+    ///
+    /// let mut matrix = [0.0; 6];
+    /// let mut view = Columns::whole(&mut matrix, 3);
+    /// view.narrow(1, 3).row(1).fill(1.0);
+    /// assert_eq!(matrix, [0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+    /// ```
     pub fn whole(out: &'a mut [f32], width: usize) -> Self {
         assert!(width > 0 && out.len().is_multiple_of(width));
         let rows = out.len() / width;
         Self { base: out.as_mut_ptr(), rows, width, first: 0, end: width, life: PhantomData }
     }
 
-    /// Some rows of this view, and some columns of the matrix.
+    /// Returns a part of this view; `columns` count from the matrix's first.
     ///
     /// # Safety
     /// No two views of one matrix that live at the same time may share an element.
@@ -34,43 +46,43 @@ impl<'a> Columns<'a> {
         let Range { start: first, end } = columns;
         assert!(self.first <= first && first <= end && end <= self.end);
         assert!(rows.start <= rows.end && rows.end <= self.rows);
-        // In range where the view has rows; where it has none, nobody follows the pointer.
+        // In range where the view has rows; where it has none, the pointer is not followed.
         let base = self.base.wrapping_add(rows.start * self.width);
         Columns { base, rows: rows.len(), first, end, life: PhantomData, ..*self }
     }
 
-    /// A narrower view, by columns of the whole matrix.
+    /// Returns the columns `first..end` of this view; they count from the matrix's first.
     ///
     /// # Panics
-    /// When the range is not within this view.
+    /// If the range is not within this view.
     pub fn narrow(&mut self, first: usize, end: usize) -> Columns<'_> {
         // SAFETY: `self` is borrowed exclusively as long as the narrower view lives.
         unsafe { self.part(0..self.rows, first..end) }
     }
 
-    /// Some rows of this view.
+    /// Returns some rows of this view.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If the view has fewer rows.
     pub fn lines(&mut self, rows: Range<usize>) -> Columns<'_> {
-        // SAFETY: `self` is borrowed exclusively as long as the lower view lives.
+        // SAFETY: `self` is borrowed exclusively as long as the other view lives.
         unsafe { self.part(rows, self.first..self.end) }
     }
 
-    /// Rows of this view.
+    /// Number of rows of this view.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The columns of the whole matrix that this view holds.
+    /// Range of the matrix's columns that this view holds.
     pub fn range(&self) -> Range<usize> {
         self.first..self.end
     }
 
-    /// This view's part of one row.
+    /// Returns this view's part of one row.
     ///
     /// # Panics
-    /// When `row` is out of range.
+    /// If `row` is out of range.
     #[inline]
     pub fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows);
@@ -83,22 +95,22 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Slices cut into equal chunks that workers may take in any order, each once.
+/// Slices cut into equal chunks, each of which one worker takes.
 pub trait Chunked {
-    /// What one chunk is.
+    /// Type of one chunk.
     type Part;
 
-    /// Whole chunks.
+    /// Number of whole chunks.
     fn count(&self) -> usize;
 
-    /// The `i`-th chunk.
+    /// Returns the `i`-th chunk.
     ///
     /// # Safety
     /// `i < count()`, and every `i` is taken once.
     unsafe fn part(&self, i: usize) -> Self::Part;
 }
 
-/// One slice in chunks of `size`.
+/// A slice in chunks of equal size.
 pub struct Chunks<'a, T> {
     base: *mut T,
     count: usize,
@@ -110,8 +122,8 @@ pub struct Chunks<'a, T> {
 unsafe impl<T: Send> Sync for Chunks<'_, T> {}
 
 impl<'a, T> Chunks<'a, T> {
-    /// Cuts `slice` into chunks of `size` elements; a shorter rest is left out. Chunks of size 0
-    /// are endless and empty: a buffer that a step does not need.
+    /// Cuts `slice` into chunks of `size` elements and leaves out a shorter rest. Size 0 gives any
+    /// number of empty chunks, for a buffer that a step does not need.
     pub fn new(slice: &'a mut [T], size: usize) -> Self {
         let count = slice.len().checked_div(size).unwrap_or(usize::MAX);
         Self { base: slice.as_mut_ptr(), count, size, life: PhantomData }
@@ -127,12 +139,12 @@ impl<'a, T> Chunked for Chunks<'a, T> {
 
     unsafe fn part(&self, i: usize) -> &'a mut [T] {
         // SAFETY: the caller keeps `i` below the count and unique, so the chunk lies within the
-        // slice and nobody else has it.
+        // slice and is handed out once.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(i * self.size), self.size) }
     }
 }
 
-/// No data: for steps that only need the index.
+/// No data, for steps that need only the index.
 impl Chunked for () {
     type Part = ();
 
@@ -153,7 +165,7 @@ macro_rules! chunked_tuple {
             }
 
             unsafe fn part(&self, i: usize) -> Self::Part {
-                // SAFETY: the caller's promise holds for each worker of the tuple.
+                // SAFETY: the caller's promise holds for each member of the tuple.
                 unsafe { ($(self.$index.part(i),)+) }
             }
         }

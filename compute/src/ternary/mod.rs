@@ -1,29 +1,46 @@
-//! The layouts of ternary weights, packing and unpacking. (Master weights are quantized where they
-//! are read: `format::codec`.)
+//! Ternary weights: two packed layouts, packing and unpacking.
 //!
-//! A weight w ∈ {-1, 0, +1} is stored as the code c = w + 1 in two bits (the fourth code, +2,
-//! is legal in some files and survives). Rows stand in panels of 16; a 64-byte block holds
-//! 16 rows × 16 columns: byte `4·r + j` has, in its bits `2f..2f+2`, the code of row `r` and
-//! column `4·f + j`. A panel is its blocks from left to right, a matrix its panels from top to
-//! bottom. Rows and columns past the edge hold code 1 (weight 0). The bytes are the same on
-//! every host.
+//! A weight w ∈ {-1, 0, +1} is stored as the code c = w + 1 in two bits. The fourth code, 3 (weight
+//! +2), is legal in some files and is kept.
 //!
-//! Where memory is what bounds a product, [`tight`] says the same with a sixth less.
+//! Rows form panels of 16. A 64-byte block holds 16 rows × 16 columns: bits `2f..2f+2` of byte
+//! `4·r + j` are the code of row `r` and column `4·f + j`. A panel is its blocks from left to right, a
+//! matrix its panels from top to bottom. Rows and columns past the edge hold code 1 (weight 0). The
+//! bytes are the same on every host.
+//!
+//! The [`tight`] layout takes a sixth less memory, for products that memory bandwidth limits.
+//!
+//! ```
+//! use wrinklefree_compute::ternary::{Layout, Scales, TernaryMatrix};
+//!
+//! // Two rows of three weights: (-1, 0, +1) and (+1, +1, -1), times a scale of 0.5.
+//! let codes = [[0, 1, 2], [2, 2, 0]];
+//! let w = TernaryMatrix::pack(2, 3, Scales::Tensor(0.5), |row, out| out.copy_from_slice(&codes[row]))?;
+//!
+//! let mut row = [0.0; 3];
+//! w.row_f32(0, &mut row);
+//! assert_eq!(row, [-0.5, 0.0, 0.5]);
+//!
+//! let tight = w.in_layout(Layout::Tight).expect("three codes and one scale fit");
+//! tight.row_f32(1, &mut row);
+//! assert_eq!(row, [0.5, 0.5, -0.5]);
+//! # Ok::<(), wrinklefree_compute::ternary::LayoutError>(())
+//! ```
 
 mod repack;
 mod scales;
 pub mod tight;
 
-pub use repack::repacked;
+pub use repack::repack;
 pub use scales::{GroupScales, Scales};
 
 use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
 use bytes::Bytes;
 
-/// Rows in a panel.
+/// Number of rows in a panel.
 pub const PANEL_ROWS: usize = 16;
-/// Columns in a block.
+/// Number of columns in a block.
 pub const BLOCK_COLS: usize = 16;
 /// Bytes in a block of 16 rows × 16 columns.
 pub const BLOCK_BYTES: usize = 64;
@@ -32,36 +49,36 @@ pub const ZERO_CODE: u8 = 1;
 /// Four padding codes.
 const ZERO_BYTE: u8 = 0b01_01_01_01;
 
-/// How the codes of a matrix stand in memory.
+/// Layout of a matrix's codes in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Two bits a code, which every instruction set reads.
+    /// Two bits per code, which every instruction set reads.
     TwoBit,
     /// Three codes in five bits: [`tight`].
     Tight,
 }
 
-/// Why bytes are not a matrix.
+/// Error for bytes that are not a matrix of the expected shape.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LayoutError {
     /// The byte count does not match the shape.
     #[error("{what}: expected {want} bytes for {rows} × {cols}, found {found}")]
     Size {
-        /// Which part of the matrix.
+        /// The part of the matrix.
         what: &'static str,
-        /// Bytes the shape asks for.
+        /// Number of bytes that the shape needs.
         want: usize,
-        /// Bytes that were given.
+        /// Number of bytes that were given.
         found: usize,
-        /// Rows of the matrix.
+        /// Number of rows of the matrix.
         rows: usize,
-        /// Columns of the matrix.
+        /// Number of columns of the matrix.
         cols: usize,
     },
-    /// A group size the kernels cannot walk.
+    /// A group size that the kernels do not support.
     #[error("group size {0}: expected a multiple of {1}")]
     Group(usize, usize),
-    /// Rows × columns does not fit in memory.
+    /// The size of rows × columns overflows.
     #[error("{0} × {1} is too large")]
     TooLarge(usize, usize),
     /// A scale is NaN or infinite.
@@ -69,7 +86,7 @@ pub enum LayoutError {
     Scale(f32),
 }
 
-/// Refuses a byte count that does not fit a shape of rows × columns; `want` is none where that overflows.
+/// Checks that `data` has the byte count of its shape; `want` is `None` if computing it overflowed.
 ///
 /// # Errors
 /// [`LayoutError::Size`] or [`LayoutError::TooLarge`].
@@ -87,24 +104,24 @@ pub fn expect_bytes(
     }
 }
 
-/// A ternary matrix of `rows` outputs × `cols` inputs in one of the packed layouts.
+/// A ternary matrix of `rows` outputs × `cols` inputs, in one of the packed layouts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TernaryMatrix {
     rows: usize,
     cols: usize,
     layout: Layout,
-    /// `[panel][block][64]`, or 40.
+    /// `[panel][block][64]`, in the tight layout `[panel][block][40]`.
     codes: Bytes,
     scales: Scales,
 }
 
 impl TernaryMatrix {
-    /// Bytes of the codes of a shape in two bits, `None` on overflow.
+    /// Number of bytes of the two-bit codes of a shape; `None` on overflow.
     pub fn code_bytes(rows: usize, cols: usize) -> Option<usize> {
         Self::layout_bytes(Layout::TwoBit, rows, cols)
     }
 
-    /// Bytes of the codes of a shape, `None` on overflow.
+    /// Number of bytes of the codes of a shape; `None` on overflow.
     fn layout_bytes(layout: Layout, rows: usize, cols: usize) -> Option<usize> {
         let (block_cols, bytes) = match layout {
             Layout::TwoBit => (BLOCK_COLS, BLOCK_BYTES),
@@ -113,10 +130,10 @@ impl TernaryMatrix {
         rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(block_cols))?.checked_mul(bytes)
     }
 
-    /// Takes codes that already stand in two bits, without copying.
+    /// Takes codes in the two-bit layout, without copying.
     ///
     /// # Errors
-    /// When the byte count does not match the shape or the scale is not finite.
+    /// If the byte count does not match the shape or the scale is not finite.
     pub fn from_panels(
         rows: usize,
         cols: usize,
@@ -126,8 +143,7 @@ impl TernaryMatrix {
         Self::new(Layout::TwoBit, (rows, cols), codes, scales)
     }
 
-    /// Takes codes that already stand in the tight layout, without copying. Such matrices have one
-    /// scale.
+    /// Takes codes in the tight layout, without copying. Such matrices have one scale.
     ///
     /// # Errors
     /// As [`TernaryMatrix::from_panels`], and for more than [`tight::MOST_COLS`] columns.
@@ -157,30 +173,31 @@ impl TernaryMatrix {
         }
     }
 
-    /// The same weights in a layout; `None` where they do not fit it (the tight one has no place for the
-    /// fourth code and for scales of groups) or memory has no room. What stands in it already is shared,
-    /// not copied.
+    /// Returns the same weights in `layout`. Weights that are in it already are shared, not copied.
+    ///
+    /// Returns `None` if memory has no room or the weights do not fit: the tight layout has neither the
+    /// fourth code nor group scales.
     pub fn in_layout(&self, layout: Layout) -> Option<Self> {
-        repacked(&[self], layout, &mut WeightLoader::alone()).pop().flatten()
+        repack(&[self], layout, &mut WeightLoader::alone()).pop().flatten()
     }
 
-    /// Brings the matrix into a layout, if it fits: see [`TernaryMatrix::in_layout`].
+    /// Converts the matrix to a layout if it fits; see [`TernaryMatrix::in_layout`].
     pub fn set_layout(&mut self, layout: Layout) {
         if let Some(other) = self.in_layout(layout) {
             *self = other;
         }
     }
 
-    /// The same codes, each step of them worth `scale`.
+    /// Returns the same codes with one scale for all.
     ///
     /// # Errors
-    /// When that is not finite.
+    /// If the scale is not finite.
     pub fn with_scale(&self, scale: f32) -> Result<Self, LayoutError> {
         let (shape, codes) = ((self.rows, self.cols), self.codes.clone());
         Self::new(self.layout, shape, codes, Scales::Tensor(scale))
     }
 
-    /// Packs row by row: `fill(row, codes)` writes the row's `cols` codes, each in 0..=3.
+    /// Packs a matrix row by row: `fill(row, codes)` writes the row's `cols` codes, each in 0..=3.
     ///
     /// # Errors
     /// As [`TernaryMatrix::from_panels`].
@@ -209,15 +226,15 @@ impl TernaryMatrix {
         Self::from_panels(rows, cols, codes.into_bytes(), scales)
     }
 
-    /// Writes the codes of one row, the inverse of [`TernaryMatrix::pack`].
+    /// Writes the codes of one row to `out`; the inverse of [`TernaryMatrix::pack`].
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn unpack_row(&self, row: usize, out: &mut [u8]) {
         self.unpack(row, out, |code| code);
     }
 
-    /// Writes each code of a row, converted.
+    /// Writes each code of a row to `out`, converted.
     fn unpack<T>(&self, row: usize, out: &mut [T], convert: impl Fn(u8) -> T) {
         assert!(row < self.rows && out.len() == self.cols);
         let panel = self.panel_bytes();
@@ -243,10 +260,10 @@ impl TernaryMatrix {
         }
     }
 
-    /// Writes the weights of one row as f32: (c − 1) · scale.
+    /// Writes the weights of one row to `out` as f32: (c − 1) · scale.
     ///
     /// # Panics
-    /// When `row` is out of range or `out` is not `cols` long.
+    /// If `row` is out of range or `out` is not `cols` long.
     pub fn row_f32(&self, row: usize, out: &mut [f32]) {
         self.unpack(row, out, |code| f32::from(code) - 1.0);
         for (k, w) in out.iter_mut().enumerate() {
@@ -254,7 +271,7 @@ impl TernaryMatrix {
         }
     }
 
-    /// The factor of the weight at `row`, `col`.
+    /// Returns the scale of the weight at `row`, `col`.
     pub fn scale_at(&self, row: usize, col: usize) -> f32 {
         match &self.scales {
             Scales::Tensor(s) => *s,
@@ -262,32 +279,32 @@ impl TernaryMatrix {
         }
     }
 
-    /// Outputs.
+    /// Number of rows (outputs).
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Inputs.
+    /// Number of columns (inputs).
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// How the codes stand.
+    /// Layout of the codes.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The packed codes, `[panel][block][64]`, or 40 in the tight layout.
+    /// The packed codes: `[panel][block][64]`, in the tight layout `[panel][block][40]`.
     pub fn codes(&self) -> &Bytes {
         &self.codes
     }
 
-    /// Bytes of a panel's codes.
+    /// Number of bytes of a panel's codes.
     pub fn panel_bytes(&self) -> usize {
         self.codes.len() / self.rows.div_ceil(PANEL_ROWS).max(1)
     }
 
-    /// What a step of a code is worth.
+    /// The scales that codes are multiplied with.
     pub fn scales(&self) -> &Scales {
         &self.scales
     }

@@ -1,4 +1,4 @@
-//! Ternary matrices on their way to where kernels read them, and into another layout.
+//! Moves ternary matrices to the memory that kernels read, and into another layout.
 
 use super::{Layout, PANEL_ROWS, Scales, TernaryMatrix, tight};
 use crate::loader::{StagingBuffer, WeightLoader};
@@ -6,57 +6,64 @@ use crate::mem::WeightVec;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Matrices that a product reads side by side, from where their codes are to where they shall stand, in a
-/// layout; `None` for each that does not fit it ([`TernaryMatrix::in_layout`]) or that memory has no room
-/// for. What is in the layout and does not leave its place is shared, not copied.
-pub fn repacked(
+/// Loads matrices that a product reads side by side, in `layout`.
+///
+/// A matrix becomes `None` if it does not fit the layout ([`TernaryMatrix::in_layout`]) or memory has
+/// no room for it. A matrix that is in the layout already and may stay is shared, not copied.
+pub fn repack(
     group: &[impl Borrow<TernaryMatrix>],
     layout: Layout,
     loader: &mut WeightLoader<'_, '_>,
 ) -> Vec<Option<TernaryMatrix>> {
     let group: Vec<&TernaryMatrix> = group.iter().map(Borrow::borrow).collect();
-    let mut rooms: Vec<_> = group.iter().map(|w| room(w, layout, loader)).collect();
+    let mut outputs: Vec<_> = group.iter().map(|w| output(w, layout, loader)).collect();
     let fit: Vec<_> = group.iter().map(|_| AtomicBool::new(true)).collect();
 
     let total = group.iter().map(|w| panels(w)).sum();
     let bytes = group.iter().map(|w| w.codes.len() / panels(w).max(1)).max();
     let shares: Vec<_> = loader.shares(total, bytes.unwrap_or(0)).collect();
-    // Of each share what it has of each matrix.
-    let mut parts: Vec<Vec<Piece<'_>>> = shares.iter().map(|_| Vec::new()).collect();
+    // For each share, the panels that it has of each matrix.
+    let mut parts: Vec<Vec<PanelConversion<'_>>> = shares.iter().map(|_| Vec::new()).collect();
     let mut first = 0;
-    for ((w, room), fits) in group.iter().zip(&mut rooms).zip(&fit) {
+    for ((w, output), fits) in group.iter().zip(&mut outputs).zip(&fit) {
         let (begin, end) = (first, first + panels(w));
         first = end;
-        let Some(room) = room.as_deref_mut().filter(|room| !room.is_empty()) else { continue };
-        let (mut codes, mut out) = (&w.codes[..], room);
+        let Some(output) = output.as_deref_mut().filter(|o| !o.is_empty()) else { continue };
+        let (mut codes, mut out) = (&w.codes[..], output);
         let (from, to) = (codes.len() / panels(w), out.len() / panels(w));
         for (share, part) in shares.iter().zip(&mut parts) {
             let panels = share.end.min(end).saturating_sub(share.start.max(begin));
             if panels > 0 {
                 let codes = codes.split_off(..panels * from).expect("of each panel");
                 let out = out.split_off_mut(..panels * to).expect("for each panel");
-                part.push(Piece { panels, layouts: (w.layout, layout), codes, out, fits });
+                part.push(PanelConversion {
+                    panels,
+                    layouts: (w.layout, layout),
+                    codes,
+                    out,
+                    fits,
+                });
             }
         }
     }
-    loader.run(parts, |part, hands| part.iter_mut().for_each(|piece| piece.loader(hands)));
+    loader.run(parts, |part, staging| part.iter_mut().for_each(|panels| panels.run(staging)));
 
-    let made = group.iter().zip(rooms).zip(fit).map(|((w, room), fits)| {
-        let codes = match room {
-            Some(room) => fits.into_inner().then(|| room.into_bytes())?,
+    let repacked = group.iter().zip(outputs).zip(fit).map(|((w, output), fits)| {
+        let codes = match output {
+            Some(output) => fits.into_inner().then(|| output.into_bytes())?,
             None if layout == w.layout => w.codes.clone(),
             None => return None,
         };
         Some(TernaryMatrix { layout, codes, scales: w.scales.relocate(loader), ..**w })
     });
-    made.collect()
+    repacked.collect()
 }
 
 impl TernaryMatrix {
-    /// The same where it is to stand.
+    /// Loads the matrix in its layout.
     #[must_use]
     pub fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
-        repacked(&[self], self.layout, loader).pop().flatten().expect("it is in this layout")
+        repack(&[self], self.layout, loader).pop().flatten().expect("it is in this layout")
     }
 }
 
@@ -64,8 +71,13 @@ fn panels(w: &TernaryMatrix) -> usize {
     w.rows.div_ceil(PANEL_ROWS)
 }
 
-/// Memory for a matrix that leaves its place, if there is any; none for one that stays or never fits.
-fn room(w: &TernaryMatrix, layout: Layout, loader: &WeightLoader<'_, '_>) -> Option<WeightVec<u8>> {
+/// Allocates memory for a matrix that moves. Returns `None` for one that stays, cannot fit the layout,
+/// or does not fit memory.
+fn output(
+    w: &TernaryMatrix,
+    layout: Layout,
+    loader: &WeightLoader<'_, '_>,
+) -> Option<WeightVec<u8>> {
     let one_scale = matches!(w.scales, Scales::Tensor(_));
     let moves = match layout {
         _ if layout == w.layout => loader.must_copy(&w.codes),
@@ -76,21 +88,21 @@ fn room(w: &TernaryMatrix, layout: Layout, loader: &WeightLoader<'_, '_>) -> Opt
     moves.then(|| WeightVec::try_zeroed(bytes)).flatten()
 }
 
-/// Some panels of a matrix, from one layout to another or the same.
-struct Piece<'a> {
+/// Converts some panels of a matrix from one layout to another, or copies them.
+struct PanelConversion<'a> {
     panels: usize,
     layouts: (Layout, Layout),
     codes: &'a [u8],
     out: &'a mut [u8],
-    /// Whether all codes of the matrix fit the layout, as far as they have been seen.
+    /// False once a code of the matrix does not fit the layout.
     fits: &'a AtomicBool,
 }
 
-impl Piece<'_> {
-    fn loader(&mut self, hands: &mut StagingBuffer<'_>) {
+impl PanelConversion<'_> {
+    fn run(&mut self, staging: &mut StagingBuffer<'_>) {
         let (from, to) = (self.codes.len() / self.panels, self.out.len() / self.panels);
         let convert = match self.layouts {
-            (from, to) if from == to => return hands.origin.read(self.codes, self.out),
+            (from, to) if from == to => return staging.source.read(self.codes, self.out),
             (_, Layout::Tight) => |from: &[u8], to: &mut [u8]| {
                 tight::pack(from.as_chunks().0, to.as_chunks_mut().0);
             },
@@ -98,7 +110,7 @@ impl Piece<'_> {
                 tight::unpack(from.as_chunks().0, to.as_chunks_mut().0);
             },
         };
-        let codes = hands.fetch(self.codes);
+        let codes = staging.fetch(self.codes);
         if self.layouts.1 == Layout::Tight && tight::has_fourth(codes) {
             self.fits.store(false, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! What a step of a code is worth.
+//! Scales of ternary matrices.
 
 use super::{BLOCK_COLS, LayoutError, PANEL_ROWS, expect_bytes};
 use crate::loader::WeightLoader;
@@ -6,17 +6,17 @@ use crate::mem::WeightVec;
 use bytes::Bytes;
 use half::f16;
 
-/// What one step of a code is worth.
+/// The factors that codes are multiplied with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scales {
     /// One factor for the whole matrix: W = (c − 1) · scale.
     Tensor(f32),
-    /// A factor per row and group of columns.
+    /// One factor per row and group of columns.
     Groups(GroupScales),
 }
 
 impl Scales {
-    /// The same where they are to stand.
+    /// Loads the scales.
     pub(super) fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         match self {
             Self::Tensor(scale) => Self::Tensor(*scale),
@@ -27,7 +27,7 @@ impl Scales {
     }
 }
 
-/// Factors per row and group of `size` columns, f16, laid out `[panel][group][16 rows]`.
+/// One f16 factor per row and group of `size` columns, laid out `[panel][group][16 rows]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScales {
     size: usize,
@@ -39,7 +39,7 @@ impl GroupScales {
     /// Takes scales in panel layout, for a matrix of `rows` × `cols`.
     ///
     /// # Errors
-    /// When `size` is no positive multiple of [`BLOCK_COLS`], the byte count is wrong or a scale is not finite.
+    /// If `size` is not a positive multiple of [`BLOCK_COLS`], the byte count is wrong or a scale is not finite.
     pub fn from_panels(
         rows: usize,
         cols: usize,
@@ -65,7 +65,7 @@ impl GroupScales {
         }
     }
 
-    /// Collects scales row by row: `fill(row, out)` writes the row's `ceil(cols / size)` factors.
+    /// Packs scales row by row: `fill(row, out)` writes the row's ⌈cols / size⌉ factors.
     ///
     /// # Errors
     /// As [`GroupScales::from_panels`].
@@ -91,28 +91,28 @@ impl GroupScales {
         Self::from_panels(rows, cols, size, values.into_bytes())
     }
 
-    /// Columns that share a factor.
+    /// Number of columns that share a factor.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Groups in a row.
+    /// Number of groups in a row.
     pub fn groups(&self) -> usize {
         self.groups
     }
 
-    /// All factors, f16 little endian, `[panel][group][16 rows]`.
+    /// All factors: little-endian f16, `[panel][group][16 rows]`.
     pub fn bytes(&self) -> &Bytes {
         &self.values
     }
 
-    /// The factor of one row and group.
+    /// Returns the factor of one row and group.
     pub fn get(&self, row: usize, group: usize) -> f16 {
         let at = (row / PANEL_ROWS * self.groups + group) * PANEL_ROWS + row % PANEL_ROWS;
         f16::from_le_bytes([self.values[2 * at], self.values[2 * at + 1]])
     }
 
-    /// The one factor that all of the first `rows` rows share, if they do.
+    /// Returns the factor of the first `rows` rows if all of them share one.
     pub fn uniform(&self, rows: usize) -> Option<f32> {
         if rows == 0 || self.groups == 0 {
             return None;

@@ -98,7 +98,7 @@ impl Threads {
         }
         cores::pin(cpus[0]).context("cannot pin a thread")?;
         let mut next = cpus.into_iter().skip(1);
-        let thread_pool = ThreadPool::with(self.count(), |helper| {
+        let thread_pool = ThreadPool::with_spawn(self.count(), |helper| {
             let cpu = next.next().expect("there is a CPU for each thread");
             let work = move || {
                 // An unpinned thread computes the same, only slower.

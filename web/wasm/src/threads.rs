@@ -14,7 +14,7 @@ fn waiting() -> std::sync::MutexGuard<'static, Vec<Worker>> {
 /// A thread pool of `threads`; the host is to start `threads - 1` helpers.
 pub fn thread_pool(threads: usize) -> Result<ThreadPool, ThreadPoolError> {
     waiting().clear();
-    ThreadPool::with(threads, |helper| {
+    ThreadPool::with_spawn(threads, |helper| {
         waiting().push(helper);
         Ok(())
     })

@@ -67,7 +67,7 @@ fn tiled<const P: usize, const W: u8>(
             x,
             panels,
             &cut,
-            (&mut scratch.places, &mut scratch.sums),
+            (&mut scratch.decoded, &mut scratch.sums),
             |(panel, steps), _, room| weights::<W>(w, *panel, steps, room),
             |panel, _, rows, sums| {
                 let scales = group_scales(&w.scales(panel), 0);

@@ -30,7 +30,7 @@ pub fn ternary(
     let Some(cut) = cut(w).filter(|_| x.rows() >= TILED_ROWS) else {
         return in_vectors::<false>(w, panels, x, y, scratch);
     };
-    let Scratch { ints, places, sums, floats, .. } = scratch;
+    let Scratch { ints, decoded: places, sums, floats, .. } = scratch;
     let walk = Walk::new(w, x, panels.start, ints);
     let mut totals = Totals::new(panels.start, x.rows(), floats);
     // SAFETY: this table is only handed out where tiles are available; `unpack` fills all tiles.

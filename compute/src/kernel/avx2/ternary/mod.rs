@@ -38,8 +38,17 @@ pub fn ternary<const SKIPS: bool>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, places, tables, shorts, sums: exact, floats, rearranged, live, .. } =
-        scratch;
+    let Scratch {
+        ints,
+        decoded: places,
+        tables,
+        shorts,
+        sums: exact,
+        floats,
+        rearranged,
+        live,
+        ..
+    } = scratch;
     let walk = Walk::new(w, x, panels.start, x.scale_groups(w, ints));
     let skips = match (x.rows(), x.planes) {
         (1, _) if SKIPS => sparse::sparse::<1>(&walk, panels.clone(), y, live),

@@ -35,7 +35,8 @@ pub fn ternary<const TABLES: bool>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, places, tables, rearranged, shorts, sums: exact, floats, .. } = scratch;
+    let Scratch { ints, decoded: places, tables, rearranged, shorts, sums: exact, floats, .. } =
+        scratch;
     let walk = Walk::new(w, x, panels.start, ints);
     let streamed = if TABLES { FEW_ROWS } else { STREAMED_ROWS };
     match x.rows() {

@@ -43,7 +43,7 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, places, shorts, sums: exact, floats, rearranged, .. } = scratch;
+    let Scratch { ints, decoded: places, shorts, sums: exact, floats, rearranged, .. } = scratch;
     let (size, sums) = x.scale_groups(w, ints);
     let walk = Walk::new(w, x, (size, sums), panels.start);
     rearranged.grow(size_of::<Pairs>() * x.rows() * walk.blocks);

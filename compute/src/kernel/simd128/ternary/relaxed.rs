@@ -29,7 +29,7 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, places, shorts, sums: exact, floats, .. } = scratch;
+    let Scratch { ints, decoded: places, shorts, sums: exact, floats, .. } = scratch;
     let (size, sums) = x.scale_groups(w, ints);
     let walk = Walk::new(w, x, (size, sums), panels.start);
     let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };

@@ -175,7 +175,7 @@ fn nested_arrays_end() {
     }
     let mut g = Gguf::q2();
     g.set("deep", (9, value));
-    refused(&gguf_file(g.bytes()), &["deep", "arrays in each other"]);
+    refused(&gguf_file(g.bytes()), &["deep", "nested arrays"]);
     let hf = Hf::new("bitnet", Style::Packed);
     let deep = "[".repeat(100_000);
     refused(&hf.clone().with("generation_config.json", &deep).files(), &["generation_config.json"]);

@@ -5,10 +5,10 @@ mod fixtures;
 use fixtures::Rng;
 use half::f16;
 use proptest::prelude::*;
-use wrinklefree::format::codec::{self, RowOrder, TernaryBlocks};
+use wrinklefree::format::codec::{self, RowOrder, TernaryBlockFormat};
 use wrinklefree::matrix::{FloatMatrix, FloatType, Scales, TernaryMatrix};
 
-const BLOCKS: [TernaryBlocks; 5] =
+const BLOCKS: [TernaryBlockFormat; 5] =
     [codec::TQ1_0, codec::TQ2_0, codec::Q2_0, codec::PQ2_0, codec::PTQ1_0];
 
 fn codes(m: &TernaryMatrix) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn codes(m: &TernaryMatrix) -> Vec<u8> {
 }
 
 /// Bytes of a file: canonical base-3 bytes, any two-bit codes, scales all alike or not.
-fn foreign(t: &TernaryBlocks, rows: usize, cols: usize, rng: &mut Rng, alike: bool) -> Vec<u8> {
+fn foreign(t: &TernaryBlockFormat, rows: usize, cols: usize, rng: &mut Rng, alike: bool) -> Vec<u8> {
     let m = match alike {
         false => rng.ternary(rows, cols, Some(t.weights)),
         true => {
@@ -96,7 +96,7 @@ proptest! {
     fn masters_quantize_as_the_definition_says(rows in 1usize..20, cols in 1usize..70, seed in 1u64..) {
         let w = Rng(seed).floats(rows * cols);
         let master = FloatMatrix::new(rows, cols, FloatType::F32, fixtures::f32_bytes(&w).into()).unwrap();
-        let m = codec::quantize_master(&master, RowOrder::Same).unwrap();
+        let m = codec::quantize_absmean(&master, RowOrder::Same).unwrap();
         // arXiv 2402.17764, §2: round(w / mean |w|), clipped to ±1.
         let scale = w.iter().map(|w| w.abs()).sum::<f32>() / w.len() as f32;
         let Scales::Tensor(found) = *m.scales() else { panic!("one scale") };
@@ -114,7 +114,7 @@ fn halves_round_to_even() {
     let mean = w.iter().map(|w| w.abs()).sum::<f32>() / w.len() as f32;
     assert_eq!(mean, 1.0);
     let m = FloatMatrix::new(1, w.len(), FloatType::F32, fixtures::f32_bytes(&w).into()).unwrap();
-    let m = codec::quantize_master(&m, RowOrder::Same).unwrap();
+    let m = codec::quantize_absmean(&m, RowOrder::Same).unwrap();
     assert_eq!(codes(&m), [1, 1, 2, 0, 2, 0, 2, 2]);
 }
 

@@ -373,7 +373,7 @@ fn gguf_families() {
 
 #[test]
 fn two_bit_ids_are_told_apart_by_size() {
-    let model = |kind: u32, t: codec::TernaryBlocks, hidden| {
+    let model = |kind: u32, t: codec::TernaryBlockFormat, hidden| {
         Gguf::model("qwen3", hidden, kind, |rng, rows, cols| {
             t.encode(&rng.ternary(rows, cols, Some(t.weights))).unwrap()
         })
@@ -416,7 +416,7 @@ fn factors_beside_ternary_matrices_are_applied() {
 }
 
 #[test]
-fn bitnet_files_that_were_never_ternarised_are_refused() {
+fn bitnet_files_that_were_never_ternarized_are_refused() {
     let model = |group| {
         Gguf::model("bitnet-b1.58", 256, 35, move |rng, rows, cols| {
             codec::TQ2_0.encode(&rng.ternary(rows, cols, group)).unwrap()
@@ -424,5 +424,5 @@ fn bitnet_files_that_were_never_ternarised_are_refused() {
     };
     model(None).load().unwrap();
     let error = model(Some(256)).load().unwrap_err().to_string();
-    assert!(error.contains("blk.0.attn_q.weight") && error.contains("ternarised"), "{error}");
+    assert!(error.contains("blk.0.attn_q.weight") && error.contains("ternarized"), "{error}");
 }

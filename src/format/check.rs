@@ -1,9 +1,9 @@
-//! Sane values: what the floors above may rely on in every [`Spec`] that was loaded.
+//! Range checks of configuration values, on which later layers rely.
 
 use super::{DlmConfig, LoadError, LoadErrorKind as Kind, RopeScaling, Spec};
 
 impl Spec {
-    /// Refuses values that no model has: they would overflow, divide by zero or never end.
+    /// Refuses values out of range, which would overflow, divide by zero or loop for too long.
     pub(super) fn check(&self, file: &str) -> Result<(), LoadError> {
         let sizes = [
             ("vocabulary size", self.vocab_size, 1 << 24),
@@ -58,7 +58,7 @@ impl Spec {
             true => Ok(()),
             false => Err(bad(
                 file,
-                "RoPE scaling by positive factors, the low one below the high one",
+                "RoPE scaling by positive factors, the low-frequency one below the high-frequency one",
                 format!("{:?}", self.rope.scaling),
             )),
         }
@@ -79,7 +79,7 @@ impl Spec {
 }
 
 impl DlmConfig {
-    /// Refuses values that the decoders cannot run.
+    /// Refuses values that the decoders do not support.
     pub(super) fn check(&self, file: &str, vocab_size: usize) -> Result<(), LoadError> {
         if self.bd_size == 0 || self.bd_size > 1 << 16 {
             return Err(bad(file, "a block size from 1 to 65536", self.bd_size));

@@ -1,4 +1,4 @@
-//! A model in memory, whatever file it came from.
+//! A model in memory, independent of its file format.
 
 use super::{DlmConfig, Spec};
 use crate::matrix::Matrix;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything a model file holds.
+/// The contents of a model file.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// Shape and constants.
@@ -80,7 +80,7 @@ impl LayerWeights {
 }
 
 impl Weights {
-    /// Brings the ternary matrices of all layers into a layout, as far as they fit it.
+    /// Converts the ternary matrices of all layers to a layout, except those that do not fit it.
     pub fn set_layout(&mut self, layout: Layout) {
         for linear in self.linears_mut() {
             if let Matrix::Ternary(w) = &mut linear.weight {
@@ -102,7 +102,7 @@ pub struct Linear {
     pub weight: Matrix,
     /// `[outputs]`.
     pub bias: Option<Vec<f32>>,
-    /// How its inputs are quantized; float matrices take f32 and ignore this.
+    /// Quantization of its inputs. Float matrices take f32 and ignore this.
     pub activations: Activations,
 }
 
@@ -112,22 +112,23 @@ pub struct Linear {
 pub enum Activations {
     /// 8 bits per token, as BitNet b1.58 models are trained.
     Int8,
-    /// 15 bits as two int8 planes: for models that were trained with full-precision activations.
+    /// 15 bits in two int8 planes, for models trained with full-precision activations.
     Int16,
 }
 
 /// Tokenizer and chat template as the files hold them.
 #[derive(Clone, Debug, Default)]
 pub struct TextParts {
-    /// `None` when the files bring no tokenizer: such a model takes and gives token ids only.
+    /// The tokenizer; `None` when the files have none. Such a model works on token ids only.
     pub vocabulary: Option<Vocabulary>,
-    /// Jinja source.
+    /// Jinja source of the chat template.
     pub chat_template: Option<String>,
-    /// Special tokens by their template names: `bos_token`, `eos_token`, `unk_token`, `pad_token`.
+    /// Texts of special tokens by their template names: `bos_token`, `eos_token`, `unk_token`,
+    /// `pad_token`.
     pub special: BTreeMap<String, String>,
 }
 
-/// A tokenizer, not yet built.
+/// The vocabulary of a tokenizer, as its file holds it.
 #[derive(Clone, Debug)]
 pub enum Vocabulary {
     /// The text of a `tokenizer.json`.
@@ -141,7 +142,7 @@ pub enum Vocabulary {
 pub struct GgufVocab {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE).
     pub model: String,
-    /// `tokenizer.ggml.pre`: which pre-tokenizer a byte-level BPE uses (`llama-bpe`, `qwen2`…).
+    /// `tokenizer.ggml.pre`: name of the pre-tokenizer of a byte-level BPE (`llama-bpe`, `qwen2`…).
     pub pre: Option<String>,
     /// Token texts by id.
     pub tokens: Vec<String>,
@@ -151,32 +152,32 @@ pub struct GgufVocab {
     pub types: Vec<i32>,
     /// BPE merges, `"left right"`, best first.
     pub merges: Vec<String>,
-    /// Special ids.
+    /// Id of the begin-of-text token.
     pub bos: Option<u32>,
-    /// End of text.
+    /// Id of the end-of-text token.
     pub eos: Option<u32>,
-    /// Unknown.
+    /// Id of the token for unknown text.
     pub unk: Option<u32>,
-    /// Put `bos` in front of a text.
+    /// True if `bos` is put in front of a text.
     pub add_bos: Option<bool>,
-    /// Put a space in front of a text (SentencePiece).
+    /// True if a space is put in front of a text (SentencePiece).
     pub add_space_prefix: Option<bool>,
 }
 
-/// `generation_config.json`.
+/// Special ids and the authors' sampling parameters (`generation_config.json`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GenerationDefaults {
-    /// Begin of text.
+    /// Id of the begin-of-text token.
     pub bos: Option<u32>,
-    /// Every id that ends a text.
+    /// Ids that end a text.
     pub eos: Vec<u32>,
-    /// Softmax temperature the authors recommend.
+    /// Recommended softmax temperature.
     pub temperature: Option<f32>,
-    /// Nucleus mass the authors recommend.
+    /// Recommended probability mass of nucleus sampling.
     pub top_p: Option<f32>,
-    /// Candidates the authors recommend.
+    /// Recommended number of candidates.
     pub top_k: Option<usize>,
-    /// Repetition penalty the authors recommend.
+    /// Recommended repetition penalty.
     pub repetition_penalty: Option<f32>,
 }

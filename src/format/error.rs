@@ -1,29 +1,29 @@
-//! What is wrong with a model file, in words that a person can act on.
+//! Errors of loading a model file: the file and tensor, the expected and found values, and advice.
 
 use crate::ternary::LayoutError;
 use std::fmt;
 
-/// What kind of thing is wrong.
+/// Kind of a [`LoadError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LoadErrorKind {
-    /// The files are no model that this program knows.
+    /// The files are not a model in a known format.
     NotAModel,
-    /// The file ends before what it announces.
+    /// The file is shorter than its header says.
     Truncated,
     /// The bytes break the rules of their format.
     Malformed,
-    /// A tensor lies outside the file or on top of another one.
+    /// A tensor lies outside the file or overlaps another one.
     Offset,
-    /// A tensor or file that the model needs is not there.
+    /// A tensor, file or configuration value that the model needs is missing.
     Missing,
-    /// A tensor that the model does not know: ignoring it would give wrong answers.
+    /// A tensor has no role in the model. Ignoring it would give wrong answers.
     Unexpected,
-    /// A tensor has another shape than the configuration says.
+    /// The shape of a tensor does not match the configuration.
     Shape,
     /// A scale, norm or bias is NaN or infinite.
     NotFinite,
-    /// A configuration value makes no sense.
+    /// A configuration value is out of range.
     Value,
     /// The model family is not supported.
     UnsupportedArchitecture,
@@ -34,7 +34,7 @@ pub enum LoadErrorKind {
 }
 
 impl LoadErrorKind {
-    /// A name that never changes, for programs.
+    /// A stable name of the kind, for programs.
     pub fn code(self) -> &'static str {
         match self {
             Self::NotAModel => "not_a_model",
@@ -53,8 +53,8 @@ impl LoadErrorKind {
     }
 }
 
-/// Why files are not a model: which file and tensor, what was expected, what was found and what
-/// to do about it.
+/// An error in model files. It names the file and the tensor, says what was expected and what was
+/// found, and gives advice where there is any.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct LoadError(Box<Detail>);
 
@@ -68,11 +68,11 @@ struct Detail {
     advice: Option<String>,
 }
 
-/// Names come from untrusted files: a message shows at most this many characters of one.
+/// Names come from untrusted files, so a message shows at most this many characters of one.
 const SHOWN: usize = 160;
 
 impl LoadError {
-    /// `expected` and `found` complete the sentence "expected …, found …".
+    /// Creates an error; `expected` and `found` complete the sentence "expected …, found …".
     pub(crate) fn new(
         kind: LoadErrorKind,
         file: &str,
@@ -89,19 +89,19 @@ impl LoadError {
         }))
     }
 
-    /// Names the tensor.
+    /// Adds the tensor's name.
     pub(crate) fn tensor(mut self, name: &str) -> Self {
         self.0.tensor = Some(shorten(name));
         self
     }
 
-    /// Says what to do.
+    /// Adds advice on what to do.
     pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
         self.0.advice = Some(advice.into());
         self
     }
 
-    /// A matrix that could not be built from a tensor.
+    /// The error of a matrix that could not be built from a tensor.
     pub(crate) fn layout(file: &str, tensor: &str, error: &LayoutError) -> Self {
         use LoadErrorKind as K;
         let (kind, expected) = match error {
@@ -123,22 +123,22 @@ impl LoadError {
         Self::new(kind, file, expected, found).tensor(tensor)
     }
 
-    /// What kind of thing is wrong.
+    /// The kind of error.
     pub fn kind(&self) -> LoadErrorKind {
         self.0.kind
     }
 
-    /// A name of the kind that never changes, for programs.
+    /// A stable name of the kind, for programs.
     pub fn code(&self) -> &'static str {
         self.0.kind.code()
     }
 
-    /// The file at fault.
+    /// The faulty file.
     pub fn file(&self) -> &str {
         &self.0.file
     }
 
-    /// The tensor at fault, if it is one.
+    /// The faulty tensor, if the error is about one.
     pub fn tensor_name(&self) -> Option<&str> {
         self.0.tensor.as_deref()
     }

@@ -1,20 +1,21 @@
-//! Named tensors of a file: type, shape and a slice of its bytes. Nothing here copies weights.
+//! Named tensors of a file: type, shape and a view of the bytes. Nothing here copies weights.
 
 use super::gguf::GgmlType;
-use super::{LoadError, LoadErrorKind, Pieces};
+use super::{LoadError, LoadErrorKind, FileBytes};
 use crate::matrix::FloatType;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A file of a model. A shell maps it into memory, or gives it in pieces of some tensors each
-/// ([`Arrival`](super::Arrival)): tensors are views, not copies, as long as none lies across two pieces.
+/// A file of a model: mapped into memory, embedded, or received in segments
+/// ([`StreamedFile`](super::StreamedFile)). Tensors are views into it, except those that lie across
+/// two segments, which are copied.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// Its name, for recognition (`config.json`) and for messages.
+    /// Name of the file, for recognition (`config.json`) and for messages.
     pub name: String,
-    /// All of it.
-    pub bytes: Pieces,
+    /// Contents of the file.
+    pub bytes: FileBytes,
 }
 
 impl File {
@@ -33,7 +34,7 @@ pub enum DType {
     U8,
     /// Signed bytes.
     I8,
-    /// A block type of GGUF.
+    /// A block format of GGUF.
     Block(GgmlType),
 }
 
@@ -54,15 +55,15 @@ impl DType {
 /// A tensor of a file.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    /// Its name in the file.
+    /// Name of the tensor in the file.
     pub name: String,
-    /// The file that holds it.
+    /// Name of the file.
     pub file: Arc<str>,
     /// Element type.
     pub dtype: DType,
-    /// Outermost dimension first: a linear layer is `[outputs, inputs]`.
+    /// Dimensions, the outermost first: a linear layer is `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// Its bytes, a view into the file; as many as type and shape ask for.
+    /// Data, a view into the file. Its length matches type and shape.
     pub bytes: Bytes,
 }
 
@@ -82,17 +83,17 @@ impl Tensor {
         Self { shape, ..self.clone() }
     }
 
-    /// Refuses another shape.
+    /// Returns an error unless the tensor has this shape.
     pub(crate) fn expect_shape(&self, want: &[usize]) -> Result<(), LoadError> {
         if self.shape == want {
             return Ok(());
         }
         Err(self
             .error(LoadErrorKind::Shape, format!("shape {want:?}"), format!("{:?}", self.shape))
-            .advice("the weights and the configuration are not of the same model"))
+            .advice("the weights and the configuration belong to different models"))
     }
 
-    /// A float vector of `len` finite elements.
+    /// Reads a vector of `len` finite floats.
     pub(crate) fn vector(&self, len: usize) -> Result<Vec<f32>, LoadError> {
         self.expect_shape(&[len])?;
         let DType::Float(dtype) = self.dtype else {
@@ -115,14 +116,18 @@ impl Tensor {
     }
 }
 
-/// The tensors of a model by name. Taking one removes it: what is left was not understood.
+/// The tensors of a model by name. Loading removes each tensor that it uses; those that are left
+/// have no role in the model.
 #[derive(Clone, Debug, Default)]
-pub struct Index {
+pub struct TensorIndex {
     tensors: BTreeMap<String, Tensor>,
 }
 
-impl Index {
-    /// Adds a tensor; two of one name are an error.
+impl TensorIndex {
+    /// Adds a tensor.
+    ///
+    /// # Errors
+    /// When there is one of the same name.
     pub(crate) fn insert(&mut self, tensor: Tensor) -> Result<(), LoadError> {
         match self.tensors.get(&tensor.name) {
             Some(first) => Err(tensor.error(
@@ -137,49 +142,49 @@ impl Index {
         }
     }
 
-    /// The tensor of a name.
+    /// The tensor with this name.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name)
     }
 
-    /// All tensors, by name.
+    /// All tensors, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors.values()
     }
 
-    /// How many there are.
+    /// Number of tensors.
     pub fn len(&self) -> usize {
         self.tensors.len()
     }
 
-    /// No tensors at all.
+    /// True if there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// Takes a tensor out, if it is there.
+    /// Removes and returns a tensor, if there is one of this name.
     pub(crate) fn take(&mut self, name: &str) -> Option<Tensor> {
         self.tensors.remove(name)
     }
 
-    /// Takes all tensors out.
+    /// Removes and returns all tensors.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Tensor> {
         std::mem::take(&mut self.tensors).into_values()
     }
 
-    /// Takes a tensor out that must be there; `file` is where it was sought.
+    /// Removes and returns a required tensor; an error names `file`, where it was expected.
     pub(crate) fn need(&mut self, name: &str, file: &str) -> Result<Tensor, LoadError> {
         self.take(name).ok_or_else(|| {
             let found = format!("{} other tensors", self.len());
-            LoadError::new(LoadErrorKind::Missing, file, "the tensor to be there", found)
+            LoadError::new(LoadErrorKind::Missing, file, "it in the file", found)
                 .tensor(name)
                 .advice("the file is incomplete or of another architecture")
         })
     }
 
-    /// Refuses tensors that nobody took, except those that `known` may be left.
-    pub(crate) fn expect_empty(&self, known: impl Fn(&str) -> bool) -> Result<(), LoadError> {
-        match self.iter().find(|t| !known(&t.name)) {
+    /// Refuses tensors that are left, except those for which `ignored` returns true.
+    pub(crate) fn expect_empty(&self, ignored: impl Fn(&str) -> bool) -> Result<(), LoadError> {
+        match self.iter().find(|t| !ignored(&t.name)) {
             None => Ok(()),
             Some(t) => Err(t
                 .error(

@@ -1,22 +1,22 @@
-//! Which activations a matrix gets, and changing the precision of embeddings and head.
+//! Choice of a matrix's activations, and conversion of the output head to another precision.
 
 use super::{Activations, Checkpoint, Linear, LoadError, LoadErrorKind as Kind};
 use crate::matrix::{FloatMatrix, FloatType, Int8Matrix, LayoutError, Matrix, Scales};
 use bytes::Bytes;
 use half::f16;
 
-/// Precision of embeddings and head.
+/// Precision of the output head, and of the embeddings where they are the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadType {
     /// IEEE half precision.
     F16,
-    /// int8 with a scale per row.
+    /// int8 with one scale per row.
     Q8,
 }
 
 impl Linear {
-    /// A layer with the activations that its weights were trained for: 8 bits for ternary
-    /// matrices of one scale, 15 bits for all others that are not float.
+    /// A layer with the activations that its weights were trained for: 8 bits for ternary matrices
+    /// with one scale, 15 bits for all other quantized matrices.
     pub fn new(weight: Matrix, bias: Option<Vec<f32>>) -> Self {
         let one_scale =
             matches!(&weight, Matrix::Ternary(m) if matches!(m.scales(), Scales::Tensor(_)));
@@ -26,17 +26,17 @@ impl Linear {
 }
 
 impl Checkpoint {
-    /// The same model with another precision of the head. The embeddings stay as they are,
-    /// unless they are the head.
+    /// Converts the output head to another precision. The embeddings stay as they are, unless they
+    /// are the head.
     ///
     /// # Errors
     /// When a weight is not finite in the new precision.
     pub fn with_head(mut self, head: HeadType) -> Result<Self, LoadError> {
-        let place = match &mut self.weights.head {
+        let weight = match &mut self.weights.head {
             Some(linear) => &mut linear.weight,
             None => &mut self.weights.embed,
         };
-        *place = convert(place, head).map_err(|e| {
+        *weight = convert(weight, head).map_err(|e| {
             let want = format!("finite weights in {head:?}");
             LoadError::new(Kind::NotFinite, "model", want, e.to_string()).tensor("head")
         })?;

@@ -1,13 +1,14 @@
-//! The one entry: recognizes what it was given by its content.
+//! The entry point of the loaders: recognizes files by their content.
 
 use super::{Checkpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed, safetensors};
 
 /// Reads a model: one GGUF file, one packed file, or the files of a Hugging Face directory.
-/// Weights that need no conversion are views into the files; of the others the files' bytes are let go one
-/// by one, as far as the pieces of the files allow.
+///
+/// Weights that need no conversion are views into the files. Bytes of converted weights are freed one
+/// segment at a time, where a file has several segments ([`FileBytes`](super::FileBytes)).
 ///
 /// # Errors
-/// When the files are no model, are damaged, or hold a model that is not supported.
+/// When the files are not a model, are damaged, or hold a model that is not supported.
 pub fn load(mut files: Vec<File>) -> Result<Checkpoint, LoadError> {
     let mut ggufs = (0..files.len()).filter(|&i| gguf::recognize(&files[i].bytes.first()));
     if let Some(file) = ggufs.next() {
@@ -20,7 +21,7 @@ pub fn load(mut files: Vec<File>) -> Result<Checkpoint, LoadError> {
             }
         };
     }
-    // A name alone is a reason to say what is wrong inside.
+    // A file with this ending gets the safetensors parser's error, whatever it contains.
     if let [file] = &files[..]
         && (safetensors::recognize(&file.bytes.first()) || file.name.ends_with(".safetensors"))
     {

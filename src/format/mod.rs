@@ -1,11 +1,25 @@
-//! Model files → one [`Checkpoint`]: what the model is, its weights and its text parts.
+//! Loads model files into one [`Checkpoint`]: the model's shape, its weights and its text parts.
 //!
-//! Containers (`safetensors`, `gguf`) become an [`Index`] of tensors without copying them; the
-//! recipe gives each tensor its part in the model; `codec` turns foreign layouts into ours. Every
-//! byte is untrusted: what is wrong is a [`LoadError`], never a panic, and allocations are bounded
-//! by a small multiple of what the file really holds.
+//! [`load`] recognizes files by their content. A container (`safetensors`, `gguf`) becomes a
+//! [`TensorIndex`] of named tensors, which are views into the file. `recipe` gives each tensor its
+//! role in the model, and [`codec`] converts foreign weight layouts into the kernels' own. Every byte
+//! is untrusted: a bad file gives a [`LoadError`], never a panic. Allocations are bounded by a small
+//! multiple of the file's size.
+//!
+//! ```
+//! use wrinklefree::format::{Architecture, File, load};
+//!
+//! let bytes: &'static [u8] = include_bytes!("../../models/default.wf.safetensors");
+//! let checkpoint = load(vec![File { name: "default.wf.safetensors".into(), bytes: bytes.into() }])?;
+//! assert_eq!(checkpoint.weights.layers.len(), checkpoint.spec.layers);
+//! assert!(checkpoint.text.vocabulary.is_some());
+//!
+//! let error = load(vec![File { name: "empty.gguf".into(), bytes: Vec::new().into() }]).unwrap_err();
+//! assert_eq!(error.code(), "not_a_model");
+//! # Ok::<(), wrinklefree::format::LoadError>(())
+//! ```
 
-mod arrival;
+mod streamed_file;
 mod check;
 mod checkpoint;
 pub mod codec;
@@ -16,24 +30,24 @@ mod index;
 mod linear;
 mod load;
 mod packed;
-mod pieces;
+mod file_bytes;
 mod recipe;
 mod reorder;
 mod safetensors;
 mod spec;
 
-pub use arrival::{Arrival, NoMemory};
+pub use streamed_file::{StreamedFile, NoMemory};
 pub use checkpoint::{
     Activations, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear, TextParts,
     Vocabulary, Weights,
 };
 pub use error::{LoadError, LoadErrorKind};
 pub use gguf::GgmlType;
-pub use index::{DType, File, Index, Tensor};
+pub use index::{DType, File, TensorIndex, Tensor};
 pub use linear::HeadType;
 pub use load::load;
 pub use packed::write as write_packed;
-pub use pieces::Pieces;
+pub use file_bytes::FileBytes;
 pub use reorder::ReorderError;
 pub use spec::{
     Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec, YarnScaling,

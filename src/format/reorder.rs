@@ -1,5 +1,5 @@
-//! The columns in front of `down` in another order: the same model, but for the order in which a
-//! sub-norm sums its squares.
+//! Reorders the intermediate columns of the feed-forward blocks. The model stays the same, except for
+//! the order in which a sub-norm sums its squares.
 
 use super::{Checkpoint, LayerWeights, Linear};
 use crate::matrix::{
@@ -9,45 +9,46 @@ use crate::ternary::TernaryMatrix;
 use bytes::Bytes;
 use half::f16;
 
-/// Why columns cannot change their order.
+/// The columns of a model cannot be reordered.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReorderError {
-    /// Columns that share a scale must stay together, and only ternary products skip zeros.
+    /// `down` is not a ternary matrix with one scale. Columns that share a scale must stay together,
+    /// and only ternary products skip zeros.
     #[error(
-        "the columns of down_proj in layer {layer} ({kind}) must stay where they are: only those of \
-         a ternary matrix with one scale can change places"
+        "the columns of down_proj in layer {layer} ({kind}) cannot be reordered: \
+         it must be a ternary matrix with one scale"
     )]
     Down {
-        /// Which layer.
+        /// Index of the layer.
         layer: usize,
         /// Kind of the matrix.
         kind: String,
     },
-    /// The packed bytes were refused.
+    /// A reordered matrix could not be built.
     #[error("layer {layer}: {source}")]
     Layout {
-        /// Which layer.
+        /// Index of the layer.
         layer: usize,
-        /// Why.
+        /// The cause.
         source: LayoutError,
     },
 }
 
 impl Checkpoint {
-    /// The same model with the intermediate columns of each layer in another order: column `i` is
-    /// what was column `orders[layer][i]`. Moves the columns of `down`, the rows and biases of
-    /// `gate` and `up`, and the sub-norm between them.
+    /// Reorders the intermediate columns of each layer: new column `i` is old column
+    /// `orders[layer][i]`. This moves the columns of `down`, the rows and biases of `gate` and `up`,
+    /// and the sub-norm between them.
     ///
     /// # Errors
-    /// When a `down` is not ternary with one scale; the error names it.
+    /// When a `down` is not ternary with one scale; the error names the layer.
     ///
     /// # Panics
-    /// When there is no order for a layer, or one is not as long as its columns or names one that
-    /// is not there.
+    /// When there is not one order per layer, or an order has the wrong length or an index out of
+    /// range.
     pub fn with_ffn_orders(mut self, orders: &[Vec<usize>]) -> Result<Self, ReorderError> {
         assert_eq!(self.weights.layers.len(), orders.len(), "an order for each layer");
         for (layer, (weights, order)) in self.weights.layers.iter_mut().zip(orders).enumerate() {
-            assert_eq!(weights.down.weight.cols(), order.len(), "a place for each column");
+            assert_eq!(weights.down.weight.cols(), order.len(), "an index for each column");
             match &weights.down.weight {
                 Matrix::Ternary(m) if matches!(m.scales(), Scales::Tensor(_)) => {}
                 other => return Err(ReorderError::Down { layer, kind: other.kind() }),
@@ -72,7 +73,7 @@ fn reorder(layer: &mut LayerWeights, order: &[usize]) -> Result<(), LayoutError>
     Ok(())
 }
 
-/// Row `i` is what was row `order[i]`.
+/// Reorders rows: new row `i` is old row `order[i]`.
 fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
     let (count, cols) = (matrix.rows(), matrix.cols());
     match matrix {
@@ -100,7 +101,7 @@ fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
     }
 }
 
-/// Row `i` is what was row `order[i]`.
+/// As [`rows`], of an int8 matrix.
 fn int8_rows(m: &Int8Matrix, order: &[usize]) -> Result<Int8Matrix, LayoutError> {
     let fill = |row: usize, values: &mut [i8], scales: &mut [f32]| {
         m.unpack_row(order[row], values);
@@ -109,7 +110,7 @@ fn int8_rows(m: &Int8Matrix, order: &[usize]) -> Result<Int8Matrix, LayoutError>
     Int8Matrix::pack(m.view().rows(), m.view().cols(), m.view().group(), fill)
 }
 
-/// Column `i` is what was column `order[i]`.
+/// Reorders columns: new column `i` is old column `order[i]`.
 fn columns(m: &TernaryMatrix, order: &[usize]) -> Result<TernaryMatrix, LayoutError> {
     let mut codes = vec![0; m.cols()];
     TernaryMatrix::pack(m.rows(), m.cols(), m.scales().clone(), |row, out| {

@@ -1,8 +1,8 @@
-//! safetensors: eight bytes of header length, a JSON header, the data. Every tensor that comes
-//! out lies inside the file, overlaps no other and has as many bytes as its type and shape ask for.
+//! Parser of safetensors: eight bytes of header length, a JSON header, the data. It checks that each
+//! tensor lies inside the file, overlaps no other, and has the size that its type and shape require.
 
-use super::arrival::Outline;
-use super::index::{DType, File, Index, Tensor};
+use super::streamed_file::HeaderScan;
+use super::index::{DType, File, TensorIndex, Tensor};
 use super::{LoadError, LoadErrorKind as Kind};
 use crate::matrix::FloatType;
 use serde::Deserialize;
@@ -10,21 +10,21 @@ use serde::de::{MapAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Longest header that is read; the largest known models have 10 MB.
+/// Longest accepted header, in bytes; the largest known models have 10 MB.
 const MAX_HEADER: usize = 100 << 20;
 /// More dimensions than any model has.
 const MAX_DIMS: usize = 8;
 
-/// What a header says.
+/// Tensors and metadata of a file.
 pub(super) struct Contents {
     /// All tensors.
-    pub(super) index: Index,
+    pub(super) index: TensorIndex,
     /// `__metadata__`.
     pub(super) metadata: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct HeaderEntry {
     dtype: String,
     shape: Dims,
     data_offsets: (u64, u64),
@@ -50,13 +50,13 @@ impl TryFrom<Vec<u64>> for Dims {
 #[derive(Default)]
 struct Header {
     metadata: BTreeMap<String, String>,
-    entries: Vec<(String, Entry)>,
+    entries: Vec<(String, HeaderEntry)>,
 }
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Walk;
-        impl<'de> Visitor<'de> for Walk {
+        struct HeaderVisitor;
+        impl<'de> Visitor<'de> for HeaderVisitor {
             type Value = Header;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map of tensors")
@@ -74,11 +74,11 @@ impl<'de> Deserialize<'de> for Header {
                 Ok(header)
             }
         }
-        d.deserialize_map(Walk)
+        d.deserialize_map(HeaderVisitor)
     }
 }
 
-/// Does the file look like safetensors?
+/// Returns true if the bytes look like the start of a safetensors file.
 pub(super) fn recognize(bytes: &[u8]) -> bool {
     bytes.len() > 8 && bytes[8] == b'{' && header_len(bytes).is_some_and(|n| n <= MAX_HEADER)
 }
@@ -92,7 +92,7 @@ fn header_len(bytes: &[u8]) -> Option<usize> {
 pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
     let (header, data) = header(file)?;
     check_overlap(&file.name, &header.entries)?;
-    let mut index = Index::default();
+    let mut index = TensorIndex::default();
     let source: std::sync::Arc<str> = file.name.as_str().into();
     for (name, entry) in header.entries {
         index.insert(tensor((file, &source), data, name, &entry)?)?;
@@ -100,7 +100,7 @@ pub(super) fn parse(file: &File) -> Result<Contents, LoadError> {
     Ok(Contents { index, metadata: header.metadata })
 }
 
-/// The header of a file, and where the data behind it begin.
+/// Reads the header; also returns the offset of the data behind it.
 fn header(file: &File) -> Result<(Header, usize), LoadError> {
     let (name, bytes) = (&file.name, &file.bytes);
     let truncated = |want: String| {
@@ -129,12 +129,12 @@ fn header(file: &File) -> Result<(Header, usize), LoadError> {
     Ok((header, data))
 }
 
-/// The tensor of a header's entry, in a file and its shared name, whose data begin at `data`.
+/// The tensor of a header entry. The file's data begin at offset `data`.
 fn tensor(
     (file, source): (&File, &std::sync::Arc<str>),
     data: usize,
     name: String,
-    entry: &Entry,
+    entry: &HeaderEntry,
 ) -> Result<Tensor, LoadError> {
     let error = |kind, want: String, found: String| {
         LoadError::new(kind, &file.name, want, found).tensor(&name)
@@ -165,19 +165,19 @@ fn tensor(
     Ok(Tensor { name, file: source.clone(), dtype, shape, bytes })
 }
 
-/// What a recognized file's first bytes say of the rest.
-pub(super) fn outline(head: &[u8]) -> Outline {
+/// Reads the header in the first bytes of a file that [`recognize`] accepted.
+pub(super) fn scan_header(head: &[u8]) -> HeaderScan {
     let begin = 8 + header_len(head).unwrap_or(0);
-    let Some(text) = head.get(8..begin) else { return Outline::Short(begin) };
-    let Ok(header) = serde_json::from_slice::<Header>(text) else { return Outline::Unknown };
+    let Some(text) = head.get(8..begin) else { return HeaderScan::Short(begin) };
+    let Ok(header) = serde_json::from_slice::<Header>(text) else { return HeaderScan::Unknown };
     let tensors = header.entries.iter().filter_map(|(_, entry)| {
-        let place = |offset| usize::try_from(offset).ok()?.checked_add(begin);
-        Some(place(entry.data_offsets.0)?..place(entry.data_offsets.1)?)
+        let position = |offset| usize::try_from(offset).ok()?.checked_add(begin);
+        Some(position(entry.data_offsets.0)?..position(entry.data_offsets.1)?)
     });
-    Outline::Tensors(begin, tensors.collect())
+    HeaderScan::Tensors(begin, tensors.collect())
 }
 
-fn check_overlap(file: &str, entries: &[(String, Entry)]) -> Result<(), LoadError> {
+fn check_overlap(file: &str, entries: &[(String, HeaderEntry)]) -> Result<(), LoadError> {
     let mut order: Vec<(u64, u64, &str)> =
         entries.iter().map(|(k, e)| (e.data_offsets.0, e.data_offsets.1, k.as_str())).collect();
     order.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a model is, apart from its weights.
+//! Shape and constants of a model, without its weights.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,13 +31,14 @@ pub enum Activation {
 pub struct Rope {
     /// Base θ of the frequencies θ^(−2i/head_dim).
     pub theta: f64,
-    /// How the frequencies are changed, when the model asks for it.
+    /// Rescaling of the frequencies, if the model has one.
     pub scaling: Option<RopeScaling>,
 }
 
 impl Rope {
-    /// Positions of a model whose files say `stated`: they may leave the stretch by YaRN out.
-    pub(in crate::format) fn stretched(&self, stated: usize) -> usize {
+    /// Context length of a model whose files state `stated` positions. Some files state the length
+    /// before YaRN extends it.
+    pub(in crate::format) fn extended_context(&self, stated: usize) -> usize {
         match &self.scaling {
             Some(RopeScaling::Yarn(s)) => {
                 stated.max((s.factor * s.original_context as f64) as usize)
@@ -51,21 +52,21 @@ impl Rope {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RopeScaling {
-    /// By rule, as `config.json` states it.
+    /// Llama 3's rule, with the parameters of `config.json`.
     Llama3(Llama3Scaling),
-    /// What each frequency is divided by, `[head_dim / 2]`: `rope_freqs.weight` of a GGUF file.
+    /// A divisor for each frequency, `[head_dim / 2]`: `rope_freqs.weight` of a GGUF file.
     Divisors(Vec<f32>),
-    /// What every position is divided by: position interpolation (arXiv 2306.15595).
+    /// A divisor for every position: position interpolation (arXiv 2306.15595).
     Linear(f64),
-    /// [`YarnScaling`].
+    /// YaRN.
     Yarn(YarnScaling),
 }
 
-/// YaRN (arXiv 2309.00071): low frequencies are interpolated, high ones kept, those between mixed,
-/// and attention is sharpened.
+/// YaRN (arXiv 2309.00071) interpolates low frequencies, keeps high ones, mixes those between, and
+/// sharpens attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct YarnScaling {
-    /// What interpolated positions are divided by.
+    /// Divisor of interpolated positions.
     pub factor: f64,
     /// Context length of the unscaled model, in positions.
     pub original_context: usize,
@@ -73,25 +74,25 @@ pub struct YarnScaling {
     pub beta_fast: f64,
     /// Dimensions that turn less often than this within it are interpolated.
     pub beta_slow: f64,
-    /// Multiplies cosines and sines: scores of attention grow by its square.
+    /// Factor of cosines and sines; attention scores grow by its square.
     pub attention_factor: f64,
-    /// Whether the dimensions where mixing begins and ends are rounded outwards to whole ones.
+    /// True if the first and last mixed dimension are rounded outwards to whole numbers.
     pub truncate: bool,
 }
 
 impl YarnScaling {
-    /// With the paper's constants.
+    /// The scaling with the paper's constants.
     #[must_use]
     pub fn new(factor: f64, original_context: usize) -> Self {
         let (beta_fast, beta_slow, truncate) = (32.0, 1.0, true);
-        let attention_factor = Self::attention(factor, 1.0);
+        let attention_factor = Self::attention_scale(factor, 1.0);
         Self { factor, original_context, beta_fast, beta_slow, attention_factor, truncate }
     }
 
-    /// What the paper multiplies cosines and sines by, its coefficient of 0.1 times `scale`
+    /// The paper's factor of cosines and sines, with its coefficient of 0.1 multiplied by `scale`
     /// (`get_mscale` in `transformers`).
     #[must_use]
-    pub fn attention(factor: f64, scale: f64) -> f64 {
+    pub fn attention_scale(factor: f64, scale: f64) -> f64 {
         if factor > 1.0 { 0.1 * scale * libm::log(factor) + 1.0 } else { 1.0 }
     }
 }
@@ -99,11 +100,12 @@ impl YarnScaling {
 /// `rope_scaling` of type `llama3`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Llama3Scaling {
-    /// Divides the low frequencies.
+    /// Divisor of the low frequencies.
     pub factor: f64,
-    /// Wavelengths longer than original / this are divided by `factor`.
+    /// Frequencies whose wavelength is above `original_context / low_freq_factor` are divided by
+    /// `factor`.
     pub low_freq_factor: f64,
-    /// Wavelengths shorter than original / this are kept.
+    /// Frequencies whose wavelength is below `original_context / high_freq_factor` are kept.
     pub high_freq_factor: f64,
     /// Context length of the unscaled model, in positions.
     pub original_context: usize,
@@ -114,32 +116,33 @@ pub struct Llama3Scaling {
 pub struct Spec {
     /// Model family.
     pub architecture: Architecture,
-    /// Rows of the embedding.
+    /// Number of tokens: rows of the embedding.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Width of the feed-forward block.
     pub intermediate_size: usize,
-    /// Transformer layers.
+    /// Number of transformer layers.
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key/value heads; divides `heads`.
+    /// Number of key/value heads; divides `heads`.
     pub kv_heads: usize,
     /// Width of a head; even.
     pub head_dim: usize,
-    /// Positions the model was trained for, or that its RoPE scaling stretches them to.
+    /// Number of positions that the model was trained for, or that its RoPE scaling extends it to.
     pub context_length: usize,
     /// ε of every RMSNorm.
     pub norm_eps: f32,
-    /// Gate function.
+    /// Gate function of the feed-forward blocks.
     pub activation: Activation,
-    /// Positions.
+    /// Rotary position embedding.
     pub rope: Rope,
 }
 
 impl Spec {
-    /// Positions the model was trained for before its RoPE was scaled, as far as the files say.
+    /// Number of positions that the model was trained for before its RoPE was scaled, where the files
+    /// state it; otherwise [`Self::context_length`].
     #[must_use]
     pub fn original_context(&self) -> usize {
         match &self.rope.scaling {
@@ -150,20 +153,20 @@ impl Spec {
     }
 }
 
-/// How a block-diffusion model was trained (`dlm_config.json`, or fields of `config.json`).
+/// Training parameters of a block-diffusion model (`dlm_config.json`, or fields of `config.json`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DlmConfig {
-    /// Positions in a block (`bd_size`).
+    /// Number of positions in a block.
     pub bd_size: usize,
     /// Id of the MASK token.
     pub mask_token_id: Option<u32>,
-    /// The model also has a trained autoregressive path.
+    /// True if the model also has a trained autoregressive path.
     #[serde(default)]
     pub ar_path: bool,
-    /// `causal` or `block`: what clean (committed) tokens see inside their own block.
+    /// Attention mask of clean (committed) tokens inside their own block: `causal` or `block`.
     #[serde(default = "block")]
     pub clean_attention: String,
-    /// 1: the logits at i − 1 predict token i. 0: the logits at i do.
+    /// Position whose logits predict token i: i − 1 (with 1) or i (with 0).
     #[serde(default = "one")]
     pub logit_shift: u8,
 }

@@ -1,10 +1,11 @@
-//! Master weights → ternary while loading, as BitNet's training does in every forward pass.
+//! Quantizes master weights to ternary by absmean, as BitNet's training does in every forward pass
+//! (arXiv 2402.17764).
 
 use super::RowOrder;
 use crate::matrix::FloatMatrix;
 use crate::ternary::{LayoutError, Scales, TernaryMatrix};
 
-/// Sums |w| in eight lanes: fast, and the same on every host.
+/// Sums |w| in eight lanes, which is fast and has the same result on every machine.
 fn abs_sum(row: &[f32]) -> f64 {
     let mut lanes = [0f64; 8];
     let (chunks, rest) = row.as_chunks::<8>();
@@ -16,11 +17,11 @@ fn abs_sum(row: &[f32]) -> f64 {
     lanes.iter().sum::<f64>() + rest.iter().map(|w| f64::from(w.abs())).sum::<f64>()
 }
 
-/// Quantizes with the scale mean |w| of the whole tensor.
+/// Quantizes a matrix with the scale mean |w| of the whole tensor: round(w / mean |w|), clipped to ±1.
 ///
 /// # Errors
 /// When a weight is NaN or infinite.
-pub fn quantize_master(
+pub fn quantize_absmean(
     master: &FloatMatrix,
     order: RowOrder,
 ) -> Result<TernaryMatrix, LayoutError> {
@@ -40,7 +41,7 @@ pub fn quantize_master(
     TernaryMatrix::pack(rows, cols, Scales::Tensor(1.0 / inverse), |row, codes| {
         master.row_f32(order.source(row), &mut row_f32);
         for (c, w) in codes.iter_mut().zip(&row_f32) {
-            // round half to even, clamped to ±1: exactly ±0.5 becomes 0.
+            // Half to even: exactly ±0.5 becomes 0.
             let t = w * inverse;
             *c = 1 + u8::from(t > 0.5) - u8::from(t < -0.5);
         }

@@ -1,13 +1,13 @@
-//! Base-3 blocks: five trits in a byte, as the fraction ⌈v·256/3⁵⌉/256, so that multiplying by
-//! 3ⁿ modulo 256 brings trit n (the most significant is 0) to the top.
+//! Base-3 blocks: a byte holds five trits as the fraction ⌈v·256/3⁵⌉/256. Multiplying by 3ⁿ modulo
+//! 256 brings trit n to the top (trit 0 is the most significant).
 //!
-//! The bytes are walked in stages of 32, 16 and 8, largest first; byte m of a stage of s bytes
-//! holds, as its trit n, element s·n + m of the stage. The last bytes hold four trits each.
+//! The bytes form stages of 32, 16 and 8, the largest first. Trit n of byte m in a stage of s bytes
+//! is element s·n + m of the stage. The last bytes hold four trits each.
 
-use super::TernaryBlocks;
+use super::TernaryBlockFormat;
 
 /// 256 weights in 54 bytes: 48 bytes of five trits, 4 bytes of four, the scale.
-pub const TQ1_0: TernaryBlocks = TernaryBlocks {
+pub const TQ1_0: TernaryBlockFormat = TernaryBlockFormat {
     name: "TQ1_0",
     weights: 256,
     bytes: 54,
@@ -19,7 +19,7 @@ pub const TQ1_0: TernaryBlocks = TernaryBlocks {
 };
 
 /// 128 weights in 28 bytes: 24 bytes of five trits, 2 bytes of four, the scale.
-pub const PTQ1_0: TernaryBlocks = TernaryBlocks {
+pub const PTQ1_0: TernaryBlockFormat = TernaryBlockFormat {
     name: "PTQ1_0",
     weights: 128,
     bytes: 28,

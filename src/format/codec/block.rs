@@ -1,33 +1,33 @@
-//! Ternary block formats of GGUF: every `weights` columns share an f16 scale.
+//! Ternary block formats of GGUF: `weights` consecutive columns share an f16 scale.
 
 use super::RowOrder;
 use crate::ternary::expect_bytes;
 use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix, ZERO_CODE};
 use half::f16;
 
-/// A block format, as a value.
+/// Description of a ternary block format.
 #[derive(Clone, Copy, Debug)]
-pub struct TernaryBlocks {
-    /// Its name in GGUF.
+pub struct TernaryBlockFormat {
+    /// Name of the format in GGUF.
     pub name: &'static str,
-    /// Weights of a block.
+    /// Number of weights in a block.
     pub weights: usize,
     /// Bytes of a block.
     pub bytes: usize,
-    /// Where the scale stands in a block.
+    /// Offset of the scale in a block.
     pub(super) scale_at: usize,
-    /// Where the codes stand in a block.
+    /// Offset of the codes in a block.
     pub(super) codes_at: usize,
-    /// Bytes of the codes → `weights` codes.
+    /// Unpacks bytes to `weights` codes.
     pub(super) unpack: fn(&[u8], &mut [u8]),
-    /// Codes → bytes of the codes.
+    /// Packs codes to bytes.
     pub(super) pack: fn(&[u8], &mut [u8]),
     /// The largest code that the format can hold.
     pub(super) max_code: u8,
 }
 
-impl TernaryBlocks {
-    /// Bytes of a matrix; `None` when it is too large or its rows are no whole blocks.
+impl TernaryBlockFormat {
+    /// Bytes of a matrix; `None` if it is too large or its rows are not whole blocks.
     pub fn size(&self, rows: usize, cols: usize) -> Option<usize> {
         let whole = cols.is_multiple_of(self.weights);
         whole.then_some(())?;
@@ -42,7 +42,7 @@ impl TernaryBlocks {
         f16::from_le_bytes([block[self.scale_at], block[self.scale_at + 1]])
     }
 
-    /// Decodes rows of blocks. Scales that are all the same become one for the matrix.
+    /// Decodes rows of blocks. Where all scales are equal, the matrix gets one scale.
     ///
     /// # Errors
     /// When the byte count does not match the shape or a scale is not finite.
@@ -79,8 +79,8 @@ impl TernaryBlocks {
         })
     }
 
-    /// The scale that all blocks share. A block of zeroes may have the scale 0, which the
-    /// quantizers of these formats (largest |w| of the block) give it.
+    /// The scale that all blocks share, if they do. A block of zeros may have the scale 0, because
+    /// these formats' quantizers scale by the largest |w| of the block.
     fn common_scale(&self, data: &[u8]) -> Option<f16> {
         let mut common = f16::ZERO;
         let mut codes = vec![0; self.weights];
@@ -108,9 +108,9 @@ impl TernaryBlocks {
         Some(common)
     }
 
-    /// Encodes a matrix, rows in their own order. `None` when the format cannot hold it: rows
-    /// that are no whole blocks, a code that is too large, scales of wider or odd groups, or a
-    /// scale that is no f16.
+    /// Encodes a matrix, with its rows in the same order. Returns `None` if the format cannot hold it:
+    /// rows that are not whole blocks, a code that is too large, finer or odd groups, or a scale that
+    /// is not an f16.
     pub fn encode(&self, matrix: &TernaryMatrix) -> Option<Vec<u8>> {
         let (rows, cols) = (matrix.rows(), matrix.cols());
         let mut out = vec![0; self.size(rows, cols)?];

@@ -1,4 +1,4 @@
-//! Hugging Face `bitnet` packing: byte row r holds, in its bits 2i, the code of output row
+//! Packing of Hugging Face's `bitnet`: bits 2i and 2i + 1 of byte row r hold the code of output row
 //! i·(rows/4) + r.
 
 use crate::ternary::expect_bytes;
@@ -25,7 +25,7 @@ pub fn decode_hf_packed(
     })
 }
 
-/// The inverse of [`decode_hf_packed`]; `None` when the rows are no multiple of four.
+/// Inverse of [`decode_hf_packed`]; `None` if the number of rows is not a multiple of four.
 pub fn encode_hf_packed(matrix: &TernaryMatrix) -> Option<Vec<u8>> {
     let (rows, cols) = (matrix.rows(), matrix.cols());
     rows.is_multiple_of(4).then_some(())?;

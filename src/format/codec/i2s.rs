@@ -1,17 +1,17 @@
-//! I2_S of BitNet's llama.cpp fork: 128 weights in 32 bytes, byte p holding elements p, p + 32,
-//! p + 64 and p + 96 from the high bits down; after all blocks one f32 scale in 32 bytes.
+//! I2_S of BitNet's llama.cpp fork: 128 weights in 32 bytes. Byte p holds elements p, p + 32, p + 64
+//! and p + 96, from the high bits down. One f32 scale, padded to 32 bytes, follows all blocks.
 
 use super::RowOrder;
 use crate::ternary::expect_bytes;
 use crate::ternary::{LayoutError, Scales, TernaryMatrix};
 
-/// Bytes after the blocks: the scale, then padding.
+/// Bytes behind the blocks: the scale, then padding.
 pub const I2S_TRAILER: usize = 32;
 const WEIGHTS: usize = 128;
 const BYTES: usize = 32;
 
-/// Bytes of a matrix; `None` when it is too large or its rows are no whole blocks (writers
-/// disagree on those).
+/// Bytes of a matrix; `None` if it is too large or its rows are not whole blocks, on which writers
+/// disagree.
 pub(crate) fn size(rows: usize, cols: usize) -> Option<usize> {
     cols.is_multiple_of(WEIGHTS).then_some(())?;
     rows.checked_mul(cols / 4)?.checked_add(I2S_TRAILER)
@@ -44,8 +44,8 @@ pub fn decode_i2s(
     })
 }
 
-/// The inverse of [`decode_i2s`], rows in their own order; `None` for group scales and for rows
-/// that are no whole blocks.
+/// Inverse of [`decode_i2s`], with the rows in the same order. Returns `None` for group scales and for
+/// rows that are not whole blocks.
 pub fn encode_i2s(matrix: &TernaryMatrix) -> Option<Vec<u8>> {
     let Scales::Tensor(scale) = matrix.scales() else { return None };
     let (rows, cols) = (matrix.rows(), matrix.cols());

@@ -1,4 +1,4 @@
-//! Block formats of GGUF with four, six or eight bits a weight, kept as they are: nothing is lost.
+//! Block formats of GGUF with four, six or eight bits per weight. Decoding is lossless.
 
 use super::RowOrder;
 use crate::matrix::{Int8Matrix, Matrix, SplitMatrix};
@@ -6,37 +6,38 @@ use crate::ternary::LayoutError;
 use crate::ternary::expect_bytes;
 use half::f16;
 
-/// A block format, as a value.
+/// Description of an integer block format.
 #[derive(Clone, Copy, Debug)]
-pub struct Int8Blocks {
-    /// Its name in GGUF.
+pub struct IntBlockFormat {
+    /// Name of the format in GGUF.
     pub name: &'static str,
-    /// Weights of a block.
+    /// Number of weights in a block.
     pub weights: usize,
     /// Bytes of a block.
     pub bytes: usize,
-    /// Bytes of a block → its values.
+    /// Unpacks the values of a block.
     values: fn(&[u8], &mut [i8]),
-    /// How values are kept, and what they are worth.
-    kept: Kept,
+    /// Kind of the decoded matrix, and the scales of a block.
+    storage: Storage,
 }
 
-/// In which matrix.
+/// Kind of the decoded matrix.
 #[derive(Clone, Copy, Debug)]
-enum Kept {
-    /// Eight bits, with a scale for each block.
-    Eight(fn(&[u8]) -> f32),
-    /// Four bits, with a scale for each block.
-    Four(fn(&[u8]) -> f32),
-    /// Six bits, with a factor for each block, and int8 parts of it, which are written, for groups.
-    Six(fn(&[u8], &mut [i8]) -> f32),
+enum Storage {
+    /// Whole int8 values, with a scale for each block.
+    Int8(fn(&[u8]) -> f32),
+    /// One plane of four bits, with a scale for each block.
+    Planes4(fn(&[u8]) -> f32),
+    /// Planes of four and two bits. The function writes an int8 scale for each group and returns the
+    /// block's factor.
+    Planes6(fn(&[u8], &mut [i8]) -> f32),
 }
 
-/// Weights of a part of a Q6_K block that have a scale of their own.
+/// Number of weights in a Q6_K block that share an int8 scale.
 const Q6_K_GROUP: usize = 16;
 
 /// 32 weights in 34 bytes: an f16 scale, then the values.
-pub const Q8_0: Int8Blocks = Int8Blocks {
+pub const Q8_0: IntBlockFormat = IntBlockFormat {
     name: "Q8_0",
     weights: 32,
     bytes: 34,
@@ -45,12 +46,12 @@ pub const Q8_0: Int8Blocks = Int8Blocks {
             *v = *b as i8;
         }
     },
-    kept: Kept::Eight(|block| half_at(block, 0)),
+    storage: Storage::Int8(|block| half_at(block, 0)),
 };
 
-/// 32 weights in 18 bytes: an f16 scale, then the values + 8 in four bits, the first half of
-/// them in the low ones.
-pub const Q4_0: Int8Blocks = Int8Blocks {
+/// 32 weights in 18 bytes: an f16 scale, then the values + 8 in four bits. The low bits hold the first
+/// 16 values, the high bits the others.
+pub const Q4_0: IntBlockFormat = IntBlockFormat {
     name: "Q4_0",
     weights: 32,
     bytes: 18,
@@ -60,12 +61,12 @@ pub const Q4_0: Int8Blocks = Int8Blocks {
             (*l, *h) = ((b & 15) as i8 - 8, (b >> 4) as i8 - 8);
         }
     },
-    kept: Kept::Four(|block| half_at(block, 0)),
+    storage: Storage::Planes4(|block| half_at(block, 0)),
 };
 
-/// 256 weights in 210 bytes: low four bits in 128, high two bits in 64, int8 scales of 16
-/// weights each in 16, an f16 factor of the scales. Values are stored + 32.
-pub const Q6_K: Int8Blocks = Int8Blocks {
+/// 256 weights in 210 bytes: 128 bytes of low four bits, 64 bytes of high two bits, 16 int8 scales of
+/// 16 weights each, and an f16 factor of the scales. Values are stored with 32 added.
+pub const Q6_K: IntBlockFormat = IntBlockFormat {
     name: "Q6_K",
     weights: 256,
     bytes: 210,
@@ -83,7 +84,7 @@ pub const Q6_K: Int8Blocks = Int8Blocks {
             }
         }
     },
-    kept: Kept::Six(|block, parts| {
+    storage: Storage::Planes6(|block, parts| {
         parts.iter_mut().zip(&block[192..208]).for_each(|(part, b)| *part = *b as i8);
         half_at(block, 208)
     }),
@@ -93,8 +94,8 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
 
-impl Int8Blocks {
-    /// Bytes of a matrix; `None` when it is too large or its rows are no whole blocks.
+impl IntBlockFormat {
+    /// Bytes of a matrix; `None` if it is too large or its rows are not whole blocks.
     pub fn size(&self, rows: usize, cols: usize) -> Option<usize> {
         cols.is_multiple_of(self.weights).then_some(())?;
         rows.checked_mul(cols / self.weights)?.checked_mul(self.bytes)
@@ -123,18 +124,18 @@ impl Int8Blocks {
         let scales = |row: usize, of: fn(&[u8]) -> f32, out: &mut [f32]| {
             blocks(row).zip(out).for_each(|(block, scale)| *scale = of(block));
         };
-        match self.kept {
-            Kept::Eight(of) => Int8Matrix::pack(rows, cols, self.weights, |row, out, s| {
+        match self.storage {
+            Storage::Int8(of) => Int8Matrix::pack(rows, cols, self.weights, |row, out, s| {
                 values(row, out);
                 scales(row, of, s);
             })
             .map(Matrix::Int8),
-            Kept::Four(of) => {
+            Storage::Planes4(of) => {
                 let shape = (rows, cols, self.weights);
                 SplitMatrix::pack_four(shape, values, |row, s| scales(row, of, s))
                     .map(Matrix::Split)
             }
-            Kept::Six(of) => {
+            Storage::Planes6(of) => {
                 let shape = (rows, cols, Q6_K_GROUP);
                 SplitMatrix::pack_six(shape, values, |row, parts, factors| {
                     let out = parts.chunks_exact_mut(self.weights / Q6_K_GROUP).zip(factors);

@@ -1,6 +1,18 @@
-//! Foreign weight layouts ↔ ours, one small file each. Decoding keeps every weight exactly (but
-//! for Q4_K, which becomes f16);
-//! the encoders exist so that tests can go there and back and compare bytes.
+//! Converts weight layouts of other programs to and from the kernels' own, one file per layout.
+//!
+//! Decoding keeps every weight exactly, except for Q4_K, which becomes f16. Encoders exist for tests,
+//! which convert there and back and compare bytes.
+//!
+//! ```
+//! use wrinklefree::format::codec::{RowOrder, TQ2_0};
+//!
+//! // One row of 256 weights: 64 bytes of two-bit codes, then an f16 scale of 1.0.
+//! let mut block = [0b10_01_00_01; 66];
+//! block[64..].copy_from_slice(&0x3c00u16.to_le_bytes());
+//! let matrix = TQ2_0.decode(&block, 1, 256, RowOrder::Same)?;
+//! assert_eq!(TQ2_0.encode(&matrix).unwrap(), block);
+//! # Ok::<(), wrinklefree::matrix::LayoutError>(())
+//! ```
 
 mod absmean;
 mod base3;
@@ -11,32 +23,32 @@ mod int8;
 mod q4_k;
 mod two_bit;
 
-pub use absmean::quantize_master;
+pub use absmean::quantize_absmean;
 pub use base3::{PTQ1_0, TQ1_0};
-pub use block::TernaryBlocks;
+pub use block::TernaryBlockFormat;
 pub use hf_packed::{decode_hf_packed, encode_hf_packed};
 pub(super) use i2s::size as i2s_size;
 pub use i2s::{I2S_TRAILER, decode_i2s, encode_i2s};
-pub use int8::{Int8Blocks, Q4_0, Q6_K, Q8_0};
+pub use int8::{IntBlockFormat, Q4_0, Q6_K, Q8_0};
 pub use q4_k::decode_q4_k;
 pub(super) use q4_k::size as q4_k_size;
 pub use two_bit::{PQ2_0, Q2_0, TQ2_0};
 
-/// Which row of the file becomes row `r` of the matrix.
+/// Order of a matrix's rows in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
-    /// The same.
+    /// The order of the model.
     Same,
-    /// The file pairs neighbors for RoPE (mainline GGUF of the llama family), we pair the first
-    /// half of a head with the second.
+    /// RoPE pairs are neighbors, as in mainline GGUF of the llama family. In the model, the first half
+    /// of a head pairs with the second.
     Interleaved {
-        /// Rows of a head; even.
+        /// Number of rows of a head; even.
         head_dim: usize,
     },
 }
 
 impl RowOrder {
-    /// The row of the file that becomes row `row`.
+    /// The row of the file that becomes row `row` of the matrix.
     pub fn source(self, row: usize) -> usize {
         match self {
             Self::Same => row,

@@ -1,7 +1,9 @@
-//! Q4_K of llama.cpp, in which its quantizer puts embeddings that are not the head: 256 weights in 144
-//! bytes, two f16 factors (of scales and of minima), 16 numbers of six bits in 12 bytes (a scale and a
-//! minimum for each 32 weights), values of four bits. w = scale · value − minimum, rounded to f16: such
-//! matrices are looked up, hardly multiplied, and f16 is closer than four bits were.
+//! Q4_K of llama.cpp, whose quantizer uses it for embeddings that are not the head.
+//!
+//! A block holds 256 weights in 144 bytes: two f16 factors (of scales and of minima), 12 bytes with a
+//! scale and a minimum of six bits for each 32 weights, and values of four bits. A weight is
+//! scale · value − minimum. It is rounded to f16, which loses little: such matrices are mostly looked
+//! up, and f16 is more precise than the four bits.
 
 use super::RowOrder;
 use crate::matrix::{FloatMatrix, FloatType};
@@ -11,10 +13,10 @@ use half::f16;
 
 const WEIGHTS: usize = 256;
 const BYTES: usize = 144;
-/// Weights that share a scale and a minimum.
+/// Number of weights that share a scale and a minimum.
 const GROUP: usize = 32;
 
-/// Bytes of a matrix; `None` when it is too large or its rows are no whole blocks.
+/// Bytes of a matrix; `None` if it is too large or its rows are not whole blocks.
 pub(crate) fn size(rows: usize, cols: usize) -> Option<usize> {
     cols.is_multiple_of(WEIGHTS).then_some(())?;
     rows.checked_mul(cols / WEIGHTS)?.checked_mul(BYTES)
@@ -53,15 +55,15 @@ fn weights(block: &[u8; BYTES]) -> impl Iterator<Item = f32> {
     (0..WEIGHTS / GROUP).flat_map(move |group| {
         let (steps, below) = six_bits(&block[4..16], group);
         let (step, offset) = (scale * f32::from(steps), least * f32::from(below));
-        // Of each two groups the first stands in the lower halves of 32 bytes.
+        // Two groups share 32 bytes; the first is in the lower halves.
         let bytes = &block[16 + group / 2 * GROUP..][..GROUP];
         let values = bytes.iter().map(move |byte| byte >> (4 * (group % 2)) & 15);
         values.map(move |value| step * f32::from(value) - offset)
     })
 }
 
-/// A group's scale and minimum: the first four of each have the lower six bits of a byte, and the upper two
-/// of the next four stand above them.
+/// The scale and minimum of a group. Those of the first four groups are the lower six bits of a byte;
+/// the two bits above them are the upper bits of the other four groups.
 fn six_bits(packed: &[u8], group: usize) -> (u8, u8) {
     if group < 4 {
         return (packed[group] & 63, packed[group + 4] & 63);

@@ -1,10 +1,10 @@
-//! Two-bit blocks: code − 1 times an f16 scale; the code 3 (+2) is legal.
+//! Two-bit blocks: a weight is (code − 1) · scale, with an f16 scale. The code 3 (+2) is valid.
 
-use super::TernaryBlocks;
+use super::TernaryBlockFormat;
 
-/// 256 weights in 66 bytes, the scale last. Byte m of each half of 32 bytes holds, in its bits
-/// 2n, element 32·n + m of the half's 128.
-pub const TQ2_0: TernaryBlocks = TernaryBlocks {
+/// 256 weights in 66 bytes, the scale last. Each half of 32 bytes holds 128 weights: bits 2n and
+/// 2n + 1 of byte m are element 32·n + m.
+pub const TQ2_0: TernaryBlockFormat = TernaryBlockFormat {
     name: "TQ2_0",
     weights: 256,
     bytes: 66,
@@ -31,8 +31,8 @@ pub const TQ2_0: TernaryBlocks = TernaryBlocks {
     max_code: 3,
 };
 
-const fn in_order(name: &'static str, weights: usize) -> TernaryBlocks {
-    TernaryBlocks {
+const fn in_order(name: &'static str, weights: usize) -> TernaryBlockFormat {
+    TernaryBlockFormat {
         name,
         weights,
         bytes: 2 + weights / 4,
@@ -56,7 +56,7 @@ const fn in_order(name: &'static str, weights: usize) -> TernaryBlocks {
 }
 
 /// 64 weights in 18 bytes, the scale first, then the codes in order from the low bits up.
-pub const Q2_0: TernaryBlocks = in_order("Q2_0", 64);
+pub const Q2_0: TernaryBlockFormat = in_order("Q2_0", 64);
 
-/// 128 weights in 34 bytes, laid out like [`Q2_0`]. Older files call it `Q2_0`, too.
-pub const PQ2_0: TernaryBlocks = in_order("PQ2_0", 128);
+/// 128 weights in 34 bytes, in the layout of [`Q2_0`]. Older files also call it `Q2_0`.
+pub const PQ2_0: TernaryBlockFormat = in_order("PQ2_0", 128);

@@ -1,21 +1,21 @@
-//! Metadata of a GGUF file: views into the file, nothing is copied before somebody asks.
+//! Metadata of a GGUF file, as views into the file.
 
 use crate::format::{LoadError, LoadErrorKind as Kind};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Arrays inside arrays, at most.
+/// Deepest nesting of arrays.
 const MAX_DEPTH: usize = 4;
 
-/// Reads little-endian numbers and strings; never past the end.
+/// Reads little-endian numbers and strings, with bounds checks.
 #[derive(Clone)]
-pub(super) struct Reader<'a> {
+pub(super) struct ByteReader<'a> {
     pub(super) file: &'a str,
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Self {
         Self { file, bytes, at: 0 }
     }
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
                 Kind::Truncated,
                 self.file,
                 format!("{n} bytes of {what} at {}", self.at),
-                format!("{} until the end of the file", self.left()),
+                format!("{} bytes until the end of the file", self.left()),
             )
             .advice("the download may be incomplete")),
         }
@@ -63,45 +63,45 @@ impl<'a> Reader<'a> {
         let n = self.u64(&what)?;
         let at = self.at;
         std::str::from_utf8(self.take(n, &what)?)
-            .map_err(|_| self.malformed(format!("{what} at {at} in UTF-8"), "bytes that are none"))
+            .map_err(|_| self.malformed(format!("{what} at {at} in UTF-8"), "other bytes"))
     }
 
     pub(super) fn malformed(&self, want: impl Into<String>, found: impl Into<String>) -> LoadError {
         LoadError::new(Kind::Malformed, self.file, want, found)
     }
 
-    /// Reads a value of a type; `key` is for messages.
-    pub(super) fn value(&mut self, key: &str, kind: u32) -> Result<Value<'a>, LoadError> {
+    /// Reads a value of type `kind`; `key` is for messages.
+    pub(super) fn value(&mut self, key: &str, kind: u32) -> Result<MetaValue<'a>, LoadError> {
         self.nested(key, kind, 0)
     }
 
-    fn nested(&mut self, key: &str, kind: u32, depth: usize) -> Result<Value<'a>, LoadError> {
+    fn nested(&mut self, key: &str, kind: u32, depth: usize) -> Result<MetaValue<'a>, LoadError> {
         Ok(match kind {
-            0 => Value::Unsigned(self.array::<1>(key)?[0].into()),
-            1 => Value::Signed(i8::from_le_bytes(self.array(key)?).into()),
-            2 => Value::Unsigned(u16::from_le_bytes(self.array(key)?).into()),
-            3 => Value::Signed(i16::from_le_bytes(self.array(key)?).into()),
-            4 => Value::Unsigned(self.u32(key)?.into()),
-            5 => Value::Signed(i32::from_le_bytes(self.array(key)?).into()),
-            6 => Value::Float(f32::from_le_bytes(self.array(key)?).into()),
-            7 => Value::Bool(self.array::<1>(key)?[0] != 0),
-            8 => Value::Text(self.string(format!("`{key}`"))?),
+            0 => MetaValue::Unsigned(self.array::<1>(key)?[0].into()),
+            1 => MetaValue::Signed(i8::from_le_bytes(self.array(key)?).into()),
+            2 => MetaValue::Unsigned(u16::from_le_bytes(self.array(key)?).into()),
+            3 => MetaValue::Signed(i16::from_le_bytes(self.array(key)?).into()),
+            4 => MetaValue::Unsigned(self.u32(key)?.into()),
+            5 => MetaValue::Signed(i32::from_le_bytes(self.array(key)?).into()),
+            6 => MetaValue::Float(f32::from_le_bytes(self.array(key)?).into()),
+            7 => MetaValue::Bool(self.array::<1>(key)?[0] != 0),
+            8 => MetaValue::Text(self.string(format!("`{key}`"))?),
             9 => self.list(key, depth)?,
-            10 => Value::Unsigned(self.u64(key)?),
-            11 => Value::Signed(i64::from_le_bytes(self.array(key)?)),
-            12 => Value::Float(f64::from_le_bytes(self.array(key)?)),
+            10 => MetaValue::Unsigned(self.u64(key)?),
+            11 => MetaValue::Signed(i64::from_le_bytes(self.array(key)?)),
+            12 => MetaValue::Float(f64::from_le_bytes(self.array(key)?)),
             _ => {
                 let found = format!("type {kind}");
-                return Err(self.malformed(format!("`{key}` to be of a type from 0 to 12"), found));
+                return Err(self.malformed(format!("`{key}` of a type from 0 to 12"), found));
             }
         })
     }
 
-    fn list(&mut self, key: &str, depth: usize) -> Result<Value<'a>, LoadError> {
+    fn list(&mut self, key: &str, depth: usize) -> Result<MetaValue<'a>, LoadError> {
         if depth == MAX_DEPTH {
             return Err(self.malformed(
-                format!("`{key}` with at most {MAX_DEPTH} arrays in each other"),
-                "deeper ones",
+                format!("`{key}` with at most {MAX_DEPTH} nested arrays"),
+                "deeper nesting",
             ));
         }
         let kind = self.u32(key)?;
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         let elements = Self { file: self.file, bytes: self.bytes, at: self.at };
         match kind {
             8 | 9 => {
-                // Every element takes at least eight bytes, so the file's end stops the walk.
+                // Every element takes at least eight bytes, so the file's length bounds the loop.
                 for _ in 0..count {
                     self.nested(key, kind, depth + 1)?;
                 }
@@ -129,22 +129,22 @@ impl<'a> Reader<'a> {
                 self.take(count.saturating_mul(size), format!("`{key}`"))?;
             }
         }
-        Ok(Value::List(List { kind, count, elements }))
+        Ok(MetaValue::Array(MetaArray { kind, count, elements }))
     }
 }
 
 /// A metadata value.
 #[derive(Clone)]
-pub(super) enum Value<'a> {
+pub(super) enum MetaValue<'a> {
     Unsigned(u64),
     Signed(i64),
     Float(f64),
     Bool(bool),
     Text(&'a str),
-    List(List<'a>),
+    Array(MetaArray<'a>),
 }
 
-impl Value<'_> {
+impl MetaValue<'_> {
     fn describe(&self) -> String {
         match self {
             Self::Unsigned(v) => v.to_string(),
@@ -152,7 +152,7 @@ impl Value<'_> {
             Self::Float(v) => v.to_string(),
             Self::Bool(v) => v.to_string(),
             Self::Text(v) => format!("{v:?}"),
-            Self::List(v) => format!("a list of {}", v.count),
+            Self::Array(v) => format!("a list of {}", v.count),
         }
     }
 
@@ -165,34 +165,34 @@ impl Value<'_> {
     }
 }
 
-/// An array that was walked once and is read again on demand.
+/// An array whose elements were checked once and are read on demand.
 #[derive(Clone)]
-pub(super) struct List<'a> {
+pub(super) struct MetaArray<'a> {
     kind: u32,
     count: u64,
-    elements: Reader<'a>,
+    elements: ByteReader<'a>,
 }
 
-impl<'a> List<'a> {
-    fn values(&self, key: &str) -> impl Iterator<Item = Value<'a>> {
+impl<'a> MetaArray<'a> {
+    fn values(&self, key: &str) -> impl Iterator<Item = MetaValue<'a>> {
         let (mut reader, kind) = (self.elements.clone(), self.kind);
         (0..self.count).map_while(move |_| reader.nested(key, kind, MAX_DEPTH).ok())
     }
 }
 
 /// All metadata of a file.
-pub(super) struct Meta<'a> {
+pub(super) struct Metadata<'a> {
     pub(super) file: &'a str,
-    pub(super) values: BTreeMap<&'a str, Value<'a>>,
+    pub(super) values: BTreeMap<&'a str, MetaValue<'a>>,
 }
 
-impl<'a> Meta<'a> {
-    fn wrong(&self, key: &str, want: &str, found: &Value<'_>) -> LoadError {
+impl<'a> Metadata<'a> {
+    fn wrong(&self, key: &str, want: &str, found: &MetaValue<'_>) -> LoadError {
         let want = format!("`{key}` to be {want}");
         LoadError::new(Kind::Value, self.file, want, found.describe())
     }
 
-    /// Unwraps an optional value.
+    /// Unwraps a required value.
     pub(super) fn need<T>(&self, key: &str, value: Option<T>) -> Result<T, LoadError> {
         value.ok_or_else(|| {
             let want = format!("metadata `{key}`");
@@ -204,7 +204,7 @@ impl<'a> Meta<'a> {
         &self,
         key: &str,
         want: &str,
-        read: impl Fn(&Value<'a>) -> Option<T>,
+        read: impl Fn(&MetaValue<'a>) -> Option<T>,
     ) -> Result<Option<T>, LoadError> {
         match self.values.get(key) {
             None => Ok(None),
@@ -214,21 +214,21 @@ impl<'a> Meta<'a> {
 
     pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, LoadError> {
         self.typed(key, "text", |v| match v {
-            Value::Text(t) => Some(*t),
+            MetaValue::Text(t) => Some(*t),
             _ => None,
         })
     }
 
     pub(super) fn bool(&self, key: &str) -> Result<Option<bool>, LoadError> {
         self.typed(key, "true or false", |v| match v {
-            Value::Bool(b) => Some(*b),
+            MetaValue::Bool(b) => Some(*b),
             _ => None,
         })
     }
 
     pub(super) fn float(&self, key: &str) -> Result<Option<f64>, LoadError> {
         self.typed(key, "a number", |v| match v {
-            Value::Float(f) => Some(*f),
+            MetaValue::Float(f) => Some(*f),
             v => v.unsigned().map(|n| n as f64),
         })
     }
@@ -237,10 +237,10 @@ impl<'a> Meta<'a> {
         self.typed(key, "a token id", |v| v.unsigned()?.try_into().ok())
     }
 
-    /// A size; a list of one size for all layers is that size.
+    /// Reads a size. A list with the same size for each layer counts as that size.
     pub(super) fn size(&self, key: &str) -> Result<Option<usize>, LoadError> {
         self.typed(key, "one size for all layers", |v| match v {
-            Value::List(list) => {
+            MetaValue::Array(list) => {
                 let mut sizes = list.values(key).map(|v| v.unsigned());
                 let first = sizes.next()??;
                 sizes.all(|s| s == Some(first)).then_some(first)?.try_into().ok()
@@ -249,23 +249,23 @@ impl<'a> Meta<'a> {
         })
     }
 
-    /// The elements of a list.
+    /// Reads the elements of a list.
     pub(super) fn list<T>(
         &self,
         key: &str,
         want: &str,
-        read: impl Fn(Value<'a>) -> Option<T>,
+        read: impl Fn(MetaValue<'a>) -> Option<T>,
     ) -> Result<Option<Vec<T>>, LoadError> {
         self.typed(key, want, |v| match v {
-            Value::List(list) => list.values(key).map(&read).collect(),
+            MetaValue::Array(list) => list.values(key).map(&read).collect(),
             _ => None,
         })
     }
 
-    /// A list of texts.
+    /// Reads a list of texts.
     pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, LoadError> {
         self.list(key, "a list of texts", |v| match v {
-            Value::Text(t) => Some(t.to_owned()),
+            MetaValue::Text(t) => Some(t.to_owned()),
             _ => None,
         })
     }

@@ -1,4 +1,4 @@
-//! GGUF v2 and v3, little endian: metadata, tensors and what they mean.
+//! Reader of little-endian GGUF files, versions 2 and 3.
 
 mod meta;
 mod parse;
@@ -9,10 +9,10 @@ mod vocab;
 
 pub use types::GgmlType;
 
-pub(super) use parse::outline;
+pub(super) use parse::scan_header;
 pub(super) use recipe::load;
 
-/// Does the file look like GGUF?
+/// Returns true if the bytes start with GGUF's magic.
 pub(super) fn recognize(bytes: &[u8]) -> bool {
     bytes.starts_with(b"GGUF")
 }

@@ -1,36 +1,36 @@
-//! The container: header, metadata, tensor list. Counts are never trusted: every loop and every
-//! allocation is bounded by bytes that are really there.
+//! Parser of the container: header, metadata, tensor list. It never trusts a count: the file's length
+//! bounds every loop and allocation.
 
-use super::meta::{Meta, Reader};
+use super::meta::{Metadata, ByteReader};
 use super::types::{GgmlType, candidates, foreign_name, size};
-use crate::format::arrival::Outline;
-use crate::format::index::{DType, Index, Tensor};
-use crate::format::{LoadError, LoadErrorKind as Kind, Pieces};
+use crate::format::streamed_file::HeaderScan;
+use crate::format::index::{DType, TensorIndex, Tensor};
+use crate::format::{LoadError, LoadErrorKind as Kind, FileBytes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Dimensions of a tensor, at most.
+/// Largest number of dimensions of a tensor.
 const MAX_DIMS: u32 = 4;
 const DEFAULT_ALIGNMENT: usize = 32;
-/// The id that two layouts share.
+/// A type id that two block formats share.
 const TWO_BIT_ID: u32 = 42;
-/// A page of the largest kind; more makes no sense.
+/// Largest accepted alignment: a huge page.
 const MAX_ALIGNMENT: usize = 1 << 21;
 
-/// A tensor as the list has it.
-struct Info<'a> {
+/// An entry of the tensor list.
+struct TensorInfo<'a> {
     name: &'a str,
-    /// Outermost first.
+    /// Dimensions, the outermost first.
     shape: Vec<usize>,
     type_id: u32,
-    /// From the start of the data.
+    /// Offset from the start of the data.
     offset: usize,
     /// Bytes until the next tensor or the end of the file.
-    room: usize,
+    available: usize,
 }
 
-impl Info<'_> {
-    /// Rows × columns, everything but the innermost dimension being rows.
+impl TensorInfo<'_> {
+    /// Rows and columns; all dimensions but the innermost count as rows.
     fn rows_cols(&self) -> Option<(usize, usize)> {
         let (cols, outer) = self.shape.split_last()?;
         Some((outer.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?, *cols))
@@ -42,46 +42,46 @@ impl Info<'_> {
     }
 }
 
-/// What stands before the data.
+/// Everything in front of the data.
 struct Header<'a> {
-    meta: Meta<'a>,
-    infos: Vec<Info<'a>>,
+    meta: Metadata<'a>,
+    infos: Vec<TensorInfo<'a>>,
     alignment: usize,
-    /// Where it ends, without padding.
+    /// End of the header, without padding.
     end: usize,
 }
 
-/// Reads metadata and tensor list of a file, of which `head` is the first piece: all of them are in it.
+/// Reads metadata and tensor list of a file. `head` is its first segment, which holds both.
 pub(super) fn parse<'a>(
     name: &'a str,
     head: &'a [u8],
-    bytes: Pieces,
-) -> Result<(Meta<'a>, Index), LoadError> {
+    bytes: FileBytes,
+) -> Result<(Metadata<'a>, TensorIndex), LoadError> {
     let Header { meta, infos, alignment, end } = header(name, head)?;
-    // Nothing but padding may stand before the data; a file without tensors may end here.
+    // A file without tensors may end before the padding.
     let begin = end.next_multiple_of(alignment).min(bytes.len());
-    let index = place((name, &bytes), infos, begin, alignment, &meta)?;
+    let index = locate_tensors((name, &bytes), infos, begin, alignment, &meta)?;
     Ok((meta, index))
 }
 
-/// What a recognized file's first bytes say of the rest.
-pub(in crate::format) fn outline(head: &[u8]) -> Outline {
+/// Reads the header in the first bytes of a GGUF file.
+pub(in crate::format) fn scan_header(head: &[u8]) -> HeaderScan {
     match header("", head) {
         Ok(Header { mut infos, alignment, end, .. }) => {
             let begin = end.next_multiple_of(alignment);
             infos.sort_by_key(|t| t.offset);
-            let place = |t: &Info<'_>| begin.saturating_add(t.offset);
-            let ends = infos.iter().skip(1).map(place).chain([usize::MAX]);
-            let tensors = infos.iter().map(place).zip(ends).map(|(begin, end)| begin..end);
-            Outline::Tensors(begin, tensors.collect())
+            let position = |t: &TensorInfo<'_>| begin.saturating_add(t.offset);
+            let ends = infos.iter().skip(1).map(position).chain([usize::MAX]);
+            let tensors = infos.iter().map(position).zip(ends).map(|(begin, end)| begin..end);
+            HeaderScan::Tensors(begin, tensors.collect())
         }
-        Err(error) if error.kind() == Kind::Truncated => Outline::Short(head.len() + 1),
-        Err(_) => Outline::Unknown,
+        Err(error) if error.kind() == Kind::Truncated => HeaderScan::Short(head.len() + 1),
+        Err(_) => HeaderScan::Unknown,
     }
 }
 
 fn header<'a>(name: &'a str, head: &'a [u8]) -> Result<Header<'a>, LoadError> {
-    let mut r = Reader::new(name, head);
+    let mut r = ByteReader::new(name, head);
     if r.take(4, "magic")? != b"GGUF" {
         return Err(r.malformed("the magic GGUF", "something else"));
     }
@@ -106,7 +106,7 @@ fn header<'a>(name: &'a str, head: &'a [u8]) -> Result<Header<'a>, LoadError> {
     Ok(Header { meta, infos, alignment, end: r.position() })
 }
 
-fn parse_meta<'a>(r: &mut Reader<'a>, keys: u64) -> Result<Meta<'a>, LoadError> {
+fn parse_meta<'a>(r: &mut ByteReader<'a>, keys: u64) -> Result<Metadata<'a>, LoadError> {
     let mut values = BTreeMap::new();
     for n in 0..keys {
         let key = r.string(format!("metadata key {n}"))?;
@@ -116,10 +116,10 @@ fn parse_meta<'a>(r: &mut Reader<'a>, keys: u64) -> Result<Meta<'a>, LoadError> 
             return Err(r.malformed("every metadata key once", format!("`{key}` twice")));
         }
     }
-    Ok(Meta { file: r.file, values })
+    Ok(Metadata { file: r.file, values })
 }
 
-fn parse_infos<'a>(r: &mut Reader<'a>, tensors: u64) -> Result<Vec<Info<'a>>, LoadError> {
+fn parse_infos<'a>(r: &mut ByteReader<'a>, tensors: u64) -> Result<Vec<TensorInfo<'a>>, LoadError> {
     let mut infos = Vec::new();
     for n in 0..tensors {
         let name = r.string(format!("the name of tensor {n}"))?;
@@ -143,12 +143,12 @@ fn parse_infos<'a>(r: &mut Reader<'a>, tensors: u64) -> Result<Vec<Info<'a>>, Lo
             LoadError::new(Kind::Offset, r.file, "data inside the file", offset.to_string())
                 .tensor(name)
         })?;
-        infos.push(Info { name, shape, type_id, offset, room: 0 });
+        infos.push(TensorInfo { name, shape, type_id, offset, available: 0 });
     }
     Ok(infos)
 }
 
-fn alignment(meta: &Meta<'_>) -> Result<usize, LoadError> {
+fn alignment(meta: &Metadata<'_>) -> Result<usize, LoadError> {
     const KEY: &str = "general.alignment";
     match meta.size(KEY)? {
         None => Ok(DEFAULT_ALIGNMENT),
@@ -162,18 +162,18 @@ fn alignment(meta: &Meta<'_>) -> Result<usize, LoadError> {
     }
 }
 
-/// Finds each tensor's bytes and, with them, its type.
-fn place(
-    (file, bytes): (&str, &Pieces),
-    mut infos: Vec<Info<'_>>,
+/// Finds each tensor's bytes, and its type from their number.
+fn locate_tensors(
+    (file, bytes): (&str, &FileBytes),
+    mut infos: Vec<TensorInfo<'_>>,
     begin: usize,
     alignment: usize,
-    meta: &Meta<'_>,
-) -> Result<Index, LoadError> {
-    let room = bytes.len() - begin;
+    meta: &Metadata<'_>,
+) -> Result<TensorIndex, LoadError> {
+    let data_len = bytes.len() - begin;
     infos.sort_by_key(|t| t.offset);
     for i in 0..infos.len() {
-        let end = infos.get(i + 1).map_or(room, |next| next.offset.min(room));
+        let end = infos.get(i + 1).map_or(data_len, |next| next.offset.min(data_len));
         let t = &mut infos[i];
         let error = |want: String| {
             LoadError::new(Kind::Offset, file, want, t.offset.to_string()).tensor(t.name)
@@ -181,18 +181,18 @@ fn place(
         if !t.offset.is_multiple_of(alignment) {
             return Err(error(format!("an offset that is a multiple of {alignment}")));
         }
-        if t.offset > room {
-            return Err(error(format!("an offset inside the {room} bytes of data"))
+        if t.offset > data_len {
+            return Err(error(format!("an offset inside the {data_len} bytes of data"))
                 .advice("the download may be incomplete"));
         }
-        t.room = end - t.offset;
+        t.available = end - t.offset;
     }
     let two_bit = two_bit_type(&infos, alignment);
     let bitnet = meta.text("general.architecture")?.is_some_and(|a| a.starts_with("bitnet"));
     let source: Arc<str> = file.into();
-    let mut index = Index::default();
+    let mut index = TensorIndex::default();
     for t in infos {
-        let (dtype, size) = choose(file, &t, two_bit, alignment, bitnet)?;
+        let (dtype, size) = choose_type(file, &t, two_bit, alignment, bitnet)?;
         index.insert(Tensor {
             name: t.name.into(),
             file: source.clone(),
@@ -204,19 +204,19 @@ fn place(
     Ok(index)
 }
 
-/// Does a tensor of this size end where the next one, or the file, says?
-fn fits(size: usize, room: usize, alignment: usize) -> bool {
-    size <= room && room - size < alignment
+/// Returns true if a tensor of this size fills the available bytes, except for padding.
+fn fits(size: usize, available: usize, alignment: usize) -> bool {
+    size <= available && available - size < alignment
 }
 
-/// The types that an id may mean and that this tensor's size allows.
-fn fitting(t: &Info<'_>, alignment: usize) -> Vec<DType> {
-    let fits = |&dtype: &DType| t.size(dtype).is_some_and(|n| fits(n, t.room, alignment));
+/// The types of an id that match the tensor's size.
+fn fitting(t: &TensorInfo<'_>, alignment: usize) -> Vec<DType> {
+    let fits = |&dtype: &DType| t.size(dtype).is_some_and(|n| fits(n, t.available, alignment));
     candidates(t.type_id).iter().copied().filter(fits).collect()
 }
 
-/// What the id 42 means in this file, when all tensors whose size leaves no choice agree.
-fn two_bit_type(infos: &[Info<'_>], alignment: usize) -> Option<DType> {
+/// The meaning of type id 42 in this file, if all tensors whose size decides it agree.
+fn two_bit_type(infos: &[TensorInfo<'_>], alignment: usize) -> Option<DType> {
     let mut decided =
         infos.iter().filter(|t| t.type_id == TWO_BIT_ID).filter_map(|t| {
             match fitting(t, alignment)[..] {
@@ -228,9 +228,9 @@ fn two_bit_type(infos: &[Info<'_>], alignment: usize) -> Option<DType> {
     decided.all(|dtype| dtype == first).then_some(first)
 }
 
-fn choose(
+fn choose_type(
     file: &str,
-    t: &Info<'_>,
+    t: &TensorInfo<'_>,
     two_bit: Option<DType>,
     alignment: usize,
     bitnet: bool,
@@ -263,7 +263,7 @@ fn choose(
             ([], _) => {
                 let sizes: Vec<usize> = several.iter().filter_map(|&d| t.size(d)).collect();
                 let want = format!("type 42 (Q2_0) in {sizes:?} bytes for {:?}", t.shape);
-                let found = format!("{} until the next one or the end of the file", t.room);
+                let found = format!("{} bytes until the next tensor or the file's end", t.available);
                 return Err(
                     error(Kind::Offset, want, found).advice("the download may be incomplete")
                 );
@@ -273,19 +273,19 @@ fn choose(
     let Some(size) = t.size(kind) else {
         return Err(error(
             Kind::Shape,
-            format!("rows of whole {} blocks", kind.name()),
+            format!("rows that are a multiple of {} blocks", kind.name()),
             format!("{:?}", t.shape),
         ));
     };
-    if kind == DType::Block(GgmlType::I2S) && !fits(size, t.room, alignment) {
+    if kind == DType::Block(GgmlType::I2S) && !fits(size, t.available, alignment) {
         let name = foreign_name(t.type_id, bitnet);
         return Err(unsupported(format!(
             "type {} ({name}) in {} bytes for {:?}, which I2_S stores in {size}",
-            t.type_id, t.room, t.shape
+            t.type_id, t.available, t.shape
         )));
     }
-    if size > t.room {
-        let found = format!("{} until the next one or the end of the file", t.room);
+    if size > t.available {
+        let found = format!("{} bytes until the next tensor or the file's end", t.available);
         return Err(error(Kind::Offset, format!("{size} bytes"), found)
             .advice("the download may be incomplete"));
     }

@@ -1,12 +1,12 @@
-//! Metadata keys → [`Spec`], `blk.N.*` → roles.
+//! Builds a model from a GGUF file: metadata keys become the [`Spec`], `blk.N.*` the layers.
 
-use super::meta::Meta;
+use super::meta::Metadata;
 use super::parse::parse;
-use super::types::{Blocks, GgmlType};
+use super::types::{BlockCodec, GgmlType};
 use super::{rope, vocab};
 use crate::format::codec::{RowOrder, decode_i2s, decode_q4_k};
-use crate::format::index::{DType, File, Index, Tensor};
-use crate::format::recipe::{Names, Place, Role, Source, assemble};
+use crate::format::index::{DType, File, TensorIndex, Tensor};
+use crate::format::recipe::{TensorNames, TensorRole, LayerRole, TensorSource, assemble};
 use crate::format::{
     Activation, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, Spec,
 };
@@ -37,24 +37,24 @@ pub(in crate::format) fn load(File { name, bytes }: File) -> Result<Checkpoint, 
     })
 }
 
-fn refuse_variants(meta: &Meta<'_>) -> Result<(), LoadError> {
+fn refuse_variants(meta: &Metadata<'_>) -> Result<(), LoadError> {
     let unsupported = |want: &str, found: String| {
         LoadError::new(Kind::UnsupportedFeature, meta.file, want, found)
     };
     if let Some(key) = meta.values.keys().find(|k| k.starts_with("prism.hadamard.")) {
         return Err(unsupported("weights that are not rotated", format!("`{key}`")).advice(
-            "Prism's Hadamard-folded models need a rotation that is not supported; \
-             use a file of the same model without it",
+            "Hadamard rotations (Prism) are not supported; \
+             use a file of the same model without rotation",
         ));
     }
     if meta.size("split.count")?.is_some_and(|n| n > 1) {
-        return Err(unsupported("a model in one file", "a part of a split one".into())
+        return Err(unsupported("a model in one file", "one part of a split model".into())
             .advice("merge the parts first: llama-gguf-split --merge"));
     }
     Ok(())
 }
 
-fn spec(meta: &Meta<'_>, index: &mut Index) -> Result<Spec, LoadError> {
+fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec, LoadError> {
     const ARCH: &str = "general.architecture";
     let arch = meta.need(ARCH, meta.text(ARCH)?)?;
     let (architecture, activation) = match arch {
@@ -96,11 +96,11 @@ fn spec(meta: &Meta<'_>, index: &mut Index) -> Result<Spec, LoadError> {
         return Err(LoadError::new(
             Kind::UnsupportedFeature,
             meta.file,
-            format!("value heads of {head_dim} columns, as the key heads"),
+            format!("value heads of {head_dim} columns, like the key heads"),
             value_dim.to_string(),
         ));
     }
-    let embed = format!("{}.weight", Names::GGUF.embed);
+    let embed = format!("{}.weight", TensorNames::GGUF.embed);
     let rows = index.get(&embed).and_then(|t| t.shape.first().copied());
     let vocab_size = match rows {
         Some(rows) => rows,
@@ -118,7 +118,7 @@ fn spec(meta: &Meta<'_>, index: &mut Index) -> Result<Spec, LoadError> {
         heads,
         kv_heads: size("attention.head_count_kv")?.unwrap_or(heads),
         head_dim,
-        context_length: rope.stretched(longest),
+        context_length: rope.extended_context(longest),
         norm_eps: meta.need(&eps, meta.float(&eps)?)? as f32,
         activation,
         rope,
@@ -127,25 +127,25 @@ fn spec(meta: &Meta<'_>, index: &mut Index) -> Result<Spec, LoadError> {
 
 struct GgufSource<'a> {
     file: &'a str,
-    index: Index,
-    /// Of the rows of q and k.
+    index: TensorIndex,
+    /// Order of the rows of q and k.
     order: RowOrder,
-    /// Every matrix of a layer was trained with one scale.
+    /// True if every matrix of a layer was trained with one scale.
     bitnet: bool,
 }
 
-impl Source for GgufSource<'_> {
-    fn linear(&mut self, place: Place, rows: usize, cols: usize) -> Result<Linear, LoadError> {
-        let name = Names::GGUF.of(place);
-        let order = match place {
-            Place::Layer(_, Role::Q | Role::K) => self.order,
+impl TensorSource for GgufSource<'_> {
+    fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
+        let name = TensorNames::GGUF.name(role);
+        let order = match role {
+            TensorRole::Layer(_, LayerRole::Q | LayerRole::K) => self.order,
             _ => RowOrder::Same,
         };
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
         t.expect_shape(&[rows, cols])?;
         let mut weight = decode(&t, rows, cols, order)?;
         if self.bitnet {
-            refuse_unternarised(&t, &weight)?;
+            refuse_unternarized(&t, &weight)?;
         }
         if let Some(scale) = self.index.take(&format!("{name}.scale")) {
             weight = rescale(weight, scale.vector(1)?[0], &scale)?;
@@ -161,32 +161,32 @@ impl Source for GgufSource<'_> {
     }
 
     fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
-        let t = self.index.need(&format!("{}.weight", Names::GGUF.embed), self.file)?;
+        let t = self.index.need(&format!("{}.weight", TensorNames::GGUF.embed), self.file)?;
         t.expect_shape(&[rows, cols])?;
         decode(&t, rows, cols, RowOrder::Same)
     }
 
-    fn vector(&mut self, place: Place, len: usize) -> Result<Vec<f32>, LoadError> {
-        let t = self.index.need(&format!("{}.weight", Names::GGUF.of(place)), self.file)?;
+    fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
+        let t = self.index.need(&format!("{}.weight", TensorNames::GGUF.name(role)), self.file)?;
         t.vector(len)
     }
 
     fn has_head(&self) -> bool {
-        self.index.get(&format!("{}.weight", Names::GGUF.head)).is_some()
+        self.index.get(&format!("{}.weight", TensorNames::GGUF.head)).is_some()
     }
 }
 
 fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matrix, LoadError> {
     let matrix = match t.dtype {
         DType::Float(dtype) => float(t, rows, cols, dtype, order).map(Matrix::Float),
-        DType::Block(kind) => match kind.blocks() {
-            Blocks::Int8(b) => b.decode(&t.bytes, rows, cols, order),
-            Blocks::Ternary(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary),
-            Blocks::I2S => {
+        DType::Block(kind) => match kind.codec() {
+            BlockCodec::Int8(b) => b.decode(&t.bytes, rows, cols, order),
+            BlockCodec::Ternary(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary),
+            BlockCodec::I2S => {
                 refuse_code_3(t)?;
                 decode_i2s(&t.bytes, rows, cols, order).map(Matrix::Ternary)
             }
-            Blocks::Q4K => decode_q4_k(&t.bytes, rows, cols, order).map(Matrix::Float),
+            BlockCodec::Q4K => decode_q4_k(&t.bytes, rows, cols, order).map(Matrix::Float),
         },
         DType::U8 | DType::I8 => {
             return Err(t.error(Kind::UnsupportedType, "a matrix type", t.dtype.name()));
@@ -195,19 +195,22 @@ fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matri
     matrix.map_err(|e| LoadError::layout(&t.file, &t.name, &e))
 }
 
-/// Quantizing BitNet's master weights straight to TQ1_0 or TQ2_0 rounds by the largest weight of
-/// each block, which is not how they were trained: the file holds another, useless model.
-fn refuse_unternarised(t: &Tensor, weight: &Matrix) -> Result<(), LoadError> {
+/// Refuses BitNet master weights that were quantized directly to TQ1_0 or TQ2_0. That scales by the
+/// largest weight of each block, unlike BitNet's training, and so gives a useless model.
+fn refuse_unternarized(t: &Tensor, weight: &Matrix) -> Result<(), LoadError> {
     let coarse = matches!(t.dtype, DType::Block(GgmlType::Tq1_0 | GgmlType::Tq2_0));
     match weight {
         Matrix::Ternary(m) if coarse && matches!(m.scales(), Scales::Groups(_)) => Err(t
-            .error(Kind::Value, "one scale for the matrix, as BitNet trains it", "one per block")
-            .advice("the file was made from weights that were not ternarised first; convert the original ones")),
+            .error(Kind::Value, "one scale for the matrix, as in BitNet's training", "one per block")
+            .advice(
+                "the file was made from weights that were not ternarized first; \
+                 convert the original weights",
+            )),
         _ => Ok(()),
     }
 }
 
-/// Readers of I2_S disagree on the fourth code: 0 to some, +2 to others.
+/// Refuses the fourth code of I2_S: some readers take it as 0, others as +2.
 fn refuse_code_3(t: &Tensor) -> Result<(), LoadError> {
     let codes = &t.bytes[..t.bytes.len() - crate::format::codec::I2S_TRAILER];
     match codes.iter().position(|b| b & b >> 1 & 0x55 != 0) {
@@ -220,7 +223,7 @@ fn refuse_code_3(t: &Tensor) -> Result<(), LoadError> {
     }
 }
 
-/// A view where the rows keep their order, a copy where they do not.
+/// A float matrix: a view where the rows keep their order, otherwise a copy.
 fn float(
     t: &Tensor,
     rows: usize,
@@ -240,12 +243,13 @@ fn float(
     FloatMatrix::new(rows, cols, dtype, Bytes::from(data))
 }
 
-/// Some converters keep a ternary matrix's factor in a tensor of its own.
+/// Multiplies the scale of a ternary matrix by a factor, which some converters store in a separate
+/// tensor.
 fn rescale(weight: Matrix, factor: f32, t: &Tensor) -> Result<Matrix, LoadError> {
     let Matrix::Ternary(m) = &weight else {
         return Err(t.error(
             Kind::UnsupportedFeature,
-            "a factor of a ternary matrix only",
+            "a factor beside ternary matrices only",
             weight.kind(),
         ));
     };

@@ -1,18 +1,18 @@
-//! RoPE of a GGUF file. Linear scaling and YaRN are metadata; Llama-3's frequency scaling is stored as
-//! a tensor of divisors.
+//! RoPE of a GGUF file. Linear scaling and YaRN are metadata; Llama 3's frequency scaling is a tensor
+//! of divisors.
 
-use super::meta::Meta;
-use crate::format::index::{Index, Tensor};
+use super::meta::Metadata;
+use crate::format::index::{TensorIndex, Tensor};
 use crate::format::{LoadError, LoadErrorKind as Kind, Rope, RopeScaling, YarnScaling};
 
 const FACTORS: &str = "rope_freqs.weight";
 
-/// The RoPE of an architecture whose files say `longest` positions.
+/// Reads the RoPE of a model of `longest` positions.
 pub(super) fn rope(
-    meta: &Meta<'_>,
+    meta: &Metadata<'_>,
     arch: &str,
     (head_dim, longest): (usize, usize),
-    index: &mut Index,
+    index: &mut TensorIndex,
 ) -> Result<Rope, LoadError> {
     let key = |name: &str| format!("{arch}.rope.{name}");
     let dims = meta.size(&key("dimension_count"))?.unwrap_or(head_dim);
@@ -33,38 +33,38 @@ pub(super) fn rope(
     Ok(Rope { theta, scaling })
 }
 
-/// The scaling that metadata asks for, as llama.cpp reads it.
+/// Reads the scaling from metadata, as llama.cpp does.
 fn by_rule(
-    meta: &Meta<'_>,
+    meta: &Metadata<'_>,
     key: &impl Fn(&str) -> String,
     longest: usize,
 ) -> Result<Option<RopeScaling>, LoadError> {
     let factor = match meta.float(&key("scaling.factor"))? {
-        // The key of old files.
+        // Key of old files.
         None => meta.float(&key("scale_linear"))?,
         factor => factor,
     };
-    // As llama.cpp has it, where none is set.
+    // llama.cpp takes 0 for an absent factor.
     let factor = factor.filter(|&f| f != 0.0);
     match meta.text(&key("scaling.type"))?.unwrap_or("linear") {
         "none" => Ok(None),
         "linear" => Ok(factor.filter(|&f| f != 1.0).map(RopeScaling::Linear)),
         "yarn" => yarn(meta, key, factor, longest).map(|s| Some(RopeScaling::Yarn(s))),
         other => {
-            let want = "RoPE scaling none, linear, yarn or that of Llama-3";
+            let want = "RoPE scaling none, linear, yarn or that of Llama 3";
             Err(unsupported(meta, want.into(), format!("`{other}`")))
         }
     }
 }
 
 fn yarn(
-    meta: &Meta<'_>,
+    meta: &Metadata<'_>,
     key: &impl Fn(&str) -> String,
     factor: Option<f64>,
     longest: usize,
 ) -> Result<YarnScaling, LoadError> {
     let float = |name: &str| meta.float(&key(name));
-    // Other families' rules for the strength of attention and of the ramp.
+    // Other families use these for the strength of attention and of the ramp.
     for (name, usual) in [("scaling.yarn_log_multiplier", 0.0), ("scaling.yarn_ext_factor", 1.0)] {
         if let Some(other) = float(name)?.filter(|&x| x != usual) {
             return Err(unsupported(meta, format!("`{}` {usual}", key(name)), other.to_string()));
@@ -83,11 +83,11 @@ fn yarn(
     })
 }
 
-fn unsupported(meta: &Meta<'_>, want: String, found: String) -> LoadError {
+fn unsupported(meta: &Metadata<'_>, want: String, found: String) -> LoadError {
     LoadError::new(Kind::UnsupportedFeature, meta.file, want, found)
 }
 
-/// A vector of numbers that one can divide by.
+/// Reads a vector of positive numbers.
 fn positive(tensor: &Tensor, len: usize) -> Result<Vec<f32>, LoadError> {
     let divisors = tensor.vector(len)?;
     match divisors.iter().find(|&&d| d <= 0.0) {

@@ -1,10 +1,10 @@
-//! Element types of GGUF. Ids past 35 mean different things in different forks.
+//! Element types of GGUF. Forks use ids above 35 with different meanings.
 
 use crate::format::DType;
-use crate::format::codec::{self, Int8Blocks, TernaryBlocks};
+use crate::format::codec::{self, IntBlockFormat, TernaryBlockFormat};
 use crate::matrix::FloatType;
 
-/// A block type that this program reads.
+/// A supported block format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GgmlType {
     /// int8 blocks of 32.
@@ -29,56 +29,56 @@ pub enum GgmlType {
     I2S,
 }
 
-/// How the weights of a block type are decoded.
-pub(super) enum Blocks {
-    Int8(&'static Int8Blocks),
-    Ternary(&'static TernaryBlocks),
+/// Decoder of a block format.
+pub(super) enum BlockCodec {
+    Int8(&'static IntBlockFormat),
+    Ternary(&'static TernaryBlockFormat),
     I2S,
     Q4K,
 }
 
 impl GgmlType {
-    /// Its name in GGUF.
+    /// Name of the format in GGUF.
     pub fn name(self) -> &'static str {
-        match self.blocks() {
-            Blocks::Int8(b) => b.name,
-            Blocks::Ternary(b) => b.name,
-            Blocks::I2S => "I2_S",
-            Blocks::Q4K => "Q4_K",
+        match self.codec() {
+            BlockCodec::Int8(b) => b.name,
+            BlockCodec::Ternary(b) => b.name,
+            BlockCodec::I2S => "I2_S",
+            BlockCodec::Q4K => "Q4_K",
         }
     }
 
-    pub(super) fn blocks(self) -> Blocks {
+    pub(super) fn codec(self) -> BlockCodec {
         match self {
-            Self::Q8_0 => Blocks::Int8(&codec::Q8_0),
-            Self::Q4_0 => Blocks::Int8(&codec::Q4_0),
-            Self::Q6K => Blocks::Int8(&codec::Q6_K),
-            Self::Tq1_0 => Blocks::Ternary(&codec::TQ1_0),
-            Self::Tq2_0 => Blocks::Ternary(&codec::TQ2_0),
-            Self::Q2_0 => Blocks::Ternary(&codec::Q2_0),
-            Self::Pq2_0 => Blocks::Ternary(&codec::PQ2_0),
-            Self::Ptq1_0 => Blocks::Ternary(&codec::PTQ1_0),
-            Self::I2S => Blocks::I2S,
-            Self::Q4K => Blocks::Q4K,
+            Self::Q8_0 => BlockCodec::Int8(&codec::Q8_0),
+            Self::Q4_0 => BlockCodec::Int8(&codec::Q4_0),
+            Self::Q6K => BlockCodec::Int8(&codec::Q6_K),
+            Self::Tq1_0 => BlockCodec::Ternary(&codec::TQ1_0),
+            Self::Tq2_0 => BlockCodec::Ternary(&codec::TQ2_0),
+            Self::Q2_0 => BlockCodec::Ternary(&codec::Q2_0),
+            Self::Pq2_0 => BlockCodec::Ternary(&codec::PQ2_0),
+            Self::Ptq1_0 => BlockCodec::Ternary(&codec::PTQ1_0),
+            Self::I2S => BlockCodec::I2S,
+            Self::Q4K => BlockCodec::Q4K,
         }
     }
 }
 
-/// Bytes of a tensor, `None` when it is too large or its rows are no whole blocks.
+/// Bytes of a tensor; `None` if it is too large or its rows are not whole blocks.
 pub(super) fn size(dtype: DType, rows: usize, cols: usize) -> Option<usize> {
     match dtype {
         DType::Float(t) => rows.checked_mul(cols)?.checked_mul(t.size()),
         DType::U8 | DType::I8 => rows.checked_mul(cols),
-        DType::Block(t) => match t.blocks() {
-            Blocks::Int8(b) => b.size(rows, cols),
-            Blocks::Ternary(b) => b.size(rows, cols),
-            Blocks::I2S => codec::i2s_size(rows, cols),
-            Blocks::Q4K => codec::q4_k_size(rows, cols),
+        DType::Block(t) => match t.codec() {
+            BlockCodec::Int8(b) => b.size(rows, cols),
+            BlockCodec::Ternary(b) => b.size(rows, cols),
+            BlockCodec::I2S => codec::i2s_size(rows, cols),
+            BlockCodec::Q4K => codec::q4_k_size(rows, cols),
         },
     }
 }
 
-/// What an id may mean; the tensor's size decides between several.
+/// The possible types of an id; the tensor's size decides between several.
 pub(super) fn candidates(id: u32) -> &'static [DType] {
     use DType::Block;
     match id {
@@ -92,7 +92,7 @@ pub(super) fn candidates(id: u32) -> &'static [DType] {
         34 => &[Block(GgmlType::Tq1_0)],
         35 => &[Block(GgmlType::Tq2_0)],
         36 => &[Block(GgmlType::I2S)],
-        // Mainline has blocks of 64, the fork that had the id first blocks of 128.
+        // Blocks of 64 in mainline, blocks of 128 in the fork that introduced the id.
         42 => &[Block(GgmlType::Q2_0), Block(GgmlType::Pq2_0)],
         142 => &[Block(GgmlType::Pq2_0)],
         143 => &[Block(GgmlType::Ptq1_0)],
@@ -100,7 +100,7 @@ pub(super) fn candidates(id: u32) -> &'static [DType] {
     }
 }
 
-/// What is known by an id that this program does not read.
+/// Name of an unsupported type.
 pub(super) fn foreign_name(id: u32, bitnet: bool) -> &'static str {
     match (id, bitnet) {
         (3, _) => "Q4_1",

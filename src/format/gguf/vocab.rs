@@ -1,6 +1,6 @@
-//! `tokenizer.*` metadata → text parts and special ids.
+//! Reads `tokenizer.*` metadata: vocabulary, chat template and special ids.
 
-use super::meta::{Meta, Value};
+use super::meta::{Metadata, MetaValue};
 use crate::format::{GenerationDefaults, GgufVocab, LoadError, TextParts, Vocabulary};
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ fn key(name: &str) -> String {
     format!("tokenizer.ggml.{name}")
 }
 
-/// Tokenizer and chat template; no tokenizer when the file has none.
-pub(super) fn text_parts(meta: &Meta<'_>) -> Result<TextParts, LoadError> {
+/// Reads the vocabulary, if the file has one, and the chat template.
+pub(super) fn text_parts(meta: &Metadata<'_>) -> Result<TextParts, LoadError> {
     let chat_template = meta.text("tokenizer.chat_template")?.map(str::to_owned);
     let Some(model) = meta.text(&key("model"))? else {
         return Ok(TextParts { chat_template, ..TextParts::default() });
@@ -43,23 +43,23 @@ pub(super) fn text_parts(meta: &Meta<'_>) -> Result<TextParts, LoadError> {
     Ok(TextParts { vocabulary, chat_template, special })
 }
 
-fn float(v: Value<'_>) -> Option<f32> {
+fn float(v: MetaValue<'_>) -> Option<f32> {
     match v {
-        Value::Float(f) => Some(f as f32),
+        MetaValue::Float(f) => Some(f as f32),
         _ => None,
     }
 }
 
-fn int(v: Value<'_>) -> Option<i32> {
+fn int(v: MetaValue<'_>) -> Option<i32> {
     match v {
-        Value::Signed(i) => i.try_into().ok(),
-        Value::Unsigned(u) => u.try_into().ok(),
+        MetaValue::Signed(i) => i.try_into().ok(),
+        MetaValue::Unsigned(u) => u.try_into().ok(),
         _ => None,
     }
 }
 
-/// Special ids; a chat turn ends with another id than a text in many models.
-pub(super) fn generation(meta: &Meta<'_>) -> Result<GenerationDefaults, LoadError> {
+/// Reads the special ids. In many models a chat turn ends with another id than a text.
+pub(super) fn generation(meta: &Metadata<'_>) -> Result<GenerationDefaults, LoadError> {
     let mut eos = Vec::new();
     for name in ["eos_token_id", "eot_token_id", "eom_token_id"] {
         if let Some(id) = meta.id(&key(name))?.filter(|id| !eos.contains(id)) {

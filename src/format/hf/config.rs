@@ -1,4 +1,4 @@
-//! `config.json` → [`Spec`].
+//! Reads `config.json` into a [`Spec`].
 
 use crate::format::{
     Activation, Architecture, DlmConfig, Llama3Scaling, LoadError, LoadErrorKind as Kind, Rope,
@@ -6,7 +6,7 @@ use crate::format::{
 };
 use serde::Deserialize;
 
-/// The fields of `config.json` that matter.
+/// The relevant fields of `config.json`.
 #[derive(Deserialize)]
 pub(super) struct Config {
     model_type: Option<String>,
@@ -32,8 +32,8 @@ pub(super) struct Config {
     sliding_window: Option<u64>,
     layer_types: Option<Vec<String>>,
     quantization_config: Option<QuantConfig>,
-    pub(super) bos_token_id: Option<Ids>,
-    pub(super) eos_token_id: Option<Ids>,
+    pub(super) bos_token_id: Option<TokenIds>,
+    pub(super) eos_token_id: Option<TokenIds>,
     bd_size: Option<usize>,
     block_size: Option<usize>,
     mask_token_id: Option<u32>,
@@ -42,12 +42,12 @@ pub(super) struct Config {
 /// One id or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub(super) enum Ids {
+pub(super) enum TokenIds {
     One(u32),
     Many(Vec<u32>),
 }
 
-impl Ids {
+impl TokenIds {
     pub(super) fn as_slice(&self) -> &[u32] {
         match self {
             Self::One(id) => std::slice::from_ref(id),
@@ -83,15 +83,16 @@ struct QuantConfig {
     use_rms_norm: Option<bool>,
 }
 
-/// How the linear layers of the directory are ternary.
+/// Ternary quantization of the directory's linear layers.
 pub(super) struct Quantization {
-    /// W = t · scale; otherwise W = t / scale.
+    /// True for W = t · scale, false for W = t / scale.
     pub(super) multiply: bool,
     excluded: Vec<String>,
 }
 
 impl Quantization {
-    /// Is a module quantized? Exclusions name a module, its end or a folder of modules.
+    /// Returns true if a module is quantized. An exclusion names a module, its last part or a group
+    /// of modules.
     pub(super) fn covers(&self, module: &str) -> bool {
         let module = format!(".{module}.");
         !self.excluded.iter().any(|e| module.contains(&format!(".{e}.")))
@@ -117,17 +118,17 @@ impl Config {
         })
     }
 
-    /// Qwen2 has biases on q, k and v, whatever the configuration says.
+    /// Returns true for Qwen2, which always has biases on q, k and v.
     pub(super) fn qwen2(&self) -> bool {
         self.family() == Some(Architecture::Qwen2)
     }
 
-    /// Whether the head is the embeddings, if the file says so.
+    /// True if the head is the embeddings; `None` if the file does not say.
     pub(super) fn tied(&self) -> Option<bool> {
         self.tie_word_embeddings
     }
 
-    /// Shape and constants.
+    /// The model's shape and constants.
     pub(super) fn spec(&self, file: &str) -> Result<Spec, LoadError> {
         let architecture = self.family().ok_or_else(|| {
             LoadError::new(
@@ -155,7 +156,7 @@ impl Config {
             heads,
             kv_heads: self.num_key_value_heads.unwrap_or(heads),
             head_dim,
-            context_length: rope.stretched(longest),
+            context_length: rope.extended_context(longest),
             norm_eps: need(file, "rms_norm_eps", self.rms_norm_eps)? as f32,
             activation: self.activation(file)?,
             rope,
@@ -163,7 +164,7 @@ impl Config {
     }
 
     fn refuse_variants(&self, file: &str) -> Result<(), LoadError> {
-        // Qwen writes a window that its switch, off by default, leaves unused.
+        // Qwen files have a window and a switch for it, which is off by default.
         let qwen = matches!(self.family(), Some(Architecture::Qwen2 | Architecture::Qwen3));
         let used = self.use_sliding_window.unwrap_or(!qwen);
         if let Some(window) = self.sliding_window.filter(|_| used) {
@@ -212,12 +213,12 @@ impl Config {
                 }
             }
         }
-        // transformers' default, which no configuration writes out.
+        // The default of `transformers`, which configurations leave out.
         let theta = given(|r| r.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
         Ok(Rope { theta, scaling })
     }
 
-    /// As `transformers` reads it: what is missing follows from the lengths and the paper.
+    /// Reads YaRN as `transformers` does: missing values follow from the lengths and the paper.
     fn yarn(&self, file: &str, r: &RopeConfig) -> Result<YarnScaling, LoadError> {
         let longest = need(file, "max_position_embeddings", self.max_position_embeddings)?;
         let original = self.original_max_position_embeddings;
@@ -225,7 +226,7 @@ impl Config {
         let factor = r.factor.unwrap_or(longest as f64 / original as f64);
         let paper = YarnScaling::new(factor, original);
         let given = |x: Option<f64>| x.filter(|&x| x != 0.0);
-        let attention = |scale| YarnScaling::attention(factor, scale);
+        let attention = |scale| YarnScaling::attention_scale(factor, scale);
         let inferred = match (given(r.mscale), given(r.mscale_all_dim)) {
             (Some(own), Some(all)) => attention(own) / attention(all),
             _ => paper.attention_factor,
@@ -239,7 +240,7 @@ impl Config {
         })
     }
 
-    /// How linear layers are quantized; `None` for a model in floats.
+    /// Quantization of the linear layers; `None` for a float model.
     pub(super) fn quantization(&self, file: &str) -> Result<Option<Quantization>, LoadError> {
         let Some(q) = &self.quantization_config else { return Ok(None) };
         match q.quant_method.as_deref() {

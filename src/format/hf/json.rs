@@ -1,4 +1,4 @@
-//! JSON files into typed structs: fields that nobody asks for are skipped without being stored.
+//! Parses JSON files into structs. Unknown fields are skipped without being stored.
 
 use crate::format::index::File;
 use crate::format::{LoadError, LoadErrorKind as Kind};
@@ -13,7 +13,7 @@ pub(super) struct ShardIndex {
     pub(super) weight_map: BTreeMap<String, String>,
 }
 
-/// Reads a file.
+/// Parses a file.
 pub(super) fn parse<T: DeserializeOwned>(file: &File) -> Result<T, LoadError> {
     const POINTER: &[u8] = b"version https://git-lfs";
     let text = file.bytes.whole();

@@ -5,9 +5,9 @@ mod config;
 mod json;
 mod text;
 
-use super::codec::{RowOrder, decode_hf_packed, quantize_master};
-use super::index::{DType, File, Index, Tensor};
-use super::recipe::{Names, Place, Role, Source, assemble};
+use super::codec::{RowOrder, decode_hf_packed, quantize_absmean};
+use super::index::{DType, File, TensorIndex, Tensor};
+use super::recipe::{TensorNames, TensorRole, LayerRole, TensorSource, assemble};
 use super::{Checkpoint, Linear, LoadError, LoadErrorKind as Kind, safetensors};
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
 use config::{Config, Quantization};
@@ -16,19 +16,19 @@ use std::collections::BTreeSet;
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const SHARDS: &str = "model.safetensors.index.json";
-/// Names shown of the files that were found.
+/// Largest number of file names in a message.
 const SHOWN: usize = 12;
 
-/// What a model directory holds, for messages.
+/// Files of a model, for messages.
 const WANTED: &str = "config.json with model.safetensors (or model.safetensors.index.json and its \
                       shards), one .gguf file, or one packed file";
 
-/// The file of a name, folders apart.
+/// Finds a file by its name without folders.
 fn find<'a>(files: &'a [File], name: &str) -> Option<&'a File> {
     files.iter().find(|f| f.base() == name)
 }
 
-/// Lists what there is.
+/// Lists file names for a message.
 fn list(files: &[File]) -> String {
     let names: Vec<&str> = files.iter().take(SHOWN).map(File::base).collect();
     match files.len() {
@@ -58,21 +58,21 @@ pub(super) fn load(files: Vec<File>) -> Result<Checkpoint, LoadError> {
     let (index, weights_file) = tensors(&files)?;
     let quantization = config.quantization(name)?;
     let (text, generation) = (text::text_parts(&files)?, text::generation(&files, &config)?);
-    // From here on only tensors hold the weights' bytes, each its own.
+    // Now each tensor holds its own bytes, and taking a tensor can free them.
     drop(files);
     let tied = config.tied();
     let mut source = HfSource { file: &weights_file, index, config: &config, quantization, tied };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
-            || (weights.head.is_none() && name == format!("{}.weight", Names::HF.head))
+            || (weights.head.is_none() && name == format!("{}.weight", TensorNames::HF.head))
     })?;
     Ok(Checkpoint { spec, weights, text, generation, dlm })
 }
 
-/// All tensors of the directory, and the file to name when one is missing.
-fn tensors(files: &[File]) -> Result<(Index, String), LoadError> {
-    let mut index = Index::default();
+/// Reads all tensors of the directory. Also returns the file to name when one is missing.
+fn tensors(files: &[File]) -> Result<(TensorIndex, String), LoadError> {
+    let mut index = TensorIndex::default();
     let mut add = |file: &File| -> Result<(), LoadError> {
         let mut contents = safetensors::parse(file)?.index;
         for tensor in contents.drain() {
@@ -98,12 +98,12 @@ fn tensors(files: &[File]) -> Result<(Index, String), LoadError> {
         return match weight_map.iter().find(|(tensor, _)| index.get(tensor).is_none()) {
             None => Ok((index, shards.name.clone())),
             Some((tensor, shard)) => {
-                Err(LoadError::new(Kind::Missing, shard, "the tensor to be there", "other tensors")
+                Err(LoadError::new(Kind::Missing, shard, "it in the file", "other tensors")
                     .tensor(tensor))
             }
         };
     }
-    // Beside it may lie other forms of the same weights; without it, take what there is.
+    // Other forms of the same weights may lie beside `WEIGHTS`. Without it, all files are read.
     if let Some(file) = find(files, WEIGHTS) {
         add(file)?;
         return Ok((index, file.name.clone()));
@@ -120,16 +120,16 @@ fn tensors(files: &[File]) -> Result<(Index, String), LoadError> {
 }
 
 struct HfSource<'a> {
-    /// The weights, or the list of their shards.
+    /// Name of the weights' file, or of the list of shards.
     file: &'a str,
-    index: Index,
+    index: TensorIndex,
     config: &'a Config,
     quantization: Option<Quantization>,
     tied: Option<bool>,
 }
 
 impl HfSource<'_> {
-    /// `weight` with its `weight_scale`.
+    /// Decodes `weight` with its `weight_scale`.
     fn packed(
         &mut self,
         name: &str,
@@ -139,7 +139,7 @@ impl HfSource<'_> {
     ) -> Result<Matrix, LoadError> {
         t.expect_shape(&[rows / 4, cols])?;
         if !rows.is_multiple_of(4) {
-            return Err(t.error(Kind::Shape, "rows in fours", format!("{rows} rows")));
+            return Err(t.error(Kind::Shape, "a multiple of four rows", format!("{rows} rows")));
         }
         let scale = self.index.need(&format!("{name}.weight_scale"), self.file)?;
         let value = match scale.shape[..] {
@@ -155,13 +155,13 @@ impl HfSource<'_> {
 
     fn bias(
         &mut self,
-        place: Place,
+        role: TensorRole,
         name: &str,
         rows: usize,
     ) -> Result<Option<Vec<f32>>, LoadError> {
         let name = format!("{name}.bias");
-        let wanted = match place {
-            Place::Layer(_, role) => self.config.has_bias(role),
+        let wanted = match role {
+            TensorRole::Layer(_, role) => self.config.has_bias(role),
             _ => false,
         };
         match (wanted, self.index.take(&name)) {
@@ -169,7 +169,7 @@ impl HfSource<'_> {
             (true, None) => self.index.need(&name, self.file).map(|_| None),
             (false, None) => Ok(None),
             (false, Some(t)) => {
-                Err(t.error(Kind::Unexpected, "no bias, as the configuration says", "one"))
+                Err(t.error(Kind::Unexpected, "no bias, as the configuration says", "a bias"))
             }
         }
     }
@@ -181,18 +181,18 @@ fn float(t: &Tensor, rows: usize, cols: usize, dtype: FloatType) -> Result<Float
         .map_err(|e| LoadError::layout(&t.file, &t.name, &e))
 }
 
-impl Source for HfSource<'_> {
-    fn linear(&mut self, place: Place, rows: usize, cols: usize) -> Result<Linear, LoadError> {
-        let name = Names::HF.of(place);
+impl TensorSource for HfSource<'_> {
+    fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
+        let name = TensorNames::HF.name(role);
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
-        let in_layer = matches!(place, Place::Layer(..));
+        let in_layer = matches!(role, TensorRole::Layer(..));
         let weight = match t.dtype {
             DType::U8 if in_layer => self.packed(&name, &t, rows, cols)?,
             DType::Float(dtype) => {
                 let master = float(&t, rows, cols, dtype)?;
                 let quantized = self.quantization.as_ref().is_some_and(|q| q.covers(&name));
                 if in_layer && quantized {
-                    quantize_master(&master, RowOrder::Same)
+                    quantize_absmean(&master, RowOrder::Same)
                         .map(Matrix::Ternary)
                         .map_err(|e| LoadError::layout(&t.file, &t.name, &e))?
                 } else {
@@ -205,36 +205,36 @@ impl Source for HfSource<'_> {
                 return Err(t.error(Kind::UnsupportedType, want, other.name()));
             }
         };
-        let bias = self.bias(place, &name, rows)?;
+        let bias = self.bias(role, &name, rows)?;
         Ok(Linear::new(weight, bias))
     }
 
     fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
-        let t = self.index.need(&format!("{}.weight", Names::HF.embed), self.file)?;
+        let t = self.index.need(&format!("{}.weight", TensorNames::HF.embed), self.file)?;
         match t.dtype {
             DType::Float(dtype) => float(&t, rows, cols, dtype).map(Matrix::Float),
             other => Err(t.error(Kind::UnsupportedType, "F32, F16 or BF16", other.name())),
         }
     }
 
-    fn vector(&mut self, place: Place, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.index.need(&format!("{}.weight", Names::HF.of(place)), self.file)?.vector(len)
+    fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
+        self.index.need(&format!("{}.weight", TensorNames::HF.name(role)), self.file)?.vector(len)
     }
 
     fn has_head(&self) -> bool {
-        let there = self.index.get(&format!("{}.weight", Names::HF.head)).is_some();
+        let there = self.index.get(&format!("{}.weight", TensorNames::HF.head)).is_some();
         self.tied.map_or(there, |tied| !tied)
     }
 }
 
 impl Config {
-    /// Does the layer have a bias in this family and configuration?
-    fn has_bias(&self, role: Role) -> bool {
+    /// Returns true if linear layers of this role have a bias in this family and configuration.
+    fn has_bias(&self, role: LayerRole) -> bool {
         let (family, attention) = (self.qwen2(), self.attention_bias.unwrap_or(false));
         match role {
-            Role::Q | Role::K | Role::V => family || attention,
-            Role::O => !family && attention,
-            Role::Gate | Role::Up | Role::Down => self.mlp_bias.unwrap_or(false),
+            LayerRole::Q | LayerRole::K | LayerRole::V => family || attention,
+            LayerRole::O => !family && attention,
+            LayerRole::Gate | LayerRole::Up | LayerRole::Down => self.mlp_bias.unwrap_or(false),
             _ => false,
         }
     }

@@ -1,25 +1,25 @@
-//! Tokenizer, chat template, special tokens and generation defaults of a directory.
+//! Reads tokenizer, chat template, special tokens and generation defaults of a directory.
 
-use super::config::{Config, Ids};
+use super::config::{Config, TokenIds};
 use super::{find, json};
 use crate::format::index::File;
 use crate::format::{GenerationDefaults, LoadError, LoadErrorKind as Kind, TextParts, Vocabulary};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The fields of `tokenizer_config.json` that matter.
+/// The relevant fields of `tokenizer_config.json`.
 #[derive(Default, Deserialize)]
 struct TokenizerConfig {
-    chat_template: Option<Template>,
-    bos_token: Option<Token>,
-    eos_token: Option<Token>,
-    unk_token: Option<Token>,
-    pad_token: Option<Token>,
+    chat_template: Option<TemplateField>,
+    bos_token: Option<TokenField>,
+    eos_token: Option<TokenField>,
+    unk_token: Option<TokenField>,
+    pad_token: Option<TokenField>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Template {
+enum TemplateField {
     One(String),
     Named(Vec<NamedTemplate>),
 }
@@ -32,13 +32,13 @@ struct NamedTemplate {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Token {
+enum TokenField {
     Text(String),
     Object { content: String },
 }
 
-impl Template {
-    /// The template `default` of several, or else the first.
+impl TemplateField {
+    /// The template named `default`, or else the first one.
     fn pick(self) -> Option<String> {
         match self {
             Self::One(template) => Some(template),
@@ -50,7 +50,7 @@ impl Template {
     }
 }
 
-/// Tokenizer and chat template.
+/// Reads tokenizer, chat template and special tokens.
 pub(super) fn text_parts(files: &[File]) -> Result<TextParts, LoadError> {
     let config: TokenizerConfig = match find(files, "tokenizer_config.json") {
         Some(file) => json::parse(file)?,
@@ -58,7 +58,7 @@ pub(super) fn text_parts(files: &[File]) -> Result<TextParts, LoadError> {
     };
     let chat_template = match find(files, "chat_template.jinja") {
         Some(file) => Some(utf8(file)?),
-        None => config.chat_template.and_then(Template::pick),
+        None => config.chat_template.and_then(TemplateField::pick),
     };
     let mut special = BTreeMap::new();
     let tokens = [
@@ -68,7 +68,7 @@ pub(super) fn text_parts(files: &[File]) -> Result<TextParts, LoadError> {
         ("pad_token", config.pad_token),
     ];
     for (name, token) in tokens {
-        if let Some(Token::Text(text) | Token::Object { content: text }) = token {
+        if let Some(TokenField::Text(text) | TokenField::Object { content: text }) = token {
             special.insert(name.to_owned(), text);
         }
     }
@@ -87,32 +87,32 @@ fn utf8(file: &File) -> Result<String, LoadError> {
     })
 }
 
-/// The fields of `generation_config.json` that matter.
+/// The relevant fields of `generation_config.json`.
 #[derive(Default, Deserialize)]
 struct GenerationConfig {
-    bos_token_id: Option<Ids>,
-    eos_token_id: Option<Ids>,
+    bos_token_id: Option<TokenIds>,
+    eos_token_id: Option<TokenIds>,
     do_sample: Option<bool>,
     temperature: Option<f32>,
     top_p: Option<f32>,
-    /// Negative is a common spelling of "off".
+    /// Many files write "off" as a negative number.
     top_k: Option<i64>,
     repetition_penalty: Option<f32>,
 }
 
-/// Special ids, from `config.json` where `generation_config.json` has none, and defaults.
+/// Reads sampling defaults and special ids. `config.json` gives ids that `generation_config.json` lacks.
 pub(super) fn generation(files: &[File], config: &Config) -> Result<GenerationDefaults, LoadError> {
     let g: GenerationConfig = match find(files, "generation_config.json") {
         Some(file) => json::parse(file)?,
         None => GenerationConfig::default(),
     };
-    let ids = |first: &Option<Ids>, second: &Option<Ids>| {
+    let ids = |first: &Option<TokenIds>, second: &Option<TokenIds>| {
         first.as_ref().or(second.as_ref()).map_or(Vec::new(), |ids| ids.as_slice().to_vec())
     };
     Ok(GenerationDefaults {
         bos: ids(&g.bos_token_id, &config.bos_token_id).first().copied(),
         eos: ids(&g.eos_token_id, &config.eos_token_id),
-        // As transformers has it: without `do_sample` the temperature does not count.
+        // As in `transformers`: without `do_sample` the temperature has no effect.
         temperature: g.do_sample.unwrap_or(false).then(|| g.temperature.unwrap_or(1.0)),
         top_p: g.top_p,
         top_k: g.top_k.map(|k| usize::try_from(k).unwrap_or(0)),

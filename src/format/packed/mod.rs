@@ -1,8 +1,9 @@
-//! Our packed file: a safetensors file whose tensors stand in kernel layout, each on a 64-byte
-//! boundary, in the order in which a forward pass reads them. Reading copies no matrix.
+//! The packed file: a safetensors file whose tensors are in kernel layout. Each tensor starts on a
+//! 64-byte boundary, and their order is that of a forward pass. Reading copies no matrix.
 //!
-//! `__metadata__` holds, as JSON: `spec`, `matrices` (kind and logical shape of each), `generation`,
-//! `dlm`, `special_tokens`; and as text `chat_template`. The tokenizer is the tensor `tokenizer.json`.
+//! `__metadata__` holds as JSON: `spec`, `matrices` (kind and logical shape of each), `generation`,
+//! `dlm` and `special_tokens`; and as text: `chat_template`. The tokenizer is the tensor
+//! `tokenizer.json`.
 
 mod read;
 mod write;
@@ -15,25 +16,25 @@ use serde::{Deserialize, Serialize};
 
 /// `format` in the metadata.
 const FORMAT: &str = "wrinklefree";
-/// `version` in the metadata of files with planes, and of those without, which older programs read too.
-const PLANES: &str = "3";
-const NO_PLANES: &str = "2";
-/// Versions that are read; the first knew no tight layout.
-const READ: [&str; 3] = ["1", NO_PLANES, PLANES];
-/// The tensor with the tokenizer.
+/// `version` in the metadata of files with planes, and of files without, which older programs read.
+const VERSION_PLANES: &str = "3";
+const VERSION_NO_PLANES: &str = "2";
+/// Versions that are read; version 1 has no tight layout.
+const READABLE_VERSIONS: [&str; 3] = ["1", VERSION_NO_PLANES, VERSION_PLANES];
+/// Name of the tensor with the tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
-/// Tensors that only move the next one to a boundary.
+/// Name prefix of tensors that pad the next one to a boundary.
 const PADDING: &str = "padding.";
-/// Boundary of the data of a tensor.
+/// Alignment of a tensor's data, in bytes.
 const ALIGN: usize = 64;
 
-/// What the tensors of a matrix do not say themselves.
+/// Metadata of a matrix that its tensors do not hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct MatrixEntry {
     rows: usize,
     cols: usize,
     #[serde(flatten)]
-    kind: EntryKind,
+    kind: MatrixKind,
     /// Absent for embeddings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     activations: Option<Activations>,
@@ -41,22 +42,22 @@ struct Entry {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-enum EntryKind {
-    /// Codes in the tensor; one scale (an f32, which f64 holds exactly) or a tensor `.scales`.
+enum MatrixKind {
+    /// The tensor holds codes. Scales are one f32 (which f64 holds exactly) or a tensor `.scales`.
     Ternary {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scale: Option<f64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<usize>,
-        /// Three codes in five bits.
+        /// True for the tight layout: three codes in five bits.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         tight: bool,
     },
-    /// Values in the tensor, f32 in `.scales`.
+    /// The tensor holds values, and `.scales` their f32 scales.
     Int8 { group: usize },
-    /// The plane of the upper four of so many bits (4, 6 or 8) in the tensor, that of the lower ones, if
-    /// any, in `.low`; in `.scales` f32, or int8 parts of f32 in `.factors`.
+    /// Values of 4, 6 or 8 bits. The tensor holds the upper four bits, `.low` the lower ones, if any.
+    /// `.scales` holds f32 scales, or int8 factors of the f32 values in `.factors`.
     Planes { group: usize, bits: usize },
-    /// Elements in the tensor, row-major.
+    /// The tensor holds elements, row-major.
     Float,
 }

@@ -1,8 +1,8 @@
-//! Packed file → checkpoint, without copying a matrix.
+//! Reads a packed file into a checkpoint, without copying a matrix.
 
-use super::{Entry, EntryKind, FORMAT, PADDING, READ, TOKENIZER};
-use crate::format::index::{DType, Index, Tensor};
-use crate::format::recipe::{Names, Place, Source, assemble};
+use super::{MatrixEntry, MatrixKind, FORMAT, PADDING, READABLE_VERSIONS, TOKENIZER};
+use crate::format::index::{DType, TensorIndex, Tensor};
+use crate::format::recipe::{TensorNames, TensorRole, TensorSource, assemble};
 use crate::format::safetensors::Contents;
 use crate::format::{
     Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, TextParts, Vocabulary,
@@ -15,21 +15,21 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// Is it ours? Other safetensors files never carry this format name.
+/// Returns true for a packed file. No other safetensors file has this format name.
 pub(in crate::format) fn recognize(contents: &Contents) -> bool {
     contents.metadata.get("format").is_some_and(|f| f == FORMAT)
 }
 
-/// Reads a file of some name whose header was parsed.
+/// Reads a file whose header was parsed.
 pub(in crate::format) fn load(name: &str, contents: Contents) -> Result<Checkpoint, LoadError> {
     let Contents { mut index, mut metadata } = contents;
     let version = metadata.remove("version").unwrap_or_default();
-    if !READ.contains(&version.as_str()) {
+    if !READABLE_VERSIONS.contains(&version.as_str()) {
         let found = format!("version `{version}`");
         return Err(LoadError::new(
             Kind::UnsupportedFeature,
             name,
-            format!("a packed file of version {}", READ.join(" or ")),
+            format!("a packed file of version {}", READABLE_VERSIONS.join(" or ")),
             found,
         )
         .advice("convert the original model again"));
@@ -76,8 +76,8 @@ fn json<T: DeserializeOwned>(
 
 struct PackedSource<'a> {
     file: &'a str,
-    index: Index,
-    matrices: BTreeMap<String, Entry>,
+    index: TensorIndex,
+    matrices: BTreeMap<String, MatrixEntry>,
 }
 
 impl PackedSource<'_> {
@@ -86,7 +86,7 @@ impl PackedSource<'_> {
         name: &str,
         rows: usize,
         cols: usize,
-    ) -> Result<(Matrix, Entry), LoadError> {
+    ) -> Result<(Matrix, MatrixEntry), LoadError> {
         let entry = self.matrices.remove(name).ok_or_else(|| {
             LoadError::new(Kind::Missing, self.file, "an entry in `matrices`", "none").tensor(name)
         })?;
@@ -98,21 +98,21 @@ impl PackedSource<'_> {
         let scales = self.index.take(&format!("{name}.scales")).map(|t| t.bytes);
         let matrix = match (&entry.kind, values.dtype, scales) {
             (
-                EntryKind::Ternary { scale: Some(scale), group: None, tight: true },
+                MatrixKind::Ternary { scale: Some(scale), group: None, tight: true },
                 DType::U8,
                 None,
             ) => {
                 let codes = values.bytes.clone();
                 TernaryMatrix::from_tight(rows, cols, codes, *scale as f32).map(Matrix::Ternary)
             }
-            (EntryKind::Ternary { scale, group, tight: false }, DType::U8, scales) => {
+            (MatrixKind::Ternary { scale, group, tight: false }, DType::U8, scales) => {
                 ternary(&values, rows, cols, *scale, group.zip(scales))?
             }
-            (EntryKind::Int8 { group }, DType::I8, Some(scales)) => {
+            (MatrixKind::Int8 { group }, DType::I8, Some(scales)) => {
                 Int8Matrix::from_panels(rows, cols, *group, values.bytes.clone(), scales)
                     .map(Matrix::Int8)
             }
-            (EntryKind::Planes { group, bits }, DType::U8, Some(scales)) => {
+            (MatrixKind::Planes { group, bits }, DType::U8, Some(scales)) => {
                 let Some(packing) = Packing::in_planes(*bits) else {
                     return Err(values.error(Kind::Value, "4, 6 or 8 bits", bits.to_string()));
                 };
@@ -125,7 +125,7 @@ impl PackedSource<'_> {
                 let parts = SplitParts { packing, high, low, scales, factors };
                 SplitMatrix::from_parts((rows, cols, *group), parts).map(Matrix::Split)
             }
-            (EntryKind::Float, DType::Float(dtype), None) => {
+            (MatrixKind::Float, DType::Float(dtype), None) => {
                 FloatMatrix::new(rows, cols, dtype, values.bytes.clone()).map(Matrix::Float)
             }
             _ => {
@@ -163,9 +163,9 @@ fn ternary(
     }))
 }
 
-impl Source for PackedSource<'_> {
-    fn linear(&mut self, place: Place, rows: usize, cols: usize) -> Result<Linear, LoadError> {
-        let name = Names::PACKED.of(place);
+impl TensorSource for PackedSource<'_> {
+    fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
+        let name = TensorNames::PACKED.name(role);
         let (weight, entry) = self.matrix(&name, rows, cols)?;
         let activations = entry.activations.ok_or_else(|| {
             LoadError::new(Kind::Missing, self.file, "`activations` in `matrices`", "none")
@@ -179,14 +179,14 @@ impl Source for PackedSource<'_> {
     }
 
     fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
-        self.matrix(Names::PACKED.embed, rows, cols).map(|(matrix, _)| matrix)
+        self.matrix(TensorNames::PACKED.embed, rows, cols).map(|(matrix, _)| matrix)
     }
 
-    fn vector(&mut self, place: Place, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.index.need(&Names::PACKED.of(place), self.file)?.vector(len)
+    fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
+        self.index.need(&TensorNames::PACKED.name(role), self.file)?.vector(len)
     }
 
     fn has_head(&self) -> bool {
-        self.index.get(Names::PACKED.head).is_some()
+        self.index.get(TensorNames::PACKED.head).is_some()
     }
 }

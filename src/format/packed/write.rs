@@ -1,7 +1,7 @@
-//! Checkpoint → packed file.
+//! Writes a checkpoint as a packed file.
 
-use super::{ALIGN, Entry, EntryKind, FORMAT, NO_PLANES, PADDING, PLANES, TOKENIZER};
-use crate::format::recipe::{Names, Place, Role};
+use super::{ALIGN, MatrixEntry, MatrixKind, FORMAT, VERSION_NO_PLANES, PADDING, VERSION_PLANES, TOKENIZER};
+use crate::format::recipe::{TensorNames, TensorRole, LayerRole};
 use crate::format::{Activations, Checkpoint, Linear};
 use crate::matrix::{FloatType, Matrix, Scales, SplitMatrix, SplitParts};
 use crate::ternary::{BLOCK_BYTES, Layout, PANEL_ROWS, tight};
@@ -10,17 +10,18 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Writes a checkpoint. A GGUF vocabulary has to be turned into the text of a `tokenizer.json`
-/// first: `tokenizer_json` is stored as it is.
+/// Writes a checkpoint as a packed file, which [`load`](crate::format::load) reads without
+/// conversion. `tokenizer_json` is stored as it is: convert a GGUF vocabulary first
+/// ([`Tokenizer::to_json`](crate::text::Tokenizer::to_json)).
 ///
 /// # Errors
-/// When `out` fails.
+/// When writing to `out` fails.
 pub fn write(
     checkpoint: &Checkpoint,
     tokenizer_json: Option<&[u8]>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut file = Writer::default();
+    let mut file = PackedWriter::default();
     file.weights(checkpoint);
     if let Some(text) = tokenizer_json {
         file.add(TOKENIZER.into(), "U8", vec![text.len()], Bytes::copy_from_slice(text));
@@ -35,12 +36,12 @@ pub fn write(
     out.flush()
 }
 
-fn metadata(c: &Checkpoint, matrices: &BTreeMap<String, Entry>) -> io::Result<Map<String, Value>> {
+fn metadata(c: &Checkpoint, matrices: &BTreeMap<String, MatrixEntry>) -> io::Result<Map<String, Value>> {
     let mut metadata = Map::new();
     let mut put = |key: &str, text: String| metadata.insert(key.into(), text.into());
     put("format", FORMAT.into());
-    let planes = matrices.values().any(|m| matches!(m.kind, EntryKind::Planes { .. }));
-    put("version", if planes { PLANES } else { NO_PLANES }.into());
+    let planes = matrices.values().any(|m| matches!(m.kind, MatrixKind::Planes { .. }));
+    put("version", if planes { VERSION_PLANES } else { VERSION_NO_PLANES }.into());
     put("spec", serde_json::to_string(&c.spec)?);
     put("matrices", serde_json::to_string(matrices)?);
     put("generation", serde_json::to_string(&c.generation)?);
@@ -54,7 +55,7 @@ fn metadata(c: &Checkpoint, matrices: &BTreeMap<String, Entry>) -> io::Result<Ma
     Ok(metadata)
 }
 
-struct Out {
+struct OutTensor {
     name: String,
     dtype: &'static str,
     shape: Vec<usize>,
@@ -62,24 +63,24 @@ struct Out {
 }
 
 #[derive(Default)]
-struct Writer {
-    tensors: Vec<Out>,
-    matrices: BTreeMap<String, Entry>,
+struct PackedWriter {
+    tensors: Vec<OutTensor>,
+    matrices: BTreeMap<String, MatrixEntry>,
     /// Bytes of all tensors so far.
     end: usize,
 }
 
-impl Writer {
-    /// Adds a tensor and what brings the next one to a boundary.
+impl PackedWriter {
+    /// Adds a tensor, and padding up to the next boundary.
     fn add(&mut self, name: String, dtype: &'static str, shape: Vec<usize>, bytes: Bytes) {
         self.end += bytes.len();
-        self.tensors.push(Out { name, dtype, shape, bytes });
+        self.tensors.push(OutTensor { name, dtype, shape, bytes });
         let gap = self.end.next_multiple_of(ALIGN) - self.end;
         if gap > 0 {
             let name = format!("{PADDING}{}", self.tensors.len());
             let bytes = Bytes::from_static(&[0; ALIGN]).slice(..gap);
             self.end += gap;
-            self.tensors.push(Out { name, dtype: "U8", shape: vec![gap], bytes });
+            self.tensors.push(OutTensor { name, dtype: "U8", shape: vec![gap], bytes });
         }
     }
 
@@ -101,12 +102,12 @@ impl Writer {
                 self.add(name.clone(), "U8", blocks(&codes, block), codes);
                 match m.scales() {
                     Scales::Tensor(s) => {
-                        EntryKind::Ternary { scale: Some(f64::from(*s)), group: None, tight }
+                        MatrixKind::Ternary { scale: Some(f64::from(*s)), group: None, tight }
                     }
                     Scales::Groups(g) => {
                         let shape = vec![panels, g.groups(), PANEL_ROWS];
                         self.add(scales_name, "F16", shape, g.bytes().clone());
-                        EntryKind::Ternary { scale: None, group: Some(g.size()), tight }
+                        MatrixKind::Ternary { scale: None, group: Some(g.size()), tight }
                     }
                 }
             }
@@ -115,7 +116,7 @@ impl Writer {
                 self.add(name.clone(), "I8", blocks(&values, BLOCK_BYTES), values);
                 let shape = vec![panels, m.view().groups(), PANEL_ROWS];
                 self.add(scales_name, "F32", shape, m.scales().clone());
-                EntryKind::Int8 { group: m.view().group() }
+                MatrixKind::Int8 { group: m.view().group() }
             }
             Matrix::Split(m) => self.planes(&name, m),
             Matrix::Float(m) => {
@@ -125,14 +126,14 @@ impl Writer {
                     FloatType::Bf16 => "BF16",
                 };
                 self.add(name.clone(), dtype, vec![rows, cols], m.data().clone());
-                EntryKind::Float
+                MatrixKind::Float
             }
         };
-        self.matrices.insert(name, Entry { rows, cols, kind, activations });
+        self.matrices.insert(name, MatrixEntry { rows, cols, kind, activations });
     }
 
-    /// Adds what a matrix in planes consists of.
-    fn planes(&mut self, name: &str, m: &SplitMatrix) -> EntryKind {
+    /// Adds the tensors of a matrix in planes.
+    fn planes(&mut self, name: &str, m: &SplitMatrix) -> MatrixKind {
         let SplitParts { packing, high, low, scales, factors } = m.parts().clone();
         let panels = m.view().rows().div_ceil(PANEL_ROWS);
         let mut add = |part: &str, dtype, bytes: Bytes, lane: usize, size: usize| {
@@ -148,11 +149,11 @@ impl Writer {
             false => add(".scales", "I8", scales, PANEL_ROWS, 1),
         }
         add(".factors", "F32", factors, PANEL_ROWS, size_of::<f32>());
-        EntryKind::Planes { group: m.view().group(), bits: packing.bits() }
+        MatrixKind::Planes { group: m.view().group(), bits: packing.bits() }
     }
 
-    fn linear(&mut self, place: Place, linear: &Linear) {
-        let name = Names::PACKED.of(place);
+    fn linear(&mut self, role: TensorRole, linear: &Linear) {
+        let name = TensorNames::PACKED.name(role);
         let bias = format!("{name}.bias");
         self.matrix(name, &linear.weight, Some(linear.activations));
         if let Some(values) = &linear.bias {
@@ -163,36 +164,36 @@ impl Writer {
     /// All weights in the order in which a forward pass reads them.
     fn weights(&mut self, c: &Checkpoint) {
         let w = &c.weights;
-        let name = |place| Names::PACKED.of(place);
-        self.matrix(name(Place::Embed), &w.embed, None);
+        let name = |role| TensorNames::PACKED.name(role);
+        self.matrix(name(TensorRole::Embed), &w.embed, None);
         for (i, layer) in w.layers.iter().enumerate() {
-            let at = |role| Place::Layer(i, role);
+            let at = |role| TensorRole::Layer(i, role);
             let optional = |file: &mut Self, role, values: &Option<Vec<f32>>| {
                 if let Some(values) = values {
                     file.vector(name(at(role)), values);
                 }
             };
-            self.vector(name(at(Role::AttnNorm)), &layer.attn_norm);
-            self.linear(at(Role::Q), &layer.q);
-            self.linear(at(Role::K), &layer.k);
-            self.linear(at(Role::V), &layer.v);
-            optional(self, Role::QNorm, &layer.q_norm);
-            optional(self, Role::KNorm, &layer.k_norm);
-            optional(self, Role::AttnSubNorm, &layer.attn_sub_norm);
-            self.linear(at(Role::O), &layer.o);
-            self.vector(name(at(Role::FfnNorm)), &layer.ffn_norm);
-            self.linear(at(Role::Gate), &layer.gate);
-            self.linear(at(Role::Up), &layer.up);
-            optional(self, Role::FfnSubNorm, &layer.ffn_sub_norm);
-            self.linear(at(Role::Down), &layer.down);
+            self.vector(name(at(LayerRole::AttnNorm)), &layer.attn_norm);
+            self.linear(at(LayerRole::Q), &layer.q);
+            self.linear(at(LayerRole::K), &layer.k);
+            self.linear(at(LayerRole::V), &layer.v);
+            optional(self, LayerRole::QNorm, &layer.q_norm);
+            optional(self, LayerRole::KNorm, &layer.k_norm);
+            optional(self, LayerRole::AttnSubNorm, &layer.attn_sub_norm);
+            self.linear(at(LayerRole::O), &layer.o);
+            self.vector(name(at(LayerRole::FfnNorm)), &layer.ffn_norm);
+            self.linear(at(LayerRole::Gate), &layer.gate);
+            self.linear(at(LayerRole::Up), &layer.up);
+            optional(self, LayerRole::FfnSubNorm, &layer.ffn_sub_norm);
+            self.linear(at(LayerRole::Down), &layer.down);
         }
-        self.vector(name(Place::FinalNorm), &w.final_norm);
+        self.vector(name(TensorRole::FinalNorm), &w.final_norm);
         if let Some(head) = &w.head {
-            self.linear(Place::Head, head);
+            self.linear(TensorRole::Head, head);
         }
     }
 
-    /// The header, ending on a boundary together with its length.
+    /// The header, padded so that the data behind it start on a boundary.
     fn header(&self, metadata: Map<String, Value>) -> Vec<u8> {
         let mut header = Map::new();
         header.insert("__metadata__".into(), metadata.into());

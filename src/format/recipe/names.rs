@@ -1,8 +1,8 @@
-//! What each file format calls the tensors of a model.
+//! The names of a model's tensors in each file format.
 
-/// A tensor's part in a layer.
+/// Role of a tensor in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::format) enum Role {
+pub(in crate::format) enum LayerRole {
     AttnNorm,
     Q,
     K,
@@ -18,102 +18,102 @@ pub(in crate::format) enum Role {
     Down,
 }
 
-/// A tensor's part in a model.
+/// Role of a tensor in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::format) enum Place {
+pub(in crate::format) enum TensorRole {
     Embed,
     Head,
     FinalNorm,
-    Layer(usize, Role),
+    Layer(usize, LayerRole),
 }
 
-/// The names of one file format, without `.weight`.
-pub(in crate::format) struct Names {
+/// The tensor names of one file format, without `.weight`.
+pub(in crate::format) struct TensorNames {
     pub(in crate::format) embed: &'static str,
     pub(in crate::format) head: &'static str,
     pub(in crate::format) final_norm: &'static str,
-    /// In front of the layer's number.
+    /// Prefix of the layer's number.
     layers: &'static str,
-    role: fn(Role) -> &'static str,
+    layer_role: fn(LayerRole) -> &'static str,
 }
 
-impl Names {
-    /// Hugging Face `transformers`.
+impl TensorNames {
+    /// Names of Hugging Face `transformers`.
     pub(in crate::format) const HF: Self = Self {
         embed: "model.embed_tokens",
         head: "lm_head",
         final_norm: "model.norm",
         layers: "model.layers",
-        role: |role| match role {
-            Role::AttnNorm => "input_layernorm",
-            Role::Q => "self_attn.q_proj",
-            Role::K => "self_attn.k_proj",
-            Role::V => "self_attn.v_proj",
-            Role::QNorm => "self_attn.q_norm",
-            Role::KNorm => "self_attn.k_norm",
-            Role::AttnSubNorm => "self_attn.attn_sub_norm",
-            Role::O => "self_attn.o_proj",
-            Role::FfnNorm => "post_attention_layernorm",
-            Role::Gate => "mlp.gate_proj",
-            Role::Up => "mlp.up_proj",
-            Role::FfnSubNorm => "mlp.ffn_sub_norm",
-            Role::Down => "mlp.down_proj",
+        layer_role: |role| match role {
+            LayerRole::AttnNorm => "input_layernorm",
+            LayerRole::Q => "self_attn.q_proj",
+            LayerRole::K => "self_attn.k_proj",
+            LayerRole::V => "self_attn.v_proj",
+            LayerRole::QNorm => "self_attn.q_norm",
+            LayerRole::KNorm => "self_attn.k_norm",
+            LayerRole::AttnSubNorm => "self_attn.attn_sub_norm",
+            LayerRole::O => "self_attn.o_proj",
+            LayerRole::FfnNorm => "post_attention_layernorm",
+            LayerRole::Gate => "mlp.gate_proj",
+            LayerRole::Up => "mlp.up_proj",
+            LayerRole::FfnSubNorm => "mlp.ffn_sub_norm",
+            LayerRole::Down => "mlp.down_proj",
         },
     };
 
-    /// GGUF.
+    /// Names of GGUF files.
     pub(in crate::format) const GGUF: Self = Self {
         embed: "token_embd",
         head: "output",
         final_norm: "output_norm",
         layers: "blk",
-        role: |role| match role {
-            Role::AttnNorm => "attn_norm",
-            Role::Q => "attn_q",
-            Role::K => "attn_k",
-            Role::V => "attn_v",
-            Role::QNorm => "attn_q_norm",
-            Role::KNorm => "attn_k_norm",
-            Role::AttnSubNorm => "attn_sub_norm",
-            Role::O => "attn_output",
-            Role::FfnNorm => "ffn_norm",
-            Role::Gate => "ffn_gate",
-            Role::Up => "ffn_up",
-            Role::FfnSubNorm => "ffn_sub_norm",
-            Role::Down => "ffn_down",
+        layer_role: |role| match role {
+            LayerRole::AttnNorm => "attn_norm",
+            LayerRole::Q => "attn_q",
+            LayerRole::K => "attn_k",
+            LayerRole::V => "attn_v",
+            LayerRole::QNorm => "attn_q_norm",
+            LayerRole::KNorm => "attn_k_norm",
+            LayerRole::AttnSubNorm => "attn_sub_norm",
+            LayerRole::O => "attn_output",
+            LayerRole::FfnNorm => "ffn_norm",
+            LayerRole::Gate => "ffn_gate",
+            LayerRole::Up => "ffn_up",
+            LayerRole::FfnSubNorm => "ffn_sub_norm",
+            LayerRole::Down => "ffn_down",
         },
     };
 
-    /// Our packed file: the names of [`crate::format::LayerWeights`].
+    /// Names of packed files: the fields of [`crate::format::LayerWeights`].
     pub(in crate::format) const PACKED: Self = Self {
         embed: "embed",
         head: "head",
         final_norm: "final_norm",
         layers: "layers",
-        role: |role| match role {
-            Role::AttnNorm => "attn_norm",
-            Role::Q => "q",
-            Role::K => "k",
-            Role::V => "v",
-            Role::QNorm => "q_norm",
-            Role::KNorm => "k_norm",
-            Role::AttnSubNorm => "attn_sub_norm",
-            Role::O => "o",
-            Role::FfnNorm => "ffn_norm",
-            Role::Gate => "gate",
-            Role::Up => "up",
-            Role::FfnSubNorm => "ffn_sub_norm",
-            Role::Down => "down",
+        layer_role: |role| match role {
+            LayerRole::AttnNorm => "attn_norm",
+            LayerRole::Q => "q",
+            LayerRole::K => "k",
+            LayerRole::V => "v",
+            LayerRole::QNorm => "q_norm",
+            LayerRole::KNorm => "k_norm",
+            LayerRole::AttnSubNorm => "attn_sub_norm",
+            LayerRole::O => "o",
+            LayerRole::FfnNorm => "ffn_norm",
+            LayerRole::Gate => "gate",
+            LayerRole::Up => "up",
+            LayerRole::FfnSubNorm => "ffn_sub_norm",
+            LayerRole::Down => "down",
         },
     };
 
-    /// The name of a tensor.
-    pub(in crate::format) fn of(&self, place: Place) -> String {
-        match place {
-            Place::Embed => self.embed.into(),
-            Place::Head => self.head.into(),
-            Place::FinalNorm => self.final_norm.into(),
-            Place::Layer(i, role) => format!("{}.{i}.{}", self.layers, (self.role)(role)),
+    /// The name of the tensor with a role.
+    pub(in crate::format) fn name(&self, role: TensorRole) -> String {
+        match role {
+            TensorRole::Embed => self.embed.into(),
+            TensorRole::Head => self.head.into(),
+            TensorRole::FinalNorm => self.final_norm.into(),
+            TensorRole::Layer(i, role) => format!("{}.{i}.{}", self.layers, (self.layer_role)(role)),
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use js_sys::Uint8Array;
 use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::wasm_bindgen;
-use wrinklefree::format::{Arrival, File, NoMemory};
+use wrinklefree::format::{StreamedFile, File, NoMemory};
 
 /// A file under way: chunks are written where the model will read them.
 #[wasm_bindgen]
@@ -12,7 +12,7 @@ pub struct Upload {
     name: String,
     /// Bytes that it will have; 0: unknown.
     size: f64,
-    file: Arrival,
+    file: StreamedFile,
 }
 
 #[wasm_bindgen]
@@ -24,7 +24,7 @@ impl Upload {
         if bytes as f64 != size {
             return Err(too_large(&name, size));
         }
-        Ok(Self { name, size, file: Arrival::new((bytes > 0).then_some(bytes)) })
+        Ok(Self { name, size, file: StreamedFile::new((bytes > 0).then_some(bytes)) })
     }
 
     /// Writes the chunk that comes next.
@@ -32,11 +32,11 @@ impl Upload {
         let mut at = 0;
         while at < chunk.length() {
             let known = self.size.max(self.file.len() as f64 + f64::from(chunk.length() - at));
-            let room = self.file.room().map_err(|NoMemory(_)| too_large(&self.name, known))?;
+            let room = self.file.buffer().map_err(|NoMemory(_)| too_large(&self.name, known))?;
             let end = chunk.length().min(at.saturating_add(room.len() as u32));
             let bytes = (end - at) as usize;
             chunk.subarray(at, end).copy_to(&mut room[..bytes]);
-            self.file.add(bytes);
+            self.file.advance(bytes);
             at = end;
         }
         Ok(())

@@ -6,24 +6,24 @@ mod fixtures;
 
 use counting::HELD;
 use fixtures::{Gguf, Hf, Rng, Style, file, with_header};
-use wrinklefree::format::{Arrival, Checkpoint, File, Pieces, codec, load, write_packed};
+use wrinklefree::format::{StreamedFile, Checkpoint, File, FileBytes, codec, load, write_packed};
 use wrinklefree::ternary::Layout;
 
 /// The bytes in chunks of so many, of a file whose size is known or not.
-fn arrive(bytes: &[u8], size: Option<usize>, chunk: usize) -> Pieces {
-    let mut arrival = Arrival::new(size);
+fn arrive(bytes: &[u8], size: Option<usize>, chunk: usize) -> FileBytes {
+    let mut file = StreamedFile::new(size);
     for mut chunk in bytes.chunks(chunk) {
         while !chunk.is_empty() {
-            let room = arrival.room().expect("memory");
+            let room = file.buffer().expect("memory");
             let (now, later) = chunk.split_at(room.len().min(chunk.len()));
             room[..now.len()].copy_from_slice(now);
-            arrival.add(now.len());
+            file.advance(now.len());
             chunk = later;
         }
     }
-    assert_eq!((arrival.len(), arrival.is_empty()), (bytes.len(), bytes.is_empty()));
-    assert!(arrival.chunks().flatten().eq(bytes), "in order");
-    arrival.finish()
+    assert_eq!((file.len(), file.is_empty()), (bytes.len(), bytes.is_empty()));
+    assert!(file.chunks().flatten().eq(bytes), "in order");
+    file.finish()
 }
 
 /// A file with so wide ternary matrices that it is cut.
@@ -134,19 +134,19 @@ fn lies_are_taken_as_they_come() {
 fn without_memory_a_file_is_lost() {
     let header =
         with_header(r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#, &[0; 70_000]);
-    let mut arrival = Arrival::new(Some(usize::MAX / 4));
+    let mut file = StreamedFile::new(Some(usize::MAX / 4));
     let mut left = &header[..];
     let error = loop {
-        match arrival.room() {
+        match file.buffer() {
             Err(error) => break error,
             Ok(room) => {
                 let now = room.len().min(left.len());
                 room[..now].copy_from_slice(&left[..now]);
-                arrival.add(now);
+                file.advance(now);
                 left = &left[now..];
             }
         }
     };
     assert!(error.to_string().contains("no memory for"), "{error}");
-    assert_eq!(arrival.room().unwrap_err(), error);
+    assert_eq!(file.buffer().unwrap_err(), error);
 }

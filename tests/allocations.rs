@@ -40,7 +40,7 @@ fn a_pass_like_one_before_allocates_nothing() {
         for threads in [1, 2] {
             let rt = Runtime { kernels, thread_pool: ThreadPool::new(threads).unwrap() };
             for layout in [Layout::TwoBit, Layout::Tight] {
-                let model = Model::new(SPEC, weights()).unwrap().in_layout(layout, &rt);
+                let model = Model::new(SPEC, weights()).unwrap().with_layout(layout, &rt);
                 for kv in [KvConfig::EXACT, KvConfig::default()] {
                     for rows in [1, 2, 4, 9, 33] {
                         let what = (kernels.isa(), threads, layout, kv, rows);

@@ -43,7 +43,7 @@ fn embedded() -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/default.wf.safetensors");
     let file = File { name: "default".into(), bytes: std::fs::read(path).unwrap().into() };
     let checkpoint = load(vec![file]).unwrap();
-    Model::new(checkpoint.spec, checkpoint.weights).unwrap().readable(&runtime())
+    Model::new(checkpoint.spec, checkpoint.weights).unwrap().with_supported_layout(&runtime())
 }
 
 fn runtime() -> Runtime {

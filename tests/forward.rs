@@ -161,7 +161,7 @@ fn rows_can_be_watched_and_the_head_gets_all_of_its_own() {
     model.sparsity = "topk:0.25".parse().unwrap();
     let (sender, seen) = std::sync::mpsc::channel();
     let mut run = Run::new(&model, &rt);
-    run.ws.watch(move |readers, x| {
+    run.ws.observe_inputs(move |readers, x| {
         let live = x.values.iter().filter(|&&v| v != 0).count();
         sender.send((readers.len(), readers[0].weight.cols(), x.tokens(), live)).unwrap();
     });

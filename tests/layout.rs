@@ -37,7 +37,7 @@ fn logits_are_the_same_bit_for_bit_on_every_instruction_set() {
     for kernels in Kernels::all() {
         let (rt, isa) = (runtime(kernels), kernels.isa());
         let model = || Model::new(odd(), bitnet(&odd(), 5)).unwrap();
-        let (plain, tight) = (model(), model().in_layout(Layout::Tight, &rt));
+        let (plain, tight) = (model(), model().with_layout(Layout::Tight, &rt));
         assert_eq!(tight.is_tight(), kernels.reads(Layout::Tight), "{isa:?}");
         for count in [1, 3, 5, 9, 70] {
             let tokens: Vec<u32> = (0..count).map(|i| i * 37 % 131).collect();
@@ -45,7 +45,7 @@ fn logits_are_the_same_bit_for_bit_on_every_instruction_set() {
         }
         let less = tight.bytes_per_token() < plain.bytes_per_token();
         assert_eq!(less, tight.is_tight());
-        let back = tight.in_layout(Layout::TwoBit, &rt);
+        let back = tight.with_layout(Layout::TwoBit, &rt);
         assert_eq!(back.bytes_per_token(), plain.bytes_per_token());
         assert!(!back.is_tight());
     }
@@ -54,7 +54,7 @@ fn logits_are_the_same_bit_for_bit_on_every_instruction_set() {
 #[test]
 fn a_model_that_caches_hold_stands_in_two_bits_without_measuring() {
     let rt = runtime(Kernels::best());
-    let model = Model::new(odd(), bitnet(&odd(), 5)).unwrap().in_layout(Layout::Tight, &rt);
+    let model = Model::new(odd(), bitnet(&odd(), 5)).unwrap().with_layout(Layout::Tight, &rt);
     let layout = model.fastest_layout(&rt, &InMemory, || panic!("nobody asks for the time"));
     assert_eq!(layout, Layout::TwoBit);
 }

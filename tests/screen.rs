@@ -92,7 +92,7 @@ fn the_largest_logits_are_exact_and_all_others_close() {
     let tokens: Vec<u32> = (0..VOCAB as u32).step_by(3).collect();
     for weights in models() {
         let exact = Model::new(spec(), weights.clone()).unwrap();
-        let screened = Model::new(spec(), weights).unwrap().screened();
+        let screened = Model::new(spec(), weights).unwrap().with_screened_head();
         assert!(screened.is_screened() && !exact.is_screened());
         let (a, b) = (logits(&exact, &rt, &tokens, 64), logits(&screened, &rt, &tokens, 64));
         for (a, b) in a.chunks(VOCAB).zip(b.chunks(VOCAB)) {
@@ -112,7 +112,7 @@ fn the_largest_logits_are_exact_and_all_others_close() {
 fn a_row_gets_the_same_alone_in_any_batch_and_on_any_set() {
     let tokens: Vec<u32> = (7..VOCAB as u32).step_by(271).collect();
     for weights in models() {
-        let model = Model::new(spec(), weights).unwrap().screened();
+        let model = Model::new(spec(), weights).unwrap().with_screened_head();
         let want = logits(&model, &runtime(Kernels::SCALAR, 1), &tokens, 1);
         for kernels in Kernels::all() {
             println!("runs on {}", kernels.isa().name());
@@ -135,7 +135,7 @@ fn a_row_gets_the_same_alone_in_any_batch_and_on_any_set() {
 fn less_is_read_and_an_embedding_stays_what_it_is() {
     for weights in models() {
         let exact = Model::new(spec(), weights.clone()).unwrap();
-        let screened = Model::new(spec(), weights).unwrap().screened();
+        let screened = Model::new(spec(), weights).unwrap().with_screened_head();
         assert!(screened.bytes_per_token() < exact.bytes_per_token());
         assert_eq!(screened.parameters(), exact.parameters());
         let row = |model: &Model, row: usize| {
@@ -151,6 +151,6 @@ fn less_is_read_and_an_embedding_stays_what_it_is() {
 
 #[test]
 fn small_heads_stay_exact() {
-    let model = Model::new(odd(), bitnet(&odd(), 3)).unwrap().screened();
+    let model = Model::new(odd(), bitnet(&odd(), 3)).unwrap().with_screened_head();
     assert!(!model.is_screened());
 }

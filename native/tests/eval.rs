@@ -33,7 +33,7 @@ fn model_and_ids() -> (Model, Vec<u32>) {
     let tokenizer = Tokenizer::new(text.vocabulary.as_ref().expect("there")).expect("valid");
     let text = std::fs::read_to_string(TEXT).expect("there");
     let ids = tokenizer.encode(&text, true).expect("encodes");
-    (Model::new(spec, weights).expect("fits").readable(&runtime()), ids)
+    (Model::new(spec, weights).expect("fits").with_supported_layout(&runtime()), ids)
 }
 
 fn runtime() -> Runtime {

@@ -71,7 +71,7 @@ impl Engine {
         config: EngineConfig,
     ) -> Result<Self, NoMemory> {
         let kv = KvPool::new(model.spec(), config.pages, config.kv)?;
-        let model = model.readable(&runtime);
+        let model = model.with_supported_layout(&runtime);
         Ok(Self {
             model,
             tokenizer,

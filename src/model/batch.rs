@@ -1,4 +1,4 @@
-//! What goes into a forward pass.
+//! The rows of a forward pass.
 
 use crate::batch_types::{AttentionMask, LogitRows};
 use crate::cache::{KvPool, KvSeq};
@@ -6,16 +6,16 @@ use crate::cache::{KvPool, KvSeq};
 /// Consecutive tokens of one sequence in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// The sequence.
+    /// The sequence in the KV cache.
     pub seq: KvSeq,
-    /// Position of the first token; at most what the sequence has written.
+    /// Position of the first token; at most the number of positions written so far.
     pub start: usize,
-    /// The tokens.
+    /// Token ids; at least one.
     pub tokens: &'a [u32],
-    /// What each row sees; never past what is written, this span included, nor only what a window has
-    /// passed.
+    /// Keys that each row attends to. They must be written, this span included, and not all freed by a
+    /// sliding window.
     pub attention_mask: AttentionMask,
-    /// Rows whose logits are wanted.
+    /// Rows that get logits.
     pub logits: LogitRows<'a>,
 }
 
@@ -25,8 +25,8 @@ impl Span<'_> {
         self.start + self.tokens.len()
     }
 
-    /// Keys that the row at `position` sees.
-    fn sees(&self, position: usize) -> usize {
+    /// Number of keys that the row at `position` attends to.
+    fn visible(&self, position: usize) -> usize {
         let block = |size: usize| ((position / size + 1) * size).min(self.end());
         match self.attention_mask {
             AttentionMask::Causal => position + 1,
@@ -36,18 +36,18 @@ impl Span<'_> {
         }
     }
 
-    /// Panics where a caller asks for what cannot be computed.
+    /// Panics if the span cannot be computed.
     fn check(&self, kv: &KvPool, vocab: usize) {
         assert!(!self.tokens.is_empty(), "a span has at least one token");
         assert!(
             self.start <= kv.written(self.seq),
-            "a span starts where the cache ends, or before"
+            "a span starts at or before the end of the cache"
         );
         assert!(self.end() <= kv.capacity(self.seq), "a span fits its sequence's pages");
         assert!(self.tokens.iter().all(|&t| (t as usize) < vocab), "tokens are in the vocabulary");
         if let AttentionMask::Prefix(end) = self.attention_mask {
             let there = self.end().max(kv.written(self.seq));
-            assert!(0 < end && end <= there, "no row sees keys that are not there");
+            assert!(0 < end && end <= there, "rows attend to written keys only");
         }
         if let LogitRows::Only(rows) = self.logits {
             let within = rows.last().is_none_or(|&last| last < self.tokens.len());
@@ -56,33 +56,33 @@ impl Span<'_> {
     }
 }
 
-/// One row of a batch.
+/// A row of a batch: one token.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct BatchRow {
     pub seq: KvSeq,
     pub token: u32,
     pub position: usize,
 }
 
-/// The rows of all spans, one after the other.
+/// The rows of all spans, in order.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub rows: Vec<Row>,
-    /// The keys `0..end` that each row attends to.
+    pub rows: Vec<BatchRow>,
+    /// End of the keys `0..end` that each row attends to.
     pub ends: Vec<usize>,
-    /// Rows that get logits.
+    /// Indices of the rows that get logits.
     pub wanted: Vec<usize>,
-    /// Rows from one bound to the next are of one sequence, and attend together.
+    /// Bounds of the groups of rows that attend together; each group is of one sequence.
     pub bounds: Vec<usize>,
-    /// Rows that attend together at most.
-    most: usize,
-    /// Buffers of what is narrowed.
-    fewer: (Vec<Row>, Vec<usize>),
+    /// Largest number of rows that attend together.
+    max_group: usize,
+    /// Buffers for [`Self::narrow`].
+    narrowed: (Vec<BatchRow>, Vec<usize>),
 }
 
 impl Batch {
-    /// Takes the rows of `spans`; `most` of them at most attend together.
-    pub fn fill(&mut self, spans: &[Span<'_>], kv: &KvPool, vocab: usize, most: usize) {
+    /// Replaces the rows by those of `spans`; groups have at most `max_group` rows.
+    pub fn fill(&mut self, spans: &[Span<'_>], kv: &KvPool, vocab: usize, max_group: usize) {
         let Self { rows, ends, wanted, .. } = self;
         rows.clear();
         ends.clear();
@@ -97,36 +97,37 @@ impl Batch {
                 LogitRows::Only(which) => wanted.extend(which.iter().map(|row| first + row)),
             }
             for (position, &token) in (span.start..).zip(span.tokens) {
-                rows.push(Row { seq: span.seq, token, position });
-                ends.push(span.sees(position));
+                rows.push(BatchRow { seq: span.seq, token, position });
+                ends.push(span.visible(position));
             }
         }
-        self.most = most;
-        self.bound();
+        self.max_group = max_group;
+        self.group();
     }
 
-    /// Whether some rows get no logits, or not in their order.
-    pub fn wants_less(&self) -> bool {
+    /// Returns true unless all rows get logits, in order.
+    pub fn needs_narrowing(&self) -> bool {
         !self.wanted.iter().copied().eq(0..self.rows.len())
     }
 
     /// Drops the rows that get no logits.
     pub fn narrow(&mut self) {
-        let Self { rows, ends, wanted, fewer, .. } = self;
-        fewer.0.clear();
-        fewer.1.clear();
-        fewer.0.extend(wanted.iter().map(|&row| rows[row]));
-        fewer.1.extend(wanted.iter().map(|&row| ends[row]));
-        std::mem::swap(rows, &mut fewer.0);
-        std::mem::swap(ends, &mut fewer.1);
-        self.bound();
+        let Self { rows, ends, wanted, narrowed, .. } = self;
+        narrowed.0.clear();
+        narrowed.1.clear();
+        narrowed.0.extend(wanted.iter().map(|&row| rows[row]));
+        narrowed.1.extend(wanted.iter().map(|&row| ends[row]));
+        std::mem::swap(rows, &mut narrowed.0);
+        std::mem::swap(ends, &mut narrowed.1);
+        self.group();
     }
 
-    fn bound(&mut self) {
+    /// Groups the rows that attend together.
+    fn group(&mut self) {
         self.bounds.clear();
         let mut first = 0;
         for (i, row) in self.rows.iter().enumerate() {
-            if i == 0 || i - first == self.most || row.seq != self.rows[i - 1].seq {
+            if i == 0 || i - first == self.max_group || row.seq != self.rows[i - 1].seq {
                 first = i;
                 self.bounds.push(i);
             }

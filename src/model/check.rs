@@ -1,21 +1,21 @@
-//! Whether weights fit their spec.
+//! Checks the shapes of weights against the spec.
 
 use crate::format::{LayerWeights, Linear, RopeScaling, Spec, Weights};
 use crate::matrix::Matrix;
 
-/// A tensor does not fit the spec.
+/// The shape of a tensor does not match the spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{tensor}: expected {expected}, found {found}")]
 pub struct ModelError {
-    /// Which tensor, by its role.
+    /// Role of the tensor.
     pub tensor: String,
-    /// The shape that the spec asks for.
+    /// Shape that the spec requires.
     pub expected: String,
-    /// The shape that the tensor has.
+    /// Shape of the tensor.
     pub found: String,
 }
 
-/// Widest input: int8 products (2¹⁴ each) of twice as many do not fit an int32 sum.
+/// Largest number of inputs: with twice as many, int8 products (2¹⁴ each) overflow an i32 sum.
 const MAX_INPUTS: usize = 1 << 16;
 
 /// Checks every tensor's shape against the spec.

@@ -1,7 +1,7 @@
-//! Per-head work between the q, k, v products and the output projection: biases, q and k norms,
-//! RoPE, the cache, attention.
+//! Work per head between the products of q, k, v and the output projection: biases, q and k norms,
+//! RoPE, writing to the cache, attention.
 
-use super::batch::{Batch, Row};
+use super::batch::{Batch, BatchRow};
 use crate::cache::{Books, PAGE, Sighted};
 use crate::format::{LayerWeights, Linear, Spec};
 use crate::kernel::{Attention, Kernels};
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// One layer's heads for all rows of a batch.
 pub(super) struct Heads<'a> {
     pub spec: &'a Spec,
-    pub k: &'a Kernels,
+    pub kernels: &'a Kernels,
     pub layer: &'a LayerWeights,
     pub books: Books<'a>,
     pub batch: &'a Batch,
@@ -24,12 +24,13 @@ pub(super) struct Heads<'a> {
 }
 
 impl Heads<'_> {
-    /// Writes the keys and values of all rows of one KV head to its pages, and what whole pages hold
-    /// to their summaries, where these are kept.
+    /// Writes one KV head's keys and values of all rows to its pages, and updates the pages'
+    /// summaries, if the cache has any.
     pub fn write(
         &self,
         head: usize,
-        (pages, summaries): (&mut [u8], &mut [f32]),
+        pages: &mut [u8],
+        summaries: &mut [f32],
         scratch: &mut Scratch,
     ) {
         let (dim, layout) = (self.spec.head_dim, self.books.layout());
@@ -44,15 +45,14 @@ impl Heads<'_> {
             self.copy(i, values, &self.layer.v, head, value);
             let page = self.books.table(row.seq)[row.position / PAGE] as usize * layout.bytes();
             let page = &mut pages[page..][..layout.bytes()];
-            layout.write(&self.k.kv, page, row.position % PAGE, (key, value));
+            layout.write(&self.kernels.kv, page, row.position % PAGE, (key, value));
         }
         if !summaries.is_empty() {
             self.summarize(pages, summaries, scratch);
         }
     }
 
-    /// Brings the summaries of the pages up to date that rows were written to, as far as all of a
-    /// page's positions are there.
+    /// Updates the summaries of the pages that rows were written to, if the pages are full.
     fn summarize(&self, pages: &[u8], summaries: &mut [f32], scratch: &mut Scratch) {
         let (layout, width) = (self.books.layout(), 2 * self.spec.head_dim);
         scratch.page.grow(self.spec.head_dim * PAGE);
@@ -63,26 +63,27 @@ impl Heads<'_> {
             for &page in &table[(first / PAGE).min(whole)..end.div_ceil(PAGE).min(whole)] {
                 let page = page as usize;
                 let bytes = &pages[page * layout.bytes()..][..layout.bytes()];
-                let keys = layout.keys(&self.k.kv, bytes, &mut scratch.page);
-                (self.k.summarize)(keys, &mut summaries[page * width..][..width]);
+                let keys = layout.keys(&self.kernels.kv, bytes, &mut scratch.page);
+                (self.kernels.summarize)(keys, &mut summaries[page * width..][..width]);
             }
         }
     }
 
-    /// Attention of some rows of one sequence with the queries that share a KV head; the view
-    /// `out` holds these rows and queries, `[rows][group · head_dim]`.
+    /// Computes attention of some rows of one sequence, for the query heads that share a KV head. The
+    /// view `out` is `[rows][group · head_dim]`.
     pub fn attend(
         &self,
         rows: Range<usize>,
         head: usize,
-        kept: (&[u8], &[f32]),
+        pages: &[u8],
+        summaries: &[f32],
         out: &mut Columns<'_>,
         scratch: &mut Scratch,
     ) {
         let dim = self.spec.head_dim;
         let group = self.spec.heads / self.spec.kv_heads;
         let count = rows.len() * group;
-        // Taken out of the scratch while the kernel uses the rest of it.
+        // Taken out of the scratch, because the kernel uses the rest of it.
         let mut queries: AlignedVec<f32> = std::mem::take(&mut scratch.heads);
         queries.grow((count + 1) * dim);
         let (own, rest) = queries.split_at_mut(count * dim);
@@ -92,17 +93,18 @@ impl Heads<'_> {
             self.copy(row, head, &self.layer.q, head, query);
             self.rotate(row, self.layer.q_norm.as_deref(), query, plain);
         }
-        self.read(rows, own, kept, out, scratch);
+        self.read(rows, own, pages, summaries, out, scratch);
         scratch.heads = queries;
     }
 
-    /// Attention of some rows over the pages that each of them reads; neighbors that read the same
-    /// ones read them together.
+    /// Computes attention of some rows over the pages that are selected for each. Neighboring rows with
+    /// the same pages read them together.
     fn read(
         &self,
         rows: Range<usize>,
         queries: &[f32],
-        (pages, summaries): (&[u8], &[f32]),
+        pages: &[u8],
+        summaries: &[f32],
         out: &mut Columns<'_>,
         scratch: &mut Scratch,
     ) {
@@ -111,14 +113,14 @@ impl Heads<'_> {
         let mut attend = |rows: Range<usize>, table: &[u32], ends: &[usize], s: &mut Scratch| {
             let queries = &queries[rows.start * width..rows.end * width];
             let attention = Attention { queries, scale, layout, pages, table, ends };
-            (self.k.attend)(&attention, &mut out.lines(rows), s);
+            (self.kernels.attend)(&attention, &mut out.lines(rows), s);
         };
         let (mut table, mut next) =
             (std::mem::take(&mut scratch.table), std::mem::take(&mut scratch.next_table));
         let (mut ends, mut read, mut seen) = (std::mem::take(&mut scratch.ends), 0, 0);
         ends.clear();
         for (i, row) in rows.clone().enumerate() {
-            let Row { seq, position, .. } = self.batch.rows[row];
+            let BatchRow { seq, position, .. } = self.batch.rows[row];
             let (end, table_of) = (self.batch.ends[row], self.books.table(seq));
             let queries = &queries[i * width..][..width];
             let sighted = Sighted {
@@ -130,7 +132,7 @@ impl Heads<'_> {
                 scale,
                 summaries,
             };
-            let visible = self.books.selection().choose(self.k, &sighted, &mut next);
+            let visible = self.books.selection().choose(self.kernels, &sighted, &mut next);
             (read, seen) = (read + visible.div_ceil(PAGE), seen + end.div_ceil(PAGE));
             if !ends.is_empty() && next != table {
                 attend(i - ends.len()..i, &table, &ends, scratch);
@@ -144,24 +146,24 @@ impl Heads<'_> {
         (scratch.table, scratch.next_table, scratch.ends) = (table, next, ends);
     }
 
-    /// Copies head `column` of row `i`'s products and adds the bias, of which it is head `head`.
+    /// Copies head `column` of row `i` from `qkv` and adds head `head` of the bias.
     fn copy(&self, i: usize, column: usize, linear: &Linear, head: usize, out: &mut [f32]) {
         let dim = self.spec.head_dim;
         let width = (self.spec.heads + 2 * self.spec.kv_heads) * dim;
         out.copy_from_slice(&self.qkv[i * width + column * dim..][..dim]);
         if let Some(bias) = &linear.bias {
-            (self.k.add)(out, &bias[head * dim..(head + 1) * dim]);
+            (self.kernels.add)(out, &bias[head * dim..(head + 1) * dim]);
         }
     }
 
-    /// Norm, where the model has one, for which `plain` has room for a head, and rotation to row `i`'s
-    /// position.
+    /// Applies the norm, if the model has one, and RoPE at row `i`'s position. `plain` is a buffer for
+    /// one head.
     fn rotate(&self, i: usize, norm: Option<&[f32]>, head: &mut [f32], plain: &mut [f32]) {
         let half = head.len() / 2;
         if let Some(norm) = norm {
             plain.copy_from_slice(head);
-            (self.k.rms_norm)(plain, norm, self.spec.norm_eps, head);
+            (self.kernels.rms_norm)(plain, norm, self.spec.norm_eps, head);
         }
-        (self.k.rope)(head, &self.cos[i * half..][..half], &self.sin[i * half..][..half]);
+        (self.kernels.rope)(head, &self.cos[i * half..][..half], &self.sin[i * half..][..half]);
     }
 }

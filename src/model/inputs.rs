@@ -1,6 +1,7 @@
-//! Input rows of a group of matrices, in every form that one of them takes; and the products.
+//! The input rows of a group of matrices, in every form that a matrix of the group takes, and the
+//! products with them.
 
-use super::Rule;
+use super::SparsityRule;
 use crate::format::{Activations, Linear};
 use crate::kernel::{Kernels, Quantized};
 use crate::matrix::{Int8View, Matrix, SplitMatrix};
@@ -8,10 +9,16 @@ use crate::mem::AlignedVec;
 use crate::par::{Chunked, Chunks, Columns, PoolScope, Scratch};
 use crate::ternary::PANEL_ROWS;
 
-/// Rows from which a step over rows is worth waking the helpers.
+/// Number of rows from which the other workers take part in a step over rows.
 const WORTH_ROWS: usize = 4;
 
-/// Activations as f32, and quantized where a matrix asks for it.
+/// The worker threads and kernels of a pass.
+pub(super) struct Exec<'a, 'c> {
+    pub scope: &'a mut PoolScope<'c>,
+    pub kernels: &'a Kernels,
+}
+
+/// Input rows as f32, and quantized as the matrices need them.
 #[derive(Default)]
 pub(super) struct Inputs {
     rows: usize,
@@ -20,19 +27,19 @@ pub(super) struct Inputs {
     floats: AlignedVec<f32>,
     int8: Planes,
     int16: Planes,
-    /// Which values stay where only ternary matrices read them.
-    pub rule: Rule,
-    /// Who looks at quantized rows.
-    pub watch: Option<Watch>,
+    /// Values to keep where only ternary matrices read a row.
+    pub rule: SparsityRule,
+    /// Called with quantized rows.
+    pub observer: Option<InputObserver>,
 }
 
-/// Sees every group of matrices with its quantized rows, before they are multiplied.
-pub(super) type Watch = Box<dyn FnMut(&[&Linear], &Quantized<'_>) + Send + Sync>;
+/// Receives each group of matrices and its quantized rows, before the product.
+pub(super) type InputObserver = Box<dyn FnMut(&[&Linear], &Quantized<'_>) + Send + Sync>;
 
-/// What of a matrix in planes takes part in a product.
-type Taken = fn(&SplitMatrix) -> Int8View<'_>;
+/// Selects the planes of a [`SplitMatrix`] that take part in a product.
+type PlaneSelector = fn(&SplitMatrix) -> Int8View<'_>;
 
-/// Quantized rows; see [`Quantized`].
+/// Buffers of quantized rows; see [`Quantized`].
 #[derive(Default)]
 struct Planes {
     values: AlignedVec<i8>,
@@ -43,8 +50,8 @@ struct Planes {
 type PlaneChunks<'a> = (Chunks<'a, i8>, Chunks<'a, i32>, Chunks<'a, f32>);
 
 impl Planes {
-    /// Room for `rows` tokens of `planes` rows each, in chunks of a token; empty chunks unless
-    /// `wanted`.
+    /// Allocates `rows` tokens of `planes` rows each, in one chunk per token. The chunks are empty
+    /// unless `wanted`.
     fn chunks(
         &mut self,
         wanted: bool,
@@ -74,39 +81,40 @@ impl Planes {
     }
 }
 
-/// Quantizes one row into a chunk of each kind that is wanted, and thins each as said.
+/// Quantizes one row into each kind of chunk that is not empty, and applies that kind's rule.
 fn quantize(
-    k: &Kernels,
+    kernels: &Kernels,
     row: &[f32],
-    rules: [Rule; 2],
+    rules: [SparsityRule; 2],
     int8: <PlaneChunks<'_> as Chunked>::Part,
     int16: <PlaneChunks<'_> as Chunked>::Part,
 ) {
     let width = row.len();
     if let (values, [sum], [step]) = int8 {
-        (*sum, *step) = (k.quantize8)(row, &mut values[..width]);
-        rules[0].thin8(&mut values[..width], sum);
+        (*sum, *step) = (kernels.quantize8)(row, &mut values[..width]);
+        rules[0].apply8(&mut values[..width], sum);
         values[width..].fill(0);
     }
     if let (values, [high_sum, low_sum], [high_step, low_step]) = int16 {
         let stride = values.len() / 2;
         let (high, low) = values.split_at_mut(stride);
         ([*high_sum, *low_sum], *low_step) =
-            (k.quantize16)(row, &mut high[..width], &mut low[..width]);
+            (kernels.quantize16)(row, &mut high[..width], &mut low[..width]);
         *high_step = 256.0 * *low_step;
-        rules[1].thin16(&mut high[..width], &mut low[..width], [high_sum, low_sum]);
+        rules[1].apply16(&mut high[..width], &mut low[..width], [high_sum, low_sum]);
         high[width..].fill(0);
         low[width..].fill(0);
     }
 }
 
 impl Inputs {
-    /// Computes `rows` rows of `width` and quantizes them as `readers` need: `job(row, out, part)`
-    /// writes a row from the `row`-th chunk of `source`.
+    /// Computes `rows` rows of `width` columns and quantizes them as `readers` need. `job(row, out,
+    /// part)` writes a row from the `row`-th chunk of `source`.
     pub fn fill<C: Chunked + Sync>(
         &mut self,
-        (scope, k): (&mut PoolScope<'_>, &Kernels),
-        (rows, width): (usize, usize),
+        exec: &mut Exec<'_, '_>,
+        rows: usize,
+        width: usize,
         readers: &[&Linear],
         source: C,
         job: impl Fn(usize, &mut [f32], C::Part) + Sync,
@@ -120,63 +128,65 @@ impl Inputs {
         let kinds = [Activations::Int8, Activations::Int16];
         let wants = kinds.map(|a| of(a).next().is_some());
         let ternary = kinds.map(|a| of(a).all(|(_, w)| matches!(w, Matrix::Ternary(_))));
-        let rules = ternary.map(|t| if t { self.rule } else { Rule::Off });
+        let rules = ternary.map(|t| if t { self.rule } else { SparsityRule::Off });
         self.floats.grow(rows * width);
         let planes = (
             self.int8.chunks(wants[0], rows, 1, stride),
             self.int16.chunks(wants[1], rows, 2, stride),
         );
         let chunks = (Chunks::new(&mut self.floats, width), planes, source);
-        scope.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (row, (int8, int16), part), _| {
+        let kernels = exec.kernels;
+        exec.scope.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (row, (int8, int16), part), _| {
             job(i, row, part);
-            quantize(k, row, rules, int8, int16);
+            quantize(kernels, row, rules, int8, int16);
         });
-        let Some(watch) = &mut self.watch else { return };
+        let Some(observer) = &mut self.observer else { return };
         for (planes, kind) in [&self.int8, &self.int16].into_iter().enumerate() {
             if wants[planes] {
-                watch(readers, &kind.view(rows, planes + 1, stride));
+                observer(readers, &kind.view(rows, planes + 1, stride));
             }
         }
     }
 
-    /// The rows as they were before they were quantized, `[rows][width]` first.
+    /// The rows before quantization; the first `rows · width` values are `[rows][width]`.
     pub fn floats(&self) -> &AlignedVec<f32> {
         &self.floats
     }
 
-    /// The products of these rows with `linears` side by side: `out` is `[rows][Σ outputs]`.
-    /// Biases are not added.
+    /// Computes the products of the rows with `linears`, side by side: `out` is
+    /// `[rows][Σ outputs]`. Biases are not added.
     pub fn product(
         &self,
-        scope: (&mut PoolScope<'_>, &Kernels),
+        exec: &mut Exec<'_, '_>,
         linears: &[&Linear],
         out: &mut AlignedVec<f32>,
     ) {
-        self.products(scope, linears, SplitMatrix::view, out);
+        self.products(exec, linears, SplitMatrix::view, out);
     }
 
-    /// The product with the upper plane of a matrix in two.
+    /// Computes the product with the upper plane of a [`SplitMatrix`].
     pub fn upper_product(
         &self,
-        scope: (&mut PoolScope<'_>, &Kernels),
+        exec: &mut Exec<'_, '_>,
         linear: &Linear,
         out: &mut AlignedVec<f32>,
     ) {
-        self.products(scope, &[linear], SplitMatrix::upper, out);
+        self.products(exec, &[linear], SplitMatrix::upper, out);
     }
 
-    /// The products with `linears` side by side; `taken` says what of matrices in planes.
+    /// Computes the products with `linears`, side by side.
     fn products(
         &self,
-        (scope, k): (&mut PoolScope<'_>, &Kernels),
+        exec: &mut Exec<'_, '_>,
         linears: &[&Linear],
-        taken: Taken,
+        planes: PlaneSelector,
         out: &mut AlignedVec<f32>,
     ) {
         let width: usize = linears.iter().map(|l| l.weight.rows()).sum();
         out.grow(self.rows * width);
-        let bounds = split(linears, self.rows, scope.workers());
-        scope.columns(&mut out[..self.rows * width], width, bounds, |mut view, scratch| {
+        let kernels = exec.kernels;
+        let bounds = split(linears, self.rows, exec.scope.workers());
+        exec.scope.columns(&mut out[..self.rows * width], width, bounds, |mut view, scratch| {
             let range = view.range();
             let mut first = 0;
             for linear in linears {
@@ -184,20 +194,21 @@ impl Inputs {
                 let (from, to) = (range.start.max(first), range.end.min(end));
                 if from < to {
                     let mut view = view.narrow(from, to);
-                    self.part(k, (linear, taken), from - first, &mut view, scratch);
+                    self.part(kernels, linear, planes, from - first, &mut view, scratch);
                 }
                 first = end;
             }
         });
     }
 
-    /// The exact outputs of one panel of a matrix in two planes, of all rows: `out` is `[rows][16]`.
+    /// Computes one panel's outputs of all rows from both planes of a [`SplitMatrix`]: `out` is
+    /// `[rows][16]`.
     ///
     /// # Panics
-    /// When the matrix is not in two planes.
+    /// When the matrix is of another kind.
     pub fn panel(
         &self,
-        k: &Kernels,
+        kernels: &Kernels,
         linear: &Linear,
         panel: usize,
         out: &mut [f32],
@@ -205,10 +216,11 @@ impl Inputs {
     ) {
         let Matrix::Split(w) = &linear.weight else { panic!("a matrix in two planes") };
         let x = self.quantized(linear.activations);
-        (k.int8)(w.view(), panel..panel + 1, &x, &mut Columns::whole(out, PANEL_ROWS), scratch);
+        let mut out = Columns::whole(out, PANEL_ROWS);
+        (kernels.int8)(w.view(), panel..panel + 1, &x, &mut out, scratch);
     }
 
-    /// The rows as a matrix with such activations reads them.
+    /// The rows, quantized for a matrix with these activations.
     fn quantized(&self, activations: Activations) -> Quantized<'_> {
         let stride = Quantized::stride_of(self.width);
         match activations {
@@ -217,11 +229,12 @@ impl Inputs {
         }
     }
 
-    /// The outputs of one matrix from row `from` on, as many as the view holds.
+    /// Computes outputs of one matrix, from its row `from` on, as many as `view` has columns.
     fn part(
         &self,
-        k: &Kernels,
-        (linear, taken): (&Linear, Taken),
+        kernels: &Kernels,
+        linear: &Linear,
+        planes: PlaneSelector,
         from: usize,
         view: &mut Columns<'_>,
         scratch: &mut Scratch,
@@ -231,27 +244,27 @@ impl Inputs {
         let x = || self.quantized(linear.activations);
         match &linear.weight {
             Matrix::Float(w) => {
-                (k.float)(w, from..to, &self.floats[..self.rows * self.width], view)
+                (kernels.float)(w, from..to, &self.floats[..self.rows * self.width], view)
             }
-            Matrix::Ternary(w) => k.ternary(w, panels, &x(), view, scratch),
-            Matrix::Int8(w) => (k.int8)(w.view(), panels, &x(), view, scratch),
-            Matrix::Split(w) => (k.int8)(taken(w), panels, &x(), view, scratch),
+            Matrix::Ternary(w) => kernels.ternary(w, panels, &x(), view, scratch),
+            Matrix::Int8(w) => (kernels.int8)(w.view(), panels, &x(), view, scratch),
+            Matrix::Split(w) => (kernels.int8)(planes(w), panels, &x(), view, scratch),
         }
     }
 }
 
-/// Parts of a product for each worker: enough to even out what the workers get done, few enough
-/// for long walks through memory, and fewer where memory bounds all.
+/// Parts of a product for each worker: enough to balance the load, few enough for long sequential
+/// reads. Where memory bounds the product there are [`LONG_PARTS`].
 const PARTS: usize = 4;
 const LONG_PARTS: usize = 2;
-/// Rows from which arithmetic may bound a product.
+/// Number of rows from which arithmetic may bound a product.
 const FEW_ROWS: usize = 3;
-/// Rows from which parts are kept large, and how large: what a kernel prepares for a batch of
-/// activations serves all outputs of a part.
+/// Number of rows from which parts stay large, at [`LARGE_PANELS`] panels or more. A kernel's
+/// preparation of a batch of activations then serves many outputs.
 const LARGE_ROWS: usize = 14;
 const LARGE_PANELS: usize = 1024 / PANEL_ROWS;
 
-/// Parts of a product of `rows` rows with `panels` panels: as many for each worker.
+/// Number of parts of a product of `rows` rows with `panels` panels: equally many for each worker.
 fn parts(rows: usize, panels: usize, workers: usize) -> usize {
     let each = match rows {
         _ if workers == 1 => 1,
@@ -262,7 +275,7 @@ fn parts(rows: usize, panels: usize, workers: usize) -> usize {
     (each * workers).min(panels)
 }
 
-/// Columns at which equal shares of all panels begin and end.
+/// Columns at which the parts begin and end; each has an equal share of all panels.
 fn split(linears: &[&Linear], rows: usize, workers: usize) -> impl Iterator<Item = usize> {
     let panels = |l: &Linear| l.weight.rows().div_ceil(PANEL_ROWS);
     let total: usize = linears.iter().map(|l| panels(l)).sum();
@@ -285,9 +298,9 @@ fn split(linears: &[&Linear], rows: usize, workers: usize) -> impl Iterator<Item
 mod tests {
     use super::*;
 
-    /// Weights are brought into memory in these shares ([`crate::loader`]).
+    /// The loader places weights in memory by the same shares ([`crate::loader`]).
     #[test]
-    fn a_member_reads_the_same_share_whatever_the_rows() {
+    fn a_worker_reads_the_same_share_whatever_the_rows() {
         for (rows, workers) in (1..300).flat_map(|rows| (1..9).map(move |m| (rows, m))) {
             for panels in [20, 240, 864, 8016] {
                 let count = parts(rows, panels, workers);

@@ -1,4 +1,38 @@
-//! The model: weights and the one forward pass.
+//! A model: its weights, and the forward pass.
+//!
+//! [`Model::new`] checks the weights of a [`Checkpoint`](crate::format::Checkpoint).
+//! [`Model::forward`] runs any mix of prompts, decoding rows and drafts in one pass and returns their
+//! logits. Keys and values go to a [`KvPool`](crate::cache::KvPool). A [`Runtime`] has the kernels and
+//! threads; a [`Workspace`] has the buffers.
+//!
+//! ```
+//! use wrinklefree::batch_types::{AttentionMask, LogitRows};
+//! use wrinklefree::cache::{KvConfig, KvPool};
+//! use wrinklefree::format::{File, load};
+//! use wrinklefree::kernel::Kernels;
+//! use wrinklefree::model::{Model, Runtime, Span, Workspace};
+//! use wrinklefree::par::ThreadPool;
+//!
+//! let bytes: &'static [u8] = include_bytes!("../../models/default.wf.safetensors");
+//! let checkpoint = load(vec![File { name: "default.wf.safetensors".into(), bytes: bytes.into() }])?;
+//! let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1)? };
+//! let model = Model::new(checkpoint.spec, checkpoint.weights)?.with_supported_layout(&runtime);
+//!
+//! let tokens = [1, 2, 3];
+//! let mut kv = KvPool::new(model.spec(), 1, KvConfig::EXACT)?;
+//! let seq = kv.open(tokens.len())?;
+//! let span = Span {
+//!     seq,
+//!     start: 0,
+//!     tokens: &tokens,
+//!     attention_mask: AttentionMask::Causal,
+//!     logits: LogitRows::Last,
+//! };
+//! let mut workspace = Workspace::default();
+//! let logits = model.forward(&runtime, &mut kv, &[span], &mut workspace);
+//! assert_eq!((logits.len(), logits.row(0).len()), (1, model.spec().vocab_size));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod batch;
 mod check;
@@ -18,7 +52,7 @@ pub use batch::Span;
 pub use check::ModelError;
 pub use profile::Phase;
 pub use row_cost::RowCostError;
-pub use sparsity::{Place, Rule, Sparsity, SparsityError};
+pub use sparsity::{Sparsity, SparsityError, SparsityRule, SparsityTarget};
 pub use workspace::Workspace;
 
 use crate::format::{Activations, LayerWeights, Linear, Spec, Weights};
@@ -27,43 +61,43 @@ use crate::matrix::Matrix;
 use crate::par::ThreadPool;
 use rope::Frequencies;
 
-/// What a forward pass runs on.
+/// The kernels and threads that run forward passes.
 pub struct Runtime {
-    /// The kernels.
+    /// Kernels of one instruction set.
     pub kernels: Kernels,
-    /// The threads.
+    /// Pool of the threads that share the work of a pass.
     pub thread_pool: ThreadPool,
 }
 
-/// What a phase of a pass has to do for a token.
+/// Work of a phase of a pass for one token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// Products of a weight and an activation.
+pub struct PhaseWork {
+    /// Number of multiply-adds of a weight and an activation.
     pub products: usize,
-    /// Bytes of weights.
+    /// Bytes of weights that are read.
     pub bytes: usize,
 }
 
-/// Shape and weights.
+/// A model that can run: shape, weights and derived tables.
 pub struct Model {
     spec: Spec,
     weights: Weights,
-    /// The output head; the embedding again when tied.
+    /// The output head; a copy of the embeddings' handle when tied.
     head: Linear,
-    /// Whether only the logits of promising tokens are exact.
+    /// True for two-pass logits.
     screened: bool,
     frequencies: Frequencies,
-    work: [Work; Phase::COUNT],
-    /// Which inputs of its ternary layers take part.
+    work: [PhaseWork; Phase::COUNT],
+    /// Activation sparsity of the ternary layers; off by default.
     pub sparsity: Sparsity,
 }
 
 impl Model {
-    /// Checks every shape and takes the weights as they stand. Who runs it without an engine calls
-    /// [`Self::readable`] first.
+    /// Checks every shape and takes the weights in their current layout. An engine converts a layout
+    /// that the kernels do not read; without one, call [`Self::with_supported_layout`].
     ///
     /// # Errors
-    /// When a tensor's shape is not what the spec asks for; the error names it.
+    /// When a tensor's shape does not match the spec; the error names the tensor.
     pub fn new(spec: Spec, weights: Weights) -> Result<Self, ModelError> {
         check::check(&spec, &weights)?;
         let tied = || Linear {
@@ -78,35 +112,34 @@ impl Model {
         Ok(Self { spec, weights, head, screened, frequencies, work, sparsity })
     }
 
-    /// Whether only the logits of promising tokens are exact.
+    /// Returns true if the model computes two-pass logits ([`Self::with_screened_head`]).
     pub fn is_screened(&self) -> bool {
         self.screened
     }
 
-    /// Shape and constants.
+    /// The model's shape and constants.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// The tensors.
+    /// The model's tensors.
     pub fn weights(&self) -> &Weights {
         &self.weights
     }
 
-    /// Bytes of weights that decoding one token reads: all layers and the head; at least, where that
-    /// is screened.
+    /// Bytes of weights that decoding one token reads: all layers and the head. With a screened head,
+    /// some tokens read more.
     pub fn bytes_per_token(&self) -> usize {
         self.work.iter().map(|work| work.bytes).sum()
     }
 
-    /// Products of a weight and an activation that decoding one token takes in each phase, and the
-    /// bytes of weights that it reads. Attention has none of its own: its share grows with the
-    /// context.
-    pub fn work(&self) -> [Work; Phase::COUNT] {
+    /// Work of decoding one token in each phase, in the order of [`Phase::ALL`]. Attention over pages
+    /// is not included, because it grows with the context.
+    pub fn work(&self) -> [PhaseWork; Phase::COUNT] {
         self.work
     }
 
-    /// Weights of all matrices, embeddings included, a tied head once.
+    /// Number of weights of all matrices, including the embeddings; a tied head counts once.
     pub fn parameters(&self) -> usize {
         let size = |m: &Matrix| m.rows() * m.cols();
         let head = self.weights.head.as_ref().map_or(0, |h| size(&h.weight));
@@ -120,24 +153,30 @@ impl Model {
 }
 
 /// See [`Model::work`].
-fn work(weights: &Weights, head: &Linear, screened: bool) -> [Work; Phase::COUNT] {
-    let mut work = [Work::default(); Phase::COUNT];
+fn work(weights: &Weights, head: &Linear, screened: bool) -> [PhaseWork; Phase::COUNT] {
+    let mut work = [PhaseWork::default(); Phase::COUNT];
     let mut add = |phase: Phase, matrix: &Matrix, bytes: usize| {
         let work = &mut work[phase as usize];
         work.products += matrix.rows() * matrix.cols();
         work.bytes += bytes;
     };
     for l in &weights.layers {
-        let all = [(Phase::Qkv, &l.q), (Phase::Qkv, &l.k), (Phase::Qkv, &l.v)];
-        let rest = [(Phase::Output, &l.o), (Phase::GateUp, &l.gate), (Phase::GateUp, &l.up)];
-        for (phase, linear) in all.into_iter().chain(rest).chain([(Phase::Down, &l.down)]) {
+        for (phase, linear) in [
+            (Phase::Qkv, &l.q),
+            (Phase::Qkv, &l.k),
+            (Phase::Qkv, &l.v),
+            (Phase::Output, &l.o),
+            (Phase::GateUp, &l.gate),
+            (Phase::GateUp, &l.up),
+            (Phase::Down, &l.down),
+        ] {
             add(phase, &linear.weight, linear.weight.bytes());
         }
     }
-    let of_head = match &head.weight {
+    let head_bytes = match &head.weight {
         Matrix::Split(w) if screened => screen::bytes(w),
         w => w.bytes(),
     };
-    add(Phase::Head, &head.weight, of_head);
+    add(Phase::Head, &head.weight, head_bytes);
     work
 }

@@ -1,34 +1,34 @@
-//! Where the time of passes goes.
+//! Measures the time of a pass's phases.
 
-/// A kind of step of a forward pass.
+/// A phase of a forward pass, summed over its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Token embeddings, and the angles of positions.
+    /// Looks up token embeddings, and computes RoPE's angles.
     Embed,
-    /// Residual sums and norms in front of products, and their quantization.
+    /// Adds residuals, normalizes and quantizes the inputs of products.
     Norm,
-    /// The products of queries, keys and values.
+    /// Products of q, k and v.
     Qkv,
-    /// Keys and values to their pages.
+    /// Writes keys and values to their pages.
     Cache,
     /// Attention over pages.
     Attention,
-    /// The product behind it.
+    /// Product of the output projection.
     Output,
-    /// The products of gate and up.
+    /// Products of gate and up.
     GateUp,
-    /// The activation function, and quantization.
+    /// Activation function, sub-norm and quantization.
     Activation,
-    /// The product behind it.
+    /// Product of the down projection.
     Down,
-    /// The product of the output head.
+    /// Product of the output head.
     Head,
 }
 
 impl Phase {
-    /// How many there are.
+    /// Number of phases.
     pub const COUNT: usize = Self::ALL.len();
-    /// All, in the order of a pass.
+    /// All phases, in the order of a pass.
     pub const ALL: [Self; 10] = [
         Self::Embed,
         Self::Norm,
@@ -42,7 +42,7 @@ impl Phase {
         Self::Head,
     ];
 
-    /// As tables name it.
+    /// Name of the phase in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embed => "embed",
@@ -59,28 +59,28 @@ impl Phase {
     }
 }
 
-/// A stop watch for the phases of passes. It costs a look at the clock for each step of a layer; until
-/// it is set going, nothing.
+/// A stopwatch for the phases of passes. It reads the clock once per step of a layer, and not at all
+/// until it is started.
 #[derive(Default)]
 pub(super) struct Profile {
-    /// The time in seconds, from any beginning.
+    /// Returns the time in seconds, from any origin.
     now: Option<fn() -> f64>,
     last: f64,
     pub seconds: [f64; Phase::COUNT],
 }
 
 impl Profile {
-    /// One that goes.
+    /// A running stopwatch.
     pub fn new(now: fn() -> f64) -> Self {
         Self { now: Some(now), ..Self::default() }
     }
 
-    /// A pass begins.
+    /// Starts a pass.
     pub fn begin(&mut self) {
         self.last = self.now.map_or(0.0, |now| now());
     }
 
-    /// What has passed since the last call was `phase`.
+    /// Adds the time since the last call to `phase`.
     pub fn lap(&mut self, phase: Phase) {
         if let Some(now) = self.now {
             let now = now();

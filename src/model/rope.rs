@@ -3,16 +3,16 @@
 use crate::format::{Llama3Scaling, Rope, RopeScaling, YarnScaling};
 use std::f64::consts::TAU;
 
-/// How far each pair of dimensions turns.
+/// Rotation speed of each pair of dimensions.
 pub(super) struct Frequencies {
     /// Radians per position, `[head_dim / 2]`.
     radians: Vec<f32>,
-    /// Multiplies cosines and sines.
+    /// Factor of cosines and sines.
     attention: f32,
 }
 
 impl Frequencies {
-    /// θ^(−2i/head_dim), rescaled where the model asks for it.
+    /// Computes θ^(−2i/head_dim), rescaled if the model has a scaling.
     pub fn new(head_dim: usize, rope: &Rope) -> Self {
         let frequency = |i: usize| {
             let f = libm::pow(rope.theta, -2.0 * i as f64 / head_dim as f64);
@@ -35,10 +35,10 @@ impl Frequencies {
         Self { radians: (0..head_dim / 2).map(frequency).collect(), attention }
     }
 
-    /// Cosines and sines at one position, each `[head_dim / 2]`.
+    /// Computes cosines and sines of one position, each `[head_dim / 2]`.
     pub fn angles(&self, position: usize, cos: &mut [f32], sin: &mut [f32]) {
         for ((f, c), s) in self.radians.iter().zip(cos).zip(sin) {
-            // The product is rounded to f32 as in `transformers`; far positions depend on it.
+            // Rounding the product to f32, as `transformers` does, matters at far positions.
             let angle = f64::from(position as f32 * f);
             *c = libm::cos(angle) as f32 * self.attention;
             *s = libm::sin(angle) as f32 * self.attention;
@@ -46,7 +46,7 @@ impl Frequencies {
     }
 }
 
-/// How much of pair `i` YaRN interpolates, from 0 to 1: a ramp between the dimensions that turn
+/// Share of interpolation of pair `i` in YaRN, from 0 to 1: a ramp between the dimensions that turn
 /// `beta_fast` and `beta_slow` times within the original context.
 fn interpolated(i: usize, head_dim: usize, theta: f64, s: &YarnScaling) -> f64 {
     let original = s.original_context as f64;
@@ -58,13 +58,13 @@ fn interpolated(i: usize, head_dim: usize, theta: f64, s: &YarnScaling) -> f64 {
         (low, high) = (libm::floor(low), libm::ceil(high));
     }
     let (low, high) = (low.max(0.0), high.min(head_dim as f64 - 1.0));
-    // As in `transformers`: where they meet there is a step.
+    // As in `transformers`: equal bounds give a step.
     let width = if low == high { 0.001 } else { high - low };
     ((i as f64 - low) / width).clamp(0.0, 1.0)
 }
 
-/// Llama-3.1's scaling: long wavelengths are extended_context by `factor`, short ones kept, those between
-/// interpolated.
+/// Llama 3.1's scaling stretches long wavelengths by `factor`, keeps short ones and interpolates those
+/// between.
 fn llama3(frequency: f64, s: &Llama3Scaling) -> f64 {
     let wavelength = TAU / frequency;
     let original = s.original_context as f64;
@@ -83,7 +83,7 @@ fn llama3(frequency: f64, s: &Llama3Scaling) -> f64 {
 mod tests {
     use super::*;
 
-    /// Pairs 0, 20, 30, 40 and 63 of 64 at θ = 10⁶, and the attention factor.
+    /// Compares pairs 0, 20, 30, 40 and 63 of 64 at θ = 10⁶, and the attention factor.
     fn check(scaling: RopeScaling, want: [f64; 5], attention: f64) {
         let rope = Rope { theta: 1e6, scaling: Some(scaling) };
         let found = Frequencies::new(128, &rope);
@@ -94,7 +94,7 @@ mod tests {
         assert!((f64::from(found.attention) - attention).abs() < 1e-6, "{rope:?}");
     }
 
-    /// Numbers of `transformers` 5.23 (`ROPE_INIT_FUNCTIONS`, in f32).
+    /// Expected numbers come from `transformers` 5.23 (`ROPE_INIT_FUNCTIONS`, in f32).
     #[test]
     fn scaled_frequencies_are_those_of_transformers() {
         let low = 3.102_344_4e-7;

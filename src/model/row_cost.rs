@@ -1,31 +1,32 @@
-//! What a row of a pass costs here: the number that decides how long drafts pay.
+//! Measures the cost of one more row in a pass, which limits the length of drafts.
 
 use super::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use crate::cache::{CacheFull, KvConfig, KvPool, NoMemory, PAGE};
 use std::hint::black_box;
 
-/// Rows of the larger of the two passes that are compared.
+/// Number of rows of the larger of the two measured passes.
 const MANY: usize = 9;
-/// The best of so many passes counts.
+/// Number of passes of each kind, of which the fastest counts.
 const PASSES: usize = 4;
 
-/// There was no memory for a few passes.
+/// The KV cache for the measured passes could not be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum RowCostError {
-    /// For their pages.
+    /// There is no memory for a pool.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),
-    /// In their pages.
+    /// The pool has too few pages.
     #[error(transparent)]
     CacheFull(#[from] CacheFull),
 }
 
 impl Model {
-    /// What one more row adds to a pass with such a cache, as a share of a pass of one row. Takes a few
-    /// passes; `now` tells the time in seconds, from any beginning.
+    /// Measures the time that one more row adds to a pass, as a share of the time of a pass of one row.
+    /// Runs a few passes with a cache of this configuration. `now` returns the time in seconds, from
+    /// any origin.
     ///
     /// # Errors
-    /// When there is no memory for them.
+    /// When there is no memory for the cache.
     pub fn row_cost(
         &self,
         runtime: &Runtime,
@@ -36,7 +37,7 @@ impl Model {
         let seq = kv.open(MANY)?;
         let mut workspace = Workspace::default();
         let mut best = |rows: usize| {
-            // Different ones: rows that are alike would ask a screened head for the same tokens.
+            // Different tokens, because equal rows would refine the same panels of a screened head.
             let vocab = self.spec().vocab_size;
             let tokens: Vec<u32> = (0..rows).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
             let mut pass = || {
@@ -49,7 +50,7 @@ impl Model {
             (0..PASSES).map(|_| pass()).fold(f64::INFINITY, f64::min)
         };
         let (one, many) = (best(1), best(MANY));
-        // A clock may be too coarse for a small model: then rows are as good as free.
+        // If the clock is too coarse for a small model, rows count as free.
         let more = if one > 0.0 { many / one - 1.0 } else { 0.0 };
         Ok((more / (MANY - 1) as f64).max(0.0) as f32)
     }

@@ -1,36 +1,39 @@
-//! The screened head: which tokens of a large vocabulary deserve exact logits.
+//! Two-pass (coarse-to-fine) logits: a *screened* output head.
 //!
-//! The head is as much of what decoding a token reads as two thirds of all layers, and of 100,000
-//! logits a few matter. So a first product takes the upper four bits of each weight, half of the bytes;
-//! the panels of 16 tokens with the largest results, one in 32, are multiplied once more with all
-//! eight; twice as many, and so on, while what they were off says that another could have the largest
-//! logit. The other tokens keep their first value, all of them lowered alike where one would stand
-//! above the least of the refined panels. What a row gets depends on nothing but the row.
+//! Decoding one token reads as many bytes of the head as of two thirds of all layers, yet only a few
+//! of 100,000 logits matter. The first pass uses the upper four bits of each weight, half of the bytes.
+//! It selects the panels of 16 tokens with the largest logits, one in 32. The second pass computes
+//! these panels exactly, with all bits. The difference between both passes estimates the noise. While
+//! the noise allows another panel to have the largest logit, the second pass repeats with twice as many
+//! panels.
 //!
-//! That the likeliest token has an exact logit is certain only as far as the noise is alike
-//! everywhere; `docs/performance.md` says what was measured.
+//! The other tokens keep their coarse logits. Where one of these is above the smallest of the refined
+//! panels, all coarse logits are lowered by the same amount. A row's logits depend on that row alone.
+//!
+//! The most likely token has an exact logit if the noise is similar in all panels;
+//! `docs/performance.md` has measurements.
 
-use super::inputs::Inputs;
+use super::inputs::{Exec, Inputs};
 use crate::format::Linear;
-use crate::kernel::Kernels;
 use crate::loader::WeightLoader;
 use crate::matrix::{Matrix, SplitMatrix};
 use crate::mem::AlignedVec;
-use crate::par::{Chunks, PoolScope};
+use crate::par::Chunks;
 use crate::ternary::PANEL_ROWS;
 use std::ops::Range;
 
-/// One panel in so many gets exact logits, and at least so many.
+/// One panel of this many is refined.
 const SHARE: usize = 32;
+/// Smallest number of refined panels.
 const LEAST: usize = 64;
-/// Panels from which a head is screened: with fewer, five sixths of it are read all the same.
+/// Number of panels from which a head is screened. A smaller one would still read five sixths of it.
 const WORTH_PANELS: usize = 3 * LEAST;
 
-/// A panel that was left out may have the largest logit where the upper plane's is so many times its
-/// noise below: what the refined panels were off, root mean square.
+/// A panel may have the largest logit if its coarse one is less than this many times the noise below.
+/// The noise is the root mean square difference of both passes in the refined panels.
 const MARGIN: f32 = 4.0;
 
-/// A head in two planes, if it can be in two and is so large that screening pays.
+/// Splits a head into two planes, if its kind allows that and it is large enough to gain from it.
 pub(super) fn split(head: &Matrix, loader: &mut WeightLoader<'_, '_>) -> Option<SplitMatrix> {
     let split = match head {
         _ if head.rows() < WORTH_PANELS * PANEL_ROWS => return None,
@@ -41,44 +44,44 @@ pub(super) fn split(head: &Matrix, loader: &mut WeightLoader<'_, '_>) -> Option<
     (!split.is_exact()).then_some(split)
 }
 
-/// Bytes of a screened head that a token reads.
+/// Bytes of a screened head that one token reads, at least.
 pub(super) fn bytes(w: &SplitMatrix) -> usize {
     let (upper, both) = w.bytes();
     let panels = w.view().rows().div_ceil(PANEL_ROWS);
     upper + both / panels * refined(panels)
 }
 
-/// How many of so many panels get exact logits.
+/// Number of panels that are refined at first, of `panels` in total.
 fn refined(panels: usize) -> usize {
     (panels / SHARE).max(LEAST).min(panels)
 }
 
-/// Buffers of the screening.
+/// Buffers of two-pass logits.
 #[derive(Default)]
-pub(super) struct Screen {
-    rows: Vec<Row>,
-    /// The panels that some row has chosen, ascending.
+pub(super) struct HeadScreen {
+    rows: Vec<RowScreen>,
+    /// Panels that any row has chosen, ascending.
     chosen: Vec<u32>,
     /// Their exact logits, `[panels][rows][16]`.
     exact: AlignedVec<f32>,
 }
 
-impl Screen {
-    /// Makes the logits exact that promise most: `logits` is `[rows][vocab_size]`, from the upper
-    /// plane of `head`, with its bias.
+impl HeadScreen {
+    /// Runs the second pass. `logits` is `[rows][vocab_size]`, from the upper plane of `head`, with its
+    /// bias.
     pub fn refine(
         &mut self,
-        (scope, k): (&mut PoolScope<'_>, &Kernels),
+        exec: &mut Exec<'_, '_>,
         inputs: &Inputs,
         head: &Linear,
         logits: &mut [f32],
     ) {
         let width = head.weight.rows();
-        let count = logits.len() / width;
-        self.rows.resize_with(count.max(self.rows.len()), Row::default);
+        let (count, kernels) = (logits.len() / width, exec.kernels);
+        self.rows.resize_with(count.max(self.rows.len()), RowScreen::default);
         let rows = &mut self.rows[..count];
         let pairs = (Chunks::new(logits, width), Chunks::new(rows, 1));
-        scope.chunks(count, count > 1, pairs, |_, (logits, row), _| row[0].begin(logits));
+        exec.scope.chunks(count, count > 1, pairs, |_, (logits, row), _| row[0].begin(logits));
 
         let size = count * PANEL_ROWS;
         let tokens = |panel: u32| {
@@ -93,16 +96,16 @@ impl Screen {
             chosen.dedup();
             self.exact.grow(chosen.len() * size);
             let out = Chunks::new(&mut self.exact, size);
-            scope.chunks(chosen.len(), true, out, |i, out, scratch| {
-                inputs.panel(k, head, chosen[i] as usize, out, scratch);
+            exec.scope.chunks(chosen.len(), true, out, |i, out, scratch| {
+                inputs.panel(kernels, head, chosen[i] as usize, out, scratch);
                 let Some(bias) = &head.bias else { return };
                 let bias = &bias[tokens(chosen[i])];
                 let out = out.chunks_exact_mut(PANEL_ROWS);
-                out.for_each(|row| (k.add)(&mut row[..bias.len()], bias));
+                out.for_each(|row| (kernels.add)(&mut row[..bias.len()], bias));
             });
             let pairs = (Chunks::new(logits, width), Chunks::new(rows, 1));
-            scope.chunks(count, count > 1, pairs, |i, (logits, row), _| {
-                row[0].take(logits, |panel| {
+            exec.scope.chunks(count, count > 1, pairs, |i, (logits, row), _| {
+                row[0].accept(logits, |panel| {
                     let at = chosen.binary_search(&panel).expect("a row's panels are among all");
                     let tokens = tokens(panel);
                     let exact = &self.exact[at * size + i * PANEL_ROWS..][..tokens.len()];
@@ -113,20 +116,20 @@ impl Screen {
     }
 }
 
-/// Which panels of a row are refined.
+/// Choice of a row's panels to refine.
 #[derive(Default)]
-struct Row {
-    /// The largest logit of each panel, from the upper plane.
+struct RowScreen {
+    /// Largest coarse logit of each panel.
     largest: Vec<f32>,
     /// All panels, the chosen ones first and ascending.
     order: Vec<u32>,
-    /// How many are chosen; none when the logits are ready.
+    /// Number of chosen panels; 0 once the logits are final.
     kept: usize,
-    /// The largest logit of all others.
+    /// Largest coarse logit of all other panels.
     rest: f32,
 }
 
-impl Row {
+impl RowScreen {
     fn begin(&mut self, logits: &[f32]) {
         self.largest.clear();
         self.largest.extend(logits.chunks(PANEL_ROWS).map(top));
@@ -135,7 +138,7 @@ impl Row {
         self.choose(refined(self.largest.len()));
     }
 
-    /// Chooses the panels with the largest logits; of equal ones those that come first.
+    /// Chooses the `count` panels with the largest logits; of equal ones the first.
     fn choose(&mut self, count: usize) {
         self.kept = count.min(self.order.len());
         self.rest = f32::NEG_INFINITY;
@@ -152,9 +155,9 @@ impl Row {
         &self.order[..self.kept]
     }
 
-    /// Takes the chosen panels' exact logits over: `of` tells which tokens a panel has, and theirs.
-    /// Where they show that another panel may have the largest, twice as many are chosen instead.
-    fn take<'e>(&mut self, logits: &mut [f32], of: impl Fn(u32) -> (Range<usize>, &'e [f32])) {
+    /// Takes over the exact logits of the chosen panels; `of` returns a panel's tokens and their
+    /// logits. If another panel may have the largest logit, chooses twice as many panels instead.
+    fn accept<'e>(&mut self, logits: &mut [f32], of: impl Fn(u32) -> (Range<usize>, &'e [f32])) {
         if self.kept == 0 {
             return;
         }
@@ -171,7 +174,7 @@ impl Row {
         if best < self.rest + MARGIN * noise {
             return self.choose(2 * self.kept);
         }
-        // Lowered and not cut off: constraints choose among tokens that are far down, too.
+        // Lowered and not cut off: grammars choose among unlikely tokens, too.
         let excess = (self.rest - least).max(0.0);
         logits.iter_mut().for_each(|logit| *logit -= excess);
         for (tokens, exact) in self.chosen().iter().map(|&panel| of(panel)) {
@@ -181,13 +184,13 @@ impl Row {
     }
 }
 
-/// The largest of a panel's logits; what is no number does not count.
+/// The largest logit of a panel, ignoring NaN.
 fn top(panel: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let Ok(mut all) = <[f32; PANEL_ROWS]>::try_from(panel) else {
         return panel.iter().fold(f32::NEG_INFINITY, |a, &b| larger(a, b));
     };
-    // By halves, which is vectors.
+    // Comparing halves lets the compiler use vectors.
     for half in [8, 4, 2, 1] {
         for i in 0..half {
             all[i] = larger(larger(f32::NEG_INFINITY, all[i]), all[i + half]);
@@ -200,7 +203,7 @@ fn top(panel: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// Logits of ten panels, the last of 13 tokens.
+    /// Logits of ten panels; the last one has 13 tokens.
     fn logits() -> Vec<f32> {
         let mut logits = vec![0f32; 10 * PANEL_ROWS - 3];
         for (at, value) in [(5, 3.0), (40, 7.0), (150, 2.0), (151, f32::NAN), (20, -9.0)] {
@@ -211,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_panels_with_the_largest_logits_are_chosen() {
-        let mut row = Row::default();
+        let mut row = RowScreen::default();
         row.begin(&logits());
         for (count, want, rest) in [
             (3, &[0, 2, 9][..], 0.0),
@@ -232,22 +235,22 @@ mod tests {
                 ..(10 * PANEL_ROWS - 3).min((panel as usize + 1) * PANEL_ROWS);
             (tokens.clone(), &exact[tokens])
         };
-        let (mut row, mut found) = (Row::default(), logits());
+        let (mut row, mut found) = (RowScreen::default(), logits());
         found[151] = 0.0;
         row.begin(&found);
         row.choose(1);
-        // Of what the panel seemed to have it has 5.0: four times as much is possible elsewhere.
+        // The chosen panel's exact logits are 5.0, far off the coarse ones, so another may be larger.
         let before = found.clone();
-        row.take(&mut found, of);
+        row.accept(&mut found, of);
         assert_eq!((row.chosen(), &found), (&[0, 2][..], &before));
         while row.kept > 0 {
-            row.take(&mut found, of);
+            row.accept(&mut found, of);
         }
         assert!(found.iter().all(|&logit| logit == 5.0), "all were needed");
     }
 
     #[test]
-    fn what_is_no_number_is_not_the_largest() {
+    fn nan_is_not_the_largest() {
         let mut panel = [f32::NAN; PANEL_ROWS];
         assert_eq!(top(&panel), f32::NEG_INFINITY);
         panel[3] = -1.0;

@@ -1,106 +1,118 @@
-//! Which inputs of ternary layers take part in a product: small ones may become zero.
+//! Activation sparsity: zeroes small inputs of ternary layers.
 //!
-//! A rule looks at a row's quantized magnitudes alone, counted in steps of a 127th of the largest
-//! (15-bit values are rounded to such steps), and finds one cut: what is below it becomes zero,
-//! what is alike is treated alike. Integers decide, so every instruction set does the same, and a
-//! row's result depends on nothing but the row.
+//! A rule finds one cut per row, and values below it become zero. It looks at the row's quantized
+//! magnitudes alone, in steps of a 127th of the largest (15-bit values are rounded to such steps).
+//! Equal magnitudes are treated alike. Integers decide, so every instruction set gives the same
+//! result, and a row's result depends on that row alone.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Magnitudes: those of 8 bits end with 128 (NaN is −128), those of 15 with 127.
+/// Number of magnitudes: 8-bit values go up to 128 (NaN is −128), 15-bit ones up to 127.
 const MAGNITUDES: usize = 129;
-/// Percent of Σx² that [`Rule::Adaptive`] keeps.
+/// Percentage of Σx² that [`SparsityRule::Adaptive`] keeps.
 const ENERGY: u64 = 99;
 
-/// Which inputs of ternary layers stay; all others become zero. The output head gets all.
+/// Selection of the inputs of ternary layers to keep; all others become zero. The output head always
+/// gets all inputs.
+///
+/// ```
+/// use wrinklefree::model::{Sparsity, SparsityRule, SparsityTarget};
+///
+/// let sparsity: Sparsity = "topk:0.3@down".parse()?;
+/// assert_eq!(sparsity.rule, SparsityRule::TopK(0.3));
+/// assert_eq!(sparsity.target, SparsityTarget::Down);
+/// assert_eq!(sparsity.to_string(), "topk:0.3@down");
+/// # Ok::<(), wrinklefree::model::SparsityError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sparsity {
-    /// Which of a row's values stay.
-    pub rule: Rule,
-    /// Of which rows.
-    pub place: Place,
+    /// Selection of the values of a row.
+    pub rule: SparsityRule,
+    /// The rows that the rule applies to.
+    pub target: SparsityTarget,
 }
 
-/// Which of a row's values stay.
+/// Selection of the values of a row to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Rule {
-    /// All.
+pub enum SparsityRule {
+    /// Keeps all values.
     #[default]
     Off,
-    /// Those with |x| ≥ T · max |x|; 0 ≤ T ≤ 1.
+    /// Keeps values with |x| ≥ T · max |x|; 0 ≤ T ≤ 1.
     Threshold(f32),
-    /// This share, the largest, and what is as large as the last of them; 0 < R ≤ 1.
+    /// Keeps the share R of values that are largest, and ties of the last one; 0 < R ≤ 1.
     TopK(f32),
-    /// The fewest that hold 99 % of Σx².
+    /// Keeps the fewest values that hold 99 % of Σx².
     Adaptive,
 }
 
-/// Which rows a rule is for.
+/// The rows that a rule applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
-    /// The inputs of all ternary layers.
+pub enum SparsityTarget {
+    /// Inputs of all ternary layers.
     #[default]
     All,
-    /// Those of `down`, where ReLU² has left zeros already.
+    /// Inputs of `down`, where ReLU² already leaves zeros.
     Down,
 }
 
-/// A text is no [`Sparsity`].
+/// A text does not describe a [`Sparsity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected off, threshold:T with T from 0 to 1, topk:R with R above 0 and at most 1, or adaptive, \
-     the last three also with @down behind them"
+    "expected off, threshold:T (0 ≤ T ≤ 1), topk:R (0 < R ≤ 1) or adaptive, \
+     optionally followed by @down"
 )]
 pub struct SparsityError;
 
 impl FromStr for Sparsity {
     type Err = SparsityError;
 
-    /// `off`, `threshold:0.05`, `topk:0.3`, `adaptive`; `topk:0.3@down` for [`Place::Down`].
+    /// Parses `off`, `threshold:0.05`, `topk:0.3` or `adaptive`; with [`SparsityTarget::Down`] for
+    /// example `topk:0.3@down`.
     fn from_str(text: &str) -> Result<Self, SparsityError> {
-        let (rule, place) = match text.strip_suffix("@down") {
-            Some(rule) => (rule, Place::Down),
-            None => (text, Place::All),
+        let (rule, target) = match text.strip_suffix("@down") {
+            Some(rule) => (rule, SparsityTarget::Down),
+            None => (text, SparsityTarget::All),
         };
         let (name, value) = rule.split_once(':').unwrap_or((rule, ""));
         let number = value.parse::<f32>().ok().filter(|v| (0.0..=1.0).contains(v));
         let rule = match (name, number) {
-            ("off", _) if text == name => Rule::Off,
-            ("adaptive", _) if rule == name => Rule::Adaptive,
-            ("threshold", Some(t)) => Rule::Threshold(t),
-            ("topk", Some(r)) if r > 0.0 => Rule::TopK(r),
+            ("off", _) if text == name => SparsityRule::Off,
+            ("adaptive", _) if rule == name => SparsityRule::Adaptive,
+            ("threshold", Some(t)) => SparsityRule::Threshold(t),
+            ("topk", Some(r)) if r > 0.0 => SparsityRule::TopK(r),
             _ => return Err(SparsityError),
         };
-        Ok(Self { rule, place })
+        Ok(Self { rule, target })
     }
 }
 
 impl fmt::Display for Sparsity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rule {
-            Rule::Off => f.write_str("off"),
-            Rule::Threshold(t) => write!(f, "threshold:{t}"),
-            Rule::TopK(r) => write!(f, "topk:{r}"),
-            Rule::Adaptive => f.write_str("adaptive"),
+            SparsityRule::Off => f.write_str("off"),
+            SparsityRule::Threshold(t) => write!(f, "threshold:{t}"),
+            SparsityRule::TopK(r) => write!(f, "topk:{r}"),
+            SparsityRule::Adaptive => f.write_str("adaptive"),
         }?;
-        f.write_str(if self.place == Place::Down { "@down" } else { "" })
+        f.write_str(if self.target == SparsityTarget::Down { "@down" } else { "" })
     }
 }
 
 impl Sparsity {
-    /// The rule for all rows but those of `down`.
-    pub(super) fn elsewhere(self) -> Rule {
-        match self.place {
-            Place::All => self.rule,
-            Place::Down => Rule::Off,
+    /// The rule for all rows except inputs of `down`.
+    pub(super) fn rule_except_down(self) -> SparsityRule {
+        match self.target {
+            SparsityTarget::All => self.rule,
+            SparsityTarget::Down => SparsityRule::Off,
         }
     }
 }
 
-impl Rule {
-    /// Makes zeros of what does not stay of a row of 8-bit values, whose sum is kept up.
-    pub(super) fn thin8(self, values: &mut [i8], sum: &mut i32) {
+impl SparsityRule {
+    /// Zeroes the values of an 8-bit row that the rule drops, and updates the row's sum.
+    pub(super) fn apply8(self, values: &mut [i8], sum: &mut i32) {
         if self == Self::Off {
             return;
         }
@@ -111,8 +123,8 @@ impl Rule {
         *sum = values.iter().map(|&v| i32::from(v)).sum();
     }
 
-    /// The same with values of 15 bits in two planes.
-    pub(super) fn thin16(self, high: &mut [i8], low: &mut [i8], sums: [&mut i32; 2]) {
+    /// As [`Self::apply8`], for 15-bit values in two planes.
+    pub(super) fn apply16(self, high: &mut [i8], low: &mut [i8], sums: [&mut i32; 2]) {
         if self == Self::Off {
             return;
         }
@@ -130,7 +142,7 @@ impl Rule {
         }
     }
 
-    /// The least magnitude that stays of a row of `width`.
+    /// The smallest magnitude that the rule keeps of a row of `width` values.
     fn cut(self, magnitudes: impl Iterator<Item = u8>, width: usize) -> u8 {
         let least = match self {
             Self::Off => 0,
@@ -151,21 +163,21 @@ impl Rule {
     }
 }
 
-/// How often each magnitude occurs.
+/// Counts how often each magnitude occurs.
 fn count(magnitudes: impl Iterator<Item = u8>) -> [u64; MAGNITUDES] {
-    // In turn into two tables: to count the same number twice in a row takes longer.
+    // Two tables in turn: incrementing the same counter twice in a row is slower.
     let mut tables = [[0u32; MAGNITUDES]; 2];
-    let place = |m: u8| usize::from(m).min(MAGNITUDES - 1);
-    magnitudes.enumerate().for_each(|(i, m)| tables[i % 2][place(m)] += 1);
+    let index = |m: u8| usize::from(m).min(MAGNITUDES - 1);
+    magnitudes.enumerate().for_each(|(i, m)| tables[i % 2][index(m)] += 1);
     std::array::from_fn(|m| u64::from(tables[0][m] + tables[1][m]))
 }
 
-/// The largest magnitude down to which the sum of what each is worth is enough.
-fn down_to(worth: &[u64; MAGNITUDES], enough: u64) -> usize {
+/// The largest magnitude from which the weights of all magnitudes upwards sum to at least `total`.
+fn down_to(weights: &[u64; MAGNITUDES], total: u64) -> usize {
     let mut sum = 0;
     let reaches = |&m: &usize| {
-        sum += worth[m];
-        sum >= enough
+        sum += weights[m];
+        sum >= total
     };
     (0..MAGNITUDES).rev().find(reaches).unwrap_or(0)
 }
@@ -174,9 +186,9 @@ fn down_to(worth: &[u64; MAGNITUDES], enough: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn thinned(policy: &str, row: &[i8]) -> (Vec<i8>, i32) {
+    fn sparsified(policy: &str, row: &[i8]) -> (Vec<i8>, i32) {
         let (mut row, mut sum) = (row.to_vec(), row.iter().map(|&v| i32::from(v)).sum());
-        policy.parse::<Sparsity>().expect(policy).rule.thin8(&mut row, &mut sum);
+        policy.parse::<Sparsity>().expect(policy).rule.apply8(&mut row, &mut sum);
         (row, sum)
     }
 
@@ -217,28 +229,28 @@ mod tests {
     #[test]
     fn each_keeps_what_it_says() {
         let row = [100, -100, 50, -50, 10, -10, 1, -1, 0, 0];
-        assert_eq!(thinned("off", &row).0, row);
-        assert_eq!(thinned("threshold:0", &row).0, row);
-        assert_eq!(thinned("threshold:0.5", &row).0, [100, -100, 50, -50, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(thinned("threshold:0.51", &row).0, [100, -100, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(thinned("threshold:1", &row).0, [100, -100, 0, 0, 0, 0, 0, 0, 0, 0]);
-        // As many as asked for, and those as large as the last of them.
-        assert_eq!(thinned("topk:0.3", &row).0, [100, -100, 50, -50, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(thinned("topk:0.01", &row).0, [100, -100, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(thinned("topk:1", &row).0, row);
+        assert_eq!(sparsified("off", &row).0, row);
+        assert_eq!(sparsified("threshold:0", &row).0, row);
+        assert_eq!(sparsified("threshold:0.5", &row).0, [100, -100, 50, -50, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(sparsified("threshold:0.51", &row).0, [100, -100, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(sparsified("threshold:1", &row).0, [100, -100, 0, 0, 0, 0, 0, 0, 0, 0]);
+        // The requested share, and ties of the last value.
+        assert_eq!(sparsified("topk:0.3", &row).0, [100, -100, 50, -50, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(sparsified("topk:0.01", &row).0, [100, -100, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(sparsified("topk:1", &row).0, row);
         // Σx² is 25,202: the first four hold 25,000 of it, which is 99.2 %.
-        assert_eq!(thinned("adaptive", &row).0, [100, -100, 50, -50, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(thinned("adaptive", &[100, 50, 20, 0]).0, [100, 50, 20, 0]);
-        assert_eq!(thinned("adaptive", &[100, 50, 11, -2]), (vec![100, 50, 0, 0], 150));
+        assert_eq!(sparsified("adaptive", &row).0, [100, -100, 50, -50, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(sparsified("adaptive", &[100, 50, 20, 0]).0, [100, 50, 20, 0]);
+        assert_eq!(sparsified("adaptive", &[100, 50, 11, -2]), (vec![100, 50, 0, 0], 150));
     }
 
     #[test]
     fn rows_of_zeros_of_nan_and_of_nothing_stay_what_they_are() {
         for policy in ["threshold:0.5", "threshold:1", "topk:0.1", "adaptive"] {
-            assert_eq!(thinned(policy, &[0; 20]), (vec![0; 20], 0), "{policy}");
-            assert_eq!(thinned(policy, &[-128; 20]), (vec![-128; 20], -2560), "{policy}");
-            assert_eq!(thinned(policy, &[]), (vec![], 0), "{policy}");
-            assert_eq!(thinned(policy, &[0, -3]), (vec![0, -3], -3), "{policy}: a tiny row");
+            assert_eq!(sparsified(policy, &[0; 20]), (vec![0; 20], 0), "{policy}");
+            assert_eq!(sparsified(policy, &[-128; 20]), (vec![-128; 20], -2560), "{policy}");
+            assert_eq!(sparsified(policy, &[]), (vec![], 0), "{policy}");
+            assert_eq!(sparsified(policy, &[0, -3]), (vec![0, -3], -3), "{policy}: a tiny row");
         }
     }
 
@@ -248,10 +260,10 @@ mod tests {
         let (mut high, mut low) = ([127, -64, 0, 0], [0, 3, -128, 127]);
         (high[2], low[2]) = (1, -128);
         let (mut a, mut b) = (0, 0);
-        Rule::TopK(0.75).thin16(&mut high, &mut low, [&mut a, &mut b]);
+        SparsityRule::TopK(0.75).apply16(&mut high, &mut low, [&mut a, &mut b]);
         assert_eq!((high, low), ([127, -64, 1, 0], [0, 3, -128, 0]));
         assert_eq!((a, b), (64, -125));
-        Rule::Threshold(0.5).thin16(&mut high, &mut low, [&mut a, &mut b]);
+        SparsityRule::Threshold(0.5).apply16(&mut high, &mut low, [&mut a, &mut b]);
         assert_eq!((high, low), ([127, -64, 0, 0], [0, 3, 0, 0]));
         assert_eq!((a, b), (63, 3));
     }

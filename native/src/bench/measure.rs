@@ -131,9 +131,9 @@ impl<'a> Bench<'a> {
 
     /// The seconds that each phase of one more repetition takes.
     pub fn phases(&mut self) -> [f64; Phase::COUNT] {
-        self.workspace.profile(seconds);
+        self.workspace.start_profile(seconds);
         self.once();
-        self.workspace.phases()
+        self.workspace.phase_seconds()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::report::{heading, line};
 use super::speed::Row;
 use serde_json::{Map, Value, json};
-use wrinklefree::model::{Phase, Work};
+use wrinklefree::model::{Phase, PhaseWork};
 
 /// Columns of the table of limits.
 const LIMITS: [&str; 8] =
@@ -14,18 +14,18 @@ const PHASES: [&str; 5] = ["phase", "ms:", "share:", "GB/s:", "GMAC/s:"];
 impl Row {
     /// What a phase of the whole test has to do. A pass reads its weights, and the keys and values that
     /// it sees, once, whatever the number of its rows, and gives logits for one row.
-    fn work(&self, phase: Phase) -> Work {
-        let Work { products, bytes } = self.work[phase as usize];
+    fn work(&self, phase: Phase) -> PhaseWork {
+        let PhaseWork { products, bytes } = self.work[phase as usize];
         let (rows, bytes) = match phase {
             Phase::Head => (self.test.passes(), bytes * self.test.passes()),
             Phase::Attention => (0, self.position_bytes * self.test.seen()),
             _ => (self.test.tokens, bytes * self.test.passes()),
         };
-        Work { products: products * rows, bytes }
+        PhaseWork { products: products * rows, bytes }
     }
 
-    fn all_work(&self) -> Work {
-        Phase::ALL.map(|phase| self.work(phase)).into_iter().fold(Work::default(), |a, b| Work {
+    fn all_work(&self) -> PhaseWork {
+        Phase::ALL.map(|phase| self.work(phase)).into_iter().fold(PhaseWork::default(), |a, b| PhaseWork {
             products: a.products + b.products,
             bytes: a.bytes + b.bytes,
         })
@@ -128,9 +128,9 @@ mod tests {
     use super::*;
 
     fn measured(kind: Kind, tokens: usize) -> Row {
-        let mut work = [Work::default(); Phase::COUNT];
-        work[Phase::Qkv as usize] = Work { products: 1_600_000_000, bytes: 400_000_000 };
-        work[Phase::Head as usize] = Work { products: 100_000_000, bytes: 100_000_000 };
+        let mut work = [PhaseWork::default(); Phase::COUNT];
+        work[Phase::Qkv as usize] = PhaseWork { products: 1_600_000_000, bytes: 400_000_000 };
+        work[Phase::Head as usize] = PhaseWork { products: 100_000_000, bytes: 100_000_000 };
         let mut phases = [0.0; Phase::COUNT];
         (phases[Phase::Qkv as usize], phases[Phase::Head as usize]) = (0.3, 0.1);
         Row { work, products: Some(1e11), phases: Some(phases), ..row(kind, tokens) }

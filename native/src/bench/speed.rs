@@ -5,7 +5,7 @@ use super::report::Record;
 use super::roofline;
 use crate::cli::human;
 use serde_json::{Value, json};
-use wrinklefree::model::{Phase, Work};
+use wrinklefree::model::{Phase, PhaseWork};
 
 /// The result of one test.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Row {
     /// Bytes per second that as many threads read from memory.
     pub bandwidth: f64,
     /// What each phase has to do for a token.
-    pub work: [Work; Phase::COUNT],
+    pub work: [PhaseWork; Phase::COUNT],
     /// Bytes of keys and values of a position.
     pub position_bytes: usize,
     /// Products of int8 per second that as many threads compute, if that was measured.
@@ -134,7 +134,7 @@ pub mod tests {
     use super::*;
 
     pub fn row(kind: Kind, tokens: usize) -> Row {
-        let mut work = [Work::default(); Phase::COUNT];
+        let mut work = [PhaseWork::default(); Phase::COUNT];
         work[Phase::Head as usize].bytes = 500_000_000;
         Row {
             model: "m \"x\", y".into(),

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use wrinklefree::cache::{KvPool, PAGE};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
-use wrinklefree::model::{Model, Rule};
+use wrinklefree::model::{Model, SparsityRule};
 use wrinklefree::settings::{Settings, describe};
 
 /// Measure prefill and decode speed, or whole requests in a decode mode
@@ -237,7 +237,7 @@ fn prompt(loaded: &Loaded, file: Option<&Path>) -> anyhow::Result<Vec<u32>> {
 /// The name of a model and what is special in how it computes: the rule for its activations, the layout
 /// of its weights, and the head.
 fn described(mut name: String, model: &Model) -> String {
-    if model.sparsity.rule != Rule::Off {
+    if model.sparsity.rule != SparsityRule::Off {
         name += &format!(", {}", model.sparsity);
     }
     if model.is_tight() {

@@ -107,7 +107,7 @@ impl Counter {
         // A matrix is known by where it is: the model outlives its passes.
         let downs: Vec<usize> = layers.iter().map(|layer| address(&layer.down)).collect();
         let counts = Arc::clone(&shared);
-        workspace.watch(move |readers, x| {
+        workspace.observe_inputs(move |readers, x| {
             if readers.iter().all(|l| matches!(l.weight, Matrix::Ternary(_))) {
                 let layer = downs.iter().position(|&down| down == address(readers[0]));
                 count(&mut lock(&counts), layer, readers[0].weight.cols(), x);

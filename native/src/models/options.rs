@@ -114,7 +114,7 @@ impl OpenOptions {
             LayoutChoice::Tight => Layout::Tight,
         };
         let screened = self.logits == Logits::Screened;
-        let mut model = model.arranged(layout, screened, runtime, source);
+        let mut model = model.repack(layout, screened, runtime, source);
         model.sparsity = self.activation_sparsity;
         let mut warnings = Vec::new();
         if self.layout == LayoutChoice::Tight && !model.is_tight() {

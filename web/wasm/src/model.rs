@@ -98,7 +98,7 @@ impl Loaded {
         let template = ChatTemplate::new(&text)?;
         let kernels = Kernels::best();
         let runtime = Runtime { kernels, thread_pool: threads::thread_pool(options.threads)? };
-        let model = Model::new(spec, weights)?.in_layout(Layout::TwoBit, &runtime);
+        let model = Model::new(spec, weights)?.with_layout(Layout::TwoBit, &runtime);
         if let Some(tokenizer) = &tokenizer {
             tokenizer.check(model.spec().vocab_size)?;
         }

@@ -18,7 +18,13 @@ fn codes(m: &TernaryMatrix) -> Vec<u8> {
 }
 
 /// Bytes of a file: canonical base-3 bytes, any two-bit codes, scales all alike or not.
-fn foreign(t: &TernaryBlockFormat, rows: usize, cols: usize, rng: &mut Rng, alike: bool) -> Vec<u8> {
+fn foreign(
+    t: &TernaryBlockFormat,
+    rows: usize,
+    cols: usize,
+    rng: &mut Rng,
+    alike: bool,
+) -> Vec<u8> {
     let m = match alike {
         false => rng.ternary(rows, cols, Some(t.weights)),
         true => {

@@ -6,7 +6,7 @@ mod fixtures;
 
 use counting::HELD;
 use fixtures::{Gguf, Hf, Rng, Style, file, with_header};
-use wrinklefree::format::{StreamedFile, Checkpoint, File, FileBytes, codec, load, write_packed};
+use wrinklefree::format::{Checkpoint, File, FileBytes, StreamedFile, codec, load, write_packed};
 use wrinklefree::ternary::Layout;
 
 /// The bytes in chunks of so many, of a file whose size is known or not.

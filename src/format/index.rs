@@ -1,7 +1,7 @@
 //! Named tensors of a file: type, shape and a view of the bytes. Nothing here copies weights.
 
 use super::gguf::GgmlType;
-use super::{LoadError, LoadErrorKind, FileBytes};
+use super::{FileBytes, LoadError, LoadErrorKind};
 use crate::matrix::FloatType;
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -19,36 +19,36 @@
 //! # Ok::<(), wrinklefree::format::LoadError>(())
 //! ```
 
-mod streamed_file;
 mod check;
 mod checkpoint;
 pub mod codec;
 mod error;
+mod file_bytes;
 mod gguf;
 mod hf;
 mod index;
 mod linear;
 mod load;
 mod packed;
-mod file_bytes;
 mod recipe;
 mod reorder;
 mod safetensors;
 mod spec;
+mod streamed_file;
 
-pub use streamed_file::{StreamedFile, NoMemory};
 pub use checkpoint::{
     Activations, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear, TextParts,
     Vocabulary, Weights,
 };
 pub use error::{LoadError, LoadErrorKind};
+pub use file_bytes::FileBytes;
 pub use gguf::GgmlType;
-pub use index::{DType, File, TensorIndex, Tensor};
+pub use index::{DType, File, Tensor, TensorIndex};
 pub use linear::HeadType;
 pub use load::load;
 pub use packed::write as write_packed;
-pub use file_bytes::FileBytes;
 pub use reorder::ReorderError;
 pub use spec::{
     Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec, YarnScaling,
 };
+pub use streamed_file::{NoMemory, StreamedFile};

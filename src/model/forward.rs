@@ -3,8 +3,8 @@
 
 use super::batch::{Batch, Span};
 use super::heads::Heads;
-use super::profile::Phase;
 use super::inputs::Exec;
+use super::profile::Phase;
 use super::{Model, Runtime, SparsityRule, Workspace};
 use crate::batch_types::{Logits, Output};
 use crate::cache::{KvPool, LayerPages};

@@ -155,12 +155,7 @@ impl Inputs {
 
     /// Computes the products of the rows with `linears`, side by side: `out` is
     /// `[rows][Σ outputs]`. Biases are not added.
-    pub fn product(
-        &self,
-        exec: &mut Exec<'_, '_>,
-        linears: &[&Linear],
-        out: &mut AlignedVec<f32>,
-    ) {
+    pub fn product(&self, exec: &mut Exec<'_, '_>, linears: &[&Linear], out: &mut AlignedVec<f32>) {
         self.products(exec, linears, SplitMatrix::view, out);
     }
 

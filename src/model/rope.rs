@@ -109,7 +109,8 @@ mod tests {
         let far = YarnScaling { attention_factor: 1.25, ..YarnScaling::new(40.0, 4096) };
         let want = [1.0, 0.008_278_945, 1.219_108_8e-4, 4.445_698_3e-6, low / 10.0];
         check(RopeScaling::Yarn(far), want, 1.25);
-        let deepseek = YarnScaling::attention_scale(40.0, 1.0) / YarnScaling::attention_scale(40.0, 0.707);
+        let deepseek =
+            YarnScaling::attention_scale(40.0, 1.0) / YarnScaling::attention_scale(40.0, 0.707);
         assert!((deepseek - 1.085_726_399_256).abs() < 1e-9);
     }
 }

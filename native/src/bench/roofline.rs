@@ -25,9 +25,8 @@ impl Row {
     }
 
     fn all_work(&self) -> PhaseWork {
-        Phase::ALL.map(|phase| self.work(phase)).into_iter().fold(PhaseWork::default(), |a, b| PhaseWork {
-            products: a.products + b.products,
-            bytes: a.bytes + b.bytes,
+        Phase::ALL.map(|phase| self.work(phase)).into_iter().fold(PhaseWork::default(), |a, b| {
+            PhaseWork { products: a.products + b.products, bytes: a.bytes + b.bytes }
         })
     }
 

@@ -1,11 +1,11 @@
 //! Parser of the container: header, metadata, tensor list. It never trusts a count: the file's length
 //! bounds every loop and allocation.
 
-use super::meta::{Metadata, ByteReader};
+use super::meta::{ByteReader, Metadata};
 use super::types::{GgmlType, candidates, foreign_name, size};
+use crate::format::index::{DType, Tensor, TensorIndex};
 use crate::format::streamed_file::HeaderScan;
-use crate::format::index::{DType, TensorIndex, Tensor};
-use crate::format::{LoadError, LoadErrorKind as Kind, FileBytes};
+use crate::format::{FileBytes, LoadError, LoadErrorKind as Kind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -263,7 +263,8 @@ fn choose_type(
             ([], _) => {
                 let sizes: Vec<usize> = several.iter().filter_map(|&d| t.size(d)).collect();
                 let want = format!("type 42 (Q2_0) in {sizes:?} bytes for {:?}", t.shape);
-                let found = format!("{} bytes until the next tensor or the file's end", t.available);
+                let found =
+                    format!("{} bytes until the next tensor or the file's end", t.available);
                 return Err(
                     error(Kind::Offset, want, found).advice("the download may be incomplete")
                 );

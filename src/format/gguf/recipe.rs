@@ -5,8 +5,8 @@ use super::parse::parse;
 use super::types::{BlockCodec, GgmlType};
 use super::{rope, vocab};
 use crate::format::codec::{RowOrder, decode_i2s, decode_q4_k};
-use crate::format::index::{DType, File, TensorIndex, Tensor};
-use crate::format::recipe::{TensorNames, TensorRole, LayerRole, TensorSource, assemble};
+use crate::format::index::{DType, File, Tensor, TensorIndex};
+use crate::format::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble};
 use crate::format::{
     Activation, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, Spec,
 };
@@ -201,7 +201,11 @@ fn refuse_unternarized(t: &Tensor, weight: &Matrix) -> Result<(), LoadError> {
     let coarse = matches!(t.dtype, DType::Block(GgmlType::Tq1_0 | GgmlType::Tq2_0));
     match weight {
         Matrix::Ternary(m) if coarse && matches!(m.scales(), Scales::Groups(_)) => Err(t
-            .error(Kind::Value, "one scale for the matrix, as in BitNet's training", "one per block")
+            .error(
+                Kind::Value,
+                "one scale for the matrix, as in BitNet's training",
+                "one per block",
+            )
             .advice(
                 "the file was made from weights that were not ternarized first; \
                  convert the original weights",

@@ -2,7 +2,7 @@
 //! of divisors.
 
 use super::meta::Metadata;
-use crate::format::index::{TensorIndex, Tensor};
+use crate::format::index::{Tensor, TensorIndex};
 use crate::format::{LoadError, LoadErrorKind as Kind, Rope, RopeScaling, YarnScaling};
 
 const FACTORS: &str = "rope_freqs.weight";

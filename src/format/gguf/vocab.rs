@@ -1,6 +1,6 @@
 //! Reads `tokenizer.*` metadata: vocabulary, chat template and special ids.
 
-use super::meta::{Metadata, MetaValue};
+use super::meta::{MetaValue, Metadata};
 use crate::format::{GenerationDefaults, GgufVocab, LoadError, TextParts, Vocabulary};
 use std::collections::BTreeMap;
 

@@ -6,8 +6,8 @@ mod json;
 mod text;
 
 use super::codec::{RowOrder, decode_hf_packed, quantize_absmean};
-use super::index::{DType, File, TensorIndex, Tensor};
-use super::recipe::{TensorNames, TensorRole, LayerRole, TensorSource, assemble};
+use super::index::{DType, File, Tensor, TensorIndex};
+use super::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble};
 use super::{Checkpoint, Linear, LoadError, LoadErrorKind as Kind, safetensors};
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
 use config::{Config, Quantization};

@@ -1,7 +1,7 @@
 //! Reads a packed file into a checkpoint, without copying a matrix.
 
-use super::{MatrixEntry, MatrixKind, FORMAT, PADDING, READABLE_VERSIONS, TOKENIZER};
-use crate::format::index::{DType, TensorIndex, Tensor};
+use super::{FORMAT, MatrixEntry, MatrixKind, PADDING, READABLE_VERSIONS, TOKENIZER};
+use crate::format::index::{DType, Tensor, TensorIndex};
 use crate::format::recipe::{TensorNames, TensorRole, TensorSource, assemble};
 use crate::format::safetensors::Contents;
 use crate::format::{

@@ -1,7 +1,9 @@
 //! Writes a checkpoint as a packed file.
 
-use super::{ALIGN, MatrixEntry, MatrixKind, FORMAT, VERSION_NO_PLANES, PADDING, VERSION_PLANES, TOKENIZER};
-use crate::format::recipe::{TensorNames, TensorRole, LayerRole};
+use super::{
+    ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, TOKENIZER, VERSION_NO_PLANES, VERSION_PLANES,
+};
+use crate::format::recipe::{LayerRole, TensorNames, TensorRole};
 use crate::format::{Activations, Checkpoint, Linear};
 use crate::matrix::{FloatType, Matrix, Scales, SplitMatrix, SplitParts};
 use crate::ternary::{BLOCK_BYTES, Layout, PANEL_ROWS, tight};
@@ -36,7 +38,10 @@ pub fn write(
     out.flush()
 }
 
-fn metadata(c: &Checkpoint, matrices: &BTreeMap<String, MatrixEntry>) -> io::Result<Map<String, Value>> {
+fn metadata(
+    c: &Checkpoint,
+    matrices: &BTreeMap<String, MatrixEntry>,
+) -> io::Result<Map<String, Value>> {
     let mut metadata = Map::new();
     let mut put = |key: &str, text: String| metadata.insert(key.into(), text.into());
     put("format", FORMAT.into());

@@ -3,7 +3,7 @@
 
 mod names;
 
-pub(super) use names::{TensorNames, TensorRole, LayerRole};
+pub(super) use names::{LayerRole, TensorNames, TensorRole};
 
 use super::{Architecture, LayerWeights, Linear, LoadError, Spec, Weights};
 use crate::matrix::Matrix;

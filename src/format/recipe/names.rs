@@ -113,7 +113,9 @@ impl TensorNames {
             TensorRole::Embed => self.embed.into(),
             TensorRole::Head => self.head.into(),
             TensorRole::FinalNorm => self.final_norm.into(),
-            TensorRole::Layer(i, role) => format!("{}.{i}.{}", self.layers, (self.layer_role)(role)),
+            TensorRole::Layer(i, role) => {
+                format!("{}.{i}.{}", self.layers, (self.layer_role)(role))
+            }
         }
     }
 }

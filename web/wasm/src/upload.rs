@@ -4,7 +4,7 @@ use crate::error::Error;
 use js_sys::Uint8Array;
 use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::wasm_bindgen;
-use wrinklefree::format::{StreamedFile, File, NoMemory};
+use wrinklefree::format::{File, NoMemory, StreamedFile};
 
 /// A file under way: chunks are written where the model will read them.
 #[wasm_bindgen]

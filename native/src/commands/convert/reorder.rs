@@ -80,7 +80,8 @@ fn order(zero: &[Vec<u64>]) -> Vec<usize> {
 }
 
 fn count(rt: &Runtime, checkpoint: &Checkpoint, tokens: &[u32]) -> anyhow::Result<Counts> {
-    let model = Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?.with_supported_layout(rt);
+    let model =
+        Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?.with_supported_layout(rt);
     let window = WINDOW.min(model.spec().context_length);
     let mut kv = KvPool::new(model.spec(), window.div_ceil(PAGE), KvConfig::EXACT)?;
     let mut workspace = Workspace::default();

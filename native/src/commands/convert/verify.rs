@@ -179,7 +179,8 @@ pub fn probe(rt: &Runtime, want: &Checkpoint, found: &Checkpoint) -> anyhow::Res
 
 /// Logits at every position of tokens that spread over the vocabulary, `[PROBE][vocab_size]`.
 fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
-    let model = Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?.with_supported_layout(rt);
+    let model =
+        Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?.with_supported_layout(rt);
     let vocab = checkpoint.spec.vocab_size;
     let count = PROBE.min(checkpoint.spec.context_length);
     let tokens: Vec<u32> = (0..count).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();

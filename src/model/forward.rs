@@ -10,7 +10,7 @@ use crate::batch_types::{Logits, Output};
 use crate::cache::{KvPool, LayerPages};
 use crate::format::{Activation, LayerWeights, Linear, Spec};
 use crate::kernel::{Kernels, PAGE};
-use crate::par::{Bound, Chunks, PoolScope};
+use crate::par::{Bound, Chunks};
 
 /// Bytes of weights × rows from which a pass uses more than one worker: about 300 µs of work. Below
 /// that, synchronizing a small model's many steps costs more than a second core gains.

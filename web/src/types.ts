@@ -194,8 +194,14 @@ export interface EngineInfo {
   chat: boolean;
   blockSize: number | null;
   maskTokenId: number | null;
-  /** The artifact that runs: `"threads-relaxed"`, … */
+  /** WebAssembly module in use, such as `"threads-relaxed"` or `"single-simd128"`. */
   artifact: string;
+  /**
+   * The same value as `artifact`, under its former spelling.
+   *
+   * @deprecated Read `artifact`. The next release removes this field.
+   */
+  artefact: string;
   /** Why it runs like this. */
   why: { threads: string; simd: string; cache: string };
   /** What else is worth knowing, such as a damaged cache entry. */

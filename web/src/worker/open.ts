@@ -116,6 +116,7 @@ function described(
     blockSize: info.block_size,
     maskTokenId: info.mask_token_id,
     artifact: choice.artifact,
+    artefact: choice.artifact,
     why: { ...choice.why, cache },
     notes,
     files,

@@ -18,6 +18,11 @@ describe("loading", () => {
     expect(told.at(-1)).toEqual({ loaded: 7, total: 7, file: "m.gguf", cached: false });
   });
 
+  test("keeps the former name of the artifact field", async () => {
+    const info = (await load()).info();
+    expect(info.artefact).toBe(info.artifact);
+  });
+
   test("passes on what is kept of keys and values", async () => {
     const kinds = [
       [{}, "f32", "f32", "dense"],

@@ -1,52 +1,68 @@
-import { chatRequest } from "./chat_request.js";
-import { Answer } from "./chat_answer.js";
-import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams } from "./chat_types.js";
-import type { Connection } from "./connection.js";
+/** The entry points of OpenAI's chat API. */
 
-/** What OpenAI's clients call `chat`. */
+import { chatRequest } from "./chat_request.js";
+import { ChatResponse } from "./chat_response.js";
+import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams } from "./chat_types.js";
+import type { WorkerConnection } from "./connection.js";
+
+/** The object that OpenAI's clients call `chat`. */
 export class Chat {
+  /** Chat completions. */
   readonly completions: Completions;
 
   /** @internal */
-  constructor(connection: Connection, model: string) {
+  constructor(connection: WorkerConnection, model: string) {
     this.completions = new Completions(connection, model);
   }
 }
 
 interface RequestOptions {
-  /** Ends generation; the call, or the stream, rejects with the signal's reason. */
+  /** Cancels generation; the call, or the stream, rejects with the signal's reason. */
   signal?: AbortSignal;
 }
 
-type Streamed = ChatCompletionParams & { stream: true };
-type Whole = ChatCompletionParams & { stream?: false | null };
+type StreamingParams = ChatCompletionParams & { stream: true };
+type CompleteParams = ChatCompletionParams & { stream?: false | null };
 
-/** What OpenAI's clients call `chat.completions`. */
+/** The object that OpenAI's clients call `chat.completions`. */
 export class Completions {
-  readonly #connection: Connection;
+  readonly #connection: WorkerConnection;
   readonly #model: string;
 
   /** @internal */
-  constructor(connection: Connection, model: string) {
+  constructor(connection: WorkerConnection, model: string) {
     this.#connection = connection;
     this.#model = model;
   }
 
   /**
-   * Answers a conversation, through the model's chat template.
+   * Generates the next message of a conversation, through the model's chat template.
    *
-   * Rejects with a {@link WrinkleFreeError}: `"unsupported"` for parameters that mean nothing
-   * here; or with the signal's reason.
+   * @param options - `signal`: cancels the request
+   * @returns the answer, or with `stream: true` its chunks
+   * @throws {@link WrinkleFreeError} `"unsupported"` for a parameter that this package does not
+   * have, `"bad_request"` for an invalid one, `"no_chat_template"` if the model has no template, or
+   * the errors of {@link Engine.generate}
+   * @example
+   * ```ts
+   * const messages = [{ role: "user", content: "Tell me a story about a fox." }];
+   * for await (const chunk of await engine.chat.completions.create({ messages, stream: true })) {
+   *   console.log(chunk.choices[0]?.delta.content ?? "");
+   * }
+   * ```
    */
-  create(params: Streamed, options?: RequestOptions): Promise<AsyncGenerator<ChatCompletionChunk>>;
-  create(params: Whole, options?: RequestOptions): Promise<ChatCompletion>;
+  create(
+    params: StreamingParams,
+    options?: RequestOptions,
+  ): Promise<AsyncGenerator<ChatCompletionChunk>>;
+  create(params: CompleteParams, options?: RequestOptions): Promise<ChatCompletion>;
   create(
     params: ChatCompletionParams,
     options?: RequestOptions,
   ): Promise<ChatCompletion | AsyncGenerator<ChatCompletionChunk>>;
   async create(params: ChatCompletionParams, { signal }: RequestOptions = {}) {
     const parts = this.#connection.stream(chatRequest(params), signal);
-    const answer = new Answer(this.#model, params);
-    return params.stream ? answer.chunks(parts) : answer.whole(parts);
+    const response = new ChatResponse(this.#model, params);
+    return params.stream ? response.chunks(parts) : response.complete(parts);
   }
 }

@@ -1,50 +1,89 @@
-/** The shapes of OpenAI's chat API, as far as they mean something here. */
+/** The types of OpenAI's chat API, as far as this package supports it. */
 
-/** A message; content may be text, or OpenAI's list of text parts. */
+import type { GenerateOptions } from "./types.js";
+
+/** A message of a conversation. */
 export interface ChatMessage {
+  /** Author of the message. `"developer"` is passed to the chat template as `"system"`. */
   role: "system" | "developer" | "user" | "assistant" | (string & {});
+  /** The text, or OpenAI's list of text parts, which are joined with newlines. */
   content: string | { type: "text"; text: string }[];
 }
 
-/** A request. Decoding parameters are extensions, in snake_case as `wf-run serve` takes them. */
+/**
+ * A chat request. Besides OpenAI's fields it takes the decoding options of {@link GenerateOptions}
+ * in snake_case, as `wf-run serve` does. A field set to `null` counts as missing.
+ */
 export interface ChatCompletionParams {
+  /** The conversation, at least one message. */
   messages: ChatMessage[];
-  /** Ignored: there is one model. Answers name it. */
+  /** Ignored: an engine has one model. Answers contain its name. */
   model?: string;
+  /** Streams the answer as chunks. */
   stream?: boolean | null;
+  /** `include_usage`: adds a last chunk with the token counts. */
   stream_options?: { include_usage?: boolean } | null;
+  /** Maximum number of new tokens (default 512). */
   max_completion_tokens?: number | null;
+  /** Former name of `max_completion_tokens`, which takes precedence. */
   max_tokens?: number | null;
+  /** See {@link GenerateOptions.temperature}. */
   temperature?: number | null;
+  /** See {@link GenerateOptions.topP}. */
   top_p?: number | null;
+  /** See {@link GenerateOptions.frequencyPenalty}. */
   frequency_penalty?: number | null;
+  /** See {@link GenerateOptions.presencePenalty}. */
   presence_penalty?: number | null;
+  /** Values added to the logits of tokens, by token id. */
   logit_bias?: Record<string, number> | null;
+  /** Reports the log-probability of each token. */
   logprobs?: boolean | null;
+  /** Number of most likely tokens to report beside each token, with `logprobs`. */
   top_logprobs?: number | null;
+  /** See {@link GenerateOptions.seed}. */
   seed?: number | null;
+  /** String, or strings, that end the answer. */
   stop?: string | string[] | null;
+  /** Number of answers; only 1 is supported. */
   n?: 1 | null;
+  /** See {@link GenerateOptions.topK}. */
   top_k?: number | null;
+  /** See {@link GenerateOptions.minP}. */
   min_p?: number | null;
+  /** See {@link GenerateOptions.repetitionPenalty}. */
   repetition_penalty?: number | null;
+  /** See {@link GenerateOptions.decodeMode}. */
   decode_mode?: "auto" | "ar" | "greedy" | "iterative" | "adaptive" | "verify" | null;
+  /** See {@link GenerateOptions.threshold}. */
   threshold?: number | null;
+  /** See {@link GenerateOptions.blockSize}. */
   block_size?: number | null;
+  /** See {@link GenerateOptions.smallBlockSize}. */
   small_block_size?: number | null;
+  /** See {@link GenerateOptions.selector}. */
   selector?: string | null;
+  /** See {@link GenerateOptions.factor}. */
   factor?: number | null;
+  /** See {@link GenerateOptions.entropyBound}. */
   entropy_bound?: number | null;
+  /** See {@link GenerateOptions.slotsPerPass}. */
   slots_per_pass?: number | null;
+  /** See {@link GenerateOptions.draft}. */
   draft?: string | null;
+  /** See {@link GenerateOptions.draftLength}. */
   draft_length?: number | null;
+  /** See {@link GenerateOptions.maskTokenId}. */
   mask_token_id?: number | null;
+  /** See {@link GenerateOptions.commit}. */
   commit?: string | null;
+  /** See {@link GenerateOptions.subBlockCache}. */
   sub_block_cache?: boolean | null;
 }
 
-/** A whole answer. */
+/** A complete answer. */
 export interface ChatCompletion extends Envelope<"chat.completion"> {
+  /** The answer; always one choice. */
   choices: [
     {
       index: 0;
@@ -53,49 +92,61 @@ export interface ChatCompletion extends Envelope<"chat.completion"> {
       finish_reason: ChatFinishReason;
     },
   ];
+  /** Token counts. */
   usage: ChatUsage;
 }
 
-/** A piece of a streamed answer; the one with the usage has no choices. */
+/** A chunk of a streamed answer. */
 export interface ChatCompletionChunk extends Envelope<"chat.completion.chunk"> {
+  /** The new text; empty in the chunk that carries the usage. */
   choices: {
     index: 0;
     delta: { role?: "assistant"; content?: string };
     logprobs: ChatLogprobs | null;
     finish_reason: ChatFinishReason | null;
   }[];
+  /** Token counts in the last chunk, if `stream_options.include_usage` is set. */
   usage?: ChatUsage | null;
 }
 
 interface Envelope<Kind extends string> {
+  /** Random id, the same in all chunks of an answer. */
   id: string;
   object: Kind;
-  /** Seconds since 1970. */
+  /** Unix time in seconds. */
   created: number;
+  /** Name of the model. */
   model: string;
 }
 
-/** The answer is complete, or as long as it was allowed to be. */
+/** `"stop"`: the answer is complete. `"length"`: it reached the token limit. */
 export type ChatFinishReason = "stop" | "length";
 
-/** Tokens of a request. */
+/** Token counts of a request. */
 export interface ChatUsage {
+  /** Number of prompt tokens. */
   prompt_tokens: number;
+  /** Number of generated tokens. */
   completion_tokens: number;
+  /** Sum of both. */
   total_tokens: number;
+  /** `cached_tokens`: number of prompt tokens found in the prefix cache. */
   prompt_tokens_details: { cached_tokens: number };
 }
 
 /** Log-probabilities of the answer's tokens. */
 export interface ChatLogprobs {
+  /** One entry per token, with the most likely tokens at its position. */
   content: (ChatLogprob & { top_logprobs: ChatLogprob[] })[];
   refusal: null;
 }
 
-/** A token's log-probability. */
+/** Log-probability of one token. */
 export interface ChatLogprob {
+  /** Text of the token. */
   token: string;
+  /** Natural logarithm of the probability, at least −9999. */
   logprob: number;
-  /** UTF-8; `null` where the token is only a part of a character. */
+  /** UTF-8 bytes; `null` if the token is only a part of a character. */
   bytes: number[] | null;
 }

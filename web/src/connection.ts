@@ -1,65 +1,67 @@
-import { WrinkleFreeError, fromWire } from "./errors.js";
-import type { Thread } from "./platform/platform.js";
+/** Connection of the page to an engine's worker. */
+
+import { WrinkleFreeError, fromWire, messageOf } from "./errors.js";
+import type { WorkerHandle } from "./platform/platform.js";
 import type { FromWorker, ToWorker, WirePart, WireRequest } from "./protocol.js";
-import { Queue } from "./queue.js";
+import { AsyncQueue } from "./async_queue.js";
 import type { Progress } from "./types.js";
 
-type Answer = Extract<FromWorker, { type: "done" }>["value"];
-type Unnumbered<T> = T extends { id: number } ? Omit<T, "id"> : never;
-type Call = Exclude<Unnumbered<ToWorker>, { type: "generate" | "cancel" | "help" }>;
+type CallResult = Extract<FromWorker, { type: "done" }>["value"];
+type WithoutId<T> = T extends { id: number } ? Omit<T, "id"> : never;
+type Call = Exclude<WithoutId<ToWorker>, { type: "generate" | "cancel" | "joinPool" }>;
 
-interface Pending {
-  resolve(value: Answer): void;
+interface PendingCall {
+  resolve(value: CallResult): void;
   reject(error: unknown): void;
 }
 
-/** The page's end of the line to an engine's worker, and the keeper of its helpers. */
-export class Connection {
-  readonly #spawn: () => Thread;
-  readonly #thread: Thread;
-  readonly #helpers: Thread[] = [];
+/** The page's connection to an engine's worker. It also owns the workers of the thread pool. */
+export class WorkerConnection {
+  readonly #spawn: () => WorkerHandle;
+  readonly #worker: WorkerHandle;
+  readonly #poolWorkers: WorkerHandle[] = [];
   readonly #onProgress: (progress: Progress) => void;
-  readonly #calls = new Map<number, Pending>();
-  readonly #streams = new Map<number, Queue<WirePart>>();
-  #ids = 0;
+  readonly #calls = new Map<number, PendingCall>();
+  readonly #streams = new Map<number, AsyncQueue<WirePart>>();
+  #lastId = 0;
   #closed: WrinkleFreeError | undefined;
 
-  /** `spawn`: starts a worker. */
-  constructor(spawn: () => Thread, onProgress: (progress: Progress) => void = () => {}) {
+  /** `spawn` starts a worker. */
+  constructor(spawn: () => WorkerHandle, onProgress: (progress: Progress) => void = () => {}) {
     this.#spawn = spawn;
     this.#onProgress = onProgress;
-    this.#thread = this.#start();
-    this.#thread.onMessage((message: FromWorker) => this.#receive(message));
+    this.#worker = this.#start();
+    this.#worker.onMessage((message: FromWorker) => this.#receive(message));
   }
 
-  /** Asks for something that has one answer. */
-  async call<T extends Answer>(call: Call, transfer?: Transferable[]): Promise<T> {
-    const id = this.#number();
+  /** Sends a message that has one answer. */
+  async call<T extends CallResult>(call: Call, transfer?: Transferable[]): Promise<T> {
+    const id = this.#nextId();
     this.#post({ ...call, id }, transfer);
-    const answer = new Promise<Answer>((resolve, reject) => {
+    const answer = new Promise<CallResult>((resolve, reject) => {
       this.#calls.set(id, { resolve, reject });
     });
-    this.#hold();
+    this.#updateKeepAlive();
     return answer as Promise<T>;
   }
 
-  /** Ends a `load` that is under way. */
+  /** Cancels the `load` in progress. */
   abort(): void {
-    this.#thread.post({ type: "abort" } satisfies ToWorker);
+    this.#worker.post({ type: "abort" } satisfies ToWorker);
   }
 
-  /** Generates; ending the iteration early, or the signal, cancels the request. */
+  /** Sends a request and yields its parts. Leaving the loop early, or the signal, cancels it. */
   async *stream(
     request: WireRequest,
     signal?: AbortSignal,
   ): AsyncGenerator<WirePart, void, undefined> {
     signal?.throwIfAborted();
-    const id = this.#number();
-    const queue = new Queue<WirePart>();
+    const id = this.#nextId();
+    const queue = new AsyncQueue<WirePart>();
     this.#post({ type: "generate", id, request });
     this.#streams.set(id, queue);
-    this.#hold();
-    // At once: whoever aborts may never ask for another part.
+    this.#updateKeepAlive();
+    // The caller may never ask for another part, so the request is cancelled at once.
     const abort = () => {
       queue.fail(signal?.reason);
       this.#cancel(id);
@@ -77,23 +79,22 @@ export class Connection {
     }
   }
 
-  /** Ends a request that the worker still knows. */
+  /** Cancels a request that has not ended. */
   #cancel(id: number): void {
     if (this.#streams.delete(id)) this.#post({ type: "cancel", id });
-    this.#hold();
+    this.#updateKeepAlive();
   }
 
-  /** What cannot be sent is the caller's mistake. */
+  /** Posts a message. A value that cannot be cloned is the caller's mistake. */
   #post(message: ToWorker, transfer?: Transferable[]): void {
     try {
-      this.#thread.post(message, transfer);
+      this.#worker.post(message, transfer);
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      throw new WrinkleFreeError("bad_request", why, { cause: error });
+      throw new WrinkleFreeError("bad_request", messageOf(error), { cause: error });
     }
   }
 
-  /** Ends the workers; everything pending, and all that comes later, rejects with this error. */
+  /** Ends the workers. Calls in progress and all later ones reject with this error. */
   close(error: WrinkleFreeError): void {
     if (this.#closed) return;
     this.#closed = error;
@@ -101,65 +102,65 @@ export class Connection {
     for (const queue of this.#streams.values()) queue.fail(error);
     this.#calls.clear();
     this.#streams.clear();
-    for (const thread of [this.#thread, ...this.#helpers]) thread.terminate();
+    for (const worker of [this.#worker, ...this.#poolWorkers]) worker.terminate();
   }
 
-  /** A worker without which there is no going on. */
-  #start(): Thread {
-    const thread = this.#spawn();
-    thread.onBroken((message) => this.close(new WrinkleFreeError("crashed", message)));
-    return thread;
+  /** Starts a worker whose failure closes the connection. */
+  #start(): WorkerHandle {
+    const worker = this.#spawn();
+    worker.onFailure((message) => this.close(new WrinkleFreeError("crashed", message)));
+    return worker;
   }
 
-  #help(port: MessagePort): void {
+  #addPoolWorker(port: MessagePort): void {
     if (this.#closed) return;
-    const helper = this.#start();
-    helper.hold(false);
-    helper.post({ type: "help", port } satisfies ToWorker, [port]);
-    this.#helpers.push(helper);
+    const worker = this.#start();
+    worker.keepAlive(false);
+    worker.post({ type: "joinPool", port } satisfies ToWorker, [port]);
+    this.#poolWorkers.push(worker);
   }
 
-  #number(): number {
+  #nextId(): number {
     if (this.#closed) throw this.#closed;
-    return ++this.#ids;
+    return ++this.#lastId;
   }
 
-  /** In Node, an engine without work does not keep the process alive. */
-  #hold(): void {
-    this.#thread.hold(this.#calls.size + this.#streams.size > 0);
+  /** Lets a Node process end when the engine has no work. */
+  #updateKeepAlive(): void {
+    this.#worker.keepAlive(this.#calls.size + this.#streams.size > 0);
   }
 
   #receive(message: FromWorker): void {
     switch (message.type) {
       case "progress":
-        return this.#tell(message.progress);
+        return this.#reportProgress(message.progress);
       case "parts":
-        return message.parts.forEach((part) => this.#push(part));
+        return message.parts.forEach((part) => this.#deliver(part));
       case "done":
         return this.#settle(message.id, (pending) => pending.resolve(message.value));
       case "failed":
         return this.#fail(message.id, fromWire(message.error));
       case "crashed":
         return this.close(fromWire(message.error));
-      case "spawn":
-        return this.#help(message.port);
+      case "spawnPoolWorker":
+        return this.#addPoolWorker(message.port);
     }
   }
 
-  /** An error of the page's own listener ends the load. */
-  #tell(progress: Progress): void {
+  /** Calls the page's listener. An error in it ends the load. */
+  #reportProgress(progress: Progress): void {
     try {
       this.#onProgress(progress);
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      this.close(new WrinkleFreeError("bad_request", `onProgress: ${why}`, { cause: error }));
+      const message = `onProgress: ${messageOf(error)}`;
+      this.close(new WrinkleFreeError("bad_request", message, { cause: error }));
     }
   }
 
-  #push(part: WirePart): void {
+  #deliver(part: WirePart): void {
     this.#streams.get(part.id)?.push(part);
-    // The worker is done with it, whether or not the page takes what is there.
-    if (part.finishReason !== null && this.#streams.delete(part.id)) this.#hold();
+    // The worker is done with the request, even if the page has not read all parts.
+    if (part.finishReason !== null && this.#streams.delete(part.id)) this.#updateKeepAlive();
   }
 
   #fail(id: number, error: WrinkleFreeError): void {
@@ -169,10 +170,10 @@ export class Connection {
     this.#settle(id, (pending) => pending.reject(error));
   }
 
-  #settle(id: number, how: (pending: Pending) => void): void {
+  #settle(id: number, action: (pending: PendingCall) => void): void {
     const pending = this.#calls.get(id);
     this.#calls.delete(id);
-    this.#hold();
-    if (pending) how(pending);
+    this.#updateKeepAlive();
+    if (pending) action(pending);
   }
 }

@@ -1,9 +1,11 @@
+/** The engine as the package's users see it. */
+
 import { Chat } from "./chat.js";
 import type { ChatMessage } from "./chat_types.js";
-import type { Connection } from "./connection.js";
+import type { WorkerConnection } from "./connection.js";
 import { WrinkleFreeError } from "./errors.js";
+import type { WirePart } from "./protocol.js";
 import { promptRequest } from "./request.js";
-import { part } from "./part.js";
 import type {
   EngineInfo,
   GenerateOptions,
@@ -13,27 +15,55 @@ import type {
   StreamOptions,
 } from "./types.js";
 
-/** Loads a model; without a source the small one in this package. */
-export type Load = (source?: ModelSource, options?: LoadOptions) => Promise<Engine>;
+/** Type of the function `load`. */
+export type LoadFunction = (source?: ModelSource, options?: LoadOptions) => Promise<Engine>;
 
-/** A loaded model. Requests that run at once share the engine's forward passes. */
+/**
+ * Former name of {@link LoadFunction}.
+ *
+ * @deprecated Use {@link LoadFunction}. The next release removes this name.
+ */
+export type Load = LoadFunction;
+
+/**
+ * A loaded model. Requests that run at the same time share the engine's forward passes.
+ *
+ * All methods that reject do so with a {@link WrinkleFreeError}, or with the `reason` of the signal
+ * that cancelled the call.
+ */
 export class Engine {
-  /** OpenAI's chat API: `chat.completions.create`. */
+  /**
+   * OpenAI's chat API: `chat.completions.create`.
+   *
+   * @example
+   * ```ts
+   * const messages = [{ role: "user", content: "What is the opposite of hot?" }];
+   * const answer = await engine.chat.completions.create({ messages, temperature: 0 });
+   * console.log(answer.choices[0].message.content);
+   * ```
+   */
   readonly chat: Chat;
-  readonly #connection: Connection;
+  readonly #connection: WorkerConnection;
   readonly #info: EngineInfo;
 
   /** @internal */
-  constructor(connection: Connection, info: EngineInfo) {
+  constructor(connection: WorkerConnection, info: EngineInfo) {
     this.#connection = connection;
     this.#info = info;
     this.chat = new Chat(connection, info.name);
   }
 
   /**
-   * Answers a prompt; through the model's chat template if it has one, unless `raw` is set.
+   * Generates an answer to a prompt. The prompt goes through the model's chat template, if it has
+   * one and `raw` is not set.
    *
-   * Rejects with a {@link WrinkleFreeError}, or with the signal's reason.
+   * @returns the whole answer
+   * @throws {@link WrinkleFreeError} such as `"context_length_exceeded"`,
+   * `"bad_decoding_parameter"`, `"bad_request"`, `"crashed"` or `"disposed"`
+   * @example
+   * ```ts
+   * const story = await engine.generate("Tell me a story about a fox.", { maxTokens: 200 });
+   * ```
    */
   async generate(prompt: string, options: GenerateOptions = {}): Promise<string> {
     let text = "";
@@ -42,42 +72,62 @@ export class Engine {
   }
 
   /**
-   * Answers a prompt, or a conversation, piece by piece. Leaving the loop early ends the request.
+   * Generates an answer to a prompt or a conversation and yields it as it is computed. Leaving the
+   * loop early cancels the request.
    *
-   * Throws what `generate` rejects with.
+   * @throws the errors of {@link Engine.generate}
+   * @example
+   * ```ts
+   * for await (const part of engine.stream("Tell me a story about a fox.")) {
+   *   console.log(part.text, part.stats.tokensPerSecond);
+   * }
+   * ```
    */
   async *stream(
     prompt: string | readonly ChatMessage[],
     options: StreamOptions = {},
   ): AsyncGenerator<Part, void, undefined> {
     const request = promptRequest(prompt, { watch: true, ...options });
-    for await (const wire of this.#connection.stream(request, options.signal)) yield part(wire);
+    for await (const part of this.#connection.stream(request, options.signal)) yield toPart(part);
   }
 
   /**
-   * The ids of a text's tokens.
+   * Returns the token ids of a text.
    *
-   * @param options - `special`: with the tokens that frame a text for this model, such as the one
-   * that begins it
+   * @param options - `special`: adds the tokens that frame a text for this model, such as the one
+   * that begins it (default `false`)
+   * @throws {@link WrinkleFreeError} `"no_tokenizer"` if the model's files contain none
+   * @example
+   * ```ts
+   * const ids = await engine.tokenize("a small fox");
+   * ```
    */
   async tokenize(text: string, options: { special?: boolean } = {}): Promise<number[]> {
     if (typeof text !== "string") {
-      throw new WrinkleFreeError("bad_request", "tokenize: a text is wanted");
+      throw new WrinkleFreeError("bad_request", "tokenize: the text must be a string");
     }
     const special = options.special ?? false;
     return this.#connection.call({ type: "tokenize", text, special });
   }
 
-  /** What runs, and why. */
+  /** Returns a description of the model and of the configuration it runs in. */
   info(): EngineInfo {
     return structuredClone(this.#info);
   }
 
-  /** Ends the engine's threads and frees its memory. What still runs rejects with `"disposed"`. */
+  /**
+   * Ends the engine's threads and frees its memory. Calls in progress, and all later ones, reject
+   * with `"disposed"`. Disposing twice is allowed.
+   */
   async dispose(): Promise<void> {
     const disposed = new WrinkleFreeError("disposed", "the engine was disposed");
-    // A broken engine has nothing left to free.
+    // A crashed engine has nothing left to free.
     await this.#connection.call({ type: "dispose" }).catch(() => {});
     this.#connection.close(disposed);
   }
+}
+
+/** Converts a part to its public form. A cancelled stream throws, so its reason never occurs. */
+function toPart({ text, tokens, provisional, stats, finishReason }: WirePart): Part {
+  return { text, tokens, provisional, stats, finishReason: finishReason as Part["finishReason"] };
 }

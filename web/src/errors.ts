@@ -1,37 +1,44 @@
+/** Errors of the package, and their form in messages between threads. */
+
 /**
- * What an error is about. Codes of the core (`"not_a_model"`, `"unsupported"`,
- * `"context_length_exceeded"`, `"bad_decoding_parameter"`, `"no_tokenizer"`, `"out_of_memory"`,
- * `"bad_request"`, …) come through as they are.
+ * Code of a {@link WrinkleFreeError}. Codes of the core are passed on unchanged, such as
+ * `"not_a_model"`, `"unsupported_architecture"`, `"context_length_exceeded"`,
+ * `"bad_decoding_parameter"`, `"bad_sampling_parameter"`, `"no_tokenizer"` and `"out_of_memory"`.
  */
 export type ErrorCode =
-  /** The sources given to `load` make no sense; the message says which. */
+  /** The sources passed to `load` are not files of one model. */
   | "bad_source"
-  /** A file could not be fetched, also after retries. */
+  /** A file could not be downloaded, even after retries. */
   | "download_failed"
-  /** A file changed on the server while it was downloaded. */
+  /** A file changed on the server during the download. */
   | "changed"
-  /** A file's SHA-256 is not the expected one. */
+  /** The SHA-256 of a file is not the expected one. */
   | "hash_mismatch"
-  /** The model does not fit in memory. */
+  /** The model does not fit in wasm memory. */
   | "too_large"
-  /** This browser or Node cannot run any of the artifacts, or not the one asked for. */
+  /** This browser or Node cannot run any of the WebAssembly modules, or not the requested one. */
   | "unsupported_environment"
-  /** The engine broke; only a new one helps. */
+  /** The engine crashed. Dispose it and load the model again. */
   | "crashed"
   /** The engine was disposed. */
   | "disposed"
-  /** Something that nobody foresaw. */
+  /** An unexpected error; please report it. */
   | "internal"
+  /** A parameter that this package does not support. */
   | "unsupported"
+  /** An option or argument with an invalid value. */
   | "bad_request"
   | (string & {});
 
-/** Every error of this package, except aborts: these reject with the signal's `reason`. */
+/**
+ * Class of all errors of this package, except for cancelled calls, which reject with the signal's
+ * `reason`.
+ */
 export class WrinkleFreeError extends Error {
   override readonly name = "WrinkleFreeError";
 
   constructor(
-    /** What it is about, for programs. */
+    /** Stable code of the error, for programs. */
     readonly code: ErrorCode,
     message: string,
     options?: ErrorOptions,
@@ -41,7 +48,7 @@ export class WrinkleFreeError extends Error {
 }
 
 /**
- * An error as it crosses threads.
+ * An error as it is sent between threads.
  * @internal
  */
 export interface WireError {
@@ -49,19 +56,32 @@ export interface WireError {
   message: string;
 }
 
-/** @internal */
+/**
+ * Converts an error for sending.
+ * @internal
+ */
 export function toWire(error: unknown): WireError {
-  const message = error instanceof Error ? error.message : String(error);
-  return { code: codeOf(error) ?? "internal", message };
+  return { code: codeOf(error) ?? "internal", message: messageOf(error) };
 }
 
-/** @internal */
+/**
+ * Restores an error that was sent.
+ * @internal
+ */
 export function fromWire({ code, message }: WireError): WrinkleFreeError {
   return new WrinkleFreeError(code, message);
 }
 
 /**
- * The code that an error carries. A trap and anything unforeseen have none.
+ * Returns the message of anything that was thrown.
+ * @internal
+ */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/**
+ * Returns the code of an error; `undefined` for traps and unexpected errors.
  * @internal
  */
 export function codeOf(error: unknown): string | undefined {

@@ -1,19 +1,33 @@
-/** WrinkleFree Runtime for Node. */
+/**
+ * WrinkleFree Runtime for Node: ternary language models on the CPU.
+ *
+ * @packageDocumentation
+ */
 
-import type { Load } from "./engine.js";
-import { loader } from "./load.js";
-import { model, wasm } from "./places.js";
+import { modelUrl, wasmUrls } from "./assets.js";
+import type { LoadFunction } from "./engine.js";
+import { createLoad } from "./load.js";
 import { platform } from "./platform/page.node.js";
 
 /**
- * Loads a model into a worker of its own.
+ * Loads a model and starts an engine in a worker of its own.
  *
- * Rejects with the signal's reason after an abort, otherwise with a {@link WrinkleFreeError}.
+ * @param source - the model; by default the small one in this package
+ * @param options - threads, SIMD, cache, key-value cache type and others
+ * @returns the engine; call `dispose` to free its threads and memory
+ * @throws {@link WrinkleFreeError} such as `"not_a_model"`, `"too_large"`, `"download_failed"` or
+ * `"unsupported_environment"`; after an abort it rejects with the signal's reason
+ * @example
+ * ```ts
+ * const engine = await load("./model.gguf", {
+ *   onProgress: ({ loaded, total }) => console.log(loaded, total),
+ * });
+ * ```
  */
-export const load: Load = loader(platform, {
+export const load: LoadFunction = createLoad(platform, {
   worker: new URL("./worker.node.js", import.meta.url).href,
-  model,
-  wasm,
+  model: modelUrl,
+  wasm: wasmUrls,
 });
 
 export type * from "./public.js";

@@ -1,44 +1,46 @@
-import { Connection } from "./connection.js";
-import { Engine, type Load } from "./engine.js";
+/** The implementation of `load`, for browsers and for Node. */
+
+import { WorkerConnection } from "./connection.js";
+import { Engine, type LoadFunction } from "./engine.js";
 import { WrinkleFreeError } from "./errors.js";
-import { lent } from "./lend.js";
-import { absolute } from "./places.js";
+import { withServedBuffers } from "./buffer_stream.js";
+import { resolveAssets } from "./assets.js";
 import type { PagePlatform } from "./platform/platform.js";
-import type { ModelFile, Places } from "./protocol.js";
-import { settings } from "./settings.js";
+import type { ModelFile, AssetUrls } from "./protocol.js";
+import { loadSettings } from "./load_settings.js";
 import { modelFiles } from "./sources.js";
 import type { EngineInfo } from "./types.js";
 
-/** `load` for a platform. */
-export function loader(platform: PagePlatform, given: Places): Load {
+/** Creates `load` for a platform. `relative`: the package's files, relative to its module. */
+export function createLoad(platform: PagePlatform, relative: AssetUrls): LoadFunction {
   return async (source = "default", options = {}) => {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
-    const places = absolute(given, platform.resolve);
-    const named = modelFiles(source, platform.resolve, places.model);
-    const chosen = settings(options, named);
-    const connection = new Connection(() => platform.spawn(places.worker), onProgress);
-    const files = named.map(lent);
-    const call = { type: "load", files, settings: chosen, places } as const;
-    const info = connection.call<EngineInfo>(call, ports(files));
+    const assets = resolveAssets(relative, platform.resolve);
+    const sources = modelFiles(source, platform.resolve, assets.model);
+    const settings = loadSettings(options, sources);
+    const connection = new WorkerConnection(() => platform.spawn(assets.worker), onProgress);
+    const files = sources.map(withServedBuffers);
+    const call = { type: "load", files, settings, assets } as const;
+    const info = connection.call<EngineInfo>(call, bufferPorts(files));
     info.catch((error) => connection.close(error));
     const abort = () => {
       connection.abort();
-      // The worker still closes its cache entry, so it ends only when it has answered.
+      // The worker still closes its cache entry, so it is ended only after its answer.
       const aborted = new WrinkleFreeError("disposed", "loading was aborted");
       info.finally(() => connection.close(aborted)).catch(() => {});
     };
-    return new Engine(connection, await abortable(info, signal, abort));
+    return new Engine(connection, await raceAbort(info, signal, abort));
   };
 }
 
-function ports(files: readonly ModelFile[]): Transferable[] {
-  const pieces = files.flatMap((file) => file.pieces);
-  return pieces.flatMap((piece) => (piece.from === "page" ? [piece.port] : []));
+function bufferPorts(files: readonly ModelFile[]): Transferable[] {
+  const segments = files.flatMap((file) => file.segments);
+  return segments.flatMap((segment) => (segment.from === "page" ? [segment.port] : []));
 }
 
-/** What a promise gives, unless the signal comes first. */
-async function abortable<T>(
+/** Returns the promise's result, or calls `abort` and rejects if the signal comes first. */
+async function raceAbort<T>(
   promise: Promise<T>,
   signal: AbortSignal | undefined,
   abort: () => void,

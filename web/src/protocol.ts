@@ -1,68 +1,77 @@
-/** What goes between the page and the engine's worker, and from there to helper workers. */
+/** Messages between the page, the engine's worker and the workers of its thread pool. */
 
 import type { WireError } from "./errors.js";
-import type { FinishReason, Slot } from "./glue.js";
+import type { FinishReason, Slot } from "./bindings.js";
 import type { EngineInfo, Progress, Stats, Token } from "./types.js";
 
-/** The artifacts of `dist/wasm`. */
+/** Name of a WebAssembly module in `dist/wasm`. */
 export type Artifact = `${"single" | "threads"}-${"simd128" | "relaxed"}`;
 
-/** Where the files of this package are: only the page's module knows, bundlers rename them. */
-export interface Places {
+/** URLs of the package's files. Only the page's module knows them, because bundlers rename files. */
+export interface AssetUrls {
   worker: string;
   model: string;
-  wasm: Record<Artifact, { glue: string; binary: string }>;
+  wasm: Record<Artifact, ArtifactUrls>;
 }
 
-/** Where the bytes of a file, or of a part of it, come from. */
-export type Piece =
+/** URLs of an artifact: its JavaScript bindings and its WebAssembly binary. */
+export interface ArtifactUrls {
+  bindings: string;
+  binary: string;
+}
+
+/** Source of a file's bytes, or of one segment of a split file. */
+export type FileSegment =
   | { from: "url"; url: string }
   | { from: "blob"; blob: Blob }
-  /** The page's own buffer, lent chunk by chunk. */
+  /** A buffer of the page, which sends its chunks through the port. */
   | { from: "page"; port: MessagePort; size: number };
 
-/** A file of the model; its pieces follow each other. */
+/** A file of the model: the concatenation of its segments. */
 export interface ModelFile {
   name: string;
-  pieces: Piece[];
+  segments: FileSegment[];
 }
 
-/** `LoadOptions` as far as they concern the worker. */
-export interface Settings {
+/** The part of `LoadOptions` that the worker needs. */
+export interface LoadSettings {
   name: string;
   threads: number | "auto";
   simd: "auto" | "simd128" | "relaxed";
   cache: boolean;
   context?: number;
-  /** As the core calls them. */
+  /** Key-value cache options, under the core's names. */
   kv: { keys?: string; values?: string; attention?: string };
+  /** Expected hashes by file name. */
   sha256: Record<string, string>;
 }
 
-/** A request in the core's terms: snake_case. */
+/** A request under the core's field names, in snake_case. */
 export type WireRequest = Record<string, unknown>;
 
+/** Messages from the page to a worker. */
 export type ToWorker =
-  | { type: "load"; id: number; files: ModelFile[]; settings: Settings; places: Places }
-  /** Ends a `load` that is under way. */
+  | { type: "load"; id: number; files: ModelFile[]; settings: LoadSettings; assets: AssetUrls }
+  /** Cancels the `load` in progress. */
   | { type: "abort" }
   | { type: "tokenize"; id: number; text: string; special: boolean }
   | { type: "generate"; id: number; request: WireRequest }
   | { type: "cancel"; id: number }
   | { type: "dispose"; id: number }
-  /** Makes the worker a helper of the engine at the other end of the port. */
-  | { type: "help"; port: MessagePort };
+  /** Makes the worker join the thread pool of the engine at the other end of the port. */
+  | { type: "joinPool"; port: MessagePort };
 
+/** Messages from an engine's worker to the page. */
 export type FromWorker =
   | { type: "progress"; progress: Progress }
   | { type: "done"; id: number; value: EngineInfo | number[] | null }
   | { type: "failed"; id: number; error: WireError }
   | { type: "parts"; parts: WirePart[] }
   | { type: "crashed"; error: WireError }
-  /** Asks for a helper worker at the other end of the port. */
-  | { type: "spawn"; port: MessagePort };
+  /** Asks the page to start a pool worker and to connect it to the port. */
+  | { type: "spawnPoolWorker"; port: MessagePort };
 
-/** What happened to one request since the last part. */
+/** Everything new about one request since its last part. */
 export interface WirePart {
   id: number;
   text: string;
@@ -72,11 +81,11 @@ export interface WirePart {
   finishReason: FinishReason | null;
 }
 
-/** To a helper, from its engine. */
-export type ToHelper =
-  | { type: "start"; glue: string; module: WebAssembly.Module; memory: WebAssembly.Memory }
-  /** The session is open: work for it until it is freed. */
-  | { type: "go" };
+/** Messages from an engine to a pool worker. */
+export type ToPoolWorker =
+  | { type: "init"; bindings: string; module: WebAssembly.Module; memory: WebAssembly.Memory }
+  /** The session is open: run the pool worker until the session is freed. */
+  | { type: "run" };
 
-/** From a helper, once it has the module. */
-export type FromHelper = { type: "ready" } | { type: "failed"; error: WireError };
+/** Answers of a pool worker to `init`. */
+export type FromPoolWorker = { type: "ready" } | { type: "failed"; error: WireError };

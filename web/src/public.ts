@@ -1,11 +1,8 @@
-export type {
-  ChatCompletion,
-  ChatCompletionChunk,
-  ChatCompletionParams,
-  ChatMessage,
-  ChatUsage,
-} from "./chat_types.js";
-export type { Engine, Load } from "./engine.js";
+/** The public types of the package, the same in browsers and in Node. */
+
+export type * from "./chat_types.js";
+export type { Chat, Completions } from "./chat.js";
+export type { Engine, Load, LoadFunction } from "./engine.js";
 export type { ErrorCode } from "./errors.js";
-export type { FinishReason, Slot } from "./glue.js";
+export type { FinishReason, Slot } from "./bindings.js";
 export type * from "./types.js";

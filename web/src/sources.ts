@@ -1,46 +1,46 @@
-/** From what a user gave to named files. */
+/** Conversion of a {@link ModelSource} to named files. */
 
 import { WrinkleFreeError } from "./errors.js";
-import type { Piece } from "./protocol.js";
+import type { FileSegment } from "./protocol.js";
 import type { FileSource, ModelSource } from "./types.js";
 
-/** The name of the model in this package. */
+/** File name of the model in this package; bundlers change the name in its URL. */
 const BUILT_IN = "default.wf.safetensors";
 
-/** Where a file, or a part of it, comes from. A buffer is still the page's. */
-export type SourcePiece =
-  Exclude<Piece, { from: "page" }> | { from: "buffer"; buffer: ArrayBuffer | Uint8Array };
+/** A {@link FileSegment} before its buffer is served to the worker. */
+export type SourceSegment =
+  Exclude<FileSegment, { from: "page" }> | { from: "buffer"; buffer: ArrayBuffer | Uint8Array };
 
-/** A file that was named; its pieces follow each other. */
+/** A file of the model: the concatenation of its segments. */
 export interface SourceFile {
   name: string;
-  pieces: SourcePiece[];
+  segments: SourceSegment[];
 }
 
-interface Named {
+interface NamedSegment {
   name: string;
-  piece: SourcePiece;
+  segment: SourceSegment;
 }
 
 /**
- * The files of a model.
+ * Returns the files of a model.
  *
- * @param resolve - makes URLs absolute
- * @param builtIn - where `"default"` is
+ * @param resolve - makes a URL absolute
+ * @param builtIn - URL of the model `"default"`
+ * @throws {@link WrinkleFreeError} `"bad_source"`
  */
 export function modelFiles(
   source: ModelSource,
   resolve: (url: string | URL) => string,
   builtIn: string,
 ): SourceFile[] {
-  // Bundlers give it a name of their own.
-  if (source === "default") return [{ name: BUILT_IN, pieces: [{ from: "url", url: builtIn }] }];
+  if (source === "default") return [{ name: BUILT_IN, segments: [{ from: "url", url: builtIn }] }];
   const sources = isList(source) ? source : [source];
-  if (sources.length === 0) throw new WrinkleFreeError("bad_source", "no file was given");
-  const files = joined(sources.map((one) => named(one, resolve)));
+  if (sources.length === 0) throw new WrinkleFreeError("bad_source", "the list of files is empty");
+  const files = joinSplitFiles(sources.map((one) => toSegment(one, resolve)));
   const names = new Set(files.map((file) => file.name));
   if (names.size < files.length) {
-    throw new WrinkleFreeError("bad_source", `two files have one name: ${listed(files)}`);
+    throw new WrinkleFreeError("bad_source", `two files have the same name: ${listNames(files)}`);
   }
   return files;
 }
@@ -49,67 +49,76 @@ function isList(source: ModelSource): source is readonly FileSource[] {
   return Array.isArray(source);
 }
 
-function listed(files: readonly { name: string }[]): string {
+function listNames(files: readonly { name: string }[]): string {
   return files.map((file) => file.name).join(", ");
 }
 
-function named(source: FileSource, resolve: (url: string | URL) => string): Named {
+function toSegment(source: FileSource, resolve: (url: string | URL) => string): NamedSegment {
   if (typeof source === "string" || source instanceof URL) {
-    const url = resolved(source, resolve);
-    return { name: lastName(url), piece: { from: "url", url } };
+    const url = resolveUrl(source, resolve);
+    return { name: fileName(url), segment: { from: "url", url } };
   }
   if (source instanceof Blob) {
     const name = "name" in source ? String(source.name) : "model";
-    return { name, piece: { from: "blob", blob: source } };
+    return { name, segment: { from: "blob", blob: source } };
   }
   if (source instanceof ArrayBuffer || source instanceof Uint8Array) {
-    return { name: "model", piece: { from: "buffer", buffer: source } };
+    return { name: "model", segment: { from: "buffer", buffer: source } };
   }
-  throw new WrinkleFreeError("bad_source", "a model is a URL, a File, a Blob or an ArrayBuffer");
+  throw new WrinkleFreeError(
+    "bad_source",
+    "a file must be a URL, a File, a Blob, an ArrayBuffer or a Uint8Array",
+  );
 }
 
-function resolved(source: string | URL, resolve: (url: string | URL) => string): string {
+function resolveUrl(source: string | URL, resolve: (url: string | URL) => string): string {
   try {
     return resolve(source);
   } catch (error) {
-    throw new WrinkleFreeError("bad_source", `${source} is no URL`, { cause: error });
+    throw new WrinkleFreeError("bad_source", `${source} is not a URL`, { cause: error });
   }
 }
 
-function lastName(url: string): string {
+function fileName(url: string): string {
   const last = new URL(url).pathname.split("/").at(-1) || "model";
   try {
     return decodeURIComponent(last);
   } catch {
-    // A stray % stands for itself.
+    // The name contains a % that encodes nothing.
     return last;
   }
 }
 
-/** Puts `name.part1`, `name.part2`, … together, in whatever order they were given. */
-function joined(all: readonly Named[]): SourceFile[] {
+/** Joins `name.part1`, `name.part2`, … to one file, in the order of their numbers. */
+function joinSplitFiles(all: readonly NamedSegment[]): SourceFile[] {
   const files: SourceFile[] = [];
-  const parts = new Map<string, Map<number, SourcePiece>>();
-  for (const { name, piece } of all) {
+  const splitFiles = new Map<string, Map<number, SourceSegment>>();
+  for (const { name, segment } of all) {
     const [, whole, number] = /^(.+)\.part(\d+)$/.exec(name) ?? [];
     if (whole === undefined) {
-      files.push({ name, pieces: [piece] });
+      files.push({ name, segments: [segment] });
     } else {
-      const known = parts.get(whole) ?? new Map<number, SourcePiece>();
+      const known = splitFiles.get(whole) ?? new Map<number, SourceSegment>();
       if (Number(number) === 0 || known.has(Number(number))) {
-        throw new WrinkleFreeError("bad_source", `${name}: parts count from 1, each one once`);
+        throw new WrinkleFreeError(
+          "bad_source",
+          `${name}: parts must be numbered from 1, each number once`,
+        );
       }
-      parts.set(whole, known.set(Number(number), piece));
+      splitFiles.set(whole, known.set(Number(number), segment));
     }
   }
-  const whole = [...parts].map(([name, pieces]) => ({ name, pieces: inOrder(name, pieces) }));
-  return [...files, ...whole];
+  const joined = [...splitFiles].map(([name, segments]) => ({
+    name,
+    segments: sortedSegments(name, segments),
+  }));
+  return [...files, ...joined];
 }
 
-function inOrder(name: string, pieces: ReadonlyMap<number, SourcePiece>): SourcePiece[] {
-  return Array.from({ length: Math.max(...pieces.keys()) }, (_, index) => {
-    const piece = pieces.get(index + 1);
-    if (!piece) throw new WrinkleFreeError("bad_source", `${name}.part${index + 1} is missing`);
-    return piece;
+function sortedSegments(name: string, byNumber: ReadonlyMap<number, SourceSegment>) {
+  return Array.from({ length: Math.max(...byNumber.keys()) }, (_, index) => {
+    const segment = byNumber.get(index + 1);
+    if (!segment) throw new WrinkleFreeError("bad_source", `${name}.part${index + 1} is missing`);
+    return segment;
   });
 }

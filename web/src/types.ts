@@ -1,198 +1,281 @@
-/** The public types of requests and answers. */
+/** The public types of models, requests and answers. */
 
-import type { FinishReason, Slot } from "./glue.js";
+import type { FinishReason, Slot } from "./bindings.js";
 
-/** One file of a model: where it is, or its bytes. */
+/**
+ * One file of a model: its URL or its bytes. In Node a string without a scheme is a path.
+ *
+ * An `ArrayBuffer` or `Uint8Array` is copied chunk by chunk and stays usable by its owner.
+ */
 export type FileSource = string | URL | Blob | ArrayBuffer | Uint8Array;
 
 /**
- * A model: `"default"` (the small one in this package), one file (packed, GGUF, safetensors), or
- * all files of it: a Hugging Face directory (`config.json`, `tokenizer.json`, `*.safetensors`), or
- * the pieces `name.part1`, `name.part2`, … of a split file. In Node a string without a scheme is a
- * path.
+ * A model to load. It is one of:
+ *
+ * - `"default"`: the small model in this package,
+ * - one file: packed (`wf-run convert`), GGUF or safetensors,
+ * - all files of a Hugging Face directory: `config.json`, `tokenizer.json`, `*.safetensors`,
+ * - the parts of a split file: `name.part1`, `name.part2`, …, in any order.
  */
 export type ModelSource = "default" | FileSource | readonly FileSource[];
 
-/** How far loading is. */
+/** Progress of a `load` call. */
 export interface Progress {
-  /** Bytes in wasm memory. */
+  /** Bytes in wasm memory so far, over all files. */
   loaded: number;
-  /** Bytes of all files; `null` while a server has not said. */
+  /** Bytes of all files, or `null` if a server did not report a length. */
   total: number | null;
-  /** The file that is being read. */
+  /** Name of the file that is being read. */
   file: string;
-  /** The file comes from the cache. */
+  /** True if the file comes from the browser's cache. */
   cached: boolean;
 }
 
-/** Types of cached keys and values. */
+/** Element type of the key-value cache. */
 export type KvType = "f32" | "f16" | "bf16" | "fp8-e4m3" | "fp8-e5m2" | "int8";
 
-/** How to load a model. */
+/** Options of `load`. */
 export interface LoadOptions {
   /**
-   * Threads, the engine's own included, 64 at most. `"auto"` (default): one per core, at most 8, if the page
-   * is cross-origin isolated; otherwise 1.
+   * Number of threads, including the engine's own, from 1 to 64. `"auto"` (default): one per core,
+   * at most 8, if shared memory is available (a cross-origin isolated page, or Node); otherwise 1.
    */
   threads?: number | "auto";
-  /** Which SIMD to use. `"auto"` (default): relaxed if it computes right here, else simd128. */
+  /**
+   * SIMD instructions. `"auto"` (default): relaxed SIMD if it passes a self-test, else simd128.
+   */
   simd?: "auto" | "simd128" | "relaxed";
-  /** Ends loading; `load` rejects with the signal's reason. A resumed download keeps what came. */
+  /**
+   * Cancels loading: `load` rejects with the signal's reason. Bytes that were cached are kept, so
+   * that the next call resumes the download.
+   */
   signal?: AbortSignal;
-  /** Called while files are read, at most every 50 ms, and at the end of each file. */
+  /** Called at most every 50 ms while files are read, and once at the end of each file. */
   onProgress?: (progress: Progress) => void;
-  /** Keep downloads in OPFS, or Cache Storage (default `true`; Node has neither). */
+  /**
+   * Keeps downloads in OPFS, or in Cache Storage where OPFS is missing (default `true`). Node has
+   * neither.
+   */
   cache?: boolean;
   /**
-   * Positions that a sequence may have (default 2048); never more than the model was trained for.
+   * Maximum number of tokens of a sequence, prompt and answer together (default 2048). It is never
+   * more than the length the model was trained for.
    */
   context?: number;
   /**
-   * Type of the cached keys and values (default `"bf16"`): types of 8 bits take half of its memory,
-   * f32 twice as much.
+   * Element type of the key-value cache (default `"bf16"`), for both or for each. The 8-bit types
+   * need half of the default's memory, `"f32"` twice as much.
    */
   kvType?: KvType | { keys?: KvType; values?: KvType };
   /**
-   * What a token attends to, in pages of 32 positions: `"dense"` (default), `"window:W,sinks:S"`,
-   * `"topk:K"`, `"threshold:T"`, `"dynamic:MIN,MAX"`.
+   * Attention sparsity, in pages of 32 positions: `"dense"` (default), `"window:W,sinks:S"`,
+   * `"topk:K"`, `"threshold:T"` or `"dynamic:MIN,MAX"`.
    */
   attention?: string;
-  /** The expected SHA-256 in hex: of the only file, or by the files' names. */
+  /**
+   * Expected SHA-256 in hexadecimal: of the only file, or by file name. A file with another hash is
+   * refused with `"hash_mismatch"`.
+   */
   sha256?: string | Readonly<Record<string, string>>;
-  /** The model's name in answers; by default its file's. */
+  /** Name of the model in answers. The default is the first file's name without its extension. */
   name?: string;
 }
 
-/** How to generate. What is left out is the model's or the decode mode's default. */
+/**
+ * Options of `generate`. A missing sampling option takes the model's recommended value, or else is
+ * off; a missing decoding option takes its default.
+ */
 export interface GenerateOptions {
-  /** Take the prompt as it is, without the model's chat template. */
+  /** Skips the model's chat template and continues the prompt as it is (default `false`). */
   raw?: boolean;
-  /** At most so many new tokens (default 512). */
+  /** Maximum number of new tokens (default 512). */
   maxTokens?: number;
-  /** 0: always the likeliest token. */
+  /** Softmax temperature; 0 always takes the most likely token. */
   temperature?: number;
+  /** Keeps the K most likely tokens; 0 keeps all. */
   topK?: number;
+  /** Nucleus sampling: keeps the smallest set of tokens with at least this probability, 0 to 1. */
   topP?: number;
+  /** Drops tokens less likely than this share of the most likely token's probability, 0 to 1. */
   minP?: number;
+  /** Divides the logits of tokens that occur in prompt or answer; 1 is off. */
   repetitionPenalty?: number;
+  /** Subtracted from a token's logit for each occurrence in the answer; 0 is off. */
   frequencyPenalty?: number;
+  /** Subtracted once from the logits of tokens that occur in the answer; 0 is off. */
   presencePenalty?: number;
-  /** Added to the logits of tokens, by id. */
+  /** Values added to the logits of tokens, by token id. */
   logitBias?: Readonly<Record<number, number>>;
-  /** The same seed, the same text; by default another one each time. */
+  /** Random seed. The same seed gives the same text; the default differs on every call. */
   seed?: number;
-  /** So many likeliest tokens, with log-probabilities, beside each token. */
+  /** Number of most likely tokens to report with log-probabilities beside each token. */
   logprobs?: number;
-  /** Texts that end the answer; they are not part of it. */
+  /** Strings that end the answer; they are not part of it. */
   stop?: readonly string[];
+  /** Decoding algorithm (default `"auto"`). */
   decodeMode?: DecodeMode;
-  /** How sure a slot must be to become final, from 0 to 1. */
+  /**
+   * Certainty above which a slot of a diffusion block becomes final, above 0 and at most 1
+   * (default 0.9). Modes `"iterative"` and `"adaptive"` use it.
+   */
   threshold?: number;
+  /** Number of positions of a diffusion block. The default is the model's. */
   blockSize?: number;
+  /** Number of positions of a sub-block; it must divide the block (default 8, or the block). */
   smallBlockSize?: number;
+  /**
+   * Rule by which `"iterative"` accepts tokens: `"threshold"` (default), `"factor"`, `"entropy"`,
+   * `"margin"` or `"topk"`.
+   */
   selector?: string;
+  /** Bound of the selector `"factor"`; a smaller value is slower and better (default 1). */
   factor?: number;
+  /** Bound of the selector `"entropy"`, in nats; smaller is slower and better (default 0.1). */
   entropyBound?: number;
+  /** Number of tokens that the selector `"topk"` accepts in each pass (default 2). */
   slotsPerPass?: number;
+  /**
+   * Source of drafts in mode `"verify"`: `"denoise"` (one block-diffusion pass; default where the
+   * model can) or `"ngram"` (the continuation of an earlier occurrence of the same tokens).
+   */
   draft?: string;
+  /** Maximum number of tokens of a draft (default 8). */
   draftLength?: number;
+  /** Id of the MASK token. The default is the model's. */
   maskTokenId?: number;
+  /**
+   * Time at which the keys and values of a finished block are computed: `"clean"` (default, in a
+   * pass of their own) or `"fused"` (in the first pass of the next block).
+   */
   commit?: string;
+  /**
+   * Repeats passes over a sub-block alone, with the rest of the block as it was. This is faster and
+   * approximate (default `false`).
+   */
   subBlockCache?: boolean;
-  /** Ends generation within one forward pass; the call rejects with the signal's reason. */
+  /** Cancels generation within one forward pass; the call rejects with the signal's reason. */
   signal?: AbortSignal;
 }
 
-/** `GenerateOptions`, and what concerns streams only. */
+/** Options of `stream`. */
 export interface StreamOptions extends GenerateOptions {
-  /** Fill `part.provisional` after each pass (default `true`). */
+  /** Reports the block or draft in progress after each pass, in `provisional` (default `true`). */
   watch?: boolean;
 }
 
-/** How tokens are found; `"auto"` lets the model decide. */
+/**
+ * Decoding algorithm.
+ *
+ * - `"auto"`: `"verify"` for a model that can do both, `"iterative"` for one that only denoises,
+ *   otherwise `"ar"`
+ * - `"ar"`: autoregressive, one token per pass
+ * - `"verify"`: lossless speculative decoding: the text of `"ar"`, in fewer passes
+ * - `"iterative"`: block diffusion; each pass accepts the tokens that are certain enough
+ * - `"adaptive"`: as `"iterative"`, with a threshold that rises from pass to pass
+ * - `"greedy"`: block diffusion, a whole block in one pass
+ */
 export type DecodeMode = "auto" | "ar" | "greedy" | "iterative" | "adaptive" | "verify";
 
 /** A final token. */
 export interface Token {
+  /** Token id, from 0 to `vocabSize - 1`. */
   id: number;
-  /** What it says on its own, where `logprobs` are asked for; so are the next two. */
+  /** Text of the token alone. Set if `logprobs` was requested, as are the next two fields. */
   text?: string;
-  /** Natural logarithm. */
+  /** Natural logarithm of the token's probability. */
   logprob?: number;
-  /** The likeliest tokens in its place. */
+  /** The most likely tokens at this position, most likely first. */
   top?: TopToken[];
 }
 
-/** A token that might have stood in a place. */
+/** One of the most likely tokens at a position. */
 export interface TopToken {
+  /** Token id. */
   id: number;
+  /** Text of the token alone. */
   text: string;
+  /** Natural logarithm of the token's probability. */
   logprob: number;
 }
 
-/** Measured in the worker, around the engine's passes; `null`: not known yet. */
+/**
+ * Statistics of one request, measured in the worker around the engine's forward passes. A value is
+ * `null` until it is known.
+ */
 export interface Stats {
-  /** Final tokens so far. */
+  /** Number of final tokens so far. */
   tokens: number;
-  /** Tokens of the prompt; known at the end. */
+  /** Number of prompt tokens; known at the end. */
   promptTokens: number | null;
-  /** Of these, how many were in the prefix cache; known at the end. */
+  /** Number of prompt tokens found in the prefix cache; known at the end. */
   cachedTokens: number | null;
-  /** Forward passes; known at the end. */
+  /** Number of forward passes; known at the end. */
   passes: number | null;
-  /** Known at the end. */
+  /** Generated tokens per forward pass; known at the end. */
   tokensPerPass: number | null;
-  /** Since the first token, which does not count. */
+  /** Tokens per second after the first token, which is not counted. */
   tokensPerSecond: number | null;
-  /** Milliseconds since the worker got the request. */
+  /** Milliseconds from the request's arrival in the worker to its first token. */
   timeToFirstToken: number | null;
-  /** Prompt tokens computed, by the time that passes took before the first token; at the end. */
+  /** Computed prompt tokens per second of the passes before the first token; known at the end. */
   prefillTokensPerSecond: number | null;
 }
 
-/** What is new in a stream. */
+/** One item of a stream: everything that is new since the item before. */
 export interface Part {
-  /** New final text; whole characters only. */
+  /** New final text; it never ends within a character. */
   text: string;
-  /** The tokens that it comes from. */
+  /** The tokens of that text. */
   tokens: Token[];
-  /** The block or draft that is being worked on, where the decode mode has one. */
+  /** The block or draft in progress, if the decode mode has one and `watch` is on. */
   provisional: Slot[];
+  /** Statistics so far. */
   stats: Stats;
-  /** Set in the last part. */
+  /** Reason for the end, in the last part; `null` before it. */
   finishReason: Exclude<FinishReason, "cancelled"> | null;
 }
 
-/** What runs, and why. */
+/** Description of a loaded model and of the configuration it runs in. */
 export interface EngineInfo {
+  /** Name of the model. */
   name: string;
+  /** Architecture as the model's file names it. */
   architecture: string;
-  /** Weights, as a count. */
+  /** Number of weights. */
   parameters: number;
+  /** Number of transformer layers. */
   layers: number;
+  /** Size of a hidden state. */
   hiddenSize: number;
+  /** Number of token ids. */
   vocabSize: number;
-  /** Positions that the model was made for. */
+  /** Number of positions that the model was trained for. */
   contextLength: number;
-  /** Positions that a sequence may have here. */
+  /** Maximum number of tokens of a sequence in this engine. */
   context: number;
-  /** Bytes. */
+  /** Bytes of the model's files. */
   weightsBytes: number;
-  /** Bytes of keys and values that all sequences share. */
+  /** Bytes of the key-value cache, which all sequences share. */
   kvBytes: number;
-  /** Types of the cached keys and values. */
+  /** Element types of the key-value cache. */
   kvTypes: { keys: KvType; values: KvType };
-  /** Which positions are read. */
+  /** Attention sparsity in use, as in `LoadOptions.attention`. */
   attention: string;
-  /** Bytes of wasm memory. */
+  /** Bytes of wasm memory after loading. */
   memoryBytes: number;
+  /** Instruction set of the kernels. */
   simd: "simd128" | "relaxed-simd" | "scalar";
+  /** Number of threads, including the engine's own. */
   threads: number;
+  /** Decode modes that the model supports. */
   decodeModes: string[];
+  /** Decode mode that `"auto"` selects. */
   defaultDecodeMode: string;
-  /** The model has a chat template. */
+  /** True if the model has a chat template. */
   chat: boolean;
+  /** Number of positions of the model's diffusion blocks; `null` if it has none. */
   blockSize: number | null;
+  /** Id of the MASK token; `null` if the model has none. */
   maskTokenId: number | null;
   /** WebAssembly module in use, such as `"threads-relaxed"` or `"single-simd128"`. */
   artifact: string;
@@ -202,19 +285,22 @@ export interface EngineInfo {
    * @deprecated Read `artifact`. The next release removes this field.
    */
   artefact: string;
-  /** Why it runs like this. */
+  /** Reasons for the number of threads, the SIMD instructions and the cache in use. */
   why: { threads: string; simd: string; cache: string };
-  /** What else is worth knowing, such as a damaged cache entry. */
+  /** Warnings from loading, such as a damaged cache entry. */
   notes: string[];
+  /** The files that were loaded. */
   files: LoadedFile[];
 }
 
 /** A file that was loaded. */
 export interface LoadedFile {
+  /** Name of the file. */
   name: string;
+  /** Size in bytes. */
   bytes: number;
-  /** It came from the cache. */
+  /** True if the file came from the browser's cache. */
   cached: boolean;
-  /** Hex; `null` where nothing needed it. */
+  /** SHA-256 in hexadecimal; `null` if neither the cache nor the caller needed it. */
   sha256: string | null;
 }

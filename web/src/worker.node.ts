@@ -1,4 +1,4 @@
 import { platform } from "./platform/worker.node.js";
-import { serve } from "./worker/serve.js";
+import { serveEngine } from "./worker/engine_worker.js";
 
-serve(platform());
+serveEngine(platform());

@@ -1,59 +1,59 @@
-/** Cache Storage, where there is no file system. It keeps whole files only. */
+/** Download cache in Cache Storage, for browsers without OPFS. It keeps complete files only. */
 
-import type { Kept, Meta, Store, Writer } from "./store.js";
+import type { CachedFile, CacheMetadata, CacheStore, CacheWriter } from "./store.js";
 
 const NAME = "wrinklefree";
 
-/** The store; `null` where the browser has none, or does not let us. */
-export async function cacheStorage(): Promise<Store | null> {
+/** Opens the store. Returns `null` if the browser has none or denies access. */
+export async function cacheStorage(): Promise<CacheStore | null> {
   try {
-    return new CacheStore(await caches.open(NAME));
+    return new CacheStorageStore(await caches.open(NAME));
   } catch {
     return null;
   }
 }
 
-class CacheStore implements Store {
+class CacheStorageStore implements CacheStore {
   readonly name = "cache-storage";
 
   constructor(readonly cache: Cache) {}
 
-  async find(key: string): Promise<Kept | null> {
-    const meta = await this.cache.match(metaUrl(key));
+  async find(key: string): Promise<CachedFile | null> {
+    const metadata = await this.cache.match(metadataUrl(key));
     const bytes = await this.cache.match(bytesUrl(key));
-    if (!meta || !bytes) return null;
-    return { meta: (await meta.json()) as Meta, bytes: await bytes.blob() };
+    if (!metadata || !bytes) return null;
+    return { metadata: (await metadata.json()) as CacheMetadata, bytes: await bytes.blob() };
   }
 
-  async write(key: string): Promise<Writer> {
+  async write(key: string): Promise<CacheWriter> {
     const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
     const writer = writable.getWriter();
     const stored = this.cache.put(bytesUrl(key), new Response(readable));
-    // Told by the write that fails, or by `finish`.
+    // A failed write, or `finish`, reports these errors.
     stored.catch(() => {});
     writer.closed.catch(() => {});
     return {
       write: (chunk) => Promise.race([writer.write(chunk), stored]),
-      finish: async (meta) => {
+      finish: async (metadata) => {
         await writer.close();
         await stored;
-        await this.cache.put(metaUrl(key), new Response(JSON.stringify(meta)));
+        await this.cache.put(metadataUrl(key), new Response(JSON.stringify(metadata)));
       },
-      leave: () => writer.abort(),
+      close: () => writer.abort(),
     };
   }
 
-  async drop(key: string): Promise<void> {
-    await this.cache.delete(metaUrl(key));
+  async delete(key: string): Promise<void> {
+    await this.cache.delete(metadataUrl(key));
     await this.cache.delete(bytesUrl(key));
   }
 }
 
-/** Cache Storage wants requests; nothing is ever fetched from these. */
+/** URL under which Cache Storage keeps a file. Nothing is ever fetched from it. */
 function bytesUrl(key: string): string {
   return new URL(`/.wrinklefree/${key}`, location.origin).href;
 }
 
-function metaUrl(key: string): string {
+function metadataUrl(key: string): string {
   return `${bytesUrl(key)}.json`;
 }

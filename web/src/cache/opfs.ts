@@ -1,10 +1,10 @@
-/** The origin's private file system. Interrupted downloads go on from what is there. */
+/** Download cache in the origin private file system (OPFS), which can resume downloads. */
 
-import type { Kept, Meta, Store, Writer } from "./store.js";
+import type { CachedFile, CacheMetadata, CacheStore, CacheWriter } from "./store.js";
 
 const DIRECTORY = "wrinklefree";
 
-/** Workers only, so not in the DOM's types. */
+/** Missing in the DOM's types, because only workers have it. */
 interface SyncAccessHandle {
   write(chunk: Uint8Array, options: { at: number }): number;
   truncate(size: number): void;
@@ -16,8 +16,8 @@ interface SyncFileHandle extends FileSystemFileHandle {
   createSyncAccessHandle(): Promise<SyncAccessHandle>;
 }
 
-/** The store; `null` where the browser has none, or does not let us. */
-export async function opfs(): Promise<Store | null> {
+/** Opens the store. Returns `null` if the browser has none or denies access. */
+export async function opfs(): Promise<CacheStore | null> {
   try {
     const root = await navigator.storage.getDirectory();
     return new Opfs(await root.getDirectoryHandle(DIRECTORY, { create: true }));
@@ -26,49 +26,49 @@ export async function opfs(): Promise<Store | null> {
   }
 }
 
-class Opfs implements Store {
+class Opfs implements CacheStore {
   readonly name = "opfs";
 
   constructor(readonly directory: FileSystemDirectoryHandle) {}
 
-  async find(key: string): Promise<Kept | null> {
+  async find(key: string): Promise<CachedFile | null> {
     try {
-      const meta = await this.directory.getFileHandle(metaName(key));
+      const metadata = await this.directory.getFileHandle(metadataName(key));
       const bytes = await this.directory.getFileHandle(key);
-      const text = await (await meta.getFile()).text();
-      return { meta: JSON.parse(text) as Meta, bytes: await bytes.getFile() };
+      const text = await (await metadata.getFile()).text();
+      return { metadata: JSON.parse(text) as CacheMetadata, bytes: await bytes.getFile() };
     } catch {
-      // Nothing there, or half written: either way there is nothing to go on with.
+      // The file is missing, or its metadata is incomplete.
       return null;
     }
   }
 
-  async write(key: string, meta: Meta, keep: number): Promise<Writer> {
+  async write(key: string, metadata: CacheMetadata, keepBytes: number): Promise<CacheWriter> {
     const bytes = await this.#open(key);
     try {
-      bytes.truncate(keep);
-      await this.#writeMeta(key, meta);
+      bytes.truncate(keepBytes);
+      await this.#writeMetadata(key, metadata);
     } catch (error) {
       bytes.close();
       throw error;
     }
     return {
-      write: appender(bytes, keep),
+      write: appender(bytes, keepBytes),
       finish: async (final) => {
         bytes.flush();
         bytes.close();
-        await this.#writeMeta(key, final);
+        await this.#writeMetadata(key, final);
       },
-      leave: async () => {
+      close: async () => {
         bytes.flush();
         bytes.close();
       },
     };
   }
 
-  async drop(key: string): Promise<void> {
-    // Without its meta data a file counts as not there.
-    await this.directory.removeEntry(metaName(key)).catch(() => {});
+  async delete(key: string): Promise<void> {
+    // A file without metadata counts as missing.
+    await this.directory.removeEntry(metadataName(key)).catch(() => {});
     await this.directory.removeEntry(key).catch(() => {});
   }
 
@@ -77,11 +77,11 @@ class Opfs implements Store {
     return (handle as SyncFileHandle).createSyncAccessHandle();
   }
 
-  async #writeMeta(key: string, meta: Meta): Promise<void> {
-    const file = await this.#open(metaName(key));
+  async #writeMetadata(key: string, metadata: CacheMetadata): Promise<void> {
+    const file = await this.#open(metadataName(key));
     try {
       file.truncate(0);
-      file.write(new TextEncoder().encode(JSON.stringify(meta)), { at: 0 });
+      file.write(new TextEncoder().encode(JSON.stringify(metadata)), { at: 0 });
       file.flush();
     } finally {
       file.close();
@@ -89,16 +89,17 @@ class Opfs implements Store {
   }
 }
 
-function metaName(key: string): string {
+function metadataName(key: string): string {
   return `${key}.json`;
 }
 
+/** Returns a function that appends chunks to a file, from an offset on. */
 function appender(file: SyncAccessHandle, from: number): (chunk: Uint8Array) => void {
   let at = from;
   return (chunk) => {
     for (let rest = chunk; rest.length > 0;) {
       const written = file.write(rest, { at });
-      if (written === 0) throw new Error("no space is left");
+      if (written === 0) throw new Error("no space is left on the device");
       at += written;
       rest = rest.subarray(written);
     }

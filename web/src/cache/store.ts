@@ -1,44 +1,45 @@
-/** Where downloads are kept. */
+/** Interface of the stores that keep downloaded files. */
 
-/** What is known about a kept file, beside its bytes. */
-export interface Meta {
-  /** Of its pieces, in order. */
+/** Metadata of a cached file. */
+export interface CacheMetadata {
+  /** URLs of the file's segments, in order. */
   urls: string[];
-  /** Bytes; `null` where no server said. */
+  /** Bytes of each segment; `null` if its server did not report a length. */
   sizes: (number | null)[];
+  /** ETag or Last-Modified of each segment. */
   validators: (string | null)[];
-  /** Hex, of all bytes. */
+  /** SHA-256 of the whole file in hexadecimal; `null` while it is incomplete. */
   sha256: string | null;
-  /** All bytes are there. */
+  /** True if the file is complete. */
   complete: boolean;
 }
 
-/** A kept file, maybe only its beginning. */
-export interface Kept {
-  meta: Meta;
+/** A cached file, or its beginning. */
+export interface CachedFile {
+  metadata: CacheMetadata;
   bytes: Blob;
 }
 
-/** A file that is being written. */
-export interface Writer {
+/** Writer of one file. */
+export interface CacheWriter {
   write(chunk: Uint8Array): void | Promise<void>;
-  /** All bytes are there. */
-  finish(meta: Meta): Promise<void>;
-  /** No more bytes will come. What came is kept where the store can go on with it. */
-  leave(): Promise<void>;
+  /** Completes the file. */
+  finish(metadata: CacheMetadata): Promise<void>;
+  /** Stops before the end. A store that can resume downloads keeps the bytes written so far. */
+  close(): Promise<void>;
 }
 
-/** A place in which downloads are kept. */
-export interface Store {
+/** A store of downloaded files. */
+export interface CacheStore {
   readonly name: string;
-  find(key: string): Promise<Kept | null>;
-  /** Writes a file, after its first `keep` bytes, which are there already. */
-  write(key: string, meta: Meta, keep: number): Promise<Writer>;
-  drop(key: string): Promise<void>;
+  find(key: string): Promise<CachedFile | null>;
+  /** Writes a file after its first `keepBytes` bytes, which the store has already. */
+  write(key: string, metadata: CacheMetadata, keepBytes: number): Promise<CacheWriter>;
+  delete(key: string): Promise<void>;
 }
 
-/** The key of a file: a name that every store takes. */
-export async function keyOf(urls: readonly string[]): Promise<string> {
+/** Returns the key of a file: a name that every store accepts. */
+export async function cacheKey(urls: readonly string[]): Promise<string> {
   const text = new TextEncoder().encode(urls.join("\n"));
   const digest = await crypto.subtle.digest("SHA-256", text);
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -2,7 +2,7 @@ import { pathToFileURL } from "node:url";
 import type { PagePlatform } from "./platform.js";
 import { spawn } from "./spawn.node.js";
 
-/** The page's side in Node. */
+/** The page's platform in Node. */
 export const platform: PagePlatform = {
   spawn,
   resolve: (url) =>

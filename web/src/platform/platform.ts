@@ -1,37 +1,37 @@
-/** What differs between browsers and Node. */
+/** Interfaces that hide the differences between browsers and Node. */
 
-import type { Bytes } from "../worker/bytes.js";
+import type { ByteSource } from "../worker/byte_source.js";
 
-/** A worker, seen from outside. */
-export interface Thread {
+/** A worker, as the page that started it sees it. */
+export interface WorkerHandle {
   post(message: unknown, transfer?: Transferable[]): void;
-  /** Called when it breaks or ends by itself. */
-  onBroken(handler: (message: string) => void): void;
+  /** Sets the function to call when the worker fails or exits by itself. */
+  onFailure(handler: (message: string) => void): void;
   onMessage<T>(handler: (message: T) => void): void;
-  /** Whether it keeps the process alive (Node only). */
-  hold(busy: boolean): void;
+  /** Says if the worker keeps the process alive. It has no effect in browsers. */
+  keepAlive(busy: boolean): void;
   terminate(): void;
 }
 
-/** What the page's side needs. */
+/** Functions that the page needs. */
 export interface PagePlatform {
   /**
-   * Starts a worker. Only the page does: Chromium may keep a worker and one that it started, and
-   * all their memory, for ever when both end at once.
+   * Starts a worker. Workers must not start other workers: when both end at the same time, Chromium
+   * sometimes never frees them.
    */
-  spawn(url: string): Thread;
-  /** The absolute URL of what a user gave. */
+  spawn(url: string): WorkerHandle;
+  /** Makes a URL of the user absolute. */
   resolve(url: string | URL): string;
 }
 
-/** The end of a line to the page, or to another worker. */
-export interface Port {
+/** An end of a message channel to the page or to another worker. */
+export interface Endpoint {
   post(message: unknown, transfer?: Transferable[]): void;
   onMessage<T>(handler: (message: T) => void): void;
 }
 
-/** A line's end as it came, or goes, with a message. */
-export function portOf(port: MessagePort): Port {
+/** Wraps a message port. */
+export function endpointOf(port: MessagePort): Endpoint {
   return {
     post: (message, transfer = []) => port.postMessage(message, transfer),
     onMessage: (handler) => {
@@ -40,14 +40,15 @@ export function portOf(port: MessagePort): Port {
   };
 }
 
-/** What a worker needs. */
+/** Functions that a worker needs. */
 export interface WorkerPlatform {
-  port: Port;
-  /** Logical cores. */
+  /** Channel to the page. */
+  endpoint: Endpoint;
+  /** Number of logical cores. */
   cores: number;
-  /** Lets waiting messages in. */
-  breathe(): Promise<void>;
+  /** Resolves after the messages that are waiting have been handled. */
+  yieldToMessages(): Promise<void>;
   compile(url: string): Promise<WebAssembly.Module>;
-  /** The bytes behind a URL that `fetch` does not reach, `null` for all others. */
-  file(url: string): Promise<Bytes | null>;
+  /** Opens a URL that `fetch` cannot read; returns `null` for all others. */
+  openFile(url: string): Promise<ByteSource | null>;
 }

@@ -1,29 +1,29 @@
 import type { WorkerPlatform } from "./platform.js";
 
-/** A worker's side in a browser. */
+/** Returns a worker's platform in a browser. */
 export function platform(): WorkerPlatform {
   return {
-    port: {
+    endpoint: {
       post: (message, transfer = []) => self.postMessage(message, { transfer }),
       onMessage: (handler) => {
         self.onmessage = ({ data }) => handler(data);
       },
     },
     cores: navigator.hardwareConcurrency || 1,
-    breathe: breather(),
+    yieldToMessages: messageYielder(),
     compile,
-    file: async () => null,
+    openFile: async () => null,
   };
 }
 
-/** A message to oneself comes after those that wait already, and sooner than any timer. */
-function breather(): () => Promise<void> {
+/** Posts a message to itself: it arrives after those that are waiting, and sooner than a timer. */
+function messageYielder(): () => Promise<void> {
   const { port1, port2 } = new MessageChannel();
-  const waiting: (() => void)[] = [];
-  port1.onmessage = () => waiting.shift()?.();
+  const resolvers: (() => void)[] = [];
+  port1.onmessage = () => resolvers.shift()?.();
   return () =>
     new Promise((resolve) => {
-      waiting.push(resolve);
+      resolvers.push(resolve);
       port2.postMessage(null);
     });
 }
@@ -31,7 +31,7 @@ function breather(): () => Promise<void> {
 async function compile(url: string): Promise<WebAssembly.Module> {
   const response = await fetch(url);
   if (!response.ok) throw new Error(`${url}: ${response.status} ${response.statusText}`);
-  // Servers that do not know wasm send another type, and streaming insists on this one.
+  // Streaming compilation requires this content type, which some servers do not send.
   return response.headers.get("content-type") === "application/wasm"
     ? WebAssembly.compileStreaming(response)
     : WebAssembly.compile(await response.arrayBuffer());

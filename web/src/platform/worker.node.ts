@@ -5,36 +5,36 @@ import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { parentPort } from "node:worker_threads";
 import { WrinkleFreeError } from "../errors.js";
-import type { Bytes } from "../worker/bytes.js";
+import type { ByteSource } from "../worker/byte_source.js";
 import type { WorkerPlatform } from "./platform.js";
 
-/** Bytes that are read at once. */
+/** Bytes of one read. */
 const CHUNK = 1 << 20;
 
-/** A worker's side in Node. */
+/** Returns a worker's platform in Node. */
 export function platform(): WorkerPlatform {
-  if (!parentPort) throw new Error("this module runs in a worker");
-  const port = parentPort;
+  if (!parentPort) throw new Error("this module must run in a worker");
+  const parent = parentPort;
   return {
-    port: {
-      // @types/node and the DOM name different types for what can be transferred.
-      post: (message, transfer = []) => port.postMessage(message, transfer as never),
-      onMessage: (handler) => port.on("message", handler),
+    endpoint: {
+      // @types/node and the DOM have different types of transferable objects.
+      post: (message, transfer = []) => parent.postMessage(message, transfer as never),
+      onMessage: (handler) => parent.on("message", handler),
     },
     cores: availableParallelism(),
-    breathe: () => setImmediate(),
+    yieldToMessages: () => setImmediate(),
     compile: async (url) => WebAssembly.compile(await readFile(new URL(url))),
-    file,
+    openFile,
   };
 }
 
-async function file(url: string): Promise<Bytes | null> {
+async function openFile(url: string): Promise<ByteSource | null> {
   if (!url.startsWith("file:")) return null;
   const path = fileURLToPath(url);
   const found = await stat(path).catch((error: Error) => {
     throw new WrinkleFreeError("bad_source", error.message, { cause: error });
   });
-  if (!found.isFile()) throw new WrinkleFreeError("bad_source", `${path} is no file`);
+  if (!found.isFile()) throw new WrinkleFreeError("bad_source", `${path} is not a file`);
   return {
     size: found.size,
     chunks: (start) => createReadStream(path, { start, highWaterMark: CHUNK }),

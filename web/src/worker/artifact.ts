@@ -1,47 +1,54 @@
+/** Start of an artifact and of its thread pool. */
+
 import { WrinkleFreeError } from "../errors.js";
-import type { Glue } from "../glue.js";
-import { type Port, type WorkerPlatform, portOf } from "../platform/platform.js";
-import type { FromHelper, FromWorker, Places, ToHelper } from "../protocol.js";
-import type { Choice } from "./choose.js";
+import type { WasmBindings } from "../bindings.js";
+import { type Endpoint, type WorkerPlatform, endpointOf } from "../platform/platform.js";
+import type { AssetUrls, FromPoolWorker, FromWorker, ToPoolWorker } from "../protocol.js";
+import type { ArtifactChoice } from "./artifact_choice.js";
 
-/** An artifact that runs, and the lines to the helpers that wait for its session. */
-export interface Running {
-  glue: Glue;
-  helpers: Port[];
+/** An instantiated artifact, and the pool workers that wait for its session. */
+export interface StartedArtifact {
+  bindings: WasmBindings;
+  poolWorkers: Endpoint[];
 }
 
-/** Starts an artifact with its threads. */
-export async function start(
-  { artifact, threads }: Choice,
-  places: Places,
+/** Instantiates an artifact and starts the workers of its thread pool. */
+export async function startArtifact(
+  { artifact, threads }: ArtifactChoice,
+  assets: AssetUrls,
   platform: WorkerPlatform,
-): Promise<Running> {
-  const { glue: url, binary } = places.wasm[artifact];
-  const [glue, module] = await Promise.all([
-    import(/* @vite-ignore */ /* webpackIgnore: true */ url) as Promise<Glue>,
-    platform.compile(binary),
+): Promise<StartedArtifact> {
+  const urls = assets.wasm[artifact];
+  const [bindings, module] = await Promise.all([
+    import(/* @vite-ignore */ /* webpackIgnore: true */ urls.bindings) as Promise<WasmBindings>,
+    platform.compile(urls.binary),
   ]);
-  const { memory } = await glue.default({ module_or_path: module });
-  const start = { type: "start", glue: url, module, memory } as const;
-  const helpers = Array.from({ length: threads - 1 }, () => helper(start, platform.port));
-  return { glue, helpers: await Promise.all(helpers) };
+  const { memory } = await bindings.default({ module_or_path: module });
+  const init = { type: "init", bindings: urls.bindings, module, memory } as const;
+  const poolWorkers = Array.from({ length: threads - 1 }, () =>
+    startPoolWorker(init, platform.endpoint),
+  );
+  return { bindings, poolWorkers: await Promise.all(poolWorkers) };
 }
 
-/** A helper that has the module. One that breaks is the page's affair, which then ends us all. */
-function helper(start: ToHelper, page: Port): Promise<Port> {
+/**
+ * Starts a pool worker and waits until it has instantiated the module. The page notices when one
+ * fails later, and closes the engine.
+ */
+function startPoolWorker(init: ToPoolWorker, page: Endpoint): Promise<Endpoint> {
   const { port1, port2 } = new MessageChannel();
-  page.post({ type: "spawn", port: port2 } satisfies FromWorker, [port2]);
-  const line = portOf(port1);
+  page.post({ type: "spawnPoolWorker", port: port2 } satisfies FromWorker, [port2]);
+  const worker = endpointOf(port1);
   return new Promise((resolve, reject) => {
-    line.onMessage((message: FromHelper) => {
-      if (message.type === "ready") resolve(line);
+    worker.onMessage((message: FromPoolWorker) => {
+      if (message.type === "ready") resolve(worker);
       else reject(new WrinkleFreeError("crashed", message.error.message));
     });
-    line.post(start);
+    worker.post(init);
   });
 }
 
-/** Lets helpers work for the session that was opened. */
-export function go(helpers: readonly Port[]): void {
-  for (const helper of helpers) helper.post({ type: "go" } satisfies ToHelper);
+/** Makes the pool workers run for the session that was opened. */
+export function runPoolWorkers(workers: readonly Endpoint[]): void {
+  for (const worker of workers) worker.post({ type: "run" } satisfies ToPoolWorker);
 }

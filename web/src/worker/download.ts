@@ -1,34 +1,36 @@
-import { WrinkleFreeError } from "../errors.js";
-import { streamChunks } from "./bytes.js";
+/** Downloads with retries and resumption. */
 
-/** Tries after a failure without a byte in between. */
+import { WrinkleFreeError } from "../errors.js";
+import { streamChunks } from "./byte_source.js";
+
+/** Maximum number of retries in a row without a byte received. */
 const RETRIES = 5;
-/** Milliseconds before the first retry; each further one waits twice as long. */
+/** Milliseconds before the first retry; the delay doubles with each one. */
 const BACKOFF = 250;
 
 /**
- * With a range, browsers ask for the bytes as they are: a compressed answer's length would not be
- * the file's, and its ranges would mean something else.
+ * Headers of a request from an offset on. With a range, browsers ask for an uncompressed answer, whose
+ * length and ranges are those of the file.
  */
 const range = (from: number) => ({ Range: `bytes=${from}-` });
 
-/** A file on a server, as far as it is known. */
-export interface Remote {
+/** A file on a server, with the properties known so far. */
+export interface RemoteFile {
   url: string;
-  /** Bytes. */
+  /** Size in bytes; `null` if unknown. */
   size: number | null;
-  /** ETag, or else Last-Modified: the same as long as the bytes are. */
+  /** ETag, or else Last-Modified; it changes with the file. */
   validator: string | null;
-  /** The server answered. */
-  reached: boolean;
+  /** True if the server answered. */
+  reachable: boolean;
 }
 
-/** Asks a server about a file. One that does not answer is asked for the file itself later. */
-export async function remote(url: string, signal: AbortSignal): Promise<Remote> {
-  const unknown = { url, size: null, validator: null, reached: false };
+/** Asks a server for the properties of a file. A server that refuses HEAD may still send the file. */
+export async function probe(url: string, signal: AbortSignal): Promise<RemoteFile> {
+  const unknown = { url, size: null, validator: null, reachable: false };
   try {
     const response = await fetch(url, { method: "HEAD", headers: range(0), signal });
-    return response.ok ? { ...unknown, ...described(response, 0), reached: true } : unknown;
+    return response.ok ? { ...unknown, ...describe(response, 0), reachable: true } : unknown;
   } catch {
     signal.throwIfAborted();
     return unknown;
@@ -36,13 +38,13 @@ export async function remote(url: string, signal: AbortSignal): Promise<Remote> 
 }
 
 /**
- * The bytes of a file from a place on. A broken connection is taken up where it broke, if the
- * server has ranges; otherwise from the start, without giving bytes twice.
+ * Yields the bytes of a file from an offset on. A broken connection is resumed where it broke; without
+ * range support it restarts and skips the bytes that were already yielded.
  *
- * Throws {@link WrinkleFreeError} `"download_failed"`, `"changed"`, or the signal's reason.
+ * @throws {@link WrinkleFreeError} `"download_failed"` or `"changed"`, or the signal's reason
  */
 export async function* download(
-  file: Remote,
+  file: RemoteFile,
   from: number,
   signal: AbortSignal,
   backoff = BACKOFF,
@@ -61,26 +63,30 @@ export async function* download(
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof WrinkleFreeError) throw error;
-      if (failures++ === RETRIES) throw failed(file.url, error);
-      await pause(backoff * 2 ** (failures - 1), signal);
+      if (failures++ === RETRIES) throw downloadFailed(file.url, error);
+      await sleep(backoff * 2 ** (failures - 1), signal);
     }
   }
 }
 
-function failed(url: string, error: unknown): WrinkleFreeError {
+function downloadFailed(url: string, error: unknown): WrinkleFreeError {
   const message = error instanceof Error ? error.message : String(error);
   return new WrinkleFreeError("download_failed", `${url}: ${message}`, { cause: error });
 }
 
-async function* chunks(file: Remote, from: number, signal: AbortSignal) {
+async function* chunks(file: RemoteFile, from: number, signal: AbortSignal) {
   const response = await fetch(file.url, { headers: range(from), signal });
   if (!response.ok || !response.body) {
     await response.body?.cancel();
-    throw refusal(file.url, response);
+    throw statusError(file.url, response);
   }
-  const start = response.status === 206 ? begins(response, from) : 0;
-  if (start > from) throw failed(file.url, new Error(`asked for byte ${from}, got ${start}`));
-  same(file, described(response, start));
+  const start = response.status === 206 ? firstByte(response, from) : 0;
+  if (start > from)
+    throw downloadFailed(
+      file.url,
+      new Error(`the answer begins at byte ${start}, expected ${from}`),
+    );
+  checkUnchanged(file, describe(response, start));
   let skip = from - start;
   for await (const chunk of streamChunks(response.body)) {
     const rest = chunk.subarray(Math.min(skip, chunk.length));
@@ -89,38 +95,38 @@ async function* chunks(file: Remote, from: number, signal: AbortSignal) {
   }
 }
 
-/** The first byte of a partial answer: where it was asked to begin, unless it says otherwise. */
-function begins({ headers }: Response, from: number): number {
+/** Returns the offset at which a partial answer begins: the requested one, unless it says otherwise. */
+function firstByte({ headers }: Response, from: number): number {
   const said = /^bytes (\d+)-/.exec(headers.get("content-range") ?? "")?.[1];
   return said === undefined ? from : Number(said);
 }
 
-/** What may pass is an error to retry, what will not ends the download. */
-function refusal(url: string, { status, statusText }: Response): Error {
-  const message = `the server says ${status} ${statusText}`.trimEnd();
-  const passing = status >= 500 || status === 408 || status === 429;
-  return passing ? new Error(message) : failed(url, new Error(message));
+/** Returns an error to retry for a temporary status, or one that ends the download. */
+function statusError(url: string, { status, statusText }: Response): Error {
+  const message = `the server answered ${status} ${statusText}`.trimEnd();
+  const temporary = status >= 500 || status === 408 || status === 429;
+  return temporary ? new Error(message) : downloadFailed(url, new Error(message));
 }
 
 /**
- * The check that `If-Range` would leave to the server, made here: across origins that header
- * needs a permission which many file servers do not give.
+ * Checks that the file did not change. `If-Range` would leave this to the server, but across origins
+ * many file servers do not allow that header.
  */
-function same(file: Remote, now: Pick<Remote, "size" | "validator">): void {
+function checkUnchanged(file: RemoteFile, now: Pick<RemoteFile, "size" | "validator">): void {
   const differs = <T>(a: T | null, b: T | null) => a !== null && b !== null && a !== b;
   if (differs(file.size, now.size) || differs(file.validator, now.validator)) {
-    throw new WrinkleFreeError("changed", `${file.url} changed while it was downloaded`);
+    throw new WrinkleFreeError("changed", `${file.url} changed during the download`);
   }
   file.size ??= now.size;
   file.validator ??= now.validator;
 }
 
-/** What an answer that begins at `from` says about the whole file. */
-function described({ headers }: Response, from: number): Pick<Remote, "size" | "validator"> {
+/** Returns the file's properties from an answer that begins at `from`. */
+function describe({ headers }: Response, from: number): Pick<RemoteFile, "size" | "validator"> {
   const length = Number(headers.get("content-length"));
   const range = headers.get("content-range") ?? "";
   const whole = /\/(\d+)$/.exec(range)?.[1];
-  // Of a part whose whole is unknown, `*`, the length says nothing of the whole.
+  // With `*` as the total, the answer's length is not that of the rest of the file.
   const plain =
     !range.endsWith("/*") && (headers.get("content-encoding") ?? "identity") === "identity";
   return {
@@ -129,7 +135,7 @@ function described({ headers }: Response, from: number): Pick<Remote, "size" | "
   };
 }
 
-function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+function sleep(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const abort = () => {
       clearTimeout(timer);

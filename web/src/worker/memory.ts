@@ -1,55 +1,62 @@
+/** Estimate of the memory that a model needs. */
+
 import { WrinkleFreeError } from "../errors.js";
 
-/** What 32-bit WebAssembly can address, in bytes. */
-export const LIMIT = 2 ** 32;
-/** The engine's code, stacks, activations and the first pages of keys and values, in bytes. */
-const ENGINE = 64 << 20;
+/** Address space of 32-bit WebAssembly, in bytes. */
+export const WASM_MEMORY_LIMIT = 2 ** 32;
+/** Bytes of the engine's code, stacks, activations and first pages of keys and values. */
+const ENGINE_BYTES = 64 << 20;
 
-/** A file as far as its memory goes. `size` in bytes; `null`: not known. */
-export interface Sized {
+/** Name and size of a file. `size` is in bytes, `null` if unknown. */
+export interface SizedFile {
   name: string;
   size: number | null;
 }
 
-/** Bytes of wasm memory that the files need at the peak of loading. */
-export function estimate(files: readonly Sized[]): number {
-  return ENGINE + files.reduce((sum, file) => sum + (file.size ?? 0) * growth(file.name), 0);
+/** Returns the bytes of wasm memory that the files need at the peak of loading. */
+export function estimatePeak(files: readonly SizedFile[]): number {
+  const peak = ({ name, size }: SizedFile) => (size ?? 0) * peakFactor(name);
+  return files.reduce((sum, file) => sum + peak(file), ENGINE_BYTES);
 }
 
 /**
- * Memory at the peak, in sizes of the file. Matrices of packed files are used where they lie, or unpacked
- * from the tight layout; those of others are packed while loading. Either way the file's memory goes
- * piece by piece, but leaves holes: measured with models of 0.8 GB, 1.15 and 1.29.
+ * Returns the memory at the peak of loading, in multiples of the file's size. Loading uses the matrices
+ * of a packed file in place or unpacks the tight layout, and repacks those of other files. It frees the
+ * file step by step, which leaves holes. Measured with models of 0.8 GB: 1.15 and 1.29.
  */
-function growth(name: string): number {
-  return foreign(name) ? 1.4 : 1.2;
+function peakFactor(name: string): number {
+  return isRepacked(name) ? 1.4 : 1.2;
 }
 
-/** Whether loading packs a file's weights. */
-function foreign(name: string): boolean {
+/** Returns true if loading repacks the file's weights. */
+function isRepacked(name: string): boolean {
   return /\.gguf$/.test(name) || /(?<!\.wf)\.safetensors$/.test(name);
 }
 
 /**
- * Refuses before the download what cannot fit.
+ * Refuses, before the download, a model that cannot fit.
  *
- * @returns what to tell of a device that says it has little memory; browsers round that number,
- * so it decides nothing
+ * @returns a warning if the device reports less memory than the model needs. Browsers round that
+ * number, so the model is loaded anyway.
  * @throws {@link WrinkleFreeError} `"too_large"`
  */
-export function checkMemory(files: readonly Sized[], deviceGib: number | undefined): string | null {
-  const needed = estimate(files);
-  if (needed > LIMIT) {
+export function checkMemory(
+  files: readonly SizedFile[],
+  deviceGib: number | undefined,
+): string | null {
+  const needed = estimatePeak(files);
+  if (needed > WASM_MEMORY_LIMIT) {
     const names = files.map((file) => `${file.name} (${gib(file.size ?? 0)})`).join(", ");
-    const packed = files.some((file) => foreign(file.name));
-    const hint = packed ? "; packed with `wf-run convert` it needs less" : "";
+    const repacked = files.some((file) => isRepacked(file.name));
+    const hint = repacked ? "; a file packed with `wf-run convert` needs less" : "";
+    const limit = gib(WASM_MEMORY_LIMIT);
     throw new WrinkleFreeError(
       "too_large",
-      `${names}: needs about ${gib(needed)} of memory, WebAssembly has ${gib(LIMIT)}${hint}`,
+      `${names}: needs about ${gib(needed)} of memory, WebAssembly has ${limit}${hint}`,
     );
   }
   if (deviceGib === undefined || needed <= deviceGib * 2 ** 30) return null;
-  return `the model needs about ${gib(needed)}, this device says it has ${deviceGib} GiB`;
+  return `the model needs about ${gib(needed)}, this device reports ${deviceGib} GiB`;
 }
 
 function gib(bytes: number): string {

@@ -1,188 +1,197 @@
-import type { Store } from "../cache/store.js";
+/** Reading of the model's files into wasm memory. */
+
+import type { CacheStore } from "../cache/store.js";
 import { WrinkleFreeError } from "../errors.js";
-import type { Glue, Upload } from "../glue.js";
-import { lentBytes } from "../lend.js";
+import type { WasmBindings, Upload } from "../bindings.js";
+import { bufferSource } from "../buffer_stream.js";
 import type { WorkerPlatform } from "../platform/platform.js";
-import type { ModelFile, Piece } from "../protocol.js";
+import type { ModelFile, FileSegment } from "../protocol.js";
 import type { LoadedFile } from "../types.js";
-import { type Bytes, blobBytes } from "./bytes.js";
-import { type Remote, download, remote } from "./download.js";
-import { Entry } from "./entry.js";
-import type { Meter } from "./meter.js";
+import { type ByteSource, blobSource } from "./byte_source.js";
+import { type RemoteFile, download, probe } from "./download.js";
+import { CacheEntry } from "./cache_entry.js";
+import type { ProgressReporter } from "./progress_reporter.js";
 
-/** A piece whose size was asked for. */
-type Found = { remote: Remote } | { bytes: Bytes };
+/** A segment whose size is known, or whose server was asked for it. */
+type LocatedSegment = { remote: RemoteFile } | { source: ByteSource };
 
-/** A file whose pieces were asked for. */
-export interface FoundFile {
+/** A file whose segments were located. */
+export interface LocatedFile {
   name: string;
-  pieces: Found[];
-  /** Bytes; `null` where a server did not say. */
+  segments: LocatedSegment[];
+  /** Size in bytes; `null` if a server did not report a length. */
   size: number | null;
 }
 
-/** What receiving files needs. */
-export interface Receiving {
-  Upload: Glue["Upload"];
-  store: Store | null;
-  /** Expected, by name. */
+/** Dependencies of {@link receive}. */
+export interface ReceiveContext {
+  Upload: WasmBindings["Upload"];
+  store: CacheStore | null;
+  /** Expected hashes by file name. */
   sha256: Record<string, string>;
-  meter: Meter;
+  progress: ProgressReporter;
   signal: AbortSignal;
-  note(text: string): void;
+  addNote(text: string): void;
 }
 
-/** Asks where a file's pieces are, and how large. */
-export async function find(
+/** Locates a file's segments and determines their sizes. */
+export async function locate(
   file: ModelFile,
-  platform: Pick<WorkerPlatform, "file">,
+  platform: Pick<WorkerPlatform, "openFile">,
   signal: AbortSignal,
-): Promise<FoundFile> {
-  const pieces = await Promise.all(file.pieces.map((piece) => found(piece, platform, signal)));
-  const sizes = pieces.map(sizeOf);
+): Promise<LocatedFile> {
+  const segments = await Promise.all(
+    file.segments.map((segment) => locateSegment(segment, platform, signal)),
+  );
+  const sizes = segments.map(sizeOf);
   const size = sizes.reduce((sum, size) => (sum === null || size === null ? null : sum + size), 0);
-  return { name: file.name, pieces, size };
+  return { name: file.name, segments, size };
 }
 
-async function found(
-  piece: Piece,
-  platform: Pick<WorkerPlatform, "file">,
+async function locateSegment(
+  segment: FileSegment,
+  platform: Pick<WorkerPlatform, "openFile">,
   signal: AbortSignal,
-): Promise<Found> {
-  if (piece.from === "blob") return { bytes: blobBytes(piece.blob) };
-  if (piece.from === "page") return { bytes: lentBytes(piece.port, piece.size) };
-  const bytes = await platform.file(piece.url);
-  return bytes ? { bytes } : { remote: await remote(piece.url, signal) };
+): Promise<LocatedSegment> {
+  if (segment.from === "blob") return { source: blobSource(segment.blob) };
+  if (segment.from === "page") return { source: bufferSource(segment.port, segment.size) };
+  const source = await platform.openFile(segment.url);
+  return source ? { source } : { remote: await probe(segment.url, signal) };
 }
 
-function sizeOf(piece: Found): number | null {
-  return "remote" in piece ? piece.remote.size : piece.bytes.size;
+function sizeOf(segment: LocatedSegment): number | null {
+  return "remote" in segment ? segment.remote.size : segment.source.size;
 }
 
-/** A file that is being filled. */
-interface Target {
+/** A file that is being uploaded. */
+interface PartialUpload {
   upload: Upload;
-  /** Bytes that are there. */
+  /** Bytes written so far. */
   length: number;
 }
 
-/** Brings a file into wasm memory, from the cache as far as it is there. */
+/** Reads a file into wasm memory, from the cache where possible. */
 export async function receive(
-  file: FoundFile,
-  context: Receiving,
+  file: LocatedFile,
+  context: ReceiveContext,
 ): Promise<{ upload: Upload; loaded: LoadedFile }> {
-  const remotes = file.pieces.flatMap((piece) => ("remote" in piece ? [piece.remote] : []));
-  // A file that is partly local is none that a cache could name by its URLs.
-  const whole = remotes.length === file.pieces.length ? remotes : [];
-  const entry = await Entry.of(context.store, whole, context.note);
+  const remotes = file.segments.flatMap((segment) => ("remote" in segment ? [segment.remote] : []));
+  // The cache's key is made of all URLs, so a partly local file cannot be cached.
+  const cacheable = remotes.length === file.segments.length ? remotes : [];
+  const entry = await CacheEntry.create(context.store, cacheable, context.addNote);
   return (await fromCache(file, entry, context)) ?? (await fromSource(file, entry, context));
 }
 
-async function fromCache(file: FoundFile, entry: Entry, context: Receiving) {
-  const kept = await entry.find();
-  if (!kept?.meta.complete) return null;
-  const target = { upload: new context.Upload(file.name, kept.bytes.size), length: 0 };
-  context.meter.begin(file.name, true);
-  const sha256 = await guarded(target, async () => {
-    await fill(target, blobBytes(kept.bytes).chunks(0), context);
+async function fromCache(file: LocatedFile, entry: CacheEntry, context: ReceiveContext) {
+  const cached = await entry.find();
+  if (!cached?.metadata.complete) return null;
+  const target = { upload: new context.Upload(file.name, cached.bytes.size), length: 0 };
+  context.progress.begin(file.name, true);
+  const sha256 = await freeOnError(target, async () => {
+    await fill(target, blobSource(cached.bytes).chunks(0), context);
     return target.upload.sha256();
   });
-  if (sha256 === kept.meta.sha256 && fits(file, sha256, context)) {
-    return done(file, target, context, { cached: true, sha256 });
+  if (sha256 === cached.metadata.sha256 && hashMatches(file, sha256, context)) {
+    return received(file, target, context, { cached: true, sha256 });
   }
   target.upload.free();
-  context.meter.undo();
-  context.note(`${file.name}: the cached file was damaged or another, and is downloaded anew`);
-  await entry.drop();
+  context.progress.undo();
+  context.addNote(`${file.name}: the cached file is damaged or outdated and is downloaded again`);
+  await entry.delete();
   return null;
 }
 
-async function fromSource(file: FoundFile, entry: Entry, context: Receiving) {
+async function fromSource(file: LocatedFile, entry: CacheEntry, context: ReceiveContext) {
   const target = { upload: new context.Upload(file.name, file.size ?? 0), length: 0 };
-  context.meter.begin(file.name, false);
-  const sha256 = await guarded(target, async () => {
+  context.progress.begin(file.name, false);
+  const sha256 = await freeOnError(target, async () => {
     try {
-      const kept = await entry.find();
-      if (kept) await fill(target, blobBytes(kept.bytes).chunks(0), context);
+      const cached = await entry.find();
+      if (cached) await fill(target, blobSource(cached.bytes).chunks(0), context);
       await entry.begin(target.length);
-      for (const chunks of rest(file, target.length, context.signal)) {
+      for (const chunks of remainingChunks(file, target.length, context.signal)) {
         await fill(target, chunks, context, entry);
       }
-      return await checked(file, target.upload, entry, context);
+      return await verifyHash(file, target.upload, entry, context);
     } finally {
-      await entry.leave();
+      await entry.close();
     }
   });
-  return done(file, target, context, { cached: false, sha256 });
+  return received(file, target, context, { cached: false, sha256 });
 }
 
-/** Gives the memory back if this fails. */
-async function guarded<T>({ upload }: Target, what: () => Promise<T>): Promise<T> {
+/** Frees the upload if the action fails. */
+async function freeOnError<T>({ upload }: PartialUpload, action: () => Promise<T>): Promise<T> {
   try {
-    return await what();
+    return await action();
   } catch (error) {
     upload.free();
     throw error;
   }
 }
 
-function done(
-  { name }: FoundFile,
-  { upload, length }: Target,
-  { meter }: Receiving,
+function received(
+  { name }: LocatedFile,
+  { upload, length }: PartialUpload,
+  { progress }: ReceiveContext,
   how: Pick<LoadedFile, "cached" | "sha256">,
 ) {
-  meter.end();
+  progress.report();
   return { upload, loaded: { name, bytes: length, ...how } };
 }
 
-/** What is missing of a file of which the first bytes are there. */
-function* rest(file: FoundFile, have: number, signal: AbortSignal) {
-  for (const piece of file.pieces) {
-    // An unknown size ends the known beginning: such files are never taken up again.
-    const skip = Math.min(have, sizeOf(piece) ?? 0);
+/** Yields the chunks of each segment after the file's first `have` bytes. */
+function* remainingChunks(file: LocatedFile, have: number, signal: AbortSignal) {
+  for (const segment of file.segments) {
+    // A segment of unknown size is read from its start: such files are never resumed.
+    const skip = Math.min(have, sizeOf(segment) ?? 0);
     have -= skip;
-    yield "remote" in piece ? download(piece.remote, skip, signal) : piece.bytes.chunks(skip);
+    yield "remote" in segment
+      ? download(segment.remote, skip, signal)
+      : segment.source.chunks(skip);
   }
 }
 
 async function fill(
-  target: Target,
+  target: PartialUpload,
   chunks: AsyncIterable<Uint8Array>,
-  { signal, meter }: Receiving,
-  entry?: Entry,
+  { signal, progress }: ReceiveContext,
+  entry?: CacheEntry,
 ): Promise<void> {
   for await (const chunk of chunks) {
     signal.throwIfAborted();
     target.upload.write(chunk);
     target.length += chunk.length;
     await entry?.write(chunk);
-    meter.add(chunk.length);
+    progress.add(chunk.length);
   }
 }
 
-/** The hash, where it is expected or kept; hashing gigabytes for nobody would take seconds. */
-async function checked(
-  file: FoundFile,
+/**
+ * Hashes the file if the caller expects a hash or the cache stores it. Hashing takes seconds for
+ * gigabytes, so it is skipped otherwise.
+ */
+async function verifyHash(
+  file: LocatedFile,
   upload: Upload,
-  entry: Entry,
-  context: Receiving,
+  entry: CacheEntry,
+  context: ReceiveContext,
 ): Promise<string | null> {
-  if (!entry.used && !Object.hasOwn(context.sha256, file.name)) return null;
+  if (!entry.enabled && !Object.hasOwn(context.sha256, file.name)) return null;
   const sha256 = upload.sha256();
-  if (!fits(file, sha256, context)) {
-    await entry.leave();
-    await entry.drop();
+  if (!hashMatches(file, sha256, context)) {
+    await entry.close();
+    await entry.delete();
     throw new WrinkleFreeError(
       "hash_mismatch",
-      `${file.name}: SHA-256 is ${sha256}, expected was ${context.sha256[file.name]}`,
+      `${file.name}: the SHA-256 is ${sha256}, expected ${context.sha256[file.name]}`,
     );
   }
   await entry.finish(sha256);
   return sha256;
 }
 
-function fits(file: FoundFile, sha256: string, context: Receiving): boolean {
+function hashMatches(file: LocatedFile, sha256: string, context: ReceiveContext): boolean {
   const { name } = file;
   return !Object.hasOwn(context.sha256, name) || context.sha256[name]?.toLowerCase() === sha256;
 }

@@ -5,7 +5,7 @@ import { load } from "./fake/load.js";
 
 const messages = [{ role: "user", content: "to be or not" }];
 
-test("a whole answer", async () => {
+test("a complete answer", async () => {
   const engine = await load(new File(["m"], "m.gguf"));
   const answer = await engine.chat.completions.create({ messages, max_tokens: 2 });
   expect(answer).toEqual({
@@ -28,7 +28,7 @@ test("a whole answer", async () => {
   });
 });
 
-test("a streamed answer, with its usage at the end", async () => {
+test("a streamed answer with usage", async () => {
   const engine = await load();
   const chunks: ChatCompletionChunk[] = [];
   const stream_options = { include_usage: true };
@@ -66,7 +66,7 @@ test("an abort", async () => {
   await expect(all).rejects.toBe("enough");
 });
 
-test("parameters in the core's terms", () => {
+test("parameters are converted to the core's names", () => {
   const params: ChatCompletionParams = {
     ...{ messages, model: "gpt", user: "u", max_tokens: 9, max_completion_tokens: 5, n: 1 },
     ...{ stop: "x", logit_bias: { 7: -1 }, decode_mode: "verify", top_p: null, seed: 3 },
@@ -86,31 +86,31 @@ test.each([{ tools: [] }, { n: 2 }, { raw: true }, { maxTokens: 3 }])("%j is ref
   );
 });
 
-test("contents in parts are text, and what nobody could have said is refused", () => {
+test("text parts are joined, and invalid messages are refused", () => {
   const parts = [
     { type: "text", text: "to be" },
     { type: "text", text: "or not" },
   ] as const;
-  const said = chatRequest({
+  const request = chatRequest({
     messages: [
       { role: "developer", content: "Be brief." },
       { role: "user", content: [...parts] },
     ],
   });
-  expect(said.messages).toEqual([
+  expect(request.messages).toEqual([
     { role: "system", content: "Be brief." },
     { role: "user", content: "to be\nor not" },
   ]);
   const image = [{ type: "image_url", image_url: { url: "x" } }];
-  const wrong: [unknown, string][] = [
+  const invalid: [unknown, string][] = [
     [[], "messages"],
     ["hi", "messages"],
     [[{ role: "User", content: "x" }], "messages[0].role"],
     [[{ role: "user" }], "messages[0].content"],
     [[{ role: "user", content: image }], "messages[0].content"],
   ];
-  for (const [messages, place] of wrong) {
+  for (const [messages, path] of invalid) {
     const params = { messages } as ChatCompletionParams;
-    expect(() => chatRequest(params), place).toThrow(`${place}: `);
+    expect(() => chatRequest(params), path).toThrow(`${path}: `);
   }
 });

@@ -3,19 +3,19 @@ import type { LoadOptions, Part, Progress } from "../../src/types.js";
 import { load, rawLoad } from "./fake/load.js";
 
 describe("loading", () => {
-  test("says what runs and why", async () => {
-    const told: Progress[] = [];
+  test("describes the engine, with reasons", async () => {
+    const reports: Progress[] = [];
     const engine = await load(new File(["a model"], "m.gguf"), {
       context: 64,
-      onProgress: (progress) => told.push(progress),
+      onProgress: (progress) => reports.push(progress),
     });
     expect(engine.info()).toMatchObject({
       ...{ name: "m", architecture: "fake", context: 64, weightsBytes: 7, threads: 1 },
       artifact: expect.stringMatching(/^single-/),
-      why: { threads: "asked for", cache: "off: neither OPFS nor Cache Storage is there" },
+      why: { threads: "requested", cache: "off: neither OPFS nor Cache Storage is available" },
       files: [{ name: "m.gguf", bytes: 7, cached: false, sha256: null }],
     });
-    expect(told.at(-1)).toEqual({ loaded: 7, total: 7, file: "m.gguf", cached: false });
+    expect(reports.at(-1)).toEqual({ loaded: 7, total: 7, file: "m.gguf", cached: false });
   });
 
   test("keeps the former name of the artifact field", async () => {
@@ -23,7 +23,7 @@ describe("loading", () => {
     expect(info.artefact).toBe(info.artifact);
   });
 
-  test("passes on what is kept of keys and values", async () => {
+  test("passes on the options of the key-value cache", async () => {
     const kinds = [
       [{}, "f32", "f32", "dense"],
       [{ kvType: "int8" }, "int8", "int8", "dense"],
@@ -46,7 +46,7 @@ describe("loading", () => {
     await expect(load("./not-there.gguf")).rejects.toMatchObject({ code: "bad_source" });
   });
 
-  test("starts helpers, and ends them", async () => {
+  test("starts and ends pool workers", async () => {
     const engine = await load(new Blob(["x"]), { threads: 3 });
     expect(engine.info()).toMatchObject({
       threads: 3,
@@ -56,17 +56,17 @@ describe("loading", () => {
     await engine.dispose();
   });
 
-  test("passes on what the core refuses", async () => {
+  test("passes on the core's errors", async () => {
     const refused = load(new File(["no model"], "x.gguf"));
     await expect(refused).rejects.toMatchObject({ code: "not_a_model", name: "WrinkleFreeError" });
   });
 
-  test("checks hashes and threads", async () => {
+  test("checks hashes", async () => {
     const wrong = load(new Blob(["x"]), { sha256: "0".repeat(64) });
     await expect(wrong).rejects.toMatchObject({ code: "hash_mismatch" });
   });
 
-  test("names options that make no sense, before anything is fetched", async () => {
+  test("refuses invalid options before anything is fetched", async () => {
     const hash = "0".repeat(64);
     const wrong: [LoadOptions, string][] = [
       [{ threads: 0 }, "threads"],
@@ -90,7 +90,7 @@ describe("loading", () => {
     await expect(two).rejects.toMatchObject({ code: "bad_request" });
   });
 
-  test("ends with an error of the listener", async () => {
+  test("ends after an error of the listener", async () => {
     const onProgress = () => {
       throw new Error("my own");
     };
@@ -98,7 +98,7 @@ describe("loading", () => {
     await expect(load(undefined, { onProgress })).rejects.toMatchObject({ message });
   });
 
-  test("names a buffer that was given away meanwhile", async () => {
+  test("refuses a buffer that is detached during loading", async () => {
     const buffer = new ArrayBuffer(1000);
     const loading = load(buffer);
     structuredClone(buffer, { transfer: [buffer] });
@@ -118,13 +118,13 @@ describe("loading", () => {
 });
 
 describe("generating", () => {
-  test("gives the text", async () => {
+  test("returns the text", async () => {
     const engine = await load();
     expect(await engine.generate("to be or not")).toBe("to be or not .");
     expect(await engine.generate("to be", { maxTokens: 3 })).toBe("to be to .");
   });
 
-  test("gives parts with statistics", async () => {
+  test("yields parts with statistics", async () => {
     const engine = await load();
     const parts: Part[] = [];
     for await (const part of engine.stream("slow and steady", { logprobs: 1 })) parts.push(part);
@@ -143,10 +143,10 @@ describe("generating", () => {
     expect(stats.tokensPerSecond).toBeGreaterThan(0);
   });
 
-  test("goes on with a conversation", async () => {
+  test("continues a conversation", async () => {
     const engine = await load();
-    const said = ["to be", "or not", "to be"];
-    const messages = said.map((content, index) => ({
+    const contents = ["to be", "or not", "to be"];
+    const messages = contents.map((content, index) => ({
       role: index % 2 ? "assistant" : "user",
       content,
     }));
@@ -164,7 +164,7 @@ describe("generating", () => {
     expect(performance.now() - began).toBeLessThan(1000);
   });
 
-  test("ends within a pass of an abort, and others go on", async () => {
+  test("cancels within one pass, and other requests continue", async () => {
     const engine = await load();
     const abort = new AbortController();
     const endless = engine.generate("slow", { maxTokens: 1e6, signal: abort.signal });
@@ -178,21 +178,21 @@ describe("generating", () => {
     await expect(engine.generate("a", { signal: abort.signal })).rejects.toBe("enough");
   });
 
-  test("ends with an abort also if nobody asks for more", async () => {
+  test("cancels even if no more parts are read", async () => {
     const engine = await load();
     const abort = new AbortController();
     const options = { maxTokens: 1e6, signal: abort.signal };
     const endless = engine.stream("slow", options);
     await endless.next();
     abort.abort("enough");
-    // A request that still ran would share its passes, of 20 ms each.
+    // If the request still ran, each pass would take 20 ms.
     const began = performance.now();
     expect(await engine.generate("a b c d e f g h")).toBe("a b c d e f g h .");
     expect(performance.now() - began).toBeLessThan(100);
     await expect(endless.next()).rejects.toBe("enough");
   });
 
-  test("ends when the loop is left", async () => {
+  test("cancels when the loop is left", async () => {
     const engine = await load();
     for await (const part of engine.stream("slow", { maxTokens: 1e6 })) {
       if (part.stats.tokens > 2) break;
@@ -200,7 +200,7 @@ describe("generating", () => {
     expect(await engine.generate("next")).toBe("next .");
   });
 
-  test("refuses bad parameters and goes on", async () => {
+  test("refuses invalid parameters and continues", async () => {
     const engine = await load();
     const refused = engine.generate("a", { temperature: -1 });
     await expect(refused).rejects.toMatchObject({ code: "bad_decoding_parameter" });
@@ -223,14 +223,14 @@ describe("generating", () => {
 });
 
 describe("the end", () => {
-  test("after a helper's trap all reject", async () => {
+  test("all calls reject after a pool worker's trap", async () => {
     const engine = await load(new Blob(["x"]), { threads: 2 });
-    const trapped = engine.generate("a helper-trap");
+    const trapped = engine.generate("a pool-trap");
     await expect(trapped).rejects.toMatchObject({ code: "crashed", message: "unreachable" });
     await expect(engine.generate("a")).rejects.toMatchObject({ code: "crashed" });
   });
 
-  test("after a trap all reject", async () => {
+  test("all calls reject after a trap", async () => {
     const engine = await load();
     const other = engine.generate("slow", { maxTokens: 1e6 });
     const trapped = engine.generate("slow trap");
@@ -239,7 +239,7 @@ describe("the end", () => {
     }
   });
 
-  test("after dispose all reject", async () => {
+  test("all calls reject after dispose", async () => {
     const engine = await load();
     const running = engine.generate("slow", { maxTokens: 1e6 });
     const rejected = expect(running).rejects.toMatchObject({ code: "disposed" });

@@ -6,10 +6,10 @@ const files = (source: Parameters<typeof modelFiles>[0]) =>
   modelFiles(source, resolve, "https://cdn.example/1a2b.safetensors");
 const url = (url: string) => ({ from: "url", url });
 
-describe("what a model is made of", () => {
+describe("the files of a model", () => {
   test("one URL, relative to the page", () => {
     expect(files("m/a%20b.gguf?x=1")).toEqual([
-      { name: "a b.gguf", pieces: [url("https://page.example/app/m/a%20b.gguf?x=1")] },
+      { name: "a b.gguf", segments: [url("https://page.example/app/m/a%20b.gguf?x=1")] },
     ]);
   });
 
@@ -30,20 +30,20 @@ describe("what a model is made of", () => {
     ]);
   });
 
-  test("pieces are put in order", () => {
+  test("parts of a split file are sorted", () => {
     const parts = [10, 2, 1, 9, 8, 7, 6, 5, 4, 3].map((n) => `m.gguf.part${n}`);
     const [file, ...others] = files(parts);
     expect(others).toEqual([]);
     expect(file?.name).toBe("m.gguf");
-    expect(file?.pieces[9]).toEqual(url("https://page.example/app/m.gguf.part10"));
+    expect(file?.segments[9]).toEqual(url("https://page.example/app/m.gguf.part10"));
   });
 
   test.each([
-    [[], "no file"],
-    [["a/m.gguf", "b/m.gguf"], "one name"],
+    [[], "empty"],
+    [["a/m.gguf", "b/m.gguf"], "the same name"],
     [["m.part1", "m.part3"], "m.part2 is missing"],
-    ["https://[", "is no URL"],
-    [5 as never, "a model is a URL"],
+    ["https://[", "is not a URL"],
+    [5 as never, "a file must be a URL"],
   ])("%j is refused", (source, message) => {
     expect(() => files(source)).toThrow(expect.objectContaining({ code: "bad_source" }));
     expect(() => files(source)).toThrow(message);

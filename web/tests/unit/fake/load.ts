@@ -1,14 +1,14 @@
 import { afterEach } from "vitest";
 import type { Engine } from "../../../src/engine.js";
-import { loader } from "../../../src/load.js";
+import { createLoad } from "../../../src/load.js";
 import { platform } from "../../../src/platform/page.node.js";
 import type { LoadOptions, ModelSource } from "../../../src/types.js";
-import { places } from "./places.js";
+import { places } from "./assets.js";
 
-export const rawLoad = loader(platform, places);
+export const rawLoad = createLoad(platform, places);
 const engines: Engine[] = [];
 
-/** An engine on stand-in artifacts, disposed after the test. */
+/** Loads an engine on fake artifacts. It is disposed after the test. */
 export async function load(
   source: ModelSource = new Blob(["a model"]),
   options: LoadOptions = {},

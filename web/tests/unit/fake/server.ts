@@ -7,7 +7,7 @@ import {
 import type { AddressInfo } from "node:net";
 import { afterAll } from "vitest";
 
-/** Serves on the loopback until the file's tests end; gives the base URL. */
+/** Serves on the loopback until the file's tests end. Returns the base URL. */
 export async function serving(listener: RequestListener): Promise<string> {
   const server = createServer(listener);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -15,7 +15,7 @@ export async function serving(listener: RequestListener): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-/** A file server's answer, ranges and all. */
+/** Answers as a file server does, with ranges, and breaks the connection after `breakAfter` bytes. */
 export function answer(
   request: IncomingMessage,
   response: ServerResponse,

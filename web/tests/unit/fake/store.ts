@@ -1,27 +1,27 @@
-import type { Meta, Store, Writer } from "../../../src/cache/store.js";
+import type { CacheMetadata, CacheStore, CacheWriter } from "../../../src/cache/store.js";
 
-/** A cache in memory, which goes on with interrupted files as OPFS does. */
-export class MemoryStore implements Store {
+/** A cache in memory that resumes interrupted files, as OPFS does. */
+export class MemoryStore implements CacheStore {
   readonly name = "memory";
-  readonly files = new Map<string, { meta: Meta; bytes: Buffer }>();
+  readonly files = new Map<string, { metadata: CacheMetadata; bytes: Buffer }>();
 
   async find(key: string) {
     const file = this.files.get(key);
-    return file ? { meta: file.meta, bytes: new Blob([new Uint8Array(file.bytes)]) } : null;
+    return file ? { metadata: file.metadata, bytes: new Blob([new Uint8Array(file.bytes)]) } : null;
   }
 
-  async write(key: string, meta: Meta, keep: number): Promise<Writer> {
+  async write(key: string, metadata: CacheMetadata, keepBytes: number): Promise<CacheWriter> {
     const old = this.files.get(key)?.bytes ?? Buffer.alloc(0);
-    const file = { meta, bytes: old.subarray(0, keep) };
+    const file = { metadata, bytes: old.subarray(0, keepBytes) };
     this.files.set(key, file);
     return {
       write: (chunk) => void (file.bytes = Buffer.concat([file.bytes, chunk])),
-      finish: async (final) => void (file.meta = final),
-      leave: async () => {},
+      finish: async (final) => void (file.metadata = final),
+      close: async () => {},
     };
   }
 
-  async drop(key: string) {
+  async delete(key: string) {
     this.files.delete(key);
   }
 }

@@ -1,15 +1,17 @@
-/** Bytes of known length that can be read from any place on. */
-export interface Bytes {
+/** Local bytes of known length. */
+
+/** Bytes of known length that can be read from any offset. */
+export interface ByteSource {
   readonly size: number;
   chunks(from: number): AsyncIterable<Uint8Array>;
 }
 
-/** The bytes of a blob, without reading it at once. */
-export function blobBytes(blob: Blob): Bytes {
+/** Reads a blob in chunks. */
+export function blobSource(blob: Blob): ByteSource {
   return { size: blob.size, chunks: (from) => streamChunks(blob.slice(from).stream()) };
 }
 
-/** The chunks of a stream. Safari's streams are not iterable. */
+/** Yields the chunks of a stream. Safari's streams are not iterable. */
 export async function* streamChunks(
   stream: ReadableStream<Uint8Array>,
 ): AsyncGenerator<Uint8Array, void, undefined> {

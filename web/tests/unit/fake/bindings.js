@@ -1,4 +1,4 @@
-// Stands in for an artifact: says the prompt's words back, one for each pass.
+// A fake artifact: it repeats the prompt's words, one per forward pass.
 
 let shared;
 
@@ -9,15 +9,15 @@ export default async function init({ memory }) {
 
 const TRAP = 2;
 
-/** Blocks like a real helper: until the session is freed, or it traps. */
-export function helper() {
+/** Blocks as a real pool worker does: until the session is freed, or until it traps. */
+export function runPoolWorker() {
   const words = new Int32Array(shared.buffer);
   Atomics.wait(words, 0, 0);
   if (Atomics.load(words, 0) === TRAP) throw new WebAssembly.RuntimeError("unreachable");
 }
 
-/** Has a helper trap, then waits for it in vain. */
-function trapHelper() {
+/** Makes a pool worker trap, then waits for it forever. */
+function trapPoolWorker() {
   const words = new Int32Array(shared.buffer);
   Atomics.store(words, 0, TRAP);
   Atomics.notify(words, 0);
@@ -48,7 +48,6 @@ export class Upload {
   }
 
   sha256() {
-    // What is built into Node by that name; imported lazily, since init must come first.
     return process
       .getBuiltinModule("node:crypto")
       .createHash("sha256")
@@ -117,8 +116,8 @@ export class Session {
   #advance(id, running) {
     const word = running.words[running.at % running.words.length];
     if (word === "trap") throw new WebAssembly.RuntimeError("unreachable");
-    if (word === "helper-trap") trapHelper();
-    // A pass takes its time.
+    if (word === "pool-trap") trapPoolWorker();
+    // A pass of 20 ms.
     if (word === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
     running.at += 1;
     const scores = running.logprobs === undefined ? {} : { logprob: -1, top: [[7, -1]] };

@@ -1,12 +1,12 @@
-import type { Places } from "../../../src/protocol.js";
+import type { AssetUrls } from "../../../src/protocol.js";
 
 const artifact = {
-  glue: new URL("./glue.js", import.meta.url).href,
+  bindings: new URL("./bindings.js", import.meta.url).href,
   binary: new URL("./empty.wasm", import.meta.url).href,
 };
 
-/** The worker as it is bundled, with a stand-in for the artifacts. */
-export const places: Places = {
+/** The bundled worker, with a fake artifact in place of all four. */
+export const places: AssetUrls = {
   worker: new URL("../../../dist/worker.node.js", import.meta.url).href,
   model: new URL("./empty.wasm", import.meta.url).href,
   wasm: {

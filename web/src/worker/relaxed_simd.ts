@@ -1,12 +1,14 @@
 /**
- * Whether relaxed SIMD computes right here. Validation is not enough: a V8 that passes it has
- * been seen to get the dot product wrong, and only until its optimizing compiler took over.
+ * Self-test of relaxed SIMD. Validating the instruction is not enough: one version of V8 computed the
+ * dot product wrong until its optimizing compiler took over.
  *
  * The kernels rely on `i32x4.relaxed_dot_i8x16_i7x16_add_s` with 8-bit first and 7-bit second
  * operands, where the specification allows one result only.
  */
 
 /**
+ * Module that computes one dot product for each case in memory:
+ *
  * ```wat
  * (module (memory (export "m") 1)
  *   (func (export "f") (param $end i32) (local $at i32)
@@ -28,38 +30,38 @@ const MODULE = new Uint8Array([
   ...[1, 32, 0, 73, 13, 0, 11, 11],
 ]);
 
-/** Cases that fill the module's page of memory: two operands, what is added, the result. */
+/** Number of cases in the module's page of memory: two operands, the addend and the result. */
 const CASES = 1024;
-/** Enough for every engine's optimizing compiler to take over. */
+/** Number of runs after which every engine's optimizing compiler has taken over. */
 const ROUNDS = 400;
 
-/** What is wrong with relaxed SIMD here; `null`: nothing. */
-export async function relaxedFault(
+/** Returns the reason why relaxed SIMD cannot be used, or `null` if it can. */
+export async function relaxedSimdFault(
   instantiate: (module: Uint8Array<ArrayBuffer>) => WebAssembly.Instance = instance,
   validate: (module: Uint8Array<ArrayBuffer>) => boolean = WebAssembly.validate,
 ): Promise<string | null> {
-  if (!validate(MODULE)) return "relaxed SIMD is not there";
+  if (!validate(MODULE)) return "relaxed SIMD is not available";
   const { m, f } = instantiate(MODULE).exports as {
     m: WebAssembly.Memory;
     f(end: number): void;
   };
-  const wrong = () => {
+  const miscomputes = () => {
     f(CASES * 64);
-    return misses(m.buffer);
+    return hasWrongResult(m.buffer);
   };
   fill(m.buffer);
-  if (wrong()) return "relaxed SIMD miscomputes dot products";
+  if (miscomputes()) return "relaxed SIMD miscomputes dot products";
   for (let round = 0; round < ROUNDS; round++) f(CASES * 64);
-  // The optimized code is put in place between tasks.
+  // Engines replace the code with its optimized version between tasks.
   await new Promise((resolve) => setTimeout(resolve));
-  return wrong() ? "relaxed SIMD miscomputes dot products once it is optimized" : null;
+  return miscomputes() ? "relaxed SIMD miscomputes dot products after optimization" : null;
 }
 
 function instance(module: Uint8Array<ArrayBuffer>): WebAssembly.Instance {
   return new WebAssembly.Instance(new WebAssembly.Module(module));
 }
 
-/** Every 8-bit value in the first operand, every 7-bit one in the second; the extremes first. */
+/** Fills the cases with all 8-bit and 7-bit values; the first case has the extremes. */
 function fill(memory: ArrayBuffer): void {
   const bytes = new Int8Array(memory);
   const sums = new Int32Array(memory);
@@ -72,7 +74,8 @@ function fill(memory: ArrayBuffer): void {
   }
 }
 
-function misses(memory: ArrayBuffer): boolean {
+/** Compares the results with scalar arithmetic. */
+function hasWrongResult(memory: ArrayBuffer): boolean {
   const bytes = new Int8Array(memory);
   const sums = new Int32Array(memory);
   for (let lane = 0; lane < CASES * 4; lane++) {

@@ -1,21 +1,22 @@
-/** Values on their way from a message handler to `for await`. */
-export class Queue<T> {
+/** A queue from a message handler to one `for await` loop. */
+export class AsyncQueue<T> {
   readonly #values: T[] = [];
   #error: { reason: unknown } | undefined;
   #wake = () => {};
 
+  /** Appends a value. */
   push(value: T): void {
     this.#values.push(value);
     this.#wake();
   }
 
-  /** What waits already is dropped: who aborts wants no more. */
+  /** Makes `next` reject. Values in the queue are dropped: a cancelled caller needs none. */
   fail(reason: unknown): void {
     this.#error = { reason };
     this.#wake();
   }
 
-  /** The next value; rejects after `fail`. One caller at a time. */
+  /** Returns the next value, or rejects after `fail`. Only one call may wait at a time. */
   async next(): Promise<T> {
     while (!this.#error && this.#values.length === 0) {
       await new Promise<void>((resolve) => (this.#wake = resolve));

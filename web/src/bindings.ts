@@ -1,23 +1,27 @@
-/** What each of the four artifacts in `dist/wasm` exports (written by wasm-bindgen). */
+/**
+ * Types of the wasm-bindgen modules in `dist/wasm`. There are four of them, called artifacts: with
+ * and without threads, with simd128 and with relaxed SIMD.
+ */
 
 import type { KvType } from "./types.js";
 
-/** The module of one artifact. */
-export interface Glue {
+/** The exports of an artifact's JavaScript module. */
+export interface WasmBindings {
+  /** Instantiates the WebAssembly module. */
   default(options: { module_or_path: WebAssembly.Module; memory?: WebAssembly.Memory }): Promise<{
     memory: WebAssembly.Memory;
   }>;
   Upload: new (name: string, size: number) => Upload;
   Session: { open(files: Upload[], options: string): Session };
-  /** Artifacts with threads only: works for the session until it is freed. */
-  helper?(): void;
+  /** Runs a worker of the thread pool until the session is freed. Exported with threads only. */
+  runPoolWorker?(): void;
 }
 
-/** A file on its way into wasm memory. */
+/** A file that is being written into wasm memory. */
 export interface Upload {
-  /** The chunk that comes next. */
+  /** Appends a chunk. */
   write(chunk: Uint8Array): void;
-  /** Hex, of all bytes written. */
+  /** Returns the SHA-256 of all bytes written, in hexadecimal. */
   sha256(): string;
   free(): void;
 }
@@ -33,7 +37,7 @@ export interface Session {
   free(): void;
 }
 
-/** `Session.info`, parsed. */
+/** Parsed result of `Session.info`. */
 export interface SessionInfo {
   name: string;
   architecture: string;
@@ -57,17 +61,18 @@ export interface SessionInfo {
   mask_token_id: number | null;
 }
 
-/** `Session.step`, parsed. */
-export interface Step {
+/** Parsed result of `Session.step`: one forward pass. */
+export interface StepResult {
   ran: boolean;
   prefill_rows: number;
   decode_rows: number;
-  events: Event[];
+  events: EngineEvent[];
 }
 
-export type Event = TokenEvent | SlotsEvent | EndEvent;
+/** An event of one request. */
+export type EngineEvent = TokenEvent | SlotsEvent | EndEvent;
 
-/** A token is final; `text` is what can be shown now. */
+/** A token became final. `text` is the text that became complete with it. */
 export interface TokenEvent {
   type: "token";
   id: number;
@@ -77,14 +82,14 @@ export interface TokenEvent {
   top?: [token: number, logprob: number][];
 }
 
-/** The block after a pass. */
+/** State of the block or draft after a pass. */
 export interface SlotsEvent {
   type: "slots";
   id: number;
   slots: Slot[];
 }
 
-/** The end; `text` is what was still held back. */
+/** A request ended. `text` is the rest of its text, which had been held back. */
 export interface EndEvent {
   type: "end";
   id: number;
@@ -96,15 +101,20 @@ export interface EndEvent {
   cached_tokens: number;
 }
 
-/** Why generation ended: the model or a stop string, the token limit, a cancel, a constraint. */
+/**
+ * Reason for the end of a generation: the model or a stop string, the token limit, a cancellation, or
+ * a grammar that allows no further token.
+ */
 export type FinishReason = "stop" | "length" | "cancelled" | "constraint";
 
-/** One position of the diffusion block (or draft) that is being worked on. */
+/** One position of the diffusion block, or draft, in progress. */
 export interface Slot {
-  /** `"provisional"` may still change, `"masked"` has no token yet. */
+  /** `"final"`, `"provisional"` (the token may still change) or `"masked"` (it has no token yet). */
   state: "final" | "provisional" | "masked";
+  /** Token id; missing if masked. */
   token?: number;
+  /** Text of the token alone; empty if masked. */
   text: string;
-  /** From 0 to 1. */
+  /** Certainty of the token, from 0 to 1, if the decode mode computes it. */
   certainty?: number;
 }

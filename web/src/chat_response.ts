@@ -1,0 +1,113 @@
+/** Conversion of the engine's parts to OpenAI's chat responses. */
+
+import type {
+  ChatCompletion,
+  ChatCompletionChunk,
+  ChatCompletionParams,
+  ChatFinishReason,
+  ChatLogprob,
+  ChatLogprobs,
+  ChatUsage,
+} from "./chat_types.js";
+import type { FinishReason } from "./bindings.js";
+import type { WirePart } from "./protocol.js";
+import type { Stats, Token } from "./types.js";
+
+/** Builds the response to one chat request. */
+export class ChatResponse {
+  readonly #envelope;
+  readonly #withLogprobs: boolean;
+  readonly #withUsage: boolean;
+
+  constructor(model: string, params: ChatCompletionParams) {
+    const created = Math.floor(Date.now() / 1000);
+    this.#envelope = { id: `chatcmpl-${randomId()}`, created, model };
+    this.#withLogprobs = params.logprobs ?? false;
+    this.#withUsage = params.stream_options?.include_usage ?? false;
+  }
+
+  /** Collects all parts into one answer. */
+  async complete(parts: AsyncIterable<WirePart>): Promise<ChatCompletion> {
+    const tokens: Token[] = [];
+    let content = "";
+    let last: WirePart | undefined;
+    for await (const part of parts) {
+      tokens.push(...part.tokens);
+      content += part.text;
+      last = part;
+    }
+    const { stats, finishReason } = last as WirePart;
+    const message = { role: "assistant", content, refusal: null } as const;
+    const choice = { index: 0, message, logprobs: this.#logprobsContent(tokens) } as const;
+    return {
+      ...this.#envelope,
+      object: "chat.completion",
+      choices: [{ ...choice, finish_reason: chatFinishReason(finishReason) ?? "stop" }],
+      usage: chatUsage(stats),
+    };
+  }
+
+  /** Converts each part to a chunk. The first chunk has the role, the last one the usage, if any. */
+  async *chunks(
+    parts: AsyncIterable<WirePart>,
+  ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
+    yield this.#chunk({ role: "assistant", content: "" }, [], null);
+    for await (const { text, tokens, finishReason, stats } of parts) {
+      if (text || (this.#withLogprobs && tokens.length))
+        yield this.#chunk({ content: text }, tokens, null);
+      if (!finishReason) continue;
+      yield this.#chunk({}, [], chatFinishReason(finishReason));
+      if (this.#withUsage) yield { ...this.#chunkEnvelope(), choices: [], usage: chatUsage(stats) };
+    }
+  }
+
+  #chunkEnvelope() {
+    const object = "chat.completion.chunk" as const;
+    return { ...this.#envelope, object, ...(this.#withUsage ? { usage: null } : {}) };
+  }
+
+  #chunk(
+    delta: ChatCompletionChunk["choices"][number]["delta"],
+    tokens: Token[],
+    finish_reason: ChatFinishReason | null,
+  ): ChatCompletionChunk {
+    const logprobs = tokens.length ? this.#logprobsContent(tokens) : null;
+    return { ...this.#chunkEnvelope(), choices: [{ index: 0, delta, logprobs, finish_reason }] };
+  }
+
+  #logprobsContent(tokens: Token[]): ChatLogprobs | null {
+    if (!this.#withLogprobs) return null;
+    const content = tokens.map((token) => ({
+      ...chatLogprob({ text: token.text ?? "", logprob: token.logprob ?? 0 }),
+      top_logprobs: (token.top ?? []).map(chatLogprob),
+    }));
+    return { content, refusal: null };
+  }
+}
+
+/** Returns a random id. `crypto.randomUUID` is missing in pages without TLS. */
+function randomId(): string {
+  const numbers = crypto.getRandomValues(new Uint32Array(4));
+  return [...numbers].map((number) => number.toString(36)).join("");
+}
+
+/** Returns OpenAI's name of a reason. */
+function chatFinishReason(reason: FinishReason | null): ChatFinishReason | null {
+  return reason === null ? null : reason === "length" ? "length" : "stop";
+}
+
+function chatUsage({ tokens, promptTokens, cachedTokens }: Stats): ChatUsage {
+  const prompt_tokens = promptTokens ?? 0;
+  return {
+    prompt_tokens,
+    completion_tokens: tokens,
+    total_tokens: prompt_tokens + tokens,
+    prompt_tokens_details: { cached_tokens: cachedTokens ?? 0 },
+  };
+}
+
+/** Converts a log-probability. JSON has no −∞; OpenAI writes −9999. */
+function chatLogprob({ text, logprob }: { text: string; logprob: number }): ChatLogprob {
+  const bytes = text.includes("\uFFFD") ? null : [...new TextEncoder().encode(text)];
+  return { token: text, logprob: Math.max(logprob, -9999), bytes };
+}

@@ -1,0 +1,77 @@
+/** Validation of `load`'s options, before anything is started or fetched. */
+
+import { WrinkleFreeError } from "./errors.js";
+import type { LoadSettings } from "./protocol.js";
+import type { SourceFile } from "./sources.js";
+import type { KvType, LoadOptions } from "./types.js";
+
+/** Maximum number of threads: each is a worker with a stack in the shared memory. */
+const MAX_THREADS = 64;
+
+const KV_TYPES: readonly KvType[] = ["f32", "f16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8"];
+const SIMD_CHOICES = ["auto", "simd128", "relaxed"];
+
+/**
+ * Returns the settings for these files.
+ *
+ * @throws {@link WrinkleFreeError} `"bad_request"`, with the option's name in the message
+ */
+export function loadSettings(options: LoadOptions, files: readonly SourceFile[]): LoadSettings {
+  const { threads = "auto", simd = "auto", cache = true, context, sha256 = {}, name } = options;
+  const { kvType = {}, attention } = options;
+  const first = (files[0] as SourceFile).name;
+  const threadCountOk =
+    Number.isInteger(threads) && Number(threads) > 0 && Number(threads) <= MAX_THREADS;
+  check("threads", threads === "auto" || threadCountOk, `1 to ${MAX_THREADS}, or "auto"`, threads);
+  check("simd", SIMD_CHOICES.includes(simd), `one of ${SIMD_CHOICES.join(", ")}`, simd);
+  const contextOk = context === undefined || (Number.isInteger(context) && context > 0);
+  check("context", contextOk, "an integer above 0", context);
+  check("name", name === undefined || typeof name === "string", "a string", name);
+  const attentionOk = attention === undefined || typeof attention === "string";
+  check("attention", attentionOk, "a string", attention);
+  return {
+    name: name ?? first.replace(/(\.wf)?\.(safetensors|gguf)$/, ""),
+    threads,
+    simd,
+    cache,
+    sha256: hashes(sha256, files),
+    ...(context === undefined ? {} : { context }),
+    kv: { ...kvTypes(kvType), ...(attention === undefined ? {} : { attention }) },
+  };
+}
+
+function kvTypes(kvType: NonNullable<LoadOptions["kvType"]>) {
+  const types = typeof kvType === "string" ? { keys: kvType, values: kvType } : kvType;
+  const known = (type: unknown) => type === undefined || KV_TYPES.includes(type as KvType);
+  const ok =
+    isRecord(types) &&
+    Object.entries(types).every(([of, type]) => ["keys", "values"].includes(of) && known(type));
+  check("kvType", ok, `one of ${KV_TYPES.join(", ")}, or { keys, values }`, kvType);
+  return types;
+}
+
+/** Returns the hashes by file name. A hash without a file is an error: it would never be checked. */
+function hashes(sha256: NonNullable<LoadOptions["sha256"]>, files: readonly SourceFile[]) {
+  const names = files.map((file) => file.name);
+  const single = names.length === 1 ? { [names[0] as string]: sha256 as string } : null;
+  const all = typeof sha256 === "string" ? single : sha256;
+  check("sha256", isRecord(all), "the hash of the only file, or hashes by file name", sha256);
+  for (const [name, hash] of Object.entries(all ?? {})) {
+    check("sha256", names.includes(name), `a name out of ${names.join(", ")}`, name);
+    const hex = typeof hash === "string" && /^[0-9a-f]{64}$/i.test(hash);
+    check("sha256", hex, "64 hexadecimal digits", hash);
+  }
+  return { ...all };
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function check(option: string, ok: boolean, expected: string, given: unknown): void {
+  if (ok) return;
+  throw new WrinkleFreeError(
+    "bad_request",
+    `${option}: expected ${expected}, got ${String(given)}`,
+  );
+}

@@ -1,0 +1,131 @@
+/** Loading of a model in the worker. */
+
+import { openStore } from "../cache/open.js";
+import type { Session, SessionInfo, Upload } from "../bindings.js";
+import type { WorkerPlatform } from "../platform/platform.js";
+import type { AssetUrls, LoadSettings, ToWorker } from "../protocol.js";
+import type { EngineInfo, LoadedFile, Progress } from "../types.js";
+import { type StartedArtifact, runPoolWorkers, startArtifact } from "./artifact.js";
+import { type ArtifactChoice, choose, detectFeatures } from "./artifact_choice.js";
+import { checkMemory } from "./memory.js";
+import { ProgressReporter } from "./progress_reporter.js";
+import { type LocatedFile, locate, receive } from "./receive.js";
+
+/** A loaded model and its description. */
+export interface OpenModel {
+  session: Session;
+  info: EngineInfo;
+}
+
+type LoadMessage = Extract<ToWorker, { type: "load" }>;
+
+/** Chooses an artifact, reads the files into its memory and opens a session on them. */
+export async function openModel(
+  { files, settings, assets }: LoadMessage,
+  platform: WorkerPlatform,
+  signal: AbortSignal,
+  onProgress: (progress: Progress) => void,
+): Promise<OpenModel> {
+  const located = await Promise.all(files.map((file) => locate(file, platform, signal)));
+  const notes: string[] = [];
+  const memoryNote = checkMemory(located, deviceMemory());
+  if (memoryNote) notes.push(memoryNote);
+  const { choice, started } = await startBestArtifact(settings, assets, platform);
+  const { store, why } = await openStore(settings.cache);
+  const context = {
+    ...{ Upload: started.bindings.Upload, store, sha256: settings.sha256, signal },
+    progress: new ProgressReporter(totalSize(located), onProgress),
+    addNote: (text: string) => void notes.push(text),
+  };
+  const received = await sequentially(located, (file) => receive(file, context));
+  const session = openSession(
+    started,
+    received.map(({ upload }) => upload),
+    settings,
+    choice,
+  );
+  const loaded = received.map(({ loaded }) => loaded);
+  return { session, info: engineInfo(session, choice, loaded, { cache: why, notes }) };
+}
+
+/** Starts the best artifact; falls back to one thread, since some phones refuse shared memory. */
+async function startBestArtifact(
+  settings: LoadSettings,
+  assets: AssetUrls,
+  platform: WorkerPlatform,
+) {
+  const available = await detectFeatures(platform.cores);
+  const choice = choose(available, settings);
+  try {
+    return { choice, started: await startArtifact(choice, assets, platform) };
+  } catch (error) {
+    const refused = error instanceof RangeError && settings.threads === "auto";
+    if (!refused || choice.threads === 1) throw error;
+    const threads = `no shared memory: ${error.message}`;
+    const single = choose({ ...available, threads }, settings);
+    return { choice: single, started: await startArtifact(single, assets, platform) };
+  }
+}
+
+/** Returns the device's memory in GiB, if the browser reports it. */
+function deviceMemory(): number | undefined {
+  return (globalThis.navigator as { deviceMemory?: number } | undefined)?.deviceMemory;
+}
+
+function totalSize(files: readonly LocatedFile[]): number | null {
+  const known = files.every((file) => file.size !== null);
+  return known ? files.reduce((sum, file) => sum + (file.size ?? 0), 0) : null;
+}
+
+async function sequentially<T, R>(items: readonly T[], action: (item: T) => Promise<R>) {
+  const results: R[] = [];
+  for (const item of items) results.push(await action(item));
+  return results;
+}
+
+function openSession(
+  { bindings, poolWorkers }: StartedArtifact,
+  uploads: Upload[],
+  { name, context, kv }: LoadSettings,
+  { threads }: ArtifactChoice,
+): Session {
+  const session = bindings.Session.open(uploads, JSON.stringify({ name, threads, context, kv }));
+  runPoolWorkers(poolWorkers);
+  return session;
+}
+
+function engineInfo(
+  session: Session,
+  choice: ArtifactChoice,
+  files: LoadedFile[],
+  { cache, notes }: { cache: string; notes: string[] },
+): EngineInfo {
+  const info = JSON.parse(session.info()) as SessionInfo;
+  return {
+    name: info.name,
+    architecture: info.architecture,
+    parameters: info.parameters,
+    layers: info.layers,
+    hiddenSize: info.hidden_size,
+    vocabSize: info.vocab_size,
+    contextLength: info.context_length,
+    context: info.context,
+    weightsBytes: info.weights_bytes,
+    kvBytes: info.kv_bytes,
+    kvTypes: info.kv_types,
+    attention: info.attention,
+    memoryBytes: info.memory_bytes,
+    simd: info.simd,
+    threads: info.threads,
+    decodeModes: info.decode_modes,
+    defaultDecodeMode: info.default_decode_mode,
+    chat: info.chat,
+    blockSize: info.block_size,
+    maskTokenId: info.mask_token_id,
+    artifact: choice.artifact,
+    artefact: choice.artifact,
+    why: { ...choice.why, cache },
+    notes,
+    files,
+  };
+}

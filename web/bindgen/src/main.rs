@@ -1,4 +1,6 @@
-//! `bindgen INPUT.wasm NAME OUT`: writes `OUT/NAME.js`, `OUT/NAME_bg.wasm` and their types.
+//! Generates the JavaScript bindings of a WebAssembly module.
+//!
+//! `bindgen INPUT.wasm NAME OUT` writes `OUT/NAME.js`, `OUT/NAME_bg.wasm` and their types.
 
 use anyhow::{Context, bail};
 use wasm_bindgen_cli_support::Bindgen;
@@ -16,5 +18,5 @@ fn main() -> anyhow::Result<()> {
         .remove_name_section(true)
         .remove_producers_section(true)
         .generate(out)
-        .with_context(|| format!("cannot make the bindings of {input}"))
+        .with_context(|| format!("cannot generate the bindings of {input}"))
 }

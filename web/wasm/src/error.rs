@@ -1,4 +1,4 @@
-//! Errors as JavaScript has them: an `Error` with a `code` that never changes.
+//! Conversion of the core's errors to JavaScript: an `Error` with a stable `code`.
 
 use js_sys::Reflect;
 use wasm_bindgen::JsValue;
@@ -10,7 +10,7 @@ use wrinklefree::par::ThreadPoolError;
 use wrinklefree::settings::SettingsError;
 use wrinklefree::text::TextError;
 
-/// What went wrong.
+/// An error with its stable code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -19,11 +19,12 @@ pub struct Error {
 }
 
 impl Error {
+    /// An error with this code and message.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// The caller said something that makes no sense.
+    /// An error about an invalid option or request of the caller.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new("bad_request", message)
     }
@@ -37,8 +38,8 @@ impl From<Error> for JsValue {
     }
 }
 
-/// Errors that bring their code.
-macro_rules! coded {
+/// Converts errors that have a code.
+macro_rules! with_code {
     ($($kind:ty),+) => {
         $(impl From<$kind> for Error {
             fn from(error: $kind) -> Self {
@@ -47,10 +48,10 @@ macro_rules! coded {
         })+
     };
 }
-coded!(LoadError, TextError, Rejected, SettingsError);
+with_code!(LoadError, TextError, Rejected, SettingsError);
 
-/// Errors of one code.
-macro_rules! all_coded {
+/// Converts errors whose type has a single code.
+macro_rules! as_code {
     ($($kind:ty => $code:literal),+) => {
         $(impl From<$kind> for Error {
             fn from(error: $kind) -> Self {
@@ -59,7 +60,7 @@ macro_rules! all_coded {
         })+
     };
 }
-all_coded!(
+as_code!(
     ModelError => "bad_shape",
     NoMemory => "out_of_memory",
     RowCostError => "out_of_memory",

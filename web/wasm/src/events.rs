@@ -1,4 +1,4 @@
-//! What happened, as JSON.
+//! Events of the engine as JSON.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -6,19 +6,19 @@ use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, Event, FinishReason, SeqId, Step};
 use wrinklefree::text::Tokenizer;
 
-/// One pass.
+/// Result of one forward pass.
 #[derive(Serialize)]
-pub struct Passed {
+pub struct StepReport {
     ran: bool,
     prefill_rows: usize,
     decode_rows: usize,
-    events: Vec<Said>,
+    events: Vec<EventJson>,
 }
 
-/// One event.
+/// One event of a request.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Said {
+enum EventJson {
     Token {
         id: u32,
         token: u32,
@@ -30,7 +30,7 @@ enum Said {
     },
     Slots {
         id: u32,
-        slots: Vec<ShownSlot>,
+        slots: Vec<SlotJson>,
     },
     End {
         id: u32,
@@ -43,9 +43,9 @@ enum Said {
     },
 }
 
-/// A slot for people to look at.
+/// A position of the block or draft in progress, with its text.
 #[derive(Serialize)]
-struct ShownSlot {
+struct SlotJson {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<u32>,
@@ -54,61 +54,61 @@ struct ShownSlot {
     certainty: Option<f32>,
 }
 
-/// The requests under way, by the engine's names for them.
+/// The requests in progress, by the engine's sequence ids.
 #[derive(Default)]
 pub struct Requests {
-    known: BTreeMap<SeqId, Counts>,
-    next: u32,
+    active: BTreeMap<SeqId, Counters>,
+    next_id: u32,
 }
 
 #[derive(Clone, Copy)]
-struct Counts {
+struct Counters {
     id: u32,
     prompt: usize,
     generated: usize,
 }
 
 impl Requests {
-    /// A number for a new request.
+    /// Adds a request and returns its id.
     pub fn add(&mut self, seq: SeqId, prompt: usize) -> u32 {
-        let id = self.next;
-        self.next = self.next.wrapping_add(1);
-        self.known.insert(seq, Counts { id, prompt, generated: 0 });
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        self.active.insert(seq, Counters { id, prompt, generated: 0 });
         id
     }
 
-    /// The engine's name of a request that has not ended.
+    /// Returns the sequence id of a request that has not ended.
     pub fn find(&self, id: u32) -> Option<SeqId> {
-        self.known.iter().find(|(_, counts)| counts.id == id).map(|(&seq, _)| seq)
+        self.active.iter().find(|(_, counts)| counts.id == id).map(|(&seq, _)| seq)
     }
 
-    /// What a step left behind.
-    pub fn collect(&mut self, engine: &mut Engine, step: Step) -> Passed {
+    /// Drains the engine's events after a step.
+    pub fn collect(&mut self, engine: &mut Engine, step: Step) -> StepReport {
         let (ran, prefill_rows, decode_rows) = match step {
             Step::Ran { prefill_rows, decode_rows } => (true, prefill_rows, decode_rows),
             Step::Idle => (false, 0, 0),
         };
         let mut events = Vec::new();
         while let Some(event) = engine.poll() {
-            events.extend(self.say(event, engine.tokenizer()));
+            events.extend(self.convert(event, engine.tokenizer()));
         }
-        Passed { ran, prefill_rows, decode_rows, events }
+        StepReport { ran, prefill_rows, decode_rows, events }
     }
 
-    fn say(&mut self, event: Event, tokenizer: Option<&Tokenizer>) -> Option<Said> {
+    fn convert(&mut self, event: Event, tokenizer: Option<&Tokenizer>) -> Option<EventJson> {
         match event {
             Event::Token { seq, sampled: Sampled { token, logprob, top }, text } => {
-                let counts = self.known.get_mut(&seq)?;
+                let counts = self.active.get_mut(&seq)?;
                 counts.generated += 1;
-                Some(Said::Token { id: counts.id, token, text, logprob, top })
+                Some(EventJson::Token { id: counts.id, token, text, logprob, top })
             }
             Event::Slots { seq, slots } => {
-                let slots = slots.into_iter().map(|slot| shown(slot, tokenizer)).collect();
-                Some(Said::Slots { id: self.known.get(&seq)?.id, slots })
+                let slots = slots.into_iter().map(|slot| slot_json(slot, tokenizer)).collect();
+                Some(EventJson::Slots { id: self.active.get(&seq)?.id, slots })
             }
             Event::Finished { seq, reason, text, passes, cached } => {
-                let Counts { id, prompt, generated } = self.known.remove(&seq)?;
-                Some(Said::End {
+                let Counters { id, prompt, generated } = self.active.remove(&seq)?;
+                Some(EventJson::End {
                     id,
                     reason: reason_name(reason),
                     text,
@@ -118,7 +118,7 @@ impl Requests {
                     cached_tokens: cached,
                 })
             }
-            // Nobody can ask for these here.
+            // No request of this shell asks for these.
             Event::Scored { .. } | Event::Embedded { .. } => None,
         }
     }
@@ -133,20 +133,20 @@ fn reason_name(reason: FinishReason) -> &'static str {
     }
 }
 
-fn shown(slot: Slot, tokenizer: Option<&Tokenizer>) -> ShownSlot {
+fn slot_json(slot: Slot, tokenizer: Option<&Tokenizer>) -> SlotJson {
     let (state, token, certainty) = match slot {
         Slot::Final(token, certainty) => ("final", Some(token), certainty),
         Slot::Provisional(token, certainty) => ("provisional", Some(token), certainty),
         Slot::Masked => ("masked", None, None),
     };
-    // Entropy and margin are no probabilities; what people see is from 0 to 1 whatever it is.
+    // Entropy and margin are not probabilities; the page shows a value from 0 to 1.
     let certainty = certainty.filter(|c| c.is_finite()).map(|c| c.clamp(0.0, 1.0));
-    let text = token.map(|id| text(id, tokenizer)).unwrap_or_default();
-    ShownSlot { state, token, text, certainty }
+    let text = token.map(|id| token_text(id, tokenizer)).unwrap_or_default();
+    SlotJson { state, token, text, certainty }
 }
 
-/// A token by itself; part of a character gives U+FFFD.
-fn text(id: u32, tokenizer: Option<&Tokenizer>) -> String {
+/// Returns the text of one token; an incomplete character becomes U+FFFD.
+fn token_text(id: u32, tokenizer: Option<&Tokenizer>) -> String {
     match tokenizer {
         Some(t) if t.is_special(id) => t.token(id).unwrap_or_default(),
         Some(t) => String::from_utf8_lossy(t.bytes(id)).into_owned(),

@@ -1,5 +1,7 @@
-//! The core behind a few functions for JavaScript: files go in as bytes, requests and events cross
-//! as JSON. There is no clock, socket or storage here; the package's TypeScript has these.
+//! WebAssembly bindings of the core for the npm package `wrinklefree`.
+//!
+//! An [`Upload`] receives a file's bytes, and a [`Session`] runs requests on the model. Requests and
+//! events cross the border as JSON. The crate uses no socket and no storage; those are TypeScript's.
 
 mod error;
 mod events;
@@ -10,5 +12,5 @@ mod threads;
 mod upload;
 
 pub use session::Session;
-pub use threads::helper;
+pub use threads::run_pool_worker;
 pub use upload::Upload;

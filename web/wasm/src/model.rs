@@ -1,4 +1,4 @@
-//! From files to a model that answers.
+//! Loading of a model from its files.
 
 use crate::error::Error;
 use crate::threads;
@@ -14,51 +14,50 @@ use wrinklefree::settings::Ability;
 use wrinklefree::ternary::Layout;
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
-/// Rows of one pass at most: few enough to stop soon on a slow machine.
-const ROWS: usize = 128;
-/// Positions a sequence may have where the caller does not say: keys and values take memory.
-const CONTEXT: usize = 2048;
-/// Sequences that run together where the caller does not say.
-const SEQUENCES: usize = 8;
-/// Bytes of keys and values beyond those of one whole sequence.
-const SHARED: usize = 64 << 20;
+/// Maximum number of rows of a forward pass: few enough that a pass ends soon on a slow machine.
+const MAX_ROWS: usize = 128;
+/// Default maximum length of a sequence, which bounds the memory of keys and values.
+const DEFAULT_CONTEXT: usize = 2048;
+/// Default number of sequences that run at the same time.
+const DEFAULT_SEQUENCES: usize = 8;
+/// Maximum bytes of the key-value cache beyond those of one sequence of full length.
+const SHARED_KV_BYTES: usize = 64 << 20;
 
 #[wasm_bindgen]
 extern "C" {
-    /// Milliseconds, from any beginning.
+    /// Returns milliseconds since an arbitrary time.
     #[wasm_bindgen(js_namespace = performance, js_name = now)]
     fn milliseconds() -> f64;
 }
 
-/// What the caller says about a session.
+/// Options of a session.
 #[derive(Deserialize)]
-pub struct Options {
-    /// The model's name in messages.
+pub struct SessionOptions {
+    /// Name of the model in messages.
     pub name: String,
-    /// Members of the thread pool.
+    /// Number of threads of the pool, including the calling one.
     pub threads: usize,
     context: Option<usize>,
     sequences: Option<usize>,
     #[serde(default)]
-    kv: Kv,
+    kv: KvOptions,
 }
 
-/// Types of keys and values, and what is read of them, by their names; what is not said is
-/// [`KvConfig::default()`].
+/// Options of the key-value cache by name. A missing one is that of [`KvConfig::default()`].
 #[derive(Default, Deserialize)]
-struct Kv {
+struct KvOptions {
     keys: Option<String>,
     values: Option<String>,
     attention: Option<String>,
 }
 
-impl Kv {
+impl KvOptions {
     fn config(&self) -> Result<KvConfig, Error> {
         let parse = |name: &Option<String>| match name {
             None => Ok(KvConfig::default().keys),
             Some(name) => KvType::parse(name).ok_or_else(|| {
                 let names = KvType::ALL.map(KvType::name).join(", ");
-                Error::bad_request(format!("kvType: {name:?} is none of {names}"))
+                Error::bad_request(format!("kvType: expected one of {names}, got {name:?}"))
             }),
         };
         let selection = self.attention.as_deref().map_or(Ok(PageSelection::Dense), str::parse);
@@ -68,8 +67,8 @@ impl Kv {
     }
 }
 
-/// A model ready to run.
-pub struct Loaded {
+/// A loaded model with its engine.
+pub struct LoadedModel {
     pub name: String,
     pub threads: usize,
     pub isa: &'static str,
@@ -78,16 +77,17 @@ pub struct Loaded {
     pub template: Option<ChatTemplate>,
     pub defaults: GenerationDefaults,
     pub dlm: Option<DlmConfig>,
-    /// Bytes of its files.
+    /// Bytes of the model's files.
     pub bytes: usize,
-    /// What is kept of keys and values.
+    /// Configuration of the key-value cache.
     pub kv: KvConfig,
-    /// Bytes of its keys and values.
+    /// Bytes of the key-value cache.
     pub kv_bytes: usize,
 }
 
-impl Loaded {
-    pub fn open(files: Vec<File>, options: Options) -> Result<Self, Error> {
+impl LoadedModel {
+    /// Loads a model from its files and starts an engine.
+    pub fn open(files: Vec<File>, options: SessionOptions) -> Result<Self, Error> {
         let kv = options.kv.config()?;
         let bytes = files.iter().map(|f| f.bytes.len()).sum();
         let Checkpoint { spec, weights, text, generation, dlm, .. } = format::load(files)?;
@@ -106,7 +106,7 @@ impl Loaded {
             true => model.row_cost(&runtime, kv, || milliseconds() / 1e3)?,
             false => 0.0,
         };
-        let config = sizes(&model, &options, kv, row_cost);
+        let config = engine_config(&model, &options, kv, row_cost);
         let kv_bytes = KvPool::bytes(model.spec(), config.pages, &config.kv);
         let engine = Engine::new(model, tokenizer.clone(), runtime, config)?;
         Ok(Self {
@@ -124,17 +124,18 @@ impl Loaded {
         })
     }
 
-    /// What matters for decoding.
+    /// Returns the properties that decide which decode modes are possible.
     pub fn ability(&self) -> Ability<'_> {
         Ability {
             name: &self.name,
             dlm: self.dlm.as_ref(),
             tokenizer: self.tokenizer.as_deref(),
             vocab: self.engine.model().spec().vocab_size,
-            rows: ROWS,
+            rows: MAX_ROWS,
         }
     }
 
+    /// Returns the tokenizer, or an error if the files contain none.
     pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
         self.tokenizer.as_deref().ok_or_else(|| {
             let name = &self.name;
@@ -146,18 +147,23 @@ impl Loaded {
     }
 }
 
-/// Pages for one whole sequence, and for more as far as memory is shared out freely.
-fn sizes(model: &Model, options: &Options, kv: KvConfig, row_cost: f32) -> EngineConfig {
-    let longest = model.spec().context_length;
-    let context = options.context.unwrap_or(CONTEXT).min(longest).max(1);
-    let sequences = options.sequences.unwrap_or(SEQUENCES).max(1);
-    let whole = context.div_ceil(PAGE);
-    let more = SHARED / KvPool::bytes(model.spec(), 1, &kv).max(1);
+/// Sizes of the engine: pages for one sequence of full length, and more within [`SHARED_KV_BYTES`].
+fn engine_config(
+    model: &Model,
+    options: &SessionOptions,
+    kv: KvConfig,
+    row_cost: f32,
+) -> EngineConfig {
+    let trained = model.spec().context_length;
+    let context = options.context.unwrap_or(DEFAULT_CONTEXT).min(trained).max(1);
+    let sequences = options.sequences.unwrap_or(DEFAULT_SEQUENCES).max(1);
+    let one_sequence = context.div_ceil(PAGE);
+    let shared = SHARED_KV_BYTES / KvPool::bytes(model.spec(), 1, &kv).max(1);
     EngineConfig {
         context,
-        pages: (whole * sequences).min(whole + more),
+        pages: (one_sequence * sequences).min(one_sequence + shared),
         sequences,
-        rows: ROWS,
+        rows: MAX_ROWS,
         row_cost,
         prefix_cache: true,
         kv,

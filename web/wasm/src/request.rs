@@ -1,7 +1,7 @@
-//! Requests as they come: JSON with the names of OpenAI's API and of `wf-run`'s configuration.
+//! Requests in JSON, with the field names of OpenAI's API and of `wf-run`'s configuration.
 
 use crate::error::Error;
-use crate::model::Loaded;
+use crate::model::LoadedModel;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -10,52 +10,55 @@ use wrinklefree::engine;
 use wrinklefree::settings::{Sampling, Settings};
 use wrinklefree::text::{Date, RenderOptions};
 
-/// Tokens of an answer where the caller does not say.
-const MAX_TOKENS: usize = 512;
+/// Default maximum number of tokens of an answer.
+const DEFAULT_MAX_TOKENS: usize = 512;
 
-/// A request: one JSON object, read in parts.
+/// A request. Its three parts are read from the same JSON object.
 pub struct Request {
     input: Input,
     sampling: Sampling,
     settings: Settings,
 }
 
-/// What is to be continued or answered, one of the first three, and when that ends.
+/// The input, which is exactly one of the first three fields, and the end of the answer.
 #[derive(Deserialize)]
 struct Input {
     prompt: Option<String>,
     messages: Option<Value>,
     tokens: Option<Vec<u32>>,
-    /// The prompt does not go through the chat template.
+    /// Skips the chat template.
     #[serde(default)]
     raw: bool,
+    /// Maximum number of new tokens.
     max_tokens: Option<usize>,
+    /// Strings that end the answer.
     #[serde(default)]
     stop: Vec<String>,
+    /// Reports the block or draft in progress after each pass.
     #[serde(default)]
     watch: bool,
-    /// Of so many tokens for each place.
+    /// Number of most likely tokens to report at each position.
     logprobs: Option<usize>,
 }
 
-/// The fields of `T` in a request; others are ignored.
-fn part<T: DeserializeOwned>(request: &Value) -> Result<T, Error> {
+/// Reads the fields of `T` from a request and ignores all others.
+fn read<T: DeserializeOwned>(request: &Value) -> Result<T, Error> {
     serde_path_to_error::deserialize(request)
         .map_err(|error| Error::bad_request(format!("`{}`: {}", error.path(), error.inner())))
 }
 
 impl Request {
-    /// Reads a request.
+    /// Parses a request.
     pub fn parse(json: &str) -> Result<Self, Error> {
         let request: Value = serde_json::from_str(json)?;
-        Ok(Self { input: part(&request)?, sampling: part(&request)?, settings: part(&request)? })
+        Ok(Self { input: read(&request)?, sampling: read(&request)?, settings: read(&request)? })
     }
 
-    /// The request as the engine takes it. `now`: seconds since 1970.
-    pub fn build(self, loaded: &Loaded, now: i64) -> Result<engine::Request, Error> {
+    /// Returns the engine's request. `now` is the Unix time in seconds, for chat templates.
+    pub fn build(self, loaded: &LoadedModel, now: i64) -> Result<engine::Request, Error> {
         Ok(engine::Request {
             tokens: self.input.tokens(loaded, now)?,
-            max_tokens: self.input.max_tokens.unwrap_or(MAX_TOKENS),
+            max_tokens: self.input.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
             mode: self.settings.mode(&loaded.ability())?,
             sampling: SamplingParams {
                 logprobs: self.input.logprobs,
@@ -70,7 +73,7 @@ impl Request {
 }
 
 impl Input {
-    fn tokens(&self, loaded: &Loaded, now: i64) -> Result<Vec<u32>, Error> {
+    fn tokens(&self, loaded: &LoadedModel, now: i64) -> Result<Vec<u32>, Error> {
         let messages = match (&self.prompt, &self.messages, &self.tokens) {
             (None, None, Some(tokens)) => return Ok(tokens.clone()),
             (Some(text), None, None) if self.raw || loaded.template.is_none() => {
@@ -78,17 +81,24 @@ impl Input {
             }
             (Some(text), None, None) => &json!([{"role": "user", "content": text}]),
             (None, Some(messages), None) => messages,
-            _ => return Err(Error::bad_request("give one of prompt, messages and tokens")),
+            _ => {
+                return Err(Error::bad_request(
+                    "expected exactly one of prompt, messages and tokens",
+                ));
+            }
         };
         Ok(loaded.tokenizer()?.encode(&render(loaded, messages, now)?, false)?)
     }
 }
 
-/// The prompt that makes the model answer these messages.
-pub fn render(loaded: &Loaded, messages: &Value, now: i64) -> Result<String, Error> {
+/// Renders a conversation with the chat template.
+pub fn render(loaded: &LoadedModel, messages: &Value, now: i64) -> Result<String, Error> {
     let template = loaded.template.as_ref().ok_or_else(|| {
         let name = &loaded.name;
-        Error::new("no_chat_template", format!("{name} has no chat template: give a prompt"))
+        Error::new(
+            "no_chat_template",
+            format!("{name} has no chat template: send a prompt instead of messages"),
+        )
     })?;
     let options = RenderOptions {
         add_generation_prompt: true,

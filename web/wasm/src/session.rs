@@ -1,8 +1,8 @@
-//! A loaded model and the requests that run on it.
+//! The session: a loaded model and the requests in progress on it.
 
 use crate::error::Error;
 use crate::events::Requests;
-use crate::model::{Loaded, Options};
+use crate::model::{LoadedModel, SessionOptions};
 use crate::request::{self, Request};
 use crate::upload::Upload;
 use serde_json::json;
@@ -10,25 +10,25 @@ use wasm_bindgen::prelude::wasm_bindgen;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::settings::{Mode, Settings};
 
-/// A loaded model and the requests that run on it.
+/// A loaded model and the requests in progress on it.
 #[wasm_bindgen]
 pub struct Session {
-    loaded: Loaded,
+    loaded: LoadedModel,
     requests: Requests,
 }
 
 #[wasm_bindgen]
 impl Session {
-    /// Takes the files of a model. `options`: JSON, see [`Options`].
+    /// Loads a model from its files. `options` is a JSON object, see [`SessionOptions`].
     pub fn open(files: Vec<Upload>, options: &str) -> Result<Session, Error> {
-        let options: Options = serde_json::from_str(options)?;
+        let options: SessionOptions = serde_json::from_str(options)?;
         let files = files.into_iter().map(Upload::finish).collect();
-        Ok(Self { loaded: Loaded::open(files, options)?, requests: Requests::default() })
+        Ok(Self { loaded: LoadedModel::open(files, options)?, requests: Requests::default() })
     }
 
-    /// What runs, as JSON.
+    /// Returns a description of the model and the engine as JSON.
     pub fn info(&self) -> String {
-        let Loaded { name, threads, isa, engine, template, dlm, bytes, kv, kv_bytes, .. } =
+        let LoadedModel { name, threads, isa, engine, template, dlm, bytes, kv, kv_bytes, .. } =
             &self.loaded;
         let (model, spec) = (engine.model(), engine.model().spec());
         let modes = self.modes();
@@ -57,7 +57,7 @@ impl Session {
         .to_string()
     }
 
-    /// Takes a request, JSON; returns its number.
+    /// Submits a request in JSON and returns its id.
     pub fn submit(&mut self, request: &str) -> Result<u32, Error> {
         let request = Request::parse(request)?.build(&self.loaded, now())?;
         let prompt = request.tokens.len();
@@ -65,37 +65,37 @@ impl Session {
         Ok(self.requests.add(seq, prompt))
     }
 
-    /// Ends a request early; one that has ended is left alone.
+    /// Cancels a request. It has no effect on one that has ended.
     pub fn cancel(&mut self, id: u32) {
         if let Some(seq) = self.requests.find(id) {
             self.loaded.engine.cancel(seq);
         }
     }
 
-    /// Runs one pass over whatever is due; what happened is JSON.
+    /// Runs one forward pass over all requests that are due and returns the events as JSON.
     pub fn step(&mut self) -> Result<String, Error> {
         let step = self.loaded.engine.step();
-        let passed = self.requests.collect(&mut self.loaded.engine, step);
-        Ok(serde_json::to_string(&passed)?)
+        let report = self.requests.collect(&mut self.loaded.engine, step);
+        Ok(serde_json::to_string(&report)?)
     }
 
-    /// Token ids of a text; `special` frames it as the model is used to.
+    /// Returns the token ids of a text; `special` adds the tokens that frame a text for this model.
     pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<u32>, Error> {
         Ok(self.loaded.tokenizer()?.encode(text, special)?)
     }
 
-    /// The text of token ids.
+    /// Returns the text of token ids.
     pub fn detokenize(&self, ids: &[u32]) -> Result<String, Error> {
         Ok(self.loaded.tokenizer()?.decode(ids))
     }
 
-    /// The prompt that makes the model answer these messages, a JSON array.
+    /// Renders a conversation, a JSON array of messages, with the chat template.
     #[wasm_bindgen(js_name = applyTemplate)]
     pub fn apply_template(&self, messages: &str) -> Result<String, Error> {
         request::render(&self.loaded, &serde_json::from_str(messages)?, now())
     }
 
-    /// Modes that the model can be decoded in.
+    /// Returns the names of the decode modes that the model supports.
     fn modes(&self) -> Vec<&'static str> {
         let can = |mode| Settings { decode_mode: Some(mode), ..Settings::default() };
         [Mode::Ar, Mode::Greedy, Mode::Iterative, Mode::Adaptive, Mode::Verify]
@@ -105,6 +105,7 @@ impl Session {
             .collect()
     }
 
+    /// Returns the name of the mode that `auto` selects.
     fn default_mode(&self) -> &'static str {
         match Settings::default().mode(&self.loaded.ability()) {
             Ok(DecodeMode::Verify { .. }) => "verify",
@@ -114,12 +115,12 @@ impl Session {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the Unix time in seconds.
 fn now() -> i64 {
     (js_sys::Date::now() / 1e3) as i64
 }
 
-/// Bytes of wasm memory.
+/// Returns the bytes of wasm memory.
 fn memory_bytes() -> f64 {
     use wasm_bindgen::JsCast;
     let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();

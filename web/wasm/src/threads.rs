@@ -1,30 +1,30 @@
-//! Helpers of the thread pool: the host starts a worker for each and lets it call [`helper`].
+//! The thread pool's workers. The host starts a thread for each one and calls [`run_pool_worker`] in it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wrinklefree::par::{ThreadPool, ThreadPoolError, Worker};
 
-/// Helpers that nobody works as yet.
-static WAITING: Mutex<Vec<Worker>> = Mutex::new(Vec::new());
+/// Workers of the last pool that no thread runs yet.
+static UNCLAIMED: Mutex<Vec<Worker>> = Mutex::new(Vec::new());
 
-fn waiting() -> std::sync::MutexGuard<'static, Vec<Worker>> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+fn unclaimed() -> MutexGuard<'static, Vec<Worker>> {
+    UNCLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A thread pool of `threads`; the host is to start `threads - 1` helpers.
+/// Creates a pool of `threads` threads. The host must start `threads - 1` workers for it.
 pub fn thread_pool(threads: usize) -> Result<ThreadPool, ThreadPoolError> {
-    waiting().clear();
-    ThreadPool::with_spawn(threads, |helper| {
-        waiting().push(helper);
+    unclaimed().clear();
+    ThreadPool::with_spawn(threads, |worker| {
+        unclaimed().push(worker);
         Ok(())
     })
 }
 
-/// A helper's life: returns when the session is gone, at once where no helper is wanted.
-#[wasm_bindgen]
-pub fn helper() {
-    let helper = waiting().pop();
-    if let Some(helper) = helper {
-        helper.work();
+/// Runs one worker until the session is freed. Returns at once if the pool needs no more workers.
+#[wasm_bindgen(js_name = runPoolWorker)]
+pub fn run_pool_worker() {
+    let worker = unclaimed().pop();
+    if let Some(worker) = worker {
+        worker.work();
     }
 }

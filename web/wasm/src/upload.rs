@@ -1,4 +1,4 @@
-//! Files on their way into wasm memory.
+//! Upload of files into wasm memory.
 
 use crate::error::Error;
 use js_sys::Uint8Array;
@@ -6,18 +6,18 @@ use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wrinklefree::format::{File, NoMemory, StreamedFile};
 
-/// A file under way: chunks are written where the model will read them.
+/// A file that is being uploaded. Its chunks are written where the model reads them.
 #[wasm_bindgen]
 pub struct Upload {
     name: String,
-    /// Bytes that it will have; 0: unknown.
+    /// Size of the complete file in bytes; 0 if unknown.
     size: f64,
     file: StreamedFile,
 }
 
 #[wasm_bindgen]
 impl Upload {
-    /// A file of `size` bytes; 0: unknown.
+    /// Begins a file of `size` bytes; 0 means unknown.
     #[wasm_bindgen(constructor)]
     pub fn new(name: String, size: f64) -> Result<Upload, Error> {
         let bytes = size as usize;
@@ -27,7 +27,7 @@ impl Upload {
         Ok(Self { name, size, file: StreamedFile::new((bytes > 0).then_some(bytes)) })
     }
 
-    /// Writes the chunk that comes next.
+    /// Appends a chunk.
     pub fn write(&mut self, chunk: &Uint8Array) -> Result<(), Error> {
         let mut at = 0;
         while at < chunk.length() {
@@ -42,13 +42,13 @@ impl Upload {
         Ok(())
     }
 
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     #[wasm_bindgen(getter)]
     pub fn length(&self) -> f64 {
         self.file.len() as f64
     }
 
-    /// The SHA-256 of what was written, in hexadecimal.
+    /// Returns the SHA-256 of the bytes written, in hexadecimal.
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         self.file.chunks().for_each(|chunk| hash.update(chunk));
@@ -57,7 +57,7 @@ impl Upload {
 }
 
 impl Upload {
-    /// The file, where it lies.
+    /// Returns the complete file without copying it.
     pub fn finish(self) -> File {
         File { name: self.name, bytes: self.file.finish() }
     }
@@ -65,6 +65,7 @@ impl Upload {
 
 fn too_large(name: &str, bytes: f64) -> Error {
     let megabytes = bytes / 1e6;
-    let message = format!("there is no memory for {name}, {megabytes:.0} MB: a tab holds 4 GB");
+    let message =
+        format!("not enough memory for {name} ({megabytes:.0} MB): a tab has at most 4 GB");
     Error::new("out_of_memory", message)
 }

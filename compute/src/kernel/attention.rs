@@ -1,29 +1,36 @@
-//! Softmax attention over pages, for vectors of any length: 32 keys at a time with keys stored by
-//! dimension, then values by position. No horizontal sums, and the order of additions is that of
-//! positions; so scores and mixtures have the same bits whatever the length.
+//! Softmax attention over pages, for vectors of any length.
+//!
+//! Scores are computed for 32 keys at a time, with keys stored by dimension; values are then added
+//! position by position. There are no horizontal sums and additions follow the positions, so the bits
+//! of the result do not depend on the vector length.
 
-/// Defines `attend` of a set: its features; floats in a vector; queries that are scored together where
-/// rows have so many between them; queries that go together otherwise; vectors of sums that leave room
-/// in the registers for what is multiplied; a module with its KV codecs and what its vectors can do
-/// (`avx2::lanes` says what that is); and what in there loads codes of 16 bits, in both types or none.
+/// Defines `attend` of an instruction set. The parameters are:
+///
+/// - its target features, and the number of floats in a vector;
+/// - the number of queries that are scored together if there are that many, and otherwise;
+/// - the number of vectors of sums that leave registers for the operands;
+/// - a module with its KV codecs and vector operations (`avx2::lanes` is an example);
+/// - the functions of that module that load 16-bit codes, for both types or none.
 macro_rules! attention {
     ($features:literal, $lanes:literal, $many:literal, $queries:literal, $sums:literal, $ops:path,
      [$($codes:ident $load:ident),*]) => {
         use std::ops::Range;
-        use $crate::kernel::Numbers;
-        use $crate::kernel::walk::{Page, Steps, tile, walk, weights};
+        use $crate::kernel::PageElements;
+        use $crate::kernel::attention_loop::{
+            PageData, PageOps, attention_loop, page_weights, queries_per_tile,
+        };
         use $crate::kernel::{Attention, KvCodec, KvType, PAGE};
         use $crate::par::{Columns, Scratch};
         use $ops as ops;
 
-        /// Floats in a vector.
+        /// Number of floats in a vector.
         const LANES: usize = $lanes;
-        /// Bytes that memory is asked for at a time.
+        /// Number of bytes that a prefetch loads.
         const LINE: usize = 64;
-        /// Whether codes of 16 bits become vectors where they are multiplied.
-        const TAKES_CODES: bool = !<[KvType]>::is_empty(&[$(KvType::$codes),*]);
+        /// True if 16-bit codes are converted in registers.
+        const READS_CODES: bool = !<[KvType]>::is_empty(&[$(KvType::$codes),*]);
 
-        /// Vectors of sums that each of so many queries has at a time: a power of two, up to four.
+        /// Number of vectors of sums per query for this number of queries: a power of two, up to four.
         const fn vectors(queries: usize) -> usize {
             match $sums / queries {
                 4.. => 4,
@@ -32,12 +39,12 @@ macro_rules! attention {
             }
         }
 
-        /// The same for scores, of which a page has so many.
+        /// As [`vectors`], for scores: at most as many as a page fills.
         const fn score_vectors(queries: usize) -> usize {
             if vectors(queries) < PAGE / LANES { vectors(queries) } else { PAGE / LANES }
         }
 
-        /// Lines of the next page that are asked for while so many elements are multiplied: as many as
+        /// Number of lines of the next page to prefetch per `elements` elements of this page: as many as
         /// hold them, or none.
         const fn lines<const AHEAD: bool, E>(elements: usize) -> usize {
             if AHEAD { (elements * size_of::<E>()).div_ceil(LINE) } else { 0 }
@@ -49,7 +56,7 @@ macro_rules! attention {
             attend_with(a, &ops::KV, out, scratch);
         }
 
-        /// The same over pages that these codecs have written.
+        /// As [`attend`], over pages that these codecs have written.
         #[inline]
         #[target_feature(enable = $features)]
         pub fn attend_with(
@@ -58,29 +65,29 @@ macro_rules! attention {
             out: &mut Columns<'_>,
             scratch: &mut Scratch,
         ) {
-            let steps = Steps {
-                score: |rows, page: Page<'_>, scores: &mut [f32]| score(a, rows, page, scores),
+            let page_ops = PageOps {
+                score: |rows, page: PageData<'_>, scores: &mut [f32]| score(a, rows, page, scores),
                 exponents: |scores: &mut [f32], end| exponents(scores, end),
-                mix: |row, page: Page<'_>, scores: &[f32], out: &mut [f32]| {
-                    mix(a, row, page, scores, out);
+                accumulate: |row, page: PageData<'_>, scores: &[f32], out: &mut [f32]| {
+                    accumulate(a, row, page, scores, out);
                 },
                 total: |scores: &[f32]| ops::total(scores),
-                takes_codes: TAKES_CODES,
+                reads_codes: READS_CODES,
             };
-            walk(a, kv, out, scratch, steps);
+            attention_loop(a, kv, out, scratch, page_ops);
         }
 
-        /// Scores of some rows for a page; `scores`: `[rows][group][position]`.
+        /// Writes the scores of some rows for a page to `[rows][group][position]`.
         #[inline]
         #[target_feature(enable = $features)]
         fn score(
             a: &Attention<'_>,
             rows: Range<usize>,
-            page: Page<'_>,
+            page: PageData<'_>,
             scores: &mut [f32],
         ) {
-            match page.numbers {
-                Numbers::F32(keys) => {
+            match page.elements {
+                PageElements::F32(keys) => {
                     let load = |keys: &[f32; LANES]| ops::load(keys);
                     let page = page.with(keys);
                     match page.next.is_empty() {
@@ -88,22 +95,22 @@ macro_rules! attention {
                         false => score_all::<true, _>(a, rows, page, scores, load),
                     }
                 }
-                $(Numbers::$codes(keys) => {
+                $(PageElements::$codes(keys) => {
                     let load = |keys: &[u16; LANES]| ops::$load(keys);
                     score_all::<true, _>(a, rows, page.with(keys), scores, load);
                 })*
-                #[allow(unreachable_patterns)] // Sets that take all of them.
-                _ => unreachable!("this set takes no codes"),
+                #[allow(unreachable_patterns)] // Some instruction sets read all types.
+                _ => unreachable!("this instruction set reads no codes"),
             }
         }
 
-        /// The same for keys that this loads; `AHEAD`: the next page is asked for.
+        /// As [`score`], for keys of one type, which `load` loads. With `AHEAD` the next page is prefetched.
         #[inline]
         #[target_feature(enable = $features)]
         fn score_all<const AHEAD: bool, E: Copy>(
             a: &Attention<'_>,
             rows: Range<usize>,
-            page: Page<'_, &[E]>,
+            page: PageData<'_, &[E]>,
             scores: &mut [f32],
             load: impl Fn(&[E; LANES]) -> ops::Vector + Copy,
         ) {
@@ -112,7 +119,7 @@ macro_rules! attention {
             let mut scores = scores;
             while !queries.is_empty() {
                 let left = queries.len() / a.head_dim();
-                let size = if left >= $many { $many } else { tile(left, $queries) };
+                let size = if left >= $many { $many } else { queries_per_tile(left, $queries) };
                 let (now, later) = queries.split_at(size * a.head_dim());
                 let (out, rest) = scores.split_at_mut(size * padded);
                 match size {
@@ -128,14 +135,14 @@ macro_rules! attention {
             }
         }
 
-        /// q · k · scale of `G` queries for all 32 slots of a page, `V` vectors of them at a time (those
-        /// past the end are garbage).
+        /// Computes q · k · scale of `G` queries for all 32 slots of a page, `V` vectors at a time. Scores
+        /// of slots past the end are undefined.
         #[inline]
         #[target_feature(enable = $features)]
         fn score_tile<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
             a: &Attention<'_>,
             queries: &[f32],
-            page: Page<'_, &[E]>,
+            page: PageData<'_, &[E]>,
             scores: &mut [f32],
             load: impl Fn(&[E; LANES]) -> ops::Vector,
         ) {
@@ -143,12 +150,12 @@ macro_rules! attention {
                 std::array::from_fn(|g| &queries[g * a.head_dim()..][..a.head_dim()]);
             let scale = ops::splat(a.scale);
             let padded = scores.len() / G;
-            // Of the next page, too, V vectors for each dimension.
-            let ahead = V * LANES * page.next_size(a.head_dim());
+            // V vectors per dimension of the next page, too.
+            let ahead = V * LANES * page.next_element_size(a.head_dim());
             let mut next = page.next.as_ptr();
             for part in 0..PAGE / LANES / V {
                 let mut sums = [[ops::zero(); V]; G];
-                for (d, keys) in page.numbers.as_chunks::<PAGE>().0.iter().enumerate() {
+                for (d, keys) in page.elements.as_chunks::<PAGE>().0.iter().enumerate() {
                     let keys = &keys.as_chunks::<LANES>().0[part * V..][..V];
                     let lines = lines::<AHEAD, E>(V * LANES);
                     (0..lines).for_each(|line| ops::prefetch(next, line * LINE));
@@ -171,7 +178,7 @@ macro_rules! attention {
             }
         }
 
-        /// exp(s − max) of the first `end` scores, 0 for the rest.
+        /// Replaces the first `end` scores by exp(s − max), and the rest by 0.
         #[inline]
         #[target_feature(enable = $features)]
         fn exponents(scores: &mut [f32], end: usize) {
@@ -179,7 +186,7 @@ macro_rules! attention {
             let vectors = scores.as_chunks_mut::<LANES>().0;
             let mut top = ops::splat(f32::NEG_INFINITY);
             for s in vectors.iter() {
-                // In this order: of a NaN and a number the number counts.
+                // In this order the number wins over a NaN.
                 top = ops::larger(ops::load(s), top);
             }
             let top = ops::splat(ops::max(top));
@@ -189,70 +196,81 @@ macro_rules! attention {
             scores[end..].fill(0.0);
         }
 
-        /// Adds the values of a page, weighted by one row's scores, to its `out`: `[group][head_dim]`.
+        /// Adds the values of a page, weighted by one row's scores, to `out`, `[group][head_dim]`.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix(
+        fn accumulate(
             a: &Attention<'_>,
             row: usize,
-            page: Page<'_>,
+            page: PageData<'_>,
             scores: &[f32],
             out: &mut [f32],
         ) {
-            match page.numbers {
-                Numbers::F32(values) => {
+            match page.elements {
+                PageElements::F32(values) => {
                     let read = (|v: &[f32; LANES]| ops::load(v), |v: f32| v);
                     let page = page.with(values);
                     match page.next.is_empty() {
-                        true => mix_all::<false, _>(a, row, page, scores, out, read),
-                        false => mix_all::<true, _>(a, row, page, scores, out, read),
+                        true => accumulate_all::<false, _>(a, row, page, scores, out, read),
+                        false => accumulate_all::<true, _>(a, row, page, scores, out, read),
                     }
                 }
-                $(Numbers::$codes(values) => {
+                $(PageElements::$codes(values) => {
                     use $crate::kernel::kv::{$codes, Element};
                     let read = (|v: &[u16; LANES]| ops::$load(v), |v| $codes::decode(v));
-                    mix_all::<true, _>(a, row, page.with(values), scores, out, read);
+                    accumulate_all::<true, _>(a, row, page.with(values), scores, out, read);
                 })*
-                #[allow(unreachable_patterns)] // Sets that take all of them.
-                _ => unreachable!("this set takes no codes"),
+                #[allow(unreachable_patterns)] // Some instruction sets read all types.
+                _ => unreachable!("this instruction set reads no codes"),
             }
         }
 
-        /// The same for values that these load: a vector of them, and one.
+        /// As [`accumulate`], for values of one type. `read` loads a vector of them, and a single one.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_all<const AHEAD: bool, E: Copy>(
+        fn accumulate_all<const AHEAD: bool, E: Copy>(
             a: &Attention<'_>,
             row: usize,
-            page: Page<'_, &[E]>,
+            page: PageData<'_, &[E]>,
             scores: &[f32],
             out: &mut [f32],
             read: (impl Fn(&[E; LANES]) -> ops::Vector + Copy, impl Fn(E) -> f32 + Copy),
         ) {
             let padded = scores.len() / a.group();
             let slots = PAGE.min(a.ends[row] - page.i * PAGE);
-            let page = page.with(&page.numbers[..slots * a.head_dim()]);
+            let page = page.with(&page.elements[..slots * a.head_dim()]);
             let (mut scores, mut out) = (scores, out);
             while !out.is_empty() {
-                let size = tile(out.len() / a.head_dim(), $queries);
+                let size = queries_per_tile(out.len() / a.head_dim(), $queries);
                 let (now, later) = scores.split_at(size * padded);
                 let (sums, rest) = out.split_at_mut(size * a.head_dim());
                 match size {
-                    4 => mix_tile::<4, { vectors(4) }, AHEAD, E>(page, &weights(now, page.i), sums, read),
-                    3 => mix_tile::<3, { vectors(3) }, AHEAD, E>(page, &weights(now, page.i), sums, read),
-                    2 => mix_tile::<2, { vectors(2) }, AHEAD, E>(page, &weights(now, page.i), sums, read),
-                    _ => mix_tile::<1, { vectors(1) }, AHEAD, E>(page, &weights(now, page.i), sums, read),
+                    4 => {
+                        let weights = page_weights(now, page.i);
+                        accumulate_tile::<4, { vectors(4) }, AHEAD, E>(page, &weights, sums, read);
+                    }
+                    3 => {
+                        let weights = page_weights(now, page.i);
+                        accumulate_tile::<3, { vectors(3) }, AHEAD, E>(page, &weights, sums, read);
+                    }
+                    2 => {
+                        let weights = page_weights(now, page.i);
+                        accumulate_tile::<2, { vectors(2) }, AHEAD, E>(page, &weights, sums, read);
+                    }
+                    _ => {
+                        let weights = page_weights(now, page.i);
+                        accumulate_tile::<1, { vectors(1) }, AHEAD, E>(page, &weights, sums, read);
+                    }
                 }
                 (scores, out) = (later, rest);
             }
         }
 
-        /// Adds a page's values to the sums of `G` queries, `[G][head_dim]`, `V` vectors of them at a
-        /// time.
+        /// Adds a page's values to the sums of `G` queries, `[G][head_dim]`, `V` vectors at a time.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_tile<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
-            page: Page<'_, &[E]>,
+        fn accumulate_tile<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
+            page: PageData<'_, &[E]>,
             weights: &[&[f32]; G],
             sums: &mut [f32],
             (load, one): (impl Fn(&[E; LANES]) -> ops::Vector + Copy, impl Fn(E) -> f32 + Copy),
@@ -261,25 +279,29 @@ macro_rules! attention {
             let mut d = 0;
             while d < head_dim {
                 d += match head_dim - d {
-                    left if left >= V * LANES => mix_lanes::<G, V, AHEAD, E>(page, weights, d, sums, load),
-                    left if left >= LANES => mix_lanes::<G, 1, AHEAD, E>(page, weights, d, sums, load),
-                    _ => mix_one(page.numbers, weights, d, sums, one),
+                    left if left >= V * LANES => {
+                        accumulate_lanes::<G, V, AHEAD, E>(page, weights, d, sums, load)
+                    }
+                    left if left >= LANES => {
+                        accumulate_lanes::<G, 1, AHEAD, E>(page, weights, d, sums, load)
+                    }
+                    _ => accumulate_one(page.elements, weights, d, sums, one),
                 };
             }
         }
 
-        /// The dimensions `d..d + V` vectors; returns how many that are.
+        /// Adds the `V` vectors from dimension `d` on; returns their number of dimensions.
         #[inline]
         #[target_feature(enable = $features)]
-        fn mix_lanes<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
-            page: Page<'_, &[E]>,
+        fn accumulate_lanes<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
+            page: PageData<'_, &[E]>,
             weights: &[&[f32]; G],
             d: usize,
             out: &mut [f32],
             load: impl Fn(&[E; LANES]) -> ops::Vector,
         ) -> usize {
             let head_dim = out.len() / G;
-            let size = page.next_size(head_dim);
+            let size = page.next_element_size(head_dim);
             let mut next = page.next.as_ptr().wrapping_add(d * size);
             let mut sums = [[ops::zero(); V]; G];
             for g in 0..G {
@@ -288,10 +310,10 @@ macro_rules! attention {
                     sums[g][v] = ops::load(&out[v]);
                 }
             }
-            for (slot, value) in page.numbers.chunks_exact(head_dim).enumerate() {
+            for (slot, value) in page.elements.chunks_exact(head_dim).enumerate() {
                 let value = &value[d..d + LANES * V].as_chunks::<LANES>().0[..V];
                 let lines = lines::<AHEAD, E>(V * LANES);
-                    (0..lines).for_each(|line| ops::prefetch(next, line * LINE));
+                (0..lines).for_each(|line| ops::prefetch(next, line * LINE));
                 next = next.wrapping_add(head_dim * size);
                 for g in 0..G {
                     let p = ops::splat(weights[g][slot]);
@@ -309,9 +331,9 @@ macro_rules! attention {
             LANES * V
         }
 
-        /// Dimension `d` alone; returns 1.
+        /// Adds dimension `d` alone; returns 1.
         #[target_feature(enable = $features)]
-        fn mix_one<const G: usize, E: Copy>(
+        fn accumulate_one<const G: usize, E: Copy>(
             values: &[E],
             weights: &[&[f32]; G],
             d: usize,

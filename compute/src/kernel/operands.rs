@@ -1,51 +1,52 @@
-//! What kernels work on, apart from weights.
+//! Operands of kernels, apart from weights: quantized activations, and the inputs of attention.
 
 use super::PageLayout;
 use crate::mem::AlignedVec;
 use crate::ternary::{BLOCK_COLS, Scales, TernaryMatrix, tight};
 use std::ops::Range;
 
-/// Activations as int8 rows with a scale each.
+/// Activations as int8 rows, each with a scale.
 ///
-/// With two planes a token is two rows, first the high part (scale 256 times larger), then the
-/// low one: 15-bit activations. Ternary products take one plane after the other, the second adds to
-/// the first; int8 products take both at once. Joined, values are within ±32,767.
+/// With two planes a token has 15-bit activations in two rows: first the high part, whose scale is 256
+/// times larger, then the low one. Ternary products process one plane after the other and add the
+/// results. int8 products process both at once. Joined values are within ±32,767.
 #[derive(Clone, Copy)]
 pub struct Quantized<'a> {
-    /// `[rows][stride]`; columns past the matrix's are zero.
+    /// Values, `[rows][stride]`; columns past the matrix's are zero.
     pub values: &'a [i8],
-    /// Columns in memory: see [`Quantized::stride_of`].
+    /// Number of columns in memory; see [`Quantized::stride_of`].
     pub stride: usize,
-    /// Σ of each row's values, `[rows]`.
+    /// Sum of each row's values, `[rows]`.
     pub sums: &'a [i32],
-    /// What a step of each row is worth, `[rows]`.
+    /// Scale of each row: the step between two quantized values, `[rows]`.
     pub steps: &'a [f32],
-    /// Rows per token: 1 or 2.
+    /// Number of rows per token: 1 or 2.
     pub planes: usize,
 }
 
-/// Bytes in a cache line, and columns that an AMX tile reads at once.
+/// Number of bytes of a cache line, and of columns that an AMX tile reads at once.
 const LINE: usize = 64;
 
 impl<'a> Quantized<'a> {
-    /// Columns in memory of rows that have `cols`: all that the last block of any layout covers, in
-    /// whole cache lines, and an odd number of them, so that the same column of many rows does not fall
-    /// into the same few sets of a cache.
+    /// Returns the stride of rows that have `cols` columns.
+    ///
+    /// It covers the last block of every layout, in an odd number of whole cache lines. An odd number
+    /// keeps the same column of many rows out of the same few cache sets.
     pub fn stride_of(cols: usize) -> usize {
         (cols.next_multiple_of(tight::COLS).div_ceil(LINE) | 1) * LINE
     }
 
-    /// Rows, all planes counted.
+    /// Number of rows, counting all planes.
     pub fn rows(&self) -> usize {
         self.sums.len()
     }
 
-    /// Tokens, each a row or two.
+    /// Number of tokens, of one or two rows each.
     pub fn tokens(&self) -> usize {
         self.rows() / self.planes
     }
 
-    /// A token's value in some column, of all its planes.
+    /// Returns a token's value in a column, joined from its planes.
     #[inline]
     pub fn joined(&self, token: usize, column: usize) -> i32 {
         let planes =
@@ -53,26 +54,26 @@ impl<'a> Quantized<'a> {
         planes.fold(0, |value, plane| 256 * value + i32::from(plane))
     }
 
-    /// What a step of a token's joined values is worth: the low plane's.
+    /// Returns the scale of a token's joined values: that of its last plane.
     #[inline]
     pub fn joined_step(&self, token: usize) -> f32 {
         self.steps[(token + 1) * self.planes - 1]
     }
 
-    /// One row, with what it has past the matrix's columns.
+    /// Returns one row, including the zeros past the matrix's columns.
     #[inline]
     pub fn row(&self, row: usize) -> &'a [i8] {
         &self.values[row * self.stride..(row + 1) * self.stride]
     }
 
-    /// One row in whole chunks of `N` values.
+    /// Returns one row in whole chunks of `N` values.
     #[inline]
     pub fn row_chunks<const N: usize>(&self, row: usize) -> &'a [[i8; N]] {
         self.row(row).as_chunks().0
     }
 
-    /// How many columns of `w` share a scale, and Σ of each such group, `[rows][groups]`, in `out`
-    /// where a row has several.
+    /// Returns the number of columns of `w` that share a scale, and the sum of each such group of
+    /// activations, `[rows][groups]`. Sums are written to `out` if a row has several groups.
     pub fn scale_groups<'s>(
         &'s self,
         w: &TernaryMatrix,
@@ -84,7 +85,7 @@ impl<'a> Quantized<'a> {
         }
     }
 
-    /// Σ of each group of `size` of the first `cols` columns, `[rows][groups]`, in `out`.
+    /// Writes the sum of each group of `size` columns to `out`, `[rows][groups]`.
     fn group_sums<'s>(&self, cols: usize, size: usize, out: &'s mut AlignedVec<i32>) -> &'s [i32] {
         let groups = cols.div_ceil(size);
         out.grow(self.rows() * groups);
@@ -97,10 +98,10 @@ impl<'a> Quantized<'a> {
         &out[..self.rows() * groups]
     }
 
-    /// Where row `row`'s product goes, and whether it adds to what is there.
+    /// Returns the output row of row `row`'s product, and true if it is added to that row.
     #[inline]
     pub fn target(&self, row: usize) -> (usize, bool) {
-        // There are one or two: every output comes here, and a division is slow.
+        // Not a division, which is slow: this runs for every output.
         match self.planes {
             1 => (row, false),
             _ => (row / 2, row % 2 == 1),
@@ -108,20 +109,20 @@ impl<'a> Quantized<'a> {
     }
 }
 
-/// Attention of consecutive query rows of a sequence over the keys and values of one KV head in one
-/// layer.
+/// Inputs of attention: consecutive query rows of a sequence, and the keys and values of one KV head
+/// in one layer.
 pub struct Attention<'a> {
-    /// Each row's queries that share the KV head, `[rows][group][head_dim]`.
+    /// Queries of each row that share the KV head, `[rows][group][head_dim]`.
     pub queries: &'a [f32],
-    /// Multiplies the scores: 1/√head_dim.
+    /// Factor of the scores: 1/√head_dim.
     pub scale: f32,
-    /// How a page is laid out.
+    /// Layout of a page.
     pub layout: PageLayout,
     /// All pages of this head.
     pub pages: &'a [u8],
-    /// The pages that the rows read, in order of position.
+    /// Page table: the pages that the rows read, in order of position.
     pub table: &'a [u32],
-    /// Each row sees the keys `0..end` of these pages, `[rows]`.
+    /// Number of keys that each row sees on these pages, from the first on, `[rows]`.
     pub ends: &'a [usize],
 }
 
@@ -131,29 +132,29 @@ impl<'a> Attention<'a> {
         self.layout.head_dim
     }
 
-    /// Queries of a row.
+    /// Number of queries of a row.
     pub fn group(&self) -> usize {
         self.queries.len() / self.head_dim() / self.ends.len()
     }
 
-    /// The queries of row `row`, `[group][head_dim]`.
+    /// Returns the queries of row `row`, `[group][head_dim]`.
     #[inline]
     pub fn row(&self, row: usize) -> &'a [f32] {
         self.rows(row..row + 1)
     }
 
-    /// The queries of some rows, `[rows][group][head_dim]`.
+    /// Returns the queries of some rows, `[rows][group][head_dim]`.
     pub fn rows(&self, rows: Range<usize>) -> &'a [f32] {
         let width = self.group() * self.head_dim();
         &self.queries[rows.start * width..rows.end * width]
     }
 
-    /// Pages that the rows see between them.
+    /// Number of pages that at least one row sees.
     pub fn pages(&self) -> usize {
         self.ends.iter().max().map_or(0, |end| end.div_ceil(super::PAGE))
     }
 
-    /// Rows that see something of the `i`-th page, neighbors together.
+    /// Returns the ranges of consecutive rows that see a key of the `i`-th page.
     pub fn rows_with_page(&self, i: usize) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let sees = move |end: &usize| *end > i * super::PAGE;
         let mut next = 0;
@@ -164,7 +165,7 @@ impl<'a> Attention<'a> {
         })
     }
 
-    /// The `i`-th page.
+    /// Returns the `i`-th page.
     #[inline]
     pub fn page(&self, i: usize) -> &'a [u8] {
         let bytes = self.layout.bytes();

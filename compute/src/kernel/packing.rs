@@ -1,4 +1,4 @@
-//! How int8 values are packed, as a parameter of functions: each packing gets loops of its own.
+//! [`Packing`] as a const parameter, so that each packing gets its own loops.
 
 use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Packing};
 use crate::ternary::PANEL_ROWS;
@@ -8,9 +8,9 @@ pub const UPPER: u8 = Packing::Upper as u8;
 pub const SIX: u8 = Packing::Six as u8;
 pub const SPLIT: u8 = Packing::Split as u8;
 
-/// Bytes in a block of 16 rows × 4 columns, and in a line.
+/// Number of bytes of a block of 16 rows × 4 columns, and of a line.
 pub const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
-/// Blocks of a strip.
+/// Number of blocks of a strip.
 pub const BLOCKS: usize = INT8_PAD_COLS / INT8_BLOCK_COLS;
 
 /// See [`Packing::lines`].

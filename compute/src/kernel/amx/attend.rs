@@ -1,11 +1,11 @@
-//! Softmax attention over keys and values of bf16, in tiles. Queries and weights are each the sum of two
-//! bf16: 16 bits of significand, at several times the speed of f32.
+//! Softmax attention over bf16 keys and values, in tiles. Queries and weights are each the sum of two
+//! bf16, which gives 16 bits of significand at several times the speed of f32.
 //!
-//! A row's sums take its pages in order, and what it does not see counts as zero; so its result does not
-//! depend on the rows beside it. Pages of types that have no tiles go the way of vectors.
+//! A row's sums take its pages in order, and positions that it does not see are zero. So its result does
+//! not depend on the rows beside it. Pages of other types use the AVX-512 kernel.
 
+use super::bf16_product::{Bf16TileProduct, LeftTiles, RightTiles, SUM_TILES};
 use super::kv::{ACROSS, DEPTH, KV, MOST_CHUNKS, TILE_BYTES, is_tiled};
-use super::meet::{Left, Meeting, Right, SUMS};
 use super::tiles::{ROW_BYTES, ROWS, Tiles};
 use crate::kernel::avx2::fetch;
 use crate::kernel::avx512::attend::attend_with;
@@ -21,30 +21,30 @@ pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
     if !is_tiled(&a.layout) {
         return attend_with(a, &KV, out, scratch);
     }
-    let walk = Walk::new(a);
+    let attention = TiledAttention::new(a);
     let Scratch { floats, page, shorts, .. } = scratch;
-    floats.grow(walk.count * walk.padded);
-    page.grow(walk.count + SUMS * ROWS * ROWS);
+    floats.grow(attention.count * attention.padded);
+    page.grow(attention.count + SUM_TILES * ROWS * ROWS);
     shorts.grow(2 * a.queries.len());
-    let scores = &mut floats[..walk.count * walk.padded];
+    let scores = &mut floats[..attention.count * attention.padded];
     let queries: &mut [u16] = bytemuck::cast_slice_mut(&mut shorts[..2 * a.queries.len()]);
     split(a.queries, a.scale, queries);
-    let (inverse, sums) = page.split_at_mut(walk.count);
+    let (inverse, sums) = page.split_at_mut(attention.count);
 
     // SAFETY: this table is only handed out where tiles are available.
-    let _tiles = unsafe { Tiles::new(walk.count) };
-    for pair in walk.pairs() {
-        walk.score(&pair, queries, scores);
+    let _tiles = unsafe { Tiles::new(attention.count) };
+    for pair in attention.pairs() {
+        attention.score(&pair, queries, scores);
     }
-    for (query, scores) in scores.chunks_exact_mut(walk.padded).enumerate() {
-        inverse[query] = 1.0 / weigh(scores, a.ends[query / walk.group]);
+    for (query, scores) in scores.chunks_exact_mut(attention.padded).enumerate() {
+        inverse[query] = 1.0 / weigh(scores, a.ends[query / attention.group]);
     }
-    for pair in walk.pairs() {
-        walk.mix(&pair, (scores, inverse), sums, out);
+    for pair in attention.pairs() {
+        attention.accumulate(&pair, (scores, inverse), sums, out);
     }
 }
 
-/// Queries times `scale` in two planes of bf16, each `[queries][head_dim]`, in pairs.
+/// Writes queries times `scale` as two planes of bf16, each `[queries][head_dim]`, in pairs.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn split(queries: &[f32], scale: f32, planes: &mut [u16]) {
@@ -57,8 +57,8 @@ fn split(queries: &[f32], scale: f32, planes: &mut [u16]) {
     }
 }
 
-/// The pairs of numbers in `a` and `b` as two bf16 each, what they round to and what is left: both the
-/// nearest, of two the larger.
+/// Splits the numbers in `a` and `b` into two bf16 each: the rounded number and the rounded remainder
+/// (half rounds up). Returns the high and the low plane of the pairs.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pairs(a: __m512, b: __m512) -> [__m512i; 2] {
@@ -71,8 +71,8 @@ fn pairs(a: __m512, b: __m512) -> [__m512i; 2] {
     [joined(high_a, high_b), joined(left(a, high_a), left(b, high_b))]
 }
 
-/// Makes a query's scores weights, exp(s − max) of the first `end` and 0 for the rest, as two bf16 in the
-/// place of each f32: page by page the high plane, then the low one. Returns their sum.
+/// Replaces a query's scores by weights: exp(s − max) of the first `end` scores and 0 for the rest, as two
+/// bf16 each, page by page the high plane, then the low one. Returns the sum of the weights.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,fma")]
 fn weigh(scores: &mut [f32], end: usize) -> f32 {
@@ -81,7 +81,7 @@ fn weigh(scores: &mut [f32], end: usize) -> f32 {
     whole[end..].fill(f32::NEG_INFINITY);
     let mut top = splat(f32::NEG_INFINITY);
     for s in whole.as_chunks::<ROWS>().0 {
-        // In this order: of a NaN and a number the number counts.
+        // In this order the number wins over a NaN.
         top = _mm512_max_ps(bytemuck::must_cast(*s), top);
     }
     let (top, mut totals) = (splat(max(top)), [splat(0.0); 2]);
@@ -100,38 +100,39 @@ fn weigh(scores: &mut [f32], end: usize) -> f32 {
 }
 
 /// Up to two tiles of queries.
-struct Pair {
-    /// The queries that are in no pair before, and that each tile has for itself.
+struct QueryPair {
+    /// For each tile, the queries that no earlier tile has.
     own: [Range<usize>; 2],
-    /// The first query of each tile. The last tile reaches back into the one before it, so that all are
-    /// whole; only where there are fewer queries than that is it smaller.
+    /// First query of each tile. The last tile overlaps the one before it, so that all tiles are whole.
+    /// Only with fewer than 16 queries is there a smaller tile.
     starts: [usize; 2],
-    /// Pages that some query sees.
+    /// Number of pages that some query sees.
     pages: usize,
 }
 
-impl Pair {
-    /// Whether there is a second tile.
+impl QueryPair {
+    /// Returns true if there is a second tile.
     fn is_whole(&self) -> bool {
         !self.own[1].is_empty()
     }
 }
 
-/// The way of all rows over their pages.
-struct Walk<'a> {
+/// Attention of all rows over their pages.
+struct TiledAttention<'a> {
     a: &'a Attention<'a>,
-    /// Queries of a row, and of all.
+    /// Number of queries of a row.
     group: usize,
+    /// Number of queries of all rows.
     count: usize,
-    /// Floats of a query's scores: whole pages, and a cache line more, so that the same page of many
-    /// queries does not fall into the same few sets of a cache.
+    /// Number of floats of a query's scores: whole pages and one cache line more, so that the same page of
+    /// many queries does not fall into the same few cache sets.
     padded: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TiledAttention<'a> {
     fn new(a: &'a Attention<'a>) -> Self {
         let (group, pages) = (a.group(), a.pages());
-        // Tiles are read from pointers.
+        // Tiles are read through pointers.
         assert!(
             a.table[..pages]
                 .iter()
@@ -140,23 +141,23 @@ impl<'a> Walk<'a> {
         Self { a, group, count: a.ends.len() * group, padded: pages * PAGE + ROWS }
     }
 
-    fn pairs(&self) -> impl Iterator<Item = Pair> {
+    fn pairs(&self) -> impl Iterator<Item = QueryPair> {
         (0..self.count).step_by(2 * ROWS).map(|from| {
             let own =
                 [from, from + ROWS].map(|from| from.min(self.count)..(from + ROWS).min(self.count));
             let starts = [from, from + ROWS].map(|from| from.min(self.count.saturating_sub(ROWS)));
             let rows = starts[0] / self.group..own[1].end.div_ceil(self.group);
             let end = self.a.ends[rows].iter().max().copied().unwrap_or(0);
-            Pair { own, starts, pages: end.div_ceil(PAGE) }
+            QueryPair { own, starts, pages: end.div_ceil(PAGE) }
         })
     }
 
-    /// Scores of the queries of a pair for all pages that they see, `[queries][padded]`; what is past a
-    /// query's end is garbage.
+    /// Writes the scores of a pair's queries for all pages that they see, `[queries][padded]`. Scores past
+    /// a query's end are undefined.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn score(&self, pair: &Pair, queries: &[u16], scores: &mut [f32]) {
-        /// Chunks of dimensions follow each other.
+    fn score(&self, pair: &QueryPair, queries: &[u16], scores: &mut [f32]) {
+        /// Consecutive chunks of dimensions.
         const ORDER: [u32; MOST_CHUNKS] = {
             let mut order = [0; MOST_CHUNKS];
             let mut i = 0;
@@ -168,7 +169,7 @@ impl<'a> Walk<'a> {
         };
         let (a, dim, padded) = (self.a, self.a.head_dim(), self.padded);
         assert!(queries.len() == 2 * self.count * dim && scores.len() == self.count * padded);
-        let left = Left {
+        let left = LeftTiles {
             tiles: pair.starts.map(|start| queries[start * dim..].as_ptr().cast()),
             step: DEPTH * size_of::<u16>(),
             row: dim * size_of::<u16>(),
@@ -176,7 +177,7 @@ impl<'a> Walk<'a> {
         };
         let mut page = 0;
         while page < pair.pages {
-            // A single tile of queries has room for the sums of two pages.
+            // A single tile of queries leaves tiles for the sums of two pages.
             let together = if pair.is_whole() { 1 } else { 2.min(pair.pages - page) };
             if a.ends.len() == 1 {
                 (page + together..pair.pages.min(page + 2 * together))
@@ -184,85 +185,86 @@ impl<'a> Walk<'a> {
             }
             let first = a.layout.key_bytes(a.page(page)).as_ptr();
             let second = a.layout.key_bytes(a.page(page + together - 1)).as_ptr();
-            let right = Right {
+            let right = RightTiles {
                 tiles: [first, first, second, second],
                 order: &ORDER[..dim / DEPTH],
                 step: ACROSS * TILE_BYTES,
                 ahead: 0,
             }
-            .across(|p| p % ACROSS * TILE_BYTES);
-            let meeting = Meeting { left: &left, right: &right };
+            .with_tile_offsets(|p| p % ACROSS * TILE_BYTES);
+            let product = Bf16TileProduct { left: &left, right: &right };
             let at = |g: usize| pair.starts[g] * padded + page * PAGE;
             let to = [scores[at(0)..].as_mut_ptr().cast(), scores[at(1)..].as_mut_ptr().cast()];
             let (row, tile) = (padded * size_of::<f32>(), ROW_BYTES);
-            // SAFETY: tiles are there; queries have both planes from each start on, keys all tiles of
+            // SAFETY: tiles exist; queries have both planes from each start on, keys all tiles of
             // the chunks, and scores a row of `padded` for each query.
             unsafe {
                 match (pair.is_whole(), together) {
-                    (true, _) => meeting.run::<2, 2>(to, row, tile),
-                    (false, 2) => meeting.run::<1, 4>(to, row, tile),
-                    (false, _) => meeting.run::<1, 2>(to, row, tile),
+                    (true, _) => product.run::<2, 2>(to, row, tile),
+                    (false, 2) => product.run::<1, 4>(to, row, tile),
+                    (false, _) => product.run::<1, 2>(to, row, tile),
                 }
             }
             page += together;
         }
     }
 
-    /// Values mixed by the weights of a pair's queries, to the rows of `out`.
+    /// Writes the weighted sums of values of a pair's queries to the rows of `out`.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn mix(
+    fn accumulate(
         &self,
-        pair: &Pair,
+        pair: &QueryPair,
         (weights, inverse): (&[f32], &[f32]),
         sums: &mut [f32],
         out: &mut Columns<'_>,
     ) {
         let (a, dim, padded) = (self.a, self.a.head_dim(), self.padded);
         assert!(weights.len() == self.count * padded && pair.pages * PAGE <= padded);
-        let left = Left {
+        let left = LeftTiles {
             tiles: pair.starts.map(|start| weights[start * padded..].as_ptr().cast()),
             step: PAGE * size_of::<f32>(),
             row: padded * size_of::<f32>(),
             low: ROW_BYTES,
         };
         let values = a.layout.value_start();
-        let sums: &mut [[[f32; ROWS]; ROWS]; SUMS] =
+        let sums: &mut [[[f32; ROWS]; ROWS]; SUM_TILES] =
             &mut sums.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0[0];
         let mut block = 0;
         while block < dim / ROWS {
             let together = if pair.is_whole() { 2 } else { 4.min(dim / ROWS - block) };
-            let right = Right {
-                tiles: [a.pages[values + block * TILE_BYTES..].as_ptr(); SUMS],
+            let right = RightTiles {
+                tiles: [a.pages[values + block * TILE_BYTES..].as_ptr(); SUM_TILES],
                 order: &a.table[..pair.pages],
                 step: a.layout.bytes(),
                 ahead: if a.ends.len() == 1 { together * TILE_BYTES } else { 0 },
             }
-            .across(|p| p * TILE_BYTES);
-            let meeting = Meeting { left: &left, right: &right };
+            .with_tile_offsets(|p| p * TILE_BYTES);
+            let product = Bf16TileProduct { left: &left, right: &right };
             let (first, second) = sums.split_at_mut(together);
             let to = [first.as_mut_ptr().cast(), second.as_mut_ptr().cast()];
             let (row, tile) = (ROW_BYTES, TILE_BYTES);
-            // SAFETY: tiles are there; weights have a row of `padded` for each query, values all tiles
+            // SAFETY: tiles exist; weights have a row of `padded` for each query, values all tiles
             // of a page, whose pages `new` has checked, and each of the four sums is a tile.
             unsafe {
                 match (pair.is_whole(), together) {
-                    (true, _) => meeting.run::<2, 2>(to, row, tile),
-                    (false, 4) => meeting.run::<1, 4>(to, row, tile),
-                    (false, _) => meeting.run::<1, 2>(to, row, tile),
+                    (true, _) => product.run::<2, 2>(to, row, tile),
+                    (false, 4) => product.run::<1, 4>(to, row, tile),
+                    (false, _) => product.run::<1, 2>(to, row, tile),
                 }
             }
-            self.spread(pair, block..block + together, (sums, inverse), out);
+            self.write_rows(pair, block..block + together, (sums, inverse), out);
             block += together;
         }
     }
 
-    /// A pair's sums of some blocks of dimensions, divided by those of the weights, to the rows of `out`.
+    /// Divides a pair's sums of some blocks of dimensions by the sums of the weights, and writes them to
+    /// the rows of `out`.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn spread(
+    fn write_rows(
         &self,
-        pair: &Pair,
+        pair: &QueryPair,
         blocks: Range<usize>,
         (sums, inverse): (&[[[f32; ROWS]; ROWS]], &[f32]),
         out: &mut Columns<'_>,

@@ -1,10 +1,12 @@
-//! int8 × int8: 16 blocks of packed weights are a tile as they stand. Two planes are rows beside each
-//! other, whose sums are joined in 64 bits.
+//! int8 × int8: 16 blocks of packed weights are a tile without decoding. Two planes of activations are
+//! neighboring rows, whose sums are joined in 64 bits.
 
-use super::product::{Cut, product};
+use super::product::{ColumnChunks, product};
 use super::tiles::{ROW_BYTES, ROWS, Weights};
 use crate::kernel::Quantized;
-use crate::kernel::avx512::int8::{block, group_scales, int8 as in_vectors, join, place, rounded};
+use crate::kernel::avx512::int8::{
+    block, block_position, group_scales, int8 as in_vectors, join, rounded,
+};
 use crate::kernel::avx512::ternary::store;
 use crate::kernel::packing::{BLOCKS, SIX, SPLIT, UPPER, WHOLE};
 use crate::matrix::{Int8View, Packing};
@@ -13,13 +15,13 @@ use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows, all planes counted, from which tiles pay.
+/// Number of rows, counting all planes, from which tiles are faster.
 const TILED_ROWS: usize = 4;
-/// Steps of a chunk at most.
+/// Most steps of a chunk.
 const CHUNK: usize = 8;
-/// Columns whose products fit 32-bit sums: 128 · 128 · 65,536 < 2³¹.
+/// Most columns whose products fit 32-bit sums: 128 · 128 · 65,536 < 2³¹.
 const MAX_COLS: usize = 65_536;
-/// Strips in a step.
+/// Number of strips in a step.
 const STRIPS: usize = ROWS / BLOCKS;
 
 /// See the scalar definition.
@@ -45,7 +47,7 @@ pub fn int8(
     }
 }
 
-/// The product with `P` planes of activations, and weights packed as `W` says.
+/// Computes the product with `P` planes of activations and packing `W` of the weights.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn tiled<const P: usize, const W: u8>(
     w: Int8View<'_>,
@@ -56,19 +58,19 @@ fn tiled<const P: usize, const W: u8>(
 ) {
     let steps = w.cols().div_ceil(ROW_BYTES);
     let chunk = steps.div_ceil(steps.div_ceil(CHUNK).max(1)).max(1);
-    let cut = Cut { steps, chunk, apart: false };
+    let split = ColumnChunks { steps, chunk, separate_sums: false };
     let first = panels.start;
-    // A group of rows has whole tokens.
+    // A group of rows contains whole tokens.
     const { assert!(ROWS.is_multiple_of(P)) };
-    // SAFETY: this table is only handed out where tiles are available. A place's tiles lie within
-    // the panel, or are written to the room for them.
+    // SAFETY: this table is only handed out where tiles are available. The tiles lie within the panel,
+    // or are written to `out`.
     unsafe {
         product::<true>(
             x,
             panels,
-            &cut,
+            &split,
             (&mut scratch.decoded, &mut scratch.sums),
-            |(panel, steps), _, room| weights::<W>(w, *panel, steps, room),
+            |(panel, steps), _, out| weights::<W>(w, *panel, steps, out),
             |panel, _, rows, sums| {
                 let scales = group_scales(&w.scales(panel), 0);
                 for (token, sums) in (rows.start / P..).zip(sums.as_chunks::<P>().0) {
@@ -86,31 +88,31 @@ fn tiled<const P: usize, const W: u8>(
     }
 }
 
-/// The tiles of some steps of a panel: where they stand, or in the room for them where they have to be
-/// put together or the panel ends within the last one.
+/// Returns the tiles of some steps of a panel. They are written to `out` if planes have to be combined
+/// or the panel ends within the last tile; otherwise they are where they are.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn weights<const W: u8>(
     w: Int8View<'_>,
     panel: usize,
     steps: &Range<usize>,
-    room: &mut [Weights],
+    out: &mut [Weights],
 ) -> *const Weights {
     let end = (steps.end * STRIPS).min(w.strips());
     let values = w.panel(panel, steps.start * STRIPS..end);
     if W == WHOLE && end == steps.end * STRIPS {
         return values.values.as_ptr().cast();
     }
-    let (strips, lacks) = room[..steps.len()]
+    let (strips, missing) = out[..steps.len()]
         .as_flattened_mut()
         .as_chunks_mut::<BLOCKS>()
         .0
         .split_at_mut(end - steps.start * STRIPS);
     for (i, out) in strips.iter_mut().enumerate() {
         for (b, out) in out.iter_mut().enumerate() {
-            let (line, part) = place::<W>(i, b);
+            let (line, part) = block_position::<W>(i, b);
             *out = bytemuck::must_cast(block::<W>(&values, line, part, 0));
         }
     }
-    lacks.fill([[0; ROW_BYTES]; BLOCKS]);
-    room.as_ptr()
+    missing.fill([[0; ROW_BYTES]; BLOCKS]);
+    out.as_ptr()
 }

@@ -1,11 +1,13 @@
-//! Keys and values in bf16 as tiles read them. Tiles multiply pairs of numbers: the n-th pair of 32 is what
-//! stands at n and at n + 16. So a tile of keys is `[16 pairs of dimensions][16 positions]`, and one of
-//! values `[16 pairs of positions][16 dimensions]`. A page has
+//! Keys and values in bf16, in the layout of tiles.
+//!
+//! Tiles multiply pairs of numbers: the n-th pair of 32 numbers is those at n and at n + 16. So a tile
+//! of keys is `[16 pairs of dimensions][16 positions]`, and a tile of values
+//! `[16 pairs of positions][16 dimensions]`. A page has
 //!
 //! - keys: `[head_dim / 32][PAGE / 16]` tiles, and
 //! - values: `[head_dim / 16]` tiles.
 //!
-//! Other types, and heads of other widths, stand as in every other set.
+//! Other types, and heads of other widths, have the layout of all other instruction sets.
 
 use super::tiles::{ROW_BYTES, ROWS};
 use crate::kernel::avx2::{self, detected};
@@ -13,28 +15,28 @@ use crate::kernel::kv::{self, Bf16, Element};
 use crate::kernel::{KvCodec, KvType, PAGE, PageLayout};
 use std::arch::x86_64::*;
 
-/// Two bf16 that are multiplied and added together, the first one in the lower half.
+/// Two bf16 whose products are added, the first one in the lower half.
 type Pair = u32;
-/// A tile as it is written and read.
+/// A tile in memory.
 type Tile = [[Pair; ROWS]; ROWS];
-/// Dimensions that a tile of keys has.
+/// Number of dimensions of a tile of keys.
 pub const DEPTH: usize = ROW_BYTES / size_of::<u16>();
-/// Bytes of a tile.
+/// Number of bytes of a tile.
 pub const TILE_BYTES: usize = ROWS * ROW_BYTES;
-/// Tiles of positions in a page.
+/// Number of tiles that cover the positions of a page.
 pub const ACROSS: usize = PAGE / ROWS;
-/// Positions in a tile of values: all of a page.
+/// A tile of values has all positions of a page.
 const _: () = assert!(PAGE == 2 * ROWS);
 
-/// Chunks of [`DEPTH`] dimensions that heads in tiles have at most.
+/// Most chunks of [`DEPTH`] dimensions of a head in tiles.
 pub const MOST_CHUNKS: usize = 32;
 
-/// Whether a page's keys and values stand in tiles.
+/// Returns true if a page's keys and values are in tiles.
 pub fn is_tiled(layout: &PageLayout) -> bool {
     [layout.keys, layout.values] == [KvType::Bf16; 2] && in_tiles(layout.head_dim)
 }
 
-/// Whether heads of this width stand in tiles.
+/// Returns true if heads of this width are in tiles.
 fn in_tiles(head_dim: usize) -> bool {
     head_dim.is_multiple_of(DEPTH) && head_dim <= MOST_CHUNKS * DEPTH
 }
@@ -52,7 +54,7 @@ pub const KV: [KvCodec; KvType::COUNT] = {
     kv
 };
 
-/// The upper half of 16 numbers: bf16, the nearest, of two the even one.
+/// Rounds 16 numbers to bf16, half to even; the results are in the upper halves.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn rounded(x: __m512) -> __m512i {
@@ -64,7 +66,7 @@ fn rounded(x: __m512) -> __m512i {
     _mm512_and_si512(sum, _mm512_set1_epi32(UPPER))
 }
 
-/// The upper half of a pair.
+/// Mask of the upper half of a pair.
 const UPPER: i32 = 0xFFFF_0000_u32.cast_signed();
 
 #[target_feature(enable = "avx512f")]
@@ -85,8 +87,8 @@ fn write_key(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
     1.0
 }
 
-/// What is not finite has no codes: zero times it would not be zero, and tiles multiply what a row does
-/// not see with zero.
+/// Writes a value. A value that is not finite is stored as zeros, because tiles multiply positions that
+/// a row does not see with zero, and zero times infinity is not zero.
 #[target_feature(enable = "avx512f")]
 fn write_value(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
     if !in_tiles(x.len()) {
@@ -108,11 +110,11 @@ fn write_value(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
     if finite { 1.0 } else { f32::NAN }
 }
 
-/// Whether whole vectors of numbers are finite as bf16, too.
+/// Returns true if all numbers are finite, also as bf16.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn all_finite(x: &[f32]) -> bool {
-    /// What is half way to the first number that bf16 has not.
+    /// Half way between the largest bf16 and the next number.
     const BEYOND: i32 = 0x7F7F_8000;
     let magnitude = _mm512_set1_epi32(i32::MAX);
     let largest = x.as_chunks::<ROWS>().0.iter().fold(_mm512_setzero_si512(), |largest, x| {
@@ -122,7 +124,7 @@ fn all_finite(x: &[f32]) -> bool {
     _mm512_cmpge_epi32_mask(largest, _mm512_set1_epi32(BEYOND)) == 0
 }
 
-/// The `half`-th number of a pair.
+/// Returns the `half`-th number of a pair.
 #[inline(always)]
 fn number(pair: Pair, half: usize) -> f32 {
     Bf16::decode((pair >> (16 * half)) as u16)

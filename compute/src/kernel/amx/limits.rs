@@ -1,8 +1,8 @@
-//! What products are bounded by.
+//! Measures the arithmetic throughput that limits products.
 
-use super::tiles::{ROW_BYTES, ROWS, Tiles, multiply as tile, zero};
+use super::tiles::{ROW_BYTES, ROWS, Tiles, multiply as multiply_tile, zero};
 
-/// `rounds` times four tiles of 16 × 16 × 64 products of int8.
+/// Computes `rounds` times four tiles of 16 × 16 × 64 int8 products.
 #[target_feature(enable = "avx512f")]
 pub fn multiply(rounds: usize) -> u64 {
     // SAFETY: this table is only handed out where tiles are available; they are configured as long
@@ -18,10 +18,10 @@ pub fn multiply(rounds: usize) -> u64 {
         zero::<6>();
         zero::<7>();
         for _ in 0..rounds {
-            tile::<0, 4, 6, false>();
-            tile::<1, 4, 7, false>();
-            tile::<2, 5, 6, false>();
-            tile::<3, 5, 7, false>();
+            multiply_tile::<0, 4, 6, false>();
+            multiply_tile::<1, 4, 7, false>();
+            multiply_tile::<2, 5, 6, false>();
+            multiply_tile::<3, 5, 7, false>();
         }
     }
     (4 * ROWS * ROWS * ROW_BYTES * rounds) as u64

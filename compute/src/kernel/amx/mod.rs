@@ -1,14 +1,14 @@
-//! AMX: int8 products of batches, and attention over bf16, in tile registers of 16 × 64 bytes. All else
-//! is AVX-512's.
+//! AMX: int8 products of batches, and attention over bf16, in tile registers of 16 × 64 bytes. All other
+//! kernels are those of AVX-512.
 //!
-//! A block of packed weights decodes to rows of a weight tile as they stand, a row of activations
-//! is a row of an activation tile, so nothing is rearranged.
+//! A block of packed weights decodes to the rows of a weight tile, and a row of activations is a row of
+//! an activation tile. So nothing has to be rearranged.
 
 mod attend;
+mod bf16_product;
 mod int8;
 mod kv;
 mod limits;
-mod meet;
 mod product;
 mod ternary;
 mod tiles;
@@ -16,12 +16,12 @@ mod tiles;
 use super::avx2::detected;
 use super::{Isa, Kernels, avx512};
 
-/// Whether this CPU and its system have what the kernels need.
+/// Returns true if the CPU and the operating system support these kernels.
 pub fn available() -> bool {
     avx512::available() && tiles::available()
 }
 
-/// The table. Only `Kernels::for_isa` hands it out, after `available`.
+/// The kernel table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Amx,
     two_bit: detected!(ternary::ternary, w, panels, x, y, scratch),

@@ -1,21 +1,21 @@
-//! Ternary × int8: a step's columns decode to a tile of weights, field by field.
+//! Ternary × int8: the columns of a step decode to a tile of weights, field by field.
 
-use super::product::{BLOCK_PANELS, BLOCK_ROWS, Cut, product};
+use super::product::{BLOCK_PANELS, BLOCK_ROWS, ColumnChunks, product};
 use super::tiles::ROW_BYTES;
 use crate::kernel::Quantized;
-use crate::kernel::avx512::ternary::{Walk, ternary as in_vectors};
+use crate::kernel::avx512::ternary::{TernaryArgs, ternary as in_vectors};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows from which tiles pay.
+/// Number of rows from which tiles are faster.
 const TILED_ROWS: usize = 5;
-/// Steps of a chunk at most: two panels of that many tiles take 16 kB of the first-level cache, and as
-/// much is left for activations.
+/// Most steps of a chunk: the tiles of two panels take 16 kB of the first-level cache, and as much is
+/// left for activations.
 const CHUNK: usize = 8;
-/// Fields of a step: rows of its tile.
+/// Number of fields of a step: rows of its tile.
 const FIELDS: usize = ROW_BYTES / 4;
 
 /// See the scalar definition.
@@ -27,40 +27,40 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Some(cut) = cut(w).filter(|_| x.rows() >= TILED_ROWS) else {
+    let Some(split) = split(w).filter(|_| x.rows() >= TILED_ROWS) else {
         return in_vectors::<false>(w, panels, x, y, scratch);
     };
-    let Scratch { ints, decoded: places, sums, floats, .. } = scratch;
-    let walk = Walk::new(w, x, panels.start, ints);
+    let Scratch { ints, decoded, sums, floats, .. } = scratch;
+    let args = TernaryArgs::new(w, x, panels.start, ints);
     let mut totals = Totals::new(panels.start, x.rows(), floats);
     // SAFETY: this table is only handed out where tiles are available; `unpack` fills all tiles.
     unsafe {
         product::<false>(
             x,
             panels,
-            &cut,
-            (places, sums),
-            |(panel, steps), next, room| {
+            &split,
+            (decoded, sums),
+            |(panel, steps), next, tiles| {
                 let next = next.map(|(panel, steps)| (panel, steps.start * FIELDS));
-                let out = room[..steps.len()].as_flattened_mut();
-                let fields = steps.start * FIELDS..(steps.end * FIELDS).min(walk.fields());
+                let out = tiles[..steps.len()].as_flattened_mut();
+                let fields = steps.start * FIELDS..(steps.end * FIELDS).min(args.fields());
                 let (out, beyond) = out.split_at_mut(fields.len());
-                walk.unpack((*panel, fields), next, out);
+                args.unpack((*panel, fields), next, out);
                 beyond.fill([0; ROW_BYTES]);
-                room.as_ptr()
+                tiles.as_ptr()
             },
             |panel, chunk, rows, sums| {
-                let group = if cut.apart { chunk } else { 0 };
-                let scales = walk.scales(panel, group);
+                let group = if split.separate_sums { chunk } else { 0 };
+                let scales = args.scales(panel, group);
                 for (row, sums) in rows.zip(sums) {
                     let exact = _mm512_loadu_si512(sums.as_ptr().cast());
-                    let value = walk.scaled(exact, row, group, scales);
-                    let total = match walk.groups {
+                    let value = args.scaled(exact, row, group, scales);
+                    let total = match args.groups {
                         1 => _mm512_add_ps(_mm512_setzero_ps(), value),
                         _ => totals.add(panel, row, group, value),
                     };
-                    if group + 1 == walk.groups {
-                        walk.store(panel, row, total, y);
+                    if group + 1 == args.groups {
+                        args.store(panel, row, total, y);
                     }
                 }
             },
@@ -68,22 +68,23 @@ pub fn ternary(
     }
 }
 
-/// How the columns are cut: a scale group is a chunk. `None` where groups are no whole steps.
-fn cut(w: &TernaryMatrix) -> Option<Cut> {
+/// Splits the columns into chunks; a scale group is a chunk. Returns `None` if a group is not a whole
+/// number of steps.
+fn split(w: &TernaryMatrix) -> Option<ColumnChunks> {
     let steps = w.cols().div_ceil(ROW_BYTES);
     match w.scales() {
         Scales::Tensor(_) => {
             let chunk = steps.div_ceil(steps.div_ceil(CHUNK).max(1)).max(1);
-            Some(Cut { steps, chunk, apart: false })
+            Some(ColumnChunks { steps, chunk, separate_sums: false })
         }
         Scales::Groups(g) if g.size().is_multiple_of(ROW_BYTES) => {
-            Some(Cut { steps, chunk: g.size() / ROW_BYTES, apart: true })
+            Some(ColumnChunks { steps, chunk: g.size() / ROW_BYTES, separate_sums: true })
         }
         Scales::Groups(_) => None,
     }
 }
 
-/// Sums over scale groups so far, of the rows and panels that are under way together.
+/// Sums over the scale groups so far, of the rows and panels that are in progress.
 struct Totals<'a> {
     /// `[panel][row]`.
     values: &'a mut [[f32; PANEL_ROWS]],
@@ -98,7 +99,7 @@ impl<'a> Totals<'a> {
         Self { values: values.as_chunks_mut().0, first, rows }
     }
 
-    /// Adds a group's value; returns the sum.
+    /// Adds a group's value and returns the sum.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn add(&mut self, panel: usize, row: usize, group: usize, value: __m512) -> __m512 {

@@ -1,25 +1,26 @@
-//! The tile registers: permission, configuration and the few instructions that products need.
+//! The tile registers: permission, configuration and the instructions that products need.
 //!
-//! Rust's AMX intrinsics are unstable, so these are inline assembly. The compiler uses no tile
-//! registers itself, and assembly with effects keeps its order; so what one block leaves in a tile,
-//! the next finds there.
+//! Rust's AMX intrinsics are unstable, so these are inline assembly. The compiler itself uses no tile
+//! registers, and assembly with side effects keeps its order. So a tile keeps its contents from one
+//! assembly block to the next.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 
-/// Rows of a tile, and bytes of each.
+/// Number of rows of a tile.
 pub const ROWS: usize = 16;
+/// Number of bytes of a row.
 pub const ROW_BYTES: usize = 64;
-/// Sums of 16 × 16 outputs as a tile holds them: `[activation row][weight row]`.
+/// A tile of the sums of 16 × 16 outputs: `[activation row][weight row]`.
 pub type Sums = [[i32; 16]; ROWS];
 /// A tile of weights: `[4 columns][16 weight rows][4]`.
 pub type Weights = [[u8; ROW_BYTES]; ROWS];
 
-/// Whether this CPU has tiles of int8 and of bf16, and the system lets the process use them.
+/// Returns true if the CPU has int8 and bf16 tiles and the system lets the process use them.
 pub fn available() -> bool {
     /// Leaf 7: AMX-BF16, AMX-TILE and AMX-INT8.
     const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
-    /// Leaf 1: the system has turned XGETBV on.
+    /// Leaf 1: the system has enabled XGETBV.
     const OSXSAVE: u32 = 1 << 27;
     /// State components of XCR0: tile configuration and data.
     const STATE: u64 = 1 << 17 | 1 << 18;
@@ -31,7 +32,7 @@ pub fn available() -> bool {
     enabled & STATE == STATE && permitted()
 }
 
-/// XCR0.
+/// Reads XCR0.
 ///
 /// # Safety
 /// The CPU has XGETBV.
@@ -41,8 +42,8 @@ unsafe fn enabled_state() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
-/// Linux gives tiles' state only to processes that ask for it: `arch_prctl(ARCH_REQ_XCOMP_PERM,
-/// XFEATURE_XTILEDATA)`, see Documentation/arch/x86/xstate.rst of its source. All threads have it then.
+/// Asks Linux for permission to use tiles: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`, see
+/// Documentation/arch/x86/xstate.rst of its source. The permission covers all threads.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
@@ -64,13 +65,13 @@ fn permitted() -> bool {
     refused == 0
 }
 
-/// Other systems are not known here.
+/// Other operating systems are not supported.
 #[cfg(not(target_os = "linux"))]
 fn permitted() -> bool {
     false
 }
 
-/// What `ldtilecfg` reads.
+/// Operand of `ldtilecfg`.
 #[repr(C, align(64))]
 struct Config {
     palette: u8,
@@ -81,8 +82,8 @@ struct Config {
 }
 
 impl Config {
-    /// Tiles 0 to 3 for sums and 4 and 5 for what meets 6 and 7 there, all but the latter with so many
-    /// rows.
+    /// Configures tiles 0 to 3 for sums and 4 and 5 for the left operand, with `rows` rows, and tiles 6
+    /// and 7 for the right operand.
     const fn of(rows: usize) -> Self {
         let mut config =
             Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
@@ -96,8 +97,8 @@ impl Config {
     }
 }
 
-/// One for each number of rows, the first for one row: built once, because a processor that reads what
-/// it has just written in pieces waits.
+/// One configuration per number of rows, the first for one row. They are constants because the CPU
+/// stalls when it reads a configuration right after it was written field by field.
 static CONFIGS: [Config; ROWS] = {
     let mut configs = [const { Config::of(ROWS) }; ROWS];
     let mut rows = 1;
@@ -108,15 +109,15 @@ static CONFIGS: [Config; ROWS] = {
     configs
 };
 
-/// The tiles, configured for this thread until this is dropped. Tiles 0 to 3 hold sums
+/// Keeps the tiles configured for this thread until it is dropped. Tiles 0 to 3 hold sums
 /// `[rows of activations × panel]`, 4 and 5 activations, 6 and 7 weights.
 pub struct Tiles(());
 
 impl Tiles {
-    /// Tiles whose activations have `rows` rows, at most 16.
+    /// Configures tiles whose activations have `rows` rows, at most 16.
     ///
     /// # Safety
-    /// [`available`] has said yes.
+    /// [`available`] has returned true.
     pub unsafe fn new(rows: usize) -> Self {
         let config = &CONFIGS[rows.clamp(1, ROWS) - 1];
         // SAFETY: the CPU has the instruction, and the whole configuration is valid memory.
@@ -127,15 +128,15 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: the CPU has the instruction; nobody uses the tiles any more.
+        // SAFETY: the CPU has the instruction; the tiles are not used any more.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
 
-/// Makes tile `N` zero.
+/// Sets tile `N` to zero.
 ///
 /// # Safety
-/// [`Tiles`] are there.
+/// [`Tiles`] exist.
 #[inline(always)]
 pub unsafe fn zero<const N: usize>() {
     // SAFETY: the caller's promise.
@@ -145,7 +146,7 @@ pub unsafe fn zero<const N: usize>() {
 /// Loads tile `N` from rows that begin `stride` bytes apart.
 ///
 /// # Safety
-/// [`Tiles`] are there, and as many rows as the tile has may be read.
+/// [`Tiles`] exist, and as many rows as the tile has may be read.
 #[inline(always)]
 pub unsafe fn load<const N: usize>(from: *const u8, stride: usize) {
     // SAFETY: the caller's promise.
@@ -163,17 +164,17 @@ pub unsafe fn load<const N: usize>(from: *const u8, stride: usize) {
 /// Stores tile `N` as [`Sums`].
 ///
 /// # Safety
-/// [`Tiles`] are there.
+/// [`Tiles`] exist.
 #[inline(always)]
 pub unsafe fn store<const N: usize>(to: &mut Sums) {
-    // SAFETY: the caller's promise; a tile has no more rows than `Sums`.
+    // SAFETY: the caller's promise; a tile has at most as many rows as `Sums`.
     unsafe { store_rows::<N>((&raw mut *to).cast(), ROW_BYTES) };
 }
 
 /// Stores tile `N` to rows that begin `stride` bytes apart.
 ///
 /// # Safety
-/// [`Tiles`] are there, and as many rows as the tile has may be written.
+/// [`Tiles`] exist, and as many rows as the tile has may be written.
 #[inline(always)]
 pub unsafe fn store_rows<const N: usize>(to: *mut u8, stride: usize) {
     // SAFETY: the caller's promise.
@@ -188,11 +189,11 @@ pub unsafe fn store_rows<const N: usize>(to: *mut u8, stride: usize) {
     }
 }
 
-/// Adds the products of pairs of bf16 in the tiles `A` and `B` to the f32 sums in tile `C`. Subnormal
-/// numbers count as zero.
+/// Adds the products of pairs of bf16 in the tiles `A` and `B` to the f32 sums in tile `C`. The CPU
+/// treats subnormal numbers as zero.
 ///
 /// # Safety
-/// [`Tiles`] are there.
+/// [`Tiles`] exist.
 #[inline(always)]
 pub unsafe fn multiply_bf16<const C: usize, const A: usize, const B: usize>() {
     // SAFETY: the caller's promise.
@@ -201,11 +202,11 @@ pub unsafe fn multiply_bf16<const C: usize, const A: usize, const B: usize>() {
     }
 }
 
-/// Adds the products of activations in tile `A` and weights in tile `B`, which are signed if `SIGNED`,
-/// to the sums in tile `C`.
+/// Adds the products of activations in tile `A` and weights in tile `B` to the sums in tile `C`.
+/// Weights are signed if `SIGNED`.
 ///
 /// # Safety
-/// [`Tiles`] are there.
+/// [`Tiles`] exist.
 #[inline(always)]
 pub unsafe fn multiply<const C: usize, const A: usize, const B: usize, const SIGNED: bool>() {
     // SAFETY: the caller's promise.

@@ -1,5 +1,5 @@
-//! Float × f32: eight partial sums per output, whatever the batch, so a row's result never
-//! depends on its neighbors.
+//! Float × f32. Each output has eight partial sums for every batch size, so a row's result does not
+//! depend on the rows beside it.
 
 use super::lanes::{load, load_half, load_u8, sum};
 use crate::matrix::{FloatMatrix, FloatType};
@@ -32,7 +32,7 @@ impl Element for Bf16 {
     const TYPE: FloatType = FloatType::Bf16;
 }
 
-/// Reads 8 elements from the first `8 · SIZE` bytes.
+/// Reads 8 elements from the first `8 · SIZE` bytes as f32.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn read<E: Element>(bytes: &[u8]) -> __m256 {
@@ -77,7 +77,8 @@ fn product<E: Element>(w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut C
     }
 }
 
-/// `R` weight rows × `N` activation rows; `at` = (first column of the view, first batch row).
+/// Multiplies `R` weight rows × `N` activation rows; `column` and `b` are the first column of the view
+/// and the first batch row. Returns `N`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tile<E: Element, const R: usize, const N: usize>(
@@ -124,7 +125,7 @@ fn tile<E: Element, const R: usize, const N: usize>(
     N
 }
 
-/// Walks `R` iterators in step.
+/// Zips `R` iterators.
 fn zip_rows<'a, const R: usize>(
     mut rows: [std::slice::ChunksExact<'a, u8>; R],
 ) -> impl Iterator<Item = [&'a [u8]; R]> {

@@ -1,10 +1,12 @@
-//! int8 × int8 or, from two planes, int8 × 15 bits: both sides widened to 16 bits (`vpmaddubsw` would
-//! saturate), exact in 32 for a chunk of columns and in f64 beyond it. Weights in planes are put together
-//! in registers. Even columns of a block meet even ones, and odd ones odd: so widening takes shifts, which
-//! keep rows in order.
+//! int8 × int8 or, with two planes, int8 × 15 bits.
 //!
-//! Tokens go in tiles, each rearranged so that a panel's walk reads it from front to back:
-//! `[tile][block of 4 columns][token of the tile]`.
+//! Both operands are widened to 16 bits, because `vpmaddubsw` would saturate. Sums are exact in 32 bits
+//! for a chunk of columns and in f64 beyond that. Weights in planes are combined in registers. Even
+//! columns of a block are multiplied with even ones and odd ones with odd ones, so that widening takes
+//! shifts, which keep rows in order.
+//!
+//! Tokens are processed in tiles. The activations of a tile are rearranged so that a panel reads them
+//! from front to back: `[tile][block of 4 columns][token of the tile]`.
 
 use super::lanes::{load_u8, prefetch};
 use super::ternary::store;
@@ -19,15 +21,15 @@ use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Tokens of a tile at most: their 12 sums, two vectors of weights, one of activations and one of
-/// products fill the 16 registers.
+/// Most tokens of a tile: their 12 sums, two vectors of weights, one of activations and one of products
+/// fill the 16 registers.
 const TILE: usize = 6;
-/// How far ahead of the panel's walk memory is asked for, in bytes.
+/// Prefetch distance in bytes.
 const AHEAD: usize = 2048;
-/// Strips whose products fit 32-bit sums: 16 columns · 128 · 32,767 · 32 strips < 2³¹.
+/// Most strips whose products fit 32-bit sums: 16 columns · 128 · 32,767 · 32 strips < 2³¹.
 const CHUNK: usize = 32;
 
-/// A block's columns of one token: the even ones, then the odd ones.
+/// A block's columns of one token: the even columns, then the odd ones.
 type Quad = [[i16; 2]; 2];
 
 /// See the scalar definition.
@@ -40,22 +42,22 @@ pub fn int8(
     scratch: &mut Scratch,
 ) {
     let wide = join(x, BLOCKS * w.strips(), &mut scratch.shorts);
-    let walk = Walk { w, x, wide, first: panels.start };
+    let args = Int8Args { w, x, wide, first: panels.start };
     match w.packing() {
-        Packing::Whole => walk.product::<WHOLE>(panels, y),
-        Packing::Upper => walk.product::<UPPER>(panels, y),
-        Packing::Six => walk.product::<SIX>(panels, y),
-        Packing::Split => walk.product::<SPLIT>(panels, y),
+        Packing::Whole => args.product::<WHOLE>(panels, y),
+        Packing::Upper => args.product::<UPPER>(panels, y),
+        Packing::Six => args.product::<SIX>(panels, y),
+        Packing::Split => args.product::<SPLIT>(panels, y),
     }
 }
 
-/// Tokens of each tile: as even as can be.
+/// Splits tokens into tiles that are as even as possible.
 fn tiles(tokens: usize) -> impl Iterator<Item = Range<usize>> {
     let tiles = tokens.div_ceil(TILE);
     (0..tiles).map(move |t| tokens * t / tiles..tokens * (t + 1) / tiles)
 }
 
-/// Writes the tokens' values, all planes in one, in the order in which [`dot`] reads them.
+/// Writes the tokens' values, joined from their planes, in the order in which [`dot`] reads them.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn join<'o>(x: &Quantized<'_>, blocks: usize, out: &'o mut AlignedVec<i16>) -> &'o [Quad] {
     let quads = x.tokens() * blocks;
@@ -80,21 +82,21 @@ fn join<'o>(x: &Quantized<'_>, blocks: usize, out: &'o mut AlignedVec<i16>) -> &
     out
 }
 
-/// What all tiles of one call share.
-struct Walk<'a> {
+/// Arguments of a product that all its tiles share.
+struct Int8Args<'a> {
     w: Int8View<'a>,
     x: &'a Quantized<'a>,
-    /// The activations, as [`join`] has written them.
+    /// Activations as written by [`join`].
     wide: &'a [Quad],
-    /// The panel that `y`'s view starts with.
+    /// First panel of the output view.
     first: usize,
 }
 
-/// A strip's columns of `N` tokens.
+/// Columns of a strip of `N` tokens.
 type Strip<const N: usize> = [[Quad; N]; BLOCKS];
 
-impl Walk<'_> {
-    /// The product with weights packed like this.
+impl Int8Args<'_> {
+    /// Computes the product with packing `W`.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn product<const W: u8>(&self, panels: Range<usize>, y: &mut Columns<'_>) {
@@ -112,7 +114,7 @@ impl Walk<'_> {
         }
     }
 
-    /// One panel × a tile of `N` tokens.
+    /// Multiplies one panel × a tile of `N` tokens.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn tile<const N: usize, const W: u8>(
@@ -124,7 +126,7 @@ impl Walk<'_> {
         let w = self.w;
         let quads = self.wide[tile.start * BLOCKS * w.strips()..].as_chunks::<N>().0;
         let x = &quads.as_chunks().0[..w.strips()];
-        // Groups of 16 and 32 columns come from GGUF files: there are so many that each must cost little.
+        // GGUF files have groups of 16 and 32 columns: so many groups that each must cost little.
         let even = w.cols().is_multiple_of(w.group());
         let totals = match w.group().div_ceil(INT8_PAD_COLS) {
             1 if even => short_groups::<N, W, 1>(w, panel, x),
@@ -138,7 +140,7 @@ impl Walk<'_> {
     }
 }
 
-/// Σ w·q of 16 rows × `N` tokens, rounded in groups of so many strips.
+/// Returns Σ w·q of 16 rows × `N` tokens, rounded once per group of `strips` strips.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn groups<const N: usize, const W: u8>(
@@ -157,7 +159,7 @@ fn groups<const N: usize, const W: u8>(
     totals
 }
 
-/// The same where all groups have `G` strips, at most [`CHUNK`].
+/// As [`groups`], if all groups have `G` strips, at most [`CHUNK`].
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn short_groups<const N: usize, const W: u8, const G: usize>(
@@ -174,8 +176,8 @@ fn short_groups<const N: usize, const W: u8, const G: usize>(
     totals
 }
 
-/// Adds sums times their scales to totals. Not fused: every set rounds the product, so that all agree bit
-/// for bit.
+/// Adds sums times their scales to totals. Multiplication and addition are not fused: every instruction
+/// set rounds the product, so that all agree bit for bit.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add<const N: usize>(
@@ -191,7 +193,7 @@ fn add<const N: usize>(
     }
 }
 
-/// Sums as floats.
+/// Converts sums to floats.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn in_floats<const N: usize>(sums: &[[__m256i; 2]; N]) -> [[__m256; 2]; N] {
@@ -202,7 +204,7 @@ fn in_floats<const N: usize>(sums: &[[__m256i; 2]; N]) -> [[__m256; 2]; N] {
     out
 }
 
-/// The scales of a group's 16 rows.
+/// Returns the scales of a group's 16 rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn group_scales(scales: &Int8Scales<'_>, group: usize) -> [__m256; 2] {
@@ -221,7 +223,7 @@ fn group_scales(scales: &Int8Scales<'_>, group: usize) -> [__m256; 2] {
     }
 }
 
-/// Σ w·q of 16 rows × `N` tokens over a group, rounded once.
+/// Returns Σ w·q of 16 rows × `N` tokens over a group, rounded once.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn rounded<const N: usize, const W: u8>(
@@ -255,10 +257,10 @@ fn rounded<const N: usize, const W: u8>(
     out
 }
 
-/// Exact Σ w·q of 16 rows × `N` tokens over the strips from `first` on, as many as `x` has.
+/// Returns the exact Σ w·q of 16 rows × `N` tokens over the strips from `first` on, as many as `x` has.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-#[allow(clippy::needless_range_loop)] // Sums of all tokens are walked side by side.
+#[allow(clippy::needless_range_loop)] // The sums of all tokens share an index.
 fn dot<const N: usize, const W: u8>(
     values: &Int8Panel<'_>,
     first: usize,
@@ -287,7 +289,7 @@ fn dot<const N: usize, const W: u8>(
     sums
 }
 
-/// Asks memory for what is read [`AHEAD`] of the `i`-th strip.
+/// Prefetches the lines that are [`AHEAD`] bytes past the `i`-th strip.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn fetch<const W: u8>(w: &Int8Panel<'_>, i: usize) {
@@ -299,7 +301,7 @@ fn fetch<const W: u8>(w: &Int8Panel<'_>, i: usize) {
     }
 }
 
-/// Eight rows of a block of the `i`-th strip, a byte for each weight.
+/// Returns eight rows of a block of the `i`-th strip, one byte per weight.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn half<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, h: usize) -> __m256i {
@@ -309,7 +311,7 @@ fn half<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, h: usize) -> __m
     if W == WHOLE {
         return load(w.values, i * values + block);
     }
-    // Bits that others shift in are masked, in 16-bit lanes too.
+    // Shifts of 16-bit lanes bring in bits of the neighboring byte, which are masked.
     let upper = _mm256_set1_epi8(0xf0_u8 as i8);
     let mut high = load(w.values, i * values + block / 2);
     if block.is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! Codecs and summaries of pages: the common source, compiled for these features.
+//! Codecs and summaries of pages: the common source, compiled with AVX2.
 
 use super::detected;
 use crate::kernel::kv::{self, Element, codecs};

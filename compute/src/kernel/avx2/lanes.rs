@@ -1,9 +1,9 @@
-//! Loads, stores and sums of 256-bit vectors, from and to arrays of the right length.
+//! Operations on 256-bit vectors. Loads and stores take arrays of the right length.
 
 pub use super::KV;
 use std::arch::x86_64::*;
 
-/// 8 floats.
+/// A vector of 8 floats.
 pub type Vector = __m256;
 
 /// Loads 32 bytes.
@@ -27,14 +27,14 @@ pub fn load(x: &[f32; 8]) -> __m256 {
     bytemuck::must_cast(*x)
 }
 
-/// 8 numbers of [`KvType::F16`](crate::kernel::KvType::F16).
+/// Loads 8 numbers of [`KvType::F16`](crate::kernel::KvType::F16).
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub fn load_f16(codes: &[u16; 8]) -> __m256 {
     _mm256_cvtph_ps(bytemuck::must_cast(*codes))
 }
 
-/// 8 numbers of [`KvType::Bf16`](crate::kernel::KvType::Bf16).
+/// Loads 8 numbers of [`KvType::Bf16`](crate::kernel::KvType::Bf16).
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn load_bf16(codes: &[u16; 8]) -> __m256 {
@@ -49,42 +49,42 @@ pub fn store(x: &mut [f32; 8], v: __m256) {
     *x = bytemuck::must_cast(v);
 }
 
-/// 8 zeroes.
+/// Returns 8 zeros.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn zero() -> __m256 {
     _mm256_setzero_ps()
 }
 
-/// 8 times the same.
+/// Returns a vector of 8 equal numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn splat(x: f32) -> __m256 {
     _mm256_set1_ps(x)
 }
 
-/// a · b.
+/// Returns a · b.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn mul(a: __m256, b: __m256) -> __m256 {
     _mm256_mul_ps(a, b)
 }
 
-/// a · b + c, rounded once.
+/// Returns a · b + c, rounded once.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub fn add_product(a: __m256, b: __m256, c: __m256) -> __m256 {
     _mm256_fmadd_ps(a, b, c)
 }
 
-/// The same of single floats.
+/// As [`add_product`], for single floats.
 #[inline]
 #[target_feature(enable = "fma")]
 pub fn add_product_one(a: f32, b: f32, c: f32) -> f32 {
     a.mul_add(b, c)
 }
 
-/// Σ of whole vectors.
+/// Returns the sum of whole vectors.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn total(x: &[f32]) -> f32 {
@@ -92,25 +92,25 @@ pub fn total(x: &[f32]) -> f32 {
     sum(vectors.fold(zero(), |total, x| _mm256_add_ps(total, load(x))))
 }
 
-/// a − b.
+/// Returns a − b.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn sub(a: __m256, b: __m256) -> __m256 {
     _mm256_sub_ps(a, b)
 }
 
-/// The larger of each pair; of a NaN and a number `b`.
+/// Returns the larger of each pair; `b` if one is NaN.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn larger(a: __m256, b: __m256) -> __m256 {
     _mm256_max_ps(a, b)
 }
 
-/// eˣ of 8 lanes, by the steps of the scalar definition.
+/// Returns eˣ of 8 lanes, by the steps of the scalar definition.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn exp(x: __m256) -> __m256 {
-    // In this order: a NaN stays one.
+    // In this order a NaN stays NaN.
     let x = _mm256_min_ps(_mm256_set1_ps(88.0), _mm256_max_ps(_mm256_set1_ps(-87.0), x));
     let n = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm256_mul_ps(
         x,
@@ -127,7 +127,7 @@ pub fn exp(x: __m256) -> __m256 {
     _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(power)))
 }
 
-/// Columns of eight rows.
+/// Transposes 8 × 8 floats.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn transpose8(rows: &[__m256; 8]) -> [__m256; 8] {
@@ -136,7 +136,7 @@ pub fn transpose8(rows: &[__m256; 8]) -> [__m256; 8] {
         pairs[2 * i] = _mm256_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
         pairs[2 * i + 1] = _mm256_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
     }
-    // Rows 0 to 3 (i = 0) or 4 to 7 of the columns k and k + 4.
+    // Rows 0 to 3 (i = 0) or 4 to 7 (i = 1) of the columns k and k + 4.
     let mut fours = [[_mm256_setzero_ps(); 4]; 2];
     for i in 0..2 {
         let [a, b, c, d] = [pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]];
@@ -155,37 +155,37 @@ pub fn transpose8(rows: &[__m256; 8]) -> [__m256; 8] {
     columns
 }
 
-/// Repeats 4 bytes in every lane.
+/// Repeats 4 bytes in every 32-bit lane.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn repeat4(x: &[i8; 4]) -> __m256i {
     _mm256_set1_epi32(i32::from_le_bytes(bytemuck::must_cast(*x)))
 }
 
-/// Asks for the cache line `ahead` bytes past `here`; harmless past the end.
+/// Prefetches the cache line `ahead` bytes past `here`; harmless past the end.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn prefetch(here: *const u8, ahead: usize) {
     _mm_prefetch::<_MM_HINT_T0>(here.wrapping_add(ahead).cast());
 }
 
-/// Asks memory for two lines: one to come near, into the second cache, and one that is near already into the
-/// first. What streams through a core is asked for so many bytes ahead of where it is read.
+/// Prefetches two lines of a stream: the one `second_level` bytes past `here` to the second-level cache,
+/// and the one `first_level` bytes past it to the first-level cache.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub fn prefetch_stream(here: *const u8, near: usize, first: usize) {
-    _mm_prefetch::<_MM_HINT_T1>(here.wrapping_add(near).cast());
-    prefetch(here, first);
+pub fn prefetch_stream(here: *const u8, second_level: usize, first_level: usize) {
+    _mm_prefetch::<_MM_HINT_T1>(here.wrapping_add(second_level).cast());
+    prefetch(here, first_level);
 }
 
-/// Asks memory for bytes that are read soon.
+/// Prefetches bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn fetch(bytes: &[u8]) {
     bytes.iter().step_by(64).for_each(|line| prefetch(line, 0));
 }
 
-/// Σ of 8 floats: halves, then quarters, then the last pair.
+/// Returns the sum of 8 floats: adds halves, then quarters, then the last pair.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn sum(v: __m256) -> f32 {
@@ -194,7 +194,7 @@ pub fn sum(v: __m256) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
 }
 
-/// Largest of 8 floats.
+/// Returns the largest of 8 floats.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn max(v: __m256) -> f32 {
@@ -203,7 +203,7 @@ pub fn max(v: __m256) -> f32 {
     _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
 }
 
-/// Σ of 8 ints.
+/// Returns the sum of 8 integers.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn sum_i32(v: __m256i) -> i32 {
@@ -211,8 +211,8 @@ pub fn sum_i32(v: __m256i) -> i32 {
     lanes.iter().sum()
 }
 
-/// Calls `full` on every 8 columns of `x` and `y`, and once more on a zero-padded rest, of which
-/// only the real part is written back.
+/// Runs the body on every 8 columns of `x` and `y`, and once more on a zero-padded rest, of which only
+/// the real columns are written back.
 macro_rules! zip8 {
     ($x:expr, $y:expr, |$a:ident, $b:ident| $body:block) => {{
         let (xs, x_rest) = $x.as_chunks_mut::<8>();

@@ -1,7 +1,7 @@
 //! AVX2 + FMA + F16C.
 //!
-//! The functions here are safe `#[target_feature]` functions; their one obligation, that the CPU
-//! has the features, is discharged where the table is handed out (`Kernels::for_isa`).
+//! The functions here are safe `#[target_feature]` functions. Their one condition is that the CPU has
+//! the features; `Kernels::for_isa` checks it before it hands out the table.
 
 mod attend;
 mod float;
@@ -17,14 +17,14 @@ use super::{Isa, Kernels};
 pub use kv::KV;
 pub use lanes::{add_product_one, fetch, prefetch, prefetch_stream, total};
 
-/// Whether this CPU has what the kernels need.
+/// Returns true if the CPU has the features of these kernels.
 pub fn available() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
 }
 
-/// Makes a plain function pointer of a function that needs CPU features.
+/// Wraps a function that needs CPU features in a plain function.
 macro_rules! detected {
     ($path:path, $($arg:ident),+) => {
         |$($arg),+| {
@@ -36,11 +36,11 @@ macro_rules! detected {
 }
 pub(super) use detected;
 
-/// [`KERNELS`] with a ternary product that skips nothing, under the same condition.
+/// [`KERNELS`] with a ternary product that does not skip zeros, under the same condition.
 pub const DENSE: Kernels =
     Kernels { two_bit: detected!(ternary::ternary::<false>, w, panels, x, y, scratch), ..KERNELS };
 
-/// The table. Only `Kernels::for_isa` hands it out, after `available`.
+/// The kernel table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx2,
     two_bit: detected!(ternary::ternary::<true>, w, panels, x, y, scratch),

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 const MIN_MAX: f32 = 1e-5;
 
-/// max |x|, at least 1e-5.
+/// Returns max |x|, at least 1e-5.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn absmax(x: &[f32]) -> f32 {
     let (chunks, rest) = x.as_chunks::<8>();
@@ -53,7 +53,7 @@ pub fn quantize8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     (total, 1.0 / scale)
 }
 
-/// See the scalar definition. Only heads and group-scaled layers use it: left to the compiler.
+/// See the scalar definition. The compiler vectorizes it; only heads and group-scaled layers use it.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn quantize16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
     scalar::quantize16(x, high, low)

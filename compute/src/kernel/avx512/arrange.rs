@@ -1,4 +1,4 @@
-//! Activations in the order in which tiles of rows read them.
+//! Rearranges activations in the order in which tiles of rows read them.
 
 use crate::kernel::Quantized;
 use crate::mem::AlignedVec;
@@ -6,24 +6,24 @@ use crate::ternary::BLOCK_COLS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows that are moved at a time.
+/// Number of rows that are moved at a time.
 const QUAD: usize = 4;
 
-/// A row's activations for four columns: what `vpdpbusd` multiplies at once.
-pub type Step = [i8; 4];
+/// A row's activations for four columns, which `vpdpbusd` multiplies at once.
+pub type ColumnQuad = [i8; 4];
 
-/// Steps that are moved at a time.
-const STEPS: usize = BLOCK_COLS / size_of::<Step>();
+/// Number of column quads that are moved at a time.
+const STEPS: usize = BLOCK_COLS / size_of::<ColumnQuad>();
 
-/// Rows cut into tiles of at most `most` that are as even as can be, but whole `unit`s of rows.
+/// Splits rows into tiles of at most `most` rows, as even as possible, in whole `unit`s of rows.
 #[derive(Clone)]
-pub struct Tiles {
+pub struct TileSplit {
     pub rows: Range<usize>,
     pub most: usize,
     pub unit: usize,
 }
 
-impl Tiles {
+impl TileSplit {
     fn iter(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let Self { rows, unit, .. } = self.clone();
         let (units, tiles) = (rows.len().div_ceil(unit), rows.len().div_ceil(self.most));
@@ -31,34 +31,34 @@ impl Tiles {
         (0..tiles).map(move |t| bound(t)..bound(t + 1))
     }
 
-    /// Rows that a tile takes: those that are missing to whole units are zeroes.
+    /// Returns the number of rows that a tile is padded to with zeros: whole units.
     fn width(&self, tile: &Range<usize>) -> usize {
         tile.len().next_multiple_of(self.unit)
     }
 }
 
-/// Activations of some rows.
-pub struct Arranged<'a> {
-    tiles: Tiles,
+/// Rearranged activations of some rows.
+pub struct ArrangedRows<'a> {
+    tiles: TileSplit,
     steps: usize,
     /// `[tile][step][row of the tile]`
-    values: &'a [Step],
+    values: &'a [ColumnQuad],
 }
 
-impl<'a> Arranged<'a> {
-    /// Arranges the activations of so many columns.
+impl<'a> ArrangedRows<'a> {
+    /// Rearranges the activations of `columns` columns.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub fn new(
         x: &Quantized<'_>,
-        tiles: Tiles,
+        tiles: TileSplit,
         columns: usize,
         buffer: &'a mut AlignedVec<i8>,
     ) -> Self {
         let blocks = columns.div_ceil(BLOCK_COLS);
         let steps = blocks * STEPS;
         let rows: usize = tiles.iter().map(|tile| tiles.width(&tile)).sum();
-        buffer.grow((rows * steps + QUAD) * size_of::<Step>());
-        let values: &mut [Step] = buffer.as_chunks_mut().0;
+        buffer.grow((rows * steps + QUAD) * size_of::<ColumnQuad>());
+        let values: &mut [ColumnQuad] = buffer.as_chunks_mut().0;
         let mut rest = &mut *values;
         for tile in tiles.iter() {
             let width = tiles.width(&tile);
@@ -68,8 +68,8 @@ impl<'a> Arranged<'a> {
         Self { tiles, steps, values }
     }
 
-    /// The tiles, how wide each is, and its activations, `[step][row of the tile]`.
-    pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, usize, &'a [Step])> {
+    /// Returns each tile, its padded number of rows, and its activations, `[step][row of the tile]`.
+    pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, usize, &'a [ColumnQuad])> {
         let mut rest = self.values;
         self.tiles.iter().map(move |tile| {
             let width = self.tiles.width(&tile);
@@ -80,15 +80,15 @@ impl<'a> Arranged<'a> {
     }
 }
 
-/// Writes a tile's activations as `[step][row of the tile]`. The last rows first: of a quad that is not
-/// whole, more is written than it has room for, which others overwrite.
+/// Writes a tile's activations as `[step][row of the tile]`. The last rows come first, because an
+/// incomplete group of four rows writes past its end, and later writes overwrite that.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn rearrange(
     x: &Quantized<'_>,
     tile: &Range<usize>,
     (width, blocks): (usize, usize),
-    out: &mut [Step],
+    out: &mut [ColumnQuad],
 ) {
     for first in (0..width).step_by(QUAD).rev() {
         let rows: [Option<&[[i8; BLOCK_COLS]]>; QUAD] = std::array::from_fn(|r| {
@@ -105,10 +105,10 @@ fn rearrange(
     }
 }
 
-/// Four rows of four steps as four steps of four rows.
+/// Transposes four rows of four steps.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[Step; QUAD]; STEPS] {
+fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[ColumnQuad; QUAD]; STEPS] {
     let (ab, cd) = (_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
     let (ef, gh) = (_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d));
     bytemuck::must_cast([
@@ -119,10 +119,10 @@ fn transpose([a, b, c, d]: [__m128i; QUAD]) -> [[Step; QUAD]; STEPS] {
     ])
 }
 
-/// Adds to the sums of 16 weight rows with each of `N` activation rows the products of four columns.
+/// Adds the products of four columns of 16 weight rows with each of `N` activation rows to the sums.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn add<const N: usize>(sums: &mut [__m512i; N], weights: __m512i, x: &[Step; N]) {
+pub fn add<const N: usize>(sums: &mut [__m512i; N], weights: __m512i, x: &[ColumnQuad; N]) {
     for (sum, x) in sums.iter_mut().zip(x) {
         *sum = _mm512_dpbusd_epi32(*sum, weights, _mm512_set1_epi32(bytemuck::must_cast(*x)));
     }

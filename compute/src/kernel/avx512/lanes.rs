@@ -1,9 +1,9 @@
-//! Vectors of 16 floats, from and to arrays.
+//! Operations on vectors of 16 floats. Loads and stores take arrays.
 
 pub use crate::kernel::avx2::{KV, add_product_one, prefetch, total};
 use std::arch::x86_64::*;
 
-/// 16 floats.
+/// A vector of 16 floats.
 pub type Vector = __m512;
 
 /// Loads 16 floats.
@@ -13,14 +13,14 @@ pub fn load(x: &[f32; 16]) -> __m512 {
     bytemuck::must_cast(*x)
 }
 
-/// 16 numbers of [`KvType::F16`](crate::kernel::KvType::F16).
+/// Loads 16 numbers of [`KvType::F16`](crate::kernel::KvType::F16).
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn load_f16(codes: &[u16; 16]) -> __m512 {
     _mm512_cvtph_ps(bytemuck::must_cast(*codes))
 }
 
-/// 16 numbers of [`KvType::Bf16`](crate::kernel::KvType::Bf16).
+/// Loads 16 numbers of [`KvType::Bf16`](crate::kernel::KvType::Bf16).
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn load_bf16(codes: &[u16; 16]) -> __m512 {
@@ -35,62 +35,62 @@ pub fn store(x: &mut [f32; 16], v: __m512) {
     *x = bytemuck::must_cast(v);
 }
 
-/// 16 zeroes.
+/// Returns 16 zeros.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn zero() -> __m512 {
     _mm512_setzero_ps()
 }
 
-/// 16 times the same.
+/// Returns a vector of 16 equal numbers.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn splat(x: f32) -> __m512 {
     _mm512_set1_ps(x)
 }
 
-/// a · b.
+/// Returns a · b.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn mul(a: __m512, b: __m512) -> __m512 {
     _mm512_mul_ps(a, b)
 }
 
-/// a · b + c, rounded once.
+/// Returns a · b + c, rounded once.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn add_product(a: __m512, b: __m512, c: __m512) -> __m512 {
     _mm512_fmadd_ps(a, b, c)
 }
 
-/// a − b.
+/// Returns a − b.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn sub(a: __m512, b: __m512) -> __m512 {
     _mm512_sub_ps(a, b)
 }
 
-/// The larger of each pair; of a NaN and a number `b`.
+/// Returns the larger of each pair; `b` if one is NaN.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn larger(a: __m512, b: __m512) -> __m512 {
     _mm512_max_ps(a, b)
 }
 
-/// Largest of 16 floats.
+/// Returns the largest of 16 floats.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn max(v: __m512) -> f32 {
     _mm512_reduce_max_ps(v)
 }
 
-/// eˣ of 16 lanes, by the steps of the scalar definition.
+/// Returns eˣ of 16 lanes, by the steps of the scalar definition.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn exp(x: __m512) -> __m512 {
     /// To the nearest, without exceptions.
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    // In this order: a NaN stays one.
+    // In this order a NaN stays NaN.
     let x = _mm512_min_ps(splat(88.0), _mm512_max_ps(splat(-87.0), x));
     let n = _mm512_roundscale_ps::<NEAREST>(mul(x, splat(std::f32::consts::LOG2_E)));
     let r = _mm512_fnmadd_ps(n, splat(0.693_359_4), x);

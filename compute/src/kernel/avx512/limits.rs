@@ -1,9 +1,9 @@
-//! What products are bounded by.
+//! Measures the arithmetic throughput that limits products.
 
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-/// `rounds` times sixteen vectors of 64 products of int8.
+/// Computes `rounds` times sixteen vectors of 64 int8 products.
 #[target_feature(enable = "avx512f,avx512vnni")]
 pub fn multiply(rounds: usize) -> u64 {
     let (weights, x) = black_box((_mm512_set1_epi8(1), _mm512_set1_epi8(3)));

@@ -1,5 +1,4 @@
-//! AVX-512 with VNNI. Products of float matrices, RoPE, the cache's types and what looks at pages are
-//! AVX2's.
+//! AVX-512 with VNNI. Products of float matrices, RoPE, KV codecs and page summaries are those of AVX2.
 
 mod arrange;
 pub mod attend;
@@ -12,7 +11,7 @@ pub mod ternary;
 use super::avx2::{self, detected};
 use super::{Isa, Kernels};
 
-/// Whether this CPU has what the kernels need.
+/// Returns true if the CPU has the features of these kernels.
 pub fn available() -> bool {
     avx2::available()
         && is_x86_feature_detected!("avx512f")
@@ -22,7 +21,7 @@ pub fn available() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
-/// The table. Only `Kernels::for_isa` hands it out, after `available`.
+/// The kernel table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Avx512,
     two_bit: detected!(ternary::ternary::<false>, w, panels, x, y, scratch),
@@ -39,18 +38,18 @@ pub const KERNELS: Kernels = Kernels {
     ..avx2::KERNELS
 };
 
-/// [`KERNELS`] with large ternary batches by table, under the same condition.
+/// [`KERNELS`] with lookup tables for large ternary batches, under the same condition.
 pub const BY_TABLE: Kernels =
     Kernels { two_bit: detected!(ternary::ternary::<true>, w, panels, x, y, scratch), ..KERNELS };
 
-/// The faster of the two on this CPU.
+/// Returns the table that is faster on this CPU.
 pub fn best() -> Kernels {
-    if ternary::lookup::pays() { BY_TABLE } else { KERNELS }
+    if ternary::lookup::is_faster() { BY_TABLE } else { KERNELS }
 }
 
-/// A table whose ternary product is this set's or builds on it, with the tight layout where the CPU has
-/// what that takes: both layouts have the same product.
+/// Adds the tight layout to a table whose ternary product is that of AVX-512 or calls it, if the CPU has
+/// VBMI. Both layouts have the same product.
 pub fn tight(table: Kernels) -> Kernels {
-    let readable = is_x86_feature_detected!("avx512vbmi");
-    Kernels { tight: readable.then_some(table.two_bit), ..table }
+    let has_vbmi = is_x86_feature_detected!("avx512vbmi");
+    Kernels { tight: has_vbmi.then_some(table.two_bit), ..table }
 }

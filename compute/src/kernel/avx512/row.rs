@@ -1,17 +1,17 @@
-//! Kernels over single rows. Several sums or maxima at a time hide how long each addition takes.
+//! Kernels over single rows. Several independent sums or maxima hide the latency of an addition.
 
 use super::lanes::{add_product, exp, larger, load, max, mul, splat, store, zero};
 use crate::kernel::{exp as weights, scalar};
 use std::arch::x86_64::*;
 
-/// Floats in a vector.
+/// Number of floats in a vector.
 const LANES: usize = 16;
-/// Vectors at a time.
+/// Number of independent chains.
 const CHAINS: usize = 4;
 const MIN_MAX: f32 = 1e-5;
 
-/// Joins vectors of `x` into four chains by `step`, then those by `join`; what is left of `x` comes
-/// back too.
+/// Reduces the vectors of `x` in four chains by `step`, and the chains by `join`. Returns the result and
+/// the rest of `x` that fills no vector.
 macro_rules! chains {
     ($x:expr, $start:expr, $step:expr, $join:expr) => {{
         let (vectors, rest) = $x.as_chunks::<LANES>();
@@ -30,10 +30,10 @@ macro_rules! chains {
     }};
 }
 
-/// max |x|, at least 1e-5.
+/// Returns max |x|, at least 1e-5.
 #[target_feature(enable = "avx512f")]
 fn absmax(x: &[f32]) -> f32 {
-    // Of a NaN and a number the number, which is the second, counts.
+    // The second operand, a number, wins over a NaN.
     let (top, rest) = chains!(x, splat(MIN_MAX), |v, top| larger(_mm512_abs_ps(v), top), larger);
     rest.iter().fold(max(top), |m, v| if v.abs() > m { v.abs() } else { m })
 }
@@ -79,7 +79,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     }
 }
 
-/// Calls the body on every vector of `x` and `y`; returns the rests.
+/// Runs the body on every vector of `x` and `y`; returns the rests.
 macro_rules! zip16 {
     ($x:expr, $y:expr, |$a:ident, $b:ident| $value:expr) => {{
         let (xs, x_rest) = $x.as_chunks_mut::<LANES>();
@@ -120,7 +120,8 @@ pub fn add(x: &mut [f32], y: &[f32]) {
     scalar::add(x, y);
 }
 
-/// See the scalar definition. Left to the compiler, which may not fuse: all sets give the same bits.
+/// See the scalar definition. The compiler vectorizes it and may not fuse, so all instruction sets
+/// give the same bits.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub fn sum_exp(logits: &[f32], max: f32) -> f64 {
     weights::sum_exp(logits, max)

@@ -1,18 +1,20 @@
-//! The types' codes, in plain Rust without branches: compiled for an instruction set's features the
-//! loops become its vectors, and every set agrees bit for bit because there is one source.
+//! Encoding and decoding of the KV types, in Rust without branches.
+//!
+//! Compiled with the features of an instruction set, the loops become vector code. All sets agree bit
+//! for bit because there is one source.
 
 use super::PAGE;
 use bytemuck::{Pod, Zeroable};
 
 /// A [`KvType`](super::KvType) known at compile time.
 pub trait Element {
-    /// What is stored.
+    /// Type of a stored code.
     type Code: Pod;
-    /// The largest number that there is a code for, where vectors are scaled to it.
+    /// Largest number that has a code, for types whose vectors are scaled to it.
     const LARGEST: Option<f32> = None;
-    /// The nearest code, of two the even one.
+    /// Returns the nearest code; of two the even one.
     fn encode(x: f32) -> Self::Code;
-    /// The number of a code.
+    /// Returns the number of a code.
     fn decode(code: Self::Code) -> f32;
 }
 
@@ -66,7 +68,7 @@ impl Element for F16 {
     #[inline(always)]
     fn encode(x: f32) -> u16 {
         let magnitude = x.to_bits() & 0x7FFF_FFFF;
-        // From half way to 65,536 on.
+        // Half way between the largest f16 and 65,536.
         let beyond = magnitude >= 65_520f32.to_bits();
         let special = if magnitude > INFINITE { 0x7E00 } else { 0x7C00 };
         let code = encode::<5, 10>(x);
@@ -129,7 +131,7 @@ impl Element for Int8 {
 /// Bits of infinity: larger magnitudes are NaN.
 const INFINITE: u32 = 0x7F80_0000;
 
-/// The code of a small IEEE-like float; `x` rounds to a finite one.
+/// Returns the code of a small IEEE-like float. `x` must round to a finite one.
 #[inline(always)]
 fn encode<const EXPONENT: u32, const MANTISSA: u32>(x: f32) -> u32 {
     let (bias, cut) = ((1 << (EXPONENT - 1)) - 1, 23 - MANTISSA);
@@ -143,54 +145,54 @@ fn encode<const EXPONENT: u32, const MANTISSA: u32>(x: f32) -> u32 {
     sign | if magnitude < (128 - bias) << 23 { subnormal } else { normal }
 }
 
-/// The number of such a code, which comes with its sign in all upper bits: its bits at their places in
-/// an f32, times what the exponents' biases differ by. That is exact, and makes subnormals normal.
+/// Returns the number of such a code, which comes sign-extended. The code's bits are shifted to their
+/// place in an f32, and a multiplication corrects the exponent's bias. That is exact, and makes
+/// subnormals normal.
 #[inline(always)]
 fn decode<const EXPONENT: u32, const MANTISSA: u32>(code: i32) -> f32 {
     let (bias, cut) = ((1 << (EXPONENT - 1)) - 1, 23 - MANTISSA);
-    let places = (1 << 31) | ((1 << (EXPONENT + MANTISSA)) - 1) << cut;
-    let bits = code.cast_unsigned() << cut & places;
+    let mask = (1 << 31) | ((1 << (EXPONENT + MANTISSA)) - 1) << cut;
+    let bits = code.cast_unsigned() << cut & mask;
     f32::from_bits(bits) * f32::from_bits((254 - bias) << 23)
 }
 
-/// What numbers are multiplied with before they are encoded, and after they are decoded.
+/// Returns the factors for numbers before they are encoded and after they are decoded.
 #[inline(always)]
 fn factors<E: Element>(x: &[f32]) -> (f32, f32) {
     let Some(largest) = E::LARGEST else { return (1.0, 1.0) };
-    // As ints: what is not finite is largest of all.
+    // As integers, because then numbers that are not finite are the largest.
     let top = x.iter().map(|x| x.to_bits() & 0x7FFF_FFFF).max().unwrap_or(0);
     match f32::from_bits(top) {
         _ if top >= INFINITE => (0.0, f32::NAN),
-        // What underflows is nothing.
+        // The scale would underflow.
         top if top < f32::MIN_POSITIVE * largest => (0.0, 0.0),
         top => (largest / top, top / largest),
     }
 }
 
-/// Numbers that are encoded at a time.
+/// Number of elements that are encoded at a time.
 const TILE: usize = 32;
 
-/// See [`KvCodec::write_key`](super::KvCodec::write_key). Keys stand by dimension, `[head_dim][PAGE]`, so
-/// that a kernel scores a page's positions side by side.
+/// See [`KvCodec::write_key`](super::KvCodec::write_key). Keys are ordered by dimension,
+/// `[head_dim][PAGE]`, so that a kernel scores neighboring positions with one vector.
 #[inline(always)]
 pub fn write_key<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
     write::<E>(x, &mut codes[slot * size_of::<E::Code>()..], PAGE)
 }
 
-/// See [`KvCodec::write_value`](super::KvCodec::write_value). Values stand by position,
-/// `[PAGE][head_dim]`.
+/// See [`KvCodec::write_value`](super::KvCodec::write_value). Values are ordered by
+/// position, `[PAGE][head_dim]`.
 #[inline(always)]
 pub fn write_value<E: Element>(x: &[f32], codes: &mut [u8], slot: usize) -> f32 {
     write::<E>(x, &mut codes[slot * x.len() * size_of::<E::Code>()..], 1)
 }
 
-/// Writes a head's vector to every `stride`-th element of `codes`, from the first one on; returns its
-/// scale.
+/// Writes a head's vector to every `stride`-th element of `codes`, from the first on. Returns its scale.
 #[inline(always)]
 fn write<E: Element>(x: &[f32], codes: &mut [u8], stride: usize) -> f32 {
     let (before, after) = factors::<E>(x);
     let encode = |x: f32| match E::LARGEST {
-        // Infinity and NaN times zero.
+        // Infinity and NaN times zero would be NaN.
         Some(_) if before == 0.0 => E::encode(0.0),
         Some(_) => E::encode(x * before),
         None => E::encode(x),
@@ -228,7 +230,7 @@ pub fn values<E: Element>(codes: &[u8], scales: &[f32], out: &mut [f32]) {
     }
 }
 
-/// A code's number, times the scale of types that have one.
+/// Decodes a code, times the scale if the type has scales.
 #[inline(always)]
 fn scaled<E: Element>(code: E::Code, scale: f32) -> f32 {
     match E::LARGEST {
@@ -237,7 +239,7 @@ fn scaled<E: Element>(code: E::Code, scale: f32) -> f32 {
     }
 }
 
-/// Makes the table of a set's codecs; `$function` names one of its functions for an element.
+/// Builds the codec table of an instruction set; `$codec!(type)` builds the codec of one type.
 macro_rules! codecs {
     ($codec:ident) => {{
         use crate::kernel::kv::{Bf16, F16, F32, Fp8E4m3, Fp8E5m2, Int8};

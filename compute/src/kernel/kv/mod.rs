@@ -1,5 +1,5 @@
-//! Keys and values as the cache keeps them: pages of one KV head, in a type of few bits where that is
-//! asked for. 8-bit types keep a scale per position and head beside their codes.
+//! Keys and values in the cache: pages of one KV head, in one of six element types. 8-bit types also
+//! have a scale per position and head.
 
 mod codec;
 mod summary;
@@ -19,7 +19,7 @@ pub enum KvType {
     /// IEEE single precision.
     #[default]
     F32,
-    /// IEEE half precision; what is larger than 65,504 becomes infinite.
+    /// IEEE half precision; numbers above 65,504 become infinite.
     F16,
     /// The upper half of an f32.
     Bf16,
@@ -32,14 +32,14 @@ pub enum KvType {
 }
 
 impl KvType {
-    /// How many there are.
+    /// Number of types.
     pub const COUNT: usize = 6;
 
-    /// All, as [`Kernels::kv`](super::Kernels::kv) is ordered.
+    /// All types, in the order of [`Kernels::kv`](super::Kernels::kv).
     pub const ALL: [Self; Self::COUNT] =
         [Self::F32, Self::F16, Self::Bf16, Self::Fp8E4m3, Self::Fp8E5m2, Self::Int8];
 
-    /// `f32`, `f16`, `bf16`, `fp8-e4m3`, `fp8-e5m2` or `int8`.
+    /// Name of the type: `f32`, `f16`, `bf16`, `fp8-e4m3`, `fp8-e5m2` or `int8`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -51,12 +51,19 @@ impl KvType {
         }
     }
 
-    /// The type of that name.
+    /// Returns the type of this name.
+    ///
+    /// ```
+    /// use wrinklefree_compute::kernel::KvType;
+    ///
+    /// assert_eq!(KvType::parse("bf16"), Some(KvType::Bf16));
+    /// assert_eq!(KvType::Bf16.size(), 2);
+    /// ```
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// Bytes of an element.
+    /// Number of bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -65,15 +72,30 @@ impl KvType {
         }
     }
 
-    /// Bytes of a page's scales.
+    /// Number of bytes of a page's scales.
     fn scale_bytes(self) -> usize {
         if self.size() == 1 { PAGE * size_of::<f32>() } else { 0 }
     }
 }
 
-/// One head's page: `[keys | values | scales of keys: PAGE | of values: PAGE]`. Scales are f32 and only
-/// there where the type has them. How codes stand in their parts is the kernels' own ([`KvCodec`]);
-/// f32 stand as they are read.
+/// Layout of a page of one head: `[keys | values | key scales: PAGE | value scales: PAGE]`.
+///
+/// Scales are f32, and absent if the type has none. The order of codes within keys and values is up to
+/// the instruction set ([`KvCodec`]); f32 are in the order in which they are read.
+///
+/// ```
+/// use wrinklefree_compute::kernel::{Kernels, KvType, PAGE, PageLayout};
+///
+/// let layout = PageLayout { head_dim: 2, keys: KvType::F32, values: KvType::Int8 };
+/// assert_eq!(layout.bytes(), PAGE * (2 * 4 + 2 + 4));
+///
+/// let kernels = Kernels::best();
+/// let mut page = vec![0f32; layout.bytes().div_ceil(4)];
+/// let page: &mut [u8] = bytemuck::cast_slice_mut(&mut page);
+/// layout.write(&kernels.kv, page, 0, (&[1.0, 2.0], &[0.5, -1.0]));
+/// let keys = layout.keys(&kernels.kv, page, &mut []);
+/// assert_eq!((keys[0], keys[PAGE]), (1.0, 2.0)); // `[head_dim][PAGE]`
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
     /// Width of a head.
@@ -84,30 +106,30 @@ pub struct PageLayout {
     pub values: KvType,
 }
 
-/// Reads a page's codes, with their scales, if there are any.
+/// Decodes a page's codes with their scales, if the type has scales.
 type DecodeFn = fn(codes: &[u8], scales: &[f32], out: &mut [f32]);
 
-/// How one [`KvType`] is written and read by a set of kernels.
+/// Functions of an instruction set that write and read one [`KvType`].
 #[derive(Clone, Copy)]
 pub struct KvCodec {
-    /// Writes a head's vector to place `slot` of a page's keys and returns its scale: 1 for types
-    /// without, NaN where the vector is not finite.
+    /// Writes a head's vector to slot `slot` of a page's keys and returns its scale: 1 for types without
+    /// scales, NaN if the vector is not finite.
     pub write_key: fn(x: &[f32], codes: &mut [u8], slot: usize) -> f32,
-    /// The same for a page's values. A type without scales returns NaN for what is not finite where it
-    /// has no codes for that.
+    /// Writes a head's vector to slot `slot` of a page's values and returns its scale. A type without
+    /// scales returns NaN if it cannot store a vector that is not finite.
     pub write_value: fn(x: &[f32], codes: &mut [u8], slot: usize) -> f32,
-    /// A page's keys as f32, `[head_dim][PAGE]`.
+    /// Decodes a page's keys to f32, `[head_dim][PAGE]`.
     pub keys: DecodeFn,
-    /// A page's values as f32, `[PAGE][head_dim]`.
+    /// Decodes a page's values to f32, `[PAGE][head_dim]`.
     pub values: DecodeFn,
-    /// Whether codes stand on a page as their numbers do when they are decoded.
+    /// True if codes are in the same order as the decoded numbers.
     pub plain: bool,
 }
 
-/// Keys or values of a page as attention reads them.
+/// Keys or values of a page, as f32 or as 16-bit codes.
 #[derive(Clone, Copy)]
-pub enum Numbers<'a> {
-    /// As they are multiplied.
+pub enum PageElements<'a> {
+    /// Decoded numbers.
     F32(&'a [f32]),
     /// Codes of [`KvType::F16`].
     F16(&'a [u16]),
@@ -115,8 +137,8 @@ pub enum Numbers<'a> {
     Bf16(&'a [u16]),
 }
 
-impl<'a> Numbers<'a> {
-    /// Codes of 16 bits, if these are and stand in the order of their numbers.
+impl<'a> PageElements<'a> {
+    /// Returns 16-bit codes if the type has them and they are in the order of the decoded numbers.
     pub fn of_codes(dtype: KvType, kv: &[KvCodec; KvType::COUNT], codes: &'a [u8]) -> Option<Self> {
         match dtype {
             _ if !kv[dtype as usize].plain => None,
@@ -128,12 +150,12 @@ impl<'a> Numbers<'a> {
 }
 
 impl PageLayout {
-    /// Bytes of a page.
+    /// Number of bytes of a page.
     pub fn bytes(&self) -> usize {
         self.value_scales().end
     }
 
-    /// Keys or values of a page.
+    /// Number of keys, or of values, of a page.
     fn numbers(&self) -> usize {
         self.head_dim * PAGE
     }
@@ -157,7 +179,7 @@ impl PageLayout {
         from..from + self.values.scale_bytes()
     }
 
-    /// Writes the key and the value of one position to place `slot` of a page.
+    /// Writes the key and the value of one position to slot `slot` of a page.
     pub fn write(
         &self,
         kv: &[KvCodec; KvType::COUNT],
@@ -167,8 +189,8 @@ impl PageLayout {
     ) {
         let codec = &kv[self.values as usize];
         let scale = (codec.write_value)(value, &mut page[self.value_codes()], slot);
-        set(&mut page[self.value_scales()], slot, scale);
-        // Whoever sees a value that could not be stored sees it in the key.
+        set_scale(&mut page[self.value_scales()], slot, scale);
+        // A value that could not be stored makes the key NaN, so that a row that sees it gets NaN.
         let broken: Vec<f32>;
         let key = if scale.is_nan() && self.values.scale_bytes() == 0 {
             broken = vec![f32::NAN; key.len()];
@@ -178,69 +200,71 @@ impl PageLayout {
         };
         let codec = &kv[self.keys as usize];
         let scale = (codec.write_key)(key, &mut page[self.key_codes()], slot);
-        set(&mut page[self.key_scales()], slot, scale);
+        set_scale(&mut page[self.key_scales()], slot, scale);
     }
 
-    /// Where a page's values begin.
+    /// Byte at which a page's values begin.
     pub fn value_start(&self) -> usize {
         self.value_codes().start
     }
 
-    /// The bytes of a page's keys.
+    /// Returns the bytes of a page's keys.
     pub fn key_bytes<'a>(&self, page: &'a [u8]) -> &'a [u8] {
         &page[self.key_codes()]
     }
 
-    /// The bytes of a page's values.
+    /// Returns the bytes of a page's values.
     pub fn value_bytes<'a>(&self, page: &'a [u8]) -> &'a [u8] {
         &page[self.value_codes()]
     }
 
-    /// A page's keys, `[head_dim][PAGE]`: as they stand there, or decoded to `room`.
+    /// Returns a page's keys, `[head_dim][PAGE]`: f32 from the page itself, other types decoded to
+    /// `buffer`.
     #[inline]
     pub fn keys<'a>(
         &self,
         kv: &[KvCodec; KvType::COUNT],
         page: &'a [u8],
-        room: &'a mut [f32],
+        buffer: &'a mut [f32],
     ) -> &'a [f32] {
         let (codes, scales) = (&page[self.key_codes()], &page[self.key_scales()]);
-        self.decoded(self.keys, kv[self.keys as usize].keys, (codes, scales), room)
+        self.decoded(self.keys, kv[self.keys as usize].keys, (codes, scales), buffer)
     }
 
-    /// A page's values, `[PAGE][head_dim]`: as they stand there, or decoded to `room`.
+    /// Returns a page's values, `[PAGE][head_dim]`: f32 from the page itself, other types decoded to
+    /// `buffer`.
     #[inline]
     pub fn values<'a>(
         &self,
         kv: &[KvCodec; KvType::COUNT],
         page: &'a [u8],
-        room: &'a mut [f32],
+        buffer: &'a mut [f32],
     ) -> &'a [f32] {
         let (codes, scales) = (&page[self.value_codes()], &page[self.value_scales()]);
-        self.decoded(self.values, kv[self.values as usize].values, (codes, scales), room)
+        self.decoded(self.values, kv[self.values as usize].values, (codes, scales), buffer)
     }
 
-    /// Keys or values as they stand there, or decoded to `room`.
+    /// Returns keys or values from the page itself, or decoded to `buffer`.
     #[inline]
     fn decoded<'a>(
         &self,
         dtype: KvType,
         decode: DecodeFn,
         (codes, scales): (&'a [u8], &[u8]),
-        room: &'a mut [f32],
+        buffer: &'a mut [f32],
     ) -> &'a [f32] {
         if dtype == KvType::F32 {
             return bytemuck::cast_slice(codes);
         }
-        let room = &mut room[..self.numbers()];
-        decode(codes, bytemuck::cast_slice(scales), room);
-        room
+        let buffer = &mut buffer[..self.numbers()];
+        decode(codes, bytemuck::cast_slice(scales), buffer);
+        buffer
     }
 }
 
 /// Sets one of a page's scales, if it has any.
-fn set(scales: &mut [u8], slot: usize, scale: f32) {
-    if let Some(place) = bytemuck::cast_slice_mut(scales).get_mut(slot) {
-        *place = scale;
+fn set_scale(scales: &mut [u8], slot: usize, scale: f32) {
+    if let Some(out) = bytemuck::cast_slice_mut(scales).get_mut(slot) {
+        *out = scale;
     }
 }

@@ -1,8 +1,9 @@
-//! What is known of a page's keys without reading them: mean and variance of each dimension.
+//! Summary of a page's keys: mean and variance of each dimension. Page selection reads it instead of
+//! the keys.
 
 use super::PAGE;
 
-/// Sums that an estimate is made of.
+/// Number of partial sums of an estimate.
 const LANES: usize = 8;
 
 /// See [`Kernels::summarize`](crate::kernel::Kernels::summarize).
@@ -16,7 +17,7 @@ pub fn summarize(keys: &[f32], summary: &mut [f32]) {
     }
 }
 
-/// Σ of something of each key.
+/// Returns Σ of a function of each key.
 #[inline(always)]
 fn sum(keys: &[f32; PAGE], of: impl Fn(f32) -> f32) -> f32 {
     let mut sums = [0.0; LANES];
@@ -33,12 +34,12 @@ fn sum(keys: &[f32; PAGE], of: impl Fn(f32) -> f32) -> f32 {
 pub fn estimate(queries: &[f32], scale: f32, summary: &[f32]) -> f32 {
     let (means, variances) = summary.split_at(summary.len() / 2);
     let of = |query| estimate_of(query, scale, means, variances);
-    // NaN stays: what is not known hides nothing.
+    // NaN is kept, so that a page with unknown keys is never dropped.
     let larger = |a: f32, b: f32| if b.is_nan() || b > a { b } else { a };
     queries.chunks_exact(means.len()).map(of).fold(f32::NEG_INFINITY, larger)
 }
 
-/// Σ scale · q · mean + (scale · q)² · variance / 2.
+/// Returns Σ scale · q · mean + (scale · q)² · variance / 2.
 #[inline(always)]
 fn estimate_of(query: &[f32], scale: f32, means: &[f32], variances: &[f32]) -> f32 {
     let part = |q: f32, mean: f32, variance: f32| {

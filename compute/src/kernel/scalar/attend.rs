@@ -1,4 +1,4 @@
-//! Softmax attention over pages, and what pages hold.
+//! Softmax attention over pages, and the codecs of pages.
 
 use super::exp;
 use crate::kernel::kv::{codecs, keys, values, write_key, write_value};
@@ -20,7 +20,7 @@ macro_rules! codec {
 /// See [`KvCodec`].
 pub const KV: [KvCodec; KvType::COUNT] = codecs!(codec);
 
-/// out = softmax(q · Kᵀ · scale) · V for every query of every row, keys in order of position.
+/// Computes out = softmax(q · Kᵀ · scale) · V for every query of every row, keys in order of position.
 pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
     let Scratch { floats, page, .. } = scratch;
     page.grow(a.head_dim() * PAGE);
@@ -28,15 +28,21 @@ pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
         floats.grow(end);
         let queries = a.row(row).chunks_exact(a.head_dim());
         for (query, out) in queries.zip(out.row(row).chunks_exact_mut(a.head_dim())) {
-            one(a, query, &mut floats[..end], page, out);
+            attend_query(a, query, &mut floats[..end], page, out);
         }
     }
 }
 
-/// One query; there is a score for every key that it sees, and room for a page.
-fn one(a: &Attention<'_>, query: &[f32], scores: &mut [f32], room: &mut [f32], out: &mut [f32]) {
+/// Computes one query. `scores` has an element for every key that it sees; `decoded` holds a page.
+fn attend_query(
+    a: &Attention<'_>,
+    query: &[f32],
+    scores: &mut [f32],
+    decoded: &mut [f32],
+    out: &mut [f32],
+) {
     for (i, scores) in scores.chunks_mut(PAGE).enumerate() {
-        let keys = a.layout.keys(&KV, a.page(i), room);
+        let keys = a.layout.keys(&KV, a.page(i), decoded);
         for (slot, score) in scores.iter_mut().enumerate() {
             let dot: f32 = query.iter().enumerate().map(|(d, q)| q * keys[d * PAGE + slot]).sum();
             *score = dot * a.scale;
@@ -50,7 +56,7 @@ fn one(a: &Attention<'_>, query: &[f32], scores: &mut [f32], room: &mut [f32], o
     }
     out.fill(0.0);
     for (i, scores) in scores.chunks(PAGE).enumerate() {
-        let values = a.layout.values(&KV, a.page(i), room);
+        let values = a.layout.values(&KV, a.page(i), decoded);
         for (p, value) in scores.iter().zip(values.chunks_exact(a.head_dim())) {
             for (o, v) in out.iter_mut().zip(value) {
                 *o += p * v;

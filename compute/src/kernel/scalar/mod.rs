@@ -1,4 +1,4 @@
-//! The definition of every kernel, in plain Rust: read these to know what the others compute.
+//! The definition of every kernel, in plain Rust. All other instruction sets compute the same.
 
 mod attend;
 mod limits;

@@ -7,7 +7,7 @@ use crate::ternary::{BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use half::{bf16, f16};
 use std::ops::Range;
 
-/// Ternary × int8: (Σ over groups of (Σ c·q − Σ q) · scale) · step, groups from left to right.
+/// Computes ternary × int8: (Σ over groups of (Σ c·q − Σ q) · scale) · step, groups from left to right.
 pub fn ternary(
     w: &TernaryMatrix,
     panels: Range<usize>,
@@ -37,9 +37,11 @@ pub fn ternary(
     }
 }
 
-/// int8 × int8 or, from two planes, int8 × 15 bits: (Σ over groups of (Σ w·q) · scale) · step, groups
-/// from left to right. Σ w·q is exact (it may need more than 32 bits) and rounded once; with two
-/// planes q = 256 · high + low and the step is the low plane's.
+/// Computes int8 × int8 or, with two planes, int8 × 15 bits: (Σ over groups of (Σ w·q) · scale) · step,
+/// groups from left to right.
+///
+/// Σ w·q is exact (it may need more than 32 bits) and rounded once. With two planes q = 256 · high + low
+/// and the step is the low plane's.
 pub fn int8(
     w: Int8View<'_>,
     panels: Range<usize>,
@@ -65,7 +67,7 @@ pub fn int8(
     }
 }
 
-/// Writes a product, or adds it when it belongs to the second plane of its token.
+/// Writes a product, or adds it if it belongs to the second plane of its token.
 fn store(y: &mut Columns<'_>, x: &Quantized<'_>, b: usize, column: usize, sum: f32) {
     let (row, adds) = x.target(b);
     let out = &mut y.row(row)[column];
@@ -73,7 +75,7 @@ fn store(y: &mut Columns<'_>, x: &Quantized<'_>, b: usize, column: usize, sum: f
     *out = if adds { *out + product } else { product };
 }
 
-/// Float × f32, one output after the other.
+/// Computes float × f32, one output after the other.
 pub fn float(w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut Columns<'_>) {
     let first = rows.start;
     for row in rows {

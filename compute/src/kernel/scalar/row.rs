@@ -3,7 +3,7 @@
 /// Smallest max |x| that a quantization scale is made from (as `transformers` clamps it).
 const MIN_MAX: f32 = 1e-5;
 
-/// Per-token absmax quantization: s = 127 / max |x|, q = clamp(round(x · s), −128, 127).
+/// Quantizes a row to 8 bits by its absolute maximum: s = 127 / max |x|, q = clamp(round(x · s), −128, 127).
 pub fn quantize8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     let scale = 127.0 / absmax(x);
     let mut sum = 0;
@@ -14,7 +14,7 @@ pub fn quantize8(x: &[f32], values: &mut [i8]) -> (i32, f32) {
     (sum, 1.0 / scale)
 }
 
-/// The same to ±32512, split into a high and a low int8: q = 256 · high + low.
+/// Quantizes a row to ±32512, split into a high and a low int8: q = 256 · high + low.
 pub fn quantize16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32) {
     let scale = 32512.0 / absmax(x);
     let mut sums = [0; 2];
@@ -26,19 +26,19 @@ pub fn quantize16(x: &[f32], high: &mut [i8], low: &mut [i8]) -> ([i32; 2], f32)
     (sums, 1.0 / scale)
 }
 
-/// Rounds half to even and splits into both planes; NaN becomes 0.
+/// Rounds half to even and splits the result into both planes; NaN becomes 0.
 pub fn split(v: f32) -> [i8; 2] {
     let q = v.round_ties_even() as i32;
     let high = (q + 128) >> 8;
     [high as i8, (q - 256 * high) as i8]
 }
 
-/// max |x|, at least [`MIN_MAX`]; NaN counts as nothing.
+/// Returns max |x|, at least [`MIN_MAX`]; NaN is ignored.
 pub fn absmax(x: &[f32]) -> f32 {
     x.iter().fold(MIN_MAX, |m, v| if v.abs() > m { v.abs() } else { m })
 }
 
-/// Rounds half to even and clamps; NaN becomes −128, as the vector units have it.
+/// Rounds half to even and clamps; NaN becomes −128, as in vector instructions.
 pub fn round_to_i8(v: f32) -> i8 {
     let r = v.round_ties_even();
     if r >= 127.0 {
@@ -50,7 +50,7 @@ pub fn round_to_i8(v: f32) -> i8 {
     }
 }
 
-/// RMSNorm (arXiv 1910.07467): x / √(mean x² + ε) · weight.
+/// Computes RMSNorm (arXiv 1910.07467): x / √(mean x² + ε) · weight.
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let squares: f32 = x.iter().map(|v| v * v).sum();
     let factor = 1.0 / (squares / x.len() as f32 + eps).sqrt();
@@ -59,7 +59,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     }
 }
 
-/// Rotary embedding in NeoX order: element i pairs with element i + head_dim / 2.
+/// Applies the rotary embedding in NeoX order: element i pairs with element i + head_dim / 2.
 pub fn rope(head: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (a, b) = head.split_at_mut(cos.len());
     for (((a, b), c), s) in a.iter_mut().zip(b).zip(cos).zip(sin) {
@@ -67,14 +67,14 @@ pub fn rope(head: &mut [f32], cos: &[f32], sin: &[f32]) {
     }
 }
 
-/// gate = gate · sigmoid(gate) · up.
+/// Computes gate = gate · sigmoid(gate) · up.
 pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
     for (g, u) in gate.iter_mut().zip(up) {
         *g = *g / (1.0 + exp(-*g)) * u;
     }
 }
 
-/// gate = max(gate, 0)² · up.
+/// Computes gate = max(gate, 0)² · up.
 pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
     for (g, u) in gate.iter_mut().zip(up) {
         let r = g.max(0.0);
@@ -82,15 +82,15 @@ pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
     }
 }
 
-/// x += y.
+/// Computes x += y.
 pub fn add(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
     }
 }
 
-/// eˣ to 2 ulp: 2ⁿ · p(r) with r = x − n·ln 2, p by minimax (Cephes `expf`); the vector kernels
-/// walk the same steps. Below −87 it is 2⁻¹²⁶-ish and never 0, above 88 it stays finite.
+/// Returns eˣ to 2 ulp: 2ⁿ · p(r) with r = x − n·ln 2 and p by minimax (Cephes `expf`). The vector
+/// kernels take the same steps. Below −87 the result is about 2⁻¹²⁶, never 0; above 88 it stays finite.
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();

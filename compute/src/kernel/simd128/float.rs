@@ -1,5 +1,5 @@
-//! Float × f32: eight partial sums per output, whatever the batch, so a row's result never
-//! depends on its neighbors.
+//! Float × f32. Each output has eight partial sums for every batch size, so a row's result does not
+//! depend on the rows beside it.
 
 use super::lanes::{load, sum, widen_8_f16};
 use crate::matrix::{FloatMatrix, FloatType};
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// A [`FloatType`] known at compile time.
 trait Element {
-    /// Bytes of an element.
+    /// Number of bytes of an element.
     const SIZE: usize;
     /// Reads 8 elements from the first `8 · SIZE` bytes.
     fn read(bytes: &[u8]) -> [v128; 2];
@@ -76,7 +76,8 @@ fn product<E: Element>(w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut C
     }
 }
 
-/// `R` weight rows × `N` activation rows; `at` = (first column of the view, first batch row).
+/// Multiplies `R` weight rows × `N` activation rows; `column` and `b` are the first column of the view
+/// and the first batch row. Returns `N`.
 #[inline]
 fn tile<E: Element, const R: usize, const N: usize>(
     w: &FloatMatrix,

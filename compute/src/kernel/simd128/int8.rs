@@ -1,5 +1,5 @@
-//! int8 × int8 or 15 bits: both sides as 16 bits, exact in 32 for [`CHUNK`] columns and in f64
-//! beyond.
+//! int8 × int8 or 15 bits. Both operands are widened to 16 bits. Sums are exact in 32 bits for [`CHUNK`]
+//! strips and in f64 beyond that.
 
 use super::lanes::even_odd;
 use crate::kernel::Quantized;
@@ -10,12 +10,12 @@ use crate::ternary::PANEL_ROWS;
 use std::arch::wasm32::*;
 use std::ops::Range;
 
-/// Vectors of 4 rows in a panel.
+/// Number of vectors of 4 rows in a panel.
 const VECTORS: usize = PANEL_ROWS / 4;
-/// Strips whose products fit 32-bit sums: 128 · 32,512 · 16 · 32 < 2³¹.
+/// Most strips whose products fit 32-bit sums: 128 · 32,512 · 16 · 32 < 2³¹.
 const CHUNK: usize = 32;
 
-/// A strip's activations: pairs of even columns for each block, then of odd ones.
+/// Activations of a strip: pairs of even columns for each block, then pairs of odd ones.
 type Pairs = [[[i16; 2]; BLOCKS]; 2];
 
 /// See the scalar definition.
@@ -41,7 +41,7 @@ pub fn int8(
     }
 }
 
-/// The product with weights packed like this.
+/// Computes the product with packing `W`.
 #[inline]
 fn product<const W: u8>(
     w: Int8View<'_>,
@@ -62,7 +62,7 @@ fn product<const W: u8>(
     }
 }
 
-/// A token's values, of all its planes, as [`Pairs`].
+/// Writes a token's values, joined from its planes, as [`Pairs`].
 fn join(x: &Quantized<'_>, token: usize, out: &mut [[i16; INT8_PAD_COLS]]) {
     for (b, out) in out.iter_mut().enumerate() {
         let mut joined = [i16x8_splat(0); 2];
@@ -76,7 +76,7 @@ fn join(x: &Quantized<'_>, token: usize, out: &mut [[i16; INT8_PAD_COLS]]) {
     }
 }
 
-/// One panel × `N` tokens from `token` on; returns `N`.
+/// Multiplies one panel × `N` tokens from `token` on; returns `N`.
 #[inline]
 fn tile<const N: usize, const W: u8>(
     w: Int8View<'_>,
@@ -89,7 +89,7 @@ fn tile<const N: usize, const W: u8>(
 ) -> usize {
     let strips = w.strips();
     let xs: [&[Pairs]; N] = std::array::from_fn(|n| &pairs[(token + n) * strips..][..strips]);
-    // Groups of 16 and 32 columns come from GGUF files: there are so many that each must cost little.
+    // GGUF files have groups of 16 and 32 columns: so many groups that each must cost little.
     let even = w.cols().is_multiple_of(w.group());
     let totals = match w.group().div_ceil(INT8_PAD_COLS) {
         1 if even => short_groups::<N, W, 1>(w, panel, &xs),
@@ -106,7 +106,7 @@ fn tile<const N: usize, const W: u8>(
     N
 }
 
-/// Σ w·q of 16 rows × `N` tokens, rounded in groups of so many strips.
+/// Returns Σ w·q of 16 rows × `N` tokens, rounded once per group of `strips` strips.
 #[inline]
 fn groups<const N: usize, const W: u8>(
     w: Int8View<'_>,
@@ -124,7 +124,7 @@ fn groups<const N: usize, const W: u8>(
     totals
 }
 
-/// The same where all groups have `G` strips, at most [`CHUNK`].
+/// As [`groups`], if all groups have `G` strips, at most [`CHUNK`].
 #[inline]
 fn short_groups<const N: usize, const W: u8, const G: usize>(
     w: Int8View<'_>,
@@ -154,13 +154,13 @@ fn add<const N: usize>(
     }
 }
 
-/// Sums as floats.
+/// Converts sums to floats.
 #[inline]
 fn in_floats<const N: usize>(sums: &[[v128; VECTORS]; N]) -> [[v128; VECTORS]; N] {
     sums.map(|sums| sums.map(|v| f32x4_convert_i32x4(v)))
 }
 
-/// Σ w·q of 16 rows × `N` tokens over the strips of a group, rounded once.
+/// Returns Σ w·q of 16 rows × `N` tokens over the strips of a group, rounded once.
 #[inline]
 fn rounded<const N: usize, const W: u8>(
     values: &Int8Panel<'_>,
@@ -191,7 +191,7 @@ fn rounded<const N: usize, const W: u8>(
     })
 }
 
-/// Exact Σ w·q of 16 rows × `N` tokens over some strips.
+/// Returns the exact Σ w·q of 16 rows × `N` tokens over some strips.
 #[inline]
 fn dot<const N: usize, const W: u8>(
     values: &Int8Panel<'_>,
@@ -215,7 +215,7 @@ fn dot<const N: usize, const W: u8>(
     sums
 }
 
-/// The scales of a group's 16 rows.
+/// Returns the scales of a group's 16 rows.
 #[inline]
 fn group_scales(scales: &Int8Scales<'_>, group: usize) -> [v128; VECTORS] {
     match scales {
@@ -235,10 +235,10 @@ fn group_scales(scales: &Int8Scales<'_>, group: usize) -> [v128; VECTORS] {
     }
 }
 
-/// The `v`-th four rows of a block of the `i`-th strip.
+/// Returns the `v`-th four rows of a block of the `i`-th strip.
 #[inline]
 fn vector<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, v: usize) -> v128 {
-    // Of whose lines each has so many blocks.
+    // Loads from a plane whose lines have this number of blocks.
     let at = |plane: &[u8], blocks: usize| -> v128 {
         let line = (i * BLOCKS + block) / blocks;
         bytemuck::must_cast(plane.as_chunks::<BLOCK>().0[line].as_chunks::<16>().0[v])
@@ -246,7 +246,7 @@ fn vector<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, v: usize) -> v
     if W == WHOLE {
         return at(w.values, 1);
     }
-    // Shifts of 16 bits, since x86 has none of eight; what others shift in is masked.
+    // Shifts of 16-bit lanes, since x86 has none of 8 bits. Bits of the neighboring byte are masked.
     let (high, second) = (at(w.values, 2), block % 2 == 1);
     let high = if second { high } else { u16x8_shl(high, 4) };
     let high = v128_and(high, u8x16_splat(0xf0));

@@ -1,13 +1,13 @@
-//! Loads, stores and sums of 128-bit vectors, from and to arrays of the right length.
+//! Operations on 128-bit vectors. Loads and stores take arrays of the right length.
 
 pub(super) use super::KV;
 pub use super::row::exp;
 use std::arch::wasm32::*;
 
-/// 4 floats.
+/// A vector of 4 floats.
 pub type Vector = v128;
 
-/// Asks memory for what is read soon: there is no way to.
+/// Does nothing: WebAssembly has no prefetch.
 #[inline]
 pub fn prefetch(_: *const u8, _: usize) {}
 
@@ -23,56 +23,56 @@ pub fn store(x: &mut [f32; 4], v: v128) {
     *x = bytemuck::must_cast(v);
 }
 
-/// 4 zeroes.
+/// Returns 4 zeros.
 #[inline]
 pub fn zero() -> v128 {
     splat(0.0)
 }
 
-/// 4 times the same.
+/// Returns a vector of 4 equal numbers.
 #[inline]
 pub fn splat(x: f32) -> v128 {
     f32x4_splat(x)
 }
 
-/// a · b.
+/// Returns a · b.
 #[inline]
 pub fn mul(a: v128, b: v128) -> v128 {
     f32x4_mul(a, b)
 }
 
-/// a · b + c, rounded twice: there is no other.
+/// Returns a · b + c, rounded twice, because there is no fused instruction.
 #[inline]
 pub fn add_product(a: v128, b: v128, c: v128) -> v128 {
     f32x4_add(c, mul(a, b))
 }
 
-/// The same of single floats.
+/// As [`add_product`], for single floats.
 #[inline]
 pub fn add_product_one(a: f32, b: f32, c: f32) -> f32 {
     c + a * b
 }
 
-/// a − b.
+/// Returns a − b.
 #[inline]
 pub fn sub(a: v128, b: v128) -> v128 {
     f32x4_sub(a, b)
 }
 
-/// The larger of each pair; of a NaN and a number `b`.
+/// Returns the larger of each pair; `b` if one is NaN.
 #[inline]
 pub fn larger(a: v128, b: v128) -> v128 {
     pick(f32x4_gt(a, b), a, b)
 }
 
-/// Σ of whole vectors.
+/// Returns the sum of whole vectors.
 #[inline]
 pub fn total(x: &[f32]) -> f32 {
     let vectors = x.as_chunks().0.iter();
     sum(vectors.fold(zero(), |total, x| f32x4_add(total, load(x))))
 }
 
-/// Columns of four rows.
+/// Transposes 4 × 4 floats.
 #[inline]
 pub fn transpose4(rows: &[v128; 4]) -> [v128; 4] {
     let [a, b, c, d] = *rows;
@@ -86,42 +86,42 @@ pub fn transpose4(rows: &[v128; 4]) -> [v128; 4] {
     ]
 }
 
-/// Σ of 4 floats: halves, then the last pair.
+/// Returns the sum of 4 floats: adds halves, then the last pair.
 #[inline]
 pub fn sum(v: v128) -> f32 {
     let [a, b, c, d]: [f32; 4] = bytemuck::must_cast(v);
     (a + c) + (b + d)
 }
 
-/// Largest of 4 floats.
+/// Returns the largest of 4 floats.
 #[inline]
 pub fn max(v: v128) -> f32 {
     let lanes: [f32; 4] = bytemuck::must_cast(v);
     lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Σ of 4 ints.
+/// Returns the sum of 4 integers.
 #[inline]
 pub fn sum_i32(v: v128) -> i32 {
     let lanes: [i32; 4] = bytemuck::must_cast(v);
     lanes.iter().sum()
 }
 
-/// `a` where the comparison holds, else `b`.
+/// Selects `a` in lanes where the comparison is true, else `b`.
 #[inline]
 pub fn pick(comparison: v128, a: v128, b: v128) -> v128 {
     v128_bitselect(a, b, comparison)
 }
 
-/// 16 bytes as 16-bit lanes: those of even columns, then those of odd ones. For each four columns
-/// that is a pair in one 32-bit lane, and cheaper than widening the lower and the upper half.
+/// Widens 16 bytes to 16-bit lanes: the even columns, then the odd ones. Each four columns become a pair
+/// in one 32-bit lane. That is cheaper than widening the lower and the upper half.
 #[inline]
 pub fn even_odd(bytes: v128) -> [v128; 2] {
     [i16x8_shr(i16x8_shl(bytes, 8), 8), i16x8_shr(bytes, 8)]
 }
 
-/// f16 in the lower halves of 32-bit lanes as f32: the bits moved to their places, and times 2¹¹²
-/// for the difference of the exponents' biases, which is exact and makes subnormals normal.
+/// Converts f16 in the lower halves of 32-bit lanes to f32. The bits are shifted to their place and a
+/// multiplication by 2¹¹² corrects the exponent's bias, which is exact and makes subnormals normal.
 #[inline]
 pub fn widen_f16(bits: v128) -> v128 {
     let sign = i32x4_shl(v128_and(bits, i32x4_splat(0x8000)), 16);
@@ -133,14 +133,14 @@ pub fn widen_f16(bits: v128) -> v128 {
     v128_or(v128_or(value, exponent), sign)
 }
 
-/// 8 f16 as f32.
+/// Converts 8 f16 to f32.
 #[inline]
 pub fn widen_8_f16(bits: v128) -> [v128; 2] {
     [u32x4_extend_low_u16x8(bits), u32x4_extend_high_u16x8(bits)].map(widen_f16)
 }
 
-/// Calls `full` on every 4 columns of `x` and `y`, and once more on a zero-padded rest, of which
-/// only the real part is written back.
+/// Runs the body on every 4 columns of `x` and `y`, and once more on a zero-padded rest, of which only
+/// the real columns are written back.
 macro_rules! zip4 {
     ($x:expr, $y:expr, |$a:ident, $b:ident| $body:block) => {{
         let (xs, x_rest) = $x.as_chunks_mut::<4>();

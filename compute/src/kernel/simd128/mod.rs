@@ -1,15 +1,15 @@
 //! WebAssembly's 128-bit SIMD, and the ternary product of its relaxed extension.
 //!
-//! A module either has these instructions or does not start: there is nothing to detect. What is
-//! compiled in is what may run, and whoever loads a module chooses one that the engine takes.
+//! A module with these instructions does not start on an engine without them, so there is nothing to
+//! detect at run time. The page that loads a module chooses one that the engine supports.
 //!
-//! Of the relaxed instructions only the integer dot product is used, whose results are the same on
-//! every engine for the operands it gets. Relaxed multiply-adds round as the machine pleases, once
-//! or twice: a model's tokens would depend on the reader's processor.
+//! Of the relaxed instructions only the integer dot product is used. Its results are the same on every
+//! engine for the operands used here. Relaxed multiply-adds may round once or twice, so a model's tokens
+//! would depend on the user's CPU.
 //!
-//! The compiler writes relaxed instructions of its own accord, in all of a module that has any:
-//! `pmin` and `pmax`, also in the form of a comparison and a choice, become `relaxed_min` and
-//! `relaxed_max`, which do as they please with NaN. Where that matters, ints are compared.
+//! In a module with relaxed instructions the compiler also generates some by itself: `pmin` and `pmax`,
+//! also written as comparison and selection, become `relaxed_min` and `relaxed_max`, whose result for NaN
+//! is undefined. Where that matters, integers are compared instead.
 
 mod attend;
 mod float;
@@ -22,7 +22,7 @@ mod ternary;
 use super::{Isa, Kernels, exp, kv, scalar};
 use scalar::KV;
 
-/// The table of plain SIMD. Short loops over floats are left to the compiler.
+/// The kernel table of plain SIMD. The compiler vectorizes short loops over floats.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Simd128,
     two_bit: ternary::ternary,
@@ -46,7 +46,7 @@ pub const KERNELS: Kernels = Kernels {
     multiply: limits::multiply,
 };
 
-/// The table of relaxed SIMD.
+/// The kernel table of relaxed SIMD.
 #[cfg(feature = "relaxed-simd")]
 pub const RELAXED: Kernels =
     Kernels { isa: Isa::RelaxedSimd, two_bit: ternary::relaxed::ternary, ..KERNELS };

@@ -5,17 +5,17 @@ use crate::kernel::scalar;
 use std::arch::wasm32::*;
 
 const MIN_MAX: f32 = 1e-5;
-/// Added to a float between −2²² and 2²², it leaves the number, rounded half to even, in the lowest
-/// bits: engines have no single instruction for the conversion to int, which saturates.
+/// Added to a float between −2²² and 2²², it leaves the number, rounded half to even, in the lowest bits.
+/// The saturating conversion to int is not a single instruction in engines.
 const MAGIC: f32 = 12_582_912.0;
 
-/// max |x|, at least 1e-5; NaN counts as nothing.
+/// Returns max |x|, at least 1e-5; NaN is ignored.
 fn absmax(x: &[f32]) -> f32 {
     let (chunks, rest) = x.as_chunks::<8>();
     let mut m = [f32x4_splat(MIN_MAX); 2];
     for c in chunks {
         for (m, c) in m.iter_mut().zip(c.as_chunks::<4>().0) {
-            // Floats without a sign are in the order of their bits.
+            // Positive floats compare like their bits.
             *m = i32x4_max(*m, number(f32x4_abs(load(c))));
         }
     }
@@ -23,7 +23,7 @@ fn absmax(x: &[f32]) -> f32 {
     rest.iter().fold(m, |m, v| if v.abs() > m { v.abs() } else { m })
 }
 
-/// 0 in the place of a NaN without a sign, whose bits are those of an int past infinity's.
+/// Replaces a positive NaN by 0. Its bits, as an integer, are greater than those of infinity.
 #[inline]
 fn number(v: v128) -> v128 {
     v128_andnot(v, i32x4_gt(v, f32x4_splat(f32::INFINITY)))
@@ -119,13 +119,13 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
 /// See the scalar definition.
 pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
     zip4!(gate, up, |g, u| {
-        // What has a sign, as an int, is below 0.
+        // A negative float is negative as an integer, too.
         let r = i32x4_max(number(load(g)), i32x4_splat(0));
         store(g, f32x4_mul(f32x4_mul(r, r), load(u)));
     });
 }
 
-/// eˣ of 4 lanes, by the steps of the scalar definition.
+/// Returns eˣ of 4 lanes, by the steps of the scalar definition.
 #[inline]
 pub fn exp(x: v128) -> v128 {
     let (bottom, top) = (f32x4_splat(-87.0), f32x4_splat(88.0));
@@ -141,7 +141,7 @@ pub fn exp(x: v128) -> v128 {
         p = f32x4_add(f32x4_mul(p, r), f32x4_splat(c));
     }
     let p = f32x4_add(f32x4_add(f32x4_mul(f32x4_mul(p, r), r), r), f32x4_splat(1.0));
-    // The shift drops all of the magic number but n.
+    // The shift drops everything of the magic number except n.
     let power = i32x4_shl(i32x4_add(whole, i32x4_splat(127)), 23);
     f32x4_mul(p, power)
 }

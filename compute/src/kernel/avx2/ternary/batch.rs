@@ -1,42 +1,42 @@
-//! Ternary × int8 for batches, which arithmetic bounds.
+//! Ternary × int8 for batches, which arithmetic limits.
 //!
-//! Activations are taken in stripes of rows that stay in the cache, each stripe rearranged so that
-//! a panel's walk reads it from front to back: `[chunk][tile][step of 4 columns][row of the tile]`.
-//! A chunk's codes are decoded once per stripe and meet one tile of rows after the other.
+//! Activations are processed in stripes of rows that stay in the cache. A stripe is rearranged so that a
+//! panel reads it from front to back: `[chunk][tile][step of 4 columns][row of the tile]`. A chunk's
+//! codes are decoded once per stripe and multiplied with one tile of rows after the other.
 
 use super::super::lanes::{prefetch, repeat4};
-use super::{AHEAD, CHUNK, Exact, Walk, widen};
+use super::{AHEAD, CHUNK, Exact, TernaryArgs, widen};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Activation rows of a tile at most: 12 sums, two vectors of codes, one of activations and one of
-/// products fill the 16 registers.
+/// Most activation rows of a tile: 12 sums, two vectors of codes, one of activations and one of products
+/// fill the 16 registers.
 const TILE: usize = 6;
-/// Activation rows of a stripe at most.
+/// Most activation rows of a stripe.
 const STRIPE: usize = 16 * TILE;
-/// Bytes of a stripe at most, where that leaves a tile: half of a small second-level cache.
+/// Most bytes of a stripe of more than one tile: half of a small second-level cache.
 const STRIPE_BYTES: usize = 256 << 10;
-/// Steps of four columns in a block.
+/// Number of steps of four columns in a block.
 const STEPS: usize = BLOCK_COLS / 4;
-/// Columns move in eights, so that many bytes are written past the last.
+/// Number of bytes that may be written past the last row, because rows are moved in eights.
 const SLACK: usize = 32;
 
-/// Codes of a chunk, `[step][half]`: one byte each.
+/// Decoded codes of a chunk, `[step][half]`: one byte each.
 type Decoded = [[__m256i; 2]; STEPS * CHUNK];
 
-/// Products of `panels` with some activation rows.
+/// Multiplies `panels` with some activation rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn batch(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
     buffer: &mut AlignedVec<i8>,
 ) {
-    let cols = walk.blocks * BLOCK_COLS;
+    let cols = args.blocks * BLOCK_COLS;
     let most = (STRIPE_BYTES / cols.max(1) / TILE).clamp(1, STRIPE / TILE) * TILE;
     buffer.grow(most.min(rows.len()) * cols + SLACK);
     let mut decoded = [[_mm256_setzero_si256(); 2]; STEPS * CHUNK];
@@ -44,19 +44,19 @@ pub fn batch(
     let mut totals = [[_mm256_setzero_ps(); 2]; STRIPE];
     for first in rows.clone().step_by(most) {
         let stripe = Stripe { first, rows: most.min(rows.end - first) };
-        stripe.rearrange(walk, buffer);
+        stripe.rearrange(args, buffer);
         let (exact, totals) = (&mut exact[..stripe.rows], &mut totals[..stripe.rows]);
         for panel in panels.clone() {
             totals.fill([_mm256_setzero_ps(); 2]);
-            for g in 0..walk.groups {
+            for g in 0..args.groups {
                 exact.fill([_mm256_setzero_si256(); 2]);
-                for chunk in walk.chunks(g, CHUNK) {
-                    let codes = decode(&walk.codes(panel)[chunk.clone()], &mut decoded);
+                for chunk in args.chunks(g, CHUNK) {
+                    let codes = decode(&args.codes(panel)[chunk.clone()], &mut decoded);
                     stripe.dot(codes, chunk, buffer, exact);
                 }
-                walk.scale(panel, g, first, exact, totals);
+                args.scale(panel, g, first, exact, totals);
             }
-            walk.store(panel, first, totals, y);
+            args.store(panel, first, totals, y);
         }
     }
 }
@@ -68,30 +68,30 @@ struct Stripe {
 }
 
 impl Stripe {
-    /// Rows of each tile, counted from the stripe's first: as even as can be.
+    /// Splits the rows, counted from the stripe's first, into tiles that are as even as possible.
     fn tiles(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (rows, tiles) = (self.rows, self.rows.div_ceil(TILE));
         (0..tiles).map(move |t| rows * t / tiles..rows * (t + 1) / tiles)
     }
 
-    /// Where the activations of a tile and a chunk stand.
-    fn place(&self, tile: &Range<usize>, chunk: &Range<usize>) -> Range<usize> {
+    /// Returns the range of the rearranged activations of a tile and a chunk.
+    fn range(&self, tile: &Range<usize>, chunk: &Range<usize>) -> Range<usize> {
         let at = BLOCK_COLS * (chunk.start * self.rows + chunk.len() * tile.start);
         at..at + BLOCK_COLS * chunk.len() * tile.len()
     }
 
     /// Writes the stripe's activations in the order in which [`Stripe::dot`] reads them.
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn rearrange(&self, walk: &Walk<'_>, out: &mut [i8]) {
-        for chunk in (0..walk.groups).flat_map(|g| walk.chunks(g, CHUNK)) {
+    fn rearrange(&self, args: &TernaryArgs<'_>, out: &mut [i8]) {
+        for chunk in (0..args.groups).flat_map(|g| args.chunks(g, CHUNK)) {
             for tile in self.tiles() {
-                let out = &mut out[self.place(&tile, &chunk).start..];
-                // Rows that the tile does not have repeat its last one; what comes next in the
-                // buffer overwrites them.
+                let out = &mut out[self.range(&tile, &chunk).start..];
+                // The last row stands for rows that the tile does not have. The next values in the
+                // buffer overwrite them.
                 let mut xs: [&[[i8; BLOCK_COLS]]; 8] = [&[]; 8];
                 for (r, x) in xs.iter_mut().enumerate() {
                     let row = self.first + (tile.start + r).min(tile.end - 1);
-                    *x = &walk.x.row_chunks(row)[chunk.clone()];
+                    *x = &args.x.row_chunks(row)[chunk.clone()];
                 }
                 for b in 0..chunk.len() {
                     for (s, step) in steps(&xs, b).iter().enumerate() {
@@ -114,7 +114,7 @@ impl Stripe {
         exact: &mut [Exact],
     ) {
         for tile in self.tiles() {
-            let x = rearranged[self.place(&tile, &chunk)].as_chunks().0;
+            let x = rearranged[self.range(&tile, &chunk)].as_chunks().0;
             let exact = &mut exact[tile];
             match exact.len() {
                 1 => dot::<1>(codes, x, exact),
@@ -128,7 +128,7 @@ impl Stripe {
     }
 }
 
-/// The four steps of block `b`: 4 columns of each of eight rows.
+/// Returns the four steps of block `b`: 4 columns of each of eight rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn steps(xs: &[&[[i8; BLOCK_COLS]]; 8], b: usize) -> [[i8; SLACK]; STEPS] {

@@ -1,9 +1,9 @@
 //! Ternary × int8.
 //!
-//! A block is two halves of 8 rows. A half's fields come out by shift and mask, `vpmaddubsw`
-//! multiplies them with four broadcast activations (codes are the unsigned operand), and 16-bit
-//! sums collect up to [`CHUNK`] blocks before they widen: 4 fields × 2 products × 3 · 128 × 10
-//! blocks = 30,720 fits an int16.
+//! A block is two halves of 8 rows. Shift and mask extract the fields of a half. `vpmaddubsw` multiplies
+//! them with four broadcast activations; codes are the unsigned operand. 16-bit sums collect up to
+//! [`CHUNK`] blocks before they are widened: 4 fields × 2 products × 3 · 128 × 10 blocks = 30,720 fits an
+//! int16.
 
 mod batch;
 pub mod lookup;
@@ -11,25 +11,26 @@ mod sparse;
 
 use super::lanes::{prefetch, repeat4};
 use crate::kernel::Quantized;
-use crate::kernel::panels::apart;
+use crate::kernel::panels::interleaved_panels;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Blocks whose products fit 16-bit sums.
+/// Most blocks whose products fit 16-bit sums.
 const CHUNK: usize = 10;
-/// How far ahead of the panel's walk memory is asked for, in bytes.
+/// Prefetch distance in bytes.
 const AHEAD: usize = 1536;
-/// Activation rows that make the last tile worth its tables however few panels share them, and panels that
-/// make fewer rows worth theirs.
-const LOOKUP_MOST: usize = 28;
+/// Number of activation rows from which the last tile uses tables with any number of panels.
+const LOOKUP_ROWS: usize = 28;
+/// Number of panels from which a last tile with fewer rows uses tables.
 const LOOKUP_PANELS: usize = 64;
-/// Batches up to this decode codes in registers: one more row's sums would not leave room.
+/// Most rows of a batch that decodes codes in registers; the sums of another row would not fit.
 const STREAMED_ROWS: usize = 6;
 
-/// See the scalar definition. With `SKIPS` blocks of a token's zeros are skipped where that pays.
+/// See the scalar definition. With `SKIPS`, blocks of zeros of a single token are skipped if that is
+/// faster.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn ternary<const SKIPS: bool>(
     w: &TernaryMatrix,
@@ -38,70 +39,69 @@ pub fn ternary<const SKIPS: bool>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch {
-        ints,
-        decoded: places,
-        tables,
-        shorts,
-        sums: exact,
-        floats,
-        rearranged,
-        live,
-        ..
-    } = scratch;
-    let walk = Walk::new(w, x, panels.start, x.scale_groups(w, ints));
+    let Scratch { ints, decoded, tables, shorts, sums: exact, floats, rearranged, live, .. } =
+        scratch;
+    let args = TernaryArgs::new(w, x, panels.start, x.scale_groups(w, ints));
     let skips = match (x.rows(), x.planes) {
-        (1, _) if SKIPS => sparse::sparse::<1>(&walk, panels.clone(), y, live),
-        (2, 2) if SKIPS => sparse::sparse::<2>(&walk, panels.clone(), y, live),
+        (1, _) if SKIPS => sparse::sparse::<1>(&args, panels.clone(), y, live),
+        (2, 2) if SKIPS => sparse::sparse::<2>(&args, panels.clone(), y, live),
         _ => false,
     };
     if skips {
         return;
     }
     if x.rows() > STREAMED_ROWS {
-        let mut buffers = lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
-        return walk.batch(panels, y, rearranged, &mut buffers);
+        let mut buffers = lookup::LookupBuffers {
+            indices: decoded,
+            tables,
+            narrow: shorts,
+            exact,
+            totals: floats,
+        };
+        return args.batch(panels, y, rearranged, &mut buffers);
     }
-    let (pairs, left) = apart::<2>(panels, w.panel_bytes());
+    let (pairs, left) = interleaved_panels::<2>(panels, w.panel_bytes());
     for pair in pairs {
-        walk.streams(pair, y);
+        args.streams(pair, y);
     }
     for panel in left {
-        walk.streams([panel], y);
+        args.streams([panel], y);
     }
 }
 
-/// How many of a batch's rows go through tables: those of whole tiles, and the rest where it pays.
+/// Returns the number of a batch's rows that use tables: those of whole tiles, and the rest if that is
+/// faster.
 fn tabulated(rows: usize, panels: usize) -> usize {
     match rows % lookup::TILE {
-        LOOKUP_MOST.. => rows,
+        LOOKUP_ROWS.. => rows,
         14..=16 | 22.. if panels >= LOOKUP_PANELS => rows,
         rest => rows - rest,
     }
 }
 
-/// What all tiles of one call share.
-pub struct Walk<'a> {
+/// Arguments of a product that all its tiles share.
+pub struct TernaryArgs<'a> {
     w: &'a TernaryMatrix,
     x: &'a Quantized<'a>,
-    /// Σ of activations, `[rows][groups]`.
+    /// Sums of activations, `[rows][groups]`.
     sums: &'a [i32],
-    /// Blocks in a panel.
+    /// Number of blocks in a panel.
     blocks: usize,
-    /// Groups of columns that share a scale, and blocks in each.
+    /// Number of groups of columns that share a scale.
     groups: usize,
+    /// Number of blocks in a group.
     group_blocks: usize,
-    /// The panel that `y`'s view starts with.
+    /// First panel of the output view.
     first: usize,
 }
 
 /// Sums of one activation row with the 16 rows of a panel.
 type Exact = [__m256i; 2];
-/// The same after scaling.
+/// Scaled sums of one activation row with the 16 rows of a panel.
 type Total = [__m256; 2];
 
-impl<'a> Walk<'a> {
-    /// A call's product; of the activations how many columns share a scale, and their sums.
+impl<'a> TernaryArgs<'a> {
+    /// Collects the arguments; `size` columns share a scale, and `sums` are the sums of activations.
     pub fn new(
         w: &'a TernaryMatrix,
         x: &'a Quantized<'a>,
@@ -112,37 +112,36 @@ impl<'a> Walk<'a> {
         Self { w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
     }
 
-    /// Products with more rows than registers hold: by table where that pays, else by
-    /// multiplication.
+    /// Multiplies more rows than registers can hold: by table if that is faster, else by multiplication.
     #[target_feature(enable = "avx2,fma,f16c")]
     fn batch(
         &self,
         panels: Range<usize>,
         y: &mut Columns<'_>,
         rearranged: &mut AlignedVec<i8>,
-        buffers: &mut lookup::Buffers<'_>,
+        buffers: &mut lookup::LookupBuffers<'_>,
     ) {
         let (all, tables) = (0..self.x.rows(), 0..tabulated(self.x.rows(), panels.len()));
         if tables.is_empty() {
             return batch::batch(self, panels, all, y, rearranged);
         }
-        for panels in lookup::shares(panels) {
-            let reader = &lookup::TWO_BIT;
-            // SAFETY: the reader needs AVX2.
+        for panels in lookup::panel_blocks(panels) {
+            let ops = &lookup::TWO_BIT;
+            // SAFETY: these functions need AVX2.
             let done =
-                unsafe { lookup::lookup(self, reader, panels.clone(), tables.clone(), y, buffers) };
+                unsafe { lookup::lookup(self, ops, panels.clone(), tables.clone(), y, buffers) };
             let rest = if done { tables.end..all.end } else { all.clone() };
             batch::batch(self, panels, rest, y, rearranged);
         }
     }
 
-    /// Panels × all activation rows, codes decoded in registers: for small batches, which memory
-    /// bounds or whose one tile would not repay codes decoded to memory.
+    /// Multiplies panels × all activation rows and decodes codes in registers. This is for small batches,
+    /// which memory bandwidth limits, or whose single tile would not repay decoding to memory.
     #[target_feature(enable = "avx2,fma,f16c")]
     fn streams<const P: usize>(&self, panels: [usize; P], y: &mut Columns<'_>) {
         match self.x.rows() {
             0 => {}
-            // Side by side as long as registers hold the sums.
+            // Panels are interleaved as long as registers hold the sums.
             1 => self.stream::<P, 1>(panels, y),
             2 => self.stream::<P, 2>(panels, y),
             3 => panels.iter().for_each(|&panel| self.stream::<1, 3>([panel], y)),
@@ -152,7 +151,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// `P` panels side by side × all `N` activation rows.
+    /// Multiplies `P` interleaved panels × all `N` activation rows.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn stream<const P: usize, const N: usize>(&self, panels: [usize; P], y: &mut Columns<'_>) {
@@ -179,24 +178,24 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Blocks of group `g` in chunks of `size`.
+    /// Splits the blocks of group `g` into chunks of `size`.
     fn chunks(&self, g: usize, size: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let end = ((g + 1) * self.group_blocks).min(self.blocks);
         (g * self.group_blocks..end).step_by(size).map(move |at| at..end.min(at + size))
     }
 
-    /// The packed codes of a panel in two bits.
+    /// Returns the two-bit codes of a panel.
     fn codes(&self, panel: usize) -> &[[u8; BLOCK_BYTES]] {
         self.panel(panel).as_chunks().0
     }
 
-    /// The bytes of a panel's codes.
+    /// Returns the bytes of a panel's codes.
     pub fn panel(&self, panel: usize) -> &[u8] {
         let bytes = self.w.panel_bytes();
         &self.w.codes()[panel * bytes..][..bytes]
     }
 
-    /// The scales of a panel's 16 rows in group `g`.
+    /// Returns the scales of a panel's 16 rows in group `g`.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn scales(&self, panel: usize, g: usize) -> [__m256; 2] {
@@ -219,7 +218,7 @@ impl<'a> Walk<'a> {
             let offset = _mm256_set1_epi32(self.sums[(row + n) * self.groups + g]);
             for h in 0..2 {
                 let value = _mm256_cvtepi32_ps(_mm256_sub_epi32(exact[h], offset));
-                // Not fused: every set rounds the product, so that all agree bit for bit.
+                // Not fused: every instruction set rounds the product, so that all agree bit for bit.
                 total[h] = _mm256_add_ps(total[h], _mm256_mul_ps(value, scales[h]));
             }
         }
@@ -237,7 +236,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Adds Σ c·q over a chunk of packed blocks of each panel; the activations start with block `from`.
+/// Adds Σ c·q over a chunk of packed blocks of each panel. The activations start with block `from`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn dot<const P: usize, const N: usize>(
@@ -305,7 +304,7 @@ fn widen(narrow: &[[__m256i; 2]], exact: &mut [Exact]) {
     }
 }
 
-/// Writes a panel's outputs of one activation row, or adds them, to the first 16 of `out`.
+/// Writes a panel's outputs of one activation row to the first 16 elements of `out`, or adds them.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn store(total: &[__m256; 2], step: f32, out: &mut [f32], adds: bool) {
@@ -318,8 +317,8 @@ pub fn store(total: &[__m256; 2], step: f32, out: &mut [f32], adds: bool) {
     }
 }
 
-/// Writes the outputs of a last panel that has fewer than 16. Out of line: together with the whole
-/// panels it would be a copy of variable length for all.
+/// Writes the outputs of a last panel with fewer than 16 rows. It is not inlined, because the compiler
+/// would use a copy of variable length for all panels.
 #[cold]
 fn store_rest(out: &mut [f32], lanes: &[f32; PANEL_ROWS], adds: bool) {
     for (o, l) in out.iter_mut().zip(lanes) {

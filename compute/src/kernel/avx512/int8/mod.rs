@@ -1,7 +1,6 @@
-//! int8 × int8 with `vpdpbusd`, whose first operand is unsigned: weights are shifted by 128 where they
-//! are put together in registers, and 128 · Σ q is taken off again, once for a group of columns. Two
-//! planes of activations are multiplied apart, as narrow values need half the instructions, and joined
-//! after that.
+//! int8 × int8 with `vpdpbusd`, whose first operand is unsigned. Weights are shifted by 128 in registers,
+//! and 128 · Σ q is subtracted once per group of columns. Two planes of activations are multiplied
+//! separately, because 8-bit products take half the instructions, and then joined.
 
 mod registers;
 
@@ -9,7 +8,7 @@ use super::ternary::store;
 use crate::kernel::Quantized;
 use crate::kernel::avx2::{prefetch, prefetch_stream};
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE, lines};
-use crate::kernel::panels::apart;
+use crate::kernel::panels::interleaved_panels;
 use crate::matrix::{
     INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing,
 };
@@ -19,22 +18,23 @@ use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// How far ahead of the panel's walk memory is asked for, in bytes: to come near, and into the first cache.
-const NEAR: usize = 3072;
-const FIRST: usize = 1024;
-/// The same of the scales of short groups, in groups.
-const GROUPS: usize = 12;
-/// Strips whose products fit 32-bit sums: 16 columns · 128 · 255 · 4,096 strips < 2³¹.
+/// Prefetch distance to the second-level cache in bytes.
+const SECOND_LEVEL: usize = 3072;
+/// Prefetch distance to the first-level cache in bytes.
+const FIRST_LEVEL: usize = 1024;
+/// Prefetch distance of the scales of short groups, in groups.
+const GROUPS_AHEAD: usize = 12;
+/// Most strips whose products fit 32-bit sums: 16 columns · 128 · 255 · 4,096 strips < 2³¹.
 const CHUNK: usize = 4096;
-/// Strips whose sums with joined planes fit 32 bits: 16 columns · 128 · 32,768 · 16 strips < 2³¹.
+/// Most strips whose sums with joined planes fit 32 bits: 16 columns · 128 · 32,768 · 16 strips < 2³¹.
 const SHORT: usize = 16;
 
-/// What weights are shifted by, as bits of their bytes to turn over.
+/// The shift of weights by 128, as a mask of the bits that it flips.
 const SHIFT: i8 = -128;
 
-/// Activations, and what the shift of weights adds to their products.
+/// Activations, and the offsets that the shift of weights adds to their products.
 #[derive(Clone, Copy)]
-struct Inputs<'a> {
+struct ShiftedInputs<'a> {
     x: &'a Quantized<'a>,
     /// 128 · Σ of a token's joined values in each group, `[token][group]`.
     offsets: &'a [i64],
@@ -50,7 +50,7 @@ pub fn int8(
     scratch: &mut Scratch,
 ) {
     let Scratch { ints, rearranged, .. } = scratch;
-    let x = Inputs { x, offsets: offsets(w, x, ints) };
+    let x = ShiftedInputs { x, offsets: offsets(w, x, ints) };
     match w.packing() {
         Packing::Whole => planes::<WHOLE>(w, panels, x, y, rearranged),
         Packing::Upper => planes::<UPPER>(w, panels, x, y, rearranged),
@@ -59,7 +59,7 @@ pub fn int8(
     }
 }
 
-/// See [`Inputs`].
+/// Computes the offsets of [`ShiftedInputs`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn offsets<'s>(w: Int8View<'_>, x: &Quantized<'_>, out: &'s mut AlignedVec<i32>) -> &'s [i64] {
     let (groups, tokens) = (w.groups(), x.tokens());
@@ -81,43 +81,43 @@ fn offsets<'s>(w: Int8View<'_>, x: &Quantized<'_>, out: &'s mut AlignedVec<i32>)
     out
 }
 
-/// The product with weights packed like this.
+/// Computes the product with packing `W`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn planes<const W: u8>(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: Inputs<'_>,
+    x: ShiftedInputs<'_>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
 ) {
     match x.x.planes {
-        _ if registers::pays(w, &x) => registers::batch::<W>(w, panels, x, y, rearranged),
+        _ if registers::applies(w, &x) => registers::batch::<W>(w, panels, x, y, rearranged),
         1 => product::<1, W>(w, panels, x, y),
         _ => product::<2, W>(w, panels, x, y),
     }
 }
 
-/// The product with `P` planes.
+/// Computes the product with `P` planes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn product<const P: usize, const W: u8>(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: Inputs<'_>,
+    x: ShiftedInputs<'_>,
     y: &mut Columns<'_>,
 ) {
     let (first, bytes) = (panels.start, w.panel_bytes());
     let mut left = panels;
-    // Whole values take so little work that a panel's end costs more than four panels' places do.
+    // Whole values take so little work that the end of a panel costs more than four streams do.
     if W == WHOLE && x.x.tokens() == 1 {
-        let (fours, rest) = apart::<4>(left, bytes);
+        let (fours, rest) = interleaved_panels::<4>(left, bytes);
         for four in fours {
             tile::<4, 1, P, W>(w, (four, first), x, 0, y);
         }
         left = rest;
     }
-    let (pairs, left) = apart::<2>(left, bytes);
+    let (pairs, left) = interleaved_panels::<2>(left, bytes);
     for pair in pairs {
         stream::<2, P, W>(w, (pair, first), x, y);
     }
@@ -126,16 +126,16 @@ fn product<const P: usize, const W: u8>(
     }
 }
 
-/// `S` panels side by side × all tokens; outputs start with the panel `first`.
+/// Multiplies `S` interleaved panels × all tokens; outputs start with the panel `first`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn stream<const S: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     (panels, first): ([usize; S], usize),
-    x: Inputs<'_>,
+    x: ShiftedInputs<'_>,
     y: &mut Columns<'_>,
 ) {
-    // What four tokens have of sums, scales and places for each short group is more than there are registers.
+    // With short groups, the sums, scales and addresses of four tokens exceed the registers.
     let most = if w.group() <= 2 * INT8_PAD_COLS { 2 } else { 4 };
     let mut token = 0;
     while token < x.x.tokens() {
@@ -151,13 +151,13 @@ fn stream<const S: usize, const P: usize, const W: u8>(
     }
 }
 
-/// `S` panels × `N` tokens from `token` on.
+/// Multiplies `S` panels × `N` tokens from `token` on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     (panels, first): ([usize; S], usize),
-    Inputs { x, offsets }: Inputs<'_>,
+    ShiftedInputs { x, offsets }: ShiftedInputs<'_>,
     token: usize,
     y: &mut Columns<'_>,
 ) {
@@ -169,7 +169,7 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
         }
         x_token.offsets = &offsets[(token + n) * w.groups()..][..w.groups()];
     }
-    // Groups of 16 and 32 columns come from GGUF files: there are so many that each must cost little.
+    // GGUF files have groups of 16 and 32 columns: so many groups that each must cost little.
     let even = w.cols().is_multiple_of(w.group());
     let totals = match w.group().div_ceil(INT8_PAD_COLS) {
         1 if even => short_groups::<S, N, P, W, 1>(w, panels, &xs),
@@ -184,16 +184,16 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
     }
 }
 
-/// A token's activations.
+/// Activations of a token.
 #[derive(Clone, Copy)]
 struct Token<'a, const P: usize> {
-    /// Of each plane, `[block]`.
+    /// Activations of each plane, `[block]`.
     blocks: [&'a [[i8; INT8_BLOCK_COLS]]; P],
-    /// See [`Inputs`], `[group]`.
+    /// See [`ShiftedInputs`], `[group]`.
     offsets: &'a [i64],
 }
 
-/// Σ w·q of 16 rows of each panel × `N` tokens, rounded in groups of so many strips.
+/// Returns Σ w·q of 16 rows of each panel × `N` tokens, rounded once per group of `strips` strips.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
@@ -218,7 +218,7 @@ fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
     totals
 }
 
-/// The scales of a group's 16 rows.
+/// Returns the scales of a group's 16 rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn group_scales(scales: &Int8Scales<'_>, group: usize) -> __m512 {
@@ -232,7 +232,7 @@ pub fn group_scales(scales: &Int8Scales<'_>, group: usize) -> __m512 {
     }
 }
 
-/// Asks memory for the scales of the group that stands so many groups behind this one.
+/// Prefetches the scales of the group that is `ahead` groups after this one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn fetch_scales(scales: &Int8Scales<'_>, group: usize, ahead: usize) {
@@ -246,10 +246,10 @@ fn fetch_scales(scales: &Int8Scales<'_>, group: usize, ahead: usize) {
     }
 }
 
-/// The same where all groups have `G` strips, at most [`SHORT`].
+/// As [`groups`], if all groups have `G` strips, at most [`SHORT`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-#[allow(clippy::needless_range_loop)] // All panels and tokens are walked side by side.
+#[allow(clippy::needless_range_loop)] // All panels and tokens share an index.
 fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, const G: usize>(
     w: Int8View<'_>,
     panels: [usize; S],
@@ -261,7 +261,7 @@ fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, con
     for g in 0..w.groups() {
         let sums = dot::<S, N, P, W, 1>(&values, 0, xs, g * G..g * G + G);
         for s in 0..S {
-            fetch_scales(&scales[s], g, GROUPS);
+            fetch_scales(&scales[s], g, GROUPS_AHEAD);
             let scales = group_scales(&scales[s], g);
             for n in 0..N {
                 let exact = _mm512_cvtepi32_ps(join_short(&sums[s][n], xs[n].offsets[g]));
@@ -272,10 +272,10 @@ fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, con
     totals
 }
 
-/// Σ w·q of 16 rows of each panel × `N` tokens over the strips of a group, rounded once.
+/// Returns Σ w·q of 16 rows of each panel × `N` tokens over the strips of a group, rounded once.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-#[allow(clippy::needless_range_loop)] // All panels and tokens are walked side by side.
+#[allow(clippy::needless_range_loop)] // All panels and tokens share an index.
 fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
     w: Int8View<'_>,
     panels: [usize; S],
@@ -312,14 +312,14 @@ fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
     out
 }
 
-/// Exact sums as floats, rounded once.
+/// Converts exact sums to floats, rounded once.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn rounded(exact: [__m512i; 2]) -> __m512 {
     bytemuck::must_cast(exact.map(|e| _mm512_cvtepi64_ps(e)))
 }
 
-/// As [`join`], of sums over at most [`SHORT`] strips, without what the shift has added.
+/// As [`join`], for sums over at most [`SHORT`] strips, minus the offset of the shift.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn join_short<const P: usize>(planes: &[__m512i; P], offset: i64) -> __m512i {
@@ -330,7 +330,7 @@ fn join_short<const P: usize>(planes: &[__m512i; P], offset: i64) -> __m512i {
     _mm512_sub_epi32(joined, _mm512_set1_epi32(offset as i32))
 }
 
-/// The sums of 16 rows with a token's planes as those with its joined values, in 64 bits.
+/// Joins the sums of 16 rows with a token's planes to those with its joined values, in 64 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn join(planes: &[__m512i]) -> [__m512i; 2] {
@@ -345,11 +345,11 @@ pub fn join(planes: &[__m512i]) -> [__m512i; 2] {
     out
 }
 
-/// Exact Σ (w + 128)·q of 16 rows of each panel × `P` planes of `N` tokens over some strips, in `C` chains
-/// that hide the latency. `values` begin with the strip `first`.
+/// Returns the exact Σ (w + 128)·q of 16 rows of each panel × `P` planes of `N` tokens over some strips,
+/// in `C` chains that hide the latency. `values` begin with the strip `first`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-#[allow(clippy::needless_range_loop)] // All of `values` and `xs` is walked side by side.
+#[allow(clippy::needless_range_loop)] // All of `values` and `xs` share an index.
 fn dot<const S: usize, const N: usize, const P: usize, const W: u8, const C: usize>(
     values: &[Int8Panel<'_>; S],
     first: usize,
@@ -357,8 +357,8 @@ fn dot<const S: usize, const N: usize, const P: usize, const W: u8, const C: usi
     range: Range<usize>,
 ) -> [[[__m512i; P]; N]; S] {
     let mut chains = [[[[_mm512_setzero_si512(); C]; P]; N]; S];
-    // A line of each panel in turn, by the same instruction: of addresses that an instruction reads from
-    // front to back the processor asks for the next ones by itself.
+    // The same instruction reads a line of each panel in turn. The hardware prefetcher follows addresses
+    // that one instruction reads from front to back.
     let lines = const { lines(W).0 };
     for line in range.start * lines..range.end * lines {
         for s in 0..S {
@@ -391,29 +391,32 @@ fn dot<const S: usize, const N: usize, const P: usize, const W: u8, const C: usi
     sums
 }
 
-/// Asks memory for what stands ahead of the `line`-th line of the values, and of what goes with it.
+/// Prefetches ahead of the `line`-th line of the values and of the lower plane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn fetch<const W: u8>(w: &Int8Panel<'_>, line: usize) {
     let (values, low) = const { lines(W) };
-    prefetch_stream(w.values.as_chunks::<BLOCK>().0[line].as_ptr(), NEAR, FIRST);
+    prefetch_stream(w.values.as_chunks::<BLOCK>().0[line].as_ptr(), SECOND_LEVEL, FIRST_LEVEL);
     if low == values {
-        prefetch_stream(w.low.as_chunks::<BLOCK>().0[line].as_ptr(), NEAR, FIRST);
+        prefetch_stream(w.low.as_chunks::<BLOCK>().0[line].as_ptr(), SECOND_LEVEL, FIRST_LEVEL);
     } else if low > 0 && line.is_multiple_of(values / low) {
-        prefetch_stream(w.low.as_chunks::<BLOCK>().0[line * low / values].as_ptr(), NEAR, FIRST);
+        prefetch_stream(
+            w.low.as_chunks::<BLOCK>().0[line * low / values].as_ptr(),
+            SECOND_LEVEL,
+            FIRST_LEVEL,
+        );
     }
 }
 
-/// The line of the values in which the `block`-th block of a strip is, and which one of the line it is.
+/// Returns the line of the values that has the `block`-th block of a strip, and the block's index in it.
 #[inline]
-pub const fn place<const W: u8>(strip: usize, block: usize) -> (usize, usize) {
+pub const fn block_position<const W: u8>(strip: usize, block: usize) -> (usize, usize) {
     let lines = const { lines(W).0 };
     (strip * lines + block * lines / BLOCKS, block % (BLOCKS / lines))
 }
 
-/// The block in the `part`-th part of the `line`-th line of the values, with the bits of `flip` turned over.
-/// No `map` or `from_fn` here: these know of no CPU features, and what they are given is not always put in
-/// their place.
+/// Returns the `part`-th block of the `line`-th line of the values, XOR `flip`. It avoids `map` and
+/// `from_fn`, which are compiled without the CPU features and not always inlined.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn block<const W: u8>(w: &Int8Panel<'_>, line: usize, part: usize, flip: i8) -> __m512i {
@@ -422,7 +425,7 @@ pub fn block<const W: u8>(w: &Int8Panel<'_>, line: usize, part: usize, flip: i8)
     if W == WHOLE {
         return _mm512_xor_si512(values, flip);
     }
-    // Bits that others shift in are masked, in lanes of 16 and 32 bits too.
+    // Shifts of wider lanes bring in bits of neighboring bytes, which are masked.
     let value = if part == 1 { values } else { _mm512_slli_epi16::<4>(values) };
     let upper = _mm512_set1_epi8(0xf0_u8 as i8);
     if W == UPPER {
@@ -431,9 +434,9 @@ pub fn block<const W: u8>(w: &Int8Panel<'_>, line: usize, part: usize, flip: i8)
     }
     let (low, mask) = if W == SIX {
         let low = bytemuck::must_cast(w.low.as_chunks::<BLOCK>().0[line / 2]);
-        // Of a strip's k-th block bits 2k and 2k + 1 go to where bits 2 and 3 are.
-        let places = 2 * (2 * (line % 2) + part) as i32 - 2;
-        (_mm512_rorv_epi32(low, _mm512_set1_epi32(places)), _mm512_set1_epi8(0b1100))
+        // Bits 2k and 2k + 1 of a strip's k-th block are rotated to bits 2 and 3.
+        let rotation = 2 * (2 * (line % 2) + part) as i32 - 2;
+        (_mm512_rorv_epi32(low, _mm512_set1_epi32(rotation)), _mm512_set1_epi8(0b1100))
     } else {
         let low = bytemuck::must_cast(w.low.as_chunks::<BLOCK>().0[line]);
         let low = if part == 1 { _mm512_srli_epi16::<4>(low) } else { low };
@@ -442,7 +445,7 @@ pub fn block<const W: u8>(w: &Int8Panel<'_>, line: usize, part: usize, flip: i8)
     masked(value, upper, masked(low, mask, flip))
 }
 
-/// (a & mask) ^ rest.
+/// Returns (a & mask) ^ rest.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn masked(a: __m512i, mask: __m512i, rest: __m512i) -> __m512i {

@@ -1,8 +1,10 @@
-//! int8 × int8 for batches: values are put together in registers, once for as many rows as registers hold
-//! sums of. Two planes are rows beside each other.
+//! int8 × int8 for batches. Values are decoded in registers, once for as many rows as the registers hold
+//! sums for. Two planes are neighboring rows.
 
-use super::{CHUNK, Inputs, SHIFT, block, fetch, group_scales, join, place, rounded};
-use crate::kernel::avx512::arrange::{Arranged, Step, Tiles, add};
+use super::{
+    CHUNK, SHIFT, ShiftedInputs, block, block_position, fetch, group_scales, join, rounded,
+};
+use crate::kernel::avx512::arrange::{ArrangedRows, ColumnQuad, TileSplit, add};
 use crate::kernel::avx512::ternary::store;
 use crate::kernel::packing::BLOCKS;
 use crate::matrix::{Int8Panel, Int8View};
@@ -12,29 +14,30 @@ use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows, all planes counted, from which this pays: fewer are walked in two panels side by side.
+/// Number of rows, counting all planes, from which this is faster than two interleaved panels.
 const LEAST: usize = 9;
-/// Rows of a tile at most.
+/// Most rows of a tile.
 const TILE: usize = 24;
-/// Rows of a tile are a multiple of this, which leaves planes together.
+/// Rows of a tile are a multiple of this, which keeps the planes of a token together.
 const UNIT: usize = 4;
 
-/// Whether a product goes this way: sums of a single group must fit 32 bits.
-pub fn pays(w: Int8View<'_>, x: &Inputs<'_>) -> bool {
+/// Returns true if [`batch`] can compute a product and is faster: sums of a single group must fit 32
+/// bits.
+pub fn applies(w: Int8View<'_>, x: &ShiftedInputs<'_>) -> bool {
     w.groups() == 1 && w.strips() <= CHUNK && x.x.rows() >= LEAST
 }
 
-/// Products of `panels` with all rows.
+/// Multiplies `panels` with all rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn batch<const W: u8>(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: Inputs<'_>,
+    x: ShiftedInputs<'_>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
 ) {
-    let tiles = Tiles { rows: 0..x.x.rows(), most: TILE, unit: UNIT };
-    let arranged = Arranged::new(x.x, tiles, w.cols(), rearranged);
+    let tiles = TileSplit { rows: 0..x.x.rows(), most: TILE, unit: UNIT };
+    let arranged = ArrangedRows::new(x.x, tiles, w.cols(), rearranged);
     for panel in panels.clone() {
         let values = w.panel(panel, 0..w.strips());
         let scales = group_scales(&w.scales(panel), 0);
@@ -61,12 +64,13 @@ pub fn batch<const W: u8>(
     }
 }
 
-/// Exact Σ (w + 128)·q of a panel × `N` rows, the first of `sums`. Out of line, for its registers' sake.
+/// Writes the exact Σ (w + 128)·q of a panel × `N` rows to the first `N` of `sums`. Not inlined, so that
+/// the compiler keeps the sums in registers.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn dot<const N: usize, const W: u8>(
     values: &Int8Panel<'_>,
-    steps: &[Step],
+    steps: &[ColumnQuad],
     sums: &mut [__m512i; TILE],
 ) {
     let out = sums.first_chunk_mut::<N>().expect("as many rows as a tile has");
@@ -74,7 +78,7 @@ fn dot<const N: usize, const W: u8>(
     let strips = steps.as_chunks::<N>().0.as_chunks::<BLOCKS>().0;
     for (i, strip) in strips.iter().enumerate() {
         for (b, x) in strip.iter().enumerate() {
-            let (line, part) = place::<W>(i, b);
+            let (line, part) = block_position::<W>(i, b);
             if part == 0 {
                 fetch::<W>(values, line);
             }

@@ -1,88 +1,92 @@
-//! Ternary × int8 for batches, which arithmetic bounds: two panels are decoded to bytes and meet one
-//! tile of rows after the other. The tiles' activations stand in the order in which they are read.
+//! Ternary × int8 for batches, which arithmetic limits. Two panels are decoded to bytes and multiplied
+//! with one tile of rows after the other. Activations are rearranged in the order in which tiles read
+//! them.
 
-use super::{FIELDS, Field, Walk};
-use crate::kernel::avx512::arrange::{Arranged, Step, Tiles};
+use super::{FIELDS, Field, TernaryArgs};
+use crate::kernel::avx512::arrange::{ArrangedRows, ColumnQuad, TileSplit};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::BLOCK_BYTES;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows of a tile at most: with two panels 24 sums, two vectors of codes and one of activations
-/// fit the 32 registers.
+/// Most rows of a tile: with two panels, 24 sums, two vectors of codes and one of activations fit the 32
+/// registers.
 const TILE: usize = 12;
 /// Rows of a tile are a multiple of this.
 const QUAD: usize = 4;
-/// Panels that meet a tile together.
+/// Number of panels that are multiplied with a tile together.
 const PANELS: usize = 2;
 
-/// Products of `panels` with some rows.
+/// Multiplies `panels` with some rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn batch(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
     decoded: &mut AlignedVec<u8>,
 ) {
-    let steps = walk.fields();
-    let tiles = Tiles { rows, most: TILE, unit: QUAD };
-    let x = Arranged::new(walk.x, tiles, walk.w.cols(), rearranged);
+    let steps = args.fields();
+    let tiles = TileSplit { rows, most: TILE, unit: QUAD };
+    let x = ArrangedRows::new(args.x, tiles, args.w.cols(), rearranged);
     decoded.grow(PANELS * steps * BLOCK_BYTES);
     for first in panels.clone().step_by(PANELS) {
         let pair = first..panels.end.min(first + PANELS);
         let fields = decoded.as_chunks_mut().0;
         for (panel, out) in pair.clone().zip(fields.chunks_exact_mut(steps)) {
-            walk.unpack((panel, 0..steps), Some((panel + PANELS, 0)), out);
+            args.unpack((panel, 0..steps), Some((panel + PANELS, 0)), out);
         }
         for (tile, width, x) in x.tiles() {
             match width {
-                4 => product::<4>(walk, &pair, &tile, (fields, x), y),
-                8 => product::<8>(walk, &pair, &tile, (fields, x), y),
-                _ => product::<TILE>(walk, &pair, &tile, (fields, x), y),
+                4 => product::<4>(args, &pair, &tile, (fields, x), y),
+                8 => product::<8>(args, &pair, &tile, (fields, x), y),
+                _ => product::<TILE>(args, &pair, &tile, (fields, x), y),
             }
         }
     }
 }
 
-/// One or two panels × a tile of up to `N` rows.
+/// Multiplies one or two panels × a tile of up to `N` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn product<const N: usize>(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     pair: &Range<usize>,
     tile: &Range<usize>,
-    (fields, x): (&[Field], &[Step]),
+    (fields, x): (&[Field], &[ColumnQuad]),
     y: &mut Columns<'_>,
 ) {
-    let (low, high) = fields.split_at(walk.fields());
+    let (low, high) = fields.split_at(args.fields());
     let x = x.as_chunks::<N>().0;
     let mut totals = [[_mm512_setzero_ps(); PANELS]; N];
-    for g in 0..walk.groups {
-        let blocks = walk.group(g);
+    for g in 0..args.groups {
+        let blocks = args.group(g);
         let steps = blocks.start * FIELDS..blocks.end * FIELDS;
         let exact = dot::<N>([&low[steps.clone()], &high[steps.clone()]], &x[steps]);
         for (p, panel) in pair.clone().enumerate() {
-            let scales = walk.scales(panel, g);
+            let scales = args.scales(panel, g);
             for (n, row) in tile.clone().enumerate() {
-                let value = walk.scaled(exact[n][p], row, g, scales);
+                let value = args.scaled(exact[n][p], row, g, scales);
                 totals[n][p] = _mm512_add_ps(totals[n][p], value);
             }
         }
     }
     for (n, row) in tile.clone().enumerate() {
         for (p, panel) in pair.clone().enumerate() {
-            walk.store(panel, row, totals[n][p], y);
+            args.store(panel, row, totals[n][p], y);
         }
     }
 }
 
-/// Exact Σ c·q of two panels × `N` rows.
+/// Returns the exact Σ c·q of two panels × `N` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn dot<const N: usize>(fields: [&[Field]; PANELS], x: &[[Step; N]]) -> [[__m512i; PANELS]; N] {
+fn dot<const N: usize>(
+    fields: [&[Field]; PANELS],
+    x: &[[ColumnQuad; N]],
+) -> [[__m512i; PANELS]; N] {
     let mut sums = [[_mm512_setzero_si512(); PANELS]; N];
     for ((low, high), x) in fields[0].iter().zip(fields[1]).zip(x) {
         let (low, high) = (bytemuck::must_cast(*low), bytemuck::must_cast(*high));

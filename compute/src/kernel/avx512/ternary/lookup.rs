@@ -1,8 +1,8 @@
-//! Ternary × int8 for large batches, by table, as AVX2 has it ([`tables`]), with vectors of 32
-//! activation rows: a load and an addition for 128 multiply-adds, where `vpdpbusd` has 64. It pays where
-//! that instruction is no faster than an addition.
+//! Ternary × int8 for large batches, by lookup table. The algorithm is that of AVX2 ([`tables`]), with
+//! vectors of 32 activation rows: a load and an addition for 128 multiply-adds, where `vpdpbusd` does 64.
+//! It is faster on CPUs whose `vpdpbusd` is not faster than an addition.
 
-use super::{Walk, registers, tight};
+use super::{TernaryArgs, registers, tight};
 use crate::kernel::avx2::ternary as avx2;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
@@ -11,21 +11,21 @@ use avx2::lookup as tables;
 use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::LazyLock;
-pub use tables::Buffers;
-use tables::{Places, Reader, Sums, TILE, Tables, VECTORS};
+pub use tables::LookupBuffers;
+use tables::{IndexWord, LookupOps, Sums, TILE, Tables, VECTORS};
 
-/// Activation rows that make a tile worth its tables.
+/// Number of activation rows from which the last tile uses tables.
 const LEAST: usize = 25;
-/// Rows beside tiles that are so few that they are walked as a few rows alone would be.
+/// Most rows beside whole tiles that are computed like a small batch.
 const STREAMED: usize = 3;
-/// Rows from which tables pay in products with few panels.
+/// Number of rows from which tables are faster with few panels.
 const MANY: usize = 2 * TILE;
-/// Panels that make a single tile's tables worth their while.
+/// Number of panels from which tables are faster with a single tile.
 const LEAST_PANELS: usize = 20;
 
-/// Whether tables are faster on this CPU: on Zen 4, which does 64 products of bytes a cycle, and reads 64
-/// bytes of a table. (Intel's cores with AVX-512 and Zen 5 do 128 products.)
-pub fn pays() -> bool {
+/// Returns true if tables are faster on this CPU. That is Zen 4, which computes 64 byte products and reads
+/// 64 bytes of a table per cycle. Intel's cores with AVX-512 and Zen 5 compute 128 products.
+pub fn is_faster() -> bool {
     static ZEN_4: LazyLock<bool> = LazyLock::new(|| {
         let vendor = __cpuid(0);
         let amd = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat();
@@ -35,7 +35,7 @@ pub fn pays() -> bool {
     *ZEN_4
 }
 
-/// Rows that go through tables.
+/// Returns the number of rows that use tables.
 fn tabulated(rows: usize, panels: usize) -> usize {
     if rows < MANY && panels < LEAST_PANELS {
         return 0;
@@ -46,45 +46,48 @@ fn tabulated(rows: usize, panels: usize) -> usize {
     }
 }
 
-/// Products of `panels` with all rows: in whole tiles by table, and what is left by multiplication.
+/// Multiplies `panels` with all rows: whole tiles by table, the rest by multiplication.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn batch(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panels: Range<usize>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
-    buffers: &mut Buffers<'_>,
+    buffers: &mut LookupBuffers<'_>,
 ) {
-    let rows = walk.x.rows();
+    let rows = args.x.rows();
     let most = tabulated(rows, panels.len());
-    let reader = match walk.w.layout() {
-        Layout::TwoBit => Reader { add, ..tables::TWO_BIT },
-        Layout::Tight => Reader { order: &tight::ORDER, locate: tight::locate, add },
+    let ops = match args.w.layout() {
+        Layout::TwoBit => LookupOps { add, ..tables::TWO_BIT },
+        Layout::Tight => {
+            LookupOps { order: &tight::ORDER, encode_indices: tight::encode_indices, add }
+        }
     };
-    let size = walk.group_blocks * BLOCK_COLS;
-    let narrow = avx2::Walk::new(walk.w, walk.x, walk.first, (size, walk.sums));
-    for panels in tables::shares(panels) {
-        // SAFETY: this function needs what `add` needs, and VBMI is there where tight matrices are.
-        let done = unsafe { tables::lookup(&narrow, &reader, panels.clone(), 0..most, y, buffers) };
+    let size = args.group_blocks * BLOCK_COLS;
+    let narrow = avx2::TernaryArgs::new(args.w, args.x, args.first, (size, args.sums));
+    for panels in tables::panel_blocks(panels) {
+        // SAFETY: this function has the features of `add`, and tight matrices only come with VBMI.
+        let done = unsafe { tables::lookup(&narrow, &ops, panels.clone(), 0..most, y, buffers) };
         let rest = if done { most..rows } else { 0..rows };
         match rest.len() {
-            ..=STREAMED => walk.streams(panels, rest, y),
-            _ => registers::batch(walk, panels, rest, y, rearranged),
+            ..=STREAMED => args.streams(panels, rest, y),
+            _ => registers::batch(args, panels, rest, y, rearranged),
         }
     }
 }
 
-/// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake.
+/// Adds to each weight row's sums the table entries that its indices select. Not inlined, so that the
+/// compiler keeps the sums in registers.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn add(tables: &Tables<VECTORS>, places: &[Places], narrow: &mut [Sums<VECTORS>]) {
-    for (places, narrow) in places.iter().zip(narrow) {
+fn add(tables: &Tables<VECTORS>, indices: &[IndexWord], narrow: &mut [Sums<VECTORS>]) {
+    for (indices, narrow) in indices.iter().zip(narrow) {
         let mut sums: __m512i = bytemuck::must_cast(*narrow);
-        let word = u64::from_le_bytes(*places);
+        let word = u64::from_le_bytes(*indices);
         for (i, table) in tables.iter().enumerate() {
-            let place = (word >> (8 * i)) & 0xFF;
-            // SAFETY: `locate` has refused all codes that make a place beyond the 81st entry.
-            let entry = unsafe { table.get_unchecked(place as usize) };
+            let index = (word >> (8 * i)) & 0xFF;
+            // SAFETY: `encode_indices` has rejected codes whose index would exceed the table.
+            let entry = unsafe { table.get_unchecked(index as usize) };
             sums = _mm512_add_epi16(sums, bytemuck::must_cast(*entry));
         }
         *narrow = bytemuck::must_cast(sums);

@@ -1,5 +1,5 @@
-//! Ternary × int8 with `vpdpbusd`: a block's field is 16 rows × 4 columns, one instruction per
-//! field and activation row, 16 rows in 16 lanes.
+//! Ternary × int8 with `vpdpbusd`. A field of a block is 16 rows × 4 columns, so one instruction per field
+//! and activation row multiplies 16 rows in 16 lanes.
 
 mod batch;
 pub mod lookup;
@@ -11,7 +11,7 @@ pub use unpack::{FIELDS, Field};
 
 use crate::kernel::Quantized;
 use crate::kernel::avx2::prefetch;
-use crate::kernel::panels::apart;
+use crate::kernel::panels::interleaved_panels;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::tight::BYTES;
@@ -19,14 +19,15 @@ use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, PANEL_ROWS, Scales, Ternar
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// How far ahead of the panel's walk memory is asked for, in bytes.
+/// Prefetch distance in bytes.
 const AHEAD: usize = 3072;
-/// Batches up to this decode codes in registers; of larger ones each code is decoded once.
+/// Most rows of a batch that decodes codes in registers. Larger batches decode each code once.
 const STREAMED_ROWS: usize = 8;
-/// The same where [`registers`] takes those that are larger.
+/// As [`STREAMED_ROWS`], if [`registers`] computes larger batches.
 const FEW_ROWS: usize = 5;
 
-/// See the scalar definition. With `TABLES` large batches go by table, and small ones by [`registers`].
+/// See the scalar definition. With `TABLES`, large batches use lookup tables, and small ones
+/// [`registers`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn ternary<const TABLES: bool>(
     w: &TernaryMatrix,
@@ -35,39 +36,44 @@ pub fn ternary<const TABLES: bool>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, decoded: places, tables, rearranged, shorts, sums: exact, floats, .. } =
-        scratch;
-    let walk = Walk::new(w, x, panels.start, ints);
+    let Scratch { ints, decoded, tables, rearranged, shorts, sums: exact, floats, .. } = scratch;
+    let args = TernaryArgs::new(w, x, panels.start, ints);
     let streamed = if TABLES { FEW_ROWS } else { STREAMED_ROWS };
     match x.rows() {
-        rows if rows <= streamed => walk.streams(panels, 0..rows, y),
+        rows if rows <= streamed => args.streams(panels, 0..rows, y),
         _ if TABLES => {
-            let mut buffers =
-                lookup::Buffers { places, tables, narrow: shorts, exact, totals: floats };
-            lookup::batch(&walk, panels, y, rearranged, &mut buffers);
+            let mut buffers = lookup::LookupBuffers {
+                indices: decoded,
+                tables,
+                narrow: shorts,
+                exact,
+                totals: floats,
+            };
+            lookup::batch(&args, panels, y, rearranged, &mut buffers);
         }
-        rows => batch::batch(&walk, panels, 0..rows, y, rearranged, places),
+        rows => batch::batch(&args, panels, 0..rows, y, rearranged, decoded),
     }
 }
 
-/// What all tiles of one call share. A matrix in the tight layout only comes here where the CPU has VBMI:
-/// see [`super::tight`].
-pub struct Walk<'a> {
+/// Arguments of a product that all its tiles share. Matrices in the tight layout only come here if the
+/// CPU has VBMI; see [`super::tight`].
+pub struct TernaryArgs<'a> {
     pub w: &'a TernaryMatrix,
     pub x: &'a Quantized<'a>,
-    /// Σ of activations, `[rows][groups]`.
+    /// Sums of activations, `[rows][groups]`.
     sums: &'a [i32],
-    /// Blocks of 16 columns in a panel.
+    /// Number of blocks of 16 columns in a panel.
     pub blocks: usize,
-    /// Groups of columns that share a scale, and blocks in each.
+    /// Number of groups of columns that share a scale.
     pub groups: usize,
+    /// Number of blocks in a group.
     pub group_blocks: usize,
-    /// The panel that `y`'s view starts with.
+    /// First panel of the output view.
     first: usize,
 }
 
-impl<'a> Walk<'a> {
-    /// A call's product; `sums` is room for sums of activations.
+impl<'a> TernaryArgs<'a> {
+    /// Collects the arguments; `sums` is a buffer for sums of activations.
     pub fn new(
         w: &'a TernaryMatrix,
         x: &'a Quantized<'a>,
@@ -79,17 +85,17 @@ impl<'a> Walk<'a> {
         Self { w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
     }
 
-    /// The blocks of group `g`.
+    /// Returns the blocks of group `g`.
     pub fn group(&self, g: usize) -> Range<usize> {
         g * self.group_blocks..((g + 1) * self.group_blocks).min(self.blocks)
     }
 
-    /// The codes of a panel in two bits.
+    /// Returns the two-bit codes of a panel.
     fn codes(&self, panel: usize) -> &'a [[u8; BLOCK_BYTES]] {
         self.panel(panel).as_chunks().0
     }
 
-    /// The codes of a panel in the tight layout.
+    /// Returns the codes of a panel in the tight layout.
     fn tight(&self, panel: usize) -> &'a [[u8; BYTES]] {
         self.panel(panel).as_chunks().0
     }
@@ -99,13 +105,13 @@ impl<'a> Walk<'a> {
         &self.w.codes()[panel * bytes..][..bytes]
     }
 
-    /// Fields of a panel: vectors of 16 rows × 4 columns.
+    /// Number of fields of a panel: vectors of 16 rows × 4 columns.
     pub fn fields(&self) -> usize {
         self.blocks * FIELDS
     }
 
-    /// Decodes some fields of a panel, whole blocks of them, and asks for the memory of as many of
-    /// another panel from some field on.
+    /// Decodes whole blocks of fields of a panel. Prefetches the same number of fields of another panel,
+    /// from `next` = (panel, field) on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub fn unpack(
@@ -127,20 +133,21 @@ impl<'a> Walk<'a> {
                     let first = field / crate::ternary::tight::FIELDS;
                     self.panel(panel).as_ptr().wrapping_add(first * BYTES)
                 });
-                // SAFETY: this CPU has VBMI, or the matrix would not have come here.
+                // SAFETY: this CPU has VBMI, because the matrix is in the tight layout.
                 unsafe { tight::unpack(self.tight(panel), fields, next, out) }
             }
         }
     }
 
-    /// Panels × some rows, codes decoded in registers: for small batches, which memory bounds.
+    /// Multiplies panels × some rows and decodes codes in registers. This is for small batches, which
+    /// memory bandwidth limits.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn streams(&self, panels: Range<usize>, rows: Range<usize>, y: &mut Columns<'_>) {
         if self.w.layout() == Layout::Tight {
-            // SAFETY: this CPU has VBMI, or the matrix would not have come here.
+            // SAFETY: this CPU has VBMI, because the matrix is in the tight layout.
             return unsafe { tight::streams(self, panels, rows, y) };
         }
-        let (pairs, left) = apart::<2>(panels, self.w.panel_bytes());
+        let (pairs, left) = interleaved_panels::<2>(panels, self.w.panel_bytes());
         for pair in pairs {
             self.stream(pair, rows.clone(), y);
         }
@@ -153,7 +160,7 @@ impl<'a> Walk<'a> {
     fn stream<const P: usize>(&self, panels: [usize; P], rows: Range<usize>, y: &mut Columns<'_>) {
         let mut row = rows.start;
         while row < rows.end {
-            // What the registers have room for.
+            // As many rows as the registers have room for.
             let rows = match rows.end - row {
                 8.. => 8,
                 left => left.min(4),
@@ -169,7 +176,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// `P` panels × `N` activation rows from `row` on, with `A` sums for each to hide the latency of
+    /// Multiplies `P` panels × `N` activation rows from `row` on, with `A` sums each to hide the latency of
     /// `vpdpbusd`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -203,17 +210,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What the exact sums Σ c·q of a row and a group are worth.
+    /// Returns (Σ c·q − Σ q) · scale of a row and a group, from the exact sums Σ c·q.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub fn scaled(&self, exact: __m512i, row: usize, group: usize, scales: __m512) -> __m512 {
         let offset = _mm512_set1_epi32(self.sums[row * self.groups + group]);
-        // Not fused with the sum over groups: every set rounds the product, so that all agree bit
-        // for bit.
+        // Not fused with the sum over groups: every instruction set rounds the product, so that all
+        // agree bit for bit.
         _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(exact, offset)), scales)
     }
 
-    /// Writes the outputs of a panel and a row, or adds them where they are a second plane's.
+    /// Writes the outputs of a panel and a row, or adds them if they are a second plane's.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub fn store(&self, panel: usize, row: usize, total: __m512, y: &mut Columns<'_>) {
@@ -222,7 +229,7 @@ impl<'a> Walk<'a> {
         store(total, self.x.steps[row], &mut y.row(token)[from..], adds);
     }
 
-    /// The scales of a panel's 16 rows in one group.
+    /// Returns the scales of a panel's 16 rows in one group.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     pub fn scales(&self, panel: usize, group: usize) -> __m512 {
@@ -236,10 +243,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Exact Σ c·q of 16 rows of each panel × `N` activation rows.
+/// Returns the exact Σ c·q of 16 rows of each panel × `N` activation rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-#[allow(clippy::needless_range_loop)] // All of `codes` and `xs` is walked side by side.
+#[allow(clippy::needless_range_loop)] // All of `codes` and `xs` share an index.
 fn dot<const P: usize, const N: usize, const A: usize>(
     codes: [&[[u8; BLOCK_BYTES]]; P],
     xs: [&[[i8; BLOCK_COLS]]; N],
@@ -267,13 +274,13 @@ fn dot<const P: usize, const N: usize, const A: usize>(
     sums.map(|s| s.map(|s| s.into_iter().reduce(|a, b| _mm512_add_epi32(a, b)).expect("A > 0")))
 }
 
-/// Writes a panel's outputs of one activation row, or adds them, to the first 16 of `out`.
+/// Writes a panel's outputs of one activation row to the first 16 elements of `out`, or adds them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn store(total: __m512, step: f32, out: &mut [f32], adds: bool) {
     let product = _mm512_mul_ps(total, _mm512_set1_ps(step));
     let lanes = ((1u32 << out.len().min(PANEL_ROWS)) - 1) as u16;
-    // SAFETY: the mask has no more lanes than there are outputs, of which there may be none.
+    // SAFETY: the mask has at most as many lanes as there are outputs.
     unsafe {
         let sum = match adds {
             true => _mm512_add_ps(product, _mm512_maskz_loadu_ps(lanes, out.as_ptr())),

@@ -1,88 +1,89 @@
-//! Ternary × int8 for up to a few dozen rows where `vpdpbusd` alone bounds: a panel's codes are decoded in
-//! registers, beside the products, and meet as many rows there as registers hold sums.
+//! Ternary × int8 for up to a few dozen rows, if `vpdpbusd` is the only limit. A panel's codes are decoded
+//! in registers, in parallel with the products, for as many rows as the registers hold sums for.
 
-use super::{AHEAD, FIELDS, Walk, tight};
+use super::{AHEAD, FIELDS, TernaryArgs, tight};
 use crate::kernel::avx2::prefetch;
-use crate::kernel::avx512::arrange::{Arranged, Step, Tiles, add};
+use crate::kernel::avx512::arrange::{ArrangedRows, ColumnQuad, TileSplit, add};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_BYTES, Layout};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows of a tile at most: their sums, and what decodes codes, fit the 32 registers.
+/// Most rows of a tile: their sums and the decoding of codes fit the 32 registers.
 const TILE: usize = 24;
-/// Rows of a tile are a multiple of this: each number of rows has loops of its own.
+/// Rows of a tile are a multiple of this, because each number of rows is compiled separately.
 const UNIT: usize = 2;
 
-/// Products of `panels` with some rows.
+/// Multiplies `panels` with some rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn batch(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
 ) {
-    let columns = match walk.w.layout() {
-        Layout::TwoBit => walk.w.cols(),
-        Layout::Tight => walk.w.cols().next_multiple_of(tight::COLS),
+    let columns = match args.w.layout() {
+        Layout::TwoBit => args.w.cols(),
+        Layout::Tight => args.w.cols().next_multiple_of(tight::COLS),
     };
-    let tiles = Tiles { rows, most: TILE, unit: UNIT };
-    let x = Arranged::new(walk.x, tiles, columns, rearranged);
+    let tiles = TileSplit { rows, most: TILE, unit: UNIT };
+    let x = ArrangedRows::new(args.x, tiles, columns, rearranged);
     for panel in panels {
         for (tile, width, x) in x.tiles() {
             match width {
-                2 => product::<2>(walk, panel, &tile, x, y),
-                4 => product::<4>(walk, panel, &tile, x, y),
-                6 => product::<6>(walk, panel, &tile, x, y),
-                8 => product::<8>(walk, panel, &tile, x, y),
-                10 => product::<10>(walk, panel, &tile, x, y),
-                12 => product::<12>(walk, panel, &tile, x, y),
-                14 => product::<14>(walk, panel, &tile, x, y),
-                16 => product::<16>(walk, panel, &tile, x, y),
-                18 => product::<18>(walk, panel, &tile, x, y),
-                20 => product::<20>(walk, panel, &tile, x, y),
-                22 => product::<22>(walk, panel, &tile, x, y),
-                _ => product::<TILE>(walk, panel, &tile, x, y),
+                2 => product::<2>(args, panel, &tile, x, y),
+                4 => product::<4>(args, panel, &tile, x, y),
+                6 => product::<6>(args, panel, &tile, x, y),
+                8 => product::<8>(args, panel, &tile, x, y),
+                10 => product::<10>(args, panel, &tile, x, y),
+                12 => product::<12>(args, panel, &tile, x, y),
+                14 => product::<14>(args, panel, &tile, x, y),
+                16 => product::<16>(args, panel, &tile, x, y),
+                18 => product::<18>(args, panel, &tile, x, y),
+                20 => product::<20>(args, panel, &tile, x, y),
+                22 => product::<22>(args, panel, &tile, x, y),
+                _ => product::<TILE>(args, panel, &tile, x, y),
             }
         }
     }
 }
 
-/// A panel × a tile of up to `N` rows.
+/// Multiplies a panel × a tile of up to `N` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn product<const N: usize>(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panel: usize,
     tile: &Range<usize>,
-    x: &[Step],
+    x: &[ColumnQuad],
     y: &mut Columns<'_>,
 ) {
     let x = x.as_chunks::<N>().0;
     let mut totals = [_mm512_setzero_ps(); N];
-    for g in 0..walk.groups {
-        let blocks = walk.group(g);
-        let exact = match walk.w.layout() {
-            Layout::TwoBit => dot(&walk.codes(panel)[blocks.clone()], &x[blocks.start * FIELDS..]),
-            // SAFETY: this CPU has VBMI, or the matrix would not have come here.
-            Layout::Tight => unsafe { tight::dot_rows(walk.tight(panel), x) },
+    for g in 0..args.groups {
+        let blocks = args.group(g);
+        let exact = match args.w.layout() {
+            Layout::TwoBit => dot(&args.codes(panel)[blocks.clone()], &x[blocks.start * FIELDS..]),
+            // SAFETY: this CPU has VBMI, because the matrix is in the tight layout.
+            Layout::Tight => unsafe { tight::dot_rows(args.tight(panel), x) },
         };
-        let scales = walk.scales(panel, g);
+        let scales = args.scales(panel, g);
         for (n, row) in tile.clone().enumerate() {
-            totals[n] = _mm512_add_ps(totals[n], walk.scaled(exact[n], row, g, scales));
+            totals[n] = _mm512_add_ps(totals[n], args.scaled(exact[n], row, g, scales));
         }
     }
     for (n, row) in tile.clone().enumerate() {
-        walk.store(panel, row, totals[n], y);
+        args.store(panel, row, totals[n], y);
     }
 }
 
-/// Exact Σ c·q of some blocks of a panel × `N` rows. Out of line, for its registers' sake.
+/// Returns the exact Σ c·q of some blocks of a panel × `N` rows. Not inlined, so that the compiler keeps
+/// the sums in registers.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn dot<const N: usize>(codes: &[[u8; BLOCK_BYTES]], x: &[[Step; N]]) -> [__m512i; N] {
+fn dot<const N: usize>(codes: &[[u8; BLOCK_BYTES]], x: &[[ColumnQuad; N]]) -> [__m512i; N] {
     let mask = _mm512_set1_epi8(3);
     let mut sums = [_mm512_setzero_si512(); N];
     for (block, x) in codes.iter().zip(x.as_chunks::<FIELDS>().0) {

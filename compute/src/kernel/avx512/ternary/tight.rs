@@ -1,38 +1,38 @@
-//! The tight layout, by VBMI: bytes move to where a multishift finds all bits of a number, and a
-//! table knows the three codes of each.
+//! The tight layout with VBMI. A permutation moves bytes so that a multishift can extract each number, and
+//! a table gives the three codes of each number.
 
-use super::{Field, Walk};
+use super::{Field, TernaryArgs};
 use crate::kernel::avx2::prefetch;
-use crate::kernel::avx2::ternary::Walk as Tables;
-use crate::kernel::avx2::ternary::lookup::{Order, QUADS, Room};
-use crate::kernel::avx512::arrange::{self, Step};
-use crate::kernel::panels::apart;
+use crate::kernel::avx2::ternary::TernaryArgs as Avx2Args;
+use crate::kernel::avx2::ternary::lookup::{IndexBuf, QUADS, QuadOrder};
+use crate::kernel::avx512::arrange::{self, ColumnQuad};
+use crate::kernel::panels::interleaved_panels;
 use crate::par::Columns;
 pub use crate::ternary::tight::COLS;
 use crate::ternary::tight::{BYTES, CODES, FIELDS};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// How far ahead of the panel's walk memory is asked for, in bytes.
+/// Prefetch distance in bytes.
 const AHEAD: usize = 3072;
-/// Blocks that begin and end with a cache line.
+/// Number of blocks that fill whole cache lines.
 const LINED: usize = 8;
 const LINE: usize = 64;
 
-/// What decodes a block.
+/// Constants for decoding a block.
 #[derive(Clone, Copy)]
 struct Decoder {
-    /// Brings the five bytes of eight numbers to the start of eight.
+    /// Moves the five bytes of eight numbers to the start of eight bytes.
     spread: __m512i,
-    /// Where in those each number begins.
+    /// First bit of each number in those eight bytes.
     shifts: __m512i,
-    /// The codes of each number; both halves alike, for what stands above five bits to choose from.
+    /// Codes of each number. Both halves are equal, because the index has a bit above the number.
     codes: __m512i,
-    /// The same of each field by itself.
+    /// Codes of each number, for each field separately.
     each: [__m512i; FIELDS],
 }
 
-/// Where the bytes of eight numbers go.
+/// Source of each byte: five bytes of eight numbers are spread over eight bytes.
 const SPREAD: [u8; 64] = {
     let mut spread = [0; 64];
     let mut n = 0;
@@ -44,7 +44,7 @@ const SPREAD: [u8; 64] = {
     spread
 };
 
-/// The codes of each number, field by field.
+/// Codes of each number, field by field.
 const EACH: [[u8; 32]; FIELDS] = {
     let mut each = [[0; 32]; FIELDS];
     let mut at = 0;
@@ -68,7 +68,7 @@ impl Decoder {
         }
     }
 
-    /// A block, and zeroes behind it.
+    /// Loads a block, followed by zeros.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn block(self, block: &[u8; BYTES]) -> __m512i {
@@ -76,8 +76,8 @@ impl Decoder {
         unsafe { _mm512_maskz_loadu_epi8((1 << BYTES) - 1, block.as_ptr().cast()) }
     }
 
-    /// For each row and column of a field the codes of three fields, in two bits each, of the block at
-    /// the beginning of some bytes.
+    /// Decodes the block at the beginning of `bytes`: for each row and column of a field, the codes of three
+    /// fields in two bits each.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn codes(self, bytes: __m512i) -> __m512i {
@@ -86,7 +86,7 @@ impl Decoder {
         _mm512_permutexvar_epi8(numbers, self.codes)
     }
 
-    /// The numbers of the block at the beginning of some bytes: a row's four in its four bytes.
+    /// Extracts the numbers of the block at the beginning of `bytes`: four per row, one byte each.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn numbers(self, bytes: __m512i) -> __m512i {
@@ -95,19 +95,20 @@ impl Decoder {
         _mm512_and_si512(numbers, _mm512_set1_epi8(31))
     }
 
-    /// Each row's first three numbers, with a code of the fourth one as a fourth digit of each.
+    /// Makes table indices of each row's first three numbers, with a code of the fourth number as the fourth
+    /// digit of each.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-    fn places(self, numbers: __m512i) -> __m512i {
+    fn indices(self, numbers: __m512i) -> __m512i {
         let fourth = _mm512_set4_epi32(0x0f0f_0f0f, 0x0b0b_0b0b, 0x0707_0707, 0x0303_0303);
-        let of_each = _mm512_set1_epi32(i32::from_le_bytes([0, 32, 64, 0]));
-        let at = _mm512_or_si512(_mm512_shuffle_epi8(numbers, fourth), of_each);
+        let table_of_each = _mm512_set1_epi32(i32::from_le_bytes([0, 32, 64, 0]));
+        let at = _mm512_or_si512(_mm512_shuffle_epi8(numbers, fourth), table_of_each);
         let [low, high]: [__m512i; 2] = bytemuck::must_cast(LAST);
         let digits = _mm512_permutex2var_epi8(low, at, high);
         _mm512_maskz_add_epi8(0x7777_7777_7777_7777, numbers, digits)
     }
 
-    /// The same apart: each field's codes where they stand.
+    /// Decodes a block to each field's codes, masked but not shifted.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn fields(self, bytes: __m512i) -> [__m512i; FIELDS] {
@@ -119,7 +120,7 @@ impl Decoder {
         ]
     }
 
-    /// Each field's codes, a byte each.
+    /// Decodes a block to each field's codes, one byte each.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn decoded(self, bytes: __m512i) -> [__m512i; FIELDS] {
@@ -131,7 +132,7 @@ impl Decoder {
         ]
     }
 
-    /// The same in fewer instructions, all of them permutations.
+    /// As [`decoded`](Self::decoded), in fewer instructions, all of them permutations.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn looked_up(self, bytes: __m512i) -> [__m512i; FIELDS] {
@@ -146,32 +147,37 @@ impl Decoder {
     }
 }
 
-/// Panels × some activation rows. A single row meets four panels side by side, since two decode little
-/// faster than memory brings them (Xeon with AVX-512: 1.05 to 1.1 times as fast).
+/// Multiplies panels × some activation rows. A single row takes four interleaved panels, because two decode
+/// hardly faster than memory delivers them (four are 1.05 to 1.1 times as fast on a Xeon with AVX-512).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn streams(walk: &Walk<'_>, panels: Range<usize>, rows: Range<usize>, y: &mut Columns<'_>) {
-    let (mut left, bytes) = (panels, walk.w.panel_bytes());
+pub fn streams(
+    args: &TernaryArgs<'_>,
+    panels: Range<usize>,
+    rows: Range<usize>,
+    y: &mut Columns<'_>,
+) {
+    let (mut left, bytes) = (panels, args.w.panel_bytes());
     if rows.len() == 1 {
-        let (fours, rest) = apart::<4>(left, bytes);
+        let (fours, rest) = interleaved_panels::<4>(left, bytes);
         for four in fours {
-            tile::<4, 1>(walk, four, rows.start, y);
+            tile::<4, 1>(args, four, rows.start, y);
         }
         left = rest;
     }
-    let (pairs, left) = apart::<2>(left, bytes);
+    let (pairs, left) = interleaved_panels::<2>(left, bytes);
     for pair in pairs {
-        stream(walk, pair, rows.clone(), y);
+        stream(args, pair, rows.clone(), y);
     }
     for panel in left {
-        stream(walk, [panel], rows.clone(), y);
+        stream(args, [panel], rows.clone(), y);
     }
 }
 
-/// Panels × all activation rows, in tiles as even as can be: what a tile costs hardly grows up to four
-/// rows, whose sums fit the registers.
+/// Multiplies panels × activation rows, in tiles that are as even as possible. The time of a tile hardly
+/// grows up to four rows, whose sums fit the registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn stream<const P: usize>(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panels: [usize; P],
     rows: Range<usize>,
     y: &mut Columns<'_>,
@@ -181,52 +187,52 @@ fn stream<const P: usize>(
         let left = rows.end - row;
         let rows = left.div_ceil(left.div_ceil(4));
         match rows {
-            1 => tile::<P, 1>(walk, panels, row, y),
-            2 => tile::<P, 2>(walk, panels, row, y),
-            3 => panels.iter().for_each(|&panel| tile::<1, 3>(walk, [panel], row, y)),
-            _ => panels.iter().for_each(|&panel| tile::<1, 4>(walk, [panel], row, y)),
+            1 => tile::<P, 1>(args, panels, row, y),
+            2 => tile::<P, 2>(args, panels, row, y),
+            3 => panels.iter().for_each(|&panel| tile::<1, 3>(args, [panel], row, y)),
+            _ => panels.iter().for_each(|&panel| tile::<1, 4>(args, [panel], row, y)),
         }
         row += rows;
     }
 }
 
-/// `P` panels × `N` activation rows from `row` on.
+/// Multiplies `P` panels × `N` activation rows from `row` on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn tile<const P: usize, const N: usize>(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panels: [usize; P],
     row: usize,
     y: &mut Columns<'_>,
 ) {
-    let codes = panels.map(|panel| walk.tight(panel));
+    let codes = panels.map(|panel| args.tight(panel));
     let mut xs: [&[[i8; COLS]]; N] = [&[]; N];
     for (n, x) in xs.iter_mut().enumerate() {
-        *x = &walk.x.row_chunks(row + n)[..codes[0].len()];
+        *x = &args.x.row_chunks(row + n)[..codes[0].len()];
     }
     for (panel, sums) in panels.into_iter().zip(dot(codes, xs)) {
-        let scales = walk.scales(panel, 0);
+        let scales = args.scales(panel, 0);
         for (n, [first, second, third]) in sums.into_iter().enumerate() {
-            // Codes were multiplied where they stand: 1, 4 and 16 times too large.
+            // Codes were not shifted, so sums are 1, 4 and 16 times too large.
             let (second, third) = (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
             let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
-            let total = walk.scaled(exact, row + n, 0, scales);
-            walk.store(panel, row + n, _mm512_add_ps(_mm512_setzero_ps(), total), y);
+            let total = args.scaled(exact, row + n, 0, scales);
+            args.store(panel, row + n, _mm512_add_ps(_mm512_setzero_ps(), total), y);
         }
     }
 }
 
-/// Σ c·q of 16 rows of each panel × `N` activation rows, of each field by itself: 1, 4 or 16 times.
+/// Returns Σ c·q of 16 rows of each panel × `N` activation rows, per field, times 1, 4 or 16.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-#[allow(clippy::needless_range_loop)] // All of `codes` and `xs` is walked side by side.
+#[allow(clippy::needless_range_loop)] // All of `codes` and `xs` share an index.
 fn dot<const P: usize, const N: usize>(
     codes: [&[[u8; BYTES]]; P],
     xs: [&[[i8; COLS]]; N],
 ) -> [[[__m512i; FIELDS]; N]; P] {
     let decoder = Decoder::new();
     let mut sums = [[[_mm512_setzero_si512(); FIELDS]; N]; P];
-    // As many lines as are followed by a block.
+    // Only groups of blocks that another block follows.
     let lines = codes[0].len().saturating_sub(1) / LINED;
     let lined = codes.map(|c| &c.as_chunks::<LINED>().0[..lines]);
     let xs_lined = xs.map(|x| &x.as_chunks::<LINED>().0[..lines]);
@@ -234,8 +240,8 @@ fn dot<const P: usize, const N: usize>(
         for b in 0..LINED {
             for p in 0..P {
                 let blocks = &lined[p][i];
-                // Each line is asked for once, by the block in which it begins: several times, or all
-                // lines at once, take up to twice as long.
+                // Each line is prefetched once, with the block in which it begins. Repeated prefetches, or
+                // all lines at once, take up to twice as long.
                 let line = (b * BYTES).div_ceil(LINE);
                 if line * LINE < (b + 1) * BYTES {
                     prefetch(blocks.as_ptr().cast(), AHEAD + line * LINE);
@@ -260,7 +266,7 @@ fn dot<const P: usize, const N: usize>(
     sums
 }
 
-/// Adds c·q of a block's 16 rows and an activation row, of each field 1, 4 or 16 times.
+/// Adds c·q of a block's 16 rows and an activation row, times 1, 4 or 16 per field.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn add(sums: &mut [__m512i; FIELDS], fields: [__m512i; FIELDS], x: &[i8; COLS]) {
@@ -270,10 +276,11 @@ fn add(sums: &mut [__m512i; FIELDS], fields: [__m512i; FIELDS], x: &[i8; COLS]) 
     }
 }
 
-/// Exact Σ c·q of a panel × `N` rows. Out of line, for its registers' sake.
+/// Returns the exact Σ c·q of a panel × `N` rows. Not inlined, so that the compiler keeps the sums in
+/// registers.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[Step; N]]) -> [__m512i; N] {
+pub fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[ColumnQuad; N]]) -> [__m512i; N] {
     let decoder = Decoder::new();
     let mut sums = [_mm512_setzero_si512(); N];
     for (block, x) in codes.iter().zip(x.as_chunks::<FIELDS>().0) {
@@ -285,13 +292,13 @@ pub fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[Step; N]]) -> [__m5
     sums
 }
 
-/// Blocks of a period of [`ORDER`], four of which fill three words' halves.
+/// Number of blocks of a period of [`ORDER`]. Four blocks fill three half words.
 const PERIOD: usize = 2 * GROUP;
 const GROUP: usize = 4;
 
-/// Columns of a period and their order in words of places: of four blocks the first three's numbers have a
-/// code of their row's last number added to each, and the fourth's three places fill up what that leaves.
-pub const ORDER: Order = Order { cols: PERIOD * COLS, words: &ORDERED };
+/// Order of the columns of a period in index words. Of four blocks, each index of the first three is a
+/// number plus a code of the row's last number; the three indices of the fourth block fill the gaps.
+pub const ORDER: QuadOrder = QuadOrder { cols: PERIOD * COLS, words: &ORDERED };
 
 const ORDERED: [[[u8; 4]; QUADS]; FIELDS] = {
     let mut words = [[[0; 4]; QUADS]; FIELDS];
@@ -311,7 +318,7 @@ const ORDERED: [[[u8; 4]; QUADS]; FIELDS] = {
     words
 };
 
-/// 27 times each code of a number, `[which code][number]`.
+/// 27 times each code of a number, `[code][number]`.
 const LAST: [u8; 128] = {
     let mut last = [0; 128];
     let mut at = 0;
@@ -322,11 +329,16 @@ const LAST: [u8; 128] = {
     last
 };
 
-/// Writes the places of a panel in some periods of [`ORDER`]; missing blocks get zeroes, whose activations
-/// are zero, too. Returns `false` where a number is no sum of three codes below 3.
+/// Writes the indices of a panel in some periods of [`ORDER`]. Zeros replace missing blocks, whose
+/// activations are zero, too. Returns false if a number is not a sum of three codes below 3.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn locate(walk: &Tables<'_>, panel: usize, periods: Range<usize>, room: &mut Room<'_>) -> bool {
-    let bytes = walk.panel(panel);
+pub fn encode_indices(
+    args: &Avx2Args<'_>,
+    panel: usize,
+    periods: Range<usize>,
+    buf: &mut IndexBuf<'_>,
+) -> bool {
+    let bytes = args.panel(panel);
     let codes: &[[u8; BYTES]] = bytes.as_chunks().0;
     let (whole, rest) = codes.as_chunks::<PERIOD>();
     let mut last = [[0; BYTES]; PERIOD];
@@ -340,13 +352,13 @@ pub fn locate(walk: &Tables<'_>, panel: usize, periods: Range<usize>, room: &mut
         }
         let words = words(decoder, blocks, &mut most);
         for (w, word) in words.into_iter().enumerate() {
-            *room.word(i * FIELDS + w) = bytemuck::must_cast(word);
+            *buf.word(i * FIELDS + w) = bytemuck::must_cast(word);
         }
     }
     _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(26)) == 0
 }
 
-/// The words of a period, 8 rows in each vector; `most` becomes the largest numbers so far.
+/// Returns the index words of a period, 8 rows per vector. Updates `most`, the largest numbers so far.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn words(
@@ -356,18 +368,18 @@ fn words(
 ) -> [[__m512i; 2]; FIELDS] {
     let mut halves = [_mm512_setzero_si512(); 2 * FIELDS];
     for (g, halves) in halves.as_chunks_mut::<FIELDS>().0.iter_mut().enumerate() {
-        let mut places = [_mm512_setzero_si512(); GROUP];
-        for (b, places) in places.iter_mut().enumerate() {
+        let mut indices = [_mm512_setzero_si512(); GROUP];
+        for (b, indices) in indices.iter_mut().enumerate() {
             let numbers = decoder.numbers(decoder.block(&blocks[g * GROUP + b]));
             *most = _mm512_max_epu8(*most, numbers);
-            *places = decoder.places(numbers);
+            *indices = decoder.indices(numbers);
         }
-        let last = places[FIELDS];
+        let last = indices[FIELDS];
         let upper = _mm512_set1_epi32(255 << 24);
         *halves = [
-            _mm512_or_si512(places[0], _mm512_slli_epi32::<24>(last)),
-            chosen(places[1], _mm512_slli_epi32::<16>(last), upper),
-            chosen(places[2], _mm512_slli_epi32::<8>(last), upper),
+            _mm512_or_si512(indices[0], _mm512_slli_epi32::<24>(last)),
+            chosen(indices[1], _mm512_slli_epi32::<16>(last), upper),
+            chosen(indices[2], _mm512_slli_epi32::<8>(last), upper),
         ];
     }
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -379,15 +391,15 @@ fn words(
     words
 }
 
-/// a | (b & mask).
+/// Returns a | (b & mask).
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn chosen(a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1111_1000>(a, b, mask)
 }
 
-/// Decodes some fields of a panel, in order of columns, and asks for the memory from `next` on, as much
-/// as these fields take; harmless wherever it points. Fields past the panel's end are zeroes.
+/// Decodes some fields of a panel, in order of columns. Prefetches as many bytes from `next` on, which may
+/// be any address. Fields past the panel's end are zero.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub fn unpack(codes: &[[u8; BYTES]], fields: Range<usize>, next: *const u8, out: &mut [Field]) {
     let decoder = Decoder::new();

@@ -1,16 +1,16 @@
-//! Codes out of their two bits: what a batch reads once for every few rows is decoded once.
+//! Decodes two-bit codes to bytes, once for all rows of a batch.
 
 use crate::ternary::BLOCK_BYTES;
 use std::arch::x86_64::*;
 
-/// Fields in a block: vectors of 16 rows × 4 columns, a byte for each code.
+/// Number of fields in a block: vectors of 16 rows × 4 columns, one byte per code.
 pub const FIELDS: usize = 4;
 
-/// A decoded field.
+/// A decoded field: one byte per code.
 pub type Field = [u8; BLOCK_BYTES];
 
-/// Decodes packed blocks to their fields in order of columns, and asks for the memory from `next` on,
-/// as much as there is of `codes`; harmless wherever it points.
+/// Decodes packed blocks to their fields in order of columns. Prefetches as many bytes from `next` on,
+/// which may be any address.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn unpack(codes: &[[u8; BLOCK_BYTES]], next: *const u8, out: &mut [Field]) {

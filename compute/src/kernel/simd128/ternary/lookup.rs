@@ -1,91 +1,90 @@
-//! Ternary × int8 for large batches, by table.
+//! Ternary × int8 for large batches, by lookup table.
 //!
-//! Four ternary weights have 81 values. For every four columns the 81 sums Σ w·q are computed once
-//! for a tile of 16 activation rows, one row in each 16-bit lane; each weight row then adds the sums
-//! that its codes name: a load and an addition for 32 multiply-adds, without a decoded code.
+//! Four ternary weights (a quad) have 81 values. For every four columns, the 81 sums Σ w·q are computed
+//! once for a tile of 16 activation rows, one row in each 16-bit lane. Each weight row then adds the
+//! sums that its codes select: a load and an addition for 32 multiply-adds, without decoding a code.
 //!
-//! Sums of 16 bits widen before they can overflow, whatever the weights: when Σ |q| of some
-//! activation row since the last time would exceed 32,767. That is after 7 pairs of blocks at the
-//! worst; ordinary activations are seldom near their row's largest, and last much longer.
+//! 16-bit sums are widened before they can overflow, whatever the weights: when Σ |q| of some activation
+//! row since the last time would exceed 32,767. That takes at least 7 pairs of blocks, and with ordinary
+//! activations many more.
 
 use super::super::lanes::{load, transpose4};
-use super::{Total, VECTORS, Walk};
+use super::{TernaryArgs, Total, VECTORS};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_COLS, PANEL_ROWS};
 use std::arch::wasm32::*;
 use std::ops::Range;
 
-/// Blocks that are looked up together.
+/// Number of blocks that are looked up together.
 const PAIR: usize = 2;
-/// Groups of four columns in a pair of blocks.
+/// Number of quads of columns in a pair of blocks.
 const QUADS: usize = PAIR * BLOCK_COLS / 4;
-/// Panels that share a table at most: their 16-bit sums stay in the second-level cache.
+/// Most panels that share a table. Their 16-bit sums stay in the second-level cache.
 pub const PANELS: usize = 96;
-/// Activation rows in a vector of sums.
+/// Number of activation rows in a vector of sums.
 const LANES: usize = 8;
-/// Activation rows of a tile at most. Of 32 the tables would not fit the first-level cache.
+/// Most activation rows of a tile. The tables of 32 rows would not fit the first-level cache.
 pub const TILE: usize = 2 * LANES;
-/// Vectors of a tile.
+/// Number of vectors of a tile.
 const V: usize = TILE / LANES;
 
-/// A value's sums for a tile of activation rows.
+/// Sums of one value for a tile of activation rows.
 type Entry = [v128; V];
-/// The sums of all 81 values for four columns, by their digits, the last column's first.
+/// Sums of all 81 values for four columns, indexed by their digits, the last column's first.
 type Table = [[[[Entry; 3]; 3]; 3]; 3];
-/// A pair's tables. No entry is in two cache lines.
+/// Tables of a pair of blocks. No entry crosses a cache line.
 #[repr(align(64))]
 struct Tables([Table; QUADS]);
-/// For one weight row and pair, where in [`Tables`] the entry is that each quad names: in bytes, as
-/// addresses are made of nothing less.
-type Places = [u16; QUADS];
-/// log₂ of an entry's bytes.
+/// Byte offsets into [`Tables`] of the entries that one weight row selects for a pair of blocks.
+type RowOffsets = [u16; QUADS];
+/// log₂ of the size of an entry.
 const ENTRY_SHIFT: u32 = size_of::<Entry>().ilog2();
 
 /// Buffers of [`lookup`].
-pub struct Buffers<'s> {
-    /// [`Places`], `[pair][row]`.
-    pub places: &'s mut AlignedVec<u8>,
-    /// Sums, `[row][activation row]`.
+pub struct LookupBuffers<'s> {
+    /// [`RowOffsets`], `[pair][row]`.
+    pub offsets: &'s mut AlignedVec<u8>,
+    /// 16-bit sums, `[row][activation row]`.
     pub narrow: &'s mut AlignedVec<i16>,
     pub exact: &'s mut AlignedVec<i32>,
     pub totals: &'s mut AlignedVec<f32>,
 }
 
-/// Products of `panels`, [`PANELS`] at most, with the activation rows `rows`, in tiles from the
-/// first on. Returns `false`, with nothing done, where there are no rows, the panels hold the
-/// fourth code or pairs of blocks would straddle groups.
+/// Multiplies `panels`, at most [`PANELS`], with the activation rows `rows`, in tiles from the first on.
+/// Returns false, with nothing done, if there are no rows, the panels have the fourth code or a pair of
+/// blocks would cross a group boundary.
 pub fn lookup(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
-    buffers: &mut Buffers<'_>,
+    buffers: &mut LookupBuffers<'_>,
 ) -> bool {
-    let straddling = walk.groups > 1 && !walk.group_blocks.is_multiple_of(PAIR);
-    if rows.is_empty() || straddling || !locate(walk, panels.clone(), buffers.places) {
+    let straddling = args.groups > 1 && !args.group_blocks.is_multiple_of(PAIR);
+    if rows.is_empty() || straddling || !encode_offsets(args, panels.clone(), buffers.offsets) {
         return false;
     }
     let mut tables = Tables([[[[[[i16x8_splat(0); V]; 3]; 3]; 3]; 3]; QUADS]);
     vectors::<i16>(buffers.narrow, panels.len() * PANEL_ROWS).fill([[0; LANES]; V]);
     for row in rows.clone().step_by(TILE) {
         let tile = row..rows.end.min(row + TILE);
-        product(walk, panels.clone(), tile, y, &mut tables, buffers);
+        product(args, panels.clone(), tile, y, &mut tables, buffers);
     }
     true
 }
 
-/// Writes the places of all values of some panels. A last block without a partner gets one of
-/// zeros; its activations are zero, too. Returns `false` where a code 3 occurs, which is no ternary
-/// weight.
-fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) -> bool {
-    out.grow(walk.blocks.div_ceil(PAIR) * panels.len() * PANEL_ROWS * size_of::<Places>());
+/// Writes the table offsets of some panels. Zeros replace the second block of the last pair if it is
+/// missing; its activations are zero, too. Returns false if there is a fourth code, which is not a
+/// ternary weight.
+fn encode_offsets(args: &TernaryArgs<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) -> bool {
+    out.grow(args.blocks.div_ceil(PAIR) * panels.len() * PANEL_ROWS * size_of::<RowOffsets>());
     let out: &mut [[v128; PANEL_ROWS]] = bytemuck::cast_slice_mut(out);
     let tables: [u16; QUADS] = std::array::from_fn(|i| (i * size_of::<Table>()) as u16);
     let tables: v128 = bytemuck::must_cast(tables);
     let mut both = u8x16_splat(0);
     for (p, panel) in panels.clone().enumerate() {
-        for (i, pair) in walk.codes(panel).chunks(PAIR).enumerate() {
+        for (i, pair) in args.codes(panel).chunks(PAIR).enumerate() {
             let out = &mut out[i * panels.len() + p];
             for (v, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 let load = |b: usize| bytemuck::must_cast(pair[b].as_chunks::<16>().0[v]);
@@ -107,11 +106,11 @@ fn locate(walk: &Walk<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) -> bo
     !v128_any_true(v128_and(both, u8x16_splat(0b01_01_01_01)))
 }
 
-/// The values of the quads of 4 rows of a block as numbers, Σ code · 3ⁱ: a byte each, four to a
-/// row. Codes are 0, 1 or 2: no number is beyond 80.
+/// Returns Σ code · 3ⁱ of the quads of 4 rows of a block: one byte per quad, four per row. With codes 0,
+/// 1 or 2 no number exceeds 80.
 #[inline]
 fn numbers(codes: v128) -> v128 {
-    // The uppermost byte of the product is c₀ + 3·c₁ + 9·c₂ + 27·c₃; no byte carries.
+    // The highest byte of the product is c₀ + 3·c₁ + 9·c₂ + 27·c₃; no byte carries.
     let powers = u32x4_splat(u32::from_le_bytes([27, 9, 3, 1]));
     let number = |codes| u32x4_shr(i32x4_mul(v128_and(codes, u8x16_splat(3)), powers), 24);
     let low = v128_or(number(codes), u32x4_shl(number(u16x8_shr(codes, 2)), 8));
@@ -120,50 +119,50 @@ fn numbers(codes: v128) -> v128 {
     v128_or(low, u32x4_shl(high, 16))
 }
 
-/// Products of panels with one tile. The 16-bit sums are zero before and after it.
+/// Multiplies panels with one tile. The 16-bit sums are zero before and after it.
 #[inline(never)]
 fn product(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     panels: Range<usize>,
     tile: Range<usize>,
     y: &mut Columns<'_>,
     tables: &mut Tables,
-    buffers: &mut Buffers<'_>,
+    buffers: &mut LookupBuffers<'_>,
 ) {
     let rows = panels.len() * PANEL_ROWS;
-    let Buffers { places, narrow, exact, totals } = buffers;
-    let places: &[Places] = bytemuck::cast_slice(places);
+    let LookupBuffers { offsets, narrow, exact, totals } = buffers;
+    let offsets: &[RowOffsets] = bytemuck::cast_slice(offsets);
     let narrow = vectors::<i16>(narrow, rows);
     let exact = vectors::<i32>(exact, rows);
     let totals = vectors::<f32>(totals, rows);
-    for g in 0..walk.groups {
+    for g in 0..args.groups {
         let (mut bounds, mut wide) = ([i16x8_splat(0); V], false);
-        let end = ((g + 1) * walk.group_blocks).min(walk.blocks);
-        for pair in g * walk.group_blocks / PAIR..end.div_ceil(PAIR) {
-            let magnitudes = tabulate(walk, &tile, pair, tables);
-            if !raise(&mut bounds, &magnitudes) {
+        let end = ((g + 1) * args.group_blocks).min(args.blocks);
+        for pair in g * args.group_blocks / PAIR..end.div_ceil(PAIR) {
+            let magnitudes = tabulate(args, &tile, pair, tables);
+            if !reserve(&mut bounds, &magnitudes) {
                 widen(narrow, exact, wide);
                 (bounds, wide) = (magnitudes, true);
             }
-            add(tables, &places[pair * rows..][..rows], narrow);
+            add(tables, &offsets[pair * rows..][..rows], narrow);
         }
         for (p, panel) in panels.clone().enumerate() {
             let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
-            // Of a single group they are read at once, and stay in the first-level cache.
-            let totals = &mut totals[if walk.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
+            // With a single group they are read at once and stay in the first-level cache.
+            let totals = &mut totals[if args.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
             let exact = wide.then(|| &exact[rows.clone()]);
-            scale(&walk.scales(panel, g), &mut narrow[rows], exact, totals, g > 0);
-            if g + 1 == walk.groups {
+            scale(&args.scales(panel, g), &mut narrow[rows], exact, totals, g > 0);
+            if g + 1 == args.groups {
                 for (i, row) in tile.clone().step_by(4).enumerate() {
                     let count = 4.min(tile.end - row);
-                    walk.store(panel, row, &outputs(totals, i)[..count], y);
+                    args.store(panel, row, &outputs(totals, i)[..count], y);
                 }
             }
         }
     }
 }
 
-/// A panel's outputs for the `i`-th four activation rows, from totals with a weight row each.
+/// Returns a panel's outputs for the `i`-th four activation rows, from totals per weight row.
 #[inline]
 fn outputs(totals: &[[[f32; LANES]; V]], i: usize) -> [Total; 4] {
     let row = |r: usize| load(&totals[r].as_flattened().as_chunks().0[i]);
@@ -177,22 +176,22 @@ fn outputs(totals: &[[[f32; LANES]; V]], i: usize) -> [Total; 4] {
     ]
 }
 
-/// The first `rows` rows of a buffer of sums, `[row][vector][lane]`.
+/// Returns the first `rows` rows of a buffer of sums, `[row][vector][lane]`.
 fn vectors<T: bytemuck::Pod>(buffer: &mut AlignedVec<T>, rows: usize) -> &mut [[[T; LANES]; V]] {
     buffer.grow(rows * V * LANES);
     &mut buffer.as_chunks_mut::<LANES>().0.as_chunks_mut::<V>().0[..rows]
 }
 
-/// The tables of one pair's quads for a tile of activation rows; returns Σ |q| of each row.
+/// Computes the tables of one pair's quads for a tile of activation rows; returns Σ |q| of each row.
 fn tabulate(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     tile: &Range<usize>,
     pair: usize,
     Tables(tables): &mut Tables,
 ) -> [v128; V] {
     let mut magnitudes = [i16x8_splat(0); V];
     for (b, tables) in tables.chunks_exact_mut(QUADS / PAIR).enumerate() {
-        let x = columns(walk, tile, pair * PAIR + b);
+        let x = columns(args, tile, pair * PAIR + b);
         for x in &x {
             for v in 0..V {
                 magnitudes[v] = i16x8_add(magnitudes[v], i16x8_abs(x[v]));
@@ -205,29 +204,29 @@ fn tabulate(
     magnitudes
 }
 
-/// Adds a pair's magnitudes, 4,096 at most, to the bounds of what the 16-bit sums hold; `false`,
-/// with the bounds spoilt, where one would exceed 32,767.
+/// Adds a pair's magnitudes, at most 4,096, to the bounds of the 16-bit sums. Returns false if one would
+/// exceed 32,767; the bounds are then invalid.
 #[inline]
-fn raise(bounds: &mut [v128; V], magnitudes: &[v128; V]) -> bool {
+fn reserve(bounds: &mut [v128; V], magnitudes: &[v128; V]) -> bool {
     let mut fit = true;
     for v in 0..V {
         bounds[v] = i16x8_add(bounds[v], magnitudes[v]);
-        // Past 32,767 the sign bit is set.
+        // Above 32,767 the sign bit is set.
         fit &= i16x8_bitmask(bounds[v]) == 0;
     }
     fit
 }
 
-/// A block's 16 columns of the tile's activation rows, one row in each lane; 0 for rows that are
-/// not there.
+/// Transposes a block's 16 columns of the tile's activation rows, one row in each lane. Missing rows are
+/// 0.
 #[inline]
-fn columns(walk: &Walk<'_>, tile: &Range<usize>, block: usize) -> [[v128; V]; BLOCK_COLS] {
+fn columns(args: &TernaryArgs<'_>, tile: &Range<usize>, block: usize) -> [[v128; V]; BLOCK_COLS] {
     let bytes: [v128; TILE] = std::array::from_fn(|i| match tile.start + i {
-        row if row < tile.end => bytemuck::must_cast(walk.x.row_chunks::<BLOCK_COLS>(row)[block]),
+        row if row < tile.end => bytemuck::must_cast(args.x.row_chunks::<BLOCK_COLS>(row)[block]),
         _ => i8x16_splat(0),
     });
-    // A round moves each byte's address, four bits of row and four of column, left by one bit:
-    // four rounds exchange them.
+    // A byte's address is four bits of row and four of column. Each round rotates it left by one bit, so
+    // four rounds exchange rows and columns.
     let bytes = round(&round(&round(&round(&bytes))));
     bytes.map(|bytes| [i16x8_extend_low_i8x16(bytes), i16x8_extend_high_i8x16(bytes)])
 }
@@ -247,7 +246,7 @@ fn round(x: &[v128; TILE]) -> [v128; TILE] {
             x[i + TILE / 2],
         )
     };
-    // Written out: of a loop the compiler makes calls that clear and copy memory.
+    // Unrolled by hand: the compiler turns a loop into calls that clear and copy memory.
     [
         low(0),
         high(0),
@@ -268,7 +267,7 @@ fn round(x: &[v128; TILE]) -> [v128; TILE] {
     ]
 }
 
-/// Σ (code − 1) · x of all 81 values, counted up in base 3.
+/// Computes Σ (code − 1) · x of all 81 values, counting in base 3.
 #[inline]
 fn sums(x: &[[v128; V]; 4], table: &mut Table) {
     let mut third = [i16x8_splat(0); V];
@@ -294,7 +293,7 @@ fn sums(x: &[[v128; V]; 4], table: &mut Table) {
     }
 }
 
-/// The sum of two rows of vectors.
+/// Adds two rows of vectors.
 #[inline]
 fn plus(a: &[v128; V], b: &[v128; V]) -> [v128; V] {
     let mut out = *a;
@@ -304,11 +303,12 @@ fn plus(a: &[v128; V], b: &[v128; V]) -> [v128; V] {
     out
 }
 
-/// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake,
-/// and two rows a turn: what a turn costs beside them is a sixth of a row.
+/// Adds to each weight row's sums the table entries that its offsets select. Not inlined, so that the
+/// compiler keeps the sums in registers. Two rows per iteration: the overhead of an iteration is a sixth
+/// of a row.
 #[inline(never)]
-fn add(tables: &Tables, places: &[Places], narrow: &mut [[[i16; LANES]; V]]) {
-    let pairs = places.as_chunks::<2>().0.iter().zip(narrow.as_chunks_mut::<2>().0);
+fn add(tables: &Tables, offsets: &[RowOffsets], narrow: &mut [[[i16; LANES]; V]]) {
+    let pairs = offsets.as_chunks::<2>().0.iter().zip(narrow.as_chunks_mut::<2>().0);
     for ([first, second], [sums, next]) in pairs {
         add_row(tables, first, sums);
         add_row(tables, second, next);
@@ -317,16 +317,16 @@ fn add(tables: &Tables, places: &[Places], narrow: &mut [[[i16; LANES]; V]]) {
 
 /// Adds to one weight row's sums.
 #[inline(always)]
-fn add_row(tables: &Tables, places: &Places, narrow: &mut [[i16; LANES]; V]) {
+fn add_row(tables: &Tables, offsets: &RowOffsets, narrow: &mut [[i16; LANES]; V]) {
     let tables: *const Tables = tables;
     let mut sums: [v128; V] = narrow.map(|lanes| bytemuck::must_cast(lanes));
     // Two loads and shifts: eight small loads are slower.
-    let words: [u64; 2] = bytemuck::must_cast(*places);
+    let words: [u64; 2] = bytemuck::must_cast(*offsets);
     for i in 0..QUADS {
-        let place = (words[i / 4] >> (16 * (i % 4))) as u16;
-        // SAFETY: `locate` makes no places but those of entries (of codes 0 to 2, as it has made
-        // sure of, `numbers` makes none beyond the 81st), and entries are aligned vectors.
-        let entry: &Entry = unsafe { &*tables.byte_add(usize::from(place)).cast() };
+        let offset = (words[i / 4] >> (16 * (i % 4))) as u16;
+        // SAFETY: `encode_offsets` writes only offsets of entries: it has checked that codes are 0 to 2,
+        // for which `numbers` returns at most 80. Entries are aligned vectors.
+        let entry: &Entry = unsafe { &*tables.byte_add(usize::from(offset)).cast() };
         for v in 0..V {
             sums[v] = i16x8_add(sums[v], entry[v]);
         }
@@ -334,7 +334,7 @@ fn add_row(tables: &Tables, places: &Places, narrow: &mut [[i16; LANES]; V]) {
     *narrow = sums.map(|sum| bytemuck::must_cast(sum));
 }
 
-/// Moves the 16-bit sums to the 32-bit ones, or adds them to these.
+/// Moves the 16-bit sums to the 32-bit sums, or adds them.
 #[inline]
 fn widen(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]], adds: bool) {
     for (narrow, exact) in narrow.as_flattened_mut().iter_mut().zip(exact.as_flattened_mut()) {
@@ -349,15 +349,15 @@ fn widen(narrow: &mut [[[i16; LANES]; V]], exact: &mut [[[i32; LANES]; V]], adds
     }
 }
 
-/// Sums in 32 bits.
+/// Widens sums to 32 bits.
 #[inline]
 fn halves(lanes: [i16; LANES]) -> [v128; 2] {
     let lanes = bytemuck::must_cast(lanes);
     [i32x4_extend_low_i16x8(lanes), i32x4_extend_high_i16x8(lanes)]
 }
 
-/// One panel's sums, those of 16 bits and those of 32 where there are any, scaled: its totals, or what is
-/// added to them.
+/// Scales a panel's 16-bit sums, plus its 32-bit sums if there are any, and writes them to its totals or
+/// adds them.
 #[inline]
 fn scale(
     scales: &[v128; VECTORS],
@@ -375,7 +375,7 @@ fn scale(
                 let before: [v128; 2] = bytemuck::must_cast(exact[r][v]);
                 sums = [i32x4_add(sums[0], before[0]), i32x4_add(sums[1], before[1])];
             }
-            // Nothing plus a product is not always the product: there are two zeroes.
+            // Adding to +0 is needed: a product of −0 must become +0.
             let mut total = [f32x4_splat(0.0); 2];
             if adds {
                 total = bytemuck::must_cast(totals[v]);

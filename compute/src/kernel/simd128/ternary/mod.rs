@@ -1,10 +1,9 @@
 //! Ternary × int8.
 //!
-//! A block is four vectors of 4 rows. Seen as 16-bit lanes, the lower bytes of a row are two even
-//! columns, the upper ones two odd columns, and `i32x4.dot_i16x8` adds both columns' products to
-//! the row's sum. A code is masked where it stands, 4ᶠ times too large in field `f`; activations
-//! make up for it, 4³⁻ᶠ times as large: every product is 64 times what it should be, one sum per row
-//! takes them all, and no code is ever shifted to its place.
+//! A block is four vectors of 4 rows. In 16-bit lanes, the lower bytes of a row are two even columns and
+//! the upper bytes two odd columns; `i32x4.dot_i16x8` adds both columns' products to the row's sum. Codes
+//! are masked but not shifted, which makes them 4ᶠ times too large in field `f`. Activations of field `f`
+//! are multiplied by 4³⁻ᶠ, so every product is 64 times too large and one sum per row takes them all.
 
 mod lookup;
 #[cfg(feature = "relaxed-simd")]
@@ -18,21 +17,21 @@ use std::arch::wasm32::*;
 use std::hint::black_box;
 use std::ops::Range;
 
-/// Vectors of 4 rows in a panel.
+/// Number of vectors of 4 rows in a panel.
 const VECTORS: usize = PANEL_ROWS / 4;
-/// Blocks whose 64-fold products fit 32-bit sums: 64 · 3 · 128 · 16 columns · 4096 < 2³¹.
+/// Most blocks whose 64-fold products fit 32-bit sums: 64 · 3 · 128 · 16 columns · 4096 < 2³¹.
 const CHUNK: usize = 4096;
-/// log₂ of how many times too large the products are.
+/// log₂ of the factor by which products are too large.
 const EXCESS: u32 = 6;
-/// Activation rows from which tables pay, and those of the last tile.
+/// Number of activation rows from which tables are faster, in all and in the last tile.
 const LOOKUP_ROWS: usize = 5;
 
 /// Sums of one activation row with the 16 rows of a panel.
 type Exact = [v128; VECTORS];
-/// The same after scaling.
+/// Scaled sums of one activation row with the 16 rows of a panel.
 type Total = [v128; VECTORS];
-/// A block's activations: for the lower bytes of the codes, then for the upper ones, a pair of
-/// columns for each field.
+/// Activations of a block: a pair of columns per field, first for the lower bytes of the codes, then for
+/// the upper ones.
 type Pairs = [[[i16; 2]; 4]; 2];
 
 /// See the scalar definition.
@@ -43,19 +42,20 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, decoded: places, shorts, sums: exact, floats, rearranged, .. } = scratch;
+    let Scratch { ints, decoded, shorts, sums: exact, floats, rearranged, .. } = scratch;
     let (size, sums) = x.scale_groups(w, ints);
-    let walk = Walk::new(w, x, (size, sums), panels.start);
-    rearranged.grow(size_of::<Pairs>() * x.rows() * walk.blocks);
+    let args = TernaryArgs::new(w, x, (size, sums), panels.start);
+    rearranged.grow(size_of::<Pairs>() * x.rows() * args.blocks);
     let pairs: &mut [[i16; BLOCK_COLS]] = bytemuck::cast_slice_mut(rearranged);
-    // The compiler would shift instead of multiplying, lane by lane, as WebAssembly shifts all alike.
+    // Hides the factors from the compiler, which would replace the multiplication by shifts lane by lane.
     let factors = black_box(i16x8(64, 64, 16, 16, 4, 4, 1, 1));
     let mut ready = x.rows();
-    let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
-    walk.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| {
-        // Rows that go by table are not needed as pairs.
+    let mut buffers =
+        lookup::LookupBuffers { offsets: decoded, narrow: shorts, exact, totals: floats };
+    args.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| {
+        // Rows that use tables are not needed as pairs.
         for row in row..ready {
-            let out = &mut pairs[row * walk.blocks..][..walk.blocks];
+            let out = &mut pairs[row * args.blocks..][..args.blocks];
             out.iter_mut()
                 .zip(x.row_chunks(row))
                 .for_each(|(out, block)| *out = pair(block, factors));
@@ -63,35 +63,36 @@ pub fn ternary(
         ready = ready.min(row);
         let pairs: &[Pairs] = bytemuck::must_cast_slice(&*pairs);
         match x.rows() - row {
-            1 => walk.tile::<1>(panel, row, pairs, y),
-            _ => walk.tile::<2>(panel, row, pairs, y),
+            1 => args.tile::<1>(panel, row, pairs, y),
+            _ => args.tile::<2>(panel, row, pairs, y),
         }
     });
 }
 
-/// A block's activations as [`Pairs`], each as large as its field asks.
+/// Returns a block's activations as [`Pairs`], multiplied by the factors of their fields.
 fn pair(block: &[i8; BLOCK_COLS], factors: v128) -> [i16; BLOCK_COLS] {
     let halves = even_odd(bytemuck::must_cast(*block));
     bytemuck::must_cast(halves.map(|h| i16x8_mul(h, factors)))
 }
 
-/// What all tiles of one call share.
-struct Walk<'a> {
+/// Arguments of a product that all its tiles share.
+struct TernaryArgs<'a> {
     w: &'a TernaryMatrix,
     x: &'a Quantized<'a>,
-    /// Σ of activations, `[rows][groups]`.
+    /// Sums of activations, `[rows][groups]`.
     sums: &'a [i32],
-    /// Blocks in a panel.
+    /// Number of blocks in a panel.
     blocks: usize,
-    /// Groups of columns that share a scale, and blocks in each.
+    /// Number of groups of columns that share a scale.
     groups: usize,
+    /// Number of blocks in a group.
     group_blocks: usize,
-    /// The panel that `y`'s view starts with.
+    /// First panel of the output view.
     first: usize,
 }
 
-impl<'a> Walk<'a> {
-    /// `size` columns share a scale; `sums` as the field.
+impl<'a> TernaryArgs<'a> {
+    /// Collects the arguments; `size` columns share a scale, and `sums` are the sums of activations.
     fn new(
         w: &'a TernaryMatrix,
         x: &'a Quantized<'a>,
@@ -103,15 +104,15 @@ impl<'a> Walk<'a> {
         Self { w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
     }
 
-    /// All products: by table in tiles of `least` rows or more, where that can be, and by `tile`,
-    /// which is given a panel and an activation row, and returns how many rows it has done.
+    /// Computes all products: by table in tiles of at least `least` rows if possible, else by `tile`, which
+    /// gets a panel and an activation row and returns the number of rows that it has computed.
     #[inline]
     fn batch(
         &self,
         panels: Range<usize>,
         least: usize,
         y: &mut Columns<'_>,
-        buffers: &mut lookup::Buffers<'_>,
+        buffers: &mut lookup::LookupBuffers<'_>,
         mut tile: impl FnMut(usize, usize, &mut Columns<'_>) -> usize,
     ) {
         let rows = self.x.rows();
@@ -129,7 +130,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// One panel × `N` activation rows from `row` on; returns `N`.
+    /// Multiplies one panel × `N` activation rows from `row` on; returns `N`.
     #[inline]
     fn tile<const N: usize>(
         &self,
@@ -157,19 +158,19 @@ impl<'a> Walk<'a> {
         N
     }
 
-    /// Blocks of group `g` in chunks of `size`.
+    /// Splits the blocks of group `g` into chunks of `size`.
     fn chunks(&self, g: usize, size: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let end = ((g + 1) * self.group_blocks).min(self.blocks);
         (g * self.group_blocks..end).step_by(size).map(move |at| at..end.min(at + size))
     }
 
-    /// The packed codes of a panel.
+    /// Returns the packed codes of a panel.
     fn codes(&self, panel: usize) -> &[[u8; BLOCK_BYTES]] {
         let bytes = self.blocks * BLOCK_BYTES;
         self.w.codes()[panel * bytes..][..bytes].as_chunks().0
     }
 
-    /// The scales of a panel's 16 rows in group `g`.
+    /// Returns the scales of a panel's 16 rows in group `g`.
     #[inline]
     fn scales(&self, panel: usize, g: usize) -> [v128; VECTORS] {
         match self.w.scales() {
@@ -219,7 +220,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// 64 · Σ c·q of 16 rows × `N` activation rows.
+/// Returns 64 · Σ c·q of 16 rows × `N` activation rows.
 #[inline]
 fn dot<const N: usize>(packed: &[[u8; BLOCK_BYTES]], xs: [&[Pairs]; N]) -> [Exact; N] {
     let mut sums = [[i32x4_splat(0); VECTORS]; N];
@@ -245,8 +246,8 @@ fn add_half<const N: usize>(
     add_field::<N, 3>(codes, x, sums);
 }
 
-/// Adds the products of field `F`. That fields are no loop keeps masks constants and sums in registers
-/// where the compiler does not unroll.
+/// Adds the products of field `F`. A const parameter instead of a loop keeps masks constant and sums in
+/// registers even if the compiler does not unroll.
 #[inline(always)]
 fn add_field<const N: usize, const F: usize>(
     codes: &[v128; VECTORS],

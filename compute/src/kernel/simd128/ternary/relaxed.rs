@@ -1,23 +1,23 @@
 //! Ternary × int8 by the relaxed dot product of 8-bit numbers.
 //!
-//! Its second operand is 7 bits wide; codes have two. That they are not negative and so small is
-//! what makes the result the same everywhere: whether the seven bits are read as signed or not,
-//! and whether pairs of products saturate at 16 bits, is up to the engine.
+//! The instruction's second operand has 7 bits; codes have two. An engine may read the operand as signed
+//! or unsigned, and pairs of products may saturate at 16 bits. With small codes that are never negative
+//! the result is the same on every engine.
 //!
-//! The form with 16-bit sums is one instruction on any x86-64; that with 32-bit ones needs five
-//! where the processor lacks VNNI. Sums widen after [`CHUNK`] blocks: 4 fields × 2 products ×
-//! 3 · 128 × 10 blocks = 30,720 fits an int16.
+//! The form with 16-bit sums is one instruction on any x86-64. The form with 32-bit sums takes five on a
+//! CPU without VNNI. Sums are widened after [`CHUNK`] blocks: 4 fields × 2 products × 3 · 128 × 10 blocks
+//! = 30,720 fits an int16.
 
-use super::{Exact, VECTORS, Walk, lookup};
+use super::{Exact, TernaryArgs, VECTORS, lookup};
 use crate::kernel::Quantized;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
 use std::arch::wasm32::*;
 use std::ops::Range;
 
-/// Blocks whose products fit 16-bit sums.
+/// Most blocks whose products fit 16-bit sums.
 const CHUNK: usize = 10;
-/// Activation rows from which tables pay, and those of the last tile.
+/// Number of activation rows from which tables are faster, in all and in the last tile.
 const LOOKUP_ROWS: usize = 10;
 
 /// See the scalar definition.
@@ -29,30 +29,32 @@ pub fn ternary(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let Scratch { ints, decoded: places, shorts, sums: exact, floats, .. } = scratch;
+    let Scratch { ints, decoded, shorts, sums: exact, floats, .. } = scratch;
     let (size, sums) = x.scale_groups(w, ints);
-    let walk = Walk::new(w, x, (size, sums), panels.start);
-    let mut buffers = lookup::Buffers { places, narrow: shorts, exact, totals: floats };
-    walk.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| {
-        tile(&walk, panel, row, y);
+    let args = TernaryArgs::new(w, x, (size, sums), panels.start);
+    let mut buffers =
+        lookup::LookupBuffers { offsets: decoded, narrow: shorts, exact, totals: floats };
+    args.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| {
+        tile(&args, panel, row, y);
         1
     });
 }
 
-/// One panel × one activation row: the registers hold no more, and two at once are a fifth slower.
+/// Multiplies one panel × one activation row. The registers hold no more: two rows at once are a fifth
+/// slower.
 #[inline]
 #[target_feature(enable = "simd128,relaxed-simd")]
-fn tile(walk: &Walk<'_>, panel: usize, row: usize, y: &mut Columns<'_>) {
-    let x = &walk.x.row_chunks(row)[..walk.blocks];
+fn tile(args: &TernaryArgs<'_>, panel: usize, row: usize, y: &mut Columns<'_>) {
+    let x = &args.x.row_chunks(row)[..args.blocks];
     let mut totals = [[f32x4_splat(0.0); VECTORS]];
-    for g in 0..walk.groups {
+    for g in 0..args.groups {
         let mut exact = [i32x4_splat(0); VECTORS];
-        for chunk in walk.chunks(g, CHUNK) {
-            dot(&walk.codes(panel)[chunk.clone()], &x[chunk], &mut exact);
+        for chunk in args.chunks(g, CHUNK) {
+            dot(&args.codes(panel)[chunk.clone()], &x[chunk], &mut exact);
         }
-        walk.scale(panel, g, row, &[exact], &mut totals);
+        args.scale(panel, g, row, &[exact], &mut totals);
     }
-    walk.store(panel, row, &totals, y);
+    args.store(panel, row, &totals, y);
 }
 
 /// Adds Σ c·q of 16 rows × one activation row over a chunk.
@@ -70,7 +72,7 @@ fn dot(packed: &[[u8; BLOCK_BYTES]], x: &[[i8; BLOCK_COLS]], exact: &mut Exact) 
                 let products = i16x8_relaxed_dot_i8x16_i7x16(x, v128_and(codes[v], mask));
                 narrow[v] = i16x8_add(narrow[v], products);
             }
-            // What comes from the byte above, the mask takes away.
+            // The mask removes the bits of the neighboring byte.
             codes = codes.map(|code| u16x8_shr(code, 2));
         }
     }

@@ -1,123 +1,126 @@
-//! Ternary × int8 for large batches, by table.
+//! Ternary × int8 for large batches, by lookup table.
 //!
-//! Four ternary weights have 81 values. For every four columns the 81 sums Σ w·q are computed once
-//! for a tile of 16 or 32 activation rows, one row in each 16-bit lane; each weight row then adds the
-//! sums that its codes name: one addition with a memory operand for 64 multiply-adds, where
-//! `vpmaddubsw` and `vpaddw` take two instructions for 32. (T-MAC, arXiv 2407.00088, looks up sums
+//! Four ternary weights (a quad) have 81 values. For every four columns, the 81 sums Σ w·q are computed
+//! once for a tile of 16 or 32 activation rows, one row in each 16-bit lane. Each weight row then adds
+//! the sums that its codes select. That is one addition with a memory operand for 64 multiply-adds,
+//! where `vpmaddubsw` and `vpaddw` take two instructions for 32. (T-MAC, arXiv 2407.00088, looks up sums
 //! of activations too, with weight rows in the lanes.)
 //!
-//! A core's loads bound this, so a weight row's sums are fetched once for eight tables, and the row's
-//! eight places in them are a single load.
+//! The loads of a core limit this. So a weight row's sums are loaded once for eight tables, and the
+//! row's eight table indices are a single load.
 //!
-//! Sums of 16 bits widen before they can overflow, whatever the weights: when Σ |q| of some
-//! activation row since the last time would exceed 32,767. That is after 7 periods of 32 columns at the
-//! worst; ordinary activations are seldom near their row's largest, and last much longer.
+//! 16-bit sums are widened before they can overflow, whatever the weights: when Σ |q| of some activation
+//! row since the last time would exceed 32,767. That takes at least 7 periods of 32 columns, and with
+//! ordinary activations many more.
 
-mod places;
+mod indices;
 mod sums;
 mod tables;
 
-use super::Walk;
+use super::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_COLS, PANEL_ROWS};
-pub use places::{Order, Places, Room, Word};
+pub use indices::{IndexBuf, IndexWord, PanelIndices, QuadOrder};
 use std::arch::x86_64::*;
 use std::ops::Range;
-use sums::State;
+use sums::OverflowTracker;
 pub use tables::Tables;
 
-/// Quads of columns that are looked up together.
+/// Number of quads of columns that are looked up together.
 pub const QUADS: usize = 8;
-/// Values of four ternary weights.
+/// Number of values of four ternary weights.
 const VALUES: usize = 81;
-/// Activation rows in a vector.
+/// Number of activation rows in a vector.
 const LANES: usize = 16;
-/// Vectors of a tile at most.
+/// Most vectors of a tile.
 pub const VECTORS: usize = 2;
-/// Activation rows of a tile at most.
+/// Most activation rows of a tile.
 pub const TILE: usize = VECTORS * LANES;
-/// Tiles that are walked together.
+/// Number of tiles that are processed together.
 const TILES: usize = 16;
-/// Panels that share a table at most, and words of places that are found at a time: with the panels' 16-bit
-/// sums they stay in the second-level cache.
+/// Most panels that share a table. Their indices and 16-bit sums stay in the second-level cache.
 const PANELS: usize = 160;
+/// Number of index words per weight row that are encoded at a time.
 const WORDS: usize = 12;
 
-/// Sums of a weight row with a tile.
+/// 16-bit sums of a weight row with a tile.
 pub type Sums<const V: usize> = [[i16; LANES]; V];
 
-/// How a set of instructions reads a layout of codes.
+/// Functions that look up a layout of codes with an instruction set.
 #[derive(Clone, Copy)]
-pub struct Reader {
-    pub order: &'static Order,
-    /// Writes the places of a panel in some periods; `false` where it has a fourth code.
-    pub locate: unsafe fn(&Walk<'_>, usize, Range<usize>, &mut Room<'_>) -> bool,
-    /// Adds to each weight row's sums with a whole tile the entries that it names.
-    pub add: unsafe fn(&Tables<VECTORS>, &[Places], &mut [Sums<VECTORS>]),
+pub struct LookupOps {
+    pub order: &'static QuadOrder,
+    /// Writes the indices of a panel in some periods; returns false if it has the fourth code.
+    pub encode_indices: unsafe fn(&TernaryArgs<'_>, usize, Range<usize>, &mut IndexBuf<'_>) -> bool,
+    /// Adds to each weight row's sums with a whole tile the table entries that its indices select.
+    pub add: unsafe fn(&Tables<VECTORS>, &[IndexWord], &mut [Sums<VECTORS>]),
 }
 
-/// Two bits, with AVX2.
-pub const TWO_BIT: Reader =
-    Reader { order: &places::TWO_BIT, locate: places::two_bit, add: add::<VECTORS> };
+/// The two-bit layout with AVX2.
+pub const TWO_BIT: LookupOps = LookupOps {
+    order: &indices::TWO_BIT,
+    encode_indices: indices::encode_two_bit,
+    add: add::<VECTORS>,
+};
 
 /// Buffers of [`lookup`].
-pub struct Buffers<'s> {
-    /// `[word][row]`.
-    pub places: &'s mut AlignedVec<u8>,
+pub struct LookupBuffers<'s> {
+    /// [`IndexWord`]s, `[word][row]`.
+    pub indices: &'s mut AlignedVec<u8>,
     pub tables: &'s mut AlignedVec<i16>,
-    /// Sums, `[tile][row][activation row]`.
+    /// 16-bit sums, `[tile][row][activation row]`.
     pub narrow: &'s mut AlignedVec<i16>,
     pub exact: &'s mut AlignedVec<i32>,
     pub totals: &'s mut AlignedVec<f32>,
 }
 
-/// Cuts panels into shares that [`lookup`] takes.
-pub fn shares(panels: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let shares = panels.len().div_ceil(PANELS);
-    let begin = move |i: usize| panels.start + panels.len() * i / shares;
-    (0..shares).map(move |i| begin(i)..begin(i + 1))
+/// Splits panels into blocks for [`lookup`].
+pub fn panel_blocks(panels: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let blocks = panels.len().div_ceil(PANELS);
+    let begin = move |i: usize| panels.start + panels.len() * i / blocks;
+    (0..blocks).map(move |i| begin(i)..begin(i + 1))
 }
 
-/// Products of `panels`, a share of some, with the activation rows `rows`, in tiles from the first on.
-/// Returns `false`, with nothing done, where there are no rows, the panels hold the fourth code or
-/// periods would straddle groups.
+/// Multiplies `panels`, a block of [`panel_blocks`], with the activation rows `rows`, in tiles from the
+/// first on. Returns false, with nothing done, if there are no rows, the panels have the fourth code or
+/// a period would cross a group boundary.
 ///
 /// # Safety
-/// The CPU has what `reader`'s functions need.
+/// The CPU has what `ops`'s functions need.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn lookup(
-    walk: &Walk<'_>,
-    reader: &Reader,
+    args: &TernaryArgs<'_>,
+    ops: &LookupOps,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
-    buffers: &mut Buffers<'_>,
+    buffers: &mut LookupBuffers<'_>,
 ) -> bool {
-    let columns = walk.group_blocks * BLOCK_COLS;
-    let whole = walk.groups == 1 || columns.is_multiple_of(reader.order.cols);
+    let columns = args.group_blocks * BLOCK_COLS;
+    let whole = args.groups == 1 || columns.is_multiple_of(ops.order.cols);
     let stripes = rows.clone().step_by(TILES * TILE);
     let mut stripes = stripes.map(|row| row..rows.end.min(row + TILES * TILE));
-    // Weights that the first stripe could read, all can.
+    // If the first stripe succeeds, all do, because they read the same weights.
     whole
         && !rows.is_empty()
         && stripes.all(|rows| {
-            let product = Product { walk, reader, panels: panels.clone(), rows };
+            let product = LookupProduct { args, ops, panels: panels.clone(), rows };
             // SAFETY: the caller's promise.
             unsafe { product.run(y, buffers) }
         })
 }
 
-/// Some panels and the activation rows of at most [`TILES`] tiles.
-struct Product<'a> {
-    walk: &'a Walk<'a>,
-    reader: &'a Reader,
+/// Product of some panels with the activation rows of at most [`TILES`] tiles.
+struct LookupProduct<'a> {
+    args: &'a TernaryArgs<'a>,
+    ops: &'a LookupOps,
     panels: Range<usize>,
     rows: Range<usize>,
 }
 
-impl Product<'_> {
-    /// Weight rows.
+impl LookupProduct<'_> {
+    /// Number of weight rows.
     fn weights(&self) -> usize {
         self.panels.len() * PANEL_ROWS
     }
@@ -127,108 +130,115 @@ impl Product<'_> {
         rows.clone().step_by(TILE).map(move |row| row..rows.end.min(row + TILE))
     }
 
-    /// The periods of group `g`.
+    /// Returns the periods of group `g`.
     fn periods(&self, g: usize) -> Range<usize> {
-        let Walk { blocks, group_blocks, .. } = *self.walk;
+        let TernaryArgs { blocks, group_blocks, .. } = *self.args;
         let (from, to) = (g * group_blocks, ((g + 1) * group_blocks).min(blocks));
-        let period = self.reader.order.cols / BLOCK_COLS;
+        let period = self.ops.order.cols / BLOCK_COLS;
         from / period..to.div_ceil(period)
     }
 
     /// # Safety
     /// As [`lookup`].
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn run(&self, y: &mut Columns<'_>, buffers: &mut Buffers<'_>) -> bool {
+    unsafe fn run(&self, y: &mut Columns<'_>, buffers: &mut LookupBuffers<'_>) -> bool {
         let sums = self.tiles().count() * self.weights() * TILE;
         buffers.narrow.grow(sums);
         buffers.narrow[..sums].fill(0);
         buffers.exact.grow(sums);
-        buffers.totals.grow(if self.walk.groups == 1 { PANEL_ROWS * TILE } else { sums });
+        buffers.totals.grow(if self.args.groups == 1 { PANEL_ROWS * TILE } else { sums });
         buffers.tables.grow(QUADS * VALUES * TILE);
-        let mut states = [State::default(); TILES];
-        let words = self.reader.order.words.len();
-        for g in 0..self.walk.groups {
+        let mut trackers = [OverflowTracker::default(); TILES];
+        let words = self.ops.order.words.len();
+        for g in 0..self.args.groups {
             let periods = self.periods(g);
             for first in periods.clone().step_by(WORDS / words) {
                 let periods = first..periods.end.min(first + WORDS / words);
                 // SAFETY: the caller's promise.
-                if !unsafe { self.locate(periods.clone(), buffers.places) } {
+                if !unsafe { self.encode_indices(periods.clone(), buffers.indices) } {
                     return false;
                 }
-                for (tile, state) in self.tiles().enumerate().zip(&mut states) {
+                for (tile, tracker) in self.tiles().enumerate().zip(&mut trackers) {
                     let periods = periods.clone();
                     match tile.1.len() {
-                        // SAFETY: every CPU that is here has AVX2.
-                        ..=LANES => unsafe { self.extend(tile, periods, state, buffers, add::<1>) },
+                        // SAFETY: this function runs only with AVX2.
+                        ..=LANES => unsafe {
+                            self.accumulate(tile, periods, tracker, buffers, add::<1>)
+                        },
                         // SAFETY: the caller's promise.
-                        _ => unsafe { self.extend(tile, periods, state, buffers, self.reader.add) },
+                        _ => unsafe {
+                            self.accumulate(tile, periods, tracker, buffers, self.ops.add)
+                        },
                     }
                 }
             }
-            for (tile, state) in self.tiles().enumerate().zip(&mut states) {
+            for (tile, tracker) in self.tiles().enumerate().zip(&mut trackers) {
                 match tile.1.len() {
-                    ..=LANES => self.finish::<1>(tile, g, state, buffers, y),
-                    _ => self.finish::<VECTORS>(tile, g, state, buffers, y),
+                    ..=LANES => self.finish::<1>(tile, g, tracker, buffers, y),
+                    _ => self.finish::<VECTORS>(tile, g, tracker, buffers, y),
                 }
             }
         }
         true
     }
 
-    /// Writes the places of all panels in some periods; returns `false` where there is a fourth code.
+    /// Writes the indices of all panels in some periods; returns false if there is a fourth code.
     ///
     /// # Safety
     /// As [`lookup`].
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn locate(&self, periods: Range<usize>, places: &mut AlignedVec<u8>) -> bool {
-        let words = periods.len() * self.reader.order.words.len();
+    unsafe fn encode_indices(&self, periods: Range<usize>, indices: &mut AlignedVec<u8>) -> bool {
+        let words = periods.len() * self.ops.order.words.len();
         let stride = self.stride();
-        places.grow(words * stride * size_of::<Word>());
-        let out = bytemuck::cast_slice_mut(&mut places[..words * stride * size_of::<Word>()]);
-        let mut room = Room { out, stride, panel: 0 };
-        let mut fine = true;
+        indices.grow(words * stride * size_of::<PanelIndices>());
+        let out =
+            bytemuck::cast_slice_mut(&mut indices[..words * stride * size_of::<PanelIndices>()]);
+        let mut buf = IndexBuf { out, stride, panel: 0 };
+        let mut valid = true;
         for (p, panel) in self.panels.clone().enumerate() {
-            room.panel = p;
+            buf.panel = p;
             // SAFETY: the caller's promise.
-            fine &= unsafe { (self.reader.locate)(self.walk, panel, periods.clone(), &mut room) };
+            valid &=
+                unsafe { (self.ops.encode_indices)(self.args, panel, periods.clone(), &mut buf) };
         }
-        fine
+        valid
     }
 
-    /// Panels from one word of places to the next.
+    /// Number of panels from one index word of a row to the next. Odd, because otherwise all words of a
+    /// panel would fall into a few cache sets.
     fn stride(&self) -> usize {
         self.panels.len() | 1
     }
 
-    /// Adds what some periods make to the sums of the `t`-th tile.
+    /// Adds the products of some periods to the sums of the `t`-th tile.
     ///
     /// # Safety
-    /// The CPU has what `add` needs; [`Product::locate`] has written the places.
+    /// The CPU has what `add` needs; [`LookupProduct::encode_indices`] has written the indices.
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn extend<const V: usize>(
+    unsafe fn accumulate<const V: usize>(
         &self,
         (t, tile): (usize, Range<usize>),
         periods: Range<usize>,
-        state: &mut State,
-        buffers: &mut Buffers<'_>,
-        add: unsafe fn(&Tables<V>, &[Places], &mut [Sums<V>]),
+        tracker: &mut OverflowTracker,
+        buffers: &mut LookupBuffers<'_>,
+        add: unsafe fn(&Tables<V>, &[IndexWord], &mut [Sums<V>]),
     ) {
         let weights = self.weights();
-        let narrow = part(buffers.narrow, t, weights);
-        let exact = part(buffers.exact, t, weights);
-        let entries: &mut [Sums<V>] = part(buffers.tables, 0, QUADS * VALUES);
+        let narrow = tile_slice(buffers.narrow, t, weights);
+        let exact = tile_slice(buffers.exact, t, weights);
+        let entries: &mut [Sums<V>] = tile_slice(buffers.tables, 0, QUADS * VALUES);
         let tables: &mut Tables<V> = &mut entries.as_chunks_mut().0.as_chunks_mut().0[0];
-        let places = bytemuck::cast_slice::<_, Places>(buffers.places);
-        let mut words = places.chunks(self.stride() * PANEL_ROWS);
-        let mut x = [[_mm256_setzero_si256(); V]; places::MOST_COLS];
+        let indices = bytemuck::cast_slice::<_, IndexWord>(buffers.indices);
+        let mut words = indices.chunks(self.stride() * PANEL_ROWS);
+        let mut x = [[_mm256_setzero_si256(); V]; indices::MOST_COLS];
         for period in periods {
-            let order = self.reader.order;
-            let magnitudes = tables::transpose(self.walk, &tile, (order, period), &mut x);
-            state.raise(&magnitudes, narrow, exact);
-            for (quads, places) in order.words.iter().zip(&mut words) {
+            let order = self.ops.order;
+            let magnitudes = tables::transpose(self.args, &tile, (order, period), &mut x);
+            tracker.reserve(&magnitudes, narrow, exact);
+            for (quads, indices) in order.words.iter().zip(&mut words) {
                 tables::tabulate(&x, quads, tables);
                 // SAFETY: the caller's promise.
-                unsafe { add(tables, &places[..weights], narrow) };
+                unsafe { add(tables, &indices[..weights], narrow) };
             }
         }
     }
@@ -239,39 +249,45 @@ impl Product<'_> {
         &self,
         (t, tile): (usize, Range<usize>),
         g: usize,
-        state: &mut State,
-        buffers: &mut Buffers<'_>,
+        tracker: &mut OverflowTracker,
+        buffers: &mut LookupBuffers<'_>,
         y: &mut Columns<'_>,
     ) {
         let weights = self.weights();
-        let narrow = part(buffers.narrow, t, weights);
-        let exact = part(buffers.exact, t, weights);
-        // Of a single group they are read at once, and stay in the first-level cache.
-        let totals = match self.walk.groups {
-            1 => part(buffers.totals, 0, PANEL_ROWS),
-            _ => part(buffers.totals, t, weights),
+        let narrow = tile_slice(buffers.narrow, t, weights);
+        let exact = tile_slice(buffers.exact, t, weights);
+        // With a single group they are read at once and stay in the first-level cache.
+        let totals = match self.args.groups {
+            1 => tile_slice(buffers.totals, 0, PANEL_ROWS),
+            _ => tile_slice(buffers.totals, t, weights),
         };
-        state.finish::<V>(self.walk, g, (self.panels.clone(), tile), (narrow, exact, totals), y);
+        tracker.finish::<V>(self.args, g, (self.panels.clone(), tile), (narrow, exact, totals), y);
     }
 }
 
-/// What the `t`-th tile has of a buffer, `[row][vector][lane]`: it begins where whole tiles would.
-fn part<T, const V: usize>(buffer: &mut [T], t: usize, rows: usize) -> &mut [[[T; LANES]; V]] {
+/// Returns the part of a buffer that belongs to the `t`-th tile, `[row][vector][lane]`. Each tile has the
+/// space of a whole one.
+fn tile_slice<T, const V: usize>(
+    buffer: &mut [T],
+    t: usize,
+    rows: usize,
+) -> &mut [[[T; LANES]; V]] {
     let vectors = buffer[t * rows * TILE..].as_chunks_mut().0;
     &mut vectors.as_chunks_mut().0[..rows]
 }
 
-/// Adds to each weight row's sums the entries that it names. Out of line, for its registers' sake.
+/// Adds to each weight row's sums the table entries that its indices select. Not inlined, so that the
+/// compiler keeps the sums in registers.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add<const V: usize>(tables: &Tables<V>, places: &[Places], narrow: &mut [Sums<V>]) {
-    for (places, narrow) in places.iter().zip(narrow) {
+fn add<const V: usize>(tables: &Tables<V>, indices: &[IndexWord], narrow: &mut [Sums<V>]) {
+    for (indices, narrow) in indices.iter().zip(narrow) {
         let mut sums: [__m256i; V] = narrow.map(bytemuck::must_cast);
-        let word = u64::from_le_bytes(*places);
+        let word = u64::from_le_bytes(*indices);
         for (i, table) in tables.iter().enumerate() {
-            let place = (word >> (8 * i)) & 0xFF;
-            // SAFETY: `locate` has refused all codes that make a place beyond the 81st entry.
-            let entry = unsafe { table.get_unchecked(place as usize) };
+            let index = (word >> (8 * i)) & 0xFF;
+            // SAFETY: `encode_indices` has rejected codes whose index would exceed the table.
+            let entry = unsafe { table.get_unchecked(index as usize) };
             for v in 0..V {
                 sums[v] = _mm256_add_epi16(sums[v], bytemuck::must_cast(entry[v]));
             }

@@ -1,7 +1,7 @@
-//! What has been looked up, from 16-bit sums to outputs.
+//! Converts the 16-bit sums of lookups to outputs.
 
 use super::super::super::lanes::{load, transpose8};
-use super::super::{Total, Walk};
+use super::super::{TernaryArgs, Total};
 use super::{LANES, Sums, VECTORS};
 use crate::par::Columns;
 use crate::ternary::PANEL_ROWS;
@@ -10,24 +10,24 @@ use std::ops::Range;
 
 /// Exact sums of a weight row with a tile.
 pub type Exact<const V: usize> = [[i32; LANES]; V];
-/// The same after scaling.
+/// Scaled sums of a weight row with a tile.
 pub type Totals<const V: usize> = [[f32; LANES]; V];
 
-/// How far the sums of a tile are from overflow.
+/// Tracks how close the 16-bit sums of a tile are to overflow.
 #[derive(Clone, Copy, Default)]
-pub struct State {
-    /// Σ |q| of each activation row since its sums widened.
+pub struct OverflowTracker {
+    /// Σ |q| of each activation row since its sums were widened.
     bounds: Sums<VECTORS>,
-    /// Whether there are sums of 32 bits.
+    /// True if there are 32-bit sums.
     wide: bool,
 }
 
-impl State {
-    /// Makes room for products with activations of these Σ |q| in each row, 16,384 at most: 16-bit sums
-    /// that might overflow widen.
+impl OverflowTracker {
+    /// Prepares the sums for products with activations of these Σ |q| per row, at most 16,384. Widens
+    /// 16-bit sums that might overflow.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub fn raise<const V: usize>(
+    pub fn reserve<const V: usize>(
         &mut self,
         magnitudes: &[__m256i; V],
         narrow: &mut [Sums<V>],
@@ -36,7 +36,7 @@ impl State {
         let mut fit = true;
         for (bound, &more) in self.bounds.iter_mut().zip(magnitudes) {
             let sum = _mm256_add_epi16(bytemuck::must_cast(*bound), more);
-            // Past 32,767 the sign bit is set.
+            // Above 32,767 the sign bit is set.
             fit &= _mm256_testz_si256(sum, _mm256_set1_epi16(i16::MIN)) != 0;
             *bound = bytemuck::must_cast(sum);
         }
@@ -49,12 +49,12 @@ impl State {
         }
     }
 
-    /// Scales the sums of a group of columns, which start anew, and stores the outputs after the last one.
+    /// Scales and clears the sums of a group of columns. After the last group it stores the outputs.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     pub fn finish<const V: usize>(
         &mut self,
-        walk: &Walk<'_>,
+        args: &TernaryArgs<'_>,
         group: usize,
         (panels, tile): (Range<usize>, Range<usize>),
         (narrow, exact, totals): (&mut [Sums<V>], &[Exact<V>], &mut [Totals<V>]),
@@ -62,14 +62,14 @@ impl State {
     ) {
         for (p, panel) in panels.enumerate() {
             let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
-            // Of a single group they are read at once, and stay in the first-level cache.
-            let totals = &mut totals[if walk.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
+            // With a single group they are read at once and stay in the first-level cache.
+            let totals = &mut totals[if args.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
             let exact = self.wide.then(|| &exact[rows.clone()]);
-            scale(&walk.scales(panel, group), &mut narrow[rows], exact, totals, group > 0);
-            if group + 1 == walk.groups {
+            scale(&args.scales(panel, group), &mut narrow[rows], exact, totals, group > 0);
+            if group + 1 == args.groups {
                 for (i, row) in tile.clone().step_by(8).enumerate() {
                     let count = 8.min(tile.end - row);
-                    walk.store(panel, row, &outputs(totals, i)[..count], y);
+                    args.store(panel, row, &outputs(totals, i)[..count], y);
                 }
             }
         }
@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-/// A panel's outputs for the `i`-th eight activation rows, from totals with a weight row each.
+/// Returns a panel's outputs for the `i`-th eight activation rows, from totals per weight row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn outputs<const V: usize>(totals: &[Totals<V>], i: usize) -> [Total; 8] {
@@ -92,7 +92,7 @@ fn outputs<const V: usize>(totals: &[Totals<V>], i: usize) -> [Total; 8] {
     out
 }
 
-/// Moves the 16-bit sums to the 32-bit ones, or adds them to these.
+/// Moves the 16-bit sums to the 32-bit sums, or adds them.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn widen<const V: usize>(narrow: &mut [Sums<V>], exact: &mut [Exact<V>], adds: bool) {
@@ -108,7 +108,7 @@ fn widen<const V: usize>(narrow: &mut [Sums<V>], exact: &mut [Exact<V>], adds: b
     }
 }
 
-/// Sums in 32 bits.
+/// Widens sums to 32 bits.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn halves(lanes: [i16; LANES]) -> [__m256i; 2] {
@@ -116,8 +116,8 @@ fn halves(lanes: [i16; LANES]) -> [__m256i; 2] {
     [_mm256_cvtepi16_epi32(low), _mm256_cvtepi16_epi32(high)]
 }
 
-/// One panel's sums, those of 16 bits and those of 32 where there are any, scaled: its totals, or what is
-/// added to them. Not fused: every set rounds the product, so that all agree bit for bit.
+/// Scales a panel's 16-bit sums, plus its 32-bit sums if there are any, and writes them to its totals or
+/// adds them. Not fused: every instruction set rounds the product, so that all agree bit for bit.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn scale<const V: usize>(
@@ -138,7 +138,7 @@ fn scale<const V: usize>(
                     sums[h] = _mm256_add_epi32(sums[h], before[h]);
                 }
             }
-            // Nothing plus a product is not always the product: there are two zeroes.
+            // Adding to +0 is needed: a product of −0 must become +0.
             let mut total = [_mm256_setzero_ps(); 2];
             if adds {
                 total = bytemuck::must_cast(totals[v]);

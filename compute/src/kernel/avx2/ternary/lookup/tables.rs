@@ -1,25 +1,26 @@
-//! The sums of activations that values of four weights make.
+//! Lookup tables: the sums of activations for all values of four weights.
 
-use super::super::Walk;
-use super::places::{MOST_COLS, Order};
+use super::super::TernaryArgs;
+use super::indices::{MOST_COLS, QuadOrder};
 use super::{LANES, QUADS, Sums, VALUES};
 use crate::ternary::BLOCK_COLS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// The sums of all values for a quad, a tile of activation rows in each.
+/// Table of a quad: for each value, the sums of a tile of activation rows.
 pub type Table<const V: usize> = [Sums<V>; VALUES];
-/// A word's tables.
+/// Tables of a word.
 pub type Tables<const V: usize> = [Table<V>; QUADS];
-/// A period's activations, one row in each lane.
+/// Activations of a period, one row in each lane.
 pub type Activations<const V: usize> = [[__m256i; V]; MOST_COLS];
 
-/// Writes a period's columns of a tile of activation rows; returns Σ |q| of each row.
+/// Writes a period's columns of a tile of activation rows, one row in each lane. Returns Σ |q| of each
+/// row.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn transpose<const V: usize>(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     tile: &Range<usize>,
-    (order, period): (&Order, usize),
+    (order, period): (&QuadOrder, usize),
     out: &mut Activations<V>,
 ) -> [__m256i; V] {
     let mut magnitudes = [_mm256_setzero_si256(); V];
@@ -27,7 +28,7 @@ pub fn transpose<const V: usize>(
     let out = out.as_chunks_mut::<BLOCK_COLS>().0;
     for (b, out) in out.iter_mut().take(blocks).enumerate() {
         for v in 0..V {
-            columns(walk, tile, v, period * blocks + b, out);
+            columns(args, tile, v, period * blocks + b, out);
             for x in &*out {
                 magnitudes[v] = _mm256_add_epi16(magnitudes[v], _mm256_abs_epi16(x[v]));
             }
@@ -36,12 +37,12 @@ pub fn transpose<const V: usize>(
     magnitudes
 }
 
-/// A block's 16 columns of the tile's `v`-th 16 activation rows, one row in each lane; 0 for rows and
-/// columns that are not there.
+/// Transposes a block's 16 columns of the tile's `v`-th 16 activation rows, one row in each lane. Missing
+/// rows and columns are 0.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn columns<const V: usize>(
-    walk: &Walk<'_>,
+    args: &TernaryArgs<'_>,
     tile: &Range<usize>,
     v: usize,
     block: usize,
@@ -49,11 +50,11 @@ fn columns<const V: usize>(
 ) {
     let mut bytes = [_mm_setzero_si128(); LANES];
     for (bytes, row) in bytes.iter_mut().zip(tile.clone().skip(v * LANES)) {
-        let x = walk.x.row_chunks::<BLOCK_COLS>(row).get(block);
+        let x = args.x.row_chunks::<BLOCK_COLS>(row).get(block);
         *bytes = bytemuck::must_cast(x.copied().unwrap_or_default());
     }
-    // A round moves each byte's address, four bits of row and four of column, left by one bit:
-    // four rounds exchange them.
+    // A byte's address is four bits of row and four of column. Each round rotates it left by one bit, so
+    // four rounds exchange rows and columns.
     let bytes = round(&round(&round(&round(&bytes))));
     for (out, bytes) in out.iter_mut().zip(bytes) {
         out[v] = _mm256_cvtepi8_epi16(bytes);
@@ -72,7 +73,7 @@ fn round(bytes: &[__m128i; LANES]) -> [__m128i; LANES] {
     out
 }
 
-/// The tables of a word's quads. Out of line, for its registers' sake.
+/// Computes the tables of a word's quads. Not inlined, so that the compiler keeps values in registers.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn tabulate<const V: usize>(
@@ -85,7 +86,7 @@ pub fn tabulate<const V: usize>(
     }
 }
 
-/// Σ (code − 1) · x of all 81 values, counted up in base 3.
+/// Computes Σ (code − 1) · x of all 81 values, counting in base 3.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn sums<const V: usize>(x: &[[__m256i; V]; 4], table: &mut Table<V>) {
@@ -115,7 +116,7 @@ fn sums<const V: usize>(x: &[[__m256i; V]; 4], table: &mut Table<V>) {
     }
 }
 
-/// The sum of two rows of vectors.
+/// Adds two rows of vectors.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn plus<const V: usize>(a: &[__m256i; V], b: &[__m256i; V]) -> [__m256i; V] {

@@ -1,50 +1,50 @@
-//! Where in its table the value of each four weights stands.
+//! Encodes weights as lookup-table indices: one index for each four weights.
 
 use super::super::super::lanes::prefetch;
-use super::super::Walk;
+use super::super::TernaryArgs;
 use super::QUADS;
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// For one weight row which entry of its table each quad of a word names: none beyond the 81st.
-pub type Places = [u8; QUADS];
-/// Those of a panel's rows.
-pub type Word = [Places; PANEL_ROWS];
+/// Table indices of one weight row for eight quads; each is below 81.
+pub type IndexWord = [u8; QUADS];
+/// Index words of a panel's rows.
+pub type PanelIndices = [IndexWord; PANEL_ROWS];
 
-/// Which four columns make a quad: those whose codes become a place with the fewest instructions.
-pub struct Order {
-    /// Columns after which the same order starts again: whole blocks, [`MOST_COLS`] at most.
+/// The four columns that make each quad, chosen so that their codes become an index in few instructions.
+pub struct QuadOrder {
+    /// Number of columns of a period, after which the order repeats: whole blocks, at most [`MOST_COLS`].
     pub cols: usize,
-    /// The columns of each quad in such a period, lowest digits first; eight quads make a word.
+    /// Columns of each quad in a period, lowest digit first; eight quads make a word.
     pub words: &'static [[[u8; 4]; QUADS]],
 }
 
-/// Columns of a period at most.
+/// Most columns of a period.
 pub const MOST_COLS: usize = 96;
 
-/// Places of some words and panels, `[word][panel]`.
-pub struct Room<'o> {
-    pub out: &'o mut [Word],
-    /// From one word to the next. Odd, or all words of a panel would meet in a few sets of the caches.
+/// Buffer for the indices of some words and panels, `[word][panel]`.
+pub struct IndexBuf<'o> {
+    pub out: &'o mut [PanelIndices],
+    /// Number of panels from one word to the next.
     pub stride: usize,
     /// The panel that is written.
     pub panel: usize,
 }
 
-impl Room<'_> {
-    /// The `i`-th word of the panel.
+impl IndexBuf<'_> {
+    /// Returns the `i`-th word of the panel.
     #[inline]
-    pub fn word(&mut self, i: usize) -> &mut Word {
+    pub fn word(&mut self, i: usize) -> &mut PanelIndices {
         &mut self.out[i * self.stride + self.panel]
     }
 }
 
-/// Blocks of two bits that make a period.
+/// Number of two-bit blocks in a period.
 const PAIR: usize = 2;
 
-/// The order of codes of two bits: a byte has the codes of four columns, four apart.
-pub const TWO_BIT: Order = Order { cols: PAIR * BLOCK_COLS, words: &[two_bit_quads()] };
+/// The order of two-bit codes: a byte has the codes of four columns that are four apart.
+pub const TWO_BIT: QuadOrder = QuadOrder { cols: PAIR * BLOCK_COLS, words: &[two_bit_quads()] };
 
 const fn two_bit_quads() -> [[u8; 4]; QUADS] {
     let mut quads = [[0; 4]; QUADS];
@@ -57,14 +57,19 @@ const fn two_bit_quads() -> [[u8; 4]; QUADS] {
     quads
 }
 
-/// Writes the places of a panel's codes of two bits in some periods. A last block without a partner gets
-/// one of zeros; its activations are zero, too. Returns `false` where a code 3 occurs, which is no ternary
-/// weight.
+/// Writes the indices of a panel's two-bit codes in some periods. Zeros replace the second block of the
+/// last period if it is missing; its activations are zero, too. Returns false if the panel has the
+/// fourth code, which is not a ternary weight.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn two_bit(walk: &Walk<'_>, panel: usize, periods: Range<usize>, room: &mut Room<'_>) -> bool {
-    let codes = walk.codes(panel);
+pub fn encode_two_bit(
+    args: &TernaryArgs<'_>,
+    panel: usize,
+    periods: Range<usize>,
+    buf: &mut IndexBuf<'_>,
+) -> bool {
+    let codes = args.codes(panel);
     let blocks = periods.start * PAIR..(periods.end * PAIR).min(codes.len());
-    let next = walk.blocks * BLOCK_BYTES;
+    let next = args.blocks * BLOCK_BYTES;
     let mut bad = _mm256_setzero_si256();
     for (i, pair) in codes[blocks].chunks(PAIR).enumerate() {
         prefetch(pair[0].as_ptr(), next);
@@ -75,16 +80,15 @@ pub fn two_bit(walk: &Walk<'_>, panel: usize, periods: Range<usize>, room: &mut 
             *half = numbers(*half);
             bad = _mm256_or_si256(bad, *half);
         }
-        *room.word(i) = bytemuck::must_cast(interleaved(halves));
+        *buf.word(i) = bytemuck::must_cast(interleaved(halves));
     }
     _mm256_movemask_epi8(bad) == 0
 }
 
-/// What a fourth code makes of a number.
+/// Marks an index with a fourth code.
 const BAD: u8 = 0x80;
 
-/// What each two codes in four bits are worth, the lower one times `unit` and the upper one three times
-/// that.
+/// Table of `unit` · (low + 3 · high) for each two codes in four bits.
 const fn pairs_of_codes(unit: u8) -> [u8; 16] {
     let mut out = [BAD; 16];
     let mut i = 0;
@@ -98,7 +102,7 @@ const fn pairs_of_codes(unit: u8) -> [u8; 16] {
     out
 }
 
-/// Σ code · 3ⁱ of the four codes in each byte: 80 at most, or from [`BAD`] on where one is 3.
+/// Returns Σ code · 3ⁱ of the four codes in each byte: at most 80, or at least [`BAD`] if a code is 3.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn numbers(codes: __m256i) -> __m256i {
@@ -113,7 +117,7 @@ fn numbers(codes: __m256i) -> __m256i {
     )
 }
 
-/// Two blocks' numbers, of two halves each with four bytes for each of 8 rows, side by side.
+/// Interleaves the indices of two blocks. Each block is two halves with four bytes for each of 8 rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn interleaved([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {

@@ -1,37 +1,39 @@
-//! Products of bf16 tiles whose left side has two planes, a high one and a low one.
+//! Products of bf16 tiles whose left operand has two planes, a high one and a low one.
 
 use super::tiles::{self, ROW_BYTES};
 use crate::kernel::avx2::prefetch;
 
-/// Tiles of sums at a time.
-pub const SUMS: usize = 4;
+/// Number of tiles of sums at a time.
+pub const SUM_TILES: usize = 4;
 
-/// Up to two tiles on the left, of rows that stand somewhere in memory.
-pub struct Left {
-    /// The high planes of the first step's tiles.
+/// The left operand: up to two tiles, whose rows need not be contiguous.
+pub struct LeftTiles {
+    /// High planes of the first step's tiles.
     pub tiles: [*const u8; 2],
-    /// Bytes to the next step, to the next row, and to the low plane.
+    /// Bytes from one step to the next.
     pub step: usize,
+    /// Bytes from one row to the next.
     pub row: usize,
+    /// Bytes from the high plane to the low one.
     pub low: usize,
 }
 
-/// Up to four tiles on the right, each row behind the other.
-pub struct Right<'a> {
-    /// Those of step 0.
-    pub tiles: [*const u8; SUMS],
-    /// The steps in the order in which they are taken.
+/// The right operand: up to four tiles with contiguous rows.
+pub struct RightTiles<'a> {
+    /// Tiles of step 0.
+    pub tiles: [*const u8; SUM_TILES],
+    /// The steps, in the order in which they are multiplied.
     pub order: &'a [u32],
-    /// Bytes to the next step.
+    /// Bytes from one step to the next.
     pub step: usize,
-    /// Bytes of the step behind that memory is asked for.
+    /// Number of bytes of the following step to prefetch.
     pub ahead: usize,
 }
 
-impl Right<'_> {
-    /// The same with the `p`-th tile `offset(p)` bytes further.
+impl RightTiles<'_> {
+    /// Moves the `p`-th tile by `offset(p)` bytes.
     #[must_use]
-    pub fn across(mut self, offset: impl Fn(usize) -> usize) -> Self {
+    pub fn with_tile_offsets(mut self, offset: impl Fn(usize) -> usize) -> Self {
         for (p, tile) in self.tiles.iter_mut().enumerate() {
             *tile = tile.wrapping_add(offset(p));
         }
@@ -39,19 +41,19 @@ impl Right<'_> {
     }
 }
 
-/// Tiles of both sides, step after step added up.
-pub struct Meeting<'a> {
-    pub left: &'a Left,
-    pub right: &'a Right<'a>,
+/// Sum over all steps of the products of left and right tiles.
+pub struct Bf16TileProduct<'a> {
+    pub left: &'a LeftTiles,
+    pub right: &'a RightTiles<'a>,
 }
 
-impl Meeting<'_> {
-    /// `G` tiles on the left × `P` on the right; the sums of the left's `g` go to `to[g]`, of which the
-    /// next row is `row` bytes further and the next tile `tile` bytes. Sums are in the tiles 0 to 3, the
-    /// left in 4 and 5, the right in 6 and 7.
+impl Bf16TileProduct<'_> {
+    /// Multiplies `G` left tiles × `P` right tiles. The sums of left tile `g` go to `to[g]`, with rows
+    /// `row` bytes and tiles `tile` bytes apart. Sums are in the tiles 0 to 3, the left operand in 4 and
+    /// 5, the right one in 6 and 7.
     ///
     /// # Safety
-    /// [`Tiles`](tiles::Tiles) are there, and all pointers are those of whole tiles.
+    /// [`Tiles`](tiles::Tiles) exist, and all pointers are those of whole tiles.
     #[inline(always)]
     pub unsafe fn run<const G: usize, const P: usize>(
         &self,
@@ -59,8 +61,8 @@ impl Meeting<'_> {
         row: usize,
         tile: usize,
     ) {
-        const { assert!(G * P == SUMS || G * P == 2) };
-        /// Adds the products of both planes and a tile on the right to the sums in a tile.
+        const { assert!(G * P == SUM_TILES || G * P == 2) };
+        /// Adds the products of both left planes and a right tile to a tile of sums.
         macro_rules! add {
             ($sums:literal, $right:literal) => {
                 tiles::multiply_bf16::<$sums, 4, $right>();
@@ -72,7 +74,7 @@ impl Meeting<'_> {
         unsafe {
             tiles::zero::<0>();
             tiles::zero::<1>();
-            if G * P == SUMS {
+            if G * P == SUM_TILES {
                 tiles::zero::<2>();
                 tiles::zero::<3>();
             }
@@ -93,7 +95,7 @@ impl Meeting<'_> {
                     add!(2, 6);
                     add!(3, 7);
                 }
-                if P == SUMS {
+                if P == SUM_TILES {
                     tiles::load::<6>(tile(2), ROW_BYTES);
                     tiles::load::<7>(tile(3), ROW_BYTES);
                     add!(2, 6);
@@ -109,7 +111,7 @@ impl Meeting<'_> {
                 tiles::store_rows::<2>(to[1], row);
                 tiles::store_rows::<3>(to[1].add(tile), row);
             }
-            if P == SUMS {
+            if P == SUM_TILES {
                 tiles::store_rows::<2>(to[0].add(2 * tile), row);
                 tiles::store_rows::<3>(to[0].add(3 * tile), row);
             }
@@ -117,12 +119,12 @@ impl Meeting<'_> {
     }
 }
 
-/// Both planes of a tile on the left.
+/// Loads both planes of a left tile.
 ///
 /// # Safety
-/// As [`Meeting::run`].
+/// As [`Bf16TileProduct::run`].
 #[inline(always)]
-unsafe fn load_left(high: *const u8, left: &Left) {
+unsafe fn load_left(high: *const u8, left: &LeftTiles) {
     // SAFETY: the caller's promise.
     unsafe {
         tiles::load::<4>(high, left.row);

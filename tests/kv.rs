@@ -1,5 +1,5 @@
-//! Types of the KV cache and ways to attend: what they may change, and what they must not. (That
-//! company, cuts and preemption change nothing, whatever the cache: `tests/engine.rs`.)
+//! Types of the KV cache and page selection: results that they may change, and results that they must
+//! not. (`tests/engine.rs` holds that batching, chunks and preemption change nothing with any of them.)
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -18,7 +18,7 @@ fn tokens() -> Vec<u32> {
     (0..LENGTH).map(|_| (noise.bits() >> 20) as u32 % VOCAB as u32).collect()
 }
 
-/// A sequence in a pool of its own.
+/// A sequence in its own pool.
 struct Run<'a> {
     model: &'a Model,
     rt: &'a Runtime,
@@ -34,7 +34,7 @@ impl<'a> Run<'a> {
         Self { model, rt, kv, seq, workspace: Workspace::default() }
     }
 
-    /// Logits of all rows; what was computed is final.
+    /// Computes and commits `tokens`; returns the logits of all rows.
     fn pass(&mut self, start: usize, tokens: &[u32]) -> Vec<f32> {
         let span = Span {
             seq: self.seq,
@@ -49,7 +49,7 @@ impl<'a> Run<'a> {
         logits
     }
 
-    /// Logits of all rows of the text, `cut` tokens a pass.
+    /// Logits of all rows of the text, computed in chunks of `cut` tokens.
     fn text(model: &'a Model, rt: &'a Runtime, config: KvConfig, cut: usize) -> Vec<f32> {
         let mut run = Self::new(model, rt, config);
         let passes = tokens();
@@ -66,7 +66,7 @@ fn each(test: impl Fn(&Model, &Runtime)) {
     }
 }
 
-fn attending(selection: PageSelection) -> KvConfig {
+fn selecting(selection: PageSelection) -> KvConfig {
     KvConfig { selection, ..KvConfig::EXACT }
 }
 
@@ -78,7 +78,7 @@ fn cosines(a: &[f32], b: &[f32]) -> impl Iterator<Item = f32> {
 }
 
 #[test]
-fn what_leaves_nothing_out_changes_no_bit() {
+fn a_selection_of_all_pages_changes_no_bit() {
     each(|model, rt| {
         let dense = Run::text(model, rt, KvConfig::EXACT, LENGTH);
         for selection in [
@@ -87,13 +87,13 @@ fn what_leaves_nothing_out_changes_no_bit() {
             PageSelection::Threshold(f32::MIN_POSITIVE),
             PageSelection::Dynamic { min: 1.0, max: 1.0 },
         ] {
-            assert!(Run::text(model, rt, attending(selection), 64) == dense, "{selection}");
+            assert!(Run::text(model, rt, selecting(selection), 64) == dense, "{selection}");
         }
     });
 }
 
 #[test]
-fn who_sees_only_the_beginning_reads_it() {
+fn a_row_that_sees_only_the_beginning_reads_it() {
     each(|model, rt| {
         let look = |config| {
             let mut run = Run::new(model, rt, config);
@@ -110,8 +110,8 @@ fn who_sees_only_the_beginning_reads_it() {
             PageSelection::Threshold(1.0),
             PageSelection::Dynamic { min: 0.1, max: 0.1 },
         ] {
-            // What lies between is read differently, but not seen.
-            assert!(look(attending(selection)) == dense, "{selection}");
+            // The pages between are selected differently, but they are not visible.
+            assert!(look(selecting(selection)) == dense, "{selection}");
         }
     });
 }
@@ -142,7 +142,7 @@ fn fewer_pages_are_read_and_the_best_matter_most() {
     each(|model, rt| {
         let dense = Run::text(model, rt, KvConfig::EXACT, LENGTH);
         let mean = |selection: PageSelection| {
-            let mut run = Run::new(model, rt, attending(selection));
+            let mut run = Run::new(model, rt, selecting(selection));
             let got = run.pass(0, &tokens());
             let (read, seen) = run.kv.reads();
             (cosines(&got, &dense).sum::<f32>() / LENGTH as f32, read as f64 / seen as f64)
@@ -159,7 +159,7 @@ fn fewer_pages_are_read_and_the_best_matter_most() {
 fn a_window_gives_pages_back_and_goes_on_without_them() {
     each(|model, rt| {
         for (window, sinks) in [(1, 0), (64, 4), (65, 33), (40, 1000)] {
-            let config = attending(PageSelection::Window { window, sinks });
+            let config = selecting(PageSelection::Window { window, sinks });
             let whole = Run::text(model, rt, config, LENGTH);
             assert!(whole == Run::text(model, rt, config, 7), "{config:?}");
             let mut run = Run::new(model, rt, config);
@@ -180,7 +180,7 @@ fn a_window_gives_pages_back_and_goes_on_without_them() {
 }
 
 #[test]
-fn memory_is_what_types_say() {
+fn pool_size_follows_the_types() {
     let model = small_model(VOCAB, 5, 6.0);
     let (spec, pages) = (model.spec(), 7);
     let numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim * PAGE * pages;
@@ -193,7 +193,7 @@ fn memory_is_what_types_say() {
 }
 
 #[test]
-fn ways_to_attend_have_names() {
+fn page_selections_are_parsed_and_printed() {
     for text in [
         "dense",
         "window:512,sinks:4",
@@ -229,6 +229,6 @@ fn ways_to_attend_have_names() {
         "dynamic:0.1,inf",
     ] {
         let error = text.parse::<PageSelection>().expect_err(text).to_string();
-        assert!(error.starts_with(&format!("{text:?} is no way to attend: expected dense")));
+        assert!(error.starts_with(&format!("{text:?} is not a page selection: expected dense")));
     }
 }

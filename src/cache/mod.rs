@@ -1,16 +1,18 @@
-//! Pages of keys and values. Of a sequence's positions, `committed` ≤ `written` ≤ its pages: what
-//! is written past `committed` is a draft, which only the decoder that asked for it may look at and
-//! which later passes overwrite.
+//! The paged KV cache: keys and values of all sequences, in pages of [`PAGE`] positions.
 //!
-//! Sequences of a [`Realm`] share whole committed pages ([`KvPool::publish`], [`KvPool::join`]).
-//! Nothing is ever written before `committed`, so a shared page never changes.
+//! A sequence has `committed` ≤ `written` positions, and at least `written` positions of pages. Keys
+//! and values past `committed` belong to a draft: only the decoder that asked for them reads them, and
+//! later passes overwrite them.
+//!
+//! Sequences of one [`Namespace`] share whole committed pages ([`KvPool::publish`],
+//! [`KvPool::open_shared`]). Nothing is written before `committed`, so a shared page never changes.
 
 mod prefix;
 mod selection;
 
 pub use crate::kernel::{KvType, PAGE};
-pub use prefix::Realm;
-pub(crate) use selection::Sighted;
+pub use prefix::Namespace;
+pub(crate) use selection::QueryContext;
 pub use selection::{PageSelection, SelectionError};
 
 use crate::format::Spec;
@@ -24,32 +26,63 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvSeq(usize);
 
-/// What a pool keeps of keys and values, and what is read of them.
+/// Storage types of keys and values, and the rule for the pages that attention reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KvConfig {
     /// Type of the keys.
     pub keys: KvType,
     /// Type of the values.
     pub values: KvType,
-    /// Which pages a row reads.
+    /// Rule for the pages that a row reads.
     pub selection: PageSelection,
 }
 
 impl KvConfig {
-    /// Keys and values as they were computed, in f32, and all of them read: for comparing.
+    /// Keys and values in f32, as they were computed, with dense attention: the reference for tests.
     pub const EXACT: Self =
         Self { keys: KvType::F32, values: KvType::F32, selection: PageSelection::Dense };
 }
 
 impl Default for KvConfig {
-    /// bf16, the type that models are published in: half of the memory of f32, and read faster on
-    /// every instruction set (`docs/kv-cache.md`). All pages are read.
+    /// bf16 with dense attention. bf16 is the type that models are published in. It takes half of
+    /// the memory of f32 and is read faster on every instruction set (`docs/kv-cache.md`).
     fn default() -> Self {
         Self { keys: KvType::Bf16, values: KvType::Bf16, selection: PageSelection::Dense }
     }
 }
 
-/// The pages of all sequences.
+/// The KV pages of all sequences.
+///
+/// ```
+/// use wrinklefree::cache::{KvConfig, KvPool, Namespace, PAGE};
+/// # use wrinklefree::format::{Activation, Architecture, Rope, Spec};
+/// # let spec = Spec {
+/// #     architecture: Architecture::BitNet,
+/// #     vocab_size: 40,
+/// #     hidden_size: 64,
+/// #     intermediate_size: 96,
+/// #     layers: 2,
+/// #     heads: 4,
+/// #     kv_heads: 2,
+/// #     head_dim: 16,
+/// #     context_length: 256,
+/// #     norm_eps: 1e-5,
+/// #     activation: Activation::Relu2,
+/// #     rope: Rope { theta: 1e4, scaling: None },
+/// # };
+/// // `spec` is the shape of a model.
+/// let mut pool = KvPool::new(&spec, 4, KvConfig::default())?;
+/// let seq = pool.open(PAGE + 1)?;
+/// assert_eq!((pool.capacity(seq), pool.free_pages()), (2 * PAGE, 2));
+/// pool.close(seq);
+/// assert_eq!(pool.free_pages(), 4);
+///
+/// // A sequence that shares pages starts with the longest prefix that is cached: nothing yet.
+/// let namespace = Namespace { salt: String::new(), block: 1 };
+/// let (seq, cached) = pool.open_shared(&namespace, &[7; 2 * PAGE]);
+/// assert_eq!((cached, pool.capacity(seq)), (0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct KvPool {
     config: KvConfig,
     layout: PageLayout,
@@ -65,75 +98,77 @@ pub struct KvPool {
 struct Layer {
     /// `[kv_heads][pages]` of [`PageLayout`].
     pages: AlignedVec<u8>,
-    /// `[kv_heads][pages][2 · head_dim]`, see [`Kernels::summarize`](crate::kernel::Kernels); none
-    /// where nobody looks at them.
+    /// `[kv_heads][pages][2 · head_dim]`, see [`Kernels::summarize`](crate::kernel::Kernels). Empty
+    /// unless the page selection needs summaries.
     summaries: AlignedVec<f32>,
 }
 
-/// How many pages were read, counted by row and KV head.
+/// Number of pages that were read, and of those that were visible, counted by row and KV head.
 #[derive(Default)]
 struct Reads {
     read: AtomicU64,
-    seen: AtomicU64,
+    visible: AtomicU64,
 }
 
-/// Stands in a table for a page that was given back.
-const GONE: u32 = u32::MAX;
+/// Table entry of a page that has been returned to the pool.
+const FREED: u32 = u32::MAX;
 
 #[derive(Default)]
 struct Sequence {
     /// Pages in order of position.
     table: Vec<u32>,
-    /// The first page that may still be there of those that a window passes.
-    passed: usize,
-    /// Where it stands in the tree of shared pages, if it shares any.
-    place: Option<Place>,
+    /// First page that the sliding window has not freed; pages of the sinks come before it.
+    window_start: usize,
+    /// Its shared pages; `None` for a sequence that shares nothing.
+    shared: Option<SharedPrefix>,
     /// Positions whose keys and values are final.
     committed: usize,
     /// Positions that some pass has written.
     written: usize,
 }
 
+/// The pages that a sequence has in the prefix tree.
 #[derive(Clone, Copy)]
-struct Place {
-    /// Its last shared page, or the root of its realm.
+struct SharedPrefix {
+    /// Node of the last shared page, or the root of the namespace.
     node: NodeId,
-    /// Its shared pages: the first of its table.
+    /// Number of shared pages: the first ones of the sequence's table.
     pages: usize,
 }
 
-/// The pool has not enough free pages.
+/// Error: the pool has too few free pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the KV cache is full: {needed} pages of {PAGE} positions needed, {free} free")]
+#[error("the KV cache is full: {needed} pages of {PAGE} positions are needed, {free} are free")]
 pub struct CacheFull {
-    /// Pages asked for.
+    /// Number of pages that were requested.
     pub needed: usize,
-    /// Pages that can be had.
+    /// Number of pages that are free, or idle and can be evicted.
     pub free: usize,
 }
 
-/// The pool could not be made.
+/// Error: memory for the pool could not be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no memory for a KV cache of {} positions, {bytes} bytes: ask for a shorter context or fewer \
-     tokens",
+    "not enough memory for a KV cache of {} positions ({bytes} bytes): ask for a shorter context or \
+     fewer tokens",
     pages.saturating_mul(PAGE)
 )]
 pub struct NoMemory {
-    /// Pages asked for.
+    /// Number of pages that were requested.
     pub pages: usize,
-    /// Bytes that they take.
+    /// Size of these pages in bytes.
     pub bytes: usize,
 }
 
 impl KvPool {
-    /// `pages` pages for a model of this shape. Memory is touched when it is first written.
+    /// Allocates `pages` pages of [`PAGE`] positions for a model of this shape. The system provides
+    /// the memory when it is first written.
     ///
     /// # Errors
-    /// When there is no memory for them.
+    /// [`NoMemory`] if the allocation fails.
     pub fn new(spec: &Spec, pages: usize, config: KvConfig) -> Result<Self, NoMemory> {
         let no_memory = NoMemory { pages, bytes: Self::bytes(spec, pages, &config) };
-        // One number less than there are: that one means that a page is gone.
+        // The largest number is taken: it is `FREED`.
         let last = u32::try_from(pages).map_err(|_| no_memory)?;
         let (layout, summary) = (layout(spec, &config), summary_floats(spec, &config));
         let all = spec.kv_heads.checked_mul(pages);
@@ -155,8 +190,7 @@ impl KvPool {
         })
     }
 
-    /// Bytes that `pages` pages take for a model of this shape; the largest number where they are
-    /// more than that.
+    /// Returns the size in bytes of `pages` pages for a model of this shape; saturates.
     pub fn bytes(spec: &Spec, pages: usize, config: &KvConfig) -> usize {
         let summary = summary_floats(spec, config) * size_of::<f32>();
         [spec.layers, spec.kv_heads, layout(spec, config).bytes() + summary]
@@ -164,72 +198,76 @@ impl KvPool {
             .fold(pages, usize::saturating_mul)
     }
 
-    /// What is kept, and what is read of it.
+    /// Returns the configuration of this pool.
     pub fn config(&self) -> &KvConfig {
         &self.config
     }
 
-    /// Pages that rows have read so far and pages that they saw, counted by row and KV head.
+    /// Returns the number of pages that rows have read so far, and the number that were visible to
+    /// them, both counted by row and KV head. Counted only where a page selection leaves pages out.
     pub fn reads(&self) -> (u64, u64) {
-        (self.reads.read.load(Ordering::Relaxed), self.reads.seen.load(Ordering::Relaxed))
+        (self.reads.read.load(Ordering::Relaxed), self.reads.visible.load(Ordering::Relaxed))
     }
 
-    /// Pages that hold nothing.
+    /// Returns the number of pages that hold nothing.
     pub fn free_pages(&self) -> usize {
         self.free.len()
     }
 
-    /// Pages of texts that no open sequence has; they are given up when their room is needed.
+    /// Returns the number of cached pages that no open sequence uses. They are evicted when pages are
+    /// needed.
     pub fn idle_pages(&self) -> usize {
         self.tree.idle()
     }
 
-    /// All pages.
+    /// Returns the number of pages of the pool.
     pub fn pages(&self) -> usize {
         self.pages
     }
 
-    /// Starts a sequence of its own with room for `positions`.
+    /// Opens a sequence that shares nothing, with pages for `positions` positions.
     ///
     /// # Errors
-    /// When there are not enough pages; there is no sequence then.
+    /// [`CacheFull`] if there are too few pages; no sequence is opened then.
     pub fn open(&mut self, positions: usize) -> Result<KvSeq, CacheFull> {
         let seq = KvSeq(self.sequences.insert(Sequence::default()));
         self.grow(seq, positions).inspect_err(|_| self.close(seq))?;
         Ok(seq)
     }
 
-    /// Starts a sequence that shares pages with others of its realm, and has those of the longest
-    /// known beginning of `tokens`; also returns how many positions that are, all committed.
+    /// Opens a sequence that shares pages with others of its namespace. It starts with the pages of
+    /// the longest cached prefix of `tokens`. Also returns the length of this prefix in positions, all
+    /// of them committed.
     ///
-    /// Where blocks reach over the end of a page, its keys and values depend on what follows, and
-    /// nothing is shared.
-    pub fn join(&mut self, realm: &Realm, tokens: &[u32]) -> (KvSeq, usize) {
+    /// Where blocks reach over the end of a page, its keys and values depend on what follows. Nothing
+    /// is shared then.
+    pub fn open_shared(&mut self, namespace: &Namespace, tokens: &[u32]) -> (KvSeq, usize) {
         let mut sequence = Sequence::default();
-        if realm.block > 0 && PAGE.is_multiple_of(realm.block) {
-            let mut node = self.tree.enter_realm(realm);
+        if namespace.block > 0 && PAGE.is_multiple_of(namespace.block) {
+            let mut node = self.tree.root(namespace);
             for page in tokens.as_chunks().0 {
                 let Some(next) = self.tree.enter(node, page) else { break };
                 sequence.table.push(self.tree.page(next));
                 node = next;
             }
             let pages = sequence.table.len();
-            sequence.place = Some(Place { node, pages });
+            sequence.shared = Some(SharedPrefix { node, pages });
             (sequence.committed, sequence.written) = (pages * PAGE, pages * PAGE);
         }
-        let known = sequence.committed;
-        (KvSeq(self.sequences.insert(sequence)), known)
+        let cached = sequence.committed;
+        (KvSeq(self.sequences.insert(sequence)), cached)
     }
 
-    /// Whether a sequence can have room for `positions`.
+    /// Returns true if [`grow`](Self::grow) to `positions` would succeed.
     pub fn has_room(&self, seq: KvSeq, positions: usize) -> bool {
         self.missing(seq, positions).is_ok()
     }
 
-    /// Gives a sequence room for `positions`, if it has not.
+    /// Adds pages to a sequence until it has room for `positions` positions. Evicts idle pages where
+    /// free ones do not suffice.
     ///
     /// # Errors
-    /// When there are not enough pages; nothing is taken then.
+    /// [`CacheFull`] if there are too few pages; the sequence is unchanged then.
     pub fn grow(&mut self, seq: KvSeq, positions: usize) -> Result<(), CacheFull> {
         let missing = self.missing(seq, positions)?;
         while self.free.len() < missing {
@@ -240,100 +278,102 @@ impl KvPool {
         Ok(())
     }
 
-    /// Pages that a sequence still needs for `positions`.
+    /// Number of pages that a sequence still needs for `positions`.
     fn missing(&self, seq: KvSeq, positions: usize) -> Result<usize, CacheFull> {
         let needed = positions.div_ceil(PAGE).saturating_sub(self.sequence(seq).table.len());
         let free = self.free.len() + self.tree.idle();
         if needed > free { Err(CacheFull { needed, free }) } else { Ok(needed) }
     }
 
-    /// Lets others use the whole committed pages of a sequence, whose text begins with `tokens`.
-    /// Pages that some other sequence has computed as well are kept once.
+    /// Inserts the whole committed pages of a sequence into the prefix tree, so that other sequences
+    /// can use them. `tokens` is the beginning of the sequence's text. A page that is in the tree
+    /// already is kept once.
     ///
     /// # Panics
-    /// When `tokens` are fewer than the committed positions.
+    /// If `tokens` has fewer tokens than there are committed positions.
     pub fn publish(&mut self, seq: KvSeq, tokens: &[u32]) {
         let sequence = &mut self.sequences[seq.0];
-        let Some(place) = &mut sequence.place else { return };
+        let Some(shared) = &mut sequence.shared else { return };
         let pages: &[PageTokens] = tokens[..sequence.committed].as_chunks().0;
-        for tokens in &pages[place.pages..] {
-            let own = &mut sequence.table[place.pages];
-            let node = match self.tree.enter(place.node, tokens) {
+        for tokens in &pages[shared.pages..] {
+            let own = &mut sequence.table[shared.pages];
+            let node = match self.tree.enter(shared.node, tokens) {
                 Some(node) => {
                     self.free.push(std::mem::replace(own, self.tree.page(node)));
                     node
                 }
-                None => self.tree.insert(place.node, tokens, *own),
+                None => self.tree.insert(shared.node, tokens, *own),
             };
-            *place = Place { node, pages: place.pages + 1 };
+            *shared = SharedPrefix { node, pages: shared.pages + 1 };
         }
     }
 
-    /// Ends a sequence and returns its pages.
+    /// Closes a sequence and returns its pages to the pool. Pages in the prefix tree stay cached.
     ///
     /// # Panics
-    /// When the sequence is not open.
+    /// If the sequence is not open.
     pub fn close(&mut self, seq: KvSeq) {
         let sequence = self.sequences.remove(seq.0);
-        let shared = sequence.place.map_or(0, |place| place.pages);
-        self.free.extend(sequence.table[shared..].iter().filter(|&&page| page != GONE));
-        if let Some(place) = sequence.place {
-            self.tree.leave(place.node);
+        let shared = sequence.shared.map_or(0, |shared| shared.pages);
+        self.free.extend(sequence.table[shared..].iter().filter(|&&page| page != FREED));
+        if let Some(shared) = sequence.shared {
+            self.tree.release(shared.node);
         }
     }
 
-    /// Positions of `seq` whose keys and values are final.
+    /// Returns the number of positions of `seq` whose keys and values are final.
     pub fn committed(&self, seq: KvSeq) -> usize {
         self.sequence(seq).committed
     }
 
-    /// Positions that `seq` has pages for.
+    /// Returns the number of positions that `seq` has pages for.
     pub fn capacity(&self, seq: KvSeq) -> usize {
         self.sequence(seq).table.len() * PAGE
     }
 
-    /// Positions of `seq` that have keys and values, final or not.
+    /// Returns the number of positions of `seq` that have keys and values, final or not.
     pub fn written(&self, seq: KvSeq) -> usize {
         self.sequence(seq).written
     }
 
-    /// Makes the first `positions` of `seq` final, as they were written last.
+    /// Makes the first `positions` positions of `seq` final, as they were written last. Frees the
+    /// pages that a sliding window will not read again, unless the sequence shares pages.
     ///
     /// # Panics
-    /// When not so many are written.
+    /// If fewer positions are written, or more are committed already.
     pub fn commit(&mut self, seq: KvSeq, positions: usize) {
         let sequence = self.sequence_mut(seq);
         let range = sequence.committed..=sequence.written;
-        assert!(range.contains(&positions), "what is final has been written, and stays so");
+        assert!(range.contains(&positions), "only written positions can be committed, and they stay so");
         sequence.committed = positions;
-        // Pages that others may want stay.
-        if sequence.place.is_none() {
-            let passed = self.config.selection.passed(positions);
+        // Other sequences may need shared pages.
+        if sequence.shared.is_none() {
+            let skipped = self.config.selection.pages_outside_window(positions);
             let sequence = &mut self.sequences[seq.0];
-            let start = passed.start.max(sequence.passed);
-            for page in sequence.table.iter_mut().take(passed.end).skip(start) {
-                self.free.push(std::mem::replace(page, GONE));
+            let start = skipped.start.max(sequence.window_start);
+            for page in sequence.table.iter_mut().take(skipped.end).skip(start) {
+                self.free.push(std::mem::replace(page, FREED));
             }
-            sequence.passed = passed.end.max(start);
+            sequence.window_start = skipped.end.max(start);
         }
     }
 
-    /// Notes that a pass has written the positions up to `end`.
-    pub(crate) fn wrote(&mut self, seq: KvSeq, end: usize) {
+    /// Records that a pass has written the positions up to `end`.
+    pub(crate) fn mark_written(&mut self, seq: KvSeq, end: usize) {
         let sequence = self.sequence_mut(seq);
         sequence.written = sequence.written.max(end);
     }
 
-    /// The pages of `seq`, in order of position.
+    /// Returns the page numbers of `seq`, in order of position.
     pub fn table(&self, seq: KvSeq) -> &[u32] {
         &self.sequence(seq).table
     }
 
-    /// A layer's pages, its summaries, and the books that go with them.
+    /// Returns a layer's pages and summaries, with the page tables of all sequences.
     pub(crate) fn layer(&mut self, layer: usize) -> LayerPages<'_> {
         let Self { config, layout, layers, sequences, reads, .. } = self;
         let Layer { pages, summaries } = &mut layers[layer];
-        LayerPages { pages, summaries, books: Books { config, layout, sequences, reads } }
+        LayerPages { pages, summaries, tables: PageTables { config, layout, sequences, reads } }
     }
 
     fn sequence(&self, seq: KvSeq) -> &Sequence {
@@ -345,53 +385,54 @@ impl KvPool {
     }
 }
 
-/// One layer's keys and values, for a pass.
+/// One layer's keys and values during a pass.
 pub(crate) struct LayerPages<'a> {
     /// `[kv_heads][pages]` of [`PageLayout`].
     pub pages: &'a mut [u8],
-    /// `[kv_heads][pages][2 · head_dim]`; none where nobody looks at them.
+    /// `[kv_heads][pages][2 · head_dim]`; empty unless the page selection needs summaries.
     pub summaries: &'a mut [f32],
-    /// What stands where.
-    pub books: Books<'a>,
+    /// Page tables of all sequences.
+    pub tables: PageTables<'a>,
 }
 
-/// What stands where, for all sequences.
+/// Page tables of all sequences, and the layout of a page: the part of the pool that stays readable
+/// while a layer's pages are written.
 #[derive(Clone, Copy)]
-pub(crate) struct Books<'a> {
+pub(crate) struct PageTables<'a> {
     config: &'a KvConfig,
     layout: &'a PageLayout,
     sequences: &'a Slab<Sequence>,
     reads: &'a Reads,
 }
 
-impl<'a> Books<'a> {
-    /// The pages of `seq`, in order of position.
+impl<'a> PageTables<'a> {
+    /// Page numbers of `seq`, in order of position.
     pub fn table(&self, seq: KvSeq) -> &'a [u32] {
         &self.sequences[seq.0].table
     }
 
-    /// Positions of `seq` that some earlier pass has written.
+    /// Number of positions of `seq` that earlier passes have written.
     pub fn written(&self, seq: KvSeq) -> usize {
         self.sequences[seq.0].written
     }
 
-    /// How a page is laid out.
+    /// Memory layout of a page.
     pub fn layout(&self) -> PageLayout {
         *self.layout
     }
 
-    /// Which pages a row reads.
+    /// Rule for the pages that a row reads.
     pub fn selection(&self) -> &'a PageSelection {
         &self.config.selection
     }
 
-    /// Counts pages that were read, and those that could have been, where they may differ.
-    pub fn count(&self, read: usize, seen: usize) {
+    /// Counts pages that were read and pages that were visible, where the two can differ.
+    pub fn count_reads(&self, read: usize, visible: usize) {
         if self.config.selection == PageSelection::Dense {
             return;
         }
         self.reads.read.fetch_add(read as u64, Ordering::Relaxed);
-        self.reads.seen.fetch_add(seen as u64, Ordering::Relaxed);
+        self.reads.visible.fetch_add(visible as u64, Ordering::Relaxed);
     }
 }
 
@@ -399,7 +440,7 @@ fn layout(spec: &Spec, config: &KvConfig) -> PageLayout {
     PageLayout { head_dim: spec.head_dim, keys: config.keys, values: config.values }
 }
 
-/// f32 numbers of a summary.
+/// Number of f32 values in the summary of a page.
 fn summary_floats(spec: &Spec, config: &KvConfig) -> usize {
     if config.selection.needs_summaries() { 2 * spec.head_dim } else { 0 }
 }

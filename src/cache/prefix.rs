@@ -1,77 +1,78 @@
-//! Pages that sequences with the same beginning share: a radix tree whose edges are whole pages of
-//! tokens (as in SGLang, arXiv 2312.07104, but page by page).
+//! The prefix cache: a radix tree of the pages that sequences with the same beginning share. An edge
+//! is a whole page of tokens (SGLang's RadixAttention, arXiv 2312.07104, with pages instead of tokens).
 //!
-//! A node is the page behind the tokens on the way to it. It is found by comparing these tokens, not
-//! a hash of them, so a hit is never a mistake. What no sequence uses stays until its page is needed,
-//! the longest unused first, the ends of branches before what leads to them.
+//! A lookup compares tokens, not only hashes of them, so a hit is never a mistake. Pages that no
+//! sequence uses stay cached until they are needed. Eviction takes the least recently used leaf.
 
 use super::PAGE;
 use slab::Slab;
 use std::collections::{BTreeSet, HashMap};
 
-/// Sequences that may share pages. Two realms share nothing, whatever their texts.
+/// Sequences of one namespace may share pages. Two namespaces share nothing, even for equal texts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Realm {
-    /// Whose sequences they are.
+pub struct Namespace {
+    /// Isolates the sequences of one tenant from those of others.
     pub salt: String,
-    /// Positions of a block of clean tokens, all of which see each other; 1 for causal attention.
-    /// Keys and values depend on it.
+    /// Positions of a block whose finished tokens all see each other; 1 for causal attention. Keys
+    /// and values depend on it.
     pub block: usize,
 }
 
 /// The tokens of a page.
 pub(super) type PageTokens = [u32; PAGE];
 
-/// A node's number.
+/// Number of a node.
 pub(super) type NodeId = usize;
 
-/// The tree.
+/// The radix tree of all namespaces.
 #[derive(Default)]
 pub(super) struct Tree {
     nodes: Slab<Node>,
-    roots: HashMap<Realm, NodeId>,
+    roots: HashMap<Namespace, NodeId>,
     edges: HashMap<(NodeId, PageTokens), NodeId>,
-    /// Ends of branches that nobody uses, by when they were left.
+    /// Leaves that no sequence uses, by the time of their release: the order of eviction.
     leaves: BTreeSet<(u64, NodeId)>,
-    /// Pages that nobody uses.
+    /// Number of pages that no sequence uses.
     idle: usize,
+    /// Number of releases so far.
     clock: u64,
 }
 
 struct Node {
-    /// The page before, and this one; nothing for the root of a realm.
-    origin: Option<Origin>,
+    /// The edge to this node; `None` for the root of a namespace.
+    edge: Option<Edge>,
     children: usize,
-    /// Sequences whose pages this one is among.
+    /// Number of open sequences that use this page.
     users: usize,
-    /// When the last of them left.
-    left: u64,
+    /// Time at which the last user released it.
+    released: u64,
 }
 
-struct Origin {
+/// A page of tokens, and the page of keys and values that belongs to it.
+struct Edge {
     parent: NodeId,
     tokens: PageTokens,
     page: u32,
 }
 
 impl Tree {
-    /// Pages that nobody uses.
+    /// Number of pages that no sequence uses.
     pub fn idle(&self) -> usize {
         self.idle
     }
 
-    /// The page of a node that is no root.
+    /// Page of keys and values of a node that is no root.
     pub fn page(&self, node: NodeId) -> u32 {
-        self.nodes[node].origin.as_ref().expect("a root has no page").page
+        self.nodes[node].edge.as_ref().expect("the node is no root").page
     }
 
-    /// A sequence begins: the root of its realm.
-    pub fn enter_realm(&mut self, realm: &Realm) -> NodeId {
-        let root = match self.roots.get(realm) {
+    /// Returns the root of a namespace, for one more sequence.
+    pub fn root(&mut self, namespace: &Namespace) -> NodeId {
+        let root = match self.roots.get(namespace) {
             Some(&root) => root,
             None => {
-                let root = self.nodes.insert(Node { origin: None, children: 0, users: 0, left: 0 });
-                self.roots.insert(realm.clone(), root);
+                let root = self.nodes.insert(Node { edge: None, children: 0, users: 0, released: 0 });
+                self.roots.insert(namespace.clone(), root);
                 root
             }
         };
@@ -79,67 +80,68 @@ impl Tree {
         root
     }
 
-    /// The page behind `parent` with these tokens, for one more sequence.
+    /// Returns the child of `parent` with these tokens, for one more sequence.
     pub fn enter(&mut self, parent: NodeId, tokens: &PageTokens) -> Option<NodeId> {
         let id = *self.edges.get(&(parent, *tokens))?;
         let node = &mut self.nodes[id];
         node.users += 1;
         if node.users == 1 {
             self.idle -= 1;
-            self.leaves.remove(&(node.left, id));
+            self.leaves.remove(&(node.released, id));
         }
         Some(id)
     }
 
-    /// Takes a page that the tree does not have; its sequence is the first to use it.
+    /// Adds a child with its page of keys and values; its sequence is the first user.
     pub fn insert(&mut self, parent: NodeId, tokens: &PageTokens, page: u32) -> NodeId {
-        let origin = Some(Origin { parent, tokens: *tokens, page });
-        let id = self.nodes.insert(Node { origin, children: 0, users: 1, left: 0 });
+        let edge = Some(Edge { parent, tokens: *tokens, page });
+        let id = self.nodes.insert(Node { edge, children: 0, users: 1, released: 0 });
         let before = self.edges.insert((parent, *tokens), id);
-        debug_assert!(before.is_none(), "each page is there once");
+        debug_assert!(before.is_none(), "a page of tokens is inserted once");
         self.nodes[parent].children += 1;
         id
     }
 
-    /// A sequence ends whose last shared page is `node`.
-    pub fn leave(&mut self, node: NodeId) {
+    /// Releases `node` and its ancestors, for a sequence whose last shared page is `node`.
+    pub fn release(&mut self, node: NodeId) {
         self.clock += 1;
         let mut next = Some(node);
         while let Some(id) = next {
             let node = &mut self.nodes[id];
             node.users -= 1;
-            next = node.origin.as_ref().map(|o| o.parent);
+            next = node.edge.as_ref().map(|edge| edge.parent);
             if node.users > 0 {
                 continue;
             }
-            node.left = self.clock;
+            node.released = self.clock;
             self.idle += usize::from(next.is_some());
-            self.ended(id);
+            self.unused(id);
         }
     }
 
-    /// Gives up the page that has been unused for longest.
+    /// Removes the least recently used leaf and returns its page.
     pub fn evict(&mut self) -> Option<u32> {
         let (_, id) = self.leaves.pop_first()?;
-        let origin = self.nodes.remove(id).origin.expect("roots are no leaves");
-        self.edges.remove(&(origin.parent, origin.tokens));
+        let edge = self.nodes.remove(id).edge.expect("roots are not in `leaves`");
+        self.edges.remove(&(edge.parent, edge.tokens));
         self.idle -= 1;
-        let parent = &mut self.nodes[origin.parent];
+        let parent = &mut self.nodes[edge.parent];
         parent.children -= 1;
         if parent.users == 0 {
-            self.ended(origin.parent);
+            self.unused(edge.parent);
         }
-        Some(origin.page)
+        Some(edge.page)
     }
 
-    /// Notes that a node which nobody uses may be the end of its branch.
-    fn ended(&mut self, id: NodeId) {
+    /// Makes a node without users a candidate for eviction if it is a leaf. A root without children is
+    /// removed.
+    fn unused(&mut self, id: NodeId) {
         let node = &self.nodes[id];
         if node.children > 0 {
             return;
         }
-        match node.origin {
-            Some(_) => drop(self.leaves.insert((node.left, id))),
+        match node.edge {
+            Some(_) => drop(self.leaves.insert((node.released, id))),
             None => {
                 self.roots.retain(|_, root| *root != id);
                 self.nodes.remove(id);
@@ -152,13 +154,13 @@ impl Tree {
 mod tests {
     use super::*;
 
-    fn realm(salt: &str) -> Realm {
-        Realm { salt: salt.into(), block: 1 }
+    fn namespace(salt: &str) -> Namespace {
+        Namespace { salt: salt.into(), block: 1 }
     }
 
     /// A sequence of pages that hold one token each; returns its last page.
     fn text(tree: &mut Tree, salt: &str, tokens: &[u32], fresh: &mut u32) -> NodeId {
-        let root = tree.enter_realm(&realm(salt));
+        let root = tree.root(&namespace(salt));
         tokens.iter().fold(root, |node, token| match tree.enter(node, &[*token; PAGE]) {
             Some(next) => next,
             None => {
@@ -169,33 +171,33 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_first_goes_first_and_ends_before_beginnings() {
+    fn the_least_recently_used_leaf_is_evicted_first() {
         let (mut tree, mut pages) = (Tree::default(), 0);
         let long = text(&mut tree, "", &[1, 2, 3], &mut pages);
         let short = text(&mut tree, "", &[1, 4], &mut pages);
         assert_eq!((pages, tree.idle(), tree.evict()), (4, 0, None));
-        tree.leave(long);
+        tree.release(long);
         assert_eq!(tree.idle(), 2);
-        tree.leave(short);
+        tree.release(short);
         assert_eq!(tree.idle(), 4);
         let again = text(&mut tree, "", &[1, 2], &mut pages);
         assert_eq!((pages, tree.idle()), (4, 2));
-        // Pages 1 and 2 are in use: 3 was left before 4.
+        // Pages 1 and 2 are in use; 3 was released before 4.
         assert_eq!([tree.evict(), tree.evict(), tree.evict()], [Some(3), Some(4), None]);
-        tree.leave(again);
+        tree.release(again);
         assert_eq!([tree.evict(), tree.evict(), tree.evict()], [Some(2), Some(1), None]);
         assert!(tree.nodes.is_empty() && tree.roots.is_empty() && tree.edges.is_empty());
     }
 
     #[test]
-    fn realms_share_nothing_and_vanish_with_their_texts() {
+    fn namespaces_share_nothing_and_are_removed_with_their_texts() {
         let (mut tree, mut pages) = (Tree::default(), 0);
         let ends = ["a", "b", ""].map(|salt| text(&mut tree, salt, &[7, 8], &mut pages));
-        let causal = tree.enter_realm(&Realm { salt: "a".into(), block: 4 });
+        let causal = tree.root(&Namespace { salt: "a".into(), block: 4 });
         assert_eq!(tree.enter(causal, &[7; PAGE]), None);
         assert_eq!((pages, tree.roots.len()), (6, 4));
-        tree.leave(causal);
-        ends.into_iter().for_each(|end| tree.leave(end));
+        tree.release(causal);
+        ends.into_iter().for_each(|end| tree.release(end));
         assert_eq!((tree.roots.len(), tree.idle()), (3, 6));
         while tree.evict().is_some() {}
         assert!(tree.nodes.is_empty() && tree.roots.is_empty() && tree.edges.is_empty());

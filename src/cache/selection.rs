@@ -1,60 +1,69 @@
-//! Which pages a row reads: all, or those that matter most to it. A page that is not chosen is never
-//! touched.
+//! Page selection (attention sparsity): a row reads all pages, or only those that matter most to it.
 //!
-//! What a row gets depends on its tokens alone, not on how a prompt was cut or who shares its pages:
-//! only pages that it sees whole can be left out, and their summaries are of what stands in them now.
+//! The result of a row depends on its tokens alone, not on the chunks of a prompt or on shared pages:
+//! only pages that are visible as a whole can be left out, and their summaries are up to date.
 //!
-//! How much attention a page gets is estimated from mean and variance of its keys. That was better
-//! than Quest's bound from least and largest keys (arXiv 2406.10774) at each number of pages
-//! (docs/kv-cache.md).
+//! The attention that a page gets is estimated from mean and variance of its keys. This was better than
+//! Quest's bound from the smallest and largest keys (arXiv 2406.10774) at every number of pages
+//! (`docs/kv-cache.md`).
 
 use crate::kernel::{Kernels, PAGE};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which of the pages that it sees a row reads. But for windows its own, the one before and those
-/// behind (of its block) are always read, and so is the first, which much attention goes to whatever
-/// it holds (attention sinks, arXiv 2309.17453).
+/// Rule for the pages that a row reads, of those that its attention mask shows.
+///
+/// Except with `Window`, a row always reads its own page, the one before it and those behind it (of its
+/// block). It also reads the first page, which gets much attention whatever it holds (attention sinks,
+/// arXiv 2309.17453).
+///
+/// ```
+/// use wrinklefree::cache::PageSelection;
+/// let selection: PageSelection = "window:512,sinks:4".parse()?;
+/// assert_eq!(selection, PageSelection::Window { window: 512, sinks: 4 });
+/// assert_eq!(PageSelection::TopK(1024).to_string(), "topk:1024");
+/// # Ok::<(), wrinklefree::cache::SelectionError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PageSelection {
-    /// All.
+    /// All pages.
     #[default]
     Dense,
-    /// Those with the last `window` positions and with the first `sinks`, which may be none. Others
-    /// are never read again, and given back by sequences that share nothing (see
+    /// A sliding window: the pages with the last `window` positions and with the first `sinks`
+    /// positions. The others are never read again; a sequence that shares nothing frees them (see
     /// [`KvPool::open`](super::KvPool::open)).
     Window {
-        /// Positions, the row's own included.
+        /// Number of last positions, the row's own included.
         window: usize,
-        /// Positions.
+        /// Number of first positions; may be 0.
         sinks: usize,
     },
-    /// As many as hold this many positions, the best; and at least those that are always read.
+    /// The best pages, as many as hold this number of positions; at least those that are always read.
     TopK(usize),
-    /// Those with at least this share of the attention that the best of them gets.
+    /// Pages with at least this share of the attention that the best page gets.
     Threshold(f32),
-    /// A share of all: `min` where few pages stand out, up to `max` where all are alike, by the
-    /// entropy of the pages' scores.
+    /// A share of all pages that follows the entropy of their scores: `min` where few pages stand out,
+    /// up to `max` where all are alike.
     Dynamic {
-        /// Share of the pages at least.
+        /// Smallest share of the pages.
         min: f32,
-        /// Share of the pages at most.
+        /// Largest share of the pages.
         max: f32,
     },
 }
 
-/// What is no [`PageSelection`].
+/// Error: a text that is no [`PageSelection`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no way to attend: expected dense, window:W or window:W,sinks:S (positions), topk:K \
+    "{0:?} is not a page selection: expected dense, window:W or window:W,sinks:S (positions), topk:K \
      (positions), threshold:T (above 0, at most 1), dynamic or dynamic:MIN,MAX (shares of the \
      context, 0 < MIN ≤ MAX ≤ 1)"
 )]
 pub struct SelectionError(String);
 
-/// The shares of [`PageSelection::Dynamic`] where nothing is said.
+/// Default shares of [`PageSelection::Dynamic`].
 const DYNAMIC: (f32, f32) = (0.1, 0.5);
-/// Positions that a window keeps of the beginning where nothing is said.
+/// Default number of first positions that a window keeps.
 const SINKS: usize = 4;
 
 impl FromStr for PageSelection {
@@ -77,21 +86,21 @@ impl fmt::Display for PageSelection {
     }
 }
 
-/// What one row sees of one KV head.
-pub(crate) struct Sighted<'a> {
-    /// Its position.
+/// A row of a pass at one KV head: its queries, and the pages that it can read.
+pub(crate) struct QueryContext<'a> {
+    /// Position of the row.
     pub position: usize,
-    /// It sees the keys `0..end`.
+    /// End of the keys `0..end` that are visible to it.
     pub end: usize,
-    /// Its sequence's pages.
+    /// Page table of its sequence.
     pub table: &'a [u32],
     /// Width of a head.
     pub head_dim: usize,
-    /// Its queries that share the head, `[group][head_dim]`.
+    /// Queries of the row that share the KV head, `[group][head_dim]`.
     pub queries: &'a [f32],
-    /// What scores are multiplied with.
+    /// Factor of attention scores.
     pub scale: f32,
-    /// The head's summaries, `[page][2 · head_dim]`; none where the selection needs none.
+    /// Summaries of the KV head, `[page][2 · head_dim]`; empty unless the selection needs them.
     pub summaries: &'a [f32],
 }
 
@@ -119,11 +128,11 @@ impl PageSelection {
             }
             _ => return None,
         };
-        selection.makes_sense().then_some(selection)
+        selection.is_valid().then_some(selection)
     }
 
-    /// Whether its numbers are in range; NaN is in none.
-    fn makes_sense(&self) -> bool {
+    /// Returns true if all numbers are in range; NaN is out of range.
+    fn is_valid(&self) -> bool {
         match *self {
             Self::Dense => true,
             Self::Window { window, .. } => window > 0,
@@ -133,51 +142,58 @@ impl PageSelection {
         }
     }
 
-    /// Whether it looks at what pages hold.
+    /// Returns true if the rule needs summaries of the pages.
     pub(crate) fn needs_summaries(&self) -> bool {
         !matches!(self, Self::Dense | Self::Window { .. })
     }
 
-    /// The pages `from..to` of a sequence that no row from `position` on reads.
-    pub(super) fn passed(&self, position: usize) -> std::ops::Range<usize> {
+    /// Returns the range of pages that no row from `position` on reads: those between the sinks and the
+    /// window.
+    pub(super) fn pages_outside_window(&self, position: usize) -> std::ops::Range<usize> {
         let Self::Window { window, sinks } = *self else { return 0..0 };
         let from = sinks.div_ceil(PAGE);
         from..((position + 1).saturating_sub(window) / PAGE).max(from)
     }
 
-    /// Writes the pages that a row reads to `chosen`, in order of position, and returns how many keys
-    /// of them it sees: it sees nothing behind `end`, so the last of them may be seen in part.
-    pub(crate) fn choose(&self, k: &Kernels, row: &Sighted<'_>, chosen: &mut Vec<u32>) -> usize {
+    /// Writes the pages that a row reads to `chosen`, in order of position. Returns the number of keys
+    /// in them that are visible to the row: of the last page, only those before `end`.
+    pub(crate) fn choose(
+        &self,
+        kernels: &Kernels,
+        row: &QueryContext<'_>,
+        chosen: &mut Vec<u32>,
+    ) -> usize {
         let pages = row.end.div_ceil(PAGE);
         chosen.clear();
         if let Self::Dense = self {
             chosen.extend_from_slice(row.table);
             return row.end;
         }
-        // Whoever looks back from further on stands where its sight ends.
+        // A row whose mask ends before its own position is treated as the last visible one.
         let position = row.position.min(row.end - 1);
         let near = (position / PAGE).saturating_sub(1);
         match *self {
             Self::Window { .. } => {
-                let passed = self.passed(position);
-                chosen.extend(&row.table[..passed.start.min(pages)]);
-                chosen.extend(&row.table[passed.end.min(pages)..pages]);
+                let skipped = self.pages_outside_window(position);
+                chosen.extend(&row.table[..skipped.start.min(pages)]);
+                chosen.extend(&row.table[skipped.end.min(pages)..pages]);
             }
             _ if near <= 1 => chosen.extend(&row.table[..pages]),
             _ => {
                 chosen.push(row.table[0]);
-                self.best(k, row, 1..near, pages, chosen);
+                self.best(kernels, row, 1..near, pages, chosen);
                 chosen.extend(&row.table[near..pages]);
             }
         }
         chosen.len() * PAGE - (pages * PAGE - row.end)
     }
 
-    /// Adds those of the `far` ones of `pages` pages that are read, in order of position.
+    /// Appends those of the pages `far` that are read, in order of position; `pages` is the number of
+    /// visible pages.
     fn best(
         &self,
-        k: &Kernels,
-        row: &Sighted<'_>,
+        kernels: &Kernels,
+        row: &QueryContext<'_>,
         far: std::ops::Range<usize>,
         pages: usize,
         chosen: &mut Vec<u32>,
@@ -185,7 +201,7 @@ impl PageSelection {
         let width = 2 * row.head_dim;
         let score = |page: u32| {
             let summary = &row.summaries[page as usize * width..][..width];
-            (k.estimate)(row.queries, row.scale, summary)
+            (kernels.estimate)(row.queries, row.scale, summary)
         };
         let table = &row.table[far.clone()];
         let scores: Vec<f32> = table.iter().map(|&page| score(page)).collect();
@@ -200,16 +216,16 @@ impl PageSelection {
                 let wanted = (share * pages as f32).ceil() as usize;
                 kth(&scores, wanted.saturating_sub(others))
             }
-            Self::Dense | Self::Window { .. } => unreachable!("they do not look at pages"),
+            Self::Dense | Self::Window { .. } => unreachable!("these rules have no scores"),
         };
-        // A page of which nothing is known, because a key is not finite, is read.
+        // A score is NaN if a key is not finite; such a page is read.
         let read =
             table.iter().zip(&scores).filter(|(_, score)| score.is_nan() || **score >= least);
         chosen.extend(read.map(|(page, _)| page));
     }
 }
 
-/// The score that `count` reach, or nearly so: more where some are equal.
+/// Returns the `count`-th highest score; more pages reach it where scores are equal.
 fn kth(scores: &[f32], count: usize) -> f32 {
     if count == 0 {
         return f32::INFINITY;
@@ -221,7 +237,7 @@ fn kth(scores: &[f32], count: usize) -> f32 {
     *sorted.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a)).1
 }
 
-/// Entropy of the pages' shares of the attention, as a share of the largest that so many can have.
+/// Returns the entropy of the pages' shares of the attention, relative to the largest possible one.
 fn evenness(scores: &[f32]) -> f32 {
     let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     // With w = exp(score − top): entropy = ln Σw − Σ w (score − top) / Σw.

@@ -100,7 +100,7 @@ impl Engine {
 fn open(pool: &mut KvPool, share: bool, sequence: &Sequence) -> (KvSeq, usize) {
     let (tokens, skippable) = (sequence.decoder.tokens(), sequence.decoder.skippable());
     match share {
-        true => pool.join(&sequence.realm, &tokens[..skippable]),
+        true => pool.open_shared(&sequence.namespace, &tokens[..skippable]),
         false => (pool.open(0).expect("no page is needed"), 0),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Event, Request, SeqId};
 use crate::batch_types::Logits;
-use crate::cache::{KvSeq, Realm};
+use crate::cache::{KvSeq, Namespace};
 use crate::decode::{Decoder, FinishReason, Sampled};
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 
 pub(super) struct Sequence {
     pub id: SeqId,
-    /// With whom it may share pages.
-    pub realm: Realm,
+    /// Namespace of the sequences that it may share pages with.
+    pub namespace: Namespace,
     pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
     /// The stop string that is complete.
@@ -47,7 +47,7 @@ impl Sequence {
         let more = request.max_tokens - max_tokens;
         Self {
             id,
-            realm: Realm { salt: cache_salt, block: mode.clean_block() },
+            namespace: Namespace { salt: cache_salt, block: mode.clean_block() },
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
             stopped: None,

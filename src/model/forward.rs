@@ -82,7 +82,7 @@ impl Model {
             }
         });
         for span in spans {
-            kv.wrote(span.seq, span.end());
+            kv.mark_written(span.seq, span.end());
         }
         let (values, width) = match output {
             Output::Logits => (&ws.logits, vocab),
@@ -154,8 +154,8 @@ impl Pass<'_, '_> {
         let spec = &model.spec;
         inputs.product(exec, &[&layer.q, &layer.k, &layer.v], qkv);
         profile.lap(Phase::Qkv);
-        let LayerPages { pages, summaries, books } = kept;
-        let heads = Heads { spec, kernels: exec.kernels, layer, books, batch, qkv, cos, sin };
+        let LayerPages { pages, summaries, tables } = kept;
+        let heads = Heads { spec, kernels: exec.kernels, layer, tables, batch, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let chunks = (Chunks::new(pages, bytes), Chunks::new(summaries, floats));
         // The same worker attends to this head afterwards, so the pages are in its cache.
@@ -190,8 +190,8 @@ impl Pass<'_, '_> {
         let Self { model, exec, ws } = self;
         let Workspace { batch, cos, sin, inputs, qkv, attn_out, y, profile, .. } = &mut **ws;
         let (rows, spec, kernels) = (batch.rows.len(), &model.spec, exec.kernels);
-        let LayerPages { pages, summaries, books } = kept;
-        let heads = Heads { spec, kernels, layer, books, batch, qkv, cos, sin };
+        let LayerPages { pages, summaries, tables } = kept;
+        let heads = Heads { spec, kernels, layer, tables, batch, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let width = spec.heads * spec.head_dim;
         attn_out.grow(rows * width);

@@ -2,7 +2,7 @@
 //! RoPE, writing to the cache, attention.
 
 use super::batch::{Batch, BatchRow};
-use crate::cache::{Books, PAGE, Sighted};
+use crate::cache::{PAGE, PageTables, QueryContext};
 use crate::format::{LayerWeights, Linear, Spec};
 use crate::kernel::{Attention, Kernels};
 use crate::mem::AlignedVec;
@@ -14,7 +14,7 @@ pub(super) struct Heads<'a> {
     pub spec: &'a Spec,
     pub kernels: &'a Kernels,
     pub layer: &'a LayerWeights,
-    pub books: Books<'a>,
+    pub tables: PageTables<'a>,
     pub batch: &'a Batch,
     /// `[rows][(heads + 2 · kv_heads) · head_dim]`.
     pub qkv: &'a [f32],
@@ -33,7 +33,7 @@ impl Heads<'_> {
         summaries: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let (dim, layout) = (self.spec.head_dim, self.books.layout());
+        let (dim, layout) = (self.spec.head_dim, self.tables.layout());
         let keys = self.spec.heads + head;
         let values = keys + self.spec.kv_heads;
         scratch.heads.grow(3 * dim);
@@ -43,7 +43,7 @@ impl Heads<'_> {
             self.copy(i, keys, &self.layer.k, head, key);
             self.rotate(i, self.layer.k_norm.as_deref(), key, plain);
             self.copy(i, values, &self.layer.v, head, value);
-            let page = self.books.table(row.seq)[row.position / PAGE] as usize * layout.bytes();
+            let page = self.tables.table(row.seq)[row.position / PAGE] as usize * layout.bytes();
             let page = &mut pages[page..][..layout.bytes()];
             layout.write(&self.kernels.kv, page, row.position % PAGE, (key, value));
         }
@@ -54,12 +54,12 @@ impl Heads<'_> {
 
     /// Updates the summaries of the pages that rows were written to, if the pages are full.
     fn summarize(&self, pages: &[u8], summaries: &mut [f32], scratch: &mut Scratch) {
-        let (layout, width) = (self.books.layout(), 2 * self.spec.head_dim);
+        let (layout, width) = (self.tables.layout(), 2 * self.spec.head_dim);
         scratch.page.grow(self.spec.head_dim * PAGE);
         for rows in self.batch.rows.chunk_by(|a, b| a.seq == b.seq) {
             let (first, end) = (rows[0].position, rows[rows.len() - 1].position + 1);
-            let table = self.books.table(rows[0].seq);
-            let whole = end.max(self.books.written(rows[0].seq)) / PAGE;
+            let table = self.tables.table(rows[0].seq);
+            let whole = end.max(self.tables.written(rows[0].seq)) / PAGE;
             for &page in &table[(first / PAGE).min(whole)..end.div_ceil(PAGE).min(whole)] {
                 let page = page as usize;
                 let bytes = &pages[page * layout.bytes()..][..layout.bytes()];
@@ -109,7 +109,7 @@ impl Heads<'_> {
         scratch: &mut Scratch,
     ) {
         let (dim, width) = (self.spec.head_dim, queries.len() / rows.len());
-        let (scale, layout) = (1.0 / (dim as f32).sqrt(), self.books.layout());
+        let (scale, layout) = (1.0 / (dim as f32).sqrt(), self.tables.layout());
         let mut attend = |rows: Range<usize>, table: &[u32], ends: &[usize], s: &mut Scratch| {
             let queries = &queries[rows.start * width..rows.end * width];
             let attention = Attention { queries, scale, layout, pages, table, ends };
@@ -121,9 +121,9 @@ impl Heads<'_> {
         ends.clear();
         for (i, row) in rows.clone().enumerate() {
             let BatchRow { seq, position, .. } = self.batch.rows[row];
-            let (end, table_of) = (self.batch.ends[row], self.books.table(seq));
+            let (end, table_of) = (self.batch.ends[row], self.tables.table(seq));
             let queries = &queries[i * width..][..width];
-            let sighted = Sighted {
+            let query = QueryContext {
                 position,
                 end,
                 table: table_of,
@@ -132,7 +132,7 @@ impl Heads<'_> {
                 scale,
                 summaries,
             };
-            let visible = self.books.selection().choose(self.kernels, &sighted, &mut next);
+            let visible = self.tables.selection().choose(self.kernels, &query, &mut next);
             (read, seen) = (read + visible.div_ceil(PAGE), seen + end.div_ceil(PAGE));
             if !ends.is_empty() && next != table {
                 attend(i - ends.len()..i, &table, &ends, scratch);
@@ -142,7 +142,7 @@ impl Heads<'_> {
             ends.push(visible);
         }
         attend(rows.len() - ends.len()..rows.len(), &table, &ends, scratch);
-        self.books.count(read, seen);
+        self.tables.count_reads(read, seen);
         (scratch.table, scratch.next_table, scratch.ends) = (table, next, ends);
     }
 

@@ -1,18 +1,21 @@
-//! Autoregressive decoding: the prompt in chunks, then a token a pass.
+//! Autoregressive decoding: the prompt in chunks, then one token per pass.
 
-use super::{Ask, Decoder, FinishReason, Progress, Sampler, SamplingParams, Slot};
+use super::{Decoder, FinishReason, RowRequest, Sampler, SamplingParams, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
 
-/// Decodes one token after the other.
+/// Decodes one token per pass.
 pub struct Autoregressive {
     /// Prompt and output.
     tokens: Vec<u32>,
+    /// Length of the prompt.
     prompt: usize,
-    /// Tokens of the prompt whose log-probabilities nobody waits for: they are known, have been
-    /// reported, or were not asked for.
+    /// Number of first tokens whose log-probabilities are not needed any more: they have been reported,
+    /// or were not requested.
     scored: usize,
-    /// Tokens whose keys and values are in the cache.
+    /// Number of tokens whose keys and values are in the cache.
     cached: usize,
+    /// Number of rows of the next pass, fixed by `next_rows`.
+    planned: usize,
     max_tokens: usize,
     eos: Vec<u32>,
     sampler: Sampler,
@@ -20,10 +23,10 @@ pub struct Autoregressive {
 }
 
 impl Autoregressive {
-    /// Continues `prompt` by at most `max_tokens`, or to a token in `eos`.
+    /// Makes a decoder that continues `prompt` by at most `max_tokens`, or up to a token in `eos`.
     ///
     /// # Panics
-    /// When the prompt is empty, or nothing is to be generated or scored.
+    /// If the prompt is empty, or if there is nothing to generate or to score.
     pub fn new(
         prompt: Vec<u32>,
         max_tokens: usize,
@@ -34,64 +37,72 @@ impl Autoregressive {
         let scored = if sampling.score_prompt { 1 } else { prompt.len() };
         let sampler = Sampler::new(sampling, &prompt);
         let (prompt, tokens) = (prompt.len(), prompt);
-        Self { tokens, prompt, scored, cached: 0, max_tokens, eos, sampler, finished: false }
+        let (cached, planned, finished) = (0, 0, false);
+        Self { tokens, prompt, scored, cached, planned, max_tokens, eos, sampler, finished }
     }
 
-    /// Tokens that may still be generated.
+    /// Number of tokens that may still be generated.
     pub(super) fn left(&self) -> usize {
         self.max_tokens - (self.tokens.len() - self.prompt)
     }
 
-    /// Samples the next token; all before it are in the cache now.
-    pub(super) fn extend(&mut self, logits: &[f32], progress: &mut Progress) {
+    /// Number of tokens whose keys and values are in the cache.
+    pub(super) fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// True once the text has ended.
+    pub(super) fn finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Samples the next token; all tokens before it are in the cache now.
+    pub(super) fn extend(&mut self, logits: &[f32], outcome: &mut StepOutcome) {
         let sampled = self.sampler.sample(logits);
         self.cached = self.tokens.len();
         self.tokens.push(sampled.token);
-        progress.committed = self.cached;
-        progress.finished = if self.eos.contains(&sampled.token) {
+        outcome.committed = self.cached;
+        outcome.finished = if self.eos.contains(&sampled.token) {
             Some(FinishReason::Stop)
         } else {
             let full = || (self.left() == 0).then_some(FinishReason::Length);
             self.sampler.end().or_else(full)
         };
-        self.finished = progress.finished.is_some();
-        progress.tokens.push(sampled);
+        self.finished = outcome.finished.is_some();
+        outcome.tokens.push(sampled);
     }
 
-    /// Nothing new.
-    pub(super) fn progress(&self) -> Progress {
-        Progress { committed: self.cached, ..Progress::default() }
+    /// The outcome of a pass that made no token final.
+    pub(super) fn outcome(&self) -> StepOutcome {
+        StepOutcome { committed: self.cached, ..StepOutcome::default() }
     }
 
-    /// Some log-probabilities of the prompt are still to come.
+    /// True while log-probabilities of the prompt are still missing.
     fn scoring(&self) -> bool {
         self.scored < self.prompt
     }
 
-    /// Reports the prompt's tokens behind `rows`, the first of which is that of the token at `first`.
-    fn score(&mut self, first: usize, rows: Logits<'_>, progress: &mut Progress) {
+    /// Reports the tokens of the prompt that `rows` predict. The first row is that of the token at
+    /// `first`.
+    fn score(&mut self, first: usize, rows: Logits<'_>, outcome: &mut StepOutcome) {
         for row in 0..rows.len() {
             if first + row + 1 == self.scored && self.scoring() {
                 let token = self.tokens[self.scored];
-                progress.scored.push(self.sampler.describe(rows.row(row), token));
+                outcome.scored.push(self.sampler.describe(rows.row(row), token));
                 self.scored += 1;
             }
         }
     }
-
-    /// How many tokens come next.
-    fn next(&self, budget: usize) -> usize {
-        (self.tokens.len() - self.cached).min(budget)
-    }
 }
 
 impl Decoder for Autoregressive {
-    fn ask(&self, budget: usize) -> Option<Ask<'_>> {
+    fn next_rows(&mut self, budget: usize) -> Option<RowRequest<'_>> {
         if self.finished {
             return None;
         }
-        let end = self.cached + self.next(budget);
-        Some(Ask {
+        self.planned = budget.min(self.tokens.len() - self.cached);
+        let end = self.cached + self.planned;
+        Some(RowRequest {
             start: self.cached,
             tokens: &self.tokens[self.cached..end],
             attention_mask: AttentionMask::Causal,
@@ -103,23 +114,23 @@ impl Decoder for Autoregressive {
         })
     }
 
-    fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
+    fn accept(&mut self, logits: Logits<'_>) -> StepOutcome {
         let first = self.cached;
-        self.cached += self.next(budget);
-        let mut progress = self.progress();
+        self.cached += self.planned;
+        let mut outcome = self.outcome();
         if self.scoring() {
-            self.score(first, logits, &mut progress);
+            self.score(first, logits, &mut outcome);
         }
         if self.cached < self.tokens.len() {
-            return progress;
+            return outcome;
         }
         if self.left() > 0 {
-            self.extend(logits.row(logits.len() - 1), &mut progress);
+            self.extend(logits.row(logits.len() - 1), &mut outcome);
         } else {
-            progress.finished = Some(FinishReason::Length);
+            outcome.finished = Some(FinishReason::Length);
             self.finished = true;
         }
-        progress
+        outcome
     }
 
     fn prefilling(&self) -> bool {
@@ -131,7 +142,7 @@ impl Decoder for Autoregressive {
     }
 
     fn skippable(&self) -> usize {
-        // Logits of a token tell of the next one.
+        // The logits of a token predict the next one.
         let after = if self.scoring() { self.scored } else { self.tokens.len() };
         after - 1
     }
@@ -159,19 +170,19 @@ impl Decoder for Autoregressive {
 mod tests {
     use super::*;
 
-    /// Runs a decoder against logits that always favor the token after the last one.
+    /// Runs a decoder with logits that always favor the token id after the last one.
     fn replay(mut decoder: Autoregressive, budget: usize) -> (Vec<u32>, usize, FinishReason) {
         let (mut out, mut passes) = (Vec::new(), 0);
         loop {
-            let ask = decoder.ask(budget).expect("not finished");
+            let request = decoder.next_rows(budget).expect("not finished");
             let mut row = [0f32; 10];
-            row[(*ask.tokens.last().unwrap() as usize + 1) % 10] = 1.0;
-            let values = &row[..10 * ask.logits.count(ask.tokens.len())];
-            let progress = decoder.take(budget, Logits::new(values, 10));
+            row[(*request.tokens.last().unwrap() as usize + 1) % 10] = 1.0;
+            let values = &row[..10 * request.logits.count(request.tokens.len())];
+            let outcome = decoder.accept(Logits::new(values, 10));
             passes += 1;
-            out.extend(progress.tokens.iter().map(|t| t.token));
-            if let Some(reason) = progress.finished {
-                assert_eq!(decoder.ask(budget), None);
+            out.extend(outcome.tokens.iter().map(|t| t.token));
+            if let Some(reason) = outcome.finished {
+                assert_eq!(decoder.next_rows(budget), None);
                 return (out, passes, reason);
             }
         }
@@ -188,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn it_can_start_again_at_any_time() {
+    fn it_can_resume_at_any_time() {
         for at in 0..4 {
             let (mut decoder, mut out) = (decoder(3), Vec::new());
             for pass in 0.. {
@@ -196,19 +207,19 @@ mod tests {
                     assert_eq!(decoder.skippable(), 3 + out.len());
                     decoder.resume(pass.min(2));
                 }
-                let Some(ask) = decoder.ask(2) else { break };
+                let Some(request) = decoder.next_rows(2) else { break };
                 let mut row = [0f32; 10];
-                row[(*ask.tokens.last().unwrap() as usize + 1) % 10] = 1.0;
-                let values = &row[..10 * ask.logits.count(ask.tokens.len())];
-                let progress = decoder.take(2, Logits::new(values, 10));
-                out.extend(progress.tokens.iter().map(|t| t.token));
+                row[(*request.tokens.last().unwrap() as usize + 1) % 10] = 1.0;
+                let values = &row[..10 * request.logits.count(request.tokens.len())];
+                let outcome = decoder.accept(Logits::new(values, 10));
+                out.extend(outcome.tokens.iter().map(|t| t.token));
             }
             assert_eq!(out, [4, 5, 6]);
         }
     }
 
     #[test]
-    fn a_small_budget_cuts_the_prompt_and_changes_nothing() {
+    fn a_small_budget_splits_the_prompt_and_changes_nothing() {
         for budget in 1..6 {
             let (tokens, passes, _) = replay(decoder(3), budget);
             assert_eq!(tokens, [4, 5, 6]);

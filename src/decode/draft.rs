@@ -1,50 +1,51 @@
-//! Where drafts come from.
+//! Sources of drafts for [`Verify`](super::Verify).
 
-/// Proposes tokens that may come next.
+/// A source of drafts: guesses of the next tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Drafter {
-    /// What followed the last occurrence of the latest tokens (prompt lookup): for text that repeats
-    /// itself or its prompt. Costs no pass.
+    /// Prompt lookup: drafts what followed the last occurrence of the latest tokens. For text that
+    /// repeats itself or its prompt. Costs no pass.
     Ngram {
-        /// Tokens of a draft at most.
+        /// Maximum number of tokens in a draft.
         length: usize,
-        /// Tokens that must match, at least and at most; the longest match wins.
+        /// Minimum and maximum number of tokens that must match; the longest match wins.
         matches: (usize, usize),
     },
-    /// One denoising pass of the model over masked slots: for models that have both paths.
+    /// One denoising pass of the model over masked slots. For models that were trained for it.
     Denoise {
-        /// Tokens of a draft at most.
+        /// Maximum number of tokens in a draft.
         length: usize,
         /// Id of the MASK token.
         mask: u32,
-        /// Whether a slot is predicted by the row before it (shift 1) or by its own.
+        /// True if the row before a slot predicts it; false if the slot's own row does.
         shift: bool,
     },
 }
 
 impl Drafter {
-    /// Most tokens that prompt lookup may compare: it tries each number of them.
+    /// Maximum number of tokens that prompt lookup may compare. It tries each number, so a large one
+    /// would be slow.
     pub const LONGEST_MATCH: usize = 16;
 
-    /// Whether prompt lookup can match so many tokens, at least and at most.
+    /// Returns true if prompt lookup supports these minimum and maximum numbers of tokens.
     pub fn can_match((shortest, longest): (usize, usize)) -> bool {
         0 < shortest && shortest <= longest && longest <= Self::LONGEST_MATCH
     }
 
-    /// Tokens of a draft at most.
+    /// Maximum number of tokens in a draft.
     pub(super) fn length(&self) -> usize {
         match *self {
             Self::Ngram { length, .. } | Self::Denoise { length, .. } => length,
         }
     }
 
-    /// Passes of the model that a draft takes.
+    /// Number of passes of the model that a draft costs.
     pub(super) fn passes(&self) -> usize {
         usize::from(matches!(self, Self::Denoise { .. }))
     }
 
-    /// Appends at most `most` drafted tokens to `out`; `true` when they are MASKs that a pass of the
-    /// model has to fill.
+    /// Appends at most `most` drafted tokens to `out`. Returns true if they are MASK tokens that a pass
+    /// of the model has to fill.
     pub(super) fn extend(&self, tokens: &[u32], most: usize, out: &mut Vec<u32>) -> bool {
         match *self {
             _ if most == 0 => false,
@@ -59,7 +60,7 @@ impl Drafter {
         }
     }
 
-    /// The rows that predict `slots` masked slots behind one known token.
+    /// Returns the rows that predict `slots` masked slots behind one known token.
     pub(super) fn rows(&self, slots: usize) -> std::ops::Range<usize> {
         match self {
             Self::Denoise { shift: false, .. } => 1..slots + 1,
@@ -67,16 +68,16 @@ impl Drafter {
         }
     }
 
-    /// The most likely token that can be output.
+    /// Returns the most likely token except MASK.
     pub(super) fn best(&self, logits: &[f32]) -> u32 {
         match *self {
             Self::Denoise { mask, .. } => best_except(logits, mask),
-            Self::Ngram { .. } => unreachable!("prompt lookup asks for no logits"),
+            Self::Ngram { .. } => unreachable!("prompt lookup requests no logits"),
         }
     }
 }
 
-/// The most likely token other than `banned`, the first of equals.
+/// Returns the most likely token other than `banned`; the first of equals.
 fn best_except(logits: &[f32], banned: u32) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (token, &logit) in (0u32..).zip(logits) {
@@ -87,8 +88,8 @@ fn best_except(logits: &[f32], banned: u32) -> u32 {
     best.0
 }
 
-/// What followed the last earlier occurrence of the longest possible run of final tokens; empty when
-/// even the shortest one has never occurred before.
+/// Finds the last earlier occurrence of the longest possible suffix, and returns what followed it. Empty
+/// if even the shortest suffix has not occurred before.
 fn continuation(tokens: &[u32], (shortest, longest): (usize, usize)) -> &[u32] {
     for size in (shortest..=longest.min(tokens.len().saturating_sub(1))).rev() {
         let (before, last) = (&tokens[..tokens.len() - 1], &tokens[tokens.len() - size..]);

@@ -1,91 +1,109 @@
-//! Decoders: state machines that ask for rows and take logits. They know no model and no cache, so
-//! they can be batched, cancelled between any two passes, and replayed from a script.
+//! Decoders: state machines that request rows of a forward pass and consume their logits.
+//!
+//! A decoder knows neither a model nor a cache. So sequences of all modes run in one batch, can be
+//! cancelled between any two passes, and can be replayed from a script. [`DecodeMode`] lists the modes,
+//! [`Decoder`] is the interface between them and the engine, and [`Sampler`] turns logits into tokens.
 
 mod ar;
 mod diffusion;
 mod draft;
-mod pool;
-mod reach;
+mod draft_length;
+mod embedding;
 mod sample;
 mod verify;
 
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub use draft::Drafter;
-pub use pool::{Pool, Pooling};
+pub use embedding::{EmbeddingDecoder, Pooling};
 pub use sample::{
-    Certainty, Choice, Constraint, History, Next, Sampled, Sampler, SamplingError, SamplingParams,
+    Certainty, Constraint, History, Next, Prediction, Sampled, Sampler, SamplingError,
+    SamplingParams,
 };
 pub use verify::Verify;
 
 use crate::batch_types::{AttentionMask, LogitRows, Logits, Output};
 
-/// Rows that a decoder wants computed: consecutive tokens of its sequence.
+/// The rows that a decoder requests for the next pass: consecutive tokens of its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask<'a> {
+pub struct RowRequest<'a> {
     /// Position of the first token.
     pub start: usize,
-    /// The tokens.
+    /// The tokens, one for each row.
     pub tokens: &'a [u32],
-    /// What each row sees.
+    /// Positions that each row attends to.
     pub attention_mask: AttentionMask,
-    /// Rows whose logits are wanted.
+    /// Rows whose logits are needed.
     pub logits: LogitRows<'a>,
 }
 
-/// What a decoder did with its logits.
+/// The result of a pass for one sequence: see [`Decoder::accept`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Progress {
-    /// The prompt's next tokens with their log-probabilities, where these are asked for. The first
-    /// token of a prompt has none and is left out.
+pub struct StepOutcome {
+    /// The next tokens of the prompt with their log-probabilities, if the request asks for them. The
+    /// first token of a prompt has none and is left out.
     pub scored: Vec<Sampled>,
-    /// The vector of the prompt, where that is what was asked for.
-    pub pooled: Option<Vec<f32>>,
+    /// The embedding of the prompt, if the request asks for one and it is complete.
+    pub embedding: Option<Vec<f32>>,
     /// Tokens that became final, in order.
     pub tokens: Vec<Sampled>,
-    /// Positions whose keys and values, as they are now, are part of the sequence.
+    /// Number of positions whose keys and values are final, as they are now.
     pub committed: usize,
-    /// Why the text ended, if it did.
+    /// The reason why the text ended, if it did.
     pub finished: Option<FinishReason>,
 }
 
-/// Why a text ended.
+/// The reason why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An end-of-text token, or the grammar has nothing to add.
+    /// An end-of-text token, or the grammar allows nothing more.
     Stop,
-    /// The stop string with this place in the request's list.
+    /// A stop string; the number is its index in the request's list.
     StopString(usize),
-    /// `max_tokens` or the context is full.
+    /// `max_tokens` is reached, or the context is full.
     Length,
-    /// The caller cancelled it.
+    /// The caller cancelled the sequence.
     Cancelled,
-    /// The grammar that it must keep to became too complex to go on.
+    /// The grammar became too complex to go on.
     Constraint,
 }
 
-/// How a sequence is decoded.
+/// The decoding algorithm of a sequence.
+///
+/// ```
+/// use wrinklefree::decode::{DecodeMode, Drafter, SamplingParams};
+///
+/// // Prompt lookup: draft what followed the last 1 to 3 tokens when they occurred before.
+/// let drafter = Drafter::Ngram { length: 8, matches: (1, 3) };
+/// let mode = DecodeMode::Verify { drafter, row_cost: None };
+/// assert_eq!(mode.positions(100), 100);
+///
+/// let mut decoder = mode.decoder(vec![1, 2, 3], 16, vec![0], SamplingParams::default(), 0.1);
+/// let request = decoder.next_rows(512).expect("the prompt has not been read");
+/// assert_eq!((request.start, request.tokens), (0, &[1, 2, 3][..]));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum DecodeMode {
-    /// One token after the other.
+    /// One token per pass.
     #[default]
     Autoregressive,
-    /// The same output in fewer passes: [`Verify`].
+    /// Lossless speculative decoding: the same output in fewer passes. See [`Verify`].
     Verify {
-        /// Where drafts come from.
+        /// Source of the drafts.
         drafter: Drafter,
-        /// What one more row adds to a pass, as a share of a pass of one row; `None`: what the
-        /// engine says. 0 drafts always.
+        /// Cost of one more row in a pass, relative to a pass of one row. `None` takes the engine's
+        /// value; with 0 drafts are always as long as possible.
         row_cost: Option<f32>,
     },
-    /// [`BlockDiffusion`].
+    /// Blocks of tokens, denoised in any order. See [`BlockDiffusion`].
     Diffusion(DiffusionParams),
-    /// Not at all: [`Pool`].
+    /// Computes an embedding instead of generating text. See [`EmbeddingDecoder`].
     Embed(Pooling),
 }
 
 impl DecodeMode {
-    /// Positions that a text of `length` tokens takes in the cache: blocks are denoised whole.
+    /// Returns the number of cache positions for a text of `length` tokens: block diffusion takes whole
+    /// blocks.
     pub fn positions(&self, length: usize) -> usize {
         match self {
             Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) => length,
@@ -93,7 +111,8 @@ impl DecodeMode {
         }
     }
 
-    /// Positions of clean text that see each other: their keys and values depend on it.
+    /// Returns the number of positions in a block of finished tokens that all attend to each other; 1
+    /// with causal attention. Keys and values depend on it.
     pub fn clean_block(&self) -> usize {
         match self {
             Self::Diffusion(p) if !p.clean_causal => p.block,
@@ -101,13 +120,13 @@ impl DecodeMode {
         }
     }
 
-    /// Whether a text can go on from a part of it ([`Decoder::restart`]). Block diffusion cannot: its
-    /// blocks are counted from the beginning, so behind a shorter beginning they are other blocks.
+    /// Returns true if decoding can continue from a part of the text ([`Decoder::restart`]). Block
+    /// diffusion cannot: a shorter beginning moves the borders of all blocks.
     pub fn restarts(&self) -> bool {
         matches!(self, Self::Autoregressive | Self::Verify { .. })
     }
 
-    /// Rows of the largest pass that cannot be cut.
+    /// Returns the number of rows of the largest pass that cannot be split.
     pub fn rows(&self) -> usize {
         match self {
             Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) => 1,
@@ -115,10 +134,12 @@ impl DecodeMode {
         }
     }
 
-    /// The decoder of one sequence. `row_cost` as for [`Verify::new`], where the mode does not say.
+    /// Makes the decoder of one sequence. `row_cost` is used where the mode has none of its own; see
+    /// [`Verify::new`].
     ///
     /// # Panics
-    /// When `max_tokens` is 0 and the prompt is not scored, or the prompt is empty outside block diffusion.
+    /// If `max_tokens` is 0 and the prompt is not scored, or if the prompt is empty outside block
+    /// diffusion.
     pub fn decoder(
         self,
         prompt: Vec<u32>,
@@ -138,58 +159,69 @@ impl DecodeMode {
             Self::Diffusion(params) => {
                 Box::new(BlockDiffusion::new(params, prompt, max_tokens, eos, sampling))
             }
-            Self::Embed(pooling) => Box::new(Pool::new(prompt, pooling)),
+            Self::Embed(pooling) => Box::new(EmbeddingDecoder::new(prompt, pooling)),
         }
     }
 }
 
-/// What a decoder does with the rows of passes.
+/// Decodes one sequence: requests rows of a pass, and consumes their logits.
+///
+/// A pass is [`next_rows`](Self::next_rows), then [`accept`](Self::accept) with the logits of exactly
+/// these rows. Between passes the engine may call [`resume`](Self::resume) or
+/// [`restart`](Self::restart), or drop the decoder.
 pub trait Decoder {
-    /// The rows that come next, at most `budget` (≥ 1) of them; `None` when finished, or when what
-    /// comes next can only be computed as a whole and has more.
-    fn ask(&self, budget: usize) -> Option<Ask<'_>>;
+    /// Fixes the rows of the next pass, at most `budget` (≥ 1) of them, until [`accept`](Self::accept).
+    /// `None` if the text has ended, or if the next pass cannot be split and needs more rows.
+    fn next_rows(&mut self, budget: usize) -> Option<RowRequest<'_>>;
 
-    /// Takes the logits of the rows that `ask(budget)` named, or their hidden states.
-    fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress;
+    /// Consumes the logits, or hidden states, of the rows that [`next_rows`](Self::next_rows) fixed.
+    fn accept(&mut self, logits: Logits<'_>) -> StepOutcome;
 
-    /// What it wants of these rows, always the same.
+    /// Returns the end of the positions that the next pass may write with an unlimited budget. The engine
+    /// makes pages for them before it asks for rows.
+    fn next_end(&self) -> usize {
+        self.tokens().len()
+    }
+
+    /// Returns the kind of output that it consumes; never changes.
     fn output(&self) -> Output {
         Output::Logits
     }
 
-    /// Whether known text is still being read: the prompt, or all of it after [`resume`](Self::resume).
+    /// Returns true while the next rows are known text: the prompt, or all text after
+    /// [`resume`](Self::resume).
     fn prefilling(&self) -> bool;
 
-    /// The clean text, prompt first. All committed positions are in it.
+    /// Returns the final text, prompt first. It covers all committed positions.
     fn tokens(&self) -> &[u32];
 
-    /// Positions of the text whose logits are not wanted any more: they need not be computed if their
-    /// keys and values are there.
+    /// Returns the number of positions that need not be computed if their keys and values are cached:
+    /// their logits are not needed any more.
     fn skippable(&self) -> usize;
 
-    /// Starts again with a cache of which the first `cached` positions, at most
-    /// [`skippable`](Self::skippable) ones, are filled. The output goes on as if nothing had happened.
+    /// Starts again with a cache that holds the first `cached` positions, at most
+    /// [`skippable`](Self::skippable) ones. The output continues as if nothing had happened.
     fn resume(&mut self, cached: usize);
 
-    /// Goes on behind `text`, which nothing of is in the cache, by at most `max_tokens`, as if it had
-    /// been the prompt. What was output counts on: for penalties, for a grammar, and for the numbers of
-    /// the places that random numbers belong to. Only where [`DecodeMode::restarts`].
+    /// Continues behind `text` by at most `max_tokens`, as if `text` had been the prompt; nothing of it is
+    /// cached. Penalties, the grammar and the positions of random numbers still count all earlier output.
+    /// Only for modes with [`DecodeMode::restarts`].
     fn restart(&mut self, _text: Vec<u32>, _max_tokens: usize) {
-        unreachable!("a mode without restarts")
+        unreachable!("the mode does not support a restart")
     }
 
-    /// What the last pass left behind, for people to watch: the block or the draft, with the tokens
-    /// that it settled. Empty while the prompt is read.
+    /// Returns the state after the last pass, for display: the block or the draft, with the tokens that
+    /// the pass made final. Empty while the prompt is read.
     fn slots(&self) -> Vec<Slot>;
 }
 
 /// A slot of a block or of a draft.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slot {
-    /// Its token is settled; how sure the pass was that chose it, where a mode measures that.
+    /// A final token, and its certainty where the mode measures it.
     Final(u32, Option<f32>),
-    /// What stands there for now; how sure the last pass was.
+    /// The token that the last pass would have chosen, and its certainty where the mode measures it.
     Provisional(u32, Option<f32>),
-    /// Nobody knows yet.
+    /// No token yet.
     Masked,
 }

@@ -1,115 +1,115 @@
-//! Lossless decoding in fewer passes: a cheap draft of the next tokens, and one autoregressive pass
-//! that checks it.
+//! Lossless speculative decoding: a cheap draft of the next tokens, and one autoregressive pass that
+//! verifies it.
 //!
 //! Every token is sampled from the logits of the autoregressive path, in order and with the random
-//! number of its place; the draft only decides how many rows of one pass turn out to be of use. So
-//! the output is that of [`Autoregressive`], token for token, at any temperature (a forward pass
-//! gives a row the same bits whatever stands beside it).
+//! number of its position. The draft only decides how many rows of the pass are of use. So the output is
+//! that of [`Autoregressive`], token for token, at any temperature. This needs a forward pass that gives
+//! a row the same bits whatever rows are beside it.
 
 use super::draft::Drafter;
-use super::reach::Reach;
-use super::{Ask, Autoregressive, Decoder, Progress, Slot};
+use super::draft_length::DraftLength;
+use super::{Autoregressive, Decoder, RowRequest, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
 
-/// Decodes autoregressively with drafts.
+/// Lossless speculative decoding: the output of [`Autoregressive`] in fewer passes.
 pub struct Verify {
     ar: Autoregressive,
     drafter: Drafter,
-    /// The known token that comes next, and the draft that follows it: MASKs while the model is to
-    /// draft.
+    /// Tokens of the next pass: the last known token, and the draft behind it. While the model drafts,
+    /// the draft is MASK tokens. Empty while the text is being read.
     input: Vec<u32>,
     /// Rows of a drafting pass that predict the masked slots.
     rows: Vec<usize>,
+    /// True if the next pass fills the draft; otherwise it verifies the draft.
     drafting: bool,
-    /// Tokens that the last pass which checked anything made final.
+    /// Number of tokens that the last verifying pass made final.
     settled: usize,
-    reach: Reach,
+    draft_length: DraftLength,
 }
 
 impl Verify {
-    /// The same output as `ar`, with drafts by `drafter`. One more row in a pass costs `row_cost`
-    /// as a share of a pass of one row: drafts are as long as that is worth, and there are none
-    /// while they cost more than they give.
+    /// Makes a decoder with the output of `ar` and drafts by `drafter`. `row_cost` is the cost of one
+    /// more row in a pass, relative to a pass of one row. Drafts are as long as this pays off, and there
+    /// are none while they cost more than they save.
     pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
-        let (input, rows, reach) =
-            (Vec::new(), Vec::new(), Reach::new(drafter.passes() + 1, row_cost));
-        Self { ar, drafter, input, rows, drafting: false, settled: 0, reach }
+        let draft_length = DraftLength::new(drafter.passes() + 1, row_cost);
+        let (input, rows) = (Vec::new(), Vec::new());
+        Self { ar, drafter, input, rows, drafting: false, settled: 0, draft_length }
     }
 
-    /// Rows of the next pass, when the prompt has been read.
-    fn next(&self, budget: usize) -> usize {
-        self.input.len().min(budget)
-    }
-
-    /// Prepares the next round: there is one known token that is not in the cache.
+    /// Prepares the next round; the last token is known and not in the cache.
     fn plan(&mut self) {
         let (tokens, left) = (self.ar.tokens(), self.ar.left());
         self.input.clear();
         self.input.extend(tokens.last());
-        let most = self.reach.length(left.saturating_sub(1).min(self.drafter.length()));
+        let most = self.draft_length.length(left.saturating_sub(1).min(self.drafter.length()));
         self.drafting = self.drafter.extend(tokens, most, &mut self.input);
         self.rows.clear();
         self.rows.extend(self.drafter.rows(self.input.len() - 1));
     }
 
-    /// Takes the model's draft: the best token that is not MASK for each slot.
-    fn drafted(&mut self, logits: Logits<'_>) -> Progress {
+    /// Fills the draft: the most likely token except MASK for each slot.
+    fn fill_draft(&mut self, logits: Logits<'_>) -> StepOutcome {
         self.input.truncate(1);
         self.input.extend((0..logits.len()).map(|row| self.drafter.best(logits.row(row))));
         self.drafting = false;
-        self.ar.progress()
+        self.ar.outcome()
     }
 
-    /// Keeps the drafted tokens that the model would have chosen, and the one that it chose instead.
-    fn verified(&mut self, logits: Logits<'_>) -> Progress {
-        let (mut progress, drafted) = (Progress::default(), self.input.len() - 1);
+    /// Accepts the drafted tokens up to the first one that differs from the sampled token, and this
+    /// sampled token.
+    fn verify(&mut self, logits: Logits<'_>) -> StepOutcome {
+        let (mut outcome, drafted) = (StepOutcome::default(), self.input.len() - 1);
         let mut accepted = 0;
         for row in 0..logits.len() {
-            self.ar.extend(logits.row(row), &mut progress);
+            self.ar.extend(logits.row(row), &mut outcome);
             let agrees = self.input.get(row + 1) == self.ar.tokens().last();
-            if progress.finished.is_some() || !agrees {
+            if outcome.finished.is_some() || !agrees {
                 break;
             }
             accepted += 1;
         }
-        self.settled = progress.tokens.len();
-        self.reach.learn(drafted, accepted.min(drafted));
+        self.settled = outcome.tokens.len();
+        self.draft_length.record(drafted, accepted.min(drafted));
         self.plan();
-        progress
+        outcome
     }
 }
 
 impl Decoder for Verify {
-    fn ask(&self, budget: usize) -> Option<Ask<'_>> {
-        let ask = self.ar.ask(budget)?;
-        if self.input.is_empty() {
-            return Some(ask);
+    fn next_rows(&mut self, budget: usize) -> Option<RowRequest<'_>> {
+        if self.input.is_empty() || self.ar.finished() {
+            return self.ar.next_rows(budget);
         }
-        let tokens = &self.input[..self.next(budget)];
+        self.input.truncate(budget);
+        let (start, tokens) = (self.ar.cached(), &self.input[..]);
         let (attention_mask, logits) = match self.drafting {
             true => {
                 let fit = self.rows.partition_point(|&row| row < tokens.len());
-                (
-                    AttentionMask::Prefix(ask.start + tokens.len()),
-                    LogitRows::Only(&self.rows[..fit]),
-                )
+                (AttentionMask::Prefix(start + tokens.len()), LogitRows::Only(&self.rows[..fit]))
             }
             false => (AttentionMask::Causal, LogitRows::All),
         };
-        Some(Ask { tokens, attention_mask, logits, ..ask })
+        Some(RowRequest { start, tokens, attention_mask, logits })
     }
 
-    fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
+    fn accept(&mut self, logits: Logits<'_>) -> StepOutcome {
         if self.input.is_empty() {
-            let progress = self.ar.take(budget, logits);
-            self.settled = progress.tokens.len();
+            let outcome = self.ar.accept(logits);
+            self.settled = outcome.tokens.len();
             if self.settled > 0 {
                 self.plan();
             }
-            return progress;
+            return outcome;
         }
-        self.input.truncate(self.next(budget));
-        if self.drafting { self.drafted(logits) } else { self.verified(logits) }
+        if self.drafting { self.fill_draft(logits) } else { self.verify(logits) }
+    }
+
+    fn next_end(&self) -> usize {
+        match self.input.is_empty() {
+            true => self.ar.next_end(),
+            false => self.ar.cached() + self.input.len(),
+        }
     }
 
     fn prefilling(&self) -> bool {
@@ -125,7 +125,7 @@ impl Decoder for Verify {
     }
 
     fn resume(&mut self, cached: usize) {
-        // A new round begins when the text has been read: drafts change no token.
+        // A new round begins when the text has been read. Drafts change no token.
         self.input.clear();
         self.ar.resume(cached);
     }
@@ -138,7 +138,7 @@ impl Decoder for Verify {
 
     fn slots(&self) -> Vec<Slot> {
         let tokens = self.ar.tokens();
-        // The token before a draft is known, whichever pass settled it.
+        // The token before a draft is final, whichever pass sampled it.
         let known = self.settled.max(usize::from(!self.input.is_empty()));
         let settled = tokens[tokens.len() - known..].iter().map(|&token| Slot::Final(token, None));
         let draft = self.input.iter().skip(1).map(|&token| match self.drafting {

@@ -1,76 +1,92 @@
-//! Block diffusion as in Fast-dLLM v2 (arXiv 2509.26328): blocks one after the other, the tokens of
-//! a block in any order.
+//! Block diffusion as in Fast-dLLM v2 (arXiv 2509.26328): blocks are decoded one after the other, the
+//! tokens of a block in any order.
 //!
-//! A block begins as the tail of the prompt, or as the one token that the last block predicts, and
-//! MASKs. Denoising passes look at the whole block, sub-block after sub-block, and each unmasks the
-//! slots it is sure of; nothing that they write to the cache is kept. When all slots are known the
-//! clean block goes through the model once more, alone or with the next block's first pass
-//! ([`Commit`]), and what that writes is what later blocks see.
+//! A block starts with the tail of the prompt, or with the token that the last block predicts; the rest
+//! is MASK tokens. Denoising passes go over one sub-block after the other. Each pass unmasks the slots
+//! that it is certain of; its keys and values are not kept. When all slots are final, a commit pass over
+//! the finished block computes the keys and values that later blocks attend to. It runs alone or together
+//! with the next block's first pass ([`Commit`]).
 //!
-//! Where the reference rounds, this does not: a prompt of whole blocks is kept, output ends exactly
-//! at `max_tokens`, every token follows the sampling parameters, and MASK is not output unless the
-//! logits leave nothing else. Under a grammar a block's slots are filled from left to right: a pass
-//! unmasks the first, and those after it that it is sure of.
+//! Differences from the reference: the whole prompt is kept, output ends exactly at `max_tokens`, every
+//! token follows the sampling parameters, and MASK is output only if the logits allow nothing else. With
+//! a grammar the slots of a block are filled from left to right: a pass unmasks the first masked slot,
+//! and the slots after it up to the first one that is uncertain.
 
-mod canvas;
+mod block_state;
 mod params;
 
 pub use params::{Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 
-use super::{Ask, Choice, Decoder, FinishReason, History, Progress, Sampler, SamplingParams, Slot};
+use super::{
+    Decoder, FinishReason, History, Prediction, RowRequest, Sampler, SamplingParams, Slot,
+    StepOutcome,
+};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
-use canvas::Canvas;
+use block_state::BlockState;
 
-/// Decodes block by block.
+/// Block diffusion: decodes block by block, the tokens of a block in any order.
 pub struct BlockDiffusion {
     params: DiffusionParams,
-    /// The prompt and the blocks that are complete.
+    /// The prompt and the finished blocks.
     text: Vec<u32>,
+    /// Length of the prompt.
     prompt: usize,
-    /// Clean positions that are in the cache before the canvas's first pass: whole blocks.
-    read: usize,
-    /// Positions whose keys and values are in the cache.
+    /// End of the text that is read before the block's first pass: whole blocks.
+    prefill_end: usize,
+    /// Number of positions whose keys and values are final.
     committed: usize,
+    /// Number of rows of the next prefill pass, fixed by `next_rows`.
+    planned: usize,
     max_tokens: usize,
-    /// Tokens that have been output.
+    /// Number of tokens that have been output.
     emitted: usize,
-    /// Of these, tokens of the canvas that are computed once more.
+    /// Number of these tokens that the restarted block will decode again.
     repeated: usize,
     eos: Vec<u32>,
     sampler: Sampler,
-    canvas: Canvas,
-    /// What was known when the canvas began: the sampler's history, and how much had been output.
-    opened: (History, usize),
-    /// The block that the last pass completed, if the canvas is another one already.
-    completed: Vec<Slot>,
+    block: BlockState,
+    /// State at the start of the block, for a restart.
+    snapshot: Snapshot,
+    /// The block that the last pass finished, if the next one has been started.
+    finished_view: Vec<Slot>,
     stage: Stage,
-    /// The finished block in front of the canvas whose keys and values the next pass writes; empty
+    /// The finished block in front of the current one, whose keys and values the next pass writes; empty
     /// unless commits are fused.
-    clean: Vec<u32>,
-    /// The next denoising pass: the clean block, and what the canvas wants computed.
+    uncommitted: Vec<u32>,
+    /// Tokens of the next denoising pass: the uncommitted block, and the span of the current one.
     input: Vec<u32>,
-    /// Its rows whose logits are wanted: the clean block's last where that predicts the canvas's
-    /// first slot, and the canvas's.
+    /// Rows of `input` whose logits are needed: the last one of the uncommitted block if that predicts
+    /// the first slot, and those that predict slots.
     rows: Vec<usize>,
+}
+
+/// State of the decoder at the start of a block.
+#[derive(Default)]
+struct Snapshot {
+    /// History of the sampler.
+    history: History,
+    /// Number of tokens that had been output.
+    emitted: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
-    /// Whole blocks of the prompt are read.
+    /// Whole blocks of the text are read.
     Prefill,
     /// The block has masked slots.
     Denoise,
-    /// The block is clean and goes through the model once more.
+    /// The block is finished and its final keys and values are computed.
     Commit,
+    /// The text has ended.
     Finished,
 }
 
 impl BlockDiffusion {
-    /// Continues `prompt`, which may be empty, by at most `max_tokens`, or to a token in `eos`.
+    /// Makes a decoder that continues `prompt`, which may be empty, by at most `max_tokens`, or up to a
+    /// token in `eos`. The parameters must have passed [`DiffusionParams::check`].
     ///
     /// # Panics
-    /// When nothing is to be generated. The parameters are those of a passed
-    /// [`DiffusionParams::check`].
+    /// If `max_tokens` is 0.
     pub fn new(
         params: DiffusionParams,
         prompt: Vec<u32>,
@@ -82,21 +98,22 @@ impl BlockDiffusion {
         sampling.logit_bias.push((params.mask, f32::NEG_INFINITY));
         let sampler = Sampler::new(sampling, &prompt);
         let mut this = Self {
-            canvas: Canvas::new(&params),
-            read: prompt.len() / params.block * params.block,
+            block: BlockState::new(&params),
+            prefill_end: prompt.len() / params.block * params.block,
             params,
             prompt: prompt.len(),
             text: prompt,
             committed: 0,
+            planned: 0,
             max_tokens,
             emitted: 0,
             repeated: 0,
             eos,
             sampler,
-            opened: (History::default(), 0),
-            completed: Vec::new(),
+            snapshot: Snapshot::default(),
+            finished_view: Vec::new(),
             stage: Stage::Prefill,
-            clean: Vec::new(),
+            uncommitted: Vec::new(),
             input: Vec::new(),
             rows: Vec::new(),
         };
@@ -104,110 +121,121 @@ impl BlockDiffusion {
         this
     }
 
-    /// Starts the next block behind what has been read: with what is left of the prompt, or with a
-    /// clean block in front.
+    /// Starts the next block: with the tail of the prompt, or behind an uncommitted block.
     fn open(&mut self) {
-        let rest = &self.text[self.read..];
+        let rest = &self.text[self.prefill_end..];
         if rest.len() < self.params.block {
-            self.canvas.open(rest);
+            self.block.open(rest);
         } else {
-            self.clean.extend_from_slice(rest);
-            self.canvas.open(&[]);
+            self.uncommitted.extend_from_slice(rest);
+            self.block.open(&[]);
         }
-        self.opened = (self.sampler.history(), self.emitted - self.repeated);
+        let (history, emitted) = (self.sampler.history(), self.emitted - self.repeated);
+        self.snapshot = Snapshot { history, emitted };
         self.stage = Stage::Denoise;
     }
 
-    /// Rows of clean text that come next.
+    /// Returns the number of rows of the next prefill pass.
     fn prefill(&self, budget: usize) -> usize {
         let budget = match self.params.clean_causal {
             true => budget,
-            // A block is never torn apart: its rows see each other.
+            // The rows of a block attend to each other, so a block is not split.
             false => budget / self.params.block * self.params.block,
         };
-        (self.read - self.committed).min(budget)
+        (self.prefill_end - self.committed).min(budget)
     }
 
-    /// What rows of clean tokens see.
-    fn clean_sight(&self) -> AttentionMask {
+    /// Returns the attention mask of final tokens.
+    fn clean_attention(&self) -> AttentionMask {
         match self.params.clean_causal {
             true => AttentionMask::Causal,
             false => AttentionMask::BlockCausal(self.params.block),
         }
     }
 
-    /// What the rows of a denoising pass see.
-    fn noisy_sight(&self) -> AttentionMask {
+    /// Returns the attention mask of a denoising pass.
+    fn noisy_attention(&self) -> AttentionMask {
         let (block, base) = (self.params.block, self.base());
         let clean = if self.params.clean_causal { 1 } else { block };
-        match (self.params.inside, self.clean.is_empty()) {
+        match (self.params.inside, self.uncommitted.is_empty()) {
             (Inside::Bidirectional, true) => AttentionMask::Prefix(base + block),
             (Inside::Bidirectional, false) => {
                 AttentionMask::MixedBlocks { at: base, blocks: [clean, block] }
             }
             (Inside::Causal, true) => AttentionMask::Causal,
-            (Inside::Causal, false) => AttentionMask::MixedBlocks { at: base, blocks: [clean, 1] },
+            (Inside::Causal, false) => {
+                AttentionMask::MixedBlocks { at: base, blocks: [clean, 1] }
+            }
         }
     }
 
-    /// Whether the canvas's first token is predicted by the last clean position that is read before.
-    fn carries(&self) -> bool {
-        let last = self.read > 0 && self.read == self.text.len();
+    /// True if the last row before the block's first pass, in prefill or commit, predicts its first slot.
+    fn first_slot_follows_prefill(&self) -> bool {
+        let last = self.prefill_end > 0 && self.prefill_end == self.text.len();
         self.params.shift && last
     }
 
-    /// Position of the canvas's first slot.
+    /// Position of the block's first slot.
     fn base(&self) -> usize {
-        self.committed + self.clean.len()
+        self.committed + self.uncommitted.len()
     }
 
-    /// Whether the clean block in front predicts the canvas's first slot.
-    fn carried(&self) -> bool {
-        !self.clean.is_empty() && self.params.shift
+    /// True if the uncommitted block in the same pass predicts the block's first slot.
+    fn first_slot_is_predicted(&self) -> bool {
+        !self.uncommitted.is_empty() && self.params.shift
     }
 
-    /// The output's number of the token at a slot.
-    fn place(&self, slot: usize) -> u64 {
+    /// Returns the index of a slot's token in the output.
+    fn output_index(&self, slot: usize) -> u64 {
         (self.base() + slot - self.prompt) as u64
+    }
+
+    /// Position of the first row of a denoising pass.
+    fn denoise_start(&self) -> usize {
+        match self.uncommitted.is_empty() {
+            true => self.committed + self.block.span().start,
+            false => self.committed,
+        }
     }
 
     /// Prepares the next denoising pass.
     fn plan(&mut self) {
-        let (front, carried) = (self.clean.len(), self.carried());
-        self.canvas.plan(carried);
-        self.input.clone_from(&self.clean);
-        self.input.extend_from_slice(&self.canvas.tokens()[self.canvas.span()]);
+        let (front, predicted) = (self.uncommitted.len(), self.first_slot_is_predicted());
+        self.block.plan(predicted);
+        self.input.clone_from(&self.uncommitted);
+        self.input.extend_from_slice(&self.block.tokens()[self.block.span()]);
         self.rows.clear();
-        self.rows.extend(carried.then(|| front - 1));
-        self.rows.extend(self.canvas.rows().iter().map(|row| front + row));
+        self.rows.extend(predicted.then(|| front - 1));
+        self.rows.extend(self.block.rows().iter().map(|row| front + row));
     }
 
-    /// After clean rows up to `end`: the next block, with its first token when it is predicted.
-    fn advance(&mut self, end: usize, logits: Logits<'_>, progress: &mut Progress) {
+    /// Commits final tokens up to `end`. Behind the last of them it starts the next block, with its first
+    /// token if `logits` predict it.
+    fn advance(&mut self, end: usize, logits: Logits<'_>, outcome: &mut StepOutcome) {
         self.committed = end;
-        if end < self.read {
+        if end < self.prefill_end {
             return;
         }
         self.open();
-        if self.carries() {
+        if self.first_slot_follows_prefill() {
             self.unmask(0, logits.row(0));
         }
-        self.emit(progress);
+        self.emit(outcome);
     }
 
-    /// What a slot's logits say.
-    fn choose(&mut self, slot: usize, logits: &[f32]) -> Choice {
+    /// Predicts the token of a slot.
+    fn predict(&mut self, slot: usize, logits: &[f32]) -> Prediction {
         let by = self.params.unmask.certainty();
-        self.sampler.choose(logits, self.place(slot), by)
+        self.sampler.predict(logits, self.output_index(slot), by)
     }
 
-    /// Fills the first masked slot from its logits.
+    /// Samples the token of the first masked slot.
     fn unmask(&mut self, slot: usize, logits: &[f32]) {
-        let token = self.sampler.next(logits, self.place(slot));
-        self.accept(slot, token, None, logits);
+        let token = self.sampler.next(logits, self.output_index(slot));
+        self.fill(slot, token, None, logits);
     }
 
-    /// Fills the first slot, and what follows as far as it is accepted and the grammar goes on.
+    /// Samples the first slot, and the following ones while they are accepted and the grammar goes on.
     fn unmask_in_order(&mut self, slots: &[usize], accepted: &[bool], logits: Logits<'_>) {
         for (row, &slot) in slots.iter().enumerate() {
             if (row > 0 && !accepted[row]) || self.sampler.end().is_some() {
@@ -217,94 +245,95 @@ impl BlockDiffusion {
         }
     }
 
-    fn accept(&mut self, slot: usize, token: u32, certainty: Option<f32>, logits: &[f32]) {
+    /// Makes the token of a slot final.
+    fn fill(&mut self, slot: usize, token: u32, certainty: Option<f32>, logits: &[f32]) {
         self.sampler.accept(token);
-        self.canvas.fill(slot, self.sampler.describe(logits, token), certainty);
+        self.block.fill(slot, self.sampler.describe(logits, token), certainty);
     }
 
-    /// Unmasks the slots that the logits are sure of, and the one that they are surest of.
-    fn denoise(&mut self, logits: Logits<'_>, progress: &mut Progress) {
-        let (first, logits) = logits.split(usize::from(self.carried()));
-        let slots = self.canvas.slots().to_vec();
-        let choices: Vec<_> = (slots.iter().enumerate())
-            .map(|(row, &slot)| self.choose(slot, logits.row(row)))
+    /// Unmasks the slots that the logits are certain of; at least the most certain one.
+    fn denoise(&mut self, logits: Logits<'_>, outcome: &mut StepOutcome) {
+        let (first, logits) = logits.split(usize::from(self.first_slot_is_predicted()));
+        let slots = self.block.slots().to_vec();
+        let predictions: Vec<_> = (slots.iter().enumerate())
+            .map(|(row, &slot)| self.predict(slot, logits.row(row)))
             .collect();
-        let accepted = self.surest(&choices);
-        self.canvas.computed();
+        let accepted = self.most_certain(&predictions);
+        self.block.computed();
         if !first.is_empty() {
             self.unmask(0, first.row(0));
         }
-        for (row, (&slot, choice)) in slots.iter().zip(&choices).enumerate() {
+        for (row, (&slot, guess)) in slots.iter().zip(&predictions).enumerate() {
             match accepted[row] && !self.sampler.guided() {
-                true => self.accept(slot, choice.token, Some(choice.certainty), logits.row(row)),
-                false => self.canvas.guess(slot, *choice),
+                true => self.fill(slot, guess.token, Some(guess.certainty), logits.row(row)),
+                false => self.block.guess(slot, *guess),
             }
         }
         if self.sampler.guided() {
             self.unmask_in_order(&slots, &accepted, logits);
         }
         self.committed = self.base();
-        self.clean.clear();
-        self.emit(progress);
+        self.uncommitted.clear();
+        self.emit(outcome);
     }
 
-    /// Which of the choices are accepted; of equally sure ones the first.
-    fn surest(&self, choices: &[Choice]) -> Vec<bool> {
-        let mut order: Vec<usize> = (0..choices.len()).collect();
-        order.sort_by(|&a, &b| choices[b].certainty.total_cmp(&choices[a].certainty));
-        let certainties: Vec<f32> = order.iter().map(|&i| choices[i].certainty).collect();
-        let mut accepted = vec![false; choices.len()];
-        if !choices.is_empty() {
-            let count = self.params.unmask.count(&certainties, self.canvas.passes());
+    /// Marks the predictions that are accepted; of equally certain ones the first.
+    fn most_certain(&self, predictions: &[Prediction]) -> Vec<bool> {
+        let mut order: Vec<usize> = (0..predictions.len()).collect();
+        order.sort_by(|&a, &b| predictions[b].certainty.total_cmp(&predictions[a].certainty));
+        let certainties: Vec<f32> = order.iter().map(|&i| predictions[i].certainty).collect();
+        let mut accepted = vec![false; predictions.len()];
+        if !predictions.is_empty() {
+            let count = self.params.unmask.count(&certainties, self.block.passes());
             order[..count].iter().for_each(|&i| accepted[i] = true);
         }
         accepted
     }
 
-    /// Outputs what has become final, and sees what comes next.
-    fn emit(&mut self, progress: &mut Progress) {
-        while let Some(sampled) = self.canvas.show() {
+    /// Outputs the tokens that have become final, and plans the next pass.
+    fn emit(&mut self, outcome: &mut StepOutcome) {
+        while let Some(sampled) = self.block.show() {
             if self.repeated > 0 {
                 self.repeated -= 1;
                 continue;
             }
             self.emitted += 1;
             if self.eos.contains(&sampled.token) {
-                progress.finished = Some(FinishReason::Stop);
+                outcome.finished = Some(FinishReason::Stop);
             } else if self.emitted == self.max_tokens {
-                progress.finished = Some(FinishReason::Length);
+                outcome.finished = Some(FinishReason::Length);
             }
-            progress.tokens.push(sampled);
-            if progress.finished.is_some() {
+            outcome.tokens.push(sampled);
+            if outcome.finished.is_some() {
                 self.stage = Stage::Finished;
                 return;
             }
         }
-        progress.finished = self.sampler.end();
-        if progress.finished.is_some() {
+        outcome.finished = self.sampler.end();
+        if outcome.finished.is_some() {
             self.stage = Stage::Finished;
             return;
         }
-        if self.canvas.complete() {
-            self.complete();
+        if self.block.complete() {
+            self.finish_block();
         }
         if self.stage == Stage::Denoise {
             self.plan();
         }
     }
 
-    /// The canvas has become text.
-    fn complete(&mut self) {
+    /// Appends the finished block to the text.
+    fn finish_block(&mut self) {
         self.text.truncate(self.base());
-        self.text.extend_from_slice(self.canvas.tokens());
+        self.text.extend_from_slice(self.block.tokens());
         match self.params.commit {
             Commit::Clean => {
-                self.read = self.text.len();
+                self.prefill_end = self.text.len();
                 self.stage = Stage::Commit;
             }
             Commit::Fused => {
-                self.completed = self.canvas.view();
-                self.read = self.base();
+                self.finished_view = self.block.view();
+                self.prefill_end = self.base();
                 self.open();
             }
         }
@@ -312,46 +341,57 @@ impl BlockDiffusion {
 }
 
 impl Decoder for BlockDiffusion {
-    fn ask(&self, budget: usize) -> Option<Ask<'_>> {
-        let (start, block) = (self.committed, self.params.block);
-        let last = |wanted: bool| if wanted { LogitRows::Last } else { LogitRows::None };
-        let (span, tokens, attention_mask, logits) = match self.stage {
-            Stage::Prefill => {
-                let (tokens, end) = (&self.text[..], start + self.prefill(budget));
-                let logits = last(end == self.read && self.carries());
-                (start..end, &tokens[start..end], self.clean_sight(), logits)
-            }
+    fn next_rows(&mut self, budget: usize) -> Option<RowRequest<'_>> {
+        let rows = match self.stage {
+            Stage::Prefill => self.prefill(budget),
+            Stage::Denoise => self.input.len(),
+            Stage::Commit => self.params.block,
+            Stage::Finished => 0,
+        };
+        if rows == 0 || rows > budget {
+            return None;
+        }
+        self.planned = rows;
+        let (committed, end) = (self.committed, self.committed + rows);
+        let last = |needed: bool| if needed { LogitRows::Last } else { LogitRows::None };
+        let (start, tokens, attention_mask, logits) = match self.stage {
             Stage::Denoise => {
-                let start =
-                    start + if self.clean.is_empty() { self.canvas.span().start } else { 0 };
-                let (tokens, rows) = (&self.input[..], LogitRows::Only(&self.rows));
-                (start..start + tokens.len(), tokens, self.noisy_sight(), rows)
+                let (tokens, logits) = (&self.input[..], LogitRows::Only(&self.rows));
+                (self.denoise_start(), tokens, self.noisy_attention(), logits)
             }
             Stage::Commit => {
-                let tokens = self.canvas.tokens();
-                (start..start + block, tokens, self.clean_sight(), last(self.params.shift))
+                let tokens = self.block.tokens();
+                (committed, tokens, self.clean_attention(), last(self.params.shift))
             }
-            Stage::Finished => return None,
+            Stage::Prefill | Stage::Finished => {
+                let needed = end == self.prefill_end && self.first_slot_follows_prefill();
+                let tokens = &self.text[committed..end];
+                (committed, tokens, self.clean_attention(), last(needed))
+            }
         };
-        let fits = !span.is_empty() && span.len() <= budget;
-        fits.then_some(Ask { start: span.start, tokens, attention_mask, logits })
+        Some(RowRequest { start, tokens, attention_mask, logits })
     }
 
-    fn take(&mut self, budget: usize, logits: Logits<'_>) -> Progress {
-        let mut progress = Progress::default();
-        self.completed.clear();
+    fn accept(&mut self, logits: Logits<'_>) -> StepOutcome {
+        let mut outcome = StepOutcome::default();
+        self.finished_view.clear();
         match self.stage {
-            Stage::Prefill => {
-                self.advance(self.committed + self.prefill(budget), logits, &mut progress);
+            Stage::Prefill | Stage::Commit => {
+                self.advance(self.committed + self.planned, logits, &mut outcome);
             }
-            Stage::Denoise => self.denoise(logits, &mut progress),
-            Stage::Commit => {
-                self.advance(self.committed + self.params.block, logits, &mut progress);
-            }
+            Stage::Denoise => self.denoise(logits, &mut outcome),
             Stage::Finished => {}
         }
-        progress.committed = self.committed;
-        progress
+        outcome.committed = self.committed;
+        outcome
+    }
+
+    fn next_end(&self) -> usize {
+        match self.stage {
+            Stage::Prefill | Stage::Finished => self.prefill_end,
+            Stage::Denoise => self.denoise_start() + self.input.len(),
+            Stage::Commit => self.committed + self.params.block,
+        }
     }
 
     fn prefilling(&self) -> bool {
@@ -363,21 +403,22 @@ impl Decoder for BlockDiffusion {
     }
 
     fn skippable(&self) -> usize {
-        self.read - usize::from(self.carries())
+        self.prefill_end - usize::from(self.first_slot_follows_prefill())
     }
 
-    /// The canvas, if there is one, begins again and takes the same course: what later passes over it
-    /// see depends on what earlier ones left behind.
+    /// Starts the current block, if there is one, again from its snapshot: later passes depend on the keys
+    /// and values that earlier ones left behind. The block takes the same course, and tokens that were
+    /// output are not output again.
     fn resume(&mut self, cached: usize) {
         if self.stage == Stage::Denoise {
-            self.sampler.rewind(&self.opened.0);
-            self.repeated = self.emitted - self.opened.1;
+            self.sampler.rewind(&self.snapshot.history);
+            self.repeated = self.emitted - self.snapshot.emitted;
         }
-        self.clean.clear();
-        self.completed.clear();
+        self.uncommitted.clear();
+        self.finished_view.clear();
         self.committed = cached;
         self.stage = Stage::Prefill;
-        if cached == self.read {
+        if cached == self.prefill_end {
             self.open();
             self.plan();
         }
@@ -386,8 +427,8 @@ impl Decoder for BlockDiffusion {
     fn slots(&self) -> Vec<Slot> {
         match self.stage {
             Stage::Prefill => Vec::new(),
-            _ if self.completed.is_empty() => self.canvas.view(),
-            _ => self.completed.clone(),
+            _ if self.finished_view.is_empty() => self.block.view(),
+            _ => self.finished_view.clone(),
         }
     }
 }

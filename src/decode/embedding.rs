@@ -1,45 +1,48 @@
-//! No text at all: the prompt is read, and its hidden states become one vector.
+//! Embeddings: the prompt is read, and its hidden states are pooled to one vector.
 
-use super::{Ask, Decoder, FinishReason, Output, Progress, Slot};
+use super::{Decoder, FinishReason, Output, RowRequest, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
 
-/// How hidden states become one vector.
+/// The pooling of hidden states to one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
-    /// Their mean.
+    /// The mean over all tokens.
     #[default]
     Mean,
-    /// The last one.
+    /// The hidden state of the last token.
     Last,
 }
 
-/// Pools one prompt.
-pub struct Pool {
+/// Computes the embedding of one prompt.
+pub struct EmbeddingDecoder {
     tokens: Vec<u32>,
     pooling: Pooling,
-    /// Tokens whose keys and values are in the cache.
+    /// Number of tokens whose keys and values are in the cache.
     cached: usize,
-    /// Tokens whose hidden states are in the sum.
+    /// Number of rows of the next pass, fixed by `next_rows`.
+    planned: usize,
+    /// Number of tokens whose hidden states are in the sum, or not needed for it.
     summed: usize,
     sum: Vec<f32>,
     finished: bool,
 }
 
-impl Pool {
-    /// The vector of a prompt, of length 1.
+impl EmbeddingDecoder {
+    /// Makes a decoder for the embedding of `tokens`, a vector of length 1.
     ///
     /// # Panics
-    /// When the prompt is empty.
+    /// If `tokens` is empty.
     pub fn new(tokens: Vec<u32>, pooling: Pooling) -> Self {
         assert!(!tokens.is_empty());
         let summed = match pooling {
             Pooling::Mean => 0,
             Pooling::Last => tokens.len() - 1,
         };
-        Self { tokens, pooling, cached: 0, summed, sum: Vec::new(), finished: false }
+        let (cached, planned, sum, finished) = (0, 0, Vec::new(), false);
+        Self { tokens, pooling, cached, planned, summed, sum, finished }
     }
 
-    /// Adds the states of the tokens from `first` on, but those that are in the sum.
+    /// Adds the states of the tokens from `first` on, except those that are in the sum already.
     fn add(&mut self, first: usize, states: Logits<'_>) {
         for row in 0..states.len() {
             if first + row == self.summed {
@@ -50,7 +53,7 @@ impl Pool {
         }
     }
 
-    /// The direction of the sum, which is that of the mean.
+    /// Returns the normalized sum, which is the normalized mean.
     fn vector(&mut self) -> Vec<f32> {
         let length = self.sum.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
         let scale = if length > 0.0 { length.recip() } else { 0.0 };
@@ -58,33 +61,35 @@ impl Pool {
     }
 }
 
-impl Decoder for Pool {
-    fn ask(&self, budget: usize) -> Option<Ask<'_>> {
+impl Decoder for EmbeddingDecoder {
+    fn next_rows(&mut self, budget: usize) -> Option<RowRequest<'_>> {
         if self.finished {
             return None;
         }
-        let end = self.tokens.len().min(self.cached + budget);
+        self.planned = budget.min(self.tokens.len() - self.cached);
+        let end = self.cached + self.planned;
         let logits = match self.pooling {
             Pooling::Mean => LogitRows::All,
             Pooling::Last if end == self.tokens.len() => LogitRows::Last,
             Pooling::Last => LogitRows::None,
         };
         let tokens = &self.tokens[self.cached..end];
-        Some(Ask { start: self.cached, tokens, attention_mask: AttentionMask::Causal, logits })
+        let attention_mask = AttentionMask::Causal;
+        Some(RowRequest { start: self.cached, tokens, attention_mask, logits })
     }
 
-    fn take(&mut self, budget: usize, states: Logits<'_>) -> Progress {
-        let end = self.tokens.len().min(self.cached + budget);
+    fn accept(&mut self, states: Logits<'_>) -> StepOutcome {
+        let end = self.cached + self.planned;
         let first = end - states.len();
         self.add(first, states);
         self.cached = end;
-        let mut progress = Progress { committed: end, ..Progress::default() };
+        let mut outcome = StepOutcome { committed: end, ..StepOutcome::default() };
         if end == self.tokens.len() {
-            progress.pooled = Some(self.vector());
-            progress.finished = Some(FinishReason::Stop);
+            outcome.embedding = Some(self.vector());
+            outcome.finished = Some(FinishReason::Stop);
             self.finished = true;
         }
-        progress
+        outcome
     }
 
     fn output(&self) -> Output {

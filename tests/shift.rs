@@ -8,7 +8,7 @@ use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, Sampled, SamplingParams, Unmask,
 };
-use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Rejected, Request, Step};
+use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, SubmitError, Request, Step};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::Runtime;
 use wrinklefree::par::ThreadPool;
@@ -170,14 +170,14 @@ fn who_cannot_shift_is_refused_by_name() {
         commit: Commit::Clean,
     });
     let error = refuse(request(blocks, 4, 10));
-    assert_eq!(error, Rejected::Unshiftable);
+    assert_eq!(error, SubmitError::NoContextShift);
     assert!(error.to_string().contains("context shift goes with the decode modes ar and verify"));
     assert_eq!(error.code(), "bad_decoding_parameter");
     let all = refuse(request(DecodeMode::Autoregressive, CONTEXT, 100));
-    assert_eq!(all, Rejected::KeepsAll { keep: CONTEXT, context: CONTEXT });
+    assert_eq!(all, SubmitError::KeepsAll { keep: CONTEXT, context: CONTEXT });
     assert!(all.to_string().contains("keep fewer"), "{all}");
     let long = Request { tokens: prompt(CONTEXT), ..request(DecodeMode::Autoregressive, 4, 10) };
-    assert_eq!(refuse(long), Rejected::TooLong { prompt: CONTEXT, context: CONTEXT });
+    assert_eq!(refuse(long), SubmitError::PromptTooLong { prompt: CONTEXT, context: CONTEXT });
     let short = request(DecodeMode::Autoregressive, CONTEXT, 10);
     assert_eq!(run(&mut engine, short).0.len(), 10, "it never has to shift");
 }

@@ -11,7 +11,7 @@ use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
 };
-use wrinklefree::engine::{Engine, EngineConfig, Event, Rejected, Request, SeqId, Step};
+use wrinklefree::engine::{Engine, EngineConfig, Event, SubmitError, Request, SeqId, Step};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
@@ -268,18 +268,18 @@ fn bad_requests_are_refused() {
     for (mode, what) in [(mask, "mask_token_id"), (large, "block_size 128")] {
         let request = request(vec![1, 3], mode, SamplingParams::default());
         let error = engine.submit(request).unwrap_err();
-        assert!(matches!(error, Rejected::Diffusion(_)) && error.to_string().contains(what));
+        assert!(matches!(error, SubmitError::Diffusion(_)) && error.to_string().contains(what));
     }
     for matches in [(0, 2), (3, 2), (1, usize::MAX)] {
         let mode = verify(Drafter::Ngram { length: 4, matches });
         let refused = engine.submit(request(vec![1, 3], mode, SamplingParams::default()));
-        assert_eq!(refused, Err(Rejected::Matches { least: matches.0, most: matches.1 }));
+        assert_eq!(refused, Err(SubmitError::NgramMatches { least: matches.0, most: matches.1 }));
     }
     // A text may begin with nothing where blocks are denoised.
     engine.submit(request(Vec::new(), diffusion(), SamplingParams::default())).unwrap();
     assert!(!run(&mut engine).0[0].is_empty());
     let empty = request(Vec::new(), ngram(4), SamplingParams::default());
-    assert_eq!(engine.submit(empty), Err(Rejected::EmptyPrompt));
+    assert_eq!(engine.submit(empty), Err(SubmitError::EmptyPrompt));
 }
 
 /// Size of a small vocabulary.

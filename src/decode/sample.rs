@@ -1,16 +1,16 @@
-//! From logits to a token.
+//! Sampling: from logits to a token.
 //!
-//! In this order: penalties and biases change logits; a grammar takes away what may not come;
-//! temperature 0 takes the highest; otherwise
-//! temperature, top-k, top-p and min-p shape a distribution, and one random number picks from it.
+//! 1. Penalties and biases change the logits.
+//! 2. The grammar removes tokens that it does not allow.
+//! 3. With temperature 0 the highest logit wins. Otherwise temperature, top-k, top-p and min-p shape a
+//!    distribution, and one random number draws from it.
 //!
-//! The same logits, parameters and history give the same token on every platform and with any
-//! number of threads: sums run in a fixed order, `exp` and `ln` are our own and `libm`'s, and the random
-//! number depends only on the seed and on the token's place in the output, so a sequence can be
-//! taken up again anywhere.
+//! The same logits, parameters and history give the same token on every platform and with any number of
+//! threads. Sums run in a fixed order, and `exp` and `ln` are the crate's own and `libm`'s. The random
+//! number depends only on the seed and on the token's index in the output, so a sequence can be resumed
+//! anywhere.
 //!
-//! Logits that are NaN count as −∞: never chosen while any other is left. Where nothing is left
-//! (all logits NaN or −∞) the choice is token 0.
+//! A NaN logit counts as −∞. If all logits are NaN or −∞, token 0 is chosen.
 
 mod candidates;
 mod certainty;
@@ -28,29 +28,29 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
-/// A chosen token.
+/// A sampled token with its log-probabilities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
-    /// Its id.
+    /// Id of the token.
     pub token: u32,
-    /// Its log-probability under the model's own distribution (before temperature and filters),
-    /// when log-probabilities were asked for.
+    /// Natural logarithm of its probability under the model's own distribution (before penalties,
+    /// temperature and filters). `None` unless [`SamplingParams::logprobs`] is set.
     pub logprob: Option<f32>,
     /// The most likely tokens and their log-probabilities, best first.
     pub top: Vec<(u32, f32)>,
 }
 
-/// A token and how sure its choice was.
+/// A token that would be chosen, and its certainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice {
-    /// Its id.
+pub struct Prediction {
+    /// Id of the token.
     pub token: u32,
-    /// By the measure that was asked for, of the distribution it was drawn from: after penalties,
-    /// temperature and filters. At temperature 0, of the softmax of the penalized logits.
+    /// Certainty by the requested measure, for the distribution that the token was drawn from: after
+    /// penalties, temperature and filters. At temperature 0 it is the softmax of the penalized logits.
     pub certainty: f32,
 }
 
-/// What a [`Sampler`] remembers.
+/// The tokens that a [`Sampler`] has accepted, as far as they influence later ones.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     seen: BTreeMap<u32, u32>,
@@ -58,21 +58,38 @@ pub struct History {
 }
 
 /// Chooses the tokens of one sequence.
+///
+/// ```
+/// use wrinklefree::decode::{Sampler, SamplingParams};
+///
+/// // Greedy by default.
+/// let logits = [0.5, 2.0, -1.0];
+/// let mut greedy = Sampler::new(SamplingParams::default(), &[]);
+/// assert_eq!(greedy.sample(&logits).token, 1);
+///
+/// // The same seed gives the same tokens.
+/// let params = SamplingParams { temperature: 0.8, seed: 7, ..SamplingParams::default() };
+/// let (mut a, mut b) = (Sampler::new(params.clone(), &[]), Sampler::new(params, &[]));
+/// for _ in 0..10 {
+///     assert_eq!(a.sample(&logits), b.sample(&logits));
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Sampler {
     params: SamplingParams,
-    /// Occurrences in the output; 0 for tokens of the prompt alone. Kept only for penalties.
+    /// Number of occurrences in the output; 0 for tokens of the prompt alone. Kept only for penalties.
     seen: BTreeMap<u32, u32>,
-    /// Tokens accepted so far.
+    /// Number of tokens accepted so far.
     position: u64,
-    /// Logits after penalties.
+    /// Logits after penalties and grammar.
     scratch: Vec<f32>,
     candidates: Candidates,
     guide: Option<Guide>,
 }
 
 impl Sampler {
-    /// A sampler for a sequence that starts with `prompt`.
+    /// Makes a sampler for a sequence that starts with `prompt`. The parameters must have passed
+    /// [`SamplingParams::validate`].
     #[must_use]
     pub fn new(mut params: SamplingParams, prompt: &[u32]) -> Self {
         let guide = params.constraint.take().map(Guide::new);
@@ -84,14 +101,14 @@ impl Sampler {
         Self { params, seen, position: 0, scratch, candidates, guide }
     }
 
-    /// Chooses the next token and remembers it. `logits`: `[vocab_size]`.
+    /// Chooses the next token and [accepts](Self::accept) it. `logits`: `[vocab_size]`.
     pub fn sample(&mut self, logits: &[f32]) -> Sampled {
         let token = self.next(logits, self.position);
         self.accept(token);
         self.describe(logits, token)
     }
 
-    /// The token for the output's next place, whose number is `position`. Remembers nothing.
+    /// Returns the next token of the output, whose index is `position`, without accepting it.
     pub fn next(&mut self, logits: &[f32], position: u64) -> u32 {
         let guide = self.guide.take();
         let token = self.draw(logits, position, None, guide.as_ref()).token;
@@ -99,14 +116,14 @@ impl Sampler {
         token
     }
 
-    /// A chosen token with the log-probabilities that were asked for.
+    /// Returns `token` with the log-probabilities that the parameters ask for.
     pub fn describe(&self, logits: &[f32], token: u32) -> Sampled {
         let mut sampled = Sampled { token, logprob: None, top: Vec::new() };
         if let Some(n) = self.params.logprobs {
             let norm = log_sum_exp(logits);
             let logprob = |logit: f32| match logit {
                 x if x.is_nan() || x == f32::NEG_INFINITY => f32::NEG_INFINITY,
-                // ∞ − ∞ among them.
+                // Also where both are ∞.
                 x if x == norm => 0.0,
                 x => x - norm,
             };
@@ -117,20 +134,20 @@ impl Sampler {
         sampled
     }
 
-    /// What would be chosen for the output's token number `position` (from 0), given the tokens
-    /// accepted so far. Remembers nothing: for decoders that look at many places at once. A
-    /// grammar says nothing about places before which others are open, so it is not asked.
-    pub fn choose(&mut self, logits: &[f32], position: u64, by: Certainty) -> Choice {
+    /// Predicts the token with index `position` in the output, given the tokens accepted so far, without
+    /// accepting it. For decoders that look at many positions at once. The grammar is ignored: it knows
+    /// nothing about a position while earlier ones are open.
+    pub fn predict(&mut self, logits: &[f32], position: u64, by: Certainty) -> Prediction {
         self.draw(logits, position, Some(by), None)
     }
 
-    /// Whether a grammar decides what may come next, so that places are filled in order.
+    /// Returns true if a grammar decides which tokens may come next. Tokens must be sampled in order then.
     #[must_use]
     pub fn guided(&self) -> bool {
         self.guide.is_some()
     }
 
-    /// Why nothing may follow, if a grammar says so.
+    /// Returns the reason to end the text if the grammar allows no further token.
     #[must_use]
     pub fn end(&self) -> Option<FinishReason> {
         match self.guide.as_ref()?.next() {
@@ -140,7 +157,7 @@ impl Sampler {
         }
     }
 
-    /// Counts a token as the next of the output, whoever chose it.
+    /// Appends a token to the output that penalties and grammar refer to.
     pub fn accept(&mut self, token: u32) {
         self.position += 1;
         if self.params.penalizes() {
@@ -151,13 +168,13 @@ impl Sampler {
         }
     }
 
-    /// What has been accepted so far.
+    /// Returns the history of accepted tokens, for [`rewind`](Self::rewind).
     #[must_use]
     pub fn history(&self) -> History {
         History { seen: self.seen.clone(), position: self.position }
     }
 
-    /// Forgets what was accepted after `history`.
+    /// Forgets the tokens that were accepted after `history`.
     pub fn rewind(&mut self, history: &History) {
         if let Some(guide) = &mut self.guide {
             guide.rewind((self.position - history.position) as usize);
@@ -166,50 +183,51 @@ impl Sampler {
         self.position = history.position;
     }
 
-    /// Tokens accepted so far.
+    /// Returns the number of tokens accepted so far.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// How it samples.
+    /// Returns the parameters, without the constraint.
     #[must_use]
     pub fn params(&self) -> &SamplingParams {
         &self.params
     }
 
+    /// Chooses a token. Without `by` its certainty is not needed.
     fn draw(
         &mut self,
         logits: &[f32],
         position: u64,
         by: Option<Certainty>,
         guide: Option<&Guide>,
-    ) -> Choice {
+    ) -> Prediction {
         let mut scratch = std::mem::take(&mut self.scratch);
         let logits = if self.params.changes_logits() || guide.is_some() {
             scratch.clear();
             scratch.extend_from_slice(logits);
-            self.change(&mut scratch);
+            self.penalize(&mut scratch);
             guide.inspect(|guide| guide.restrict(&mut scratch));
             &scratch
         } else {
             logits
         };
-        let choice = if self.params.temperature == 0.0 {
+        let prediction = if self.params.temperature == 0.0 {
             let token = best(logits);
             let certainty = by.map_or(0.0, |by| by.of_logits(logits, token));
-            Choice { token, certainty }
+            Prediction { token, certainty }
         } else {
             let random = uniform(self.params.seed, position);
             let by = by.unwrap_or(Certainty::Probability);
             self.candidates.draw(logits, &self.params, random, by)
         };
         self.scratch = scratch;
-        choice
+        prediction
     }
 
-    /// Penalties and biases, on the few logits that have any.
-    fn change(&self, logits: &mut [f32]) {
+    /// Applies penalties and biases to the few logits that have any.
+    fn penalize(&self, logits: &mut [f32]) {
         let p = &self.params;
         for (&token, &count) in &self.seen {
             let Some(logit) = logits.get_mut(token as usize) else {
@@ -232,10 +250,10 @@ impl Sampler {
     }
 }
 
-/// A number in [0, 1) that depends on nothing else.
+/// Returns a random number in [0, 1) that depends on seed and position alone.
 fn uniform(seed: u64, position: u64) -> f64 {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    // A block of 16 words for each position, of which two are used.
+    // Each position has a block of 16 words, of which it uses two.
     rng.set_word_pos(u128::from(position) * 16);
     (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
@@ -246,7 +264,7 @@ mod tests {
 
     #[test]
     fn random_numbers_depend_on_seed_and_position_only() {
-        // Written down once: a change of these is a change of every seeded output.
+        // A change of these numbers would change every seeded output.
         let known = [(0, 0), (0, 1), (1, 0), (u64::MAX, 1 << 40)];
         let got = known.map(|(seed, position)| uniform(seed, position));
         assert_eq!(got, KNOWN);
@@ -274,7 +292,7 @@ mod tests {
         sampler.accept(1);
         sampler.accept(2);
         let mut logits = [4.0, -4.0, 2.0, 1.0];
-        sampler.change(&mut logits);
+        sampler.penalize(&mut logits);
         assert_eq!(logits, [2.0, -9.25, 0.25, 2.5]);
         assert_eq!(sampler.position(), 3);
     }

@@ -1,207 +1,180 @@
-//! The engine: submit, step, poll, cancel. No thread, clock, file or socket inside.
+//! The engine: continuous batching of requests on one model.
 //!
-//! A step is one forward pass over everything that is due; `schedule` says what that is.
+//! A caller [submits](Engine::submit) requests, calls [`Engine::step`] in a loop, and
+//! [polls](Engine::poll) the events. A step is one forward pass over the rows of all sequences that are
+//! due. The engine has no thread, clock, file or socket; these belong to the caller.
+//!
+//! The output of a request does not depend on the requests beside it.
 
 mod request;
 mod schedule;
 mod sequence;
 
 pub use crate::decode::FinishReason;
-pub use request::{Event, Load, Rejected, Request, SeqId, Step};
+pub use request::{EngineStats, Event, Request, SeqId, Step, SubmitError};
 
-use crate::cache::{KvConfig, KvPool, KvSeq, NoMemory, PAGE};
+use crate::cache::{KvConfig, KvPool, NoMemory, PAGE};
 use crate::decode::DecodeMode;
-use crate::model::{Model, Runtime, Span, Workspace};
+use crate::model::{Model, Runtime, Workspace};
 use crate::text::Tokenizer;
+use schedule::{Scheduler, StepPlan};
 use sequence::Sequence;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Sizes of an engine.
+/// Limits and sizes of an engine.
+///
+/// The default has pages for one sequence of 2,048 positions, which up to 16 sequences share, and passes
+/// of up to 512 rows. A program that serves several long sequences at a time needs more pages.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
-    /// Positions a sequence may have, prompt and output together.
-    pub context: usize,
-    /// KV pages of all sequences together.
-    pub pages: usize,
-    /// Sequences that run at the same time at most; others wait.
-    pub sequences: usize,
-    /// Rows of one forward pass at most.
-    pub rows: usize,
-    /// What one more row adds to a pass, as a share of a pass of one row (0: rows are free): how
-    /// long drafts pay depends on it, where a request does not say.
+    /// Maximum number of positions in a sequence, prompt and output together.
+    pub max_context: usize,
+    /// Number of KV pages, each of [`PAGE`] positions, for all sequences together.
+    pub kv_pages: usize,
+    /// Maximum number of sequences that run at the same time; others wait.
+    pub max_sequences: usize,
+    /// Maximum number of rows (tokens) in one forward pass.
+    pub max_batch_tokens: usize,
+    /// Cost of one more row in a pass, relative to a pass of one row; at least 0. The length of drafts
+    /// depends on it, unless a request has its own value. [`row_cost`](crate::model::row_cost) measures
+    /// it.
     pub row_cost: f32,
-    /// Keep what was computed for texts whose beginnings may come again.
+    /// Keeps the keys and values of finished sequences, for texts with the same beginning.
     pub prefix_cache: bool,
-    /// What is kept of keys and values, and what is read of them.
+    /// Storage types of keys and values, and the page selection.
     pub kv: KvConfig,
 }
 
-/// Runs requests on one model.
+impl Default for EngineConfig {
+    fn default() -> Self {
+        let max_context = 2048;
+        Self {
+            max_context,
+            kv_pages: max_context / PAGE,
+            max_sequences: 16,
+            max_batch_tokens: 512,
+            row_cost: 0.1,
+            prefix_cache: true,
+            kv: KvConfig::default(),
+        }
+    }
+}
+
+impl EngineConfig {
+    /// Maximum number of positions in a sequence: the configured one, or the capacity of all pages.
+    fn context(&self) -> usize {
+        self.max_context.min(self.kv_pages * PAGE)
+    }
+
+    /// Maximum number of positions in a sequence of this mode: block diffusion needs whole blocks.
+    fn context_of(&self, mode: &DecodeMode) -> usize {
+        let all = self.kv_pages * PAGE;
+        let whole = match mode {
+            DecodeMode::Diffusion(p) => all / p.block.max(1) * p.block,
+            _ => all,
+        };
+        self.max_context.min(whole)
+    }
+}
+
+/// Runs requests on one model; see the [module](self).
 pub struct Engine {
     model: Model,
     tokenizer: Option<Arc<Tokenizer>>,
     runtime: Runtime,
-    config: EngineConfig,
     kv: KvPool,
     workspace: Workspace,
-    /// Both by age; whoever runs is older than all who wait.
-    running: Vec<Running>,
-    waiting: VecDeque<Sequence>,
-    events: VecDeque<Event>,
+    scheduler: Scheduler,
+    /// Number of requests submitted so far.
     submitted: u64,
-    preempted: u64,
-}
-
-/// A sequence that has pages.
-struct Running {
-    kv: KvSeq,
-    sequence: Sequence,
 }
 
 impl Engine {
-    /// An engine; `tokenizer` is needed for text and stop strings, ids work without.
+    /// Makes an engine. Text and stop strings need a `tokenizer`; without one, events have token ids only.
     ///
     /// # Errors
-    /// When there is no memory for the pages.
+    /// [`NoMemory`] if the KV pages cannot be allocated.
     pub fn new(
         model: Model,
         tokenizer: Option<Arc<Tokenizer>>,
         runtime: Runtime,
         config: EngineConfig,
     ) -> Result<Self, NoMemory> {
-        let kv = KvPool::new(model.spec(), config.pages, config.kv)?;
+        let kv = KvPool::new(model.spec(), config.kv_pages, config.kv)?;
         let model = model.with_supported_layout(&runtime);
         Ok(Self {
             model,
             tokenizer,
             runtime,
-            config,
             kv,
             workspace: Workspace::default(),
-            running: Vec::new(),
-            waiting: VecDeque::new(),
-            events: VecDeque::new(),
+            scheduler: Scheduler::new(config),
             submitted: 0,
-            preempted: 0,
         })
     }
 
-    /// Ends all sequences and gives back what the engine was made of.
+    /// Drops all sequences and returns the model and the tokenizer.
     pub fn into_parts(self) -> (Model, Option<Arc<Tokenizer>>) {
         (self.model, self.tokenizer)
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// The tokenizer.
+    /// Returns the tokenizer.
     pub fn tokenizer(&self) -> Option<&Tokenizer> {
         self.tokenizer.as_deref()
     }
 
-    /// How busy it is.
-    pub fn load(&self) -> Load {
-        Load {
-            running: self.running.len(),
-            waiting: self.waiting.len(),
-            free: self.kv.free_pages(),
-            idle: self.kv.idle_pages(),
-            pages: self.kv.pages(),
-            preempted: self.preempted,
-        }
+    /// Returns the number of sequences and the use of KV pages at this moment.
+    pub fn stats(&self) -> EngineStats {
+        self.scheduler.stats(&self.kv)
     }
 
-    /// Positions a sequence may have: what was configured, or what all pages hold.
+    /// Returns the maximum number of positions (tokens) in a sequence: the configured one, or the
+    /// capacity of all pages.
     pub fn context(&self) -> usize {
-        self.config.context.min(self.config.pages * PAGE)
+        self.scheduler.config().context()
     }
 
-    /// Positions that a sequence of this mode can fill.
-    fn room(&self, mode: &DecodeMode) -> usize {
-        let all = self.config.pages * PAGE;
-        let whole = match mode {
-            DecodeMode::Diffusion(p) => all / p.block.max(1) * p.block,
-            _ => all,
-        };
-        self.config.context.min(whole)
-    }
-
-    /// Queues a request. Its output ends with the context, whatever `max_tokens` says, unless it
-    /// [shifts](Request::context_shift).
+    /// Queues a request. Its output ends when the context is full, whatever `max_tokens` is, unless it
+    /// has a [context shift](Request::context_shift).
     ///
     /// # Errors
-    /// When the request can never run.
-    pub fn submit(&mut self, mut request: Request) -> Result<SeqId, Rejected> {
-        let context = self.room(&request.mode);
-        let vocab = self.model.spec().vocab_size;
-        request.check(vocab, context, self.config.rows, self.tokenizer.is_some())?;
+    /// [`SubmitError`] if the request is invalid or can never run.
+    pub fn submit(&mut self, mut request: Request) -> Result<SeqId, SubmitError> {
+        let config = *self.scheduler.config();
+        let (vocab, context) = (self.model.spec().vocab_size, config.context_of(&request.mode));
+        request.check(vocab, context, config.max_batch_tokens, self.tokenizer.is_some())?;
         let id = SeqId(self.submitted);
         self.submitted += 1;
-        let (tokenizer, row_cost) = (self.tokenizer.as_deref(), self.config.row_cost);
-        self.waiting.push_back(Sequence::new(id, request, context, tokenizer, row_cost));
+        let tokenizer = self.tokenizer.as_deref();
+        self.scheduler.enqueue(Sequence::new(id, request, context, tokenizer, config.row_cost));
         Ok(id)
     }
 
-    /// Runs one forward pass over whatever is due.
+    /// Runs one forward pass over all rows that are due.
     pub fn step(&mut self) -> Step {
-        self.admit();
-        self.grow();
-        let (output, shares) = self.shares();
-        for (Running { sequence, .. }, &share) in self.running.iter_mut().zip(&shares) {
-            sequence.waited = if share == 0 { sequence.waited + 1 } else { 0 };
-        }
-        let due = || self.running.iter().zip(&shares).filter(|(_, share)| **share > 0);
-        let spans: Vec<Span<'_>> = due().map(|(r, &share)| r.sequence.span(r.kv, share)).collect();
+        let Self { model, runtime, kv, workspace, scheduler, .. } = self;
+        let plan = scheduler.schedule(kv);
+        let StepPlan { spans, scheduled, output, prefill_rows, decode_rows } = plan;
         if spans.is_empty() {
             return Step::Idle;
         }
-        let rows = |prefill: bool| {
-            let prefills = |r: &Running| r.sequence.decoder.prefilling();
-            let asked = due().zip(&spans).filter(|((r, _), _)| prefills(r) == prefill);
-            asked.map(|(_, span)| span.tokens.len()).sum()
-        };
-        let step = Step::Ran { prefill_rows: rows(true), decode_rows: rows(false) };
-        let counts: Vec<usize> = spans.iter().map(|s| s.logits.count(s.tokens.len())).collect();
-        let mut logits =
-            self.model.compute(&self.runtime, &mut self.kv, &spans, &mut self.workspace, output);
-        let due = self.running.iter_mut().zip(&shares).filter(|(_, share)| **share > 0);
-        for ((Running { kv, sequence }, &share), count) in due.zip(counts) {
-            let (own, rest) = logits.split(count);
-            let committed = sequence.take(share, own, &mut self.events);
-            self.kv.commit(*kv, committed);
-            self.kv.publish(*kv, sequence.decoder.tokens());
-            logits = rest;
-        }
-        self.release();
-        self.shift();
-        step
+        let logits = model.compute(runtime, kv, &spans, workspace, output);
+        scheduler.accept(&scheduled, logits, kv);
+        Step::Ran { prefill_rows, decode_rows }
     }
 
-    /// The next event.
+    /// Returns the next event, oldest first.
     pub fn poll(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.scheduler.next_event()
     }
 
-    /// Ends a sequence early; its pages are free at once. An ended sequence is left alone.
+    /// Ends a sequence early and frees its pages at once. Does nothing if the sequence has ended.
     pub fn cancel(&mut self, id: SeqId) {
-        let running = self.running.iter_mut().map(|r| &mut r.sequence);
-        let Some(sequence) = running.chain(&mut self.waiting).find(|s| s.id == id) else { return };
-        sequence.finish(FinishReason::Cancelled, &mut self.events);
-        self.release();
-    }
-
-    /// Lets go of ended sequences and their pages.
-    fn release(&mut self) {
-        let kv = &mut self.kv;
-        self.running.retain(|running| {
-            if running.sequence.finished {
-                kv.close(running.kv);
-            }
-            !running.sequence.finished
-        });
-        self.waiting.retain(|sequence| !sequence.finished);
+        self.scheduler.cancel(id, &mut self.kv);
     }
 }

@@ -1,124 +1,126 @@
-//! What goes into the engine and what comes out.
+//! Requests to the engine, and the events that it reports.
 
 use crate::decode::{
     DecodeMode, DiffusionError, Drafter, FinishReason, Next, Sampled, SamplingError,
     SamplingParams, Slot,
 };
 
-/// Handle of a submitted request.
+/// Handle of a submitted request; unique within its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeqId(pub(super) u64);
 
-/// One text to generate.
+/// A text to generate, or an embedding to compute.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The prompt.
+    /// Token ids of the prompt.
     pub tokens: Vec<u32>,
-    /// Tokens to generate at most.
+    /// Maximum number of tokens to generate.
     pub max_tokens: usize,
-    /// How tokens are chosen.
+    /// Sampling parameters.
     pub sampling: SamplingParams,
-    /// Texts that end the generation; they are not part of the output.
+    /// Stop strings: texts that end the output and are not part of it.
     pub stop: Vec<String>,
-    /// Token ids that end the generation; they are not part of the output's text.
+    /// Token ids that end the output; they are not part of its text.
     pub eos: Vec<u32>,
-    /// How it is decoded.
+    /// Decoding algorithm.
     pub mode: DecodeMode,
-    /// What happens when prompt and output fill the context. `None`: the output ends. Otherwise the
-    /// first so many tokens stay, the older half of the rest is dropped, and the output goes on behind
-    /// what is left, computed anew as if that had been the prompt.
+    /// Number of first tokens to keep when prompt and output have filled the context. The older half of
+    /// the other tokens is dropped, and the output continues behind the rest, which is computed again as
+    /// if it were the prompt. `None` ends the output instead.
     pub context_shift: Option<usize>,
-    /// Say after each pass what it left behind: [`Event::Slots`].
+    /// Reports the state of the decoder after each pass, for display: [`Event::Slots`].
     pub watch: bool,
-    /// Only requests with the same salt share what the engine keeps of earlier texts: from how soon
-    /// an answer comes nobody else can tell that a text has been here before.
+    /// Isolates the prefix cache: only requests with the same salt share cached prefixes. So other tenants
+    /// cannot detect cached prompts by timing.
     pub cache_salt: String,
 }
 
-/// Why a request was not taken.
+/// Error: a request was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Rejected {
-    /// Nothing to start from.
+pub enum SubmitError {
+    /// The prompt is empty.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
-    /// Nothing to do.
+    /// `max_tokens` is 0.
     #[error("max_tokens is 0: ask for at least one token")]
-    NothingAsked,
-    /// The prompt does not fit, with at least one token of output.
+    ZeroMaxTokens,
+    /// The prompt leaves no room in the context for a token of output.
     #[error(
-        "the prompt has {prompt} tokens, but the context holds {context} positions, of which an output \
-         needs at least one: shorten the prompt, or ask for a longer context"
+        "the prompt has {prompt} tokens, but the context holds {context} positions, and the output \
+         needs at least one: shorten the prompt, or configure a longer context"
     )]
-    TooLong {
-        /// Tokens of the prompt.
+    PromptTooLong {
+        /// Number of tokens in the prompt.
         prompt: usize,
-        /// Positions a sequence may have.
+        /// Maximum number of positions in a sequence.
         context: usize,
     },
-    /// An id outside the vocabulary.
-    #[error("token id {id} of the prompt is outside the vocabulary of {vocab}")]
+    /// A token id of the prompt is outside the vocabulary.
+    #[error("token id {id} of the prompt is outside the vocabulary of {vocab} tokens")]
     UnknownToken {
         /// The id.
         id: u32,
         /// Size of the vocabulary.
         vocab: usize,
     },
-    /// Log-probabilities of a prompt that is read in blocks.
-    #[error("block diffusion has no log-probabilities of the prompt: another decode mode has them")]
-    Unscored,
-    /// Context shift in a mode that cannot go on behind a part of its text.
+    /// Block diffusion cannot score the prompt.
     #[error(
-        "context shift goes with the decode modes ar and verify: block diffusion, whose blocks are \
-         counted from the beginning of the text, cannot go on behind a part of it"
+        "block diffusion has no log-probabilities of the prompt: use the decode mode ar or verify"
     )]
-    Unshiftable,
-    /// Context shift that leaves nothing to drop.
-    #[error("context shift keeps {keep} tokens, but the context holds {context}: keep fewer")]
+    NoPromptScores,
+    /// The decode mode does not support context shift.
+    #[error(
+        "context shift works with the decode modes ar and verify: block diffusion cannot continue \
+         from a part of its text"
+    )]
+    NoContextShift,
+    /// The context shift leaves no tokens to drop.
+    #[error("context shift keeps {keep} tokens, but the context holds {context}: keep fewer tokens")]
     KeepsAll {
-        /// Tokens to keep.
+        /// Number of tokens to keep.
         keep: usize,
-        /// Positions a sequence may have.
+        /// Maximum number of positions in a sequence.
         context: usize,
     },
-    /// Stop strings without a tokenizer.
+    /// Stop strings need a tokenizer.
     #[error("stop strings need a tokenizer, and this model has none")]
     NoTokenizer,
     /// A sampling parameter is out of range.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
-    /// Prompt lookup by runs of no tokens, or of very many.
+    /// The number of tokens that prompt lookup must match is out of range.
     #[error(
-        "prompt lookup matches from {least} to {most} tokens: it needs 1 at least, {} at most, and \
-         the first number not above the second",
+        "prompt lookup cannot match {least} to {most} tokens: give numbers from 1 to {}, the smaller \
+         one first",
         Drafter::LONGEST_MATCH
     )]
-    Matches {
-        /// Tokens that must match at least.
+    NgramMatches {
+        /// Minimum number of tokens that must match.
         least: usize,
-        /// And at most.
+        /// Maximum number of tokens that must match.
         most: usize,
     },
-    /// The grammar has no text, or nobody can say what it has.
-    #[error("no text can keep to the grammar: {0}")]
+    /// The grammar allows no first token, or is too complex.
+    #[error("no output can follow the grammar: {0}")]
     Constraint(String),
-    /// A block-diffusion parameter makes no sense.
+    /// A block-diffusion parameter is invalid.
     #[error(transparent)]
     Diffusion(#[from] DiffusionError),
 }
 
-impl Rejected {
-    /// A name for the kind of error that never changes.
+impl SubmitError {
+    /// Returns a stable identifier of the kind of error.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::EmptyPrompt => "empty_prompt",
-            Self::NothingAsked => "nothing_asked",
-            Self::TooLong { .. } => "context_length_exceeded",
+            Self::ZeroMaxTokens => "nothing_asked",
+            Self::PromptTooLong { .. } => "context_length_exceeded",
             Self::UnknownToken { .. } => "unknown_token",
-            Self::Unscored | Self::Unshiftable | Self::KeepsAll { .. } => "bad_decoding_parameter",
+            Self::NoPromptScores | Self::NoContextShift | Self::KeepsAll { .. } => "bad_decoding_parameter",
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
-            Self::Matches { .. } => "bad_decoding_parameter",
+            Self::NgramMatches { .. } => "bad_decoding_parameter",
             Self::Constraint(_) => "bad_grammar",
             Self::Diffusion(error) => error.code(),
         }
@@ -126,17 +128,18 @@ impl Rejected {
 }
 
 impl Request {
-    /// Whether the request can run.
+    /// Checks that the request can run, with a `context` of this many positions and passes of this many
+    /// rows.
     pub(super) fn check(
         &mut self,
         vocab: usize,
         context: usize,
         rows: usize,
         tokenizer: bool,
-    ) -> Result<(), Rejected> {
+    ) -> Result<(), SubmitError> {
         match self.mode {
             DecodeMode::Diffusion(ref params) => params.check(vocab, rows)?,
-            _ if self.tokens.is_empty() => return Err(Rejected::EmptyPrompt),
+            _ if self.tokens.is_empty() => return Err(SubmitError::EmptyPrompt),
             DecodeMode::Verify { drafter: Drafter::Denoise { mask, .. }, .. }
                 if mask as usize >= vocab =>
             {
@@ -145,117 +148,117 @@ impl Request {
             DecodeMode::Verify {
                 drafter: Drafter::Ngram { matches: (least, most), .. }, ..
             } if !Drafter::can_match((least, most)) => {
-                return Err(Rejected::Matches { least, most });
+                return Err(SubmitError::NgramMatches { least, most });
             }
             DecodeMode::Autoregressive | DecodeMode::Verify { .. } | DecodeMode::Embed(_) => {}
         }
         let embeds = matches!(self.mode, DecodeMode::Embed(_));
         if self.sampling.score_prompt && matches!(self.mode, DecodeMode::Diffusion(_)) {
-            return Err(Rejected::Unscored);
+            return Err(SubmitError::NoPromptScores);
         }
         if self.context_shift.is_some() && !self.mode.restarts() {
-            return Err(Rejected::Unshiftable);
+            return Err(SubmitError::NoContextShift);
         }
         let fills = self.tokens.len().saturating_add(self.max_tokens) > context;
         if let Some(keep) = self.context_shift.filter(|&keep| fills && keep >= context) {
-            return Err(Rejected::KeepsAll { keep, context });
+            return Err(SubmitError::KeepsAll { keep, context });
         }
         if self.max_tokens == 0 && !self.sampling.score_prompt && !embeds {
-            return Err(Rejected::NothingAsked);
+            return Err(SubmitError::ZeroMaxTokens);
         }
         if self.tokens.len() + usize::from(!embeds) > context {
-            return Err(Rejected::TooLong { prompt: self.tokens.len(), context });
+            return Err(SubmitError::PromptTooLong { prompt: self.tokens.len(), context });
         }
         if let Some(&id) = self.tokens.iter().find(|&&t| t as usize >= vocab) {
-            return Err(Rejected::UnknownToken { id, vocab });
+            return Err(SubmitError::UnknownToken { id, vocab });
         }
         if !self.stop.is_empty() && !tokenizer {
-            return Err(Rejected::NoTokenizer);
+            return Err(SubmitError::NoTokenizer);
         }
         match self.sampling.constraint.as_mut().map(|c| c.next()) {
             None | Some(Next::Tokens(_)) => Ok(self.sampling.validate(vocab)?),
-            Some(Next::End) => Err(Rejected::Constraint("it allows nothing".into())),
-            Some(Next::Unknown(why)) => Err(Rejected::Constraint(why)),
+            Some(Next::End) => Err(SubmitError::Constraint("it allows no token".into())),
+            Some(Next::Unknown(why)) => Err(SubmitError::Constraint(why)),
         }
     }
 }
 
-/// What happened to a sequence.
+/// A report about a sequence. Events of one sequence come in order; the last one is `Finished`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Tokens of the prompt with their log-probabilities, where these are asked for: all but the
-    /// first, in order, over several events.
+    /// Tokens of the prompt with their log-probabilities, if the request asks for them: all but the first
+    /// token, in order, over several events.
     Scored {
         /// The sequence.
         seq: SeqId,
         /// The tokens.
         tokens: Vec<Sampled>,
     },
-    /// The prompt's vector, of length 1; nothing but the end follows.
+    /// The embedding of the prompt, a vector of length 1. Only `Finished` follows.
     Embedded {
         /// The sequence.
         seq: SeqId,
-        /// `[hidden_size]`.
+        /// The embedding, `[hidden_size]`.
         vector: Vec<f32>,
     },
-    /// A token is final. `text` is what can be shown now (maybe nothing yet).
+    /// A token is final.
     Token {
         /// The sequence.
         seq: SeqId,
         /// The token and its log-probabilities.
         sampled: Sampled,
-        /// New text.
+        /// Text that can be shown now; may be empty.
         text: String,
     },
-    /// What a pass left behind, for people to watch; follows the tokens that it made final.
+    /// State of the decoder after a pass, for display. Follows the tokens that the pass made final.
     Slots {
         /// The sequence.
         seq: SeqId,
-        /// The block or the draft: see [`Decoder::slots`](crate::decode::Decoder::slots).
+        /// The block or the draft; see [`Decoder::slots`](crate::decode::Decoder::slots).
         slots: Vec<Slot>,
     },
-    /// The sequence ended; `text` is what was still held back.
+    /// The sequence ended.
     Finished {
         /// The sequence.
         seq: SeqId,
-        /// Why.
+        /// The reason.
         reason: FinishReason,
-        /// Remaining text.
+        /// Text that was held back until now; may be empty.
         text: String,
-        /// Forward passes that it took part in.
+        /// Number of forward passes that it took part in.
         passes: usize,
-        /// Tokens of the prompt whose keys and values were there already.
+        /// Number of prompt tokens that the prefix cache had.
         cached: usize,
     },
 }
 
-/// How busy an engine is.
+/// Number of sequences in an engine, and its use of KV pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// Sequences that run.
+pub struct EngineStats {
+    /// Number of running sequences.
     pub running: usize,
-    /// Requests that wait.
+    /// Number of waiting sequences.
     pub waiting: usize,
-    /// KV pages that hold nothing.
-    pub free: usize,
-    /// KV pages that hold texts which may come again; they are free for whoever needs them.
-    pub idle: usize,
-    /// All KV pages.
-    pub pages: usize,
-    /// How often a sequence had to give its pages back and wait, so far.
+    /// Number of KV pages that hold nothing.
+    pub free_pages: usize,
+    /// Number of KV pages with cached prefixes that no sequence uses. They are evicted when needed.
+    pub idle_pages: usize,
+    /// Number of all KV pages.
+    pub kv_pages: usize,
+    /// Number of preemptions so far: a sequence gave its pages back and waited.
     pub preempted: u64,
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// One forward pass ran.
     Ran {
-        /// Rows of prompts.
+        /// Number of rows of known text: prompts, and texts of preempted sequences.
         prefill_rows: usize,
-        /// Rows of decoding.
+        /// Number of rows of decoding.
         decode_rows: usize,
     },
-    /// Nothing to do.
+    /// `max_tokens` is 0.
     Idle,
 }

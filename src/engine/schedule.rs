@@ -1,105 +1,219 @@
-//! Who runs, and what of it a pass computes: what each sequence that decodes asks for, and as much
-//! of waiting prompts as the row budget leaves room for. What gets no rows in one step comes first in
-//! the next.
+//! The scheduler: decides which sequences run, and which of their rows a pass computes.
 //!
-//! Sequences are admitted first come, first served, and get pages as they grow. Where there are not
-//! enough, the youngest gives its pages back and waits, before all younger ones; what it had said
-//! stays said, and it goes on from there. The oldest always runs, so everything ends. A text that has
-//! filled its context and is to go on keeps its place: only its pages are others.
+//! Sequences are admitted first come, first served, and get pages as they grow. If pages run out, the
+//! youngest sequence is preempted: it gives its pages back and waits in front of all younger ones. Its
+//! output so far stays valid, and it continues from there. The oldest sequence always runs, so every
+//! sequence ends. A sequence whose context is full and that has a context shift keeps its place and gets
+//! new pages.
+//!
+//! A pass has the rows that each decoding sequence requests, and as many rows of prompts as the batch has
+//! room for. Sequences that got no rows in one step come first in the next.
 
 use super::sequence::Sequence;
-use super::{Engine, Running};
+use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId};
+use crate::batch_types::Logits;
 use crate::cache::{KvPool, KvSeq, PAGE};
-use crate::model::Output;
+use crate::model::{Output, Span};
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 
-impl Engine {
-    /// Starts waiting sequences, in order, as long as there is room for their texts.
-    pub(super) fn admit(&mut self) {
+/// The sequences of an engine, and the events that have not been polled.
+pub(super) struct Scheduler {
+    config: EngineConfig,
+    /// Sequences that have pages, oldest first; all are older than those that wait.
+    running: Vec<Running>,
+    /// Sequences without pages, oldest first.
+    waiting: VecDeque<Sequence>,
+    events: VecDeque<Event>,
+    /// Number of preemptions so far.
+    preempted: u64,
+}
+
+/// A sequence that has pages.
+struct Running {
+    kv: KvSeq,
+    sequence: Sequence,
+}
+
+/// The rows of one forward pass.
+pub(super) struct StepPlan<'a> {
+    /// Rows of each scheduled sequence, oldest first.
+    pub spans: Vec<Span<'a>>,
+    /// The sequences that the spans belong to, in the same order.
+    pub scheduled: Vec<Scheduled>,
+    /// Kind of output that all of these sequences need.
+    pub output: Output,
+    /// Number of rows of sequences that read known text.
+    pub prefill_rows: usize,
+    /// Number of rows of sequences that decode.
+    pub decode_rows: usize,
+}
+
+/// A running sequence that takes part in a pass.
+pub(super) struct Scheduled {
+    /// Index among the running sequences.
+    index: usize,
+    /// Number of rows whose logits it gets.
+    logits: usize,
+}
+
+impl Scheduler {
+    pub fn new(config: EngineConfig) -> Self {
+        let (running, waiting, events) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        Self { config, running, waiting, events, preempted: 0 }
+    }
+
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// Number of sequences, and use of the pages in `kv`.
+    pub fn stats(&self, kv: &KvPool) -> EngineStats {
+        EngineStats {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            free_pages: kv.free_pages(),
+            idle_pages: kv.idle_pages(),
+            kv_pages: kv.pages(),
+            preempted: self.preempted,
+        }
+    }
+
+    /// Appends a sequence to the queue.
+    pub fn enqueue(&mut self, sequence: Sequence) {
+        self.waiting.push_back(sequence);
+    }
+
+    /// Removes the oldest event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Ends a sequence that has not ended, and frees its pages.
+    pub fn cancel(&mut self, id: SeqId, kv: &mut KvPool) {
+        let running = self.running.iter_mut().map(|r| &mut r.sequence);
+        let Some(sequence) = running.chain(&mut self.waiting).find(|s| s.id == id) else { return };
+        sequence.finish(FinishReason::Cancelled, &mut self.events);
+        self.release(kv);
+    }
+
+    /// Plans the next pass: admits waiting sequences, makes pages, and asks decoders for their rows.
+    ///
+    /// Sequences without rows in the last steps come first, the longest wait before the others; then
+    /// those that decode, then prompts, both by age. A pass gives logits or hidden states: the kind that
+    /// the first sequence in this order needs.
+    pub fn schedule(&mut self, pool: &mut KvPool) -> StepPlan<'_> {
+        self.admit(pool);
+        self.make_pages(pool);
+        let mut left = self.config.max_batch_tokens.max(1);
+        let mut order: Vec<(usize, &mut Running)> = self.running.iter_mut().enumerate().collect();
+        order.sort_by_key(|(_, r)| (Reverse(r.sequence.waited), r.sequence.decoder.prefilling()));
+        let output = order.first().map_or(Output::Logits, |(_, r)| r.sequence.decoder.output());
+        let (mut prefill_rows, mut decode_rows) = (0, 0);
+        let mut spans: Vec<Option<Span<'_>>> = vec![None; order.len()];
+        for (index, Running { kv, sequence }) in order {
+            let prefilling = sequence.decoder.prefilling();
+            let budget = if sequence.decoder.output() == output { left } else { 0 };
+            let Some(span) = sequence.next_span(*kv, budget) else { continue };
+            let rows = span.tokens.len();
+            left -= rows;
+            *(if prefilling { &mut prefill_rows } else { &mut decode_rows }) += rows;
+            spans[index] = Some(span);
+        }
+        let scheduled = (spans.iter().enumerate())
+            .filter_map(|(index, span)| Some((index, span.as_ref()?)))
+            .map(|(index, span)| Scheduled { index, logits: span.logits.count(span.tokens.len()) })
+            .collect();
+        let spans = spans.into_iter().flatten().collect();
+        StepPlan { spans, scheduled, output, prefill_rows, decode_rows }
+    }
+
+    /// Gives each scheduled sequence its logits, and frees the pages of those that ended.
+    pub fn accept(&mut self, scheduled: &[Scheduled], mut logits: Logits<'_>, pool: &mut KvPool) {
+        for &Scheduled { index, logits: count } in scheduled {
+            let Running { kv, sequence } = &mut self.running[index];
+            let (own, rest) = logits.split(count);
+            let committed = sequence.accept(own, &mut self.events);
+            pool.commit(*kv, committed);
+            pool.publish(*kv, sequence.decoder.tokens());
+            logits = rest;
+        }
+        self.release(pool);
+        self.shift_contexts(pool);
+    }
+
+    /// Starts waiting sequences, in order, while there are pages for their texts.
+    fn admit(&mut self, pool: &mut KvPool) {
         while let Some(next) = self.waiting.front_mut() {
-            if self.running.len() >= self.config.sequences.max(1) {
+            if self.running.len() >= self.config.max_sequences.max(1) {
                 return;
             }
-            let (kv, cached) = open(&mut self.kv, self.config.prefix_cache, next);
-            // Everybody's next page stays free, or somebody would have to go at once.
+            let (kv, cached) = open(pool, self.config.prefix_cache, next);
+            // One page for each running sequence stays free. Otherwise the next step would preempt one.
             let spare = self.running.len() * PAGE;
             let positions = next.decoder.tokens().len();
-            if !self.kv.has_room(kv, positions + spare) && !self.running.is_empty() {
-                self.kv.close(kv);
+            if !pool.has_room(kv, positions + spare) && !self.running.is_empty() {
+                pool.close(kv);
                 return;
             }
-            self.kv.grow(kv, positions).expect("all pages are enough for one sequence");
+            pool.grow(kv, positions).expect("all pages suffice for one sequence");
             next.decoder.resume(cached);
             next.cached.get_or_insert(cached);
-            let sequence = self.waiting.pop_front().expect("it was there just now");
+            let sequence = self.waiting.pop_front().expect("`front_mut` returned it");
             self.running.push(Running { kv, sequence });
         }
     }
 
-    /// Pages for what every running sequence may do next. Where they do not suffice the youngest
-    /// waits.
-    pub(super) fn grow(&mut self) {
+    /// Makes pages for all rows that each running sequence may get, oldest first. Preempts the youngest
+    /// sequences until the pages suffice.
+    fn make_pages(&mut self, pool: &mut KvPool) {
         let mut next = 0;
         while let Some(Running { kv, sequence }) = self.running.get(next) {
-            let ask = sequence.decoder.ask(self.config.rows.max(1));
-            let end = ask.map_or(0, |ask| ask.start + ask.tokens.len());
-            match self.kv.grow(*kv, end) {
+            let most = pool.committed(*kv) + self.config.max_batch_tokens.max(1);
+            match pool.grow(*kv, sequence.decoder.next_end().min(most)) {
                 Ok(()) => next += 1,
-                Err(_) => self.preempt(),
+                Err(_) => self.preempt(pool),
             }
         }
     }
 
-    /// Full texts go on behind what stays of them.
-    pub(super) fn shift(&mut self) {
-        let context = self.context();
-        for Running { kv, sequence } in self.running.iter_mut().filter(|r| r.sequence.full) {
-            sequence.shift(context);
-            self.kv.close(*kv);
-            let (shorter, cached) = open(&mut self.kv, self.config.prefix_cache, sequence);
-            *kv = shorter;
-            sequence.decoder.resume(cached);
-        }
-    }
-
-    /// Sends the youngest running sequence back to the queue.
-    fn preempt(&mut self) {
+    /// Moves the youngest running sequence back to the queue.
+    fn preempt(&mut self, pool: &mut KvPool) {
         if let Some(Running { kv, sequence }) = self.running.pop() {
-            self.kv.close(kv);
+            pool.close(kv);
             self.waiting.push_front(sequence);
             self.preempted += 1;
         }
     }
 
-    /// Rows for each running sequence. Who got none in the last steps comes first, the longest wait
-    /// before the others; then those that decode, then prompts, both by age. A pass gives logits or
-    /// hidden states: what the first in this order wants.
-    pub(super) fn shares(&self) -> (Output, Vec<usize>) {
-        let mut left = self.config.rows.max(1);
-        let mut shares = vec![0; self.running.len()];
-        let mut order: Vec<usize> = (0..self.running.len()).collect();
-        order.sort_by_key(|&i| {
-            let sequence = &self.running[i].sequence;
-            (Reverse(sequence.waited), sequence.decoder.prefilling())
-        });
-        let output = |i: usize| self.running[i].sequence.decoder.output();
-        let first = order.first().map_or(Output::Logits, |&i| output(i));
-        for i in order.into_iter().filter(|&i| output(i) == first) {
-            if let Some(ask) =
-                self.running[i].sequence.decoder.ask(left.max(1)).filter(|_| left > 0)
-            {
-                shares[i] = ask.tokens.len();
-                left -= shares[i];
-            }
+    /// Drops the older part of each text that has filled its context and has a context shift.
+    fn shift_contexts(&mut self, pool: &mut KvPool) {
+        let context = self.config.context();
+        for Running { kv, sequence } in self.running.iter_mut().filter(|r| r.sequence.full) {
+            sequence.shift_context(context);
+            pool.close(*kv);
+            let (shorter, cached) = open(pool, self.config.prefix_cache, sequence);
+            *kv = shorter;
+            sequence.decoder.resume(cached);
         }
-        (first, shares)
+    }
+
+    /// Removes ended sequences and frees their pages.
+    fn release(&mut self, pool: &mut KvPool) {
+        self.running.retain(|running| {
+            if running.sequence.finished {
+                pool.close(running.kv);
+            }
+            !running.sequence.finished
+        });
+        self.waiting.retain(|sequence| !sequence.finished);
     }
 }
 
-/// Pages for a sequence: those of its text that are known, and how many positions they hold.
-fn open(pool: &mut KvPool, share: bool, sequence: &Sequence) -> (KvSeq, usize) {
+/// Opens a sequence in the pool. Returns also the number of its positions that the prefix cache has.
+fn open(pool: &mut KvPool, prefix_cache: bool, sequence: &Sequence) -> (KvSeq, usize) {
     let (tokens, skippable) = (sequence.decoder.tokens(), sequence.decoder.skippable());
-    match share {
+    match prefix_cache {
         true => pool.open_shared(&sequence.namespace, &tokens[..skippable]),
         false => (pool.open(0).expect("no page is needed"), 0),
     }

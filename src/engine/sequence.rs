@@ -1,40 +1,51 @@
-//! A sequence: its decoder and its text.
+//! A sequence: the decoder of a request, and the text of its output.
 
 use super::{Event, Request, SeqId};
 use crate::batch_types::Logits;
 use crate::cache::{KvSeq, Namespace};
-use crate::decode::{Decoder, FinishReason, Sampled};
+use crate::decode::{Decoder, FinishReason, RowRequest, Sampled};
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
 use std::collections::VecDeque;
 
+/// A request that has not ended.
 pub(super) struct Sequence {
     pub id: SeqId,
     /// Namespace of the sequences that it may share pages with.
     pub namespace: Namespace,
     pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
-    /// The stop string that is complete.
+    /// Index of the stop string that has been found.
     stopped: Option<usize>,
-    /// What of a full text stays, and how many tokens may follow then.
-    shift: Option<(usize, usize)>,
-    /// The text has filled its context and is to go on.
+    /// The context shift, if the request has one.
+    shift: Option<ContextShift>,
+    /// True if the text has filled its context and must be shifted.
     pub full: bool,
-    /// Forward passes that it took part in.
+    /// Number of forward passes that it took part in.
     pub passes: usize,
-    /// Tokens of the prompt that others had computed; known when it has first been admitted.
+    /// Number of prompt tokens that the prefix cache had at its first admission.
     pub cached: Option<usize>,
-    /// Steps since it last got rows.
+    /// Number of steps since it last got rows.
     pub waited: u32,
+    /// True if the request asks for [`Event::Slots`].
     watch: bool,
     eos: Vec<u32>,
-    /// `None` without a tokenizer: the output is ids alone.
+    /// `None` without a tokenizer, or behind a stop string.
     detokenizer: Option<Detokenizer>,
     stops: StopStrings,
 }
 
+/// Continuation of a text that is longer than its context.
+#[derive(Clone, Copy)]
+struct ContextShift {
+    /// Number of first tokens that stay.
+    keep: usize,
+    /// Number of tokens that may follow behind the current context.
+    left: usize,
+}
+
 impl Sequence {
-    /// A sequence of at most `context` positions.
+    /// Makes a sequence of at most `context` positions.
     pub fn new(
         id: SeqId,
         request: Request,
@@ -44,14 +55,14 @@ impl Sequence {
     ) -> Self {
         let Request { tokens, sampling, stop, eos, mode, watch, cache_salt, .. } = request;
         let max_tokens = request.max_tokens.min(context - tokens.len());
-        let more = request.max_tokens - max_tokens;
+        let left = request.max_tokens - max_tokens;
         Self {
             id,
             namespace: Namespace { salt: cache_salt, block: mode.clean_block() },
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
             stopped: None,
-            shift: request.context_shift.map(|keep| (keep, more)),
+            shift: request.context_shift.map(|keep| ContextShift { keep, left }),
             full: false,
             passes: 0,
             cached: None,
@@ -63,54 +74,45 @@ impl Sequence {
         }
     }
 
-    /// The decoder's next rows, at most `share`.
-    pub fn span(&self, kv: KvSeq, share: usize) -> Span<'_> {
-        let ask = self.decoder.ask(share).expect("ended sequences are released");
-        Span {
-            seq: kv,
-            start: ask.start,
-            tokens: ask.tokens,
-            attention_mask: ask.attention_mask,
-            logits: ask.logits,
-        }
+    /// Returns the decoder's next rows, at most `budget` of them. Counts the steps without rows.
+    pub fn next_span(&mut self, seq: KvSeq, budget: usize) -> Option<Span<'_>> {
+        let request = if budget > 0 { self.decoder.next_rows(budget) } else { None };
+        self.waited = if request.is_some() { 0 } else { self.waited + 1 };
+        let RowRequest { start, tokens, attention_mask, logits } = request?;
+        Some(Span { seq, start, tokens, attention_mask, logits })
     }
 
-    /// Gives the decoder its logits and reports what became final; returns the positions that are
-    /// part of the sequence now.
-    pub fn take(
-        &mut self,
-        share: usize,
-        logits: Logits<'_>,
-        events: &mut VecDeque<Event>,
-    ) -> usize {
+    /// Gives the decoder its logits, and reports the tokens that became final. Returns the number of
+    /// positions whose keys and values are final now.
+    pub fn accept(&mut self, logits: Logits<'_>, events: &mut VecDeque<Event>) -> usize {
         self.passes += 1;
-        let progress = self.decoder.take(share, logits);
-        if !progress.scored.is_empty() {
-            events.push_back(Event::Scored { seq: self.id, tokens: progress.scored });
+        let outcome = self.decoder.accept(logits);
+        if !outcome.scored.is_empty() {
+            events.push_back(Event::Scored { seq: self.id, tokens: outcome.scored });
         }
-        if let Some(vector) = progress.pooled {
+        if let Some(vector) = outcome.embedding {
             events.push_back(Event::Embedded { seq: self.id, vector });
         }
-        self.report(progress.tokens, events);
+        self.report(outcome.tokens, events);
         if self.watch {
             let slots = self.decoder.slots();
             events.push_back(Event::Slots { seq: self.id, slots });
         }
         let stopped = self.stopped.map(FinishReason::StopString);
-        match (stopped.or(progress.finished), self.shift) {
-            (Some(FinishReason::Length), Some((_, 1..))) => self.full = true,
+        match (stopped.or(outcome.finished), self.shift) {
+            (Some(FinishReason::Length), Some(ContextShift { left: 1.., .. })) => self.full = true,
             (Some(reason), _) => self.finish(reason, events),
             (None, _) => {}
         }
-        progress.committed
+        outcome.committed
     }
 
-    /// Goes on behind what stays of a full text.
-    pub fn shift(&mut self, context: usize) {
-        let Some((keep, more)) = &mut self.shift else { return };
-        let text = shifted(self.decoder.tokens(), *keep);
-        let next = (*more).min(context - text.len());
-        *more -= next;
+    /// Drops the older part of a text that has filled its context, and continues behind the rest.
+    pub fn shift_context(&mut self, context: usize) {
+        let Some(shift) = &mut self.shift else { return };
+        let text = shifted(self.decoder.tokens(), shift.keep);
+        let next = shift.left.min(context - text.len());
+        shift.left -= next;
         self.full = false;
         self.decoder.restart(text, next);
     }
@@ -121,7 +123,7 @@ impl Sequence {
             let (text, stopped) = self.show(&sampled);
             events.push_back(Event::Token { seq: self.id, sampled, text });
             if stopped.is_some() {
-                // What stands after a stop string is not part of the text.
+                // Text behind a stop string is not part of the output.
                 self.detokenizer = None;
                 self.stopped = stopped;
                 return;
@@ -129,7 +131,7 @@ impl Sequence {
         }
     }
 
-    /// Reports the end, with the text that was still held back.
+    /// Reports the end, with the text that was held back for stop strings.
     pub fn finish(&mut self, reason: FinishReason, events: &mut VecDeque<Event>) {
         let mut text = String::new();
         if let Some(mut detokenizer) = self.detokenizer.take()
@@ -142,7 +144,7 @@ impl Sequence {
         events.push_back(Event::Finished { seq, reason, text, passes, cached });
     }
 
-    /// The text that a token adds, and the stop string that is complete.
+    /// Returns the text that a token adds, and the index of the stop string that it completes.
     fn show(&mut self, sampled: &Sampled) -> (String, Option<usize>) {
         let mut shown = String::new();
         let stopped = match &mut self.detokenizer {
@@ -155,7 +157,7 @@ impl Sequence {
     }
 }
 
-/// A text without the older half of what follows its first `keep` tokens.
+/// Returns the first `keep` tokens and the newer half of the rest.
 fn shifted(tokens: &[u32], keep: usize) -> Vec<u32> {
     let dropped = (tokens.len() - keep).div_ceil(2);
     [&tokens[..keep], &tokens[keep + dropped..]].concat()

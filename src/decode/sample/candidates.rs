@@ -1,40 +1,40 @@
-//! The tokens that may be drawn, and the draw. Selects instead of sorting: of a vocabulary of
-//! 128,000 only the few that filters keep are ever put in order.
+//! The tokens that pass the filters, and the draw. Only the few tokens that filters keep are sorted, never
+//! a whole vocabulary of 128,000.
 
-use super::{Certainty, Choice, SamplingParams};
+use super::{Certainty, Prediction, SamplingParams};
 use crate::kernel::Kernels;
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-/// Those that weigh logits. All sets give the same bits, so the widest of this machine does it, whichever
-/// one the model runs on.
+/// Kernels for `exp` of logits. All instruction sets give the same bits, so the widest one of the machine
+/// is used, whichever one the model runs on.
 static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::best);
 
-/// Working memory of a draw, kept between tokens.
+/// Working memory of a draw, reused between tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
-    /// Ids and logits, or ids and weights.
+    /// Ids with logits or weights.
     list: Vec<(u32, f32)>,
-    /// Weights of all tokens, or of those that were selected.
+    /// Weights of all tokens, or of the selected ones.
     weights: Vec<f32>,
 }
 
-/// First guess of how many tokens a nucleus has.
+/// First guess of the number of tokens in a nucleus.
 const NUCLEUS: usize = 128;
 
 impl Candidates {
-    /// Draws with a `random` number in [0, 1). A weight is a probability × a constant; the most
-    /// likely token has 1.
+    /// Draws a token with a `random` number in [0, 1). A weight is a probability times a constant; the
+    /// most likely token has weight 1.
     pub(super) fn draw(
         &mut self,
         logits: &[f32],
         p: &SamplingParams,
         random: f64,
         by: Certainty,
-    ) -> Choice {
+    ) -> Prediction {
         let max = highest(logits);
         if max == f32::NEG_INFINITY {
-            return Choice { token: 0, certainty: by.none() };
+            return Prediction { token: 0, certainty: by.none() };
         }
         let scale = (1.0 / p.temperature).min(f32::MAX);
         let list = &mut self.list;
@@ -58,16 +58,16 @@ impl Candidates {
         list.retain(|entry| entry.1 >= p.min_p);
         list.sort_unstable_by_key(|entry| entry.0);
         let (token, weight) = pick(list, random);
-        Choice { token, certainty: by.of_weights(list, weight) }
+        Prediction { token, certainty: by.of_weights(list, weight) }
     }
 }
 
-/// Keeps the most likely tokens, best first, until they have the share `top_p` of the weight; at
-/// least one. The list comes by id, so that sums have one order.
+/// Keeps the most likely tokens, best first, until they have the share `top_p` of the weight; at least
+/// one. The list must be sorted by id, so that sums have a fixed order.
 fn keep_nucleus(list: &mut Vec<(u32, f32)>, top_p: f64) {
     let total = total(list);
     let mass = top_p * total;
-    // All that are lighter than this together weigh less than what may be left out.
+    // All tokens below this weight together weigh less than the share that is left out.
     let light = (1.0 - top_p) * total / list.len() as f64;
     list.retain(|entry| f64::from(entry.1) >= light);
     let (mut sorted, mut sum) = (0, 0.0);
@@ -91,7 +91,7 @@ fn keep_nucleus(list: &mut Vec<(u32, f32)>, top_p: f64) {
     }
 }
 
-/// The entry at `random` of the way through the weights.
+/// Returns the entry at the fraction `random` of the cumulative weight.
 fn pick(list: &[(u32, f32)], random: f64) -> (u32, f32) {
     let target = random * total(list);
     let mut sum = 0.0;
@@ -106,16 +106,17 @@ fn pick(list: &[(u32, f32)], random: f64) -> (u32, f32) {
     chosen
 }
 
+/// Returns the sum of the weights.
 pub(super) fn total(list: &[(u32, f32)]) -> f64 {
     list.iter().map(|entry| f64::from(entry.1)).sum()
 }
 
-/// Highest first; of equal ones (zeros of either sign are), lowest id first. None is NaN.
+/// Orders by falling weight, then by id. Zeros of either sign are equal; no entry is NaN.
 fn best_first(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
     b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
 }
 
-/// The lowest id with the highest logit; 0 if no logit is above −∞.
+/// Returns the lowest id with the highest logit; 0 if no logit is above −∞.
 pub(super) fn best(logits: &[f32]) -> u32 {
     let max = highest(logits);
     if max == f32::NEG_INFINITY {
@@ -124,9 +125,9 @@ pub(super) fn best(logits: &[f32]) -> u32 {
     logits.iter().position(|&logit| logit == max).map_or(0, |id| id as u32)
 }
 
-/// The highest logit, −∞ if there is none. Eight at a time, as vector units do.
+/// Returns the highest logit, or −∞ if there is none. Works on eight lanes, so that it is vectorized.
 pub(super) fn highest(logits: &[f32]) -> f32 {
-    // False for NaN.
+    // The comparison is false for NaN.
     let higher = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; 8];
     let chunks = logits.chunks_exact(8);
@@ -139,7 +140,7 @@ pub(super) fn highest(logits: &[f32]) -> f32 {
     lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, higher)
 }
 
-/// ln Σ exp(logit), NaN left out.
+/// Returns ln Σ exp(logit); NaN is left out.
 pub(super) fn log_sum_exp(logits: &[f32]) -> f32 {
     let max = highest(logits);
     if max.is_infinite() {
@@ -148,17 +149,17 @@ pub(super) fn log_sum_exp(logits: &[f32]) -> f32 {
     max + libm::log((KERNELS.sum_exp)(logits, max)) as f32
 }
 
-/// Fills `list` with the `n` highest logits, best first; of equal ones the lowest id first.
+/// Fills `list` with the `n` highest logits, best first; equal ones by id.
 pub(super) fn top(logits: &[f32], n: usize, list: &mut Vec<(u32, f32)>) {
     list.clear();
     if n == 0 {
         return;
     }
-    // Twice as many as wanted, then the better half: each entry is looked at a few times.
+    // Collects 2n entries, then keeps the better half: the cost is linear.
     let full = 2 * n.min(logits.len());
     let mut floor = f32::NEG_INFINITY;
     for (id, &logit) in (0u32..).zip(logits) {
-        // Equal to the worst of `n` with lower ids is not among the best.
+        // Entries equal to `floor` have a higher id than `n` better ones.
         if logit > floor || (list.len() < n && !logit.is_nan()) {
             list.push((id, logit));
             if list.len() == full {

@@ -1,21 +1,22 @@
-//! How sure a distribution is of the token that was drawn from it.
+//! Measures of certainty: confidence of a distribution in the token that was drawn from it.
 
 use super::candidates::{highest, log_sum_exp, total};
 use crate::kernel::exp;
 
-/// A measure of certainty; more is surer.
+/// A measure of certainty; a larger value is more certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
     /// The token's probability.
     Probability,
-    /// The probability of the most likely token less that of the second (arXiv 2502.06768).
+    /// The difference between the two highest probabilities (arXiv 2502.06768).
     Margin,
-    /// The distribution's entropy in nats, below zero: −H.
+    /// The negative entropy −H of the distribution, in nats.
     Entropy,
 }
 
 impl Certainty {
-    /// Of a token under the softmax of `logits`; that of nothing where no logit is above −∞.
+    /// Returns the certainty of `token` under the softmax of `logits`; [`none`](Self::none) if no logit is
+    /// above −∞.
     pub(super) fn of_logits(self, logits: &[f32], token: u32) -> f32 {
         let max = highest(logits);
         if max == f32::NEG_INFINITY {
@@ -36,7 +37,8 @@ impl Certainty {
         }
     }
 
-    /// Of an entry of `list`, whose weights are probabilities × a constant.
+    /// Returns the certainty of the entry with weight `chosen` in `list`. Weights are probabilities times a
+    /// constant.
     pub(super) fn of_weights(self, list: &[(u32, f32)], chosen: f32) -> f32 {
         let share = |weight: f32| (f64::from(weight) / total(list)) as f32;
         match self {
@@ -55,7 +57,7 @@ impl Certainty {
         }
     }
 
-    /// Of a token beside which no other counts.
+    /// The certainty of a token with probability 1.
     fn full(self) -> f32 {
         match self {
             Self::Probability | Self::Margin => 1.0,
@@ -63,7 +65,7 @@ impl Certainty {
         }
     }
 
-    /// Where there is no distribution.
+    /// The certainty where there is no distribution.
     pub(super) fn none(self) -> f32 {
         match self {
             Self::Probability | Self::Margin => 0.0,
@@ -72,14 +74,14 @@ impl Certainty {
     }
 }
 
-/// The highest logit but for one that is `max`.
+/// Returns the second highest logit; `max` is the highest one.
 fn second(logits: &[f32], max: f32) -> Option<f32> {
     let first = logits.iter().position(|&logit| logit == max)?;
     let (before, after) = (highest(&logits[..first]), highest(&logits[first + 1..]));
     Some(before.max(after)).filter(|&logit| logit > f32::NEG_INFINITY)
 }
 
-/// Σ p · ln(1/p) of weights and their logarithms; never below zero.
+/// Returns Σ p · ln(1/p) of weights and their logarithms; never below zero.
 fn entropy(weights: impl Iterator<Item = (f32, f32)>) -> f32 {
     let (mut sum, mut weighted) = (0.0f64, 0.0f64);
     for (weight, logarithm) in weights.filter(|entry| entry.0 > 0.0) {
@@ -93,7 +95,7 @@ fn entropy(weights: impl Iterator<Item = (f32, f32)>) -> f32 {
 mod tests {
     use super::*;
 
-    /// The distribution by definition: probabilities, largest first.
+    /// The softmax by definition, largest probability first.
     fn softmax(logits: &[f32]) -> Vec<f64> {
         let weights: Vec<f64> = logits.iter().map(|&x| f64::from(x).exp()).collect();
         let sum: f64 = weights.iter().sum();
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn all_measures_are_their_definitions() {
+    fn all_measures_match_their_definitions() {
         let (inf, cases) = (f32::NEG_INFINITY, 200);
         for case in 0..cases {
             let mut logits: Vec<f32> =
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn one_token_is_certain_and_none_is_not() {
+    fn a_single_token_is_certain_and_no_token_is_not() {
         let inf = f32::NEG_INFINITY;
         for (by, one, none) in [
             (Certainty::Probability, 1.0, 0.0),

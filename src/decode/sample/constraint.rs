@@ -1,19 +1,53 @@
-//! What an output may be: a grammar, one token at a time.
+//! Constrained decoding: a grammar decides which tokens may come next.
 
 use std::fmt::Debug;
 
-/// Says which tokens may come next in one text.
+/// The state of a grammar in one text: decides which tokens may come next.
+///
+/// The program's grammars (JSON schema, regular expressions, Lark) implement it; the core knows no
+/// grammar language.
+///
+/// ```
+/// use wrinklefree::decode::{Constraint, Next, Sampler, SamplingParams};
+///
+/// /// Allows token 3 a number of times, then the text ends.
+/// #[derive(Clone, Debug)]
+/// struct Threes(usize);
+///
+/// impl Constraint for Threes {
+///     fn next(&mut self) -> Next {
+///         if self.0 == 0 { Next::End } else { Next::Tokens(vec![1 << 3]) }
+///     }
+///     fn accept(&mut self, _: u32) {
+///         self.0 -= 1;
+///     }
+///     fn rewind(&mut self, tokens: usize) {
+///         self.0 += tokens;
+///     }
+///     fn boxed_clone(&self) -> Box<dyn Constraint> {
+///         Box::new(self.clone())
+///     }
+/// }
+///
+/// let constraint: Box<dyn Constraint> = Box::new(Threes(2));
+/// let params = SamplingParams { constraint: Some(constraint), ..SamplingParams::default() };
+/// let mut sampler = Sampler::new(params, &[]);
+/// assert_eq!(sampler.sample(&[9.0, 0.0, 0.0, 0.0]).token, 3);
+/// assert_eq!(sampler.end(), None);
+/// sampler.accept(3);
+/// assert!(sampler.end().is_some());
+/// ```
 pub trait Constraint: Debug + Send + Sync {
-    /// What may come after the tokens accepted so far.
+    /// Returns the tokens that may follow those accepted so far.
     fn next(&mut self) -> Next;
 
-    /// Takes a token that may come next.
+    /// Appends a token, one of those that [`next`](Self::next) allows.
     fn accept(&mut self, token: u32);
 
-    /// Forgets the last so many tokens.
+    /// Removes the last `tokens` tokens.
     fn rewind(&mut self, tokens: usize);
 
-    /// The same for another text.
+    /// Returns a copy with a state of its own.
     fn boxed_clone(&self) -> Box<dyn Constraint>;
 }
 
@@ -23,18 +57,18 @@ impl Clone for Box<dyn Constraint> {
     }
 }
 
-/// What may come next.
+/// The tokens that may come next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The tokens of this set, of which there is at least one: token t is bit t % 32 of word t / 32.
+    /// A set of at least one token: token t is bit t % 32 of word t / 32.
     Tokens(Vec<u32>),
-    /// Nothing: the text is complete.
+    /// No token: the text is complete.
     End,
-    /// Nobody knows: the grammar has become too complex, for this reason.
+    /// The grammar became too complex to decide; the text says why.
     Unknown(String),
 }
 
-/// A constraint under way.
+/// A constraint with the tokens that it allows now.
 #[derive(Clone, Debug)]
 pub(super) struct Guide {
     constraint: Box<dyn Constraint>,
@@ -61,8 +95,8 @@ impl Guide {
         self.next = self.constraint.next();
     }
 
-    /// Leaves only what may come next. Where biases have banned all of that, each is as good as the
-    /// others: the grammar holds in any case.
+    /// Sets the logits of all other tokens to −∞. If biases have banned every allowed token, all allowed
+    /// tokens become equal: the grammar has priority.
     pub fn restrict(&self, logits: &mut [f32]) {
         let Next::Tokens(set) = &self.next else { return };
         let may =

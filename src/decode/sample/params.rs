@@ -1,33 +1,44 @@
-//! How tokens are chosen, and which values make sense.
+//! Sampling parameters and their valid ranges.
 
 use super::Constraint;
 
-/// How tokens are chosen.
+/// Parameters of sampling. The default is greedy, without penalties.
+///
+/// ```
+/// use wrinklefree::decode::SamplingParams;
+///
+/// let params = SamplingParams { temperature: 0.7, top_p: 0.9, ..SamplingParams::default() };
+/// assert_eq!(params.validate(32_000), Ok(()));
+///
+/// let error = SamplingParams { top_p: 1.5, ..params }.validate(32_000).unwrap_err();
+/// assert_eq!(error.to_string(), "top_p must be from 0 to 1, but is 1.5");
+/// ```
 #[derive(Clone, Debug)]
 pub struct SamplingParams {
-    /// 0 is greedy.
+    /// Divides the logits before the softmax. 0 is greedy: the most likely token wins.
     pub temperature: f32,
-    /// Keep the k most likely; 0 keeps all.
+    /// Keeps the k most likely tokens; 0 keeps all.
     pub top_k: usize,
-    /// Keep the smallest set with at least this mass; 1 keeps all.
+    /// Nucleus sampling: keeps the smallest set of most likely tokens whose cumulative probability is at
+    /// least this; 1 keeps all.
     pub top_p: f32,
-    /// Drop tokens less likely than this × the most likely; 0 keeps all.
+    /// Drops tokens whose probability is below this share of the highest one; 0 keeps all.
     pub min_p: f32,
-    /// Divides positive and multiplies negative logits of tokens in prompt or output; 1 is off.
+    /// Divides positive logits and multiplies negative logits of tokens in prompt or output; 1 is off.
     pub repetition_penalty: f32,
-    /// Subtracted per earlier occurrence in the output; 0 is off.
+    /// Subtracted from the logit of a token for each occurrence in the output; 0 is off.
     pub frequency_penalty: f32,
-    /// Subtracted once from tokens that occur in the output; 0 is off.
+    /// Subtracted once from the logit of a token that occurs in the output; 0 is off.
     pub presence_penalty: f32,
-    /// Added to the logits of single tokens; −∞ bans one.
+    /// Values to add to the logits of single token ids; −∞ bans a token.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Same seed, same output.
+    /// Seed of the random numbers. The same seed gives the same output.
     pub seed: u64,
-    /// Also report log-probabilities of this many most likely tokens.
+    /// Reports log-probabilities: of the sampled token, and of this number of most likely tokens.
     pub logprobs: Option<usize>,
-    /// Report them for the prompt as well. Only autoregressive decoding can.
+    /// Reports log-probabilities of the prompt as well. Not with block diffusion.
     pub score_prompt: bool,
-    /// What the output must be.
+    /// Grammar that the output must follow.
     pub constraint: Option<Box<dyn Constraint>>,
 }
 
@@ -50,20 +61,20 @@ impl Default for SamplingParams {
     }
 }
 
-/// A parameter outside its range.
+/// Error: a parameter is out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field} must be {range}, but is {value}")]
 pub struct SamplingError {
-    /// The field of [`SamplingParams`].
+    /// Name of the field of [`SamplingParams`].
     pub field: &'static str,
-    /// What it may be, in words.
+    /// Valid range, in words.
     pub range: String,
-    /// What it is.
+    /// Value that was given.
     pub value: String,
 }
 
 impl SamplingError {
-    /// A name for the kind of error that never changes.
+    /// Returns a stable identifier of the kind of error.
     #[must_use]
     pub fn code(&self) -> &'static str {
         "bad_sampling_parameter"
@@ -71,10 +82,10 @@ impl SamplingError {
 }
 
 impl SamplingParams {
-    /// Checks every parameter for a model of `vocab` tokens.
+    /// Checks every parameter for a vocabulary of `vocab` tokens.
     ///
     /// # Errors
-    /// Names the first field outside its range.
+    /// [`SamplingError`] for the first field that is out of range.
     pub fn validate(&self, vocab: usize) -> Result<(), SamplingError> {
         let check = |ok: bool, field: &'static str, range: &str, value: &dyn std::fmt::Display| {
             if ok {
@@ -106,14 +117,14 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// Whether earlier tokens matter.
+    /// True if earlier tokens change the logits.
     pub(super) fn penalizes(&self) -> bool {
         self.repetition_penalty != 1.0
             || self.frequency_penalty != 0.0
             || self.presence_penalty != 0.0
     }
 
-    /// Whether the model's logits are not taken as they are.
+    /// True if the logits are changed before sampling, by penalties or biases.
     pub(super) fn changes_logits(&self) -> bool {
         self.penalizes() || !self.logit_bias.is_empty()
     }

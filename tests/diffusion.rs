@@ -1,5 +1,5 @@
-//! Block diffusion: the decoder against a plain reference on random models and on the embedded one,
-//! and what holds for every text, replayed without a model.
+//! Block diffusion: the decoder against a plain reference, on random models and on the embedded one, and
+//! properties of every text, replayed without a model.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -11,7 +11,7 @@ use std::path::Path;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{
     Autoregressive, BlockDiffusion, Commit, Decoder, DiffusionError, DiffusionParams, FinishReason,
-    Inside, SamplingParams, Unmask,
+    Inside, RowRequest, SamplingParams, Unmask,
 };
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
@@ -34,7 +34,7 @@ fn params(unmask: Unmask, sub_block: usize) -> DiffusionParams {
     }
 }
 
-/// A random model whose logits are decided enough for thresholds to matter.
+/// A random model whose logits are far enough apart for thresholds to matter.
 fn random() -> Model {
     common::small_model(40, 11, 10.0)
 }
@@ -55,8 +55,8 @@ fn prompt(model: &Model, length: usize) -> Vec<u32> {
     (0..length as u32).map(|i| 5 + (i * 7919 + 13) % (vocab - 5)).collect()
 }
 
-/// Runs a decoder on a model; `look` gets the block's tokens as asked, and the logits, of every
-/// denoising pass. Returns the output and the number of passes.
+/// Runs a decoder on a model. Calls `look` with the tokens and logits of every denoising pass. Returns the
+/// output and the number of passes.
 fn drive(
     model: &Model,
     rt: &Runtime,
@@ -68,19 +68,19 @@ fn drive(
     let seq = kv.open(16 * BLOCK).unwrap();
     let mut ws = Workspace::default();
     let (mut output, mut passes) = (Vec::new(), 0);
-    while let Some(ask) = decoder.ask(budget) {
-        assert!(ask.tokens.len() <= budget);
-        let denoises = matches!(ask.logits, LogitRows::Only(_));
-        let tokens = ask.tokens.to_vec();
-        let (start, attention_mask, logits) = (ask.start, ask.attention_mask, ask.logits);
+    while let Some(request) = decoder.next_rows(budget) {
+        let RowRequest { start, tokens, attention_mask, logits } = request;
+        assert!(tokens.len() <= budget);
+        let denoises = matches!(logits, LogitRows::Only(_));
+        let tokens = tokens.to_vec();
         let span = Span { seq, start, tokens: &tokens, attention_mask, logits };
         let logits = model.forward(rt, &mut kv, &[span], &mut ws);
         if denoises {
             look(&tokens, logits);
         }
-        let progress = decoder.take(budget, logits);
-        kv.commit(seq, progress.committed);
-        output.extend(progress.tokens.iter().map(|t| t.token));
+        let outcome = decoder.accept(logits);
+        kv.commit(seq, outcome.committed);
+        output.extend(outcome.tokens.iter().map(|t| t.token));
         passes += 1;
     }
     (output, passes)
@@ -90,7 +90,7 @@ fn decoder(p: DiffusionParams, prompt: &[u32], max_tokens: usize) -> BlockDiffus
     BlockDiffusion::new(p, prompt.to_vec(), max_tokens, Vec::new(), SamplingParams::default())
 }
 
-/// Pass by pass the same blocks and logits as the reference, and the same text.
+/// Compares blocks and logits of every pass, and the text, with the reference.
 fn agrees(model: &Model, rt: &Runtime, p: &DiffusionParams, length: usize, max_tokens: usize) {
     let prompt = prompt(model, length);
     let reference = Reference {
@@ -112,8 +112,8 @@ fn agrees(model: &Model, rt: &Runtime, p: &DiffusionParams, length: usize, max_t
     let mut decoder = decoder(p.clone(), &prompt, max_tokens);
     let (output, _) = drive(model, rt, &mut decoder, 128, |tokens, logits| {
         let pass = passes.next().unwrap_or_else(|| panic!("{what}: too many passes"));
-        // Whole blocks, the block before them included where that is computed with them.
-        // (Without a shift the reference computes a finished block apart.)
+        // Whole blocks, with the finished block before them if the pass computes it.
+        // (Without a shift the reference computes a finished block separately.)
         let apart = p.commit == Commit::Fused && !p.shift;
         if tokens.len() >= p.block && !apart {
             assert!(pass.block.starts_with(tokens), "{what}: {tokens:?} of {:?}", pass.block);
@@ -162,7 +162,7 @@ fn every_threshold_and_sub_block_decodes_as_in_the_paper() {
 
 #[test]
 fn causal_attention_inside_the_block_reuses_only_what_is_exact() {
-    // The reference reuses nothing.
+    // The reference does not reuse anything.
     let rt = runtime();
     for model in [random(), embedded()] {
         for length in [0, 3, 32, 50] {
@@ -195,7 +195,7 @@ fn every_selector_unmasks_what_its_definition_says() {
     ];
     for model in [random(), embedded()] {
         for unmask in selectors {
-            // `All` looks at the whole block at once, whatever the sub-block.
+            // `All` has one sub-block, the whole block.
             let sub_blocks = if unmask == Unmask::All { &[32][..] } else { &[8, 32] };
             for &sub_block in sub_blocks {
                 for (length, sub_cache) in [(0, false), (33, true), (45, false)] {
@@ -274,7 +274,7 @@ fn without_a_shift_fused_commits_save_a_pass_a_block_and_change_nothing() {
             };
             let (clean, fused) = (run(Commit::Clean), run(Commit::Fused));
             assert_eq!(clean.0, fused.0, "{unmask:?}");
-            // Blocks 2, 3, 4 and 5; nothing follows the last.
+            // Blocks 2 to 5; no block follows the last.
             assert_eq!(clean.1, fused.1 + 3, "{unmask:?}");
         }
     }
@@ -291,41 +291,41 @@ fn the_budget_of_a_pass_changes_nothing() {
             drive(&model, &rt, &mut decoder, budget, |_, _| {}).0
         };
         assert_eq!(run(40), run(200));
-        assert_eq!(decoder(p.clone(), &prompt, 50).ask(20).is_some(), clean_causal);
+        assert_eq!(decoder(p.clone(), &prompt, 50).next_rows(20).is_some(), clean_causal);
     }
 }
 
-/// Logits of a model that says for the token after each row: the row's token plus one, surely where
-/// `sure` says so of the row's position.
+/// Runs a decoder with logits that depend on a row's position alone; they are certain at the positions
+/// where `sure` returns true. Returns the output, the number of passes, and the reason of the end.
 fn replay(
     decoder: &mut dyn Decoder,
     vocab: usize,
     sure: impl Fn(usize) -> bool,
 ) -> (Vec<u32>, usize, Option<FinishReason>) {
     let (mut output, mut passes, mut finished) = (Vec::new(), 0, None);
-    while let Some(ask) = decoder.ask(64) {
-        let rows: Vec<usize> = match ask.logits {
+    while let Some(request) = decoder.next_rows(64) {
+        let rows: Vec<usize> = match request.logits {
             LogitRows::None => Vec::new(),
-            LogitRows::Last => vec![ask.tokens.len() - 1],
-            LogitRows::All => (0..ask.tokens.len()).collect(),
+            LogitRows::Last => vec![request.tokens.len() - 1],
+            LogitRows::All => (0..request.tokens.len()).collect(),
             LogitRows::Only(rows) => rows.to_vec(),
         };
         let mut values = vec![0f32; rows.len() * vocab];
         for (row, logits) in rows.iter().zip(values.chunks_exact_mut(vocab)) {
-            let position = ask.start + row;
-            // MASK is always the most likely: it must never come out.
+            let position = request.start + row;
+            // MASK is always the most likely token, and must never be output.
             logits[0] = 100.0;
             logits[1 + position % (vocab - 1)] = if sure(position) { 50.0 } else { 1.0 };
         }
-        let progress = decoder.take(64, Logits::new(&values, vocab));
-        output.extend(progress.tokens.iter().map(|t| t.token));
+        let outcome = decoder.accept(Logits::new(&values, vocab));
+        output.extend(outcome.tokens.iter().map(|t| t.token));
         passes += 1;
-        finished = finished.or(progress.finished);
+        finished = finished.or(outcome.finished);
     }
     (output, passes, finished)
 }
 
-/// What [`replay`]'s model says for the positions from `from` on.
+/// The output of [`replay`] for the positions from `from` on.
 fn said(from: usize, count: usize, vocab: usize) -> Vec<u32> {
     (from..from + count).map(|p| (1 + (p - 1) % (vocab - 1)) as u32).collect()
 }
@@ -359,14 +359,14 @@ fn passes_are_as_many_as_the_mode_says() {
     let passes = |p: DiffusionParams, sure: bool| {
         replay(&mut decoder(p, &prompt, 3 * BLOCK), 90, |_| sure).1
     };
-    // The prompt, and for each block a denoising pass and a commit; none after the last.
+    // The prompt; for each block a denoising pass and a commit, but no commit of the last block.
     assert_eq!(passes(params(Unmask::All, 8), false), 1 + 3 * 2 - 1);
-    // With fused commits a pass for each block: the prompt's and the first block's are two.
+    // With fused commits: the prompt, and a pass for each block.
     let fused = DiffusionParams { commit: Commit::Fused, ..params(Unmask::All, 8) };
     assert_eq!(passes(fused, false), 1 + 3);
-    // A pass for each sub-block where all is sure.
+    // A pass for each sub-block if all slots are certain.
     assert_eq!(passes(params(Unmask::Above(0.9), 8), true), 1 + 3 * 5 - 1);
-    // A pass for each token but a block's first where nothing is.
+    // A pass for each token, except the first one of a block, if no slot is certain.
     assert_eq!(passes(params(Unmask::Above(1.0), 8), true), 1 + 3 * 32 - 1);
     assert_eq!(passes(params(Unmask::Above(0.9), 8), false), 1 + 3 * 32 - 1);
 }
@@ -381,7 +381,7 @@ fn blocks_of_one_are_autoregressive() {
         SamplingParams { logit_bias: vec![(0, f32::NEG_INFINITY)], ..Default::default() };
     let mut ar = Autoregressive::new(prompt, 60, Vec::new(), sampling);
     let blocks = drive(&model, &rt, &mut blocks, 64, |_, _| {});
-    // The prompt's pass gives the first token, each token's the next.
+    // The pass over the prompt gives the first token, each token's pass the next one.
     assert_eq!(blocks.1, 60);
     assert_eq!(blocks.0, drive(&model, &rt, &mut ar, 64, |_, _| {}).0);
 }
@@ -406,7 +406,7 @@ fn every_token_follows_the_sampling_parameters() {
         drive(&model, &rt, &mut d, 64, |_, _| {}).0
     };
     const EOS: u32 = 2;
-    // Else the text would end at once: the prompt makes little sense to this model.
+    // Without this the text would end at once: the prompt makes little sense to the model.
     let never = |tokens: &[u32]| tokens.iter().map(|&t| (t, f32::NEG_INFINITY)).collect();
     let endless = SamplingParams { logit_bias: never(&[EOS]), ..Default::default() };
     let warm = |seed: u64| SamplingParams { temperature: 1.0, seed, ..endless.clone() };
@@ -425,7 +425,7 @@ fn every_token_follows_the_sampling_parameters() {
 }
 
 #[test]
-fn parameters_that_make_no_sense_are_refused_by_name() {
+fn invalid_parameters_are_refused_by_name() {
     let good = params(Unmask::Above(0.9), 8);
     assert_eq!(good.check(90, 32), Ok(()));
     let check = |p: DiffusionParams| p.check(90, 32).unwrap_err().to_string();

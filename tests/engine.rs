@@ -1,5 +1,5 @@
-//! The engine under random requests: what runs beside a request, and what is cancelled beside it,
-//! changes nothing of its output, and everything ends.
+//! The engine with random requests: other requests in the batch, and their cancellation, change nothing
+//! of a request's output, and every request ends.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -25,8 +25,7 @@ fn engine(config: EngineConfig, sparsity: Sparsity) -> Engine {
     Engine::new(model, None, runtime, config).unwrap()
 }
 
-/// A grammar: the output's token number i leaves i or i + 1 when divided by 5, and after `length`
-/// tokens nothing follows.
+/// A grammar: token i of the output is i or i + 1 modulo 5, and the text ends after `length` tokens.
 #[derive(Clone, Debug)]
 struct Steps {
     length: usize,
@@ -65,7 +64,7 @@ impl Constraint for Steps {
     }
 }
 
-/// Ways to attend that leave nothing out of the texts here.
+/// Page selections that read all pages of the texts here.
 const ALL: [PageSelection; 5] = [
     PageSelection::Dense,
     PageSelection::Window { window: 1000, sinks: 0 },
@@ -73,10 +72,11 @@ const ALL: [PageSelection; 5] = [
     PageSelection::Threshold(f32::MIN_POSITIVE),
     PageSelection::Dynamic { min: 1.0, max: 1.0 },
 ];
-/// A rule for activations under which all stay.
+/// An activation sparsity that keeps all activations.
 const EVERYTHING: &str = "threshold:0";
 
-/// What a cache and a rule are compared with: themselves, or plain ones where they must not differ.
+/// Returns the cache and sparsity of the reference: plain ones where the result must be the same, otherwise
+/// the given ones.
 fn reference(kv: KvConfig, sparsity: Sparsity) -> (KvConfig, Sparsity) {
     let exact = kv.keys == KvType::F32 && kv.values == KvType::F32 && ALL.contains(&kv.selection);
     let kv = if exact { KvConfig::EXACT } else { kv };
@@ -98,17 +98,17 @@ impl Dice {
 
     fn config(&mut self) -> EngineConfig {
         EngineConfig {
-            context: 1 + self.below(200),
-            pages: 1 + self.below(10),
-            sequences: 1 + self.below(6),
-            rows: self.of(&[1, 2, 7, 32, 64, 128]),
+            max_context: 1 + self.below(200),
+            kv_pages: 1 + self.below(10),
+            max_sequences: 1 + self.below(6),
+            max_batch_tokens: self.of(&[1, 2, 7, 32, 64, 128]),
             row_cost: 0.1,
             prefix_cache: self.of(&[true, true, false]),
             kv: self.cache(),
         }
     }
 
-    /// A third keep everything as it was and leave nothing out.
+    /// A third of them are exact: f32, and all pages are read.
     fn cache(&mut self) -> KvConfig {
         let f32 = KvConfig::EXACT;
         match self.below(3) {
@@ -192,7 +192,7 @@ impl Dice {
         };
         let count = self.below(90);
         let mut tokens: Vec<u32> = (0..count).map(|_| self.below(VOCAB) as u32).collect();
-        // Many texts begin alike.
+        // Many texts share a prefix.
         let alike = self.of(&[0, 31, 64, 64, 69]).min(count);
         (0..).zip(&mut tokens[..alike]).for_each(|(i, token)| *token = i * 7 % VOCAB as u32);
         let context_shift = self.of(&[None, None, Some(0), Some(4), Some(33)]);
@@ -212,19 +212,19 @@ impl Dice {
     }
 }
 
-/// Tokens and ends of all sequences.
+/// Events of all sequences, collected.
 #[derive(Default)]
-struct Heard {
+struct Collected {
     tokens: BTreeMap<SeqId, Vec<u32>>,
     scored: BTreeMap<SeqId, Vec<Sampled>>,
     vectors: BTreeMap<SeqId, Vec<f32>>,
     ends: BTreeMap<SeqId, FinishReason>,
-    /// Tokens of prompts that were not computed again.
+    /// Number of prompt tokens that were cached.
     cached: usize,
 }
 
-impl Heard {
-    fn listen(&mut self, engine: &mut Engine) {
+impl Collected {
+    fn poll(&mut self, engine: &mut Engine) {
         while let Some(event) = engine.poll() {
             match event {
                 Event::Token { seq, sampled, .. } => {
@@ -235,7 +235,10 @@ impl Heard {
                     self.scored.entry(seq).or_default().extend(tokens);
                 }
                 Event::Embedded { seq, vector } => {
-                    assert!(self.vectors.insert(seq, vector).is_none(), "there is one vector");
+                    assert!(
+                        self.vectors.insert(seq, vector).is_none(),
+                        "a sequence has one embedding"
+                    );
                 }
                 Event::Finished { seq, reason, cached, .. } => {
                     self.cached += cached;
@@ -245,12 +248,12 @@ impl Heard {
         }
     }
 
-    /// Runs the engine until nothing is left to do; looks away after each step.
+    /// Runs the engine until it is idle; calls `after` after each step.
     fn run(&mut self, engine: &mut Engine, mut after: impl FnMut(&mut Engine, usize)) {
         for step in 0.. {
-            assert!(step < 20_000, "everything ends");
+            assert!(step < 20_000, "every request ends");
             let ran = engine.step();
-            self.listen(engine);
+            self.poll(engine);
             if ran == Step::Idle {
                 return;
             }
@@ -259,19 +262,19 @@ impl Heard {
     }
 }
 
-/// What a round was worth.
+/// Number of interesting cases in all rounds.
 #[derive(Default)]
 struct Tally {
     taken: usize,
     preempted: u64,
     cached: usize,
     guided: usize,
-    /// Outputs that went past the context.
+    /// Outputs that are longer than the context.
     shifted: usize,
 }
 
-/// Six requests in one engine, where each must say what it says alone in an engine that computes
-/// everything anew.
+/// Runs six requests in one engine. Each must give the output that it gives alone, in an engine without a
+/// prefix cache.
 fn round(
     dice: &mut Dice,
     config: EngineConfig,
@@ -282,15 +285,15 @@ fn round(
     let (kv, sparsity) = reference(config.kv, thinned);
     let plain = EngineConfig { prefix_cache: false, kv, ..config };
     let (mut crowded, mut quiet) = (engine(config, thinned), engine(plain, sparsity));
-    let mut heard = Heard::default();
+    let mut collected = Collected::default();
     let mut live = Vec::new();
     for _ in 0..6 {
         let request = next(dice);
         let Ok(id) = crowded.submit(request.clone()) else {
-            assert!(quiet.submit(request).is_err(), "the same is refused everywhere");
+            assert!(quiet.submit(request).is_err(), "both engines refuse the same requests");
             continue;
         };
-        let mut alone = Heard::default();
+        let mut alone = Collected::default();
         let same = quiet.submit(request.clone()).unwrap();
         alone.run(&mut quiet, |_, _| {});
         let want = alone.tokens.remove(&same).unwrap_or_default();
@@ -303,22 +306,22 @@ fn round(
         }
         assert!(alone.ends.contains_key(&same) && want.len() <= request.max_tokens);
         if let (Some(mut grammar), None) = (request.sampling.constraint.clone(), &vector) {
-            // Each token is allowed, or this panics.
+            // Panics if a token is not allowed.
             want.iter().for_each(|&token| grammar.accept(token));
             let complete = grammar.next() == Next::End;
             assert!(complete || alone.ends[&same] != FinishReason::Stop || !request.eos.is_empty());
             tally.guided += 1;
         }
-        tally.shifted += usize::from(request.tokens.len() + want.len() > config.context);
+        tally.shifted += usize::from(request.tokens.len() + want.len() > config.max_context);
         live.push((id, request, (want, scores, vector), dice.below(5) == 0));
         tally.taken += 1;
-        // Some are in the middle of their text when the next comes.
+        // Some are in the middle of their text when the next one is submitted.
         for _ in 0..dice.below(4) {
             crowded.step();
-            heard.listen(&mut crowded);
+            collected.poll(&mut crowded);
         }
     }
-    heard.run(&mut crowded, |engine, step| {
+    collected.run(&mut crowded, |engine, step| {
         let cancelled = live.iter().filter(|(.., cancelled)| *cancelled && step == 4);
         for (id, ..) in cancelled {
             engine.cancel(*id);
@@ -326,44 +329,50 @@ fn round(
         }
     });
     for (id, request, (want, scores, vector), cancelled) in &live {
-        let got = heard.tokens.remove(id).unwrap_or_default();
-        let scored = heard.scored.remove(id).unwrap_or_default();
-        assert!(heard.ends.contains_key(id), "{request:?} ends");
+        let got = collected.tokens.remove(id).unwrap_or_default();
+        let scored = collected.scored.remove(id).unwrap_or_default();
+        assert!(collected.ends.contains_key(id), "{request:?} ends");
         match cancelled {
             true => assert!(want.starts_with(&got), "{request:?}"),
             false => {
                 assert_eq!(&got, want, "{request:?} with {config:?}");
                 assert_eq!(&scored, scores, "{request:?} with {config:?}");
-                assert_eq!(heard.vectors.get(id), vector.as_ref(), "{request:?} with {config:?}");
+                assert_eq!(
+                    collected.vectors.get(id),
+                    vector.as_ref(),
+                    "{request:?} with {config:?}"
+                );
             }
         }
     }
-    let load = crowded.load();
-    assert_eq!((load.running, load.waiting, load.free + load.idle), (0, 0, load.pages));
-    assert!(config.prefix_cache || load.idle == 0);
-    tally.preempted += load.preempted;
-    tally.cached += heard.cached;
+    let stats = crowded.stats();
+    assert_eq!((stats.running, stats.waiting), (0, 0));
+    assert_eq!(stats.free_pages + stats.idle_pages, stats.kv_pages);
+    assert!(config.prefix_cache || stats.idle_pages == 0);
+    tally.preempted += stats.preempted;
+    tally.cached += collected.cached;
 }
 
 #[test]
-fn company_changes_nothing() {
+fn batching_changes_nothing() {
     let (mut dice, mut tally) = (Dice(Noise(0x1234_5678_9abc_def1)), Tally::default());
     for _ in 0..300 {
         let config = dice.config();
         round(&mut dice, config, &mut tally, Dice::request);
     }
-    assert!(tally.taken > 500, "{} requests were taken", tally.taken);
-    assert!(tally.guided > 100, "{} kept to a grammar", tally.guided);
-    assert!(tally.shifted > 50, "{} went past their contexts", tally.shifted);
-    assert!(tally.cached > 200, "{} tokens of prompts were known", tally.cached);
+    assert!(tally.taken > 500, "{} requests were accepted", tally.taken);
+    assert!(tally.guided > 100, "{} followed a grammar", tally.guided);
+    assert!(tally.shifted > 50, "{} were longer than their context", tally.shifted);
+    assert!(tally.cached > 200, "{} prompt tokens were cached", tally.cached);
 }
 
 #[test]
-fn who_is_sent_back_goes_on_where_it_was() {
+fn preempted_sequences_continue_where_they_were() {
     let (mut dice, mut tally) = (Dice(Noise(0x0dd0_5eed_0dd0_5eed)), Tally::default());
     for _ in 0..150 {
         // Room for the longest text, and hardly for two.
-        let config = EngineConfig { context: 224, pages: 7, sequences: 6, ..dice.config() };
+        let config =
+            EngineConfig { max_context: 224, kv_pages: 7, max_sequences: 6, ..dice.config() };
         round(&mut dice, config, &mut tally, |dice| {
             let mut request = dice.request();
             request.tokens.truncate(30);
@@ -374,6 +383,6 @@ fn who_is_sent_back_goes_on_where_it_was() {
             request
         });
     }
-    assert!(tally.shifted > 50, "{} went past their contexts", tally.shifted);
-    assert!(tally.preempted > 100, "{} times a sequence was sent back", tally.preempted);
+    assert!(tally.shifted > 50, "{} were longer than their context", tally.shifted);
+    assert!(tally.preempted > 100, "{} preemptions", tally.preempted);
 }

@@ -108,10 +108,10 @@ fn embed(model: Model, kernels: Kernels, tokens: Vec<u32>, pooling: Pooling) -> 
     let runtime = Runtime { kernels, thread_pool: ThreadPool::new(1).unwrap() };
     let (context, rows) = (tokens.len(), 7);
     let config = EngineConfig {
-        context,
-        pages: 4,
-        sequences: 1,
-        rows,
+        max_context: context,
+        kv_pages: 4,
+        max_sequences: 1,
+        max_batch_tokens: rows,
         row_cost: 0.0,
         prefix_cache: true,
         kv: KvConfig::EXACT,

@@ -1,5 +1,4 @@
-//! Sampling against brute force: the right distribution, the right survivors of filters, the same
-//! choice every time.
+//! The sampler against brute force: the distribution, the tokens that filters keep, and repeatability.
 
 use proptest::prelude::*;
 use wrinklefree::decode::{Certainty, Sampler, SamplingParams};
@@ -13,7 +12,7 @@ fn warm() -> SamplingParams {
     SamplingParams { temperature: 1.0, ..SamplingParams::default() }
 }
 
-/// The distribution that parameters ask for, by sorting everything: (id, probability).
+/// Returns the distribution that the parameters define, by sorting everything: (id, probability).
 fn brute_force(logits: &[f32], p: &SamplingParams) -> Vec<(u32, f64)> {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut all: Vec<(u32, f64)> = (0..)
@@ -42,11 +41,11 @@ fn brute_force(logits: &[f32], p: &SamplingParams) -> Vec<(u32, f64)> {
     all
 }
 
-/// Pearson's statistic of draws against a distribution; panics on a draw outside it.
+/// Returns Pearson's statistic of draws against a distribution; panics on a draw outside it.
 fn chi_square(sampler: &mut Sampler, logits: &[f32], expected: &[(u32, f64)], draws: u64) -> f64 {
     let mut counts = vec![0u64; logits.len()];
     for position in 0..draws {
-        counts[sampler.choose(logits, position, Certainty::Probability).token as usize] += 1;
+        counts[sampler.predict(logits, position, Certainty::Probability).token as usize] += 1;
     }
     let mut statistic = 0.0;
     for &(id, probability) in expected {
@@ -96,7 +95,7 @@ proptest! {
         let expected = brute_force(&logits, &params);
         let mut sampler = sampler(params);
         for position in 0..20 {
-            let choice = sampler.choose(&logits, position, Certainty::Probability);
+            let choice = sampler.predict(&logits, position, Certainty::Probability);
             let kept = expected.iter().find(|x| x.0 == choice.token);
             // f32 weights may put a token on the other side of a threshold it sits on.
             if let Some(kept) = kept {
@@ -126,7 +125,7 @@ proptest! {
         }
         let greedy = SamplingParams { seed, ..SamplingParams::default() };
         prop_assert_eq!(sampler(greedy).sample(&logits).token, best as u32);
-        // Top-1 and a temperature near 0 are greedy too.
+        // Top-1 and a top-p of 0 are greedy too.
         let top_1 = SamplingParams { seed, top_k: 1, ..warm() };
         prop_assert_eq!(sampler(top_1).sample(&logits).token, best as u32);
         let top_0 = SamplingParams { seed, top_p: 0.0, ..warm() };
@@ -150,14 +149,14 @@ proptest! {
             let sampled = sampler.sample(&logits);
             prop_assert!((sampled.token as usize) < logits.len().max(1));
             prop_assert!(sampled.top.iter().all(|x| !x.1.is_nan()));
-            let choice = sampler.choose(&logits, 0, Certainty::Probability);
+            let choice = sampler.predict(&logits, 0, Certainty::Probability);
             prop_assert!((0.0..=1.0).contains(&choice.certainty), "{choice:?}");
         }
     }
 }
 
 #[test]
-fn a_sequence_can_be_taken_up_again() {
+fn a_sequence_can_be_resumed() {
     let logits = |i: u32| -> Vec<f32> {
         (0..64u32).map(|id| ((id * 37 + i * 11) % 29) as f32 / 7.0).collect()
     };
@@ -172,8 +171,8 @@ fn a_sequence_can_be_taken_up_again() {
         tokens[..cut].iter().for_each(|&token| resumed.accept(token));
         assert_eq!(resumed.position(), cut as u64);
         for (i, &token) in (0u32..).zip(&tokens).skip(cut) {
-            // Looking ahead changes nothing.
-            let ahead = resumed.choose(&logits(i), u64::from(i), Certainty::Probability).token;
+            // A prediction changes nothing.
+            let ahead = resumed.predict(&logits(i), u64::from(i), Certainty::Probability).token;
             assert_eq!(ahead, token);
             assert_eq!(resumed.sample(&logits(i)).token, token);
         }
@@ -184,7 +183,7 @@ fn a_sequence_can_be_taken_up_again() {
 }
 
 #[test]
-fn log_probabilities_are_the_models_own() {
+fn log_probabilities_ignore_sampling_parameters() {
     let logits = [0.0, 2.0, 1.0, 2.0, -1.0];
     let sum: f64 = logits.iter().map(|&x: &f32| f64::from(x).exp()).sum();
     let params = SamplingParams {
@@ -229,7 +228,7 @@ fn a_banned_token_is_never_chosen() {
     let logits = [5.0, 1.0, 0.0];
     let params = SamplingParams { logit_bias: vec![(0, f32::NEG_INFINITY)], ..warm() };
     let mut banned = sampler(params.clone());
-    assert!((0..500).all(|i| banned.choose(&logits, i, Certainty::Probability).token != 0));
+    assert!((0..500).all(|i| banned.predict(&logits, i, Certainty::Probability).token != 0));
     let greedy = SamplingParams { temperature: 0.0, ..params };
     assert_eq!(sampler(greedy).sample(&logits).token, 1);
 }

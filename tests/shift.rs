@@ -1,5 +1,4 @@
-//! Texts that go past their context: what a shift keeps, that the output goes on as if that had been
-//! the prompt, and who may not do it.
+//! Context shift: the tokens that it keeps, and the continuation, which is as if they had been the prompt.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -8,7 +7,7 @@ use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, Sampled, SamplingParams, Unmask,
 };
-use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, SubmitError, Request, Step};
+use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, Step, SubmitError};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::Runtime;
 use wrinklefree::par::ThreadPool;
@@ -19,10 +18,15 @@ const CONTEXT: usize = 64;
 fn engine(prefix_cache: bool) -> Engine {
     let model = common::small_model(VOCAB, 11, 6.0);
     let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
-    let (pages, sequences, rows, row_cost) = (4, 2, 32, 0.0);
-    let kv = KvConfig::EXACT;
-    let config =
-        EngineConfig { context: CONTEXT, pages, sequences, rows, row_cost, prefix_cache, kv };
+    let config = EngineConfig {
+        max_context: CONTEXT,
+        kv_pages: 4,
+        max_sequences: 2,
+        max_batch_tokens: 32,
+        row_cost: 0.0,
+        prefix_cache,
+        kv: KvConfig::EXACT,
+    };
     Engine::new(model, None, runtime, config).unwrap()
 }
 
@@ -30,7 +34,7 @@ fn prompt(length: usize) -> Vec<u32> {
     (0..length).map(|i| (i * 7 % VOCAB) as u32).collect()
 }
 
-/// A request that shifts.
+/// A request with a context shift.
 fn request(mode: DecodeMode, keep: usize, max_tokens: usize) -> Request {
     let sampling = SamplingParams { logprobs: Some(3), ..SamplingParams::default() };
     let (tokens, context_shift) = (prompt(20), Some(keep));
@@ -63,7 +67,7 @@ fn modes() -> [DecodeMode; 3] {
     ]
 }
 
-/// What fresh requests say one after the other, each of which has for its prompt what a shift keeps.
+/// The same output from separate requests: the prompt of each is what a shift keeps.
 fn one_request_a_shift(keep: usize, max_tokens: usize) -> Vec<Sampled> {
     let (mut engine, mut text, mut output) = (engine(false), prompt(20), Vec::new());
     loop {
@@ -106,9 +110,9 @@ fn without_a_shift_the_output_ends_with_the_context() {
     assert_eq!(shifted[..got.len()], got, "until then they are the same");
 }
 
-/// At a temperature, and watched: what a pass left behind is asked for after each of them.
+/// With a temperature, and with the events for display.
 #[test]
-fn verify_says_what_ar_says() {
+fn verify_gives_the_output_of_ar() {
     let sampled = |mode| {
         let sampling = SamplingParams { temperature: 0.9, seed: 5, ..SamplingParams::default() };
         Request { sampling, watch: true, ..request(mode, 2, 300) }
@@ -118,9 +122,9 @@ fn verify_says_what_ar_says() {
     assert_eq!(ar.0.len(), 300);
 }
 
-/// Tokens that a shift has dropped are penalized as those that it has kept.
+/// Tokens that a shift has dropped are penalized like those that it has kept.
 #[test]
-fn penalties_are_over_all_that_was_said() {
+fn penalties_count_the_whole_output() {
     let sampling = SamplingParams { frequency_penalty: 1e6, ..SamplingParams::default() };
     for mode in modes() {
         let request = Request {
@@ -155,7 +159,7 @@ fn prompts_are_scored_before_anything_is_dropped() {
 }
 
 #[test]
-fn who_cannot_shift_is_refused_by_name() {
+fn impossible_shifts_are_refused() {
     let mut engine = engine(true);
     let mut refuse = |request| engine.submit(request).expect_err("refused");
     let blocks = DecodeMode::Diffusion(DiffusionParams {
@@ -171,7 +175,7 @@ fn who_cannot_shift_is_refused_by_name() {
     });
     let error = refuse(request(blocks, 4, 10));
     assert_eq!(error, SubmitError::NoContextShift);
-    assert!(error.to_string().contains("context shift goes with the decode modes ar and verify"));
+    assert!(error.to_string().contains("context shift works with the decode modes ar and verify"));
     assert_eq!(error.code(), "bad_decoding_parameter");
     let all = refuse(request(DecodeMode::Autoregressive, CONTEXT, 100));
     assert_eq!(all, SubmitError::KeepsAll { keep: CONTEXT, context: CONTEXT });
@@ -179,5 +183,5 @@ fn who_cannot_shift_is_refused_by_name() {
     let long = Request { tokens: prompt(CONTEXT), ..request(DecodeMode::Autoregressive, 4, 10) };
     assert_eq!(refuse(long), SubmitError::PromptTooLong { prompt: CONTEXT, context: CONTEXT });
     let short = request(DecodeMode::Autoregressive, CONTEXT, 10);
-    assert_eq!(run(&mut engine, short).0.len(), 10, "it never has to shift");
+    assert_eq!(run(&mut engine, short).0.len(), 10, "no shift is needed");
 }

@@ -1,5 +1,5 @@
-//! Verified drafts change nothing: the output is that of autoregressive decoding, token for token,
-//! whatever is drafted, sampled, batched beside it, and on any number of threads.
+//! Lossless speculative decoding: the output is that of autoregressive decoding, token for token, with any
+//! drafter, sampling, batch and number of threads.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -11,7 +11,7 @@ use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
 };
-use wrinklefree::engine::{Engine, EngineConfig, Event, SubmitError, Request, SeqId, Step};
+use wrinklefree::engine::{Engine, EngineConfig, Event, Request, SeqId, Step, SubmitError};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
@@ -33,10 +33,10 @@ fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usi
     let runtime =
         Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(threads).unwrap() };
     let config = EngineConfig {
-        context: 512,
-        pages,
-        sequences: 64,
-        rows,
+        max_context: 512,
+        kv_pages: pages,
+        max_sequences: 64,
+        max_batch_tokens: rows,
         row_cost,
         prefix_cache: false,
         kv: KvConfig::EXACT,
@@ -44,7 +44,7 @@ fn engine_where_rows_cost(row_cost: f32, threads: usize, pages: usize, rows: usi
     Engine::new(model, Some(Arc::new(tokenizer)), runtime, config).unwrap()
 }
 
-/// Names and things for prompts that the model has something to say to.
+/// A prompt that the model has an answer to.
 fn prompt(engine: &Engine, i: usize) -> Vec<u32> {
     let who = ["fox", "girl", "boy", "owl", "frog", "cat", "bear", "mouse", "rabbit", "duck"];
     let what = ["a cake", "the forest", "a lost hat", "the rain", "a boat", "a birthday", "a song"];
@@ -61,7 +61,7 @@ fn request(tokens: Vec<u32>, mode: DecodeMode, sampling: SamplingParams) -> Requ
     Request { tokens, max_tokens: 48, eos: vec![2], mode, sampling, ..Request::default() }
 }
 
-/// Tokens of every sequence, in order of submission, and the number of passes.
+/// Returns the tokens of every sequence, in order of submission, and the number of passes.
 fn run(engine: &mut Engine) -> (Vec<Vec<u32>>, usize) {
     let mut tokens: BTreeMap<SeqId, Vec<u32>> = BTreeMap::new();
     let mut passes = 0;
@@ -75,7 +75,7 @@ fn run(engine: &mut Engine) -> (Vec<Vec<u32>>, usize) {
                 Event::Finished { seq, .. } => {
                     tokens.entry(seq).or_default();
                 }
-                _ => unreachable!("nobody asked for {event:?}"),
+                _ => unreachable!("{event:?} was not requested"),
             }
         }
     }
@@ -136,7 +136,7 @@ fn hundreds_of_prompts_give_the_autoregressive_text() {
 }
 
 #[test]
-fn whatever_rows_cost_the_text_is_the_same() {
+fn the_row_cost_does_not_change_the_text() {
     let tokens = prompt(&engine(1, 16, 256), 0);
     let passes = |row_cost: f32, mode: DecodeMode| {
         let mut engine = engine_where_rows_cost(row_cost, 1, 16, 256);
@@ -152,13 +152,13 @@ fn whatever_rows_cost_the_text_is_the_same() {
         assert_eq!(got, want, "{row_cost}");
         drafted.push(passes);
     }
-    // Free rows are used; with dear ones nothing is drafted but probes.
+    // Free rows are used. With expensive rows there are only probes.
     assert!(drafted[0] < one_by_one * 3 / 4, "{drafted:?} of {one_by_one}");
     assert!(drafted[3] >= one_by_one - 5, "{drafted:?} of {one_by_one}");
 }
 
 #[test]
-fn what_is_batched_beside_a_text_changes_nothing_on_any_number_of_threads() {
+fn batches_and_threads_change_nothing() {
     let modes = |i: usize| match i % 5 {
         0 => DecodeMode::Autoregressive,
         1 => denoise(4),
@@ -183,7 +183,7 @@ fn what_is_batched_beside_a_text_changes_nothing_on_any_number_of_threads() {
             run(&mut alone).0
         })
         .collect();
-    // Pages for a few at a time, rows for less than all; then plenty of both.
+    // First too few pages and rows for all sequences, then plenty of both.
     for (threads, pages, rows) in [(1, 16, 40), (2, 24, 64), (3, 128, 512)] {
         let mut engine = engine(threads, pages, rows);
         for request in all(&engine) {
@@ -211,14 +211,14 @@ fn repetition_is_decoded_in_fewer_passes() {
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn no_sequence_waits_forever() {
     let mut engine = engine(1, 64, 32);
     let submit = |engine: &mut Engine, mode: DecodeMode| {
         let mut request = request(vec![1, 3, 9], mode, SamplingParams::default());
         (request.max_tokens, request.eos) = (40, Vec::new());
         engine.submit(request).unwrap()
     };
-    // Rows for one block and nothing beside it, and always some text that wants a row.
+    // A pass has rows for one block alone, and there is always a text that needs a row.
     submit(&mut engine, DecodeMode::Autoregressive);
     engine.step();
     let block = submit(&mut engine, diffusion());
@@ -252,7 +252,7 @@ fn a_cancelled_draft_leaves_its_pages() {
             engine.cancel(id);
             while engine.poll().is_some() {}
         }
-        // All 16 pages are there again, or this would wait for ever.
+        // All 16 pages are free again, or this would wait forever.
         engine.submit(want).unwrap();
         assert!(!run(&mut engine).0[0].is_empty());
     }
@@ -275,17 +275,17 @@ fn bad_requests_are_refused() {
         let refused = engine.submit(request(vec![1, 3], mode, SamplingParams::default()));
         assert_eq!(refused, Err(SubmitError::NgramMatches { least: matches.0, most: matches.1 }));
     }
-    // A text may begin with nothing where blocks are denoised.
+    // Block diffusion accepts an empty prompt.
     engine.submit(request(Vec::new(), diffusion(), SamplingParams::default())).unwrap();
     assert!(!run(&mut engine).0[0].is_empty());
     let empty = request(Vec::new(), ngram(4), SamplingParams::default());
     assert_eq!(engine.submit(empty), Err(SubmitError::EmptyPrompt));
 }
 
-/// Size of a small vocabulary.
+/// Size of the small vocabulary.
 const SMALL: usize = 10;
 
-/// The softmax of the logits behind some tokens, by definition.
+/// Returns the softmax of the logits behind `tokens`, by definition.
 fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
     let mut kv = KvPool::new(model.spec(), 1, KvConfig::EXACT).unwrap();
     let seq = kv.open(tokens.len()).unwrap();
@@ -307,7 +307,7 @@ fn next(model: &Model, rt: &Runtime, tokens: &[u32]) -> Vec<f64> {
 fn warm_drafts_keep_the_autoregressive_distribution() {
     let runtime = || Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     let (model, rt, prompt) = (common::small_model(SMALL, 3, 3.0), runtime(), vec![1u32, 5, 2]);
-    // How likely the third and fourth token are, whatever the first and second.
+    // The distribution of the third and fourth token, summed over the first and second.
     let mut expected = vec![0f64; SMALL * SMALL];
     let with = |tokens: &[u32], token: usize| [tokens, &[token as u32]].concat();
     for (a, pa) in next(&model, &rt, &prompt).iter().enumerate() {
@@ -322,10 +322,10 @@ fn warm_drafts_keep_the_autoregressive_distribution() {
         }
     }
     let config = EngineConfig {
-        context: 64,
-        pages: 2,
-        sequences: 1,
-        rows: 64,
+        max_context: 64,
+        kv_pages: 2,
+        max_sequences: 1,
+        max_batch_tokens: 64,
         row_cost: 0.0,
         prefix_cache: true,
         kv: KvConfig::EXACT,
@@ -343,7 +343,7 @@ fn warm_drafts_keep_the_autoregressive_distribution() {
             counts[tokens[0][2] as usize * SMALL + tokens[0][3] as usize] += 1.0;
             passes += took;
         }
-        // Rare pairs together count as one.
+        // Rare pairs are counted together.
         let (mut rare, mut statistic) = ((0.0, 0.0), 0.0);
         for (&count, p) in counts.iter().zip(&expected) {
             let want = p * DRAWS as f64;

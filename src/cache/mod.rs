@@ -344,7 +344,10 @@ impl KvPool {
     pub fn commit(&mut self, seq: KvSeq, positions: usize) {
         let sequence = self.sequence_mut(seq);
         let range = sequence.committed..=sequence.written;
-        assert!(range.contains(&positions), "only written positions can be committed, and they stay so");
+        assert!(
+            range.contains(&positions),
+            "only written positions can be committed, and they stay so"
+        );
         sequence.committed = positions;
         // Other sequences may need shared pages.
         if sequence.shared.is_none() {

@@ -71,7 +71,8 @@ impl Tree {
         let root = match self.roots.get(namespace) {
             Some(&root) => root,
             None => {
-                let root = self.nodes.insert(Node { edge: None, children: 0, users: 0, released: 0 });
+                let root =
+                    self.nodes.insert(Node { edge: None, children: 0, users: 0, released: 0 });
                 self.roots.insert(namespace.clone(), root);
                 root
             }

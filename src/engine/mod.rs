@@ -36,7 +36,7 @@ pub struct EngineConfig {
     /// Maximum number of rows (tokens) in one forward pass.
     pub max_batch_tokens: usize,
     /// Cost of one more row in a pass, relative to a pass of one row; at least 0. The length of drafts
-    /// depends on it, unless a request has its own value. [`row_cost`](crate::model::row_cost) measures
+    /// depends on it, unless a request has its own value. [`Model::row_cost`] measures
     /// it.
     pub row_cost: f32,
     /// Keeps the keys and values of finished sequences, for texts with the same beginning.

@@ -75,7 +75,9 @@ pub enum SubmitError {
     )]
     NoContextShift,
     /// The context shift leaves no tokens to drop.
-    #[error("context shift keeps {keep} tokens, but the context holds {context}: keep fewer tokens")]
+    #[error(
+        "context shift keeps {keep} tokens, but the context holds {context}: keep fewer tokens"
+    )]
     KeepsAll {
         /// Number of tokens to keep.
         keep: usize,
@@ -117,7 +119,9 @@ impl SubmitError {
             Self::ZeroMaxTokens => "nothing_asked",
             Self::PromptTooLong { .. } => "context_length_exceeded",
             Self::UnknownToken { .. } => "unknown_token",
-            Self::NoPromptScores | Self::NoContextShift | Self::KeepsAll { .. } => "bad_decoding_parameter",
+            Self::NoPromptScores | Self::NoContextShift | Self::KeepsAll { .. } => {
+                "bad_decoding_parameter"
+            }
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
             Self::NgramMatches { .. } => "bad_decoding_parameter",

@@ -1,6 +1,5 @@
-//! Block diffusion written plainly from the paper (Fast-dLLM v2, arXiv 2509.26328, section 3 and
-//! algorithm 1), not from the decoder: no cache of clean tokens, every pass computes all of them
-//! again from the first on.
+//! Reference implementation of block diffusion, from the paper (Fast-dLLM v2, arXiv 2509.26328, section 3
+//! and algorithm 1). It does not cache final tokens: every pass computes all of them again.
 
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
 use wrinklefree::decode::{Certainty, Sampler, SamplingParams, Unmask};
@@ -14,37 +13,37 @@ pub struct Reference<'a> {
     pub unmask: Unmask,
     pub mask: u32,
     pub clean_causal: bool,
-    /// Slots see themselves and what precedes them, instead of the whole block.
+    /// Slots attend to themselves and earlier tokens, instead of the whole block.
     pub causal: bool,
-    /// Repeat passes look at the sub-block alone, against stale keys and values of the others.
+    /// Later passes compute the sub-block alone, with stale keys and values of the other slots.
     pub stale: bool,
-    /// A block's first pass is the one that computes the block before it.
+    /// A block's first pass also computes the finished block before it.
     pub fused: bool,
     /// The logits at i − 1 predict token i; otherwise those at i do.
     pub shift: bool,
 }
 
-/// One denoising pass: the block before it (behind the finished block where that is computed in the
-/// same pass), and the logits of the slots that it predicts.
+/// One denoising pass: its tokens (the finished block first if the pass computes it), and the logits of
+/// the slots that it predicts.
 pub struct Pass {
     pub block: Vec<u32>,
     pub logits: Vec<Vec<f32>>,
 }
 
-/// What a text took.
+/// All passes of a text, and its output.
 #[derive(Default)]
 pub struct Run {
     pub passes: Vec<Pass>,
-    /// Everything generated, whole blocks.
+    /// All generated tokens, whole blocks.
     pub output: Vec<u32>,
 }
 
-/// The keys and values of the clean tokens, with room for a block.
+/// Keys and values of the final tokens, with room for a block.
 struct Context {
     kv: KvPool,
     seq: KvSeq,
     ws: Workspace,
-    /// Logits of the last clean token.
+    /// Logits of the last final token.
     last: Vec<f32>,
 }
 
@@ -65,8 +64,8 @@ impl Reference<'_> {
         Context { kv, seq, ws, last }
     }
 
-    /// All logits of some slots of a block that ends at `end`.
-    fn look(&self, c: &mut Context, start: usize, tokens: &[u32], end: usize) -> Vec<Vec<f32>> {
+    /// Returns the logits of all rows of some slots, in a block that ends at `end`.
+    fn pass(&self, c: &mut Context, start: usize, tokens: &[u32], end: usize) -> Vec<Vec<f32>> {
         let (seq, attention_mask) =
             (c.seq, if self.causal { AttentionMask::Causal } else { AttentionMask::Prefix(end) });
         let span = Span { seq, start, tokens, attention_mask, logits: LogitRows::All };
@@ -74,8 +73,8 @@ impl Reference<'_> {
         (0..tokens.len()).map(|row| logits.row(row).to_vec()).collect()
     }
 
-    /// The best token that is not MASK, and its certainty: the sampler's, held to the definition,
-    /// for in a block of MASKs alone all slots are equally sure but for the last bit.
+    /// Returns the best token except MASK, and its certainty. The certainty is the sampler's, compared with
+    /// the definition: in a block of MASK tokens the slots differ in the last bit only.
     fn best(&self, logits: &[f32]) -> (u32, f32) {
         let logit_bias = vec![(self.mask, f32::NEG_INFINITY)];
         let params = SamplingParams { logit_bias, ..SamplingParams::default() };
@@ -84,13 +83,13 @@ impl Reference<'_> {
             Unmask::Entropy(_) => Certainty::Entropy,
             _ => Certainty::Probability,
         };
-        let choice = Sampler::new(params, &[]).choose(logits, 0, by);
+        let choice = Sampler::new(params, &[]).predict(logits, 0, by);
         let want = self.certainty(logits);
         assert!((choice.certainty - want).abs() < 1e-4, "{by:?}: {} {want}", choice.certainty);
         (choice.token, choice.certainty)
     }
 
-    /// The certainty of the best token by definition.
+    /// Returns the certainty of the best token by definition.
     fn certainty(&self, logits: &[f32]) -> f32 {
         let allowed = logits.iter().enumerate().filter(|(i, _)| *i != self.mask as usize);
         let weights: Vec<f64> = allowed.map(|(_, &x)| f64::from(x).exp()).collect();
@@ -104,8 +103,8 @@ impl Reference<'_> {
         }) as f32
     }
 
-    /// Which choices are accepted: the largest set of the surest that the selector's definition
-    /// allows, by trying each.
+    /// Marks the choices that are accepted: the largest set of the most certain ones that the selector's
+    /// definition allows, by trying each size.
     fn select(&self, choices: &[(u32, f32)], pass: usize) -> Vec<bool> {
         let sure = |i: usize| choices[i].1;
         let mut order: Vec<usize> = (0..choices.len()).collect();
@@ -141,7 +140,7 @@ impl Reference<'_> {
         let mut known = prompt[clean.len()..].to_vec();
         while clean.len() < prompt.len() + at_least {
             let l = clean.len();
-            // The token that the finished block predicts, and whether the first pass sees it.
+            // The token that the finished block predicts; the first pass has it unless commits are fused.
             let first = (self.shift && known.is_empty() && l > 0).then(|| self.clean(&clean).last);
             let late = self.fused && self.shift && l > prompt.len() / b * b;
             if let (Some(logits), false) = (&first, late) {
@@ -163,9 +162,8 @@ impl Reference<'_> {
                     }
                     let from = if alone { sub } else { 0 };
                     let tokens = if alone { &block[sub..sub + s] } else { &block[..] };
-                    let rows = self.look(&mut context, l + from, tokens, l + b);
-                    // With a shift the logits at i − 1 predict token i; the first token of all has
-                    // no i − 1.
+                    let rows = self.pass(&mut context, l + from, tokens, l + b);
+                    // With a shift the logits at i − 1 predict token i; its own logits predict token 0.
                     let row = |i: usize| i.saturating_sub(usize::from(self.shift)) - from;
                     let mut logits: Vec<Vec<f32>> =
                         slots.iter().map(|&i| rows[row(i)].clone()).collect();

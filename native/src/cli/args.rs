@@ -9,7 +9,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::DecodeMode;
-use wrinklefree::engine::Rejected;
+use wrinklefree::engine::SubmitError;
 use wrinklefree::format::Spec;
 use wrinklefree::model::Sparsity;
 
@@ -212,9 +212,9 @@ pub fn shift(
     context: usize,
 ) -> anyhow::Result<Option<usize>> {
     match keep {
-        Some(_) if !mode.restarts() => Err(usage(Rejected::Unshiftable.to_string())),
+        Some(_) if !mode.restarts() => Err(usage(SubmitError::NoContextShift.to_string())),
         Some(keep) if keep >= context => {
-            Err(usage(Rejected::KeepsAll { keep, context }.to_string()))
+            Err(usage(SubmitError::KeepsAll { keep, context }.to_string()))
         }
         _ => Ok(keep),
     }

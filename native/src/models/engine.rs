@@ -52,10 +52,10 @@ impl SingleSequence<'_> {
             false => 0.0,
         };
         Ok(EngineConfig {
-            context,
-            pages: positions.div_ceil(PAGE),
-            sequences: 1,
-            rows: MAX_BATCH_TOKENS.min(positions).max(most(&DecodeMode::rows)),
+            max_context: context,
+            kv_pages: positions.div_ceil(PAGE),
+            max_sequences: 1,
+            max_batch_tokens: MAX_BATCH_TOKENS.min(positions).max(most(&DecodeMode::rows)),
             row_cost,
             prefix_cache: false,
             kv,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 use wrinklefree::decode::DiffusionError;
-use wrinklefree::engine::Rejected;
+use wrinklefree::engine::SubmitError;
 
 /// What went wrong with a request.
 #[derive(Clone, Debug)]
@@ -81,20 +81,20 @@ impl ApiError {
         }
     }
 
-    fn rejected(rejected: &Rejected, prompt: &str) -> Self {
+    fn rejected(rejected: &SubmitError, prompt: &str) -> Self {
         let (param, code) = match rejected {
-            Rejected::EmptyPrompt => (prompt, "empty_prompt"),
-            Rejected::NothingAsked => ("max_tokens", "invalid_value"),
-            Rejected::TooLong { .. } => (prompt, "context_length_exceeded"),
-            Rejected::UnknownToken { .. } => (prompt, "invalid_value"),
-            Rejected::Unscored => ("echo", "invalid_value"),
-            Rejected::Unshiftable => ("decode_mode", "invalid_value"),
-            Rejected::KeepsAll { .. } => ("max_tokens", "invalid_value"),
-            Rejected::NoTokenizer => ("stop", "no_tokenizer"),
-            Rejected::Sampling(error) => (error.field, "invalid_value"),
-            Rejected::Matches { .. } => ("decode_mode", "invalid_value"),
-            Rejected::Constraint(_) => ("response_format", "invalid_grammar"),
-            Rejected::Diffusion(error) => (diffusion_param(error), "invalid_value"),
+            SubmitError::EmptyPrompt => (prompt, "empty_prompt"),
+            SubmitError::ZeroMaxTokens => ("max_tokens", "invalid_value"),
+            SubmitError::PromptTooLong { .. } => (prompt, "context_length_exceeded"),
+            SubmitError::UnknownToken { .. } => (prompt, "invalid_value"),
+            SubmitError::NoPromptScores => ("echo", "invalid_value"),
+            SubmitError::NoContextShift => ("decode_mode", "invalid_value"),
+            SubmitError::KeepsAll { .. } => ("max_tokens", "invalid_value"),
+            SubmitError::NoTokenizer => ("stop", "no_tokenizer"),
+            SubmitError::Sampling(error) => (error.field, "invalid_value"),
+            SubmitError::NgramMatches { .. } => ("decode_mode", "invalid_value"),
+            SubmitError::Constraint(_) => ("response_format", "invalid_grammar"),
+            SubmitError::Diffusion(error) => (diffusion_param(error), "invalid_value"),
         };
         Self { code, ..Self::bad(param, rejected.to_string()) }
     }

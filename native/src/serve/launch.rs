@@ -110,8 +110,15 @@ impl Launch {
         let context_shift = args::shift(sizes.shift, &mode, context)?;
         let Sizes { sequences, waiting, rows, radix_cache, kv, .. } = sizes;
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
-        let prefix_cache = radix_cache;
-        let config = EngineConfig { context, pages, sequences, rows, row_cost, prefix_cache, kv };
+        let config = EngineConfig {
+            max_context: context,
+            kv_pages: pages,
+            max_sequences: sequences,
+            max_batch_tokens: rows,
+            row_cost,
+            prefix_cache: radix_cache,
+            kv,
+        };
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
         let ends = || server.draining.load(Ordering::Relaxed);
         rehearsal.run(&mut engine, &tokenizer, &mode, ends)?;

@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use wrinklefree::engine::{FinishReason, Load};
+use wrinklefree::engine::{EngineStats, FinishReason};
 
 /// Counters, gauges and histograms of one server.
 pub struct Metrics {
@@ -150,12 +150,16 @@ impl Metrics {
     }
 
     /// The engine is that busy.
-    pub fn load(&self, load: Load) {
-        self.running.set(load.running as i64);
-        self.waiting.set(load.waiting as i64);
-        self.preemptions.inc_by(load.preempted.saturating_sub(self.preemptions.get()));
-        let used = load.pages - load.free - load.idle;
-        self.cache_usage.set(if load.pages == 0 { 0.0 } else { used as f64 / load.pages as f64 });
+    pub fn stats(&self, stats: EngineStats) {
+        self.running.set(stats.running as i64);
+        self.waiting.set(stats.waiting as i64);
+        self.preemptions.inc_by(stats.preempted.saturating_sub(self.preemptions.get()));
+        let used = stats.kv_pages - stats.free_pages - stats.idle_pages;
+        self.cache_usage.set(if stats.kv_pages == 0 {
+            0.0
+        } else {
+            used as f64 / stats.kv_pages as f64
+        });
     }
 
     /// Everything in the OpenMetrics text format.

@@ -13,7 +13,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use wrinklefree::decode::Sampled;
-use wrinklefree::engine::{Engine, Event, FinishReason, Load, Rejected, Request, SeqId, Step};
+use wrinklefree::engine::{
+    Engine, EngineStats, Event, FinishReason, Request, SeqId, Step, SubmitError,
+};
 
 /// How long an idle engine waits before it looks around.
 const IDLE: Duration = Duration::from_secs(1);
@@ -61,7 +63,7 @@ pub struct Times {
 #[derive(Debug)]
 pub enum Refused {
     /// It can never run.
-    Rejected(Rejected),
+    Rejected(SubmitError),
     /// Too many wait already.
     Busy,
     /// More requests at once than may ever run and wait.
@@ -83,7 +85,7 @@ enum Message {
         requests: Vec<(Request, UnboundedSender<Update>)>,
         answer: oneshot::Sender<Result<(), Refused>>,
     },
-    Load(oneshot::Sender<Load>),
+    Stats(oneshot::Sender<EngineStats>),
 }
 
 /// Where requests go.
@@ -128,9 +130,9 @@ impl Worker {
     }
 
     /// How busy the engine is; `None` when it has ended.
-    pub async fn load(&self) -> Option<Load> {
+    pub async fn stats(&self) -> Option<EngineStats> {
         let (answer, answered) = oneshot::channel();
-        self.messages.send(Message::Load(answer)).ok()?;
+        self.messages.send(Message::Stats(answer)).ok()?;
         answered.await.ok()
     }
 }
@@ -169,7 +171,7 @@ impl State {
                 self.deliver(event);
             }
             self.post.send(self.live.is_empty());
-            self.metrics.load(self.engine.load());
+            self.metrics.stats(self.engine.stats());
         }
     }
 
@@ -200,8 +202,8 @@ impl State {
                 // too, and so cancels what was taken.
                 let _ = answer.send(submitted);
             }
-            Message::Load(answer) => {
-                let _ = answer.send(self.engine.load());
+            Message::Stats(answer) => {
+                let _ = answer.send(self.engine.stats());
             }
         }
     }

@@ -163,9 +163,7 @@ impl BlockDiffusion {
                 AttentionMask::MixedBlocks { at: base, blocks: [clean, block] }
             }
             (Inside::Causal, true) => AttentionMask::Causal,
-            (Inside::Causal, false) => {
-                AttentionMask::MixedBlocks { at: base, blocks: [clean, 1] }
-            }
+            (Inside::Causal, false) => AttentionMask::MixedBlocks { at: base, blocks: [clean, 1] },
         }
     }
 

@@ -3,7 +3,7 @@
 use js_sys::Reflect;
 use wasm_bindgen::JsValue;
 use wrinklefree::cache::NoMemory;
-use wrinklefree::engine::Rejected;
+use wrinklefree::engine::SubmitError;
 use wrinklefree::format::LoadError;
 use wrinklefree::model::{ModelError, RowCostError};
 use wrinklefree::par::ThreadPoolError;
@@ -48,7 +48,7 @@ macro_rules! with_code {
         })+
     };
 }
-with_code!(LoadError, TextError, Rejected, SettingsError);
+with_code!(LoadError, TextError, SubmitError, SettingsError);
 
 /// Converts errors whose type has a single code.
 macro_rules! as_code {

@@ -107,7 +107,7 @@ impl LoadedModel {
             false => 0.0,
         };
         let config = engine_config(&model, &options, kv, row_cost);
-        let kv_bytes = KvPool::bytes(model.spec(), config.pages, &config.kv);
+        let kv_bytes = KvPool::bytes(model.spec(), config.kv_pages, &config.kv);
         let engine = Engine::new(model, tokenizer.clone(), runtime, config)?;
         Ok(Self {
             name: options.name,
@@ -160,10 +160,10 @@ fn engine_config(
     let one_sequence = context.div_ceil(PAGE);
     let shared = SHARED_KV_BYTES / KvPool::bytes(model.spec(), 1, &kv).max(1);
     EngineConfig {
-        context,
-        pages: (one_sequence * sequences).min(one_sequence + shared),
-        sequences,
-        rows: MAX_ROWS,
+        max_context: context,
+        kv_pages: (one_sequence * sequences).min(one_sequence + shared),
+        max_sequences: sequences,
+        max_batch_tokens: MAX_ROWS,
         row_cost,
         prefix_cache: true,
         kv,

@@ -52,14 +52,14 @@ pub async fn model(
 /// How busy the engine is.
 pub async fn loads(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
     let ready = server.ready()?;
-    let load = ready.worker.load().await;
-    let load = load.ok_or_else(|| ApiError::unavailable("the engine has ended"))?;
+    let stats = ready.worker.stats().await;
+    let stats = stats.ok_or_else(|| ApiError::unavailable("the engine has ended"))?;
     Ok(Json(json!({
-        "num_running_reqs": load.running,
-        "num_waiting_reqs": load.waiting,
-        "kv_pages": load.pages,
-        "kv_pages_used": load.pages - load.free - load.idle,
-        "kv_pages_idle": load.idle,
+        "num_running_reqs": stats.running,
+        "num_waiting_reqs": stats.waiting,
+        "kv_pages": stats.kv_pages,
+        "kv_pages_used": stats.kv_pages - stats.free_pages - stats.idle_pages,
+        "kv_pages_idle": stats.idle_pages,
     })))
 }
 

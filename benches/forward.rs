@@ -1,8 +1,8 @@
-//! The forward pass at the width of BitNet b1.58 2B-4T (four of its layers, a small vocabulary), and
-//! what it costs beside its products: `cargo bench --bench forward`.
+//! Measures the forward pass at the width of BitNet b1.58 2B-4T (four of its layers, a small vocabulary), and
+//! its overhead beside the products: `cargo bench --bench forward`.
 //!
-//! The last lines run each pass and its bare matrix products in turn, in the same process and on
-//! one thread, and print the ratio of their times: 1 would be a pass that does nothing else.
+//! The last lines alternate each pass with its matrix products alone, in one process and on one thread, and
+//! print the ratio of their times.
 
 mod common;
 #[path = "common/timing.rs"]
@@ -18,16 +18,16 @@ use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::{Columns, Scratch, ThreadPool};
 
-/// Rows of a pass: decode, a block of diffusion, a chunk of a prompt.
+/// Numbers of rows of a pass: decode, a diffusion block, a chunk of a prompt.
 const ROWS: [usize; 3] = [1, 32, 256];
-/// Keys in the cache before a decoding row.
+/// Number of keys in the cache before a decoding row.
 const CONTEXT: usize = 256;
 
 fn spec() -> Spec {
     Spec { layers: 4, vocab_size: 4096, ..bitnet_2b() }
 }
 
-/// A model with everything that a pass needs.
+/// A model with the state that a pass needs.
 struct Bench<'m> {
     model: &'m Model,
     rt: Runtime,
@@ -47,7 +47,7 @@ impl<'m> Bench<'m> {
         this
     }
 
-    /// One pass over `rows` rows from `start` on.
+    /// Runs one pass over `rows` rows from `start` on.
     fn pass(&mut self, rows: usize, start: usize) {
         let tokens: Vec<u32> = (0..rows as u32).map(|i| i * 7919 % 4096).collect();
         let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::Last);
@@ -56,13 +56,13 @@ impl<'m> Bench<'m> {
         black_box(logits.row(0));
     }
 
-    /// A pass as it is timed: one row after a context, more rows from the start.
+    /// Runs a pass as it is timed: one row after a context, several rows from the start.
     fn timed(&mut self, rows: usize) {
         self.pass(rows, if rows == 1 { CONTEXT } else { 0 });
     }
 }
 
-/// The products of one pass and nothing else: all matrices of all layers, and the head for one row.
+/// Computes only the products of a pass: all matrices of all layers, and the head for one row.
 fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &mut [f32]) {
     let mut product = |w: &Matrix, tokens: usize, planes: usize| {
         let (rows, stride) = (tokens * planes, Quantized::stride_of(w.cols()));

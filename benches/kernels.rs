@@ -1,8 +1,8 @@
-//! Every kernel on every instruction set that this machine has, at the shapes of BitNet b1.58
-//! 2B-4T: `cargo bench --bench kernels`.
+//! Measures every kernel on every instruction set of this machine, at the shapes of BitNet b1.58 2B-4T:
+//! `cargo bench --bench kernels`.
 //!
-//! The last lines run each set's ternary product and its int8 product in turn, in the same process,
-//! and print the ratio of their times: what two-bit weights are worth.
+//! The last lines compare the ternary with the int8 product of each instruction set. The two alternate in
+//! one process.
 
 mod common;
 #[path = "common/timing.rs"]
@@ -19,10 +19,10 @@ use wrinklefree::ternary::TernaryMatrix;
 
 const HIDDEN: usize = 2560;
 const INTERMEDIATE: usize = 6912;
-/// Batches: decode, a small diffusion block, a block, a prefill chunk.
+/// Batch sizes: decode, a small diffusion block, a block, a prefill chunk.
 const BATCHES: [usize; 4] = [1, 8, 32, 256];
 
-/// Tokens whose logits a head computes: one, and those of a server's batch.
+/// Numbers of tokens of a head: one, and those of a server's batch.
 const HEAD_TOKENS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Quantized noise.
@@ -44,7 +44,7 @@ impl Activations {
         let stride = Quantized::stride_of(cols);
         let mut values = AlignedVec::zeroed(rows * stride);
         for row in values.chunks_exact_mut(stride) {
-            // Not −128: joined, two planes would not fit 16 bits.
+            // No −128, because two joined planes must fit 16 bits.
             row[..cols].fill_with(|| (noise.bits() as i8).max(-127));
         }
         let sums = values.chunks_exact(stride).map(|r| r.iter().map(|&v| i32::from(v)).sum());
@@ -87,7 +87,8 @@ fn products(c: &mut Criterion) {
     }
 }
 
-/// A head: int8 × 15 bits; whole, in planes, the upper one alone, and six bits with a scale for each 16.
+/// Measures a head (int8 × 15 bits): whole, in planes, the upper plane alone, and six bits with a scale per
+/// 16 columns.
 fn head(c: &mut Criterion) {
     let (vocab, mut noise) = (16_384, Noise(6));
     let int8 = common::int8(vocab, HIDDEN, &mut noise);
@@ -184,7 +185,7 @@ fn attention(c: &mut Criterion) {
     }
 }
 
-/// Ternary against int8, in turn.
+/// Compares ternary with int8 products, alternating.
 fn ratios() {
     let mut noise = Noise(4);
     let ternary = common::ternary(HIDDEN, INTERMEDIATE, &mut noise);
@@ -210,8 +211,8 @@ fn ratios() {
     }
 }
 
-/// The AVX2 product by tables against the one by multiplication, which matrices with a fourth code
-/// take, in turn.
+/// Compares the AVX2 product by tables with that by multiplication, alternating. A matrix with a fourth code
+/// uses multiplication.
 fn tables() {
     let mut noise = Noise(5);
     let ternary = common::ternary(HIDDEN, INTERMEDIATE, &mut noise);

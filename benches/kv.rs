@@ -1,6 +1,8 @@
-//! Types of the KV cache: what writing a token and attending to a long context take, against bf16, in
-//! turn in one process: `cargo bench --bench kv`. The shape is that of BitNet b1.58 2B-4T (5 KV heads of
-//! 128, 4 queries each); a copy for each layer makes the context larger than the caches.
+//! Compares the types of the KV cache with bf16: the time to write a token and to attend to a long context,
+//! alternating in one process: `cargo bench --bench kv`.
+//!
+//! The shape is that of BitNet b1.58 2B-4T (5 KV heads of 128, 4 queries each). A copy per layer makes the
+//! context larger than the CPU caches.
 
 mod common;
 #[path = "common/timing.rs"]
@@ -13,12 +15,12 @@ use wrinklefree::par::{Columns, Scratch};
 
 const HEAD_DIM: usize = 128;
 const GROUP: usize = 4;
-/// KV heads of a few layers.
+/// Number of KV heads of a few layers.
 const HEADS: usize = 20;
 const CONTEXTS: [usize; 3] = [1024, 4096, 8192];
 const TURNS: usize = 15;
 
-/// One head's pages.
+/// Pages of all heads.
 struct Cache {
     layout: PageLayout,
     heads: Vec<AlignedVec<u8>>,
@@ -43,7 +45,7 @@ impl Cache {
         Self { layout, heads, table: (0..pages as u32).collect() }
     }
 
-    /// A token attends to all of it, in all heads.
+    /// Computes attention of a token over the whole context, in all heads.
     fn attend(&self, k: &Kernels, queries: &[f32], out: &mut [f32], scratch: &mut Scratch) {
         for pages in &self.heads {
             let ends = &[self.table.len() * PAGE];
@@ -53,7 +55,7 @@ impl Cache {
         }
     }
 
-    /// A page of tokens is written to all heads.
+    /// Writes a page of tokens to all heads.
     fn write(&mut self, k: &Kernels, vector: &[f32]) {
         for head in &mut self.heads {
             let page = &mut head[..self.layout.bytes()];

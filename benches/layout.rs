@@ -1,8 +1,8 @@
-//! What the tight layout is worth: products of matrices in five bits for three weights and in two bits
-//! each, in turn, in the same process and on one thread: `cargo bench --bench layout`.
+//! Compares products in the tight layout with those in the two-bit layout, alternating in one process and on
+//! one thread: `cargo bench --bench layout`.
 //!
-//! Each product walks through as many matrices as the line says, so that many come from memory as they
-//! do in a large model, and a single one from the cache.
+//! Each product reads the number of matrices that its line names: many come from memory, as in a large
+//! model, and a single one from the cache.
 
 mod common;
 #[path = "common/timing.rs"]
@@ -15,20 +15,20 @@ use wrinklefree::mem::AlignedVec;
 use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::{Layout, TernaryMatrix};
 
-/// Outputs, inputs and how many of such matrices.
+/// Outputs, inputs and number of matrices.
 const SHAPES: [(usize, usize, usize); 3] = [(6912, 2560, 1), (2560, 6912, 48), (6912, 2560, 48)];
-/// Activation rows.
+/// Numbers of activation rows.
 const BATCHES: [usize; 7] = [1, 2, 4, 5, 9, 33, 256];
 
-/// Activation rows of noise.
-struct Rows {
+/// Quantized noise.
+struct Activations {
     values: AlignedVec<i8>,
     stride: usize,
     sums: Vec<i32>,
     steps: Vec<f32>,
 }
 
-impl Rows {
+impl Activations {
     fn new(rows: usize, cols: usize, noise: &mut Noise) -> Self {
         let stride = Quantized::stride_of(cols);
         let mut values = AlignedVec::zeroed(rows * stride);
@@ -49,13 +49,13 @@ fn main() {
     let mut noise = Noise(1);
     let sets: Vec<Kernels> = Kernels::all().filter(|k| k.reads(Layout::Tight)).collect();
     if sets.is_empty() {
-        println!("no kernels of this machine read the tight layout");
+        println!("no instruction set of this machine reads the tight layout");
     }
     for (rows, cols, copies) in SHAPES {
         let plain: Vec<_> = (0..copies).map(|_| common::ternary(rows, cols, &mut noise)).collect();
         let tight: Vec<_> = plain.iter().map(|w| w.in_layout(Layout::Tight).unwrap()).collect();
         for (k, batch) in sets.iter().flat_map(|k| BATCHES.map(|batch| (k, batch))) {
-            let x = Rows::new(batch, cols, &mut noise);
+            let x = Activations::new(batch, cols, &mut noise);
             let mut y = vec![0f32; batch * rows];
             let mut scratch = Scratch::default();
             let mut multiply = |matrices: &[TernaryMatrix]| {

@@ -1,9 +1,8 @@
-//! What skipping blocks of zeros is worth: a token of which only some blocks of 16 columns are live,
-//! with a kernel that skips the others and with one that does not, in turn, in the same process:
-//! `cargo bench --bench sparse`.
+//! Measures the gain of skipping blocks of zeros. A token has only some live blocks of 16 columns; a kernel
+//! that skips the others alternates with one that does not, in one process: `cargo bench --bench sparse`.
 //!
-//! Each product walks through `COPIES` matrices, so that those of the 2B model come from memory as
-//! they do in a model, and those of the small one from the cache as they do there.
+//! Each product reads several matrices, so that those of the 2B model come from memory and those of the small
+//! model from the cache, as in a forward pass.
 
 mod common;
 #[path = "common/timing.rs"]
@@ -14,17 +13,17 @@ use wrinklefree::kernel::{Isa, Kernels, Quantized};
 use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::{BLOCK_COLS, TernaryMatrix};
 
-/// Outputs, inputs and how many of such matrices: BitNet b1.58 2B-4T and the embedded model.
+/// Outputs, inputs and number of matrices: BitNet b1.58 2B-4T and the embedded model.
 const SHAPES: [(usize, usize, usize); 4] =
     [(2560, 6912, 24), (6912, 2560, 24), (192, 512, 6), (512, 192, 6)];
-/// Live blocks of a hundred.
+/// Percentages of live blocks.
 const LIVE: [usize; 6] = [100, 80, 70, 50, 30, 10];
 
-/// A token of which so many blocks of a hundred are live: scattered, or the first ones.
+/// Returns a token with `live` percent of live blocks: the first ones if `together`, else scattered.
 fn token(cols: usize, live: usize, together: bool, noise: &mut Noise) -> Vec<i8> {
     let mut values = vec![0; Quantized::stride_of(cols)];
     let blocks = cols / BLOCK_COLS;
-    // A walk whose step shares no factor with the number of blocks scatters the live ones.
+    // A step that shares no factor with the number of blocks scatters the live ones.
     let first = if together { 1 } else { blocks * 5 / 8 };
     let step = (first..).find(|step| gcd(*step, blocks) == 1).expect("one is prime");
     for i in 0..(blocks * live).div_ceil(100) {
@@ -38,7 +37,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Products of a token with all matrices.
+/// Multiplies a token with all matrices.
 fn multiply(
     k: &Kernels,
     matrices: &[TernaryMatrix],
@@ -67,9 +66,9 @@ fn main() {
                 let a = || multiply(&k.dense(), &matrices, &some, &mut y, &mut scratch);
                 let b = || multiply(&k, &matrices, &some, &mut z, &mut other);
                 let (isa, ratio) = (k.isa().name(), timing::ratio(a, b, 101));
-                let place = if together { "together" } else { "scattered" };
+                let order = if together { "together" } else { "scattered" };
                 println!(
-                    "{isa}, {rows} × {cols}: {live} % live, {place}: {ratio:.2} times as fast"
+                    "{isa}, {rows} × {cols}: {live} % live, {order}: {ratio:.2} times as fast"
                 );
             }
         }

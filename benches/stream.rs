@@ -1,8 +1,8 @@
-//! How fast weights of one token come from memory through each kernel, beside what this machine reads,
-//! in turn, in the same process, on one thread and on two: `cargo bench --bench stream`.
+//! Measures the bytes of weights per second that each kernel reads for one token, beside the machine's read
+//! bandwidth, on one thread and on two: `cargo bench --bench stream`. The forms alternate in one process.
 //!
-//! Every form is as large as what is read beside it, far more than a cache holds, and is walked through
-//! twice in a row, so that no line has more of it left in the last cache than the others.
+//! All forms have the same size, far more than a cache holds. Each is read twice in a row, so that none has
+//! more of its bytes left in the last-level cache than the others.
 
 mod common;
 
@@ -17,14 +17,14 @@ use wrinklefree::par::{Columns, Scratch};
 use wrinklefree::ternary::{Layout, PANEL_ROWS, TernaryMatrix};
 
 const COLS: usize = 2560;
-/// Bytes of every form, about.
+/// Approximate bytes of every form.
 const BYTES: usize = 1 << 30;
-/// Panels of a part, as a thread pool's workers take them.
+/// Number of panels of a part, as the workers of a pool take them.
 const PART: usize = 64;
-/// Turns, of which the median counts.
+/// Number of measurements; the median counts.
 const TURNS: usize = 7;
 
-/// A token's activations.
+/// Activations of a token.
 struct Token {
     values: AlignedVec<i8>,
     sums: Vec<i32>,
@@ -35,7 +35,7 @@ impl Token {
         let stride = Quantized::stride_of(COLS);
         let mut values = AlignedVec::zeroed(planes * stride);
         for row in values.chunks_exact_mut(stride) {
-            // Not −128: joined, two planes would not fit 16 bits.
+            // No −128, because two joined planes must fit 16 bits.
             row[..COLS].fill_with(|| (noise.bits() as i8).max(-127));
         }
         let sums = values.chunks_exact(stride).map(|r| r.iter().map(|&v| i32::from(v)).sum());
@@ -54,30 +54,30 @@ impl Token {
     }
 }
 
-/// Weights in some form, and how a range of their parts is walked through.
+/// Weights in some form, with a function that reads a range of their parts.
 struct Form<'a> {
     name: &'static str,
     bytes: usize,
     parts: usize,
-    walk: Box<dyn Fn(Range<usize>) + Sync + 'a>,
+    read: Box<dyn Fn(Range<usize>) + Sync + 'a>,
 }
 
 impl Form<'_> {
-    /// Bytes per second on so many threads, each with its own share of neighbors.
+    /// Returns the bytes per second on this number of threads, each with a contiguous range of parts.
     fn rate(&self, threads: usize) -> f64 {
         let begin = Instant::now();
         std::thread::scope(|scope| {
             for t in 0..threads {
-                let share = self.parts * t / threads..self.parts * (t + 1) / threads;
-                scope.spawn(move || (self.walk)(share));
+                let range = self.parts * t / threads..self.parts * (t + 1) / threads;
+                scope.spawn(move || (self.read)(range));
             }
         });
         self.bytes as f64 / begin.elapsed().as_secs_f64()
     }
 }
 
-/// Calls `product` for each part with room for its outputs.
-fn walk(
+/// Calls `product` for each part, with a buffer for its outputs.
+fn multiply(
     parts: Range<usize>,
     panels: usize,
     product: impl Fn(Range<usize>, &mut Columns<'_>, &mut Scratch),
@@ -93,10 +93,10 @@ fn walk(
 
 fn ternary<'a>(name: &'static str, k: &'a Kernels, w: &'a TernaryMatrix, x: &'a Token) -> Form<'a> {
     let panels = w.rows() / PANEL_ROWS;
-    let walk = move |parts: Range<usize>| {
-        walk(parts, panels, |panels, y, s| k.ternary(w, panels, &x.view(), y, s));
+    let read = move |parts: Range<usize>| {
+        multiply(parts, panels, |panels, y, s| k.ternary(w, panels, &x.view(), y, s));
     };
-    Form { name, bytes: w.codes().len(), parts: panels.div_ceil(PART), walk: Box::new(walk) }
+    Form { name, bytes: w.codes().len(), parts: panels.div_ceil(PART), read: Box::new(read) }
 }
 
 fn int8<'a>(
@@ -106,13 +106,13 @@ fn int8<'a>(
     x: &'a Token,
 ) -> Form<'a> {
     let panels = w.rows() / PANEL_ROWS;
-    let walk = move |parts: Range<usize>| {
-        walk(parts, panels, |panels, y, s| (k.int8)(w, panels, &x.view(), y, s));
+    let read = move |parts: Range<usize>| {
+        multiply(parts, panels, |panels, y, s| (k.int8)(w, panels, &x.view(), y, s));
     };
-    Form { name, bytes, parts: panels.div_ceil(PART), walk: Box::new(walk) }
+    Form { name, bytes, parts: panels.div_ceil(PART), read: Box::new(read) }
 }
 
-/// GB/s: the median, and the most.
+/// Formats rates in GB/s: the median and the largest.
 fn described(rates: &mut [f64]) -> String {
     rates.sort_by(f64::total_cmp);
     format!("{:.1} (at most {:.1})", rates[TURNS / 2] / 1e9, rates[TURNS - 1] / 1e9)
@@ -136,7 +136,7 @@ fn main() {
             name: "read",
             bytes: BYTES,
             parts: lines.len(),
-            walk: Box::new(|part| {
+            read: Box::new(|part| {
                 black_box((k.read)(&lines[part]));
             }),
         },

@@ -1,7 +1,7 @@
-//! How benches measure.
+//! Timing helpers of the benchmarks.
 #![allow(dead_code, reason = "every bench uses its own part")]
 
-/// Short measurements: the machines are noisy, and many short runs say more than a few long ones.
+/// Returns a configuration with many short runs, which noise affects less than a few long ones.
 pub fn criterion() -> criterion::Criterion {
     use std::time::Duration;
     criterion::Criterion::default()
@@ -11,7 +11,7 @@ pub fn criterion() -> criterion::Criterion {
         .configure_from_args()
 }
 
-/// Median of the ratios of `a` to `b`, run in turn.
+/// Returns the median ratio of the time of `a` to that of `b`, which alternate.
 pub fn ratio(mut a: impl FnMut(), mut b: impl FnMut(), turns: usize) -> f64 {
     let time = |f: &mut dyn FnMut()| {
         let start = std::time::Instant::now();

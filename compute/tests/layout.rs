@@ -1,4 +1,4 @@
-//! The two layouts of ternary matrices say the same.
+//! The two layouts of ternary matrices hold the same weights.
 
 use bytes::Bytes;
 use wrinklefree_compute::matrix::{GroupScales, Scales, TernaryMatrix};
@@ -19,7 +19,7 @@ fn matrix(rows: usize, cols: usize) -> TernaryMatrix {
 }
 
 #[test]
-fn every_code_survives_the_tight_layout_and_the_way_back() {
+fn every_code_survives_the_tight_layout_and_back() {
     for (rows, cols) in SHAPES {
         let plain = matrix(rows, cols);
         let tight = plain.in_layout(Layout::Tight).unwrap();
@@ -69,7 +69,7 @@ fn any_bytes_are_codes_from_0_to_3() {
 }
 
 #[test]
-fn what_does_not_fit_stays_in_two_bits() {
+fn matrices_that_do_not_fit_stay_in_two_bits() {
     let fourth = TernaryMatrix::pack(16, 16, Scales::Tensor(1.0), |row, c| {
         c.fill(if row == 9 { 3 } else { 2 });
     });

@@ -1,4 +1,4 @@
-//! Weights that are carried part by part, by any number of workers, are what they were.
+//! Weights that any number of workers load part by part equal the original.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -11,11 +11,11 @@ use wrinklefree_compute::matrix::{SplitMatrix, TernaryMatrix};
 use wrinklefree_compute::par::{Bound, ThreadPool};
 use wrinklefree_compute::ternary::{Layout, repack};
 
-/// All of it is left, and counted.
+/// A source whose bytes are always copied, and counted.
 #[derive(Default)]
-struct Place(AtomicUsize);
+struct CountingSource(AtomicUsize);
 
-impl WeightSource for Place {
+impl WeightSource for CountingSource {
     fn must_copy(&self, _: &[u8]) -> bool {
         true
     }
@@ -26,19 +26,19 @@ impl WeightSource for Place {
     }
 }
 
-/// What teams of several sizes make of it, and the bytes that each read.
-fn by_teams<R>(job: impl Fn(&mut WeightLoader<'_, '_>) -> R) -> Vec<(R, usize)> {
+/// Runs a job on pools of several sizes; returns its results and the bytes that each read.
+fn by_pools<R>(job: impl Fn(&mut WeightLoader<'_, '_>) -> R) -> Vec<(R, usize)> {
     let by = |threads| {
-        let place = Place::default();
+        let source = CountingSource::default();
         let thread_pool = ThreadPool::new(threads).unwrap();
-        let made =
-            thread_pool.run(Bound::Arithmetic, |scope| job(&mut WeightLoader::new(scope, &place)));
-        (made, place.0.into_inner())
+        let result =
+            thread_pool.run(Bound::Arithmetic, |scope| job(&mut WeightLoader::new(scope, &source)));
+        (result, source.0.into_inner())
     };
     [1, 2, 5].map(by).into()
 }
 
-fn carried_one(
+fn repack_one(
     w: &TernaryMatrix,
     layout: Layout,
     loader: &mut WeightLoader<'_, '_>,
@@ -56,7 +56,7 @@ fn ternary(rows: usize, cols: usize, fourth: Option<usize>) -> TernaryMatrix {
     .unwrap()
 }
 
-/// Several parts and a rest, each row with values of so many bits.
+/// A matrix of several parts and a rest; `bits(row)` is the number of bits of a row's values.
 fn int8(bits: impl Fn(usize) -> u32) -> Int8Matrix {
     let (rows, cols) = (3000, 333);
     Int8Matrix::pack(rows, cols, cols, |row, values, scales| {
@@ -68,14 +68,14 @@ fn int8(bits: impl Fn(usize) -> u32) -> Int8Matrix {
 }
 
 #[test]
-fn layouts_change_on_the_way() {
+fn loading_changes_the_layout() {
     let plain = ternary(3001, 1000, None);
     let tight = plain.in_layout(Layout::Tight).unwrap();
     assert_ne!(plain.codes(), tight.codes());
     for w in [&plain, &tight] {
         for layout in [Layout::TwoBit, Layout::Tight] {
             let want = if layout == Layout::Tight { &tight } else { &plain };
-            for (found, read) in by_teams(|loader| carried_one(w, layout, loader).unwrap()) {
+            for (found, read) in by_pools(|loader| repack_one(w, layout, loader).unwrap()) {
                 assert!(found == *want && found.codes().as_ptr() != w.codes().as_ptr());
                 assert_eq!(read, w.codes().len(), "each byte once");
             }
@@ -87,7 +87,7 @@ fn layouts_change_on_the_way() {
 fn a_fourth_code_in_any_part_does_not_fit() {
     for row in [0, 1500, 3000] {
         let w = ternary(3001, 1000, Some(row));
-        for (found, _) in by_teams(|loader| carried_one(&w, Layout::Tight, loader)) {
+        for (found, _) in by_pools(|loader| repack_one(&w, Layout::Tight, loader)) {
             assert_eq!(found, None);
         }
     }
@@ -95,7 +95,7 @@ fn a_fourth_code_in_any_part_does_not_fit() {
 
 #[test]
 fn planes_are_those_of_all_values() {
-    // The first part of the last two says less than what follows.
+    // In the last two cases the first part needs fewer bits than the rest.
     let cases: [(&dyn Fn(usize) -> u32, _); 5] = [
         (&|_| 8, Packing::Split),
         (&|_| 6, Packing::Six),
@@ -105,7 +105,7 @@ fn planes_are_those_of_all_values() {
     ];
     for (bits, packing) in cases {
         let w = int8(bits);
-        for (found, _) in by_teams(|loader| SplitMatrix::repacked(&w, loader)) {
+        for (found, _) in by_pools(|loader| SplitMatrix::repacked(&w, loader)) {
             assert_eq!(found.parts().packing, packing);
             let (mut a, mut b) = ([0f32; 333], [0f32; 333]);
             for row in 0..3000 {
@@ -118,7 +118,7 @@ fn planes_are_those_of_all_values() {
 }
 
 #[test]
-fn what_keeps_its_form_is_copied() {
+fn matrices_that_keep_their_layout_are_copied() {
     let w = int8(|_| 8);
     let floats = FloatMatrix::new(3000, 333, FloatType::Bf16, vec![7u8; 3000 * 666].into());
     let matrices = [
@@ -128,7 +128,7 @@ fn what_keeps_its_form_is_copied() {
         Matrix::Int8(w),
     ];
     for matrix in &matrices {
-        for (found, read) in by_teams(|loader| matrix.relocate(loader)) {
+        for (found, read) in by_pools(|loader| matrix.relocate(loader)) {
             assert!(found == *matrix);
             assert_eq!(read, matrix.bytes());
         }
@@ -136,13 +136,14 @@ fn what_keeps_its_form_is_copied() {
     }
 }
 
-/// Nobody reads a second time before so many have read once, or ten seconds are over; says who read what.
-struct Together {
+/// A source in which no worker reads a second time before all have read once, or ten seconds have passed.
+/// It records which thread read what.
+struct RecordingSource {
     workers: usize,
     reads: Mutex<Vec<(thread::ThreadId, Range<usize>)>>,
 }
 
-impl WeightSource for Together {
+impl WeightSource for RecordingSource {
     fn must_copy(&self, _: &[u8]) -> bool {
         true
     }
@@ -158,30 +159,33 @@ impl WeightSource for Together {
     }
 }
 
-/// What a worker writes first stands on its node of memory: it has to be what the worker reads in a
-/// product of all three side by side.
+/// Memory that a worker writes first is on its NUMA node. It must be what the worker reads in a product of
+/// all three matrices.
 #[test]
-fn members_bring_what_they_will_read() {
-    const MEMBERS: usize = 4;
-    // Of 20 panels a worker has five, of one matrix each: all is read in one go.
+fn workers_load_what_they_will_read() {
+    const WORKERS: usize = 4;
+    // Each worker has five of the 20 panels, all of one matrix, and reads them at once.
     let group = [160, 80, 80].map(|rows| ternary(rows, 1000, None));
     let panel = group[0].codes().len() / 10;
     for layout in [Layout::TwoBit, Layout::Tight] {
-        let together = Together { workers: MEMBERS, reads: Mutex::default() };
-        let thread_pool = ThreadPool::new(MEMBERS).unwrap();
+        let source = RecordingSource { workers: WORKERS, reads: Mutex::default() };
+        let thread_pool = ThreadPool::new(WORKERS).unwrap();
         let found = thread_pool.run(Bound::Memory, |scope| {
-            repack(&group, layout, &mut WeightLoader::new(scope, &together))
+            repack(&group, layout, &mut WeightLoader::new(scope, &source))
         });
         let want = group.iter().map(|w| w.in_layout(layout));
         assert!(found.into_iter().eq(want));
 
-        let mut reads = together.reads.into_inner().unwrap();
+        let mut reads = source.reads.into_inner().unwrap();
         let first = group[0].codes().as_ptr().addr();
-        assert!(reads.contains(&(thread::current().id(), first..first + 5 * panel)), "the leader");
-        assert_eq!(reads.len(), MEMBERS);
+        assert!(
+            reads.contains(&(thread::current().id(), first..first + 5 * panel)),
+            "the calling thread"
+        );
+        assert_eq!(reads.len(), WORKERS);
         assert!(reads.iter().all(|(_, range)| range.len() == 5 * panel));
         reads.sort_by_key(|(thread, _)| format!("{thread:?}"));
         reads.dedup_by_key(|(thread, _)| *thread);
-        assert_eq!(reads.len(), MEMBERS, "one part for each worker");
+        assert_eq!(reads.len(), WORKERS, "one part for each worker");
     }
 }

@@ -1,10 +1,10 @@
-//! int8 matrices in planes: which bit stands where, and what is refused.
+//! int8 matrices in planes: the layout of bits, and errors.
 
 use bytes::Bytes;
 use wrinklefree_compute::matrix::{Int8Matrix, Packing, SplitMatrix, SplitParts};
 use wrinklefree_compute::ternary::LayoutError;
 
-/// 16 rows × 32 columns in two groups, with one value that is not zero.
+/// A matrix of 16 rows × 32 columns in two groups, with one value that is not zero.
 fn six(row: usize, column: usize, value: i8) -> SplitMatrix {
     SplitMatrix::pack_six(
         (16, 32, 16),
@@ -29,8 +29,8 @@ fn the_documented_bits_are_the_ones_in_memory() {
     let SplitParts { packing, high, low, scales, factors } = w.parts();
     assert_eq!(*packing, Packing::Six);
     assert_eq!((high.len(), low.len()), (4 * 64, 2 * 64));
-    // The upper four bits stand in the lower halves of the strip's second line, which has its third
-    // and fourth block; the two below in bits 4 and 5 of its line.
+    // The upper four bits are in the lower halves of the strip's second line, which has its third and
+    // fourth block. The two bits below are in bits 4 and 5 of its line.
     assert_eq!(high[3 * 64 + 23], 0b0111);
     assert_eq!(low[64 + 23], 0b01 << 4);
     for plane in [high, low] {
@@ -38,7 +38,7 @@ fn the_documented_bits_are_the_ones_in_memory() {
     }
     let want: Vec<u8> = (0..16).chain((0..16).map(|r: i8| -r)).map(|part| part as u8).collect();
     assert_eq!(scales[..], want);
-    // Values are worth a fourth of what they were, since they stand two bits higher.
+    // Factors are divided by four, because values are shifted up by two bits.
     assert!(factors.as_chunks().0.iter().all(|b| f32::from_le_bytes(*b) == 2.0));
     let mut row = [0f32; 32];
     w.row_f32(5, &mut row);

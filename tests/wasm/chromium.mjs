@@ -1,4 +1,4 @@
-// `node chromium.mjs test|bench MODULE`: headless Chromium runs the module.
+// `node chromium.mjs test|bench MODULE` runs the module in headless Chromium.
 import { readFile } from "node:fs/promises";
 import { chromium } from "playwright-core";
 
@@ -14,7 +14,7 @@ const files = {
 const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 const page = await browser.newPage();
-// Nothing listens: the files come from here.
+// No server is needed: the files are served from here.
 await page.route("http://localhost/**", (route) => {
   const [contentType, body] = files[new URL(route.request().url()).pathname] ?? [];
   return contentType ? route.fulfill({ contentType, body }) : route.abort();

@@ -1,4 +1,4 @@
-//! The cases of `compute/tests/kernels.rs` and a benchmark, for a JavaScript engine to run.
+//! The cases of `compute/tests/kernels.rs` and a benchmark, as a module that a JavaScript engine runs.
 
 #[path = "../../compute/tests/kernels/cases.rs"]
 mod cases;
@@ -6,13 +6,13 @@ mod speed;
 
 use wrinklefree_compute::kernel::Kernels;
 
-/// What the page-side code provides.
+/// Functions that `page.mjs` provides.
 mod page {
     #[link(wasm_import_module = "page")]
     unsafe extern "C" {
-        /// Takes a line of text.
+        /// Prints a line of text.
         pub safe fn say(text: *const u8, length: usize);
-        /// Milliseconds since some moment.
+        /// Returns a time in milliseconds.
         pub safe fn now() -> f64;
     }
 }
@@ -28,37 +28,37 @@ macro_rules! list {
 }
 cases::each_case!(list);
 
-/// Says what a panic would print. Call it first.
+/// Installs a panic hook that prints the panic. Must be called first.
 #[unsafe(no_mangle)]
 extern "C" fn start() {
     std::panic::set_hook(Box::new(|info| say(&info.to_string())));
 }
 
-/// Says the name of the widest set of kernels.
+/// Prints the name of the widest instruction set.
 #[unsafe(no_mangle)]
 extern "C" fn isa() {
     say(Kernels::best().isa().name());
 }
 
-/// How many cases there are.
+/// Returns the number of cases.
 #[unsafe(no_mangle)]
 extern "C" fn count() -> usize {
     CASES.len()
 }
 
-/// Says the name of a case.
+/// Prints the name of a case.
 #[unsafe(no_mangle)]
 extern "C" fn name(case: usize) {
     say(CASES[case].0);
 }
 
-/// Runs a case: traps where it fails.
+/// Runs a case; traps if it fails.
 #[unsafe(no_mangle)]
 extern "C" fn run(case: usize) {
     CASES[case].1();
 }
 
-/// Measures all kernels, and says how fast they are.
+/// Measures all products and prints their speed.
 #[unsafe(no_mangle)]
 extern "C" fn bench() {
     speed::all();

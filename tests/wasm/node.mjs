@@ -1,4 +1,4 @@
-// `node node.mjs test|bench MODULE`
+// `node node.mjs test|bench MODULE` runs the module in Node.
 import { readFile } from "node:fs/promises";
 import { bench, test } from "./page.mjs";
 

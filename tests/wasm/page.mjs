@@ -1,6 +1,6 @@
-// Runs the module, in whatever engine this is.
+// Runs the module in the current engine: Node or a browser.
 
-/** An instance, whose lines of text go to `say`. */
+/** Instantiates the module; its lines of text go to `say`. */
 async function instance(module, say) {
   const page = {
     say: (at, length) => say(new TextDecoder().decode(memory().slice(at, at + length))),
@@ -12,12 +12,12 @@ async function instance(module, say) {
   return exports;
 }
 
-/** Measures; each line goes to `print`. */
+/** Runs the benchmark; each line goes to `print`. */
 export async function bench(bytes, print) {
   (await instance(await WebAssembly.compile(bytes), print)).bench();
 }
 
-/** Runs all cases, prints what fails and says how many did. */
+/** Runs all cases, prints the failures and returns their number. */
 export async function test(bytes, engine, print) {
   const module = await WebAssembly.compile(bytes);
   let said = [];
@@ -38,7 +38,7 @@ export async function test(bytes, engine, print) {
     } catch (error) {
       failed++;
       print(`${name}: ${said.join("\n") || error}`);
-      // What a trap leaves behind is not to be trusted.
+      // A trap may leave the instance in an undefined state.
       exports = await fresh();
     }
   }

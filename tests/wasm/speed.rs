@@ -1,4 +1,4 @@
-//! How fast the products are, in 10⁹ multiply-adds a second, each set of kernels in turn.
+//! Measures the products in 10⁹ multiply-adds per second, alternating between the instruction sets.
 
 use crate::{page, say};
 use wrinklefree_compute::kernel::{Isa, Kernels, Quantized};
@@ -7,20 +7,20 @@ use wrinklefree_compute::matrix::{
 };
 use wrinklefree_compute::par::{Columns, Scratch};
 
-/// Outputs and inputs: a layer of a model that is small enough for a page.
+/// Shape of a layer of a model that is small enough for a page.
 const ROWS: usize = 2816;
 const COLS: usize = 1024;
-/// Activation rows: decoding, drafts, diffusion blocks, a piece of a prompt.
+/// Numbers of activation rows: decoding, drafts, diffusion blocks, a chunk of a prompt.
 const BATCHES: [usize; 7] = [1, 2, 4, 8, 16, 32, 128];
-/// Rounds, of which the fastest counts: other programs only ever slow one down.
+/// Number of rounds. The fastest counts, because other programs only slow a round down.
 const ROUNDS: usize = 12;
-/// Milliseconds of a set's turn in a round, at least: a page's clock is coarse.
+/// Least milliseconds of a measurement, because a page's clock is coarse.
 const TURN: f64 = 8.0;
 
-/// A kernel on some data: called with a batch's activations and outputs.
+/// A kernel with its weights; it gets a batch's activations and outputs.
 type Product<'a> = dyn Fn(&Kernels, &Activations, &mut Columns<'_>, &mut Scratch) + 'a;
 
-/// Activations of a batch, as every kernel wants them.
+/// Activations of a batch, quantized and as floats.
 struct Activations {
     values: Vec<i8>,
     floats: Vec<f32>,
@@ -30,14 +30,14 @@ struct Activations {
 
 impl Activations {
     fn new(batch: usize) -> Self {
-        // Two planes.
+        // Enough for two planes.
         let values: Vec<i8> = (0..2 * batch * COLS).map(|i| (i * 37 % 251) as u8 as i8).collect();
         let sums = values.chunks(COLS).map(|r| r.iter().map(|&v| i32::from(v)).sum()).collect();
         let floats = values[..batch * COLS].iter().map(|&v| f32::from(v) / 128.0).collect();
         Self { values, floats, sums, steps: vec![0.01; 2 * batch] }
     }
 
-    /// Of `batch` tokens.
+    /// Returns the quantized activations of `batch` tokens.
     fn planes(&self, batch: usize, planes: usize) -> Quantized<'_> {
         const { assert!(COLS.is_multiple_of(64), "whole cache lines, as kernels read them") };
         let rows = batch * planes;
@@ -51,7 +51,7 @@ impl Activations {
     }
 }
 
-/// All kernels that multiply.
+/// Measures all products.
 pub fn all() {
     let ternary = TernaryMatrix::pack(ROWS, COLS, Scales::Tensor(0.5), |r, codes| {
         codes.iter_mut().enumerate().for_each(|(c, code)| *code = ((r * 7 + c * 5) % 11 % 3) as u8);
@@ -62,7 +62,7 @@ pub fn all() {
         scales.fill(0.5);
     })
     .expect("values fit");
-    // As heads of GGUF files are, and what they were made to be before.
+    // Heads of GGUF files have six bits; `joined` is the same head as int8.
     let six = SplitMatrix::pack_six(
         (ROWS, COLS, 16),
         |r, values| (0..).zip(values).for_each(|(c, v)| *v = ((r * 7 + c * 5) % 64) as i8 - 32),
@@ -102,7 +102,7 @@ pub fn all() {
     }
 }
 
-/// Runs every set in turn and says how they compare.
+/// Measures every instruction set in turn and prints how they compare.
 fn compare(name: &str, batch: usize, product: &Product<'_>) {
     let x = Activations::new(batch);
     let (mut y, mut scratch) = (vec![0f32; batch * ROWS], Scratch::default());
@@ -110,7 +110,7 @@ fn compare(name: &str, batch: usize, product: &Product<'_>) {
     let mut best = vec![f64::INFINITY; sets.len()];
     for round in 0..ROUNDS {
         for (k, best) in sets.iter().zip(&mut best) {
-            // The definition is slow and needs no precision.
+            // The scalar kernels are slow and need no precision.
             if k.isa() == Isa::Scalar && round > 0 {
                 continue;
             }

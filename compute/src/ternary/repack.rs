@@ -6,7 +6,7 @@ use crate::mem::WeightVec;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Loads matrices that a product reads side by side, in `layout`.
+/// Loads matrices that are multiplied together, in `layout`.
 ///
 /// A matrix becomes `None` if it does not fit the layout ([`TernaryMatrix::in_layout`]) or memory has
 /// no room for it. A matrix that is in the layout already and may stay is shared, not copied.

@@ -1,12 +1,11 @@
-//! Attention, and the pages that it reads.
+//! Attention and the pages that it reads.
 
 use super::{Noise, bits, close, sets};
 use wrinklefree_compute::kernel::{Attention, Isa, Kernels, KvType, PAGE, PageLayout};
 use wrinklefree_compute::mem::AlignedVec;
 use wrinklefree_compute::par::{Columns, Scratch};
 
-/// Pages of noise in these types, as the kernels write them and as scalar does; every slot of every
-/// page is written.
+/// Returns pages of noise as these kernels and as the scalar kernels write them. Every slot is written.
 fn pages(k: &Kernels, count: usize, layout: PageLayout, noise: &mut Noise) -> [AlignedVec<u8>; 2] {
     let mut both = [(); 2].map(|()| AlignedVec::<u8>::zeroed(count * layout.bytes()));
     for at in (0..count * layout.bytes()).step_by(layout.bytes()) {
@@ -20,12 +19,12 @@ fn pages(k: &Kernels, count: usize, layout: PageLayout, noise: &mut Noise) -> [A
     both
 }
 
-/// A layout with one type for both.
+/// Returns a layout with one type for keys and values.
 fn layout(head_dim: usize, dtype: KvType) -> PageLayout {
     PageLayout { head_dim, keys: dtype, values: dtype }
 }
 
-/// Attention of rows that see `ends` keys, `[rows][group · head_dim]`.
+/// Computes attention of rows that see `ends` keys; returns `[rows][group · head_dim]`.
 fn attend(
     k: &Kernels,
     queries: &[f32],
@@ -40,7 +39,7 @@ fn attend(
     out
 }
 
-pub fn attention_agrees_and_ignores_what_lies_past_the_end() {
+pub fn attention_agrees_and_ignores_slots_past_the_end() {
     let mut noise = Noise(0x5555_aaaa_1234_4321);
     for k in sets("attention") {
         for (keys, values) in TYPES {
@@ -74,7 +73,7 @@ pub fn attention_agrees_and_ignores_what_lies_past_the_end() {
     }
 }
 
-/// Each type for keys or values, and mixtures.
+/// Types of keys and values: each type, and mixtures.
 const TYPES: [(KvType, KvType); 9] = [
     (KvType::F32, KvType::F32),
     (KvType::F16, KvType::F16),
@@ -100,7 +99,7 @@ pub fn rows_that_attend_together_get_what_each_gets_alone() {
     }
 }
 
-/// What is not finite at position 31.
+/// The vector that is not finite at position 31.
 #[derive(Clone, Copy, Debug)]
 enum Broken {
     Key,
@@ -132,7 +131,7 @@ fn together_as_alone(k: &Kernels, layout: PageLayout, broken: Broken, noise: &mu
     }
 }
 
-/// Numbers of all sizes.
+/// Random numbers of all magnitudes.
 fn wild(noise: &mut Noise, n: usize) -> Vec<f32> {
     (0..n)
         .map(|_| match noise.below(8) {
@@ -178,28 +177,28 @@ pub fn keys_and_values_are_stored_as_scalar_stores_them() {
     }
 }
 
-/// Whether a set keeps pages of these types in an order of its own.
+/// Returns true if a set stores pages of these types in tiles.
 fn in_tiles(k: &Kernels, layout: PageLayout) -> bool {
     let tiled = [layout.keys, layout.values].contains(&KvType::Bf16);
     k.isa() == Isa::Amx && layout.head_dim.is_multiple_of(32) && tiled
 }
 
-/// A page's keys, `[head_dim][PAGE]`, and values, `[PAGE][head_dim]`.
+/// Returns a page's keys, `[head_dim][PAGE]`, and values, `[PAGE][head_dim]`.
 fn read(k: &Kernels, layout: PageLayout, page: &[u8]) -> [Vec<f32>; 2] {
-    let mut room = vec![0.0; layout.head_dim * PAGE];
-    let keys = layout.keys(&k.kv, page, &mut room).to_vec();
-    [keys, layout.values(&k.kv, page, &mut room).to_vec()]
+    let mut decoded = vec![0.0; layout.head_dim * PAGE];
+    let keys = layout.keys(&k.kv, page, &mut decoded).to_vec();
+    [keys, layout.values(&k.kv, page, &mut decoded).to_vec()]
 }
 
-/// Tiles hold the same numbers in another order, but for a value that is not finite: that stands in them
-/// as zeros, behind a key that is not.
+/// Asserts that tiles hold the same numbers. A value that is not finite is stored as zeros, and its key as
+/// NaN.
 fn assert_same_numbers(layout: PageLayout, got: &[Vec<f32>; 2], want: &[Vec<f32>; 2], what: &str) {
     let tiled = layout.values == KvType::Bf16;
     for (part, (got, want)) in got.iter().zip(want).enumerate() {
         for (n, (got, want)) in got.iter().zip(want).enumerate() {
             let slot = if part == 0 { n % PAGE } else { n / layout.head_dim };
             match (part, slot) {
-                (0, 4) if tiled => assert!(got.is_nan(), "{what}: the key behind a broken value"),
+                (0, 4) if tiled => assert!(got.is_nan(), "{what}: the key of a broken value"),
                 (1, 4) if tiled => assert_eq!(*got, 0.0, "{what}: a broken value"),
                 _ if want.is_nan() => assert!(got.is_nan(), "{what} [{n}]: {got}"),
                 _ => assert_eq!(got, want, "{what} [{n}]"),
@@ -208,7 +207,7 @@ fn assert_same_numbers(layout: PageLayout, got: &[Vec<f32>; 2], want: &[Vec<f32>
     }
 }
 
-/// The finite numbers that a type has codes for, from its definition; f32 and int8 aside.
+/// Returns the finite numbers of a type with small floats, from its definition.
 fn numbers(dtype: KvType) -> Vec<f32> {
     let (exponent, mantissa, largest) = match dtype {
         KvType::F16 => (5, 10, 65_504.0),
@@ -231,23 +230,23 @@ pub fn stored_numbers_are_the_nearest() {
         let (layout, numbers) = (layout(1, dtype), numbers(dtype));
         let largest = *numbers.last().unwrap();
         let mut page = AlignedVec::<u8>::zeroed(layout.bytes());
-        let mut room = [0.0; PAGE];
+        let mut decoded = [0.0; PAGE];
         let codec = Kernels::SCALAR.kv[dtype as usize];
         let scaled = dtype.size() == 1;
         for round in 0..40_000 {
-            // Numbers, ties, and whatever lies between.
+            // Numbers, ties, and numbers in between.
             let at = noise.below(numbers.len() as u64 - 1) as usize;
             let share = f64::from([0.0, 0.5, noise.float().abs()][round % 3]);
             let x = (f64::from(numbers[at]) * (1.0 - share) + f64::from(numbers[at + 1]) * share)
                 as f32;
-            // The largest beside it: its scale is 1.
+            // The largest number beside it makes the scale 1.
             let mut codes = AlignedVec::<u8>::zeroed(2 * dtype.size());
             let scale = (codec.write_value)(&[x, -largest], &mut codes, 0);
             assert_eq!(scale, 1.0, "{dtype:?}: {largest}");
             page[..dtype.size()].copy_from_slice(&codes[..dtype.size()]);
             let scales = [1.0; PAGE];
             let scales = if scaled { &scales[..] } else { &[] };
-            (codec.values)(&page[..PAGE * dtype.size()], scales, &mut room);
+            (codec.values)(&page[..PAGE * dtype.size()], scales, &mut decoded);
             let (below, above) = (numbers[at], numbers[at + 1]);
             let (down, up) = (x - below, above - x);
             let nearest = match down.partial_cmp(&up).unwrap() {
@@ -257,7 +256,7 @@ pub fn stored_numbers_are_the_nearest() {
                 std::cmp::Ordering::Equal if at.is_multiple_of(2) => below,
                 std::cmp::Ordering::Equal => above,
             };
-            assert_eq!(room[0], nearest, "{dtype:?}: {x} between {below} and {above}");
+            assert_eq!(decoded[0], nearest, "{dtype:?}: {x} between {below} and {above}");
         }
     }
     let x = noise.floats(64);
@@ -270,18 +269,18 @@ pub fn stored_numbers_are_the_nearest() {
     }
 }
 
-pub fn what_is_not_finite_stays_so() {
+pub fn numbers_that_are_not_finite_stay_so() {
     for dtype in KvType::ALL {
         let layout = layout(4, dtype);
         for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut page = AlignedVec::<u8>::zeroed(layout.bytes());
             let x = [1.0, broken, 2.0, 0.0];
             layout.write(&Kernels::SCALAR.kv, &mut page, 7, (&x, &x));
-            let mut room = [0.0; 4 * PAGE];
-            let keys = layout.keys(&Kernels::SCALAR.kv, &page, &mut room);
+            let mut decoded = [0.0; 4 * PAGE];
+            let keys = layout.keys(&Kernels::SCALAR.kv, &page, &mut decoded);
             assert!(!keys[PAGE + 7].is_finite(), "{dtype:?} {broken}");
-            assert!(keys[PAGE + 6] == 0.0, "{dtype:?}: the places beside it are what they were");
-            let values = layout.values(&Kernels::SCALAR.kv, &page, &mut room);
+            assert!(keys[PAGE + 6] == 0.0, "{dtype:?}: the neighboring slots are unchanged");
+            let values = layout.values(&Kernels::SCALAR.kv, &page, &mut decoded);
             assert!(!values[7 * 4 + 1].is_finite(), "{dtype:?} {broken}");
         }
     }
@@ -300,7 +299,7 @@ pub fn estimates_of_pages_are_close() {
             };
             let (got, want) = (run(&k, &keys), run(&Kernels::SCALAR, &keys));
             assert_eq!((got.0, got.1.to_bits()), (want.0, want.1.to_bits()), "{head_dim}");
-            // The logarithm of the mean weight of the page's keys, of the largest query.
+            // The logarithm of the mean weight of the page's keys, for the query with the largest.
             let truth = |keys: &[f32]| {
                 let weight = |query: &[f32], slot: usize| {
                     let products = query.iter().enumerate().map(|(d, q)| q * keys[d * PAGE + slot]);
@@ -318,7 +317,7 @@ pub fn estimates_of_pages_are_close() {
             // Without variance there is nothing to estimate.
             keys.chunks_exact_mut(PAGE).for_each(|keys| keys.fill(keys[0]));
             close(run(&k, &keys).1, truth(&keys), 1e-5);
-            // Of what is not finite nothing is known.
+            // The estimate of keys that are not finite is NaN.
             for broken in [f32::NAN, f32::INFINITY] {
                 keys[PAGE] = broken;
                 assert!(run(&k, &keys).1.is_nan(), "{broken}");

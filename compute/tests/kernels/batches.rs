@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Widths of batches on their way from a few rows to whole tiles and past them; with enough panels for
-/// tables, and with bytes that no packer writes.
+/// Batches from a few rows to whole tiles and beyond, with enough panels for tables, and with bytes that
+/// packing never writes.
 pub fn every_width_equals_scalar() {
     let (mut noise, rows, cols) = (Noise(0x7766_5544_3322_1101), 67 * 16 + 5, 203);
     let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(0.61), |_, codes| {
@@ -11,9 +11,9 @@ pub fn every_width_equals_scalar() {
     });
     let w = w.unwrap();
     let tight = w.in_layout(Layout::Tight).unwrap();
-    let stray = |places: &mut dyn Iterator<Item = usize>| {
+    let stray = |positions: &mut dyn Iterator<Item = usize>| {
         let mut bytes = tight.codes().to_vec();
-        places.for_each(|at| bytes[at] = 255);
+        positions.for_each(|at| bytes[at] = 255);
         TernaryMatrix::from_tight(rows, cols, bytes.into(), 0.61).unwrap()
     };
     let last = tight.codes().len() - 1;
@@ -24,7 +24,7 @@ pub fn every_width_equals_scalar() {
         ("tight, stray numbers everywhere", &stray(&mut (0..=last).step_by(7))),
     ];
     for batch in (4..=36).chain([40, 46, 48, 54, 60, 64]) {
-        let x = Rows::new(batch, cols, 1, || noise.next() as i8);
+        let x = Activations::new(batch, cols, 1, || noise.next() as i8);
         for k in sets("widths") {
             for (form, w) in forms {
                 ternary_equals_scalar(&k, (w, &x), 0, form);
@@ -33,7 +33,7 @@ pub fn every_width_equals_scalar() {
     }
 }
 
-/// Batches, matrices and rows so large that kernels cut them into blocks of all three.
+/// Batches, matrices and rows that are so large that kernels split all three into blocks.
 pub fn large_products_equal_scalar() {
     let mut noise = Noise(0x1212_3434_5656_7878);
     let (rows, cols) = (21 * 16 + 5, 1700);
@@ -53,7 +53,7 @@ pub fn large_products_equal_scalar() {
         let w = w.unwrap();
         let tight = w.in_layout(Layout::Tight);
         for batch in [32, 33, 62, 530] {
-            let x = Rows::new(batch, cols, 1, || noise.next() as i8);
+            let x = Activations::new(batch, cols, 1, || noise.next() as i8);
             for k in sets("large products") {
                 ternary_equals_scalar(&k, (&w, &x), 0, "large");
                 if let Some(w) = &tight {
@@ -63,7 +63,7 @@ pub fn large_products_equal_scalar() {
         }
     }
     let w = Int8Matrix::quantize_rows(rows, cols, |_, row| row.fill_with(|| noise.float()));
-    let (w, x) = (w.unwrap(), Rows::new(530, cols, 2, || noise.next() as i8));
+    let (w, x) = (w.unwrap(), Activations::new(530, cols, 2, || noise.next() as i8));
     for k in sets("large products") {
         let run =
             |k: &Kernels| product(265, rows, 0, |p, y, s| (k.int8)(w.view(), p, &x.view(), y, s));

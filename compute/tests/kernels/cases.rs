@@ -1,5 +1,5 @@
-//! The cases of `tests/kernels.rs`: integer kernels bit for bit, float kernels within a relative 1e-5
-//! of the largest value.
+//! The cases of `tests/kernels.rs`. Integer kernels must agree bit for bit, float kernels within 1e-5 of
+//! the largest value.
 
 #[path = "attention.rs"]
 mod attention;
@@ -20,13 +20,13 @@ use wrinklefree_compute::matrix::{
 use wrinklefree_compute::par::{Columns, Scratch};
 use wrinklefree_compute::ternary::Layout;
 
-/// Hands the names of all cases to a macro.
+/// Calls a macro with the names of all cases.
 macro_rules! each_case {
     ($then:ident) => {
         $then! {
             ternary_products_equal_scalar
             every_width_equals_scalar
-            a_single_fourth_code_is_multiplied_where_it_stands
+            a_single_fourth_code_is_multiplied
             blocks_of_zeros_change_no_bit
             large_products_equal_scalar
             products_share_a_scratch
@@ -44,18 +44,18 @@ macro_rules! each_case {
             row_kernels_agree
             silu_is_silu
             logits_are_weighed_as_scalar_weighs_them
-            attention_agrees_and_ignores_what_lies_past_the_end
+            attention_agrees_and_ignores_slots_past_the_end
             rows_that_attend_together_get_what_each_gets_alone
             keys_and_values_are_stored_as_scalar_stores_them
             stored_numbers_are_the_nearest
-            what_is_not_finite_stays_so
+            numbers_that_are_not_finite_stay_so
             estimates_of_pages_are_close
         }
     };
 }
 pub(crate) use each_case;
 
-/// A small, fast generator: tests must not depend on a crate's stream.
+/// A small, fast random generator. Tests must not depend on the stream of a crate.
 struct Noise(u64);
 
 impl Noise {
@@ -76,28 +76,28 @@ impl Noise {
     }
 }
 
-/// Every set but scalar that this machine has; says which it leaves out.
+/// Returns every instruction set of this machine except scalar; prints the missing ones.
 fn sets(test: &str) -> Vec<Kernels> {
     let required = std::env::var("REQUIRE_ISA").unwrap_or_default();
     for name in required.split(',').filter(|n| !n.is_empty()) {
-        let isa =
-            Isa::parse(name).unwrap_or_else(|| panic!("REQUIRE_ISA: no set is called {name}"));
-        assert!(Kernels::for_isa(isa).is_some(), "REQUIRE_ISA: this machine has no {name}");
+        let isa = Isa::parse(name)
+            .unwrap_or_else(|| panic!("REQUIRE_ISA: unknown instruction set {name}"));
+        assert!(Kernels::for_isa(isa).is_some(), "REQUIRE_ISA: this machine lacks {name}");
     }
     for isa in Isa::ALL {
         let state = if Kernels::for_isa(isa).is_some() { "runs" } else { "MISSING, NOT TESTED" };
         println!("{test}: {} {state}", isa.name());
     }
-    // Whichever of its two forms a set takes on this CPU, both are right.
+    // AVX-512 has two forms of the ternary product; both are tested on every CPU.
     let other =
         Kernels::for_isa(Isa::Avx512).map(|k| [true, false].map(|tables| k.by_table(tables)));
     let sets = Kernels::all().filter(|k| !matches!(k.isa(), Isa::Scalar | Isa::Avx512));
     sets.chain(other.into_iter().flatten()).collect()
 }
 
-/// Activations for `rows` rows of `cols`, either noise or all at one extreme; two planes hold no
-/// more than ±32,512 between them, as `quantize16` writes them.
-struct Rows {
+/// Quantized activations, `[rows][cols]`. The joined values of two planes are within ±32,512, as
+/// `quantize16` writes them.
+struct Activations {
     values: Vec<i8>,
     stride: usize,
     sums: Vec<i32>,
@@ -105,7 +105,7 @@ struct Rows {
     planes: usize,
 }
 
-impl Rows {
+impl Activations {
     fn new(rows: usize, cols: usize, planes: usize, mut value: impl FnMut() -> i8) -> Self {
         let stride = Quantized::stride_of(cols);
         let mut values = vec![0i8; rows * stride];
@@ -140,7 +140,7 @@ fn bits(y: &[f32]) -> Vec<u32> {
     y.iter().map(|v| v.to_bits()).collect()
 }
 
-/// The product of panels `from..`, in a wider matrix so that stray writes would show.
+/// Computes the product of the panels `from..` into a wider matrix, so that stray writes would show.
 fn product(
     rows: usize,
     outputs: usize,
@@ -168,8 +168,13 @@ const SHAPES: [(usize, usize); 10] = [
     (2065, 97),
 ];
 
-/// The product of the panels from `from` on, of this set and of the definition.
-fn ternary_equals_scalar(k: &Kernels, (w, x): (&TernaryMatrix, &Rows), from: usize, what: &str) {
+/// Compares the product of the panels from `from` on with the scalar one.
+fn ternary_equals_scalar(
+    k: &Kernels,
+    (w, x): (&TernaryMatrix, &Activations),
+    from: usize,
+    what: &str,
+) {
     let (batch, view) = (x.view().tokens(), x.view());
     let run = |k: &Kernels| product(batch, w.rows(), from, |p, y, s| k.ternary(w, p, &view, y, s));
     let (rows, cols, planes) = (w.rows(), w.cols(), x.planes);
@@ -181,7 +186,7 @@ pub fn ternary_products_equal_scalar() {
     let mut noise = Noise(0x1234_5678_9abc_def1);
     for k in sets("ternary") {
         for (rows, cols) in SHAPES {
-            // Matrices with and without the fourth code take different ways.
+            // Matrices with and without the fourth code use different kernels.
             for (group, kinds) in [(0, 3), (0, 4), (16, 3), (64, 4), (128, 3), (256, 3)] {
                 let codes: Vec<u8> = (0..rows * cols).map(|_| noise.below(kinds) as u8).collect();
                 let scales = match group {
@@ -201,7 +206,8 @@ pub fn ternary_products_equal_scalar() {
                 assert_eq!(tight.is_some(), group == 0 && !codes.contains(&3));
                 for batch in [1, 2, 3, 4, 5, 6, 7, 8, 13, 33, 70, 95] {
                     for planes in [1, 2] {
-                        let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
+                        let x =
+                            Activations::new(batch * planes, cols, planes, || noise.next() as i8);
                         for from in [0, rows.div_ceil(16) / 2] {
                             let what = format!("group {group} codes {kinds}");
                             ternary_equals_scalar(&k, (&w, &x), from, &what);
@@ -216,7 +222,7 @@ pub fn ternary_products_equal_scalar() {
     }
 }
 
-pub fn a_single_fourth_code_is_multiplied_where_it_stands() {
+pub fn a_single_fourth_code_is_multiplied() {
     let (mut noise, rows, cols) = (Noise(0x0bad_cafe_1234_5678), 4100, 48);
     for k in sets("ternary with one fourth code") {
         for at in [0, 2047, 2048, 4099] {
@@ -226,7 +232,7 @@ pub fn a_single_fourth_code_is_multiplied_where_it_stands() {
                     out[17] = 3;
                 }
             });
-            let (w, x) = (w.unwrap(), Rows::new(70, cols, 1, || noise.next() as i8));
+            let (w, x) = (w.unwrap(), Activations::new(70, cols, 1, || noise.next() as i8));
             let run =
                 |k: &Kernels| product(70, rows, 0, |p, y, s| k.ternary(&w, p, &x.view(), y, s));
             assert!(run(&k) == run(&Kernels::SCALAR), "{:?}, row {at}", k.isa());
@@ -263,7 +269,7 @@ pub fn blocks_of_zeros_change_no_bit() {
                         let blocks: Vec<bool> =
                             (0..cols.div_ceil(16)).map(|_| noise.below(100) < live).collect();
                         let mut at = 0;
-                        let x = Rows::new(batch * planes, cols, planes, || {
+                        let x = Activations::new(batch * planes, cols, planes, || {
                             at += 1;
                             if blocks[(at - 1) % cols / 16] { value(&mut noise) } else { 0 }
                         });
@@ -286,7 +292,7 @@ pub fn ternary_products_do_not_overflow_at_the_extremes() {
                 let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(1.0), |_, c| c.fill(code));
                 let w = w.unwrap();
                 for batch in [1, 4, 8, 70] {
-                    let x = Rows::new(batch, cols, 1, || value);
+                    let x = Activations::new(batch, cols, 1, || value);
                     let run = |k: &Kernels| {
                         product(batch, rows, 0, |p, y, s| k.ternary(&w, p, &x.view(), y, s))
                     };
@@ -306,16 +312,16 @@ pub fn ternary_products_do_not_overflow_at_the_extremes() {
             out.iter_mut().zip(&signs).for_each(|(c, &plus)| *c = if plus { 2 } else { 0 });
         });
         let (w, mut next) = (w.unwrap(), signs.iter().cycle());
-        let x = Rows::new(70, cols, 1, || if *next.next().unwrap() { 127 } else { -128 });
+        let x = Activations::new(70, cols, 1, || if *next.next().unwrap() { 127 } else { -128 });
         let run = |k: &Kernels| product(70, rows, 0, |p, y, s| k.ternary(&w, p, &x.view(), y, s));
         assert_eq!(run(&k), run(&Kernels::SCALAR), "{:?}, signs alike", k.isa());
     }
 }
 
-/// What one product leaves in a scratch is no matter to the next.
+/// The contents that one product leaves in a scratch do not affect the next.
 pub fn products_share_a_scratch() {
     let mut noise = Noise(0x3141_5926_5358_9793);
-    // Also of one set with another, which leaves buffers of other lengths.
+    // Also across instruction sets, which leave buffers of other lengths.
     let mut scratch = Scratch::default();
     for k in sets("scratch") {
         for batch in [24, 70] {
@@ -325,7 +331,7 @@ pub fn products_share_a_scratch() {
                 let w = TernaryMatrix::pack(20, cols, scales, |_, codes| {
                     codes.fill_with(|| noise.below(3) as u8);
                 });
-                let (w, x) = (w.unwrap(), Rows::new(batch, cols, 1, || noise.next() as i8));
+                let (w, x) = (w.unwrap(), Activations::new(batch, cols, 1, || noise.next() as i8));
                 let mut run = |k: &Kernels| {
                     let mut y = vec![0f32; batch * 20];
                     let out = &mut Columns::whole(&mut y, 20);
@@ -338,8 +344,7 @@ pub fn products_share_a_scratch() {
     }
 }
 
-/// |a − b| ≤ 1e-5 · max(1, largest |b|).
-/// What does not fit a view is left out.
+/// Outputs that do not fit a view are not written.
 pub fn products_write_nothing_past_a_view() {
     let (mut noise, cols) = (Noise(0x7777_1357_0246_8ace), 64);
     let ternary = TernaryMatrix::pack(32, cols, Scales::Tensor(0.5), |_, out| {
@@ -350,7 +355,7 @@ pub fn products_write_nothing_past_a_view() {
         scales.fill(0.5);
     });
     let (ternary, int8) = (ternary.unwrap(), int8.unwrap());
-    let x = Rows::new(1, cols, 1, || noise.next() as i8);
+    let x = Activations::new(1, cols, 1, || noise.next() as i8);
     let (x, scratch) = (x.view(), &mut Scratch::default());
     for k in sets("products into views that are too narrow") {
         let mut products = |view: &mut [f32], other: &mut [f32]| {
@@ -373,6 +378,7 @@ pub fn products_write_nothing_past_a_view() {
     }
 }
 
+/// Asserts |a − b| ≤ 1e-5 · max(1, largest |b|).
 fn close(a: &[f32], b: &[f32], what: &str) {
     let largest = b.iter().fold(1f32, |m, v| m.max(v.abs()));
     for (i, (a, b)) in a.iter().zip(b).enumerate() {
@@ -475,8 +481,8 @@ pub fn row_kernels_agree() {
         for n in [2, 8, 30, 64, 100, 2560] {
             let (x, y) = (noise.floats(n), noise.floats(n));
             let wide: Vec<f32> = x.iter().map(|v| v * 60.0).collect();
-            type Row = fn(&Kernels, &[f32], &[f32]) -> Vec<f32>;
-            let kernels: [(&str, Row); 5] = [
+            type RowKernel = fn(&Kernels, &[f32], &[f32]) -> Vec<f32>;
+            let kernels: [(&str, RowKernel); 5] = [
                 ("rms_norm", |k, x, y| {
                     let mut out = vec![0.0; x.len()];
                     (k.rms_norm)(x, y, 1e-5, &mut out);

@@ -1,11 +1,11 @@
 //! Products of int8 matrices, whole and in two planes.
 
-use super::{Noise, Rows, SHAPES, product, sets};
+use super::{Activations, Noise, SHAPES, product, sets};
 use wrinklefree_compute::kernel::Kernels;
 use wrinklefree_compute::matrix::{Int8Matrix, Int8View, PARTS, SplitMatrix};
 
-/// Tokens and planes: every width of a tile and rests beside it; few for large matrices, where the
-/// definition takes long.
+/// Numbers of tokens and planes: every width of a tile and some beyond. There are few for large matrices,
+/// where the scalar definition is slow.
 fn int8_batches(weights: usize) -> impl Iterator<Item = (usize, usize)> {
     let batches: &[usize] = match weights {
         ..20_000 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33],
@@ -23,7 +23,7 @@ pub fn int8_products_equal_scalar() {
                     let weight = |noise: &mut Noise| extreme.map_or(noise.next() as i8, |e| e.0);
                     let w = random_int8(&mut noise, (rows, cols, group), weight);
                     for (batch, planes) in int8_batches(rows * cols) {
-                        let x = Rows::new(batch * planes, cols, planes, || {
+                        let x = Activations::new(batch * planes, cols, planes, || {
                             extreme.map_or(noise.next() as i8, |e| e.1)
                         });
                         int8_equals_scalar(&k, w.view(), &x, "whole");
@@ -46,8 +46,8 @@ fn random_int8(
     .unwrap()
 }
 
-/// The product of a set and the scalar one, which is returned.
-fn int8_equals_scalar(k: &Kernels, w: Int8View<'_>, x: &Rows, what: &str) -> Vec<u32> {
+/// Compares the product of a set with the scalar one, and returns it.
+fn int8_equals_scalar(k: &Kernels, w: Int8View<'_>, x: &Activations, what: &str) -> Vec<u32> {
     let batch = x.view().tokens();
     let run = |k: &Kernels| product(batch, w.rows(), 0, |p, y, s| (k.int8)(w, p, &x.view(), y, s));
     let want = run(&Kernels::SCALAR);
@@ -58,12 +58,12 @@ fn int8_equals_scalar(k: &Kernels, w: Int8View<'_>, x: &Rows, what: &str) -> Vec
     want
 }
 
-/// Both planes give what the int8 matrix gives, and the upper one the same on every set.
+/// Both planes give the same as the int8 matrix, and the upper plane gives the same on every set.
 pub fn split_products_equal_int8() {
     let mut noise = Noise(0x0123_4567_89ab_cdef);
     for k in sets("split int8") {
         for (rows, cols) in SHAPES {
-            // Eight bits, six, and four that need no other plane.
+            // Eight bits, six, and four, which need no lower plane.
             for (group, bits) in [(cols, 8), (16, 8), (cols, 6), (16, 6), (32, 4)] {
                 let w = random_int8(&mut noise, (rows, cols, group), |noise| {
                     noise.next() as i8 >> (8 - bits)
@@ -71,7 +71,7 @@ pub fn split_products_equal_int8() {
                 let split = SplitMatrix::new(&w);
                 assert_eq!(SplitMatrix::new(&split.joined()), split);
                 for (batch, planes) in int8_batches(rows * cols) {
-                    let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
+                    let x = Activations::new(batch * planes, cols, planes, || noise.next() as i8);
                     let whole = int8_equals_scalar(&k, w.view(), &x, "whole");
                     assert_eq!(int8_equals_scalar(&k, split.view(), &x, "split"), whole);
                     let upper = int8_equals_scalar(&k, split.upper(), &x, "upper");
@@ -82,7 +82,7 @@ pub fn split_products_equal_int8() {
     }
 }
 
-/// Scales in two steps are those that they multiply to, and the planes hold what was packed.
+/// Scales made of parts and factors equal their products, and the planes hold the packed values.
 pub fn products_with_parts_of_scales_equal_int8() {
     let mut noise = Noise(0xabad_1dea_0000_0001);
     for k in sets("parts of scales") {
@@ -96,7 +96,7 @@ pub fn products_with_parts_of_scales_equal_int8() {
                 }
                 let joined = w.joined();
                 for (batch, planes) in int8_batches(rows * cols) {
-                    let x = Rows::new(batch * planes, cols, planes, || noise.next() as i8);
+                    let x = Activations::new(batch * planes, cols, planes, || noise.next() as i8);
                     let whole = int8_equals_scalar(&k, joined.view(), &x, "joined");
                     assert_eq!(int8_equals_scalar(&k, w.view(), &x, "six bits"), whole);
                     int8_equals_scalar(&k, w.upper(), &x, "upper of six bits");
@@ -106,7 +106,7 @@ pub fn products_with_parts_of_scales_equal_int8() {
     }
 }
 
-/// And the values, `[rows][cols]`.
+/// Returns a matrix of six-bit noise and its values, `[rows][cols]`.
 fn random_six(noise: &mut Noise, shape: (usize, usize, usize)) -> (SplitMatrix, Vec<i8>) {
     let (rows, cols, group) = shape;
     let values: Vec<i8> = (0..rows * cols).map(|_| noise.next() as i8 >> 2).collect();
@@ -129,7 +129,7 @@ pub fn int8_products_are_exact_beyond_32_bits() {
     let (rows, cols) = (17, 20_011);
     let mut noise = Noise(0x2468_ace0_1357_9bdf);
     for k in sets("wide int8") {
-        // All alike, every product positive, every second one.
+        // All products have the same sign, all are positive, or every second one is.
         for kind in 0..4 {
             let signs: Vec<bool> = (0..cols).map(|_| kind < 2 || noise.below(2) == 0).collect();
             let w = Int8Matrix::pack(rows, cols, cols, |_, values, scales| {
@@ -140,7 +140,7 @@ pub fn int8_products_are_exact_beyond_32_bits() {
             let w = w.unwrap();
             for (batch, planes) in [(1, 1), (1, 2), (2, 2), (7, 2), (9, 2)] {
                 let mut at = 0;
-                let x = Rows::new(batch * planes, cols, planes, || {
+                let x = Activations::new(batch * planes, cols, planes, || {
                     at += 1;
                     let plus = if kind == 3 { at % 2 == 0 } else { signs[(at - 1) % cols] };
                     if plus { 127 } else { -128 }

@@ -1,6 +1,6 @@
-//! Checks the emulator itself: that it shows the features the kernels ask for, and that its
-//! `vpdpbusd` is the one the manual describes. `probe N vpdpbusd` and `probe N scalar`
-//! then run N million rounds of a loop, for timing.
+//! Checks the emulator itself: that it reports the CPU features that the kernels need, and that its
+//! `vpdpbusd` computes what the manual says. `probe N vpdpbusd` and `probe N scalar` then run N million
+//! rounds of a loop, for timing.
 
 use std::arch::x86_64::*;
 

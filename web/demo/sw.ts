@@ -1,16 +1,16 @@
 /**
- * Makes the page work offline, and gives it the headers that threads need (cross-origin isolation)
- * where the host does not send them. The model is not kept here: the package has its own cache.
+ * Service worker. It serves the page offline and adds the headers for cross-origin isolation, which
+ * threads need, if the host does not send them. The model is in the package's own cache.
  */
 
-// The types are those of any worker.
+// Replaces the DOM's type of `self`.
 export {};
 declare const self: ServiceWorkerGlobalScope;
-/** All files of this build but this one; the build writes them in. */
+/** All other files of this build; the build inserts the list. */
 declare const __FILES__: string[];
 
 const CACHE = "wrinklefree-demo";
-/** Of the four modules a browser runs one: these come into the cache when they are used. */
+/** Files that are cached on first use: a browser runs only one of the four modules. */
 const LATER = /\.(wasm|safetensors)$/;
 const MODEL = /\.safetensors$/;
 
@@ -29,7 +29,7 @@ async function keepShell(): Promise<void> {
   await cache.addAll(shell.map((file) => new Request(url(file), { cache: "reload" })));
 }
 
-/** Drops what older versions kept, and serves the page that is open already. */
+/** Deletes the files of older versions and takes control of open pages. */
 async function takeOver(): Promise<void> {
   const cache = await caches.open(CACHE);
   const known = new Set(["./", ...__FILES__].map(url));
@@ -39,14 +39,14 @@ async function takeOver(): Promise<void> {
   await self.clients.claim();
 }
 
-/** What answers a request; `null`: the network does, as if this were not here. */
+/** Returns the response to a request, or `null` to leave it to the network. */
 function respond(request: Request): Promise<Response> | null {
   const { origin, pathname } = new URL(request.url);
   if (request.method !== "GET" || origin !== location.origin || MODEL.test(pathname)) return null;
   return request.mode === "navigate" ? page(request) : file(request);
 }
 
-/** The newest page there is. */
+/** Fetches the newest page, or returns the cached one. */
 async function page(request: Request): Promise<Response> {
   try {
     const response = await fetch(request);
@@ -57,7 +57,7 @@ async function page(request: Request): Promise<Response> {
   }
 }
 
-/** Files have names of their content, so those that are kept are right. */
+/** Returns a file from the cache first: file names contain a hash of the content. */
 async function file(request: Request): Promise<Response> {
   const kept = await caches.match(request);
   if (kept) return isolated(kept);
@@ -66,13 +66,13 @@ async function file(request: Request): Promise<Response> {
   return isolated(response);
 }
 
-/** A full disk costs the offline copy, not the page. */
+/** Caches a response. A full disk only prevents the offline copy. */
 async function keep(url: string, response: Response): Promise<void> {
   const cache = await caches.open(CACHE);
   await cache.put(url, response).catch(() => {});
 }
 
-/** The response, with the headers of a page, or a worker, that may have threads. */
+/** Returns the response with the headers for cross-origin isolation. */
 function isolated(response: Response): Response {
   if (response.status === 0) return response;
   const headers = new Headers(response.headers);

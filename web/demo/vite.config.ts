@@ -3,13 +3,13 @@ import { type Plugin, defineConfig } from "vite";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
-/** Tells the service worker which files there are; their names change with their content. */
+/** Inserts the list of files into the service worker. Their names change with their content. */
 function listFiles(): Plugin {
   return {
     name: "list-files",
     generateBundle(_, bundle) {
       const worker = bundle["sw.js"];
-      if (worker?.type !== "chunk") throw new Error("there is no sw.js");
+      if (worker?.type !== "chunk") throw new Error("the build has no sw.js");
       const files = Object.keys(bundle).filter((file) => file !== "sw.js");
       worker.code = worker.code.replaceAll("__FILES__", JSON.stringify(files.sort()));
     },
@@ -18,7 +18,7 @@ function listFiles(): Plugin {
 
 export default defineConfig({
   root: here("."),
-  // The page works under any path.
+  // Relative URLs let the page work under any path.
   base: "./",
   resolve: { alias: { wrinklefree: here("../dist/index.js") } },
   plugins: [listFiles()],
@@ -26,7 +26,7 @@ export default defineConfig({
     target: "es2022",
     emptyOutDir: true,
     modulePreload: false,
-    // Workers and modules are fetched by URL, and the page's policy allows no data: URLs.
+    // The page's content security policy forbids data: URLs.
     assetsInlineLimit: 0,
     rollupOptions: {
       input: { index: here("index.html"), sw: here("sw.ts") },

@@ -1,26 +1,26 @@
-/** Puts the page together. */
+/** Entry point of the page. */
 
 import { Chart } from "./chart.js";
 import { Chat } from "./chat.js";
 import { acceptFiles } from "./drop.js";
-import { Model } from "./model.js";
-import { prepare } from "./offline.js";
-import { Pace } from "./pace.js";
+import { ModelManager } from "./model_manager.js";
+import { installServiceWorker } from "./service_worker.js";
+import { PlaybackSpeed } from "./playback_speed.js";
 import { Panel } from "./panel.js";
 import { Race } from "./race.js";
 import { Settings } from "./settings.js";
-import { themes } from "./theme.js";
-import { views } from "./views.js";
+import { initTheme } from "./theme.js";
+import { initViews } from "./views.js";
 
-themes();
-views();
-const model = new Model(prepare());
+initTheme();
+initViews();
+const model = new ModelManager(installServiceWorker());
 const settings = new Settings();
-const parts = { model, settings, pace: new Pace(), chart: new Chart() };
-const [chat, race] = [new Chat(parts), new Race(parts)];
+const context = { model, settings, speed: new PlaybackSpeed(), chart: new Chart() };
+const [chat, race] = [new Chat(context), new Race(context)];
 new Panel(model);
 model.watch((state) => {
-  if (state.is === "ready") settings.fit(state.info);
+  if (state.status === "ready") settings.applyModel(state.info);
 });
 acceptFiles(model);
 document.onkeydown = ({ key }) => {

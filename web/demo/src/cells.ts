@@ -1,10 +1,10 @@
-/** The block that is being worked on, as cells. */
+/** The slots of the current block as cells. */
 
 import type { Slot } from "wrinklefree";
-import { make } from "./dom.js";
-import { number } from "./numbers.js";
+import { createElement } from "./dom.js";
+import { formatNumber } from "./format.js";
 
-/** A list of cells, one for each slot. */
+/** A list of cells, one per slot. */
 export class Cells {
   #cells: Cell[] = [];
 
@@ -16,6 +16,7 @@ export class Cells {
     this.show(Array.from({ length: size }, () => ({ state: "masked", text: "" })));
   }
 
+  /** Shows the slots and their summary. */
   show(slots: readonly Slot[]): void {
     if (slots.length !== this.#cells.length) {
       this.#cells = slots.map(() => new Cell());
@@ -28,38 +29,39 @@ export class Cells {
   }
 }
 
-/** One cell. Most slots stay as they are in a pass, and then nothing is touched. */
+/** One cell. The DOM is changed only if the slot changed. */
 class Cell {
-  readonly item = make("li");
+  readonly item = createElement("li");
   #key = "";
 
   show({ state, text, certainty }: Slot): void {
-    const sure = certainty === undefined ? "" : `${number(100 * certainty)} % sure`;
+    const sure = certainty === undefined ? "" : `${formatNumber(100 * certainty)} % sure`;
     const key = `${state} ${sure} ${text}`;
     if (key === this.#key) return;
     this.#key = key;
     this.item.className = state;
-    this.item.textContent = state === "masked" ? "" : visible(text);
+    this.item.textContent = state === "masked" ? "" : cellText(text);
     this.item.style.setProperty("--certainty", `${100 * (certainty ?? 0.5)}%`);
     const says =
-      state === "masked" ? "empty" : [spoken(text), state, sure].filter(Boolean).join(", ");
+      state === "masked" ? "empty" : [cellLabel(text), state, sure].filter(Boolean).join(", ");
     this.item.title = says;
     this.item.ariaLabel = says;
   }
 }
 
-/** A token's text in a cell: what cannot be seen gets a sign. */
-function visible(text: string): string {
-  if (special(text)) return "■";
+/** Returns a token's text for a cell, with a symbol for invisible characters. */
+function cellText(text: string): string {
+  if (isSpecial(text)) return "■";
   return text.replaceAll("\n", "↵").trim() || "␣";
 }
 
-function spoken(text: string): string {
-  if (special(text)) return "end of the text";
+/** Returns a token's text for screen readers. */
+function cellLabel(text: string): string {
+  if (isSpecial(text)) return "end of text";
   return text.replaceAll("\n", "new line").trim() || "space";
 }
 
-/** Tokens such as `<|im_end|>`. */
-function special(text: string): boolean {
+/** Returns true for special tokens such as `<|im_end|>`. */
+function isSpecial(text: string): boolean {
   return /^<\|?[\w|/ -]+\|?>$/.test(text);
 }

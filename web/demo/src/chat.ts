@@ -1,45 +1,45 @@
-/** The conversation. */
+/** The view of the conversation. */
 
 import { type ChatMessage, WrinkleFreeError } from "wrinklefree";
-import { Block, slowly } from "./block.js";
+import { BlockCard, replayText } from "./block_card.js";
 import type { Chart } from "./chart.js";
-import { at, make, part } from "./dom.js";
-import type { Model } from "./model.js";
-import { complain, quiet } from "./notice.js";
-import { figures } from "./numbers.js";
-import type { Pace } from "./pace.js";
+import { byId, createElement, child } from "./dom.js";
+import type { ModelManager } from "./model_manager.js";
+import { showError, hideError } from "./notice.js";
+import { statsTexts } from "./format.js";
+import type { PlaybackSpeed } from "./playback_speed.js";
 import { play } from "./play.js";
 import { Run } from "./run.js";
 import type { Settings } from "./settings.js";
 
-/** What the conversation needs of the page. */
-export interface Parts {
-  model: Model;
+/** Parts of the page that the views share. */
+export interface PageContext {
+  model: ModelManager;
   settings: Settings;
-  pace: Pace;
+  speed: PlaybackSpeed;
   chart: Chart;
 }
 
 /** The view "Chat". */
 export class Chat {
-  readonly #log = at("log");
-  readonly #question = at<HTMLTextAreaElement>("question");
-  readonly #block = new Block(at("block"));
+  readonly #log = byId("log");
+  readonly #question = byId<HTMLTextAreaElement>("question");
+  readonly #block = new BlockCard(byId("block"));
   #messages: ChatMessage[] = [];
-  /** Ends the answer that is coming; none: nothing is coming. */
+  /** Cancels the answer in progress; `null` if there is none. */
   #running: AbortController | null = null;
-  /** Ends slow motion. */
+  /** Ends the replay in progress. */
   #skip = new AbortController();
 
-  constructor(readonly parts: Parts) {
-    at("ask").onsubmit = (event) => {
+  constructor(readonly page: PageContext) {
+    byId("ask").onsubmit = (event) => {
       event.preventDefault();
       void this.#ask(this.#question.value.trim());
     };
-    this.#question.onkeydown = (event) => this.#key(event);
-    at("stop").onclick = () => this.#running?.abort();
-    at("skip").onclick = () => this.#skip.abort();
-    at("new").onclick = () => this.clear();
+    this.#question.onkeydown = (event) => this.#onKey(event);
+    byId("stop").onclick = () => this.#running?.abort();
+    byId("skip").onclick = () => this.#skip.abort();
+    byId("new").onclick = () => this.clear();
     for (const chip of document.querySelectorAll<HTMLButtonElement>(
       "#chat .chips button:not(#new)",
     )) {
@@ -47,99 +47,101 @@ export class Chat {
     }
   }
 
-  /** Ends what is coming, or its slow motion. */
+  /** Cancels the answer in progress and the replay. */
   stop(): void {
     this.#running?.abort();
     this.#skip.abort();
   }
 
-  /** Begins a new conversation. */
+  /** Starts a new conversation. */
   clear(): void {
     this.stop();
     this.#messages = [];
     for (const article of this.#log.querySelectorAll("article")) article.remove();
-    at("welcome").hidden = false;
-    at("follow-ups").hidden = true;
-    quiet();
+    byId("welcome").hidden = false;
+    byId("follow-ups").hidden = true;
+    hideError();
     this.#question.focus();
   }
 
-  #key(event: KeyboardEvent): void {
+  #onKey(event: KeyboardEvent): void {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    at<HTMLFormElement>("ask").requestSubmit();
+    byId<HTMLFormElement>("ask").requestSubmit();
   }
 
   async #ask(content: string): Promise<void> {
     if (this.#running || !content) return;
     this.#skip.abort();
-    quiet();
+    hideError();
     this.#question.value = "";
     const messages = this.#messages;
     messages.push({ role: "user", content });
-    const asked = this.#article("user", content);
-    const answer = this.#article("assistant", "");
+    const asked = this.#appendMessage("user", content);
+    const answer = this.#appendMessage("assistant", "");
     const text = await this.#answer(answer);
     if (text) {
       messages.push({ role: "assistant", content: text });
       return;
     }
-    // Nothing came: the question may be asked again.
+    // There was no answer, so the question is put back into the input.
     messages.pop();
     asked.remove();
     answer.remove();
     if (messages !== this.#messages) return;
-    at("welcome").hidden = messages.length > 0;
+    byId("welcome").hidden = messages.length > 0;
     this.#question.value ||= content;
   }
 
-  /** Gives an answer; resolves as soon as it is computed, with what is shown then or later. */
+  /** Generates an answer. Resolves when it is computed; showing it may take longer. */
   async #answer(article: HTMLElement): Promise<string> {
     const running = new AbortController();
     const messages = this.#messages;
     this.#running = running;
-    this.#working(true);
+    this.#setRunning(true);
     try {
       const { signal } = running;
-      const { model, settings } = this.parts;
+      const { model, settings } = this.page;
       const engine = await model.engine();
       signal.throwIfAborted();
-      const run = new Run(engine, { ...settings.for(settings.mode), signal });
+      const run = new Run(engine, { ...settings.forMode(settings.mode), signal });
       void this.#show(run, article);
-      await run.go(messages, () => this.parts.chart.update(run));
-      // A new conversation is nothing that this one's end belongs to.
-      if (messages === this.#messages) this.#close(run, article);
+      await run.start(messages, () => this.page.chart.update(run));
+      // A new conversation may have begun in the meantime.
+      if (messages === this.#messages) this.#finish(run, article);
       return run.text;
     } catch (error) {
-      complain(error);
+      showError(error);
       return "";
     } finally {
       this.#running = null;
-      this.#working(false);
+      this.#setRunning(false);
     }
   }
 
-  /** What follows when all is computed. */
-  #close(run: Run, article: HTMLElement): void {
-    if (run.error && !run.stopped) complain(run.error);
+  /** Shows the statistics, the errors and the replay button of a computed answer. */
+  #finish(run: Run, article: HTMLElement): void {
+    if (run.error && !run.stopped) showError(run.error);
     if (run.error instanceof WrinkleFreeError && run.error.code === "crashed") {
-      this.parts.model.lost(run.error);
+      this.page.model.engineCrashed(run.error);
     }
     if (!run.stats) return;
-    this.parts.chart.update(run);
-    at("said").textContent = run.text;
+    this.page.chart.update(run);
+    byId("announcement").textContent = run.text;
     const notes = [
       run.stopped ? "stopped" : "",
       run.reason === "length" ? "cut at max tokens" : "",
     ];
-    const words = [run.mode, ...figures(run.stats), ...notes].filter(Boolean).join(" · ");
-    // Only the last answer can be replayed: recordings are large.
+    const words = [run.mode, ...statsTexts(run.stats), ...notes].filter(Boolean).join(" · ");
+    // Recordings are large, so only the last answer can be replayed.
     for (const button of this.#log.querySelectorAll("footer button")) button.remove();
-    const replay = make("button", { type: "button", textContent: "Replay" });
+    const replay = createElement("button", { type: "button", textContent: "Replay" });
     replay.onclick = () => void this.#replay(run, article);
-    article.append(make("footer", {}, make("span", { textContent: words }), replay));
-    at("follow-ups").hidden = false;
-    this.#follow();
+    article.append(
+      createElement("footer", {}, createElement("span", { textContent: words }), replay),
+    );
+    byId("follow-ups").hidden = false;
+    this.#scrollToEnd();
   }
 
   async #replay(run: Run, article: HTMLElement): Promise<void> {
@@ -147,47 +149,51 @@ export class Chat {
     await this.#show(run, article);
   }
 
-  /** Shows a run in the pace that was chosen. */
+  /** Shows a run at the chosen speed. */
   async #show(run: Run, article: HTMLElement): Promise<void> {
     const skip = new AbortController();
     this.#skip = skip;
-    const text = part(article, "p");
+    const text = child(article, "p");
     article.ariaBusy = "true";
     const show = (of: Run, index: number) => {
       this.#block.show(of, index);
       text.textContent = of.text.slice(0, of.frames[index]?.length);
-      this.#slow(of, index);
-      this.#follow();
+      this.#showReplayNotice(of, index);
+      this.#scrollToEnd();
     };
-    await play([{ run, screen: { show }, pace: () => this.parts.pace.value }], skip.signal);
+    await play([{ run, view: { show }, speed: () => this.page.speed.value }], skip.signal);
     article.ariaBusy = "false";
-    if (this.#skip === skip) this.#slow(run, Infinity);
+    if (this.#skip === skip) this.#showReplayNotice(run, Infinity);
   }
 
-  /** Says so while what is seen lags behind. */
-  #slow(run: Run, index: number): void {
+  /** Shows a notice while the replay is behind the computed answer. */
+  #showReplayNotice(run: Run, index: number): void {
     const lags = run.ended && index < run.frames.length - 1;
-    at("slow").textContent = lags ? slowly(run, this.parts.pace) : "";
-    at("skip").hidden = !lags;
+    byId("slow").textContent = lags ? replayText(run, this.page.speed) : "";
+    byId("skip").hidden = !lags;
   }
 
-  #article(role: "user" | "assistant", content: string): HTMLElement {
-    at("welcome").hidden = true;
-    const article = make("article", { className: role }, make("p", { textContent: content }));
+  #appendMessage(role: "user" | "assistant", content: string): HTMLElement {
+    byId("welcome").hidden = true;
+    const article = createElement(
+      "article",
+      { className: role },
+      createElement("p", { textContent: content }),
+    );
     article.ariaLabel = role === "user" ? "You" : "Model";
     this.#log.append(article);
     this.#log.scrollTop = this.#log.scrollHeight;
     return article;
   }
 
-  /** Keeps the end in sight for those who are looking at it. */
-  #follow(): void {
+  /** Scrolls to the end, unless the user has scrolled up. */
+  #scrollToEnd(): void {
     const { scrollHeight, scrollTop, clientHeight } = this.#log;
     if (scrollHeight - scrollTop - clientHeight < 120) this.#log.scrollTop = scrollHeight;
   }
 
-  #working(now: boolean): void {
-    at("send").hidden = now;
-    at("stop").hidden = !now;
+  #setRunning(now: boolean): void {
+    byId("send").hidden = now;
+    byId("stop").hidden = !now;
   }
 }

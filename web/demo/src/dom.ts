@@ -1,14 +1,14 @@
-/** Short ways to the document. */
+/** Helper functions for the DOM. */
 
-/** The element with this id, which the page has. */
-export function at<T extends HTMLElement = HTMLElement>(id: string): T {
+/** Returns the element with this id, which must exist. */
+export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   const found = document.getElementById(id);
   if (!found) throw new Error(`the page has no #${id}`);
   return found as T;
 }
 
-/** A new element. */
-export function make<K extends keyof HTMLElementTagNameMap>(
+/** Creates an element. */
+export function createElement<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   properties: Partial<HTMLElementTagNameMap[K]> = {},
   ...children: (Node | string)[]
@@ -18,15 +18,15 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** A copy of what a `<template>` holds: one element. */
-export function copy(template: string): HTMLElement {
-  const [element] = at<HTMLTemplateElement>(template).content.children;
+/** Returns a copy of the single element in a `<template>`. */
+export function cloneTemplate(template: string): HTMLElement {
+  const [element] = byId<HTMLTemplateElement>(template).content.children;
   return element?.cloneNode(true) as HTMLElement;
 }
 
-/** A part of an element that is known to be there. */
-export function part<T extends HTMLElement = HTMLElement>(of: HTMLElement, selector: string): T {
+/** Returns the first descendant that matches a selector; it must exist. */
+export function child<T extends HTMLElement = HTMLElement>(of: HTMLElement, selector: string): T {
   const found = of.querySelector<T>(selector);
-  if (!found) throw new Error(`there is no ${selector}`);
+  if (!found) throw new Error(`the element has no ${selector}`);
   return found;
 }

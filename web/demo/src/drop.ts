@@ -1,28 +1,28 @@
-/** Runs a model file that is dropped onto the page, or chosen. */
+/** Loading of model files that the user drops or chooses. */
 
 import { WrinkleFreeError } from "wrinklefree";
-import { at } from "./dom.js";
-import type { Model } from "./model.js";
-import { complain, quiet } from "./notice.js";
+import { byId } from "./dom.js";
+import type { ModelManager } from "./model_manager.js";
+import { showError, hideError } from "./notice.js";
 
-/** Lets files come in. */
-export function acceptFiles(model: Model): void {
-  const input = at<HTMLInputElement>("file");
+/** Accepts files from the file dialog and by drag and drop. */
+export function acceptFiles(model: ModelManager): void {
+  const input = byId<HTMLInputElement>("file");
   input.onchange = () => {
     open(model, [...(input.files ?? [])]);
     input.value = "";
   };
-  at("choose").onclick = () => input.click();
-  at("built-in").onclick = () => void model.open("default");
+  byId("choose").onclick = () => input.click();
+  byId("built-in").onclick = () => void model.open("default");
   acceptDrops(model);
 }
 
-function acceptDrops(model: Model): void {
-  // Each element that the pointer comes to enters before the one it leaves is left.
+function acceptDrops(model: ModelManager): void {
+  // `dragenter` of the next element comes before `dragleave` of the last one.
   let depth = 0;
   const over = (change: number) => {
     depth = Math.max(depth + change, 0);
-    at("drop").hidden = depth === 0;
+    byId("drop").hidden = depth === 0;
   };
   addEventListener("dragenter", (event) => hasFiles(event) && over(1));
   addEventListener("dragleave", (event) => hasFiles(event) && over(-1));
@@ -33,7 +33,9 @@ function acceptDrops(model: Model): void {
     over(-depth);
     const { items, files } = event.dataTransfer as DataTransfer;
     if ([...items].some((item) => item.webkitGetAsEntry()?.isDirectory)) {
-      complain(new WrinkleFreeError("bad_source", "that is a folder: drop the files in it"));
+      showError(
+        new WrinkleFreeError("bad_source", "a folder cannot be loaded: drop the files in it"),
+      );
     } else {
       open(model, [...files]);
     }
@@ -44,8 +46,8 @@ function hasFiles({ dataTransfer }: DragEvent): boolean {
   return dataTransfer?.types.includes("Files") ?? false;
 }
 
-function open(model: Model, files: readonly File[]): void {
+function open(model: ModelManager, files: readonly File[]): void {
   if (files.length === 0) return;
-  quiet();
+  hideError();
   void model.open(files);
 }

@@ -1,15 +1,16 @@
-/** The line that says what went wrong. */
+/** The page's error line. */
 
-import { at } from "./dom.js";
-import { words } from "./words.js";
+import { byId } from "./dom.js";
+import { errorText } from "./error_text.js";
 
-/** Says it; what somebody ended is no fault. */
-export function complain(error: unknown): void {
+/** Shows an error. A cancelled call is not an error. */
+export function showError(error: unknown): void {
   if (error instanceof DOMException && error.name === "AbortError") return;
-  at("notice").textContent = words(error);
-  at("notice").hidden = false;
+  byId("notice").textContent = errorText(error);
+  byId("notice").hidden = false;
 }
 
-export function quiet(): void {
-  at("notice").hidden = true;
+/** Hides the error. */
+export function hideError(): void {
+  byId("notice").hidden = true;
 }

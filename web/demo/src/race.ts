@@ -1,16 +1,16 @@
-/** Two modes answer the same prompt. */
+/** The view in which two modes answer the same prompt. */
 
 import type { ChatMessage } from "wrinklefree";
-import { Block } from "./block.js";
-import type { Parts } from "./chat.js";
-import { at, copy, part } from "./dom.js";
-import { complain, quiet } from "./notice.js";
-import { duration, number, rate } from "./numbers.js";
-import { type Scene, play } from "./play.js";
+import { BlockCard } from "./block_card.js";
+import type { PageContext } from "./chat.js";
+import { byId, cloneTemplate, child } from "./dom.js";
+import { showError, hideError } from "./notice.js";
+import { formatDuration, formatNumber, formatRate } from "./format.js";
+import { type Playback, play } from "./play.js";
 import { Run } from "./run.js";
 
-/** Milliseconds after which an answer is watched as it comes, and not replayed. */
-const PATIENCE = 2000;
+/** Milliseconds after which answers are shown live instead of as a replay. */
+const REPLAY_LIMIT_MS = 2000;
 
 /** The view "Race". */
 export class Race {
@@ -18,15 +18,16 @@ export class Race {
   #running: AbortController | null = null;
   #skip = new AbortController();
 
-  constructor(readonly parts: Parts) {
-    at("lanes").append(...this.#lanes.map((lane) => lane.card));
-    at("race-form").onsubmit = (event) => {
+  constructor(readonly parts: PageContext) {
+    byId("lanes").append(...this.#lanes.map((lane) => lane.card));
+    byId("race-form").onsubmit = (event) => {
       event.preventDefault();
-      void this.#start(at<HTMLInputElement>("race-prompt").value.trim());
+      void this.#start(byId<HTMLInputElement>("race-prompt").value.trim());
     };
-    at("race-stop").onclick = () => this.stop();
+    byId("race-stop").onclick = () => this.stop();
   }
 
+  /** Cancels both requests and the replay. */
   stop(): void {
     this.#running?.abort();
     this.#skip.abort();
@@ -35,102 +36,102 @@ export class Race {
   async #start(content: string): Promise<void> {
     if (this.#running || !content) return;
     this.stop();
-    quiet();
+    hideError();
     const running = new AbortController();
     this.#running = running;
-    this.#working(true, "Both are computing …");
+    this.#setRunning(true, "Both are computing …");
     try {
       await this.#race(content, running.signal);
     } catch (error) {
-      complain(error);
-      at("race-says").textContent = "";
+      showError(error);
+      byId("race-status").textContent = "";
     }
     this.#running = null;
-    this.#working(false);
+    this.#setRunning(false);
   }
 
   async #race(content: string, signal: AbortSignal): Promise<void> {
     const engine = await this.parts.model.engine();
     signal.throwIfAborted();
-    // The same luck for both.
+    // Both use the same seed.
     const seed = Math.floor(Math.random() * 2 ** 32);
     const runs = this.#lanes.map((lane) => {
-      const run = new Run(engine, { ...this.parts.settings.for(lane.mode), seed, signal });
-      lane.enter(run);
+      const run = new Run(engine, { ...this.parts.settings.forMode(lane.mode), seed, signal });
+      lane.begin(run);
       return run;
     });
     const done = this.#go(runs, [{ role: "user", content }]);
-    await Promise.race([done, new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+    await Promise.race([done, new Promise((resolve) => setTimeout(resolve, REPLAY_LIMIT_MS))]);
     const skip = new AbortController();
     this.#skip = skip;
     const recorded = runs.every((run) => run.ended);
-    if (recorded) this.#replays();
-    const shown = play(this.#scenes(runs, recorded), skip.signal);
+    if (recorded) this.#announceReplay();
+    const shown = play(this.#playbacks(runs, recorded), skip.signal);
     await done;
     await shown;
-    this.#tell(runs);
+    this.#showResults(runs);
   }
 
   async #go(runs: readonly Run[], messages: readonly ChatMessage[]): Promise<void> {
     if (this.#together) {
-      await Promise.all(runs.map((run) => run.go(messages)));
+      await Promise.all(runs.map((run) => run.start(messages)));
     } else {
-      for (const run of runs) await run.go(messages);
+      for (const run of runs) await run.start(messages);
     }
   }
 
-  /** Both share the engine's passes. */
+  /** True if both requests run at the same time and share the engine's passes. */
   get #together(): boolean {
-    return at<HTMLInputElement>("together").checked;
+    return byId<HTMLInputElement>("together").checked;
   }
 
-  /** One clock for both: as many passes a second as were chosen, in the lane that had the most. */
-  #scenes(runs: readonly Run[], recorded: boolean): Scene[] {
-    const rates = runs.map((run) => run.frames.length / run.took);
+  /** Returns the playbacks on a common clock: the chosen speed is that of the faster lane. */
+  #playbacks(runs: readonly Run[], recorded: boolean): Playback[] {
+    const rates = runs.map((run) => run.frames.length / run.duration);
     const most = Math.max(...rates);
-    return this.#lanes.map((screen, index) => {
+    return this.#lanes.map((view, index) => {
       const share = (rates[index] as number) / most;
-      const pace = () => (recorded ? this.parts.pace.value * share : Infinity);
-      return { run: runs[index] as Run, screen, pace };
+      const speed = () => (recorded ? this.page.speed.value * share : Infinity);
+      return { run: runs[index] as Run, view, speed };
     });
   }
 
-  /** Who was first is not given away before it is seen. */
-  #replays(): void {
-    const slow = Number.isFinite(this.parts.pace.value);
-    at("race-says").textContent = slow ? "Slow motion: a replay, one clock for both." : "";
-    at("race-stop").textContent = "Skip";
+  /** Announces the replay without naming the winner. */
+  #announceReplay(): void {
+    const slow = Number.isFinite(this.page.speed.value);
+    byId("race-status").textContent = slow ? "Slow motion: a replay of both on one clock." : "";
+    byId("race-stop").textContent = "Skip";
   }
 
-  /** The real figures, and who was first by the real clock. */
-  #tell(runs: readonly Run[]): void {
-    for (const lane of this.#lanes) lane.result();
+  /** Shows the measured figures and the winner. */
+  #showResults(runs: readonly Run[]): void {
+    for (const lane of this.#lanes) lane.showResult();
     for (const run of runs) {
       if (run.stats) this.parts.chart.update(run);
-      if (run.error && !run.stopped) complain(run.error);
+      if (run.error && !run.stopped) showError(run.error);
     }
-    at("race-says").textContent = runs.some((run) => run.error) ? "Stopped." : winner(runs);
+    byId("race-status").textContent = runs.some((run) => run.error) ? "Stopped." : winnerText(runs);
   }
 
-  #working(now: boolean, says?: string): void {
-    at("race-stop").textContent = "Stop";
-    at("race-start").hidden = now;
-    at("race-stop").hidden = !now;
-    if (says) at("race-says").textContent = says;
+  #setRunning(now: boolean, says?: string): void {
+    byId("race-stop").textContent = "Stop";
+    byId("race-start").hidden = now;
+    byId("race-stop").hidden = !now;
+    if (says) byId("race-status").textContent = says;
   }
 }
 
-function winner(runs: readonly Run[]): string {
-  const [first, second] = [...runs].sort((a, b) => a.took - b.took) as [Run, Run];
-  return `${first.mode} was first: ${duration(first.took)} against ${duration(second.took)}.`;
+function winnerText(runs: readonly Run[]): string {
+  const [first, second] = [...runs].sort((a, b) => a.duration - b.duration) as [Run, Run];
+  return `${first.mode} was first: ${formatDuration(first.duration)} against ${formatDuration(second.duration)}.`;
 }
 
-/** One of the two. */
+/** One of the two lanes. */
 class Lane {
-  readonly card = copy("lane");
+  readonly card = cloneTemplate("lane");
   #run: Run | null = null;
-  readonly #block = new Block(part(this.card, ".block"));
-  readonly #mode = part<HTMLSelectElement>(this.card, "select");
+  readonly #block = new BlockCard(child(this.card, ".block"));
+  readonly #mode = child<HTMLSelectElement>(this.card, "select");
 
   constructor(name: string, mode: string) {
     this.card.ariaLabel = name;
@@ -142,30 +143,32 @@ class Lane {
     return this.#mode.value;
   }
 
-  enter(run: Run): void {
+  /** Resets the lane for a run. */
+  begin(run: Run): void {
     this.#run = run;
-    part(this.card, ".text").textContent = "";
+    child(this.card, ".text").textContent = "";
     for (const figure of this.card.querySelectorAll("dd")) figure.textContent = "–";
   }
 
+  /** Shows the state after a pass. */
   show(run: Run, index: number): void {
     this.#block.show(run, index);
-    part(this.card, ".text").textContent = run.text.slice(0, run.frames[index]?.length);
+    child(this.card, ".text").textContent = run.text.slice(0, run.frames[index]?.length);
   }
 
-  /** The real figures. */
-  result(): void {
-    const { stats, took } = this.#run ?? {};
-    if (!stats || took === undefined) return;
+  /** Shows the measured figures. */
+  showResult(): void {
+    const { stats, duration } = this.#run ?? {};
+    if (!stats || duration === undefined) return;
     const figures = {
-      tokens: number(stats.tokens),
-      passes: number(stats.passes ?? 0),
-      speed: rate(stats.tokensPerSecond ?? 0),
-      "per-pass": number(stats.tokensPerPass ?? 0, 2),
-      time: duration(took),
+      tokens: formatNumber(stats.tokens),
+      passes: formatNumber(stats.passes ?? 0),
+      speed: formatRate(stats.tokensPerSecond ?? 0),
+      "per-pass": formatNumber(stats.tokensPerPass ?? 0, 2),
+      time: formatDuration(duration),
     };
     for (const [name, text] of Object.entries(figures)) {
-      part(this.card, `dd.${name}`).textContent = text;
+      child(this.card, `dd.${name}`).textContent = text;
     }
   }
 }

@@ -1,33 +1,33 @@
-/** One answer, recorded pass by pass: what is fast can be shown again slowly. */
+/** Recording of an answer, pass by pass, for the replay. */
 
 import type { ChatMessage, Engine, Part, Slot, Stats, StreamOptions } from "wrinklefree";
-import { type Board, board } from "./board.js";
+import { type SlotsView, slotsView } from "./slots_view.js";
 
-/** Slots of a block where the model does not say. */
-const BLOCK = 32;
+/** Number of slots of a block if the model has no blocks. */
+const DEFAULT_BLOCK = 32;
 
-/** What was there after a pass. */
-export interface Frame {
-  /** Characters of the answer. */
+/** State of an answer after a pass. */
+export interface RunFrame {
+  /** Length of the answer in characters. */
   length: number;
   tokens: number;
   slots: Slot[];
 }
 
-/** An answer that is coming, or has come. */
+/** An answer in progress or complete. */
 export class Run {
-  readonly frames: Frame[] = [];
+  readonly frames: RunFrame[] = [];
   text = "";
   stats: Stats | null = null;
   reason: Part["finishReason"] = null;
-  /** Nothing more will come. */
+  /** True if the answer has ended. */
   ended = false;
-  /** What ended it early. */
+  /** Error that ended the answer early, or `null`. */
   error: unknown = null;
   readonly mode: string;
-  /** Milliseconds, in the end. */
-  took = 0;
-  readonly #board: Board;
+  /** Total time in milliseconds, once it has ended. */
+  duration = 0;
+  readonly #slotsView: SlotsView;
 
   constructor(
     readonly engine: Engine,
@@ -36,39 +36,39 @@ export class Run {
     const info = engine.info();
     const { decodeMode = "auto" } = options;
     this.mode = decodeMode === "auto" ? info.defaultDecodeMode : decodeMode;
-    this.#board = board(this.mode, info.blockSize ?? BLOCK);
+    this.#slotsView = slotsView(this.mode, info.blockSize ?? DEFAULT_BLOCK);
   }
 
-  /** Runs to the end; what goes wrong is kept. `each`: called after each part. */
-  async go(messages: readonly ChatMessage[], each: () => void = () => {}): Promise<void> {
+  /** Runs to the end and stores an error. Calls `each` after each part. */
+  async start(messages: readonly ChatMessage[], each: () => void = () => {}): Promise<void> {
     const began = performance.now();
     try {
       for await (const part of this.engine.stream(prompt(this.engine, messages), this.options)) {
-        this.#take(part);
+        this.#record(part);
         each();
       }
     } catch (error) {
       this.error = error;
     }
-    this.took = performance.now() - began;
+    this.duration = performance.now() - began;
     this.ended = true;
   }
 
-  /** Someone ended it. */
+  /** True if the user cancelled the answer. */
   get stopped(): boolean {
     return this.error !== null && this.options.signal?.aborted === true;
   }
 
-  #take(part: Part): void {
+  #record(part: Part): void {
     this.text += part.text;
     this.stats = part.stats;
     this.reason = part.finishReason;
-    const slots = this.#board(part);
+    const slots = this.#slotsView(part);
     this.frames.push({ length: this.text.length, tokens: part.stats.tokens, slots });
   }
 }
 
-/** A model without a chat template goes on with the last message. */
+/** Returns the prompt: the last message for a model without a chat template. */
 function prompt(engine: Engine, messages: readonly ChatMessage[]): string | readonly ChatMessage[] {
   return engine.info().chat ? messages : String(messages.at(-1)?.content);
 }

@@ -1,35 +1,34 @@
-/** What the knobs below the conversation say. */
+/** The settings below the conversation. */
 
 import type { DecodeMode, EngineInfo, StreamOptions } from "wrinklefree";
-import { at } from "./dom.js";
+import { byId } from "./dom.js";
 
-/** What each mode does. */
-const MODES: Readonly<Record<string, string>> = {
-  ar: "One token per pass, each after the last.",
+/** Description of each mode. */
+const MODE_DESCRIPTIONS: Readonly<Record<string, string>> = {
+  ar: "Autoregressive: one token per pass, in order.",
   verify:
-    "Drafts ahead and keeps what AR would have said: the same text, in fewer passes if it pays.",
-  iterative: "Fills a block of 32 out of order: what is surer than the threshold becomes final.",
-  adaptive:
-    "Fills a block with a threshold that rises from pass to pass: fewer passes, bolder guesses.",
-  greedy: "Takes a whole block at once: the most tokens per pass, and the roughest text.",
+    "Speculative decoding: the text of AR in fewer passes. It drafts only where that is faster.",
+  iterative: "Fills a block in any order: tokens above the threshold become final.",
+  adaptive: "Fills a block with a threshold that rises from pass to pass: fewer passes, more risk.",
+  greedy: "Fills a whole block in one pass: the most tokens per pass, the roughest text.",
 };
-/** Modes that the threshold means something to. */
-const BY_THRESHOLD = new Set(["iterative", "adaptive"]);
+/** Modes that use the threshold. */
+const MODES_WITH_THRESHOLD = new Set(["iterative", "adaptive"]);
 
-/** The mode selector and its neighbors. */
+/** The mode selector and the sampling settings. */
 export class Settings {
-  readonly #modes = at("modes");
-  readonly #threshold = at<HTMLInputElement>("threshold");
+  readonly #modes = byId("modes");
+  readonly #threshold = byId<HTMLInputElement>("threshold");
 
   constructor() {
-    this.#modes.onchange = () => this.#say();
-    this.#threshold.oninput = () => this.#say();
-    this.#say();
+    this.#modes.onchange = () => this.#showValues();
+    this.#threshold.oninput = () => this.#showValues();
+    this.#showValues();
   }
 
-  /** Options of any request. */
+  /** Returns the options of every mode. */
   shared(): StreamOptions {
-    const value = (id: string) => at<HTMLInputElement>(id).valueAsNumber;
+    const value = (id: string) => byId<HTMLInputElement>(id).valueAsNumber;
     const [temperature, maxTokens] = [value("temperature"), value("max-tokens")];
     return {
       ...(Number.isNaN(temperature) ? {} : { temperature }),
@@ -37,30 +36,32 @@ export class Settings {
     };
   }
 
-  /** Options that go with a mode. */
-  for(mode: string): StreamOptions {
-    const threshold = BY_THRESHOLD.has(mode) ? { threshold: this.#threshold.valueAsNumber } : {};
+  /** Returns the options of a mode. */
+  forMode(mode: string): StreamOptions {
+    const threshold = MODES_WITH_THRESHOLD.has(mode)
+      ? { threshold: this.#threshold.valueAsNumber }
+      : {};
     return { ...this.shared(), decodeMode: mode as DecodeMode, ...threshold };
   }
 
-  /** The mode of the chat. */
+  /** The chat's decode mode. */
   get mode(): string {
     return this.#radios().find((radio) => radio.checked)?.value ?? "ar";
   }
 
-  /** Offers what the model can do. */
-  fit({ decodeModes, defaultDecodeMode }: EngineInfo): void {
+  /** Disables the modes that the model does not support. */
+  applyModel({ decodeModes, defaultDecodeMode }: EngineInfo): void {
     for (const radio of this.#radios()) {
       radio.disabled = !decodeModes.includes(radio.value);
-      if (radio.disabled && radio.checked) this.#choose(defaultDecodeMode);
+      if (radio.disabled && radio.checked) this.#selectMode(defaultDecodeMode);
     }
     for (const option of document.querySelectorAll<HTMLOptionElement>(".lane option")) {
       option.disabled = !decodeModes.includes(option.value);
     }
-    this.#say();
+    this.#showValues();
   }
 
-  #choose(mode: string): void {
+  #selectMode(mode: string): void {
     for (const radio of this.#radios()) radio.checked = radio.value === mode;
   }
 
@@ -68,9 +69,9 @@ export class Settings {
     return [...this.#modes.querySelectorAll("input")];
   }
 
-  #say(): void {
-    at("mode-says").textContent = MODES[this.mode] ?? "";
-    at("threshold-says").textContent = this.#threshold.valueAsNumber.toFixed(2);
-    at("threshold-field").classList.toggle("idle", !BY_THRESHOLD.has(this.mode));
+  #showValues(): void {
+    byId("mode-description").textContent = MODE_DESCRIPTIONS[this.mode] ?? "";
+    byId("threshold-value").textContent = this.#threshold.valueAsNumber.toFixed(2);
+    byId("threshold-field").classList.toggle("idle", !MODES_WITH_THRESHOLD.has(this.mode));
   }
 }

@@ -1,13 +1,13 @@
-/** Light, dark, or as the system has it. */
+/** The page's theme: light, dark, or the system's. */
 
-import { at } from "./dom.js";
+import { byId } from "./dom.js";
 
 const THEMES = ["auto", "light", "dark"];
 const KEY = "theme";
 
-/** The button that goes from one to the next. */
-export function themes(): void {
-  const button = at("theme");
+/** Sets up the button that switches between themes. */
+export function initTheme(): void {
+  const button = byId("theme");
   const show = (theme: string) => {
     document.documentElement.dataset.theme = theme;
     button.textContent = `Theme: ${theme}`;

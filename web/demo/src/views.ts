@@ -1,15 +1,16 @@
-/** Which of the views is shown: the one that the address names. */
+/** Switching between the views by the URL's hash. */
 
-import { at } from "./dom.js";
+import { byId } from "./dom.js";
 
 const VIEWS = ["chat", "race"];
 
-export function views(): void {
+/** Shows the view that the URL names, now and on every change. */
+export function initViews(): void {
   const show = () => {
     const view = VIEWS.find((name) => `#${name}` === location.hash) ?? "chat";
     for (const name of VIEWS) {
-      at(name).hidden = name !== view;
-      at(`to-${name}`).ariaCurrent = name === view ? "page" : null;
+      byId(name).hidden = name !== view;
+      byId(`to-${name}`).ariaCurrent = name === view ? "page" : null;
     }
   };
   addEventListener("hashchange", show);

@@ -10,7 +10,7 @@ import {
   ask,
   choose,
   fact,
-  full,
+  fullSpeed,
   launch,
   open,
   openFiles,
@@ -35,15 +35,19 @@ after(async () => {
   await Promise.all([isolated?.close(), plain?.close()]);
 });
 
-test("the page loads, tells a story, and knows it afterwards", async (t) => {
+test("the page loads, tells a story and answers a question about it", async (t) => {
   const page = await open(t, browser, isolated.url);
-  await full(page);
+  await fullSpeed(page);
   const story = await answered(page, STORY);
   assert.match(story.text, /^[A-Z].{150,}\.$/s);
   const figures =
     /^iterative · \d+ tokens · \d+ passes · [\d.,]+ tok\/s · \d\.\d\d tokens per pass · first after/;
   assert.match(story.figures, figures);
-  assert.equal(await page.locator("#said").textContent(), story.text, "read out once, in the end");
+  assert.equal(
+    await page.locator("#announcement").textContent(),
+    story.text,
+    "announced once, at the end",
+  );
   const name = (await answered(page, "Who is the story about?")).text.match(/[A-Z][a-z]+(?=\.)/);
   assert.ok(name && story.text.includes(name[0]), `${name} is in the story`);
   assert.equal(await page.locator("#chart-rate rect").count(), 2);
@@ -56,9 +60,9 @@ test("the page loads, tells a story, and knows it afterwards", async (t) => {
   assert.deepEqual(page.faults, []);
 });
 
-test("each mode answers in its own way", async (t) => {
+test("each decode mode has its own tokens per pass", async (t) => {
   const page = await open(t, browser, isolated.url);
-  await full(page);
+  await fullSpeed(page);
   const [texts, perPass] = [{}, {}];
   for (const mode of ["AR", "Verify", "Iterative", "Adaptive", "Greedy"]) {
     await choose(page, mode);
@@ -74,9 +78,9 @@ test("each mode answers in its own way", async (t) => {
   assert.ok(perPass.Greedy > 4, perPass.Greedy);
 });
 
-test("the threshold says how sure is sure", async (t) => {
+test("a lower threshold gives more tokens per pass", async (t) => {
   const page = await open(t, browser, isolated.url);
-  await full(page);
+  await fullSpeed(page);
   const passes = async (threshold) => {
     await page.locator("#threshold").fill(threshold);
     const { figures } = await answered(page, STORY);
@@ -86,14 +90,14 @@ test("the threshold says how sure is sure", async (t) => {
   assert.ok((await passes("0.5")) > (await passes("0.99")));
 });
 
-test("slow motion shows the block as it fills, and says that it is slow", async (t) => {
+test("slow motion shows the block as it fills, with a notice", async (t) => {
   const page = await open(t, browser, isolated.url);
   assert.equal(await page.locator("#block .cells li.masked").count(), 32);
   await ask(page, STORY);
   const guess = page.locator("#block .cells li.provisional").first();
   await guess.waitFor();
   assert.match(await guess.getAttribute("title"), /, provisional, \d+ % sure$/);
-  await page.getByText(/^Replay at 12 passes\/s; really took [\d.]+ m?s\.$/).waitFor();
+  await page.getByText(/^Replay at 12 passes\/s; computed in [\d.]+ m?s\.$/).waitFor();
   const shown = await page.locator("article.assistant p").textContent();
   await page.getByRole("button", { name: "Skip" }).click();
   await page.locator("#skip").waitFor({ state: "hidden" });
@@ -106,12 +110,12 @@ test("slow motion shows the block as it fills, and says that it is slow", async 
   assert.equal(await page.locator("article.assistant p").textContent(), text);
 });
 
-test("Stop ends an answer in the middle", async (t) => {
+test("Stop cancels an answer", async (t) => {
   const page = await open(t, browser, isolated.url);
-  await full(page);
+  await fullSpeed(page);
   const whole = (await answered(page, STORY)).text;
   await page.getByRole("button", { name: "New chat" }).click();
-  // No hand is as fast as the model: the page itself stops it when the first words are there.
+  // A click from outside would come too late, so the page clicks when the first words appear.
   await page.evaluate(() => {
     const watch = new MutationObserver(() => {
       if (document.querySelector("article.assistant p")?.textContent) {
@@ -129,7 +133,7 @@ test("Stop ends an answer in the middle", async (t) => {
 
 test("a race runs two requests at once, or one after the other", async (t) => {
   const page = await open(t, browser, isolated.url);
-  await full(page);
+  await fullSpeed(page);
   await page.getByRole("link", { name: "Race" }).click();
   for (const how of ["At once", "One after the other"]) {
     await page.getByLabel(how).check();
@@ -146,18 +150,18 @@ test("a race runs two requests at once, or one after the other", async (t) => {
     }
     await page.getByRole("button", { name: "Start" }).waitFor();
   }
-  // In slow motion the winner is not given away before the end.
+  // In slow motion the winner is named at the end only.
   await page.locator("#pace").fill("3");
   await page.getByLabel("Max tokens").fill("48");
   await page.getByRole("button", { name: "Start" }).click();
-  await page.getByText("Slow motion: a replay, one clock for both.").waitFor();
+  await page.getByText("Slow motion: a replay of both on one clock.").waitFor();
   await page.getByRole("button", { name: "Skip" }).click();
   await page.getByText(/ was first: /).waitFor();
   assert.deepEqual(page.faults, []);
 });
 
 for (const kind of ["with", "without"]) {
-  test(`${kind} the host's headers there are threads, and nothing is loaded twice`, async (t) => {
+  test(`${kind} isolation headers of the host, threads run and nothing is loaded twice`, async (t) => {
     const server = await host({ isolated: kind === "with" });
     const page = await open(t, browser, server.url);
     assert.equal(await page.evaluate("crossOriginIsolated"), true);
@@ -176,42 +180,42 @@ for (const kind of ["with", "without"]) {
     await server.close();
     await page.reload();
     await page.getByText("default is ready.").waitFor();
-    await full(page);
-    assert.ok((await answered(page, STORY)).text.length > 100, "offline, too");
+    await fullSpeed(page);
+    assert.ok((await answered(page, STORY)).text.length > 100, "also offline");
     assert.ok(Number.parseInt(await fact(page, "Threads")) > 1);
   });
 }
 
-test("without isolation there is one thread, and the page says why", async (t) => {
+test("without isolation there is one thread, with the reason", async (t) => {
   const page = await open(t, browser, plain.url, { serviceWorkers: "block" });
   assert.match(await fact(page, "Threads"), /^1: the page is not cross-origin isolated/);
-  await full(page);
+  await fullSpeed(page);
   assert.ok((await answered(page, STORY)).text.length > 100);
 });
 
-test("one thread can be asked for", async (t) => {
+test("the user can select one thread", async (t) => {
   const page = await open(t, browser, isolated.url);
   await page.locator("#threads").selectOption("1");
-  await until("one thread", async () => (await fact(page, "Threads")) === "1: asked for");
-  await full(page);
+  await until("one thread", async () => (await fact(page, "Threads")) === "1: requested");
+  await fullSpeed(page);
   assert.ok((await answered(page, STORY)).text.length > 100);
 });
 
-test("a file that is no model is refused in words, and the model stays", async (t) => {
+test("a file that is not a model is refused, and the old model stays", async (t) => {
   const page = await open(t, browser, isolated.url);
   const alert = page.getByRole("alert");
   for (const name of ["notes.txt", "notes.gguf", "notes.wf.safetensors"]) {
     const buffer = Buffer.from("milk, eggs, and honey ".repeat(50));
     await openFiles(page, [{ name, mimeType: "text/plain", buffer }]);
     await alert.getByText("This page runs packed models").waitFor();
-    await page.getByText("default is still here.").waitFor();
+    await page.getByText("default is still loaded.").waitFor();
   }
-  await full(page);
+  await fullSpeed(page);
   assert.ok((await answered(page, STORY)).text.length > 100);
   assert.equal(await alert.isVisible(), false);
 });
 
-test("a model that is dropped onto the page runs", async (t) => {
+test("a dropped model runs", async (t) => {
   const page = await open(t, browser, isolated.url);
   const bytes = [...(await readFile(MODEL))];
   const transfer = await page.evaluateHandle((bytes) => {
@@ -220,33 +224,33 @@ test("a model that is dropped onto the page runs", async (t) => {
     return transfer;
   }, bytes);
   await page.dispatchEvent("body", "dragenter", { dataTransfer: transfer });
-  await page.getByText("Drop a model to run it").waitFor();
+  await page.getByText("Drop a model file to run it").waitFor();
   await page.dispatchEvent("body", "drop", { dataTransfer: transfer });
   await page.getByText("mine is ready.").waitFor();
-  assert.equal(await page.getByText("Drop a model to run it").isVisible(), false);
-  await full(page);
+  assert.equal(await page.getByText("Drop a model file to run it").isVisible(), false);
+  await fullSpeed(page);
   assert.ok((await answered(page, STORY)).text.length > 100);
 });
 
-test("memory comes back", async (t) => {
+test("freeing the model returns its memory", async (t) => {
   const page = await open(t, browser, isolated.url);
   const engine = 1e6 * Number.parseFloat(await fact(page, "Memory"));
   const loaded = await resident(browser);
   assert.ok((await workers(browser)) > 0);
-  await page.getByRole("button", { name: "Free the memory" }).click();
+  await page.getByRole("button", { name: "Free memory" }).click();
   await page.getByText("The memory is free.").waitFor();
   await until("no worker is left", async () => (await workers(browser)) === 0);
   await until("memory", async () => loaded - (await resident(browser)) > engine / 2);
-  await full(page);
-  assert.ok((await answered(page, STORY)).text.length > 100, "a question loads it again");
+  await fullSpeed(page);
+  assert.ok((await answered(page, STORY)).text.length > 100, "the next question loads it again");
 });
 
-test("nothing comes from, or goes, elsewhere", async (t) => {
+test("no request leaves the page's origin", async (t) => {
   const urls = [];
   const page = await open(t, browser, isolated.url, {}, (context) =>
     context.on("request", (request) => urls.push(request.url())),
   );
-  await full(page);
+  await fullSpeed(page);
   await answered(page, '<img src="https://example.com/x"> <script>alert(1)</script>');
   assert.equal(await page.locator("#log :is(img, script)").count(), 0);
   assert.ok(urls.length > 3);
@@ -257,7 +261,7 @@ test("nothing comes from, or goes, elsewhere", async (t) => {
   );
 });
 
-test("everybody can use it", async (t) => {
+test("the page is accessible", async (t) => {
   for (const colorScheme of ["light", "dark"]) {
     const viewport = { width: 360, height: 740 };
     const page = await open(t, browser, isolated.url, { colorScheme, viewport });
@@ -276,11 +280,11 @@ test("everybody can use it", async (t) => {
     await page.getByText("Slow motion: a replay").waitFor();
     await accessible(page, `${colorScheme}: a race`);
     const width = await page.evaluate("document.documentElement.scrollWidth");
-    assert.ok(width <= 360, `nothing sticks out: ${width}`);
+    assert.ok(width <= 360, `the page is too wide: ${width}`);
   }
 });
 
-test("a keyboard is enough", async (t) => {
+test("the page works with a keyboard alone", async (t) => {
   const page = await open(t, browser, isolated.url);
   const seen = [];
   for (let presses = 0; presses < 40; presses++) {
@@ -297,7 +301,7 @@ test("a keyboard is enough", async (t) => {
   assert.equal(await page.getByRole("radio", { name: "Adaptive" }).isChecked(), true);
 });
 
-test("themes, and less motion", async (t) => {
+test("themes and reduced motion", async (t) => {
   const page = await open(t, browser, isolated.url, {
     colorScheme: "dark",
     reducedMotion: "reduce",
@@ -312,7 +316,7 @@ test("themes, and less motion", async (t) => {
   assert.equal(await paper(), dark);
 });
 
-/** What axe finds wrong: names, contrast, order. */
+/** Checks the page with axe: names, contrast, order. */
 async function accessible(page, what) {
   await page.evaluate(axe.source);
   const { violations } = await page.evaluate("axe.run()");

@@ -1,20 +1,20 @@
-// The page in headless Chromium, and what its tests do again and again.
+// The page in headless Chromium, and helper functions for its tests.
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { readFile, readdir } from "node:fs/promises";
 import { chromium } from "playwright-core";
 
-const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const EXECUTABLES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 export const STORY = "Tell me a story about a fox named Pip.";
 
 export function launch() {
-  const executablePath = process.env.CHROMIUM ?? PLACES.find((place) => existsSync(place));
+  const executablePath = process.env.CHROMIUM ?? EXECUTABLES.find((path) => existsSync(path));
   // Chromium's own sandbox does not run as root.
   return chromium.launch({ executablePath, args: ["--no-sandbox"] });
 }
 
-/** A new visitor's page. What goes wrong in it is in its `faults`. */
+/** Opens the page in a new browser context. Its errors are collected in `faults`. */
 export async function visit(browser, url, options = {}, prepare = () => {}) {
   const context = await browser.newContext(options);
   prepare(context);
@@ -29,7 +29,7 @@ export async function visit(browser, url, options = {}, prepare = () => {}) {
   return page;
 }
 
-/** The same for a test, with its model loaded. */
+/** Opens the page for a test and waits for its model. */
 export async function open(t, browser, ...args) {
   const page = await visit(browser, ...args);
   t.after(() => page.context().close());
@@ -37,44 +37,48 @@ export async function open(t, browser, ...args) {
   return page;
 }
 
+/** Selects model files. */
 export async function openFiles(page, files) {
   await page.locator("#file").setInputFiles(files);
 }
 
-export async function full(page) {
+/** Sets the playback to full speed. */
+export async function fullSpeed(page) {
   await page.locator("#pace").fill("7");
 }
 
+/** Selects a decode mode. */
 export async function choose(page, mode) {
   await page.getByRole("radio", { name: mode, exact: true }).check({ force: true });
 }
 
+/** Sends a message. */
 export async function ask(page, text) {
   await page.getByLabel("Your message").fill(text);
   await page.getByLabel("Your message").press("Enter");
 }
 
-/** Asks; the answer and what stands below it. */
+/** Sends a message. Returns the answer's text and the figures below it. */
 export async function answered(page, text) {
   const answers = page.getByRole("article", { name: "Model" });
   const count = await answers.count();
   await ask(page, text);
   const answer = answers.nth(count);
   await answer.locator("footer").waitFor();
-  // The footer says that all is computed; the last of it is shown with the next picture.
+  // The footer appears when the answer is computed; its last part is shown one picture later.
   await answer.and(page.locator('[aria-busy="false"]')).waitFor();
   const [paragraph, figures] = [answer.locator("p"), answer.locator("footer span")];
   return { text: await paragraph.textContent(), figures: await figures.textContent() };
 }
 
-/** What the panel says, and why it is so. */
+/** Returns an entry of the panel with its explanation. */
 export async function fact(page, name) {
   const term = page.locator("#facts dt", { hasText: name });
   const said = term.locator("xpath=following-sibling::dd[1]");
   return said.evaluate((dd) => [...dd.childNodes].map((node) => node.textContent).join(": "));
 }
 
-/** Bytes of memory that the processes of pages have. */
+/** Returns the resident memory of all renderer processes in bytes. */
 export async function resident(browser) {
   const statuses = await processes(browser, (id) => readFile(`/proc/${id}/status`, "utf8"));
   const kilobytes = statuses.map((status) => Number(status.match(/VmRSS:\s+(\d+)/)?.[1] ?? 0));
@@ -82,8 +86,8 @@ export async function resident(browser) {
 }
 
 /**
- * How many threads of workers there are. The operating system is asked: Playwright does not hear of
- * the end of a worker whose own parent ends at the same time.
+ * Returns the number of worker threads, from the operating system. Playwright misses the end of a worker
+ * whose parent ends at the same time.
  */
 export async function workers(browser) {
   const threads = await processes(browser, async (id) => {
@@ -96,7 +100,7 @@ export async function workers(browser) {
   return threads.flat().filter((name) => name.trim() === "DedicatedWorker").length;
 }
 
-/** What is asked of each process of a page. */
+/** Calls a function with the id of each renderer process. */
 async function processes(browser, ask) {
   const session = await browser.newBrowserCDPSession();
   const { processInfo } = await session.send("SystemInfo.getProcessInfo");
@@ -105,13 +109,14 @@ async function processes(browser, ask) {
   return Promise.all(pages.map(({ id }) => ask(id).catch(gone)));
 }
 
-/** A process, or a thread, may be gone by now. */
+/** Ignores a process or thread that has ended in the meantime. */
 const gone = () => "";
 
+/** Waits until a condition holds, for at most 30 seconds. */
 export async function until(what, holds) {
   for (let tries = 0; tries < 1200; tries++) {
     if (await holds()) return;
     await new Promise((resolve) => setTimeout(resolve, 25));
   }
-  assert.fail(`${what}: not in half a minute`);
+  assert.fail(`timed out after 30 s: ${what}`);
 }

@@ -1,4 +1,4 @@
-// A static host for the built page that remembers what it was asked for.
+// A static host for the built page that logs its requests.
 
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
@@ -19,8 +19,8 @@ const ISOLATION = {
 };
 
 /**
- * Serves the page, or another folder, under `/some/path/`, as hosts of many projects do.
- * `isolated`: with headers.
+ * Serves the page, or another folder, under `/some/path/`, as many hosts do. `isolated` adds the
+ * headers for cross-origin isolation.
  */
 export async function host({ isolated, root = ROOT }) {
   const log = [];
@@ -37,7 +37,7 @@ export async function host({ isolated, root = ROOT }) {
       "content-type": TYPES[extname(file)] ?? "application/octet-stream",
       "content-length": found.size,
       etag: `"${found.size}-${found.mtimeMs}"`,
-      // What the page keeps is its own doing, not that of the browser's HTTP cache.
+      // Only the page's own caches are tested, not the browser's HTTP cache.
       "cache-control": "no-store",
       ...(isolated ? ISOLATION : {}),
     });

@@ -1,4 +1,4 @@
-// Compiles against the package's types as a user's program does; it never runs.
+// A user's program. It is compiled against the package's types and never runs.
 
 import { type Engine, type Part, WrinkleFreeError, load } from "wrinklefree";
 

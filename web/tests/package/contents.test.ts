@@ -1,4 +1,4 @@
-/** What `npm publish` would send; after `web/build`. */
+/** Contents of the published package. Needs `web/build`. */
 
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -10,7 +10,7 @@ const root = fileURLToPath(new URL("../..", import.meta.url));
 const pack = execFileSync("npm", ["pack", "--dry-run", "--json", "--silent"], { cwd: root });
 const files: string[] = JSON.parse(pack.toString())[0].files.map((f: { path: string }) => f.path);
 
-test("everything is there, and nothing else", () => {
+test("the package has exactly these files", () => {
   const kinds = ["single-simd128", "single-relaxed", "threads-simd128", "threads-relaxed"];
   const scripts = ["index", "index.node", "worker", "worker.node"];
   const rest = files.filter((file) => !file.startsWith("dist/types/"));
@@ -25,7 +25,7 @@ test("everything is there, and nothing else", () => {
   expect(files).toContain("dist/types/index.d.ts");
 });
 
-test("browsers need nothing but these files", () => {
+test("browsers need no other files", () => {
   expect(manifest).not.toHaveProperty("dependencies");
   for (const name of files.filter((file) => /^dist\/(index|worker|wasm\/.*)\.js$/.test(file))) {
     expect(readFileSync(`${root}/${name}`, "utf8"), name).not.toMatch(

@@ -1,5 +1,4 @@
-// The same tokens as `wf-run` gives, in headless Chromium: every module, every decode mode, every
-// kind of file.
+// Compares tokens with `wf-run` in headless Chromium: every module, decode mode and kind of file.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -24,11 +23,11 @@ after(async () => {
   await Promise.all([isolated?.close(), plain?.close()]);
 });
 
-/** Answers of an engine in a page of its own, and what it says that runs. */
+/** Loads an engine in a new page. Returns its answers and its description. */
 async function answers(url, options) {
   const page = await browser.newPage();
   try {
-    // Any document of that origin will do.
+    // Any document of that origin works.
     await page.goto(`${url}index.js`);
     return await page.evaluate(
       async ([url, options, modes, prompts, wild]) => {
@@ -68,12 +67,12 @@ for (const threads of [1, 2]) {
       const wild = all.pop();
       assert.deepEqual(all, want);
       assert.equal(wild.tokens.length, 80);
-      assert.match(wild.text, /\uFFFD.*\w/, "bytes that are no text do not break the stream");
+      assert.match(wild.text, /\uFFFD.*\w/, "invalid UTF-8 does not break the stream");
     });
   }
 }
 
-/** A small random model of the golden tests, with a tokenizer that has a token for each character. */
+/** Returns the files of a random golden model, with a tokenizer of single characters. */
 function model(name, weights) {
   const source = fileURLToPath(new URL(`../../../tests/golden/models/${name}/`, import.meta.url));
   const config = readFileSync(`${source}config.json`);
@@ -100,7 +99,7 @@ for (const [kind, files] of Object.entries({
       for (const [name, bytes] of Object.entries(files)) writeFileSync(join(folder, name), bytes);
       const more = ["--raw", "--repetition-penalty", "1.5", "--model", folder];
       const want = native("a small fox", "ar", more).tokens;
-      assert.ok(new Set(want).size > 10, "these are many different tokens");
+      assert.ok(new Set(want).size > 10, "the answer has many different tokens");
       await page.goto(`${plain.url}index.js`);
       const got = await page.evaluate(
         async ([url, files]) => {
@@ -125,7 +124,7 @@ for (const [kind, files] of Object.entries({
   });
 }
 
-test("engines come and go, and leave no thread", async () => {
+test("disposed engines leave no thread", async () => {
   const page = await browser.newPage();
   await page.goto(`${isolated.url}index.js`);
   await page.evaluate(async (url) => {

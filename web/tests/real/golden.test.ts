@@ -1,6 +1,6 @@
 /**
- * The same tokens as `wf-run` gives, from the real modules in Node: every decode mode, with and
- * without threads, with each SIMD that computes right here. After `web/build`.
+ * Compares tokens with `wf-run` in Node: every module that this Node can run, in every decode mode.
+ * Needs `web/build`.
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -38,7 +38,7 @@ for (const threads of [1, 2]) {
       });
       afterAll(() => engine?.dispose());
 
-      test("runs as asked, or says why not", () => {
+      test("runs as requested, or says why not", () => {
         const relaxedMissing = simd === "relaxed" && /relaxed/.test(missing ?? "");
         if (relaxedMissing) console.log(`relaxed SIMD: NOT TESTED in this Node: ${missing}`);
         expect(engine !== undefined || relaxedMissing, missing).toBe(true);
@@ -52,14 +52,14 @@ for (const threads of [1, 2]) {
         }
       });
 
-      test("bytes that are no text do not break the stream", async ({ skip }) => {
+      test("invalid UTF-8 does not break the stream", async ({ skip }) => {
         if (!engine) return skip(missing);
         const { tokens, text } = await ours(engine, PROMPTS[0] as string, "ar", WILD);
         expect(tokens).toHaveLength(maxTokens);
         expect(text).toMatch(/\uFFFD.*\w/);
       });
 
-      test("requests at once get what each gets alone", async ({ skip }) => {
+      test("concurrent requests get the same answers as single ones", async ({ skip }) => {
         if (!engine) return skip(missing);
         const all = PROMPTS.flatMap((prompt) =>
           (MODES as DecodeMode[]).map((mode) => [prompt, mode] as const),
@@ -73,8 +73,8 @@ for (const threads of [1, 2]) {
   }
 }
 
-/** Not in modes that guess: a last bit may decide there, and codes of 8 bits make it a large one. */
-test("small keys and values, and fewer of them, give the native tokens", async () => {
+/** Diffusion modes are left out: rounding to 8 bits may change which of two close tokens they choose. */
+test("8-bit keys and values with sparse attention give the native tokens", async () => {
   const engine = await load("default", {
     ...{ threads: 1, simd: "simd128" },
     ...{ kvType: { keys: "int8", values: "fp8-e4m3" }, attention: "topk:64" },

@@ -28,7 +28,7 @@ export class BlockCard {
 }
 
 /** Returns the notice that the replay is slower than the computation was. */
-export function replayText(run: Run, pace: PlaybackSpeed): string {
-  if (!Number.isFinite(pace.value)) return "";
-  return `Replay at ${pace.value} passes/s; computed in ${formatDuration(run.duration)}.`;
+export function replayText(run: Run, speed: PlaybackSpeed): string {
+  if (!Number.isFinite(speed.value)) return "";
+  return `Replay at ${speed.value} passes/s; computed in ${formatDuration(run.duration)}.`;
 }

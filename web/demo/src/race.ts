@@ -18,7 +18,7 @@ export class Race {
   #running: AbortController | null = null;
   #skip = new AbortController();
 
-  constructor(readonly parts: PageContext) {
+  constructor(readonly page: PageContext) {
     byId("lanes").append(...this.#lanes.map((lane) => lane.card));
     byId("race-form").onsubmit = (event) => {
       event.preventDefault();
@@ -51,12 +51,12 @@ export class Race {
   }
 
   async #race(content: string, signal: AbortSignal): Promise<void> {
-    const engine = await this.parts.model.engine();
+    const engine = await this.page.model.engine();
     signal.throwIfAborted();
     // Both use the same seed.
     const seed = Math.floor(Math.random() * 2 ** 32);
     const runs = this.#lanes.map((lane) => {
-      const run = new Run(engine, { ...this.parts.settings.forMode(lane.mode), seed, signal });
+      const run = new Run(engine, { ...this.page.settings.forMode(lane.mode), seed, signal });
       lane.begin(run);
       return run;
     });
@@ -107,7 +107,7 @@ export class Race {
   #showResults(runs: readonly Run[]): void {
     for (const lane of this.#lanes) lane.showResult();
     for (const run of runs) {
-      if (run.stats) this.parts.chart.update(run);
+      if (run.stats) this.page.chart.update(run);
       if (run.error && !run.stopped) showError(run.error);
     }
     byId("race-status").textContent = runs.some((run) => run.error) ? "Stopped." : winnerText(runs);

@@ -14,11 +14,10 @@ mod machine;
 mod models;
 mod serve;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match commands::Cli::parse().run() {
+    match commands::Cli::from_arguments().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => cli::report(&error),
     }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{run, run_with_input, wf_run};
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 #[test]
@@ -29,10 +30,66 @@ fn help_has_examples() {
     assert!(run(&["--help"]).ends(0, &[]).stdout.contains("WF_ISA"));
 }
 
+/// Commands with options, and the most lines that their short help has.
+const COMMANDS: [(&[&str], usize); 17] = [
+    (&[], 50),
+    (&["generate"], 60),
+    (&["chat"], 60),
+    (&["serve"], 80),
+    (&["health"], 20),
+    (&["inspect"], 30),
+    (&["convert"], 30),
+    (&["logits"], 35),
+    (&["bench"], 60),
+    (&["tune"], 30),
+    (&["completions"], 20),
+    (&["eval"], 20),
+    (&["eval", "activations"], 40),
+    (&["eval", "agreement"], 50),
+    (&["eval", "kv"], 40),
+    (&["eval", "perplexity"], 45),
+    (&["eval", "quality"], 60),
+];
+
+#[test]
+fn short_help_has_a_line_for_each_flag_and_fits_80_columns() {
+    for (command, most) in COMMANDS {
+        // A wide terminal: clap must not have to wrap anything.
+        let mut asked = wf_run(&[command, &["-h"]].concat());
+        let ran: common::Ran = asked.env("COLUMNS", "300").output().expect("starts").into();
+        let text = ran.ends(0, &["Usage:"]).stdout;
+        assert!(text.lines().count() <= most, "{command:?}: {} lines", text.lines().count());
+        let (options, _) = text.split_once("Examples:").unwrap_or((&text, ""));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{command:?}: too wide: {line}");
+        }
+        for line in options.lines().filter(|line| line.starts_with("  ")) {
+            let (flag, help) = line.trim_start().split_once("  ").unwrap_or((line, ""));
+            assert!(!help.trim().is_empty(), "{command:?}: {flag} has no line of its own: {line}");
+        }
+    }
+}
+
+#[test]
+fn short_help_hides_rare_flags_and_long_help_explains_all() {
+    let short =
+        run(&["generate", "-h"]).ends(0, &["--help explains all options and shows "]).stdout;
+    let long = run(&["generate", "--help"]).ends(0, &[]).stdout;
+    for flag in ["--entropy-bound", "--logit-bias", "--activation-sparsity"] {
+        assert!(!short.contains(flag) && long.contains(flag), "{flag}");
+    }
+    assert!(long.contains("possible values") && long.contains("Nucleus sampling"), "{long}");
+}
+
 #[test]
 fn version() {
-    let version = concat!("wf-run ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(run(&["--version"]).ends(0, &[]).stdout, version);
+    let text = run(&["--version"]).ends(0, &[]).stdout;
+    let version = concat!("wf-run ", env!("CARGO_PKG_VERSION"), " (");
+    let built = text.trim_end().strip_prefix(version).and_then(|rest| rest.strip_suffix(')'));
+    let (commit, target) = built.and_then(|built| built.split_once(", ")).expect("both");
+    let is_commit = |text: &str| text.len() == 12 && text.chars().all(|c| c.is_ascii_hexdigit());
+    assert!(commit == "unknown" || is_commit(commit), "{text}");
+    assert!(target.contains('-'), "{text}");
 }
 
 #[test]
@@ -209,6 +266,30 @@ fn kernels_that_do_not_exist() {
     let args = ["bench", "--synthetic", "tiny", "-n", "1"];
     let ran: common::Ran = wf_run(&args).env("WF_ISA", "mmx").output().expect("starts").into();
     ran.ends(2, &["WF_ISA=mmx is unknown", "scalar, avx2, avx512", "this machine has scalar"]);
+}
+
+#[test]
+fn every_line_of_a_json_log_is_json() {
+    let args = ["serve", "--port", "0", "-t", "1", "--log-format", "json", "--logits", "screened"];
+    let mut command = wf_run(&[&args[..], &["--layout", "tight"]].concat());
+    command.env("WF_ISA", "scalar").env("WF_NONSENSE", "1");
+    let (mut child, _) = common::server::start(command);
+    let log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut messages = Vec::new();
+    for line in log.lines() {
+        let line = line.expect("UTF-8");
+        let entry: serde_json::Value =
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        messages.push(entry["fields"]["message"].as_str().expect("a message").to_owned());
+        if messages.last().is_some_and(|message| message == "ready") {
+            break;
+        }
+    }
+    child.kill().expect("runs");
+    child.wait().expect("ends");
+    for part in ["WF_NONSENSE sets nothing", "all logits are exact", "ready"] {
+        assert!(messages.iter().any(|message| message.contains(part)), "{part}: {messages:?}");
+    }
 }
 
 #[test]

@@ -18,36 +18,51 @@ use std::num::NonZeroUsize;
 #[cfg_attr(feature = "clap", command(next_help_heading = "Decoding"))]
 #[serde(default)]
 pub struct Settings {
-    /// One token after the other, or blocks of tokens at once [default: auto]
+    /// How tokens are decoded [default: auto]
+    ///
+    /// One token after the other, or blocks of tokens at once.
     #[cfg_attr(feature = "clap", arg(long, value_name = "MODE", value_enum))]
     pub decode_mode: Option<Mode>,
-    /// What `verify` checks [default: denoise when the model can, else ngram]
+    /// Source of drafts for `verify`
+    ///
+    /// [default: denoise if the model can, else ngram]
     #[cfg_attr(feature = "clap", arg(long, value_name = "SOURCE", value_enum))]
     pub draft: Option<Draft>,
-    /// Tokens of a draft at most [default: 8]
+    /// Most tokens of a draft [default: 8]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub draft_length: Option<NonZeroUsize>,
-    /// What one more row of a pass costs, as a share of a pass of one row: `verify` drafts as far as
-    /// that pays, always if rows are free (0) [default: measured]
+    /// Cost of one more row [default: measured]
+    ///
+    /// The cost that one more row adds to a forward pass, as a share of a pass of one row. `verify` drafts as
+    /// far as that pays off, and always if rows are free (0).
     #[cfg_attr(feature = "clap", arg(long, value_name = "SHARE", allow_negative_numbers = true))]
     pub row_cost: Option<f32>,
     /// Positions in a block [default: the model's]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub block_size: Option<usize>,
-    /// Positions in a sub-block; divides the block [default: 8, or the block]
+    /// Positions in a sub-block [default: 8]
+    ///
+    /// Must divide the block size. The default is the whole block if 8 does not divide it.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub small_block_size: Option<usize>,
-    /// What makes `iterative` accept a token [default: threshold]
+    /// Rule of `iterative` [default: threshold]
+    ///
+    /// The rule by which `iterative` accepts a token.
     #[cfg_attr(feature = "clap", arg(long, value_name = "RULE", value_enum))]
     pub selector: Option<Selector>,
-    /// Accept what is surer than this: `iterative` with the selectors threshold and margin,
-    /// `adaptive` [default: 0.9]
+    /// Accept tokens surer than P [default: 0.9]
+    ///
+    /// Used by `adaptive`, and by `iterative` with the selectors threshold and margin.
     #[cfg_attr(feature = "clap", arg(long, value_name = "P", allow_negative_numbers = true))]
     pub threshold: Option<f32>,
-    /// For the selector factor: smaller is slower and better [default: 1]
+    /// For the selector factor [default: 1]
+    ///
+    /// Smaller is slower and better.
     #[cfg_attr(feature = "clap", arg(long, value_name = "F", allow_negative_numbers = true))]
     pub factor: Option<f32>,
-    /// For the selector entropy, in nats: smaller is slower and better [default: 0.1]
+    /// For the selector entropy [default: 0.1]
+    ///
+    /// In nats. Smaller is slower and better.
     #[cfg_attr(feature = "clap", arg(long, value_name = "NATS", allow_negative_numbers = true))]
     pub entropy_bound: Option<f32>,
     /// For the selector topk [default: 2]
@@ -56,17 +71,26 @@ pub struct Settings {
     /// The MASK token [default: the model's]
     #[cfg_attr(feature = "clap", arg(long, value_name = "ID"))]
     pub mask_token_id: Option<u32>,
-    /// What masked slots see of their own block [default: bidirectional]
+    /// Attention inside a block
+    ///
+    /// Which slots of its own block a masked slot attends to [default: bidirectional].
     #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_enum))]
     pub block_attention: Option<Attention>,
-    /// 1: the logits before a token predict it, 0: its own do [default: the model's]
+    /// Row that predicts [default: the model's]
+    ///
+    /// 1: the logits of the position before a token predict it. 0: those of its own position do.
     #[cfg_attr(feature = "clap", arg(long, value_name = "0|1"))]
     pub logit_shift: Option<u8>,
-    /// Repeat passes over a sub-block alone, against the rest of the block as it was: faster, not
-    /// quite exact [default: false]
+    /// Repeat sub-blocks alone [default: false]
+    ///
+    /// Repeats passes over a sub-block alone, against the rest of the block as it was before: faster, and not
+    /// quite exact.
     #[cfg_attr(feature = "clap", arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true"))]
     pub sub_block_cache: Option<bool>,
-    /// When a finished block's keys and values are computed [default: clean]
+    /// Keys and values of a finished block
+    ///
+    /// When they are computed: in a pass of their own (clean), or with the next block's first pass (fused)
+    /// [default: clean].
     #[cfg_attr(feature = "clap", arg(long, value_name = "WHEN", value_enum))]
     pub commit: Option<Commit>,
 }

@@ -10,28 +10,34 @@ use serde::Deserialize;
 #[cfg_attr(feature = "clap", command(next_help_heading = "Sampling"))]
 #[serde(default)]
 pub struct Sampling {
-    /// Softmax temperature; 0 always takes the most likely token
+    /// Temperature; 0 takes the likeliest token
     #[cfg_attr(feature = "clap", arg(long, value_name = "T", value_parser = at_least_zero, allow_negative_numbers = true))]
     pub temperature: Option<f32>,
-    /// Keep the K most likely tokens; 0 keeps all
+    /// Keep the K most likely tokens; 0: all
     #[cfg_attr(feature = "clap", arg(long, value_name = "K"))]
     pub top_k: Option<usize>,
-    /// Keep the smallest set of tokens with this probability mass
+    /// Keep the likeliest tokens up to P together
+    ///
+    /// Nucleus sampling: keeps the smallest set of tokens whose cumulative probability is at least P.
     #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
     pub top_p: Option<f32>,
-    /// Drop tokens less likely than P × the most likely
+    /// Drop tokens below P × the likeliest one
     #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
     pub min_p: Option<f32>,
-    /// Make tokens that occurred in prompt or answer less likely; 1 is off
+    /// Make repeated tokens less likely; 1: off
+    ///
+    /// Holds for tokens that occurred in the prompt or the answer.
     #[cfg_attr(feature = "clap", arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true))]
     pub repetition_penalty: Option<f32>,
-    /// Subtract this per earlier occurrence in the answer
+    /// Subtract X per earlier occurrence
     #[cfg_attr(feature = "clap", arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true))]
     pub frequency_penalty: Option<f32>,
-    /// Subtract this from tokens that occur in the answer
+    /// Subtract X from tokens that occurred
     #[cfg_attr(feature = "clap", arg(long, value_name = "X", value_parser = finite, allow_negative_numbers = true))]
     pub presence_penalty: Option<f32>,
-    /// Add BIAS to the logit of token ID, -inf bans it; may be repeated
+    /// Add BIAS to the logit of ID; repeatable
+    ///
+    /// -inf bans the token.
     #[cfg_attr(feature = "clap", arg(long, value_name = "ID=BIAS", value_parser = bias))]
     pub logit_bias: Vec<(u32, f32)>,
     /// Same seed, same output

@@ -6,4 +6,5 @@ pub mod report;
 pub mod requests;
 mod roofline;
 pub mod speed;
+mod speed_report;
 pub mod tuning;

@@ -16,41 +16,52 @@ use wrinklefree::model::Sparsity;
 /// Which model.
 #[derive(Args, Debug)]
 pub struct ModelArgs {
-    /// A directory, a .safetensors or .gguf file, or a hub id: org/name, org/name:QUANT,
-    /// org/name/file.gguf [default: the small model inside this program]
+    /// File, directory or hub id [default: embedded]
+    ///
+    /// A directory, a .safetensors or .gguf file, or a hub id: org/name, org/name:QUANT or
+    /// org/name/file.gguf. Without it, the small model embedded in this program runs.
     #[arg(id = "model_path", short, long = "model", value_name = "PATH|ID")]
     pub model: Option<String>,
     #[command(flatten)]
     pub hub: HubArgs,
-    /// Stretch the positions that the model was trained for F times: linear:F, ntk:F or yarn:F; none
-    /// leaves them as they were [default: what the model's files say]
+    /// Positions: none, linear:F, ntk:F or yarn:F
+    ///
+    /// Stretches the positions that the model was trained for F times. `none` removes the scaling of the
+    /// model's files [default: what these files say].
     #[arg(long, value_name = "RULE")]
     pub rope_scaling: Option<RopeRule>,
-    /// Which inputs of ternary layers stay, all others become zero: off (all stay), threshold:T (what
-    /// is at least T times a row's largest), topk:R (the share R that is largest), adaptive (the
-    /// fewest that hold 99 % of a row's Σx²); with @down behind it only in front of down_proj. AVX2
-    /// skips blocks of zeros, other kernels do not. On the small model that was measured none
-    /// paid: it got 0.91 to 1.03 times as fast (`wf-run eval activations`)
+    /// Zero small activations (experimental)
+    ///
+    /// Sets small inputs of ternary layers to zero. The rules: off; threshold:T keeps inputs of at least
+    /// T times the largest of their row; topk:R keeps the largest share R; adaptive keeps the fewest that
+    /// hold 99 % of the row's sum of squares. A rule that ends in @down applies to the inputs of
+    /// down_proj only. AVX2 kernels skip blocks of zeros, others do not; `wf-run eval activations`
+    /// measures what a rule gains and costs.
     #[arg(long, value_name = "RULE", default_value_t)]
     pub activation_sparsity: Sparsity,
-    /// How logits are computed: exact, or screened: half of the bits of an int8 head say which tokens
-    /// deserve exact ones, and the others' are close. Reads almost half of the head less, which is worth
-    /// it where few requests run at a time. The likeliest token stayed the likeliest in all that was
-    /// measured; draws at a temperature, answers that keep to a grammar and log-probabilities may change.
-    /// Heads of 16 bits and of small vocabularies stay exact
+    /// Logits: all exact, or screened
+    ///
+    /// `exact` computes all logits exactly. `screened` reads half of the bits of an int8 head first and
+    /// computes the logits of promising tokens exactly, the others approximately. That reads almost half
+    /// as much of the head, which helps if few requests run at a time. Draws at a temperature, answers
+    /// that follow a grammar and log-probabilities may change. 16-bit heads and small vocabularies stay
+    /// exact.
     #[arg(long, value_name = "HOW", value_parser = one_of(Logits::ALL, Logits::name),
         default_value = Logits::default().name())]
     pub logits: Logits,
-    /// How ternary weights stand in memory: two-bit; tight, three weights in five bits, a sixth less to
-    /// read, with CPUs that have AVX-512 VBMI; or auto, what decodes faster here: measured where a
-    /// model is larger than caches. The same results, bit for bit
+    /// Ternary weights in memory
+    ///
+    /// Layout of ternary weights in memory. `two-bit` holds four weights in a byte. `tight` holds three in
+    /// five bits, which is a sixth less to read, and needs AVX-512 VBMI. `auto` takes the one that decodes
+    /// faster here, measured if the model is larger than caches. Results are the same, bit for bit.
     #[arg(long, value_name = "LAYOUT", value_parser = one_of(LayoutChoice::ALL, LayoutChoice::name),
         default_value = LayoutChoice::default().name())]
     pub layout: LayoutChoice,
-    /// Where the weights of a packed file stand: mapped (in the file's own pages, which all processes
-    /// that run it share); copied (in huge pages of this process, which decode a tenth faster); or
-    /// auto: copied where the file is more than caches hold and twice its size is free. The same
-    /// results, bit for bit
+    /// Weights of a packed file
+    ///
+    /// Where the weights of a packed file are kept. `mapped`: in the file's pages, which all processes
+    /// that run it share. `copied`: in huge pages of this process, which decode faster. `auto`: copied if
+    /// the file is larger than caches and twice its size is free. Results are the same, bit for bit.
     #[arg(long, value_name = "PLACE", value_parser = one_of(Placement::ALL, Placement::name),
         default_value = Placement::default().name())]
     pub weights: Placement,
@@ -74,7 +85,7 @@ impl ModelArgs {
 /// Where on the hub.
 #[derive(Args, Debug)]
 pub struct HubArgs {
-    /// Branch, tag or commit of a model on the hub
+    /// Hub branch, tag or commit
     #[arg(long, value_name = "REV", default_value = "main")]
     pub revision: String,
 }
@@ -82,13 +93,15 @@ pub struct HubArgs {
 /// What to compute on. The environment variable `WF_ISA` chooses the kernels.
 #[derive(Args, Debug)]
 pub struct ComputeArgs {
-    /// Threads [default: one per available core]
+    /// Threads [default: one for each core]
     #[arg(short, long, value_name = "N", value_parser = threads())]
     pub threads: Option<usize>,
-    /// Threads for prompts and batches [default: as many as --threads]; `wf-run tune` measures both
+    /// For prompts, batches [default: --threads]
+    ///
+    /// Threads for prompts and batches; `wf-run tune` measures the best number of both.
     #[arg(long, value_name = "N", value_parser = threads())]
     pub prefill_threads: Option<usize>,
-    /// Keep each thread on a core of its own
+    /// Pin each thread to a core
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", default_value = "false")]
     pub pin_threads: bool,
@@ -108,20 +121,24 @@ impl ComputeArgs {
 #[group(id = "kv")]
 #[command(next_help_heading = "KV cache")]
 pub struct KvArgs {
-    /// Type of the keys and values that are kept: types of 8 bits take half of the default's memory, and
-    /// a scale per position and head; f32 is exact and takes twice as much
+    /// Type of keys and values
+    ///
+    /// Types of 8 bits take half of the memory of the default, and one scale for each position and head.
+    /// f32 is exact and takes twice as much.
     #[arg(long, value_name = "TYPE", value_parser = kv_type(), default_value = KvConfig::default().keys.name())]
     pub kv_dtype: KvType,
-    /// Type of the keys alone [default: that of both]
+    /// Type of keys [default: --kv-dtype]
     #[arg(long, value_name = "TYPE", value_parser = kv_type())]
     pub kv_k: Option<KvType>,
-    /// Type of the values alone [default: that of both]
+    /// Type of values [default: --kv-dtype]
     #[arg(long, value_name = "TYPE", value_parser = kv_type())]
     pub kv_v: Option<KvType>,
-    /// What a token attends to, in whole pages of 32 positions: dense (all), window:W or
-    /// window:W,sinks:S (the last W positions and the first S), topk:K (the most promising K
-    /// positions), threshold:T (pages with T times the weight of the best), dynamic or dynamic:MIN,MAX
-    /// (a share of the context that grows with the entropy of the pages' weights)
+    /// Positions that a token attends to
+    ///
+    /// Selects the positions that a token attends to, in pages of 32: dense (all); window:W or
+    /// window:W,sinks:S (the last W positions and the first S); topk:K (the most promising K positions);
+    /// threshold:T (pages with at least T times the weight of the best); dynamic or dynamic:MIN,MAX (a share
+    /// of the context that grows with the entropy of the pages' weights).
     #[arg(long, value_name = "WHAT", default_value_t)]
     pub attention: PageSelection,
 }
@@ -188,8 +205,10 @@ pub fn warn_beyond(positions: usize, spec: &Spec) {
 /// What happens to texts that fill their context.
 #[derive(Args, Debug)]
 pub struct ShiftArgs {
-    /// When the context is full, go on without the older half of the text: its first KEEP tokens stay
-    /// (4 where no number is given), and what is left is read anew [default: the answer ends]
+    /// If full: drop half, keep KEEP tokens
+    ///
+    /// When the context is full, generation continues without the older half of the text. The first KEEP
+    /// tokens stay (4 if no number is given), and the rest is computed again [default: the answer ends].
     #[arg(long, value_name = "KEEP", num_args = 0..=1, require_equals = true, default_missing_value = KEEP)]
     context_shift: Option<usize>,
 }

@@ -20,33 +20,34 @@ use wrinklefree::engine::Request;
 use wrinklefree::model::{Model, SparsityRule};
 use wrinklefree::settings::{Settings, describe};
 
-/// Measure prefill and decode speed, or whole requests in a decode mode
+/// Measure the speed of prompts, decoding or whole requests
 ///
-/// Tests are ppN (a prompt of N tokens) and tgN (N tokens generated one by one), behind a context of
-/// --depth tokens, each warmed up once and repeated. The memory bandwidth is measured too: it bounds decoding, which
-/// reads every weight once per token.
+/// A test is ppN (a prompt of N tokens) or tgN (N tokens generated one by one), after a context of
+/// --depth tokens. Each is warmed up once and repeated. The memory bandwidth is measured too, because it
+/// bounds decoding, which reads every weight once per token.
 ///
-/// With --decode-mode requests are answered one after the other instead: their latency, emitted
-/// tokens per second (the prompt's time included) and tokens per forward pass. How many tokens a
-/// pass of a diffusion mode gives depends on how sure the model is, so random weights say what a
-/// pass costs, and no more.
+/// With --decode-mode, whole requests are measured one after the other: latency, tokens per second
+/// (including the prompt's time) and tokens per forward pass. The number of tokens that a diffusion pass
+/// gives depends on how sure the model is: with random weights only the cost of a pass means something.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   wf-run bench --synthetic bitnet-2b -t 1,2
   wf-run bench --model ./my-model -p 128,512 -n 64 -r 3 -o json
   wf-run bench --synthetic tiny -p 0 -n 32        decode only
-  wf-run bench -p 0 -n 32 --depth 128,2048,8192   decoding in longer and longer contexts
-  wf-run bench --roofline --profile               what bounds it, and where the time goes
-  wf-run bench --decode-mode adaptive --threshold 0.7 --prompt-tokens 32 --max-tokens 128")]
+  wf-run bench -p 0 -n 32 --depth 128,2048,8192   decoding in longer contexts
+  wf-run bench --roofline --profile               what bounds speed
+  wf-run bench --decode-mode adaptive --threshold 0.7 -p 32 -n 128")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Random weights of a known shape instead of a model
+    /// Random weights instead of a model
     #[arg(long, value_parser = args::synthetic(),
         conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,
-    /// Prompt lengths; 0 for none [default: 512, of requests 32]
+    /// Prompt lengths
+    ///
+    /// 0 measures no prompts [default: 512; with --decode-mode 32].
     #[arg(
         short = 'p',
         long,
@@ -55,7 +56,7 @@ pub struct Args {
         value_delimiter = ','
     )]
     prompt: Option<Vec<usize>>,
-    /// Numbers of generated tokens; 0 for none [default: 128]
+    /// Tokens to generate
     #[arg(
         short = 'n',
         long,
@@ -68,22 +69,31 @@ pub struct Args {
     /// Tokens in the context before each test
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<usize>,
-    /// Repetitions of each test [default: 5, of requests 20]
+    /// Repetitions of each test
+    ///
+    /// [default: 5; with --decode-mode 20]
     #[arg(short, long, visible_alias = "iterations", value_name = "N")]
     repetitions: Option<NonZeroUsize>,
-    /// Numbers of threads [default: one per available core]
+    /// Numbers of threads [default: all cores]
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', value_parser = args::threads())]
     threads: Vec<usize>,
-    /// Text whose first tokens are the requests' prompt [default: a story, again and again]
+    /// Text to take prompts from
+    ///
+    /// Requests take their prompt from the first tokens of this text [default: a short story, repeated].
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
-    /// Requests go on after the end of the text, up to the number of tokens asked for
+    /// Generate past the end of the text
+    ///
+    /// Requests continue up to the number of tokens asked for.
     #[arg(long)]
     ignore_eos: bool,
-    /// Measure how fast the machine multiplies, too, and what share of its limits each test reached
+    /// Compare tests with the machine's limits
+    ///
+    /// Measures the machine's rate of multiplications too, and the share of its limits that each test
+    /// reached.
     #[arg(long, conflicts_with = "decode_mode")]
     roofline: bool,
-    /// Measure how long each phase of a pass takes
+    /// Measure each phase of a pass
     #[arg(long, conflicts_with = "decode_mode")]
     profile: bool,
     /// Output format

@@ -28,19 +28,21 @@ use wrinklefree::settings::Sampling;
 #[command(after_help = "\
 Examples:
   wf-run chat
-  wf-run chat --model ./my-model --system \"Answer in one sentence.\" --temperature 0.7")]
+  wf-run chat -m ./my-model --system \"Answer in one sentence.\"")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// A system message to start with
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Positions the conversation may have [default: the model's, at most 4096]
+    /// Positions of the conversation
+    ///
+    /// [default: the model's, at most 4096]
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     context: Option<usize>,
     #[command(flatten)]
     shift: ShiftArgs,
-    /// Tokens of one answer at most
+    /// Tokens of an answer at most
     #[arg(short = 'n', long, value_name = "N", default_value = "1024")]
     max_tokens: NonZeroUsize,
     #[command(flatten)]

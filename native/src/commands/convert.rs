@@ -27,7 +27,7 @@ Examples:
   wf-run convert ./my-model my-model.safetensors
   wf-run convert --head q8 microsoft/bitnet-b1.58-2B-4T bitnet-2b.safetensors
   wf-run convert model-Q2_0.gguf model.safetensors --force
-  wf-run convert ./my-model my-model.safetensors --reorder-ffn text.txt")]
+  wf-run convert ./my-model my.safetensors --reorder-ffn text.txt")]
 pub struct Args {
     /// A directory, a file or a hub id
     #[arg(value_name = "IN")]
@@ -35,17 +35,23 @@ pub struct Args {
     /// The file to write
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Element type of the output head, and of the embedding where they are one
+    /// Element type of the output head
+    ///
+    /// The type also holds for the embedding if head and embedding are one matrix.
     #[arg(long, value_enum)]
     head: Option<Head>,
-    /// How ternary weights stand in the file: tight, three in five bits, or two-bit, a fifth larger, which
-    /// every CPU and browser reads in place (the tight layout costs them memory of its own). Weights with
-    /// scales per group stand in two bits
+    /// Ternary weights in the file
+    ///
+    /// `tight` holds three weights in five bits. `two-bit` is a fifth larger, and every CPU and browser reads
+    /// it in place; the tight layout costs those without AVX-512 VBMI memory of their own. Weights with
+    /// scales per group are always stored in two bits.
     #[arg(long, value_enum, value_name = "LAYOUT", default_value = "tight")]
     layout: FileLayout,
-    /// Move columns in front of each down_proj together that are often zero at the same time on this
-    /// text (its first 4096 tokens): decoding skips blocks of 16 that are all zero. No weight changes;
-    /// logits differ by rounding, because a norm sums the columns in another order
+    /// Group columns that are zero together
+    ///
+    /// Runs the first 4096 tokens of this text and moves columns before each down_proj together that are often
+    /// zero at the same time: decoding skips blocks of 16 that are all zero. No weight changes. Logits differ
+    /// by rounding, because a norm sums the columns in another order.
     #[arg(long, value_name = "TEXT")]
     reorder_ffn: Option<PathBuf>,
     /// Overwrite OUT if it exists

@@ -14,7 +14,7 @@ use crate::models::Loaded;
 /// Tokens of a window, when the user does not say.
 const WINDOW: usize = 512;
 
-/// Measure quality: of a model on a text, of decode modes on prompts, of thinned activations
+/// Measure quality: of models, decode modes, KV caches and sparsity
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -28,7 +28,7 @@ use wrinklefree::text::{Message, Tokenizer};
 #[command(after_help = "\
 Examples:
   wf-run generate \"Tell me a story about a fox named Pip.\"
-  wf-run generate --model ./my-model --temperature 0.7 --seed 1 \"Why is the sky blue?\"
+  wf-run generate -m ./my-model --temperature 0.7 \"Why is the sky blue?\"
   wf-run generate --raw --max-tokens 32 --stop . \"Once upon a time\"
   wf-run generate --json < question.txt | jq -r .text")]
 pub struct Args {
@@ -39,35 +39,42 @@ pub struct Args {
     /// A system message for the chat template
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
-    /// Feed the prompt as it is, without the chat template
+    /// Use the prompt without a chat template
     #[arg(long)]
     raw: bool,
     /// Tokens to generate at most
     #[arg(short = 'n', long, value_name = "N", default_value = "512")]
     max_tokens: NonZeroUsize,
-    /// End before this text; may be repeated
+    /// End before this text; repeatable
     #[arg(long, value_name = "S")]
     stop: Vec<String>,
-    /// Positions that prompt and answer may have [default: what they need, at most those that the
-    /// model was trained for]
+    /// Positions of prompt and answer
+    ///
+    /// [default: what they need, at most those that the model was trained for]
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     context: Option<usize>,
     #[command(flatten)]
     shift: ShiftArgs,
     #[command(flatten)]
     compute: ComputeArgs,
-    #[command(flatten)]
-    kv: KvArgs,
-    /// Print the block or the draft after each pass: new tokens bright, guesses dim (without a color
-    /// terminal: `[new]` and `(guess)`), slots that nobody knows yet as _
+    /// Print the block or draft after each pass
+    ///
+    /// New tokens are bright and guesses dim; without a color terminal they are `[new]` and `(guess)`. A
+    /// slot without a token yet is `_`.
     #[arg(long, conflicts_with = "json")]
     show_steps: bool,
-    /// Print one JSON object: text, token ids, finish reason and timings
+    /// Print one JSON object
+    ///
+    /// The object holds the text, token ids, finish reason and timings.
     #[arg(long)]
     json: bool,
-    /// With --json: log-probabilities of the chosen token and of the N most likely ones
+    /// Add N log-probabilities to --json
+    ///
+    /// Adds the log-probabilities of the chosen token and of the N most likely ones.
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
+    #[command(flatten)]
+    kv: KvArgs,
     #[command(flatten)]
     sampling: Sampling,
     #[command(flatten)]

@@ -6,18 +6,20 @@ use std::env;
 use std::time::Duration;
 use ureq::Agent;
 
-/// Say whether a server can answer requests
+/// Check if a server can answer requests
 ///
-/// Exit code 0: it can. 1: it cannot, or not yet, or nothing listens there.
+/// Exit code 0: it can. 1: it cannot, is not ready yet, or nothing listens there.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   wf-run health
   wf-run health http://127.0.0.1:8080")]
 pub struct Args {
-    /// Where it listens [default: this machine's 127.0.0.1, at the port that WF_PORT says, or 30000]
+    /// Address of the server
+    ///
+    /// [default: 127.0.0.1, at the port of WF_PORT or 30000]
     url: Option<String>,
-    /// Seconds until no answer is an answer
+    /// Seconds to wait for an answer
     #[arg(long, value_name = "SECONDS", default_value = "3")]
     timeout: u64,
 }

@@ -16,17 +16,19 @@ use wrinklefree::model::Model;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  wf-run inspect                                       the model inside this program
+  wf-run inspect                         the embedded model
   wf-run inspect ./my-model --context 8192
   wf-run inspect org/name:Q2_0 --json | jq .spec
   wf-run inspect ./my-model --template")]
 pub struct Args {
-    /// A directory, a file or a hub id [default: the small model inside this program]
+    /// File, directory or hub id [default: embedded]
     #[arg(value_name = "PATH|ID")]
     model: Option<String>,
     #[command(flatten)]
     hub: HubArgs,
-    /// Positions for the memory estimate [default: the model's, at most 4096]
+    /// Positions for the memory estimate
+    ///
+    /// [default: the model's, at most 4096]
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     context: Option<usize>,
     #[command(flatten)]

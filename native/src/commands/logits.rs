@@ -23,17 +23,19 @@ const ROWS: usize = 64;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  wf-run logits --model ./my-model --tokens 1,2,3 --output logits.npy
-  wf-run logits --model ./my-model --tokens 1,2,3,4 --attention-mask blocks:32 --output blocks.npy")]
+  wf-run logits -m ./my-model --tokens 1,2,3 --output logits.npy
+  wf-run logits --tokens 1,2,3,4 --attention-mask blocks:32 --output blocks.npy")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Token ids
     #[arg(long, value_name = "IDS", required = true, value_delimiter = ',')]
     tokens: Vec<u32>,
-    /// What a token sees: causal (itself and all before), or blocks:N (its whole block of N
-    /// positions and all before)
-    #[arg(long, alias = "sight", default_value = "causal", value_parser = attention_mask)]
+    /// causal, or blocks:N
+    ///
+    /// Positions that a token attends to. `causal`: itself and all before. `blocks:N`: its whole block of N
+    /// positions and all before. The flag was called --sight before, which still works.
+    #[arg(long, alias = "sight", value_name = "MASK", default_value = "causal", value_parser = attention_mask)]
     attention_mask: AttentionMask,
     /// The file to write
     #[arg(short, long, value_name = "FILE.npy")]

@@ -10,36 +10,42 @@ mod health;
 mod inspect;
 mod logits;
 mod serve;
+mod short_help;
 mod tune;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::env;
 
 /// Run ternary language models on ordinary CPUs.
 #[derive(Parser)]
-#[command(name = "wf-run", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "wf-run", version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+/// Version, commit and target.
+const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("WF_COMMIT"), ", ", env!("WF_TARGET"), ")");
+
 const EXAMPLES: &str = "\
 Examples:
-  wf-run generate \"Once upon a time\"               the small model inside this program
-  wf-run chat --model microsoft/bitnet-b1.58-2B-4T  a model from the hub, downloaded once
-  wf-run serve --port 8080                          the same for OpenAI's clients
-  wf-run inspect ./my-model                         what a model is and how much memory it needs
-  wf-run convert ./my-model my-model.safetensors    one packed file that loads at once
-  wf-run bench --synthetic bitnet-2b -t 1,2         speed without any download
-  wf-run tune                                       how many threads are best on this machine
-  wf-run eval agreement                             decode modes: speed beside quality
+  wf-run generate \"Once upon a time\"         the small embedded model
+  wf-run chat -m microsoft/bitnet-b1.58-2B-4T  from the hub, downloaded once
+  wf-run serve --port 8080                     a server for OpenAI's clients
+  wf-run inspect ./my-model                    architecture, sizes, memory
+  wf-run convert ./my-model my.safetensors     a file that loads at once
+  wf-run bench --synthetic bitnet-2b -t 1,2    speed without any download
+  wf-run tune                                  the best numbers of threads
+  wf-run eval agreement                        speed and quality of decode modes
 
 Environment:
-  WF_HOST, WF_BLOCK_SIZE…   settings of the server and of decoding: `wf-run serve --help`
-  WF_LOG                    what the server logs: warn, info, debug [default: info]
-  WF_ISA                    kernels: scalar, avx2, avx512, amx [default: the best of this machine]
-  HF_HOME, HF_HUB_CACHE     where models from the hub are kept
-  HF_ENDPOINT, HF_TOKEN     which hub, and who you are
-  HF_HUB_OFFLINE=1          never touch the network";
+  WF_HOST, WF_BLOCK_SIZE…  settings, as in `wf-run serve --help`
+  WF_LOG                   server log: warn, info, debug [default: info]
+  WF_ISA                   kernels: scalar, avx2, avx512, amx [default: best]
+  HF_HOME, HF_HUB_CACHE    where models from the hub are kept
+  HF_ENDPOINT, HF_TOKEN    the hub, and your access token
+  HF_HUB_OFFLINE=1         use no network";
 
 #[derive(Subcommand)]
 enum Command {
@@ -57,6 +63,15 @@ enum Command {
 }
 
 impl Cli {
+    /// Parses the arguments of the program. Ends it where they are wrong or ask for help.
+    pub fn from_arguments() -> Self {
+        let command = match short_help::is_asked(env::args_os()) {
+            true => short_help::shorten(Self::command()),
+            false => Self::command(),
+        };
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {

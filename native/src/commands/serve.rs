@@ -17,33 +17,39 @@ use std::time::Duration;
 
 /// Serve a model over HTTP, for OpenAI's clients
 ///
-/// Answers /v1/chat/completions, /v1/completions and more. Many requests are answered at the same
-/// time, in shared forward passes; each gets the text that it would get alone. Ctrl-C or SIGTERM
-/// lets running requests finish.
+/// Answers /v1/chat/completions, /v1/completions and more. Requests share forward passes; each gets the
+/// text that it would get alone. On Ctrl-C or SIGTERM the server finishes running requests and exits.
 ///
-/// Every option is also a key of a YAML file (--generate-config prints one) and a variable of the
-/// environment, as WF_MAX_SEQUENCES; MODEL_PATH names the model. The command line counts more than
-/// the file, and the file more than the environment.
+/// Every option is also a key of a YAML file (--generate-config prints one) and an environment variable,
+/// such as WF_MAX_SEQUENCES; MODEL_PATH names the model. The command line takes precedence over the file,
+/// and the file over the environment.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   wf-run serve
-  wf-run serve --model ./my-model --host 0.0.0.0 --port 8080 --api-key-file keys.txt
+  wf-run serve -m ./my-model --host 0.0.0.0 --api-key-file keys.txt
   wf-run serve --generate-config > wf.yaml; wf-run serve --config wf.yaml
-  curl http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' \\
+  curl http://127.0.0.1:30000/v1/chat/completions \\
+    -H 'content-type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'")]
 pub struct Args {
-    /// YAML file with settings [default: what the variable WF_CONFIG names]
+    /// YAML file with settings [default: $WF_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print a file with every key, its default and what it does
+    /// Print a configuration file and exit
+    ///
+    /// The file has every key, its default and an explanation.
     #[arg(long)]
     generate_config: bool,
-    /// Print what every key is and where that is from: command line, file, environment or default
+    /// Print the settings in effect and exit
+    ///
+    /// Prints the value of every key and its source: command line, file, environment or default.
     #[arg(long)]
     print_config: bool,
-    /// Random weights of this shape instead of a model, with the words of the model inside the
-    /// program: to measure speed without a download
+    /// Random weights instead of a model
+    ///
+    /// Random weights of this shape, with the tokenizer of the embedded model: for measuring speed without
+    /// a download.
     #[arg(long, value_parser = args::synthetic(),
         conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,

@@ -12,26 +12,29 @@ use std::time::Duration;
 
 /// Find the best numbers of threads for this machine
 ///
-/// Decodes, and reads a prompt, with several numbers of threads, which go where the system puts them
-/// or are pinned to a core each. Decoding is bound by memory, which fewer threads than there are cores
-/// may keep busy; prompts are bound by arithmetic. The fewest threads within 3 % of the fastest count
-/// as best, and pinning where it gives 3 % more. Nothing else should run meanwhile.
+/// Measures decoding and prompts with several numbers of threads, pinned to cores and not. Memory bounds
+/// decoding, so fewer threads than cores may be enough; arithmetic bounds prompts. The fewest threads
+/// within 3 % of the fastest are the best, and pinning is if it is 3 % faster. Run nothing else meanwhile.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  wf-run tune --synthetic bitnet-2b                 a large model, without a download
-  wf-run tune --model ./my-model --config wf.yaml   for `wf-run serve --config wf.yaml`")]
+  wf-run tune --synthetic bitnet-2b           a large model, without a download
+  wf-run tune -m ./my-model --config wf.yaml  for `serve --config wf.yaml`")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Random weights of a known shape instead of a model
+    /// Random weights instead of a model
     #[arg(long, value_parser = args::synthetic(),
         conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,
-    /// Write the best to this configuration file, which is made if it is not there
+    /// Write the best to this configuration
+    ///
+    /// The file is created if it does not exist.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Seconds that all measurements together may take, as far as they can be cut short
+    /// Time for all measurements together
+    ///
+    /// Measurements cannot be cut arbitrarily short, so more time may pass.
     #[arg(long, value_name = "N", default_value = "90")]
     seconds: u64,
 }

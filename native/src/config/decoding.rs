@@ -12,8 +12,10 @@ use wrinklefree::settings::{Ability, Settings, describe};
 pub struct DecodeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// YAML file with a section `dlm` of the options under Decoding (`block_size: 32`), as `wf-run
-    /// serve --generate-config` prints it; what the command line says counts more
+    /// YAML file with a section `dlm`
+    ///
+    /// The section holds the options under Decoding (`block_size: 32`), as `wf-run serve --generate-config`
+    /// prints it. The command line takes precedence over the file [default: what WF_CONFIG names].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

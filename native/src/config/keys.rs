@@ -25,12 +25,14 @@ pub struct Keys {
     /// Address to listen on
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
-    /// Port to listen on; 0 takes any
+    /// Port to listen on; 0: any free port
     #[arg(long, value_name = "PORT", default_value_t = 30000)]
     pub port: u16,
     #[command(flatten)]
     pub compute: ComputeArgs,
-    /// Generate a little before /health says that the server is ready
+    /// Run a little before reporting ready
+    ///
+    /// Generates a few tokens before /health reports that the server is ready.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value = "false")]
     pub warmup: bool,
@@ -51,37 +53,52 @@ pub struct Keys {
 #[group(id = "server")]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
-    /// Name that requests know the model by [default: its own]
+    /// Name of the model in the API
+    ///
+    /// The name that requests know the model by [default: its own].
     #[arg(long, value_name = "NAME")]
     pub served_model_name: Option<String>,
-    /// Key that requests must bring; may be repeated. On a command line others can see it
+    /// Key that requests must bring; repeatable
+    ///
+    /// May be given several times. Other users of the machine can see a command line: prefer
+    /// --api-key-file.
     #[arg(long, value_name = "KEY")]
     pub api_key: Vec<String>,
-    /// File with keys, one a line
+    /// File with API keys, one per line
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// Listen on an address that others can reach, without a key
+    /// Allow public access without a key
+    ///
+    /// Listens on an address that others can reach although no key is set.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value = "false")]
     pub insecure: bool,
-    /// Web pages that may ask from a browser, as `https://example.org`; `*`: all; may be repeated
-    /// [default: none]
+    /// Web origin that may ask; repeatable
+    ///
+    /// Origin of web pages that may send requests from a browser, as `https://example.org`; `*` allows all
+    /// [default: none].
     #[arg(long, value_name = "ORIGIN")]
     pub cors_origin: Vec<Origin>,
-    /// Name of this server besides localhost, where it listens for this machine alone and has no key: a
-    /// proxy's, say; may be repeated [default: none]
+    /// Other name of this server; repeatable
+    ///
+    /// A name besides localhost, such as a proxy's. It is needed only if the server listens for this machine
+    /// alone and has no key [default: none].
     #[arg(long, value_name = "NAME")]
     pub allowed_host: Vec<String>,
-    /// Folder of the browser demo (`web/build` makes it in web/demo/dist), served at /demo
+    /// Serve the browser demo at /demo
+    ///
+    /// Folder of the browser demo, which `web/build` writes to web/demo/dist.
     #[arg(long, value_name = "FOLDER")]
     pub demo: Option<PathBuf>,
-    /// Serve HTTPS with the certificates in this PEM file, the server's own first
+    /// Serve HTTPS with this certificate (PEM)
+    ///
+    /// The file holds the certificate chain, the server's own certificate first.
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
-    /// PEM file with the private key of the certificate
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Bytes of a request at most
+    /// Largest request body in bytes
     #[arg(long, value_name = "N", default_value = "4194304",
         value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_body: usize,
@@ -89,10 +106,12 @@ pub struct ServerArgs {
     #[arg(long, value_name = "SECONDS", default_value = "600",
         value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     pub request_timeout: u64,
-    /// Seconds that running requests get when the server is to end
+    /// Seconds for running requests at shutdown
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     pub drain: u64,
-    /// How log lines look; `WF_LOG` chooses which there are
+    /// Format of log lines
+    ///
+    /// The environment variable `WF_LOG` chooses which lines are logged.
     #[arg(long, alias = "log", value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
 }
@@ -108,18 +127,25 @@ pub struct SchedulerArgs {
     /// Requests that wait; more get status 429
     #[arg(long, value_name = "N", default_value = "128")]
     pub max_waiting: usize,
-    /// Positions a sequence may have [default: the model's, at most 4096]
+    /// Positions of a sequence
+    ///
+    /// [default: the model's, at most 4096]
     #[arg(short, long, value_name = "N", value_parser = positions())]
     pub context: Option<usize>,
-    /// When a sequence that asks for more tokens fills its context, it goes on without the older half
-    /// of its text: the first KEEP tokens stay [default: it ends]
+    /// If full: drop half, keep KEEP tokens
+    ///
+    /// When a sequence that asks for more tokens fills its context, it continues without the older half of
+    /// its text. The first KEEP tokens stay (4 if no number is given) [default: it ends].
     #[arg(long, value_name = "KEEP", num_args = 0..=1, require_equals = true, default_missing_value = KEEP)]
     pub context_shift: Option<usize>,
-    /// Positions of all sequences together [default: as many as they may have, in half of the memory]
+    /// Positions of all sequences together
+    ///
+    /// [default: as many as they may have, in at most half of the free memory]
     #[arg(long, value_name = "N")]
     pub kv_tokens: Option<NonZeroUsize>,
-    /// Prompts that begin alike share what was computed for their beginning (--no-radix-cache: they
-    /// do not)
+    /// Do not reuse the KV cache of equal prefixes
+    ///
+    /// By default, prompts that begin alike share what was computed for their beginning.
     #[arg(long = "no-radix-cache", action = ArgAction::SetFalse)]
     pub enable_radix_cache: bool,
 }
@@ -129,14 +155,16 @@ pub struct SchedulerArgs {
 #[group(id = "benchmark")]
 #[command(next_help_heading = "Benchmark")]
 pub struct BenchmarkArgs {
-    /// Measure and log the speed of answers before the server is ready
+    /// Measure and log the speed first
+    ///
+    /// Measures and logs the speed of answers before the server reports ready.
     #[arg(long = "benchmark", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", default_value = "false")]
     pub benchmark_enabled: bool,
     /// Answers to measure
     #[arg(long, value_name = "N", default_value = "3")]
     pub benchmark_iterations: NonZeroUsize,
-    /// Tokens of each
+    /// Tokens of each answer
     #[arg(long, value_name = "N", default_value = "64")]
     pub benchmark_max_tokens: NonZeroUsize,
 }

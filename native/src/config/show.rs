@@ -57,8 +57,10 @@ pub fn effective(layers: &Layers, matches: &ArgMatches) -> String {
 
 /// Where the value of a key is from that nobody says; its help knows what null means.
 fn default(key: &Key) -> String {
-    let help = key.arg.get_help().map(ToString::to_string).unwrap_or_default();
-    let named = help.rsplit_once("[default: ").and_then(|(_, rest)| rest.strip_suffix(']'));
+    let help = key.arg.get_long_help().or(key.arg.get_help()).map(ToString::to_string);
+    let help = help.unwrap_or_default();
+    let named = help.rsplit_once("[default: ").and_then(|(_, rest)| rest.split_once(']'));
+    let named = named.map(|(named, _)| named.replace('\n', " "));
     named.map_or("default".into(), |named| format!("default: {named}"))
 }
 

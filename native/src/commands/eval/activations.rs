@@ -18,7 +18,7 @@ use wrinklefree::model::Sparsity;
 const POLICIES: &str = "off,threshold:0.02@down,threshold:0.05@down,topk:0.3@down,topk:0.1@down,\
                         adaptive@down,threshold:0.02,topk:0.7,topk:0.5,topk:0.3,adaptive";
 
-/// Compare rules for activations: zeros, speed, and what they do to the logits of a text
+/// Compare rules for activation sparsity
 ///
 /// For each --activation-sparsity: the share of zeros among the inputs of ternary layers, and of
 /// blocks of 16 columns that are all zero, which a product can skip, in all of them and in front of
@@ -29,7 +29,7 @@ const POLICIES: &str = "off,threshold:0.02@down,threshold:0.05@down,topk:0.3@dow
 #[command(after_help = "\
 Examples:
   wf-run eval activations held-out.txt
-  wf-run eval activations --model ./my-model --policies off,topk:0.5,topk:0.3 -o json wiki.txt")]
+  wf-run eval activations -m ./my-model --policies off,topk:0.5 wiki.txt")]
 pub struct Args {
     /// The text, UTF-8
     text: PathBuf,
@@ -43,13 +43,15 @@ pub struct Args {
         default_value = POLICIES
     )]
     policies: Vec<Sparsity>,
-    /// Tokens of a window [default: 512, or what the model holds]
+    /// Tokens of a window
+    ///
+    /// [default: 512, or the model's context if it is shorter]
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     window: Option<usize>,
     /// Windows of the text at most
     #[arg(long, value_name = "N", default_value = "4")]
     windows: NonZeroUsize,
-    /// Tokens that are decoded in each round
+    /// Tokens to decode in each round
     #[arg(short = 'n', long, value_name = "N", default_value = "64")]
     decode: NonZeroUsize,
     /// Rounds of decoding

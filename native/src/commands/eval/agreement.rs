@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::settings::{Commit, Draft, Mode, Selector, Settings, describe};
 
-/// Compare decode modes: speed, agreement with a reference, right answers
+/// Compare decode modes: speed, agreement, right answers
 ///
 /// Every mode answers the same prompts, one after the other, always with the most likely tokens.
 /// Printed are emitted tokens per second (the prompts' time included), tokens per forward pass and
@@ -29,22 +29,26 @@ use wrinklefree::settings::{Commit, Draft, Mode, Selector, Settings, describe};
 Examples:
   wf-run eval agreement
   wf-run eval agreement --modes iterative,adaptive --thresholds 0.5,0.7,0.9
-  wf-run eval agreement --model ./my-model --prompts questions.jsonl --against block -o json")]
+  wf-run eval agreement -m ./my-model --prompts questions.jsonl -o json")]
 pub struct Args {
-    /// Prompts, a JSON object a line [default: prompts for the small model inside this program]
+    /// Prompts, one JSON object per line
+    ///
+    /// [default: prompts for the embedded model]
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     modes: ModesArgs,
-    /// What to agree with [default: ar where the model has that path, else block]
+    /// The reference
+    ///
+    /// [default: ar if the model has that path, else block]
     #[arg(long, value_name = "MODE", value_enum)]
     against: Option<Against>,
     /// Tokens of an answer at most
     #[arg(short = 'n', long, value_name = "N", default_value = "160")]
     max_tokens: NonZeroUsize,
-    /// Use only so many prompts, evenly spread
+    /// Use only N prompts, evenly spread
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
     /// Output format

@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, PageSelection};
 
-/// Compare types of the KV cache, or ways to attend
+/// Compare KV cache types and page selections
 ///
 /// Each cache is filled with the beginning of the text (again and again where it is shorter). The last
 /// 256 positions tell what changes: the cosine, mean and least, of attention's output and of the logits
@@ -26,15 +26,15 @@ use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, PageSelection};
 #[command(after_help = "\
 Examples:
   wf-run eval kv models/eval/text.txt
-  wf-run eval kv --context 8192 --attention topk:1024 --attention dynamic text.txt
-  wf-run eval kv --synthetic tiny --context 8192 --types bf16,int8      speed alone")]
+  wf-run eval kv --context 8192 --attention topk:1024 text.txt
+  wf-run eval kv --synthetic tiny --types bf16,int8   speed alone")]
 pub struct Args {
     /// The text, UTF-8
     #[arg(required_unless_present = "synthetic")]
     text: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
-    /// Random weights of a known shape instead of a model
+    /// Random weights instead of a model
     #[arg(long, value_parser = args::synthetic(),
         conflicts_with_all = ["model_path", "rope_scaling", "text"])]
     synthetic: Option<Synthetic>,
@@ -46,13 +46,17 @@ pub struct Args {
         value_delimiter = ',',
         default_value = "1024,4096,8192,16384", value_parser = args::positions())]
     context: Vec<usize>,
-    /// Types of the cache [default: all, or f32 where ways to attend are listed]
+    /// Types of keys and values
+    ///
+    /// [default: all, or f32 if --attention is given]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',', value_parser = kv_type())]
     types: Vec<KvType>,
-    /// Ways to attend, each with each type; may be repeated [default: dense]
+    /// Page selections; repeatable
+    ///
+    /// Each is measured with each type [default: dense].
     #[arg(long, value_name = "WHAT")]
     attention: Vec<PageSelection>,
-    /// Turns of the comparison of times
+    /// Rounds of timing
     #[arg(short, long, value_name = "N", default_value = "15")]
     repetitions: NonZeroUsize,
     /// Output format

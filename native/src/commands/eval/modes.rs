@@ -16,7 +16,9 @@ use wrinklefree::settings::{Mode, Settings};
 /// Which modes.
 #[derive(clap::Args)]
 pub struct ModesArgs {
-    /// Modes to compare [default: those that the model can, and variants of them]
+    /// Modes to compare
+    ///
+    /// [default: those that the model can decode in, and variants of them]
     #[arg(long, value_name = "MODE,…", value_enum, value_delimiter = ',')]
     modes: Vec<Mode>,
     /// Thresholds of `iterative` and `adaptive`

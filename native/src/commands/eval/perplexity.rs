@@ -31,7 +31,9 @@ pub struct Args {
     text: PathBuf,
     #[command(flatten)]
     model: ModelArgs,
-    /// Tokens of a window [default: 512, or what the model holds]
+    /// Tokens of a window
+    ///
+    /// [default: 512, or the model's context if it is shorter]
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     window: Option<usize>,
     /// Output format

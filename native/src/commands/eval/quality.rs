@@ -34,13 +34,17 @@ use wrinklefree::settings::{Mode, Sampling, Settings, describe};
 Examples:
   wf-run eval quality
   wf-run eval quality --modes ar,iterative --thresholds 0.9
-  wf-run eval quality --model ./my-model --prompts held-out.jsonl --vocabulary words.json -o json")]
+  wf-run eval quality -m ./my-model --prompts held-out.jsonl -o json")]
 pub struct Args {
-    /// Prompts, a JSON object a line [default: prompts for the small model inside this program]
+    /// Prompts, one JSON object per line
+    ///
+    /// [default: prompts for the embedded model]
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
-    /// What stories are made of, a JSON object with lists `words`, `names`, `species`, `colors` and
-    /// `things` [default: what the small model inside this program was taught]
+    /// Words of stories, a JSON object
+    ///
+    /// The object has lists `words`, `names`, `species`, `colors` and `things` [default: those that the
+    /// embedded model was trained on].
     #[arg(long, value_name = "FILE")]
     vocabulary: Option<PathBuf>,
     #[command(flatten)]
@@ -57,7 +61,7 @@ pub struct Args {
     /// Tokens of an answer at most
     #[arg(short = 'n', long, value_name = "N", default_value = "320")]
     max_tokens: NonZeroUsize,
-    /// Use only so many prompts, evenly spread
+    /// Use only N prompts, evenly spread
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
     /// Output format

@@ -1,0 +1,44 @@
+//! Tells the program the commit and the target that it is built from, for `wf-run --version`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    let target = env::var("TARGET").unwrap_or_else(|_| "unknown".into());
+    println!("cargo:rustc-env=WF_TARGET={target}");
+    println!("cargo:rustc-env=WF_COMMIT={}", commit());
+}
+
+/// Returns the variable `WF_BUILD_COMMIT`, for builds without a repository, or the commit that is
+/// checked out, or `unknown`.
+fn commit() -> String {
+    println!("cargo:rerun-if-env-changed=WF_BUILD_COMMIT");
+    println!("cargo:rerun-if-changed=build.rs");
+    let given = env::var("WF_BUILD_COMMIT").ok().filter(|commit| !commit.trim().is_empty());
+    if let Some(commit) = given {
+        return commit.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+    }
+    checked_out().unwrap_or_else(|| "unknown".into())
+}
+
+fn checked_out() -> Option<String> {
+    // An unpacked archive inside another repository has none of its commits.
+    let own = Path::new(&env::var_os("CARGO_MANIFEST_DIR")?).parent()?.canonicalize().ok()?;
+    let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?).canonicalize().ok()?;
+    if top != own {
+        return None;
+    }
+    // It grows with every commit and every checkout.
+    let log = env::current_dir().ok()?.join(git(&["rev-parse", "--git-path", "logs/HEAD"])?);
+    if log.exists() {
+        println!("cargo:rerun-if-changed={}", log.display());
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned()).filter(|text| !text.is_empty())
+}

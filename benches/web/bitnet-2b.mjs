@@ -1,4 +1,4 @@
-// A model of BitNet b1.58 2B-4T's shape in a tab: what it needs, and how fast it is.
+// Memory and speed of a model of BitNet b1.58 2B-4T's shape in a tab.
 
 import { load, short, spread, table } from "./figures.mjs";
 import { prompt } from "./prompts.mjs";
@@ -6,7 +6,7 @@ import { openTab } from "./tab.mjs";
 
 const { BENCH_THREADS = "1,2", BENCH_ROUNDS = "5", BENCH_SIMD = "auto" } = process.env;
 const [PROMPT, ANSWER] = [128, 16];
-const [GB, BAR] = [1e9, 1.5];
+const [GB, TARGET] = [1e9, 1.5];
 
 const rows = [];
 for (const threads of BENCH_THREADS.split(",").map(Number)) {
@@ -25,9 +25,9 @@ for (const threads of BENCH_THREADS.split(",").map(Number)) {
   const peak = (await tab.peak()) / GB;
   await tab.close();
   const speeds = ["prefill", "decode"].map((figure) => spread(samples.map((s) => s[figure])));
-  const verdict = `≤ ${BAR}: ${memory <= BAR ? "yes" : "NO"}`;
+  const verdict = `≤ ${TARGET}: ${memory <= TARGET ? "yes" : "NO"}`;
   rows.push([threads, ...speeds, short(memory), short(peak), verdict]);
 }
 const head = ["threads", "prefill, tok/s", "decode, tok/s", "wasm memory, GB"];
-console.log(`load: ${load()}; ${BENCH_ROUNDS} rounds: median (least – most)\n`);
-console.log(table([...head, "the process's peak, GB", "bar of the memory"], rows));
+console.log(`load: ${load()}; ${BENCH_ROUNDS} rounds: median (min – max)\n`);
+console.log(table([...head, "the process's peak, GB", "memory target"], rows));

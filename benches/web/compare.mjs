@@ -1,4 +1,4 @@
-// Ours and llama.cpp's wasm in the same tab, in turns, on the same file.
+// The package against llama.cpp's wasm in the same tab, alternating, on the same file.
 
 import { load, ratio, short, spread, table } from "./figures.mjs";
 import { prompt } from "./prompts.mjs";
@@ -8,7 +8,7 @@ const { BENCH_THREADS = "1,2", BENCH_ROUNDS = "5", BENCH_SIMD = "auto" } = proce
 const THREADS = BENCH_THREADS.split(",").map(Number);
 const ROUNDS = Number(BENCH_ROUNDS);
 const [PROMPT, ANSWER] = [128, 32];
-const BARS = { prefill: 5, decode: 5 };
+const TARGETS = { prefill: 5, decode: 5 };
 
 const tab = await openTab();
 const names = THREADS.flatMap((threads) => ["ours", "theirs"].map((which) => ({ which, threads })));
@@ -36,7 +36,7 @@ for (let round = 0; round < ROUNDS; round++) {
   }
 }
 await tab.close();
-console.log(`load after: ${load()}; ${ROUNDS} rounds: median (least – most), medians of ratios\n`);
+console.log(`load after: ${load()}; ${ROUNDS} rounds: median (min – max), medians of ratios\n`);
 
 const of = (which, threads, figure) => samples.get(`${which} ${threads}`).map((s) => s[figure]);
 const rows = [];
@@ -44,13 +44,13 @@ for (const threads of THREADS) {
   for (const [figure, unit] of [["prefill", "tok/s"], ["decode", "tok/s"], ["first", "ms"]]) {
     const [ours, theirs] = [of("ours", threads, figure), of("theirs", threads, figure)];
     const times = figure === "first" ? ratio(theirs, ours) : ratio(ours, theirs);
-    const bar = threads === 1 && BARS[figure];
-    const verdict = bar ? `≥ ${bar}: ${times >= bar ? "yes" : "NO"}` : "";
+    const target = threads === 1 && TARGETS[figure];
+    const verdict = target ? `≥ ${target}: ${times >= target ? "yes" : "NO"}` : "";
     const cells = [spread(ours), spread(theirs), `${short(times)} ×`, verdict];
     rows.push([threads, `${figure}, ${unit}`, ...cells]);
   }
 }
-console.log(table(["threads", "", "wrinklefree", "wllama", "ours is faster", "bar"], rows));
+console.log(table(["threads", "", "wrinklefree", "wllama", "ours is faster", "target"], rows));
 
 for (const threads of THREADS.filter((count) => count > 1 && THREADS.includes(1))) {
   for (const figure of ["prefill", "decode"]) {

@@ -1,4 +1,4 @@
-// Ours in a tab and `wf-run bench` on AVX2, in turns, on the same file, at one thread.
+// The package in a tab against `wf-run bench` on AVX2, alternating, on the same file, on one thread.
 
 import { execFileSync } from "node:child_process";
 import { load, ratio, short, spread, table } from "./figures.mjs";
@@ -7,9 +7,9 @@ import { openTab } from "./tab.mjs";
 
 const { BENCH_HOME, WF_RUN, BENCH_ROUNDS = "5", BENCH_SIMD = "auto" } = process.env;
 const [PROMPT, ANSWER] = [128, 32];
-const BAR = 2.5;
+const TARGET = 2.5;
 
-/** `wf-run bench`, once. */
+/** Runs `wf-run bench` once. */
 function native() {
   const model = ["--model", `${BENCH_HOME}/models/small.gguf`];
   const tests = ["-p", `${PROMPT}`, "-n", `${ANSWER}`, "-r", "1", "-t", "1", "-o", "json"];
@@ -19,10 +19,10 @@ function native() {
   return { prefill, decode };
 }
 
-/** The same two tests in the tab: answers begin at an empty context there, too. */
+/** Runs the same two tests in the tab. Answers start with an empty context in both. */
 async function web() {
   const { prefill } = await tab.call("request", "ours", prompt(PROMPT), 1);
-  // The first token is not part of the speed.
+  // The speed does not include the first token.
   const { decode } = await tab.call("request", "ours", prompt(2), ANSWER + 1);
   return { prefill, decode };
 }
@@ -37,12 +37,12 @@ for (let round = 0; round < Number(BENCH_ROUNDS); round++) {
   rounds.push({ web: await web(), native: native() });
 }
 await tab.close();
-console.log(`load after: ${load()}; ${BENCH_ROUNDS} rounds: median (least – most), median of ratios\n`);
+console.log(`load after: ${load()}; ${BENCH_ROUNDS} rounds: median (min – max), median of ratios\n`);
 
 const rows = ["prefill", "decode"].map((figure) => {
   const [ours, theirs] = ["web", "native"].map((place) => rounds.map((r) => r[place][figure]));
   const times = ratio(theirs, ours);
-  const verdict = `≤ ${BAR}: ${times <= BAR ? "yes" : "NO"}`;
+  const verdict = `≤ ${TARGET}: ${times <= TARGET ? "yes" : "NO"}`;
   return [`${figure}, tok/s`, spread(ours), spread(theirs), `${short(times)} ×`, verdict];
 });
-console.log(table(["1 thread", "in the tab", "native", "native is faster", "bar"], rows));
+console.log(table(["1 thread", "in the tab", "native", "native is faster", "target"], rows));

@@ -1,5 +1,5 @@
-// Both engines behind one interface, in the page. A request is one prompt and its answer; speeds
-// are each engine's own figures, which leave out how results travel to the page.
+// Both engines behind one interface, in the page. A request is one prompt and its answer. Speeds are
+// each engine's own figures and exclude the transfer of results to the page.
 
 const EOS = 2;
 const engines = new Map();
@@ -37,7 +37,7 @@ const open = {
     const { Wllama } = await import("/wllama/index.js");
     const engine = new Wllama({ default: "/wllama/wasm/wllama.wasm" });
     const file = await (await fetch(model)).blob();
-    // One sequence at a time, on the CPU.
+    // On the CPU, with one sequence.
     await engine.loadModel([file], { n_threads: threads, n_gpu_layers: 0, n_parallel: 1 });
     return {
       async request(prompt, max_tokens) {
@@ -65,19 +65,19 @@ const open = {
   },
 };
 
-/** Loads an engine under a name; what it says about itself. */
+/** Loads an engine under a name. Returns its description. */
 export async function load(name, which, options) {
   const engine = await open[which](options);
   engines.set(name, engine);
   return engine.about();
 }
 
-/** Figures of one request. */
+/** Runs one request and returns its figures. */
 export function request(name, prompt, maxTokens) {
   return engines.get(name).request(prompt, maxTokens);
 }
 
-/** What an engine says about itself now. */
+/** Returns an engine's current description. */
 export function about(name) {
   return engines.get(name).about();
 }

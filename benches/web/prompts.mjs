@@ -1,8 +1,8 @@
-// Prompts whose length in tokens is known.
+// Prompts of a known number of tokens.
 
 /**
- * `tokens` of a text of random letters, the one that begins a text included. No two begin alike,
- * so nothing comes from a prefix cache.
+ * Returns random letters that make `tokens` tokens, including the one that begins a text. Prompts have
+ * no common prefix, so the prefix cache has no effect.
  */
 export function prompt(tokens) {
   const letter = () => String.fromCharCode(97 + Math.floor(Math.random() * 26));

@@ -1,4 +1,4 @@
-// The files of the measurements on a port of their own, for a page that may share memory.
+// A file server for the measurements, with the headers for cross-origin isolation.
 
 import { once } from "node:events";
 import { createReadStream } from "node:fs";
@@ -13,7 +13,7 @@ const HEADERS = {
   "cache-control": "no-store",
 };
 
-/** Serves `roots`, directories by the first part of a path; `/` is an empty page. */
+/** Serves directories by the first part of the path. `/` is an empty page. */
 export async function serve(roots) {
   const server = createServer(async (request, response) => {
     const path = normalize(decodeURIComponent(new URL(request.url, "http://host").pathname));

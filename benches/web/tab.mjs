@@ -1,4 +1,4 @@
-// A page in headless Chromium with page.mjs in it.
+// A page in headless Chromium that runs page.mjs.
 
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
@@ -9,7 +9,7 @@ const FLAGS = [
   ...["--disable-background-networking", "--disable-component-update"],
 ];
 
-/** Opens the page; `call(name, …)` calls what page.mjs exports. */
+/** Opens the page. `call(name, …)` calls a function that page.mjs exports. */
 export async function openTab() {
   const { BENCH_DIST, BENCH_HOME, CHROMIUM } = process.env;
   const { url, close } = await serve({
@@ -33,7 +33,7 @@ export async function openTab() {
     call,
     version: browser.version(),
     isolated: await page.evaluate("crossOriginIsolated"),
-    /** The most memory that the tab's process ever had, in bytes, with the browser's own code. */
+    /** Returns the peak memory of the tab's process in bytes, including the browser's own code. */
     async peak() {
       const session = await browser.newBrowserCDPSession();
       const { processInfo } = await session.send("SystemInfo.getProcessInfo");

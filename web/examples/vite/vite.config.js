@@ -8,6 +8,6 @@ const headers = {
 export default defineConfig({
   server: { headers },
   preview: { headers },
-  // The development server would move the module away from its worker and wasm files.
+  // The optimizer would separate the module from its worker and wasm files.
   optimizeDeps: { exclude: ["wrinklefree"] },
 });

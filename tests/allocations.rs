@@ -1,6 +1,5 @@
-//! A pass like one that went before asks the system for no memory, on every instruction set of this
-//! machine: alone, with a helper, decoding, and with a batch. One test, because allocations of the
-//! whole process are counted.
+//! After warm-up a pass allocates no memory: on every instruction set of the machine, with one and two
+//! threads, for single rows and batches. It is one test, because it counts the allocations of the process.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -16,7 +15,7 @@ use wrinklefree::ternary::Layout;
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-/// Large enough that a pass of a few rows is worth a helper.
+/// Large enough for a pass of a few rows to use a second thread.
 const SPEC: Spec = Spec {
     architecture: Architecture::BitNet,
     vocab_size: 4096,
@@ -35,7 +34,7 @@ const SPEC: Spec = Spec {
 #[test]
 fn a_pass_like_one_before_allocates_nothing() {
     let _profiler = dhat::Profiler::builder().testing().build();
-    // The scalar definition is not there to be fast.
+    // The scalar reference may allocate.
     for kernels in Kernels::all().filter(|k| k.isa() != Isa::Scalar) {
         for threads in [1, 2] {
             let rt = Runtime { kernels, thread_pool: ThreadPool::new(threads).unwrap() };
@@ -52,7 +51,7 @@ fn a_pass_like_one_before_allocates_nothing() {
     }
 }
 
-/// With norms of queries and keys in some layers.
+/// Weights with norms of queries and keys in some layers.
 fn weights() -> Weights {
     let mut weights = bitnet(&SPEC, 3);
     for layer in weights.layers.iter_mut().step_by(2) {
@@ -62,8 +61,8 @@ fn weights() -> Weights {
     weights
 }
 
-/// Whether passes of so many rows come to ask for nothing. Who takes which part of a step is up to
-/// chance, so a worker may meet its first part of a kind late, and make room for it then.
+/// Returns true if passes of `rows` rows stop to allocate. Parts of a step go to workers at random, so a
+/// worker may get its first part of a kind late, and allocates then.
 fn settles(model: &Model, rt: &Runtime, kv: KvConfig, rows: usize) -> bool {
     let tokens: Vec<u32> = (0..rows).map(|i| (i * 37 % SPEC.vocab_size) as u32).collect();
     let mut kv = KvPool::new(model.spec(), 16, kv).unwrap();

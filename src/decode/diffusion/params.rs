@@ -1,105 +1,104 @@
-//! How blocks are denoised, and which values make sense.
+//! Parameters of block diffusion and their valid ranges.
 
 use super::super::Certainty;
 
-/// How a block is denoised.
+/// Parameters of block diffusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiffusionParams {
-    /// Positions in a block.
+    /// Number of positions in a block.
     pub block: usize,
-    /// Positions in a sub-block; divides the block.
+    /// Number of positions in a sub-block; divides the block.
     pub sub_block: usize,
     /// Id of the MASK token.
     pub mask: u32,
-    /// Which slots a pass unmasks.
+    /// Rule for the slots that a pass unmasks.
     pub unmask: Unmask,
-    /// What slots see of their own block.
+    /// Attention inside a block while it is denoised.
     pub inside: Inside,
-    /// What clean tokens see of their own block: themselves and what precedes them, or all of it.
+    /// True if final tokens attend to themselves and earlier tokens; false if they attend to their whole
+    /// block.
     pub clean_causal: bool,
-    /// Whether the logits at i − 1 predict token i, or those at i do.
+    /// True if the logits at i − 1 predict token i; false if those at i do.
     pub shift: bool,
-    /// Passes over a sub-block alone, against the block's keys and values of an earlier pass: the
-    /// approximation that Fast-dLLM calls DualCache. Only with [`Inside::Bidirectional`].
+    /// Computes later passes over a sub-block alone, with the block's keys and values of an earlier pass.
+    /// This is an approximation, DualCache in Fast-dLLM. Only with [`Inside::Bidirectional`].
     pub sub_cache: bool,
-    /// When the keys and values of a finished block are computed.
+    /// Pass that computes the final keys and values of a finished block.
     pub commit: Commit,
 }
 
-/// When the keys and values of a finished block are computed.
+/// The pass that computes the final keys and values of a finished block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// In a pass of their own.
+    /// A pass of its own.
     Clean,
-    /// In the first pass over the next block, which then does not see its own first token yet where
-    /// the finished block predicts it (shift 1). Without a shift the text is the same.
+    /// The first pass over the next block. With a shift this pass lacks the block's first token, which
+    /// the finished block predicts in the same pass. Without a shift the text is the same.
     Fused,
 }
 
-/// Which masked slots of the current sub-block a pass unmasks; always one at least, the surest.
+/// Rule for the masked slots of the current sub-block that a pass unmasks; at least the most certain one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unmask {
-    /// The whole block at once.
+    /// All slots of the block.
     All,
-    /// Those whose token has a probability above this.
+    /// Slots whose token has a probability above this.
     Above(f32),
-    /// The same with a threshold θ that rises from pass to pass of a sub-block:
-    /// max(0.5, θ − 0.4), max(0.7, θ − 0.2), θ, θ… For θ of 0.7 and more it is faster than θ
-    /// throughout, and not of its quality: what is accepted is never masked again. (For a lower θ the
-    /// second pass is the strictest.)
+    /// As `Above`, with a threshold θ that rises from pass to pass over a sub-block:
+    /// max(0.5, θ − 0.4), max(0.7, θ − 0.2), θ, θ… For θ ≥ 0.7 it is faster than a constant θ, with lower
+    /// quality: accepted tokens are never masked again. For a lower θ the second pass is the strictest.
     Rising(f32),
-    /// Those whose two most likely tokens differ by more than this in probability
-    /// (arXiv 2502.06768).
+    /// Slots whose two most likely tokens differ by more than this in probability (arXiv 2502.06768).
     Margin(f32),
-    /// The n surest, for the largest n with (n + 1)(1 − p) < this, where p is the probability of the
-    /// least sure of them (Fast-dLLM's factor, arXiv 2505.22618, section 3.3).
+    /// The n most certain slots, for the largest n with (n + 1)(1 − p) < this, where p is the probability
+    /// of the least certain of them (Fast-dLLM's factor, arXiv 2505.22618, section 3.3).
     Factor(f32),
-    /// The most of those with the least entropy whose entropies, but for the largest, sum to at most
-    /// this many nats (EB-Sampler, arXiv 2505.24857).
+    /// The largest number of slots with the lowest entropies whose sum, without the largest one, is at
+    /// most this many nats (EB-Sampler, arXiv 2505.24857).
     Entropy(f32),
-    /// So many.
+    /// This number of slots.
     Top(usize),
 }
 
-/// What slots see of their own block while it is denoised.
+/// Attention inside a block while it is denoised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
-    /// All of it.
+    /// Slots attend to the whole block.
     Bidirectional,
-    /// Themselves and what precedes them.
+    /// Slots attend to themselves and earlier positions.
     Causal,
 }
 
-/// A parameter that makes no sense.
+/// Error: a parameter is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DiffusionError {
-    /// Blocks of nothing, or sub-blocks that do not fill a block.
+    /// A size is 0, or the sub-block does not divide the block.
     #[error("small_block_size {sub_block} does not divide block_size {block}")]
     SubBlock {
-        /// Positions in a sub-block.
+        /// Number of positions in a sub-block.
         sub_block: usize,
-        /// Positions in a block.
+        /// Number of positions in a block.
         block: usize,
     },
-    /// A threshold that is no probability.
+    /// The threshold is out of range.
     #[error("threshold must be above 0 and at most 1, but is {0}")]
     Threshold(f32),
-    /// A factor that no slot, or every slot, meets.
+    /// The factor is out of range.
     #[error("factor must be a number above 0, but is {0}")]
     Factor(f32),
-    /// A bound that is no entropy.
-    #[error("entropy_bound must be a number of nats, 0 at least, but is {0}")]
+    /// The entropy bound is out of range.
+    #[error("entropy_bound must be a number of nats, at least 0, but is {0}")]
     Entropy(f32),
-    /// Passes that unmask nothing.
-    #[error("slots_per_pass is 0: a pass unmasks one slot at least")]
+    /// The number of slots per pass is 0.
+    #[error("slots_per_pass is 0, but a pass unmasks at least one slot: give 1 or more")]
     Top,
-    /// DualCache where nothing is approximate.
+    /// DualCache with causal attention.
     #[error(
-        "sub_block_cache is for bidirectional attention inside the block: causal attention reuses \
-         what is exact without it"
+        "sub_block_cache needs bidirectional attention inside the block: turn it off, since causal \
+         attention reuses exact keys and values without it"
     )]
     SubCache,
-    /// MASK is no token.
+    /// The MASK token is outside the vocabulary.
     #[error("mask_token_id {mask} is outside the vocabulary of {vocab}")]
     Mask {
         /// The id.
@@ -107,22 +106,22 @@ pub enum DiffusionError {
         /// Size of the vocabulary.
         vocab: usize,
     },
-    /// A block does not fit a forward pass.
+    /// A block needs more rows than a forward pass may have.
     #[error(
-        "block_size {block} takes passes of {needed} rows, more than the {rows} rows of a forward pass"
+        "block_size {block} needs passes of {needed} rows, but a forward pass has at most {rows} rows"
     )]
     Rows {
-        /// Positions in a block.
+        /// Number of positions in a block.
         block: usize,
-        /// Rows of a pass over it.
+        /// Number of rows of a pass over the block.
         needed: usize,
-        /// Rows of a pass at most.
+        /// Maximum number of rows of a pass.
         rows: usize,
     },
 }
 
 impl DiffusionError {
-    /// A name for the kind of error that never changes.
+    /// Returns a stable identifier of the kind of error.
     #[must_use]
     pub fn code(&self) -> &'static str {
         "bad_decoding_parameter"
@@ -130,10 +129,10 @@ impl DiffusionError {
 }
 
 impl DiffusionParams {
-    /// Whether the parameters make sense for a vocabulary of `vocab` and passes of `rows` rows.
+    /// Checks the parameters for a vocabulary of `vocab` tokens and passes of at most `rows` rows.
     ///
     /// # Errors
-    /// Names the parameter that does not.
+    /// [`DiffusionError`] for the first invalid parameter.
     pub fn check(&self, vocab: usize, rows: usize) -> Result<(), DiffusionError> {
         let Self { block, sub_block, mask, .. } = *self;
         if block == 0 || sub_block == 0 || !block.is_multiple_of(sub_block) {
@@ -148,7 +147,7 @@ impl DiffusionParams {
         if mask as usize >= vocab {
             return Err(DiffusionError::Mask { mask, vocab });
         }
-        // NaN is not above anything.
+        // Each comparison is false for NaN.
         match self.unmask {
             Unmask::Above(t) | Unmask::Rising(t) | Unmask::Margin(t) if !(t > 0.0 && t <= 1.0) => {
                 Err(DiffusionError::Threshold(t))
@@ -162,7 +161,7 @@ impl DiffusionParams {
         }
     }
 
-    /// Rows of the largest pass that cannot be cut.
+    /// Returns the number of rows of the largest pass that cannot be split.
     pub fn rows(&self) -> usize {
         match self.commit {
             Commit::Clean => self.block,
@@ -172,7 +171,7 @@ impl DiffusionParams {
 }
 
 impl Unmask {
-    /// What makes one slot surer than another.
+    /// The measure of certainty that orders slots.
     pub(super) fn certainty(self) -> Certainty {
         match self {
             Self::Margin(_) => Certainty::Margin,
@@ -181,8 +180,8 @@ impl Unmask {
         }
     }
 
-    /// How many of the surest slots the `pass`-th pass (from 0) over a sub-block unmasks, given the
-    /// certainty of each, the surest first.
+    /// Returns the number of slots that pass `pass` (from 0) over a sub-block unmasks, given the certainty
+    /// of each slot in falling order.
     pub(super) fn count(self, certainties: &[f32], pass: usize) -> usize {
         let above = |t: f32| certainties.iter().take_while(|&&c| c > t).count();
         let count = match (self, pass) {
@@ -195,7 +194,7 @@ impl Unmask {
                 certainties.iter().enumerate().take_while(|&entry| fits(entry)).count()
             }
             (Self::Entropy(bound), _) => {
-                // The largest of the first n entropies is the last of them.
+                // Entropies rise, so the last of the first n is the largest.
                 let mut others = 0.0;
                 let fits = |&c: &f32| {
                     let fits = others <= bound;
@@ -230,7 +229,7 @@ mod tests {
             assert_eq!(count(Unmask::Factor(factor), 0), want, "{factor}");
         }
         assert_eq!([1, 3, 99].map(|n| count(Unmask::Top(n), 0)), [1, 3, 5]);
-        // The sums without the largest: 0, 0.1, 0.3, 0.8.
+        // Sums without the largest: 0, 0.1, 0.3, 0.8.
         let entropies = [-0.1f32, -0.2, -0.5, -2.0];
         for (bound, want) in [(0.0, 1), (0.15, 2), (0.35, 3), (1.0, 4)] {
             assert_eq!(Unmask::Entropy(bound).count(&entropies, 0), want, "{bound}");

@@ -1,6 +1,20 @@
-//! A moment as a chat template may print it. The core has no clock: the shells bring the date.
+//! The date that chat templates print. The core has no clock: the caller passes the date.
 
-/// Date and time of day, in whatever time zone the caller lives.
+/// Date and time of day, in the caller's time zone.
+///
+/// ```
+/// use serde_json::json;
+/// use wrinklefree::format::TextParts;
+/// use wrinklefree::text::{ChatTemplate, Date, RenderOptions};
+///
+/// let source = "{{ strftime_now('%d %b %Y') }}".to_string();
+/// let parts = TextParts { chat_template: Some(source), ..TextParts::default() };
+/// let template = ChatTemplate::new(&parts)?.unwrap();
+/// let date = Some(Date::from_unix(1_721_984_707));
+/// let options = RenderOptions { date, ..RenderOptions::default() };
+/// assert_eq!(template.render_with(&json!([]), &options)?, "26 Jul 2024");
+/// # Ok::<(), wrinklefree::text::TextError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date {
     /// Days since 1 January 1970.
@@ -27,7 +41,8 @@ const WEEKDAYS: [&str; 7] =
     ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
 impl Date {
-    /// From seconds since 1 January 1970; add the offset of the local time zone for local time.
+    /// Creates a date from seconds since 1 January 1970 UTC. For local time, add the offset of the time
+    /// zone.
     #[must_use]
     pub fn from_unix(seconds: i64) -> Self {
         Self { days: seconds.div_euclid(86_400), seconds: seconds.rem_euclid(86_400) as u32 }
@@ -35,7 +50,7 @@ impl Date {
 
     /// Year, month from 1, day from 1, in the Gregorian calendar.
     fn civil(self) -> (i64, usize, i64) {
-        // Years that start in March put the leap day last: 146,097 days make 400 of them.
+        // Years that start in March have the leap day last. 400 of them have 146,097 days.
         let days = self.days + 719_468;
         let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
         let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -47,7 +62,7 @@ impl Date {
         (year + 400 * era + january, month as usize, day)
     }
 
-    /// As Python's `strftime`, in English. Directives it does not know stay as they are.
+    /// Formats the date as Python's `strftime` does, in English. Unknown directives stay as they are.
     pub(super) fn format(self, format: &str) -> String {
         let (year, month, day) = self.civil();
         let weekday = WEEKDAYS[(self.days + 3).rem_euclid(7) as usize];

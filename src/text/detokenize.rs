@@ -1,89 +1,104 @@
-//! Ids in, text out, one at a time: never half a character, and what comes out is, put together,
-//! exactly the text of all ids.
+//! Incremental detokenizer: turns token ids into text, one id at a time. It never returns part of a
+//! character, and the concatenated output is exactly the text of all ids.
 
 use super::Tokenizer;
-use super::pieces::{Kind, Plan};
+use super::token_bytes::{JoinRule, TokenKind};
 
-/// Turns a stream of ids into a stream of text. Special tokens are left out.
+/// Turns a stream of token ids into a stream of text, without special tokens.
 ///
-/// A push costs the length of its token, however long the text has grown. What cannot be text yet
-/// (the first bytes of a character) waits for the next ids. Invalid bytes become U+FFFD as soon as
-/// it is certain that they are invalid: one for each maximal part of a character where the
-/// tokenizer is byte-level, one for each byte where bytes have tokens of their own.
+/// The cost of a push depends on the length of its token, not of the text. The first bytes of a
+/// character wait for the next ids. Invalid bytes become U+FFFD as soon as they are certain to be
+/// invalid: one per maximal part of a character for a byte-level tokenizer, one per byte for tokens of
+/// single bytes.
+///
+/// ```
+/// # use wrinklefree::text::Tokenizer;
+/// use wrinklefree::text::Detokenizer;
+/// # let json = br#"{"model": {"type": "BPE", "vocab": {"<0xC3>": 0, "<0xA9>": 1, "ok": 2},
+/// #     "merges": []}, "decoder": {"type": "ByteFallback"}}"#;
+/// # let tokenizer = Tokenizer::from_json(json)?;
+///
+/// let mut stream = Detokenizer::new(&tokenizer);
+/// assert_eq!(stream.push(0), ""); // `<0xC3>`: the first byte of "é"
+/// assert_eq!(stream.push(1), "é"); // `<0xA9>`
+/// assert_eq!(stream.push(2), "ok");
+/// assert_eq!(stream.finish(), "");
+/// # Ok::<(), wrinklefree::text::TextError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Tokenizer,
-    /// Bytes that may yet become a character: at most 3.
+    /// First bytes of an incomplete character; at most 3.
     pending: Vec<u8>,
-    /// Whether `pending` came from tokens for single bytes.
-    single: bool,
-    /// No token has been seen that counts for the start of the text.
-    fresh: bool,
-    /// Characters that may yet be stripped from the start.
+    /// True if `pending` came from tokens for single bytes.
+    from_byte_tokens: bool,
+    /// True until the first token of text.
+    at_start: bool,
+    /// Number of characters that may still be stripped from the start.
     strip: usize,
-    /// All ids, where only the whole can be decoded.
-    whole: Vec<u32>,
+    /// All ids, where only a whole text can be decoded.
+    all_ids: Vec<u32>,
 }
 
 impl Detokenizer {
-    /// A stream that starts at the start of a text.
+    /// Creates a detokenizer at the start of a text.
     #[must_use]
     pub fn new(tokenizer: &Tokenizer) -> Self {
-        let strip = match tokenizer.pieces().plan() {
-            Plan::Concat { count, .. } => *count,
+        let strip = match tokenizer.token_bytes().join_rule() {
+            JoinRule::Concat { count, .. } => *count,
             _ => 0,
         };
         Self {
             tokenizer: tokenizer.clone(),
             pending: Vec::new(),
-            single: false,
-            fresh: true,
+            from_byte_tokens: false,
+            at_start: true,
             strip,
-            whole: Vec::new(),
+            all_ids: Vec::new(),
         }
     }
 
-    /// The text that this id completes, perhaps none.
+    /// Adds an id, and returns the text that it completes, which may be empty.
     #[must_use]
     pub fn push(&mut self, id: u32) -> String {
         let tokenizer = self.tokenizer.clone();
-        let pieces = tokenizer.pieces();
-        let kind = pieces.kind(id);
-        if matches!(kind, Kind::Absent | Kind::Special) {
+        let token_bytes = tokenizer.token_bytes();
+        let kind = token_bytes.kind(id);
+        if matches!(kind, TokenKind::Absent | TokenKind::Special) {
             return String::new();
         }
         let mut out = String::new();
-        let fresh = std::mem::replace(&mut self.fresh, false);
-        match pieces.plan() {
-            Plan::Opaque => {
-                self.whole.push(id);
+        let at_start = std::mem::replace(&mut self.at_start, false);
+        match token_bytes.join_rule() {
+            JoinRule::WholeText => {
+                self.all_ids.push(id);
                 return out;
             }
-            Plan::Metaspace { marker } if fresh => {
+            JoinRule::Metaspace { marker } if at_start => {
                 let name = tokenizer.token(id).unwrap_or_default();
                 return name.replace(*marker, "");
             }
-            Plan::Joined if !fresh => out.push(' '),
+            JoinRule::SpaceSeparated if !at_start => out.push(' '),
             _ => {}
         }
         // A byte token cannot complete a character that another kind of token began.
-        if self.single != (kind == Kind::Byte) {
+        if self.from_byte_tokens != (kind == TokenKind::Byte) {
             self.flush(&mut out);
         }
-        self.single = kind == Kind::Byte;
-        self.pending.extend_from_slice(pieces.bytes(id));
+        self.from_byte_tokens = kind == TokenKind::Byte;
+        self.pending.extend_from_slice(token_bytes.bytes(id));
         self.drain(&mut out);
         self.strip_start(out)
     }
 
-    /// The rest of the text, with U+FFFD for a character that was never completed. The stream is
-    /// then at the start of a new text.
+    /// Ends the text, and returns its rest, with U+FFFD for an incomplete character. The next id starts
+    /// a new text.
     #[must_use]
     pub fn finish(&mut self) -> String {
         let mut out = String::new();
-        if !self.whole.is_empty() {
-            // A decoder fails only on names that it does not understand; there is no text then.
-            out = self.tokenizer.hf().decode(&self.whole, true).unwrap_or_default();
+        if !self.all_ids.is_empty() {
+            // Decoders fail only on token names that they do not understand, which give no text.
+            out = self.tokenizer.hf().decode(&self.all_ids, true).unwrap_or_default();
         }
         self.flush(&mut out);
         let out = self.strip_start(out);
@@ -107,7 +122,7 @@ impl Detokenizer {
                     rest = tail;
                     let Some(bad) = error.error_len() else { break };
                     out.push(char::REPLACEMENT_CHARACTER);
-                    rest = &rest[if self.single { 1 } else { bad }..];
+                    rest = &rest[if self.from_byte_tokens { 1 } else { bad }..];
                 }
             }
         }
@@ -115,16 +130,17 @@ impl Detokenizer {
         self.pending.drain(..done);
     }
 
-    /// Gives up on a character that cannot be completed any more.
+    /// Replaces an incomplete character by U+FFFD.
     fn flush(&mut self, out: &mut String) {
-        let count = if self.single { self.pending.len() } else { 1.min(self.pending.len()) };
+        let count =
+            if self.from_byte_tokens { self.pending.len() } else { 1.min(self.pending.len()) };
         out.extend(std::iter::repeat_n(char::REPLACEMENT_CHARACTER, count));
         self.pending.clear();
     }
 
-    /// Drops what the tokenizer had put in front of the text.
+    /// Drops the characters that encoding adds in front of a text.
     fn strip_start(&mut self, mut out: String) -> String {
-        let Plan::Concat { character, .. } = *self.tokenizer.pieces().plan() else {
+        let JoinRule::Concat { character, .. } = *self.tokenizer.token_bytes().join_rule() else {
             return out;
         };
         let mut cut = 0;

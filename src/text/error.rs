@@ -1,29 +1,29 @@
-//! What can be wrong with text parts, in words a person can act on.
+//! Errors of tokenizers and chat templates.
 
-/// Why text parts are unusable, or refuse an input.
+/// An error of a tokenizer or a chat template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// A `tokenizer.json` or a GGUF vocabulary contradicts itself.
+    /// A `tokenizer.json` or a GGUF vocabulary is malformed or not supported.
     #[error("the vocabulary is malformed: {0}")]
     Vocabulary(String),
-    /// `tokenizer.ggml.model` names a kind of tokenizer that this program does not have.
+    /// `tokenizer.ggml.model` names an unsupported kind of tokenizer.
     #[error("tokenizer.ggml.model is `{model}`; known are `gpt2` and `llama`")]
     UnknownModel {
-        /// What the file says.
+        /// Name in the file.
         model: String,
     },
-    /// `tokenizer.ggml.pre` names a pre-tokenizer that this program does not have.
+    /// `tokenizer.ggml.pre` names an unsupported pre-tokenizer.
     #[error("tokenizer.ggml.pre is `{pre}`; known are {known}")]
     UnknownPre {
-        /// What the file says.
+        /// Name in the file.
         pre: String,
-        /// The names that would do.
+        /// The supported names.
         known: String,
     },
-    /// The tokenizer gives ids that the model has no embedding for.
+    /// The model has no embedding for some of the tokenizer's ids.
     #[error(
-        "the tokenizer's ids run to {} but the model embeds only {model} tokens (ids to {}): \
+        "the tokenizer's ids go up to {}, but the model embeds only {model} tokens (ids up to {}): \
          they belong to different models",
         .tokenizer - 1, model.saturating_sub(1)
     )]
@@ -42,13 +42,13 @@ pub enum TextError {
     /// The chat template called `raise_exception`.
     #[error("the chat template refuses the conversation: {0}")]
     TemplateRefused(String),
-    /// The chat template failed, or ran for too long.
+    /// The chat template failed, or used up its budget.
     #[error("the chat template fails: {0}")]
     TemplateFailed(String),
 }
 
 impl TextError {
-    /// A name for the kind of error that never changes.
+    /// A stable name of the kind of error, for programs.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -1,15 +1,15 @@
-//! A GGUF vocabulary as the parts of the `tokenizer.json` it was made from, so that one tokenizer
-//! serves both and the ids agree.
+//! Converts a GGUF vocabulary to the parts of the `tokenizer.json` that it was made from, so both give
+//! the same ids.
 
-use super::parts::{Bpe, Merge, Parts};
-use super::{TextError, pieces::byte_token, pretokenize};
+use super::tokenizer_json::{Bpe, Merge, TokenizerParts};
+use super::{TextError, pretokenize, token_bytes::byte_token};
 use crate::format::GgufVocab;
-use pretokenize::{Recipe, byte_level};
+use pretokenize::{PreTokenizerSpec, byte_level};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use tokenizers::AddedToken;
 
-/// `tokenizer.ggml.token_type`.
+/// Values of `tokenizer.ggml.token_type`.
 mod kind {
     pub const NORMAL: i32 = 1;
     pub const UNKNOWN: i32 = 2;
@@ -19,8 +19,8 @@ mod kind {
     pub const BYTE: i32 = 6;
 }
 
-/// The tokenizer with the same ids.
-pub(super) fn parts(vocab: &GgufVocab) -> Result<Parts, TextError> {
+/// Converts a vocabulary; token ids stay the same.
+pub(super) fn parts(vocab: &GgufVocab) -> Result<TokenizerParts, TextError> {
     if u32::try_from(vocab.tokens.len()).is_err() {
         return Err(bad(format!("{} tokens", vocab.tokens.len())));
     }
@@ -38,28 +38,28 @@ pub(super) fn parts(vocab: &GgufVocab) -> Result<Parts, TextError> {
     }
 }
 
-fn byte_level_bpe(vocab: &GgufVocab) -> Result<Parts, TextError> {
-    let recipe = Recipe::of(vocab)?;
+fn byte_level_bpe(vocab: &GgufVocab) -> Result<TokenizerParts, TextError> {
+    let spec = PreTokenizerSpec::of(vocab)?;
     let ids = ids(vocab);
-    let frame = frame(vocab, recipe.add_bos)?;
-    Ok(Parts {
+    let bos = bos_processor(vocab, spec.add_bos)?;
+    Ok(TokenizerParts {
         added_tokens: added_tokens(vocab),
-        normalizer: if recipe.nfc { json!({"type": "NFC"}) } else { Value::Null },
-        pre_tokenizer: recipe.pre_tokenizer(),
-        post_processor: match frame {
+        normalizer: if spec.nfc { json!({"type": "NFC"}) } else { Value::Null },
+        pre_tokenizer: spec.pre_tokenizer(),
+        post_processor: match bos {
             Value::Null => byte_level(false),
-            frame => json!({"type": "Sequence", "processors": [byte_level(false), frame]}),
+            bos => json!({"type": "Sequence", "processors": [byte_level(false), bos]}),
         },
         decoder: byte_level(false),
         model: Bpe {
-            ignore_merges: recipe.ignore_merges,
+            ignore_merges: spec.ignore_merges,
             merges: listed_merges(vocab, &ids)?,
             ..bpe(&ids)
         },
     })
 }
 
-fn sentencepiece_bpe(vocab: &GgufVocab) -> Result<Parts, TextError> {
+fn sentencepiece_bpe(vocab: &GgufVocab) -> Result<TokenizerParts, TextError> {
     let ids = ids(vocab);
     let unk = vocab.unk.and_then(|id| vocab.tokens.get(id as usize));
     let space = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
@@ -73,11 +73,11 @@ fn sentencepiece_bpe(vocab: &GgufVocab) -> Result<Parts, TextError> {
         normalizers.insert(0, json!({"type": "Prepend", "prepend": "▁"}));
         decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
     }
-    Ok(Parts {
+    Ok(TokenizerParts {
         added_tokens: added_tokens(vocab),
         normalizer: json!({"type": "Sequence", "normalizers": normalizers}),
         pre_tokenizer: Value::Null,
-        post_processor: frame(vocab, true)?,
+        post_processor: bos_processor(vocab, true)?,
         decoder: json!({"type": "Sequence", "decoders": decoders}),
         model: Bpe {
             unk_token: unk.filter(|token| ids.contains_key(token.as_str())).cloned(),
@@ -107,7 +107,7 @@ fn bpe(ids: &HashMap<&str, u32>) -> Bpe {
     }
 }
 
-/// The merges that the file lists.
+/// Reads the merges that the file lists.
 fn listed_merges(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Result<Vec<Merge>, TextError> {
     let read = |merge: &String| {
         let (left, right) = merge
@@ -116,7 +116,7 @@ fn listed_merges(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Result<Vec<Merg
         for token in [left, right, &format!("{left}{right}")] {
             if !ids.contains_key(token) {
                 return Err(bad(format!(
-                    "the merge {merge:?} needs the token {token:?}, which the vocabulary lacks"
+                    "the merge {merge:?} needs the token {token:?}, which is not in the vocabulary"
                 )));
             }
         }
@@ -125,19 +125,21 @@ fn listed_merges(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Result<Vec<Merg
     vocab.merges.iter().map(read).collect()
 }
 
-/// Bytes of the longest piece that merges make: those of real vocabularies have at most 48.
+/// Bytes of the longest token that merges make; those of real vocabularies have at most 48.
 const LONGEST_MERGED: usize = 256;
 
-/// SentencePiece knows no merges, only scores: any two neighbors whose join is a piece may merge,
-/// the best score first. As a list of merges: every way to cut every piece in two, by score. Ties
-/// stay in the order of the pieces' ids, and of the ids of their halves, as in the published
-/// `tokenizer.json` files of such models (newer converters break ties by length).
+/// Derives merges from SentencePiece's scores.
+///
+/// SentencePiece merges any two neighbors whose concatenation is a token, the best score first. The
+/// equivalent list of merges has every split of every token into two, by score. Ties stay in the order
+/// of the tokens' ids, then of their halves' ids, as in the published `tokenizer.json` files of such
+/// models (newer converters break ties by length).
 fn merges_by_score(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Vec<Merge> {
     let mergeable = |id: u32| matches!(kind_of(vocab, id), kind::NORMAL | kind::USER_DEFINED);
     let piece = |text: &str| ids.get(text).copied().filter(|&id| mergeable(id));
     let mut pieces = Vec::new();
     for (id, token) in (0u32..).zip(&vocab.tokens) {
-        // Each cut hashes the whole piece, so long ones would take minutes; nothing merges to them.
+        // Each split hashes the whole token, so long ones would take minutes. No merge makes them.
         if token.len() > LONGEST_MERGED || piece(token) != Some(id) {
             continue;
         }
@@ -146,16 +148,16 @@ fn merges_by_score(vocab: &GgufVocab, ids: &HashMap<&str, u32>) -> Vec<Merge> {
             Some((piece(left)?, piece(right)?, Merge(left.into(), right.into())))
         });
         let mut cuts: Vec<_> = cuts.collect();
-        cuts.sort_by_key(|cut| (cut.0, cut.1));
+        cuts.sort_by_key(|split| (split.0, split.1));
         let score = vocab.scores.get(id as usize).copied().unwrap_or(0.0);
         pieces.push((score, cuts));
     }
     pieces.sort_by(|a, b| b.0.total_cmp(&a.0));
-    pieces.into_iter().flat_map(|piece| piece.1).map(|cut| cut.2).collect()
+    pieces.into_iter().flat_map(|piece| piece.1).map(|split| split.2).collect()
 }
 
-/// Ids by text. Of equal texts the first counts; ids that converters filled up (`[PAD151700]`) are
-/// not tokens.
+/// Ids by token text. Of equal texts the first counts. Placeholders of converters (`[PAD151700]`) are
+/// skipped.
 fn ids(vocab: &GgufVocab) -> HashMap<&str, u32> {
     let mut ids = HashMap::with_capacity(vocab.tokens.len());
     for (id, token) in (0u32..).zip(&vocab.tokens) {
@@ -175,7 +177,7 @@ fn kind_of(vocab: &GgufVocab, id: u32) -> i32 {
     }
 }
 
-/// Tokens that are found in a text before anything else is done to it.
+/// Added tokens, which are found in a text before normalization and merging.
 fn added_tokens(vocab: &GgufVocab) -> Vec<AddedToken> {
     let tokens = (0u32..).zip(&vocab.tokens).filter_map(|(id, token)| {
         let special = match kind_of(vocab, id) {
@@ -188,8 +190,8 @@ fn added_tokens(vocab: &GgufVocab) -> Vec<AddedToken> {
     tokens.collect()
 }
 
-/// The post-processor that puts BOS in front, if one is to be put there.
-fn frame(vocab: &GgufVocab, default: bool) -> Result<Value, TextError> {
+/// The post-processor that adds BOS in front of a text; null if none is added.
+fn bos_processor(vocab: &GgufVocab, default: bool) -> Result<Value, TextError> {
     let Some(id) = vocab.bos.filter(|_| vocab.add_bos.unwrap_or(default)) else {
         return Ok(Value::Null);
     };

@@ -1,21 +1,21 @@
-//! Text: tokenizer, chat template, incremental detokenizer, stop strings.
+//! Text: [`Tokenizer`], incremental [`Detokenizer`], [`ChatTemplate`] and [`StopStrings`].
 //!
-//! Nothing here has a clock, a file or a random number: what a template may know of the day is
-//! passed in, and the same input gives the same output on every platform.
+//! Nothing here uses a clock, files or random numbers. The same input gives the same output on every
+//! platform; the date that a template prints is passed in ([`Date`]).
 
+mod allowed_parts;
 mod date;
 mod detokenize;
 mod error;
 mod gguf_vocab;
 mod jinja;
-mod known_parts;
-mod parts;
-mod pieces;
 mod pretokenize;
 mod python;
 mod stop;
 mod template;
+mod token_bytes;
 mod tokenizer;
+mod tokenizer_json;
 
 pub use date::Date;
 pub use detokenize::Detokenizer;

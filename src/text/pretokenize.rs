@@ -1,35 +1,36 @@
-//! How the byte-level tokenizers that GGUF files name cut a text into words before merging.
+//! The pre-tokenizers of GGUF's byte-level vocabularies, which split a text into words before merging.
 //!
-//! A GGUF file holds only the name (`tokenizer.ggml.pre`); what it means is written in the
-//! `tokenizer.json` that the file was converted from. A wrong guess gives plausible text from a
-//! confused model, so a name that is not in this table is an error.
+//! A GGUF file holds only a name (`tokenizer.ggml.pre`). Its definition is in the `tokenizer.json` that
+//! the file was converted from. A wrong guess would give plausible text from a confused model, so an
+//! unknown name is an error.
 
 use super::TextError;
 use crate::format::GgufVocab;
 use serde_json::{Value, json};
 
-/// A byte-level tokenizer less its vocabulary.
-pub(super) struct Recipe {
-    /// Unicode normal form C first.
+/// A byte-level tokenizer without its vocabulary.
+#[derive(Clone, Copy)]
+pub(super) struct PreTokenizerSpec {
+    /// True if text is first normalized to Unicode's form C.
     pub(super) nfc: bool,
-    /// A word that is a token is that token, whatever the merges say.
+    /// True if a word that is a token becomes that token, whatever the merges say.
     pub(super) ignore_merges: bool,
-    /// BOS is put in front where the file does not say.
+    /// True if BOS is put in front of a text when the file does not say.
     pub(super) add_bos: bool,
-    /// How to cut; `ByteLevel` comes after it.
-    cut: Cut,
+    /// The split into words, in front of `ByteLevel`.
+    split: WordSplit,
 }
 
-/// Ways of cutting.
+/// A way to split a text into words.
 #[derive(Clone, Copy)]
-enum Cut {
+enum WordSplit {
     /// By an expression that matches whole words.
     Words(&'static str),
-    /// As GPT-2, whose expression is part of `ByteLevel`.
+    /// By GPT-2's expression, which is part of `ByteLevel`.
     Gpt2,
-    /// Digits one by one, then as GPT-2.
+    /// Single digits, then as GPT-2.
     DigitsGpt2,
-    /// Punctuation, then as GPT-2, then digits in threes.
+    /// Punctuation, then as GPT-2, then groups of three digits.
     Falcon,
 }
 
@@ -38,52 +39,64 @@ const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Names, and: NFC, ignore_merges, add_bos, cut.
-type Row = (&'static [&'static str], bool, bool, bool, Cut);
-
-const TABLE: &[Row] = &[
+/// The pre-tokenizers that are known by name.
+const TABLE: &[(&[&str], PreTokenizerSpec)] = &[
     (
         &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e", "falcon-h1", "pixtral", "lfm2"],
-        false,
-        true,
-        true,
-        Cut::Words(LLAMA3),
+        PreTokenizerSpec {
+            ignore_merges: true,
+            add_bos: true,
+            ..splitting(WordSplit::Words(LLAMA3))
+        },
     ),
-    (&["qwen2", "deepseek-r1-qwen", "megrez"], true, false, false, Cut::Words(QWEN2)),
-    (&["qwen35"], true, false, false, Cut::Words(QWEN35)),
-    (&["tekken"], false, true, true, Cut::Words(TEKKEN)),
-    (&["gpt-2", "phi-2"], false, false, false, Cut::Gpt2),
-    (&["olmo"], true, false, false, Cut::Gpt2),
-    (&["smollm", "starcoder", "refact"], false, false, false, Cut::DigitsGpt2),
-    (&["falcon"], false, false, false, Cut::Falcon),
+    (
+        &["qwen2", "deepseek-r1-qwen", "megrez"],
+        PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Words(QWEN2)) },
+    ),
+    (&["qwen35"], PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Words(QWEN35)) }),
+    (
+        &["tekken"],
+        PreTokenizerSpec {
+            ignore_merges: true,
+            add_bos: true,
+            ..splitting(WordSplit::Words(TEKKEN))
+        },
+    ),
+    (&["gpt-2", "phi-2"], splitting(WordSplit::Gpt2)),
+    (&["olmo"], PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Gpt2) }),
+    (&["smollm", "starcoder", "refact"], splitting(WordSplit::DigitsGpt2)),
+    (&["falcon"], splitting(WordSplit::Falcon)),
 ];
 
-impl Recipe {
-    /// The recipe that a GGUF vocabulary asks for.
+const fn splitting(split: WordSplit) -> PreTokenizerSpec {
+    PreTokenizerSpec { nfc: false, ignore_merges: false, add_bos: false, split }
+}
+
+impl PreTokenizerSpec {
+    /// The pre-tokenizer that a GGUF vocabulary names.
     pub(super) fn of(vocab: &GgufVocab) -> Result<Self, TextError> {
         let name = match vocab.pre.as_deref() {
-            // Early converters wrote no name or `default`, BitNet's among them.
+            // Early converters, BitNet's among them, wrote no name or `default`.
             None | Some("" | "default") => recognize(vocab),
             Some(name) => name,
         };
-        let row = TABLE.iter().find(|row| row.0.contains(&name));
-        let &(_, nfc, ignore_merges, add_bos, cut) = row.ok_or_else(|| {
-            let known: Vec<_> = TABLE.iter().flat_map(|row| row.0).copied().collect();
+        let known = TABLE.iter().find(|(names, _)| names.contains(&name));
+        known.map(|(_, spec)| *spec).ok_or_else(|| {
+            let known: Vec<_> = TABLE.iter().flat_map(|(names, _)| *names).copied().collect();
             TextError::UnknownPre { pre: name.into(), known: known.join(", ") }
-        })?;
-        Ok(Self { nfc, ignore_merges, add_bos, cut })
+        })
     }
 
-    /// `pre_tokenizer` of a `tokenizer.json`.
+    /// The `pre_tokenizer` of a `tokenizer.json`.
     pub(super) fn pre_tokenizer(&self) -> Value {
         let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
         let gpt2 = byte_level(true);
         let digits = |individual: bool| json!({"type": "Digits", "individual_digits": individual});
-        let steps = match self.cut {
-            Cut::Words(regex) => vec![split(regex), byte_level(false)],
-            Cut::Gpt2 => vec![gpt2],
-            Cut::DigitsGpt2 => vec![digits(true), gpt2],
-            Cut::Falcon => vec![
+        let steps = match self.split {
+            WordSplit::Words(regex) => vec![split(regex), byte_level(false)],
+            WordSplit::Gpt2 => vec![gpt2],
+            WordSplit::DigitsGpt2 => vec![digits(true), gpt2],
+            WordSplit::Falcon => vec![
                 json!({"type": "Punctuation", "behavior": "Contiguous"}),
                 gpt2,
                 digits(false),
@@ -94,12 +107,12 @@ impl Recipe {
     }
 }
 
-/// `ByteLevel`, as pre-tokenizer (with GPT-2's expression or without), post-processor or decoder.
+/// `ByteLevel` as pre-tokenizer (with or without GPT-2's expression), post-processor or decoder.
 pub(super) fn byte_level(use_regex: bool) -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex})
 }
 
-/// The name that a converter left out, by tokens that only one vocabulary has at these ids.
+/// Guesses a missing name by tokens that only one vocabulary has at these ids.
 fn recognize(vocab: &GgufVocab) -> &'static str {
     let is = |id: usize, text: &str| vocab.tokens.get(id).is_some_and(|t| t == text);
     if is(128_000, "<|begin_of_text|>") {

@@ -1,13 +1,13 @@
-//! Values as Python writes them. Chat templates are written for Python's Jinja, where
-//! `{{ true }}` is `True`, `{{ none }}` is `None`, and `tojson` puts spaces after `,` and `:`.
+//! Prints values as Python does. Chat templates are written for Python's Jinja, where `{{ true }}` is
+//! `True`, `{{ none }}` is `None`, and `tojson` puts spaces after `,` and `:`.
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// Deeper values are refused: they could only be made to exhaust the stack.
+/// Deepest nesting of a value; more would only serve to exhaust the stack.
 const MAX_DEPTH: usize = 128;
 
-/// A JSON value, the keys of objects in their order.
+/// Converts a JSON value; objects keep the order of their keys.
 pub(super) fn from_json(json: &serde_json::Value) -> Value {
     use serde_json::Value as Json;
     match json {
@@ -24,7 +24,7 @@ pub(super) fn from_json(json: &serde_json::Value) -> Value {
     }
 }
 
-/// `str(value)`.
+/// Python's `str(value)`.
 pub(super) fn to_str(value: &Value) -> Result<String, Error> {
     match value.as_str() {
         Some(text) => Ok(text.into()),
@@ -67,7 +67,7 @@ fn write_repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error
     Ok(())
 }
 
-/// `repr` of a string: single quotes unless that means more escapes.
+/// Python's `repr` of a string: in single quotes unless double quotes save escapes.
 fn repr_string(text: &str, out: &mut String) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
@@ -87,8 +87,8 @@ fn repr_string(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// Integers as they are; floats with the shortest digits that read back, exponents from 1e16 up
-/// and below 1e-4.
+/// Python's `repr` of a number. Floats have the shortest digits that parse to the same value, and an
+/// exponent from 1e16 up and below 1e-4.
 fn number(value: &Value) -> String {
     if value.is_integer() {
         return value.to_string();
@@ -110,17 +110,17 @@ fn number(value: &Value) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// `json.dumps(value, ensure_ascii=False, indent=indent, separators=…, sort_keys=…)`.
-pub(super) struct Json {
+/// Options of Python's `json.dumps(value, ensure_ascii=False, …)`.
+pub(super) struct JsonFormat {
     pub(super) indent: Option<usize>,
     pub(super) sort_keys: bool,
-    pub(super) item: String,
-    pub(super) key: String,
-    /// Bytes of text that are enough.
-    pub(super) limit: usize,
+    pub(super) item_separator: String,
+    pub(super) key_separator: String,
+    /// Bytes of output from which dumping fails.
+    pub(super) max_bytes: usize,
 }
 
-impl Json {
+impl JsonFormat {
     pub(super) fn dump(&self, value: &Value) -> Result<String, Error> {
         let mut out = String::new();
         self.write(value, 0, &mut out)?;
@@ -159,7 +159,7 @@ impl Json {
                             write_string(&name, out);
                         }
                     }
-                    out.push_str(&self.key);
+                    out.push_str(&self.key_separator);
                     self.write(&value.get_item(key)?, depth + 1, out)
                 })?;
             }
@@ -186,10 +186,10 @@ impl Json {
         };
         out.push(open);
         for (i, item) in items.iter().enumerate() {
-            if out.len() > self.limit {
+            if out.len() > self.max_bytes {
                 return Err(Error::new(ErrorKind::InvalidOperation, "the JSON is too long"));
             }
-            out.push_str(if i > 0 { &self.item } else { "" });
+            out.push_str(if i > 0 { &self.item_separator } else { "" });
             new_line(depth + 1, out);
             each(item, out)?;
         }

@@ -1,33 +1,44 @@
-//! Stop strings in a stream of text: found wherever they begin and end, shown never.
+//! Stop strings in a stream of text. They are found across chunks, and never shown.
 
-/// Watches a text for strings that end it.
+/// Searches a stream of text for stop strings, which end the text.
 ///
-/// Text is held back only while it could be the beginning of a stop string. The stop string that
-/// is complete first wins (of two that end together, the longer), whatever the pieces the text
-/// comes in; it and everything after it are dropped.
+/// Text is held back only while it may be the start of a stop string. The stop string that is complete
+/// first wins; of two that end together, the longer one. The stop string and everything behind it are
+/// dropped. The result does not depend on how the text is split into chunks.
+///
+/// ```
+/// use wrinklefree::text::{StopStrings, Stopped};
+///
+/// let mut stops = StopStrings::new(["<end>"]);
+/// let mut shown = String::new();
+/// assert_eq!(stops.push("Hello <e", &mut shown), None);
+/// assert_eq!(shown, "Hello ");
+/// assert_eq!(stops.push("nd> dropped", &mut shown), Some(Stopped { index: 0 }));
+/// assert_eq!(shown, "Hello ");
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
-    /// Text that is the beginning of a stop string.
+    /// Text that may be the start of a stop string.
     held: String,
     stopped: bool,
 }
 
-/// The text was ended by a stop string.
+/// The result of finding a stop string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// Which one, as counted in the list given to [`StopStrings::new`].
+    /// Index of the stop string in the list given to [`StopStrings::new`].
     pub index: usize,
 }
 
 impl StopStrings {
-    /// A watch for any of `stops`; empty ones are ignored.
+    /// Creates a search for any of `stops`; empty ones are ignored.
     pub fn new<S: Into<String>>(stops: impl IntoIterator<Item = S>) -> Self {
         Self { stops: stops.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// Takes more of the text, appends to `shown` what is certain to be shown, and says whether
-    /// the text ended. After that it takes nothing more.
+    /// Adds a chunk of text, and appends to `shown` the text that cannot be part of a stop string.
+    /// Returns the stop string that ends the text, if one does; later chunks are then ignored.
     pub fn push(&mut self, text: &str, shown: &mut String) -> Option<Stopped> {
         if self.stopped {
             return None;
@@ -49,20 +60,20 @@ impl StopStrings {
             self.stopped = true;
             return Some(Stopped { index });
         }
-        let sure = self.held.len() - self.beginning();
+        let sure = self.held.len() - self.partial_match();
         shown.push_str(&self.held[..sure]);
         self.held.drain(..sure);
         None
     }
 
-    /// The text is over: what was held back is shown after all.
+    /// Ends the text, and returns the text that was held back.
     #[must_use]
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Length of the longest end of `held` that a stop string begins with.
-    fn beginning(&self) -> usize {
+    /// Length of the longest suffix of `held` that is a prefix of a stop string.
+    fn partial_match(&self) -> usize {
         let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
         let from = (self.held.len() + 1).saturating_sub(longest);
         (from..self.held.len())

@@ -1,10 +1,9 @@
-//! Chat templates: a model's own Jinja, rendered as Python's `transformers` renders it.
+//! Chat templates: a model's Jinja template, rendered as Python's `transformers` does.
 //!
-//! A template comes with the model, so it is not trusted: it reads nothing but the conversation,
-//! and fixed allowances of instructions, of nesting and of bytes ([`jinja`]) end one that would not
-//! end.
+//! A template comes with the model and is not trusted. It can read only the conversation, and budgets
+//! of instructions, nesting and bytes ([`jinja`](super::jinja)) stop a template that would not end.
 
-use super::jinja::{Budget, Source, compile, environment};
+use super::jinja::{Budget, TemplateSource, compile, environment};
 use super::{Date, TextError, python};
 use crate::format::TextParts;
 use minijinja::machinery::{eval, make_string_output};
@@ -17,29 +16,42 @@ use std::collections::BTreeMap;
 pub struct Message {
     /// `system`, `user` or `assistant`.
     pub role: String,
-    /// What was said.
+    /// Text of the message.
     pub content: String,
 }
 
-/// What a template is told besides the messages.
+/// Inputs of a template besides the messages.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
-    /// End with the beginning of an answer.
+    /// True if the prompt ends with the start of an answer.
     pub add_generation_prompt: bool,
-    /// Tools as OpenAI's API describes them, a JSON array.
+    /// Tools, as a JSON array in the form of OpenAI's API.
     pub tools: Option<serde_json::Value>,
-    /// Makes `strftime_now` print this moment. Without it the function is not defined, and
-    /// templates that ask whether it is (Llama 3) print a fixed date.
+    /// Date that `strftime_now` prints. Without it the function is undefined, and templates that check
+    /// for it (Llama 3) print a fixed date.
     pub date: Option<Date>,
-    /// Variables that this model's template knows (`enable_thinking`…).
+    /// Further variables of this model's template (`enable_thinking`…).
     pub variables: serde_json::Map<String, serde_json::Value>,
 }
 
-/// A model's chat template (Jinja, as `transformers` runs it).
+/// A model's chat template: Jinja with the extensions of `transformers`.
+///
+/// ```
+/// use wrinklefree::format::TextParts;
+/// use wrinklefree::text::{ChatTemplate, Message};
+///
+/// let source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}\
+///               {% if add_generation_prompt %}<assistant>{% endif %}";
+/// let parts = TextParts { chat_template: Some(source.into()), ..TextParts::default() };
+/// let template = ChatTemplate::new(&parts)?.expect("there is a template");
+/// let messages = [Message { role: "user".into(), content: "Hi".into() }];
+/// assert_eq!(template.render(&messages, true)?, "<user>Hi<assistant>");
+/// # Ok::<(), wrinklefree::text::TextError>(())
+/// ```
 #[derive(Clone)]
 pub struct ChatTemplate {
     original: String,
-    source: Source,
+    source: TemplateSource,
     special: BTreeMap<String, String>,
 }
 
@@ -49,48 +61,48 @@ impl std::fmt::Debug for ChatTemplate {
     }
 }
 
-/// Instructions that any conversation may use, and how many more with each message. Llama 3.1's
-/// template, one of the longest, uses about 100 for a message.
+/// Number of instructions that every conversation may use, and more for each message. Llama 3.1's
+/// template, one of the longest, uses about 100 per message.
 const FUEL: u64 = 100_000;
 const FUEL_PER_MESSAGE: u64 = 2_000;
-/// Bytes that any conversation may read and write, and how many more with each of its own. Qwen3's
-/// template takes apart an answer in four steps, each of which reads and writes it.
+/// Bytes that every conversation may read and write, and more for each of its bytes. Qwen3's template
+/// parses an answer in four steps, each of which reads and writes it.
 const BYTES: usize = 64 << 20;
 const BYTES_PER_BYTE: usize = 64;
 
-/// What `raise_exception` was called with.
+/// The message of a call of `raise_exception`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Refusal(String);
 
 impl ChatTemplate {
-    /// Compiles the template, if the model has one.
+    /// Compiles the model's template; `None` if the model has none.
     ///
     /// # Errors
-    /// When the template is not valid Jinja.
+    /// When the template is not valid Jinja, or uses an unsupported feature.
     pub fn new(parts: &TextParts) -> Result<Option<Self>, TextError> {
         let Some(original) = parts.chat_template.clone() else {
             return Ok(None);
         };
-        let source = Source::new(&original)?;
+        let source = TemplateSource::new(&original)?;
         Ok(Some(Self { original, source, special: parts.special.clone() }))
     }
 
-    /// The template as the model's files have it.
+    /// Jinja source of the template, as in the model's files.
     pub fn source(&self) -> &str {
         &self.original
     }
 
-    /// Special tokens that the template knows by name (`bos_token`…).
+    /// Special tokens by the names of the template's variables (`bos_token`…).
     pub fn special(&self) -> &BTreeMap<String, String> {
         &self.special
     }
 
-    /// The prompt for a conversation, ready for [`super::Tokenizer::encode`] with
-    /// `add_special = false`.
+    /// Renders the prompt for a conversation, to be encoded with `add_special = false`
+    /// ([`Tokenizer::encode`](super::Tokenizer::encode)).
     ///
     /// # Errors
-    /// When the template refuses the conversation.
+    /// When the template refuses the conversation, fails, or uses up its budget.
     pub fn render(
         &self,
         messages: &[Message],
@@ -103,11 +115,11 @@ impl ChatTemplate {
         )
     }
 
-    /// The prompt for a conversation with everything that templates know: `messages` is a JSON
-    /// array as OpenAI's API has it (`role`, `content`, `tool_calls`, `reasoning_content`…).
+    /// Renders the prompt for a conversation, with all inputs of templates. `messages` is a JSON array
+    /// in the form of OpenAI's API (`role`, `content`, `tool_calls`, `reasoning_content`…).
     ///
     /// # Errors
-    /// When the template refuses the conversation, fails, or uses up its allowance.
+    /// When the template refuses the conversation, fails, or uses up its budget.
     pub fn render_with(
         &self,
         messages: &serde_json::Value,
@@ -120,7 +132,7 @@ impl ChatTemplate {
         for (name, value) in &options.variables {
             context.insert(name, python::from_json(value));
         }
-        // `transformers` always passes these two, as None where there are none.
+        // `transformers` always passes these two, as None where they are not given.
         let tools = options.tools.as_ref().map(python::from_json);
         context.insert("tools", tools.unwrap_or(().into()));
         context.insert("documents", Value::from(()));
@@ -135,15 +147,15 @@ impl ChatTemplate {
         let mut environment = environment(&budget, FUEL + FUEL_PER_MESSAGE * count);
         let own = budget.clone();
         environment.add_function("raise_exception", move |message: Value| {
-            own.deep(&message)?;
+            own.charge_deep(&message)?;
             let message = python::to_str(&message)?;
             let error = Error::new(ErrorKind::InvalidOperation, message.clone());
             Err::<Value, _>(error.with_source(Refusal(message)))
         });
         if let Some(date) = options.date {
             let format = move |format: &str| {
-                // A directive of two characters is a month of nine.
-                budget.pay(5 * format.len())?;
+                // A directive of two characters prints up to nine ("September").
+                budget.charge(5 * format.len())?;
                 Ok::<_, Error>(date.format(format))
             };
             context.insert("strftime_now", Value::from_function(format));

@@ -1,12 +1,23 @@
-//! Text ↔ token ids. Encoding is the `tokenizers` crate's, so ids equal those of the model's
-//! authors; decoding is the same machine that streams ([`Detokenizer`]), so a streamed answer and
-//! a whole one cannot differ.
+//! Tokenizer. The `tokenizers` crate encodes, so ids equal those of the model's authors. The streaming
+//! [`Detokenizer`] decodes, so a streamed text equals a whole one.
 
-use super::{Detokenizer, TextError, gguf_vocab, parts, pieces::Pieces};
+use super::{Detokenizer, TextError, gguf_vocab, token_bytes::TokenBytes, tokenizer_json};
 use crate::format::Vocabulary;
 use std::sync::Arc;
 
-/// Text ↔ token ids. Cheap to clone; usable from many threads.
+/// Converts text to token ids and back. Cheap to clone, and usable from many threads.
+///
+/// ```
+/// use wrinklefree::text::Tokenizer;
+///
+/// let json = r#"{"model": {"type": "BPE", "vocab": {"h": 0, "i": 1, "hi": 2}, "merges": ["h i"]},
+///     "decoder": {"type": "ByteLevel"}}"#;
+/// let tokenizer = Tokenizer::from_json(json.as_bytes())?;
+/// let ids = tokenizer.encode("hii", false)?;
+/// assert_eq!(ids, [2, 1]);
+/// assert_eq!(tokenizer.decode(&ids), "hii");
+/// # Ok::<(), wrinklefree::text::TextError>(())
+/// ```
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<Inner>,
@@ -14,7 +25,7 @@ pub struct Tokenizer {
 
 struct Inner {
     hf: tokenizers::Tokenizer,
-    pieces: Pieces,
+    token_bytes: TokenBytes,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -24,11 +35,10 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Builds the tokenizer that a model file holds.
+    /// Builds the tokenizer of a model file.
     ///
     /// # Errors
-    /// When the vocabulary is malformed, or a GGUF vocabulary needs a pre-tokenizer that is not
-    /// known here.
+    /// When the vocabulary is malformed or not supported.
     pub fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
         match vocabulary {
             Vocabulary::Json(bytes) => Self::from_json(bytes),
@@ -39,29 +49,29 @@ impl Tokenizer {
     /// Builds a tokenizer from the text of a `tokenizer.json`.
     ///
     /// # Errors
-    /// When the text is not one.
+    /// When the text is malformed or the tokenizer is not supported.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
-        Self::from_hf(parts::read(json)?)
+        Self::from_hf(tokenizer_json::read(json)?)
     }
 
     fn from_hf(mut hf: tokenizers::Tokenizer) -> Result<Self, TextError> {
-        // Some files carry the limits of a training run; they would cut or pad prompts in silence.
+        // Some files have the limits of a training run, which would silently cut or pad prompts.
         hf.with_truncation(None).expect("no truncation is valid");
         hf.with_padding(None);
-        let pieces = Pieces::new(&hf)?;
-        // The frame around a text has ids of its own, which index a model's embedding like others.
-        let frame = hf.encode_fast("", true).map_err(|e| TextError::Encode(e.to_string()))?;
-        if let Some(id) = frame.get_ids().iter().find(|&&id| id as usize >= pieces.len()) {
-            let len = pieces.len();
+        let token_bytes = TokenBytes::new(&hf)?;
+        // Ids of added special tokens index a model's embedding, too.
+        let special = hf.encode_fast("", true).map_err(|e| TextError::Encode(e.to_string()))?;
+        if let Some(id) = special.get_ids().iter().find(|&&id| id as usize >= token_bytes.len()) {
+            let len = token_bytes.len();
             return Err(TextError::Vocabulary(format!(
                 "the post_processor adds the id {id}, but the vocabulary has ids below {len}"
             )));
         }
-        Ok(Self { inner: Arc::new(Inner { hf, pieces }) })
+        Ok(Self { inner: Arc::new(Inner { hf, token_bytes }) })
     }
 
-    /// Ids of a text. `add_special` puts the model's own frame (BOS…) around it. Special tokens
-    /// written out in the text become those tokens, as chat templates need it.
+    /// Encodes a text. With `add_special`, the model's special tokens (BOS…) are added around it. The
+    /// text of a special token becomes that token, as chat templates need it.
     ///
     /// # Errors
     /// When the tokenizer fails.
@@ -74,9 +84,8 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Text of ids, special tokens left out. Bytes that are no UTF-8 become U+FFFD; ids that no
-    /// token has give nothing. Spaces stay as they are (`clean_up_tokenization_spaces` of older
-    /// models loses text).
+    /// Decodes ids to a text without special tokens. Invalid UTF-8 becomes U+FFFD; ids without a token
+    /// are skipped. Spaces are kept: `clean_up_tokenization_spaces` of older models would lose text.
     #[must_use]
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut stream = Detokenizer::new(self);
@@ -87,42 +96,42 @@ impl Tokenizer {
         text + &stream.finish()
     }
 
-    /// The id of a token by its exact text.
+    /// The id of the token with this exact name.
     #[must_use]
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.hf.token_to_id(token)
     }
 
-    /// A token's name as the vocabulary spells it (`Ġthe`, `<0x0A>`, `<|eot_id|>`).
+    /// The name of a token in the vocabulary (`Ġthe`, `<0x0A>`, `<|eot_id|>`).
     #[must_use]
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.hf.id_to_token(id)
     }
 
-    /// The bytes that a token stands for in the middle of a text, special tokens included;
-    /// possibly a part of a character. Empty for ids without a token.
+    /// The bytes of a token in the middle of a text, which may be part of a character. Special tokens
+    /// have bytes too; ids without a token have none.
     #[must_use]
     pub fn bytes(&self, id: u32) -> &[u8] {
-        self.inner.pieces.bytes(id)
+        self.inner.token_bytes.bytes(id)
     }
 
-    /// Whether [`Tokenizer::decode`] leaves this token out.
+    /// Returns true if [`Tokenizer::decode`] leaves this token out.
     #[must_use]
     pub fn is_special(&self, id: u32) -> bool {
-        self.inner.pieces.is_special(id)
+        self.inner.token_bytes.is_special(id)
     }
 
     /// One more than the largest id.
     #[must_use]
     pub fn vocab_size(&self) -> usize {
-        self.inner.pieces.len()
+        self.inner.token_bytes.len()
     }
 
-    /// Checks that a model with `embedded` rows in its embedding has one for every id. Models
-    /// often have more rows than tokens (padded to a round number); that is fine.
+    /// Checks that a model whose embedding has `embedded` rows has one for every id. More rows than
+    /// tokens are common (padding) and accepted.
     ///
     /// # Errors
-    /// [`TextError::Mismatch`] with both numbers.
+    /// [`TextError::Mismatch`] when there are fewer rows than ids.
     pub fn check(&self, embedded: usize) -> Result<(), TextError> {
         if self.vocab_size() <= embedded {
             return Ok(());
@@ -130,14 +139,14 @@ impl Tokenizer {
         Err(TextError::Mismatch { tokenizer: self.vocab_size(), model: embedded })
     }
 
-    /// The text of a `tokenizer.json` that builds the same tokenizer.
+    /// Writes the text of a `tokenizer.json` that builds the same tokenizer.
     #[must_use]
     pub fn to_json(&self) -> String {
         self.inner.hf.to_string(false).expect("a tokenizer that was read can be written")
     }
 
-    pub(super) fn pieces(&self) -> &Pieces {
-        &self.inner.pieces
+    pub(super) fn token_bytes(&self) -> &TokenBytes {
+        &self.inner.token_bytes
     }
 
     pub(super) fn hf(&self) -> &tokenizers::Tokenizer {

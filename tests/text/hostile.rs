@@ -78,12 +78,12 @@ fn parts_that_the_crate_panics_on_are_refused_by_name() {
         (
             "post_processor",
             r#"{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B","type_id":0}}],"pair":[],"special_tokens":{}}"#,
-            "`single` has the sequence \"B\"",
+            "`single` has an unknown or repeated sequence \"B\"",
         ),
         (
             "post_processor",
             r#"{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x","type_id":0}}],"pair":[],"special_tokens":{}}"#,
-            "which ids \"x\" has",
+            "no ids of \"x\"",
         ),
         (
             "post_processor",

@@ -1,16 +1,16 @@
-//! What a template may spend.
+//! The budget of a template's work, in bytes.
 
 use minijinja::value::{Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a value costs besides its text: more than a `Value` takes in a list.
+/// Cost of a value besides its text, in bytes: more than a `Value` takes in a list.
 const EACH: usize = 32;
-/// Deeper values are refused: they could only be made to exhaust the stack.
+/// Deepest nesting of a value; more would only serve to exhaust the stack.
 const MAX_DEPTH: usize = 64;
 
-/// Bytes that a template may yet read or write.
+/// Number of bytes that a template may still read or write.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<AtomicUsize>);
 
@@ -19,15 +19,18 @@ impl Budget {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
-    /// What is left.
-    pub(super) fn left(&self) -> usize {
+    /// Number of bytes that are left.
+    pub(super) fn remaining(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Pays for so many bytes.
-    pub(crate) fn pay(&self, bytes: usize) -> Result<(), Error> {
-        // One template runs on one thread, so nobody else changes the number in between.
-        let left = self.left().checked_sub(bytes);
+    /// Charges this many bytes.
+    ///
+    /// # Errors
+    /// When the budget is used up.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<(), Error> {
+        // A template runs on one thread, so the number does not change in between.
+        let left = self.remaining().checked_sub(bytes);
         self.0.store(left.unwrap_or(0), Ordering::Relaxed);
         match left {
             Some(_) => Ok(()),
@@ -35,8 +38,9 @@ impl Budget {
         }
     }
 
-    /// Pays for all that is in a value, shared parts as often as they occur. Gives what it paid.
-    pub(crate) fn deep(&self, value: &Value) -> Result<usize, Error> {
+    /// Charges for a value with everything in it, and for shared parts each time they occur. Returns
+    /// the cost.
+    pub(crate) fn charge_deep(&self, value: &Value) -> Result<usize, Error> {
         self.nested(value, 0)
     }
 
@@ -45,7 +49,7 @@ impl Budget {
             return Err(refused(&format!("a value is nested more than {MAX_DEPTH} deep")));
         }
         let mut paid = EACH + text(value);
-        self.pay(paid)?;
+        self.charge(paid)?;
         match value.kind() {
             ValueKind::Seq | ValueKind::Iterable => {
                 for item in value.try_iter()? {
@@ -63,41 +67,41 @@ impl Budget {
         Ok(paid)
     }
 
-    /// Pays for a value's text or its list of items, not for what is in the items.
-    pub(super) fn shallow(&self, value: &Value) -> Result<(), Error> {
-        self.pay(size(value))
+    /// Charges for a value's text or its list of items, without the contents of the items.
+    pub(super) fn charge_shallow(&self, value: &Value) -> Result<(), Error> {
+        self.charge(size(value))
     }
 
-    /// Pays for a value's text, or where there is no index to go by, its list of items.
-    pub(super) fn light(&self, value: &Value) -> Result<(), Error> {
+    /// Charges for a value's text, or for its list of items if it cannot be indexed.
+    pub(super) fn charge_text(&self, value: &Value) -> Result<(), Error> {
         match value.kind() {
-            ValueKind::String | ValueKind::Bytes => self.pay(text(value)),
-            ValueKind::Iterable => self.shallow(value),
+            ValueKind::String | ValueKind::Bytes => self.charge(text(value)),
+            ValueKind::Iterable => self.charge_shallow(value),
             _ => Ok(()),
         }
     }
 
-    /// A list in place of a view of one: views of views could be stacked until a walk through them
-    /// exhausts the stack.
-    pub(super) fn solid(&self, value: Value) -> Result<Value, Error> {
+    /// Turns a lazy view of a list into a list. Nested views could exhaust the stack when they are
+    /// iterated.
+    pub(super) fn materialize(&self, value: Value) -> Result<Value, Error> {
         if value.kind() != ValueKind::Iterable {
             return Ok(value);
         }
         let mut items = Vec::new();
         for item in value.try_iter()? {
-            self.pay(EACH)?;
+            self.charge(EACH)?;
             items.push(item);
         }
         Ok(Value::from(items))
     }
 }
 
-/// Bytes of text.
+/// Bytes of a value's text.
 pub(super) fn text(value: &Value) -> usize {
     value.as_str().map(str::len).or(value.as_bytes().map(<[u8]>::len)).unwrap_or(0)
 }
 
-/// What a copy of a text or of a list of items takes.
+/// Cost of copying a text or a list of items.
 pub(super) fn size(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => text(value),
@@ -105,7 +109,7 @@ pub(super) fn size(value: &Value) -> usize {
     }
 }
 
-/// Items of a list or a map; for a text, what its characters would be as a list.
+/// Number of items of a list or a map; for a text, an upper bound of its characters.
 pub(super) fn count(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => text(value),
@@ -114,7 +118,7 @@ pub(super) fn count(value: &Value) -> usize {
     }
 }
 
-/// Values that `UnpackList` puts on the stack in this order again.
+/// A list of values that `UnpackList` puts back on the stack in the same order.
 pub(super) fn restack(values: &[Value]) -> Value {
     Value::from(Tuple::from(values.iter().rev().cloned().collect::<Vec<_>>()))
 }

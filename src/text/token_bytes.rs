@@ -1,69 +1,69 @@
-//! What each token adds to a text, worked out once when a tokenizer is loaded.
+//! The bytes of each token, computed once when a tokenizer is loaded.
 //!
-//! The decoders of language models (byte-level; SentencePiece with byte fallback) look at one
-//! token at a time, except at the very start of a text. So a table of bytes by id and a word about
-//! the start replace them, and a streamed token costs a table look-up. Decoders that do look
-//! further ([`Plan::Opaque`]) are run on the whole text at its end.
+//! The decoders of language models (byte-level, or SentencePiece with byte fallback) decode one token
+//! at a time, except at the start of a text. A table of bytes by id and a rule for the start
+//! ([`JoinRule`]) replace them, so a streamed token costs one table lookup. Other decoders
+//! ([`JoinRule::WholeText`]) run on the whole text at its end.
 
 use super::TextError;
 use serde_json::Value;
 use tokenizers::Tokenizer as Hf;
 
-/// Bytes by token id.
-pub(super) struct Pieces {
-    plan: Plan,
-    /// All pieces, one after the other.
+/// Table of bytes and kinds by token id.
+pub(super) struct TokenBytes {
+    join_rule: JoinRule,
+    /// Bytes of all tokens, concatenated.
     blob: Vec<u8>,
-    /// Where the piece of each id ends in `blob`.
+    /// End of each id's bytes in `blob`.
     ends: Vec<u32>,
-    kinds: Vec<Kind>,
+    kinds: Vec<TokenKind>,
 }
 
-/// What a token is to a decoder.
+/// Kind of a token in decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     /// No token has this id.
     Absent,
-    /// Left out of texts.
+    /// Special token, which is left out of texts.
     Special,
-    /// Bytes of text, possibly a part of a character.
+    /// Text, possibly part of a character.
     Bytes,
-    /// One byte by number (`<0x0A>`); invalid runs of them are replaced byte by byte.
+    /// A single byte (`<0x0A>`). Each byte of an invalid run becomes one U+FFFD.
     Byte,
 }
 
-/// How pieces make a text.
+/// Rule for joining the bytes of tokens to a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
-    /// One after the other; up to `count` of `character` are dropped at the start of the text.
+pub(super) enum JoinRule {
+    /// Concatenation. Up to `count` of `character` are dropped at the start of the text.
     Concat {
-        /// What the tokenizer put in front of the text when it encoded it.
+        /// The character that encoding adds in front of a text.
         character: char,
-        /// 0: nothing is dropped.
+        /// Largest number of dropped characters.
         count: usize,
     },
-    /// As `Concat`, but the first token loses every `marker` in its name.
+    /// Concatenation, where every `marker` in the first token's name is dropped.
     Metaspace {
-        /// Stands for a space.
+        /// Character that stands for a space.
         marker: char,
     },
-    /// A space between any two.
-    Joined,
-    /// Only the decoder itself knows.
-    Opaque,
+    /// A space between any two tokens.
+    SpaceSeparated,
+    /// Not known: the tokenizer's decoder must run on the whole text.
+    WholeText,
 }
 
-/// Marks around calls of functions. Some vocabularies have them as control tokens, but a text
-/// without them has lost its calls: they are text here always.
+/// Marks around tool calls. They always count as text, because a text without them has lost its calls.
+/// Some vocabularies have them as control tokens.
 const CALL_MARKS: [&str; 4] =
     ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"];
 
-impl Pieces {
+impl TokenBytes {
     pub(super) fn new(hf: &Hf) -> Result<Self, TextError> {
         let added = hf.get_added_tokens_decoder();
         let vocab = hf.get_vocab(true);
         let len = vocab.values().max().map_or(0, |&id| id as usize + 1);
-        // Real vocabularies are dense; a lone huge id would make the tables below huge.
+        // Real vocabularies are dense. One huge id would make the tables below huge.
         if len > 4 * vocab.len() + 65536 {
             return Err(TextError::Vocabulary(format!(
                 "a vocabulary of {} tokens has the id {}",
@@ -74,7 +74,7 @@ impl Pieces {
         let mut names = vec![None; len];
         for (name, id) in vocab {
             let slot: &mut Option<String> = &mut names[id as usize];
-            // Of two names for an id, the same one every time.
+            // Of two names for an id, always take the same one.
             if slot.as_ref().is_none_or(|other| name < *other) {
                 *slot = Some(name);
             }
@@ -84,9 +84,9 @@ impl Pieces {
         }
         let decoder = serde_json::to_value(hf.get_decoder())
             .map_err(|e| TextError::Vocabulary(e.to_string()))?;
-        let (plan, steps) = compile(&decoder).unwrap_or((Plan::Opaque, Vec::new()));
-        let mut pieces = Self {
-            plan,
+        let (join_rule, steps) = compile(&decoder).unwrap_or((JoinRule::WholeText, Vec::new()));
+        let mut this = Self {
+            join_rule,
             blob: Vec::new(),
             ends: Vec::with_capacity(len),
             kinds: Vec::with_capacity(len),
@@ -94,39 +94,39 @@ impl Pieces {
         let alphabet = alphabet();
         for (id, name) in (0u32..).zip(&names) {
             let kind = match name {
-                None => Kind::Absent,
+                None => TokenKind::Absent,
                 Some(name) => {
-                    let kind = apply(&steps, &alphabet, name, &mut pieces.blob);
+                    let kind = apply(&steps, &alphabet, name, &mut this.blob);
                     match added.get(&id) {
                         Some(token) if token.special && !CALL_MARKS.contains(&name.as_str()) => {
-                            Kind::Special
+                            TokenKind::Special
                         }
                         _ => kind,
                     }
                 }
             };
-            pieces.kinds.push(kind);
-            let end = u32::try_from(pieces.blob.len())
+            this.kinds.push(kind);
+            let end = u32::try_from(this.blob.len())
                 .map_err(|_| TextError::Vocabulary("tokens are longer than 4 GiB".into()))?;
-            pieces.ends.push(end);
+            this.ends.push(end);
         }
-        Ok(pieces)
+        Ok(this)
     }
 
-    pub(super) fn plan(&self) -> &Plan {
-        &self.plan
+    pub(super) fn join_rule(&self) -> &JoinRule {
+        &self.join_rule
     }
 
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    pub(super) fn kind(&self, id: u32) -> Kind {
-        self.kinds.get(id as usize).copied().unwrap_or(Kind::Absent)
+    pub(super) fn kind(&self, id: u32) -> TokenKind {
+        self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Absent)
     }
 
     pub(super) fn is_special(&self, id: u32) -> bool {
-        self.kind(id) == Kind::Special
+        self.kind(id) == TokenKind::Special
     }
 
     pub(super) fn bytes(&self, id: u32) -> &[u8] {
@@ -139,24 +139,25 @@ impl Pieces {
     }
 }
 
-/// One thing that a decoder does to a token's name.
+/// A step that decodes a token's name.
 enum Step {
-    /// Names are spelt in the 256 characters of byte-level BPE.
+    /// Each character stands for a byte, as in byte-level BPE.
     ByteLevel,
-    /// `<0x0A>` is a byte.
+    /// `<0x0A>` stands for a byte.
     ByteFallback,
+    /// Replaces each occurrence of the first text by the second.
     Replace(String, String),
 }
 
-/// The plan that equals a decoder, if there is one: any number of replacements, then bytes, then
+/// The join_rule that equals a decoder, if there is one: any number of replacements, then bytes, then
 /// at most a strip at the start of the fused text.
-fn compile(decoder: &Value) -> Option<(Plan, Vec<Step>)> {
+fn compile(decoder: &Value) -> Option<(JoinRule, Vec<Step>)> {
     let list = match decoder {
-        Value::Null => return Some((Plan::Joined, Vec::new())),
+        Value::Null => return Some((JoinRule::SpaceSeparated, Vec::new())),
         Value::Object(o) if o["type"] == "Sequence" => o.get("decoders")?.as_array()?.as_slice(),
         one => std::slice::from_ref(one),
     };
-    let mut plan = Plan::Concat { character: ' ', count: 0 };
+    let mut join_rule = JoinRule::Concat { character: ' ', count: 0 };
     let mut steps = Vec::new();
     let (mut bytes, mut fused) = (false, false);
     for step in list {
@@ -177,15 +178,15 @@ fn compile(decoder: &Value) -> Option<(Plan, Vec<Step>)> {
                 let marker = single_char(&step["replacement"])?;
                 steps.push(Step::Replace(marker.into(), " ".into()));
                 if step["prepend_scheme"] != "never" {
-                    plan = Plan::Metaspace { marker };
+                    join_rule = JoinRule::Metaspace { marker };
                 }
             }
             "Fuse" => fused = true,
             "Strip" if fused && step["stop"] == 0 => {
-                let Plan::Concat { count: 0, .. } = plan else {
+                let JoinRule::Concat { count: 0, .. } = join_rule else {
                     return None;
                 };
-                plan = Plan::Concat {
+                join_rule = JoinRule::Concat {
                     character: single_char(&step["content"])?,
                     count: usize::try_from(step["start"].as_u64()?).ok()?,
                 };
@@ -193,7 +194,7 @@ fn compile(decoder: &Value) -> Option<(Plan, Vec<Step>)> {
             _ => return None,
         }
     }
-    Some((plan, steps))
+    Some((join_rule, steps))
 }
 
 fn single_char(value: &Value) -> Option<char> {
@@ -201,8 +202,8 @@ fn single_char(value: &Value) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }
 
-/// Appends what a token adds to a text.
-fn apply(steps: &[Step], alphabet: &Alphabet, token: &str, out: &mut Vec<u8>) -> Kind {
+/// Appends the bytes of a token to `out`, and returns its kind.
+fn apply(steps: &[Step], alphabet: &Alphabet, token: &str, out: &mut Vec<u8>) -> TokenKind {
     let mut text = std::borrow::Cow::Borrowed(token);
     for step in steps {
         match step {
@@ -214,29 +215,29 @@ fn apply(steps: &[Step], alphabet: &Alphabet, token: &str, out: &mut Vec<u8>) ->
             Step::ByteFallback => {
                 if let Some(byte) = byte_token(&text) {
                     out.push(byte);
-                    return Kind::Byte;
+                    return TokenKind::Byte;
                 }
             }
             Step::ByteLevel => {
                 let start = out.len();
                 for c in text.chars() {
                     let Some(byte) = byte_of(alphabet, c) else {
-                        // Added tokens are spelt in plain text: the whole name is.
+                        // The names of added tokens are plain text.
                         out.truncate(start);
                         out.extend_from_slice(text.as_bytes());
                         break;
                     };
                     out.push(byte);
                 }
-                return Kind::Bytes;
+                return TokenKind::Bytes;
             }
         }
     }
     out.extend_from_slice(text.as_bytes());
-    Kind::Bytes
+    TokenKind::Bytes
 }
 
-/// The byte that `<0x0A>` names.
+/// The byte of a byte token such as `<0x0A>`.
 pub(super) fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() != 2 {
@@ -245,10 +246,11 @@ pub(super) fn byte_token(token: &str) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// Bytes by the characters that stand for them in byte-level BPE.
+/// Byte-level BPE's table of bytes by character.
 type Alphabet = [Option<u8>; 0x144];
 
-/// Printable Latin-1 characters stand for themselves; the other 68 bytes count up from U+0100.
+/// Builds the table: printable Latin-1 characters stand for themselves, the other 68 bytes are counted
+/// up from U+0100.
 fn alphabet() -> Alphabet {
     let mut alphabet = [None; 0x144];
     let mut next = 0x100;

@@ -1,5 +1,5 @@
-//! A template as minijinja compiles it, with an instruction that pays in front of each that could
-//! cost more than it looks.
+//! Compiles a template with minijinja, and inserts an instruction that charges the budget in front of
+//! each instruction whose cost depends on a value's size.
 
 use super::budget::refused;
 use crate::text::TextError;
@@ -8,39 +8,39 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, value::Value};
 
 const NAME: &str = "chat_template";
-/// Published templates are far shorter.
+/// Largest source, in bytes. Published templates are far shorter.
 const MAX_SOURCE: usize = 256 << 10;
-/// Tokens of a `{{ … }}` or `{% … %}`. minijinja's parser and compiler call themselves once for
-/// each `not`, `-`, `.`, `~`…: so many fit the stack of any thread.
+/// Largest number of tokens in a `{{ … }}` or `{% … %}`. minijinja's parser and compiler recurse once
+/// for each `not`, `-`, `.`, `~`…; this many levels fit the stack of any thread.
 const MAX_TOKENS: usize = 600;
-/// `elif`s of a template: another thing that they recurse for.
+/// Largest number of `elif`s in a template, for which they recurse as well.
 const MAX_ELIFS: usize = 200;
-/// Lines, and bytes of each: minijinja counts both in 16 bits.
+/// Largest number of lines, and of bytes per line: minijinja counts both in 16 bits.
 const MAX_LINES: usize = 60_000;
-/// A variable that is 1. `'x' * 100000000` would be worked out while compiling, which nothing can
-/// pay for; `'x' * __one * 100000000` is not.
+/// A variable with the value 1. The compiler would compute `'x' * 100000000` without any charge, but
+/// not `'x' * __one * 100000000`.
 pub(super) const ONE: &str = "__one";
 
-/// The filters that [`rewrite`] puts in. No template can spell them.
-pub(super) mod pay {
+/// The filters that [`rewrite`] inserts. No template can spell their names.
+pub(super) mod charge {
     pub const ITEM: &str = "[]";
     pub const SLICE: &str = "[:]";
     pub const ADD: &str = "+";
     pub const MULTIPLY: &str = "*";
     pub const ALL: &str = "~";
     pub const CONTAINS: &str = "in ";
-    pub const HELD: &str = "held ";
-    pub const KEPT: &str = "kept ";
-    pub const LIGHT: &str = "light ";
+    pub const LIST: &str = "held ";
+    pub const ATTRIBUTE: &str = "kept ";
+    pub const TEXT: &str = "light ";
     pub const SHALLOW: &str = "shallow ";
-    pub const SOLID: &str = "solid ";
+    pub const MATERIALIZE: &str = "solid ";
 }
 
-/// A template's text, checked for what minijinja's compiler cannot take.
+/// The source of a template, checked for constructs that would overflow minijinja's compiler.
 #[derive(Clone, Debug)]
-pub(crate) struct Source(String);
+pub(crate) struct TemplateSource(String);
 
-impl Source {
+impl TemplateSource {
     pub(crate) fn new(source: &str) -> Result<Self, TextError> {
         let bad = |what: String| Err(TextError::TemplateSyntax(what));
         if source.len() > MAX_SOURCE {
@@ -60,7 +60,7 @@ impl Source {
     }
 }
 
-/// The source with [`ONE`] in its multiplications.
+/// Checks the limits of a source, and inserts [`ONE`] into its multiplications.
 fn checked(source: &str) -> Result<String, TextError> {
     let bad = |what: String| Err(TextError::TemplateSyntax(what));
     let mut tokens = Tokenizer::new(source, NAME, false, syntax());
@@ -82,7 +82,7 @@ fn checked(source: &str) -> Result<String, TextError> {
             }
             _ => {}
         }
-        // Elsewhere a `*` unpacks arguments.
+        // Behind these, a `*` unpacks arguments.
         after_operand = !matches!(token, Token::ParenOpen | Token::Comma);
         if count > MAX_TOKENS {
             let line = span.start_line;
@@ -105,8 +105,8 @@ fn syntax() -> SyntaxConfig {
         .expect("Jinja's own delimiters")
 }
 
-/// Instructions that pay for what they do.
-pub(crate) fn compile(source: &Source) -> Result<Instructions<'_>, Error> {
+/// Compiles a template to instructions that charge the budget for their work.
+pub(crate) fn compile(source: &TemplateSource) -> Result<Instructions<'_>, Error> {
     let tree = parse(&source.0, NAME, syntax())?;
     let mut generator = CodeGenerator::new(NAME, &source.0);
     generator.compile_stmt(&tree);
@@ -121,7 +121,7 @@ pub(crate) fn compile(source: &Source) -> Result<Instructions<'_>, Error> {
 
 fn rewrite<'a>(old: &Instructions<'a>) -> Result<Instructions<'a>, Error> {
     let mut new = Instructions::new(old.name(), old.source());
-    // Where the instructions now begin, for jumps.
+    // New position of each old instruction, for jumps.
     let mut starts = Vec::new();
     let mut len = 0;
     for at in 0.. {
@@ -153,27 +153,31 @@ fn rewrite<'a>(old: &Instructions<'a>) -> Result<Instructions<'a>, Error> {
 fn expand<'a>(instruction: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, Error> {
     use Instruction::*;
     let filter = |name, args| ApplyFilter(name, Some(args), !0);
-    // Looks at the topmost values and puts them back.
+    // Charges for the topmost values and puts them back on the stack.
     let look = |name, args: usize| -> Result<Vec<Instruction<'a>>, Error> {
         let count = u16::try_from(args).map_err(|_| refused("a literal has too many items"))?;
         Ok(vec![filter(name, count), UnpackList(args)])
     };
     let this = instruction.clone();
     let mut out = match instruction {
-        // Text that is captured is paid for where it is written.
+        // `Emit` charges for text, which may be captured.
         EmitRaw(text) => return Ok(vec![LoadConst(Value::from(*text)), Emit]),
-        GetItem => look(pay::ITEM, 2)?,
-        Slice => look(pay::SLICE, 4)?,
-        Add => look(pay::ADD, 2)?,
-        Mul => look(pay::MULTIPLY, 2)?,
-        In => look(pay::CONTAINS, 2)?,
-        StringConcat | Eq | Ne | Gt | Gte | Lt | Lte | CompareAndPreserve(_) => look(pay::ALL, 2)?,
-        BuildMap(pairs) if *pairs > 0 => look(pay::ALL, 2 * pairs)?,
-        UnpackList(_) => vec![filter(pay::SHALLOW, 1)],
-        PushLoop(_) => vec![filter(pay::LIGHT, 1), filter(pay::SOLID, 1)],
-        // What is called may be a recursive loop, which walks through its argument.
-        FastRecurse | CallFunction(_, Some(1)) | CallObject(Some(2)) => vec![filter(pay::LIGHT, 1)],
-        SetAttr(_) => vec![Swap, filter(pay::KEPT, 1), Swap],
+        GetItem => look(charge::ITEM, 2)?,
+        Slice => look(charge::SLICE, 4)?,
+        Add => look(charge::ADD, 2)?,
+        Mul => look(charge::MULTIPLY, 2)?,
+        In => look(charge::CONTAINS, 2)?,
+        StringConcat | Eq | Ne | Gt | Gte | Lt | Lte | CompareAndPreserve(_) => {
+            look(charge::ALL, 2)?
+        }
+        BuildMap(pairs) if *pairs > 0 => look(charge::ALL, 2 * pairs)?,
+        UnpackList(_) => vec![filter(charge::SHALLOW, 1)],
+        PushLoop(_) => vec![filter(charge::TEXT, 1), filter(charge::MATERIALIZE, 1)],
+        // The callee may be a recursive loop, which iterates over its argument.
+        FastRecurse | CallFunction(_, Some(1)) | CallObject(Some(2)) => {
+            vec![filter(charge::TEXT, 1)]
+        }
+        SetAttr(_) => vec![Swap, filter(charge::ATTRIBUTE, 1), Swap],
         UnpackLists(_) | MergeKwargs(_) => {
             return Err(refused("`*` and `**` in front of an argument are not supported"));
         }
@@ -184,15 +188,15 @@ fn expand<'a>(instruction: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, Err
     };
     out.push(this);
     match instruction {
-        Slice | Add | Mul => out.push(filter(pay::SOLID, 1)),
-        BuildList(_) | BuildTuple(_) => out.push(filter(pay::HELD, 1)),
+        Slice | Add | Mul => out.push(filter(charge::MATERIALIZE, 1)),
+        BuildList(_) | BuildTuple(_) => out.push(filter(charge::LIST, 1)),
         _ => {}
     }
     Ok(out)
 }
 
-/// `{% generation %}` marks for training what an assistant says; for prompts it is a block that
-/// always runs.
+/// Replaces `{% generation %}`, which marks an assistant's text for training, by a block that always
+/// runs.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

@@ -1,18 +1,18 @@
-//! A tokenizer in parts, put together.
+//! Reads a `tokenizer.json`, and builds a tokenizer from its parts.
 //!
-//! The `tokenizers` crate reads a `tokenizer.json` too, but slowly (a second for a vocabulary of
-//! 128,000), and it panics on some malformed ones. Byte-pair models, which language models have,
-//! are therefore read here; other kinds take the crate's own way.
+//! The `tokenizers` crate has its own reader, but that takes a second for a vocabulary of 128,000
+//! tokens and panics on some malformed files. Byte-pair models, which language models use, are
+//! therefore read here. Other models go through the crate's reader.
 
-use super::{TextError, known_parts};
+use super::{TextError, allowed_parts};
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::{AddedToken, Tokenizer as Hf};
 
-/// What a `tokenizer.json` with a byte-pair model says.
-pub(super) struct Parts {
+/// The parts of a `tokenizer.json` with a byte-pair model.
+pub(super) struct TokenizerParts {
     pub(super) added_tokens: Vec<AddedToken>,
     pub(super) normalizer: Value,
     pub(super) pre_tokenizer: Value,
@@ -21,7 +21,7 @@ pub(super) struct Parts {
     pub(super) model: Bpe,
 }
 
-/// A byte-pair model. (`dropout` is for training: it would make ids random.)
+/// A byte-pair model. `dropout` is ignored: it is for training, and would make ids random.
 #[derive(serde::Deserialize)]
 pub(super) struct Bpe {
     #[serde(default)]
@@ -101,13 +101,13 @@ pub(super) fn read(json: &[u8]) -> Result<Hf, TextError> {
     let file: File = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
     let model: Model =
         serde_json::from_str(file.model.get()).map_err(|e| bad(format!("model: {e}")))?;
-    // The oldest files do not name the only kind that there was.
+    // The oldest files do not name a kind; there was only BPE.
     if !["", "BPE"].contains(&model.kind.as_str()) {
         let (pre, post) = (&file.pre_tokenizer, &file.post_processor);
-        known_parts::check(&file.normalizer, pre, &model.kind, post, &file.decoder)?;
+        allowed_parts::check(&file.normalizer, pre, &model.kind, post, &file.decoder)?;
         return serde_json::from_str(text).map_err(|e| bad(e.to_string()));
     }
-    let parts = Parts {
+    let parts = TokenizerParts {
         added_tokens: file.added_tokens,
         normalizer: file.normalizer,
         pre_tokenizer: file.pre_tokenizer,
@@ -118,8 +118,8 @@ pub(super) fn read(json: &[u8]) -> Result<Hf, TextError> {
     parts.build()
 }
 
-impl Parts {
-    /// The tokenizer.
+impl TokenizerParts {
+    /// Builds the tokenizer.
     pub(super) fn build(self) -> Result<Hf, TextError> {
         fn part<T: serde::de::DeserializeOwned>(
             name: &str,
@@ -129,7 +129,7 @@ impl Parts {
         }
         let bad = |e: tokenizers::Error| TextError::Vocabulary(e.to_string());
         let (pre, post) = (&self.pre_tokenizer, &self.post_processor);
-        known_parts::check(&self.normalizer, pre, "BPE", post, &self.decoder)?;
+        allowed_parts::check(&self.normalizer, pre, "BPE", post, &self.decoder)?;
         let mut hf = Hf::new(self.model.build()?);
         let normalizer = part::<tokenizers::NormalizerWrapper>("normalizer", self.normalizer)?;
         hf.with_normalizer(normalizer).map_err(bad)?;
@@ -150,7 +150,7 @@ impl Bpe {
         let prefix = self.continuing_subword_prefix.as_deref().unwrap_or("");
         let longest = self.vocab.keys().map(String::len).max().unwrap_or(0);
         for Merge(left, right) in &self.merges {
-            // The crate checks whether the tokens exist, but first panics on these.
+            // The crate also checks that the tokens exist, but panics on these before.
             let right_length = right.strip_prefix(prefix).map(str::len);
             if right_length.is_none_or(|right| left.len() + right > longest) {
                 let what = format!("the merge of {left:?} and {right:?} makes no token");

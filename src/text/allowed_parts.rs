@@ -1,23 +1,23 @@
-//! Which parts of a `tokenizer.json` are accepted.
+//! Allowlist of the parts of a `tokenizer.json`.
 //!
-//! The `tokenizers` crate panics or takes gigabytes on some that it reads without complaint, so
-//! only kinds that language models have and that were found safe pass; a new kind is added here
-//! after reading its code.
+//! The `tokenizers` crate parses some parts without error, but then panics or takes gigabytes. Only
+//! kinds that language models use and that were found safe are accepted. Read the code of a new kind
+//! before adding it here.
 
 use super::TextError;
 use serde_json::Value;
 
-/// Steps of a part, in sequences of sequences: real ones have up to 6.
+/// Largest number of steps of a part, nested sequences included; real ones have up to 6.
 const MAX_STEPS: usize = 32;
-/// How much longer all steps together may make a text: a space as `▁` is 3 bytes for 1.
+/// Largest factor by which all steps of a part may lengthen a text. A space becomes `▁`, 3 bytes for 1.
 const MAX_GROWTH: usize = 64;
-/// Bytes of a pattern, a replacement, a prefix.
+/// Largest pattern, replacement or prefix, in bytes.
 const MAX_TEXT: usize = 8192;
 
-/// What a step does to the length of a text.
+/// Largest factor by which a step lengthens a text.
 type Growth = usize;
 
-/// Checks the five parts; `model` is its `type`.
+/// Checks the parts of a tokenizer; `model` is the model's `type`.
 pub(super) fn check(
     normalizer: &Value,
     pre_tokenizer: &Value,
@@ -25,7 +25,7 @@ pub(super) fn check(
     post_processor: &Value,
     decoder: &Value,
 ) -> Result<(), TextError> {
-    // Unigram models have a search of their own; no model of the supported families is known to use one.
+    // Unigram models use another algorithm; no supported family is known to have one.
     if !["", "BPE", "WordLevel", "WordPiece"].contains(&model) {
         return Err(unknown("model", model, "BPE, WordLevel, WordPiece"));
     }
@@ -72,9 +72,9 @@ fn normalize(kind: &str, step: &Value) -> Result<Growth, TextError> {
         "NFC" | "NFD" | "NFKC" | "NFKD" | "Nmt" | "Lowercase" | "Strip" | "StripAccents"
         | "BertNormalizer" => Ok(1),
         "ByteLevel" => Ok(2),
-        // The crate panics on a prefix of nothing.
+        // The crate panics on an empty prefix.
         "Prepend" if step["prepend"] == "" => {
-            Err(bad("normalizer: Prepend has an empty `prepend`; leave the step out".into()))
+            Err(bad("normalizer: Prepend has an empty `prepend`; remove the step".into()))
         }
         "Prepend" => short("normalizer: Prepend: prepend", &step["prepend"]).map(|_| 1),
         "Replace" => replace("normalizer", step),
@@ -131,7 +131,7 @@ fn decode(kind: &str, step: &Value) -> Result<Growth, TextError> {
 
 fn replace(part: &str, step: &Value) -> Result<Growth, TextError> {
     let least = pattern(&format!("{part}: Replace"), step)?;
-    // The crate panics where nothing is replaced by something.
+    // The crate panics on matches of the empty text.
     if least == 0 {
         return Err(bad(format!("{part}: Replace has a pattern that matches the empty text")));
     }
@@ -139,7 +139,7 @@ fn replace(part: &str, step: &Value) -> Result<Growth, TextError> {
     Ok(content.len().div_ceil(least).max(1))
 }
 
-/// Bytes of the shortest text that a pattern matches.
+/// Checks a pattern, and returns the bytes of the shortest text that it matches.
 fn pattern(place: &str, step: &Value) -> Result<usize, TextError> {
     let pattern = &step["pattern"];
     if let Some(text) = pattern.get("String") {
@@ -148,12 +148,12 @@ fn pattern(place: &str, step: &Value) -> Result<usize, TextError> {
     let regex = short(place, &pattern["Regex"])?;
     match regex_syntax::parse(regex) {
         Ok(parsed) => Ok(parsed.properties().minimum_len().unwrap_or(0)),
-        // What is beyond this parser (looking around) may match nothing.
+        // This parser does not support lookaround, which may match the empty text.
         Err(_) => Ok(0),
     }
 }
 
-/// A text of reasonable length.
+/// Returns a text, if it is not too long.
 fn short<'a>(place: &str, value: &'a Value) -> Result<&'a str, TextError> {
     let text = value.as_str().ok_or_else(|| bad(format!("{place} is not a text")))?;
     match text.len() {
@@ -162,7 +162,7 @@ fn short<'a>(place: &str, value: &'a Value) -> Result<&'a str, TextError> {
     }
 }
 
-/// The frame that is put around a text.
+/// Checks the special tokens that are added around a text.
 fn template(step: &Value) -> Result<(), TextError> {
     let bad = |what: String| Err(bad(format!("post_processor: TemplateProcessing: {what}")));
     for (name, sequences) in [("single", &["A"][..]), ("pair", &["A", "B"])] {
@@ -170,7 +170,7 @@ fn template(step: &Value) -> Result<(), TextError> {
         for piece in step[name].as_array().into_iter().flatten() {
             if let Some(token) = piece["SpecialToken"]["id"].as_str() {
                 let Some(special) = step["special_tokens"].get(token) else {
-                    return bad(format!("`special_tokens` does not say which ids {token:?} has"));
+                    return bad(format!("`special_tokens` has no ids of {token:?}"));
                 };
                 let len = |list: &str| special[list].as_array().map(Vec::len);
                 if len("ids") != len("tokens") || len("ids").is_none_or(|len| len > 64) {
@@ -179,7 +179,7 @@ fn template(step: &Value) -> Result<(), TextError> {
             }
             if let Some(id) = piece["Sequence"]["id"].as_str() {
                 if !sequences.contains(&id) || seen.contains(&id) {
-                    return bad(format!("`{name}` has the sequence {id:?}, or has it twice"));
+                    return bad(format!("`{name}` has an unknown or repeated sequence {id:?}"));
                 }
                 seen.push(id);
             }

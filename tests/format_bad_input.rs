@@ -1,5 +1,5 @@
-//! Damaged and hostile files: always an error that names the culprit, never a panic, and never
-//! an allocation that the file's own size does not justify.
+//! Damaged and hostile files give an error that names the fault. They cause no panic, and no
+//! allocation out of proportion to the file's size.
 #[path = "common/counting.rs"]
 mod counting;
 #[path = "common/format.rs"]
@@ -15,12 +15,12 @@ use wrinklefree::format::{Checkpoint, File, Linear, LoadError, load, write_packe
 use wrinklefree::matrix::Matrix;
 use wrinklefree::ternary;
 
-/// Memory that messages, maps and the padding of tiny matrices may take, and per byte of file:
-/// a JSON list of numbers or names grows while it is read.
+/// Bytes that messages, maps and the padding of tiny matrices may take, and bytes per byte of a file: a
+/// JSON list of numbers or names grows when it is read.
 const SLACK: usize = 256 << 10;
 const PER_BYTE: usize = 16;
 
-/// Loads within bounds.
+/// Loads files, and checks the peak of allocated memory.
 fn bounded(files: &[File]) -> Result<Checkpoint, LoadError> {
     let size: usize = files.iter().map(|f| f.bytes.len()).sum();
     let before = HELD.get();
@@ -31,7 +31,7 @@ fn bounded(files: &[File]) -> Result<Checkpoint, LoadError> {
     result
 }
 
-/// The error of loading, which must hold all the words.
+/// Expects an error whose message contains all words.
 #[track_caller]
 fn refused(files: &[File], words: &[&str]) -> LoadError {
     let error = match bounded(files) {
@@ -62,7 +62,7 @@ fn packed_bytes(layout: ternary::Layout, head: Option<Matrix>) -> Vec<u8> {
     out
 }
 
-/// Name, a valid file, bytes of its header, and how it is given to the loader.
+/// Name, a valid file, length of its header, and a function that makes the loader's input.
 type Container = (&'static str, Vec<u8>, usize, fn(Vec<u8>) -> Vec<File>);
 
 fn containers() -> Vec<Container> {
@@ -103,7 +103,7 @@ fn truncated_at_every_byte_of_the_header() {
             let error = refused(&files(bytes[..n].to_vec()), &["expected", "found"]);
             assert!(!error.file().is_empty(), "{name} at {n}");
         }
-        // And somewhere in the data.
+        // Also in the data.
         for n in (header..bytes.len()).step_by(97) {
             refused(&files(bytes[..n].to_vec()), &["expected", "found"]);
         }
@@ -118,7 +118,7 @@ fn flipped_bytes_are_errors_or_models_but_never_panics() {
         for round in 0..4000 {
             let mut damaged = bytes.clone();
             for _ in 0..1 + round % 4 {
-                // Mostly in the header, where the meaning is.
+                // Mostly in the header, where most bytes have a meaning.
                 let reach = if round % 8 == 7 { damaged.len() } else { header };
                 let at = rng.below(reach);
                 damaged[at] = match round % 3 {
@@ -182,7 +182,7 @@ fn nested_arrays_end() {
 }
 
 #[test]
-fn safetensors_that_lie() {
+fn safetensors_with_wrong_headers() {
     let hf = Hf::new("bitnet", Style::Packed);
     let config = || file("config.json", hf.config.to_string());
     let lie = |edit: &dyn Fn(&mut Value), words: &[&str]| {
@@ -209,7 +209,7 @@ fn safetensors_that_lie() {
 }
 
 #[test]
-fn numbers_that_are_none() {
+fn numbers_that_are_not_finite() {
     for (dtype, bytes) in [
         ("F32", f32_bytes(&[f32::NAN])),
         ("F32", f32_bytes(&[f32::INFINITY])),
@@ -234,7 +234,7 @@ fn numbers_that_are_none() {
 }
 
 #[test]
-fn gguf_that_lies() {
+fn gguf_with_wrong_headers() {
     let lie = |edit: &dyn Fn(&mut Gguf), words: &[&str]| {
         let mut g = Gguf::q2();
         edit(&mut g);
@@ -343,7 +343,7 @@ fn directories_without_a_model() {
     refused(&[file("empty.gguf", "")], &["empty.gguf"]);
 }
 
-/// Writes valid files for the fuzzers to start from.
+/// Writes valid files as seeds of the fuzzers.
 #[test]
 #[ignore = "writes tests/fuzz/corpus"]
 fn seeds() {

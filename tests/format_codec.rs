@@ -1,4 +1,4 @@
-//! Foreign layouts → ours → foreign, byte for byte; packing and unpacking at every shape.
+//! Foreign layouts survive a round trip byte for byte. Packing and unpacking work at every shape.
 #[path = "common/format.rs"]
 mod fixtures;
 
@@ -17,7 +17,7 @@ fn codes(m: &TernaryMatrix) -> Vec<u8> {
     out
 }
 
-/// Bytes of a file: canonical base-3 bytes, any two-bit codes, scales all alike or not.
+/// Encoded random matrix. With `alike` all its scales are equal, and one block is zero.
 fn foreign(
     t: &TernaryBlockFormat,
     rows: usize,
@@ -125,23 +125,26 @@ fn halves_round_to_even() {
 }
 
 #[test]
-fn interleaved_rows_are_put_back() {
-    // A converter writes row i of the first half of a head to 2i and of the second to 2i + 1.
+fn interleaved_rows_are_restored() {
+    // A converter moves row i of a head's first half to 2i, and of the second half to 2i + 1.
     let order = RowOrder::Interleaved { head_dim: 6 };
     let sources: Vec<usize> = (0..12).map(|r| order.source(r)).collect();
     assert_eq!(sources, [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
 }
 
 #[test]
-fn what_a_format_cannot_hold_is_not_written() {
+fn encoding_fails_where_a_format_cannot_hold_a_matrix() {
     let mut rng = Rng(5);
-    assert!(codec::TQ1_0.encode(&rng.ternary(2, 100, None)).is_none(), "rows that are no blocks");
+    assert!(
+        codec::TQ1_0.encode(&rng.ternary(2, 100, None)).is_none(),
+        "rows that are not whole blocks"
+    );
     assert!(codec::TQ1_0.encode(&rng.ternary(2, 256, Some(128))).is_none(), "finer groups");
     let plus_two = TernaryMatrix::pack(1, 256, Scales::Tensor(1.0), |_, c| c.fill(3)).unwrap();
     assert!(codec::TQ1_0.encode(&plus_two).is_none(), "+2 in base 3");
     assert!(codec::TQ2_0.encode(&plus_two).is_some());
     let odd = TernaryMatrix::pack(1, 256, Scales::Tensor(0.1), |_, c| c.fill(2)).unwrap();
-    assert!(codec::TQ2_0.encode(&odd).is_none(), "a scale that is no f16");
+    assert!(codec::TQ2_0.encode(&odd).is_none(), "a scale that is not an f16");
     assert!(codec::encode_i2s(&rng.ternary(2, 192, None)).is_none());
     assert!(codec::encode_hf_packed(&rng.ternary(6, 8, None)).is_none());
 }

@@ -1,4 +1,5 @@
-//! GGUF types and files against the gguf package's own dequantization (tests/golden/gguf_types.py).
+//! GGUF types and files, compared with the dequantization of Python's `gguf` package
+//! (`tests/golden/gguf_types.py`).
 #[path = "common/format.rs"]
 mod fixtures;
 

@@ -1,4 +1,4 @@
-//! What is in the files ends up in the checkpoint: every family, style and container.
+//! Loading every family, style and container: the contents of the files are in the checkpoint.
 #[path = "common/format.rs"]
 mod fixtures;
 
@@ -85,7 +85,7 @@ fn packed_scales_multiply_or_divide() {
         assert_eq!(scale(&c.weights.layers[0].q), want, "{class:?}");
         assert_eq!(c.weights.layers[0].q.activations, Activations::Int8);
     }
-    // The same bytes come out again.
+    // Encoding gives the same bytes.
     let c = hf.load().unwrap();
     let Matrix::Ternary(m) = &c.weights.layers[0].q.weight else { panic!("ternary") };
     let raw = &hf.tensors["model.layers.0.self_attn.q_proj.weight"];
@@ -194,13 +194,13 @@ fn text_files() {
     assert!(matches!(&again.text.vocabulary, Some(Vocabulary::Json(t)) if &t[..] == b"{}"));
     let jinja = hf.with("chat_template.jinja", "J").load().unwrap();
     assert_eq!(jinja.text.chat_template.as_deref(), Some("J"));
-    // Any safetensors reader can open what we write.
+    // Any safetensors reader can open a packed file.
     let parsed = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(parsed.tensor("layers.0.q").unwrap().shape(), [1, 1, 64]);
 }
 
 #[test]
-fn sampling_defaults_mean_what_transformers_makes_of_them() {
+fn sampling_defaults_are_read_as_by_transformers() {
     for (json, temperature, top_k) in [
         (r#"{"temperature": 0.6, "top_k": -1}"#, None, Some(0)),
         (r#"{"do_sample": false, "temperature": 5.0}"#, None, None),
@@ -320,7 +320,7 @@ fn heads_change_precision() {
         tied.weights.head = None;
         assert_eq!(tied.with_head(head).unwrap().weights.embed.kind(), kind);
     }
-    // As heads of GGUF files come: a scale for 16 columns is not one for the row.
+    // Heads of GGUF files have a scale per 16 columns, which must become one per row.
     let grouped = Int8Matrix::pack(VOCAB, 32, 16, |_, values, scales| {
         values.iter_mut().zip(-16..).for_each(|(value, x)| *value = x);
         scales.copy_from_slice(&[1.0, 2.0]);
@@ -365,14 +365,14 @@ fn gguf_families() {
         let stored = &g.tensor("blk.0.attn_q.bias").bytes;
         let second = f32::from_le_bytes(stored[4..8].try_into().unwrap());
         let found = c.weights.layers[0].q.bias.as_ref().unwrap();
-        // Half a head further down in the families whose rows a converter interleaves.
+        // Converters interleave rows in some families: there it is half a head further down.
         assert_eq!(found[if arch == "llama" { 32 } else { 1 }], second, "{arch}");
         same(&c, &through_packed(&c).0);
     }
 }
 
 #[test]
-fn two_bit_ids_are_told_apart_by_size() {
+fn the_size_decides_between_formats_of_one_id() {
     let model = |kind: u32, t: codec::TernaryBlockFormat, hidden| {
         Gguf::model("qwen3", hidden, kind, |rng, rows, cols| {
             t.encode(&rng.ternary(rows, cols, Some(t.weights))).unwrap()
@@ -391,11 +391,11 @@ fn two_bit_ids_are_told_apart_by_size() {
     });
     let c = i2s.load().unwrap();
     assert_eq!(c.weights.layers[0].q.weight.kind(), "ternary");
-    // The size of IQ4_NL_4_4, which once had the same id.
+    // The size of IQ4_NL_4_4, which had the same id in the past.
     let other = Gguf::model("llama", 128, 36, |_, rows, cols| vec![0; rows * cols / 32 * 18]);
     let error = other.load().unwrap_err().to_string();
     assert!(error.contains("IQ4_NL_4_4") && error.contains("I2_S"), "{error}");
-    // A code that readers of I2_S disagree about.
+    // Readers of I2_S disagree on this code.
     let third = Gguf::model("llama", 128, 36, |_, rows, cols| vec![0xff; rows * cols / 4 + 32]);
     assert!(third.load().unwrap_err().to_string().contains("code 3"));
 }
@@ -416,7 +416,7 @@ fn factors_beside_ternary_matrices_are_applied() {
 }
 
 #[test]
-fn bitnet_files_that_were_never_ternarized_are_refused() {
+fn bitnet_files_that_were_not_ternarized_are_refused() {
     let model = |group| {
         Gguf::model("bitnet-b1.58", 256, 35, move |rng, rows, cols| {
             codec::TQ2_0.encode(&rng.ternary(rows, cols, group)).unwrap()

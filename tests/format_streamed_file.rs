@@ -1,4 +1,4 @@
-//! Files that come bit by bit load as those that are there at once, into memory that goes piece by piece.
+//! Files that are received in chunks load like whole files, and their memory is freed in segments.
 #[path = "common/counting.rs"]
 mod counting;
 #[path = "common/format.rs"]
@@ -9,14 +9,14 @@ use fixtures::{Gguf, Hf, Rng, Style, file, with_header};
 use wrinklefree::format::{Checkpoint, File, FileBytes, StreamedFile, codec, load, write_packed};
 use wrinklefree::ternary::Layout;
 
-/// The bytes in chunks of so many, of a file whose size is known or not.
-fn arrive(bytes: &[u8], size: Option<usize>, chunk: usize) -> FileBytes {
+/// Receives a file of known or unknown size in chunks of `chunk` bytes.
+fn receive(bytes: &[u8], size: Option<usize>, chunk: usize) -> FileBytes {
     let mut file = StreamedFile::new(size);
     for mut chunk in bytes.chunks(chunk) {
         while !chunk.is_empty() {
-            let room = file.buffer().expect("memory");
-            let (now, later) = chunk.split_at(room.len().min(chunk.len()));
-            room[..now.len()].copy_from_slice(now);
+            let buffer = file.buffer().expect("memory");
+            let (now, later) = chunk.split_at(buffer.len().min(chunk.len()));
+            buffer[..now.len()].copy_from_slice(now);
             file.advance(now.len());
             chunk = later;
         }
@@ -26,11 +26,11 @@ fn arrive(bytes: &[u8], size: Option<usize>, chunk: usize) -> FileBytes {
     file.finish()
 }
 
-/// A file with so wide ternary matrices that it is cut.
+/// A file whose ternary matrices are wide enough for several segments.
 fn wide() -> Gguf {
     let mut some = None;
     Gguf::model("bitnet-b1.58", 3072, 35, |rng, rows, cols| {
-        // Random matrices take long to make: one of each shape will do.
+        // Random matrices are slow to make: one of each shape is enough.
         let make = |rng: &mut Rng| codec::TQ2_0.encode(&rng.ternary(rows, cols, None)).unwrap();
         if rows < cols { make(rng) } else { some.get_or_insert_with(|| make(rng)).clone() }
     })
@@ -40,11 +40,12 @@ fn weights(c: &Checkpoint) -> String {
     format!("{:?}", c.weights)
 }
 
-/// What of these bytes' memory this thread still has, and what of it goes with the second of two layers.
+/// Share of the file's size that this thread holds after loading, and the share that is freed with the
+/// second of two layers.
 fn held(bytes: &[u8], size: Option<usize>) -> (f64, f64) {
     let whole = weights(&load(vec![file("m", bytes.to_vec())]).unwrap());
     let before = HELD.get();
-    let file = File { name: "m".into(), bytes: arrive(bytes, size, 100_000) };
+    let file = File { name: "m".into(), bytes: receive(bytes, size, 100_000) };
     let mut c = load(vec![file]).unwrap();
     assert!(weights(&c) == whole, "{size:?}");
     let share = || (HELD.get() - before) as f64 / bytes.len() as f64;
@@ -54,18 +55,18 @@ fn held(bytes: &[u8], size: Option<usize>) -> (f64, f64) {
 }
 
 #[test]
-fn memory_goes_with_what_was_in_it() {
+fn memory_is_freed_with_the_tensors_in_it() {
     let gguf = wide().bytes();
     let mut packed = Vec::new();
     let mut checkpoint = load(vec![file("model.gguf", gguf.clone())]).unwrap();
     checkpoint.weights.set_layout(Layout::Tight);
     write_packed(&checkpoint, None, &mut packed).unwrap();
-    // Packed matrices are views of the file, and of a GGUF file only the embeddings, which are floats.
+    // All matrices of a packed file are views of it; of a GGUF file only the float embeddings are.
     let (all, second) = held(&packed, Some(packed.len()));
     assert!(all > 0.9 && second > 0.2, "{all:.2}, {second:.2} of it with a layer");
     let (all, _) = held(&gguf, Some(gguf.len()));
     assert!(all < 0.6, "{all:.2}");
-    // Of unknown size they have one piece, which nothing leaves.
+    // Files of unknown size have one segment, which stays whole.
     for bytes in [&packed, &gguf] {
         let (all, second) = held(bytes, None);
         assert!(all > 0.9 && second < 0.1, "{all:.2}, {second:.2} of it with a layer");
@@ -73,7 +74,7 @@ fn memory_goes_with_what_was_in_it() {
 }
 
 #[test]
-fn pieces_load_as_the_whole() {
+fn segments_load_as_the_whole() {
     let hf = Hf::new("bitnet", Style::Packed);
     let default = include_bytes!("../models/default.wf.safetensors").to_vec();
     let models = [
@@ -85,21 +86,21 @@ fn pieces_load_as_the_whole() {
         let whole = weights(&load(files.clone()).unwrap());
         for chunk in [1, 4096, usize::MAX] {
             for known in [true, false] {
-                let arrived = files.iter().map(|f| {
+                let received = files.iter().map(|f| {
                     let bytes = f.bytes.whole();
-                    let bytes = arrive(&bytes, known.then_some(bytes.len()), chunk);
+                    let bytes = receive(&bytes, known.then_some(bytes.len()), chunk);
                     File { name: f.name.clone(), bytes }
                 });
-                let c = load(arrived.collect()).unwrap();
+                let c = load(received.collect()).unwrap();
                 assert!(weights(&c) == whole, "{}, {chunk}, {known}", files[0].name);
             }
         }
     }
 }
 
-/// Sizes and headers that are not true: what came is there.
+/// Wrong sizes and headers: the received bytes are kept, and loading reports the error.
 #[test]
-fn lies_are_taken_as_they_come() {
+fn wrong_sizes_and_headers_keep_the_bytes() {
     let far = 1u64 << 62;
     let entry =
         |begin, end| format!(r#"{{"dtype":"U8","shape":[1],"data_offsets":[{begin},{end}]}}"#);
@@ -122,9 +123,12 @@ fn lies_are_taken_as_they_come() {
     for (i, bytes) in files.iter().enumerate() {
         for size in [0, 1, bytes.len() / 2, bytes.len(), bytes.len() + 5_000_000] {
             for chunk in [999, usize::MAX] {
-                let pieces = arrive(bytes, Some(size), chunk);
-                assert!(pieces.whole() == bytes, "file {i}, {size}, {chunk}");
-                assert!(load(vec![File { name: "m".into(), bytes: pieces }]).is_err(), "file {i}");
+                let segments = receive(bytes, Some(size), chunk);
+                assert!(segments.whole() == bytes, "file {i}, {size}, {chunk}");
+                assert!(
+                    load(vec![File { name: "m".into(), bytes: segments }]).is_err(),
+                    "file {i}"
+                );
             }
         }
     }
@@ -139,9 +143,9 @@ fn without_memory_a_file_is_lost() {
     let error = loop {
         match file.buffer() {
             Err(error) => break error,
-            Ok(room) => {
-                let now = room.len().min(left.len());
-                room[..now].copy_from_slice(&left[..now]);
+            Ok(buffer) => {
+                let now = buffer.len().min(left.len());
+                buffer[..now].copy_from_slice(&left[..now]);
                 file.advance(now);
                 left = &left[now..];
             }

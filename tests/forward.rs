@@ -1,5 +1,5 @@
-//! The forward pass gives a row the same bits, however a prompt is cut, whatever stands beside it
-//! in the batch, and on any number of threads: on every instruction set of this machine.
+//! A row's logits have the same bits however a prompt is split, in any batch, and on any number of
+//! threads. Runs on every instruction set of this machine.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -37,7 +37,7 @@ fn grouped(rows: usize, cols: usize, noise: &mut Noise) -> Linear {
     Linear { weight: Matrix::Ternary(weight), bias: None, activations: Activations::Int16 }
 }
 
-/// Three models: all ternary; every kind of layer mixed, with biases and q/k norms; a Llama.
+/// Three models: one all ternary, one with every kind of layer, biases and q/k norms, and a Llama.
 fn models() -> Vec<Model> {
     let mut noise = Noise(99);
     let plain = Model::new(odd(), bitnet(&odd(), 5)).unwrap();
@@ -73,7 +73,7 @@ fn tokens(n: usize, seed: u64) -> Vec<u32> {
     (0..n).map(|_| (noise.bits() >> 20) as u32 % 131).collect()
 }
 
-/// One sequence in a pool of its own.
+/// A sequence in its own pool.
 struct Run<'a> {
     model: &'a Model,
     rt: &'a Runtime,
@@ -121,11 +121,11 @@ fn skipping_blocks_of_zeros_changes_no_bit() {
     let prompt = tokens(12, 11);
     let mut weights = bitnet(&odd(), 8);
     for layer in &mut weights.layers {
-        // All but three of the ten blocks in front of `down` are zero.
+        // Seven of the ten blocks of inputs of `down` are zero.
         layer.ffn_sub_norm.as_mut().unwrap()[32..144].fill(0.0);
     }
     let model = Model::new(odd(), weights).unwrap();
-    // The only set that skips any; products of all sets are held to the scalar one elsewhere.
+    // Only AVX2 skips blocks. Other tests compare the products of all sets with the scalar ones.
     let Some(kernels) = Kernels::for_isa(Isa::Avx2) else {
         return eprintln!("skipped: this machine has no AVX2");
     };
@@ -139,7 +139,7 @@ fn skipping_blocks_of_zeros_changes_no_bit() {
 }
 
 #[test]
-fn a_policy_that_keeps_all_changes_no_bit_and_others_do() {
+fn a_rule_that_keeps_all_changes_no_bit_and_others_do() {
     let prompt = tokens(20, 12);
     let rt = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     for mut model in models() {
@@ -153,9 +153,9 @@ fn a_policy_that_keeps_all_changes_no_bit_and_others_do() {
     }
 }
 
-/// What passes show of the rows that matrices read: their names and how many are not zero.
+/// The observer sees the group sizes, widths, rows and nonzero values of a pass.
 #[test]
-fn rows_can_be_watched_and_the_head_gets_all_of_its_own() {
+fn inputs_can_be_observed_and_the_head_gets_all_values() {
     let rt = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     let mut model = models().remove(0);
     model.sparsity = "topk:0.25".parse().unwrap();
@@ -205,7 +205,7 @@ fn a_sequence_in_a_batch_equals_the_same_alone() {
     each(|model, rt| {
         let alone = [&a, &b, &c].map(|t| Run::new(model, rt).pass(0, t, AttentionMask::Causal));
         let mut kv = KvPool::new(model.spec(), 12, KvConfig::EXACT).unwrap();
-        // Pages in another order than positions.
+        // Closing these two gives the pages another order than the positions.
         let seqs = [kv.open(64).unwrap(), kv.open(9).unwrap()];
         kv.close(seqs[0]);
         kv.close(seqs[1]);
@@ -340,7 +340,7 @@ fn logits_do_not_depend_on_which_rows_ask_for_them() {
             let mut want: Vec<u32> = wanted.iter().flat_map(|&i| row(&all, i)).collect();
             want.extend(row(&beside, 10));
             assert!(got == want, "{wanted:?}");
-            // What was written is all there, also of rows without logits.
+            // Rows without logits are in the cache, too.
             let span = Span { logits: LogitRows::None, start: 11, tokens: &other[..3], ..spans[1] };
             assert!(model.forward(rt, &mut kv, &[span], &mut ws).is_empty());
             let span =

@@ -1,5 +1,5 @@
-//! Logits against Hugging Face `transformers` in f32 (`tests/golden/README.md`): every family and
-//! format, causal and in blocks, on every instruction set of this machine.
+//! Compares logits with Hugging Face `transformers` in f32 (`tests/golden/README.md`): every family and
+//! format, causal and block attention, on every instruction set of this machine.
 
 #[path = "common/npy.rs"]
 mod npy;
@@ -13,7 +13,7 @@ use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
-/// Largest |difference| over the largest |logit|.
+/// Largest accepted |difference|, relative to the largest |logit|.
 const TOLERANCE: f32 = 1e-3;
 
 fn golden() -> PathBuf {
@@ -43,7 +43,7 @@ fn argmax(row: &[f32]) -> usize {
     (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap()
 }
 
-/// Compares all logits of one sight with a golden file.
+/// Compares all logits under one attention mask with a golden file.
 fn compare(
     model: &Model,
     kernels: Kernels,
@@ -82,7 +82,7 @@ fn check(name: &str, file: &str, blocks: bool) {
     }
 }
 
-/// Compares the final hidden states, and the pooled vectors that the engine makes of them.
+/// Compares the engine's pooled embeddings with those of the golden hidden states.
 fn check_hidden(name: &str) {
     let directory = golden().join(name);
     let tokens = npy::ids(&directory.join("tokens.npy"));
@@ -103,7 +103,7 @@ fn check_hidden(name: &str) {
     }
 }
 
-/// The vector of a prompt that is read in pieces of 7 tokens.
+/// The embedding of a prompt that is computed in chunks of 7 tokens.
 fn embed(model: Model, kernels: Kernels, tokens: Vec<u32>, pooling: Pooling) -> Vec<f32> {
     let runtime = Runtime { kernels, thread_pool: ThreadPool::new(1).unwrap() };
     let (context, rows) = (tokens.len(), 7);
@@ -166,7 +166,7 @@ fn the_default_model() {
 }
 
 #[test]
-fn the_default_model_goes_on_as_transformers_does() {
+fn the_default_model_continues_as_transformers_does() {
     let (model, directory) = default_model();
     let json = std::fs::read(directory.join("greedy.json")).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();

@@ -1,4 +1,4 @@
-//! A model in either layout of its weights computes the same, and takes the one that is faster.
+//! A model computes the same bits in both layouts of its weights, and chooses the faster one.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -52,7 +52,7 @@ fn logits_are_the_same_bit_for_bit_on_every_instruction_set() {
 }
 
 #[test]
-fn a_model_that_caches_hold_stands_in_two_bits_without_measuring() {
+fn a_model_that_fits_in_caches_takes_two_bits_without_timing() {
     let rt = runtime(Kernels::best());
     let model = Model::new(odd(), bitnet(&odd(), 5)).unwrap().with_layout(Layout::Tight, &rt);
     let layout = model.fastest_layout(&rt, &InMemory, || panic!("nobody asks for the time"));
@@ -70,7 +70,7 @@ fn a_large_model_takes_the_layout_that_was_faster() {
     let spec = Spec { layers: 4, vocab_size: 64, ..bitnet_2b() };
     let weights = bitnet(&spec, 6);
     for tight_is_faster in [true, false] {
-        // Passes take turns, two bits first, and read the clock at their beginning and end.
+        // The layouts take turns, two bits first, and each pass reads the clock twice.
         let (read, time) = (Cell::new(0), Cell::new(0.0));
         let now = || {
             let pass = read.get() / 2;

@@ -1,4 +1,4 @@
-//! Columns in front of `down` in another order are the same model.
+//! Reordering the intermediate columns of the feed-forward blocks gives the same model.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -12,7 +12,7 @@ use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, SplitMatrix, 
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
-/// A shape with a last block that is not whole.
+/// A checkpoint whose last block of columns is not whole.
 fn checkpoint() -> Checkpoint {
     let spec = odd();
     let mut weights = bitnet(&spec, 21);
@@ -22,7 +22,7 @@ fn checkpoint() -> Checkpoint {
         layer.ffn_sub_norm = Some(norm.collect());
         layer.up.bias = Some((0..151).map(|_| noise.float()).collect());
     }
-    // Rows may be of any kind: scales by group, int8, planes.
+    // `gate` and `up` may be of any kind: group scales, int8, planes.
     let scales = GroupScales::from_rows(151, 90, 32, |row, s| s.fill(f16::from_f32(row as f32)));
     let codes = ternary(151, 90, &mut noise).codes().clone();
     let grouped = TernaryMatrix::from_panels(151, 90, codes, Scales::Groups(scales.unwrap()));
@@ -68,12 +68,12 @@ fn logits_stay_within_rounding() {
     assert_ne!(plain.weights.layers[0].down, moved.weights.layers[0].down);
     let (a, b) = (logits(plain), logits(moved));
     let largest = a.iter().fold(0f32, |m, x| m.max(x.abs()));
-    // A last bit of the norm may move an activation by a step of 8 bits.
+    // A difference in the norm's last bit may move an 8-bit activation by one step.
     let difference = a.iter().zip(&b).fold(0f32, |m, (x, y)| m.max((x - y).abs())) / largest;
     assert!(difference < 0.02, "{difference}");
 }
 
-/// All weights of a matrix.
+/// All weights of a matrix as f32.
 fn weights(matrix: &Matrix) -> Vec<f32> {
     let mut values = vec![0.0; matrix.rows() * matrix.cols()];
     let rows = values.chunks_exact_mut(matrix.cols()).enumerate();

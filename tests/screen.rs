@@ -1,4 +1,5 @@
-//! The screened head: what is exact, what is close, and that nothing depends on the batch.
+//! Two-pass logits of a screened head: the largest are exact, the others close, and none depends on
+//! the batch.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -18,7 +19,7 @@ fn spec() -> Spec {
     Spec { vocab_size: VOCAB, layers: 1, ..odd() }
 }
 
-/// A head as trained ones are: normal, the largest weight of a row at four times its spread or so.
+/// A head like trained ones: normally distributed, with largest weights at about four times the spread.
 fn head(noise: &mut Noise) -> Matrix {
     let matrix = Int8Matrix::quantize_rows(VOCAB, spec().hidden_size, |_, row| {
         row.fill_with(|| (0..12).map(|_| noise.float()).sum());
@@ -26,7 +27,7 @@ fn head(noise: &mut Noise) -> Matrix {
     Matrix::Int8(matrix.unwrap())
 }
 
-/// The same in six bits, as heads of GGUF files have them.
+/// The head in six bits, as in GGUF files.
 fn in_six_bits(head: &Matrix) -> Matrix {
     let Matrix::Int8(head) = head else { panic!("int8") };
     let cols = spec().hidden_size;
@@ -38,7 +39,7 @@ fn in_six_bits(head: &Matrix) -> Matrix {
     Matrix::Split(SplitMatrix::new(&six.unwrap()))
 }
 
-/// With the embedding as its head, with a head of its own that has a bias, and with one of six bits.
+/// Three models: with a tied head, with a separate head and bias, and with a head of six bits.
 fn models() -> [Weights; 3] {
     let mut noise = Noise(11);
     let mut tied = bitnet(&spec(), 12);
@@ -58,7 +59,7 @@ fn runtime(kernels: Kernels, threads: usize) -> Runtime {
     Runtime { kernels, thread_pool: ThreadPool::new(threads).unwrap() }
 }
 
-/// Logits of sequences of one token each, in passes of so many.
+/// Logits of sequences of one token each, in passes of `batch` sequences.
 fn logits(model: &Model, rt: &Runtime, tokens: &[u32], batch: usize) -> Vec<f32> {
     let mut kv = KvPool::new(model.spec(), batch, KvConfig::EXACT).unwrap();
     let (mut ws, mut out) = (Workspace::default(), Vec::new());
@@ -118,8 +119,8 @@ fn a_row_gets_the_same_alone_in_any_batch_and_on_any_set() {
             println!("runs on {}", kernels.isa().name());
             for (batch, threads) in [(1, 1), (3, 1), (tokens.len(), 3)] {
                 let found = logits(&model, &runtime(kernels, threads), &tokens, batch);
-                // Float steps before the head differ between sets in the last bit, and that may
-                // choose another panel.
+                // Float steps before the head differ in the last bit between instruction sets, which
+                // may choose other panels.
                 let far = 0.02 * spread(&want);
                 let other = want.iter().zip(&found).filter(|(a, b)| (*a - *b).abs() > far).count();
                 assert!(other * 100 < want.len(), "{:?}: {other} of {}", kernels.isa(), want.len());
@@ -132,7 +133,7 @@ fn a_row_gets_the_same_alone_in_any_batch_and_on_any_set() {
 }
 
 #[test]
-fn less_is_read_and_an_embedding_stays_what_it_is() {
+fn fewer_bytes_are_read_and_embeddings_do_not_change() {
     for weights in models() {
         let exact = Model::new(spec(), weights.clone()).unwrap();
         let screened = Model::new(spec(), weights).unwrap().with_screened_head();

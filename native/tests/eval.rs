@@ -217,7 +217,7 @@ fn prompts_come_from_files_and_wrong_lines_are_named() {
     let eval = ["agreement", "--prompts", path, "--modes", "iterative", "-n", "8"];
     let rows = lines(&[&eval[..], &["--thresholds", "1", "--against", "block"]].concat());
     assert_eq!(rows.len(), 1);
-    assert_eq!(rows[0]["against"], "iterative, 1 a pass");
+    assert_eq!(rows[0]["against"], "iterative, 1 per pass");
     // A threshold of 1 unmasks the surest, one a pass.
     assert_eq!((number(&rows[0], "same_tokens"), number(&rows[0], "of")), (1.0, 1.0));
     let fails = |text: &str, parts: &[&str]| {

@@ -1,18 +1,32 @@
-//! What can be said about decoding and sampling, the same in every shell: options of the commands, the `dlm`
-//! section of the configuration, fields of requests. What is not said is the model's or the default.
+//! Settings of decoding and sampling, shared by all shells: command options, the `dlm` section of the
+//! configuration and fields of requests. Unset values come from the model or are defaults.
 //!
-//! The features `clap` and `utoipa` make these types options and schemas.
+//! The features `clap` and `utoipa` turn these types into command options and schemas.
+//!
+//! ```
+//! use wrinklefree::decode::DecodeMode;
+//! use wrinklefree::settings::{Mode, ModelCapabilities, Settings};
+//!
+//! let model = ModelCapabilities { name: "tiny", dlm: None, tokenizer: None, vocab: 100, rows: 64 };
+//! let mode = Settings::default().mode(&model)?;
+//! assert_eq!(mode, DecodeMode::Autoregressive);
+//!
+//! let diffusion = Settings { decode_mode: Some(Mode::Greedy), ..Settings::default() };
+//! let error = diffusion.mode(&model).unwrap_err();
+//! assert!(error.to_string().contains("tiny has no MASK token"));
+//! # Ok::<(), wrinklefree::settings::SettingsError>(())
+//! ```
 
 mod resolve;
 mod sampling;
 
-pub use resolve::{Ability, SettingsError, describe};
+pub use resolve::{ModelCapabilities, SettingsError, describe};
 pub use sampling::Sampling;
 
 use serde::Deserialize;
 use std::num::NonZeroUsize;
 
-/// How an answer is decoded; what is not said is the model's or the default.
+/// Settings of decoding. Unset values come from the model or are defaults.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args), group(id = "dlm"))]
 #[cfg_attr(feature = "clap", command(next_help_heading = "Decoding"))]
@@ -104,20 +118,20 @@ pub enum Mode {
     /// `verify` for a model with both paths, `iterative` for one that only denoises, otherwise `ar`
     #[default]
     Auto,
-    /// Autoregressive: one token a pass
+    /// Autoregressive: one token per pass
     Ar,
     /// Block diffusion: a whole block in one pass
     Greedy,
-    /// Block diffusion: what is sure enough, pass by pass
+    /// Block diffusion: tokens of sufficient confidence in each pass
     Iterative,
     /// As `iterative`, with a threshold that starts low in each sub-block and rises
     Adaptive,
-    /// The output of `ar` in fewer passes: drafts, as long as they pay, checked by the model
+    /// Lossless speculative decoding: the output of `ar` in fewer passes, from checked drafts
     Verify,
 }
 
 impl Mode {
-    /// As it is written.
+    /// The value in settings and requests.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -138,7 +152,7 @@ impl Mode {
 pub enum Draft {
     /// One block-diffusion pass
     Denoise,
-    /// What followed the same words before, in prompt or answer
+    /// Prompt lookup: tokens that followed the same words earlier, in prompt or answer
     Ngram,
 }
 
@@ -150,13 +164,13 @@ pub enum Selector {
     /// Tokens with a probability above the threshold
     #[default]
     Threshold,
-    /// The n surest, for the largest n with (n + 1)(1 − least probability) below the factor
+    /// The n most probable tokens, for the largest n with (n + 1)(1 − least probability) < factor
     Factor,
-    /// Those with the least entropy, as far as their entropies' sum without the largest is in bounds
+    /// Tokens of least entropy, while the sum of their entropies without the largest is in bounds
     Entropy,
-    /// Tokens that are more probable than the second choice by more than the threshold
+    /// Tokens whose probability exceeds the second choice by more than the threshold
     Margin,
-    /// A fixed number of the surest
+    /// A fixed number of the most probable tokens
     Topk,
 }
 
@@ -165,10 +179,10 @@ pub enum Selector {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Attention {
-    /// All of it
+    /// Slots attend to the whole block
     #[default]
     Bidirectional,
-    /// What precedes them
+    /// Slots attend to the slots before them
     Causal,
 }
 
@@ -177,34 +191,34 @@ pub enum Attention {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Commit {
-    /// In a pass of their own
+    /// A separate pass
     #[default]
     Clean,
-    /// In the next block's first pass: a pass less for each block; that pass does not see the
-    /// block's first token yet
+    /// The next block's first pass, which saves one pass per block but lacks the block's first token
     Fused,
 }
 
 impl Settings {
-    /// What is said here, and below it what is said there.
-    pub fn over(self, there: Self) -> Self {
+    /// Returns these settings, with unset values taken from `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
         Self {
-            decode_mode: self.decode_mode.or(there.decode_mode),
-            draft: self.draft.or(there.draft),
-            draft_length: self.draft_length.or(there.draft_length),
-            row_cost: self.row_cost.or(there.row_cost),
-            block_size: self.block_size.or(there.block_size),
-            small_block_size: self.small_block_size.or(there.small_block_size),
-            selector: self.selector.or(there.selector),
-            threshold: self.threshold.or(there.threshold),
-            factor: self.factor.or(there.factor),
-            entropy_bound: self.entropy_bound.or(there.entropy_bound),
-            slots_per_pass: self.slots_per_pass.or(there.slots_per_pass),
-            mask_token_id: self.mask_token_id.or(there.mask_token_id),
-            block_attention: self.block_attention.or(there.block_attention),
-            logit_shift: self.logit_shift.or(there.logit_shift),
-            sub_block_cache: self.sub_block_cache.or(there.sub_block_cache),
-            commit: self.commit.or(there.commit),
+            decode_mode: self.decode_mode.or(other.decode_mode),
+            draft: self.draft.or(other.draft),
+            draft_length: self.draft_length.or(other.draft_length),
+            row_cost: self.row_cost.or(other.row_cost),
+            block_size: self.block_size.or(other.block_size),
+            small_block_size: self.small_block_size.or(other.small_block_size),
+            selector: self.selector.or(other.selector),
+            threshold: self.threshold.or(other.threshold),
+            factor: self.factor.or(other.factor),
+            entropy_bound: self.entropy_bound.or(other.entropy_bound),
+            slots_per_pass: self.slots_per_pass.or(other.slots_per_pass),
+            mask_token_id: self.mask_token_id.or(other.mask_token_id),
+            block_attention: self.block_attention.or(other.block_attention),
+            logit_shift: self.logit_shift.or(other.logit_shift),
+            sub_block_cache: self.sub_block_cache.or(other.sub_block_cache),
+            commit: self.commit.or(other.commit),
         }
     }
 }

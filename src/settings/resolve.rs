@@ -1,4 +1,4 @@
-//! From what the user says about decoding to a mode that the model can run.
+//! Resolves settings to a decode mode that the model can run.
 
 use super::{Attention, Commit, Draft, Mode, Selector, Settings};
 use crate::decode::{self, DecodeMode, DiffusionError, DiffusionParams, Drafter, Inside, Unmask};
@@ -6,41 +6,41 @@ use crate::format::DlmConfig;
 use crate::text::Tokenizer;
 use std::num::NonZeroUsize;
 
-/// Tokens of a draft at most.
+/// Default length of a draft.
 const DRAFT: usize = 8;
-/// Tokens that prompt lookup matches, at least and at most: a single one says little.
+/// Smallest and largest number of tokens that prompt lookup matches; one token says little.
 const MATCHES: (usize, usize) = (2, 4);
-/// Positions in a sub-block where they divide the block.
+/// Default size of a sub-block, if it divides the block.
 const SUB_BLOCK: usize = 8;
-/// Confidence from which tokens are accepted.
+/// Default confidence from which tokens are accepted.
 const THRESHOLD: f32 = 0.9;
 const FACTOR: f32 = 1.0;
 const ENTROPY_BOUND: f32 = 0.1;
 const SLOTS_PER_PASS: usize = 2;
 
-/// What a model brings that matters for decoding.
+/// Properties of a model that decide how it can be decoded.
 #[derive(Clone, Copy)]
-pub struct Ability<'a> {
-    /// Its name in messages.
+pub struct ModelCapabilities<'a> {
+    /// Name of the model in messages.
     pub name: &'a str,
-    /// What its files say of block diffusion.
+    /// Block-diffusion parameters, if its files have any.
     pub dlm: Option<&'a DlmConfig>,
-    /// Its tokenizer.
+    /// Tokenizer of the model.
     pub tokenizer: Option<&'a Tokenizer>,
-    /// Size of its vocabulary.
+    /// Size of the vocabulary.
     pub vocab: usize,
-    /// Rows of one forward pass at most: a block needs that many.
+    /// Largest number of rows in a forward pass; a block must fit.
     pub rows: usize,
 }
 
-/// Settings that make no sense, or that the model cannot be decoded with. The message names the
-/// setting and says what it may be.
+/// Invalid settings, or settings that the model does not support. The message names the setting and
+/// its valid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(String);
 
 impl SettingsError {
-    /// A name for the kind of error that never changes.
+    /// A stable name of the kind of error, for programs.
     #[must_use]
     pub fn code(&self) -> &'static str {
         "bad_decoding_parameter"
@@ -52,15 +52,15 @@ fn refuse(message: impl Into<String>) -> SettingsError {
 }
 
 impl Settings {
-    /// The mode for a model.
+    /// Resolves the settings to the decode mode of a model.
     ///
     /// # Errors
-    /// When the model cannot be decoded like that.
-    pub fn mode(&self, model: &Ability<'_>) -> Result<DecodeMode, SettingsError> {
+    /// When a value is invalid, or the model does not support the mode.
+    pub fn mode(&self, model: &ModelCapabilities<'_>) -> Result<DecodeMode, SettingsError> {
         self.check()?;
         let mode = match self.decode_mode.unwrap_or_default() {
             Mode::Auto => match model.dlm {
-                // Whoever asks for nothing special gets an answer.
+                // The default mode must work, so a missing MASK token is no error here.
                 Some(dlm) if dlm.ar_path && !self.can_mask(model) => Mode::Ar,
                 Some(dlm) if dlm.ar_path => Mode::Verify,
                 Some(_) => Mode::Iterative,
@@ -77,7 +77,7 @@ impl Settings {
                 let params = self.diffusion(model, self.unmask(mode)?)?;
                 params.check(model.vocab, model.rows).map_err(|e| match e {
                     DiffusionError::Rows { .. } => refuse(format!(
-                        "{e}: a smaller block_size fits, and decode_mode ar needs no blocks"
+                        "{e}: use a smaller block_size, or decode_mode ar, which needs no blocks"
                     )),
                     e => refuse(e.to_string()),
                 })?;
@@ -86,9 +86,12 @@ impl Settings {
         }
     }
 
-    /// Refuses values that no mode can use, whatever the mode.
+    /// Checks the range of each value.
+    ///
+    /// # Errors
+    /// When a value is out of range; the error names the setting.
     pub fn check(&self) -> Result<(), SettingsError> {
-        // NaN is in no range.
+        // NaN fails all of these.
         let above_0 = |x: f32| x > 0.0 && x < f32::INFINITY;
         let at_least_0 = |x: f32| (0.0..f32::INFINITY).contains(&x);
         let up_to_1 = |x: f32| x > 0.0 && x <= 1.0;
@@ -101,24 +104,24 @@ impl Settings {
             };
         range("threshold", self.threshold, &up_to_1, "above 0 and at most 1")?;
         range("factor", self.factor, &above_0, "above 0")?;
-        range("entropy_bound", self.entropy_bound, &at_least_0, "0 at least")?;
-        range("row_cost", self.row_cost, &at_least_0, "0 at least")?;
+        range("entropy_bound", self.entropy_bound, &at_least_0, "at least 0")?;
+        range("row_cost", self.row_cost, &at_least_0, "at least 0")?;
         let shift = self.logit_shift.map(f32::from);
         range("logit_shift", shift, &|x| x <= 1.0, "0 or 1")?;
-        let nothing = [
+        let positive = [
             ("slots_per_pass", self.slots_per_pass),
             ("block_size", self.block_size),
             ("small_block_size", self.small_block_size),
         ];
-        match nothing.iter().find(|(_, value)| *value == Some(0)) {
-            Some((key, _)) => Err(refuse(format!("{key} must be 1 at least, but is 0"))),
+        match positive.iter().find(|(_, value)| *value == Some(0)) {
+            Some((key, _)) => Err(refuse(format!("{key} must be at least 1, but is 0"))),
             None => Ok(()),
         }
     }
 
-    /// What is said that only block diffusion reads.
-    pub fn of_blocks(&self) -> Vec<&'static str> {
-        let said = [
+    /// Names of the settings that are set but only affect block diffusion.
+    pub fn diffusion_keys(&self) -> Vec<&'static str> {
+        let settings = [
             ("threshold", self.threshold.is_some()),
             ("selector", self.selector.is_some()),
             ("factor", self.factor.is_some()),
@@ -130,17 +133,17 @@ impl Settings {
             ("sub_block_cache", self.sub_block_cache.is_some()),
             ("commit", self.commit.is_some()),
         ];
-        said.into_iter().filter(|(_, said)| *said).map(|(key, _)| key).collect()
+        settings.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key).collect()
     }
 
-    /// Which slots a pass of a diffusion mode unmasks.
+    /// Rule by which a pass of a diffusion mode unmasks slots.
     fn unmask(&self, mode: Mode) -> Result<Unmask, SettingsError> {
         let threshold = self.threshold.unwrap_or(THRESHOLD);
         let selector = self.selector.unwrap_or_default();
         match (mode, selector) {
             (Mode::Greedy | Mode::Adaptive, s) if s != Selector::Threshold => Err(refuse(
-                "a selector goes with decode_mode iterative: greedy takes a whole block, and \
-                 adaptive raises a threshold",
+                "selector needs decode_mode iterative: greedy takes a whole block, and adaptive \
+                 raises a threshold",
             )),
             (Mode::Greedy, _) => Ok(Unmask::All),
             (Mode::Adaptive, _) => Ok(Unmask::Rising(threshold)),
@@ -156,14 +159,14 @@ impl Settings {
 
     fn diffusion(
         &self,
-        model: &Ability<'_>,
+        model: &ModelCapabilities<'_>,
         unmask: Unmask,
     ) -> Result<DiffusionParams, SettingsError> {
         let mask = self.mask(model)?;
         let Some(block) = self.block_size.or(model.dlm.map(|d| d.bd_size)) else {
             return Err(refuse(format!(
-                "{} does not say how large its blocks are: is it a block-diffusion model? \
-                 block_size says so",
+                "{} has no block size, so it may not be a block-diffusion model: \
+                 set block_size if it is",
                 model.name
             )));
         };
@@ -187,11 +190,11 @@ impl Settings {
         })
     }
 
-    fn shift(&self, model: &Ability<'_>) -> bool {
+    fn shift(&self, model: &ModelCapabilities<'_>) -> bool {
         self.logit_shift.or(model.dlm.map(|d| d.logit_shift)) != Some(0)
     }
 
-    fn drafter(&self, model: &Ability<'_>) -> Result<Drafter, SettingsError> {
+    fn drafter(&self, model: &ModelCapabilities<'_>) -> Result<Drafter, SettingsError> {
         let length = self.draft_length.map_or(DRAFT, NonZeroUsize::get);
         let can = model.dlm.is_some() || self.mask_token_id.is_some();
         match self.draft.unwrap_or(if can { Draft::Denoise } else { Draft::Ngram }) {
@@ -202,15 +205,14 @@ impl Settings {
         }
     }
 
-    /// What a mode of these settings takes for granted, in sentences for people.
-    pub fn warnings(&self, model: &Ability<'_>, mode: &DecodeMode) -> Vec<String> {
+    /// Warnings about assumptions of a mode that was resolved from these settings.
+    pub fn warnings(&self, model: &ModelCapabilities<'_>, mode: &DecodeMode) -> Vec<String> {
         let mut warnings = Vec::new();
         let masks = match mode {
             DecodeMode::Verify { drafter, .. } => {
                 if model.dlm.is_some_and(|d| !d.ar_path) {
                     warnings.push(format!(
-                        "{} does not say that it has a trained autoregressive path, whose text \
-                         `verify` gives",
+                        "{} may have no trained autoregressive path, but `verify` gives its text",
                         model.name
                     ));
                 }
@@ -220,27 +222,30 @@ impl Settings {
         };
         if let (true, Ok((id, Some(text)))) = (masks, self.find_mask(model)) {
             warnings.push(format!(
-                "the model's files name no MASK token; taking {text:?} ({id}), mask_token_id says \
-                 otherwise"
+                "the model's files name no MASK token: using {text:?} ({id}); \
+                 set mask_token_id for another one"
             ));
         }
         warnings
     }
 
-    /// Whether there is a MASK token, be it a wrong one.
-    fn can_mask(&self, model: &Ability<'_>) -> bool {
+    /// Returns true if a MASK token is set or found.
+    fn can_mask(&self, model: &ModelCapabilities<'_>) -> bool {
         self.mask_token_id.is_some() || self.find_mask(model).is_ok()
     }
 
-    /// The MASK token.
-    fn mask(&self, model: &Ability<'_>) -> Result<u32, SettingsError> {
+    /// Id of the MASK token.
+    fn mask(&self, model: &ModelCapabilities<'_>) -> Result<u32, SettingsError> {
         Ok(self.find_mask(model)?.0)
     }
 
-    /// The MASK token: what the user says, what the model's files say, what its tokenizer has; and
-    /// its text if that is a guess.
-    fn find_mask(&self, model: &Ability<'_>) -> Result<(u32, Option<String>), SettingsError> {
-        let &Ability { dlm, tokenizer, vocab, name, .. } = model;
+    /// Finds the MASK token in the settings, the model's files or its tokenizer. Also returns its text
+    /// if it is a guess.
+    fn find_mask(
+        &self,
+        model: &ModelCapabilities<'_>,
+    ) -> Result<(u32, Option<String>), SettingsError> {
+        let &ModelCapabilities { dlm, tokenizer, vocab, name, .. } = model;
         let known = self.mask_token_id.or_else(|| dlm.and_then(|d| d.mask_token_id));
         if let Some(id) = known.or_else(|| tokenizer.and_then(|t| t.id("|<MASK>|"))) {
             return match (id as usize) < vocab {
@@ -253,14 +258,14 @@ impl Settings {
         match tokenizer.and_then(|t| guess(t, vocab)) {
             Some((id, text)) => Ok((id, Some(text))),
             None => Err(refuse(format!(
-                "{name} has no MASK token, so it is no block-diffusion model: decode_mode ar \
-                 works with every model, mask_token_id names the token if there is one"
+                "{name} has no MASK token, so it may not be a block-diffusion model: \
+                 use decode_mode ar, or set mask_token_id if it has one"
             ))),
         }
     }
 }
 
-/// A mode in a few words.
+/// Describes a mode in a few words.
 pub fn describe(mode: &DecodeMode) -> String {
     let params = match mode {
         DecodeMode::Autoregressive => return "ar".into(),
@@ -282,19 +287,19 @@ pub fn describe(mode: &DecodeMode) -> String {
         Unmask::Margin(t) => format!("iterative, margin {t}"),
         Unmask::Factor(f) => format!("iterative, factor {f}"),
         Unmask::Entropy(bound) => format!("iterative, entropy {bound}"),
-        Unmask::Top(n) => format!("iterative, {n} a pass"),
+        Unmask::Top(n) => format!("iterative, {n} per pass"),
     };
-    for (says, what) in [
+    for (applies, suffix) in [
         (params.inside == Inside::Causal, ", causal"),
         (params.sub_cache, ", sub-block cache"),
         (params.commit == decode::Commit::Fused, ", fused"),
     ] {
-        text += if says { what } else { "" };
+        text += if applies { suffix } else { "" };
     }
     text
 }
 
-/// The last special token whose text says mask.
+/// Guesses the MASK token: the last special token whose text contains "mask".
 fn guess(tokenizer: &Tokenizer, vocab: usize) -> Option<(u32, String)> {
     let ids = (0..u32::try_from(vocab).ok()?).rev().filter(|&id| tokenizer.is_special(id));
     ids.filter_map(|id| Some((id, tokenizer.token(id)?)))

@@ -1,10 +1,10 @@
-//! What can be said about sampling.
+//! Settings of sampling.
 
 use crate::decode::SamplingParams;
 use crate::format::GenerationDefaults;
 use serde::Deserialize;
 
-/// How tokens are chosen. What is not given is what the model's authors recommend, else off.
+/// Settings of sampling. Unset values are those that the model's authors recommend, else off.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "clap", command(next_help_heading = "Sampling"))]
@@ -46,7 +46,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// The parameters for a model with these recommendations.
+    /// Resolves the settings, with a model's recommendations for unset values.
     pub fn params(&self, model: &GenerationDefaults) -> SamplingParams {
         let off = SamplingParams::default();
         let repetition = self.repetition_penalty.or(model.repetition_penalty);

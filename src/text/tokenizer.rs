@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// use wrinklefree::text::Tokenizer;
 ///
 /// let json = r#"{"model": {"type": "BPE", "vocab": {"h": 0, "i": 1, "hi": 2}, "merges": ["h i"]},
-///     "decoder": {"type": "ByteLevel"}}"#;
+///     "decoder": {"type": "ByteFallback"}}"#;
 /// let tokenizer = Tokenizer::from_json(json.as_bytes())?;
 /// let ids = tokenizer.encode("hii", false)?;
 /// assert_eq!(ids, [2, 1]);

@@ -1,10 +1,10 @@
-//! An allocator that counts, each thread for itself.
-#![allow(dead_code, reason = "every test uses its own part")]
+//! An allocator that counts each thread's memory.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Counts what the current thread holds and has held at most.
+/// Counts the current thread's allocated bytes and their peak.
 struct Counting;
 
 thread_local! {
@@ -21,7 +21,7 @@ fn shrink(n: usize) {
     HELD.set(HELD.get().saturating_sub(n));
 }
 
-// SAFETY: every call goes to the system allocator unchanged; the counters are plain numbers.
+// SAFETY: every call is passed to the system allocator unchanged; the counters are plain numbers.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());

@@ -1,4 +1,4 @@
-//! Tiny model files, built in code: valid ones to damage, and a generator of random numbers.
+//! Builds tiny valid model files, which tests can damage. Also has a random number generator.
 #![allow(dead_code, missing_docs)]
 
 use half::{bf16, f16};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use wrinklefree::format::{Checkpoint, File, LoadError, codec, load};
 use wrinklefree::matrix::{GroupScales, Matrix, Scales, SplitMatrix, TernaryMatrix};
 
-/// xorshift64*: the same numbers everywhere.
+/// xorshift64*, which gives the same numbers on every machine.
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -22,7 +22,7 @@ impl Rng {
         (self.next() >> 33) as usize % n
     }
 
-    /// From −1 to 1.
+    /// A number from −1 to 1.
     pub fn float(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u32 << 23) as f32 - 1.0
     }
@@ -35,7 +35,7 @@ impl Rng {
         (0..n).map(|_| self.below(max + 1) as u8).collect()
     }
 
-    /// A ternary matrix; scales are f16 in groups of `group`, or one bf16 value.
+    /// A random ternary matrix. Its scales are f16 in groups of `group`, or one bf16 value.
     pub fn ternary(&mut self, rows: usize, cols: usize, group: Option<usize>) -> TernaryMatrix {
         let codes = self.codes(rows * cols, 2);
         let scales = match group {
@@ -54,7 +54,7 @@ impl Rng {
     }
 }
 
-/// Values of six bits, with a scale in two steps for 16 columns.
+/// A matrix of six-bit values, with int8 scales of 16 columns and f32 factors of the scales.
 pub fn six_bits(rows: usize, cols: usize) -> Matrix {
     let value = |row: usize, column: usize| ((row * 29 + column * 13) % 64) as i8 - 32;
     let matrix = SplitMatrix::pack_six(
@@ -107,7 +107,7 @@ pub fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// How the linear layers of a directory are stored.
+/// Storage of a directory's linear layers.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Style {
     Packed,
@@ -213,7 +213,7 @@ impl Hf {
         self
     }
 
-    /// Changes a field of config.json.
+    /// Sets a field of config.json.
     pub fn set(mut self, key: &str, value: Value) -> Self {
         self.config[key] = value;
         self
@@ -263,7 +263,7 @@ fn text(v: &str) -> Vec<u8> {
     out
 }
 
-/// A tensor of a GGUF file, shape outermost first.
+/// A tensor of a GGUF file; its shape has the outermost dimension first.
 #[derive(Clone)]
 pub struct GgufTensor {
     pub name: String,

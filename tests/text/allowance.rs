@@ -1,9 +1,9 @@
-//! What a hostile chat template cannot do: hang, abort, or take much memory.
+//! A hostile chat template cannot hang, abort, or take much memory.
 
 use crate::template::template;
 use std::time::{Duration, Instant};
 
-/// Renders on the smallest stack that threads get.
+/// Expects rendering to fail within ten seconds, on the smallest stack of a thread.
 fn fails_soon(source: &str) {
     let begin: String = source.chars().take(200).collect();
     let owned = source.to_owned();
@@ -16,7 +16,7 @@ fn fails_soon(source: &str) {
     assert!(took < Duration::from_secs(10), "{begin}: {took:?}");
 }
 
-/// Renders or fails: either is fine, as long as it ends.
+/// Expects rendering to end within ten seconds, with or without an error.
 fn ends_soon(source: &str) {
     let begin: String = source.chars().take(200).collect();
     let owned = source.to_owned();
@@ -29,7 +29,7 @@ fn ends_soon(source: &str) {
 }
 
 #[test]
-fn one_call_cannot_make_much_of_little() {
+fn one_call_cannot_multiply_its_input() {
     let calls = [
         "'a'|indent(99999999999999)",
         "'a'|indent(width=99999999999999)",
@@ -81,7 +81,7 @@ fn doubling_ends() {
     ];
     for body in bodies {
         for first in ["'aaaa'", "[1, 2]"] {
-            // Of a list, some of these make an innocent text.
+            // Some of these make a harmless text of a list.
             let check = if first == "'aaaa'" { fails_soon } else { ends_soon };
             check(&format!(
                 "{{% macro f(x) %}}{{{{ x }}}}{{{{ x }}}}{{% endmacro %}}{{% set n = namespace(a={first}) %}}\
@@ -92,7 +92,7 @@ fn doubling_ends() {
 }
 
 #[test]
-fn work_on_a_long_text_is_paid_for() {
+fn work_on_a_long_text_is_charged() {
     let bodies = [
         "{% if s == t %}{% endif %}",
         "{% if 'b' in s %}{% endif %}",
@@ -116,7 +116,7 @@ fn work_on_a_long_text_is_paid_for() {
         "{% if l|sum %}{% endif %}",
         "{% if s|dictsort %}{% endif %}",
     ];
-    // The values themselves are within the allowance: without a body there is no error.
+    // The values alone are within the budget: without a body there is no error.
     let alone = "{% set s = 'a' * 8000000 %}{% set t = s ~ 'b' %}{% set l = range(9999)|list %}";
     assert_eq!(template(alone, &[]).unwrap().render(&[], true).unwrap(), "");
     for body in bodies {
@@ -208,7 +208,7 @@ fn long_sources_and_tags_are_refused_by_number() {
 }
 
 #[test]
-fn what_is_bounded_still_works() {
+fn bounded_operations_still_work() {
     let renders = |source: &str, text: &str| {
         assert_eq!(template(source, &[]).unwrap().render(&[], true).unwrap(), text, "{source}");
     };

@@ -1,4 +1,4 @@
-//! A streamed text equals the whole one, whatever the ids.
+//! A streamed text equals the whole one, for any ids.
 
 use crate::npm;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn stream(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
     pieces
 }
 
-/// What the `tokenizers` crate makes of the ids.
+/// Decodes ids with the `tokenizers` crate.
 fn reference(json: &[u8]) -> impl Fn(&[u32]) -> String {
     let hf = tokenizers::Tokenizer::from_bytes(json).unwrap();
     move |ids| hf.decode(ids, true).unwrap()
@@ -27,14 +27,14 @@ fn random_ids_stream_to_what_the_whole_decodes_to() {
         let tokenizer = Tokenizer::from_json(&json).unwrap();
         let whole = reference(&json);
         let last = tokenizer.vocab_size() as u32;
-        // Any token; the lowest ids (single bytes, in all three); special ones; no token at all.
+        // Any token, the lowest ids (single bytes in all three), special tokens, ids without a token.
         let id = prop_oneof![0..last, 0..300u32, last - 300..last, Just(last), Just(u32::MAX)];
         let ids = prop::collection::vec(id, 0..40);
         TestRunner::default()
             .run(&ids, |ids| {
                 let text = stream(&tokenizer, &ids).concat();
                 prop_assert_eq!(&text, &tokenizer.decode(&ids));
-                // Of a broken run of byte tokens the reference shows nothing, we what is whole.
+                // The reference drops a broken run of byte tokens; ours keeps its whole characters.
                 let broken = name == "llama2" && text.contains('\u{FFFD}');
                 if !broken {
                     prop_assert_eq!(&text, &whole(&ids));
@@ -46,7 +46,7 @@ fn random_ids_stream_to_what_the_whole_decodes_to() {
 }
 
 #[test]
-fn characters_come_whole_and_as_soon_as_they_are() {
+fn characters_are_whole_and_returned_at_once() {
     let text = "né 日本 👩‍💻🫠 ж\u{301} ok";
     for name in ["llama3", "qwen3", "llama2"] {
         let Some(json) = npm::file(name, "tokenizer.json") else {
@@ -73,12 +73,12 @@ fn characters_come_whole_and_as_soon_as_they_are() {
     }
 }
 
-/// Small tokenizers, one for each kind of decoder.
+/// A small tokenizer with a decoder.
 fn small(decoder: &str) -> Vec<u8> {
     small_with(decoder, "<s>")
 }
 
-/// The same with another control token.
+/// The same tokenizer with another control token.
 fn small_with(decoder: &str, control: &str) -> Vec<u8> {
     let vocab = "▁a b ▁ ▁▁b <0xE6> <0x97> <0xA5> <0xFF> ##c Ġd é".split(' ').chain([control]);
     let vocab: serde_json::Map<_, _> =
@@ -102,7 +102,7 @@ fn every_kind_of_decoder_streams_as_it_decodes() {
         r#"{"type":"ByteFallback"}"#,
         r#"{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":2,"stop":0}]}"#,
         r#"{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"}]}"#,
-        // These two look beyond one token: they are run on the whole, at its end.
+        // These two decode several tokens at once, so they run on the whole text at its end.
         r###"{"type":"WordPiece","prefix":"##","cleanup":true}"###,
         r#"{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"Regex":"a+"},"content":"x"},{"type":"Fuse"}]}"#,
     ];
@@ -132,7 +132,7 @@ fn invalid_bytes_are_replaced_once_they_are_certain() {
     assert_eq!(stream(&tokenizer, &[4, 5, 1]), ["", "", "\u{FFFD}\u{FFFD}b", ""]);
     assert_eq!(stream(&tokenizer, &[4, 7]), ["", "\u{FFFD}\u{FFFD}", ""]);
     assert_eq!(stream(&tokenizer, &[4, 5]), ["", "", "\u{FFFD}\u{FFFD}"]);
-    // A special token in between is not there at all.
+    // A special token in between is ignored.
     assert_eq!(stream(&tokenizer, &[4, 11, 5, 6]), ["", "", "", "日", ""]);
 }
 

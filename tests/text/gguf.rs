@@ -1,4 +1,4 @@
-//! GGUF vocabularies as the converters make them from a `tokenizer.json`.
+//! Makes GGUF vocabularies from a `tokenizer.json`, as the converters do.
 
 use serde_json::Value;
 use wrinklefree::format::GgufVocab;
@@ -10,8 +10,8 @@ pub const USER_DEFINED: i32 = 4;
 pub const UNUSED: i32 = 5;
 pub const BYTE: i32 = 6;
 
-/// A byte-level vocabulary, filled up to `rows` as converters do where the embedding has more
-/// rows than there are tokens.
+/// A byte-level vocabulary, padded to `rows` tokens, as converters do where the embedding has more rows
+/// than tokens.
 pub fn byte_level(json: &Value, pre: &str, rows: usize) -> GgufVocab {
     let (tokens, mut types) = tokens(json, rows);
     for added in json["added_tokens"].as_array().unwrap() {
@@ -31,8 +31,8 @@ pub fn byte_level(json: &Value, pre: &str, rows: usize) -> GgufVocab {
     }
 }
 
-/// A SentencePiece vocabulary. Its scores are those of Llama's and Mistral's `tokenizer.model`: one
-/// less for each piece, and last, all alike, the runs of spaces.
+/// A SentencePiece vocabulary with the scores of Llama's and Mistral's `tokenizer.model`: they decrease
+/// by one per token, and runs of spaces share the lowest score.
 pub fn sentencepiece(json: &Value) -> GgufVocab {
     let (tokens, mut types) = tokens(json, 0);
     (types[0], types[1], types[2]) = (UNKNOWN, CONTROL, CONTROL);
@@ -61,7 +61,7 @@ pub fn sentencepiece(json: &Value) -> GgufVocab {
     }
 }
 
-/// `"left right"`, however the file spells them.
+/// Merges as `"left right"`, from either form in the file.
 pub fn merges(json: &Value) -> Vec<String> {
     let merges = json["model"]["merges"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();

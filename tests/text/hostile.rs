@@ -1,4 +1,4 @@
-//! Malformed `tokenizer.json` files end in errors.
+//! Malformed `tokenizer.json` files give errors.
 
 use wrinklefree::format::{GgufVocab, Vocabulary};
 use wrinklefree::text::{TextError, Tokenizer};
@@ -53,7 +53,7 @@ fn ids_beyond_reason_are_refused() {
     }
 }
 
-/// `SMALL` with another value for one of its parts.
+/// `SMALL` with one part replaced.
 fn with(part: &str, value: &str) -> Result<Tokenizer, TextError> {
     let mut json: serde_json::Value = serde_json::from_str(SMALL).unwrap();
     json[part] = serde_json::from_str(value).unwrap();
@@ -170,7 +170,7 @@ fn parts_that_are_accepted_encode_anything() {
 }
 
 #[test]
-fn a_long_piece_does_not_take_long() {
+fn a_long_token_does_not_take_long() {
     let long = "é".repeat(200_000);
     let tokens: Vec<String> = ["a", "b", "ab", &long, &long[..1000]].map(String::from).into();
     let vocab = GgufVocab { model: "llama".into(), tokens, ..GgufVocab::default() };
@@ -180,7 +180,7 @@ fn a_long_piece_does_not_take_long() {
     assert!(tokenizer.encode("ab", false).unwrap().contains(&2));
 }
 
-/// Valid files for the fuzz targets to start from.
+/// Writes valid files as seeds of the fuzzers.
 #[test]
 #[ignore = "writes tests/fuzz/corpus"]
 fn seeds() {

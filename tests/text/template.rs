@@ -1,4 +1,4 @@
-//! Chat templates against Python's Jinja, and what a hostile one can do.
+//! Compares chat templates with Python's Jinja, and checks that hostile ones end in errors.
 
 use crate::{golden, npm};
 use serde_json::{Value, json};
@@ -94,14 +94,14 @@ fn hostile_templates_end_in_an_error() {
         let _ = template(cut, &[]).and_then(|t| t.render(&[], true));
     }
     let failing = [
-        // Runs for ever.
+        // Endless loops and recursion.
         "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
         "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}",
-        // Writes for ever.
+        // Endless output.
         "{% set x = 'x' * 10000 %}{% for a in range(9999) %}{{ x }}{% endfor %}",
         "{{ 'x' * 100000000000 }}",
         "{{ tools | tojson(indent=1000000000000) }}{{ 1 / 0 }}",
-        // Reads what is not its own.
+        // Access to anything but the conversation.
         "{% include '/etc/passwd' %}",
         "{% extends 'x' %}",
         "{{ messages.__class__.__mro__ }}",
@@ -113,7 +113,7 @@ fn hostile_templates_end_in_an_error() {
         let result = template(source, &[]).and_then(|t| t.render(&[], true));
         assert!(result.is_err(), "{source}: {result:?}");
     }
-    // A value nested as deep as the allowance lets it, printed and dropped.
+    // A value nested as deep as the budget allows, printed and dropped.
     let nested = "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}";
     for source in [nested, &nested.replace("99999", "9999"), &nested.replace("99999", "999")] {
         assert!(template(source, &[]).unwrap().render(&[], true).is_err(), "{source}");
@@ -137,7 +137,7 @@ fn long_conversations_have_fuel() {
 }
 
 #[test]
-fn long_messages_are_within_the_allowance() {
+fn long_messages_are_within_the_budget() {
     let Some(source) = source("npm:qwen3") else {
         return;
     };

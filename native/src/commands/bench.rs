@@ -175,8 +175,8 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
         Some(shape) => args.model.prepare(shape.loaded(), loader),
         None => args.model.open(loader)?,
     };
-    let mode = settings.mode(&loaded.ability())?;
-    open::warn(&settings.warnings(&loaded.ability(), &mode));
+    let mode = settings.mode(&loaded.capabilities())?;
+    open::warn(&settings.warnings(&loaded.capabilities(), &mode));
     let prompts = args.prompt.clone().unwrap_or_else(|| vec![32]);
     let sizes: Vec<(usize, usize)> = (prompts.iter())
         .flat_map(|&p| args.generate.iter().map(move |&n| (p, n)))

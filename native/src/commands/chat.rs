@@ -62,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let context = args::context(args.context, loaded.model.spec());
     args::warn_beyond(context, loaded.model.spec());
     let sampling = args.sampling.params(&loaded.defaults);
-    let mode = args.decoding.mode(&loaded.ability())?;
+    let mode = args.decoding.mode(&loaded.capabilities())?;
     let shift = args.shift.keep(&mode, context)?;
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
     let (kv, max_tokens) = (args.kv.config(), args.max_tokens.get());

@@ -167,7 +167,7 @@ fn prompt(argument: Option<&str>) -> anyhow::Result<String> {
 /// What the engine is asked, whose context holds `longest` positions at most.
 fn request(args: &Args, loaded: &Loaded, prompt: &str, longest: usize) -> anyhow::Result<Request> {
     let tokens = encode(loaded, args, prompt)?;
-    let mode = args.decoding.mode(&loaded.ability())?;
+    let mode = args.decoding.mode(&loaded.capabilities())?;
     let params = args.sampling.params(&loaded.defaults);
     Ok(Request {
         context_shift: args.shift.keep(&mode, longest)?,

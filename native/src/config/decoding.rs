@@ -5,7 +5,7 @@ use crate::cli::{open, out};
 use clap::Args;
 use std::path::PathBuf;
 use wrinklefree::decode::DecodeMode;
-use wrinklefree::settings::{Ability, Settings, describe};
+use wrinklefree::settings::{ModelCapabilities, Settings, describe};
 
 /// How an answer is decoded.
 #[derive(Args, Clone, Debug)]
@@ -25,15 +25,15 @@ impl DecodeArgs {
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let layers = Layers::read(self.config.as_deref())?;
         open::warn(&layers.warnings);
-        Ok(self.settings.clone().over(layers.settings()?))
+        Ok(self.settings.clone().or(layers.settings()?))
     }
 
     /// The mode for a model. Says so when the command line has options that it does not read.
-    pub fn mode(&self, model: &Ability<'_>) -> anyhow::Result<DecodeMode> {
+    pub fn mode(&self, model: &ModelCapabilities<'_>) -> anyhow::Result<DecodeMode> {
         let settings = self.settings()?;
         let mode = settings.mode(model)?;
         open::warn(&settings.warnings(model, &mode));
-        let unread = self.settings.of_blocks();
+        let unread = self.settings.diffusion_keys();
         if !unread.is_empty() && !matches!(mode, DecodeMode::Diffusion(_)) {
             out::note(format_args!(
                 "warning: {} changes nothing here: it is for block diffusion, and the decode mode \

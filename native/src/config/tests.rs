@@ -60,7 +60,7 @@ fn every_key_of_the_dlm_section() {
     assert_eq!((dlm.threshold, dlm.mask_token_id), (Some(0.7), None));
     assert_eq!((dlm.commit, dlm.selector), (Some(Commit::Fused), Some(Selector::Topk)));
     assert_eq!((dlm.sub_block_cache, dlm.draft_length), (Some(true), NonZeroUsize::new(5)));
-    let said = Settings { threshold: Some(0.5), ..Settings::default() }.over(dlm);
+    let said = Settings { threshold: Some(0.5), ..Settings::default() }.or(dlm);
     assert_eq!((said.threshold, said.small_block_size), (Some(0.5), Some(4)));
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, TextParts};
 use wrinklefree::model::{Model, Runtime};
-use wrinklefree::settings::Ability;
+use wrinklefree::settings::ModelCapabilities;
 use wrinklefree::text::{ChatTemplate, TextError, Tokenizer};
 
 /// A model with everything that generating text needs.
@@ -142,8 +142,8 @@ impl Loaded {
     }
 
     /// Returns what decode modes need to know of the model.
-    pub fn ability(&self) -> Ability<'_> {
-        Ability {
+    pub fn capabilities(&self) -> ModelCapabilities<'_> {
+        ModelCapabilities {
             name: &self.name,
             dlm: self.dlm.as_ref(),
             tokenizer: self.tokenizer.as_deref(),

@@ -87,8 +87,10 @@ impl Launch {
     ) -> anyhow::Result<JoinHandle<()>> {
         let Self { name, threads, sizes, settings, rehearsal } = self;
         // What cannot be decoded is said now and not to every request.
-        let mode = settings.mode(&loaded.ability())?;
-        for warning in loaded.warnings.iter().chain(&settings.warnings(&loaded.ability(), &mode)) {
+        let mode = settings.mode(&loaded.capabilities())?;
+        for warning in
+            loaded.warnings.iter().chain(&settings.warnings(&loaded.capabilities(), &mode))
+        {
             tracing::warn!("{warning}");
         }
         let Loaded { name: own, model, tokenizer, template, defaults, dlm, time, .. } = loaded;

@@ -15,7 +15,7 @@ use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::Constraint;
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Rope};
 use wrinklefree::model::Sparsity;
-use wrinklefree::settings::{Ability, Settings};
+use wrinklefree::settings::{ModelCapabilities, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
 /// The server.
@@ -115,8 +115,8 @@ impl Ready {
     }
 
     /// What matters for decoding.
-    pub fn ability(&self) -> Ability<'_> {
-        Ability {
+    pub fn capabilities(&self) -> ModelCapabilities<'_> {
+        ModelCapabilities {
             name: &self.name,
             dlm: self.dlm.as_ref(),
             tokenizer: Some(&self.tokenizer),

@@ -1,4 +1,4 @@
-//! Any bytes as a GGUF file.
+//! Loads any bytes as a GGUF file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any vocabulary of a GGUF file: lines of `type score token` after a line with the rest; what it
-//! builds must encode and decode.
+//! Builds a tokenizer from any GGUF vocabulary, which must then encode and decode. The input has lines
+//! of `type score token` after a first line with the other fields.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,8 @@ use wrinklefree::text::Tokenizer;
 
 const TEXT: &str = " \u{0}<s> aab é\u{301} 日本\u{AD}\r\n 12\u{200D}👩‍💻  ﷺ\u{FEFF}▁<0x0A>";
 
-/// The first line is `model pre bos add_bos add_space_prefix`; a line without a number is a merge.
+/// Parses the input. The first line is `model pre bos add_bos add_space_prefix`; a later line without
+/// numbers is a merge.
 fn vocab(text: &str) -> Option<GgufVocab> {
     let mut lines = text.split('\n');
     let mut first = lines.next()?.split(' ');

@@ -1,5 +1,5 @@
-//! Any text as one of the JSON files of a directory whose weights are valid; the first byte
-//! chooses which file.
+//! Loads any text as one of the JSON files of a directory with valid weights. The first byte selects
+//! the file.
 #![no_main]
 #[path = "../../common/format.rs"]
 mod fixtures;

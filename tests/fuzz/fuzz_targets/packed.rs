@@ -1,4 +1,4 @@
-//! Any bytes as a packed file; what loads must be written and load again.
+//! Loads any bytes as a packed file. A loaded model must survive writing and loading.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,6 +16,6 @@ fuzz_target!(|data: &[u8]| {
     };
     let mut out = Vec::new();
     write_packed(&model, tokenizer, &mut out).expect("writing to memory");
-    let again = read(out).expect("what was written loads");
+    let again = read(out).expect("a written file loads");
     assert_eq!(model.spec, again.spec);
 });

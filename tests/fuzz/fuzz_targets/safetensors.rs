@@ -1,4 +1,4 @@
-//! Any bytes as the weights of a valid directory.
+//! Loads any bytes as the weights of an otherwise valid directory.
 #![no_main]
 #[path = "../../common/format.rs"]
 mod fixtures;

@@ -1,4 +1,4 @@
-//! Any text as a `tokenizer.json`; what it builds must encode and decode.
+//! Builds a tokenizer from any text as `tokenizer.json`, which must then encode and decode.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

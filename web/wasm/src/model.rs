@@ -10,7 +10,7 @@ use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::{self, Checkpoint, DlmConfig, File, GenerationDefaults};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{Model, Runtime};
-use wrinklefree::settings::Ability;
+use wrinklefree::settings::ModelCapabilities;
 use wrinklefree::ternary::Layout;
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
@@ -125,8 +125,8 @@ impl LoadedModel {
     }
 
     /// Returns the properties that decide which decode modes are possible.
-    pub fn ability(&self) -> Ability<'_> {
-        Ability {
+    pub fn capabilities(&self) -> ModelCapabilities<'_> {
+        ModelCapabilities {
             name: &self.name,
             dlm: self.dlm.as_ref(),
             tokenizer: self.tokenizer.as_deref(),

@@ -59,7 +59,7 @@ impl Request {
         Ok(engine::Request {
             tokens: self.input.tokens(loaded, now)?,
             max_tokens: self.input.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
-            mode: self.settings.mode(&loaded.ability())?,
+            mode: self.settings.mode(&loaded.capabilities())?,
             sampling: SamplingParams {
                 logprobs: self.input.logprobs,
                 ..self.sampling.params(&loaded.defaults)

@@ -100,14 +100,14 @@ impl Session {
         let can = |mode| Settings { decode_mode: Some(mode), ..Settings::default() };
         [Mode::Ar, Mode::Greedy, Mode::Iterative, Mode::Adaptive, Mode::Verify]
             .into_iter()
-            .filter(|&mode| can(mode).mode(&self.loaded.ability()).is_ok())
+            .filter(|&mode| can(mode).mode(&self.loaded.capabilities()).is_ok())
             .map(Mode::name)
             .collect()
     }
 
     /// Returns the name of the mode that `auto` selects.
     fn default_mode(&self) -> &'static str {
-        match Settings::default().mode(&self.loaded.ability()) {
+        match Settings::default().mode(&self.loaded.capabilities()) {
             Ok(DecodeMode::Verify { .. }) => "verify",
             Ok(DecodeMode::Diffusion(_)) => "iterative",
             _ => "ar",

@@ -82,9 +82,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&said, &loaded, rows)?;
-    let settings = reference(args, &loaded).over(said);
-    let reference = settings.mode(&loaded.ability())?;
-    open::warn(&settings.warnings(&loaded.ability(), &reference));
+    let settings = reference(args, &loaded).or(said);
+    let reference = settings.mode(&loaded.capabilities())?;
+    open::warn(&settings.warnings(&loaded.capabilities(), &reference));
 
     // The reference runs once, be it a row of the table or not.
     let own = modes.iter().position(|mode| *mode == reference);

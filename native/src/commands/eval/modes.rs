@@ -62,7 +62,7 @@ impl ModesArgs {
         };
         let mut modes = Vec::new();
         for row in rows {
-            match row.clone().over(said.clone()).mode(&loaded.ability()) {
+            match row.clone().or(said.clone()).mode(&loaded.capabilities()) {
                 Ok(mode) if modes.contains(&mode) => {}
                 Ok(mode) => modes.push(mode),
                 Err(error) if !self.modes.is_empty() => return Err(error.into()),

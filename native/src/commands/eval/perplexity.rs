@@ -128,7 +128,7 @@ fn diffusion(said: Settings, loaded: &Loaded) -> anyhow::Result<Option<Diffusion
         return Ok(None);
     }
     let iterative = Settings { decode_mode: Some(Mode::Iterative), ..Settings::default() };
-    match iterative.over(said).mode(&loaded.ability())? {
+    match iterative.or(said).mode(&loaded.capabilities())? {
         DecodeMode::Diffusion(params) => Ok(Some(params)),
         _ => Ok(None),
     }

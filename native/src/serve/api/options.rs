@@ -172,7 +172,7 @@ impl Options {
         tokens: Vec<u32>,
         logprobs: Option<usize>,
     ) -> Result<Request, ApiError> {
-        let mode = self.settings().over(ready.settings.clone()).mode(&ready.ability());
+        let mode = self.settings().or(ready.settings.clone()).mode(&ready.capabilities());
         let mode = mode.map_err(|e| ApiError::bad("decode_mode", format!("{e:#}")))?;
         let asked = self.max_completion_tokens.or(self.max_tokens);
         // Who names no limit gets what the context holds; and whose mode cannot shift is refused only

@@ -72,7 +72,7 @@ fn main() {
     server.kill().expect("was running");
 }
 
-/// What a client saw, in milliseconds.
+/// Latencies that a client measured, in milliseconds.
 struct Answer {
     first: f64,
     gaps: Vec<f64>,

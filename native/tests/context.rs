@@ -18,7 +18,7 @@ fn tokens(story: &Value) -> &[Value] {
     story["tokens"].as_array().expect("ids")
 }
 
-/// How often a command speaks of the trained length.
+/// Counts the warnings about the trained length.
 fn warnings(ran: &Ran) -> usize {
     ran.stderr.matches("trained for").count()
 }

@@ -1,4 +1,4 @@
-//! How much memory loading takes at most: the weights as they stand in the end, and little beside them.
+//! Peak memory of loading: the weights in their final form, and little beside them.
 
 #[path = "../../benches/common/mod.rs"]
 mod bench;
@@ -16,7 +16,7 @@ use wrinklefree::ternary::Layout;
 
 const DEFAULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
 
-/// What may stand beside them: buffers, parts on their way, huge pages that are not full.
+/// Allowance beside the weights: buffers, parts being loaded, huge pages that are not full.
 const BESIDE: u64 = 24 << 20;
 
 /// 48 MiB of ternary weights in two bits and more, which is when layouts are measured, and 45 of head.

@@ -47,8 +47,8 @@ pub struct Settings {
     pub draft_length: Option<NonZeroUsize>,
     /// Cost of one more row [default: measured]
     ///
-    /// The cost that one more row adds to a forward pass, as a share of a pass of one row. `verify` drafts as
-    /// far as that pays off, and always if rows are free (0).
+    /// The cost that one more row adds to a forward pass, as a share of a pass of one row. `verify`
+    /// drafts as far as that pays off, and always if rows are free (0).
     #[cfg_attr(feature = "clap", arg(long, value_name = "SHARE", allow_negative_numbers = true))]
     pub row_cost: Option<f32>,
     /// Positions in a block [default: the model's]
@@ -97,14 +97,14 @@ pub struct Settings {
     pub logit_shift: Option<u8>,
     /// Repeat sub-blocks alone [default: false]
     ///
-    /// Repeats passes over a sub-block alone, against the rest of the block as it was before: faster, and not
-    /// quite exact.
+    /// Repeats passes over a sub-block alone, against the rest of the block as it was before:
+    /// faster, and not quite exact.
     #[cfg_attr(feature = "clap", arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true"))]
     pub sub_block_cache: Option<bool>,
     /// Keys and values of a finished block
     ///
-    /// When they are computed: in a pass of their own (clean), or with the next block's first pass (fused)
-    /// [default: clean].
+    /// When they are computed: in a pass of their own (clean), or with the next block's first pass
+    /// (fused) [default: clean].
     #[cfg_attr(feature = "clap", arg(long, value_name = "WHEN", value_enum))]
     pub commit: Option<Commit>,
 }

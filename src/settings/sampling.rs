@@ -18,7 +18,8 @@ pub struct Sampling {
     pub top_k: Option<usize>,
     /// Keep the likeliest tokens up to P together
     ///
-    /// Nucleus sampling: keeps the smallest set of tokens whose cumulative probability is at least P.
+    /// Nucleus sampling: keeps the smallest set of tokens whose cumulative probability is at least
+    /// P.
     #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
     pub top_p: Option<f32>,
     /// Drop tokens below P × the likeliest one

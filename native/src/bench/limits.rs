@@ -1,4 +1,4 @@
-//! What this machine can: read memory, and multiply.
+//! The limits of this machine: memory bandwidth and rate of multiplications.
 
 use std::hint::black_box;
 use std::thread;

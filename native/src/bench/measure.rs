@@ -8,7 +8,7 @@ use std::time::Instant;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, NoMemory, PAGE};
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Phase, Runtime, Span, Workspace};
 
-/// What is timed.
+/// A test to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A prompt.
@@ -20,9 +20,9 @@ pub enum Kind {
 /// A number of tokens behind a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// How they are computed.
+    /// Prompt or generation.
     pub kind: Kind,
-    /// How many.
+    /// Number of tokens.
     pub tokens: usize,
     /// Tokens before them, which are not timed.
     pub depth: usize,

@@ -1,4 +1,4 @@
-//! What `wf-run bench` is made of.
+//! The measurements of `wf-run bench` and `wf-run tune`.
 
 pub mod limits;
 pub mod measure;

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde_json::Value;
 
-/// How results are printed.
+/// Output formats of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// A Markdown table
@@ -27,7 +27,7 @@ pub trait Record: Sized {
     /// Everything, as an object.
     fn fields(&self) -> Value;
 
-    /// What stands below the Markdown table.
+    /// Returns the text below the Markdown table.
     fn summary(_rows: &[Self]) -> String {
         String::new()
     }
@@ -75,7 +75,7 @@ impl<R: Record> Report<R> {
         Self { format, rows: Vec::new() }
     }
 
-    /// What stands before the first row.
+    /// Returns the text before the first row.
     pub fn head(&self) -> String {
         match self.format {
             Format::Md => heading(R::COLUMNS),
@@ -101,7 +101,7 @@ impl<R: Record> Report<R> {
         text
     }
 
-    /// What stands after the last row.
+    /// Returns the text after the last row.
     pub fn tail(&self) -> String {
         match self.format {
             Format::Md => R::summary(&self.rows),

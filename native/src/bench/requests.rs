@@ -43,7 +43,7 @@ pub struct Row {
     pub backend: &'static str,
     /// Threads.
     pub threads: usize,
-    /// How it was decoded.
+    /// Decode mode.
     pub mode: String,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,

@@ -1,4 +1,4 @@
-//! How close a test came to what the machine allows, as a whole and phase by phase.
+//! Comparison of a test with the machine's limits, as a whole and phase by phase.
 
 use super::report::{heading, line};
 use super::speed::Row;
@@ -12,8 +12,8 @@ const LIMITS: [&str; 8] =
 const PHASES: [&str; 5] = ["phase", "ms:", "share:", "GB/s:", "GMAC/s:"];
 
 impl Row {
-    /// What a phase of the whole test has to do. A pass reads its weights, and the keys and values that
-    /// it sees, once, whatever the number of its rows, and gives logits for one row.
+    /// Returns the work of a phase in the whole test. A pass reads its weights, and the keys and
+    /// values that it sees, once, whatever the number of its rows, and gives logits for one row.
     fn work(&self, phase: Phase) -> PhaseWork {
         let PhaseWork { products, bytes } = self.work[phase as usize];
         let (rows, bytes) = match phase {
@@ -78,7 +78,7 @@ impl Row {
     }
 }
 
-/// What stands below the table of speeds: limits and phases, where they were measured.
+/// Returns the text below the table of speeds: limits and phases, if they were measured.
 pub fn summary(rows: &[Row]) -> String {
     let mut text = String::new();
     let limits = rows.iter().filter_map(|row| Some(line(row.limit_cells(row.products?))));
@@ -104,7 +104,7 @@ pub fn summary(rows: &[Row]) -> String {
     text
 }
 
-/// What was measured, as fields of an object.
+/// Returns the measurements as fields of an object.
 pub fn fields(row: &Row) -> Map<String, Value> {
     let mut fields = Map::new();
     if let Some(products) = row.products {

@@ -16,13 +16,13 @@ pub struct Row {
     pub backend: &'static str,
     /// Threads.
     pub threads: usize,
-    /// What was timed.
+    /// The test that was timed.
     pub test: Test,
     /// Tokens per second of each repetition.
     pub samples: Vec<f64>,
     /// Bytes per second that as many threads read from memory.
     pub bandwidth: f64,
-    /// What each phase has to do for a token.
+    /// Work of each phase for a token.
     pub work: [PhaseWork; Phase::COUNT],
     /// Bytes of keys and values of a position.
     pub position_bytes: usize,

@@ -40,7 +40,7 @@ impl Record for Row {
         fields
     }
 
-    /// How close decoding came to the memory's limit, and what else was measured.
+    /// The share of the memory's limit that decoding reached, and other measurements.
     fn summary(rows: &[Self]) -> String {
         let mut text = String::new();
         for group in rows.chunk_by(|a, b| a.threads == b.threads) {

@@ -10,10 +10,10 @@ use wrinklefree::model::Model;
 /// Tokens that are decoded, and those of the prompt, each time.
 const DECODED: usize = 8;
 const PROMPT: usize = 64;
-/// What is this close to the best is as good.
+/// A speed of at least this share of the best counts as good as the best.
 const CLOSE: f64 = 0.97;
 
-/// What is measured.
+/// A setup to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Threads.
@@ -31,14 +31,14 @@ pub struct Speeds {
     pub prompt: f64,
 }
 
-/// What to say on the command line.
+/// The setup to use on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Best {
     /// Threads for decoding.
     pub decode: usize,
     /// Threads for prompts.
     pub prefill: usize,
-    /// Whether they are pinned.
+    /// True if the threads are pinned.
     pub pinned: bool,
 }
 

@@ -13,7 +13,7 @@ use wrinklefree::engine::SubmitError;
 use wrinklefree::format::Spec;
 use wrinklefree::model::Sparsity;
 
-/// Which model.
+/// Options that name a model and how it is opened.
 #[derive(Args, Debug)]
 pub struct ModelArgs {
     /// File, directory or hub id [default: embedded]
@@ -26,42 +26,44 @@ pub struct ModelArgs {
     pub hub: HubArgs,
     /// Positions: none, linear:F, ntk:F or yarn:F
     ///
-    /// Stretches the positions that the model was trained for F times. `none` removes the scaling of the
-    /// model's files [default: what these files say].
+    /// Stretches the positions that the model was trained for F times. `none` removes the scaling
+    /// of the model's files [default: what these files say].
     #[arg(long, value_name = "RULE")]
     pub rope_scaling: Option<RopeRule>,
     /// Zero small activations (experimental)
     ///
-    /// Sets small inputs of ternary layers to zero. The rules: off; threshold:T keeps inputs of at least
-    /// T times the largest of their row; topk:R keeps the largest share R; adaptive keeps the fewest that
-    /// hold 99 % of the row's sum of squares. A rule that ends in @down applies to the inputs of
-    /// down_proj only. AVX2 kernels skip blocks of zeros, others do not; `wf-run eval activations`
-    /// measures what a rule gains and costs.
+    /// Sets small inputs of ternary layers to zero. The rules: off; threshold:T keeps inputs of at
+    /// least T times the largest of their row; topk:R keeps the largest share R; adaptive keeps the
+    /// fewest that hold 99 % of the row's sum of squares. A rule that ends in @down applies to the
+    /// inputs of down_proj only. AVX2 kernels skip blocks of zeros, others do not; `wf-run eval
+    /// activations` measures what a rule gains and costs.
     #[arg(long, value_name = "RULE", default_value_t)]
     pub activation_sparsity: Sparsity,
     /// Logits: all exact, or screened
     ///
     /// `exact` computes all logits exactly. `screened` reads half of the bits of an int8 head first and
-    /// computes the logits of promising tokens exactly, the others approximately. That reads almost half
-    /// as much of the head, which helps if few requests run at a time. Draws at a temperature, answers
-    /// that follow a grammar and log-probabilities may change. 16-bit heads and small vocabularies stay
-    /// exact.
+    /// computes the logits of promising tokens exactly, the others approximately. That reads almost
+    /// half as much of the head, which helps if few requests run at a time. Draws at a temperature,
+    /// answers that follow a grammar and log-probabilities may change. 16-bit heads and small
+    /// vocabularies stay exact.
     #[arg(long, value_name = "HOW", value_parser = one_of(Logits::ALL, Logits::name),
         default_value = Logits::default().name())]
     pub logits: Logits,
     /// Ternary weights in memory
     ///
-    /// Layout of ternary weights in memory. `two-bit` holds four weights in a byte. `tight` holds three in
-    /// five bits, which is a sixth less to read, and needs AVX-512 VBMI. `auto` takes the one that decodes
-    /// faster here, measured if the model is larger than caches. Results are the same, bit for bit.
+    /// Layout of ternary weights in memory. `two-bit` holds four weights in a byte. `tight` holds
+    /// three in five bits, which is a sixth less to read, and needs AVX-512 VBMI. `auto` takes the
+    /// one that decodes faster here, measured if the model is larger than caches. Results are the
+    /// same, bit for bit.
     #[arg(long, value_name = "LAYOUT", value_parser = one_of(LayoutChoice::ALL, LayoutChoice::name),
         default_value = LayoutChoice::default().name())]
     pub layout: LayoutChoice,
     /// Weights of a packed file
     ///
-    /// Where the weights of a packed file are kept. `mapped`: in the file's pages, which all processes
-    /// that run it share. `copied`: in huge pages of this process, which decode faster. `auto`: copied if
-    /// the file is larger than caches and twice its size is free. Results are the same, bit for bit.
+    /// Where the weights of a packed file are kept. `mapped`: in the file's pages, which all
+    /// processes that run it share. `copied`: in huge pages of this process, which decode faster.
+    /// `auto`: copied if the file is larger than caches and twice its size is free. Results are the
+    /// same, bit for bit.
     #[arg(long, value_name = "PLACE", value_parser = one_of(Placement::ALL, Placement::name),
         default_value = Placement::default().name())]
     pub weights: Placement,
@@ -82,7 +84,7 @@ impl ModelArgs {
     }
 }
 
-/// Where on the hub.
+/// Options about the hub.
 #[derive(Args, Debug)]
 pub struct HubArgs {
     /// Hub branch, tag or commit
@@ -90,7 +92,7 @@ pub struct HubArgs {
     pub revision: String,
 }
 
-/// What to compute on. The environment variable `WF_ISA` chooses the kernels.
+/// Options about threads. The environment variable `WF_ISA` chooses the kernels.
 #[derive(Args, Debug)]
 pub struct ComputeArgs {
     /// Threads [default: one for each core]
@@ -116,15 +118,15 @@ impl ComputeArgs {
     }
 }
 
-/// What is kept of keys and values, and what is read of them.
+/// Options about the KV cache and page selection.
 #[derive(Args, Clone, Debug)]
 #[group(id = "kv")]
 #[command(next_help_heading = "KV cache")]
 pub struct KvArgs {
     /// Type of keys and values
     ///
-    /// Types of 8 bits take half of the memory of the default, and one scale for each position and head.
-    /// f32 is exact and takes twice as much.
+    /// Types of 8 bits take half of the memory of the default, and one scale for each position and
+    /// head. f32 is exact and takes twice as much.
     #[arg(long, value_name = "TYPE", value_parser = kv_type(), default_value = KvConfig::default().keys.name())]
     pub kv_dtype: KvType,
     /// Type of keys [default: --kv-dtype]
@@ -136,9 +138,9 @@ pub struct KvArgs {
     /// Positions that a token attends to
     ///
     /// Selects the positions that a token attends to, in pages of 32: dense (all); window:W or
-    /// window:W,sinks:S (the last W positions and the first S); topk:K (the most promising K positions);
-    /// threshold:T (pages with at least T times the weight of the best); dynamic or dynamic:MIN,MAX (a share
-    /// of the context that grows with the entropy of the pages' weights).
+    /// window:W,sinks:S (the last W positions and the first S); topk:K (the most promising K
+    /// positions); threshold:T (pages with at least T times the weight of the best); dynamic or
+    /// dynamic:MIN,MAX (a share of the context that grows with the entropy of the pages' weights).
     #[arg(long, value_name = "WHAT", default_value_t)]
     pub attention: PageSelection,
 }
@@ -202,13 +204,14 @@ pub fn warn_beyond(positions: usize, spec: &Spec) {
     }
 }
 
-/// What happens to texts that fill their context.
+/// The option for texts that fill their context.
 #[derive(Args, Debug)]
 pub struct ShiftArgs {
     /// If full: drop half, keep KEEP tokens
     ///
-    /// When the context is full, generation continues without the older half of the text. The first KEEP
-    /// tokens stay (4 if no number is given), and the rest is computed again [default: the answer ends].
+    /// When the context is full, generation continues without the older half of the text. The first
+    /// KEEP tokens stay (4 if no number is given), and the rest is computed again [default: the
+    /// answer ends].
     #[arg(long, value_name = "KEEP", num_args = 0..=1, require_equals = true, default_missing_value = KEEP)]
     context_shift: Option<usize>,
 }

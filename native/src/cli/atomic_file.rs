@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Files that appear completely or not at all.
 
 use crate::cli::signals;
 use anyhow::{Context, bail};
@@ -6,8 +6,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// A file in the making: a temporary file beside its destination, gone unless [`Draft::keep`] is
-/// reached. After [`signals::watch`] that holds for Ctrl-C as well.
+/// A temporary file beside its destination, which is removed unless [`Draft::keep`] is called.
+/// After [`signals::watch`] that holds for Ctrl-C as well.
 pub struct Draft {
     file: BufWriter<NamedTempFile>,
     target: PathBuf,
@@ -15,13 +15,13 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Starts the file that will stand at `target`, or where that links to.
+    /// Starts the file that will replace `target`, or the file that `target` links to.
     pub fn new(target: &Path, overwrite: bool) -> anyhow::Result<Self> {
         if target.is_dir() {
             bail!("{} is a directory: name a file in it", target.display());
         }
         if target.exists() && !target.is_file() {
-            // It would be replaced by a file, for all other programs too.
+            // A device or pipe would be replaced for all other programs too.
             bail!("{} is no regular file: name one that is, or a new one", target.display());
         }
         if target.exists() && !overwrite {
@@ -34,7 +34,7 @@ impl Draft {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".wf-run-").suffix(".tmp");
-        // Temporary files are private by default; this one is like any other new file.
+        // Temporary files are private by default; this one gets the mode of a new file.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = signals::temporary(|| builder.tempfile_in(parent))
@@ -42,7 +42,7 @@ impl Draft {
         Ok(Self { file: BufWriter::new(file), target: target.clone(), overwrite })
     }
 
-    /// Writes what is buffered and tells where the file is for now.
+    /// Flushes the buffer and returns the current path of the file.
     pub fn finish_writing(&mut self) -> anyhow::Result<&Path> {
         self.file.flush().with_context(|| format!("cannot write {}", self.target.display()))?;
         Ok(self.file.get_ref().path())

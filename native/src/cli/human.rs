@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Numbers and tables for people.
 
-/// Bytes in binary units: `417.3 MiB`.
+/// Formats bytes in binary units: `417.3 MiB`.
 pub fn bytes(n: u64) -> String {
     let mut value = n as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -12,7 +12,7 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} TiB")
 }
 
-/// A count in decimal units: `2.41 B`.
+/// Formats a count in decimal units: `2.41 B`.
 pub fn count(n: u64) -> String {
     match n as f64 {
         v if v >= 1e9 => format!("{:.2} B", v / 1e9),
@@ -22,7 +22,7 @@ pub fn count(n: u64) -> String {
     }
 }
 
-/// Rows of cells as columns of equal width, two spaces apart; the first row is the heading.
+/// Formats rows of cells as aligned columns, two spaces apart; the first row is the heading.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max();

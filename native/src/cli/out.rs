@@ -1,13 +1,13 @@
-//! Standard output and standard error. A closed pipe is a quiet end, not a failure.
+//! Standard output and standard error. A closed pipe ends the program quietly.
 //!
-//! The macros of std panic when nobody reads; nothing but this file writes.
+//! The print macros of std panic on a closed pipe, so only this file writes.
 
 use crate::cli::exit::Exit;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-/// Writes and flushes, so that streamed text appears at once.
+/// Prints on standard output and flushes, so that streamed text appears at once.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -17,14 +17,14 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Tells the user something on standard error, on a line of its own. Whether anybody reads it
-/// changes nothing. Names from files may hold what a terminal would obey; it gets to see that.
+/// Prints a line on standard error and ignores failures. Control characters, which names from files
+/// may hold, are replaced by a visible sign.
 pub fn note(text: impl Display) {
     let text: String = text.to_string().chars().map(visible).collect();
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A character, or a sign that there was one that would do something.
+/// Replaces a control character by a visible sign.
 fn visible(c: char) -> char {
     if c.is_control() && !['\n', '\t'].contains(&c) { char::REPLACEMENT_CHARACTER } else { c }
 }

@@ -1,4 +1,4 @@
-//! Drives the engine for one request and takes the times.
+//! Runs one request on an engine and measures it.
 
 use super::signals;
 use serde::Serialize;
@@ -6,47 +6,47 @@ use std::time::Instant;
 use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, Event, FinishReason, Request, Step};
 
-/// What came out.
+/// The answer to a request.
 pub struct Answer {
     /// The text.
     pub text: String,
-    /// The tokens behind it.
+    /// Its tokens.
     pub tokens: Vec<Sampled>,
-    /// Why it ended.
+    /// Reason of its end.
     pub reason: FinishReason,
-    /// How long it took.
+    /// Times and counts.
     pub timings: Timings,
 }
 
-/// Where the time went.
+/// Times and counts of a request.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Timings {
-    /// Tokens of the prompt.
+    /// Tokens in the prompt.
     pub prompt_tokens: usize,
-    /// Those of them that had been computed for an earlier request.
+    /// Tokens of the prompt that came from the prefix cache.
     pub cached_tokens: usize,
-    /// Tokens generated.
+    /// Tokens that were generated.
     pub generated_tokens: usize,
-    /// Forward passes, those over the prompt included.
+    /// Forward passes, including those over the prompt.
     pub forward_passes: usize,
     /// Passes over the prompt.
     pub prefill_passes: usize,
-    /// Tokens that these read: less than the prompt where its last block is denoised.
+    /// Tokens that these passes read: fewer than the prompt if its last block is denoised.
     pub prefill_tokens: usize,
-    /// Time of the passes over the prompt; the last of them also gives the first tokens.
+    /// Seconds of the passes over the prompt; the last one also gives the first tokens.
     pub prefill_seconds: f64,
-    /// Every later pass.
+    /// Seconds of all later passes.
     pub decode_seconds: f64,
-    /// Tokens that those passes read, per second.
+    /// Prompt tokens per second.
     pub prefill_tokens_per_second: f64,
-    /// Tokens after the first ones, per second.
+    /// Tokens per second after the first ones.
     pub decode_tokens_per_second: f64,
     /// Tokens per forward pass.
     pub tokens_per_pass: f64,
 }
 
 impl Timings {
-    /// Ends the count.
+    /// Computes the rates.
     fn finish(&mut self, first: usize) {
         let per = |n: usize, of: f64| if of > 0.0 { n as f64 / of } else { 0.0 };
         self.prefill_tokens_per_second = per(self.prefill_tokens, self.prefill_seconds);
@@ -56,9 +56,10 @@ impl Timings {
 }
 
 impl Timings {
-    /// A line for people: `prompt 11 tokens, 17102.0 tok/s · generated 110 tokens, 8485.5 tok/s`.
+    /// Returns a line such as `prompt 11 tokens, 17102.0 tok/s · generated 110 tokens, 8485.5
+    /// tok/s`.
     pub fn summary(&self) -> String {
-        // A prompt of less than a block is decoded with the block's other slots.
+        // A prompt shorter than a block is decoded together with the block's other slots.
         let prefill = match self.prefill_seconds > 0.0 {
             true => format!(", {:.1} tok/s", self.prefill_tokens_per_second),
             false => String::new(),
@@ -67,7 +68,7 @@ impl Timings {
             0 => String::new(),
             n => format!(" ({n} known)"),
         };
-        // Of little interest where every pass gives one.
+        // Only interesting if passes give more than one token.
         let per_pass = match self.tokens_per_pass > 1.01 {
             true => format!(", {:.2} a pass", self.tokens_per_pass),
             false => String::new(),
@@ -79,7 +80,7 @@ impl Timings {
     }
 }
 
-/// The name of a reason in output.
+/// Returns the name of a reason in output.
 pub fn reason_name(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Stop | FinishReason::StopString(_) => "stop",
@@ -89,12 +90,12 @@ pub fn reason_name(reason: FinishReason) -> &'static str {
     }
 }
 
-/// Who watches an answer come.
+/// Receives an answer while it is generated.
 pub trait Watcher {
-    /// Gets the text as it comes.
+    /// Receives text as it is generated.
     fn text(&mut self, text: &str) -> anyhow::Result<()>;
 
-    /// Gets what each forward pass left behind, where the request asks for that.
+    /// Receives the slots after each forward pass, if the request asks for them.
     fn slots(&mut self, _engine: &Engine, _slots: Vec<Slot>) -> anyhow::Result<()> {
         Ok(())
     }
@@ -106,7 +107,7 @@ impl<F: FnMut(&str) -> anyhow::Result<()>> Watcher for F {
     }
 }
 
-/// Runs a request to its end. Ctrl-C ends it early.
+/// Runs a request to its end. Ctrl-C cancels it.
 pub fn run(
     engine: &mut Engine,
     request: Request,
@@ -115,7 +116,7 @@ pub fn run(
     let mut timings = Timings { prompt_tokens: request.tokens.len(), ..Timings::default() };
     let seq = engine.submit(request)?;
     let (mut text, mut tokens) = (String::new(), Vec::new());
-    // Tokens that came with the prompt's passes.
+    // Tokens that the passes over the prompt gave.
     let mut first = 0;
     let reason = 'run: loop {
         if signals::requested() {

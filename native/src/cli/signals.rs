@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP. A loop that checks [`requested`] ends its work itself; everywhere else
-//! the signal ends the program at once.
+//! Ctrl-C, SIGTERM and SIGHUP. A loop that checks [`requested`] ends its work itself; everywhere
+//! else the signal ends the program at once.
 
 use anyhow::Context;
 use std::io;

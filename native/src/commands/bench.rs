@@ -23,12 +23,13 @@ use wrinklefree::settings::{Settings, describe};
 /// Measure the speed of prompts, decoding or whole requests
 ///
 /// A test is ppN (a prompt of N tokens) or tgN (N tokens generated one by one), after a context of
-/// --depth tokens. Each is warmed up once and repeated. The memory bandwidth is measured too, because it
-/// bounds decoding, which reads every weight once per token.
+/// --depth tokens. Each is warmed up once and repeated. The memory bandwidth is measured too,
+/// because it bounds decoding, which reads every weight once per token.
 ///
 /// With --decode-mode, whole requests are measured one after the other: latency, tokens per second
-/// (including the prompt's time) and tokens per forward pass. The number of tokens that a diffusion pass
-/// gives depends on how sure the model is: with random weights only the cost of a pass means something.
+/// (including the prompt's time) and tokens per forward pass. The number of tokens that a diffusion
+/// pass gives depends on how sure the model is: with random weights only the cost of a pass means
+/// something.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -79,7 +80,8 @@ pub struct Args {
     threads: Vec<usize>,
     /// Text to take prompts from
     ///
-    /// Requests take their prompt from the first tokens of this text [default: a short story, repeated].
+    /// Requests take their prompt from the first tokens of this text [default: a short story,
+    /// repeated].
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
     /// Generate past the end of the text
@@ -89,8 +91,8 @@ pub struct Args {
     ignore_eos: bool,
     /// Compare tests with the machine's limits
     ///
-    /// Measures the machine's rate of multiplications too, and the share of its limits that each test
-    /// reached.
+    /// Measures the machine's rate of multiplications too, and the share of its limits that each
+    /// test reached.
     #[arg(long, conflicts_with = "decode_mode")]
     roofline: bool,
     /// Measure each phase of a pass
@@ -244,8 +246,8 @@ fn prompt(loaded: &Loaded, file: Option<&Path>) -> anyhow::Result<Vec<u32>> {
     }
 }
 
-/// The name of a model and what is special in how it computes: the rule for its activations, the layout
-/// of its weights, and the head.
+/// The name of a model and what is special in how it computes: the rule for its activations, the
+/// layout of its weights, and the head.
 fn described(mut name: String, model: &Model) -> String {
     if model.sparsity.rule != SparsityRule::Off {
         name += &format!(", {}", model.sparsity);

@@ -91,7 +91,7 @@ fn editor() -> anyhow::Result<DefaultEditor> {
     DefaultEditor::with_config(config).context("cannot read from the terminal")
 }
 
-/// Where earlier inputs are kept, with its directory made.
+/// Returns the file of earlier inputs, after creating its directory.
 fn history() -> Option<PathBuf> {
     let directory = dirs::state_dir().or_else(dirs::data_local_dir)?.join("wf-run");
     std::fs::create_dir_all(&directory).ok()?;

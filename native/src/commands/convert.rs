@@ -43,15 +43,15 @@ pub struct Args {
     /// Ternary weights in the file
     ///
     /// `tight` holds three weights in five bits. `two-bit` is a fifth larger, and every CPU and browser reads
-    /// it in place; the tight layout costs those without AVX-512 VBMI memory of their own. Weights with
-    /// scales per group are always stored in two bits.
+    /// it in place; the tight layout costs those without AVX-512 VBMI memory of their own. Weights
+    /// with scales per group are always stored in two bits.
     #[arg(long, value_enum, value_name = "LAYOUT", default_value = "tight")]
     layout: FileLayout,
     /// Group columns that are zero together
     ///
-    /// Runs the first 4096 tokens of this text and moves columns before each down_proj together that are often
-    /// zero at the same time: decoding skips blocks of 16 that are all zero. No weight changes. Logits differ
-    /// by rounding, because a norm sums the columns in another order.
+    /// Runs the first 4096 tokens of this text and moves columns before each down_proj together
+    /// that are often zero at the same time: decoding skips blocks of 16 that are all zero. No
+    /// weight changes. Logits differ by rounding, because a norm sums the columns in another order.
     #[arg(long, value_name = "TEXT")]
     reorder_ffn: Option<PathBuf>,
     /// Overwrite OUT if it exists

@@ -59,8 +59,8 @@ pub struct Args {
     compute: ComputeArgs,
     /// Print the block or draft after each pass
     ///
-    /// New tokens are bright and guesses dim; without a color terminal they are `[new]` and `(guess)`. A
-    /// slot without a token yet is `_`.
+    /// New tokens are bright and guesses dim; without a color terminal they are `[new]` and
+    /// `(guess)`. A slot without a token yet is `_`.
     #[arg(long, conflicts_with = "json")]
     show_steps: bool,
     /// Print one JSON object
@@ -164,7 +164,7 @@ fn prompt(argument: Option<&str>) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What the engine is asked, whose context holds `longest` positions at most.
+/// Builds the request for an engine whose context holds at most `longest` positions.
 fn request(args: &Args, loaded: &Loaded, prompt: &str, longest: usize) -> anyhow::Result<Request> {
     let tokens = encode(loaded, args, prompt)?;
     let mode = args.decoding.mode(&loaded.capabilities())?;

@@ -66,7 +66,7 @@ struct Memory {
     context: usize,
     weights: u64,
     kv_cache: u64,
-    /// What the key/value cache would be in each type.
+    /// Size of the key/value cache in each type.
     kv_cache_by_type: BTreeMap<&'static str, u64>,
     total: u64,
 }

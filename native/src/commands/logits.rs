@@ -33,8 +33,8 @@ pub struct Args {
     tokens: Vec<u32>,
     /// causal, or blocks:N
     ///
-    /// Positions that a token attends to. `causal`: itself and all before. `blocks:N`: its whole block of N
-    /// positions and all before. The flag was called --sight before, which still works.
+    /// Positions that a token attends to. `causal`: itself and all before. `blocks:N`: its whole
+    /// block of N positions and all before. The flag was called --sight before, which still works.
     #[arg(long, alias = "sight", value_name = "MASK", default_value = "causal", value_parser = attention_mask)]
     attention_mask: AttentionMask,
     /// The file to write

@@ -17,12 +17,13 @@ use std::time::Duration;
 
 /// Serve a model over HTTP, for OpenAI's clients
 ///
-/// Answers /v1/chat/completions, /v1/completions and more. Requests share forward passes; each gets the
-/// text that it would get alone. On Ctrl-C or SIGTERM the server finishes running requests and exits.
+/// Answers /v1/chat/completions, /v1/completions and more. Requests share forward passes; each gets
+/// the text that it would get alone. On Ctrl-C or SIGTERM the server finishes running requests and
+/// exits.
 ///
-/// Every option is also a key of a YAML file (--generate-config prints one) and an environment variable,
-/// such as WF_MAX_SEQUENCES; MODEL_PATH names the model. The command line takes precedence over the file,
-/// and the file over the environment.
+/// Every option is also a key of a YAML file (--generate-config prints one) and an environment
+/// variable, such as WF_MAX_SEQUENCES; MODEL_PATH names the model. The command line takes
+/// precedence over the file, and the file over the environment.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,8 +49,8 @@ pub struct Args {
     print_config: bool,
     /// Random weights instead of a model
     ///
-    /// Random weights of this shape, with the tokenizer of the embedded model: for measuring speed without
-    /// a download.
+    /// Random weights of this shape, with the tokenizer of the embedded model: for measuring speed
+    /// without a download.
     #[arg(long, value_parser = args::synthetic(),
         conflicts_with_all = ["model_path", "rope_scaling"])]
     synthetic: Option<Synthetic>,
@@ -98,7 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// What the server is told.
+/// Builds the options of the server.
 fn options(
     keys: Keys,
     synthetic: Option<Synthetic>,

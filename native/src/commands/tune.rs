@@ -12,9 +12,10 @@ use std::time::Duration;
 
 /// Find the best numbers of threads for this machine
 ///
-/// Measures decoding and prompts with several numbers of threads, pinned to cores and not. Memory bounds
-/// decoding, so fewer threads than cores may be enough; arithmetic bounds prompts. The fewest threads
-/// within 3 % of the fastest are the best, and pinning is if it is 3 % faster. Run nothing else meanwhile.
+/// Measures decoding and prompts with several numbers of threads, pinned to cores and not. Memory
+/// bounds decoding, so fewer threads than cores may be enough; arithmetic bounds prompts. The
+/// fewest threads within 3 % of the fastest are the best, and pinning is if it is 3 % faster. Run
+/// nothing else meanwhile.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

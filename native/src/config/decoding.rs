@@ -1,4 +1,4 @@
-//! Options about decoding, and the configuration below them.
+//! Options about decoding, merged with the configuration.
 
 use super::Layers;
 use crate::cli::{open, out};
@@ -7,28 +7,29 @@ use std::path::PathBuf;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::settings::{ModelCapabilities, Settings, describe};
 
-/// How an answer is decoded.
+/// Options about decoding.
 #[derive(Args, Clone, Debug)]
 pub struct DecodeArgs {
     #[command(flatten)]
     settings: Settings,
     /// YAML file with a section `dlm`
     ///
-    /// The section holds the options under Decoding (`block_size: 32`), as `wf-run serve --generate-config`
-    /// prints it. The command line takes precedence over the file [default: what WF_CONFIG names].
+    /// The section holds the options under Decoding (`block_size: 32`), as `wf-run serve
+    /// --generate-config` prints it. The command line takes precedence over the file [default: what
+    /// WF_CONFIG names].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl DecodeArgs {
-    /// What the command line, the configuration file and the environment say.
+    /// Merges the command line, the configuration file and the environment.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let layers = Layers::read(self.config.as_deref())?;
         open::warn(&layers.warnings);
         Ok(self.settings.clone().or(layers.settings()?))
     }
 
-    /// The mode for a model. Says so when the command line has options that it does not read.
+    /// Returns the mode for a model, and warns of options on the command line that it does not use.
     pub fn mode(&self, model: &ModelCapabilities<'_>) -> anyhow::Result<DecodeMode> {
         let settings = self.settings()?;
         let mode = settings.mode(model)?;

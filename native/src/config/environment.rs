@@ -4,13 +4,13 @@ use super::keys::Key;
 use super::{Layers, Said, WF_CONFIG, check, did_you_mean, nearest};
 use std::ffi::OsString;
 
-/// Names the model for other programs too; `WF_MODEL_PATH` counts more.
+/// The variable that names the model for other programs too; `WF_MODEL_PATH` takes precedence.
 const MODEL_PATH: &str = "MODEL_PATH";
 
-/// Our variables that are no keys.
+/// Variables with our prefix that are not keys.
 const OTHERS: [&str; 3] = [WF_CONFIG, "WF_ISA", "WF_LOG"];
 
-/// What variables say, and warnings of those of ours that say nothing. An empty one is not there.
+/// Reads settings from variables, and warns of unknown ones with our prefix. Empty ones are ignored.
 ///
 /// # Errors
 /// Names the variable.

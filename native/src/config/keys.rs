@@ -1,5 +1,5 @@
-//! Every key of the configuration, once: clap knows its flag, its type, its default and what it does,
-//! and so the file, the environment and their errors know it too.
+//! The keys of the configuration. Each is defined once, as a clap option with type, default and
+//! help; the file, the environment and their errors use the same definition.
 
 use super::{LogFormat, Origin};
 use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
@@ -10,11 +10,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use wrinklefree::settings::Settings;
 
-/// The sections of the file: the groups of these names below, whose flags begin with `--kv-` and
-/// `--benchmark-` where the key alone would say too little. Other keys stand outside of sections.
+/// The sections of the file: groups of options with these names. Flags of the last two begin with
+/// `--kv-` and `--benchmark-` if the key alone is unclear. Other keys stand outside of sections.
 pub const SECTIONS: [&str; 5] = ["server", "dlm", "scheduler", "kv", "benchmark"];
 
-/// The one key that nobody may read in output.
+/// The key whose value is never printed.
 const SECRET: &str = "api_key";
 
 /// All keys.
@@ -48,7 +48,7 @@ pub struct Keys {
     pub settings: Settings,
 }
 
-/// Who may ask, and how.
+/// Options of the server: access, encryption and limits.
 #[derive(Args)]
 #[group(id = "server")]
 #[command(next_help_heading = "Server")]
@@ -75,14 +75,14 @@ pub struct ServerArgs {
     pub insecure: bool,
     /// Web origin that may ask; repeatable
     ///
-    /// Origin of web pages that may send requests from a browser, as `https://example.org`; `*` allows all
-    /// [default: none].
+    /// Origin of web pages that may send requests from a browser, as `https://example.org`; `*`
+    /// allows all [default: none].
     #[arg(long, value_name = "ORIGIN")]
     pub cors_origin: Vec<Origin>,
     /// Other name of this server; repeatable
     ///
-    /// A name besides localhost, such as a proxy's. It is needed only if the server listens for this machine
-    /// alone and has no key [default: none].
+    /// A name besides localhost, such as a proxy's. It is needed only if the server listens for
+    /// this machine alone and has no key [default: none].
     #[arg(long, value_name = "NAME")]
     pub allowed_host: Vec<String>,
     /// Serve the browser demo at /demo
@@ -116,7 +116,7 @@ pub struct ServerArgs {
     pub log_format: LogFormat,
 }
 
-/// Which requests run together.
+/// Options of the scheduler.
 #[derive(Args)]
 #[group(id = "scheduler")]
 #[command(next_help_heading = "Scheduler")]
@@ -134,8 +134,8 @@ pub struct SchedulerArgs {
     pub context: Option<usize>,
     /// If full: drop half, keep KEEP tokens
     ///
-    /// When a sequence that asks for more tokens fills its context, it continues without the older half of
-    /// its text. The first KEEP tokens stay (4 if no number is given) [default: it ends].
+    /// When a sequence that asks for more tokens fills its context, it continues without the older
+    /// half of its text. The first KEEP tokens stay (4 if no number is given) [default: it ends].
     #[arg(long, value_name = "KEEP", num_args = 0..=1, require_equals = true, default_missing_value = KEEP)]
     pub context_shift: Option<usize>,
     /// Positions of all sequences together
@@ -150,7 +150,7 @@ pub struct SchedulerArgs {
     pub enable_radix_cache: bool,
 }
 
-/// Speed, measured at the start.
+/// Options of the benchmark at the start.
 #[derive(Args)]
 #[group(id = "benchmark")]
 #[command(next_help_heading = "Benchmark")]
@@ -169,7 +169,7 @@ pub struct BenchmarkArgs {
     pub benchmark_max_tokens: NonZeroUsize,
 }
 
-/// The keys alone, as clap knows them.
+/// Returns a command with the keys alone.
 pub fn command() -> Command {
     let bare = Command::new("keys").no_binary_name(true);
     Keys::augment_args(bare.disable_help_flag(true))
@@ -179,12 +179,12 @@ pub fn command() -> Command {
 pub struct Key {
     /// Its flag.
     pub arg: clap::Arg,
-    /// Its section; empty: it stands outside.
+    /// Its section; empty if it stands outside of sections.
     pub section: &'static str,
 }
 
 impl Key {
-    /// All keys, in the order of the sections.
+    /// Returns all keys, in the order of the sections.
     pub fn all() -> Vec<Self> {
         let command = command();
         let section = |arg: &clap::Arg| {
@@ -199,28 +199,28 @@ impl Key {
         keys
     }
 
-    /// How clap calls it.
+    /// Returns the id that clap knows it by.
     pub fn id(&self) -> &str {
         self.arg.get_id().as_str()
     }
 
-    /// How its section calls it.
+    /// Returns its name in its section.
     pub fn name(&self) -> &str {
         let prefix = self.id().strip_prefix(self.section);
         prefix.and_then(|rest| rest.strip_prefix('_')).unwrap_or(self.id())
     }
 
-    /// How the environment calls it.
+    /// Returns the name of its environment variable.
     pub fn variable(&self) -> String {
         format!("WF_{}", self.id().to_uppercase())
     }
 
-    /// Whether it has several values.
+    /// Returns true if it has several values.
     pub fn is_list(&self) -> bool {
         matches!(self.arg.get_action(), ArgAction::Append)
     }
 
-    /// Whether its value must not be shown.
+    /// Returns true if its value must not be shown.
     pub fn is_secret(&self) -> bool {
         self.id() == SECRET
     }

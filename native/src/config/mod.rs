@@ -1,6 +1,6 @@
-//! Where settings come from: the command line, else the configuration file, else the environment,
-//! else the default. The table of keys is clap's (`keys`); a file or a variable gives a text for one of
-//! its flags, is checked as that flag would be, and becomes the flag's default.
+//! Settings from the command line, else the configuration file, else the environment,
+//! else the default. The table of keys is clap's (`keys`). A value of the file or the environment is
+//! checked as the value of its flag and becomes the default of that flag.
 
 mod decoding;
 mod environment;
@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 use wrinklefree::settings::Settings;
 
-/// Names the configuration file where the command line does not.
+/// The variable that names the configuration file if the command line does not.
 const WF_CONFIG: &str = "WF_CONFIG";
 
 /// Settings of the configuration file and the environment.
@@ -41,7 +41,7 @@ pub struct Layers {
     pub warnings: Vec<String>,
 }
 
-/// What one of them says of a key.
+/// The value of a key in one of them.
 #[derive(Debug)]
 struct Said {
     values: Vec<String>,
@@ -53,7 +53,7 @@ impl Layers {
     /// Reads the environment and this file, or the one that the environment names.
     ///
     /// # Errors
-    /// Names the file, and the line and key that are wrong, or the variable.
+    /// Names the file with the wrong line and key, or the wrong variable.
     pub fn read(file: Option<&Path>) -> anyhow::Result<Self> {
         let named = env::var_os(WF_CONFIG).filter(|name| !name.is_empty()).map(PathBuf::from);
         let path = file.or(named.as_deref());
@@ -67,7 +67,7 @@ impl Layers {
         Self::new(path.map(text).transpose()?, env::vars_os()).map_err(usage)
     }
 
-    /// The layers of a file's name and text, and of variables.
+    /// Reads the name and text of a file, and variables.
     fn new(
         file: Option<(String, String)>,
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -82,7 +82,7 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Adds what a file says.
+    /// Adds the settings of a file.
     fn file(&mut self, keys: &[Key], name: &str, root: Node) -> Result<(), String> {
         for (key, node) in entries(root, "a configuration")? {
             match SECTIONS.iter().find(|section| **section == key) {
@@ -97,7 +97,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Adds what a line of a file says.
+    /// Adds the setting of a line.
     fn entry(
         &mut self,
         keys: &[Key],
@@ -115,7 +115,7 @@ impl Layers {
         Ok(())
     }
 
-    /// A command that has all keys, with what is said as their defaults.
+    /// Sets these settings as the defaults of a command that has all keys.
     pub fn defaults(&self, mut command: Command) -> Command {
         for (id, said) in &self.said {
             command = command.mut_arg(id, |arg| arg.default_values(said.values.clone()));
@@ -123,14 +123,14 @@ impl Layers {
         command
     }
 
-    /// What is said of decoding.
+    /// Returns the settings of decoding.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let matches = self.defaults(command()).try_get_matches_from([""; 0])?;
         Ok(Keys::from_arg_matches(&matches)?.settings)
     }
 }
 
-/// The entries of a map, or of nothing at all.
+/// Returns the entries of a map, or none for null.
 fn entries(node: Node, what: &str) -> Result<Vec<(String, Node)>, String> {
     match node.value {
         Value::Map(entries) => Ok(entries),
@@ -139,7 +139,7 @@ fn entries(node: Node, what: &str) -> Result<Vec<(String, Node)>, String> {
     }
 }
 
-/// The texts of a value; `None`: it is null, so nothing is said.
+/// Returns the texts of a value; `None` for null, which sets nothing.
 fn texts(key: &Key, node: Node) -> Result<Option<Vec<String>>, String> {
     let wrong = |what: &str| at(node.line, format!("`{}` takes {what}", key.name()));
     match node.value {
@@ -158,10 +158,10 @@ fn texts(key: &Key, node: Node) -> Result<Option<Vec<String>>, String> {
     }
 }
 
-/// Refuses what the key's flag would refuse.
+/// Checks values as the key's flag would.
 fn check(key: &Key, values: &[String]) -> Result<(), String> {
     let flag = key.arg.get_long().expect("every key has a flag");
-    // A flag that only turns something off has no value on the command line.
+    // A flag that only turns something off takes no value on the command line.
     let command = command().mut_arg(key.id(), |arg| match arg.get_action() {
         ArgAction::SetFalse => arg.action(ArgAction::Set),
         _ => arg,
@@ -178,7 +178,7 @@ fn check(key: &Key, values: &[String]) -> Result<(), String> {
     keys.settings.check().map_err(|e| e.to_string())
 }
 
-/// Why clap refuses a value.
+/// Returns the reason for which clap refuses a value.
 fn reason(error: &clap::Error, value: &str) -> String {
     match (error.source(), error.get(ContextKind::ValidValue)) {
         (Some(cause), _) => format!(": {cause}"),
@@ -190,7 +190,7 @@ fn reason(error: &clap::Error, value: &str) -> String {
     }
 }
 
-/// What to say of a key that no section of this name has.
+/// Returns the error for a key that no section of this name has.
 fn unknown(keys: &[Key], section: &str, name: &str) -> String {
     let here = || keys.iter().filter(|key| key.section == section).map(Key::name);
     let sections = SECTIONS.into_iter().filter(|_| section.is_empty());
@@ -211,7 +211,7 @@ fn did_you_mean(meant: Option<&str>) -> String {
     meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default()
 }
 
-/// The valid name that a wrong one was probably meant to be.
+/// Returns the valid name that was probably meant.
 fn nearest<'a>(wrong: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typos = |name: &&str| strsim::damerau_levenshtein(wrong, name);
     let best = valid.min_by_key(typos)?;

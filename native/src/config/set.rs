@@ -1,4 +1,4 @@
-//! Keys of a configuration file that are written by us.
+//! Writes keys to a configuration file.
 
 use super::Layers;
 use crate::cli::atomic_file::Draft;
@@ -7,11 +7,11 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-/// Sets keys outside of sections in the file at `path`, or in a new one; all else, comments too, stays
-/// as it is.
+/// Sets keys outside of sections in the file at `path`, or in a new one. Everything else, also
+/// comments, stays.
 ///
 /// # Errors
-/// When the file cannot be read or written, or was no configuration.
+/// If the file cannot be read or written, or is no configuration.
 pub fn set(path: &Path, keys: &[(&str, String)]) -> anyhow::Result<()> {
     let old = match fs::read_to_string(path) {
         Ok(text) => {
@@ -27,7 +27,7 @@ pub fn set(path: &Path, keys: &[(&str, String)]) -> anyhow::Result<()> {
     draft.keep()
 }
 
-/// The text with a line that sets the key, in the place of the one that did.
+/// Replaces or adds the line that sets the key.
 fn with(text: &str, key: &str, value: &str) -> String {
     let sets = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
     let mut lines: Vec<String> = text.lines().map(String::from).collect();

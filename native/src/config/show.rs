@@ -1,4 +1,5 @@
-//! The configuration as YAML: an example with every default, and what counts and where it is from.
+//! The configuration as YAML: an example with every default, and the values in effect with their
+//! source.
 
 use super::Layers;
 use super::keys::{Key, command};
@@ -6,15 +7,15 @@ use crate::cli::human;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-/// What stands above the example.
+/// Comment at the top of the example.
 const ABOUT: &str = "\
 # Configuration of `wf-run serve --config FILE`; `generate`, `chat`, `bench` and `eval` read the
-# section `dlm`. Every key is optional: these are the defaults, and null says nothing.
-# The command line counts more than this file, and this file more than the environment, where the
+# section `dlm`. Every key is optional: these are the defaults, and null sets nothing.
+# The command line takes precedence over this file, and this file over the environment, where the
 # keys are WF_HOST, WF_MAX_SEQUENCES, WF_KV_DTYPE… (lists with commas), and the model MODEL_PATH.
 ";
 
-/// A commented file with every key and its default.
+/// Returns a commented file with every key and its default.
 pub fn example() -> String {
     let defaults = command().get_matches_from([""; 0]);
     let mut text = ABOUT.to_string();
@@ -33,7 +34,7 @@ pub fn example() -> String {
     text
 }
 
-/// What every key is in the end, and where that is from.
+/// Returns every key with its value in effect and the source of the value.
 pub fn effective(layers: &Layers, matches: &ArgMatches) -> String {
     let mut rows = Vec::new();
     for keys in Key::all().chunk_by(|a, b| a.section == b.section) {
@@ -55,7 +56,7 @@ pub fn effective(layers: &Layers, matches: &ArgMatches) -> String {
     human::table(&rows)
 }
 
-/// Where the value of a key is from that nobody says; its help knows what null means.
+/// Returns the source of a value that is not set anywhere; the help knows what null means.
 fn default(key: &Key) -> String {
     let help = key.arg.get_long_help().or(key.arg.get_help()).map(ToString::to_string);
     let help = help.unwrap_or_default();
@@ -64,7 +65,7 @@ fn default(key: &Key) -> String {
     named.map_or("default".into(), |named| format!("default: {named}"))
 }
 
-/// What a key does, and its values where they have names.
+/// Returns the explanation of a key, with its possible values if they have names.
 fn explanation(key: &Key) -> String {
     let help = key.arg.get_help().map(ToString::to_string).unwrap_or_default();
     let values = key.arg.get_possible_values();
@@ -75,7 +76,7 @@ fn explanation(key: &Key) -> String {
     }
 }
 
-/// A key's value as YAML.
+/// Returns the value of a key as YAML.
 fn value(key: &Key, matches: &ArgMatches) -> String {
     let raw = matches.get_raw(key.id()).into_iter().flatten();
     let texts = raw.map(|raw| match key.is_secret() {
@@ -89,7 +90,7 @@ fn value(key: &Key, matches: &ArgMatches) -> String {
     }
 }
 
-/// A text as YAML: quoted as JSON does it where it could mean something else.
+/// Returns a text as YAML, quoted as in JSON if it could mean something else.
 fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric() || "./".contains(c));

@@ -1,4 +1,4 @@
-//! What each source says, which counts, and what is wrong.
+//! Tests of each source of settings, of precedence and of errors.
 
 use super::*;
 use crate::models::rope_scaling::RopeRule;
@@ -11,7 +11,7 @@ fn layers(text: &str, variables: &[(&str, &str)]) -> Result<Layers, String> {
     Layers::new(Some(("wf.yaml".into(), text.into())), variables)
 }
 
-/// What counts with these flags.
+/// Parses these flags on top of the layers.
 fn matches(layers: &Layers, flags: &[&str]) -> ArgMatches {
     layers.defaults(command()).get_matches_from(flags)
 }

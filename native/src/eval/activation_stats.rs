@@ -55,7 +55,7 @@ impl AddAssign for Zeros {
     }
 }
 
-/// What was counted.
+/// Counts of zeros.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// In all inputs of ternary matrices, each once however many read it.
@@ -116,7 +116,7 @@ impl Counter {
         Self(shared)
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         lock(&self.0).clone()
     }

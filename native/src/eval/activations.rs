@@ -1,4 +1,4 @@
-//! What a policy for activations costs in quality, and what it gives in speed.
+//! Quality and speed of a rule for activation sparsity.
 
 use super::perplexity::Loss;
 use crate::eval::activation_stats::{Counter, Counts};
@@ -12,7 +12,7 @@ use wrinklefree::model::{
 /// Rows of a pass that all get logits.
 const ROWS: usize = 64;
 
-/// How logits lie to those of another policy at the same positions.
+/// Similarity of logits with those of another rule at the same positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Cosines {
     sum: f64,
@@ -44,12 +44,12 @@ impl Cosines {
     }
 }
 
-/// What a policy does to a text.
+/// Effect of a rule on a text.
 #[derive(Clone, Debug, Default)]
 pub struct Quality {
-    /// How well the text is predicted.
+    /// Loss on the text.
     pub loss: Loss,
-    /// How its logits lie to those of `off`.
+    /// Similarity of its logits with those of `off`.
     pub cosines: Cosines,
     /// Zeros in front of ternary matrices.
     pub counts: Counts,
@@ -106,7 +106,7 @@ pub struct Speed {
     pub samples: Vec<f64>,
     /// The same without policy and skipping.
     pub dense: Vec<f64>,
-    /// Whether the last logits were the same, bit for bit.
+    /// True if the last logits were the same, bit for bit.
     pub equal: bool,
 }
 

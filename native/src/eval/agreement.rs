@@ -1,4 +1,4 @@
-//! How fast a mode is, how often it says what another says, and how often that is right.
+//! Speed of a decode mode, its agreement with another mode, and its right answers.
 
 use super::prompts::Prompt;
 use crate::cli::session;
@@ -18,7 +18,7 @@ pub struct Answer {
     pub text: String,
 }
 
-/// What a mode did with all prompts.
+/// Answers of a mode to all prompts, with counts and times.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     /// The answers, one for each prompt.
@@ -62,7 +62,7 @@ impl Display for Score {
     }
 }
 
-/// How much of one run another says.
+/// Agreement of two runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Agreement {
     /// Positions with the same token, of all positions that either run has.
@@ -120,7 +120,7 @@ impl Run {
         (self.blocks > 0).then(|| passes / self.blocks as f64)
     }
 
-    /// How much it says of what `other` says to the same prompts.
+    /// Returns the agreement with `other` on the same prompts.
     pub fn agreement(&self, other: &Self) -> Agreement {
         let (mut same, mut all, mut exact) = (0, 0, 0);
         for (a, b) in self.answers.iter().zip(&other.answers) {

@@ -1,4 +1,4 @@
-//! Whether a story holds together: checks that need no reader, the same as in
+//! Automatic checks of the coherence of stories, the same as in
 //! `models/train/coherence.py`.
 
 use super::prompts::Story;
@@ -8,14 +8,14 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
-/// What the model inside this program was taught to say.
+/// Vocabulary that the embedded model was trained on.
 const TAUGHT: &str = include_str!("../../../models/eval/vocabulary.json");
 
-/// How many words away from a species its name may be, if the name is said again, and if only once.
+/// Largest distance in words between a species and its name, if the name is repeated and if not.
 const NEAR: usize = 5;
 const NEXT: usize = 2;
 
-/// What stories are made of.
+/// Words of stories.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vocabulary {
@@ -23,15 +23,15 @@ pub struct Vocabulary {
     words: HashSet<String>,
     /// Names of characters.
     names: HashSet<String>,
-    /// What characters are.
+    /// Species of characters.
     species: HashSet<String>,
     /// Colors of things.
     colors: HashSet<String>,
-    /// What can be lost and found.
+    /// Things that can be lost and found.
     things: HashSet<String>,
 }
 
-/// Which checks a story passes.
+/// Checks that a story passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
     /// Every word is a word.
@@ -40,11 +40,11 @@ pub struct Checks {
     pub asked: bool,
     /// Every name has its bearer.
     pub named: bool,
-    /// What is lost is what is found; `None` where nothing is said to be.
+    /// True if the lost thing is the found thing; `None` if nothing is lost.
     pub found: Option<bool>,
 }
 
-/// How many stories pass.
+/// Number of stories that pass each check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coherence {
     /// Stories.
@@ -119,14 +119,14 @@ impl Vocabulary {
         }
     }
 
-    /// Whether it is a word, but for a capital at its beginning.
+    /// Returns true if it is a word of the vocabulary, apart from a capital at its beginning.
     fn knows(&self, word: &str) -> bool {
         let lower = || word[..1].to_ascii_lowercase() + &word[1..];
         self.words.contains(word) || self.words.contains(&lower())
     }
 
-    /// Whether a species stands near one of each name's places, and next to a name that is said only
-    /// once. A name that the request has said already need only be said again, twice.
+    /// Returns true if a species is near one occurrence of each name, and next to a name that
+    /// occurs only once. A name that the request has said already need only be said again, twice.
     fn named(&self, words: &[&str], story: &Story) -> bool {
         let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
         for (i, word) in words.iter().enumerate().filter(|(_, word)| self.names.contains(**word)) {
@@ -143,8 +143,8 @@ impl Vocabulary {
         })
     }
 
-    /// Whether a thing stays itself: it is spoken of twice at least, always in the same color, and
-    /// nothing else is lost or found in its place.
+    /// Returns true if a thing stays the same: it occurs at least twice, always in the same color,
+    /// and nothing else is lost or found in its place.
     fn found(&self, words: &[&str], thing: &str) -> bool {
         let twice = words.iter().filter(|word| **word == thing).count() >= 2;
         let before = words.windows(2).filter(|pair| pair[1] == thing).map(|pair| pair[0]);

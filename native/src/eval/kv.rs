@@ -1,4 +1,4 @@
-//! What a kind of KV cache costs and what it changes, at some depth of the context.
+//! Cost of a KV cache configuration and its effect on results, at a depth of the context.
 
 use super::perplexity::Loss;
 use anyhow::Context;
@@ -26,13 +26,13 @@ pub struct Probe<'a> {
     last: (usize, u32),
 }
 
-/// What the last rows of a text got.
+/// Results of the last rows of a text.
 pub struct Results {
     /// `[row][vocabulary]`.
     pub logits: Vec<Vec<f32>>,
     /// Attention's output in the last layer, `[row][heads · head_dim]`.
     pub attention: Vec<Vec<f32>>,
-    /// How the rows predict their next tokens.
+    /// Loss of the rows on their next tokens.
     pub loss: Loss,
     /// Share of the pages that they saw and read.
     pub read: f64,
@@ -124,8 +124,8 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// A model's first layer, as a model: what a cache changes there is its own doing, because the layer's
-/// inputs are what they are.
+/// A model's first layer, as a model: what a cache changes there is its own doing, because the
+/// layer's inputs are what they are.
 ///
 /// # Errors
 /// When a shape does not fit.

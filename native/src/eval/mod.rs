@@ -1,4 +1,4 @@
-//! What `wf-run eval` is made of.
+//! The measurements of `wf-run eval`.
 
 pub mod activation_stats;
 pub mod activations;

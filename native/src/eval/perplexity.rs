@@ -1,4 +1,4 @@
-//! How well a model predicts a text: token by token, and masked tokens of blocks.
+//! Loss of a model on a text: token by token, and on masked tokens of blocks.
 //!
 //! The text is cut into windows that know nothing of each other. Of each window every token but the
 //! first counts.
@@ -18,7 +18,7 @@ pub const MASKED: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 pub struct Loss {
     /// Their sum in nats.
     pub nats: f64,
-    /// How many tokens.
+    /// Number of tokens.
     pub tokens: usize,
 }
 

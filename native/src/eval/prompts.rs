@@ -16,22 +16,22 @@ const HELD_OUT: &str = include_str!("../../../models/eval/prompts.jsonl");
 pub struct Prompt {
     /// Its tokens.
     pub tokens: Vec<u32>,
-    /// What a right answer says.
+    /// The right answer.
     pub answer: Option<String>,
-    /// What kind of prompt it is.
+    /// Category of the prompt.
     pub category: Option<String>,
-    /// What a story must have, where the prompt asks for one.
+    /// Requirements of a story, if the prompt asks for one.
     pub story: Option<Story>,
 }
 
-/// What a request for a story names.
+/// Requirements that a request for a story names.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Story {
     /// Words that the story must have: names, species and places.
     #[serde(default)]
     pub asked: Vec<String>,
-    /// What is lost and found.
+    /// The thing that is lost and found.
     pub thing: Option<String>,
 }
 

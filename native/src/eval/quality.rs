@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use wrinklefree::decode::{DecodeMode, Drafter};
 
-/// What a mode is worth.
+/// Quality and speed of a mode.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// How it was decoded.
+    /// Decode mode.
     pub mode: String,
     /// Kernels.
     pub backend: &'static str,
@@ -23,13 +23,13 @@ pub struct Row {
     pub told: Run,
     /// Tokens of a draft that are accepted, where the mode drafts always.
     pub accepted: Option<f64>,
-    /// How many of the sampled stories hold together.
+    /// Coherence of the sampled stories.
     pub coherence: Coherence,
     /// Different words, pairs and triples of words among all of the sampled stories.
     pub distinct: [f64; 3],
 }
 
-/// How many of the answers to `prompts`, asked for again and again, hold together, and how varied
+/// Counts the coherent answers to `prompts`, which are repeated in order, and measures how varied
 /// they are.
 pub fn judge(run: &Run, prompts: &[&Prompt], vocabulary: &Vocabulary) -> (Coherence, [f64; 3]) {
     let mut coherence = Coherence::default();
@@ -41,8 +41,8 @@ pub fn judge(run: &Run, prompts: &[&Prompt], vocabulary: &Vocabulary) -> (Cohere
     (coherence, [1, 2, 3].map(|n| distinct(texts(), n)))
 }
 
-/// Tokens of a draft that are accepted, on average: of each two passes one drafts, and the other adds
-/// a token to what it accepts.
+/// Tokens of a draft that are accepted, on average: of each two passes one drafts, and the other
+/// adds a token to what it accepts.
 pub fn accepted(run: &Run, mode: &DecodeMode) -> Option<f64> {
     let always = matches!(
         mode,

@@ -4,20 +4,20 @@ use super::agreement::{Agreement, Run, Scores, total};
 use crate::bench::report::Record;
 use serde_json::{Value, json};
 
-/// What a mode did, against a reference.
+/// Comparison of a mode with a reference.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// How it was decoded.
+    /// Decode mode.
     pub mode: String,
     /// Kernels.
     pub backend: &'static str,
     /// Threads.
     pub threads: usize,
-    /// What it did.
+    /// Its run.
     pub run: Run,
     /// The reference's name.
     pub against: String,
-    /// How much of the reference it says.
+    /// Agreement with the reference.
     pub agreement: Agreement,
     /// Right answers, by category.
     pub scores: Scores,

@@ -1,30 +1,31 @@
-//! The cores of this machine, and threads that stay on them.
+//! Cores and CPUs of this machine, and pinning threads to them.
 
 use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
 
-/// CPUs that this process may use: the first of each core, then those that share a core with one of
-/// them. Where the system does not tell, they are numbered.
+/// Returns the CPUs that this process may use: first one for each core, then their siblings. If the
+/// system does not list them, they are numbered from 0.
 pub fn cpus() -> Vec<usize> {
     let (first, rest) = divided();
     [first, rest].concat()
 }
 
-/// Cores that this process may use, as far as the system gives it time on them (a container's quota).
-/// Two threads of a core share what does the arithmetic, and one alone can keep its memory busy.
+/// Returns the number of cores that this process may use, limited by a container's quota. A second
+/// thread on a core helps neither arithmetic, which the core shares, nor memory, which one keeps
+/// busy.
 pub fn count() -> usize {
     divided().0.len().clamp(1, parallelism())
 }
 
-/// Nodes of this machine that have memory: a core reads that of its own node fastest. One where the
-/// system does not tell.
+/// Returns the number of NUMA nodes with memory, or 1 if the system does not say. A core reads
+/// memory of its own node fastest.
 #[cfg(target_os = "linux")]
 pub fn memory_nodes() -> usize {
     let listed = std::fs::read_to_string("/sys/devices/system/node/has_memory").ok();
     listed.and_then(|text| list(text.trim())).map_or(1, |nodes| nodes.len().max(1))
 }
 
-/// Other systems do not tell.
+/// Other systems do not say.
 #[cfg(not(target_os = "linux"))]
 pub fn memory_nodes() -> usize {
     1
@@ -34,14 +35,14 @@ fn parallelism() -> usize {
     available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// The first CPU of each core, and the others.
+/// Splits CPUs into the first of each core and the others.
 fn divided() -> (Vec<usize>, Vec<usize>) {
     let all = allowed();
     let first = |cpu: usize| siblings(cpu).into_iter().filter(|s| all.contains(s)).min();
     all.iter().partition(|&&cpu| first(cpu) == Some(cpu))
 }
 
-/// CPUs that run on the core of this one, itself included.
+/// Returns the CPUs on the core of `cpu`, including itself.
 #[cfg(target_os = "linux")]
 fn siblings(cpu: usize) -> Vec<usize> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
@@ -49,13 +50,13 @@ fn siblings(cpu: usize) -> Vec<usize> {
     listed.unwrap_or_else(|| vec![cpu])
 }
 
-/// Other systems do not tell.
+/// Other systems do not say.
 #[cfg(not(target_os = "linux"))]
 fn siblings(cpu: usize) -> Vec<usize> {
     vec![cpu]
 }
 
-/// The numbers of a list such as `0-2,8`.
+/// Parses a list such as `0-2,8`.
 #[cfg(target_os = "linux")]
 fn list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
@@ -84,10 +85,10 @@ fn numbered() -> Vec<usize> {
     (0..parallelism()).collect()
 }
 
-/// Keeps the calling thread, and those that it will start, on this CPU.
+/// Pins the calling thread, and those that it starts later, to this CPU.
 ///
 /// # Errors
-/// When the system refuses, or has no such call.
+/// If the system refuses, or has no such call.
 #[cfg(target_os = "linux")]
 pub fn pin(cpu: usize) -> std::io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};

@@ -1,11 +1,11 @@
-//! Conversations as the text that a model was trained on.
+//! Conversations rendered by a chat template.
 
 use serde::Serialize;
 use serde_json::Value;
 use std::time::SystemTime;
 use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError};
 
-/// The prompt that makes the model answer these messages, with the tools that it is to know.
+/// Renders the prompt that makes the model answer these messages, with the tools that it may call.
 pub fn render<M: Serialize>(
     template: &ChatTemplate,
     messages: &[M],
@@ -21,17 +21,17 @@ pub fn render<M: Serialize>(
     template.render_with(&messages, &options)
 }
 
-/// Whether what a system message says reaches the model: some templates leave it out without a word.
+/// Returns true if system messages reach the model: some templates ignore them silently.
 pub fn hears_system(template: &ChatTemplate) -> bool {
     const SAID: &str = "reply in rhymes";
     let message =
         |role: &str, content: &str| Message { role: role.into(), content: content.into() };
     let messages = [message("system", SAID), message("user", "Hello")];
-    // What refuses says so itself.
+    // A template that refuses system messages reports an error itself.
     render(template, &messages, None).map_or(true, |text| text.contains(SAID))
 }
 
-/// The date in UTC: the standard library knows no time zones.
+/// Returns the date in UTC: the standard library knows no time zones.
 fn now() -> Date {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Date::from_unix(since.map_or(0, |d| d.as_secs().cast_signed()))
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_leave_system_messages_out_are_known() {
+    fn templates_that_ignore_system_messages_are_detected() {
         let hears = |source: &str| {
             let text = TextParts { chat_template: Some(source.into()), ..TextParts::default() };
             hears_system(&ChatTemplate::new(&text).expect("valid").expect("there"))

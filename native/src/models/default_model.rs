@@ -1,6 +1,6 @@
-//! The model inside the program. To swap it, replace the file (made with `wf-run convert`).
+//! The embedded model. To swap it, replace the file (made with `wf-run convert`).
 
-/// On a cache line, as the loader would place it: the weights are used where they lie.
+/// Aligned to a cache line, so that the weights are used in place.
 #[repr(align(64))]
 struct Aligned<T: ?Sized>(T);
 
@@ -9,5 +9,5 @@ static FILE: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/default.
 /// A packed model file.
 pub static DEFAULT_MODEL: &[u8] = &FILE.0;
 
-/// What the model is called in output.
+/// Name of the model in output.
 pub const DEFAULT_NAME: &str = "default";

@@ -1,4 +1,4 @@
-//! Outputs that keep to a grammar, by llguidance: it says for each token which ones may follow.
+//! Outputs constrained by a grammar: llguidance computes which tokens may follow.
 
 use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
@@ -9,25 +9,25 @@ use std::{fmt, thread};
 use wrinklefree::decode::{Constraint, Next};
 use wrinklefree::text::Tokenizer;
 
-/// States of a grammar's lexer at most, of 1 to 2 kB each.
+/// Largest number of states of a grammar's lexer, of 1 to 2 kB each.
 const LEXER_STATES: usize = 20_000;
-/// Symbols of a grammar at most. Alternatives by the ten thousands take a step of the engine, and so
-/// everybody's, a quarter of a second.
+/// Largest number of symbols of a grammar. Tens of thousands of alternatives make a step of the
+/// engine, which all requests share, take a quarter of a second.
 const SYMBOLS: usize = 20_000;
-/// Bytes of a grammar's text at most.
+/// Largest size of a grammar's text in bytes.
 const TEXT: usize = 128 << 10;
-/// Stack to compile on, in bytes, of which only what is used takes memory. llguidance goes from rule to rule
-/// and from `$ref` to `$ref` by calling itself, 3 to 10 kB each; a text of [`TEXT`] has room for some
-/// 16,000 of them.
+/// Size of the compiler's stack in bytes; only the part that is used takes memory. llguidance
+/// follows rules and `$ref`s by recursion, with 3 to 10 kB each, and a text of [`TEXT`] bytes has
+/// room for some 16,000 of them.
 const STACK: usize = 512 << 20;
-/// What is said when a grammar outgrows these bounds on the way.
+/// Message for a grammar that exceeds these limits while it is used.
 pub const TOO_COMPLEX: &str =
     "the grammar became too complex to go on: fewer alternatives and shorter limits help";
 
-/// What an output must be.
+/// The form that an output must have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Grammar {
-    /// JSON that fits this schema, on one line.
+    /// JSON that matches this schema, on one line.
     JsonSchema(Value),
     /// A text that this regular expression matches as a whole.
     Regex(String),
@@ -36,12 +36,12 @@ pub enum Grammar {
 }
 
 impl Grammar {
-    /// Any JSON object.
+    /// Returns the grammar of any JSON object.
     pub fn json_object() -> Self {
         Self::JsonSchema(json!({"type": "object"}))
     }
 
-    /// Bytes of its text.
+    /// Returns the size of its text in bytes.
     fn size(&self) -> usize {
         match self {
             Self::JsonSchema(schema) => schema.to_string().len(),
@@ -54,18 +54,18 @@ impl Grammar {
 pub struct Grammars {
     factory: ParserFactory,
     vocab: usize,
-    /// Whose grammar is compiled: one at a time, since the cores are the engine's.
+    /// Lets one grammar be compiled at a time, because the cores belong to the engine.
     turn: Mutex<()>,
 }
 
 impl Grammars {
-    /// For a model of `vocab` tokens whose texts end with one of `eos`.
+    /// Prepares a compiler for a model of `vocab` tokens whose texts end with one of `eos`.
     ///
     /// # Errors
-    /// When llguidance does not take the vocabulary.
+    /// If llguidance does not accept the vocabulary.
     pub fn new(tokenizer: &Tokenizer, vocab: usize, eos: &[u32]) -> anyhow::Result<Self> {
         let mut words: Vec<Vec<u8>> = (0..vocab as u32).map(|id| word(tokenizer, id)).collect();
-        // An end that is not in the vocabulary, for models that have none.
+        // An end token outside the vocabulary, for models that have none.
         words.push([&[TokTrie::SPECIAL_TOKEN_MARKER], &b"end"[..]].concat());
         let info = TokRxInfo::new(words.len() as u32, vocab as u32);
         let trie = TokTrie::from(&info, &words);
@@ -80,10 +80,10 @@ impl Grammars {
         Ok(Self { factory, vocab, turn: Mutex::default() })
     }
 
-    /// The constraint of one output. Takes up to a second, for grammars as large as they may be.
+    /// Compiles the constraint of one output. The largest grammars take up to a second.
     ///
     /// # Errors
-    /// Says what is wrong with the grammar.
+    /// A message that says what is wrong with the grammar.
     pub fn compile(&self, grammar: Grammar) -> Result<Box<dyn Constraint>, String> {
         let size = grammar.size();
         if size > TEXT {
@@ -98,7 +98,7 @@ impl Grammars {
         })
     }
 
-    /// The same on the stack that there is.
+    /// Compiles on the stack of the calling thread.
     fn compile_here(&self, grammar: Grammar) -> Result<Box<dyn Constraint>, String> {
         let grammar = match grammar {
             Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(compact(schema)?),
@@ -119,7 +119,7 @@ impl Grammars {
     }
 }
 
-/// A token's bytes as llguidance has them: control tokens behind a byte that occurs in no text.
+/// Returns the bytes of a token for llguidance: control tokens start with a byte that no text has.
 fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let marker = TokTrie::SPECIAL_TOKEN_MARKER;
     match tokenizer.is_special(id) {
@@ -134,11 +134,11 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     }
 }
 
-/// A schema of JSON with one space after `:` and `,` and no others, unless it says otherwise: models
-/// that are not sure what comes next like to write spaces for ever.
+/// Returns the schema for JSON with one space after `:` and `,` and no others, unless it says
+/// otherwise: models that are unsure of the next token tend to write spaces forever.
 ///
 /// # Errors
-/// When it is no schema.
+/// If it is no schema.
 pub fn compact(mut schema: Value) -> Result<Value, String> {
     let Some(fields) = schema.as_object_mut() else {
         return Err(format!("a JSON schema is an object, not {schema}"));
@@ -152,15 +152,15 @@ pub fn compact(mut schema: Value) -> Result<Value, String> {
     Ok(schema)
 }
 
-/// Lets a schema pass whose parts cannot all be kept to: what an unknown `format` or keyword asks for is
-/// left out, and `oneOf` is `anyOf`. The log tells.
+/// Accepts a schema with parts that cannot be enforced: unknown `format`s and keywords are ignored,
+/// and `oneOf` counts as `anyOf`. The log names them.
 pub fn lenient(schema: &mut Value) {
     if let Some(options) = schema["x-guidance"].as_object_mut() {
         options.entry("lenient").or_insert(true.into());
     }
 }
 
-/// llguidance at work on one output.
+/// The state of llguidance for one output.
 struct Guided {
     matcher: Matcher,
     vocab: usize,
@@ -194,7 +194,7 @@ impl Constraint for Guided {
     }
 
     fn accept(&mut self, token: u32) {
-        // `next` says what went wrong.
+        // `next` reports errors.
         let _ = self.matcher.consume_token(token);
     }
 

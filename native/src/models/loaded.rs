@@ -134,7 +134,8 @@ impl Loaded {
         Self { model, warnings, ..self }
     }
 
-    /// Replaces tokenizer and chat template by those of `other`, whose vocabulary must not be larger.
+    /// Replaces tokenizer and chat template by those of `other`, whose vocabulary must not be
+    /// larger.
     #[must_use]
     pub fn with_text_of(self, other: Self) -> Self {
         let Self { tokenizer, template, .. } = other;

@@ -1,4 +1,4 @@
-//! Files as memory: the first of two places where the command line is `unsafe`.
+//! Memory-mapped files: the first of two places where the program is `unsafe`.
 
 use crate::machine::cores;
 use anyhow::Context;
@@ -15,11 +15,11 @@ pub fn map(path: &Path) -> anyhow::Result<Bytes> {
     Ok(Mapped::open(path)?.0)
 }
 
-/// A file that is mapped as long as somebody has some of its bytes.
+/// A file that stays mapped as long as some of its bytes are in use.
 pub struct Mapped {
     file: File,
     map: Weak<Mmap>,
-    /// Whether weights leave it that could stay.
+    /// True if weights are copied out of it although they could be used in place.
     pub must_copy: bool,
 }
 
@@ -50,14 +50,14 @@ impl Mapped {
         opened.with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Where in the file these bytes begin, if they are its.
+    /// Returns the offset of these bytes in the file, if they belong to it.
     fn place(&self, bytes: &[u8]) -> Option<u64> {
         let map = self.map.upgrade()?;
         let start = bytes.as_ptr().addr().checked_sub(map.as_ptr().addr())?;
         (start + bytes.len() <= map.len()).then_some(start as u64)
     }
 
-    /// Reads what begins there, in a way that leaves no page of the mapping in this process.
+    /// Reads from an offset through the file, so that no page of the mapping becomes resident.
     #[cfg(unix)]
     fn read(&self, place: u64, to: &mut [u8]) -> io::Result<()> {
         std::os::unix::fs::FileExt::read_exact_at(&self.file, to, place)
@@ -70,16 +70,17 @@ impl Mapped {
     }
 }
 
-/// The files of a model, where its weights are before it has them as it wants them.
+/// The mapped files of a model, as the source of its weights.
 pub struct Files {
     mapped: Vec<Mapped>,
-    /// Whether weights leave memory of this process, too.
+    /// True if weights that are in memory of this process are copied too.
     moves: bool,
 }
 
 impl Files {
-    /// These files. What one thread has packed into memory stays there, unless memory has several nodes:
-    /// then all of it is on the node of that thread, and not with those who will read it.
+    /// Wraps these files. On a machine with several NUMA nodes, weights that one thread has packed
+    /// into memory are copied too: they all lie on the node of that thread, not of those that read
+    /// them.
     pub fn new(mapped: Vec<Mapped>) -> Self {
         Self { mapped, moves: cores::memory_nodes() > 1 }
     }
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_is_mapped() {
+    fn reads_return_the_mapped_bytes() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut files = Files::new(Vec::new());
         files.moves = false;

@@ -1,8 +1,8 @@
-//! Which files of a repository or directory make up a model.
+//! Selects the files of a repository or directory that make up a model.
 
 use anyhow::{bail, ensure};
 
-/// Files beside the weights that the loader reads, the first of them always.
+/// Files that the loader reads beside the weights; the first one is required.
 pub const SIDE_FILES: [&str; 7] = [
     "config.json",
     "tokenizer.json",
@@ -13,10 +13,10 @@ pub const SIDE_FILES: [&str; 7] = [
     "dlm_config.json",
 ];
 
-/// What the user asked for.
+/// The model that the user asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Whatever is there.
+    /// The only model that is there.
     Any,
     /// The GGUF file with this part in its name: `Q2_0` is `m-Q2_0.gguf`, not `m-PQ2_0.gguf`.
     Quant(String),
@@ -24,7 +24,7 @@ pub enum Wanted {
     File(String),
 }
 
-/// Picks the names to load out of all that exist.
+/// Selects the files to load out of all that exist.
 pub fn select(names: &[String], wanted: &Wanted) -> anyhow::Result<Vec<String>> {
     match wanted {
         Wanted::File(name) => {
@@ -42,11 +42,11 @@ pub fn select(names: &[String], wanted: &Wanted) -> anyhow::Result<Vec<String>> 
     }
 }
 
-/// The names of the model that `file`, one of `names`, is a part of.
+/// Returns the files of the model that `file`, one of `names`, is a part of.
 pub fn beside(names: &[String], file: &str) -> Vec<String> {
     match any(names) {
         Ok(picked) if picked.iter().any(|n| n == file) => picked,
-        // Not the model that the directory as a whole stands for.
+        // It is not the model that the whole directory stands for.
         _ => side_files(names).chain([file.into()]).collect(),
     }
 }

@@ -1,4 +1,4 @@
-//! How a model is opened: where it is, and how its weights and logits are computed with.
+//! Options for opening a model: its location, and how its weights and logits are used.
 
 use super::mapped::Files;
 use super::rope_scaling::RopeRule;
@@ -8,7 +8,7 @@ use wrinklefree::loader::WeightSource;
 use wrinklefree::model::{Model, Runtime, Sparsity};
 use wrinklefree::ternary::Layout;
 
-/// Which model to open, and how.
+/// Options for opening a model.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// A path or a hub id; `None`: the embedded model.
@@ -17,13 +17,13 @@ pub struct OpenOptions {
     pub revision: String,
     /// RoPE scaling instead of the one that the model's files ask for.
     pub rope_scaling: Option<RopeRule>,
-    /// Which inputs of ternary layers are set to zero.
+    /// Rule that sets inputs of ternary layers to zero.
     pub activation_sparsity: Sparsity,
-    /// How logits are computed.
+    /// Accuracy of the logits.
     pub logits: Logits,
     /// Layout of ternary weights in memory.
     pub layout: LayoutChoice,
-    /// Where the weights of a packed file are kept.
+    /// Place of the weights of a packed file.
     pub weights: Placement,
 }
 
@@ -67,7 +67,7 @@ impl LayoutChoice {
     }
 }
 
-/// How logits are computed.
+/// Accuracy of the logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Logits {
     /// All of them exactly.

@@ -1,14 +1,14 @@
-//! `--rope-scaling`: more positions than the model was trained for.
+//! RoPE scaling: more positions than the model was trained for.
 
 use std::str::FromStr;
 use wrinklefree::format::{RopeScaling, Spec, YarnScaling};
 
-/// A rule that stretches positions, instead of what the model's files say.
+/// A rule for scaling positions that replaces the one of the model's files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeRule {
-    /// As before any scaling.
+    /// No scaling.
     None,
-    /// Positions are divided by this.
+    /// Divides positions by this factor.
     Linear(f64),
     /// The base θ grows so that the slowest dimension is interpolated and the fastest is not:
     /// θ · F^(d / (d − 2)), "NTK-aware" interpolation (arXiv 2309.00071, section 3.1).
@@ -37,7 +37,7 @@ impl FromStr for RopeRule {
 }
 
 impl RopeRule {
-    /// Replaces the scaling of a model; its context grows with it.
+    /// Replaces the scaling of a model; its context length grows with it.
     pub fn apply(self, spec: &mut Spec) {
         let original = spec.original_context();
         let (scaling, factor) = match self {
@@ -57,7 +57,7 @@ impl RopeRule {
     }
 }
 
-/// What to say of more positions than the model knows.
+/// Returns a warning if there are more positions than the model was trained for.
 pub fn beyond(positions: usize, spec: &Spec) -> Option<String> {
     let known = spec.context_length;
     (positions > known).then(|| {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_replaces_that_of_the_files_and_stretches_the_original_context() {
+    fn a_rule_replaces_that_of_the_files_and_extends_the_original_context() {
         let plain = Synthetic::Tiny.loaded().model.spec().clone();
         let (theta, trained) = (plain.rope.theta, plain.context_length);
         let with = |rule: RopeRule, mut spec: Spec| {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_beyond_hears_both_lengths_and_the_option() {
+    fn the_warning_names_both_lengths_and_the_option() {
         let spec = Synthetic::Tiny.loaded().model.spec().clone();
         assert_eq!(beyond(4096, &spec), None);
         let said = beyond(5000, &spec).expect("a warning");

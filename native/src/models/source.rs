@@ -17,7 +17,7 @@ const PACKED: &str = "wrinklefree";
 /// File size up to which small pages cost little, because caches hold most of the file.
 const SMALL: usize = 64 << 20;
 
-/// Where the weights of a packed file are kept. Other formats are repacked into memory anyway.
+/// Place of the weights of a packed file. Other formats are repacked into memory anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// Copied if the file is larger than caches and memory is ample, else mapped.

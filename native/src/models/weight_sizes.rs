@@ -1,4 +1,4 @@
-//! How big a model is, part by part.
+//! Sizes of the parts of a model.
 
 use std::collections::BTreeMap;
 use wrinklefree::format::{LayerWeights, Linear, Weights};
@@ -13,15 +13,15 @@ pub struct Group {
     pub kind: String,
     /// `rows × cols` of one.
     pub shape: [usize; 2],
-    /// How many.
+    /// Number of matrices.
     pub count: usize,
-    /// Numbers in all of them, padding left out.
+    /// Parameters in all of them, without padding.
     pub parameters: u64,
     /// Bytes in memory.
     pub bytes: u64,
 }
 
-/// The seven matrices of a layer and their roles.
+/// Returns the seven matrices of a layer and their roles.
 pub fn linears(layer: &LayerWeights) -> [(&'static str, &Linear); 7] {
     [
         ("attention q", &layer.q),
@@ -34,7 +34,7 @@ pub fn linears(layer: &LayerWeights) -> [(&'static str, &Linear); 7] {
     ]
 }
 
-/// The norm vectors of a layer, those that it has.
+/// Returns the norm vectors that a layer has.
 pub fn norms(layer: &LayerWeights) -> impl Iterator<Item = (&'static str, &[f32])> {
     [
         ("attn_norm", Some(&layer.attn_norm)),
@@ -48,7 +48,7 @@ pub fn norms(layer: &LayerWeights) -> impl Iterator<Item = (&'static str, &[f32]
     .filter_map(|(name, norm)| Some((name, norm?.as_slice())))
 }
 
-/// Matrices by role and kind, in the order of a forward pass; norms and biases last.
+/// Groups matrices by role and kind, in the order of a forward pass; norms and biases come last.
 pub fn groups(weights: &Weights) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut add = |role: &'static str, matrix: &Matrix| {
@@ -76,7 +76,7 @@ pub fn groups(weights: &Weights) -> Vec<Group> {
     groups
 }
 
-/// Norms and biases by length, all f32.
+/// Groups norms and biases by length; all are f32.
 fn vectors(weights: &Weights) -> Vec<Group> {
     let mut lengths: BTreeMap<(&'static str, usize), usize> = BTreeMap::new();
     let mut add = |role, length| *lengths.entry((role, length)).or_default() += 1;
@@ -102,7 +102,7 @@ fn vectors(weights: &Weights) -> Vec<Group> {
     lengths.into_iter().map(group).collect()
 }
 
-/// Bytes of all weights.
+/// Returns the bytes of all weights.
 pub fn bytes(weights: &Weights) -> u64 {
     groups(weights).iter().map(|g| g.bytes).sum()
 }

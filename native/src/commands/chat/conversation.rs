@@ -25,7 +25,7 @@ pub struct Conversation {
     forgotten: usize,
 }
 
-/// How long texts may be.
+/// Limits of a conversation.
 pub struct Length {
     /// Positions of the conversation.
     pub context: usize,
@@ -110,8 +110,9 @@ impl Conversation {
         session::run(&mut self.engine, request, show)
     }
 
-    /// What the model reads. Where texts shift and this one does not fit, the oldest exchanges are
-    /// left out until it takes half of the context, so that this does not come with every message.
+    /// Returns the tokens that the model reads. If texts shift and this one does not fit, the
+    /// oldest exchanges are left out until it takes half of the context, so that this does not come
+    /// with every message.
     fn prompt(&mut self) -> anyhow::Result<Vec<u32>> {
         let Length { context, shift, .. } = self.length;
         let (mut tokens, seen) = (self.encode()?, self.forgotten);
@@ -146,7 +147,7 @@ impl Conversation {
         more
     }
 
-    /// Where the conversation begins, behind a system message.
+    /// Returns the index of the first message after the system message.
     fn first(&self) -> usize {
         usize::from(self.system().is_some())
     }

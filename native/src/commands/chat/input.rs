@@ -1,4 +1,4 @@
-//! What the user typed: lines become messages and commands.
+//! Parses lines that the user typed into messages and commands.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Whether a message is begun and not complete.
+    /// Returns true if a message was begun and is not complete.
     pub fn is_open(&self) -> bool {
         self.block || !self.text.is_empty()
     }

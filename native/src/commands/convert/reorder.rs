@@ -1,5 +1,5 @@
-//! Columns in front of down_proj that are often zero at the same time, moved together: a product skips
-//! blocks of 16 columns only where all of them are zero.
+//! Columns in front of down_proj that are often zero at the same time, moved together: a product
+//! skips blocks of 16 columns only where all of them are zero.
 
 use crate::eval::activation_stats::{Counter, Counts};
 use anyhow::Context;
@@ -18,7 +18,7 @@ const WINDOW: usize = 512;
 /// Rows of a pass.
 const ROWS: usize = 64;
 
-/// What reordering did: zero blocks among those in front of down_proj, on the same text.
+/// Shares of zero blocks before down_proj on the same text, before and after reordering.
 pub struct Shares {
     /// Before.
     pub before: f64,

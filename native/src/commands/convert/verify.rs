@@ -36,7 +36,7 @@ pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What tokenizers treat in different ways: cases, accents, digits, all kinds of white space, other
+/// Text that tokenizers treat in different ways: cases, accents, digits, white space, other
 /// scripts and directions, characters of several code points, control characters.
 const NASTY: &str = "Don't STOP  at\t1234567890 3.14,\n\n \r\n naïve cafe\u{301} straße “quoted” \
     漢字かな ไทย العربية \u{a0}\u{3000}\u{200b}👩‍👩‍👧🏽 𝔘 \u{0}\u{7f}\u{fffd} <s></s> ▁Ġ <0x0A> fn(x){}; ";
@@ -88,7 +88,8 @@ fn linear(a: &Linear, b: &Linear) -> anyhow::Result<()> {
     matrix(&a.weight, &b.weight)
 }
 
-/// Equal bytes are equal weights, in another layout too; other bytes may still be, so look at each row.
+/// Equal bytes are equal weights, in another layout too; other bytes may still be, so look at each
+/// row.
 fn matrix(a: &Matrix, b: &Matrix) -> anyhow::Result<()> {
     ensure!((a.rows(), a.cols()) == (b.rows(), b.cols()), "shape changed");
     if a == b {
@@ -110,7 +111,7 @@ fn matrix(a: &Matrix, b: &Matrix) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How the logits of two models compare.
+/// Comparison of the logits of two models.
 pub struct Probe {
     equal: bool,
     /// Largest difference of a logit, relative to the largest logit.
@@ -138,9 +139,10 @@ impl Probe {
     }
 }
 
-/// Difference of logits, relative to the largest, that rounding explains: a norm that sums in another
-/// order moves its result by a last bit, and now and then an activation by a step of 8 bits, from where
-/// on a deep model may go a little astray. With a column at a wrong place all logits are others.
+/// Difference of logits, relative to the largest, that rounding explains: a norm that sums in
+/// another order moves its result by a last bit, and now and then an activation by a step of 8
+/// bits, from where on a deep model may go a little astray. With a column at a wrong place all
+/// logits are others.
 const ROUNDING: f32 = 0.25;
 
 /// A probe in words.

@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     out::print(&report.tail())
 }
 
-/// What the modes are compared with.
+/// Returns the settings of the reference.
 fn reference(args: &Args, loaded: &Loaded) -> Settings {
     let ar = loaded.dlm.as_ref().is_none_or(|dlm| dlm.ar_path);
     match args.against.unwrap_or(if ar { Against::Ar } else { Against::Block }) {

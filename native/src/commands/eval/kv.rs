@@ -16,12 +16,12 @@ use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, PageSelection};
 
 /// Compare KV cache types and page selections
 ///
-/// Each cache is filled with the beginning of the text (again and again where it is shorter). The last
-/// 256 positions tell what changes: the cosine, mean and least, of attention's output and of the logits
-/// with those of an f32 cache that is read whole, and the perplexity. In the first layer the change is
-/// the cache's own; in the last one and in the logits all layers' changes have added up. Then all
-/// caches of a context take turns at one more token: how long a pass takes, and what of it the context
-/// costs. All caches of a context are in memory together.
+/// Each cache is filled with the beginning of the text (again and again where it is shorter). The
+/// last 256 positions tell what changes: the cosine, mean and least, of attention's output and of
+/// the logits with those of an f32 cache that is read whole, and the perplexity. In the first layer
+/// the change is the cache's own; in the last one and in the logits all layers' changes have added
+/// up. Then all caches of a context take turns at one more token: how long a pass takes, and what
+/// of it the context costs. All caches of a context are in memory together.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -75,7 +75,7 @@ struct Row {
     bytes: u64,
     /// Seconds of a pass at the context's end, and of one at its beginning.
     seconds: [f64; 2],
-    /// How much longer the f32 cache takes that is read whole.
+    /// Time of the f32 cache that is read whole, as a multiple of this one.
     speed: f64,
     read: f64,
     /// Cosines, mean and least: of attention in the first and in the last layer, and of the logits.
@@ -258,7 +258,7 @@ fn configs(args: &Args) -> Vec<KvConfig> {
     configs
 }
 
-/// Whether the first cache is a row of the table, or only what others are compared with.
+/// Returns true if the first cache is a row of the table, not only the reference of the others.
 fn wanted(args: &Args, first: &KvConfig) -> bool {
     let asked = args.types.is_empty() || args.types.contains(&first.keys);
     asked && (args.attention.is_empty() || args.attention.contains(&first.selection))

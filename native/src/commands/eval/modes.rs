@@ -1,4 +1,4 @@
-//! What commands share that send the same prompts through several decode modes.
+//! Parts of commands that run the same prompts in several decode modes.
 
 use crate::cli::exit::usage;
 use crate::cli::{out, progress};
@@ -13,7 +13,7 @@ use wrinklefree::engine::Engine;
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::{Mode, Settings};
 
-/// Which modes.
+/// Options that list decode modes.
 #[derive(clap::Args)]
 pub struct ModesArgs {
     /// Modes to compare
@@ -116,7 +116,7 @@ impl Bench {
         Ok(Self { engine, max_tokens, eos: defaults.eos })
     }
 
-    /// What each mode does with the prompts: prompt by prompt through all modes, so that a noisy
+    /// Runs the prompts in each mode: prompt by prompt through all modes, so that a noisy
     /// minute meets them all.
     pub fn answers<'a>(
         &mut self,

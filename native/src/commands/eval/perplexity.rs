@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     out::print(&report.tail())
 }
 
-/// How blocks are masked, for a model that denoises.
+/// Returns the parameters of block diffusion for a model that denoises.
 fn diffusion(said: Settings, loaded: &Loaded) -> anyhow::Result<Option<DiffusionParams>> {
     if loaded.dlm.is_none() && said.mask_token_id.is_none() {
         return Ok(None);

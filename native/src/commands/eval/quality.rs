@@ -19,13 +19,13 @@ use wrinklefree::settings::{Mode, Sampling, Settings, describe};
 
 /// Measure right answers and coherent stories, by decode mode
 ///
-/// Prompts with an answer are answered with the most likely tokens and must say exactly that. Prompts
-/// without one ask for stories. These are told once with the most likely tokens, which gives tokens
-/// per second, per forward pass (those over prompts and commits included) and, with `row_cost` 0,
-/// accepted per draft, and then are sampled several times and checked: "spelled" (every word is in
-/// the vocabulary), "asked" (all that the request names is there), "named" (every name comes with who
-/// bears it), "found" (the lost thing is the found thing), "coherent" (all of these), and "distinct"
-/// (the share of different words, pairs and triples of words among all).
+/// Prompts with an answer are answered with the most likely tokens and must say exactly that.
+/// Prompts without one ask for stories. These are told once with the most likely tokens, which
+/// gives tokens per second, per forward pass (those over prompts and commits included) and, with
+/// `row_cost` 0, accepted per draft, and then are sampled several times and checked: "spelled"
+/// (every word is in the vocabulary), "asked" (all that the request names is there), "named" (every
+/// name comes with who bears it), "found" (the lost thing is the found thing), "coherent" (all of
+/// these), and "distinct" (the share of different words, pairs and triples of words among all).
 ///
 /// A line of the prompt file is a JSON object as for `eval agreement`, and optionally `story`, with
 /// `asked` (words that the story must have) and `thing` (what is lost and found).
@@ -43,8 +43,8 @@ pub struct Args {
     prompts: Option<PathBuf>,
     /// Words of stories, a JSON object
     ///
-    /// The object has lists `words`, `names`, `species`, `colors` and `things` [default: those that the
-    /// embedded model was trained on].
+    /// The object has lists `words`, `names`, `species`, `colors` and `things` [default: those that
+    /// the embedded model was trained on].
     #[arg(long, value_name = "FILE")]
     vocabulary: Option<PathBuf>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub struct Args {
     /// Stories sampled for each request
     #[arg(long, value_name = "N", default_value = "4")]
     samples: NonZeroUsize,
-    /// How they are sampled: at a temperature of 0.8 where nothing else is said; every story has a
+    /// Sampling of stories: at a temperature of 0.8 by default. Every story has a
     /// seed of its own, from `--seed` on
     #[command(flatten)]
     sampling: Sampling,
@@ -75,7 +75,7 @@ pub struct Args {
     decoding: DecodeArgs,
 }
 
-/// How freely stories are sampled where the user does not say.
+/// Default temperature for stories.
 const TEMPERATURE: f32 = 0.8;
 
 /// Runs the command.

@@ -1,4 +1,4 @@
-//! What went wrong with the hub, and what the user can do about it.
+//! Errors of the hub, and advice to the user.
 
 use super::{HubId, Place};
 use crate::models::model_files::Wanted;
@@ -9,20 +9,20 @@ use std::path::Path;
 /// Kinds of failure that call for different actions.
 #[derive(Debug)]
 pub enum Failure {
-    /// No answer, or the hub itself is broken: the cache may help.
+    /// The hub does not answer or fails itself: the cache may help.
     Unreachable(String),
     /// The hub does not know the repository, revision or file.
     NotFound,
-    /// The hub wants to know who asks, or refuses this user.
+    /// The hub asks for a token, or refuses this one.
     Denied(u16),
     /// Another process downloads the same file.
     Busy,
-    /// Anything on this machine: a full disk, a read-only cache.
+    /// A problem of this machine, such as a full disk or a read-only cache.
     Local(String),
 }
 
 impl Failure {
-    /// Sorts an error of the hub client.
+    /// Classifies an error of the hub client.
     pub fn of(error: &ApiError) -> Self {
         match error {
             ApiError::RequestError(e) => match **e {
@@ -49,18 +49,18 @@ impl Failure {
         }
     }
 
-    /// Whether trying again may help.
+    /// Returns true if another attempt may help.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Unreachable(_))
     }
 
-    /// What happened and what to do.
+    /// Returns a message that says what happened and what to do.
     pub fn message(&self, id: &HubId, revision: &str, place: &Place) -> String {
         let (repo, endpoint) = (&id.repo, &place.endpoint);
         match self {
             Self::Unreachable(why) => format!(
-                "{endpoint} does not answer ({why}). Run the same command again: it takes up where \
-                 it stopped"
+                "{endpoint} does not answer ({why}). Run the same command again: it resumes the \
+                 download"
             ),
             Self::NotFound => format!(
                 "{endpoint}/{repo} or its revision {revision} does not exist, and there is no \
@@ -83,7 +83,7 @@ impl Failure {
     }
 }
 
-/// The hub is out of reach and the cache has nothing.
+/// Message for a hub that cannot be reached while the cache has nothing.
 pub fn offline(id: &HubId, place: &Place, why: &str) -> String {
     let files = match &id.wanted {
         Wanted::File(file) => format!("  {file}"),
@@ -104,7 +104,7 @@ pub fn offline(id: &HubId, place: &Place, why: &str) -> String {
     )
 }
 
-/// The hub is out of reach and the cache has a part.
+/// Message for a hub that cannot be reached while the cache has only a part.
 pub fn incomplete(id: &HubId, snapshot: &Path, missing: &[String], why: &str) -> String {
     format!(
         "cannot reach the hub for {} ({why}), and the cache has only a part of it. Missing:\n  \

@@ -7,7 +7,7 @@ use crate::models::model_files::Wanted;
 pub struct HubId {
     /// `org/name`.
     pub repo: String,
-    /// Which model in it.
+    /// Selects a model in the repository.
     pub wanted: Wanted,
 }
 

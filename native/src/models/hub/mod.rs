@@ -1,4 +1,4 @@
-//! Models from the Hugging Face hub, through the cache that all its clients share.
+//! Downloads models from the Hugging Face hub into the cache that all its clients share.
 
 mod error;
 mod id;
@@ -16,10 +16,10 @@ use place::Place;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a download that broke off is taken up again before giving up.
+/// Number of times that an interrupted download is resumed.
 const RESUMES: u32 = 4;
 
-/// The files of a model, from the cache where they are there, downloaded where not.
+/// Returns the files of a model, and downloads those that the cache lacks.
 pub fn fetch(
     id: &HubId,
     revision: &str,
@@ -87,7 +87,7 @@ fn client(place: &Place) -> Result<Api, ApiError> {
         .build()
 }
 
-/// Downloads one file, taking up where an earlier attempt (of this run or another) broke off.
+/// Downloads one file, resuming an earlier attempt of this run or another.
 fn download(
     api: &Api,
     repo: &Repo,
@@ -135,7 +135,7 @@ fn attempt(
     Ok(path)
 }
 
-/// The files as the cache has them, or an error that says which to put where.
+/// Returns the files from the cache, or an error that says which files to put where.
 fn cached(
     id: &HubId,
     revision: &str,
@@ -155,7 +155,7 @@ fn cached(
     Ok(picked.into_iter().map(|n| (n.clone(), snapshot.join(n))).collect())
 }
 
-/// A relative path without tricks.
+/// Returns true for a relative path without `..` and the like.
 fn is_plain(name: &str) -> bool {
     Path::new(name).components().all(|c| matches!(c, std::path::Component::Normal(_)))
 }

@@ -1,4 +1,4 @@
-//! Where the hub and its cache are, by the environment variables of `huggingface_hub`.
+//! Location of the hub and its cache, from the environment variables of `huggingface_hub`.
 
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use std::env;
@@ -41,12 +41,12 @@ impl Place {
         }
     }
 
-    /// The cache as the hub client sees it.
+    /// Returns the cache for the hub client.
     pub fn cache(&self) -> Cache {
         Cache::new(self.cache.clone())
     }
 
-    /// The commit that the cache has for a branch, tag or commit.
+    /// Returns the commit that the cache has for a branch, tag or commit.
     pub fn commit(&self, cache: &CacheRepo, repo: &str, revision: &str) -> Option<String> {
         let folder = Repo::new(repo.into(), RepoType::Model).folder_name();
         let reference = self.cache.join(folder).join("refs").join(revision);
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// Every file below a directory, as `a/b.gguf`.
+/// Lists every file below a directory, as `a/b.gguf`.
 pub fn names_below(directory: &Path) -> Vec<String> {
     let mut names = Vec::new();
     let mut open = vec![(directory.to_path_buf(), String::new())];
@@ -73,7 +73,7 @@ pub fn names_below(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Shards that the index names and the directory lacks, if any.
+/// Returns the shards that the index names and the directory lacks, if any.
 pub fn missing_shards(directory: &Path, picked: &[String]) -> Option<Vec<String>> {
     let index = picked.iter().find(|n| n.ends_with(".index.json"))?;
     let text = std::fs::read_to_string(directory.join(index)).ok()?;

@@ -42,8 +42,8 @@ pub struct ModelArgs {
     /// Logits: all exact, or screened
     ///
     /// `exact` computes all logits exactly. `screened` reads half of the bits of an int8 head first and
-    /// computes the logits of promising tokens exactly, the others approximately. That reads almost
-    /// half as much of the head, which helps if few requests run at a time. Draws at a temperature,
+    /// computes the logits of promising tokens exactly, the others approximately. It saves almost
+    /// half of the reads of the head, which helps if few requests run at a time. Draws at a temperature,
     /// answers that follow a grammar and log-probabilities may change. 16-bit heads and small
     /// vocabularies stay exact.
     #[arg(long, value_name = "HOW", value_parser = one_of(Logits::ALL, Logits::name),

@@ -7,6 +7,9 @@ use crate::cli::human;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
+/// Largest width of an explanation in the example.
+const COLUMNS: usize = 96;
+
 /// Comment at the top of the example.
 const ABOUT: &str = "\
 # Configuration of `wf-run serve --config FILE`; `generate`, `chat`, `bench` and `eval` read the
@@ -27,7 +30,9 @@ pub fn example() -> String {
             text += &format!("{section}:\n");
         }
         for key in keys {
-            text += &format!("{indent}# {}\n", explanation(key));
+            for line in lines(&explanation(key), COLUMNS - indent.len()) {
+                text += &format!("{indent}# {line}\n");
+            }
             text += &format!("{indent}{}: {}\n", key.name(), value(key, &defaults));
         }
     }
@@ -67,13 +72,30 @@ fn default(key: &Key) -> String {
 
 /// Returns the explanation of a key, with its possible values if they have names.
 fn explanation(key: &Key) -> String {
-    let help = key.arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let help = key.arg.get_long_help().or(key.arg.get_help()).map(ToString::to_string);
+    let help = help.unwrap_or_default().replace("\n\n", ". ");
+    let help = help.trim_end_matches('.').replace(". [default", " [default");
     let values = key.arg.get_possible_values();
     let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
     match names.is_empty() || names == ["true", "false"] {
         true => help,
         false => format!("{help}. One of {}", names.join(", ")),
     }
+}
+
+/// Breaks a text into lines of at most `width` characters, as far as its words allow.
+fn lines(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                *line += " ";
+                *line += word;
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
 }
 
 /// Returns the value of a key as YAML.

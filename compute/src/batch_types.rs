@@ -3,16 +3,7 @@
 
 /// Attention mask of a span: the row at position p attends to the keys `0..end(p)`.
 ///
-/// `end` is a single number, so no mask is ever stored as a matrix. It never exceeds the keys that
-/// are in the cache or in the span.
-///
-/// ```
-/// use wrinklefree_compute::batch_types::AttentionMask;
-///
-/// // A prompt, and a diffusion step whose rows see their whole block of 32 positions.
-/// let (prompt, step) = (AttentionMask::Causal, AttentionMask::BlockCausal(32));
-/// assert_ne!(prompt, step);
-/// ```
+/// One number per row replaces a mask matrix. A block ends at the end of the span at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
     /// Each row sees itself and everything before it.

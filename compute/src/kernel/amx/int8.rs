@@ -1,7 +1,7 @@
 //! int8 × int8: 16 blocks of packed weights are a tile without decoding. Two planes of activations are
 //! neighboring rows, whose sums are joined in 64 bits.
 
-use super::product::{ColumnChunks, product};
+use super::product::{ColumnChunks, PanelSteps, ProductBuffers, product};
 use super::tiles::{ROW_BYTES, ROWS, Weights};
 use crate::kernel::Quantized;
 use crate::kernel::avx512::int8::{
@@ -69,8 +69,8 @@ fn tiled<const P: usize, const W: u8>(
             x,
             panels,
             &split,
-            (&mut scratch.decoded, &mut scratch.sums),
-            |(panel, steps), _, out| weights::<W>(w, *panel, steps, out),
+            ProductBuffers { decoded: &mut scratch.decoded, sums: &mut scratch.sums },
+            |panel_steps, _, out| weights::<W>(w, panel_steps, out),
             |panel, _, rows, sums| {
                 let scales = group_scales(&w.scales(panel), 0);
                 for (token, sums) in (rows.start / P..).zip(sums.as_chunks::<P>().0) {
@@ -93,12 +93,11 @@ fn tiled<const P: usize, const W: u8>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn weights<const W: u8>(
     w: Int8View<'_>,
-    panel: usize,
-    steps: &Range<usize>,
+    PanelSteps { panel, steps }: &PanelSteps,
     out: &mut [Weights],
 ) -> *const Weights {
     let end = (steps.end * STRIPS).min(w.strips());
-    let values = w.panel(panel, steps.start * STRIPS..end);
+    let values = w.panel(*panel, steps.start * STRIPS..end);
     if W == WHOLE && end == steps.end * STRIPS {
         return values.values.as_ptr().cast();
     }

@@ -45,10 +45,18 @@ impl ColumnChunks {
 }
 
 /// A panel and a range of its steps.
-pub type PanelSteps = (usize, Range<usize>);
+pub struct PanelSteps {
+    pub panel: usize,
+    pub steps: Range<usize>,
+}
 
-/// Buffers for decoded weights and for sums.
-pub type ProductBuffers<'a> = (&'a mut AlignedVec<u8>, &'a mut AlignedVec<i32>);
+/// Buffers of [`product`].
+pub struct ProductBuffers<'a> {
+    /// Decoded weights.
+    pub decoded: &'a mut AlignedVec<u8>,
+    /// Sums that wait for the next chunk.
+    pub sums: &'a mut AlignedVec<i32>,
+}
 
 /// Multiplies `panels` with all rows of `x`.
 ///
@@ -65,7 +73,7 @@ pub unsafe fn product<const SIGNED: bool>(
     x: &Quantized<'_>,
     panels: Range<usize>,
     split: &ColumnChunks,
-    (decoded, sums_buffer): ProductBuffers<'_>,
+    ProductBuffers { decoded, sums: sums_buffer }: ProductBuffers<'_>,
     mut weights: impl FnMut(&PanelSteps, Option<PanelSteps>, &mut [Weights]) -> *const Weights,
     mut emit: impl FnMut(usize, usize, Range<usize>, &[[i32; ROWS]]),
 ) {
@@ -89,7 +97,8 @@ pub unsafe fn product<const SIGNED: bool>(
             for at in 0..split.chunks() * pairs {
                 let panel_steps = |at: usize, p: usize| {
                     let panel = panels.start + at % pairs * PAIR + p;
-                    (panel < panels.end).then(|| (panel, split.steps(at / pairs)))
+                    (panel < panels.end)
+                        .then(|| PanelSteps { panel, steps: split.steps(at / pairs) })
                 };
                 let mut tiles_of = [std::ptr::null(); PAIR];
                 for (p, out) in decoded.chunks_exact_mut(split.chunk).take(PAIR).enumerate() {

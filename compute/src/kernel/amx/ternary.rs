@@ -1,6 +1,6 @@
 //! Ternary × int8: the columns of a step decode to a tile of weights, field by field.
 
-use super::product::{BLOCK_PANELS, BLOCK_ROWS, ColumnChunks, product};
+use super::product::{BLOCK_PANELS, BLOCK_ROWS, ColumnChunks, PanelSteps, ProductBuffers, product};
 use super::tiles::ROW_BYTES;
 use crate::kernel::Quantized;
 use crate::kernel::avx512::ternary::{TernaryArgs, ternary as in_vectors};
@@ -39,9 +39,9 @@ pub fn ternary(
             x,
             panels,
             &split,
-            (decoded, sums),
-            |(panel, steps), next, tiles| {
-                let next = next.map(|(panel, steps)| (panel, steps.start * FIELDS));
+            ProductBuffers { decoded, sums },
+            |PanelSteps { panel, steps }, next, tiles| {
+                let next = next.map(|next| (next.panel, next.steps.start * FIELDS));
                 let out = tiles[..steps.len()].as_flattened_mut();
                 let fields = steps.start * FIELDS..(steps.end * FIELDS).min(args.fields());
                 let (out, beyond) = out.split_at_mut(fields.len());

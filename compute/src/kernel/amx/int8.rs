@@ -70,7 +70,7 @@ fn tiled<const P: usize, const W: u8>(
             panels,
             &split,
             ProductBuffers { decoded: &mut scratch.decoded, sums: &mut scratch.sums },
-            |panel_steps, _, out| weights::<W>(w, panel_steps, out),
+            |PanelSteps { panel, steps }, _, out| weights::<W>(w, *panel, steps, out),
             |panel, _, rows, sums| {
                 let scales = group_scales(&w.scales(panel), 0);
                 for (token, sums) in (rows.start / P..).zip(sums.as_chunks::<P>().0) {
@@ -93,11 +93,12 @@ fn tiled<const P: usize, const W: u8>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn weights<const W: u8>(
     w: Int8View<'_>,
-    PanelSteps { panel, steps }: &PanelSteps,
+    panel: usize,
+    steps: &Range<usize>,
     out: &mut [Weights],
 ) -> *const Weights {
     let end = (steps.end * STRIPS).min(w.strips());
-    let values = w.panel(*panel, steps.start * STRIPS..end);
+    let values = w.panel(panel, steps.start * STRIPS..end);
     if W == WHOLE && end == steps.end * STRIPS {
         return values.values.as_ptr().cast();
     }

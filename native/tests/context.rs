@@ -145,7 +145,7 @@ fn a_server_logs_once_that_somebody_goes_past_the_trained_length() {
     }
     server.terminate();
     let log = server.ended().ends(0, &["a context of 4096 positions", "--rope-scaling"]).stderr;
-    assert_eq!(log.matches("a request may go past").count(), 1, "{log}");
+    assert_eq!(log.matches("request exceeds the trained context length").count(), 1, "{log}");
     let server = Server::start(&["-c", "4096", "--rope-scaling", "yarn:2"]);
     server.chat(&ask("Hello!", json!({"max_tokens": 4000, "stop": ["."]}))).is(200);
     server.terminate();

@@ -255,7 +255,7 @@ fn wrong_certificates_are_named_at_the_start() {
     write(directory.path(), "broken", broken);
     let path = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
     for (cert, key, part) in [
-        ("cert", "other", "is not that of the certificate"),
+        ("cert", "other", "does not match the certificate"),
         ("cert", "none", "cannot read the private key"),
         ("none", "key", "cannot read the certificate"),
         ("text", "key", "has no certificate"),

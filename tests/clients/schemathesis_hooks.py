@@ -5,5 +5,5 @@ import schemathesis
 
 @schemathesis.hook
 def before_load_schema(context, raw_schema):
-    options = raw_schema["components"]["schemas"]["Options"]["properties"]
+    options = raw_schema["components"]["schemas"]["GenerationOptions"]["properties"]
     options["model"] = {"enum": ["default"]}

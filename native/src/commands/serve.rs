@@ -7,7 +7,9 @@ use crate::config::{self, Keys, Layers, ServerArgs};
 use crate::machine::{self, malloc};
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::{self, Loaded, Synthetic};
-use crate::serve::{self, Benchmark, Limits, Options, Rehearsal, Sizes, Tls, log};
+use crate::serve::{
+    self, ApiKeys, Benchmark, EngineLimits, RequestLimits, ServerConfig, Tls, Warmup, log,
+};
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
 use std::fs;
@@ -94,17 +96,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         false => {
             let keys = Keys::from_arg_matches(&matches)?;
-            serve::run(options(keys, args.synthetic, &layers.warnings)?)
+            serve::run(server_config(keys, args.synthetic, &layers.warnings)?)
         }
     }
 }
 
-/// Builds the options of the server.
-fn options(
+/// Returns the server's configuration.
+fn server_config(
     keys: Keys,
     synthetic: Option<Synthetic>,
     warnings: &[String],
-) -> anyhow::Result<Options> {
+) -> anyhow::Result<ServerConfig> {
     let Keys { model, host, port, compute, warmup, server, scheduler, kv, benchmark, settings } =
         keys;
     let api_keys = api_keys(&server)?;
@@ -126,7 +128,7 @@ fn options(
         iterations: benchmark.benchmark_iterations.get(),
         max_tokens: benchmark.benchmark_max_tokens.get(),
     };
-    Ok(Options {
+    Ok(ServerConfig {
         load: Box::new(move |runtime| {
             let options = model.options();
             let loaded = Loaded::open(&options, runtime, &mut LogProgress::default())?;
@@ -141,16 +143,22 @@ fn options(
         port,
         keys: api_keys,
         origins: server.cors_origin,
-        names: server.allowed_host,
+        host_names: server.allowed_host,
         demo: server.demo,
         tls,
-        limits: Limits { body: server.max_body, time: Duration::from_secs(server.request_timeout) },
+        limits: RequestLimits {
+            body: server.max_body,
+            time: Duration::from_secs(server.request_timeout),
+        },
         drain: Duration::from_secs(server.drain),
-        rehearsal: Rehearsal { warmup, benchmark: benchmark.benchmark_enabled.then_some(measured) },
+        warmup: Warmup {
+            enabled: warmup,
+            benchmark: benchmark.benchmark_enabled.then_some(measured),
+        },
         threads: compute.threads(),
-        engine: Sizes {
+        engine: EngineLimits {
             context: scheduler.context,
-            shift: scheduler.context_shift,
+            context_shift: scheduler.context_shift,
             sequences: scheduler.max_sequences.get(),
             waiting: scheduler.max_waiting,
             kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),
@@ -172,8 +180,8 @@ fn tls(server: &ServerArgs) -> anyhow::Result<Option<Tls>> {
     }
 }
 
-/// The keys that open the server.
-fn api_keys(server: &ServerArgs) -> anyhow::Result<serve::Keys> {
+/// Reads the API keys of the command line and of the key file.
+fn api_keys(server: &ServerArgs) -> anyhow::Result<ApiKeys> {
     let mut keys = server.api_key.clone();
     if keys.iter().any(|key| key.trim().is_empty()) {
         return Err(usage("an API key is empty"));
@@ -182,9 +190,9 @@ fn api_keys(server: &ServerArgs) -> anyhow::Result<serve::Keys> {
         let name = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
         keys.extend(text.lines().map(Into::into));
-        if serve::Keys::new(keys.clone()).is_empty() {
+        if ApiKeys::new(keys.clone()).is_empty() {
             return Err(usage(format!("{name} has no key: expected one a line")));
         }
     }
-    Ok(serve::Keys::new(keys))
+    Ok(ApiKeys::new(keys))
 }

@@ -1,7 +1,6 @@
-//! API keys.
+//! Authentication with API keys.
 
 use super::error::ApiError;
-use super::state::Server;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
@@ -9,33 +8,34 @@ use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-/// The keys that open the server; none: it is open.
+/// Accepted API keys. Without any, the server is open to everybody.
 #[derive(Clone, Default)]
-pub struct Keys(Vec<String>);
+pub struct ApiKeys(Arc<[String]>);
 
-impl Keys {
-    /// These keys, empty ones left out.
+impl ApiKeys {
+    /// Trims the keys and drops empty ones.
     pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
         Self(keys.into_iter().map(|k| k.trim().to_string()).filter(|k| !k.is_empty()).collect())
     }
 
-    /// Nobody is asked for a key.
+    /// Returns true if no key is needed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whose key this is, if it fits. How long that takes tells nothing but the keys' lengths.
+    /// Returns the tenant of a key, if it is accepted. The time this takes reveals only the lengths
+    /// of the keys.
     fn tenant(&self, given: &[u8]) -> Option<Tenant> {
         let mut found = 0u64;
-        for (number, key) in (1u64..).zip(&self.0) {
+        for (number, key) in (1u64..).zip(self.0.iter()) {
             found.conditional_assign(&number, key.as_bytes().ct_eq(given));
         }
         (found > 0).then(|| Tenant(found.to_string()))
     }
 }
 
-/// The key of a request: `Authorization: Bearer …` or `x-api-key`.
-fn given(headers: &HeaderMap) -> Option<&[u8]> {
+/// Returns the key of a request, from `Authorization: Bearer …` or `x-api-key`.
+fn request_key(headers: &HeaderMap) -> Option<&[u8]> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
         let (scheme, key) = value.as_bytes().split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
@@ -43,19 +43,20 @@ fn given(headers: &HeaderMap) -> Option<&[u8]> {
     bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()))
 }
 
-/// Whose request it is: what is kept of texts is kept for each tenant alone. Without keys all are one.
+/// The owner of a request: the number of its API key, empty without keys. The prefix cache is
+/// separate for each tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Tenant(pub String);
 
-/// Lets requests with a key pass, and notes whose they are.
-pub async fn check(
-    State(server): State<Arc<Server>>,
+/// Middleware: refuses requests without an accepted key, and adds the [`Tenant`] to the others.
+pub async fn require_key(
+    State(keys): State<ApiKeys>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let tenant = match given(request.headers()) {
-        _ if server.keys.is_empty() => Some(Tenant::default()),
-        Some(key) => server.keys.tenant(key),
+    let tenant = match request_key(request.headers()) {
+        _ if keys.is_empty() => Some(Tenant::default()),
+        Some(key) => keys.tenant(key),
         None => None,
     };
     if let Some(tenant) = tenant {
@@ -65,7 +66,7 @@ pub async fn check(
     ApiError::new(
         StatusCode::UNAUTHORIZED,
         "invalid_api_key",
-        "this server wants an API key: send `Authorization: Bearer KEY`",
+        "a valid API key is required: send `Authorization: Bearer KEY`",
     )
     .into_response()
 }
@@ -76,22 +77,22 @@ mod tests {
     use axum::http::HeaderValue;
 
     #[test]
-    fn keys_fit_exactly() {
-        let keys = Keys::new(["a-key".into(), " other\n".into(), "  ".into()]);
+    fn keys_match_exactly() {
+        let keys = ApiKeys::new(["a-key".into(), " other\n".into(), "  ".into()]);
         let tenant = |key: &[u8]| keys.tenant(key).map(|tenant| tenant.0);
         assert_eq!((tenant(b"a-key"), tenant(b"other")), (Some("1".into()), Some("2".into())));
         for wrong in [&b""[..], b"a-ke", b"a-key ", b"A-KEY", b"a-keyother"] {
             assert_eq!(tenant(wrong), None);
         }
-        assert!(Keys::new([String::new()]).is_empty());
+        assert!(ApiKeys::new([String::new()]).is_empty());
     }
 
     #[test]
-    fn keys_come_in_two_headers() {
+    fn keys_are_read_from_two_headers() {
         let with = |name: &'static str, value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static(value));
-            given(&headers).map(<[u8]>::to_vec)
+            request_key(&headers).map(<[u8]>::to_vec)
         };
         assert_eq!(with("authorization", "Bearer abc"), Some(b"abc".to_vec()));
         assert_eq!(with("authorization", "bearer abc"), Some(b"abc".to_vec()));

@@ -1,4 +1,4 @@
-//! Connections, and how long a client may keep one waiting.
+//! Serves HTTP/1.1 on one connection, with limits on how long a client may keep it waiting.
 
 use super::tls::Tls;
 use axum::Router;
@@ -14,63 +14,63 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
 
-/// What a connection needs.
+/// Serves connections; cloned for each of them.
 #[derive(Clone)]
-pub struct Wire {
+pub struct ConnectionHandler {
     /// Answers requests.
     pub service: Router,
-    /// Encrypts.
+    /// Encrypts connections; `None` for plain HTTP.
     pub tls: Option<Tls>,
-    /// Time for a request's headers, and for the client to take what is sent.
-    pub slow: Duration,
+    /// Time limit for a request's headers, and for the client to read what was sent.
+    pub timeout: Duration,
 }
 
-impl Wire {
-    /// One connection's requests. A client that breaks off is nobody's error, nor is one that cannot
-    /// shake hands.
-    pub async fn converse(self, stream: TcpStream, ending: watch::Sender<bool>) {
-        // Tokens go out one by one.
+impl ConnectionHandler {
+    /// Serves the requests of one connection until it closes. Failed handshakes and broken
+    /// connections are the client's business: they end the connection and are no errors here.
+    pub async fn serve(self, stream: TcpStream, draining: watch::Sender<bool>) {
+        // Tokens are sent one by one.
         let _ = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
-        // Who does not read what is sent would hold a place for ever.
-        stream.set_write_timeout(Some(self.slow));
+        // A client that does not read would hold its permit forever.
+        stream.set_write_timeout(Some(self.timeout));
         let stream = Box::pin(stream);
         match &self.tls {
-            None => self.answer(stream, ending.subscribe()).await,
+            None => self.serve_http(stream, draining.subscribe()).await,
             Some(tls) => match tls.accept(stream).await {
-                Ok(stream) => self.answer(stream, ending.subscribe()).await,
-                Err(error) => tracing::debug!(%error, "no TLS handshake"),
+                Ok(stream) => self.serve_http(stream, draining.subscribe()).await,
+                Err(error) => tracing::debug!(%error, "TLS handshake failed"),
             },
         }
     }
 
-    /// Answers until the client goes. `ending` becomes true when no more is to be begun, and is held
-    /// while there is something to finish.
-    async fn answer<S>(&self, stream: S, mut ending: watch::Receiver<bool>)
+    /// Answers requests until the client disconnects. Once `draining` is true, no new request
+    /// begins; the receiver is held as long as one is running.
+    async fn serve_http<S>(&self, stream: S, mut draining: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let heard = &AtomicBool::new(false);
+        let had_request = &AtomicBool::new(false);
         let service = &TowerToHyperService::new(self.service.clone());
         let service = service_fn(move |request| {
-            heard.store(true, Ordering::Relaxed);
+            had_request.store(true, Ordering::Relaxed);
             service.call(request)
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.slow)
+            .header_read_timeout(self.timeout)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
         tokio::select! {
             _ = connection.as_mut() => return,
-            _ = ending.wait_for(|&ending| ending) => {}
+            _ = draining.wait_for(|&draining| draining) => {}
         }
-        if heard.load(Ordering::Relaxed) {
+        if had_request.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
         } else {
-            // Its first request may be on its way. hyper would close the connection without a word,
-            // where there is time to say that it comes too late.
-            drop(ending);
+            // Its first request may be on the way. hyper would close the connection silently;
+            // staying open lets the client receive a 503.
+            drop(draining);
         }
         let _ = connection.await;
     }
@@ -88,30 +88,31 @@ mod tests {
     use std::time::Instant;
     use tokio::net::TcpListener;
 
-    /// How long the server talks with a client that sends this and reads nothing.
-    async fn lasts(request: &str) -> Duration {
+    /// Time until the server closes a connection whose client sends `request` and reads nothing.
+    async fn connection_time(request: &str) -> Duration {
         let endless = || async {
-            let pieces = stream::repeat_with(|| Ok::<_, Infallible>(vec![b'x'; 1 << 16]));
-            Body::from_stream(pieces)
+            let chunks = stream::repeat_with(|| Ok::<_, Infallible>(vec![b'x'; 1 << 16]));
+            Body::from_stream(chunks)
         };
         let service = Router::new().route("/", get(endless));
-        let wire = Wire { service, tls: None, slow: Duration::from_millis(300) };
+        let timeout = Duration::from_millis(300);
+        let handler = ConnectionHandler { service, tls: None, timeout };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let mut client = net::TcpStream::connect(address).expect("connects");
         client.write_all(request.as_bytes()).expect("sent");
         let (server, _) = listener.accept().await.expect("accepted");
-        let (begin, ending) = (Instant::now(), watch::Sender::new(false));
-        let talk = wire.converse(server, ending);
-        tokio::time::timeout(Duration::from_secs(20), talk).await.expect("it ends");
+        let (begin, draining) = (Instant::now(), watch::Sender::new(false));
+        let served = handler.serve(server, draining);
+        tokio::time::timeout(Duration::from_secs(20), served).await.expect("it ends");
         drop(client);
         begin.elapsed()
     }
 
     #[tokio::test]
-    async fn who_does_not_read_or_write_is_left() {
+    async fn stalled_clients_are_disconnected() {
         for request in ["GET / HTTP/1.1\r\nhost: x\r\n\r\n", "GET / HTTP/1.1\r\nhos"] {
-            let time = lasts(request).await;
+            let time = connection_time(request).await;
             assert!(time >= Duration::from_millis(250), "{time:?} for {request:?}");
         }
     }

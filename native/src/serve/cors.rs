@@ -1,4 +1,4 @@
-//! Which web pages may ask from a browser.
+//! CORS: the web pages that may use the server from a browser.
 
 use crate::config::Origin;
 use axum::Router;
@@ -6,12 +6,12 @@ use axum::http::{HeaderName, Method, header};
 use std::time::Duration;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// How long a browser may remember what it was told.
-const REMEMBER: Duration = Duration::from_secs(600);
-/// Headers of answers that a page may read.
-const SHOWN: [HeaderName; 2] = [header::RETRY_AFTER, HeaderName::from_static("x-request-id")];
+/// Time for which browsers may cache a preflight response.
+const MAX_AGE: Duration = Duration::from_secs(600);
+/// Response headers that pages may read.
+const EXPOSED: [HeaderName; 2] = [header::RETRY_AFTER, HeaderName::from_static("x-request-id")];
 
-/// Lets pages from these origins ask; none: no page may.
+/// Allows pages from `origins` to send requests. With an empty list no page may.
 pub fn allow(router: Router, origins: &[Origin]) -> Router {
     if origins.is_empty() {
         return router;
@@ -22,9 +22,9 @@ pub fn allow(router: Router, origins: &[Origin]) -> Router {
         CorsLayer::new()
             .allow_origin(if any { AllowOrigin::any() } else { listed() })
             .allow_methods([Method::GET, Method::POST])
-            // Clients send headers of their own; keys are no cookies, so nothing comes by itself.
+            // Clients send various headers. Keys are not cookies: browsers never add them.
             .allow_headers(AllowHeaders::mirror_request())
-            .expose_headers(SHOWN)
-            .max_age(REMEMBER),
+            .expose_headers(EXPOSED)
+            .max_age(MAX_AGE),
     )
 }

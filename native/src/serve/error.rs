@@ -1,6 +1,6 @@
-//! Errors as OpenAI's API shapes them.
+//! Errors of requests, in the format of OpenAI's API.
 
-use super::worker::Refused;
+use super::engine_thread::QueueError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,74 +10,74 @@ use utoipa::ToSchema;
 use wrinklefree::decode::DiffusionError;
 use wrinklefree::engine::SubmitError;
 
-/// What went wrong with a request.
+/// An error of a request.
 #[derive(Clone, Debug)]
 pub struct ApiError {
     /// The HTTP status.
     pub status: StatusCode,
-    /// For people: what was expected, what was found, what to do.
+    /// Explanation for people: the problem and how to fix it.
     pub message: String,
-    /// The field that is wrong, if one is.
+    /// Name of the invalid field, if there is one.
     pub param: Option<String>,
-    /// A name for the kind of error that never changes.
+    /// Stable name of the error.
     pub code: &'static str,
 }
 
-/// The body of an error.
+/// The body of an error response.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Error)]
-pub struct Body {
-    error: Details,
+pub struct ErrorBody {
+    error: ErrorDetails,
 }
 
+/// The error.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ErrorDetails)]
-struct Details {
-    /// For people.
+struct ErrorDetails {
+    /// Explanation for people.
     message: String,
-    /// The class of errors.
+    /// Class of the error, as in OpenAI's API.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// The field that is wrong, if one is.
+    /// Name of the invalid field, if there is one.
     param: Option<String>,
-    /// A name for the kind of error that never changes.
+    /// Stable name of the error.
     code: &'static str,
 }
 
 impl ApiError {
-    /// A request that makes no sense.
+    /// Creates a 400 for an invalid field `param`.
     pub fn bad(param: impl Into<String>, message: impl Into<String>) -> Self {
         let (status, code) = (StatusCode::BAD_REQUEST, "invalid_value");
         Self { status, message: message.into(), param: Some(param.into()), code }
     }
 
-    /// Another error.
+    /// Creates an error that concerns no field.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), param: None, code }
     }
 
-    /// The model is not there yet, or not any more.
+    /// Creates a 503: the model is loading or the server is shutting down.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
-    /// A request that the engine does not take; `prompt` is the field that its prompt came in.
-    pub fn refused(refused: &Refused, prompt: &str) -> Self {
-        match refused {
-            Refused::Rejected(rejected) => Self::rejected(rejected, prompt),
-            Refused::Busy => Self::new(
+    /// Converts the error of a submission. `prompt` is the request field that holds the prompt.
+    pub fn queue(error: &QueueError, prompt: &str) -> Self {
+        match error {
+            QueueError::Rejected(rejected) => Self::rejected(rejected, prompt),
+            QueueError::QueueFull => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "queue_full",
-                "too many requests are waiting: try again later",
+                "the queue is full: try again later",
             ),
-            Refused::TooMany { asked, most } => {
+            QueueError::TooMany { requested, limit } => {
                 let message = format!(
-                    "{asked} answers to one request: this server lets {most} run or wait \
-                     (--max-sequences, --max-waiting); ask for fewer at a time"
+                    "{requested} outputs in one request, but this server runs and queues at most \
+                     {limit} (--max-sequences, --max-waiting): ask for fewer"
                 );
                 Self::bad(prompt, message)
             }
-            Refused::Gone => Self::unavailable("the server is shutting down"),
+            QueueError::Stopped => Self::unavailable("the server is shutting down"),
         }
     }
 
@@ -99,14 +99,15 @@ impl ApiError {
         Self { code, ..Self::bad(param, rejected.to_string()) }
     }
 
-    /// A bug.
+    /// Logs an internal error and creates a 500 without its details.
     pub fn internal(error: impl std::fmt::Display) -> Self {
         tracing::error!(%error, "internal error");
-        let (status, message) = (StatusCode::INTERNAL_SERVER_ERROR, "a bug in the server");
+        let (status, message) =
+            (StatusCode::INTERNAL_SERVER_ERROR, "internal error: the server's log has the details");
         Self::new(status, "internal", message)
     }
 
-    /// OpenAI's name for this class of errors.
+    /// Returns OpenAI's name for the class of the error.
     fn kind(&self) -> &'static str {
         match self.status.as_u16() {
             401 => "authentication_error",
@@ -119,14 +120,16 @@ impl ApiError {
         }
     }
 
-    /// The body.
+    /// Returns the response body.
     pub fn body(&self) -> serde_json::Value {
         let (message, param) = (self.message.clone(), self.param.clone());
-        json!(Body { error: Details { message, kind: self.kind(), param, code: self.code } })
+        json!(ErrorBody {
+            error: ErrorDetails { message, kind: self.kind(), param, code: self.code }
+        })
     }
 }
 
-/// The field behind an error of the diffusion parameters.
+/// Returns the request field that an error of the block-diffusion parameters is about.
 fn diffusion_param(error: &DiffusionError) -> &'static str {
     match error {
         DiffusionError::SubBlock { .. } => "small_block_size",
@@ -147,7 +150,7 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // For APIs with another shape.
+        // Middleware of APIs with another format replaces the body.
         response.extensions_mut().insert(self);
         response
     }

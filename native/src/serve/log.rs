@@ -1,7 +1,8 @@
-//! A line for each request, and nobody hears of a panic but its own client.
+//! Logging, the access log and the response to a panic.
 
 use super::error::ApiError;
-use super::state::Server;
+use super::ids;
+use super::metrics::Metrics;
 use crate::cli::exit::usage;
 use crate::config::LogFormat;
 use axum::extract::{Request, State};
@@ -18,35 +19,37 @@ use tracing_subscriber::fmt::layer;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{EnvFilter, registry};
 
-/// Names a request in logs and answers.
+/// Header that identifies a request in logs and responses.
 const REQUEST_ID: &str = "x-request-id";
 
-/// The variable that chooses what is logged.
+/// Environment variable with the log filter.
 const WF_LOG: &str = "WF_LOG";
 
-/// What to log: `WF_LOG`, or what an administrator wants to know.
+/// Returns the filter in `WF_LOG`, or `info`.
 fn filter() -> anyhow::Result<EnvFilter> {
     let asked = env::var(WF_LOG).unwrap_or_default();
     let asked = if asked.trim().is_empty() { "info" } else { asked.trim() };
     let levels = "off, error, warn, info, debug, trace";
-    // A word alone could be a module too, of which there would be nothing to log.
+    // `EnvFilter` would read a misspelled level as the name of a module and log nothing.
     let filter = match asked.contains(['=', ',', '[']) {
         true => asked.parse::<EnvFilter>().ok(),
         false => asked.parse::<LevelFilter>().ok().map(|level| EnvFilter::new(level.to_string())),
     };
     filter.ok_or_else(|| {
-        usage(format!("{WF_LOG}={asked}: expected one of {levels}, or as `wf_run=debug,warn`"))
+        usage(format!(
+            "{WF_LOG}={asked}: expected one of {levels}, or a filter such as `wf_run=debug,warn`"
+        ))
     })
 }
 
-/// Starts logging to standard error. `WF_LOG` chooses what (`warn`, `debug`…).
+/// Starts logging to standard error. `WF_LOG` sets the level or a filter.
 ///
 /// # Errors
-/// When that cannot be understood.
+/// If `WF_LOG` is invalid.
 pub fn start(format: LogFormat) -> anyhow::Result<()> {
     let filter = filter()?;
     #[cfg(feature = "otlp")]
-    let filter = filter.add_directive(super::otlp::unlogged());
+    let filter = filter.add_directive(super::otlp::log_directive());
     let lines = layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     let lines = match format {
         LogFormat::Text => lines.with_target(false).boxed(),
@@ -59,19 +62,23 @@ pub fn start(format: LogFormat) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Logs and counts requests.
-pub async fn requests(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+/// Middleware: logs each request, counts errors and adds the request's id to the response.
+pub async fn requests(
+    State(metrics): State<Arc<Metrics>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let begin = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_string());
     let id = request.headers().get(REQUEST_ID).filter(|id| id.len() <= 128).cloned();
     let id = id.unwrap_or_else(|| {
-        let fresh = super::api::id("req");
+        let fresh = ids::new("req");
         HeaderValue::from_str(&fresh).expect("letters and digits")
     });
     let mut response = next.run(request).await;
     let status = response.status().as_u16();
     if status >= 400 {
-        server.metrics.refused(status);
+        metrics.refused(status);
     }
     tracing::info!(
         id = id.to_str().unwrap_or("?"),
@@ -85,11 +92,11 @@ pub async fn requests(State(server): State<Arc<Server>>, request: Request, next:
     response
 }
 
-/// The answer to a request whose handler panicked, which is a bug.
+/// Logs a panic of a handler and answers with status 500.
 pub fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
-    tracing::error!(text, "a request panicked");
+    tracing::error!(text, "request handler panicked");
     let (status, code) = (StatusCode::INTERNAL_SERVER_ERROR, "internal");
-    ApiError::new(status, code, "a bug in the server: its log says more").into_response()
+    ApiError::new(status, code, "internal error: the server's log has the details").into_response()
 }

@@ -1,4 +1,4 @@
-//! What Prometheus can ask.
+//! Metrics in the OpenMetrics format, for Prometheus.
 
 use crate::cli::session;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -33,28 +33,28 @@ pub struct Metrics {
     cache_usage: Gauge<f64, AtomicU64>,
 }
 
-/// Why an answer ended.
+/// Label: the reason why an output ended.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Reason {
     reason: &'static str,
 }
 
-/// The HTTP status of a request that was refused.
+/// Label: the HTTP status of a refused request.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Refusal {
     status: u16,
 }
 
-/// What rows of passes were for.
+/// Label: the phase that rows of a pass belong to, `prefill` or `decode`.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Rows {
     phase: &'static str,
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Creates all metrics at zero.
     pub fn new() -> Self {
-        // From 100 µs to 100 s, four a decade.
+        // From 100 µs to 100 s, four buckets per decade.
         let seconds = || Histogram::new(exponential_buckets(1e-4, 10f64.powf(0.25), 25));
         let mut this = Self {
             registry: Registry::default(),
@@ -81,46 +81,47 @@ impl Metrics {
 
     fn register(&mut self) {
         let r = &mut self.registry;
-        r.register("wf_requests", "Requests taken", self.requests.clone());
-        r.register("wf_requests_finished", "Answers that ended", self.finished.clone());
-        r.register("wf_requests_refused", "Requests refused", self.refused.clone());
-        r.register("wf_prompt_tokens", "Tokens of prompts", self.prompt_tokens.clone());
-        let help = "Tokens of prompts that had been computed before";
+        r.register("wf_requests", "Requests accepted", self.requests.clone());
+        r.register("wf_requests_finished", "Requests finished, by reason", self.finished.clone());
+        r.register("wf_requests_refused", "Requests refused, by HTTP status", self.refused.clone());
+        r.register("wf_prompt_tokens", "Prompt tokens", self.prompt_tokens.clone());
+        let help = "Prompt tokens found in the prefix cache";
         r.register("wf_cached_tokens", help, self.cached_tokens.clone());
-        let help = "Times that a sequence gave its pages to an older one";
+        let help = "Times a sequence was preempted to free its KV pages for an older one";
         r.register("wf_preemptions", help, self.preemptions.clone());
-        r.register("wf_generated_tokens", "Tokens generated", self.tokens.clone());
+        r.register("wf_generated_tokens", "Generated tokens", self.tokens.clone());
         r.register("wf_forward_passes", "Forward passes", self.passes.clone());
-        r.register("wf_rows", "Rows of forward passes", self.rows.clone());
-        r.register("wf_pass_seconds", "Time of a forward pass", self.pass_seconds.clone());
-        let (name, help) = ("wf_time_to_first_token_seconds", "From arrival to first token");
+        r.register("wf_rows", "Rows of forward passes, by phase", self.rows.clone());
+        r.register("wf_pass_seconds", "Duration of a forward pass", self.pass_seconds.clone());
+        let (name, help) =
+            ("wf_time_to_first_token_seconds", "Time from arrival to the first token");
         r.register(name, help, self.first_token_seconds.clone());
-        let (name, help) = ("wf_inter_token_seconds", "From a token to the next");
+        let (name, help) = ("wf_inter_token_seconds", "Time between two tokens of a request");
         r.register(name, help, self.token_seconds.clone());
-        let (name, help) = ("wf_request_seconds", "From arrival to the end of the answer");
+        let (name, help) = ("wf_request_seconds", "Time from arrival to the last token");
         r.register(name, help, self.request_seconds.clone());
-        // Twice, under the names that dashboards for vLLM know.
+        // Registered twice: dashboards for vLLM know the second name.
         for prefix in ["wf_", "vllm:"] {
             let name = |name: &str| format!("{prefix}{name}");
-            r.register(name("num_requests_running"), "Sequences that run", self.running.clone());
-            r.register(name("num_requests_waiting"), "Requests that wait", self.waiting.clone());
-            let help = "Share of KV pages in use";
+            r.register(name("num_requests_running"), "Running sequences", self.running.clone());
+            r.register(name("num_requests_waiting"), "Waiting requests", self.waiting.clone());
+            let help = "Fraction of KV pages in use";
             r.register(name("kv_cache_usage_perc"), help, self.cache_usage.clone());
         }
     }
 
-    /// A request with a prompt of so many tokens was taken.
-    pub fn request(&self, prompt: usize) {
+    /// Counts an accepted request with a prompt of `prompt_tokens` tokens.
+    pub fn request(&self, prompt_tokens: usize) {
         self.requests.inc();
-        self.prompt_tokens.inc_by(prompt as u64);
+        self.prompt_tokens.inc_by(prompt_tokens as u64);
     }
 
-    /// A request was refused.
+    /// Counts a refused request.
     pub fn refused(&self, status: u16) {
         self.refused.get_or_create(&Refusal { status }).inc();
     }
 
-    /// A forward pass ran.
+    /// Records a forward pass.
     pub fn pass(&self, time: Duration, prefill_rows: usize, decode_rows: usize) {
         self.passes.inc();
         self.pass_seconds.observe(time.as_secs_f64());
@@ -129,19 +130,19 @@ impl Metrics {
         }
     }
 
-    /// A request got its first token.
+    /// Records the first token of a request and the time since its arrival.
     pub fn first_token(&self, time: Duration) {
         self.tokens.inc();
         self.first_token_seconds.observe(time.as_secs_f64());
     }
 
-    /// It got another one.
+    /// Records a later token and the time since the one before.
     pub fn token(&self, time: Duration) {
         self.tokens.inc();
         self.token_seconds.observe(time.as_secs_f64());
     }
 
-    /// An answer ended; so many tokens of its prompt had been computed before.
+    /// Records a finished request, its total time and the prompt tokens found in the prefix cache.
     pub fn finished(&self, reason: FinishReason, time: Duration, cached: usize) {
         self.cached_tokens.inc_by(cached as u64);
         let reason = session::reason_name(reason);
@@ -149,7 +150,7 @@ impl Metrics {
         self.request_seconds.observe(time.as_secs_f64());
     }
 
-    /// The engine is that busy.
+    /// Updates the gauges of the engine's load.
     pub fn stats(&self, stats: EngineStats) {
         self.running.set(stats.running as i64);
         self.waiting.set(stats.waiting as i64);
@@ -162,7 +163,7 @@ impl Metrics {
         });
     }
 
-    /// Everything in the OpenMetrics text format.
+    /// Renders all metrics in the OpenMetrics text format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");

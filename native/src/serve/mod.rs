@@ -1,31 +1,37 @@
-//! `wf-run serve`: an OpenAI-compatible server. One thread owns the engine (`worker`), a few others
-//! the connections; they talk in messages.
+//! The server of `wf-run serve`: a model behind OpenAI's and Anthropic's APIs.
+//!
+//! One thread owns the engine ([`engine_thread`]). tokio's threads serve connections and pass requests
+//! to it as messages. Modules import downward only: errors and state, then connections and the
+//! engine's thread, then the endpoints (`api`), then this module, which starts and stops the server.
 
 mod api;
 mod auth;
 mod connection;
 mod cors;
 mod demo;
-mod door;
+mod engine_thread;
 mod error;
+mod event;
+mod event_batcher;
 mod host;
-mod launch;
+mod ids;
+mod listener;
 pub mod log;
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod page;
-mod post;
-mod rehearsal;
+mod served_model;
+mod startup;
 mod state;
 mod tls;
-mod worker;
+mod warmup;
 
-pub use auth::Keys;
-pub use launch::Sizes;
-pub use rehearsal::{Benchmark, Rehearsal};
-pub use state::Limits;
+pub use auth::ApiKeys;
+pub use startup::EngineLimits;
+pub use state::RequestLimits;
 pub use tls::Tls;
+pub use warmup::{Benchmark, Warmup};
 
 use crate::cli::exit::usage;
 use crate::cli::out;
@@ -33,11 +39,11 @@ use crate::config::Origin;
 use crate::machine::{self, Threads};
 use crate::models::Loaded;
 use anyhow::Context;
-use connection::Wire;
-use door::Door;
-use launch::Launch;
+use connection::ConnectionHandler;
+use listener::Listener;
 use metrics::Metrics;
-use state::Server;
+use startup::EngineBuilder;
+use state::ServerState;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -51,71 +57,72 @@ use tokio::sync::oneshot;
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::Settings;
 
-/// Loads a model that is to compute on this runtime.
-type Load = Box<dyn FnOnce(&Runtime) -> anyhow::Result<Loaded> + Send>;
+/// Loads the model for a runtime.
+type ModelLoader = Box<dyn FnOnce(&Runtime) -> anyhow::Result<Loaded> + Send>;
 
-/// Threads for connections: they parse and format, the engine computes.
-const THREADS: usize = 2;
-/// Time for a request's headers, between two pieces of its body, and for the client to take an answer.
-const SLOW: Duration = Duration::from_secs(30);
+/// Number of threads for connections. They parse and format; computing is the engine's.
+const CONNECTION_THREADS: usize = 2;
 
-/// What the server is told.
-pub struct Options {
-    /// Loads the model; runs beside the server, which says 503 meanwhile.
-    pub load: Load,
-    /// The name that requests know the model by, if not its own.
+/// Configuration of the server.
+pub struct ServerConfig {
+    /// Loads the model. Runs while the server already answers 503.
+    pub load: ModelLoader,
+    /// Name of the model in requests; `None` for its own.
     pub name: Option<String>,
-    /// Where to listen.
+    /// Address to listen on.
     pub host: IpAddr,
-    /// 0: any free port.
+    /// Port to listen on; 0 for any free port.
     pub port: u16,
-    /// Keys that open it.
-    pub keys: Keys,
-    /// Web pages that may ask from a browser.
+    /// Accepted API keys.
+    pub keys: ApiKeys,
+    /// Origins of web pages that may send requests (CORS).
     pub origins: Vec<Origin>,
-    /// Names of the server besides localhost.
-    pub names: Vec<String>,
-    /// The folder of the browser demo.
+    /// Accepted host names besides localhost, for a server without keys.
+    pub host_names: Vec<String>,
+    /// Folder of the browser demo.
     pub demo: Option<PathBuf>,
-    /// Serve HTTPS.
+    /// Certificate for HTTPS; `None` for plain HTTP.
     pub tls: Option<Tls>,
-    /// Bounds of requests.
-    pub limits: Limits,
-    /// How long running requests may take when the server is to end.
+    /// Limits of requests.
+    pub limits: RequestLimits,
+    /// Maximum time for running requests to finish at shutdown.
     pub drain: Duration,
-    /// What is done before anybody may ask.
-    pub rehearsal: Rehearsal,
-    /// Threads that compute.
+    /// Work to do before the server is ready.
+    pub warmup: Warmup,
+    /// Compute threads.
     pub threads: Threads,
-    /// Sizes of the engine.
-    pub engine: Sizes,
-    /// How answers are decoded where a request does not say.
+    /// Limits of the engine.
+    pub engine: EngineLimits,
+    /// Decode settings for requests that do not set their own.
     pub settings: Settings,
 }
 
-/// Serves until a signal ends it.
-pub fn run(options: Options) -> anyhow::Result<()> {
+/// Runs the server until a signal ends it.
+///
+/// # Errors
+/// If the address, the demo or the model cannot be used.
+pub fn run(config: ServerConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
+        .worker_threads(CONNECTION_THREADS)
         .enable_all()
         .build()
         .context("cannot start the server's threads")?;
-    let ended = runtime.block_on(serve(options));
-    // What is still computed there has nobody who waits for it.
+    let ended = runtime.block_on(serve(config));
+    // Do not wait for blocking tasks: no client waits for their results.
     runtime.shutdown_background();
     #[cfg(feature = "otlp")]
-    otlp::finish();
+    otlp::shut_down();
     ended
 }
 
-async fn serve(options: Options) -> anyhow::Result<()> {
-    let Options { load, name, host, port, keys, limits, drain, threads, engine, .. } = options;
-    let Options { origins, names, demo, tls, rehearsal, settings, .. } = options;
+async fn serve(config: ServerConfig) -> anyhow::Result<()> {
+    let ServerConfig { load, name, host, port, keys, limits, drain, threads, engine, .. } = config;
+    let ServerConfig { origins, host_names, demo, tls, warmup, settings, .. } = config;
     let address = SocketAddr::new(host, port);
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
-    let server = Arc::new(Server {
-        ready: OnceLock::new(),
+    let socket = TcpListener::bind(address).await;
+    let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
+    let server = Arc::new(ServerState {
+        model: OnceLock::new(),
         draining: AtomicBool::new(false),
         metrics: Arc::new(Metrics::new()),
         keys,
@@ -127,101 +134,116 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         }
         None => api::router(&server),
     };
-    let (loaded, mut failed) = oneshot::channel();
-    let launch = Launch { name, threads, sizes: engine, settings, rehearsal };
-    let (own, tasks) = (server.clone(), Handle::current());
-    // A thread of its own: it takes long and never waits for anything of tokio's.
-    let loader = std::thread::spawn(move || {
-        let started = machine::runtime(threads).and_then(|runtime| {
-            let loaded = load(&runtime)?;
-            launch.start(loaded, runtime, (&own, &tasks))
-        });
-        match started {
-            Ok(thread) => Some(thread),
-            Err(error) => {
-                let _ = loaded.send(error);
-                None
-            }
-        }
-    });
+    let builder = EngineBuilder { name, threads, limits: engine, settings, warmup };
+    let (loader, mut load_error) = spawn_loader(load, builder, server.clone());
     let scheme = if tls.is_some() { "https" } else { "http" };
-    out::print(&format!("listening on {scheme}://{}\n", listener.local_addr()?))?;
-    let guarded = server.keys.is_empty() && host.is_loopback();
-    let router = if guarded { host::check(router, names) } else { router };
+    out::print(&format!("listening on {scheme}://{}\n", socket.local_addr()?))?;
+    let restricted = server.keys.is_empty() && host.is_loopback();
+    let router = if restricted { host::restrict(router, host_names) } else { router };
     let service = cors::allow(router, &origins);
     #[cfg(feature = "otlp")]
-    let service = otlp::spans(service);
-    let door = Door::new(listener, Wire { service, tls, slow: SLOW });
-    let end = attend(&server, &door, drain, &mut failed).await;
-    drop(door);
-    match end {
-        End::Failed(error) => return Err(error),
-        // The engine ends when nobody can ask it any more. Whatever is still loaded, nobody waits for.
-        End::Drained if server.ready.get().is_some() => {
+    let service = otlp::trace_requests(service);
+    let handler = ConnectionHandler { service, tls, timeout: api::CLIENT_TIMEOUT };
+    let listener = Listener::new(socket, handler);
+    let shutdown = run_until_shutdown(&server, &listener, drain, &mut load_error).await;
+    drop(listener);
+    match shutdown {
+        Shutdown::LoadFailed(error) => return Err(error),
+        // The engine's thread ends when no handle to it is left. A model that is still loading is
+        // abandoned.
+        Shutdown::Drained if server.model.get().is_some() => {
             drop(server);
             let ended = tokio::task::spawn_blocking(move || {
                 loader.join().ok().flatten().map(JoinHandle::join)
             });
             let _ = tokio::time::timeout(drain, ended).await;
         }
-        End::Drained | End::CutOff => {}
+        Shutdown::Drained | Shutdown::Aborted => {}
     }
     Ok(())
 }
 
-/// How a server comes to its end.
-enum End {
-    /// There can be no model.
-    Failed(anyhow::Error),
-    /// All requests were answered.
-    Drained,
-    /// Some were not.
-    CutOff,
+/// The thread that loads the model. It returns the engine's thread.
+type Loader = JoinHandle<Option<JoinHandle<()>>>;
+
+/// Loads the model and starts the engine in a thread of its own, because this takes long and never
+/// yields to tokio. An error arrives in the receiver.
+fn spawn_loader(
+    load: ModelLoader,
+    builder: EngineBuilder,
+    server: Arc<ServerState>,
+) -> (Loader, oneshot::Receiver<anyhow::Error>) {
+    let (failed, load_error) = oneshot::channel();
+    let tasks = Handle::current();
+    let loader = std::thread::spawn(move || {
+        let started = machine::runtime(builder.threads).and_then(|runtime| {
+            let loaded = load(&runtime)?;
+            builder.start(loaded, runtime, &server, &tasks)
+        });
+        match started {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                let _ = failed.send(error);
+                None
+            }
+        }
+    });
+    (loader, load_error)
 }
 
-/// Lets connections in until a signal, or until there can be no model; then lets running requests
-/// finish, while others hear that they come too late.
-async fn attend(
-    server: &Arc<Server>,
-    door: &Door,
+/// How the server ended.
+enum Shutdown {
+    /// The model cannot be loaded.
+    LoadFailed(anyhow::Error),
+    /// All running requests finished.
+    Drained,
+    /// Some requests were cut off.
+    Aborted,
+}
+
+/// Accepts connections until a signal arrives or loading fails. After the signal, running requests
+/// may finish within `drain` while new ones receive 503; a second signal cuts them off.
+async fn run_until_shutdown(
+    server: &Arc<ServerState>,
+    listener: &Listener,
     drain: Duration,
-    failed: &mut oneshot::Receiver<anyhow::Error>,
-) -> End {
+    load_error: &mut oneshot::Receiver<anyhow::Error>,
+) -> Shutdown {
     let mut first = pin!(signal());
     let mut loading = true;
     loop {
         tokio::select! {
             () = &mut first => break,
-            error = &mut *failed, if loading => match error {
-                Ok(error) => return End::Failed(error),
+            error = &mut *load_error, if loading => match error {
+                Ok(error) => return Shutdown::LoadFailed(error),
                 Err(_) => loading = false,
             },
-            () = door.enter() => {}
+            () = listener.accept() => {}
         }
     }
-    tracing::info!("shutting down: running requests may finish");
+    tracing::info!("shutting down: waiting for running requests");
     server.draining.store(true, Ordering::Relaxed);
     let mut second = pin!(signal());
-    let mut drained = pin!(tokio::time::timeout(drain, door.last_requests()));
+    let mut drained = pin!(tokio::time::timeout(drain, listener.drain()));
     loop {
         tokio::select! {
             drained = &mut drained => {
                 if drained.is_ok() {
-                    return End::Drained;
+                    return Shutdown::Drained;
                 }
-                tracing::warn!("some requests took too long and were cut off");
-                return End::CutOff;
+                tracing::warn!("running requests exceeded the drain time and were cut off");
+                return Shutdown::Aborted;
             }
             () = &mut second => {
-                tracing::warn!("a second signal: running requests were cut off");
-                return End::CutOff;
+                tracing::warn!("received a second signal: running requests were cut off");
+                return Shutdown::Aborted;
             }
-            () = door.enter() => {}
+            () = listener.accept() => {}
         }
     }
 }
 
-/// Ctrl-C or SIGTERM.
+/// Waits for Ctrl-C or SIGTERM.
 async fn signal() {
     let interrupt = tokio::signal::ctrl_c();
     #[cfg(unix)]

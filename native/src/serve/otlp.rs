@@ -1,6 +1,7 @@
-//! Requests as spans for an OpenTelemetry collector: OTLP, protobuf over HTTP. The variables
-//! `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and their like mean what they always do; without an
-//! endpoint nothing is sent.
+//! Exports a span for each request to an OpenTelemetry collector (OTLP, protobuf over HTTP).
+//!
+//! `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and the other standard variables configure it.
+//! Without an endpoint nothing is sent.
 
 use anyhow::Context;
 use axum::Router;
@@ -27,22 +28,25 @@ use tracing_subscriber::filter::{Directive, Targets};
 use tracing_subscriber::registry::LookupSpan;
 use ureq::Agent;
 
-/// The target of our spans, which are for the collector and not for the log.
+/// Target of the request spans, which go to the collector and not to the log.
 const TARGET: &str = "otlp";
-/// Time for sending some.
-const SLOW: Duration = Duration::from_secs(10);
-/// Either says where the collector is.
+/// Time limit for sending a batch of spans.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Environment variables that hold the collector's address.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 
-/// What collects spans and sends them, if anybody is to get them.
+/// Batches and sends spans; empty if no endpoint is configured.
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// Keeps our spans out of the log.
-pub fn unlogged() -> Directive {
+/// Returns the directive that keeps request spans out of the log.
+pub fn log_directive() -> Directive {
     format!("{TARGET}=off").parse().expect("a directive")
 }
 
-/// Where our spans go; `None`: nowhere.
+/// Returns the layer that exports spans, or `None` if no endpoint is configured.
+///
+/// # Errors
+/// If the exporter cannot be created.
 pub fn layer<S>() -> anyhow::Result<Option<impl Layer<S>>>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -50,10 +54,11 @@ where
     if ENDPOINTS.iter().all(|name| env::var_os(name).is_none_or(|value| value.is_empty())) {
         return Ok(None);
     }
-    let config = Agent::config_builder().http_status_as_error(false).timeout_global(Some(SLOW));
+    let config =
+        Agent::config_builder().http_status_as_error(false).timeout_global(Some(EXPORT_TIMEOUT));
     let client = Client(config.build().into());
     let exporter = SpanExporter::builder().with_http().with_http_client(client).build();
-    let exporter = exporter.context("cannot export spans")?;
+    let exporter = exporter.context("cannot create the exporter of spans")?;
     let name = env::var("OTEL_SERVICE_NAME").unwrap_or("wf-run".into());
     let resource = Resource::builder().with_service_name(name).build();
     let provider = SdkTracerProvider::builder().with_resource(resource);
@@ -62,20 +67,20 @@ where
     Ok(Some(layer.with_filter(Targets::new().with_target(TARGET, Level::INFO))))
 }
 
-/// Sends what was not sent yet.
-pub fn finish() {
+/// Sends the remaining spans.
+pub fn shut_down() {
     if let Some(Err(error)) = PROVIDER.get().map(SdkTracerProvider::shutdown) {
         tracing::warn!(%error, "cannot send the last spans");
     }
 }
 
-/// A span for each request, from its head to the last byte of its answer.
-pub fn spans(router: Router) -> Router {
+/// Adds a span to each request, from its head to the last byte of its response.
+pub fn trace_requests(router: Router) -> Router {
     let layer = TraceLayer::new_for_http().make_span_with(span).on_response(answered);
     router.layer(layer.on_request(()).on_body_chunk(()).on_eos(()).on_failure(()))
 }
 
-/// The span of a request, below that of its client if the client names one.
+/// Creates the span of a request, as a child of the client's span if the request names one.
 fn span(request: &Request) -> Span {
     let (method, path) = (request.method().as_str(), request.uri().path());
     let span = info_span!(
@@ -88,7 +93,7 @@ fn span(request: &Request) -> Span {
         http.response.status_code = Empty,
     );
     let parent = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
-    // It has none where nothing is exported.
+    // Fails if nothing is exported.
     let _ = span.set_parent(parent);
     span
 }
@@ -97,7 +102,7 @@ fn answered(response: &Response, _: Duration, span: &Span) {
     span.record("http.response.status_code", response.status().as_u16());
 }
 
-/// The client that fetches models, for the exporter's own thread.
+/// HTTP client of the exporter. It blocks the exporter's own thread.
 #[derive(Debug)]
 struct Client(Agent);
 

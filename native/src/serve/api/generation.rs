@@ -1,8 +1,9 @@
-//! Answers to one prompt or several, as they come.
+//! Runs the engine's requests of one API request and collects their outputs.
 
 use crate::models::grammar;
+use crate::serve::engine_thread::EngineHandle;
 use crate::serve::error::ApiError;
-use crate::serve::worker::{Times, Update, Worker};
+use crate::serve::event::{RequestEvent, RequestStats};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all};
@@ -13,42 +14,46 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{FinishReason, Request};
 
-/// The answers to some requests. Dropping it cancels them.
+/// Running requests. Dropping it cancels them.
 pub struct Generation {
-    updates: SelectAll<Choice>,
-    /// Answers.
+    events: SelectAll<IndexedEvents>,
+    /// Number of outputs.
     pub count: usize,
-    /// Answers to each prompt.
+    /// Outputs per prompt.
     copies: usize,
-    /// Answers that have ended.
+    /// Outputs that are complete.
     finished: usize,
-    /// When all must be complete.
+    /// Time at which all outputs must be complete.
     deadline: Instant,
-    /// Tokens of the prompts, each counted once.
+    /// Tokens of the prompts, each prompt counted once.
     pub prompt_tokens: usize,
-    /// Tokens of all answers so far.
+    /// Generated tokens so far, of all outputs.
     pub tokens: usize,
-    /// Times of the answer that took longest, of those that have ended.
-    pub times: Times,
-    /// Tokens of the prompts that had been computed before.
+    /// Largest times and counts of the outputs that are complete.
+    pub stats: RequestStats,
+    /// Prompt tokens found in the prefix cache.
     pub cached: usize,
 }
 
-type Choice = BoxStream<'static, (usize, Update)>;
+/// Events of one request with the number of its output.
+type IndexedEvents = BoxStream<'static, (usize, RequestEvent)>;
 
-/// A whole answer.
+/// A complete output.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct RequestOutput {
+    /// The text.
     pub text: String,
-    /// The prompt's tokens but the first, where their log-probabilities were asked for.
+    /// Prompt tokens except the first, with their log-probabilities, if requested.
     pub scored: Vec<Sampled>,
-    /// The prompt's vector, where that was asked for.
-    pub vector: Vec<f32>,
+    /// The embedding of the prompt, if requested.
+    pub embedding: Vec<f32>,
+    /// Generated tokens.
     pub tokens: Vec<Sampled>,
+    /// Why it ended.
     pub reason: Option<FinishReason>,
 }
 
-/// `usage`.
+/// The `usage` field of responses.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Usage {
     prompt_tokens: usize,
@@ -57,19 +62,19 @@ pub struct Usage {
     prompt_tokens_details: PromptDetails,
 }
 
-/// `usage.prompt_tokens_details`.
+/// The `usage.prompt_tokens_details` field.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct PromptDetails {
-    /// Tokens that had been computed for earlier requests.
+    /// Prompt tokens found in the prefix cache.
     cached_tokens: usize,
 }
 
-/// Our own `timings`.
+/// The `timings` field of responses, an extension.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Timings {
     first_token_seconds: f64,
-    /// Tokens of the prompts that were computed, over the time to the first token: what a client
-    /// gets, waiting included.
+    /// Computed prompt tokens divided by the time to the first token. This includes the time in the
+    /// queue.
     prefill_tokens_per_second: f64,
     decode_seconds: f64,
     decode_tokens_per_second: f64,
@@ -79,96 +84,100 @@ pub struct Timings {
 }
 
 impl Generation {
-    /// Hands requests in, each `copies` times with other seeds, whose prompts came in the field
-    /// `prompt`; their answers must be complete in `time`.
+    /// Submits `requests`, each `copies` times with different seeds. Their outputs must be complete
+    /// within `time`. `prompt` is the request field that holds the prompts, for errors.
+    ///
+    /// # Errors
+    /// If the engine does not accept them.
     pub async fn start(
-        worker: &Worker,
-        (requests, copies): (&[Request], usize),
+        engine: &EngineHandle,
+        requests: &[Request],
+        copies: usize,
         prompt: &str,
         time: Duration,
     ) -> Result<Self, ApiError> {
         let prompt_tokens = requests.iter().map(|r| r.tokens.len()).sum();
-        let all: Vec<Request> = requests.iter().flat_map(|r| copied(r, copies)).collect();
+        let all: Vec<Request> = requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
         let count = all.len();
-        let updates = worker.submit(all).await;
-        let updates = updates.map_err(|refused| ApiError::refused(&refused, prompt))?;
-        let choices = updates.into_iter().enumerate().map(|(index, updates)| -> Choice {
-            UnboundedReceiverStream::new(updates).map(move |update| (index, update)).boxed()
+        let receivers = engine.submit(all).await;
+        let receivers = receivers.map_err(|error| ApiError::queue(&error, prompt))?;
+        let events = receivers.into_iter().enumerate().map(|(index, events)| -> IndexedEvents {
+            UnboundedReceiverStream::new(events).map(move |event| (index, event)).boxed()
         });
-        let (updates, deadline) = (select_all(choices), Instant::now() + time);
+        let (events, deadline) = (select_all(events), Instant::now() + time);
         Ok(Self {
-            updates,
+            events,
             count,
             copies,
             finished: 0,
             deadline,
             prompt_tokens,
             tokens: 0,
-            times: Times::default(),
+            stats: RequestStats::default(),
             cached: 0,
         })
     }
 
-    /// The next update of any answer, and the answer's number; `None` at the end.
+    /// Returns the next event of any output with the output's number, or `None` at the end.
     ///
     /// # Errors
-    /// When the time is over, an answer cannot keep to its grammar, or there is no engine any more.
-    pub async fn next(&mut self) -> Result<Option<(usize, Update)>, ApiError> {
-        let update = timeout_at(self.deadline, self.updates.next()).await.map_err(|_| {
+    /// If the time is over, an output cannot match its grammar, or the engine has stopped.
+    pub async fn next(&mut self) -> Result<Option<(usize, RequestEvent)>, ApiError> {
+        let event = timeout_at(self.deadline, self.events.next()).await.map_err(|_| {
             ApiError::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "timeout",
-                "the answer took longer than this server allows: ask for fewer tokens",
+                "the time limit of this server has passed: request fewer tokens",
             )
         })?;
-        match &update {
-            Some((_, Update::Finished { reason: FinishReason::Constraint, .. })) => {
+        match &event {
+            Some((_, RequestEvent::Finished { reason: FinishReason::Constraint, .. })) => {
                 return Err(ApiError::bad("response_format", grammar::TOO_COMPLEX));
             }
-            Some((_, Update::Token { .. })) => self.tokens += 1,
-            Some((index, Update::Finished { times, .. })) => {
+            Some((_, RequestEvent::Token { .. })) => self.tokens += 1,
+            Some((index, RequestEvent::Finished { stats, .. })) => {
                 self.finished += 1;
-                self.times.first_token = self.times.first_token.max(times.first_token);
-                self.times.decode = self.times.decode.max(times.decode);
-                self.times.passes = self.times.passes.max(times.passes);
-                // The other answers to a prompt find in the cache what the first one left.
+                self.stats.first_token = self.stats.first_token.max(stats.first_token);
+                self.stats.decode = self.stats.decode.max(stats.decode);
+                self.stats.passes = self.stats.passes.max(stats.passes);
+                // Count a prompt once: its other outputs find the first one's pages in the cache.
                 if index % self.copies == 0 {
-                    self.cached += times.cached;
+                    self.cached += stats.cached;
                 }
             }
             None if self.finished < self.count => {
-                return Err(ApiError::unavailable("the engine has ended"));
+                return Err(ApiError::unavailable("the engine has stopped"));
             }
-            Some((_, Update::Scored(_) | Update::Embedded(_))) | None => {}
+            Some((_, RequestEvent::Scored(_) | RequestEvent::Embedded(_))) | None => {}
         }
-        Ok(update)
+        Ok(event)
     }
 
-    /// All answers, when they are complete.
+    /// Waits until all outputs are complete and returns them.
     ///
     /// # Errors
-    /// When they cannot be.
-    pub async fn collect(&mut self) -> Result<Vec<Answer>, ApiError> {
-        let mut answers = vec![Answer::default(); self.count];
-        while let Some((index, update)) = self.next().await? {
-            let answer = &mut answers[index];
-            match update {
-                Update::Scored(tokens) => answer.scored.extend(tokens),
-                Update::Embedded(vector) => answer.vector = vector,
-                Update::Token { sampled, text } => {
-                    answer.text += &text;
-                    answer.tokens.push(sampled);
+    /// As for [`next`](Self::next).
+    pub async fn collect(&mut self) -> Result<Vec<RequestOutput>, ApiError> {
+        let mut outputs = vec![RequestOutput::default(); self.count];
+        while let Some((index, event)) = self.next().await? {
+            let output = &mut outputs[index];
+            match event {
+                RequestEvent::Scored(tokens) => output.scored.extend(tokens),
+                RequestEvent::Embedded(vector) => output.embedding = vector,
+                RequestEvent::Token { sampled, text } => {
+                    output.text += &text;
+                    output.tokens.push(sampled);
                 }
-                Update::Finished { reason, text, .. } => {
-                    answer.text += &text;
-                    answer.reason = Some(reason);
+                RequestEvent::Finished { reason, text, .. } => {
+                    output.text += &text;
+                    output.reason = Some(reason);
                 }
             }
         }
-        Ok(answers)
+        Ok(outputs)
     }
 
-    /// Tokens so far.
+    /// Returns the token usage so far.
     pub fn usage(&self) -> Usage {
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.tokens);
         let total_tokens = prompt_tokens + completion_tokens;
@@ -176,27 +185,27 @@ impl Generation {
         Usage { prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details }
     }
 
-    /// Where the time went.
+    /// Returns the times and rates so far.
     pub fn timings(&self) -> Timings {
         let n = self.count;
         let per = |count: f64, of: f64| if of > 0.0 { count / of } else { 0.0 };
-        let decode = self.times.decode.as_secs_f64();
-        let first_token = self.times.first_token.as_secs_f64();
+        let decode = self.stats.decode.as_secs_f64();
+        let first_token = self.stats.first_token.as_secs_f64();
         let computed = self.prompt_tokens.saturating_sub(self.cached);
         Timings {
             first_token_seconds: first_token,
             prefill_tokens_per_second: per(computed as f64, first_token),
             decode_seconds: decode,
             decode_tokens_per_second: per(self.tokens.saturating_sub(n) as f64, decode),
-            forward_passes: self.times.passes,
-            tokens_per_pass: per(self.tokens as f64, (n * self.times.passes) as f64),
+            forward_passes: self.stats.passes,
+            tokens_per_pass: per(self.tokens as f64, (n * self.stats.passes) as f64),
             cached_tokens: self.cached,
         }
     }
 }
 
-/// The request `n` times, each with another seed.
-fn copied(request: &Request, n: usize) -> impl Iterator<Item = Request> {
+/// Returns `n` copies of a request with consecutive seeds.
+fn with_seeds(request: &Request, n: usize) -> impl Iterator<Item = Request> {
     (0..n).map(|index| {
         let mut request = request.clone();
         request.sampling.seed = request.sampling.seed.wrapping_add(index as u64);
@@ -204,7 +213,7 @@ fn copied(request: &Request, n: usize) -> impl Iterator<Item = Request> {
     })
 }
 
-/// OpenAI's name for a reason.
+/// Returns OpenAI's name for a finish reason.
 pub fn reason_name(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Length => "length",

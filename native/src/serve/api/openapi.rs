@@ -1,52 +1,36 @@
-//! `GET /openapi.json`: what this server can be asked, written down from the structs that requests
-//! are parsed into; and `GET /docs`, which shows it.
+//! `GET /openapi.json`, generated from the structs of request bodies, and `GET /docs`, which shows it.
 
-use super::{chat, completions, embeddings, messages, responses, tokens};
-use crate::serve::error;
+use super::body::{chat, completions, embeddings, messages, responses, tokens};
+use super::messages::AnthropicErrorBody;
+use super::schema::{SchemaFn, schema_of};
+use crate::serve::error::ErrorBody;
 use axum::Json;
 use axum::response::Html;
 use std::sync::LazyLock;
-use utoipa::ToSchema;
 use utoipa::openapi::path::{
     HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn, PathItem,
 };
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{
-    AllOfBuilder, Components, ObjectBuilder, Ref, Schema, SchemaType, Type,
-};
+use utoipa::openapi::schema::{AllOfBuilder, Components, ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::{
-    Content, InfoBuilder, OpenApi, OpenApiBuilder, Paths, RefOr, Required, Response,
-};
+use utoipa::openapi::{Content, InfoBuilder, OpenApi, OpenApiBuilder, Paths, Required, Response};
 
-/// A part of a body: adds the schemas that it needs, and refers to them.
-pub type Part = fn(&mut Components) -> RefOr<Schema>;
-
-/// The fields of `T`.
-pub fn part<T: ToSchema>(components: &mut Components) -> RefOr<Schema> {
-    let mut needed = vec![(T::name().into_owned(), T::schema())];
-    T::schemas(&mut needed);
-    for (name, schema) in needed {
-        let other = components.schemas.insert(name.clone(), schema.clone());
-        debug_assert!(other.is_none_or(|other| other == schema), "two schemas are called {name}");
-    }
-    Ref::from_schema_name(T::name()).into()
-}
-
-/// What the document says of an endpoint.
+/// Description of an endpoint.
 struct Endpoint {
     method: HttpMethod,
     path: &'static str,
     summary: &'static str,
-    body: &'static [Part],
-    /// Types of what it answers.
-    kinds: &'static [&'static str],
-    /// Statuses that are errors.
+    /// Schemas of the request body; empty for none.
+    body: &'static [SchemaFn],
+    /// Content types of responses.
+    content_types: &'static [&'static str],
+    /// Statuses of error responses.
     errors: &'static [u16],
-    error: Part,
-    /// No key is asked for.
+    /// Schema of error responses.
+    error: SchemaFn,
+    /// True if no API key is needed.
     open: bool,
 }
 
@@ -58,57 +42,58 @@ fn get(path: &'static str, summary: &'static str) -> Endpoint {
         path,
         summary,
         body: &[],
-        kinds: &[JSON],
+        content_types: &[JSON],
         errors: &[401, 404, 405, 500, 503],
-        error: part::<error::Body>,
+        error: schema_of::<ErrorBody>,
         open: false,
     }
 }
 
-fn post(path: &'static str, summary: &'static str, body: &'static [Part]) -> Endpoint {
+fn post(path: &'static str, summary: &'static str, body: &'static [SchemaFn]) -> Endpoint {
     let errors = &[400, 401, 404, 405, 408, 413, 429, 500, 503, 504];
     Endpoint { method: HttpMethod::Post, body, errors, ..get(path, summary) }
 }
 
 impl Endpoint {
-    /// With `stream` it answers in events.
+    /// Adds the response to requests with `stream`.
     fn streams(self) -> Self {
-        Self { kinds: &[JSON, "text/event-stream"], ..self }
+        Self { content_types: &[JSON, "text/event-stream"], ..self }
     }
 
-    /// Its errors have Anthropic's shape.
+    /// Uses Anthropic's format of errors.
     fn anthropic(self) -> Self {
-        Self { error: part::<messages::ErrorBody>, ..self }
+        Self { error: schema_of::<AnthropicErrorBody>, ..self }
     }
 
+    /// Needs no API key.
     fn open(self) -> Self {
         Self { open: true, ..self }
     }
 }
 
-/// All endpoints. One that is missing here fails a test.
+/// Returns all endpoints. A test fails if one is missing.
 #[rustfmt::skip]
 fn endpoints() -> Vec<Endpoint> {
     vec![
-        post("/v1/chat/completions", "Answers a conversation", chat::BODY).streams(),
-        post("/v1/completions", "Continues texts", completions::BODY).streams(),
-        post("/v1/responses", "Answers a conversation, in OpenAI's newer API", responses::BODY).streams(),
-        post("/v1/messages", "Answers a conversation, in Anthropic's API", messages::BODY).streams().anthropic(),
-        post("/v1/messages/count_tokens", "How many tokens a conversation has", messages::COUNT).anthropic(),
-        post("/v1/embeddings", "Vectors of texts", embeddings::BODY),
-        get("/v1/models", "The models, which is one"),
-        get("/v1/models/{id}", "One model"),
-        get("/v1/loads", "How busy the engine is"),
-        post("/tokenize", "The tokens of a text", tokens::TOKENIZE),
-        post("/detokenize", "The text of some tokens", tokens::DETOKENIZE),
-        get("/tokenizer_info", "What a client must know to use the tokenizer"),
-        post("/apply-template", "The text that the model would continue", tokens::APPLY_TEMPLATE),
-        get("/server_info", "What runs, and how"),
-        Endpoint { kinds: &["application/openmetrics-text"], ..get("/metrics", "Metrics for Prometheus") },
-        get("/health", "OK as soon as requests can be answered").open(),
-        get("/version", "This program's version").open(),
-        get("/openapi.json", "This document").open(),
-        Endpoint { kinds: &["text/html"], ..get("/docs", "This document for people").open() },
+        post("/v1/chat/completions", "Continue a conversation (OpenAI chat completions)", chat::BODY).streams(),
+        post("/v1/completions", "Continue prompts (OpenAI text completions)", completions::BODY).streams(),
+        post("/v1/responses", "Continue a conversation (OpenAI Responses API)", responses::BODY).streams(),
+        post("/v1/messages", "Continue a conversation (Anthropic Messages API)", messages::BODY).streams().anthropic(),
+        post("/v1/messages/count_tokens", "Count the tokens of a conversation", messages::COUNT_TOKENS).anthropic(),
+        post("/v1/embeddings", "Compute embeddings of texts", embeddings::BODY),
+        get("/v1/models", "List the models"),
+        get("/v1/models/{id}", "Describe a model"),
+        get("/v1/loads", "Show the load of the engine"),
+        post("/tokenize", "Convert text to tokens", tokens::TOKENIZE),
+        post("/detokenize", "Convert tokens to text", tokens::DETOKENIZE),
+        get("/tokenizer_info", "Describe the tokenizer"),
+        post("/apply-template", "Render messages with the chat template", tokens::APPLY_TEMPLATE),
+        get("/server_info", "Describe the model and its configuration"),
+        Endpoint { content_types: &["application/openmetrics-text"], ..get("/metrics", "Get metrics for Prometheus") },
+        get("/health", "Check that the model is loaded").open(),
+        get("/version", "Show the version of the server").open(),
+        get("/openapi.json", "Get this document").open(),
+        Endpoint { content_types: &["text/html"], ..get("/docs", "Show this document as a page").open() },
     ]
 }
 
@@ -116,7 +101,7 @@ impl Endpoint {
     fn operation(&self, components: &mut Components) -> Operation {
         let mut operation = OperationBuilder::new().summary(Some(self.summary));
         if !self.body.is_empty() {
-            let parts = self.body.iter().map(|part| part(components));
+            let parts = self.body.iter().map(|schema| schema(components));
             let schema = parts.fold(AllOfBuilder::new(), AllOfBuilder::item);
             let body = RequestBodyBuilder::new().content(JSON, Content::new(Some(schema)));
             operation = operation.request_body(Some(body.required(Some(Required::True)).build()));
@@ -127,17 +112,17 @@ impl Endpoint {
             let parameter = parameter.required(Required::True).schema(Some(text));
             operation = operation.parameter(parameter);
         }
-        let mut answer = Response::new("The answer");
-        for kind in self.kinds {
-            let schema = if *kind == JSON { Type::Object } else { Type::String };
+        let mut success = Response::new("Success");
+        for content_type in self.content_types {
+            let schema = if *content_type == JSON { Type::Object } else { Type::String };
             let schema = ObjectBuilder::new().schema_type(SchemaType::new(schema)).build();
-            answer.content.insert((*kind).into(), Content::new(Some(schema)));
+            success.content.insert((*content_type).into(), Content::new(Some(schema)));
         }
-        operation = operation.response("200", answer);
+        operation = operation.response("200", success);
         for status in self.errors {
-            let mut wrong = Response::new(meaning(*status));
-            wrong.content.insert(JSON.into(), Content::new(Some((self.error)(components))));
-            operation = operation.response(status.to_string(), wrong);
+            let mut error = Response::new(status_description(*status));
+            error.content.insert(JSON.into(), Content::new(Some((self.error)(components))));
+            operation = operation.response(status.to_string(), error);
         }
         if self.open {
             operation = operation.securities(Some([SecurityRequirement::default()]));
@@ -146,23 +131,23 @@ impl Endpoint {
     }
 }
 
-/// What an error's status means.
-fn meaning(status: u16) -> &'static str {
+/// Describes an error's status.
+fn status_description(status: u16) -> &'static str {
     match status {
-        400 => "Something in the request is wrong: the message names it",
-        401 => "A key is missing or wrong",
-        404 => "There is no such thing",
-        405 => "There is something else at this path",
-        408 => "The body came too slowly",
+        400 => "The request is invalid; the message names the field",
+        401 => "The API key is missing or invalid",
+        404 => "There is no such endpoint or model",
+        405 => "The endpoint does not support this method",
+        408 => "The body arrived too slowly",
         413 => "The body is too large",
-        429 => "Too many requests wait: try again later",
+        429 => "The queue is full: try again later",
         503 => "The model is loading, or the server is shutting down",
-        504 => "The answer took longer than this server allows",
-        _ => "A bug in the server",
+        504 => "The response took longer than this server allows",
+        _ => "Internal error",
     }
 }
 
-/// The document.
+/// The OpenAPI document.
 static DOCUMENT: LazyLock<OpenApi> = LazyLock::new(|| {
     let (mut components, mut paths) = (Components::new(), Paths::new());
     for endpoint in endpoints() {
@@ -177,18 +162,18 @@ static DOCUMENT: LazyLock<OpenApi> = LazyLock::new(|| {
     let keys = ["bearer", "x-api-key"].map(|name| SecurityRequirement::new(name, [""; 0]));
     let info = InfoBuilder::new()
         .title("wf-run serve")
-        .description(Some("A ternary language model behind OpenAI's and Anthropic's APIs."))
+        .description(Some("Serves a ternary language model through OpenAI's and Anthropic's APIs."))
         .version(env!("CARGO_PKG_VERSION"));
     let document = OpenApiBuilder::new().info(info).paths(paths).components(Some(components));
     document.security(Some(keys)).build()
 });
 
-/// The document.
+/// Returns the OpenAPI document.
 pub async fn document() -> Json<&'static OpenApi> {
     Json(&DOCUMENT)
 }
 
-/// A page that shows it.
+/// Returns the page that shows the document.
 pub async fn docs() -> Html<&'static str> {
     Html(include_str!("docs.html"))
 }
@@ -224,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn references_lead_somewhere() {
+    fn references_are_resolved() {
         let text = serde_json::to_string(&*DOCUMENT).expect("JSON");
         let schemas = &DOCUMENT.components.as_ref().expect("there").schemas;
         for rest in text.split("#/components/schemas/").skip(1) {

@@ -1,7 +1,8 @@
-//! What the server is and how it is.
+//! State of the server: health, version, models, load, metrics and configuration.
 
 use crate::serve::error::ApiError;
-use crate::serve::state::{Ready, Server};
+use crate::serve::served_model::ServedModel;
+use crate::serve::state::ServerState;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri, header};
@@ -9,51 +10,55 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// OK as soon as requests can be answered.
-pub async fn health(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
-    server.ready()?;
+/// Returns 200 once the model is loaded, and 503 before and during shutdown.
+pub async fn health(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
+    server.model()?;
     Ok(Json(json!({"status": "ok"})))
 }
 
-/// This program's version.
+/// Returns the version of the program.
 pub async fn version() -> Json<Value> {
     Json(json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
-fn card(ready: &Ready) -> Value {
+/// Describes the model as OpenAI's API does.
+fn model_card(model: &ServedModel) -> Value {
     json!({
-        "id": ready.name,
+        "id": model.name,
         "object": "model",
-        "created": ready.created,
+        "created": model.created,
         "owned_by": "wrinklefree",
-        "max_model_len": ready.context,
+        "max_model_len": model.context,
     })
 }
 
-/// The models, which is one.
-pub async fn models(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
-    let ready = server.ready()?;
-    Ok(Json(json!({"object": "list", "data": [card(&ready)]})))
+/// Lists the models, of which there is one.
+pub async fn models(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
+    let model = server.model()?;
+    Ok(Json(json!({"object": "list", "data": [model_card(&model)]})))
 }
 
-/// One model.
+/// Describes one model.
+///
+/// # Errors
+/// 404 for another model's name.
 pub async fn model(
-    State(server): State<Arc<Server>>,
+    State(server): State<Arc<ServerState>>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let ready = server.ready()?;
-    if ready.is(&id) {
-        return Ok(Json(card(&ready)));
+    let model = server.model()?;
+    if model.has_name(&id) {
+        return Ok(Json(model_card(&model)));
     }
-    let message = format!("the model `{id}` does not exist: this server has `{}`", ready.name);
+    let message = format!("the model `{id}` does not exist: this server has `{}`", model.name);
     Err(ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message))
 }
 
-/// How busy the engine is.
-pub async fn loads(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
-    let ready = server.ready()?;
-    let stats = ready.worker.stats().await;
-    let stats = stats.ok_or_else(|| ApiError::unavailable("the engine has ended"))?;
+/// Returns the load of the engine.
+pub async fn loads(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
+    let model = server.model()?;
+    let stats = model.engine.stats().await;
+    let stats = stats.ok_or_else(|| ApiError::unavailable("the engine has stopped"))?;
     Ok(Json(json!({
         "num_running_reqs": stats.running,
         "num_waiting_reqs": stats.waiting,
@@ -63,46 +68,46 @@ pub async fn loads(State(server): State<Arc<Server>>) -> Result<Json<Value>, Api
     })))
 }
 
-/// What runs, and how.
-pub async fn server_info(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
-    let ready = server.ready()?;
+/// Describes the model and its configuration.
+pub async fn server_info(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
+    let model = server.model()?;
     Ok(Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "model": ready.name,
-        "context": ready.context,
-        "vocab_size": ready.vocab,
-        "isa": ready.isa,
-        "threads": ready.threads.decode,
-        "prefill_threads": ready.threads.prefill,
+        "model": model.name,
+        "context": model.context,
+        "vocab_size": model.vocab,
+        "isa": model.isa,
+        "threads": model.threads.decode,
+        "prefill_threads": model.threads.prefill,
         "kv": {
-            "keys": ready.kv.keys.name(),
-            "values": ready.kv.values.name(),
-            "attention": ready.kv.selection.to_string(),
+            "keys": model.kv.keys.name(),
+            "values": model.kv.values.name(),
+            "attention": model.kv.selection.to_string(),
         },
-        "rope": ready.rope,
-        "activation_sparsity": ready.activation_sparsity.to_string(),
-        "layout": if ready.tight { "tight" } else { "two-bit" },
-        "logits": if ready.screened { "screened" } else { "exact" },
-        "context_shift": ready.context_shift,
-        "chat_template": ready.template.is_some(),
-        "block_diffusion": ready.dlm,
+        "rope": model.rope,
+        "activation_sparsity": model.activation_sparsity.to_string(),
+        "layout": if model.tight { "tight" } else { "two-bit" },
+        "logits": if model.screened { "screened" } else { "exact" },
+        "context_shift": model.context_shift,
+        "chat_template": model.template.is_some(),
+        "block_diffusion": model.dlm,
     })))
 }
 
-/// Metrics for Prometheus.
-pub async fn metrics(State(server): State<Arc<Server>>) -> Response {
+/// Returns the metrics for Prometheus.
+pub async fn metrics(State(server): State<Arc<ServerState>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], server.metrics.text()).into_response()
 }
 
-/// There is nothing there.
+/// Creates the 404 for an unknown path.
 pub async fn not_found(uri: Uri) -> ApiError {
-    let message = format!("there is nothing at {}", uri.path());
+    let message = format!("no such endpoint: {}", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-/// There is something else there.
+/// Creates the 405 for an unsupported method.
 pub async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let message = format!("{} does not take {method}", uri.path());
+    let message = format!("{} does not support {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
 }

@@ -1,8 +1,8 @@
-//! Answers as server-sent events.
+//! Streams outputs as server-sent events.
 
 use super::generation::Generation;
 use crate::serve::error::ApiError;
-use crate::serve::worker::Update;
+use crate::serve::event::RequestEvent;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -13,49 +13,50 @@ use std::time::Duration;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
-/// Without a token for so long, something else keeps the connection open.
+/// Interval after which an idle stream sends a keep-alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// How an API shapes what is streamed.
-pub trait Events: Send + 'static {
-    /// Events are named by their `type`; otherwise they have no names, and `[DONE]` is the last.
-    const NAMED: bool;
+/// Formats a stream as an API defines it.
+pub trait StreamFormatter: Send + 'static {
+    /// True if events are named by their `type`. Otherwise they have no names and `[DONE]` is last.
+    const NAMED_EVENTS: bool;
 
-    /// What keeps the connection open while nothing comes.
-    fn idle() -> Event {
+    /// Returns the keep-alive event.
+    fn keep_alive() -> Event {
         Event::default().comment("")
     }
-    /// Before the first token.
+    /// Returns the events before the first token.
     fn begin(&mut self) -> Vec<Value>;
-    /// Tokens of the prompt with their log-probabilities, before the first token.
+    /// Returns the events of prompt tokens with their log-probabilities. They precede the first
+    /// generated token.
     fn scored(&mut self, _index: usize, _tokens: &[Sampled]) -> Vec<Value> {
         Vec::new()
     }
-    /// A token.
+    /// Returns the events of a generated token.
     fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value>;
-    /// The end of an answer, with text that was held back.
+    /// Returns the events at the end of an output; `text` was held back until now.
     fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value>;
-    /// After the last answer.
+    /// Returns the events after the last output.
     fn end(&mut self, generation: &Generation) -> Vec<Value>;
-    /// The stream ends with an error.
+    /// Returns the events of an error that ends the stream.
     fn failed(&mut self, error: &ApiError) -> Vec<Value> {
         vec![error.body()]
     }
 }
 
-/// What stands around choices in both APIs.
+/// The fields around the choices of OpenAI's chat and text completions.
 pub struct Envelope {
-    /// Names the answer.
+    /// Id of the response.
     pub id: String,
-    /// `object` of a whole answer.
+    /// The `object` field of a complete response.
     pub whole: &'static str,
-    /// `object` of a chunk.
+    /// The `object` field of a chunk.
     pub chunk: &'static str,
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub created: u64,
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// A stream ends with the usage.
+    /// True if a stream ends with the token usage.
     pub include_usage: bool,
 }
 
@@ -70,7 +71,7 @@ impl Envelope {
         })
     }
 
-    /// A whole answer.
+    /// Returns a complete response.
     pub fn whole(&self, choices: &[Value], generation: &Generation) -> Value {
         let mut body = self.around(self.whole, choices);
         body["usage"] = json!(generation.usage());
@@ -78,7 +79,7 @@ impl Envelope {
         body
     }
 
-    /// A chunk of one choice.
+    /// Returns a chunk with one choice.
     pub fn chunk(&self, choice: Value) -> Value {
         let mut chunk = self.around(self.chunk, &[choice]);
         if self.include_usage {
@@ -87,7 +88,7 @@ impl Envelope {
         chunk
     }
 
-    /// The chunk after the last answer, if it was asked for.
+    /// Returns the last chunk, with the token usage, if it was requested.
     pub fn last(&self, generation: &Generation) -> Option<Value> {
         self.include_usage.then(|| {
             let mut chunk = self.around(self.chunk, &[]);
@@ -98,58 +99,62 @@ impl Envelope {
     }
 }
 
-/// The response.
-pub fn respond<E: Events>(generation: Generation, mut shape: E) -> Response {
-    let pending = shape.begin().into_iter().map(event::<E>).collect();
-    let state = State { generation, shape, pending, ended: false };
+/// Returns the response that streams `generation`.
+pub fn respond<F: StreamFormatter>(generation: Generation, mut formatter: F) -> Response {
+    let pending = formatter.begin().into_iter().map(event::<F>).collect();
+    let state = StreamState { generation, formatter, pending, ended: false };
     let events = stream::unfold(state, |mut state| async {
         let event = state.next().await?;
         Some((Ok::<_, Infallible>(event), state))
     });
-    let idle = KeepAlive::new().interval(KEEP_ALIVE).event(E::idle());
-    Sse::new(events).keep_alive(idle).into_response()
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).event(F::keep_alive());
+    Sse::new(events).keep_alive(keep_alive).into_response()
 }
 
-fn event<E: Events>(value: Value) -> Event {
+fn event<F: StreamFormatter>(value: Value) -> Event {
     let event = Event::default().data(value.to_string());
     match value["type"].as_str() {
-        Some(name) if E::NAMED => event.event(name),
+        Some(name) if F::NAMED_EVENTS => event.event(name),
         _ => event,
     }
 }
 
-struct State<E> {
+struct StreamState<F> {
     generation: Generation,
-    shape: E,
-    /// What comes next.
+    formatter: F,
+    /// Events to send next.
     pending: VecDeque<Event>,
-    /// Nothing comes after that.
+    /// True if no more events follow the pending ones.
     ended: bool,
 }
 
-impl<E: Events> State<E> {
+impl<F: StreamFormatter> StreamState<F> {
     async fn next(&mut self) -> Option<Event> {
         while self.pending.is_empty() && !self.ended {
             let values = match self.generation.next().await {
-                Ok(Some((index, Update::Scored(tokens)))) => self.shape.scored(index, &tokens),
-                Ok(Some((_, Update::Embedded(_)))) => unreachable!("vectors are not streamed"),
-                Ok(Some((index, Update::Token { sampled, text }))) => {
-                    self.shape.token(index, &sampled, &text)
+                Ok(Some((index, RequestEvent::Scored(tokens)))) => {
+                    self.formatter.scored(index, &tokens)
                 }
-                Ok(Some((index, Update::Finished { reason, text, .. }))) => {
-                    self.shape.finish(index, reason, &text)
+                Ok(Some((_, RequestEvent::Embedded(_)))) => {
+                    unreachable!("embeddings are not streamed")
+                }
+                Ok(Some((index, RequestEvent::Token { sampled, text }))) => {
+                    self.formatter.token(index, &sampled, &text)
+                }
+                Ok(Some((index, RequestEvent::Finished { reason, text, .. }))) => {
+                    self.formatter.finish(index, reason, &text)
                 }
                 Ok(None) => {
                     self.ended = true;
-                    self.shape.end(&self.generation)
+                    self.formatter.end(&self.generation)
                 }
                 Err(error) => {
                     self.ended = true;
-                    self.shape.failed(&error)
+                    self.formatter.failed(&error)
                 }
             };
-            self.pending.extend(values.into_iter().map(event::<E>));
-            if self.ended && !E::NAMED {
+            self.pending.extend(values.into_iter().map(event::<F>));
+            if self.ended && !F::NAMED_EVENTS {
                 self.pending.push_back(Event::default().data("[DONE]"));
             }
         }

@@ -1,4 +1,4 @@
-//! Errors as Anthropic's API shapes them.
+//! Errors in the format of Anthropic's API.
 
 use crate::serve::error::ApiError;
 use axum::body;
@@ -10,30 +10,31 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-/// Where errors have this shape.
+/// Path below which errors have this format.
 const PATH: &str = "/v1/messages";
 
-/// The body of an error.
+/// The body of an error response.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AnthropicError)]
-pub struct Body {
-    /// `error`.
+pub struct AnthropicErrorBody {
+    /// The constant `error`.
     #[serde(rename = "type")]
     kind: &'static str,
-    error: Details,
+    /// The error.
+    error: AnthropicErrorDetails,
 }
 
+/// The error.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = AnthropicErrorDetails)]
-struct Details {
-    /// The class of errors.
+struct AnthropicErrorDetails {
+    /// Class of the error, as in Anthropic's API.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// For people.
+    /// Explanation for people.
     message: String,
 }
 
-/// The body.
+/// Returns the response body of an error.
 pub fn body(error: &ApiError) -> Value {
     let kind = match error.status.as_u16() {
         401 => "authentication_error",
@@ -46,21 +47,22 @@ pub fn body(error: &ApiError) -> Value {
         400..=499 => "invalid_request_error",
         _ => "api_error",
     };
-    // This shape has no place for the field's name but the message.
+    // The format has no member for the field's name, so the message must contain it.
     let message = match &error.param {
         Some(param) if !error.message.contains(param.as_str()) => {
             format!("{param}: {}", error.message)
         }
         _ => error.message.clone(),
     };
-    json!(Body { kind: "error", error: Details { kind, message } })
+    let error = AnthropicErrorDetails { kind, message };
+    json!(AnthropicErrorBody { kind: "error", error })
 }
 
-/// Gives errors their shape, wherever in the server they come from.
-pub async fn shaped(request: Request, next: Next) -> Response {
-    let here = request.uri().path().starts_with(PATH);
+/// Middleware: converts errors below [`PATH`], whichever layer of the server they come from.
+pub async fn convert_errors(request: Request, next: Next) -> Response {
+    let applies = request.uri().path().starts_with(PATH);
     let mut response = next.run(request).await;
-    if let Some(error) = response.extensions_mut().remove::<ApiError>().filter(|_| here) {
+    if let Some(error) = response.extensions_mut().remove::<ApiError>().filter(|_| applies) {
         response.headers_mut().remove(header::CONTENT_LENGTH);
         *response.body_mut() = body::Body::from(body(&error).to_string());
     }

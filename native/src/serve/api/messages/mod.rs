@@ -1,85 +1,73 @@
-//! `POST /v1/messages`: Anthropic's API.
+//! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's API.
 
 mod error;
-mod format;
-mod request;
-mod shape;
-mod tools;
+mod formatter;
 
-pub use error::Body as ErrorBody;
-pub use error::shaped;
+pub use error::{AnthropicErrorBody, convert_errors};
 
-use super::dialogue::Dialogue;
-use super::format::Format;
-use super::openapi::{Part, part};
-use super::options::{OneOrMany, Options, parse};
-use super::{Body, refuse, stream};
+use super::body::messages::{
+    AnthropicLimits, AnthropicMessageFields, AnthropicOutputFields, AnthropicToolFields,
+};
+use super::body::{
+    GenerationOptions, JsonBody, OutputFormatFields, Texts, parse, refuse_unsupported,
+};
+use super::conversation::{Conversation, OutputRequest};
+use super::stream;
 use crate::serve::error::ApiError;
-use crate::serve::state::Server;
+use crate::serve::state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use format::OutputFields;
-use request::{Limits, Messages};
+use formatter::MessageFormatter;
 use serde_json::{Value, json};
-use shape::Shape;
 use std::sync::Arc;
-use tools::ToolFields;
 
-/// What the document says of a body.
-pub const BODY: &[Part] = &[
-    part::<Options>,
-    part::<Limits>,
-    part::<Messages>,
-    part::<ToolFields>,
-    part::<OutputFields>,
-    part::<Format>,
-];
-/// What it says of a body whose tokens are counted.
-pub const COUNT: &[Part] = &[part::<Messages>, part::<ToolFields>];
-
-/// The conversation in a body.
-fn dialogue(body: &Value) -> Result<Dialogue, ApiError> {
-    let (messages, tools): (Messages, ToolFields) = (parse(body)?, parse(body)?);
-    refuse(body, &["thinking", "mcp_servers", "container"])?;
-    let format = parse::<OutputFields>(body)?.grammar()?;
-    Ok(Dialogue {
-        messages: messages.conversation()?,
+/// Reads the conversation of a body.
+fn conversation(body: &Value) -> Result<Conversation, ApiError> {
+    let (messages, tools): (AnthropicMessageFields, AnthropicToolFields) =
+        (parse(body)?, parse(body)?);
+    refuse_unsupported(body, &["thinking", "mcp_servers", "container"])?;
+    let format = parse::<AnthropicOutputFields>(body)?.grammar()?;
+    Ok(Conversation {
+        field: "messages",
+        messages: messages.messages()?,
         tools: tools.tools()?,
-        grammar: parse::<Format>(body)?.or(format)?,
-        ..Dialogue::default()
+        grammar: parse::<OutputFormatFields>(body)?.or(format)?,
     })
 }
 
-/// Answers a conversation.
+/// Continues a conversation.
 pub async fn messages(
-    State(server): State<Arc<Server>>,
-    Body { value: body, tenant }: Body,
+    State(server): State<Arc<ServerState>>,
+    JsonBody { value: body, tenant }: JsonBody,
 ) -> Result<Response, ApiError> {
-    let ready = server.ready()?;
-    let (mut options, limits): (Options, Limits) = (parse(&body)?, parse(&body)?);
-    options.check_model(&ready)?;
-    options.one_answer()?;
+    let model = server.model()?;
+    let (mut options, limits): (GenerationOptions, AnthropicLimits) =
+        (parse(&body)?, parse(&body)?);
+    options.check_model(&model)?;
+    options.require_one_output()?;
     options.max_completion_tokens = Some(limits.max_tokens);
-    options.stop = limits.stop_sequences.map(OneOrMany::Many).or(options.stop);
-    let dialogue = dialogue(&body)?;
-    let calls = dialogue.tools.callable();
-    let mut generation = dialogue.start(&server, &ready, tenant, &options, (1, None)).await?;
-    let shape = Shape::new(ready.name.clone(), options.stops()?, calls, generation.prompt_tokens);
+    options.stop = limits.stop_sequences.map(Texts::Many).or(options.stop);
+    let conversation = conversation(&body)?;
+    let calls = conversation.tools.callable();
+    let started = conversation.start(&server, &model, tenant, &options, OutputRequest::SINGLE);
+    let mut generation = started.await?;
+    let (name, stops) = (model.name.clone(), options.stops()?);
+    let formatter = MessageFormatter::new(name, stops, calls, generation.prompt_tokens);
     if options.streams() {
-        return Ok(stream::respond(generation, shape));
+        return Ok(stream::respond(generation, formatter));
     }
-    let answers = generation.collect().await?;
-    Ok(Json(shape.whole(&answers[0], calls, &generation)).into_response())
+    let outputs = generation.collect().await?;
+    Ok(Json(formatter.whole(&outputs[0], calls, &generation)).into_response())
 }
 
-/// How many tokens a conversation has.
+/// Counts the tokens of a conversation.
 pub async fn count_tokens(
-    State(server): State<Arc<Server>>,
-    Body { value: body, .. }: Body,
+    State(server): State<Arc<ServerState>>,
+    JsonBody { value: body, .. }: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let ready = server.ready()?;
-    parse::<Options>(&body)?.check_model(&ready)?;
-    let count = dialogue(&body)?.count(&ready).await?;
+    let model = server.model()?;
+    parse::<GenerationOptions>(&body)?.check_model(&model)?;
+    let count = conversation(&body)?.count_tokens(&model).await?;
     Ok(Json(json!({"input_tokens": count})))
 }

@@ -1,70 +1,58 @@
-//! `POST /v1/responses`: OpenAI's newer API for conversations. Nothing is stored.
+//! `POST /v1/responses`: OpenAI's Responses API. Responses are not stored.
 
-mod request;
-mod shape;
-mod tools;
+mod formatter;
 
-use super::dialogue::{Dialogue, Field};
-use super::format::Format;
-use super::openapi::{Part, part};
-use super::options::{Options, parse};
-use super::{Body, refuse, stream};
+use super::body::responses::{
+    ResponsesInputFields, ResponsesLimits, ResponsesTextFields, ResponsesToolFields,
+};
+use super::body::{GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported};
+use super::conversation::{Conversation, OutputRequest};
+use super::stream;
 use crate::serve::error::ApiError;
-use crate::serve::state::Server;
+use crate::serve::state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use request::{Conversation, Limits, TextFields};
+use formatter::ResponsesFormatter;
 use serde_json::Value;
-use shape::Shape;
 use std::sync::Arc;
-use tools::ToolFields;
 
-/// What the document says of a body.
-pub const BODY: &[Part] = &[
-    part::<Options>,
-    part::<Limits>,
-    part::<Conversation>,
-    part::<ToolFields>,
-    part::<TextFields>,
-    part::<Format>,
-];
-
-/// What needs a server that stores answers, or more than text.
+/// Fields that need stored responses, or are not supported for another reason.
 const UNSUPPORTED: [&str; 5] =
     ["previous_response_id", "conversation", "background", "prompt", "top_logprobs"];
 
-/// The conversation in a body.
-fn dialogue(body: &Value) -> Result<Dialogue, ApiError> {
-    let (conversation, tools): (Conversation, ToolFields) = (parse(body)?, parse(body)?);
-    let format = parse::<TextFields>(body)?.grammar();
-    Ok(Dialogue {
-        field: Field("input"),
-        messages: conversation.messages()?,
+/// Reads the conversation of a body.
+fn conversation(body: &Value) -> Result<Conversation, ApiError> {
+    let (input, tools): (ResponsesInputFields, ResponsesToolFields) = (parse(body)?, parse(body)?);
+    let format = parse::<ResponsesTextFields>(body)?.grammar();
+    Ok(Conversation {
+        field: "input",
+        messages: input.messages()?,
         tools: tools.tools()?,
-        grammar: parse::<Format>(body)?.or(format)?,
+        grammar: parse::<OutputFormatFields>(body)?.or(format)?,
     })
 }
 
-/// Answers a conversation.
+/// Continues a conversation.
 pub async fn responses(
-    State(server): State<Arc<Server>>,
-    Body { value: body, tenant }: Body,
+    State(server): State<Arc<ServerState>>,
+    JsonBody { value: body, tenant }: JsonBody,
 ) -> Result<Response, ApiError> {
-    let ready = server.ready()?;
-    let mut options: Options = parse(&body)?;
-    options.check_model(&ready)?;
-    options.one_answer()?;
-    refuse(&body, &UNSUPPORTED)?;
-    let limit = parse::<Limits>(&body)?.max_output_tokens;
+    let model = server.model()?;
+    let mut options: GenerationOptions = parse(&body)?;
+    options.check_model(&model)?;
+    options.require_one_output()?;
+    refuse_unsupported(&body, &UNSUPPORTED)?;
+    let limit = parse::<ResponsesLimits>(&body)?.max_output_tokens;
     options.max_completion_tokens = limit.or(options.max_completion_tokens);
-    let dialogue = dialogue(&body)?;
-    let calls = dialogue.tools.callable();
-    let mut generation = dialogue.start(&server, &ready, tenant, &options, (1, None)).await?;
-    let shape = Shape::new(ready.name.clone(), &body, calls);
+    let conversation = conversation(&body)?;
+    let calls = conversation.tools.callable();
+    let started = conversation.start(&server, &model, tenant, &options, OutputRequest::SINGLE);
+    let mut generation = started.await?;
+    let formatter = ResponsesFormatter::new(model.name.clone(), &body, calls);
     if options.streams() {
-        return Ok(stream::respond(generation, shape));
+        return Ok(stream::respond(generation, formatter));
     }
-    let answers = generation.collect().await?;
-    Ok(Json(shape.whole(&answers[0], calls, &generation)).into_response())
+    let outputs = generation.collect().await?;
+    Ok(Json(formatter.whole(&outputs[0], calls, &generation)).into_response())
 }

@@ -1,16 +1,17 @@
-//! The grammar of an answer that may hold calls.
+//! Grammars of outputs with tool calls.
 
-use super::{AFTER_NAME, BEFORE_NAME, CLOSE, Choice, OPEN, Tool, Tools};
+use super::{AFTER_NAME, BEFORE_NAME, CLOSE, OPEN, Tool, ToolChoice, Tools};
 use crate::models::grammar::{Grammar, compact, lenient};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 impl Tools {
-    /// Where an answer holds no call it is `answer`, or any text.
+    /// Returns the grammar of outputs. An output without calls must match the JSON schema `output`,
+    /// or is any text.
     ///
     /// # Errors
-    /// When `answer` or the parameters of a tool are no schema.
-    pub fn grammar(&self, answer: Option<Value>) -> Result<Grammar, String> {
+    /// If `output` or the parameters of a tool are not a JSON schema.
+    pub fn grammar(&self, output: Option<Value>) -> Result<Grammar, String> {
         let text = |text: &str| json!(text).to_string();
         let mut lark = String::from("%llguidance {}\n");
         let mut alternatives = Vec::new();
@@ -30,8 +31,8 @@ impl Tools {
             true => format!("calls: {open} call ({next} call)*"),
             false => format!("calls: {open} call"),
         };
-        let start = match (&self.choice, answer) {
-            (Choice::Required | Choice::Named(_), _) => format!("start: calls\n{calls}"),
+        let start = match (&self.choice, output) {
+            (ToolChoice::Required | ToolChoice::Named(_), _) => format!("start: calls\n{calls}"),
             (_, Some(schema)) => {
                 let schema = compact(schema)?;
                 format!("start: calls | answer\n{calls}\nanswer: %json {schema}")
@@ -42,7 +43,7 @@ impl Tools {
                 } else {
                     "start: before call | AFTER"
                 };
-                // `before` ends where a call begins, and AFTER has none.
+                // `before` ends with the marker of a call; AFTER does not contain it.
                 format!(
                     "{repeat}\nbefore[lazy]: /(.|\\n)*{OPEN}/\n\
                      AFTER: /(.|\\n)*/ & ~/(.|\\n)*{OPEN}(.|\\n)*/"
@@ -53,11 +54,11 @@ impl Tools {
     }
 
     fn callable_tools(&self) -> impl Iterator<Item = &Tool> {
-        let fits = |tool: &&Tool| match &self.choice {
-            Choice::Named(name) => *name == tool.name,
+        let callable = |tool: &&Tool| match &self.choice {
+            ToolChoice::Named(name) => *name == tool.name,
             _ => true,
         };
-        self.list.iter().filter(fits)
+        self.list.iter().filter(callable)
     }
 }
 
@@ -74,19 +75,20 @@ mod tests {
         Tool { name: name.into(), description: None, parameters, strict: false }
     }
 
-    fn tools(choice: Choice, parallel: bool) -> Tools {
+    fn tools(choice: ToolChoice, parallel: bool) -> Tools {
         let city = json!({"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}},
             "required": ["city"], "additionalProperties": false});
         let none = json!({"type": "object", "additionalProperties": false});
-        Tools::new(vec![tool("weather", city), tool("time", none)], choice, parallel).expect("good")
+        Tools::new(vec![tool("weather", city), tool("time", none)], choice, parallel)
+            .expect("valid")
     }
 
-    /// Whether a grammar has a text, by the embedded model's tokenizer.
-    fn allows(loaded: &Loaded, tools: &Tools, answer: Option<Value>, text: &str) -> bool {
+    /// Returns true if the grammar accepts `text`, with the embedded model's tokenizer.
+    fn accepts(loaded: &Loaded, tools: &Tools, output: Option<Value>, text: &str) -> bool {
         let tokenizer = loaded.tokenizer().expect("has one");
         let vocab = loaded.model.spec().vocab_size;
         let grammars = Grammars::new(tokenizer, vocab, &loaded.defaults.eos).expect("made");
-        let grammar = tools.grammar(answer).expect("schemas");
+        let grammar = tools.grammar(output).expect("schemas");
         let mut constraint = grammars.compile(grammar).expect("compiles");
         let ids = tokenizer.encode(text, false).expect("text");
         for token in ids.iter().chain(&loaded.defaults.eos[..1]) {
@@ -94,7 +96,7 @@ mod tests {
                 Next::Tokens(set) if set[*token as usize / 32] >> (token % 32) & 1 == 1 => {
                     constraint.accept(*token);
                 }
-                // Whatever comes after the end is an end.
+                // Only an end-of-sequence token may follow the end.
                 Next::End => return loaded.defaults.eos.contains(token),
                 _ => return false,
             }
@@ -107,40 +109,40 @@ mod tests {
     const TIME: &str = "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
 
     #[test]
-    fn grammars_of_calls() {
+    fn grammars_accept_the_allowed_calls() {
         let runtime = machine::all_cores().expect("threads");
         let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
         let both = format!("{OSLO}\n{TIME}");
         let talk = format!("Let me see, 1 < 2.\n{OSLO}\n{TIME}\nSo.");
         let paris = OSLO.replace("Oslo", "Paris");
-        let named = || Choice::Named("time".into());
+        let named = || ToolChoice::Named("time".into());
         #[rustfmt::skip]
         let cases = [
-            (Choice::Auto, true, &[(OSLO, true), (&both, true), (&talk, true), ("No.", true), (&paris, false), ("a<tool_call>b", false)][..]),
-            (Choice::Auto, false, &[(OSLO, true), (&both, false), ("No.", true)]),
-            (Choice::Required, true, &[(OSLO, true), (&both, true), (&talk, false), ("No.", false)]),
-            (Choice::Required, false, &[(TIME, true), (&both, false)]),
+            (ToolChoice::Auto, true, &[(OSLO, true), (&both, true), (&talk, true), ("No.", true), (&paris, false), ("a<tool_call>b", false)][..]),
+            (ToolChoice::Auto, false, &[(OSLO, true), (&both, false), ("No.", true)]),
+            (ToolChoice::Required, true, &[(OSLO, true), (&both, true), (&talk, false), ("No.", false)]),
+            (ToolChoice::Required, false, &[(TIME, true), (&both, false)]),
             (named(), true, &[(TIME, true), (OSLO, false)]),
         ];
         for (choice, parallel, texts) in cases {
             let tools = tools(choice.clone(), parallel);
             for (text, want) in texts {
-                let got = allows(&loaded, &tools, None, text);
+                let got = accepts(&loaded, &tools, None, text);
                 assert_eq!(got, *want, "{choice:?}, parallel: {parallel}: {text}");
             }
         }
         let schema = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]});
         for (text, want) in [("{\"ok\": true}", true), (OSLO, true), ("No.", false)] {
             assert_eq!(
-                allows(&loaded, &tools(Choice::Auto, true), Some(schema.clone()), text),
+                accepts(&loaded, &tools(ToolChoice::Auto, true), Some(schema.clone()), text),
                 want
             );
         }
     }
 
-    /// Some vocabularies have the marks as control tokens, which no text holds.
+    /// Some vocabularies have the markers as control tokens, which text never contains.
     #[test]
-    fn marks_that_are_control_tokens_can_be_written() {
+    fn markers_may_be_control_tokens() {
         let [open, close, eos] = [96, 97, 98];
         let added: Vec<Value> = [(open, OPEN), (close, "</tool_call>"), (eos, "<eos>")]
             .iter()
@@ -159,7 +161,7 @@ mod tests {
         let tokenizer = Tokenizer::from_json(json.to_string().as_bytes()).expect("one");
         let size = tokenizer.vocab_size();
         let grammars = Grammars::new(&tokenizer, size, &[eos]).expect("made");
-        let grammar = tools(Choice::Required, false).grammar(None).expect("schemas");
+        let grammar = tools(ToolChoice::Required, false).grammar(None).expect("schemas");
         let mut constraint = grammars.compile(grammar).expect("compiles");
         let letter = |c: char| 1 + (c as u32 - ' ' as u32);
         let call = "{\"name\": \"time\", \"arguments\": {}}".chars().map(letter);
@@ -169,7 +171,7 @@ mod tests {
                     assert!(set[token as usize / 32] >> (token % 32) & 1 == 1, "{token}");
                     constraint.accept(token);
                 }
-                Next::End => assert_eq!(token, eos, "it ends behind the call"),
+                Next::End => assert_eq!(token, eos, "the output ends after the call"),
                 Next::Unknown(why) => panic!("{why}"),
             }
         }

@@ -1,4 +1,6 @@
-//! Functions that the model may call. It writes a call as
+//! Tool calls: the tools of a request, the grammar of calls and the parser of outputs.
+//!
+//! The model writes a call in the format of Hermes 2 and of Qwen's chat templates:
 //!
 //! ```text
 //! <tool_call>
@@ -6,55 +8,56 @@
 //! </tool_call>
 //! ```
 //!
-//! (the format of Hermes 2 and of Qwen's templates), and a grammar sees to it that it is one: its name is that of
-//! a tool, its arguments fit the tool's schema.
+//! A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
 
 mod grammar;
-pub mod openai;
 mod parse;
 mod prompt;
 
-pub use parse::{Block, Blocks, Call, Parser, Piece};
-pub use prompt::conversation;
+pub use parse::{OutputBlock, OutputBlocks, OutputDelta, ToolCall, ToolCallParser};
+pub use prompt::for_template;
 
 use crate::serve::error::ApiError;
 use serde_json::{Value, json};
 
-/// Tools of a request at most.
+/// Maximum number of tools per request.
 const MAX_TOOLS: usize = 128;
-/// Letters of a name at most.
+/// Maximum length of a tool's name.
 const MAX_NAME: usize = 64;
-/// What stands around a call, and inside before and after the name.
+/// Marker before a call.
 const OPEN: &str = "<tool_call>";
+/// Text of a call before its name.
 const BEFORE_NAME: &str = "\n{\"name\": \"";
+/// Text of a call between name and arguments.
 const AFTER_NAME: &str = "\", \"arguments\": ";
+/// Text of a call after its arguments.
 const CLOSE: &str = "}\n</tool_call>";
 
 /// A function that the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// Its name: letters, digits, `_` and `-`.
+    /// Name: letters, digits, `_` and `-`.
     pub name: String,
-    /// What it does.
+    /// Description for the model.
     pub description: Option<String>,
-    /// A JSON schema of its arguments.
+    /// JSON schema of the arguments.
     pub parameters: Value,
-    /// A schema of which a part cannot be kept to is refused; otherwise that part is left out, as most
-    /// tools' schemas were written for models that only read them.
+    /// Refuse unsupported keywords of the schema. Otherwise they are ignored: most tools' schemas were
+    /// written for models that only read them.
     pub strict: bool,
 }
 
-/// Which tools may be called.
+/// Constraint on the calls of an output.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Choice {
-    /// None.
+pub enum ToolChoice {
+    /// No call.
     None,
-    /// Any, or none.
+    /// Calls are optional.
     #[default]
     Auto,
-    /// One at least.
+    /// At least one call.
     Required,
-    /// This one.
+    /// A call of this tool.
     Named(String),
 }
 
@@ -62,53 +65,57 @@ pub enum Choice {
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     list: Vec<Tool>,
-    choice: Choice,
-    /// Several calls in one answer.
+    choice: ToolChoice,
+    /// Allow several calls in one output.
     parallel: bool,
 }
 
 impl Tools {
     /// Checks the tools of a request.
-    pub fn new(list: Vec<Tool>, choice: Choice, parallel: bool) -> Result<Self, ApiError> {
+    ///
+    /// # Errors
+    /// If there are too many, a name is invalid or occurs twice, or the choice names no tool.
+    pub fn new(list: Vec<Tool>, choice: ToolChoice, parallel: bool) -> Result<Self, ApiError> {
         let bad = |message: String| Err(ApiError::bad("tools", message));
         if list.len() > MAX_TOOLS {
-            return bad(format!("{} tools, {MAX_TOOLS} at most", list.len()));
+            return bad(format!("{} tools: send at most {MAX_TOOLS}", list.len()));
         }
         for (index, tool) in list.iter().enumerate() {
-            let fits = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
             let name = &tool.name;
-            if !(1..=MAX_NAME).contains(&name.len()) || !name.chars().all(fits) {
+            if !(1..=MAX_NAME).contains(&name.len()) || !name.chars().all(allowed) {
                 return bad(format!(
-                    "the name of a tool has 1 to {MAX_NAME} letters, digits, `_` and `-`, but is \
-                     `{name}`"
+                    "invalid tool name `{name}`: expected 1 to {MAX_NAME} letters, digits, `_` and \
+                     `-`"
                 ));
             }
             if list[..index].iter().any(|other| other.name == *name) {
-                return bad(format!("two tools are called `{name}`"));
+                return bad(format!("two tools have the name `{name}`"));
             }
         }
-        let there = |name: &str| list.iter().any(|tool| tool.name == name);
+        let exists = |name: &str| list.iter().any(|tool| tool.name == name);
         match &choice {
-            Choice::Named(name) if !there(name) => {
-                let message = format!("tool_choice names `{name}`, which is not among the tools");
+            ToolChoice::Named(name) if !exists(name) => {
+                let message = format!("tool_choice names `{name}`, but there is no such tool");
                 Err(ApiError::bad("tool_choice", message))
             }
-            Choice::Required if list.is_empty() => Err(ApiError::bad(
+            ToolChoice::Required if list.is_empty() => Err(ApiError::bad(
                 "tool_choice",
-                "tool_choice asks for a call, but there are no tools",
+                "tool_choice requires a call, but there are no tools",
             )),
             _ => Ok(Self { list, choice, parallel }),
         }
     }
 
-    /// Whether an answer can hold calls.
+    /// Returns true if the output may contain calls.
     pub fn callable(&self) -> bool {
-        !self.list.is_empty() && self.choice != Choice::None
+        !self.list.is_empty() && self.choice != ToolChoice::None
     }
 
-    /// The tools as OpenAI's API and chat templates describe them; nothing when none may be called.
-    pub fn described(&self) -> Vec<Value> {
-        let describe = |tool: &Tool| {
+    /// Returns the tools in the format of OpenAI's API and chat templates; empty if calls are not
+    /// allowed.
+    pub fn definitions(&self) -> Vec<Value> {
+        let definition = |tool: &Tool| {
             let Tool { name, description, parameters, .. } = tool;
             let description = description.as_deref().unwrap_or_default();
             let function =
@@ -116,8 +123,8 @@ impl Tools {
             json!({"type": "function", "function": function})
         };
         match self.choice {
-            Choice::None => Vec::new(),
-            _ => self.list.iter().map(describe).collect(),
+            ToolChoice::None => Vec::new(),
+            _ => self.list.iter().map(definition).collect(),
         }
     }
 }
@@ -127,18 +134,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_tools_are_refused_by_name() {
-        let wrong = |list: Vec<Tool>, choice: Choice| {
-            Tools::new(list, choice, true).expect_err("wrong").message
+    fn errors_name_the_tool() {
+        let error = |list: Vec<Tool>, choice: ToolChoice| {
+            Tools::new(list, choice, true).expect_err("invalid").message
         };
         let f =
             |parameters| Tool { name: "f".into(), description: None, parameters, strict: false };
         let ok = || f(json!({}));
-        assert!(wrong(vec![ok(), ok()], Choice::Auto).contains("two tools are called `f`"));
-        assert!(wrong(vec![Tool { name: "f g".into(), ..ok() }], Choice::Auto).contains("`f g`"));
-        assert!(wrong(vec![ok()], Choice::Named("g".into())).contains("`g`"));
-        assert!(wrong(Vec::new(), Choice::Required).contains("no tools"));
-        let text = Tools::new(vec![f(json!("x"))], Choice::Auto, true).expect("named well");
+        assert!(error(vec![ok(), ok()], ToolChoice::Auto).contains("two tools have the name `f`"));
+        assert!(
+            error(vec![Tool { name: "f g".into(), ..ok() }], ToolChoice::Auto).contains("`f g`")
+        );
+        assert!(error(vec![ok()], ToolChoice::Named("g".into())).contains("`g`"));
+        assert!(error(Vec::new(), ToolChoice::Required).contains("no tools"));
+        let text = Tools::new(vec![f(json!("x"))], ToolChoice::Auto, true).expect("valid");
         assert!(text.grammar(None).expect_err("no schema").contains("an object"));
     }
 }

@@ -1,46 +1,47 @@
-//! Calls in an answer, as it comes.
+//! Streaming parser of tool calls in outputs.
 
 use super::{AFTER_NAME, BEFORE_NAME, CLOSE, OPEN};
 
-/// What an answer turns out to be.
+/// An increment of an output.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Piece {
-    /// Text.
+pub enum OutputDelta {
+    /// More text.
     Text(String),
     /// A call of this function begins.
-    Call(String),
+    CallStart(String),
     /// More of the arguments of the last call, as JSON.
     Arguments(String),
 }
 
-/// A part of a whole answer.
+/// A part of a complete output.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Block {
-    /// Text.
+pub enum OutputBlock {
+    /// A text.
     Text(String),
     /// A call.
-    Call(Call),
+    Call(ToolCall),
 }
 
-/// The parts of an answer so far.
+/// The texts and calls of an output, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Blocks(pub Vec<Block>);
+pub struct OutputBlocks(pub Vec<OutputBlock>);
 
-/// A whole call.
+/// A tool call.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Call {
-    /// The function.
+pub struct ToolCall {
+    /// Name of the function.
     pub name: String,
-    /// Its arguments, as JSON.
+    /// Arguments, as JSON.
     pub arguments: String,
 }
 
-/// Takes an answer apart while it comes. What may be the beginning of a mark is held back.
+/// Splits an output into text and calls while it is generated. Text that may be the beginning of a
+/// marker is held back.
 #[derive(Debug, Default)]
-pub struct Parser {
+pub struct ToolCallParser {
     state: State,
     held: String,
-    /// There has been a call: line breaks behind it are no text.
+    /// True after the first call: line breaks after calls are dropped.
     called: bool,
 }
 
@@ -50,27 +51,28 @@ enum State {
     Text,
     Name,
     Arguments,
-    /// Everything is text.
+    /// Calls are not allowed: everything is text.
     Plain,
 }
 
-impl Parser {
-    /// For answers that can hold calls, or for plain text.
+impl ToolCallParser {
+    /// Creates a parser. Without `calls` everything is text.
     pub fn new(calls: bool) -> Self {
         let state = if calls { State::Text } else { State::Plain };
         Self { state, ..Self::default() }
     }
 
-    /// Takes more of the answer.
-    pub fn push(&mut self, text: &str) -> Vec<Piece> {
+    /// Parses more of the output.
+    pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
         self.held += text;
-        let mut pieces = Vec::new();
-        while self.advance(&mut pieces) {}
-        pieces
+        let mut deltas = Vec::new();
+        while self.advance(&mut deltas) {}
+        deltas
     }
 
-    /// What was held back when the answer ends. The beginning of a call without its name is nothing.
-    pub fn finish(&mut self) -> Vec<Piece> {
+    /// Returns text that was held back, at the end of the output. A call that was cut off before its
+    /// name is complete is dropped.
+    pub fn finish(&mut self) -> Vec<OutputDelta> {
         let rest = std::mem::take(&mut self.held);
         match self.state {
             State::Text | State::Plain => self.text(&rest).into_iter().collect(),
@@ -79,32 +81,32 @@ impl Parser {
         }
     }
 
-    /// Goes on to the next state, if that is reached.
-    fn advance(&mut self, pieces: &mut Vec<Piece>) -> bool {
+    /// Moves to the next state if its marker has arrived, and returns whether it did.
+    fn advance(&mut self, deltas: &mut Vec<OutputDelta>) -> bool {
         match self.state {
             State::Text => {
                 let (text, found) = self.until(OPEN);
-                pieces.extend(self.text(&text));
+                deltas.extend(self.text(&text));
                 self.go(State::Name, found)
             }
             State::Name => match self.held.split_once(AFTER_NAME) {
                 None => false,
                 Some((head, rest)) => {
                     let name = head.strip_prefix(BEFORE_NAME).unwrap_or(head);
-                    pieces.push(Piece::Call(name.into()));
+                    deltas.push(OutputDelta::CallStart(name.into()));
                     self.held = rest.into();
                     self.go(State::Arguments, true)
                 }
             },
             State::Arguments => {
                 let (text, found) = self.until(CLOSE);
-                pieces.extend(arguments(&text));
+                deltas.extend(arguments(&text));
                 self.called |= found;
                 self.go(State::Text, found)
             }
             State::Plain => {
                 let text = std::mem::take(&mut self.held);
-                pieces.extend(self.text(&text));
+                deltas.extend(self.text(&text));
                 false
             }
         }
@@ -117,74 +119,74 @@ impl Parser {
         found
     }
 
-    /// What stands before a mark, and whether the mark is there; what may be its beginning is held
-    /// back.
-    fn until(&mut self, mark: &str) -> (String, bool) {
-        if let Some((text, rest)) = self.held.split_once(mark) {
+    /// Takes the text before a marker and returns it with whether the marker was found. Text that may
+    /// be the marker's beginning stays.
+    fn until(&mut self, marker: &str) -> (String, bool) {
+        if let Some((text, rest)) = self.held.split_once(marker) {
             let (text, rest) = (text.to_string(), rest.to_string());
             self.held = rest;
             return (text, true);
         }
-        let begins = |&at: &usize| mark.starts_with(&self.held[at..]);
+        let begins = |&at: &usize| marker.starts_with(&self.held[at..]);
         let mut borders = self.held.char_indices().map(|(at, _)| at);
         let keep = borders.find(begins).unwrap_or(self.held.len());
         let held = self.held.split_off(keep);
         (std::mem::replace(&mut self.held, held), false)
     }
 
-    fn text(&self, text: &str) -> Option<Piece> {
+    fn text(&self, text: &str) -> Option<OutputDelta> {
         let text = if self.called { text.trim_start_matches('\n') } else { text };
-        (!text.is_empty()).then(|| Piece::Text(text.into()))
+        (!text.is_empty()).then(|| OutputDelta::Text(text.into()))
     }
 }
 
-fn arguments(text: &str) -> Option<Piece> {
-    (!text.is_empty()).then(|| Piece::Arguments(text.into()))
+fn arguments(text: &str) -> Option<OutputDelta> {
+    (!text.is_empty()).then(|| OutputDelta::Arguments(text.into()))
 }
 
-impl Blocks {
-    /// The parts of a whole answer, which can hold calls or is plain text.
-    pub fn read(answer: &str, calls: bool) -> Self {
-        let (mut parser, mut blocks) = (Parser::new(calls), Self::default());
-        for piece in parser.push(answer).into_iter().chain(parser.finish()) {
-            blocks.push(&piece);
+impl OutputBlocks {
+    /// Parses a complete output. Without `calls` everything is text.
+    pub fn parse(output: &str, calls: bool) -> Self {
+        let (mut parser, mut blocks) = (ToolCallParser::new(calls), Self::default());
+        for delta in parser.push(output).into_iter().chain(parser.finish()) {
+            blocks.push(&delta);
         }
         blocks
     }
 
-    /// Adds to the last part, or begins another: then it says so.
-    pub fn push(&mut self, piece: &Piece) -> bool {
-        match (piece, self.0.last_mut()) {
-            (Piece::Text(more), Some(Block::Text(text))) => *text += more,
-            (Piece::Arguments(more), Some(Block::Call(call))) => call.arguments += more,
-            (Piece::Arguments(_), _) => unreachable!("a call comes first"),
-            (Piece::Text(text), _) => {
-                self.0.push(Block::Text(text.clone()));
+    /// Adds an increment to the last block or begins a new one. Returns true if it began one.
+    pub fn push(&mut self, delta: &OutputDelta) -> bool {
+        match (delta, self.0.last_mut()) {
+            (OutputDelta::Text(more), Some(OutputBlock::Text(text))) => *text += more,
+            (OutputDelta::Arguments(more), Some(OutputBlock::Call(call))) => call.arguments += more,
+            (OutputDelta::Arguments(_), _) => unreachable!("arguments follow the start of a call"),
+            (OutputDelta::Text(text), _) => {
+                self.0.push(OutputBlock::Text(text.clone()));
                 return true;
             }
-            (Piece::Call(name), _) => {
+            (OutputDelta::CallStart(name), _) => {
                 let (name, arguments) = (name.clone(), String::new());
-                self.0.push(Block::Call(Call { name, arguments }));
+                self.0.push(OutputBlock::Call(ToolCall { name, arguments }));
                 return true;
             }
         }
         false
     }
 
-    /// All text.
+    /// Returns the text of all blocks.
     pub fn text(&self) -> String {
-        let text = |block: &Block| match block {
-            Block::Text(text) => Some(text.clone()),
-            Block::Call(_) => None,
+        let text = |block: &OutputBlock| match block {
+            OutputBlock::Text(text) => Some(text.clone()),
+            OutputBlock::Call(_) => None,
         };
         self.0.iter().filter_map(text).collect()
     }
 
-    /// All calls.
-    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+    /// Returns all calls.
+    pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.0.iter().filter_map(|block| match block {
-            Block::Text(_) => None,
-            Block::Call(call) => Some(call),
+            OutputBlock::Text(_) => None,
+            OutputBlock::Call(call) => Some(call),
         })
     }
 }
@@ -197,17 +199,17 @@ mod tests {
         {\"city\": \"{Oslo}\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n\
         </tool_call>\n\nDone.";
 
-    fn call(name: &str, arguments: &str) -> Call {
-        Call { name: name.into(), arguments: arguments.into() }
+    fn call(name: &str, arguments: &str) -> ToolCall {
+        ToolCall { name: name.into(), arguments: arguments.into() }
     }
 
-    fn read(answer: &str) -> (String, Vec<Call>) {
-        let blocks = Blocks::read(answer, true);
+    fn read(answer: &str) -> (String, Vec<ToolCall>) {
+        let blocks = OutputBlocks::parse(answer, true);
         (blocks.text(), blocks.calls().cloned().collect())
     }
 
     #[test]
-    fn text_and_calls_are_told_apart() {
+    fn text_and_calls_are_separated() {
         let (text, calls) = read(ANSWER);
         assert_eq!(text, "Let me <see>.\nDone.");
         assert_eq!(calls, [call("weather", "{\"city\": \"{Oslo}\"}"), call("time", "{}")]);
@@ -218,33 +220,34 @@ mod tests {
     }
 
     #[test]
-    fn parts_come_in_order() {
-        let text = |text: &str| Block::Text(text.into());
+    fn blocks_keep_their_order() {
+        let text = |text: &str| OutputBlock::Text(text.into());
         let calls = [call("weather", "{\"city\": \"{Oslo}\"}"), call("time", "{}")];
-        let calls = calls.map(Block::Call);
+        let calls = calls.map(OutputBlock::Call);
         let [weather, time] = calls;
         assert_eq!(
-            Blocks::read(ANSWER, true).0,
+            OutputBlocks::parse(ANSWER, true).0,
             [text("Let me <see>.\n"), weather, time, text("Done.")]
         );
-        assert_eq!(Blocks::read(ANSWER, false).0, [text(ANSWER)]);
-        assert_eq!(Blocks::read("", true), Blocks::default());
+        assert_eq!(OutputBlocks::parse(ANSWER, false).0, [text(ANSWER)]);
+        assert_eq!(OutputBlocks::parse("", true), OutputBlocks::default());
     }
 
     #[test]
-    fn however_it_comes_it_is_the_same() {
+    fn the_size_of_increments_does_not_matter() {
         for size in 1..ANSWER.len() {
-            let (mut parser, mut pieces) = (Parser::default(), Vec::new());
+            let (mut parser, mut deltas) = (ToolCallParser::default(), Vec::new());
             for part in ANSWER.as_bytes().chunks(size) {
-                pieces.extend(parser.push(std::str::from_utf8(part).unwrap()));
+                deltas.extend(parser.push(std::str::from_utf8(part).unwrap()));
             }
-            pieces.extend(parser.finish());
-            let joined = |of: &dyn Fn(&Piece) -> Option<&String>| -> String {
-                pieces.iter().filter_map(of).map(String::as_str).collect()
+            deltas.extend(parser.finish());
+            let joined = |of: &dyn Fn(&OutputDelta) -> Option<&String>| -> String {
+                deltas.iter().filter_map(of).map(String::as_str).collect()
             };
-            let text = joined(&|p| if let Piece::Text(t) = p { Some(t) } else { None });
-            let names = joined(&|p| if let Piece::Call(t) = p { Some(t) } else { None });
-            let arguments = joined(&|p| if let Piece::Arguments(t) = p { Some(t) } else { None });
+            let text = joined(&|p| if let OutputDelta::Text(t) = p { Some(t) } else { None });
+            let names = joined(&|p| if let OutputDelta::CallStart(t) = p { Some(t) } else { None });
+            let arguments =
+                joined(&|p| if let OutputDelta::Arguments(t) = p { Some(t) } else { None });
             assert_eq!(text, "Let me <see>.\nDone.", "{size}");
             assert_eq!((&*names, &*arguments), ("weathertime", "{\"city\": \"{Oslo}\"}{}"));
         }

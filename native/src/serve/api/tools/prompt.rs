@@ -1,12 +1,12 @@
-//! How the model is told of tools, calls and results.
+//! Presents tools, calls and results to the model.
 
 use super::{AFTER_NAME, BEFORE_NAME, CLOSE, OPEN};
 use serde_json::{Value, json};
 use wrinklefree::text::ChatTemplate;
 
-/// Messages and tools for a template. One that does not know how calls are written gets all of it as
-/// text.
-pub fn conversation(
+/// Returns the messages and tools to render with a chat template. If the template does not support
+/// this format of calls, tools, calls and results become text.
+pub fn for_template(
     template: &ChatTemplate,
     messages: Vec<Value>,
     tools: Vec<Value>,
@@ -16,20 +16,20 @@ pub fn conversation(
     }
     let mut messages: Vec<Value> = messages.into_iter().map(as_text).collect();
     if !tools.is_empty() {
-        let told = described(&tools);
+        let instructions = instructions(&tools);
         match messages.first_mut() {
             Some(first) if first["role"] == "system" => {
                 let own = first["content"].as_str().unwrap_or_default();
-                first["content"] = format!("{own}\n\n{told}").into();
+                first["content"] = format!("{own}\n\n{instructions}").into();
             }
-            _ => messages.insert(0, json!({"role": "system", "content": told})),
+            _ => messages.insert(0, json!({"role": "system", "content": instructions})),
         }
     }
     (messages, None)
 }
 
-/// What a model is told that may call tools.
-fn described(tools: &[Value]) -> String {
+/// Returns the text that tells the model about its tools.
+fn instructions(tools: &[Value]) -> String {
     let lines: Vec<String> = tools.iter().map(Value::to_string).collect();
     format!(
         "You may call functions. These are their signatures:\n{}\nA call looks like this, with the \
@@ -38,7 +38,7 @@ fn described(tools: &[Value]) -> String {
     )
 }
 
-/// Calls and results as messages of text alone.
+/// Writes the calls or the result of a message as text.
 fn as_text(mut message: Value) -> Value {
     let content = message["content"].as_str().unwrap_or_default().to_string();
     if message["role"] == "tool" {
@@ -46,17 +46,17 @@ fn as_text(mut message: Value) -> Value {
         return json!({"role": "user", "content": text});
     }
     if let Some(calls) = message["tool_calls"].as_array() {
-        let written = |call: &Value| {
+        let text = |call: &Value| {
             let function = &call["function"];
             let name = function["name"].as_str().unwrap_or_default();
             let arguments = &function["arguments"];
             format!("{OPEN}{BEFORE_NAME}{name}{AFTER_NAME}{arguments}{CLOSE}")
         };
-        let calls: Vec<String> = calls.iter().map(written).collect();
+        let calls: Vec<String> = calls.iter().map(text).collect();
         let parts = [content, calls.join("\n")];
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         message["content"] = parts.join("\n").into();
-        message.as_object_mut().expect("it has fields").remove("tool_calls");
+        message.as_object_mut().expect("an object").remove("tool_calls");
     }
     message
 }
@@ -81,18 +81,18 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_knows_calls_gets_them_as_they_are() {
+    fn a_template_with_tool_support_gets_calls_unchanged() {
         let tools = vec![json!({"type": "function"})];
-        let knows = template("{{ '<tool_call>' }}");
-        let (same, given) = conversation(&knows, messages(), tools.clone());
+        let supporting = template("{{ '<tool_call>' }}");
+        let (same, given) = for_template(&supporting, messages(), tools.clone());
         assert_eq!((same, given), (messages(), Some(tools.into())));
-        assert_eq!(conversation(&knows, messages(), Vec::new()).1, None);
+        assert_eq!(for_template(&supporting, messages(), Vec::new()).1, None);
     }
 
     #[test]
-    fn another_gets_text() {
+    fn a_template_without_tool_support_gets_text() {
         let tools = vec![json!({"function": {"name": "weather"}})];
-        let (texts, given) = conversation(&template("{{ messages }}"), messages(), tools);
+        let (texts, given) = for_template(&template("{{ messages }}"), messages(), tools);
         assert_eq!(given, None);
         let roles: Vec<&str> = texts.iter().filter_map(|m| m["role"].as_str()).collect();
         assert_eq!(roles, ["system", "user", "assistant", "user"]);

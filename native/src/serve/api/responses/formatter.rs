@@ -1,17 +1,17 @@
-//! How answers look in OpenAI's responses API.
+//! Formats outputs as OpenAI's Responses API does.
 
-use crate::serve::api::generation::{Answer, Generation};
-use crate::serve::api::stream::Events;
-use crate::serve::api::tools::{Block, Blocks, Parser, Piece};
-use crate::serve::api::unique;
+use crate::serve::api::generation::{Generation, RequestOutput};
+use crate::serve::api::stream::StreamFormatter;
+use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, ToolCallParser};
 use crate::serve::error::ApiError;
+use crate::serve::ids;
 use crate::serve::state::now;
 use serde_json::{Value, json};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
-/// Fields of a request that its answer repeats, and what they are where it does not say.
-fn repeated() -> [(&'static str, Value); 9] {
+/// Request fields that the response repeats, with their defaults.
+fn repeated_fields() -> [(&'static str, Value); 9] {
     [
         ("instructions", Value::Null),
         ("max_output_tokens", Value::Null),
@@ -25,23 +25,23 @@ fn repeated() -> [(&'static str, Value); 9] {
     ]
 }
 
-/// The shape of the answer to one request.
-pub struct Shape {
-    /// Part of its ids.
+/// Formats the output of one request.
+pub struct ResponsesFormatter {
+    /// Part of the response's ids.
     unique: String,
-    /// The answer of which nothing is known yet.
+    /// The response without output.
     response: Value,
-    parser: Parser,
-    blocks: Blocks,
+    parser: ToolCallParser,
+    blocks: OutputBlocks,
     reason: Option<FinishReason>,
-    /// Events so far.
-    events: u64,
+    /// Number of events so far.
+    event_count: u64,
 }
 
-impl Shape {
-    /// For the answer to a body that may hold calls.
+impl ResponsesFormatter {
+    /// Creates the formatter for a request's body. With `calls` the output may contain calls.
     pub fn new(model: String, body: &Value, calls: bool) -> Self {
-        let unique = unique();
+        let unique = ids::unique();
         let mut response = json!({
             "id": format!("resp-{unique}"),
             "object": "response",
@@ -56,22 +56,22 @@ impl Shape {
             "truncation": "disabled",
             "usage": null,
         });
-        for (field, default) in repeated() {
-            let said = body.get(field).filter(|value| !value.is_null());
-            response[field] = said.cloned().unwrap_or(default);
+        for (field, default) in repeated_fields() {
+            let given = body.get(field).filter(|value| !value.is_null());
+            response[field] = given.cloned().unwrap_or(default);
         }
-        let (parser, blocks) = (Parser::new(calls), Blocks::default());
-        Self { unique, response, parser, blocks, reason: None, events: 0 }
+        let (parser, blocks) = (ToolCallParser::new(calls), OutputBlocks::default());
+        Self { unique, response, parser, blocks, reason: None, event_count: 0 }
     }
 
-    /// The whole answer.
-    pub fn whole(mut self, answer: &Answer, calls: bool, generation: &Generation) -> Value {
-        self.blocks = Blocks::read(&answer.text, calls);
-        self.reason = answer.reason;
-        self.ended(generation)
+    /// Returns a response with the complete output.
+    pub fn whole(mut self, output: &RequestOutput, calls: bool, generation: &Generation) -> Value {
+        self.blocks = OutputBlocks::parse(&output.text, calls);
+        self.reason = output.reason;
+        self.complete(generation)
     }
 
-    fn ended(&self, generation: &Generation) -> Value {
+    fn complete(&self, generation: &Generation) -> Value {
         let mut response = self.response.clone();
         let last = self.blocks.0.len().saturating_sub(1);
         let status = |index| if index == last { self.status() } else { "completed" };
@@ -99,24 +99,24 @@ impl Shape {
 
     fn id(&self, index: usize) -> String {
         let prefix = match self.blocks.0[index] {
-            Block::Text(_) => "msg",
-            Block::Call(_) => "fc",
+            OutputBlock::Text(_) => "msg",
+            OutputBlock::Call(_) => "fc",
         };
         format!("{prefix}-{}-{index}", self.unique)
     }
 
-    /// A block as an item of the output.
-    fn item(&self, index: usize, block: &Block, status: &str) -> Value {
+    /// Returns a block as an item of the output.
+    fn item(&self, index: usize, block: &OutputBlock, status: &str) -> Value {
         let id = self.id(index);
         match block {
-            Block::Text(text) => json!({
+            OutputBlock::Text(text) => json!({
                 "id": id,
                 "type": "message",
                 "role": "assistant",
                 "status": status,
                 "content": [part(text)],
             }),
-            Block::Call(call) => json!({
+            OutputBlock::Call(call) => json!({
                 "id": id,
                 "type": "function_call",
                 "call_id": format!("call-{}-{index}", self.unique),
@@ -127,54 +127,56 @@ impl Shape {
         }
     }
 
-    /// An event with its number.
+    /// Returns an event with its sequence number.
     fn event(&mut self, kind: &str, mut fields: Value) -> Value {
         fields["type"] = format!("response.{kind}").into();
-        fields["sequence_number"] = self.events.into();
-        self.events += 1;
+        fields["sequence_number"] = self.event_count.into();
+        self.event_count += 1;
         fields
     }
 
-    /// An event of a block.
-    fn of_block(&mut self, kind: &str, index: usize, mut fields: Value) -> Value {
+    /// Returns an event of a block.
+    fn block_event(&mut self, kind: &str, index: usize, mut fields: Value) -> Value {
         fields["item_id"] = self.id(index).into();
         fields["output_index"] = index.into();
         self.event(kind, fields)
     }
 
-    fn pieces(&mut self, pieces: Vec<Piece>) -> Vec<Value> {
-        pieces.into_iter().flat_map(|piece| self.piece(&piece)).collect()
+    fn events(&mut self, deltas: Vec<OutputDelta>) -> Vec<Value> {
+        deltas.into_iter().flat_map(|delta| self.delta_events(&delta)).collect()
     }
 
-    fn piece(&mut self, piece: &Piece) -> Vec<Value> {
+    fn delta_events(&mut self, delta: &OutputDelta) -> Vec<Value> {
         let mut events = Vec::new();
         let before = self.blocks.0.len();
-        if self.blocks.push(piece) {
-            events.extend(self.close(before, "completed"));
-            events.extend(self.open(before, piece));
+        if self.blocks.push(delta) {
+            events.extend(self.close_block(before, "completed"));
+            events.extend(self.open_block(before, delta));
         }
         let index = self.blocks.0.len() - 1;
-        events.extend(match piece {
-            Piece::Text(text) => {
+        events.extend(match delta {
+            OutputDelta::Text(text) => {
                 let fields = json!({"content_index": 0, "delta": text, "logprobs": []});
-                Some(self.of_block("output_text.delta", index, fields))
+                Some(self.block_event("output_text.delta", index, fields))
             }
-            Piece::Arguments(text) => {
+            OutputDelta::Arguments(text) => {
                 let kind = "function_call_arguments.delta";
-                Some(self.of_block(kind, index, json!({"delta": text})))
+                Some(self.block_event(kind, index, json!({"delta": text})))
             }
-            Piece::Call(_) => None,
+            OutputDelta::CallStart(_) => None,
         });
         events
     }
 
-    /// A block begins.
-    fn open(&mut self, index: usize, piece: &Piece) -> Vec<Value> {
+    /// Returns the events at the start of a block.
+    fn open_block(&mut self, index: usize, delta: &OutputDelta) -> Vec<Value> {
         let mut item = match &self.blocks.0[index] {
-            Block::Text(_) => self.item(index, &Block::Text(String::new()), "in_progress"),
+            OutputBlock::Text(_) => {
+                self.item(index, &OutputBlock::Text(String::new()), "in_progress")
+            }
             call => self.item(index, call, "in_progress"),
         };
-        let text = matches!(piece, Piece::Text(_));
+        let text = matches!(delta, OutputDelta::Text(_));
         if text {
             item["content"] = json!([]);
         }
@@ -182,27 +184,27 @@ impl Shape {
         let mut events = vec![self.event("output_item.added", added)];
         if text {
             let fields = json!({"content_index": 0, "part": part("")});
-            events.push(self.of_block("content_part.added", index, fields));
+            events.push(self.block_event("content_part.added", index, fields));
         }
         events
     }
 
-    /// The last of so many blocks is complete, or as complete as it gets.
-    fn close(&mut self, blocks: usize, status: &str) -> Vec<Value> {
+    /// Returns the events at the end of the last of `blocks` blocks, which may have been cut off.
+    fn close_block(&mut self, blocks: usize, status: &str) -> Vec<Value> {
         let Some(index) = blocks.checked_sub(1) else { return Vec::new() };
         let block = self.blocks.0[index].clone();
         let mut events = match &block {
-            Block::Text(text) => {
+            OutputBlock::Text(text) => {
                 let done = json!({"content_index": 0, "text": text, "logprobs": []});
                 let whole = json!({"content_index": 0, "part": part(text)});
                 vec![
-                    self.of_block("output_text.done", index, done),
-                    self.of_block("content_part.done", index, whole),
+                    self.block_event("output_text.done", index, done),
+                    self.block_event("content_part.done", index, whole),
                 ]
             }
-            Block::Call(call) => {
+            OutputBlock::Call(call) => {
                 let done = json!({"name": call.name, "arguments": call.arguments});
-                vec![self.of_block("function_call_arguments.done", index, done)]
+                vec![self.block_event("function_call_arguments.done", index, done)]
             }
         };
         let item = self.item(index, &block, status);
@@ -211,13 +213,13 @@ impl Shape {
     }
 }
 
-/// A text as a part of a message.
+/// Returns a text as a part of a message.
 fn part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-impl Events for Shape {
-    const NAMED: bool = true;
+impl StreamFormatter for ResponsesFormatter {
+    const NAMED_EVENTS: bool = true;
 
     fn begin(&mut self) -> Vec<Value> {
         let response = json!({"response": self.response});
@@ -225,21 +227,21 @@ impl Events for Shape {
     }
 
     fn token(&mut self, _: usize, _: &Sampled, text: &str) -> Vec<Value> {
-        let pieces = self.parser.push(text);
-        self.pieces(pieces)
+        let deltas = self.parser.push(text);
+        self.events(deltas)
     }
 
     fn finish(&mut self, _: usize, reason: FinishReason, text: &str) -> Vec<Value> {
-        let mut pieces = self.parser.push(text);
-        pieces.extend(self.parser.finish());
-        let mut events = self.pieces(pieces);
+        let mut deltas = self.parser.push(text);
+        deltas.extend(self.parser.finish());
+        let mut events = self.events(deltas);
         self.reason = Some(reason);
-        events.extend(self.close(self.blocks.0.len(), self.status()));
+        events.extend(self.close_block(self.blocks.0.len(), self.status()));
         events
     }
 
     fn end(&mut self, generation: &Generation) -> Vec<Value> {
-        let response = self.ended(generation);
+        let response = self.complete(generation);
         vec![self.event(self.status(), json!({"response": response}))]
     }
 

@@ -1,4 +1,4 @@
-//! What the engine does before anybody may ask.
+//! Runs the engine before the server accepts requests: warm-up and a speed measurement.
 
 use crate::cli::{progress, session};
 use wrinklefree::decode::DecodeMode;
@@ -6,58 +6,59 @@ use wrinklefree::engine::{Engine, Request};
 use wrinklefree::settings::describe;
 use wrinklefree::text::Tokenizer;
 
-/// What is continued.
+/// Prompt of these requests.
 const PROMPT: &str = "Once upon a time";
-/// Tokens that make an engine warm.
-const WARM: usize = 16;
+/// Number of tokens generated per decode mode to warm up.
+const WARMUP_TOKENS: usize = 16;
 
-/// What to do.
+/// Work to do before the server is ready.
 #[derive(Clone, Copy, Debug)]
-pub struct Rehearsal {
-    /// A few tokens in every mode that requests get without a word: one row a pass, and many.
-    pub warmup: bool,
-    /// Measure the speed.
+pub struct Warmup {
+    /// Generate a few tokens autoregressively and in the default decode mode, so that passes of one
+    /// row and of many have run.
+    pub enabled: bool,
+    /// Measure decoding speed.
     pub benchmark: Option<Benchmark>,
 }
 
-/// How speed is measured.
+/// Size of the speed measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Benchmark {
-    /// Answers.
+    /// Number of generations.
     pub iterations: usize,
-    /// Tokens of each.
+    /// Number of tokens per generation.
     pub max_tokens: usize,
 }
 
-impl Rehearsal {
-    /// Generates as it says, until `ends` says that it is in vain.
+impl Warmup {
+    /// Runs everything that is asked for; stops between generations once `cancelled` returns true.
     pub fn run(
         self,
         engine: &mut Engine,
         tokenizer: &Tokenizer,
         mode: &DecodeMode,
-        ends: impl Fn() -> bool,
+        cancelled: impl Fn() -> bool,
     ) -> anyhow::Result<()> {
         let prompt = tokenizer.encode(PROMPT, true)?;
+        // Without `eos` no token ends a generation early.
         let request = |mode: &DecodeMode, max_tokens| Request {
             tokens: prompt.clone(),
             max_tokens,
             mode: mode.clone(),
-            // No tokens end it: it must be as long as it was meant to be.
             ..Request::default()
         };
-        if self.warmup {
+        if self.enabled {
             let mut modes = vec![DecodeMode::Autoregressive, mode.clone()];
             modes.dedup();
             for mode in modes {
-                session::run(engine, request(&mode, WARM), |_: &str| Ok(()))?;
+                session::run(engine, request(&mode, WARMUP_TOKENS), |_: &str| Ok(()))?;
             }
-            tracing::info!("warm");
+            tracing::info!("warmed up");
         }
         let Some(Benchmark { iterations, max_tokens }) = self.benchmark else { return Ok(()) };
         let bar = progress::bar(iterations);
         for iteration in 1..=iterations {
-            if ends() {
+            if cancelled() {
                 break;
             }
             let answer = session::run(engine, request(mode, max_tokens), |_: &str| Ok(()))?;

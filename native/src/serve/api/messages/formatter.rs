@@ -1,39 +1,39 @@
-//! How answers look in Anthropic's API.
+//! Formats outputs as Anthropic's API does.
 
 use super::error;
-use crate::serve::api::generation::{Answer, Generation};
-use crate::serve::api::stream::Events;
-use crate::serve::api::tools::{Block, Blocks, Parser, Piece};
-use crate::serve::api::unique;
+use crate::serve::api::generation::{Generation, RequestOutput};
+use crate::serve::api::stream::StreamFormatter;
+use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, ToolCallParser};
 use crate::serve::error::ApiError;
+use crate::serve::ids;
 use axum::response::sse::Event;
 use serde_json::{Value, json};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
-/// The shape of the answer to one request.
-pub struct Shape {
-    /// Part of its ids.
+/// Formats the output of one request.
+pub struct MessageFormatter {
+    /// Part of the response's ids.
     unique: String,
     model: String,
     stops: Vec<String>,
     prompt_tokens: usize,
-    parser: Parser,
-    blocks: Blocks,
+    parser: ToolCallParser,
+    blocks: OutputBlocks,
     reason: Option<FinishReason>,
 }
 
-impl Shape {
-    /// For an answer that one of `stops` may end and that may hold calls.
+impl MessageFormatter {
+    /// Creates the formatter. With `calls` the output may contain calls; one of `stops` may end it.
     pub fn new(model: String, stops: Vec<String>, calls: bool, prompt_tokens: usize) -> Self {
-        let (parser, blocks, reason) = (Parser::new(calls), Blocks::default(), None);
-        Self { unique: unique(), model, stops, prompt_tokens, parser, blocks, reason }
+        let (parser, blocks, reason) = (ToolCallParser::new(calls), OutputBlocks::default(), None);
+        Self { unique: ids::unique(), model, stops, prompt_tokens, parser, blocks, reason }
     }
 
-    /// The whole answer.
-    pub fn whole(mut self, answer: &Answer, calls: bool, generation: &Generation) -> Value {
-        self.blocks = Blocks::read(&answer.text, calls);
-        self.reason = answer.reason;
+    /// Returns a response with the complete output.
+    pub fn whole(mut self, output: &RequestOutput, calls: bool, generation: &Generation) -> Value {
+        self.blocks = OutputBlocks::parse(&output.text, calls);
+        self.reason = output.reason;
         let blocks = self.blocks.0.iter().enumerate();
         let content: Vec<Value> = blocks.filter_map(|(i, block)| self.block(i, block)).collect();
         let (mut message, end) = (self.message(), self.end_of_message());
@@ -46,7 +46,7 @@ impl Shape {
         message
     }
 
-    /// A message of which nothing is known yet.
+    /// Returns an empty message.
     fn message(&self) -> Value {
         json!({
             "id": format!("msg-{}", self.unique),
@@ -56,32 +56,34 @@ impl Shape {
             "content": [],
             "stop_reason": null,
             "stop_sequence": null,
-            "usage": tokens(self.prompt_tokens, 0, 0),
+            "usage": usage_of(self.prompt_tokens, 0, 0),
         })
     }
 
-    /// A whole block. A call that was cut off is none: its input would be another.
-    fn block(&self, index: usize, block: &Block) -> Option<Value> {
-        let mut value = self.begun(index, block);
+    /// Returns a complete block, or `None` for a call that was cut off: its input is not valid JSON.
+    fn block(&self, index: usize, block: &OutputBlock) -> Option<Value> {
+        let mut value = self.empty_block(index, block);
         match block {
-            Block::Text(text) => value["text"] = text.as_str().into(),
-            Block::Call(call) => value["input"] = serde_json::from_str(&call.arguments).ok()?,
+            OutputBlock::Text(text) => value["text"] = text.as_str().into(),
+            OutputBlock::Call(call) => {
+                value["input"] = serde_json::from_str(&call.arguments).ok()?
+            }
         }
         Some(value)
     }
 
-    /// A block that begins.
-    fn begun(&self, index: usize, block: &Block) -> Value {
+    /// Returns a block without its content.
+    fn empty_block(&self, index: usize, block: &OutputBlock) -> Value {
         match block {
-            Block::Text(_) => json!({"type": "text", "text": ""}),
-            Block::Call(call) => {
+            OutputBlock::Text(_) => json!({"type": "text", "text": ""}),
+            OutputBlock::Call(call) => {
                 let id = format!("toolu-{}-{index}", self.unique);
                 json!({"type": "tool_use", "id": id, "name": call.name, "input": {}})
             }
         }
     }
 
-    /// Why it ended.
+    /// Returns the reason why the message ended.
     fn end_of_message(&self) -> Value {
         let (reason, stop) = match self.reason {
             Some(FinishReason::Length) => ("max_tokens", None),
@@ -92,24 +94,26 @@ impl Shape {
         json!({"stop_reason": reason, "stop_sequence": stop})
     }
 
-    fn events(&mut self, pieces: Vec<Piece>) -> Vec<Value> {
-        pieces.into_iter().flat_map(|piece| self.piece(&piece)).collect()
+    fn events(&mut self, deltas: Vec<OutputDelta>) -> Vec<Value> {
+        deltas.into_iter().flat_map(|delta| self.delta_events(&delta)).collect()
     }
 
-    fn piece(&mut self, piece: &Piece) -> Vec<Value> {
+    fn delta_events(&mut self, delta: &OutputDelta) -> Vec<Value> {
         let mut events = Vec::new();
         let before = self.blocks.0.len();
-        if self.blocks.push(piece) {
-            events.extend(stopped(before));
-            let block = self.begun(before, &self.blocks.0[before]);
+        if self.blocks.push(delta) {
+            events.extend(block_stop(before));
+            let block = self.empty_block(before, &self.blocks.0[before]);
             events.push(
                 json!({"type": "content_block_start", "index": before, "content_block": block}),
             );
         }
-        let delta = match piece {
-            Piece::Text(text) => json!({"type": "text_delta", "text": text}),
-            Piece::Arguments(text) => json!({"type": "input_json_delta", "partial_json": text}),
-            Piece::Call(_) => return events,
+        let delta = match delta {
+            OutputDelta::Text(text) => json!({"type": "text_delta", "text": text}),
+            OutputDelta::Arguments(text) => {
+                json!({"type": "input_json_delta", "partial_json": text})
+            }
+            OutputDelta::CallStart(_) => return events,
         };
         let index = self.blocks.0.len() - 1;
         events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
@@ -117,18 +121,18 @@ impl Shape {
     }
 }
 
-/// The last of so many blocks is complete.
-fn stopped(blocks: usize) -> Option<Value> {
+/// Returns the event at the end of the last of `blocks` blocks.
+fn block_stop(blocks: usize) -> Option<Value> {
     let index = blocks.checked_sub(1)?;
     Some(json!({"type": "content_block_stop", "index": index}))
 }
 
 fn usage(generation: &Generation) -> Value {
-    tokens(generation.prompt_tokens, generation.cached, generation.tokens)
+    usage_of(generation.prompt_tokens, generation.cached, generation.tokens)
 }
 
-/// Tokens that had been computed before are counted apart.
-fn tokens(prompt: usize, cached: usize, output: usize) -> Value {
+/// Returns the token usage. Anthropic's API counts cached prompt tokens separately.
+fn usage_of(prompt: usize, cached: usize, output: usize) -> Value {
     json!({
         "input_tokens": prompt - cached,
         "cache_creation_input_tokens": 0,
@@ -137,10 +141,10 @@ fn tokens(prompt: usize, cached: usize, output: usize) -> Value {
     })
 }
 
-impl Events for Shape {
-    const NAMED: bool = true;
+impl StreamFormatter for MessageFormatter {
+    const NAMED_EVENTS: bool = true;
 
-    fn idle() -> Event {
+    fn keep_alive() -> Event {
         Event::default().event("ping").data(json!({"type": "ping"}).to_string())
     }
 
@@ -149,15 +153,15 @@ impl Events for Shape {
     }
 
     fn token(&mut self, _: usize, _: &Sampled, text: &str) -> Vec<Value> {
-        let pieces = self.parser.push(text);
-        self.events(pieces)
+        let deltas = self.parser.push(text);
+        self.events(deltas)
     }
 
     fn finish(&mut self, _: usize, reason: FinishReason, text: &str) -> Vec<Value> {
-        let mut pieces = self.parser.push(text);
-        pieces.extend(self.parser.finish());
-        let mut events = self.events(pieces);
-        events.extend(stopped(self.blocks.0.len()));
+        let mut deltas = self.parser.push(text);
+        deltas.extend(self.parser.finish());
+        let mut events = self.events(deltas);
+        events.extend(block_stop(self.blocks.0.len()));
         self.reason = Some(reason);
         events
     }

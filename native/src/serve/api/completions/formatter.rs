@@ -1,60 +1,64 @@
-//! How answers look in OpenAI's older API.
+//! Formats outputs as OpenAI's API for text completions does.
 
-use crate::serve::api::generation::{Answer, Generation, reason_name};
-use crate::serve::api::stream::{Envelope, Events};
-use crate::serve::state::Ready;
+use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
+use crate::serve::api::stream::{Envelope, StreamFormatter};
+use crate::serve::served_model::ServedModel;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
-/// The shape of the answers to one request.
-pub struct Shape {
+/// Formats the outputs of one request.
+pub struct CompletionFormatter {
+    /// Fields around the choices.
     pub envelope: Envelope,
+    /// Return log-probabilities.
     pub logprobs: bool,
-    /// Each prompt, where answers begin with it.
+    /// The prompts, if outputs begin with them.
     pub echoes: Option<Vec<Vec<u32>>>,
-    /// Answers.
+    /// Number of outputs.
     pub count: usize,
-    /// Answers to a prompt.
+    /// Outputs per prompt.
     pub n: usize,
-    /// Characters of each answer that have been streamed with log-probabilities.
-    pub places: Vec<usize>,
-    pub ready: Arc<Ready>,
+    /// Number of characters of each output that were streamed with log-probabilities.
+    pub offsets: Vec<usize>,
+    /// The model.
+    pub model: Arc<ServedModel>,
 }
 
-impl Shape {
-    /// All answers together.
-    pub fn whole(&self, answers: &[Answer], generation: &Generation) -> Value {
-        let choices = answers.iter().enumerate().map(|(index, answer)| self.choice(index, answer));
+impl CompletionFormatter {
+    /// Returns a response with all outputs.
+    pub fn whole(&self, outputs: &[RequestOutput], generation: &Generation) -> Value {
+        let choices = outputs.iter().enumerate().map(|(index, output)| self.choice(index, output));
         self.envelope.whole(&choices.collect::<Vec<_>>(), generation)
     }
 
-    /// The prompt that an answer begins with.
+    /// Returns the prompt that an output begins with.
     fn echo(&self, index: usize) -> &[u32] {
         self.echoes.as_ref().map_or(&[], |echoes| &echoes[index / self.n])
     }
 
-    fn choice(&self, index: usize, answer: &Answer) -> Value {
+    fn choice(&self, index: usize, output: &RequestOutput) -> Value {
         let echo = self.echo(index);
-        let text = self.ready.tokenizer.decode(echo) + &answer.text;
-        let tokens: Vec<Sampled> = [&first(echo)[..], &answer.scored, &answer.tokens].concat();
+        let text = self.model.tokenizer.decode(echo) + &output.text;
+        let tokens: Vec<Sampled> =
+            [&first_token(echo)[..], &output.scored, &output.tokens].concat();
         json!({
             "index": index,
             "text": text,
             "logprobs": self.logprobs.then(|| self.all_logprobs(&tokens, &mut 0)),
-            "finish_reason": answer.reason.map(reason_name),
+            "finish_reason": output.reason.map(reason_name),
         })
     }
 
-    /// Log-probabilities as the older API has them: lists side by side. The first token begins behind
-    /// `place` characters of the text; the last one's end is left there.
-    fn all_logprobs(&self, tokens: &[Sampled], place: &mut usize) -> Value {
-        let text = |token: u32| self.ready.tokenizer.decode(&[token]);
+    /// Returns log-probabilities as parallel lists. The first token begins at character `offset` of the
+    /// text, which is advanced to the end of the last one.
+    fn all_logprobs(&self, tokens: &[Sampled], offset: &mut usize) -> Value {
+        let text = |token: u32| self.model.tokenizer.decode(&[token]);
         let mut offsets = Vec::new();
         for sampled in tokens {
-            offsets.push(*place);
-            *place += self.characters(sampled.token);
+            offsets.push(*offset);
+            *offset += self.characters(sampled.token);
         }
         let top = |sampled: &Sampled| -> Option<Map<String, Value>> {
             sampled.logprob?;
@@ -68,9 +72,10 @@ impl Shape {
         })
     }
 
-    /// Characters that begin in a token: one that is spread over several counts for the first of them.
+    /// Returns the number of characters that begin in a token. One that spans several tokens counts for
+    /// the first of them.
     fn characters(&self, token: u32) -> usize {
-        let tokenizer = &self.ready.tokenizer;
+        let tokenizer = &self.model.tokenizer;
         if tokenizer.is_special(token) {
             return tokenizer.decode(&[token]).chars().count();
         }
@@ -78,18 +83,18 @@ impl Shape {
         tokenizer.bytes(token).iter().filter(|byte| !continues(byte)).count()
     }
 
-    /// Log-probabilities of tokens that are streamed next.
+    /// Returns the log-probabilities of the next streamed tokens.
     fn next_logprobs(&mut self, index: usize, tokens: &[Sampled]) -> Value {
-        let mut place = self.places[index];
-        let logprobs = self.all_logprobs(tokens, &mut place);
-        self.places[index] = place;
+        let mut offset = self.offsets[index];
+        let logprobs = self.all_logprobs(tokens, &mut offset);
+        self.offsets[index] = offset;
         logprobs
     }
 
-    /// A chunk of tokens of the prompt.
-    fn tokens(&mut self, index: usize, tokens: &[Sampled]) -> Value {
+    /// Returns a chunk with prompt tokens.
+    fn prompt_chunk(&mut self, index: usize, tokens: &[Sampled]) -> Value {
         let ids: Vec<u32> = tokens.iter().map(|t| t.token).collect();
-        let text = self.ready.tokenizer.decode(&ids);
+        let text = self.model.tokenizer.decode(&ids);
         let logprobs = self.next_logprobs(index, tokens);
         self.chunk(index, &text, logprobs, Value::Null)
     }
@@ -104,23 +109,23 @@ impl Shape {
     }
 }
 
-/// The first token of a prompt: nothing says how likely it was.
-fn first(echo: &[u32]) -> Vec<Sampled> {
+/// Returns the first token of a prompt. It has no log-probability.
+fn first_token(echo: &[u32]) -> Vec<Sampled> {
     let unknown = |&token: &u32| Sampled { token, logprob: None, top: Vec::new() };
     echo.first().map(unknown).into_iter().collect()
 }
 
-impl Events for Shape {
-    const NAMED: bool = false;
+impl StreamFormatter for CompletionFormatter {
+    const NAMED_EVENTS: bool = false;
 
     fn begin(&mut self) -> Vec<Value> {
         let echoed: Vec<usize> =
             (0..self.count).filter(|&index| !self.echo(index).is_empty()).collect();
         let echo = |index: usize| match self.logprobs {
-            // The others come with their log-probabilities.
-            true => self.tokens(index, &first(self.echo(index))),
+            // The other prompt tokens follow with their log-probabilities.
+            true => self.prompt_chunk(index, &first_token(self.echo(index))),
             false => {
-                let text = self.ready.tokenizer.decode(self.echo(index));
+                let text = self.model.tokenizer.decode(self.echo(index));
                 self.chunk(index, &text, Value::Null, Value::Null)
             }
         };
@@ -128,7 +133,7 @@ impl Events for Shape {
     }
 
     fn scored(&mut self, index: usize, tokens: &[Sampled]) -> Vec<Value> {
-        vec![self.tokens(index, tokens)]
+        vec![self.prompt_chunk(index, tokens)]
     }
 
     fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value> {

@@ -1,52 +1,58 @@
-//! How answers look in OpenAI's chat API.
+//! Formats outputs as OpenAI's chat API does.
 
-use crate::serve::api::generation::{Answer, Generation, reason_name};
-use crate::serve::api::stream::{Envelope, Events};
-use crate::serve::api::tools::{Blocks, Call, Parser, Piece};
-use crate::serve::api::{id, logprob};
-use crate::serve::state::Ready;
+use crate::serve::api::conversation::OutputRequest;
+use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
+use crate::serve::api::stream::{Envelope, StreamFormatter};
+use crate::serve::api::tools::{OutputBlocks, OutputDelta, ToolCall, ToolCallParser};
+use crate::serve::ids;
+use crate::serve::served_model::ServedModel;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
+use wrinklefree::text::Tokenizer;
 
-/// The shape of the answers to one request.
-pub struct Shape {
+/// Smallest log-probability that is returned: JSON has no infinity.
+const MIN_LOGPROB: f32 = -9999.0;
+
+/// Formats the outputs of one request.
+pub struct ChatFormatter {
     envelope: Envelope,
     logprobs: bool,
-    /// Answers may hold calls.
+    /// Outputs may contain calls.
     calls: bool,
-    choices: Vec<Choice>,
-    ready: Arc<Ready>,
+    choices: Vec<StreamedChoice>,
+    model: Arc<ServedModel>,
 }
 
-/// An answer that is streamed.
-struct Choice {
-    parser: Parser,
+/// State of an output that is streamed.
+struct StreamedChoice {
+    parser: ToolCallParser,
+    /// Number of calls so far.
     calls: usize,
 }
 
-impl Shape {
-    /// For `n` answers.
+impl ChatFormatter {
+    /// Creates the formatter. With `calls` the outputs may contain calls.
     pub fn new(
         envelope: Envelope,
-        ready: Arc<Ready>,
-        n: usize,
-        (logprobs, calls): (bool, bool),
+        model: Arc<ServedModel>,
+        outputs: OutputRequest,
+        calls: bool,
     ) -> Self {
-        let choice = |_| Choice { parser: Parser::new(calls), calls: 0 };
-        let choices = (0..n).map(choice).collect();
-        Self { envelope, logprobs, calls, choices, ready }
+        let choice = |_| StreamedChoice { parser: ToolCallParser::new(calls), calls: 0 };
+        let choices = (0..outputs.count).map(choice).collect();
+        Self { envelope, logprobs: outputs.logprobs.is_some(), calls, choices, model }
     }
 
-    /// All answers together.
-    pub fn whole(&self, answers: &[Answer], generation: &Generation) -> Value {
-        let choices = answers.iter().enumerate().map(|(index, answer)| self.choice(index, answer));
+    /// Returns a response with all outputs.
+    pub fn whole(&self, outputs: &[RequestOutput], generation: &Generation) -> Value {
+        let choices = outputs.iter().enumerate().map(|(index, output)| self.choice(index, output));
         self.envelope.whole(&choices.collect::<Vec<_>>(), generation)
     }
 
-    fn choice(&self, index: usize, answer: &Answer) -> Value {
-        let blocks = Blocks::read(&answer.text, self.calls);
+    fn choice(&self, index: usize, output: &RequestOutput) -> Value {
+        let blocks = OutputBlocks::parse(&output.text, self.calls);
         let (text, calls) = (blocks.text(), blocks.calls().collect::<Vec<_>>());
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
         if !calls.is_empty() {
@@ -55,17 +61,17 @@ impl Shape {
             }
             message["tool_calls"] = calls.iter().map(|call| tool_call(call)).collect();
         }
-        let logprobs: Vec<Value> = answer.tokens.iter().map(|t| self.logprob(t)).collect();
+        let logprobs: Vec<Value> = output.tokens.iter().map(|t| self.logprob(t)).collect();
         json!({
             "index": index,
             "message": message,
             "logprobs": self.logprobs.then(|| json!({"content": logprobs, "refusal": null})),
-            "finish_reason": answer.reason.map(|reason| finish_reason(reason, calls.len())),
+            "finish_reason": output.reason.map(|reason| finish_reason(reason, calls.len())),
         })
     }
 
     fn logprob(&self, sampled: &Sampled) -> Value {
-        let tokenizer = &self.ready.tokenizer;
+        let tokenizer = &self.model.tokenizer;
         let mut entry = logprob(tokenizer, sampled.token, sampled.logprob.unwrap_or(0.0));
         let top = sampled.top.iter().map(|&(token, p)| logprob(tokenizer, token, p));
         entry["top_logprobs"] = top.collect();
@@ -81,28 +87,28 @@ impl Shape {
         }))
     }
 
-    /// What new text adds to an answer.
+    /// Returns the deltas that new text adds to an output.
     fn deltas(&mut self, index: usize, text: &str, ends: bool) -> Vec<Value> {
         let choice = &mut self.choices[index];
-        let mut pieces = choice.parser.push(text);
+        let mut deltas = choice.parser.push(text);
         if ends {
-            pieces.extend(choice.parser.finish());
+            deltas.extend(choice.parser.finish());
         }
-        pieces.into_iter().map(|piece| choice.delta(piece)).collect()
+        deltas.into_iter().map(|delta| choice.delta(delta)).collect()
     }
 }
 
-impl Choice {
-    fn delta(&mut self, piece: Piece) -> Value {
-        match piece {
-            Piece::Text(text) => json!({"content": text}),
-            Piece::Call(name) => {
-                let mut call = tool_call(&Call { name, arguments: String::new() });
+impl StreamedChoice {
+    fn delta(&mut self, delta: OutputDelta) -> Value {
+        match delta {
+            OutputDelta::Text(text) => json!({"content": text}),
+            OutputDelta::CallStart(name) => {
+                let mut call = tool_call(&ToolCall { name, arguments: String::new() });
                 call["index"] = self.calls.into();
                 self.calls += 1;
                 json!({"tool_calls": [call]})
             }
-            Piece::Arguments(text) => {
+            OutputDelta::Arguments(text) => {
                 let function = json!({"arguments": text});
                 json!({"tool_calls": [{"index": self.calls - 1, "function": function}]})
             }
@@ -110,9 +116,18 @@ impl Choice {
     }
 }
 
-fn tool_call(Call { name, arguments }: &Call) -> Value {
+/// Returns a token with its log-probability.
+fn logprob(tokenizer: &Tokenizer, token: u32, logprob: f32) -> Value {
+    json!({
+        "token": tokenizer.decode(&[token]),
+        "logprob": logprob.max(MIN_LOGPROB),
+        "bytes": tokenizer.bytes(token),
+    })
+}
+
+fn tool_call(ToolCall { name, arguments }: &ToolCall) -> Value {
     let function = json!({"name": name, "arguments": arguments});
-    json!({"id": id("call"), "type": "function", "function": function})
+    json!({"id": ids::new("call"), "type": "function", "function": function})
 }
 
 fn finish_reason(reason: FinishReason, calls: usize) -> &'static str {
@@ -122,8 +137,8 @@ fn finish_reason(reason: FinishReason, calls: usize) -> &'static str {
     }
 }
 
-impl Events for Shape {
-    const NAMED: bool = false;
+impl StreamFormatter for ChatFormatter {
+    const NAMED_EVENTS: bool = false;
 
     fn begin(&mut self) -> Vec<Value> {
         let delta = || json!({"role": "assistant", "content": ""});

@@ -1,8 +1,9 @@
-//! From a loaded model to an engine that answers.
+//! Builds the engine of a loaded model and starts its thread.
 
-use super::rehearsal::Rehearsal;
-use super::state::{Ready, Server, now};
-use super::worker::Worker;
+use super::engine_thread::EngineHandle;
+use super::served_model::ServedModel;
+use super::state::{ServerState, now};
+use super::warmup::Warmup;
 use crate::cli::args;
 use crate::machine::{self, Threads};
 use crate::models::chat_prompt::hears_system;
@@ -19,35 +20,35 @@ use wrinklefree::format::Spec;
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::Settings;
 
-/// Sizes of the engine.
+/// Limits of the engine.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Positions of a sequence, if not the usual.
+pub struct EngineLimits {
+    /// Maximum number of positions per sequence; `None` for the model's default.
     pub context: Option<usize>,
-    /// Tokens that stay when a sequence's context is full, if it goes on then.
-    pub shift: Option<usize>,
-    /// Sequences at the same time.
+    /// Number of tokens kept when a full context shifts; `None` if it must not shift.
+    pub context_shift: Option<usize>,
+    /// Maximum number of running sequences.
     pub sequences: usize,
-    /// Requests that wait.
+    /// Maximum number of waiting requests.
     pub waiting: usize,
-    /// Positions of all sequences together, if not as many as fit.
+    /// Positions in the KV cache, over all sequences; `None` to size it by free memory.
     pub kv_tokens: Option<usize>,
-    /// What is kept of keys and values, and what is read of them.
+    /// Types of the KV cache and the attention sparsity.
     pub kv: KvConfig,
-    /// Rows of a forward pass.
+    /// Maximum number of rows per forward pass.
     pub rows: usize,
-    /// Prompts share what was computed for the same beginning.
+    /// Share cached prefixes between prompts.
     pub radix_cache: bool,
 }
 
-impl Sizes {
-    /// Positions that a sequence may have, and pages of all sequences together.
-    fn room(&self, spec: &Spec) -> (usize, usize) {
+impl EngineLimits {
+    /// Returns the positions per sequence and the number of KV pages.
+    fn kv_size(&self, spec: &Spec) -> (usize, usize) {
         let context = args::context(self.context, spec);
         let each = context.div_ceil(PAGE);
         let pages = match self.kv_tokens {
             Some(tokens) => tokens.div_ceil(PAGE),
-            // Half of what is free now, but enough for one sequence.
+            // Half of the free memory, but enough for one sequence.
             None => {
                 let wanted = self.sequences.saturating_mul(each);
                 let page = KvPool::bytes(spec, 1, &self.kv) as u64;
@@ -59,34 +60,35 @@ impl Sizes {
     }
 }
 
-/// How the engine is to be started.
-pub struct Launch {
-    /// The name that requests know the model by, if not its own.
+/// Settings of the engine, from which [`start`](Self::start) builds it.
+pub struct EngineBuilder {
+    /// Name of the model in requests; `None` for its own.
     pub name: Option<String>,
-    /// Threads that compute.
+    /// Compute threads.
     pub threads: Threads,
-    /// Sizes of the engine.
-    pub sizes: Sizes,
-    /// How answers are decoded where a request does not say.
+    /// Limits of the engine.
+    pub limits: EngineLimits,
+    /// Decode settings for requests that do not set their own.
     pub settings: Settings,
-    /// What is done before anybody may ask.
-    pub rehearsal: Rehearsal,
+    /// Work to do before the server is ready.
+    pub warmup: Warmup,
 }
 
-impl Launch {
-    /// Starts the engine's thread and tells the server that it is ready. Updates of requests are handed
-    /// out in `tasks`.
+impl EngineBuilder {
+    /// Builds the engine, warms it up, starts its thread and publishes the model in `server`. Events
+    /// of requests are delivered by a task of `tasks`.
     ///
     /// # Errors
-    /// When the model cannot do what is asked of it, or there is no memory or thread for it.
+    /// If the model does not support the settings, or memory or a thread is missing.
     pub fn start(
         self,
         loaded: Loaded,
         runtime: Runtime,
-        (server, tasks): (&Server, &Handle),
+        server: &ServerState,
+        tasks: &Handle,
     ) -> anyhow::Result<JoinHandle<()>> {
-        let Self { name, threads, sizes, settings, rehearsal } = self;
-        // What cannot be decoded is said now and not to every request.
+        let Self { name, threads, limits, settings, warmup } = self;
+        // Unsupported settings fail here and not in every request.
         let mode = settings.mode(&loaded.capabilities())?;
         for warning in
             loaded.warnings.iter().chain(&settings.warnings(&loaded.capabilities(), &mode))
@@ -102,15 +104,15 @@ impl Launch {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let (tight, screened) = (model.is_tight(), model.is_screened());
-        let (context, pages) = sizes.room(&spec);
+        let (context, pages) = limits.kv_size(&spec);
         if let Some(warning) = beyond(context, &spec) {
             tracing::warn!("{warning}");
         }
         if template.as_ref().is_some_and(|template| !hears_system(template)) {
-            tracing::info!("the model's chat template leaves system messages out");
+            tracing::info!("the chat template ignores system messages");
         }
-        let context_shift = args::shift(sizes.shift, &mode, context)?;
-        let Sizes { sequences, waiting, rows, radix_cache, kv, .. } = sizes;
+        let context_shift = args::shift(limits.context_shift, &mode, context)?;
+        let EngineLimits { sequences, waiting, rows, radix_cache, kv, .. } = limits;
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = EngineConfig {
             max_context: context,
@@ -122,16 +124,16 @@ impl Launch {
             kv,
         };
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
-        let ends = || server.draining.load(Ordering::Relaxed);
-        rehearsal.run(&mut engine, &tokenizer, &mode, ends)?;
+        let cancelled = || server.draining.load(Ordering::Relaxed);
+        warmup.run(&mut engine, &tokenizer, &mode, cancelled)?;
         let context = engine.context();
-        let most = sequences.saturating_add(waiting);
-        let (worker, thread) = Worker::start(engine, most, server.metrics.clone(), tasks)
+        let limit = sequences.saturating_add(waiting);
+        let (engine, thread) = EngineHandle::start(engine, limit, server.metrics.clone(), tasks)
             .context("cannot start the engine's thread")?;
-        let ready = Ready {
+        let served = ServedModel {
             name,
             created: now(),
-            worker,
+            engine,
             tokenizer,
             template,
             defaults,
@@ -151,7 +153,7 @@ impl Launch {
             grammars: OnceLock::new(),
         };
         tracing::info!(
-            model = ready.name,
+            model = served.name,
             isa,
             threads = threads.decode,
             prefill_threads = threads.prefill,
@@ -165,8 +167,8 @@ impl Launch {
             seconds = time.as_secs_f64(),
             "ready"
         );
-        let set = server.ready.set(Arc::new(ready));
-        assert!(set.is_ok(), "one model is loaded");
+        let set = server.model.set(Arc::new(served));
+        assert!(set.is_ok(), "a model is loaded only once");
         Ok(thread)
     }
 }

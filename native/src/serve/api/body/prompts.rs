@@ -1,7 +1,7 @@
-//! Texts in a body, in all the ways that OpenAI's API takes them.
+//! Prompts in all forms that OpenAI's API accepts.
 
 use crate::serve::error::ApiError;
-use crate::serve::state::Ready;
+use crate::serve::served_model::ServedModel;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -19,16 +19,19 @@ pub enum Prompts {
 }
 
 impl Prompts {
-    /// The tokens of each of `most` prompts at most, which came in the field `param`. Takes a while
-    /// for long ones.
+    /// Returns the tokens of each prompt. The prompts came in the field `param`. Takes a while for
+    /// long ones.
+    ///
+    /// # Errors
+    /// If there is none, or more than `limit`.
     pub fn encode(
         self,
-        ready: &Ready,
+        model: &ServedModel,
         param: &str,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<Vec<u32>>, ApiError> {
         let encode = |text: String| {
-            let tokens = ready.tokenizer.encode(&text, true);
+            let tokens = model.tokenizer.encode(&text, true);
             tokens.map_err(|e| ApiError::bad(param, e.to_string()))
         };
         let prompts = match self {
@@ -38,8 +41,10 @@ impl Prompts {
             Self::Many(prompts) => prompts,
         };
         match prompts.len() {
-            0 => Err(ApiError::bad(param, format!("{param} is empty: give at least one text"))),
-            n if n > most => Err(ApiError::bad(param, format!("{n} texts, {most} at most"))),
+            0 => Err(ApiError::bad(param, format!("{param} is empty: send at least one text"))),
+            n if n > limit => {
+                Err(ApiError::bad(param, format!("{param} has {n} texts: send at most {limit}")))
+            }
             _ => Ok(prompts),
         }
     }

@@ -1,0 +1,190 @@
+//! The body of `POST /v1/chat/completions`.
+
+use super::content::{Content, template_role};
+use super::format::OutputFormatFields;
+use super::options::GenerationOptions;
+use super::parse_arguments;
+use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
+use crate::serve::api::schema::{SchemaFn, schema_of};
+use crate::serve::api::template_messages::tool_call;
+use crate::serve::api::tools::{ToolChoice, Tools};
+use crate::serve::error::ApiError;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// Schemas of the body.
+pub const BODY: &[SchemaFn] = &[
+    schema_of::<GenerationOptions>,
+    schema_of::<ChatFields>,
+    schema_of::<ChatToolFields>,
+    schema_of::<OutputFormatFields>,
+];
+
+/// Maximum number of alternatives per token.
+const MAX_TOP_LOGPROBS: usize = 20;
+
+/// Fields of chat completions.
+#[derive(Deserialize, ToSchema)]
+pub struct ChatFields {
+    /// The conversation so far.
+    #[schema(min_items = 1)]
+    messages: Vec<ChatMessage>,
+    /// Return the log-probability of each output token.
+    logprobs: Option<bool>,
+    /// Number of most probable tokens to return at each position. Needs `logprobs`.
+    #[schema(maximum = 20)]
+    top_logprobs: Option<usize>,
+}
+
+/// A message of a chat.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct ChatMessage {
+    /// Role of the author: `system` or `developer`, `user`, `assistant`, or `tool`.
+    #[schema(pattern = "^(system|developer|user|assistant|tool)$")]
+    role: String,
+    /// Content of the message.
+    #[serde(default)]
+    content: Option<Content>,
+    /// Name of the author, for chat templates that use it.
+    #[serde(default)]
+    name: Option<String>,
+    /// Tool calls of the assistant.
+    #[serde(default)]
+    tool_calls: Option<Vec<ChatToolCall>>,
+    /// Id of the call that a `tool` message answers.
+    #[serde(default)]
+    tool_call_id: Option<String>,
+}
+
+/// A tool call of the assistant.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct ChatToolCall {
+    /// Id of the call.
+    #[serde(default)]
+    id: Option<String>,
+    /// The function and its arguments.
+    function: CalledFunction,
+}
+
+/// A called function.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct CalledFunction {
+    /// Name of the function.
+    name: String,
+    /// Arguments of the call: a JSON object, serialized.
+    arguments: String,
+}
+
+/// Fields about tools.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub struct ChatToolFields {
+    /// Functions that the model may call.
+    #[schema(max_items = 128)]
+    tools: Option<Vec<ChatTool>>,
+    /// Whether the model calls tools: `none`, `auto`, `required`, or one function by name.
+    tool_choice: Option<ChatToolChoice>,
+    /// Allow several calls in one output. Defaults to true.
+    parallel_tool_calls: Option<bool>,
+}
+
+/// A tool of a chat.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct ChatTool {
+    /// Type of the tool: `function`.
+    #[schema(pattern = "^function$")]
+    #[serde(rename = "type")]
+    kind: String,
+    /// The function.
+    function: FunctionDefinition,
+}
+
+/// Tool choice: a word, or one function by name.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected `none`, `auto`, `required` or a function's name")]
+enum ChatToolChoice {
+    Mode(ToolChoiceMode),
+    Function { function: FunctionName },
+}
+
+impl ChatFields {
+    /// Returns the number of alternatives per token, or `None` for no log-probabilities.
+    ///
+    /// # Errors
+    /// If the fields contradict each other or the number is too large.
+    pub fn logprobs(&self) -> Result<Option<usize>, ApiError> {
+        match (self.logprobs.unwrap_or(false), self.top_logprobs) {
+            (_, Some(top)) if top > MAX_TOP_LOGPROBS => {
+                let message = format!("top_logprobs is {top}: at most {MAX_TOP_LOGPROBS}");
+                Err(ApiError::bad("top_logprobs", message))
+            }
+            (false, Some(_)) => {
+                Err(ApiError::bad("top_logprobs", "top_logprobs needs `logprobs: true`"))
+            }
+            (wanted, top) => Ok(wanted.then_some(top.unwrap_or(0))),
+        }
+    }
+
+    /// Converts the messages for chat templates.
+    ///
+    /// # Errors
+    /// Names the first invalid field.
+    pub fn messages(self) -> Result<Vec<Value>, ApiError> {
+        template_messages(self.messages)
+    }
+}
+
+/// Converts messages for chat templates.
+///
+/// # Errors
+/// Names the first invalid field.
+pub fn template_messages(messages: Vec<ChatMessage>) -> Result<Vec<Value>, ApiError> {
+    let numbered = messages.into_iter().enumerate();
+    numbered.map(|(index, message)| message.into_value(index)).collect()
+}
+
+impl ChatMessage {
+    /// Converts message number `index` for chat templates.
+    fn into_value(self, index: usize) -> Result<Value, ApiError> {
+        let role = template_role(&self.role, &format!("messages[{index}].role"))?;
+        let content = self.content.map(|c| c.text(&format!("messages[{index}].content")));
+        let mut message = Map::new();
+        message.insert("role".into(), role.into());
+        message.insert("content".into(), content.transpose()?.unwrap_or_default().into());
+        if let Some(calls) = self.tool_calls.filter(|calls| !calls.is_empty()) {
+            let calls = calls.into_iter().map(|call| call.into_value(index));
+            message.insert("tool_calls".into(), calls.collect::<Result<Vec<_>, _>>()?.into());
+        }
+        let named = [("name", self.name), ("tool_call_id", self.tool_call_id)];
+        message
+            .extend(named.into_iter().filter_map(|(key, text)| Some((key.into(), text?.into()))));
+        Ok(message.into())
+    }
+}
+
+impl ChatToolCall {
+    fn into_value(self, index: usize) -> Result<Value, ApiError> {
+        let CalledFunction { name, arguments } = self.function;
+        let param = format!("messages[{index}].tool_calls");
+        let arguments = parse_arguments(&name, &arguments, &param)?;
+        Ok(tool_call(self.id, &name, arguments))
+    }
+}
+
+impl ChatToolFields {
+    /// Converts and checks the tools.
+    ///
+    /// # Errors
+    /// Names the first invalid field.
+    pub fn tools(self) -> Result<Tools, ApiError> {
+        let numbered = self.tools.unwrap_or_default().into_iter().enumerate();
+        let tools = numbered.map(|(index, tool)| tool.function.into_tool(&tool.kind, index));
+        let choice = match self.tool_choice {
+            None => ToolChoice::Auto,
+            Some(ChatToolChoice::Mode(mode)) => mode.into(),
+            Some(ChatToolChoice::Function { function }) => ToolChoice::Named(function.name),
+        };
+        let parallel = self.parallel_tool_calls.unwrap_or(true);
+        Tools::new(tools.collect::<Result<_, _>>()?, choice, parallel)
+    }
+}

@@ -1,0 +1,41 @@
+//! The body of `POST /v1/embeddings`.
+
+use super::prompts::Prompts;
+use crate::serve::api::schema::{SchemaFn, schema_of};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// Schemas of the body.
+pub const BODY: &[SchemaFn] = &[schema_of::<EmbeddingFields>];
+
+/// Fields of embeddings.
+#[derive(Deserialize, ToSchema)]
+pub struct EmbeddingFields {
+    /// Texts to embed.
+    pub input: Prompts,
+    /// Encoding of the embeddings.
+    pub encoding_format: Option<EmbeddingEncoding>,
+    /// Length of the embeddings. Only the model's own length is supported.
+    pub dimensions: Option<usize>,
+    /// Method that combines the hidden states of a text into one embedding.
+    pub pooling: Option<PoolingMethod>,
+}
+
+/// Encoding of an embedding: an array of numbers, or base64 of little-endian f32.
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EmbeddingEncoding {
+    #[default]
+    Float,
+    /// Little-endian f32.
+    Base64,
+}
+
+/// Method of pooling: the mean over all tokens, or the last token.
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolingMethod {
+    #[default]
+    Mean,
+    Last,
+}

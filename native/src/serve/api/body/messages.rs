@@ -1,0 +1,369 @@
+//! Bodies of `POST /v1/messages` and `/v1/messages/count_tokens` (Anthropic's API).
+
+use super::content::{Content, text_only};
+use super::format::OutputFormatFields;
+use super::options::GenerationOptions;
+use super::required;
+use crate::models::grammar::Grammar;
+use crate::serve::api::schema::{SchemaFn, schema_of};
+use crate::serve::api::template_messages::TemplateMessages;
+use crate::serve::api::tools::{Tool, ToolChoice, Tools};
+use crate::serve::error::ApiError;
+use crate::serve::served_model::RequestedGrammar;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+/// Schemas of the body of `/v1/messages`.
+pub const BODY: &[SchemaFn] = &[
+    schema_of::<GenerationOptions>,
+    schema_of::<AnthropicLimits>,
+    schema_of::<AnthropicMessageFields>,
+    schema_of::<AnthropicToolFields>,
+    schema_of::<AnthropicOutputFields>,
+    schema_of::<OutputFormatFields>,
+];
+/// Schemas of the body of `/v1/messages/count_tokens`.
+pub const COUNT_TOKENS: &[SchemaFn] =
+    &[schema_of::<AnthropicMessageFields>, schema_of::<AnthropicToolFields>];
+
+/// The conversation of the Messages API.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct AnthropicMessageFields {
+    /// System message: a text, or an array of `text` blocks.
+    #[serde(default)]
+    system: Option<Content>,
+    /// The conversation so far. The last message must be the user's.
+    #[schema(min_items = 1)]
+    messages: Vec<AnthropicMessage>,
+}
+
+/// Limits of the Messages API.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct AnthropicLimits {
+    /// Maximum number of tokens to generate.
+    #[schema(minimum = 1)]
+    pub max_tokens: usize,
+    /// Strings that end the output. The output does not contain them.
+    #[serde(default)]
+    #[schema(max_items = 16)]
+    pub stop_sequences: Option<Vec<String>>,
+}
+
+/// A message.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct AnthropicMessage {
+    /// Role of the author.
+    role: AnthropicRole,
+    /// Content of the message.
+    content: AnthropicContent,
+}
+
+/// Role of a message's author.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum AnthropicRole {
+    User,
+    Assistant,
+}
+
+/// A text, or an array of content blocks.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a string or an array of content blocks")]
+enum AnthropicContent {
+    Text(String),
+    Blocks(Vec<AnthropicBlock>),
+}
+
+/// A content block: `text`, `tool_use` (with `id`, `name` and `input`) or `tool_result` (with
+/// `tool_use_id` and `content`).
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct AnthropicBlock {
+    /// Type of the block: `text`, `tool_use` or `tool_result`. Images and other types are not
+    /// supported.
+    #[schema(pattern = "^(text|tool_use|tool_result)$")]
+    #[serde(rename = "type")]
+    kind: String,
+    /// Text of a `text` block.
+    text: Option<String>,
+    /// Id of a tool call.
+    id: Option<String>,
+    /// Name of the called tool.
+    name: Option<String>,
+    /// Arguments of a tool call.
+    #[schema(value_type = Option<Object>)]
+    input: Option<Value>,
+    /// Id of the call that a `tool_result` answers.
+    tool_use_id: Option<String>,
+    /// Result of a tool call.
+    content: Option<Content>,
+}
+
+/// Output format of the Messages API.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct AnthropicOutputFields {
+    /// Options of the output.
+    output_config: Option<AnthropicOutputConfig>,
+    /// Older name of `output_config.format`.
+    output_format: Option<AnthropicOutputFormat>,
+}
+
+/// Options of the output.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct AnthropicOutputConfig {
+    /// Format of the output.
+    format: Option<AnthropicOutputFormat>,
+}
+
+/// Format of the output: JSON that matches a schema.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum AnthropicOutputFormat {
+    JsonSchema {
+        /// JSON schema of the output.
+        #[schema(value_type = Object)]
+        schema: Value,
+    },
+}
+
+/// Fields about tools.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub struct AnthropicToolFields {
+    /// Functions that the model may call.
+    #[schema(max_items = 128)]
+    tools: Option<Vec<AnthropicTool>>,
+    /// Whether the model calls tools.
+    tool_choice: Option<AnthropicToolChoice>,
+}
+
+/// A tool.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct AnthropicTool {
+    /// Type of the tool: `custom` (the default). Tools that run in the server are not supported.
+    #[schema(pattern = "^custom$")]
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    /// Name of the tool: up to 64 letters, digits, `_` and `-`.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[a-zA-Z0-9_-]+$")]
+    name: String,
+    /// Description of the tool, for the model.
+    #[serde(default)]
+    description: Option<String>,
+    /// JSON schema of the arguments.
+    #[serde(default = "any_object")]
+    #[schema(value_type = Object, required = true)]
+    input_schema: Value,
+}
+
+fn any_object() -> Value {
+    json!({"type": "object"})
+}
+
+/// Tool choice.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct AnthropicToolChoice {
+    /// Kind of choice.
+    #[serde(rename = "type")]
+    kind: AnthropicToolChoiceKind,
+    /// Name of the tool, for the type `tool`.
+    #[serde(default)]
+    name: Option<String>,
+    /// Allow at most one call in an output.
+    #[serde(default)]
+    disable_parallel_tool_use: bool,
+}
+
+/// Kind of tool choice: the model decides, must call any tool, must call one by name, or calls none.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum AnthropicToolChoiceKind {
+    Auto,
+    Any,
+    Tool,
+    None,
+}
+
+impl AnthropicOutputFields {
+    /// Returns the grammar that these fields ask for.
+    ///
+    /// # Errors
+    /// If both fields are set.
+    pub fn grammar(self) -> Result<Option<RequestedGrammar>, ApiError> {
+        let (format, field) =
+            match (self.output_config.and_then(|config| config.format), self.output_format) {
+                (Some(_), Some(_)) => {
+                    let message =
+                        "output_format is the older name of output_config.format: set only one";
+                    return Err(ApiError::bad("output_format", message));
+                }
+                (None, old) => (old, "output_format"),
+                (new, None) => (new, "output_config.format"),
+            };
+        Ok(format.map(|AnthropicOutputFormat::JsonSchema { schema }| {
+            let grammar = Grammar::JsonSchema(schema);
+            RequestedGrammar { grammar, field }
+        }))
+    }
+}
+
+impl AnthropicToolChoice {
+    fn into_choice(self) -> Result<ToolChoice, ApiError> {
+        Ok(match (self.kind, self.name) {
+            (AnthropicToolChoiceKind::Auto, _) => ToolChoice::Auto,
+            (AnthropicToolChoiceKind::Any, _) => ToolChoice::Required,
+            (AnthropicToolChoiceKind::None, _) => ToolChoice::None,
+            (AnthropicToolChoiceKind::Tool, Some(name)) => ToolChoice::Named(name),
+            (AnthropicToolChoiceKind::Tool, None) => {
+                let message = "a tool_choice of type `tool` needs the tool's `name`";
+                return Err(ApiError::bad("tool_choice.name", message));
+            }
+        })
+    }
+}
+
+impl AnthropicToolFields {
+    /// Converts and checks the tools.
+    ///
+    /// # Errors
+    /// Names the first invalid field.
+    pub fn tools(self) -> Result<Tools, ApiError> {
+        let tool = |(index, tool): (usize, AnthropicTool)| match tool.kind.as_deref() {
+            None | Some("custom") => {
+                let AnthropicTool { name, description, input_schema: parameters, .. } = tool;
+                Ok(Tool { name, description, parameters, strict: false })
+            }
+            Some(kind) => {
+                let message = format!("unsupported tool type `{kind}`: expected `custom`");
+                Err(ApiError::bad(format!("tools[{index}].type"), message))
+            }
+        };
+        let numbered = self.tools.unwrap_or_default().into_iter().enumerate();
+        let tools = numbered.map(tool).collect::<Result<_, _>>()?;
+        let parallel = self.tool_choice.as_ref().is_none_or(|c| !c.disable_parallel_tool_use);
+        let choice = self.tool_choice.map(AnthropicToolChoice::into_choice).transpose()?;
+        Tools::new(tools, choice.unwrap_or_default(), parallel)
+    }
+}
+
+impl AnthropicMessageFields {
+    /// Converts the conversation for chat templates.
+    ///
+    /// # Errors
+    /// Names the first invalid field.
+    pub fn messages(self) -> Result<Vec<Value>, ApiError> {
+        let mut messages = TemplateMessages::default();
+        if let Some(system) = self.system {
+            messages.push_text("system", &system.text("system")?);
+        }
+        if self.messages.last().is_some_and(|last| last.role == AnthropicRole::Assistant) {
+            return Err(ApiError::bad(
+                "messages",
+                "the last message must be the user's: prefilling the assistant's is not supported",
+            ));
+        }
+        for (index, message) in self.messages.into_iter().enumerate() {
+            message.push_to(&mut messages, &format!("messages[{index}].content"))?;
+        }
+        Ok(messages.0)
+    }
+}
+
+impl AnthropicMessage {
+    /// Adds the message, whose content came in the field `path`.
+    fn push_to(self, messages: &mut TemplateMessages, path: &str) -> Result<(), ApiError> {
+        let role = if self.role == AnthropicRole::User { "user" } else { "assistant" };
+        let blocks = match self.content {
+            AnthropicContent::Text(text) => {
+                messages.push_text(role, &text);
+                return Ok(());
+            }
+            AnthropicContent::Blocks(blocks) => blocks,
+        };
+        // Consecutive text blocks become one message.
+        let mut texts: Vec<String> = Vec::new();
+        let flush = |texts: &mut Vec<String>, messages: &mut TemplateMessages| {
+            if !texts.is_empty() {
+                messages.push_text(role, &std::mem::take(texts).join("\n"));
+            }
+        };
+        for (index, block) in blocks.into_iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            if block.kind == "text" {
+                texts.push(required(block.text, &path, "text", "text")?);
+            } else {
+                flush(&mut texts, messages);
+                block.push_to(messages, &path)?;
+            }
+        }
+        flush(&mut texts, messages);
+        Ok(())
+    }
+}
+
+impl AnthropicBlock {
+    /// Adds a tool call or result, which came in the field `path`.
+    fn push_to(self, messages: &mut TemplateMessages, path: &str) -> Result<(), ApiError> {
+        match self.kind.as_str() {
+            kind @ "tool_use" => {
+                let id = required(self.id, path, kind, "id")?;
+                let name = required(self.name, path, kind, "name")?;
+                messages.push_call(id, &name, required(self.input, path, kind, "input")?);
+            }
+            kind @ "tool_result" => {
+                let id = required(self.tool_use_id, path, kind, "tool_use_id")?;
+                let text = self.content.map(|c| c.text(&format!("{path}.content")));
+                messages.push_result(&id, &text.transpose()?.unwrap_or_default());
+            }
+            kind => return Err(text_only(path, kind)),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: Value) -> Result<Vec<Value>, ApiError> {
+        serde_json::from_value::<AnthropicMessageFields>(body).expect("parses").messages()
+    }
+
+    #[test]
+    fn blocks_become_messages_in_their_order() {
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let messages = read(json!({"system": [text("Be"), text("kind.")], "messages": [
+            {"role": "user", "content": "How is it?"},
+            {"role": "assistant", "content": [text("I look."),
+                {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Oslo"}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "1", "content": [text("rain")]},
+                text("And"), text("now?")]},
+        ]}));
+        let call = json!({"id": "1", "type": "function",
+            "function": {"name": "weather", "arguments": {"city": "Oslo"}}});
+        let want = json!([
+            {"role": "system", "content": "Be\nkind."},
+            {"role": "user", "content": "How is it?"},
+            {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+            {"role": "tool", "content": "rain", "tool_call_id": "1"},
+            {"role": "user", "content": "And\nnow?"},
+        ]);
+        assert_eq!(Value::from(messages.expect("valid")), want);
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let error = |role: &str, block: Value| {
+            let messages =
+                json!([{"role": role, "content": [block]}, {"role": "user", "content": ""}]);
+            let error = read(json!({"messages": messages})).expect_err("invalid");
+            (error.param.unwrap(), error.message)
+        };
+        let (param, message) = error("user", json!({"type": "image", "source": {}}));
+        assert!(param == "messages[0].content[0]" && message.contains("`image`"), "{message}");
+        let (param, message) = error("assistant", json!({"type": "tool_use", "id": "1"}));
+        assert!(param == "messages[0].content[0].name" && message.contains("`tool_use`"));
+        let prefill = json!({"messages": [{"role": "assistant", "content": "I"}]});
+        assert!(read(prefill).expect_err("invalid").message.contains("last message"));
+    }
+}

@@ -1,0 +1,265 @@
+//! The body of `POST /v1/responses`.
+
+use super::content::{Content, template_role};
+use super::format::OutputFormatFields;
+use super::options::GenerationOptions;
+use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
+use super::{parse_arguments, required};
+use crate::models::grammar::Grammar;
+use crate::serve::api::schema::{SchemaFn, schema_of};
+use crate::serve::api::template_messages::TemplateMessages;
+use crate::serve::api::tools::{ToolChoice, Tools};
+use crate::serve::error::ApiError;
+use crate::serve::served_model::RequestedGrammar;
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// Schemas of the body.
+pub const BODY: &[SchemaFn] = &[
+    schema_of::<GenerationOptions>,
+    schema_of::<ResponsesLimits>,
+    schema_of::<ResponsesInputFields>,
+    schema_of::<ResponsesToolFields>,
+    schema_of::<ResponsesTextFields>,
+    schema_of::<OutputFormatFields>,
+];
+
+/// Input of the Responses API.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct ResponsesInputFields {
+    /// System message, placed before the input.
+    instructions: Option<String>,
+    /// The conversation so far.
+    input: ResponsesInput,
+}
+
+/// Limits of the Responses API.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct ResponsesLimits {
+    /// Maximum number of tokens to generate.
+    #[schema(minimum = 1)]
+    pub max_output_tokens: Option<usize>,
+}
+
+/// The user's message as a text, or an array of items.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a string or an array of items")]
+enum ResponsesInput {
+    Text(String),
+    Items(Vec<ResponsesItem>),
+}
+
+/// An item of a conversation: `message` (with `role` and `content`), `function_call` (with `call_id`,
+/// `name` and `arguments`) or `function_call_output` (with `call_id` and `output`).
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct ResponsesItem {
+    /// Type of the item: `message` (the default), `function_call` or `function_call_output`.
+    #[schema(pattern = "^(message|function_call|function_call_output)$")]
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    /// Role of a message's author: `system` or `developer`, `user`, or `assistant`.
+    #[schema(pattern = "^(system|developer|user|assistant)$")]
+    role: Option<String>,
+    /// Content of a message.
+    content: Option<Content>,
+    /// Id of a call.
+    call_id: Option<String>,
+    /// Name of the called function.
+    name: Option<String>,
+    /// Arguments of a call: a JSON object, serialized.
+    arguments: Option<String>,
+    /// Result of a call.
+    output: Option<Content>,
+}
+
+/// Output format of the Responses API.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct ResponsesTextFields {
+    /// Options of the output text.
+    text: Option<ResponsesTextOptions>,
+}
+
+/// Options of the output text.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct ResponsesTextOptions {
+    /// Format of the output.
+    format: Option<ResponsesTextFormat>,
+}
+
+/// Format of the output: any text, any JSON object, or JSON that matches a schema.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ResponsesTextFormat {
+    Text,
+    JsonObject,
+    JsonSchema {
+        /// JSON schema of the output.
+        #[schema(value_type = Object)]
+        schema: Value,
+    },
+}
+
+/// Fields about tools.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub struct ResponsesToolFields {
+    /// Functions that the model may call.
+    #[schema(max_items = 128)]
+    tools: Option<Vec<ResponsesTool>>,
+    /// Whether the model calls tools: `none`, `auto`, `required`, or one function by name.
+    tool_choice: Option<ResponsesToolChoice>,
+    /// Allow several calls in one output. Defaults to true.
+    parallel_tool_calls: Option<bool>,
+}
+
+/// A tool: a function definition with a type.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct ResponsesTool {
+    /// Type of the tool: `function`.
+    #[schema(pattern = "^function$")]
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(flatten)]
+    function: FunctionDefinition,
+}
+
+/// Tool choice: a word, or one function by name.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected `none`, `auto`, `required` or a function's name")]
+enum ResponsesToolChoice {
+    Mode(ToolChoiceMode),
+    Function(FunctionName),
+}
+
+impl ResponsesToolFields {
+    /// Converts and checks the tools.
+    ///
+    /// # Errors
+    /// Names the first invalid field.
+    pub fn tools(self) -> Result<Tools, ApiError> {
+        let numbered = self.tools.unwrap_or_default().into_iter().enumerate();
+        let tools = numbered.map(|(index, tool)| tool.function.into_tool(&tool.kind, index));
+        let choice = match self.tool_choice {
+            None => ToolChoice::Auto,
+            Some(ResponsesToolChoice::Mode(mode)) => mode.into(),
+            Some(ResponsesToolChoice::Function(function)) => ToolChoice::Named(function.name),
+        };
+        let parallel = self.parallel_tool_calls.unwrap_or(true);
+        Tools::new(tools.collect::<Result<_, _>>()?, choice, parallel)
+    }
+}
+
+impl ResponsesTextFields {
+    /// Returns the grammar that these fields ask for.
+    pub fn grammar(self) -> Option<RequestedGrammar> {
+        let grammar = match self.text?.format? {
+            ResponsesTextFormat::Text => return None,
+            ResponsesTextFormat::JsonObject => Grammar::json_object(),
+            ResponsesTextFormat::JsonSchema { schema } => Grammar::JsonSchema(schema),
+        };
+        Some(RequestedGrammar { grammar, field: "text.format" })
+    }
+}
+
+impl ResponsesInputFields {
+    /// Converts the conversation for chat templates.
+    ///
+    /// # Errors
+    /// Names the first invalid field.
+    pub fn messages(self) -> Result<Vec<Value>, ApiError> {
+        let mut messages = TemplateMessages::default();
+        if let Some(instructions) = self.instructions {
+            messages.push_text("system", &instructions);
+        }
+        match self.input {
+            ResponsesInput::Text(text) => messages.push_text("user", &text),
+            ResponsesInput::Items(items) => {
+                for (index, item) in items.into_iter().enumerate() {
+                    item.push_to(&mut messages, &format!("input[{index}]"))?;
+                }
+            }
+        }
+        Ok(messages.0)
+    }
+}
+
+impl ResponsesItem {
+    /// Adds the item, which came in the field `path`.
+    fn push_to(self, messages: &mut TemplateMessages, path: &str) -> Result<(), ApiError> {
+        let text = |content: Content, field: &str| content.text(&format!("{path}.{field}"));
+        match self.kind.as_deref().unwrap_or("message") {
+            kind @ "message" => {
+                let role = required(self.role, path, kind, "role")?;
+                let role = template_role(&role, &format!("{path}.role"))?;
+                let content = required(self.content, path, kind, "content")?;
+                messages.push_text(role, &text(content, "content")?);
+            }
+            kind @ "function_call" => {
+                let id = required(self.call_id, path, kind, "call_id")?;
+                let name = required(self.name, path, kind, "name")?;
+                let arguments = required(self.arguments, path, kind, "arguments")?;
+                let param = format!("{path}.arguments");
+                messages.push_call(id, &name, parse_arguments(&name, &arguments, &param)?);
+            }
+            kind @ "function_call_output" => {
+                let id = required(self.call_id, path, kind, "call_id")?;
+                let output = required(self.output, path, kind, "output")?;
+                messages.push_result(&id, &text(output, "output")?);
+            }
+            kind => {
+                let message = format!(
+                    "unsupported item type `{kind}`: expected `message`, `function_call` or \
+                     `function_call_output`"
+                );
+                return Err(ApiError::bad(format!("{path}.type"), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(body: Value) -> Result<Vec<Value>, ApiError> {
+        serde_json::from_value::<ResponsesInputFields>(body).expect("parses").messages()
+    }
+
+    #[test]
+    fn items_become_messages() {
+        let parts = json!([{"type": "output_text", "text": "I look."}]);
+        let messages = read(json!({"instructions": "Be kind.", "input": [
+            {"role": "developer", "content": "Short."},
+            {"role": "user", "content": "How is it?"},
+            {"type": "message", "role": "assistant", "content": parts},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{\"x\": 1}"},
+            {"type": "function_call_output", "call_id": "1", "output": "rain"},
+        ]}));
+        let call = json!({"id": "1", "type": "function",
+            "function": {"name": "f", "arguments": {"x": 1}}});
+        let want = json!([
+            {"role": "system", "content": "Be kind."},
+            {"role": "system", "content": "Short."},
+            {"role": "user", "content": "How is it?"},
+            {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+            {"role": "tool", "content": "rain", "tool_call_id": "1"},
+        ]);
+        assert_eq!(Value::from(messages.expect("valid")), want);
+        let text = read(json!({"input": "Hi!"})).expect("valid");
+        assert_eq!(Value::from(text), json!([{"role": "user", "content": "Hi!"}]));
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let error_param =
+            |item: Value| read(json!({"input": [item]})).expect_err("invalid").param.unwrap();
+        assert_eq!(error_param(json!({"content": "x"})), "input[0].role");
+        assert_eq!(error_param(json!({"type": "reasoning"})), "input[0].type");
+        let image = json!([{"type": "input_image", "image_url": "x"}]);
+        assert_eq!(error_param(json!({"role": "user", "content": image})), "input[0].content");
+        let call = json!({"type": "function_call", "call_id": "1", "name": "f", "arguments": "{"});
+        assert_eq!(error_param(call), "input[0].arguments");
+    }
+}

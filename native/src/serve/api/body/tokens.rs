@@ -1,0 +1,42 @@
+//! Bodies of `POST /tokenize`, `/detokenize` and `/apply-template`.
+
+use super::chat::ChatMessage;
+use crate::serve::api::schema::{SchemaFn, schema_of};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// Schemas of the body of `/tokenize`.
+pub const TOKENIZE: &[SchemaFn] = &[schema_of::<TokenizeFields>];
+/// Schemas of the body of `/detokenize`.
+pub const DETOKENIZE: &[SchemaFn] = &[schema_of::<DetokenizeFields>];
+/// Schemas of the body of `/apply-template`.
+pub const APPLY_TEMPLATE: &[SchemaFn] = &[schema_of::<ApplyTemplateFields>];
+
+/// Fields of `/tokenize`.
+#[derive(Deserialize, ToSchema)]
+pub struct TokenizeFields {
+    /// Text to tokenize. `prompt` is an alias.
+    #[serde(alias = "prompt")]
+    pub content: String,
+    /// Add the special tokens that the model expects, such as begin-of-sequence. Defaults to true.
+    #[serde(default = "yes")]
+    pub add_special_tokens: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Fields of `/detokenize`.
+#[derive(Deserialize, ToSchema)]
+pub struct DetokenizeFields {
+    /// Token ids.
+    pub tokens: Vec<u32>,
+}
+
+/// Fields of `/apply-template`.
+#[derive(Deserialize, ToSchema)]
+pub struct ApplyTemplateFields {
+    /// Messages to render.
+    pub messages: Vec<ChatMessage>,
+}

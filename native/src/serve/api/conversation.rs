@@ -1,0 +1,138 @@
+//! A conversation to continue, independent of the API that it came through.
+
+use super::body::GenerationOptions;
+use super::generation::Generation;
+use super::tools::{self, Tools};
+use crate::models::chat_prompt;
+use crate::models::grammar::Grammar;
+use crate::serve::auth::Tenant;
+use crate::serve::error::ApiError;
+use crate::serve::served_model::{RequestedGrammar, ServedModel};
+use crate::serve::state::ServerState;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+use wrinklefree::engine::Request;
+
+/// A conversation and the constraints on its continuation.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// Name of the request field with the messages, for errors.
+    pub field: &'static str,
+    /// Messages in the format of chat templates.
+    pub messages: Vec<Value>,
+    /// Tools that the model may call.
+    pub tools: Tools,
+    /// Grammar of outputs without calls.
+    pub grammar: Option<RequestedGrammar>,
+}
+
+/// What a conversation's outputs return.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputRequest {
+    /// Number of outputs.
+    pub count: usize,
+    /// Number of alternatives per token, or `None` for no log-probabilities.
+    pub logprobs: Option<usize>,
+}
+
+impl OutputRequest {
+    /// One output without log-probabilities.
+    pub const SINGLE: Self = Self { count: 1, logprobs: None };
+}
+
+impl Conversation {
+    /// Starts generating outputs.
+    ///
+    /// # Errors
+    /// If the conversation or an option is invalid, or the engine does not accept the request.
+    pub async fn start(
+        self,
+        server: &ServerState,
+        model: &Arc<ServedModel>,
+        tenant: Tenant,
+        options: &GenerationOptions,
+        outputs: OutputRequest,
+    ) -> Result<Generation, ApiError> {
+        let (field, options, own) = (self.field, options.clone(), model.clone());
+        // Tokenizing a long prompt takes a while and must not block other tasks.
+        let request =
+            spawn_blocking(move || self.request(&own, &tenant, &options, outputs.logprobs));
+        let request = request.await.map_err(ApiError::internal)??;
+        let time = server.limits.time;
+        Generation::start(&model.engine, &[request], outputs.count, field, time).await
+    }
+
+    /// Returns the number of tokens of the prompt.
+    ///
+    /// # Errors
+    /// If the conversation cannot be rendered.
+    pub async fn count_tokens(self, model: &Arc<ServedModel>) -> Result<usize, ApiError> {
+        let own = model.clone();
+        let tokens = spawn_blocking(move || self.tokens(&own)).await;
+        Ok(tokens.map_err(ApiError::internal)??.len())
+    }
+
+    /// Renders the prompt with the model's chat template.
+    ///
+    /// # Errors
+    /// If there are no messages, or no template, or the template refuses the messages.
+    pub fn render(&self, model: &ServedModel) -> Result<String, ApiError> {
+        let param = self.field;
+        if self.messages.is_empty() {
+            let message = format!("{param} is empty: send at least one message");
+            return Err(ApiError::bad(param, message));
+        }
+        let Some(template) = &model.template else {
+            let message = format!(
+                "{} has no chat template: use /v1/completions to continue plain text",
+                model.name
+            );
+            return Err(ApiError::bad(param, message));
+        };
+        let (messages, definitions) =
+            tools::for_template(template, self.messages.clone(), self.tools.definitions());
+        chat_prompt::render(template, &messages, definitions)
+            .map_err(|e| ApiError::bad(param, format!("the chat template failed: {e}")))
+    }
+
+    fn tokens(&self, model: &ServedModel) -> Result<Vec<u32>, ApiError> {
+        let text = self.render(model)?;
+        let tokens = model.tokenizer.encode(&text, false);
+        tokens.map_err(|e| ApiError::bad(self.field, e.to_string()))
+    }
+
+    fn request(
+        &self,
+        model: &ServedModel,
+        tenant: &Tenant,
+        options: &GenerationOptions,
+        logprobs: Option<usize>,
+    ) -> Result<Request, ApiError> {
+        let mut request = options.request(model, tenant, self.tokens(model)?, logprobs)?;
+        let grammar = self.output_grammar()?;
+        request.sampling.constraint =
+            grammar.map(|requested| model.constraint(requested)).transpose()?;
+        Ok(request)
+    }
+
+    /// Returns the grammar of outputs with and without calls.
+    fn output_grammar(&self) -> Result<Option<RequestedGrammar>, ApiError> {
+        if !self.tools.callable() {
+            return Ok(self.grammar.clone());
+        }
+        let schema = match &self.grammar {
+            None => None,
+            Some(RequestedGrammar { grammar: Grammar::JsonSchema(schema), .. }) => {
+                Some(schema.clone())
+            }
+            Some(_) => {
+                let message = "tools can be combined with JSON output only, not with guided_regex, \
+                               guided_choice and guided_grammar";
+                return Err(ApiError::bad("tools", message));
+            }
+        };
+        let grammar = self.tools.grammar(schema).map_err(|e| ApiError::bad("tools", e))?;
+        Ok(Some(RequestedGrammar { grammar, field: "tools" }))
+    }
+}

@@ -1,0 +1,57 @@
+//! Messages in the format of chat templates.
+
+use serde_json::{Value, json};
+
+/// Builds the messages of a conversation, for chat templates, from texts, tool calls and results.
+#[derive(Clone, Debug, Default)]
+pub struct TemplateMessages(pub Vec<Value>);
+
+impl TemplateMessages {
+    /// Adds a message with a text.
+    pub fn push_text(&mut self, role: &str, text: &str) {
+        self.0.push(json!({"role": role, "content": text}));
+    }
+
+    /// Adds a tool call to the assistant's last message, or to a new one.
+    pub fn push_call(&mut self, id: String, name: &str, arguments: Value) {
+        if self.0.last().is_none_or(|last| last["role"] != "assistant") {
+            self.push_text("assistant", "");
+        }
+        let message = self.0.last_mut().and_then(Value::as_object_mut).expect("just added");
+        let calls = message.entry("tool_calls").or_insert_with(|| json!([]));
+        calls.as_array_mut().expect("an array").push(tool_call(Some(id), name, arguments));
+    }
+
+    /// Adds the result of the tool call `id`.
+    pub fn push_result(&mut self, id: &str, text: &str) {
+        self.0.push(json!({"role": "tool", "content": text, "tool_call_id": id}));
+    }
+}
+
+/// Returns a tool call for templates. Its arguments are an object: templates serialize it themselves.
+pub fn tool_call(id: Option<String>, name: &str, arguments: Value) -> Value {
+    let function = json!({"name": name, "arguments": arguments});
+    json!({"id": id, "type": "function", "function": function})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_join_the_assistants_last_message() {
+        let mut messages = TemplateMessages::default();
+        messages.push_call("1".into(), "f", json!({}));
+        messages.push_call("2".into(), "g", json!({"x": 1}));
+        messages.push_result("1", "one");
+        messages.push_text("assistant", "So.");
+        messages.push_call("3".into(), "f", json!({}));
+        let TemplateMessages(messages) = messages;
+        let roles: Vec<_> = messages.iter().map(|m| m["role"].as_str().unwrap()).collect();
+        assert_eq!(roles, ["assistant", "tool", "assistant"]);
+        let call = tool_call(Some("2".into()), "g", json!({"x": 1}));
+        assert_eq!(messages[0]["tool_calls"][1], call);
+        assert_eq!(messages[2]["content"], "So.");
+        assert_eq!(messages[2]["tool_calls"].as_array().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,263 @@
+//! The thread that owns the engine. It loops over `step` and sends each request its events; other
+//! threads talk to it through [`EngineHandle`] and share nothing with it.
+
+use super::event::{EventReceiver, EventSender, RequestEvent, RequestStats};
+use super::event_batcher::EventBatcher;
+use super::metrics::Metrics;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::oneshot;
+use wrinklefree::engine::{Engine, EngineStats, Event, Request, SeqId, Step, SubmitError};
+
+/// Longest time an idle engine waits for a command before it updates the metrics.
+const IDLE_WAIT: Duration = Duration::from_secs(1);
+
+/// Reason why requests were not accepted.
+#[derive(Debug)]
+pub enum QueueError {
+    /// The engine can never run the request.
+    Rejected(SubmitError),
+    /// The queue is full.
+    QueueFull,
+    /// More requests at once than may ever run and wait.
+    TooMany {
+        /// Number of requests submitted together.
+        requested: usize,
+        /// Maximum number of running and waiting requests.
+        limit: usize,
+    },
+    /// The engine's thread has ended.
+    Stopped,
+}
+
+/// A command to the engine's thread.
+enum EngineCommand {
+    Submit { requests: Vec<(Request, EventSender)>, reply: oneshot::Sender<Result<(), QueueError>> },
+    Stats(oneshot::Sender<EngineStats>),
+}
+
+/// Submits requests to the engine's thread.
+#[derive(Clone, Debug)]
+pub struct EngineHandle {
+    commands: mpsc::Sender<EngineCommand>,
+}
+
+impl EngineHandle {
+    /// Starts the thread. It ends when all handles are dropped and all requests are finished.
+    /// At most `limit` requests run or wait. Events are delivered by a task of `runtime`.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn start(
+        engine: Engine,
+        limit: usize,
+        metrics: Arc<Metrics>,
+        runtime: &Handle,
+    ) -> io::Result<(Self, JoinHandle<()>)> {
+        let (commands, receiver) = mpsc::channel();
+        let (active, batcher) = (HashMap::new(), EventBatcher::start(runtime));
+        let state = EngineThread { engine, limit, metrics, warned: false, active, batcher };
+        let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(receiver))?;
+        Ok((Self { commands }, thread))
+    }
+
+    /// Submits requests, all of them or none. Returns the receiver of each request's events.
+    ///
+    /// # Errors
+    /// If they are not accepted.
+    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<EventReceiver>, QueueError> {
+        let channels = requests.into_iter().map(|request| {
+            let (sender, receiver) = unbounded_channel();
+            ((request, sender), receiver)
+        });
+        let (requests, receivers) = channels.unzip();
+        let (reply, replied) = oneshot::channel();
+        let submit = EngineCommand::Submit { requests, reply };
+        self.commands.send(submit).map_err(|_| QueueError::Stopped)?;
+        replied.await.map_err(|_| QueueError::Stopped)??;
+        Ok(receivers)
+    }
+
+    /// Returns the current statistics, or `None` if the thread has ended.
+    pub async fn stats(&self) -> Option<EngineStats> {
+        let (reply, replied) = oneshot::channel();
+        self.commands.send(EngineCommand::Stats(reply)).ok()?;
+        replied.await.ok()
+    }
+}
+
+/// A request that runs or waits.
+struct ActiveRequest {
+    events: EventSender,
+    arrived: Instant,
+    /// Times of the first and the latest token.
+    tokens: Option<(Instant, Instant)>,
+}
+
+/// State of the engine's thread.
+struct EngineThread {
+    engine: Engine,
+    /// Maximum number of running and waiting requests together: only the next step decides which
+    /// of them run.
+    limit: usize,
+    metrics: Arc<Metrics>,
+    /// True after the warning about the trained context length was logged.
+    warned: bool,
+    active: HashMap<SeqId, ActiveRequest>,
+    batcher: EventBatcher,
+}
+
+impl EngineThread {
+    fn run(mut self, commands: Receiver<EngineCommand>) {
+        let mut open = true;
+        while open || !self.active.is_empty() {
+            open = self.receive(&commands);
+            self.cancel_abandoned();
+            let begin = Instant::now();
+            let step = self.engine.step();
+            if let Step::Ran { prefill_rows, decode_rows } = step {
+                self.metrics.pass(begin.elapsed(), prefill_rows, decode_rows);
+            }
+            while let Some(event) = self.engine.poll() {
+                self.deliver(event);
+            }
+            self.batcher.flush(self.active.is_empty());
+            self.metrics.stats(self.engine.stats());
+        }
+    }
+
+    /// Handles all pending commands, and waits for one if no request is active. Returns false when
+    /// all handles are gone.
+    fn receive(&mut self, commands: &Receiver<EngineCommand>) -> bool {
+        if self.active.is_empty() {
+            match commands.recv_timeout(IDLE_WAIT) {
+                Ok(command) => self.handle(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        loop {
+            match commands.try_recv() {
+                Ok(command) => self.handle(command),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn handle(&mut self, command: EngineCommand) {
+        match command {
+            EngineCommand::Submit { requests, reply } => {
+                let submitted = self.submit(requests);
+                // If the caller is gone or was refused, its receivers are dropped, which cancels
+                // the requests that were submitted already.
+                let _ = reply.send(submitted);
+            }
+            EngineCommand::Stats(reply) => {
+                let _ = reply.send(self.engine.stats());
+            }
+        }
+    }
+
+    fn submit(&mut self, requests: Vec<(Request, EventSender)>) -> Result<(), QueueError> {
+        let (requested, limit) = (requests.len(), self.limit);
+        if requested > limit {
+            return Err(QueueError::TooMany { requested, limit });
+        }
+        if self.active.len() + requested > limit {
+            return Err(QueueError::QueueFull);
+        }
+        for (request, events) in requests {
+            self.warn_beyond_trained(&request);
+            let prompt_tokens = request.tokens.len();
+            let id = self.engine.submit(request).map_err(QueueError::Rejected)?;
+            self.metrics.request(prompt_tokens);
+            self.active.insert(id, ActiveRequest { events, arrived: Instant::now(), tokens: None });
+        }
+        Ok(())
+    }
+
+    /// Logs that a request may exceed the trained context length: once as a warning, then at debug
+    /// level.
+    fn warn_beyond_trained(&mut self, request: &Request) {
+        let trained = self.engine.model().spec().context_length;
+        let wanted = request.tokens.len().saturating_add(request.max_tokens);
+        let positions = wanted.min(self.engine.context());
+        if positions <= trained {
+            return;
+        }
+        let text = "request exceeds the trained context length";
+        match std::mem::replace(&mut self.warned, true) {
+            false => tracing::warn!(
+                positions,
+                trained,
+                "{text} (further occurrences are logged at debug level)"
+            ),
+            true => tracing::debug!(positions, trained, "{text}"),
+        }
+    }
+
+    /// Cancels requests whose receiver was dropped.
+    fn cancel_abandoned(&mut self) {
+        let abandoned =
+            |(id, active): (&SeqId, &ActiveRequest)| active.events.is_closed().then_some(*id);
+        let abandoned: Vec<SeqId> = self.active.iter().filter_map(abandoned).collect();
+        for id in abandoned {
+            self.engine.cancel(id);
+        }
+        while let Some(event) = self.engine.poll() {
+            self.deliver(event);
+        }
+    }
+
+    fn send(&mut self, seq: SeqId, event: RequestEvent) {
+        if let Some(active) = self.active.get(&seq) {
+            self.batcher.push(active.events.clone(), event, false);
+        }
+    }
+
+    fn deliver(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Token { seq, sampled, text } => {
+                let Some(active) = self.active.get_mut(&seq) else { return };
+                let first = active.tokens.is_none();
+                match &mut active.tokens {
+                    None => {
+                        self.metrics.first_token(now - active.arrived);
+                        active.tokens = Some((now, now));
+                    }
+                    Some((_, last)) => {
+                        self.metrics.token(now - *last);
+                        *last = now;
+                    }
+                }
+                let token = RequestEvent::Token { sampled, text };
+                self.batcher.push(active.events.clone(), token, first);
+            }
+            Event::Scored { seq, tokens } => self.send(seq, RequestEvent::Scored(tokens)),
+            Event::Embedded { seq, vector } => self.send(seq, RequestEvent::Embedded(vector)),
+            // The server never asks for them.
+            Event::Slots { .. } => {}
+            Event::Finished { seq, reason, text, passes, cached } => {
+                let Some(active) = self.active.remove(&seq) else { return };
+                let (first, last) = active.tokens.unwrap_or((now, now));
+                let stats = RequestStats {
+                    first_token: first - active.arrived,
+                    decode: last - first,
+                    passes,
+                    cached,
+                };
+                self.metrics.finished(reason, now - active.arrived, cached);
+                let finished = RequestEvent::Finished { reason, text, stats };
+                self.batcher.push(active.events, finished, true);
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The loaded model, as request handlers see it.
+
+use super::engine_thread::EngineHandle;
+use super::error::ApiError;
+use crate::machine::Threads;
+use crate::models::engine::MAX_BATCH_TOKENS;
+use crate::models::grammar::{Grammar, Grammars};
+use std::sync::{Arc, OnceLock};
+use wrinklefree::cache::KvConfig;
+use wrinklefree::decode::Constraint;
+use wrinklefree::format::{DlmConfig, GenerationDefaults, Rope};
+use wrinklefree::model::Sparsity;
+use wrinklefree::settings::{ModelCapabilities, Settings};
+use wrinklefree::text::{ChatTemplate, Tokenizer};
+
+/// A loaded model and its settings.
+pub struct ServedModel {
+    /// Name in requests and responses.
+    pub name: String,
+    /// Unix time in seconds at which it was loaded.
+    pub created: u64,
+    /// Submits requests to the engine.
+    pub engine: EngineHandle,
+    /// Tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Chat template; `None` if the model has none.
+    pub template: Option<ChatTemplate>,
+    /// Generation defaults from the model's files.
+    pub defaults: GenerationDefaults,
+    /// Block-diffusion parameters from the model's files.
+    pub dlm: Option<DlmConfig>,
+    /// Decode settings for requests that do not set their own.
+    pub settings: Settings,
+    /// Vocabulary size.
+    pub vocab: usize,
+    /// Length of a hidden state.
+    pub hidden: usize,
+    /// Maximum number of positions per sequence.
+    pub context: usize,
+    /// Types of the KV cache and the attention sparsity.
+    pub kv: KvConfig,
+    /// Rotary position embedding.
+    pub rope: Rope,
+    /// Rule that zeroes small activations.
+    pub activation_sparsity: Sparsity,
+    /// True if ternary weights use the tight layout.
+    pub tight: bool,
+    /// True if only shortlisted tokens get exact logits.
+    pub screened: bool,
+    /// Number of tokens kept when a full context shifts; `None` if it does not shift.
+    pub context_shift: Option<usize>,
+    /// Instruction set of the kernels.
+    pub isa: &'static str,
+    /// Compute threads.
+    pub threads: Threads,
+    /// Grammar compiler, created by the first request that needs it.
+    pub grammars: OnceLock<Grammars>,
+}
+
+/// A grammar that a request asks for.
+#[derive(Clone, Debug)]
+pub struct RequestedGrammar {
+    /// The grammar.
+    pub grammar: Grammar,
+    /// The request field that it came in, for errors.
+    pub field: &'static str,
+}
+
+impl ServedModel {
+    /// Returns true if a request's `model` field means this model.
+    pub fn has_name(&self, name: &str) -> bool {
+        name == self.name || name == "default"
+    }
+
+    /// Compiles a grammar into the constraint of one output. Takes up to a second for large
+    /// grammars and vocabularies.
+    ///
+    /// # Errors
+    /// If the grammar is invalid or too complex.
+    pub fn constraint(&self, requested: RequestedGrammar) -> Result<Box<dyn Constraint>, ApiError> {
+        let RequestedGrammar { grammar, field } = requested;
+        let grammars = match self.grammars.get() {
+            Some(grammars) => grammars,
+            None => {
+                let made = Grammars::new(&self.tokenizer, self.vocab, &self.defaults.eos);
+                let made = made.map_err(ApiError::internal)?;
+                self.grammars.get_or_init(|| made)
+            }
+        };
+        let invalid = |error| ApiError {
+            code: "invalid_grammar",
+            ..ApiError::bad(field, format!("cannot use this grammar: {error}"))
+        };
+        grammars.compile(grammar).map_err(invalid)
+    }
+
+    /// Returns the properties that decode settings are resolved against.
+    pub fn capabilities(&self) -> ModelCapabilities<'_> {
+        ModelCapabilities {
+            name: &self.name,
+            dlm: self.dlm.as_ref(),
+            tokenizer: Some(&self.tokenizer),
+            vocab: self.vocab,
+            rows: MAX_BATCH_TOKENS,
+        }
+    }
+}

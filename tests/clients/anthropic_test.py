@@ -143,7 +143,7 @@ class Errors(unittest.TestCase):
             (
                 anthropic.BadRequestError,
                 "invalid_request_error",
-                "messages[0].content[0]: this model takes text only, not a part of type `image`",
+                "messages[0].content[0]: a part of type `image` is not supported: send text only",
                 {"messages": [{"role": "user", "content": [image]}]},
             ),
         ]

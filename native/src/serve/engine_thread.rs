@@ -24,7 +24,7 @@ pub enum QueueError {
     /// The engine can never run the request.
     Rejected(SubmitError),
     /// The queue is full.
-    QueueFull,
+    Full,
     /// More requests at once than may ever run and wait.
     TooMany {
         /// Number of requests submitted together.
@@ -171,7 +171,7 @@ impl EngineThread {
             return Err(QueueError::TooMany { requested, limit });
         }
         if self.active.len() + requested > limit {
-            return Err(QueueError::QueueFull);
+            return Err(QueueError::Full);
         }
         for (request, events) in requests {
             self.warn_beyond_trained(&request);

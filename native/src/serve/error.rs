@@ -65,7 +65,7 @@ impl ApiError {
     pub fn queue(error: &QueueError, prompt: &str) -> Self {
         match error {
             QueueError::Rejected(rejected) => Self::rejected(rejected, prompt),
-            QueueError::QueueFull => Self::new(
+            QueueError::Full => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "queue_full",
                 "the queue is full: try again later",

@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
+    // Not WF_…: under `cargo run` these reach the program, which reads such variables as settings.
     let target = env::var("TARGET").unwrap_or_else(|_| "unknown".into());
-    println!("cargo:rustc-env=WF_TARGET={target}");
-    println!("cargo:rustc-env=WF_COMMIT={}", commit());
+    println!("cargo:rustc-env=BUILT_TARGET={target}");
+    println!("cargo:rustc-env=BUILT_COMMIT={}", commit());
 }
 
-/// Returns the variable `WF_BUILD_COMMIT`, for builds without a repository, or the commit that is
+/// Returns the variable `BUILD_COMMIT`, for builds without a repository, or the commit that is
 /// checked out, or `unknown`.
 fn commit() -> String {
-    println!("cargo:rerun-if-env-changed=WF_BUILD_COMMIT");
+    println!("cargo:rerun-if-env-changed=BUILD_COMMIT");
     println!("cargo:rerun-if-changed=build.rs");
-    let given = env::var("WF_BUILD_COMMIT").ok().filter(|commit| !commit.trim().is_empty());
+    let given = env::var("BUILD_COMMIT").ok().filter(|commit| !commit.trim().is_empty());
     if let Some(commit) = given {
         return commit.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
     }

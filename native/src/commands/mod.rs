@@ -26,7 +26,7 @@ pub struct Cli {
 
 /// Version, commit and target.
 const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (", env!("WF_COMMIT"), ", ", env!("WF_TARGET"), ")");
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILT_COMMIT"), ", ", env!("BUILT_TARGET"), ")");
 
 const EXAMPLES: &str = "\
 Examples:

@@ -366,7 +366,7 @@ fn a_failed_convert_leaves_nothing() {
 }
 
 #[test]
-fn logits_are_a_numpy_file_in_any_sight() {
+fn logits_are_a_numpy_file_with_any_attention_mask() {
     let directory = tempfile::tempdir().expect("a directory");
     let tokens: Vec<_> = (5..105).map(|t| t.to_string()).collect();
     let logits = |name: &str, attention_mask: &str, count: usize| {

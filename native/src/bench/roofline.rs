@@ -88,7 +88,7 @@ pub fn summary(rows: &[Row]) -> String {
             let [row @ Row { products: Some(products), .. }, ..] = group else { continue };
             text += &format!(
                 "\n{} can multiply {:.0} G int8 a second in registers; a token takes {:.2} G\n",
-                row.team(),
+                row.threads_label(),
                 products / 1e9,
                 row.work.iter().map(|work| work.products).sum::<usize>() as f64 / 1e9,
             );
@@ -97,7 +97,7 @@ pub fn summary(rows: &[Row]) -> String {
     }
     for row in rows {
         if let Some(phases) = &row.phases {
-            let title = format!("\n{} on {}:\n\n", row.test.name(), row.team());
+            let title = format!("\n{} on {}:\n\n", row.test.name(), row.threads_label());
             text += &format!("{title}{}{}", heading(&PHASES), row.phase_lines(phases));
         }
     }

@@ -39,7 +39,7 @@ impl Row {
     }
 
     /// `1 thread`, `2 threads`.
-    pub fn team(&self) -> String {
+    pub fn threads_label(&self) -> String {
         let plural = if self.threads == 1 { "" } else { "s" };
         format!("{} thread{plural}", self.threads)
     }

@@ -51,7 +51,7 @@ impl Record for Row {
             text += &format!(
                 "\n{} can read {:.1} GB/s; a token reads {:.3} GB of weights: at most {:.1} \
                  t/s{}\n",
-                row.team(),
+                row.threads_label(),
                 row.bandwidth / 1e9,
                 row.bytes_per_token() as f64 / 1e9,
                 row.limit(),

@@ -65,7 +65,7 @@ pub fn measure(model: &Model, setup: Setup, time: Duration) -> anyhow::Result<Sp
             while begin.elapsed() < time / 2 {
                 samples.extend(bench.samples(1));
             }
-            // Whoever else runs makes it slower, never faster.
+            // Other processes make it slower, never faster.
             anyhow::Ok(samples.into_iter().fold(0.0, f64::max))
         };
         Ok(Speeds { decode: speed(Kind::Generate, DECODED)?, prompt: speed(Kind::Prompt, PROMPT)? })

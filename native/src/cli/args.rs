@@ -197,7 +197,7 @@ pub fn positions() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1 << 30)
 }
 
-/// Says so where positions are more than the model was trained for.
+/// Warns if there are more positions than the model was trained for.
 pub fn warn_beyond(positions: usize, spec: &Spec) {
     if let Some(warning) = beyond(positions, spec) {
         out::note(format_args!("warning: {warning}"));

@@ -147,7 +147,7 @@ pub fn run(
                 }
                 Event::Slots { slots, .. } => watcher.slots(engine, slots),
                 Event::Scored { .. } | Event::Embedded { .. } => {
-                    unreachable!("nobody asked for it")
+                    unreachable!("the request asks for text only")
                 }
                 Event::Finished { reason, text: new, cached, .. } => {
                     ended = Some(reason);

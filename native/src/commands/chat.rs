@@ -146,7 +146,7 @@ fn restart(conversation: &mut Conversation, system: Option<String>) {
 fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {
     signals::arm();
     let answer = conversation.say(text, out::print);
-    // Whoever waits for the next line does not look.
+    // While the next line is awaited, nothing checks for signals.
     signals::disarm();
     let answer = answer?;
     out::print("\n")?;
@@ -155,7 +155,7 @@ fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answe
         FinishReason::Length => out::note("(the answer reached its limit of tokens)"),
         FinishReason::Cancelled => {
             out::note("(stopped)");
-            // Without a terminal there is nobody to go on with.
+            // Without a terminal the conversation cannot continue.
             if !io::stdin().is_terminal() {
                 return Err(Exit::Interrupted.into());
             }

@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The value of `--window`; says so where that is more than the model was trained for.
+/// Returns the value of `--window`, and warns if it is more than the model was trained for.
 fn window(asked: Option<usize>, loaded: &Loaded) -> anyhow::Result<usize> {
     let spec = loaded.model.spec();
     let window = asked.unwrap_or(WINDOW.min(spec.context_length));

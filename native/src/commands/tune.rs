@@ -45,7 +45,7 @@ const COLUMNS: [&str; 4] = ["threads:", "pinned", "decode t/s:", "prompt t/s:"];
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    // A file that cannot be read is said before anything is measured.
+    // A file that cannot be read is an error before anything is measured.
     Layers::read(args.config.as_deref().filter(|path| path.exists()))?;
     let runtime = &machine::all_cores()?;
     let (name, model) = match args.synthetic {

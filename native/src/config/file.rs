@@ -14,7 +14,7 @@ pub struct Node {
     pub value: Value,
 }
 
-/// A value; numbers and the like are texts until somebody knows what they should be.
+/// A value. Numbers and booleans stay texts until a key parses them.
 #[derive(Debug, PartialEq)]
 pub enum Value {
     Null,

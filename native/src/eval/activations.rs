@@ -55,8 +55,7 @@ pub struct Quality {
     pub counts: Counts,
 }
 
-/// Runs a policy over windows of a text that know nothing of each other, beside
-/// `off`.
+/// Runs a rule over independent windows of a text, beside `off`.
 ///
 /// # Errors
 /// When there is no memory for the KV cache.

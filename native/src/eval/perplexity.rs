@@ -1,7 +1,6 @@
 //! Loss of a model on a text: token by token, and on masked tokens of blocks.
 //!
-//! The text is cut into windows that know nothing of each other. Of each window every token but the
-//! first counts.
+//! The text is cut into independent windows. Every token of a window except the first counts.
 
 use std::ops::Range;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};

@@ -41,7 +41,7 @@ impl Mapped {
                 return Ok((Bytes::new(), Self { file, map: Weak::new(), must_copy: false }));
             }
             // SAFETY: the mapping is read-only and owned by the returned bytes. Like every program
-            // that maps model files, it relies on nobody truncating the file while it is in use.
+            // that maps model files, it relies on the file not being truncated while it is in use.
             let map = Arc::new(unsafe { Mmap::map(&file)? });
             let mapped = Self { file, map: Arc::downgrade(&map), must_copy: false };
             Ok((Bytes::from_owner(Owner(map)), mapped))
@@ -132,7 +132,7 @@ mod tests {
         files.moves = true;
         assert!(files.must_copy(&memory) && !files.must_copy(&all[0]));
         all.clear();
-        assert!(files.mapped.iter().all(|file| file.map.upgrade().is_none()), "nobody needs them");
+        assert!(files.mapped.iter().all(|file| file.map.upgrade().is_none()), "no bytes are in use");
         let error = map(&directory.path().join("none")).expect_err("not there");
         assert!(format!("{error:#}").contains("none"), "{error:#}");
     }

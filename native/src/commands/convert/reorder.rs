@@ -12,7 +12,7 @@ use wrinklefree::model::{AttentionMask, LogitRows, Model, Output, Runtime, Span,
 use wrinklefree::ternary::BLOCK_COLS;
 use wrinklefree::text::Tokenizer;
 
-/// Tokens that are looked at, at most, in windows that know nothing of each other.
+/// Largest number of tokens to read, in independent windows.
 const TOKENS: usize = 4096;
 const WINDOW: usize = 512;
 /// Rows of a pass.

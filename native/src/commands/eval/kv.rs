@@ -1,4 +1,4 @@
-//! `wf-run eval kv`: kinds of KV cache and ways to attend, compared.
+//! `wf-run eval kv`: compares KV cache types and page selections.
 
 use crate::bench::report::{Format, Record, Report};
 use crate::cli::args::{self, ComputeArgs, ModelArgs, kv_type};

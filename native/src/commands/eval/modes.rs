@@ -49,7 +49,7 @@ impl ModesArgs {
     }
 
     /// The modes of the table. Where the user has not listed any they are those of `default`, and
-    /// those of them that contradict what is said are left out.
+    /// those of them that contradict the settings are left out.
     pub fn list(
         &self,
         said: &Settings,

@@ -17,8 +17,7 @@ use wrinklefree::settings::{Mode, Settings};
 
 /// Measure how well a model predicts a text
 ///
-/// The text is cut into windows that know nothing of each other; every token but a window's first
-/// counts. Beside the autoregressive loss, models that denoise blocks get the loss of masked tokens,
+/// The text is cut into independent windows; every token of a window except the first counts. Beside the autoregressive loss, models that denoise blocks get the loss of masked tokens,
 /// for several shares of masked tokens in a block: each block behind its clean predecessors, with
 /// masks that are the same every time. Markers of special tokens in the text are special tokens.
 #[derive(clap::Args)]

@@ -1,5 +1,5 @@
-//! YAML with the line of everything that is said. `figment` was looked at: it knows which file a
-//! value is from but not which line, and none of an unknown key.
+//! YAML with the line of each value. `figment` was considered: it knows the file of
+//! a value but not its line, and neither for an unknown key.
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 

@@ -132,7 +132,10 @@ mod tests {
         files.moves = true;
         assert!(files.must_copy(&memory) && !files.must_copy(&all[0]));
         all.clear();
-        assert!(files.mapped.iter().all(|file| file.map.upgrade().is_none()), "no bytes are in use");
+        assert!(
+            files.mapped.iter().all(|file| file.map.upgrade().is_none()),
+            "no bytes are in use"
+        );
         let error = map(&directory.path().join("none")).expect_err("not there");
         assert!(format!("{error:#}").contains("none"), "{error:#}");
     }

@@ -32,7 +32,7 @@ use std::num::NonZeroUsize;
 #[cfg_attr(feature = "clap", command(next_help_heading = "Decoding"))]
 #[serde(default)]
 pub struct Settings {
-    /// How tokens are decoded [default: auto]
+    /// Decode mode [default: auto]
     ///
     /// One token after the other, or blocks of tokens at once.
     #[cfg_attr(feature = "clap", arg(long, value_name = "MODE", value_enum))]

@@ -266,7 +266,7 @@ def run(model, ids, block):
 
 
 def run_all(model, ids, sights):
-    """The same tokens under every sight: [sights, tokens, vocab]"""
+    """Logits of the same tokens under every attention mask: [masks, tokens, vocab]"""
     dtype, n = model.model.embed_tokens.weight.dtype, len(ids)
     mask = torch.cat([sight_mask(n, b, dtype) for b in sights])
     return model(input_ids=ids.expand(len(sights), n), attention_mask=mask, use_cache=False).logits

@@ -1,5 +1,5 @@
-//! Text of one request never appears in another's answer: many requests with a long beginning in
-//! common and a secret of their own, few pages, and clients that leave.
+//! Checks that text of one request never appears in the response to another. Many requests share a
+//! long prefix and have a secret each; KV pages are few, and some clients disconnect.
 
 mod common;
 
@@ -10,19 +10,19 @@ use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Requests with different secrets.
+/// Number of requests with different secrets.
 const SECRETS: usize = 12;
-/// How often each is made in the crowd.
+/// Number of times that each request is sent concurrently.
 const ROUNDS: usize = 6;
-/// Clients at the same time.
+/// Number of concurrent clients.
 const CLIENTS: usize = 12;
 
-/// What all prompts begin with: more than 20 pages.
-fn beginning() -> String {
+/// Returns the common prefix of all prompts: more than 20 pages.
+fn prefix() -> String {
     "Once upon a time there was a fox named Pip who lived by the river with Mia. ".repeat(30)
 }
 
-/// Letters that no story has.
+/// Returns letters that no story contains.
 fn secret(number: usize) -> String {
     let mut rng = Rng::with_seed(number as u64);
     (0..7).map(|_| char::from(b"bcdfghjklmnpqrstvwxz"[rng.usize(..20)])).collect()
@@ -32,12 +32,12 @@ fn body(number: usize) -> Value {
     let secret = secret(number);
     let modes = ["ar", "verify", "iterative", "greedy"];
     let mut body = json!({
-        "prompt": format!("{}The word of the day is {secret}. Pip said: {secret}", beginning()),
+        "prompt": format!("{}The word of the day is {secret}. Pip said: {secret}", prefix()),
         "temperature": 0, "max_tokens": 40 + 10 * number, "ignore_eos": true,
         "decode_mode": modes[number / 2 % modes.len()],
         "stream": number.is_multiple_of(3),
     });
-    // What is said to one request alone comes back in its answer, as text or as probabilities.
+    // The secret comes back in the response, as text or through the log-probabilities.
     match number % 2 {
         0 => body["echo"] = true.into(),
         _ => body["logprobs"] = 5.into(),
@@ -45,14 +45,14 @@ fn body(number: usize) -> Value {
     body
 }
 
-/// All choices of an answer: texts, log-probabilities and why it ended.
+/// Returns the choices of all chunks of a response.
 fn choices(reply: &Reply) -> Vec<Value> {
     let streamed = reply.head.contains("text/event-stream");
     let chunks = if streamed { reply.chunks() } else { vec![reply.json()] };
     chunks.iter().map(|chunk| chunk["choices"].clone()).collect()
 }
 
-/// The text of an answer, and that of the tokens in its log-probabilities.
+/// Returns the text of a response, and the text of the tokens in its log-probabilities.
 fn texts(choices: &[Value]) -> (String, String) {
     let (mut text, mut tokens) = (String::new(), String::new());
     for choice in choices.iter().flat_map(|c| c.as_array().expect("an array")) {
@@ -64,22 +64,22 @@ fn texts(choices: &[Value]) -> (String, String) {
     (text, tokens)
 }
 
-/// Fails if a text holds the secret of another request.
-fn clean(text: &str, own: usize) {
+/// Asserts that a text contains no secret of another request.
+fn assert_clean(text: &str, own: usize) {
     for number in (0..SECRETS).filter(|&number| number != own) {
         assert!(!text.contains(&secret(number)), "{number}'s secret in {own}'s answer: {text}");
     }
 }
 
-/// What a server that has seen nothing else answers.
-fn alone(number: usize) -> Vec<Value> {
+/// Returns the choices of a new server that has no other requests.
+fn choices_alone(number: usize) -> Vec<Value> {
     let server = Server::start(&[]);
     choices(&server.post("/v1/completions", &body(number)).is(200))
 }
 
 #[test]
 fn secrets_stay_with_their_request() {
-    let want: Vec<Vec<Value>> = (0..SECRETS).map(alone).collect();
+    let want: Vec<Vec<Value>> = (0..SECRETS).map(choices_alone).collect();
     for (number, choices) in want.iter().enumerate() {
         let (text, tokens) = texts(choices);
         assert_eq!(text.contains(&secret(number)), number.is_multiple_of(2), "echoed: {text}");
@@ -88,7 +88,7 @@ fn secrets_stay_with_their_request() {
         assert_eq!(same, 1, "each secret changes the answer: {choices:?}");
     }
 
-    // Pages for one whole sequence, or for a few that share their beginning.
+    // Pages for one sequence, or for a few that share their prefix.
     let server = Server::start(&["--kv-tokens", "1024", "--max-sequences", "8"]);
     let next = AtomicUsize::new(0);
     let client = || {
@@ -97,18 +97,18 @@ fn secrets_stay_with_their_request() {
             if turn >= ROUNDS * SECRETS {
                 return;
             }
-            // Another order in each round.
+            // A different order in each round.
             let number = (turn * 7 + turn / SECRETS) % SECRETS;
             let mut rng = Rng::with_seed(turn as u64);
             if rng.bool() {
-                leave((number + 1) % SECRETS, &server, &mut rng);
+                disconnect((number + 1) % SECRETS, &server, &mut rng);
             }
             let reply = server.post("/v1/completions", &body(number)).is(200);
             let got = choices(&reply);
             let (text, tokens) = texts(&got);
-            clean(&text, number);
-            clean(&tokens, number);
-            assert_eq!(got, want[number], "request {number} in a crowd");
+            assert_clean(&text, number);
+            assert_clean(&tokens, number);
+            assert_eq!(got, want[number], "request {number} among others");
         }
     };
     thread::scope(|scope| {
@@ -122,16 +122,16 @@ fn secrets_stay_with_their_request() {
         line.expect("the metric").parse().expect("a number")
     };
     let (cached, preempted) = (count("wf_cached_tokens_total"), count("wf_preemptions_total"));
-    assert!(cached > 10_000 && preempted > 0, "{cached} tokens known, {preempted} sent back");
-    println!("{cached} tokens were known, {preempted} times a sequence was sent back");
+    assert!(cached > 10_000 && preempted > 0, "{cached} cached tokens, {preempted} preemptions");
+    println!("{cached} cached tokens, {preempted} preemptions");
 }
 
-/// Asks, and leaves in the middle of the answer, or before it.
-fn leave(number: usize, server: &Server, rng: &mut Rng) {
+/// Sends a request and disconnects before or during the response.
+fn disconnect(number: usize, server: &Server, rng: &mut Rng) {
     let body = body(number).to_string();
     let stream = server.open("POST", "/v1/completions", "", &body);
     let mut seen = Vec::new();
     let most = if rng.bool() { rng.u64(..3000) } else { 0 };
     stream.take(most).read_to_end(&mut seen).expect("some of the answer");
-    clean(&String::from_utf8_lossy(&seen), number);
+    assert_clean(&String::from_utf8_lossy(&seen), number);
 }

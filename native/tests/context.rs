@@ -137,7 +137,7 @@ fn a_server_shifts_who_asks_for_more_than_the_context_holds() {
 }
 
 #[test]
-fn a_server_logs_once_that_somebody_goes_past_the_trained_length() {
+fn the_server_warns_once_about_the_trained_length() {
     let server = Server::start(&["-c", "4096"]);
     for max_tokens in [4, 4000, 3000, 4000] {
         let more = json!({"max_tokens": max_tokens, "stop": ["."]});

@@ -1,4 +1,4 @@
-//! Spans of requests reach a collector.
+//! Checks that a collector receives a span for each request.
 
 #![cfg(unix)]
 
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A collector: what is posted to it, path and body.
+/// Starts a collector and returns its address and the paths and bodies posted to it.
 fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
     let address = listener.local_addr().expect("an address");
@@ -45,7 +45,7 @@ fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
 }
 
 #[test]
-fn a_collector_gets_a_span_for_each_request() {
+fn requests_are_exported_as_spans() {
     let (endpoint, posted) = collector();
     let mut command = wf_run(&["serve", "--port", "0", "-t", "1"]);
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint);
@@ -62,5 +62,5 @@ fn a_collector_gets_a_span_for_each_request() {
     assert_eq!(path, "/v1/traces");
     let has = |part: &[u8]| body.windows(part.len()).any(|window| window == part);
     assert!(has(b"GET /version") && has(b"http.response.status_code") && has(b"wf-run"));
-    assert!(has(&trace), "below the client's span");
+    assert!(has(&trace), "the span belongs to the client's trace");
 }

@@ -1,4 +1,4 @@
-//! `wf-run serve` over real connections.
+//! The endpoints of `wf-run serve` over real connections.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 #[test]
-fn answers_are_those_of_the_command_line() {
+fn responses_equal_the_command_lines_output() {
     let server = Server::start(&[]);
     let prompt = "Tell me a story about a fox.";
     let want = run(&["generate", prompt, "-n", "60", "-t", "1"]).ends(0, &[]).stdout;
@@ -37,8 +37,8 @@ fn answers_are_those_of_the_command_line() {
 }
 
 #[test]
-fn a_seed_gives_the_same_text_alone_and_in_a_crowd() {
-    // Rows and pages for some of them at a time.
+fn a_seed_gives_the_same_text_alone_and_concurrently() {
+    // Sequences and pages for some of them at a time.
     let server = Server::start(&["--max-sequences", "6", "--kv-tokens", "1024"]);
     let body = |i: usize| {
         let modes = ["ar", "verify", "iterative", "adaptive", "greedy"];
@@ -65,14 +65,14 @@ fn a_seed_gives_the_same_text_alone_and_in_a_crowd() {
 }
 
 #[test]
-fn several_answers_log_probabilities_and_echo() {
+fn several_outputs_log_probabilities_and_echo() {
     let server = Server::start(&[]);
     let more = json!({"n": 3, "temperature": 1.2, "seed": 7, "max_tokens": 12, "logprobs": true,
                       "top_logprobs": 2});
     let answer = server.chat(&ask("Tell me a story.", more.clone())).is(200).json();
     let choices = answer["choices"].as_array().unwrap();
     assert_eq!(choices.len(), 3);
-    assert_ne!(choices[0]["message"], choices[1]["message"], "each has a seed of its own");
+    assert_ne!(choices[0]["message"], choices[1]["message"], "each output has its own seed");
     let tokens = choices[2]["logprobs"]["content"].as_array().unwrap();
     let joined: String = tokens.iter().map(|t| t["token"].as_str().unwrap()).collect();
     assert_eq!(choices[2]["message"]["content"], joined);
@@ -97,7 +97,7 @@ fn several_answers_log_probabilities_and_echo() {
     assert_eq!(format!("Once upon{}", answer["choices"][0]["text"].as_str().unwrap()), texts[0]);
     assert_eq!(answer["choices"][0]["logprobs"]["tokens"].as_array().unwrap().len(), 4);
 
-    // Drafts, of a length that measured costs choose, would take fewer passes.
+    // `ar`, because speculative decoding would take fewer passes.
     let stream = json!({"stream": true, "stream_options": {"include_usage": true}, "n": 2,
                         "max_tokens": 5, "decode_mode": "ar"});
     let events = server.chat(&ask("Hello!", stream)).is(200).events();
@@ -109,7 +109,7 @@ fn several_answers_log_probabilities_and_echo() {
 }
 
 #[test]
-fn wrong_requests_get_openais_errors() {
+fn invalid_requests_get_openais_errors() {
     let server = Server::start(&["--max-body", "20000"]);
     let error = |path: &str, body: &Value, status: u16, param: &str| {
         let reply = server.post(path, body).is(status).json();
@@ -165,7 +165,7 @@ fn wrong_requests_get_openais_errors() {
     chat(json!({"response_format": schema(json!({"type": "nothing"}))}), 400, "response_format");
     chat(json!({"guided_regex": "(", "max_tokens": 1}), 400, "guided_regex");
     chat(json!({"guided_regex": "a", "guided_grammar": "start: \"a\""}), 400, "response_format");
-    // What changes nothing is taken.
+    // Fields without an effect are accepted.
     chat_ok(
         &server,
         json!({"tools": null, "response_format": {"type": "text"}, "user": "u",
@@ -199,7 +199,7 @@ fn chat_ok(server: &Server, more: Value) {
 }
 
 #[test]
-fn a_key_is_asked_for_and_public_addresses_need_one() {
+fn keys_are_required_for_requests_and_public_addresses() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("keys");
     std::fs::write(&file, "first\n\nsecond\n").expect("written");
@@ -210,7 +210,7 @@ fn a_key_is_asked_for_and_public_addresses_need_one() {
     assert_eq!(models("authorization: Bearer second\r\n"), 200);
     assert_eq!(models("x-api-key: third\r\n"), 200);
     assert_eq!(server.get("/metrics").status, 401);
-    assert_eq!(server.get("/nowhere").status, 401, "nothing is learned without a key");
+    assert_eq!(server.get("/nowhere").status, 401, "unknown paths are not revealed without a key");
     assert_eq!(server.get("/version").status, 200);
     let page = server.get("/").is(200);
     assert!(page.head.contains("content-security-policy: default-src 'none'"), "{}", page.head);
@@ -230,7 +230,7 @@ fn a_key_is_asked_for_and_public_addresses_need_one() {
 }
 
 #[test]
-fn who_leaves_is_cancelled_and_hurts_nobody() {
+fn disconnected_clients_are_cancelled_without_side_effects() {
     let server = Server::slow(&["--max-sequences", "4"]);
     let endless = ask("Tell me a story.", json!({"ignore_eos": true, "stream": true}));
     let patient = ask("Tell me a story.", json!({"max_tokens": 100, "ignore_eos": true}));
@@ -251,7 +251,7 @@ fn who_leaves_is_cancelled_and_hurts_nobody() {
 }
 
 #[test]
-fn who_comes_too_late_is_told_to_wait() {
+fn a_full_queue_answers_429() {
     let server = Server::slow(&["--max-sequences", "1", "--max-waiting", "2"]);
     let endless = ask("Tell me a story.", json!({"ignore_eos": true, "stream": true}));
     let body = endless.to_string();
@@ -296,7 +296,7 @@ fn sigterm_lets_running_requests_finish() {
 
 #[test]
 #[cfg(unix)]
-fn a_second_sigterm_waits_for_nobody() {
+fn a_second_sigterm_ends_the_server_at_once() {
     let server = Server::slow(&[]);
     let body = ask("Tell me a story.", json!({"ignore_eos": true, "stream": true}));
     let mut stream = server.open("POST", "/v1/chat/completions", "", &body.to_string());
@@ -304,9 +304,9 @@ fn a_second_sigterm_waits_for_nobody() {
     let mut early = server.connect();
     server.terminate();
     let begin = Instant::now();
-    // Who comes now hears that it is too late, and so does who came before and asks now.
+    // New connections receive 503, and so do open ones that send their first request now.
     while server.get("/health").status != 503 {
-        assert!(begin.elapsed() < Duration::from_secs(10), "the first is heard");
+        assert!(begin.elapsed() < Duration::from_secs(10), "the first signal has arrived");
     }
     server.chat(&ask("Hi!", json!({}))).is(503);
     write!(early, "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
@@ -318,9 +318,9 @@ fn a_second_sigterm_waits_for_nobody() {
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
-/// A page whose own name points here is refused; who asks for this machine is not.
+/// Guards against DNS rebinding.
 #[test]
-fn without_keys_only_names_of_this_machine_are_answered() {
+fn without_keys_only_allowed_hosts_are_answered() {
     let status = |server: &Server, host: &str| {
         let mut stream = server.connect();
         write!(stream, "GET /v1/models HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")
@@ -339,7 +339,7 @@ fn without_keys_only_names_of_this_machine_are_answered() {
 }
 
 #[test]
-fn log_probabilities_say_where_tokens_stand() {
+fn log_probabilities_have_text_offsets() {
     let server = Server::start(&[]);
     let ask = |more: Value| {
         let mut body = json!({"prompt": "The z\u{fc}rich fox \u{1f98a} was", "max_tokens": 8,
@@ -356,7 +356,7 @@ fn log_probabilities_say_where_tokens_stand() {
     let text: Vec<char> = whole["text"].as_str().unwrap().chars().collect();
     let mut compared = 0;
     for (token, offset) in tokens.iter().zip(&offsets) {
-        // Parts of a character are none.
+        // Skip tokens that hold only a part of a character.
         let token: Vec<char> = token.as_str().unwrap().chars().collect();
         if !token.contains(&char::REPLACEMENT_CHARACTER) {
             let place = offset.as_u64().unwrap() as usize;
@@ -372,7 +372,7 @@ fn log_probabilities_say_where_tokens_stand() {
 }
 
 #[test]
-fn what_was_computed_is_used_again_but_never_for_somebody_else() {
+fn the_prefix_cache_is_separate_for_each_tenant_and_salt() {
     let server = Server::start(&["--api-key", "one", "--api-key", "two"]);
     let long = "Tell me a story about a fox, an owl, a frog and a bear who bake a cake. ".repeat(4);
     let cached = |key: &str, more: Value| {
@@ -390,7 +390,7 @@ fn what_was_computed_is_used_again_but_never_for_somebody_else() {
         let wait = timings["first_token_seconds"].as_f64().unwrap();
         let rate = timings["prefill_tokens_per_second"].as_f64().unwrap();
         assert!((rate * wait - computed as f64).abs() < 1e-6 * computed as f64, "{timings}");
-        // All whole pages but the last token's.
+        // All complete pages except the last token's.
         assert!(known == 0 || known == (usage["prompt_tokens"].as_u64().unwrap() - 1) / 32 * 32);
         let text = answer["choices"][0]["message"]["content"].as_str().unwrap().to_string();
         (known, text)
@@ -402,7 +402,7 @@ fn what_was_computed_is_used_again_but_never_for_somebody_else() {
     assert_eq!(cached("two", json!({})), (0, want.clone()));
     assert_eq!(cached("one", json!({"cache_salt": "mine"})), (0, want.clone()));
     assert_eq!(cached("one", json!({"cache_salt": "mine"})), (again, want.clone()));
-    // Its clean text is causal as well.
+    // Block diffusion shares prefixes as well.
     let blocks = |salt: &str| json!({"decode_mode": "iterative", "cache_salt": salt});
     let (none, want) = cached("one", blocks("other"));
     let (known, text) = cached("one", blocks(""));
@@ -410,7 +410,7 @@ fn what_was_computed_is_used_again_but_never_for_somebody_else() {
 }
 
 #[test]
-fn prompts_are_scored_as_answers_are() {
+fn prompt_scores_equal_output_scores() {
     let server = Server::start(&[]);
     let complete = |body: Value| server.post("/v1/completions", &body).is(200).json();
     let ids =
@@ -422,9 +422,9 @@ fn prompts_are_scored_as_answers_are() {
     let list = |choice: &Value, key: &str| choice["logprobs"][key].as_array().unwrap().clone();
     let whole = ids(&format!("Once upon a time there was a{}", said["text"].as_str().unwrap()));
     let (start, end) = (begin.as_array().unwrap().len(), whole.as_array().unwrap().len());
-    assert_eq!(end, start + 40, "the answer's tokens are those of its text");
+    assert_eq!(end, start + 40, "the output tokenizes to the generated tokens");
 
-    // Twice: what is in the cache must not cost scores.
+    // Twice: cached prefixes must not lose scores.
     for _ in 0..2 {
         let body = json!({"prompt": whole, "max_tokens": 0, "echo": true, "logprobs": 2});
         let scored = &complete(body)["choices"][0];
@@ -458,7 +458,7 @@ fn prompts_are_scored_as_answers_are() {
 }
 
 #[test]
-fn texts_become_vectors_of_length_one() {
+fn embeddings_have_length_one_and_depend_on_the_text_alone() {
     let server = Server::start(&["--kv-tokens", "512"]);
     let fox = "The fox runs through the forest.";
     let embed = |body: Value| server.post("/v1/embeddings", &body);
@@ -471,8 +471,11 @@ fn texts_become_vectors_of_length_one() {
     let all = vectors(json!({"input": texts}));
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
     assert!(all.iter().all(|v| (dot(v, v) - 1.0).abs() < 1e-5));
-    assert!(dot(&all[0], &all[1]) > dot(&all[0], &all[2]) + 0.1, "what is alike is near");
-    // Alone, as ids, and among many others.
+    assert!(
+        dot(&all[0], &all[1]) > dot(&all[0], &all[2]) + 0.1,
+        "similar texts have similar embeddings"
+    );
+    // Alone, as token ids, and among many others.
     let ids = server.post("/tokenize", &json!({"prompt": fox})).json()["tokens"].clone();
     assert_eq!(vectors(json!({"input": ids})), all[..1]);
     let many: Vec<&str> = texts.iter().copied().cycle().take(300).collect();

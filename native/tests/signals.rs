@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and pipes that nobody reads.
+//! Ctrl-C, SIGTERM, and a standard error that is closed.
 #![cfg(unix)]
 
 mod common;
@@ -15,7 +15,7 @@ fn kill(child: &Child, signal: &str) {
     assert!(killed.expect("kill runs").success());
 }
 
-/// A path that blocks whoever opens it for reading.
+/// Creates a path that blocks every reader.
 fn fifo(directory: &Path) -> String {
     let path = directory.join("model.safetensors");
     let made = Command::new("mkfifo").arg(&path).status();
@@ -24,7 +24,7 @@ fn fifo(directory: &Path) -> String {
 }
 
 #[test]
-fn unfinished_files_go_with_the_program() {
+fn signals_remove_unfinished_files() {
     let (models, outputs) =
         (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let model = fifo(models.path());
@@ -49,7 +49,7 @@ fn unfinished_files_go_with_the_program() {
 }
 
 #[test]
-fn ctrl_c_while_logits_are_written() {
+fn ctrl_c_removes_partial_logits() {
     let outputs = tempfile::tempdir().expect("a directory");
     let output = outputs.path().join("out");
     let tokens: Vec<_> = (0..2048).map(|t| t.to_string()).collect();
@@ -71,14 +71,14 @@ fn ctrl_c_while_logits_are_written() {
 }
 
 #[test]
-fn a_server_that_still_loads_ends_at_once() {
+fn a_loading_server_ends_at_once() {
     let models = tempfile::tempdir().expect("a directory");
     let model = fifo(models.path());
     let mut server = wf_run(&["serve", "--port", "0", "--model", &model]);
     let mut server = server.spawn().expect("starts");
     let mut stdout = BufReader::new(server.stdout.take().expect("piped"));
     stdout.read_line(&mut String::new()).expect("it listens");
-    // Its signal handler comes a moment later.
+    // The signal handler is installed a moment later.
     sleep(Duration::from_millis(300));
     let start = Instant::now();
     kill(&server, "-TERM");
@@ -108,8 +108,8 @@ fn signals_end_a_chat_without_a_terminal() {
     ran.ends(130, &["(stopped)"]);
 }
 
-/// Runs with a standard error that nobody reads.
-fn unheard(args: &[&str], input: &[u8]) -> Ran {
+/// Runs a command whose standard error is closed.
+fn run_without_stderr(args: &[&str], input: &[u8]) -> Ran {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let child = wf_run(args).stdin(Stdio::piped()).stderr(writer).spawn();
@@ -120,11 +120,12 @@ fn unheard(args: &[&str], input: &[u8]) -> Ran {
 }
 
 #[test]
-fn nobody_reads_standard_error() {
-    let ran = unheard(&["generate", "Hello", "-n", "4"], b"").ends(0, &[]);
+fn a_closed_standard_error_does_not_stop_commands() {
+    let ran = run_without_stderr(&["generate", "Hello", "-n", "4"], b"").ends(0, &[]);
     assert!(!ran.stdout.is_empty());
-    unheard(&["inspect", "/no/such/model"], b"").ends(1, &[]);
-    unheard(&["generate", ""], b"").ends(2, &[]);
-    let ran = unheard(&["chat", "-n", "4"], b"/help\n/nope\n/reset\n/stats\nHello\n").ends(0, &[]);
+    run_without_stderr(&["inspect", "/no/such/model"], b"").ends(1, &[]);
+    run_without_stderr(&["generate", ""], b"").ends(2, &[]);
+    let ran = run_without_stderr(&["chat", "-n", "4"], b"/help\n/nope\n/reset\n/stats\nHello\n")
+        .ends(0, &[]);
     assert!(!ran.stdout.trim().is_empty(), "the message is answered");
 }

@@ -1,4 +1,4 @@
-//! Answers of `wf-run serve` that keep to a schema or a grammar, and calls of tools.
+//! Structured outputs of `wf-run serve`: schemas, grammars and tool calls.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn schema() -> Value {
 }
 
 #[test]
-fn answers_keep_to_schemas_and_grammars_in_every_mode() {
+fn outputs_match_schemas_and_grammars_in_every_mode() {
     let server = Server::start(&[]);
     let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema()}});
     let function = json!({"name": "meet", "parameters": schema()});
@@ -55,7 +55,7 @@ fn answers_keep_to_schemas_and_grammars_in_every_mode() {
         let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
         assert!(["ababc", "abababc"].contains(&text), "{text}");
     }
-    // Tools' schemas ask for what no grammar can keep to; strict ones must not.
+    // Unsupported keywords in tools' schemas are ignored, but refused with `strict`.
     let loose = json!({"type": "object", "additionalProperties": false, "required": ["age"], "properties": {
         "age": {"oneOf": [{"type": "integer", "maximum": 99}, {"type": "integer", "maximum": 50}]},
         "tags": {"type": "array", "items": {"type": "string", "format": "password"}, "uniqueItems": true}}});
@@ -77,7 +77,7 @@ fn answers_keep_to_schemas_and_grammars_in_every_mode() {
     assert!(["a \"fox\"", "an owl\n"].contains(&choice.as_str()), "{choice}");
     let value: Value = serde_json::from_str(&text(json!({"guided_json": schema()}))).unwrap();
     assert!(value["age"].is_u64(), "{value}");
-    // A text may end before the grammar does, and says so; nothing else is in it.
+    // An output may be cut off before the grammar ends; its finish reason says so.
     let more = json!({"guided_grammar": "start: \"fox\" foxes"});
     let answer = server.chat(&ask("Hi", more)).is(400).json();
     assert_eq!(answer["error"]["code"], "invalid_grammar");
@@ -87,9 +87,10 @@ fn answers_keep_to_schemas_and_grammars_in_every_mode() {
     assert!(choice["message"]["content"].as_str().unwrap().starts_with("foxfox"));
 }
 
-/// What llguidance follows from rule to rule, as deep as a text of this size can be.
+/// llguidance follows rules recursively. The deepest grammar of the maximum size must not overflow
+/// the stack.
 #[test]
-fn grammars_are_as_deep_as_their_text_is_long() {
+fn the_deepest_grammars_do_not_crash_the_server() {
     let server = Server::start(&[]);
     let link = |i: usize| json!({"$ref": format!("#/$defs/{i:x}")});
     let chain = |count: usize, step: &dyn Fn(Value) -> Value| -> Value {
@@ -119,7 +120,7 @@ fn grammars_are_as_deep_as_their_text_is_long() {
         assert!([200, 400].contains(&reply.status), "{}", reply.body);
         assert!(!reply.body.contains("131072"), "{}", reply.body);
     }
-    // More of it is refused before it is looked at.
+    // Larger grammars are refused before they are parsed.
     let more = json!({"guided_grammar": rules(14_000, &|i| format!("r{i:x}: r{:x}\n", i + 1))});
     let error = server.chat(&ask("Hi", more)).is(400).json();
     assert!(error["error"]["message"].as_str().unwrap().contains("131072"), "{error}");

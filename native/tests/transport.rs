@@ -1,4 +1,4 @@
-//! `wf-run serve` before the first request: configuration, TLS, CORS, warm-up.
+//! Transport and start-up of `wf-run serve`: configuration, TLS, CORS, warm-up.
 
 mod common;
 
@@ -13,7 +13,7 @@ use ureq::http::{Request, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-/// A server that ends with the test.
+/// A server that is killed at the end of the test.
 struct Server {
     child: Child,
     address: String,
@@ -25,7 +25,7 @@ impl Server {
         Self::run(wf_run(&[&["serve", "--port", "0", "-t", "1"], args].concat()), None)
     }
 
-    /// Starts it, and a client that believes this certificate alone.
+    /// Starts the server and a client that trusts only `certificate`.
     fn run(command: Command, certificate: Option<&str>) -> Self {
         let (child, address) = server::start(command);
         let config = Agent::config_builder().http_status_as_error(false).proxy(None);
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// What it said on standard error until it was told to end.
+    /// Ends the server and returns its standard error.
     #[cfg(unix)]
     fn log(mut self) -> String {
         let pid = self.child.id().to_string();
@@ -82,7 +82,7 @@ fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
 }
 
 #[test]
-fn the_demo_is_a_folder_of_files_that_may_have_threads() {
+fn the_demo_is_served_with_isolation_headers() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_str().expect("UTF-8");
     run(&["serve", "--port", "0", "--demo", path]).ends(2, &["index.html", "web/build"]);
@@ -117,7 +117,7 @@ fn a_generated_configuration_loads_unchanged() {
 
 #[test]
 #[cfg(unix)]
-fn four_sources_and_one_server() {
+fn four_configuration_sources_are_merged() {
     let directory = tempfile::tempdir().expect("a directory");
     let yaml = "port: 0\nserver:\n  served_model_name: file\n  insecure: false\nscheduler:\n  \
                 context: 99\ndlm:\n  decode_mode: ar\n";
@@ -134,13 +134,13 @@ fn four_sources_and_one_server() {
         models.contains("\"id\":\"file\"") && models.contains("\"max_model_len\":64"),
         "{models}"
     );
-    assert!(!server.address.ends_with(":1"), "the file counts more: {}", server.address);
+    assert!(!server.address.ends_with(":1"), "the file takes precedence: {}", server.address);
     let log = server.log();
     assert!(log.contains("WF_CONTEXTS sets nothing; did you mean `WF_CONTEXT`?"), "{log}");
 }
 
 #[test]
-fn wrong_configurations_do_not_start() {
+fn invalid_configurations_do_not_start() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "wf.yaml", "dlm:\n  block_size: 4\nserver:\n  prot: 1\n");
     let file = file.to_str().expect("UTF-8");
@@ -161,7 +161,7 @@ fn wrong_configurations_do_not_start() {
 }
 
 #[test]
-fn settings_of_decoding_come_from_the_environment_too() {
+fn decode_settings_come_from_the_environment() {
     let passes = |variables: &[(&str, &str)], more: &[&str]| {
         let args = ["generate", "Tell me a story.", "-n", "31", "--json"];
         let mut command = wf_run(&[&args[..], more].concat());
@@ -177,9 +177,9 @@ fn settings_of_decoding_come_from_the_environment_too() {
 }
 
 #[test]
-fn pages_may_ask_if_they_are_listed() {
+fn listed_origins_may_send_requests() {
     let page = ("origin", "https://app.example.org");
-    let asks = [
+    let preflight_headers = [
         page,
         ("access-control-request-method", "POST"),
         ("access-control-request-headers", "authorization,x-stainless-os"),
@@ -190,8 +190,8 @@ fn pages_may_ask_if_they_are_listed() {
     };
     let open = ["--cors-origin", page.1, "--cors-origin", "http://localhost:3000"];
     let server = Server::start(&[&open[..], &["--api-key", "secret"]].concat());
-    let preflight = server.ask("OPTIONS", "/v1/chat/completions", &asks);
-    assert_eq!(preflight.status(), 200, "a preflight brings no key");
+    let preflight = server.ask("OPTIONS", "/v1/chat/completions", &preflight_headers);
+    assert_eq!(preflight.status(), 200, "a preflight has no key");
     assert_eq!(allowed(&preflight, "origin").as_deref(), Some(page.1));
     assert!(allowed(&preflight, "methods").expect("there").contains("POST"));
     assert!(allowed(&preflight, "headers").expect("there").contains("x-stainless-os"));
@@ -202,12 +202,15 @@ fn pages_may_ask_if_they_are_listed() {
 
     let closed = Server::start(&[]);
     assert_eq!(allowed(&closed.ask("GET", "/version", &[page]), "origin"), None);
-    assert_eq!(allowed(&closed.ask("OPTIONS", "/v1/chat/completions", &asks), "origin"), None);
+    assert_eq!(
+        allowed(&closed.ask("OPTIONS", "/v1/chat/completions", &preflight_headers), "origin"),
+        None
+    );
     let any = Server::start(&["--cors-origin", "*"]);
     assert_eq!(allowed(&any.ask("GET", "/version", &[page]), "origin").as_deref(), Some("*"));
 }
 
-/// A certificate for 127.0.0.1, and its key.
+/// Returns a certificate for 127.0.0.1 and its key.
 fn certificate() -> (String, String) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["127.0.0.1".into()]).expect("a certificate");
@@ -215,7 +218,7 @@ fn certificate() -> (String, String) {
 }
 
 #[test]
-fn https() {
+fn https_requests_are_served() {
     let directory = tempfile::tempdir().expect("a directory");
     let (pem, key) = certificate();
     let cert = write(directory.path(), "cert.pem", &pem);
@@ -225,7 +228,7 @@ fn https() {
     let server = Server::run(wf_run(&[&["serve"], &args[..]].concat()), Some(&pem));
     let address = server.address.strip_prefix("https://").expect("https").to_string();
     server.wait();
-    // Who says nothing, or no TLS, stops nobody.
+    // Silent clients and clients without TLS do not block others.
     let mut silent = TcpStream::connect(&address).expect("connects");
     let mut plain = TcpStream::connect(&address).expect("connects");
     plain.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("sent");
@@ -236,15 +239,16 @@ fn https() {
     let (other, _) = certificate();
     let roots = RootCerts::new_with_certs(&[Certificate::from_pem(other.as_bytes()).expect("PEM")]);
     let tls = TlsConfig::builder().root_certs(roots).build();
-    let stranger: Agent = Agent::config_builder().tls_config(tls).build().into();
-    let error = stranger.get(format!("{}/version", server.address)).call().expect_err("unknown");
+    let other_client: Agent = Agent::config_builder().tls_config(tls).build().into();
+    let error =
+        other_client.get(format!("{}/version", server.address)).call().expect_err("unknown");
     assert!(error.to_string().to_lowercase().contains("certificate"), "{error}");
     silent.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
-    assert_eq!(silent.read(&mut [0; 9]).unwrap_or(0), 0, "the handshake's time is over");
+    assert_eq!(silent.read(&mut [0; 9]).unwrap_or(0), 0, "the handshake timed out");
 }
 
 #[test]
-fn wrong_certificates_are_named_at_the_start() {
+fn errors_name_the_invalid_certificate() {
     let directory = tempfile::tempdir().expect("a directory");
     let ((cert, key), (_, other)) = (certificate(), certificate());
     for (name, text) in [("cert", &*cert), ("key", &*key), ("other", &*other), ("text", "hello\n")]
@@ -272,12 +276,12 @@ fn wrong_certificates_are_named_at_the_start() {
 
 #[test]
 #[cfg(unix)]
-fn warm_and_measured_before_ready() {
+fn warm_up_and_benchmark_run_before_ready() {
     let args = ["--warmup", "--benchmark", "--benchmark-iterations=2", "--benchmark-max-tokens=20"];
     let server = Server::start(&[&args[..], &["--decode-mode", "iterative"]].concat());
     server.wait();
     let metrics = server.ask("GET", "/metrics", &[]).body_mut().read_to_string().expect("text");
-    assert!(metrics.contains("wf_requests_total 0"), "nobody asked: {metrics}");
+    assert!(metrics.contains("wf_requests_total 0"), "warm-up is not counted: {metrics}");
     let log = server.log();
     let at = |part: &str| log.find(part).unwrap_or_else(|| panic!("no {part} in {log}"));
     assert!(at("warm") < at("iteration=1") && at("iteration=2") < at("ready"), "{log}");
@@ -285,11 +289,10 @@ fn warm_and_measured_before_ready() {
     assert!(log.contains("iterative 0.9"), "{log}");
 }
 
-/// Where there are no files left for connections the next one waits; nothing turns in circles, and
-/// the server lives on.
+/// Without free file descriptors the server waits for one: it neither spins nor ends.
 #[test]
 #[cfg(unix)]
-fn a_lack_of_files_passes() {
+fn the_server_survives_a_lack_of_file_descriptors() {
     let program = env!("CARGO_BIN_EXE_wf-run");
     let limited = format!("ulimit -n 48; exec {program} serve --port 0 -t 1");
     let mut command = Command::new("sh");

@@ -191,7 +191,7 @@ fn spawn_loader(
     (loader, load_error)
 }
 
-/// How the server ended.
+/// Outcome of [`run_until_shutdown`].
 enum Shutdown {
     /// The model cannot be loaded.
     LoadFailed(anyhow::Error),

@@ -1,4 +1,4 @@
-//! A hub on the loopback interface: as much of the real one's protocol as a client meets.
+//! A local Hugging Face hub with the part of the protocol that the client uses.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -8,21 +8,21 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// The commit that every revision points to.
+/// Commit of every revision.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// How the hub behaves and what it was asked.
+/// Behavior of the hub and a log of its requests.
 #[derive(Default)]
 pub struct State {
-    /// Repositories and their files.
+    /// Files by repository.
     pub repos: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
-    /// Cut the connection after so many bytes of a body, as long as there are entries.
+    /// Numbers of bytes after which to cut the connection, one per download, last first.
     pub cuts: Vec<usize>,
     /// Ignore `Range` in downloads.
     pub ignores_range: bool,
-    /// Ask for this token.
+    /// Token that requests need.
     pub token: Option<String>,
-    /// `path range` of every request.
+    /// Path and range of every request.
     pub log: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Starts one; it ends with the test.
+    /// Starts a hub that ends with the test process.
     pub fn start(state: State) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
@@ -48,17 +48,17 @@ impl Hub {
         Self { state, address }
     }
 
-    /// Points a command to this hub and to a cache of its own.
+    /// Makes a command use this hub, with its cache in `home`.
     pub fn environment<'a>(&self, command: &'a mut Command, home: &Path) -> &'a mut Command {
         command.env("HF_ENDPOINT", &self.address).env("HF_HOME", home)
     }
 
-    /// Changes how it behaves.
+    /// Changes the hub's state.
     pub fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().expect("no panic"));
     }
 
-    /// Requests so far; forgets them.
+    /// Takes the log of requests.
     pub fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().expect("no panic").log)
     }
@@ -114,7 +114,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     (&stream).write_all(&part[..cut.unwrap_or(part.len()).min(part.len())])
 }
 
-/// The file at a path, or the list of a repository's files.
+/// Returns the file at a path, or the list of a repository's files.
 fn answer(state: &State, path: &str) -> Option<Vec<u8>> {
     if let Some(rest) = path.strip_prefix("/api/models/") {
         let (repo, _) = rest.split_once("/revision/")?;
@@ -133,7 +133,7 @@ fn head(mut stream: &TcpStream, status: &str, length: usize, extra: &str) -> std
     stream.write_all(format!("HTTP/1.1 {status}\r\n{fixed}{extra}\r\n").as_bytes())
 }
 
-/// Different for different contents.
+/// Returns a hash of the contents.
 fn etag(body: &[u8]) -> String {
     let sum = body.iter().fold(14_695_981_039_346_656_037u64, |h, b| {
         (h ^ u64::from(*b)).wrapping_mul(1_099_511_628_211)

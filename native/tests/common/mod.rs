@@ -1,4 +1,4 @@
-//! Runs `wf-run` and looks at what it does.
+//! Helpers that run `wf-run` and check its output.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod hub;
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The program, with nothing of the environment that could change what it does.
+/// Returns a command without environment variables that change its behavior.
 pub fn wf_run(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wf-run"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -23,7 +23,7 @@ pub fn wf_run(args: &[&str]) -> Command {
     command
 }
 
-/// What a run left behind.
+/// Exit code and output of a run.
 pub struct Ran {
     pub code: Option<i32>,
     pub stdout: String,
@@ -42,7 +42,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// Fails the test unless the exit code is this and standard error has all of `parts`.
+    /// Asserts the exit code and that standard error contains all of `parts`.
     #[track_caller]
     pub fn ends(self, code: i32, parts: &[&str]) -> Self {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
@@ -53,12 +53,12 @@ impl Ran {
     }
 }
 
-/// Runs with these arguments.
+/// Runs with `args`.
 pub fn run(args: &[&str]) -> Ran {
     wf_run(args).output().expect("wf-run starts").into()
 }
 
-/// Runs with a text on standard input.
+/// Runs with `args` and `input` on standard input.
 pub fn run_with_input(args: &[&str], input: &[u8]) -> Ran {
     let mut child = wf_run(args).stdin(Stdio::piped()).spawn().expect("wf-run starts");
     let mut stdin = child.stdin.take().expect("piped");
@@ -68,7 +68,7 @@ pub fn run_with_input(args: &[&str], input: &[u8]) -> Ran {
     child.wait_with_output().expect("wf-run ends").into()
 }
 
-/// Names in a directory, sorted.
+/// Returns the sorted names in a directory.
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = directory.read_dir().expect("a directory");
     let mut names: Vec<_> =

@@ -1,4 +1,4 @@
-//! `wf-run serve`, and what it answers over real connections.
+//! A running `wf-run serve` and a client for it.
 
 use super::{Ran, wf_run};
 use serde_json::{Value, json};
@@ -8,15 +8,15 @@ use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A server on a port of its own, ended with the test.
+/// A server on a free port, killed at the end of the test.
 pub struct Server {
     pub child: Child,
     pub address: String,
-    /// What it says on standard error, when it has ended.
+    /// Reads standard error until the server ends.
     log: Option<JoinHandle<String>>,
 }
 
-/// Starts `wf-run serve`; the child and what it says it listens on: `http://127.0.0.1:1234`.
+/// Starts `wf-run serve` and returns the child and its address, such as `http://127.0.0.1:1234`.
 pub fn start(mut command: Command) -> (Child, String) {
     let mut child = command.spawn().expect("starts");
     let mut line = String::new();
@@ -35,7 +35,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The responses of a connection that has been closed, the last maybe cut off.
+    /// Parses the responses of a closed connection. The last one may be cut off.
     pub fn all(mut text: &str) -> Vec<Self> {
         let mut replies = Vec::new();
         while let Some((head, rest)) = text.split_once("\r\n\r\n") {
@@ -51,13 +51,13 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
     }
 
-    /// The data of all server-sent events.
+    /// Returns the data of all server-sent events.
     pub fn events(&self) -> Vec<String> {
         let data = |line: &str| line.strip_prefix("data: ").map(Into::into);
         self.body.lines().filter_map(data).collect()
     }
 
-    /// The chunks of a whole stream.
+    /// Returns the chunks of a complete stream.
     pub fn chunks(&self) -> Vec<Value> {
         let events = self.events();
         assert_eq!(events.last().map(String::as_str), Some("[DONE]"), "{}", self.body);
@@ -65,7 +65,7 @@ impl Reply {
         events[..events.len() - 1].iter().map(chunk).collect()
     }
 
-    /// The text of a streamed chat answer.
+    /// Returns the text of a streamed chat response.
     pub fn streamed(&self) -> String {
         let text = |chunk: Value| {
             chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default().to_string()
@@ -85,7 +85,7 @@ impl Server {
         Self::with_kernels("", args)
     }
 
-    /// A server whose answers take seconds: for tests of what happens meanwhile.
+    /// Starts a server whose responses take seconds, for tests that act meanwhile.
     pub fn slow(args: &[&str]) -> Self {
         Self::with_kernels("scalar", args)
     }
@@ -99,7 +99,7 @@ impl Server {
         }
         let (mut child, address) = start(command);
         let mut stderr = child.stderr.take().expect("piped");
-        // A pipe that nobody empties would stop the server.
+        // A full pipe would block the server.
         let log = thread::spawn(move || {
             let mut text = String::new();
             stderr.read_to_string(&mut text).expect("text");
@@ -115,7 +115,7 @@ impl Server {
         server
     }
 
-    /// A connection that waits a minute for what it reads.
+    /// Opens a connection with a read timeout of a minute.
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("connects");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
@@ -151,7 +151,7 @@ impl Server {
         self.post("/v1/chat/completions", body)
     }
 
-    /// Waits until nothing runs, and every page is free.
+    /// Waits until no request runs and all pages are free.
     pub fn idle(&self) {
         let begin = Instant::now();
         loop {
@@ -192,7 +192,7 @@ impl Drop for Server {
     }
 }
 
-/// The body that follows a head in lower case, and what follows the body.
+/// Splits a response's body from the bytes after it. `head` is in lower case.
 fn body<'a>(head: &str, rest: &'a str) -> (String, &'a str) {
     if head.contains("transfer-encoding: chunked") {
         return unchunk(rest);
@@ -203,7 +203,7 @@ fn body<'a>(head: &str, rest: &'a str) -> (String, &'a str) {
     (body.into(), after)
 }
 
-/// The body of a chunked response, and what follows it.
+/// Splits the body of a chunked response from the bytes after it.
 fn unchunk(mut rest: &str) -> (String, &str) {
     let mut body = String::new();
     while let Some((size, after)) = rest.split_once("\r\n") {
@@ -220,7 +220,7 @@ fn unchunk(mut rest: &str) -> (String, &str) {
     (body, rest)
 }
 
-/// A chat request at temperature 0.
+/// Returns a chat request at temperature 0 with additional fields.
 pub fn ask(text: &str, more: Value) -> Value {
     let mut body = json!({"messages": [{"role": "user", "content": text}], "temperature": 0});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -1,4 +1,4 @@
-//! What clients ask: everything follows from a random generator.
+//! Random requests, determined by a seed.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -10,22 +10,22 @@ pub struct Ask {
     pub path: &'static str,
     pub body: Vec<u8>,
     pub kind: Kind,
-    /// Answers that it asks for, at most.
+    /// Maximum number of outputs.
     pub choices: usize,
 }
 
-/// What may come of a request.
+/// Expected kind of reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An answer that depends on nothing but the request.
+    /// Generated text that depends on the request alone.
     Generation,
-    /// A page, a number, tokens.
+    /// Another successful reply.
     Other,
-    /// An error, most likely.
+    /// Probably an error.
     Bad,
 }
 
-/// A request's body at most.
+/// Maximum size of a body.
 pub const MAX_BODY: usize = 100_000;
 
 const STARTS: [&str; 6] = [
@@ -37,7 +37,7 @@ const STARTS: [&str; 6] = [
     "Mia",
 ];
 
-/// Any request at all.
+/// Returns a random request.
 pub fn ask(rng: &mut Rng) -> Ask {
     match rng.u32(..100) {
         0..50 => generation("/v1/chat/completions", chat(rng)),
@@ -47,7 +47,7 @@ pub fn ask(rng: &mut Rng) -> Ask {
     }
 }
 
-/// A request whose answer can be asked for again.
+/// Returns a request with a reproducible response.
 pub fn generation(path: &'static str, body: Value) -> Ask {
     let of = |field: &str| body[field].as_u64().unwrap_or(1) as usize;
     let prompts = body["prompt"].as_array().filter(|p| p[0].is_string()).map_or(1, Vec::len);
@@ -100,7 +100,7 @@ fn completion(rng: &mut Rng) -> Value {
     body
 }
 
-/// Fields that both endpoints have. There is always a seed.
+/// Returns fields of both endpoints, always with a seed.
 fn sampling(rng: &mut Rng, mut body: Value) -> Value {
     let modes = ["auto", "ar", "verify", "iterative", "adaptive", "greedy"];
     body["seed"] = rng.i64(..).into();
@@ -153,7 +153,7 @@ fn other(rng: &mut Rng) -> Ask {
     Ask { method, path, body, kind: Kind::Other, choices: 0 }
 }
 
-/// A request with something wrong in it.
+/// Returns an invalid request.
 fn bad(rng: &mut Rng) -> Ask {
     let (path, body) = match rng.bool() {
         true => ("/v1/chat/completions", chat(rng)),
@@ -169,12 +169,12 @@ fn bad(rng: &mut Rng) -> Ask {
         5 => " ".repeat(MAX_BODY + rng.usize(1..100_000)).into(),
         _ => junk(rng, body).to_string().into(),
     };
-    // A junk `n` may still be one that is taken: 3 prompts, 8 answers to each.
+    // A random `n` may be valid: 3 prompts with 8 outputs each.
     let (method, choices) = (if rng.u32(..20) == 0 { "PUT" } else { "POST" }, 24);
     Ask { method, path, body, kind: Kind::Bad, choices }
 }
 
-/// The body with some fields replaced.
+/// Returns the body with some fields replaced.
 fn junk(rng: &mut Rng, mut body: Value) -> Value {
     let values = [
         json!(null),

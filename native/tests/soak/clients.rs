@@ -1,4 +1,4 @@
-//! How clients behave.
+//! Clients that behave well or badly.
 
 use crate::asks::Ask;
 use crate::common::server::{Reply, Server};
@@ -8,15 +8,15 @@ use std::net::{Shutdown, TcpStream};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// What a client saw.
+/// Replies that a client received.
 pub enum Seen {
-    /// All that came.
+    /// All replies.
     Replies(Vec<Reply>),
-    /// It left before that.
+    /// None: it disconnected.
     Nothing,
 }
 
-/// Sends a request as it should be sent.
+/// Sends a well-formed request.
 pub fn behave(server: &Server, ask: &Ask) -> Vec<Reply> {
     let mut stream = server.connect();
     write(&mut stream, &head(ask, ask.body.len(), "close"));
@@ -24,21 +24,21 @@ pub fn behave(server: &Server, ask: &Ask) -> Vec<Reply> {
     read(stream)
 }
 
-/// Sends a request, maybe in a strange way.
+/// Sends a request in a random unusual way.
 pub fn misbehave(server: &Server, ask: &Ask, rng: &mut Rng) -> Seen {
     let mut stream = server.connect();
     let whole = [head(ask, ask.body.len(), "close"), ask.body.clone()].concat();
     match rng.u32(..8) {
-        // Leaves in the middle of the answer.
+        // Disconnects during the response.
         0 | 1 => {
             write(&mut stream, &whole);
             let _ = stream.read_exact(&mut vec![0; rng.usize(1..3000)]);
             return Seen::Nothing;
         }
-        // Leaves before that, or in the middle of the request.
+        // Disconnects before the response or during the request.
         2 => write(&mut stream, &whole),
         3 => write(&mut stream, &whole[..rng.usize(..whole.len())]),
-        // Says another length.
+        // Announces a wrong length.
         4 => {
             let wrong = rng.usize(..ask.body.len() + 100);
             write(&mut stream, &head(ask, wrong, "close"));
@@ -46,7 +46,7 @@ pub fn misbehave(server: &Server, ask: &Ask, rng: &mut Rng) -> Seen {
             let _ = stream.shutdown(Shutdown::Write);
             return Seen::Replies(read(stream));
         }
-        // Sends slowly, and reads slowly.
+        // Sends and reads slowly.
         5 => {
             for piece in whole.chunks(whole.len().div_ceil(8)) {
                 write(&mut stream, piece);
@@ -60,14 +60,14 @@ pub fn misbehave(server: &Server, ask: &Ask, rng: &mut Rng) -> Seen {
             }
             return Seen::Replies(replies(&text));
         }
-        // Does not wait for the first answer before it asks again.
+        // Pipelines two requests.
         6 => {
             write(&mut stream, &head(ask, ask.body.len(), "keep-alive"));
             write(&mut stream, &ask.body);
             write(&mut stream, &whole);
             return Seen::Replies(read(stream));
         }
-        // Speaks no HTTP.
+        // Sends random bytes instead of HTTP.
         _ => {
             let noise: Vec<u8> = (0..rng.usize(1..4000)).map(|_| rng.u8(..)).collect();
             write(&mut stream, &noise);
@@ -84,7 +84,7 @@ fn head(ask: &Ask, length: usize, connection: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{more}").into()
 }
 
-/// Sends what the server still wants: it may answer, and close, before it has everything.
+/// Sends bytes and ignores errors: the server may answer and close before it has read everything.
 fn write(stream: &mut TcpStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
@@ -93,7 +93,7 @@ fn read(mut stream: TcpStream) -> Vec<Reply> {
     let mut text = Vec::new();
     match stream.read_to_end(&mut text) {
         Ok(_) => {}
-        // Closed while we were still sending.
+        // The server closed the connection while the request was being sent.
         Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
         Err(e) => panic!("no answer in a minute: {e}"),
     }

@@ -1,5 +1,5 @@
-//! Random requests, random disconnects and random bad bodies for minutes: `WF_SOAK_SECONDS` says
-//! how many (120), `WF_SOAK_SEED` which requests (1).
+//! Soak test: random requests, disconnects and invalid bodies. `WF_SOAK_SECONDS` sets the duration
+//! (120), `WF_SOAK_SEED` the seed (1).
 #![cfg(target_os = "linux")]
 
 mod asks;
@@ -17,12 +17,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tally::Tally;
 
-/// Clients at the same time: more than may run and wait.
+/// Number of concurrent clients: more than may run and wait.
 const CLIENTS: usize = 16;
 /// Few sequences and pages, so that there is a queue.
 const SIZES: [&str; 8] =
     ["--max-sequences", "4", "--max-waiting", "24", "--kv-tokens", "2048", "--max-body", "100000"];
-/// An answer of so many is compared with a quiet server's.
+/// One response in this many is compared with an idle server's.
 const SAMPLE: u64 = 20;
 
 fn number(name: &str, default: u64) -> u64 {
@@ -63,7 +63,7 @@ fn soak() {
     same_alone(seed, tally);
 }
 
-/// The request of a number, and how its client behaves.
+/// Returns request number `number` and the random generator of its client.
 fn request(seed: u64, number: u64) -> (asks::Ask, Rng) {
     let mut rng = Rng::with_seed(seed ^ (number << 20));
     let ask = asks::ask(&mut rng);
@@ -90,7 +90,7 @@ fn one(server: &Server, seed: u64, number: u64, tally: &mut Tally) {
     }
 }
 
-/// What a quiet server answers to the samples.
+/// Checks that an idle server gives the same responses to the samples.
 fn same_alone(seed: u64, tally: Tally) {
     let server = Server::start(&SIZES);
     assert!(!tally.samples.is_empty(), "there are samples");
@@ -103,7 +103,7 @@ fn same_alone(seed: u64, tally: Tally) {
     server.idle();
 }
 
-/// The texts of an answer, streamed or not.
+/// Returns the texts of a response, streamed or not.
 fn texts(reply: &Reply) -> Vec<String> {
     let streamed = reply.head.contains("text/event-stream");
     let chunks = if streamed { reply.chunks() } else { vec![reply.json()] };

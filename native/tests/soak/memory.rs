@@ -1,19 +1,18 @@
-//! The memory of the server while it runs.
+//! Memory of the server while it runs.
 
 use crate::common::server::Server;
 use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Growth from the first quarter to the end that is no leak, in MiB: a kilobyte of every request would
-/// be more. The allocator's heaps grow from 53 to 63 within the first 20,000 requests, some sooner,
-/// some later, and stay there (72,000 requests in seven minutes).
+/// Accepted growth from the first quarter to the end, in MiB. A leak of 1 kB per request would exceed
+/// it. The allocator's heaps grow from 53 to 63 MiB within 20,000 requests and then stay.
 const TOLERANCE: f64 = 14.0;
 
-/// Resident memory in MiB, in the order in which it was read.
+/// Samples of resident memory in MiB, in order.
 pub struct Memory(Vec<f64>);
 
-/// Reads it for so long, and looks whether the server is well.
+/// Samples the memory for `time` and checks that the server stays healthy.
 pub fn watch(server: &Server, time: Duration) -> Memory {
     let (begin, mut memory) = (Instant::now(), Vec::new());
     while begin.elapsed() < time {
@@ -34,7 +33,7 @@ fn resident(server: &Server) -> f64 {
 }
 
 impl Memory {
-    /// The median of an eighth.
+    /// Returns the median of one eighth of the samples.
     fn eighth(&self, index: usize) -> f64 {
         let n = self.0.len();
         let mut part = self.0[n * index / 8..n * (index + 1) / 8].to_vec();
@@ -42,7 +41,7 @@ impl Memory {
         part[part.len() / 2]
     }
 
-    /// Fails if it has grown.
+    /// Asserts that memory has not grown.
     pub fn check(&self) {
         let (early, late) = (self.eighth(2), self.eighth(7));
         assert!(late <= early + TOLERANCE, "memory grows: {self}");

@@ -1,40 +1,40 @@
-//! What clients saw, against what the server counted.
+//! Compares the clients' observations with the server's metrics.
 
 use crate::asks::{Ask, Kind};
 use crate::common::server::Reply;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What some clients saw.
+/// Observations of some clients.
 #[derive(Default)]
 pub struct Tally {
     requests: usize,
-    /// Replies read by status.
+    /// Number of replies by status.
     statuses: BTreeMap<u16, usize>,
-    /// Replies that the server's own handlers gave, by status; others are those of the HTTP parser.
+    /// Number of replies of the server's handlers by status. The HTTP parser gives the others.
     own: BTreeMap<u16, usize>,
-    /// Answers that were read to their end.
+    /// Number of outputs read to their end.
     answers: usize,
-    /// Requests whose replies nobody read, or not all.
+    /// Number of requests whose replies were not or only partly read.
     unread: usize,
-    /// Answers that these, and requests refused in part, may have begun.
+    /// Maximum number of outputs that these requests and partly refused ones may have started.
     begun: usize,
-    /// Texts that a quiet server must repeat, by the number of their request.
+    /// Texts that an idle server must repeat, with the number of their request.
     pub samples: Vec<(u64, Vec<String>)>,
 }
 
 impl Tally {
-    /// A client left.
+    /// Records a client that disconnected.
     pub fn unread(&mut self, ask: &Ask) {
         self.requests += 1;
         self.unread += 1;
         self.begun += ask.choices;
     }
 
-    /// Replies to something strange: any, or none, but no failure of the server.
+    /// Records replies to a malformed request: any number, but no server error.
     pub fn strange(&mut self, ask: &Ask, replies: &[Reply]) {
         self.requests += 1;
-        // Two requests at most.
+        // There are at most two requests.
         self.unread += 2_usize.saturating_sub(replies.len());
         self.begun += 2 * ask.choices;
         for reply in replies {
@@ -45,11 +45,11 @@ impl Tally {
         }
     }
 
-    /// The reply to a request that was sent as it should be.
+    /// Records the reply to a well-formed request.
     pub fn read(&mut self, ask: &Ask, replies: &[Reply]) {
         self.requests += 1;
         let Some(reply) = replies.first() else {
-            // Bodies that are too large are not read to the end, and the reply may get lost.
+            // The server does not read oversized bodies to the end, so the reply may get lost.
             assert!(ask.kind == Kind::Bad, "no reply to {}", String::from_utf8_lossy(&ask.body));
             self.unread += 1;
             return;
@@ -76,7 +76,7 @@ impl Tally {
         }
     }
 
-    /// Both together.
+    /// Adds the observations of `other`.
     pub fn and(mut self, other: Self) -> Self {
         self.requests += other.requests;
         self.answers += other.answers;
@@ -91,17 +91,17 @@ impl Tally {
         self
     }
 
-    /// Fails unless every request is accounted for in the server's metrics, when it is idle.
+    /// Asserts that the metrics of the idle server account for every request.
     pub fn check(&self, metrics: &str) {
         let value = |name: &str| sum(metrics, name) as usize;
         let finished =
             |reason: &str| value(&format!("wf_requests_finished_total{{reason=\"{reason}\"}}"));
         let (taken, ended) = (value("wf_requests_total"), value("wf_requests_finished_total"));
         let cancelled = finished("cancelled");
-        println!("the server took {taken}, of which {cancelled} were cancelled");
-        assert_eq!(taken, ended, "whatever was taken has ended");
+        println!("the server accepted {taken} requests, {cancelled} were cancelled");
+        assert_eq!(taken, ended, "every accepted request has finished");
         assert_eq!(ended, cancelled + finished("stop") + finished("length"));
-        assert!(ended - cancelled >= self.answers, "who read to the end was answered");
+        assert!(ended - cancelled >= self.answers, "every output read to its end was counted");
         assert!(cancelled <= self.begun, "{cancelled} cancelled, {} left", self.begun);
         for (&status, &seen) in self.own.iter().filter(|(status, _)| **status >= 400) {
             let counted = value(&format!("wf_requests_refused_total{{status=\"{status}\"}}"));
@@ -125,7 +125,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The answers in a reply, all of which must be whole.
+/// Returns the number of outputs in a reply, all of which must be complete.
 fn whole(reply: &Reply, ask: &Ask) -> usize {
     let streamed = reply.head.contains("text/event-stream");
     let chunks = if streamed { reply.chunks() } else { vec![reply.json()] };
@@ -135,7 +135,7 @@ fn whole(reply: &Reply, ask: &Ask) -> usize {
     ended
 }
 
-/// The sum of a metric over its labels, or of one with these labels.
+/// Returns the sum of a metric over its labels, or the value for given labels.
 fn sum(metrics: &str, name: &str) -> f64 {
     let value = |line: &str| {
         let rest = line.strip_prefix(name)?;

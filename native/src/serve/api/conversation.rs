@@ -27,7 +27,7 @@ pub struct Conversation {
     pub grammar: Option<RequestedGrammar>,
 }
 
-/// What a conversation's outputs return.
+/// Number and contents of the requested outputs.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputRequest {
     /// Number of outputs.

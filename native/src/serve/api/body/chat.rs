@@ -82,7 +82,7 @@ pub struct ChatToolFields {
     /// Functions that the model may call.
     #[schema(max_items = 128)]
     tools: Option<Vec<ChatTool>>,
-    /// Whether the model calls tools: `none`, `auto`, `required`, or one function by name.
+    /// Tool choice: `none`, `auto`, `required`, or one function by name.
     tool_choice: Option<ChatToolChoice>,
     /// Allow several calls in one output. Defaults to true.
     parallel_tool_calls: Option<bool>,

@@ -132,7 +132,7 @@ pub struct AnthropicToolFields {
     /// Functions that the model may call.
     #[schema(max_items = 128)]
     tools: Option<Vec<AnthropicTool>>,
-    /// Whether the model calls tools.
+    /// Tool choice; `auto` by default.
     tool_choice: Option<AnthropicToolChoice>,
 }
 

@@ -106,7 +106,7 @@ pub struct ResponsesToolFields {
     /// Functions that the model may call.
     #[schema(max_items = 128)]
     tools: Option<Vec<ResponsesTool>>,
-    /// Whether the model calls tools: `none`, `auto`, `required`, or one function by name.
+    /// Tool choice: `none`, `auto`, `required`, or one function by name.
     tool_choice: Option<ResponsesToolChoice>,
     /// Allow several calls in one output. Defaults to true.
     parallel_tool_calls: Option<bool>,

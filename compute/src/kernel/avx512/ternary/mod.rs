@@ -193,8 +193,15 @@ impl<'a> TernaryArgs<'a> {
         let mut totals = [[_mm512_setzero_ps(); N]; P];
         for g in 0..self.groups {
             let range = self.group(g);
-            let codes = panels.map(|panel| &self.codes(panel)[range.clone()]);
-            let exact = dot::<P, N, A>(codes, xs.map(|x| &x[range.clone()]));
+            // Loops: closures with these CPU features are not inlined into `array::map`.
+            let (mut codes, mut group_xs) = ([&[][..]; P], xs);
+            for (codes, panel) in codes.iter_mut().zip(panels) {
+                *codes = &self.codes(panel)[range.clone()];
+            }
+            for x in &mut group_xs {
+                *x = &x[range.clone()];
+            }
+            let exact = dot::<P, N, A>(codes, group_xs);
             for p in 0..P {
                 let scales = self.scales(panels[p], g);
                 for n in 0..N {
@@ -254,7 +261,13 @@ fn dot<const P: usize, const N: usize, const A: usize>(
     let mask = _mm512_set1_epi8(3);
     let mut sums = [[[_mm512_setzero_si512(); A]; N]; P];
     let blocks = codes[0].len();
-    let (codes, xs) = (codes.map(|c| &c[..blocks]), xs.map(|x| &x[..blocks]));
+    let (mut codes, mut xs, mut totals) = (codes, xs, [[_mm512_setzero_si512(); N]; P]);
+    for codes in &mut codes {
+        *codes = &codes[..blocks];
+    }
+    for x in &mut xs {
+        *x = &x[..blocks];
+    }
     for b in 0..blocks {
         for p in 0..P {
             prefetch(codes[p][b].as_ptr(), AHEAD);
@@ -271,7 +284,14 @@ fn dot<const P: usize, const N: usize, const A: usize>(
             }
         }
     }
-    sums.map(|s| s.map(|s| s.into_iter().reduce(|a, b| _mm512_add_epi32(a, b)).expect("A > 0")))
+    for p in 0..P {
+        for n in 0..N {
+            for sum in sums[p][n] {
+                totals[p][n] = _mm512_add_epi32(totals[p][n], sum);
+            }
+        }
+    }
+    totals
 }
 
 /// Writes a panel's outputs of one activation row to the first 16 elements of `out`, or adds them.

@@ -205,7 +205,11 @@ fn tile<const P: usize, const N: usize>(
     row: usize,
     y: &mut Columns<'_>,
 ) {
-    let codes = panels.map(|panel| args.tight(panel));
+    // Loops: closures with these CPU features are not inlined into `array::map`.
+    let mut codes: [&[[u8; BYTES]]; P] = [&[]; P];
+    for (codes, panel) in codes.iter_mut().zip(panels) {
+        *codes = args.tight(panel);
+    }
     let mut xs: [&[[i8; COLS]]; N] = [&[]; N];
     for (n, x) in xs.iter_mut().enumerate() {
         *x = &args.x.row_chunks(row + n)[..codes[0].len()];
@@ -234,8 +238,13 @@ fn dot<const P: usize, const N: usize>(
     let mut sums = [[[_mm512_setzero_si512(); FIELDS]; N]; P];
     // Only groups of blocks that another block follows.
     let lines = codes[0].len().saturating_sub(1) / LINED;
-    let lined = codes.map(|c| &c.as_chunks::<LINED>().0[..lines]);
-    let xs_lined = xs.map(|x| &x.as_chunks::<LINED>().0[..lines]);
+    let (mut lined, mut xs_lined) = ([&[][..]; P], [&[][..]; N]);
+    for (lined, codes) in lined.iter_mut().zip(codes) {
+        *lined = &codes.as_chunks::<LINED>().0[..lines];
+    }
+    for (lined, x) in xs_lined.iter_mut().zip(xs) {
+        *lined = &x.as_chunks::<LINED>().0[..lines];
+    }
     for i in 0..lines {
         for b in 0..LINED {
             for p in 0..P {

@@ -180,6 +180,12 @@ fn invalid_requests_get_openais_errors() {
     error("/v1/completions", &json!({"prompt": "a", "suffix": "b"}), 400, "suffix");
     error("/v1/completions", &json!({"prompt": "a", "best_of": 2, "n": 3}), 400, "best_of");
     error("/detokenize", &json!({"tokens": [99999]}), 400, "tokens");
+    server.idle();
+}
+
+#[test]
+fn wrong_bodies_paths_and_methods_get_openais_errors() {
+    let server = Server::start(&["--max-body", "20000"]);
     let raw = |body: &str| server.send("POST", "/v1/completions", "", body);
     assert_eq!(raw("{").is(400).json()["error"]["code"], "invalid_json");
     assert_eq!(raw("[]").is(400).json()["error"]["code"], "invalid_json");

@@ -23,7 +23,7 @@ fn doc_lines(text: &str) -> Vec<(bool, &str)> {
             }
             _ if in_block => {
                 let begins = lines.pop_if(|(first, line)| *first && line.is_empty()).is_some();
-                lines.push((begins, line.trim_start_matches('*').trim_end_matches("*/").trim()));
+                lines.push((begins, line.trim_end_matches("*/").trim_start_matches('*').trim()));
                 in_block = !line.contains("*/");
             }
             _ => {}
@@ -37,12 +37,12 @@ fn doc_lines(text: &str) -> Vec<(bool, &str)> {
 fn doc_comments_say_what_an_item_is() {
     let rust = ["src", "compute", "native", "web/wasm", "web/bindgen", "tests", "benches"];
     let typescript = ["web/src", "web/demo", "web/tests"].map(|folder| files(folder, "ts"));
-    let (mut blocks, mut relative) = (0, Vec::new());
+    let (mut blocks, mut relative) = (0_u32, Vec::new());
     for (path, text) in rust.map(sources).concat().into_iter().chain(typescript.concat()) {
         for (first, line) in doc_lines(&text) {
             let refused = REFUSED.iter().find(|word| line.starts_with(**word));
             assert!(refused.is_none(), "{}: `{line}`", path.display());
-            blocks += usize::from(first);
+            blocks += u32::from(first);
             let word = line.split(|c: char| !c.is_alphabetic()).next().unwrap();
             if first && RELATIVE.contains(&word) {
                 relative.push(format!("{}: {line}", path.display()));
@@ -113,7 +113,7 @@ fn the_readme_is_short() {
     let words = |text: &str| text.split_whitespace().count();
     let lines = readme.lines().count();
     assert!(lines <= README_LINES, "README has {lines} lines");
-    let (mut count, mut total) = (0, 0);
+    let (mut count, mut total) = (0_u32, 0);
     for paragraph in paragraphs(&readme) {
         assert!(words(&paragraph) <= PARAGRAPH_WORDS, "{} words:{paragraph}", words(&paragraph));
         for sentence in sentences(&paragraph) {

@@ -13,6 +13,7 @@ use anyhow::{Context, anyhow};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::runtime::Handle;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::engine::{Engine, EngineConfig};
@@ -152,23 +153,34 @@ impl EngineBuilder {
             threads,
             grammars: OnceLock::new(),
         };
-        tracing::info!(
-            model = served.name,
-            isa,
-            threads = threads.decode,
-            prefill_threads = threads.prefill,
-            context,
-            kv_tokens = pages * PAGE,
-            kv_keys = kv.keys.name(),
-            kv_values = kv.values.name(),
-            attention = %kv.selection,
-            sequences,
-            radix_cache,
-            seconds = time.as_secs_f64(),
-            "ready"
-        );
+        log_ready(&served, pages, sequences, radix_cache, time);
         let set = server.model.set(Arc::new(served));
         assert!(set.is_ok(), "a model is loaded only once");
         Ok(thread)
     }
+}
+
+/// Logs that a model serves requests, and with which limits.
+fn log_ready(
+    served: &ServedModel,
+    pages: usize,
+    sequences: usize,
+    radix_cache: bool,
+    load_time: Duration,
+) {
+    tracing::info!(
+        model = served.name,
+        isa = served.isa,
+        threads = served.threads.decode,
+        prefill_threads = served.threads.prefill,
+        context = served.context,
+        kv_tokens = pages * PAGE,
+        kv_keys = served.kv.keys.name(),
+        kv_values = served.kv.values.name(),
+        attention = %served.kv.selection,
+        sequences,
+        radix_cache,
+        seconds = load_time.as_secs_f64(),
+        "ready"
+    );
 }

@@ -1,7 +1,8 @@
 //! `wf-run`: ternary language models on ordinary CPUs, from the command line.
 //!
-//! Modules in layers, lowest first: `machine`, `models`, `cli`, `config`, then `bench`, `eval` and
-//! `serve`, then `commands`. A module imports only from layers below its own.
+//! Models and the machine are the library's, `wrinklefree-easy`. Upon it, modules in layers, lowest
+//! first: `cli`, `config`, then `bench`, `eval` and `serve`, then `commands`. A module imports only
+//! from layers below its own.
 //!
 //! Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.
 
@@ -10,11 +11,10 @@ mod cli;
 mod commands;
 mod config;
 mod eval;
-mod machine;
-mod models;
 mod serve;
 
 use std::process::ExitCode;
+use wrinklefree_easy::{machine, models};
 
 fn main() -> ExitCode {
     match commands::Cli::from_arguments().run() {

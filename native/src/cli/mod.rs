@@ -5,6 +5,7 @@ pub mod args;
 pub mod atomic_file;
 pub mod exit;
 pub mod human;
+pub mod malloc;
 pub mod open;
 pub mod out;
 pub mod progress;

@@ -2,9 +2,9 @@
 
 use super::Cli;
 use crate::cli::exit::usage;
-use crate::cli::{args, open, out};
+use crate::cli::{args, malloc, open, out};
 use crate::config::{self, Keys, Layers, ServerArgs};
-use crate::machine::{self, malloc};
+use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::{self, Loaded, Synthetic};
 use crate::serve::{

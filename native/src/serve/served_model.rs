@@ -4,7 +4,7 @@ use super::engine_thread::EngineHandle;
 use super::error::ApiError;
 use crate::machine::Threads;
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::grammar::{Grammar, Grammars};
+use crate::models::grammar::{Compiled, Grammar, Grammars};
 use std::sync::{Arc, OnceLock};
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::Constraint;
@@ -91,7 +91,11 @@ impl ServedModel {
             code: "invalid_grammar",
             ..ApiError::bad(field, format!("cannot use this grammar: {error}"))
         };
-        grammars.compile(grammar).map_err(invalid)
+        let Compiled { constraint, warnings } = grammars.compile(grammar).map_err(invalid)?;
+        if !warnings.is_empty() {
+            tracing::warn!(?warnings, "parts of a grammar are not enforced");
+        }
+        Ok(constraint)
     }
 
     /// Returns the properties that decode settings are resolved against.

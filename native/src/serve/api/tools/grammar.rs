@@ -89,7 +89,7 @@ mod tests {
         let vocab = loaded.model.spec().vocab_size;
         let grammars = Grammars::new(tokenizer, vocab, &loaded.defaults.eos).expect("made");
         let grammar = tools.grammar(output).expect("schemas");
-        let mut constraint = grammars.compile(grammar).expect("compiles");
+        let mut constraint = grammars.compile(grammar).expect("compiles").constraint;
         let ids = tokenizer.encode(text, false).expect("text");
         for token in ids.iter().chain(&loaded.defaults.eos[..1]) {
             match constraint.next() {
@@ -162,7 +162,7 @@ mod tests {
         let size = tokenizer.vocab_size();
         let grammars = Grammars::new(&tokenizer, size, &[eos]).expect("made");
         let grammar = tools(ToolChoice::Required, false).grammar(None).expect("schemas");
-        let mut constraint = grammars.compile(grammar).expect("compiles");
+        let mut constraint = grammars.compile(grammar).expect("compiles").constraint;
         let letter = |c: char| 1 + (c as u32 - ' ' as u32);
         let call = "{\"name\": \"time\", \"arguments\": {}}".chars().map(letter);
         for token in [open, 0].into_iter().chain(call).chain([0, close, eos]) {

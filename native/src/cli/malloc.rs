@@ -1,4 +1,4 @@
-//! The memory allocator of a server: the second of two places where the program is `unsafe`.
+//! The memory allocator of a server: the only place where the program is `unsafe`.
 
 /// Lets all threads share one heap. glibc gives each thread its own, which keeps the most that it
 /// ever needed; over hours that looks like a leak.

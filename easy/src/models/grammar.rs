@@ -50,6 +50,15 @@ impl Grammar {
     }
 }
 
+/// A grammar that is ready for one output.
+#[derive(Debug)]
+pub struct Compiled {
+    /// Restricts the sampler to tokens that fit the grammar.
+    pub constraint: Box<dyn Constraint>,
+    /// Parts of the grammar that are not enforced, for the caller to print or log.
+    pub warnings: Vec<String>,
+}
+
 /// Compiles grammars for one tokenizer.
 pub struct Grammars {
     factory: ParserFactory,
@@ -84,7 +93,7 @@ impl Grammars {
     ///
     /// # Errors
     /// A message that says what is wrong with the grammar.
-    pub fn compile(&self, grammar: Grammar) -> Result<Box<dyn Constraint>, String> {
+    pub fn compile(&self, grammar: Grammar) -> Result<Compiled, String> {
         let size = grammar.size();
         if size > TEXT {
             return Err(format!("it has {size} bytes, of which there may be {TEXT}"));
@@ -99,7 +108,7 @@ impl Grammars {
     }
 
     /// Compiles on the stack of the calling thread.
-    fn compile_here(&self, grammar: Grammar) -> Result<Box<dyn Constraint>, String> {
+    fn compile_here(&self, grammar: Grammar) -> Result<Compiled, String> {
         let grammar = match grammar {
             Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(compact(schema)?),
             Grammar::Regex(regex) => TopLevelGrammar::from_regex(&regex),
@@ -110,10 +119,8 @@ impl Grammars {
             Some(error) => Err(error),
             None => {
                 let warnings = matcher.grammar_warnings();
-                if !warnings.is_empty() {
-                    tracing::warn!(?warnings, "a grammar");
-                }
-                Ok(Box::new(Guided { matcher, vocab: self.vocab }))
+                let constraint = Box::new(Guided { matcher, vocab: self.vocab });
+                Ok(Compiled { constraint, warnings })
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Memory-mapped files: the first of two places where the program is `unsafe`.
+//! Memory-mapped files: the only place where this crate is `unsafe`.
 
 use crate::machine::cores;
 use anyhow::Context;

@@ -4,9 +4,12 @@
 //! Nothing here prints: warnings are returned as values, and [`Progress`] is told of slow steps.
 
 pub mod chat_prompt;
+#[cfg(feature = "default-model")]
 pub mod default_model;
 pub mod engine;
+#[cfg(feature = "grammar")]
 pub mod grammar;
+#[cfg(feature = "hub")]
 mod hub;
 mod loaded;
 pub mod mapped;

@@ -1,7 +1,6 @@
 //! This machine: its cores, its memory, and the kernels and threads that compute on it.
 
 pub mod cores;
-pub mod malloc;
 mod memory;
 mod threads;
 

@@ -1,7 +1,9 @@
 //! Finds and maps the files of a model: a path, a hub id, or the embedded model.
 
 use super::Progress;
+#[cfg(feature = "default-model")]
 use super::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
+#[cfg(feature = "hub")]
 use super::hub::{self, HubId};
 use super::mapped::{self, Files, Mapped};
 use super::model_files::{self, Wanted, select};
@@ -71,7 +73,7 @@ pub fn open(
     placement: Placement,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<Source> {
-    let Some(model) = model else { return Ok(embedded()) };
+    let Some(model) = model else { return embedded() };
     let path = Path::new(model);
     if path.is_dir() {
         let names = names_in(path)?;
@@ -81,6 +83,17 @@ pub fn open(
     if path.exists() {
         return file(model, path, placement);
     }
+    from_hub(model, revision, placement, progress)
+}
+
+/// Opens a hub id.
+#[cfg(feature = "hub")]
+fn from_hub(
+    model: &str,
+    revision: &str,
+    placement: Placement,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Source> {
     match HubId::parse(model) {
         Some(id) => files(model, hub::fetch(&id, revision, progress)?, placement),
         None => bail!(
@@ -88,6 +101,15 @@ pub fn open(
              or org/name/file.gguf)"
         ),
     }
+}
+
+/// This build cannot download.
+#[cfg(not(feature = "hub"))]
+fn from_hub(model: &str, _: &str, _: Placement, _: &mut dyn Progress) -> anyhow::Result<Source> {
+    bail!(
+        "there is no file or directory {model}, and models of the hub need the feature `hub` of \
+         wrinklefree-easy"
+    )
 }
 
 /// Opens a file: a whole model, or a part of one together with the files beside it.
@@ -119,9 +141,15 @@ fn format(bytes: &[u8]) -> Option<Option<String>> {
     Some(header.metadata.remove("format"))
 }
 
-fn embedded() -> Source {
+#[cfg(not(feature = "default-model"))]
+fn embedded() -> anyhow::Result<Source> {
+    bail!("this build has no embedded model: pass a path, or enable the feature `default-model`")
+}
+
+#[cfg(feature = "default-model")]
+fn embedded() -> anyhow::Result<Source> {
     let file = File { name: format!("{DEFAULT_NAME}.safetensors"), bytes: DEFAULT_MODEL.into() };
-    Source { name: DEFAULT_NAME.into(), files: vec![file], mapped: Files::new(Vec::new()) }
+    Ok(Source { name: DEFAULT_NAME.into(), files: vec![file], mapped: Files::new(Vec::new()) })
 }
 
 fn names_in(directory: &Path) -> anyhow::Result<Vec<String>> {

@@ -18,7 +18,12 @@ pub enum MachineError {
     /// `WF_ISA` names a kernel set that this CPU cannot run.
     UnavailableIsa(String),
     /// Each pinned thread needs a CPU of its own.
-    TooManyPinned { threads: usize, cpus: usize },
+    TooManyPinned {
+        /// Threads that were asked for.
+        threads: usize,
+        /// CPUs that this process may use.
+        cpus: usize,
+    },
 }
 
 impl fmt::Display for MachineError {

@@ -302,7 +302,7 @@ fn a_cache_that_does_not_fit_in_memory_is_an_error() {
     for pages in [u32::MAX as usize, 1 << 40, usize::MAX] {
         let error =
             KvPool::new(&spec, pages, KvConfig::EXACT).err().expect("more than an address space");
-        assert!(error.to_string().starts_with("no memory for a KV cache of "), "{error}");
+        assert!(error.to_string().starts_with("not enough memory for a KV cache of "), "{error}");
     }
 }
 

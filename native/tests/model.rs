@@ -165,7 +165,7 @@ fn stop_texts_end_before_themselves() {
 fn a_prompt_longer_than_the_context() {
     let prompt = "word ".repeat(3000);
     let ran = run(&["generate", &prompt])
-        .ends(1, &["error: ", "tokens", "or ask for a longer context\n"]);
+        .ends(1, &["error: ", "tokens", "or configure a longer context\n"]);
     assert!(!ran.stderr.contains("raise"), "nothing raises it: {}", ran.stderr);
 }
 

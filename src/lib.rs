@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | [`settings`], [`engine`] | options of a request; continuous batching |
 //! | [`model`], [`decode`], [`text`] | forward passes; decode modes and sampling; tokenizer and templates |
-//! | [`cache`], [`format`] | paged KV cache and prefix cache; loaders of model files |
+//! | [`cache`], [`mod@format`] | paged KV cache and prefix cache; loaders of model files |
 //! | [`kernel`], [`matrix`], [`ternary`], [`loader`] | compute kernels; weights and their memory layouts |
 //! | [`mem`], [`par`], [`batch_types`] | aligned memory; thread pool; types of a batch |
 //!

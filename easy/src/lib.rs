@@ -1,9 +1,47 @@
-//! What a program around the core needs: finding, mapping and opening models, grammars, and this
-//! machine's cores, memory and threads.
+//! Runs ternary (BitNet b1.58) language models on CPUs: open a model, generate, stream, chat, embed.
 //!
-//! [`models`] opens a model from a path, a directory, a hub id (feature `hub`) or the copy inside
-//! the library (feature `default-model`). [`machine`] starts the threads that compute. Nothing here
-//! prints: warnings are returned as values.
+//! An [`Engine`] owns one thread that opens the model and runs all requests in one batch. It can be
+//! cloned and used from any thread. Everything works offline with the small model inside the library
+//! (feature `default-model`), which tells stories. Feature `grammar` restricts outputs to a JSON
+//! schema, a regular expression or a grammar. Feature `hub` downloads models.
+//!
+//! ```
+//! # #[cfg(feature = "default-model")] {
+//! use wrinklefree_easy::{Engine, GenerateOptions, Message};
+//!
+//! let engine = Engine::builder_default().threads(1).context(512).build()?;
+//! let options = GenerateOptions::default().max_tokens(16).temperature(0.0);
+//! let story = engine.generate("Once upon a time", &options)?;
+//! println!("{} ({} tokens)", story.text, story.tokens.len());
+//!
+//! for chunk in engine.chat_stream(&[Message::user("Hello!")], &options)? {
+//!     print!("{}", chunk?.text);
+//! }
+//! # }
+//! # Ok::<(), wrinklefree_easy::Error>(())
+//! ```
+//!
+//! The parts below the engine are public too. [`models`] opens a model, and [`machine`] starts the
+//! threads that compute. [`wrinklefree`] is the core. Nothing here prints: warnings are returned as
+//! values.
 
+mod builder;
+mod engine;
+mod error;
 pub mod machine;
 pub mod models;
+mod options;
+mod stream;
+mod worker;
+
+pub use builder::EngineBuilder;
+pub use engine::{Engine, Message};
+pub use error::Error;
+#[cfg(feature = "grammar")]
+pub use models::grammar::Grammar;
+pub use options::GenerateOptions;
+pub use stream::{Chunk, Completion, Finished, Stream};
+pub use wrinklefree;
+pub use wrinklefree::cache::KvType;
+pub use wrinklefree::engine::{EngineStats, FinishReason};
+pub use wrinklefree::settings::{Mode, Sampling, Settings};

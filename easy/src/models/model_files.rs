@@ -14,6 +14,7 @@ pub const SIDE_FILES: [&str; 7] = [
 ];
 
 /// The model that the user asked for.
+#[cfg_attr(not(feature = "hub"), allow(dead_code, reason = "only hub ids name a part"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// The only model that is there.

@@ -1,0 +1,180 @@
+//! Builds an engine: opens the model on the engine's thread.
+
+use crate::Error;
+use crate::engine::{Engine, Served, Shared};
+use crate::machine::{self, Threads, cores};
+use crate::models::engine::MAX_BATCH_TOKENS;
+use crate::models::{Loaded, OpenOptions, row_cost};
+use crate::worker::Worker;
+#[cfg(feature = "grammar")]
+use std::sync::OnceLock;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE};
+use wrinklefree::engine::{Engine as CoreEngine, EngineConfig};
+use wrinklefree::format::Spec;
+use wrinklefree::settings::{Mode, Settings};
+
+/// Default number of positions in a sequence, if the model was trained for as many.
+const CONTEXT: usize = 4096;
+/// Default number of sequences that run at the same time.
+const SEQUENCES: usize = 4;
+
+/// Settings of an [`Engine`]; made by [`Engine::builder`].
+#[derive(Clone, Debug)]
+pub struct EngineBuilder {
+    open: OpenOptions,
+    threads: Threads,
+    context: Option<usize>,
+    max_sequences: usize,
+    kv: KvConfig,
+    settings: Settings,
+}
+
+impl EngineBuilder {
+    pub(crate) fn new(model: Option<String>) -> Self {
+        Self {
+            open: OpenOptions { model, ..OpenOptions::default() },
+            threads: Threads::all(cores::count()),
+            context: None,
+            max_sequences: SEQUENCES,
+            kv: KvConfig::default(),
+            settings: Settings::default(),
+        }
+    }
+
+    /// Sets the number of threads that compute; by default one for each core.
+    #[must_use]
+    pub fn threads(mut self, count: usize) -> Self {
+        let count = count.max(1);
+        (self.threads.decode, self.threads.prefill) = (count, count);
+        self
+    }
+
+    /// Keeps each compute thread on a CPU of its own.
+    #[must_use]
+    pub fn pinned(mut self, pinned: bool) -> Self {
+        self.threads.pinned = pinned;
+        self
+    }
+
+    /// Sets the maximum number of positions (tokens) in a sequence, prompt and output together. The
+    /// default is the length that the model was trained for, at most 4,096.
+    #[must_use]
+    pub fn context(mut self, positions: usize) -> Self {
+        self.context = Some(positions.max(1));
+        self
+    }
+
+    /// Sets the maximum number of sequences that run at the same time; others wait. The default
+    /// is 4. The KV cache grows with it, up to half of the free memory.
+    #[must_use]
+    pub fn max_sequences(mut self, count: usize) -> Self {
+        self.max_sequences = count.max(1);
+        self
+    }
+
+    /// Sets the storage type of keys and values; bf16 by default.
+    #[must_use]
+    pub fn kv_dtype(mut self, dtype: KvType) -> Self {
+        (self.kv.keys, self.kv.values) = (dtype, dtype);
+        self
+    }
+
+    /// Sets the decode mode of requests that do not set their own.
+    #[must_use]
+    pub fn decode_mode(mut self, mode: Mode) -> Self {
+        self.settings.decode_mode = Some(mode);
+        self
+    }
+
+    /// Sets all decode settings of requests that do not set their own.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets how weights and logits are used; the model itself stays.
+    #[must_use]
+    pub fn open_options(mut self, options: OpenOptions) -> Self {
+        self.open = OpenOptions { model: self.open.model, ..options };
+        self
+    }
+
+    /// Opens the model and starts the engine's thread.
+    ///
+    /// # Errors
+    /// If the model cannot be opened or does not support the settings, or if memory or threads are
+    /// missing.
+    pub fn build(self) -> Result<Engine, Error> {
+        let (commands, receiver) = mpsc::channel();
+        let (ready, opened) = mpsc::sync_channel(1);
+        // The model is opened on this thread because pinning holds for the calling thread.
+        let run = move || match self.open() {
+            Ok((engine, served)) => {
+                if ready.send(Ok(served)).is_ok() {
+                    Worker::new(engine).run(&receiver);
+                }
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        };
+        let thread = thread::Builder::new().name("wf-engine".into()).spawn(run);
+        let thread = thread.map_err(|error| Error::Threads(error.to_string()))?;
+        let served = opened.recv().map_err(|_| Error::Stopped)??;
+        Ok(Engine { shared: Arc::new(Shared::new(commands, thread, served)) })
+    }
+
+    /// Opens the model and makes the core's engine.
+    fn open(&self) -> Result<(CoreEngine, Served), Error> {
+        let runtime = machine::runtime(self.threads);
+        let runtime = runtime.map_err(|error| Error::Threads(format!("{error:#}")))?;
+        let loaded = Loaded::open(&self.open, &runtime, &mut ()).map_err(|error| Error::Open {
+            model: self.open.model.clone().unwrap_or_else(|| "the embedded model".into()),
+            reason: format!("{error:#}"),
+        })?;
+        let mode = self.settings.mode(&loaded.capabilities())?;
+        let mut warnings = self.settings.warnings(&loaded.capabilities(), &mode);
+        let Loaded { name, model, tokenizer, template, defaults, dlm, warnings: more, .. } = loaded;
+        warnings.splice(0..0, more);
+        let tokenizer = tokenizer.ok_or_else(|| Error::NoTokenizer { model: name.clone() })?;
+        let (max_context, kv_pages) = self.kv_size(model.spec());
+        let row_cost = row_cost::measure(&model, &runtime, self.kv);
+        let config = EngineConfig {
+            max_context,
+            kv_pages,
+            max_sequences: self.max_sequences,
+            max_batch_tokens: MAX_BATCH_TOKENS.max(mode.rows()),
+            row_cost: row_cost.map_err(|error| Error::RowCost(format!("{error:#}")))?,
+            prefix_cache: true,
+            kv: self.kv,
+        };
+        let vocab = model.spec().vocab_size;
+        let engine = CoreEngine::new(model, Some(tokenizer.clone()), runtime, config)?;
+        let served = Served {
+            name,
+            tokenizer,
+            template,
+            defaults,
+            dlm,
+            settings: self.settings.clone(),
+            vocab,
+            context: engine.context(),
+            warnings,
+            #[cfg(feature = "grammar")]
+            grammars: OnceLock::new(),
+        };
+        Ok((engine, served))
+    }
+
+    /// Returns the positions of a sequence and the number of KV pages: enough for all sequences, but
+    /// at most half of the free memory, and at least enough for one sequence.
+    fn kv_size(&self, spec: &Spec) -> (usize, usize) {
+        let context = self.context.unwrap_or(CONTEXT.min(spec.context_length));
+        let each = context.div_ceil(PAGE);
+        let wanted = self.max_sequences.saturating_mul(each);
+        let page = KvPool::bytes(spec, 1, &self.kv) as u64;
+        let fit = machine::free_memory().map_or(wanted, |free| (free / 2 / page) as usize);
+        (context, wanted.min(fit.max(each)))
+    }
+}

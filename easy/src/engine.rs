@@ -1,0 +1,265 @@
+//! The engine: a handle of the thread that runs requests.
+
+use crate::models::chat_prompt;
+use crate::models::engine::MAX_BATCH_TOKENS;
+#[cfg(feature = "grammar")]
+use crate::models::grammar::Grammars;
+use crate::stream::{Completion, Stream};
+use crate::worker::{Client, Command, Submission};
+use crate::{EngineBuilder, Error, GenerateOptions};
+use std::sync::Arc;
+#[cfg(feature = "grammar")]
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use wrinklefree::decode::{DecodeMode, Pooling};
+use wrinklefree::engine::{EngineStats, Event, Request};
+use wrinklefree::format::{DlmConfig, GenerationDefaults};
+use wrinklefree::settings::{ModelCapabilities, Settings};
+use wrinklefree::text::{ChatTemplate, Tokenizer};
+
+/// A message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Message {
+    /// `system`, `user` or `assistant`.
+    pub role: String,
+    /// Text of the message.
+    pub content: String,
+}
+
+impl Message {
+    /// Makes an instruction for the whole conversation.
+    pub fn system(content: impl Into<String>) -> Self {
+        Self { role: "system".into(), content: content.into() }
+    }
+
+    /// Makes a message of the user.
+    pub fn user(content: impl Into<String>) -> Self {
+        Self { role: "user".into(), content: content.into() }
+    }
+
+    /// Makes an answer of the model.
+    pub fn assistant(content: impl Into<String>) -> Self {
+        Self { role: "assistant".into(), content: content.into() }
+    }
+}
+
+/// Runs requests on one model. Clones share one thread, which batches the requests of all callers.
+/// The thread ends when the last clone and the last [`Stream`] are dropped.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// The parts of a model that callers use on their own threads.
+pub(crate) struct Served {
+    pub name: String,
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: Option<ChatTemplate>,
+    pub defaults: GenerationDefaults,
+    pub dlm: Option<DlmConfig>,
+    pub settings: Settings,
+    pub vocab: usize,
+    pub context: usize,
+    pub warnings: Vec<String>,
+    #[cfg(feature = "grammar")]
+    pub grammars: OnceLock<Result<Grammars, String>>,
+}
+
+/// State of all clones of an engine.
+pub(crate) struct Shared {
+    /// `None` only while it is dropped.
+    commands: Option<Sender<Command>>,
+    thread: Option<JoinHandle<()>>,
+    served: Served,
+}
+
+impl Shared {
+    pub fn new(commands: Sender<Command>, thread: JoinHandle<()>, served: Served) -> Self {
+        Self { commands: Some(commands), thread: Some(thread), served }
+    }
+
+    fn send(&self, command: Command) -> Result<(), Error> {
+        let commands = self.commands.as_ref().ok_or(Error::Stopped)?;
+        commands.send(command).map_err(|_| Error::Stopped)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        drop(self.commands.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported to its callers already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Engine {
+    /// Returns a builder for a model: a file, a directory, or a hub id (feature `hub`).
+    pub fn builder(model: impl Into<String>) -> EngineBuilder {
+        EngineBuilder::new(Some(model.into()))
+    }
+
+    /// Returns a builder for the small model inside the library.
+    #[cfg(feature = "default-model")]
+    pub fn builder_default() -> EngineBuilder {
+        EngineBuilder::new(None)
+    }
+
+    /// Returns the name of the model.
+    pub fn name(&self) -> &str {
+        &self.shared.served.name
+    }
+
+    /// Returns the maximum number of positions (tokens) in a sequence.
+    pub fn context(&self) -> usize {
+        self.shared.served.context
+    }
+
+    /// Returns options that have no effect on this model, for the caller to print or log.
+    pub fn warnings(&self) -> &[String] {
+        &self.shared.served.warnings
+    }
+
+    /// Continues a prompt, as it is, to its end.
+    ///
+    /// # Errors
+    /// If the request is invalid, or the output cannot follow its grammar.
+    pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Completion, Error> {
+        self.stream(prompt, options)?.collect_all()
+    }
+
+    /// Continues a prompt, as it is, chunk by chunk.
+    ///
+    /// # Errors
+    /// If the request is invalid. Later errors are items of the stream.
+    pub fn stream(&self, prompt: &str, options: &GenerateOptions) -> Result<Stream, Error> {
+        self.start(self.tokenize(prompt)?, options)
+    }
+
+    /// Answers a conversation.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate), or if the model has no chat template or it refuses the
+    /// conversation.
+    pub fn chat(
+        &self,
+        messages: &[Message],
+        options: &GenerateOptions,
+    ) -> Result<Completion, Error> {
+        self.chat_stream(messages, options)?.collect_all()
+    }
+
+    /// Answers a conversation, chunk by chunk.
+    ///
+    /// # Errors
+    /// As [`chat`](Self::chat). Later errors are items of the stream.
+    pub fn chat_stream(
+        &self,
+        messages: &[Message],
+        options: &GenerateOptions,
+    ) -> Result<Stream, Error> {
+        let Served { template, tokenizer, name, .. } = &self.shared.served;
+        let template =
+            template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: name.clone() })?;
+        let prompt = chat_prompt::render(template, messages, None)?;
+        self.start(tokenizer.encode(&prompt, false)?, options)
+    }
+
+    /// Computes the embedding of a text: the mean of its hidden states, `[hidden_size]`, of length 1.
+    ///
+    /// # Errors
+    /// If the text is empty or too long.
+    pub fn embed(&self, text: &str) -> Result<Vec<f32>, Error> {
+        let mode = DecodeMode::Embed(Pooling::Mean);
+        let tokens = self.tokenize(text)?;
+        let stream = self.submit(Request { tokens, mode, ..Request::default() })?;
+        for event in &stream.events {
+            if let Event::Embedded { vector, .. } = event {
+                return Ok(vector);
+            }
+        }
+        Err(Error::Stopped)
+    }
+
+    /// Returns the token ids of a text, with the special tokens that begin one.
+    ///
+    /// # Errors
+    /// If the tokenizer refuses the text.
+    pub fn tokenize(&self, text: &str) -> Result<Vec<u32>, Error> {
+        Ok(self.shared.served.tokenizer.encode(text, true)?)
+    }
+
+    /// Returns the text of token ids.
+    pub fn detokenize(&self, tokens: &[u32]) -> String {
+        self.shared.served.tokenizer.decode(tokens)
+    }
+
+    /// Returns the number of sequences and the use of KV pages at this moment.
+    ///
+    /// # Errors
+    /// If the engine's thread has ended.
+    pub fn stats(&self) -> Result<EngineStats, Error> {
+        let (reply, stats) = mpsc::channel();
+        self.shared.send(Command::Stats(reply))?;
+        stats.recv().map_err(|_| Error::Stopped)
+    }
+
+    fn start(&self, tokens: Vec<u32>, options: &GenerateOptions) -> Result<Stream, Error> {
+        let Served { name, tokenizer, defaults, dlm, settings, vocab, .. } = &self.shared.served;
+        let capabilities = ModelCapabilities {
+            name,
+            dlm: dlm.as_ref(),
+            tokenizer: Some(tokenizer),
+            vocab: *vocab,
+            rows: MAX_BATCH_TOKENS,
+        };
+        let sampling = options.sampling.params(defaults);
+        #[cfg(feature = "grammar")]
+        let sampling = wrinklefree::decode::SamplingParams {
+            constraint: self.constraint(options)?,
+            ..sampling
+        };
+        self.submit(Request {
+            tokens,
+            max_tokens: options.max_tokens,
+            sampling,
+            stop: options.stop.clone(),
+            eos: defaults.eos.clone(),
+            mode: options.settings.clone().or(settings.clone()).mode(&capabilities)?,
+            ..Request::default()
+        })
+    }
+
+    /// Compiles the grammar of a request.
+    #[cfg(feature = "grammar")]
+    fn constraint(
+        &self,
+        options: &GenerateOptions,
+    ) -> Result<Option<Box<dyn wrinklefree::decode::Constraint>>, Error> {
+        let Some(grammar) = options.grammar.clone() else { return Ok(None) };
+        let Served { tokenizer, vocab, defaults, grammars, .. } = &self.shared.served;
+        let grammars = grammars.get_or_init(|| {
+            Grammars::new(tokenizer, *vocab, &defaults.eos).map_err(|error| format!("{error:#}"))
+        });
+        let grammars = grammars.as_ref().map_err(|error| Error::Grammar(error.clone()))?;
+        Ok(Some(grammars.compile(grammar).map_err(Error::Grammar)?.constraint))
+    }
+
+    fn submit(&self, request: Request) -> Result<Stream, Error> {
+        let (prompt_tokens, alive) = (request.tokens.len(), Arc::new(()));
+        let ((events, receiver), (reply, replied)) = (mpsc::channel(), mpsc::channel());
+        let client = Client { events, alive: Arc::downgrade(&alive) };
+        let submission = Submission { request, reply, client };
+        self.shared.send(Command::Submit(Box::new(submission)))?;
+        replied.recv().map_err(|_| Error::Stopped)??;
+        Ok(Stream {
+            events: receiver,
+            _alive: alive,
+            prompt_tokens,
+            done: false,
+            _engine: self.clone(),
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! The error of the front door.
+
+use wrinklefree::cache::NoMemory;
+use wrinklefree::engine::SubmitError;
+use wrinklefree::settings::SettingsError;
+use wrinklefree::text::TextError;
+
+/// Error of an [`Engine`](crate::Engine).
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model could not be found, read or used.
+    #[error("cannot open {model}: {reason}")]
+    Open {
+        /// Path or id of the model.
+        model: String,
+        /// Cause, with the file that it concerns.
+        reason: String,
+    },
+    /// The threads that compute could not be started.
+    #[error("cannot start the threads of the engine: {0}")]
+    Threads(String),
+    /// The cost of a row could not be measured.
+    #[error("cannot measure the cost of a row: {0}")]
+    RowCost(String),
+    /// The KV cache does not fit in memory.
+    #[error(transparent)]
+    NoMemory(#[from] NoMemory),
+    /// A decode setting is invalid, or the model does not support it.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The request is invalid.
+    #[error(transparent)]
+    Request(#[from] SubmitError),
+    /// A text could not be tokenized, or the chat template refused the conversation.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The model has no tokenizer.
+    #[error("{model} has no tokenizer: put its tokenizer.json beside the weights")]
+    NoTokenizer {
+        /// Name of the model.
+        model: String,
+    },
+    /// The model has no chat template.
+    #[error("{model} has no chat template: generate from a prompt instead")]
+    NoChatTemplate {
+        /// Name of the model.
+        model: String,
+    },
+    /// The grammar of a request could not be compiled.
+    #[error("the grammar cannot be used: {0}")]
+    Grammar(String),
+    /// The grammar became too complex while it was used.
+    #[error("the grammar became too complex: use fewer alternatives and shorter limits")]
+    GrammarTooComplex,
+    /// The thread of the engine has ended.
+    #[error("the engine has stopped: build a new one")]
+    Stopped,
+}

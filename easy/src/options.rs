@@ -1,0 +1,112 @@
+//! Options of a request.
+
+#[cfg(feature = "grammar")]
+use crate::models::grammar::Grammar;
+use wrinklefree::settings::{Mode, Sampling, Settings};
+
+/// Options of a request. Unset sampling options are those that the model's authors recommend.
+///
+/// ```
+/// use wrinklefree_easy::GenerateOptions;
+///
+/// let options = GenerateOptions::default().max_tokens(64).temperature(0.7).seed(1).stop("\n");
+/// assert_eq!((options.max_tokens, options.sampling.temperature), (64, Some(0.7)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct GenerateOptions {
+    /// Maximum number of tokens to generate; 256 by default.
+    pub max_tokens: usize,
+    /// Sampling: temperature, filters, penalties, seed.
+    pub sampling: Sampling,
+    /// Texts that end the output and are not part of it.
+    pub stop: Vec<String>,
+    /// Decode settings; unset ones are those of the engine.
+    pub settings: Settings,
+    /// Grammar that the output must follow.
+    #[cfg(feature = "grammar")]
+    pub grammar: Option<Grammar>,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        Self {
+            max_tokens: 256,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            settings: Settings::default(),
+            #[cfg(feature = "grammar")]
+            grammar: None,
+        }
+    }
+}
+
+impl GenerateOptions {
+    /// Sets the maximum number of tokens to generate.
+    #[must_use]
+    pub fn max_tokens(self, max_tokens: usize) -> Self {
+        Self { max_tokens, ..self }
+    }
+
+    /// Sets the temperature; 0 takes the most likely token.
+    #[must_use]
+    pub fn temperature(mut self, temperature: f32) -> Self {
+        self.sampling.temperature = Some(temperature);
+        self
+    }
+
+    /// Keeps the smallest set of tokens whose cumulative probability is at least `top_p`.
+    #[must_use]
+    pub fn top_p(mut self, top_p: f32) -> Self {
+        self.sampling.top_p = Some(top_p);
+        self
+    }
+
+    /// Keeps the `top_k` most likely tokens; 0 keeps all.
+    #[must_use]
+    pub fn top_k(mut self, top_k: usize) -> Self {
+        self.sampling.top_k = Some(top_k);
+        self
+    }
+
+    /// Sets the seed. The same seed gives the same output.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.sampling.seed = seed;
+        self
+    }
+
+    /// Adds a text that ends the output.
+    #[must_use]
+    pub fn stop(mut self, text: impl Into<String>) -> Self {
+        self.stop.push(text.into());
+        self
+    }
+
+    /// Sets the decode mode.
+    #[must_use]
+    pub fn decode_mode(mut self, mode: Mode) -> Self {
+        self.settings.decode_mode = Some(mode);
+        self
+    }
+
+    /// Requires JSON that matches a schema.
+    #[cfg(feature = "grammar")]
+    #[must_use]
+    pub fn json_schema(self, schema: serde_json::Value) -> Self {
+        self.grammar(Grammar::JsonSchema(schema))
+    }
+
+    /// Requires a text that a regular expression matches as a whole.
+    #[cfg(feature = "grammar")]
+    #[must_use]
+    pub fn regex(self, regex: impl Into<String>) -> Self {
+        self.grammar(Grammar::Regex(regex.into()))
+    }
+
+    /// Requires a text that follows a grammar.
+    #[cfg(feature = "grammar")]
+    #[must_use]
+    pub fn grammar(self, grammar: Grammar) -> Self {
+        Self { grammar: Some(grammar), ..self }
+    }
+}

@@ -244,7 +244,12 @@ impl Engine {
             Grammars::new(tokenizer, *vocab, &defaults.eos).map_err(|error| format!("{error:#}"))
         });
         let grammars = grammars.as_ref().map_err(|error| Error::Grammar(error.clone()))?;
-        Ok(Some(grammars.compile(grammar).map_err(Error::Grammar)?.constraint))
+        let compiled = grammars.compile(grammar).map_err(Error::Grammar)?;
+        // A part that is not enforced would break the promise of the option.
+        match compiled.warnings.is_empty() {
+            true => Ok(Some(compiled.constraint)),
+            false => Err(Error::Grammar(compiled.warnings.join("; "))),
+        }
     }
 
     fn submit(&self, request: Request) -> Result<Stream, Error> {

@@ -1,4 +1,4 @@
-//! The loaders, the text floor, and what is under them.
+//! The loaders, the text layer, and what is under them.
 #[path = "../../src/format/mod.rs"]
 pub mod format;
 #[path = "../../src/text/mod.rs"]

@@ -103,12 +103,12 @@ impl Threads {
         }
         cores::pin(cpus[0]).context("cannot pin a thread")?;
         let mut next = cpus.into_iter().skip(1);
-        let thread_pool = ThreadPool::with_spawn(self.count(), |helper| {
+        let thread_pool = ThreadPool::with_spawn(self.count(), |worker| {
             let cpu = next.next().expect("there is a CPU for each thread");
             let work = move || {
                 // An unpinned thread computes the same, only slower.
                 let _ = cores::pin(cpu);
-                helper.work();
+                worker.work();
             };
             thread::Builder::new().name(format!("wf-worker-{cpu}")).spawn(work).map(drop)
         });

@@ -80,7 +80,7 @@ fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &
     };
     let weights = model.weights();
     for l in &weights.layers {
-        for linear in [&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down] {
+        for linear in l.linears() {
             product(&linear.weight, rows, 1);
         }
     }

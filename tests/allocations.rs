@@ -29,6 +29,10 @@ const SPEC: Spec = Spec {
     norm_eps: 1e-5,
     activation: Activation::Relu2,
     rope: Rope { theta: 1e4, scaling: None },
+    rotary_dim: None,
+    attention_gate: false,
+    linear_attention: None,
+    mixers: Vec::new(),
 };
 
 #[test]
@@ -55,8 +59,9 @@ fn a_pass_like_one_before_allocates_nothing() {
 fn weights() -> Weights {
     let mut weights = bitnet(&SPEC, 3);
     for layer in weights.layers.iter_mut().step_by(2) {
-        layer.q_norm = Some(vec![1.0; SPEC.head_dim]);
-        layer.k_norm = Some(vec![1.0; SPEC.head_dim]);
+        let attention = layer.mixer.attention_mut().unwrap();
+        attention.q_norm = Some(vec![1.0; SPEC.head_dim]);
+        attention.k_norm = Some(vec![1.0; SPEC.head_dim]);
     }
     weights
 }

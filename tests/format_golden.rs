@@ -5,7 +5,9 @@ mod fixtures;
 
 use fixtures::file;
 use wrinklefree::format::codec::{self, RowOrder};
-use wrinklefree::format::{Activations, Architecture, RopeScaling, Vocabulary, load};
+use wrinklefree::format::{
+    Activations, Architecture, AttentionWeights, RopeScaling, Vocabulary, load,
+};
 use wrinklefree::matrix::Matrix;
 
 const ROWS: usize = 2;
@@ -50,12 +52,13 @@ fn every_block_type_decodes_to_the_reference_values() {
 fn a_file_of_the_reference_writer_loads_with_its_rows_in_order() {
     let c = load(vec![file("tiny.gguf", read("tiny.gguf"))]).unwrap_or_else(|e| panic!("{e}"));
     let layer = &c.weights.layers[0];
+    let attention = layer.mixer.attention().expect("attention");
     let head = c.weights.head.as_ref().expect("an untied head");
     let mut all = values(&c.weights.embed);
     all.extend(values(&head.weight));
     all.extend(&c.weights.final_norm);
-    all.extend(&layer.attn_norm);
-    for m in [&layer.q, &layer.k, &layer.v, &layer.o] {
+    all.extend(&layer.mixer_norm);
+    for m in [&attention.q, &attention.k, &attention.v, &attention.o] {
         all.extend(values(&m.weight));
     }
     all.extend(&layer.ffn_norm);
@@ -64,10 +67,11 @@ fn a_file_of_the_reference_writer_loads_with_its_rows_in_order() {
     }
     assert_eq!(all, floats("tiny.f32"));
 
-    let kinds = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate].map(|l| l.weight.kind());
+    let AttentionWeights { q, k, v, o, .. } = attention;
+    let kinds = [q, k, v, o, &layer.gate].map(|l| l.weight.kind());
     assert_eq!(kinds, ["ternary", "ternary", "int6/g16", "f16", "int8/g32"]);
-    assert_eq!(layer.q.activations, Activations::Int8);
-    assert_eq!(layer.v.activations, Activations::Int16);
+    assert_eq!(q.activations, Activations::Int8);
+    assert_eq!(v.activations, Activations::Int16);
 
     assert_eq!(c.spec.architecture, Architecture::Llama);
     assert_eq!((c.spec.heads, c.spec.kv_heads, c.spec.head_dim), (2, 1, 8));

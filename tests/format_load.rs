@@ -8,8 +8,8 @@ use fixtures::{
 use serde_json::json;
 use std::collections::BTreeMap;
 use wrinklefree::format::{
-    Activation, Activations, Architecture, Checkpoint, HeadType, Linear, RopeScaling, Vocabulary,
-    YarnScaling, codec, load, write_packed,
+    Activation, Activations, Architecture, Checkpoint, HeadType, LayerWeights, Linear, RopeScaling,
+    Vocabulary, YarnScaling, codec, load, write_packed,
 };
 use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, SplitMatrix};
 use wrinklefree::ternary::Layout;
@@ -20,6 +20,10 @@ const FAMILIES: [(&str, Architecture); 4] = [
     ("qwen2", Architecture::Qwen2),
     ("qwen3", Architecture::Qwen3),
 ];
+
+fn q(layer: &LayerWeights) -> &Linear {
+    &layer.mixer.attention().expect("attention").q
+}
 
 fn scale(l: &Linear) -> f32 {
     match &l.weight {
@@ -61,11 +65,12 @@ fn families_and_styles_load_and_survive_packing() {
             assert_eq!(c.weights.layers.len(), LAYERS);
             let layer = &c.weights.layers[1];
             let kind = if style == Style::Float { "bf16" } else { "ternary" };
-            assert_eq!((layer.q.weight.kind().as_str(), layer.down.weight.cols()), (kind, FF));
-            assert_eq!(layer.q.bias.is_some(), name == "qwen2");
-            assert_eq!(layer.o.bias, None);
+            assert_eq!((q(layer).weight.kind().as_str(), layer.down.weight.cols()), (kind, FF));
+            assert_eq!(q(layer).bias.is_some(), name == "qwen2");
+            assert_eq!(layer.mixer.output().bias, None);
             assert_eq!(layer.ffn_sub_norm.is_some(), name == "bitnet");
-            assert_eq!(layer.k_norm.as_ref().map(Vec::len), (name == "qwen3").then_some(HEAD_DIM));
+            let k_norm = &layer.mixer.attention().unwrap().k_norm;
+            assert_eq!(k_norm.as_ref().map(Vec::len), (name == "qwen3").then_some(HEAD_DIM));
             assert_eq!(c.weights.embed.kind(), "bf16");
             assert_eq!(c.weights.head.as_ref().unwrap().weight.kind(), "bf16");
             assert_eq!((c.generation.bos, &c.generation.eos[..]), (Some(1), &[2, 3][..]));
@@ -82,12 +87,12 @@ fn packed_scales_multiply_or_divide() {
     for (class, want) in [(None, 0.25), (Some("bitlinear"), 0.25), (Some("autobitlinear"), 4.0)] {
         hf.config["quantization_config"] = json!({"quant_method": "bitnet", "linear_class": class});
         let c = hf.load().unwrap();
-        assert_eq!(scale(&c.weights.layers[0].q), want, "{class:?}");
-        assert_eq!(c.weights.layers[0].q.activations, Activations::Int8);
+        assert_eq!(scale(q(&c.weights.layers[0])), want, "{class:?}");
+        assert_eq!(q(&c.weights.layers[0]).activations, Activations::Int8);
     }
     // Encoding gives the same bytes.
     let c = hf.load().unwrap();
-    let Matrix::Ternary(m) = &c.weights.layers[0].q.weight else { panic!("ternary") };
+    let Matrix::Ternary(m) = &q(&c.weights.layers[0]).weight else { panic!("ternary") };
     let raw = &hf.tensors["model.layers.0.self_attn.q_proj.weight"];
     assert_eq!(codec::encode_hf_packed(m).unwrap(), raw.bytes);
 }
@@ -98,7 +103,7 @@ fn modules_may_be_left_in_floats() {
     let c = Hf::new("llama", Style::Master).set("quantization_config", quant).load().unwrap();
     let kinds = |i: usize| {
         let l = &c.weights.layers[i];
-        [&l.q, &l.gate, &l.up].map(|l| l.weight.kind())
+        [q(l), &l.gate, &l.up].map(|l| l.weight.kind())
     };
     assert_eq!(kinds(0), ["ternary", "ternary", "bf16"]);
     assert_eq!(kinds(1), ["bf16", "bf16", "bf16"]);
@@ -265,7 +270,7 @@ fn packed_files_are_views_on_cache_lines() {
         .unwrap();
     let mut last = inside.start;
     for layer in &c.weights.layers {
-        for l in [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down] {
+        for l in layer.linears() {
             let Matrix::Ternary(m) = &l.weight else { panic!("ternary") };
             let at = m.codes().as_ptr();
             assert!(inside.contains(&at) && at > last, "a view, in the order of the forward pass");
@@ -364,7 +369,7 @@ fn gguf_families() {
         assert_eq!(c.weights.layers[0].up.activations, Activations::Int16);
         let stored = &g.tensor("blk.0.attn_q.bias").bytes;
         let second = f32::from_le_bytes(stored[4..8].try_into().unwrap());
-        let found = c.weights.layers[0].q.bias.as_ref().unwrap();
+        let found = q(&c.weights.layers[0]).bias.as_ref().unwrap();
         // Converters interleave rows in some families: there it is half a head further down.
         assert_eq!(found[if arch == "llama" { 32 } else { 1 }], second, "{arch}");
         same(&c, &through_packed(&c).0);
@@ -390,7 +395,7 @@ fn the_size_decides_between_formats_of_one_id() {
         codec::encode_i2s(&rng.ternary(rows, cols, None)).unwrap()
     });
     let c = i2s.load().unwrap();
-    assert_eq!(c.weights.layers[0].q.weight.kind(), "ternary");
+    assert_eq!(q(&c.weights.layers[0]).weight.kind(), "ternary");
     // The size of IQ4_NL_4_4, which had the same id in the past.
     let other = Gguf::model("llama", 128, 36, |_, rows, cols| vec![0; rows * cols / 32 * 18]);
     let error = other.load().unwrap_err().to_string();

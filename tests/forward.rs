@@ -8,7 +8,8 @@ use common::{Noise, bitnet, int8, odd, ternary};
 use half::{bf16, f16};
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
 use wrinklefree::format::{
-    Activation, Activations, Architecture, Linear, Llama3Scaling, RopeScaling, Spec,
+    Activation, Activations, Architecture, AttentionWeights, Linear, Llama3Scaling, RopeScaling,
+    Spec, Weights,
 };
 use wrinklefree::kernel::{Isa, Kernels};
 use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Matrix, Scales, TernaryMatrix};
@@ -24,7 +25,7 @@ fn float(rows: usize, cols: usize, dtype: FloatType, noise: &mut Noise) -> Linea
     };
     let matrix = FloatMatrix::new(rows, cols, dtype, bytes.into()).unwrap();
     let bias = Some((0..rows).map(|_| noise.float()).collect());
-    Linear { weight: Matrix::Float(matrix), bias, activations: Activations::Int8 }
+    Linear { bias, activations: Activations::Int8, ..Linear::new(Matrix::Float(matrix), None) }
 }
 
 fn grouped(rows: usize, cols: usize, noise: &mut Noise) -> Linear {
@@ -34,7 +35,11 @@ fn grouped(rows: usize, cols: usize, noise: &mut Noise) -> Linear {
     let scales = Scales::Groups(scales.unwrap());
     let plain = ternary(rows, cols, noise);
     let weight = TernaryMatrix::from_panels(rows, cols, plain.codes().clone(), scales).unwrap();
-    Linear { weight: Matrix::Ternary(weight), bias: None, activations: Activations::Int16 }
+    Linear::new(Matrix::Ternary(weight), None)
+}
+
+fn attention(weights: &mut Weights, layer: usize) -> &mut AttentionWeights {
+    weights.layers[layer].mixer.attention_mut().unwrap()
 }
 
 /// Three models: one all ternary, one with every kind of layer, biases and q/k norms, and a Llama.
@@ -44,15 +49,15 @@ fn models() -> Vec<Model> {
     let mut mixed = bitnet(&odd(), 6);
     let s = odd();
     let (d, f, q, kv) = (s.hidden_size, s.intermediate_size, 84, 28);
-    mixed.layers[0].q = float(q, d, FloatType::Bf16, &mut noise);
+    attention(&mut mixed, 0).q = float(q, d, FloatType::Bf16, &mut noise);
     mixed.layers[0].down = float(d, f, FloatType::F16, &mut noise);
-    mixed.layers[1].v = float(kv, d, FloatType::F32, &mut noise);
-    mixed.layers[1].o = grouped(d, q, &mut noise);
+    attention(&mut mixed, 1).v = float(kv, d, FloatType::F32, &mut noise);
+    attention(&mut mixed, 1).o = grouped(d, q, &mut noise);
     mixed.layers[2].up = grouped(f, d, &mut noise);
     mixed.layers[2].gate = float(f, d, FloatType::Bf16, &mut noise);
-    mixed.layers[2].k.weight = Matrix::Int8(int8(kv, d, &mut noise));
-    mixed.layers[1].q_norm = Some((0..14).map(|_| noise.float()).collect());
-    mixed.layers[1].k_norm = Some((0..14).map(|_| noise.float()).collect());
+    attention(&mut mixed, 2).k.weight = Matrix::Int8(int8(kv, d, &mut noise));
+    attention(&mut mixed, 1).q_norm = Some((0..14).map(|_| noise.float()).collect());
+    attention(&mut mixed, 1).k_norm = Some((0..14).map(|_| noise.float()).collect());
     mixed.head = Some(float(s.vocab_size, d, FloatType::F16, &mut noise));
     let mut llama = Spec { architecture: Architecture::Llama, activation: Activation::Silu, ..s };
     llama.rope.scaling = Some(RopeScaling::Llama3(Llama3Scaling {
@@ -63,7 +68,8 @@ fn models() -> Vec<Model> {
     }));
     let mut weights = bitnet(&llama, 7);
     for l in &mut weights.layers {
-        (l.attn_sub_norm, l.ffn_sub_norm) = (None, None);
+        l.mixer.attention_mut().unwrap().sub_norm = None;
+        l.ffn_sub_norm = None;
     }
     vec![plain, Model::new(odd(), mixed).unwrap(), Model::new(llama, weights).unwrap()]
 }

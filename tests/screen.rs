@@ -6,7 +6,7 @@ mod common;
 
 use common::{Noise, bitnet, odd};
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::format::{Activations, Linear, Spec, Weights};
+use wrinklefree::format::{Linear, Spec, Weights};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{Int8Matrix, Matrix, SplitMatrix};
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
@@ -50,8 +50,8 @@ fn models() -> [Weights; 3] {
     let mut six = own.clone();
     let weight_six = in_six_bits(&weight);
     assert_eq!(weight_six.kind(), "int6");
-    six.head = Some(Linear { weight: weight_six, bias: None, activations: Activations::Int16 });
-    own.head = Some(Linear { weight, bias, activations: Activations::Int16 });
+    six.head = Some(Linear::new(weight_six, None));
+    own.head = Some(Linear::new(weight, bias));
     [tied, own, six]
 }
 

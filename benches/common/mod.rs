@@ -2,7 +2,8 @@
 #![allow(dead_code, reason = "every bench and test uses its own part")]
 
 use wrinklefree::format::{
-    Activation, Activations, Architecture, LayerWeights, Linear, Rope, Spec, Weights,
+    Activation, Activations, Architecture, AttentionWeights, LayerWeights, Linear, Mixer, Rope,
+    Spec, Weights,
 };
 use wrinklefree::matrix::{Int8Matrix, Matrix, Scales, SplitMatrix, TernaryMatrix};
 use wrinklefree::mem::WeightVec;
@@ -75,6 +76,10 @@ pub fn small_model(vocab_size: usize, seed: u64, decided: f32) -> Model {
         norm_eps: 1e-5,
         activation: Activation::Relu2,
         rope: Rope { theta: 1e4, scaling: None },
+        rotary_dim: None,
+        attention_gate: false,
+        linear_attention: None,
+        mixers: Vec::new(),
     };
     let mut weights = bitnet(&spec, seed);
     weights.final_norm.iter_mut().for_each(|w| *w *= decided);
@@ -96,6 +101,10 @@ pub fn odd() -> Spec {
         norm_eps: 1e-5,
         activation: Activation::Relu2,
         rope: Rope { theta: 1e4, scaling: None },
+        rotary_dim: None,
+        attention_gate: false,
+        linear_attention: None,
+        mixers: Vec::new(),
     }
 }
 
@@ -114,6 +123,10 @@ pub fn bitnet_2b() -> Spec {
         norm_eps: 1e-5,
         activation: Activation::Relu2,
         rope: Rope { theta: 5e5, scaling: None },
+        rotary_dim: None,
+        attention_gate: false,
+        linear_attention: None,
+        mixers: Vec::new(),
     }
 }
 
@@ -124,18 +137,21 @@ pub fn bitnet(spec: &Spec, seed: u64) -> Weights {
         weight: Matrix::Ternary(ternary(rows, cols, noise)),
         bias: None,
         activations: Activations::Int8,
+        rotation: None,
     };
     let (d, f) = (spec.hidden_size, spec.intermediate_size);
     let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
     let layers = (0..spec.layers).map(|_| LayerWeights {
-        attn_norm: vec![1.0; d],
-        q: linear(q, d, &mut noise),
-        k: linear(kv, d, &mut noise),
-        v: linear(kv, d, &mut noise),
-        q_norm: None,
-        k_norm: None,
-        attn_sub_norm: Some(vec![1.0; q]),
-        o: linear(d, q, &mut noise),
+        mixer_norm: vec![1.0; d],
+        mixer: Mixer::Attention(Box::new(AttentionWeights {
+            q: linear(q, d, &mut noise),
+            k: linear(kv, d, &mut noise),
+            v: linear(kv, d, &mut noise),
+            q_norm: None,
+            k_norm: None,
+            sub_norm: Some(vec![1.0; q]),
+            o: linear(d, q, &mut noise),
+        })),
         ffn_norm: vec![1.0; d],
         gate: linear(f, d, &mut noise),
         up: linear(f, d, &mut noise),
@@ -144,5 +160,5 @@ pub fn bitnet(spec: &Spec, seed: u64) -> Weights {
     });
     let layers = layers.collect();
     let embed = Matrix::Int8(int8(spec.vocab_size, d, &mut noise));
-    Weights { embed, head: None, final_norm: vec![1.0; d], layers }
+    Weights { embed, embed_rotation: None, head: None, final_norm: vec![1.0; d], layers }
 }

@@ -69,6 +69,10 @@ impl Default for KvConfig {
 /// #     norm_eps: 1e-5,
 /// #     activation: Activation::Relu2,
 /// #     rope: Rope { theta: 1e4, scaling: None },
+/// #     rotary_dim: None,
+/// #     attention_gate: false,
+/// #     linear_attention: None,
+/// #     mixers: Vec::new(),
 /// # };
 /// // `spec` is the shape of a model.
 /// let mut pool = KvPool::new(&spec, 4, KvConfig::default())?;

@@ -1,11 +1,12 @@
 //! A model in memory, independent of its file format.
 
-use super::{DlmConfig, Spec};
+use super::{DlmConfig, Rotation, Spec};
 use crate::matrix::Matrix;
 use crate::ternary::Layout;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The contents of a model file.
 #[derive(Clone, Debug)]
@@ -27,6 +28,9 @@ pub struct Checkpoint {
 pub struct Weights {
     /// Token embeddings, `[vocab_size][hidden_size]`.
     pub embed: Matrix,
+    /// Rotation of the embeddings: a row z stands for s ⊙ H(z). A tied head multiplies the same rows
+    /// with H(s ⊙ x).
+    pub embed_rotation: Option<Arc<Rotation>>,
     /// Output head, `[vocab_size][hidden_size]`; `None` when tied to `embed`.
     pub head: Option<Linear>,
     /// RMSNorm before the head, `[hidden_size]`.
@@ -38,22 +42,10 @@ pub struct Weights {
 /// Tensors of one layer.
 #[derive(Clone, Debug)]
 pub struct LayerWeights {
-    /// RMSNorm before attention, `[hidden_size]`.
-    pub attn_norm: Vec<f32>,
-    /// Query projection, `[heads · head_dim][hidden_size]`.
-    pub q: Linear,
-    /// Key projection, `[kv_heads · head_dim][hidden_size]`.
-    pub k: Linear,
-    /// Value projection, `[kv_heads · head_dim][hidden_size]`.
-    pub v: Linear,
-    /// RMSNorm of each query head, `[head_dim]` (Qwen3).
-    pub q_norm: Option<Vec<f32>>,
-    /// RMSNorm of each key head, `[head_dim]` (Qwen3).
-    pub k_norm: Option<Vec<f32>>,
-    /// RMSNorm before `o`, `[heads · head_dim]` (BitNet).
-    pub attn_sub_norm: Option<Vec<f32>>,
-    /// Attention output projection, `[hidden_size][heads · head_dim]`.
-    pub o: Linear,
+    /// RMSNorm before the mixer, `[hidden_size]`.
+    pub mixer_norm: Vec<f32>,
+    /// The token mixer.
+    pub mixer: Mixer,
     /// RMSNorm before the feed-forward block, `[hidden_size]`.
     pub ffn_norm: Vec<f32>,
     /// Gate projection, `[intermediate_size][hidden_size]`.
@@ -66,16 +58,112 @@ pub struct LayerWeights {
     pub down: Linear,
 }
 
+/// Tensors of a layer's token mixer.
+#[derive(Clone, Debug)]
+pub enum Mixer {
+    /// Softmax attention.
+    Attention(Box<AttentionWeights>),
+    /// Gated DeltaNet.
+    Linear(Box<LinearAttentionWeights>),
+}
+
+/// Tensors of softmax attention.
+#[derive(Clone, Debug)]
+pub struct AttentionWeights {
+    /// Query projection, `[heads · head_dim][hidden_size]`. With a gate
+    /// ([`Spec::attention_gate`]) it has twice the rows.
+    pub q: Linear,
+    /// Key projection, `[kv_heads · head_dim][hidden_size]`.
+    pub k: Linear,
+    /// Value projection, `[kv_heads · head_dim][hidden_size]`.
+    pub v: Linear,
+    /// RMSNorm of each query head, `[head_dim]` (Qwen3).
+    pub q_norm: Option<Vec<f32>>,
+    /// RMSNorm of each key head, `[head_dim]` (Qwen3).
+    pub k_norm: Option<Vec<f32>>,
+    /// RMSNorm before `o`, `[heads · head_dim]` (BitNet).
+    pub sub_norm: Option<Vec<f32>>,
+    /// Output projection, `[hidden_size][heads · head_dim]`.
+    pub o: Linear,
+}
+
+/// Tensors of Gated DeltaNet; the shape is [`Spec::linear_attention`].
+#[derive(Clone, Debug)]
+pub struct LinearAttentionWeights {
+    /// Projection of queries, keys and values, `[channels][hidden_size]`.
+    pub qkv: Linear,
+    /// Projection of the output gates, `[value_heads · value_dim][hidden_size]`.
+    pub z: Linear,
+    /// Projection of the decays, `[value_heads][hidden_size]`.
+    pub alpha: Linear,
+    /// Projection of the update rates, `[value_heads][hidden_size]`.
+    pub beta: Linear,
+    /// Weights of the causal convolution, `[channels][conv_kernel]`; the last tap meets the present.
+    pub conv: Vec<f32>,
+    /// Factors of the decays, −exp(A_log), `[value_heads]`.
+    pub a: Vec<f32>,
+    /// Biases of the decays, `[value_heads]`.
+    pub dt_bias: Vec<f32>,
+    /// RMSNorm of each head's output, `[value_dim]`.
+    pub norm: Vec<f32>,
+    /// Output projection, `[hidden_size][value_heads · value_dim]`.
+    pub out: Linear,
+}
+
+impl Mixer {
+    /// Its matrices, in the order in which a forward pass reads them.
+    pub fn linears(&self) -> Vec<&Linear> {
+        match self {
+            Self::Attention(w) => vec![&w.q, &w.k, &w.v, &w.o],
+            Self::Linear(w) => vec![&w.qkv, &w.z, &w.alpha, &w.beta, &w.out],
+        }
+    }
+
+    /// The tensors of softmax attention, if it is that.
+    pub fn attention(&self) -> Option<&AttentionWeights> {
+        match self {
+            Self::Attention(w) => Some(w),
+            Self::Linear(_) => None,
+        }
+    }
+
+    /// As [`Self::attention`], to change.
+    pub fn attention_mut(&mut self) -> Option<&mut AttentionWeights> {
+        match self {
+            Self::Attention(w) => Some(w),
+            Self::Linear(_) => None,
+        }
+    }
+
+    /// Its last matrix, which writes to the residual stream.
+    pub fn output(&self) -> &Linear {
+        match self {
+            Self::Attention(w) => &w.o,
+            Self::Linear(w) => &w.out,
+        }
+    }
+}
+
 impl LayerWeights {
     /// All matrices, in the order in which a forward pass reads them.
-    pub fn linears(&self) -> [&Linear; 7] {
-        [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
+    pub fn linears(&self) -> impl Iterator<Item = &Linear> {
+        self.mixer.linears().into_iter().chain([&self.gate, &self.up, &self.down])
     }
 
     /// The same, those together that a product reads side by side.
-    pub fn groups_mut(&mut self) -> [Vec<&mut Linear>; 4] {
-        let Self { q, k, v, o, gate, up, down, .. } = self;
-        [vec![q, k, v], vec![o], vec![gate, up], vec![down]]
+    pub fn groups_mut(&mut self) -> impl Iterator<Item = Vec<&mut Linear>> {
+        let Self { mixer, gate, up, down, .. } = self;
+        let (inputs, output) = match mixer {
+            Mixer::Attention(w) => {
+                let AttentionWeights { q, k, v, o, .. } = &mut **w;
+                (vec![q, k, v], vec![o])
+            }
+            Mixer::Linear(w) => {
+                let LinearAttentionWeights { qkv, z, alpha, beta, out, .. } = &mut **w;
+                (vec![qkv, z, alpha, beta], vec![out])
+            }
+        };
+        [inputs, output, vec![gate, up], vec![down]].into_iter()
     }
 }
 
@@ -104,6 +192,9 @@ pub struct Linear {
     pub bias: Option<Vec<f32>>,
     /// Quantization of its inputs. Float matrices take f32 and ignore this.
     pub activations: Activations,
+    /// Rotation of its inputs, if its weights are in a rotated basis. Matrices with the same input and
+    /// an equal rotation share the transformed rows.
+    pub rotation: Option<Arc<Rotation>>,
 }
 
 /// Quantization of the inputs of ternary and int8 matrices.

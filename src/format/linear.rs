@@ -21,7 +21,7 @@ impl Linear {
         let one_scale =
             matches!(&weight, Matrix::Ternary(m) if matches!(m.scales(), Scales::Tensor(_)));
         let activations = if one_scale { Activations::Int8 } else { Activations::Int16 };
-        Self { weight, bias, activations }
+        Self { weight, bias, activations, rotation: None }
     }
 }
 
@@ -41,7 +41,8 @@ impl Checkpoint {
             LoadError::new(Kind::NotFinite, "model", want, e.to_string()).tensor("head")
         })?;
         if let Some(linear) = self.weights.head.take() {
-            self.weights.head = Some(Linear::new(linear.weight, linear.bias));
+            let Linear { weight, bias, rotation, .. } = linear;
+            self.weights.head = Some(Linear { rotation, ..Linear::new(weight, bias) });
         }
         Ok(self)
     }

@@ -29,16 +29,18 @@ mod hf;
 mod index;
 mod linear;
 mod load;
+mod mixer;
 mod packed;
 mod recipe;
 mod reorder;
+mod rotation;
 mod safetensors;
 mod spec;
 mod streamed_file;
 
 pub use checkpoint::{
-    Activations, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear, TextParts,
-    Vocabulary, Weights,
+    Activations, AttentionWeights, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear,
+    LinearAttentionWeights, Mixer, TextParts, Vocabulary, Weights,
 };
 pub use error::{LoadError, LoadErrorKind};
 pub use file_bytes::FileBytes;
@@ -46,8 +48,10 @@ pub use gguf::GgmlType;
 pub use index::{DType, File, Tensor, TensorIndex};
 pub use linear::HeadType;
 pub use load::load;
+pub use mixer::{LinearAttention, MixerKind, ValueOrder};
 pub use packed::write as write_packed;
 pub use reorder::ReorderError;
+pub use rotation::Rotation;
 pub use spec::{
     Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec, YarnScaling,
 };

@@ -1,5 +1,6 @@
 //! Shape and constants of a model, without its weights.
 
+use super::{LinearAttention, MixerKind};
 use serde::{Deserialize, Serialize};
 
 /// Model families that the forward pass runs.
@@ -14,6 +15,9 @@ pub enum Architecture {
     Qwen2,
     /// Qwen3: RMSNorm on each head's q and k. SDAR is this.
     Qwen3,
+    /// Qwen3.5: Gated DeltaNet in most layers, gated attention with partial rotary in the others.
+    /// Ternary-Bonsai-2 is this.
+    Qwen35,
 }
 
 /// Gate function of the feed-forward block.
@@ -29,7 +33,7 @@ pub enum Activation {
 /// Rotary position embedding, NeoX order (first half pairs with second half).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
-    /// Base θ of the frequencies θ^(−2i/head_dim).
+    /// Base θ of the frequencies θ^(−2i/[`rotary_dim`](Spec::rotary_dim)).
     pub theta: f64,
     /// Rescaling of the frequencies, if the model has one.
     pub scaling: Option<RopeScaling>,
@@ -54,7 +58,7 @@ impl Rope {
 pub enum RopeScaling {
     /// Llama 3's rule, with the parameters of `config.json`.
     Llama3(Llama3Scaling),
-    /// A divisor for each frequency, `[head_dim / 2]`: `rope_freqs.weight` of a GGUF file.
+    /// A divisor for each frequency, `[rotary_dim / 2]`: `rope_freqs.weight` of a GGUF file.
     Divisors(Vec<f32>),
     /// A divisor for every position: position interpolation (arXiv 2306.15595).
     Linear(f64),
@@ -138,9 +142,40 @@ pub struct Spec {
     pub activation: Activation,
     /// Rotary position embedding.
     pub rope: Rope,
+    /// Number of first values of a head that the rotary embedding turns; even. `None` is all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary_dim: Option<usize>,
+    /// True if attention outputs are multiplied by σ(gate). The query projection has the gates' rows
+    /// too: of each head `head_dim` query rows, then `head_dim` gate rows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attention_gate: bool,
+    /// Shape of the linear-attention layers, if the model has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linear_attention: Option<LinearAttention>,
+    /// Mixer of each layer; empty if all layers attend. See [`Self::mixer`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mixers: Vec<MixerKind>,
 }
 
 impl Spec {
+    /// Number of first values of a head that the rotary embedding turns.
+    #[must_use]
+    pub fn rotary_dim(&self) -> usize {
+        self.rotary_dim.unwrap_or(self.head_dim)
+    }
+
+    /// Mixer of a layer.
+    #[must_use]
+    pub fn mixer(&self, layer: usize) -> MixerKind {
+        self.mixers.get(layer).copied().unwrap_or(MixerKind::Attention)
+    }
+
+    /// Number of outputs of the query projection: queries, and gates if there are any.
+    #[must_use]
+    pub fn query_outputs(&self) -> usize {
+        self.heads * self.head_dim * if self.attention_gate { 2 } else { 1 }
+    }
+
     /// Number of positions that the model was trained for before its RoPE was scaled, where the files
     /// state it; otherwise [`Self::context_length`].
     #[must_use]

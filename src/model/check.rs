@@ -1,6 +1,6 @@
 //! Checks the shapes of weights against the spec.
 
-use crate::format::{LayerWeights, Linear, RopeScaling, Spec, Weights};
+use crate::format::{AttentionWeights, LayerWeights, Linear, Mixer, RopeScaling, Spec, Weights};
 use crate::matrix::Matrix;
 
 /// The shape of a tensor does not match the spec.
@@ -48,25 +48,41 @@ pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {
 fn layer(spec: &Spec, i: usize, l: &LayerWeights) -> Result<(), ModelError> {
     let name = |part: &str| format!("layer {i} {part}");
     let (hidden, ffn) = (spec.hidden_size, spec.intermediate_size);
-    let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
-    for (part, weights, outputs, inputs) in [
-        ("q", &l.q, q, hidden),
-        ("k", &l.k, kv, hidden),
-        ("v", &l.v, kv, hidden),
-        ("o", &l.o, hidden, q),
-        ("gate", &l.gate, ffn, hidden),
-        ("up", &l.up, ffn, hidden),
-        ("down", &l.down, hidden, ffn),
-    ] {
+    match &l.mixer {
+        Mixer::Attention(w) => attention(spec, i, w)?,
+        Mixer::Linear(_) => {
+            return Err(error(&name("mixer"), "attention".into(), "linear attention".into()));
+        }
+    }
+    for (part, weights, outputs, inputs) in
+        [("gate", &l.gate, ffn, hidden), ("up", &l.up, ffn, hidden), ("down", &l.down, hidden, ffn)]
+    {
         linear(&name(part), weights, outputs, inputs)?;
     }
     for (part, norm, len) in [
-        ("attention norm", Some(&l.attn_norm), hidden),
+        ("mixer norm", Some(&l.mixer_norm), hidden),
         ("feed-forward norm", Some(&l.ffn_norm), hidden),
-        ("q norm", l.q_norm.as_ref(), spec.head_dim),
-        ("k norm", l.k_norm.as_ref(), spec.head_dim),
-        ("attention sub-norm", l.attn_sub_norm.as_ref(), q),
         ("feed-forward sub-norm", l.ffn_sub_norm.as_ref(), ffn),
+    ] {
+        if let Some(norm) = norm {
+            vector(&name(part), norm, len)?;
+        }
+    }
+    Ok(())
+}
+
+fn attention(spec: &Spec, i: usize, w: &AttentionWeights) -> Result<(), ModelError> {
+    let name = |part: &str| format!("layer {i} {part}");
+    let hidden = spec.hidden_size;
+    let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+    linear(&name("q"), &w.q, spec.query_outputs(), hidden)?;
+    linear(&name("k"), &w.k, kv, hidden)?;
+    linear(&name("v"), &w.v, kv, hidden)?;
+    linear(&name("o"), &w.o, hidden, q)?;
+    for (part, norm, len) in [
+        ("q norm", &w.q_norm, spec.head_dim),
+        ("k norm", &w.k_norm, spec.head_dim),
+        ("attention sub-norm", &w.sub_norm, q),
     ] {
         if let Some(norm) = norm {
             vector(&name(part), norm, len)?;

@@ -8,7 +8,7 @@ use super::profile::Phase;
 use super::{Model, Runtime, SparsityRule, Workspace};
 use crate::batch_types::{Logits, Output};
 use crate::cache::{KvPool, LayerPages};
-use crate::format::{Activation, LayerWeights, Linear, Spec};
+use crate::format::{Activation, AttentionWeights, LayerWeights, Linear, Mixer, Spec};
 use crate::kernel::{Kernels, PAGE};
 use crate::par::{Bound, Chunks};
 
@@ -64,13 +64,14 @@ impl Model {
             pass.embed();
             let mut before = None;
             for (i, layer) in self.weights.layers.iter().enumerate() {
-                pass.attention_inputs(layer, before);
-                pass.keys_and_values(layer, kv.layer(i));
+                let Mixer::Attention(weights) = &layer.mixer else { unreachable!("checked") };
+                pass.mixer_inputs(layer, before);
+                pass.keys_and_values(weights, kv.layer(i));
                 if i + 1 == self.weights.layers.len() {
                     pass.narrow();
                 }
                 if !pass.ws.batch.rows.is_empty() {
-                    pass.attention(layer, kv.layer(i));
+                    pass.attention(weights, kv.layer(i));
                     pass.feed_forward(layer);
                 }
                 before = Some(layer);
@@ -137,25 +138,26 @@ impl Pass<'_, '_> {
         self.ws.profile.lap(Phase::Embed);
     }
 
-    /// Computes the inputs of a layer's q, k and v: x += y of the layer `before`, then norm(x).
-    fn attention_inputs(&mut self, layer: &LayerWeights, before: Option<&LayerWeights>) {
+    /// Computes the inputs of a layer's mixer: x += y of the layer `before`, then norm(x).
+    fn mixer_inputs(&mut self, layer: &LayerWeights, before: Option<&LayerWeights>) {
         self.ws.inputs.rule = self.model.sparsity.rule_except_down();
-        let readers = [&layer.q, &layer.k, &layer.v];
+        let readers = layer.mixer.linears();
+        let readers = &readers[..readers.len() - 1];
         match before {
-            Some(before) => self.add_and_norm(&before.down, &layer.attn_norm, &readers),
-            None => self.norm(&layer.attn_norm, &readers),
+            Some(before) => self.add_and_norm(&before.down, &layer.mixer_norm, readers),
+            None => self.norm(&layer.mixer_norm, readers),
         }
     }
 
     /// Computes queries, keys and values, and writes keys and values to their pages.
-    fn keys_and_values(&mut self, layer: &LayerWeights, kept: LayerPages<'_>) {
+    fn keys_and_values(&mut self, weights: &AttentionWeights, kept: LayerPages<'_>) {
         let Self { model, exec, ws } = self;
         let Workspace { batch, cos, sin, inputs, qkv, profile, .. } = &mut **ws;
         let spec = &model.spec;
-        inputs.product(exec, &[&layer.q, &layer.k, &layer.v], qkv);
+        inputs.product(exec, &[&weights.q, &weights.k, &weights.v], qkv);
         profile.lap(Phase::Qkv);
         let LayerPages { pages, summaries, tables } = kept;
-        let heads = Heads { spec, kernels: exec.kernels, layer, tables, batch, qkv, cos, sin };
+        let heads = Heads { spec, kernels: exec.kernels, weights, tables, batch, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let chunks = (Chunks::new(pages, bytes), Chunks::new(summaries, floats));
         // The same worker attends to this head afterwards, so the pages are in its cache.
@@ -186,12 +188,12 @@ impl Pass<'_, '_> {
     }
 
     /// Computes y = o(attention(q, k, v)).
-    fn attention(&mut self, layer: &LayerWeights, kept: LayerPages<'_>) {
+    fn attention(&mut self, weights: &AttentionWeights, kept: LayerPages<'_>) {
         let Self { model, exec, ws } = self;
         let Workspace { batch, cos, sin, inputs, qkv, attn_out, y, profile, .. } = &mut **ws;
         let (rows, spec, kernels) = (batch.rows.len(), &model.spec, exec.kernels);
         let LayerPages { pages, summaries, tables } = kept;
-        let heads = Heads { spec, kernels, layer, tables, batch, qkv, cos, sin };
+        let heads = Heads { spec, kernels, weights, tables, batch, qkv, cos, sin };
         let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
         let width = spec.heads * spec.head_dim;
         attn_out.grow(rows * width);
@@ -206,21 +208,21 @@ impl Pass<'_, '_> {
         profile.lap(Phase::Attention);
 
         let source = Chunks::new(attn_out, width);
-        inputs.fill(exec, rows, width, &[&layer.o], source, |_, out, attn_out| {
-            match &layer.attn_sub_norm {
+        inputs.fill(exec, rows, width, &[&weights.o], source, |_, out, attn_out| {
+            match &weights.sub_norm {
                 Some(norm) => (kernels.rms_norm)(attn_out, norm, spec.norm_eps, out),
                 None => out.copy_from_slice(attn_out),
             }
         });
         profile.lap(Phase::Norm);
-        inputs.product(exec, &[&layer.o], y);
+        inputs.product(exec, &[&weights.o], y);
         profile.lap(Phase::Output);
     }
 
     /// Computes x += y; y = down(act(gate(norm(x))) · up(norm(x))).
     fn feed_forward(&mut self, layer: &LayerWeights) {
         let readers = [&layer.gate, &layer.up];
-        self.add_and_norm(&layer.o, &layer.ffn_norm, &readers);
+        self.add_and_norm(layer.mixer.output(), &layer.ffn_norm, &readers);
 
         let Self { model, exec, ws } = self;
         let Workspace { batch, inputs, gate_up, y, profile, .. } = &mut **ws;

@@ -3,7 +3,7 @@
 
 use super::batch::{Batch, BatchRow};
 use crate::cache::{PAGE, PageTables, QueryContext};
-use crate::format::{LayerWeights, Linear, Spec};
+use crate::format::{AttentionWeights, Linear, Spec};
 use crate::kernel::{Attention, Kernels};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
@@ -13,7 +13,7 @@ use std::ops::Range;
 pub(super) struct Heads<'a> {
     pub spec: &'a Spec,
     pub kernels: &'a Kernels,
-    pub layer: &'a LayerWeights,
+    pub weights: &'a AttentionWeights,
     pub tables: PageTables<'a>,
     pub batch: &'a Batch,
     /// `[rows][(heads + 2 · kv_heads) · head_dim]`.
@@ -40,9 +40,9 @@ impl Heads<'_> {
         let (key, rest) = scratch.heads[..3 * dim].split_at_mut(dim);
         let (value, plain) = rest.split_at_mut(dim);
         for (i, row) in self.batch.rows.iter().enumerate() {
-            self.copy(i, keys, &self.layer.k, head, key);
-            self.rotate(i, self.layer.k_norm.as_deref(), key, plain);
-            self.copy(i, values, &self.layer.v, head, value);
+            self.copy(i, keys, &self.weights.k, head, key);
+            self.rotate(i, self.weights.k_norm.as_deref(), key, plain);
+            self.copy(i, values, &self.weights.v, head, value);
             let page = self.tables.table(row.seq)[row.position / PAGE] as usize * layout.bytes();
             let page = &mut pages[page..][..layout.bytes()];
             layout.write(&self.kernels.kv, page, row.position % PAGE, (key, value));
@@ -90,8 +90,8 @@ impl Heads<'_> {
         let plain = &mut rest[..dim];
         for (n, query) in own.chunks_exact_mut(dim).enumerate() {
             let (row, head) = (rows.start + n / group, head * group + n % group);
-            self.copy(row, head, &self.layer.q, head, query);
-            self.rotate(row, self.layer.q_norm.as_deref(), query, plain);
+            self.copy(row, head, &self.weights.q, head, query);
+            self.rotate(row, self.weights.q_norm.as_deref(), query, plain);
         }
         self.read(rows, own, pages, summaries, out, scratch);
         scratch.heads = queries;

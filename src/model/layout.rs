@@ -173,7 +173,8 @@ fn two_bits(w: &TernaryMatrix) -> usize {
 
 /// A copy of a layer with other weights and no bias.
 fn with(linear: &Linear, w: TernaryMatrix) -> Linear {
-    Linear { weight: Matrix::Ternary(w), bias: None, activations: linear.activations }
+    let (weight, activations) = (Matrix::Ternary(w), linear.activations);
+    Linear { weight, bias: None, activations, rotation: None }
 }
 
 /// Computes the product of each layer with one row, as decoding does.

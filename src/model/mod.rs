@@ -104,6 +104,7 @@ impl Model {
             weight: weights.embed.clone(),
             bias: None,
             activations: Activations::Int16,
+            rotation: weights.embed_rotation.clone(),
         };
         let head = weights.head.clone().unwrap_or_else(tied);
         let frequencies = Frequencies::new(spec.head_dim, &spec.rope);
@@ -161,15 +162,10 @@ fn work(weights: &Weights, head: &Linear, screened: bool) -> [PhaseWork; Phase::
         work.bytes += bytes;
     };
     for l in &weights.layers {
-        for (phase, linear) in [
-            (Phase::Qkv, &l.q),
-            (Phase::Qkv, &l.k),
-            (Phase::Qkv, &l.v),
-            (Phase::Output, &l.o),
-            (Phase::GateUp, &l.gate),
-            (Phase::GateUp, &l.up),
-            (Phase::Down, &l.down),
-        ] {
+        let [inputs @ .., output] = &l.mixer.linears()[..] else { continue };
+        let mixer = inputs.iter().map(|&linear| (Phase::Qkv, linear));
+        let ffn = [(Phase::GateUp, &l.gate), (Phase::GateUp, &l.up), (Phase::Down, &l.down)];
+        for (phase, linear) in mixer.chain([(Phase::Output, *output)]).chain(ffn) {
             add(phase, &linear.weight, linear.weight.bytes());
         }
     }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use half::f16;
 use std::time::Instant;
 use wrinklefree::format::{
-    Activation, Activations, Architecture, DlmConfig, GenerationDefaults, LayerWeights, Linear,
-    Rope, Spec, Weights,
+    Activation, Activations, Architecture, AttentionWeights, DlmConfig, GenerationDefaults,
+    LayerWeights, Linear, Mixer, Rope, Spec, Weights,
 };
 use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
 use wrinklefree::mem::WeightVec;
@@ -73,6 +73,10 @@ impl Synthetic {
             norm_eps: 1e-5,
             activation: Activation::Relu2,
             rope: rope(5e5),
+            rotary_dim: None,
+            attention_gate: false,
+            linear_attention: None,
+            mixers: Vec::new(),
         };
         match self {
             Self::Bitnet2b => bitnet,
@@ -89,6 +93,7 @@ impl Synthetic {
                 norm_eps: 1e-6,
                 activation: Activation::Silu,
                 rope: rope(1e6),
+                ..bitnet
             },
             Self::Tiny => Spec {
                 vocab_size: 32_000,
@@ -138,7 +143,8 @@ impl Synthetic {
             Self::Bitnet2b | Self::Tiny => rng.int8(spec.vocab_size, spec.hidden_size),
         };
         let layers = (0..spec.layers).map(|_| self.layer(&spec, &mut rng)).collect();
-        Weights { embed, head: None, final_norm: vec![1.0; spec.hidden_size], layers }
+        let final_norm = vec![1.0; spec.hidden_size];
+        Weights { embed, embed_rotation: None, head: None, final_norm, layers }
     }
 
     fn layer(self, spec: &Spec, rng: &mut Rng) -> LayerWeights {
@@ -148,19 +154,22 @@ impl Synthetic {
             weight: rng.ternary(rows, cols, bonsai),
             bias: None,
             activations,
+            rotation: None,
         };
         let ones = |n: usize| vec![1.0; n];
         let (hidden, wide) = (spec.hidden_size, spec.intermediate_size);
         let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
         LayerWeights {
-            attn_norm: ones(hidden),
-            q: linear(q, hidden),
-            k: linear(kv, hidden),
-            v: linear(kv, hidden),
-            q_norm: bonsai.then(|| ones(spec.head_dim)),
-            k_norm: bonsai.then(|| ones(spec.head_dim)),
-            attn_sub_norm: (!bonsai).then(|| ones(q)),
-            o: linear(hidden, q),
+            mixer_norm: ones(hidden),
+            mixer: Mixer::Attention(Box::new(AttentionWeights {
+                q: linear(q, hidden),
+                k: linear(kv, hidden),
+                v: linear(kv, hidden),
+                q_norm: bonsai.then(|| ones(spec.head_dim)),
+                k_norm: bonsai.then(|| ones(spec.head_dim)),
+                sub_norm: (!bonsai).then(|| ones(q)),
+                o: linear(hidden, q),
+            })),
             ffn_norm: ones(hidden),
             gate: linear(wide, hidden),
             up: linear(wide, hidden),

@@ -1,7 +1,7 @@
 //! Sizes of the parts of a model.
 
 use std::collections::BTreeMap;
-use wrinklefree::format::{LayerWeights, Linear, Weights};
+use wrinklefree::format::{LayerWeights, Linear, Mixer, Weights};
 use wrinklefree::matrix::Matrix;
 
 /// All matrices of one role and kind.
@@ -21,31 +21,47 @@ pub struct Group {
     pub bytes: u64,
 }
 
-/// Returns the seven matrices of a layer and their roles.
-pub fn linears(layer: &LayerWeights) -> [(&'static str, &Linear); 7] {
-    [
-        ("attention q", &layer.q),
-        ("attention k", &layer.k),
-        ("attention v", &layer.v),
-        ("attention o", &layer.o),
-        ("ffn gate", &layer.gate),
-        ("ffn up", &layer.up),
-        ("ffn down", &layer.down),
-    ]
+/// Returns the matrices of a layer and their roles.
+pub fn linears(layer: &LayerWeights) -> Vec<(&'static str, &Linear)> {
+    let mut linears = match &layer.mixer {
+        Mixer::Attention(w) => vec![
+            ("attention q", &w.q),
+            ("attention k", &w.k),
+            ("attention v", &w.v),
+            ("attention o", &w.o),
+        ],
+        Mixer::Linear(w) => vec![
+            ("linear qkv", &w.qkv),
+            ("linear z", &w.z),
+            ("linear alpha", &w.alpha),
+            ("linear beta", &w.beta),
+            ("linear out", &w.out),
+        ],
+    };
+    linears.extend([("ffn gate", &layer.gate), ("ffn up", &layer.up), ("ffn down", &layer.down)]);
+    linears
 }
 
-/// Returns the norm vectors that a layer has.
+/// Returns the vectors that a layer has besides biases: norms, and those of linear attention.
 pub fn norms(layer: &LayerWeights) -> impl Iterator<Item = (&'static str, &[f32])> {
-    [
-        ("attn_norm", Some(&layer.attn_norm)),
-        ("q_norm", layer.q_norm.as_ref()),
-        ("k_norm", layer.k_norm.as_ref()),
-        ("attn_sub_norm", layer.attn_sub_norm.as_ref()),
-        ("ffn_norm", Some(&layer.ffn_norm)),
-        ("ffn_sub_norm", layer.ffn_sub_norm.as_ref()),
-    ]
-    .into_iter()
-    .filter_map(|(name, norm)| Some((name, norm?.as_slice())))
+    let of_mixer = match &layer.mixer {
+        Mixer::Attention(w) => vec![
+            ("q_norm", w.q_norm.as_ref()),
+            ("k_norm", w.k_norm.as_ref()),
+            ("attn_sub_norm", w.sub_norm.as_ref()),
+        ],
+        Mixer::Linear(w) => vec![
+            ("conv", Some(&w.conv)),
+            ("a", Some(&w.a)),
+            ("dt_bias", Some(&w.dt_bias)),
+            ("linear_norm", Some(&w.norm)),
+        ],
+    };
+    [("mixer_norm", Some(&layer.mixer_norm)), ("ffn_norm", Some(&layer.ffn_norm))]
+        .into_iter()
+        .chain(of_mixer)
+        .chain([("ffn_sub_norm", layer.ffn_sub_norm.as_ref())])
+        .filter_map(|(name, norm)| Some((name, norm?.as_slice())))
 }
 
 /// Groups matrices by role and kind, in the order of a forward pass; norms and biases come last.

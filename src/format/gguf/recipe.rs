@@ -122,6 +122,10 @@ fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec, LoadError>
         norm_eps: meta.need(&eps, meta.float(&eps)?)? as f32,
         activation,
         rope,
+        rotary_dim: None,
+        attention_gate: false,
+        linear_attention: None,
+        mixers: Vec::new(),
     })
 }
 

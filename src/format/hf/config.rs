@@ -160,6 +160,10 @@ impl Config {
             norm_eps: need(file, "rms_norm_eps", self.rms_norm_eps)? as f32,
             activation: self.activation(file)?,
             rope,
+            rotary_dim: None,
+            attention_gate: false,
+            linear_attention: None,
+            mixers: Vec::new(),
         })
     }
 

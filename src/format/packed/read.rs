@@ -175,7 +175,7 @@ impl TensorSource for PackedSource<'_> {
             Some(t) => Some(t.vector(rows)?),
             None => None,
         };
-        Ok(Linear { weight, bias, activations })
+        Ok(Linear { weight, bias, activations, rotation: None })
     }
 
     fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {

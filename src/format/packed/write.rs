@@ -4,7 +4,7 @@ use super::{
     ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, TOKENIZER, VERSION_NO_PLANES, VERSION_PLANES,
 };
 use crate::format::recipe::{LayerRole, TensorNames, TensorRole};
-use crate::format::{Activations, Checkpoint, Linear};
+use crate::format::{Activations, Checkpoint, LayerWeights, Linear, Mixer};
 use crate::matrix::{FloatType, Matrix, Scales, SplitMatrix, SplitParts};
 use crate::ternary::{BLOCK_BYTES, Layout, PANEL_ROWS, tight};
 use bytes::Bytes;
@@ -17,12 +17,13 @@ use std::io::{self, Write};
 /// ([`Tokenizer::to_json`](crate::text::Tokenizer::to_json)).
 ///
 /// # Errors
-/// When writing to `out` fails.
+/// When writing to `out` fails, or the format has no place for a tensor: `Unsupported`.
 pub fn write(
     checkpoint: &Checkpoint,
     tokenizer_json: Option<&[u8]>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    refuse_rotation(checkpoint)?;
     let mut file = PackedWriter::default();
     file.weights(checkpoint);
     if let Some(text) = tokenizer_json {
@@ -36,6 +37,18 @@ pub fn write(
         out.write_all(&tensor.bytes)?;
     }
     out.flush()
+}
+
+/// Refuses what packed files have no place for.
+fn refuse_rotation(c: &Checkpoint) -> io::Result<()> {
+    let w = &c.weights;
+    let mut linears = w.layers.iter().flat_map(LayerWeights::linears).chain(&w.head);
+    let linear = w.layers.iter().any(|l| matches!(l.mixer, Mixer::Linear(_)));
+    if linear || w.embed_rotation.is_some() || linears.any(|l| l.rotation.is_some()) {
+        let text = "packed files cannot hold linear attention or rotated weights";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
+    Ok(())
 }
 
 fn metadata(
@@ -172,30 +185,37 @@ impl PackedWriter {
         let name = |role| TensorNames::PACKED.name(role);
         self.matrix(name(TensorRole::Embed), &w.embed, None);
         for (i, layer) in w.layers.iter().enumerate() {
-            let at = |role| TensorRole::Layer(i, role);
-            let optional = |file: &mut Self, role, values: &Option<Vec<f32>>| {
-                if let Some(values) = values {
-                    file.vector(name(at(role)), values);
-                }
-            };
-            self.vector(name(at(LayerRole::AttnNorm)), &layer.attn_norm);
-            self.linear(at(LayerRole::Q), &layer.q);
-            self.linear(at(LayerRole::K), &layer.k);
-            self.linear(at(LayerRole::V), &layer.v);
-            optional(self, LayerRole::QNorm, &layer.q_norm);
-            optional(self, LayerRole::KNorm, &layer.k_norm);
-            optional(self, LayerRole::AttnSubNorm, &layer.attn_sub_norm);
-            self.linear(at(LayerRole::O), &layer.o);
-            self.vector(name(at(LayerRole::FfnNorm)), &layer.ffn_norm);
-            self.linear(at(LayerRole::Gate), &layer.gate);
-            self.linear(at(LayerRole::Up), &layer.up);
-            optional(self, LayerRole::FfnSubNorm, &layer.ffn_sub_norm);
-            self.linear(at(LayerRole::Down), &layer.down);
+            self.layer(i, layer);
         }
         self.vector(name(TensorRole::FinalNorm), &w.final_norm);
         if let Some(head) = &w.head {
             self.linear(TensorRole::Head, head);
         }
+    }
+
+    fn layer(&mut self, i: usize, layer: &LayerWeights) {
+        let at = |role| TensorRole::Layer(i, role);
+        let name = |role| TensorNames::PACKED.name(at(role));
+        let optional = |file: &mut Self, role, values: &Option<Vec<f32>>| {
+            if let Some(values) = values {
+                file.vector(name(role), values);
+            }
+        };
+        self.vector(name(LayerRole::AttnNorm), &layer.mixer_norm);
+        if let Mixer::Attention(w) = &layer.mixer {
+            self.linear(at(LayerRole::Q), &w.q);
+            self.linear(at(LayerRole::K), &w.k);
+            self.linear(at(LayerRole::V), &w.v);
+            optional(self, LayerRole::QNorm, &w.q_norm);
+            optional(self, LayerRole::KNorm, &w.k_norm);
+            optional(self, LayerRole::AttnSubNorm, &w.sub_norm);
+            self.linear(at(LayerRole::O), &w.o);
+        }
+        self.vector(name(LayerRole::FfnNorm), &layer.ffn_norm);
+        self.linear(at(LayerRole::Gate), &layer.gate);
+        self.linear(at(LayerRole::Up), &layer.up);
+        optional(self, LayerRole::FfnSubNorm, &layer.ffn_sub_norm);
+        self.linear(at(LayerRole::Down), &layer.down);
     }
 
     /// The header, padded so that the data behind it start on a boundary.

@@ -5,7 +5,9 @@ mod names;
 
 pub(super) use names::{LayerRole, TensorNames, TensorRole};
 
-use super::{Architecture, LayerWeights, Linear, LoadError, Spec, Weights};
+use super::{
+    Architecture, AttentionWeights, LayerWeights, Linear, LoadError, Mixer, Spec, Weights,
+};
 use crate::matrix::Matrix;
 
 /// The tensors of a container.
@@ -33,7 +35,7 @@ pub(super) fn assemble(spec: &Spec, source: &mut impl TensorSource) -> Result<We
         true => Some(source.linear(TensorRole::Head, vocab, hidden)?),
         false => None,
     };
-    Ok(Weights { embed, head, final_norm, layers })
+    Ok(Weights { embed, embed_rotation: None, head, final_norm, layers })
 }
 
 fn assemble_layer(
@@ -52,17 +54,21 @@ fn assemble_layer(
     };
     let q_norm = norm_if(qwen3, LayerRole::QNorm, spec.head_dim)?;
     let k_norm = norm_if(qwen3, LayerRole::KNorm, spec.head_dim)?;
-    let attn_sub_norm = norm_if(bitnet, LayerRole::AttnSubNorm, q)?;
+    let sub_norm = norm_if(bitnet, LayerRole::AttnSubNorm, q)?;
     let ffn_sub_norm = norm_if(bitnet, LayerRole::FfnSubNorm, ff)?;
-    Ok(LayerWeights {
-        attn_norm: source.vector(at(LayerRole::AttnNorm), hidden)?,
+    let mixer_norm = source.vector(at(LayerRole::AttnNorm), hidden)?;
+    let attention = AttentionWeights {
         q: source.linear(at(LayerRole::Q), q, hidden)?,
         k: source.linear(at(LayerRole::K), kv, hidden)?,
         v: source.linear(at(LayerRole::V), kv, hidden)?,
         q_norm,
         k_norm,
-        attn_sub_norm,
+        sub_norm,
         o: source.linear(at(LayerRole::O), hidden, q)?,
+    };
+    Ok(LayerWeights {
+        mixer_norm,
+        mixer: Mixer::Attention(Box::new(attention)),
         ffn_norm: source.vector(at(LayerRole::FfnNorm), hidden)?,
         gate: source.linear(at(LayerRole::Gate), ff, hidden)?,
         up: source.linear(at(LayerRole::Up), ff, hidden)?,

@@ -1,0 +1,79 @@
+//! Shapes of a layer's token mixer.
+
+use serde::{Deserialize, Serialize};
+
+/// Kind of a layer's token mixer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MixerKind {
+    /// Softmax attention over keys and values in the cache.
+    Attention,
+    /// Gated DeltaNet: linear attention over a recurrent state.
+    Linear,
+}
+
+/// Shape of the linear-attention layers (Gated DeltaNet, arXiv 2412.06464).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinearAttention {
+    /// Number of query and key heads.
+    pub key_heads: usize,
+    /// Number of value heads; a multiple of `key_heads`. Each has a state.
+    pub value_heads: usize,
+    /// Width of a query or key head.
+    pub key_dim: usize,
+    /// Width of a value head.
+    pub value_dim: usize,
+    /// Number of taps of the causal convolution.
+    pub conv_kernel: usize,
+    /// Order of the value heads.
+    pub value_order: ValueOrder,
+    /// True if the columns of the output projection have the value heads in grouped order, whatever
+    /// `value_order` is: `prism.hadamard.gdn_v_grouped`.
+    #[serde(default)]
+    pub output_grouped: bool,
+}
+
+/// Order of the value heads, of which `rep` share a key head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueOrder {
+    /// Value head j reads key head j / rep: Hugging Face.
+    Grouped,
+    /// Value head j reads key head j mod `key_heads`: GGUF.
+    Tiled,
+}
+
+impl LinearAttention {
+    /// Number of value heads that share a key head.
+    #[must_use]
+    pub fn values_per_key(&self) -> usize {
+        self.value_heads / self.key_heads
+    }
+
+    /// Width of all value heads.
+    #[must_use]
+    pub fn value_width(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Width of all query or key heads.
+    #[must_use]
+    pub fn key_width(&self) -> usize {
+        self.key_heads * self.key_dim
+    }
+
+    /// Number of channels of the convolution: queries, keys and values.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        2 * self.key_width() + self.value_width()
+    }
+
+    /// Index of the `n`-th value head of a key head.
+    #[must_use]
+    pub fn value_head(&self, key_head: usize, n: usize) -> usize {
+        match self.value_order {
+            ValueOrder::Grouped => key_head * self.values_per_key() + n,
+            ValueOrder::Tiled => n * self.key_heads + key_head,
+        }
+    }
+}

@@ -22,7 +22,9 @@
 mod attention;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod attention_loop;
+pub mod delta;
 mod exp;
+mod hadamard;
 mod kv;
 mod operands;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
@@ -30,6 +32,8 @@ mod packing;
 #[cfg(target_arch = "x86_64")]
 mod panels;
 mod scalar;
+mod sigmoid;
+mod simd;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -40,6 +44,7 @@ mod avx512;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
+pub use delta::{DeltaRows, DeltaShape};
 pub use exp::exp;
 pub use kv::{KvCodec, KvType, PageElements, PageLayout};
 pub use operands::{Attention, Quantized};
@@ -129,8 +134,16 @@ pub struct Kernels {
     pub silu_mul: fn(gate: &mut [f32], up: &[f32]),
     /// Computes gate = max(gate, 0)² · up.
     pub relu2_mul: fn(gate: &mut [f32], up: &[f32]),
+    /// Computes gate = σ(gate) · x.
+    pub sigmoid_mul: fn(gate: &mut [f32], x: &[f32]),
     /// Computes x += y.
     pub add: fn(x: &mut [f32], y: &[f32]),
+    /// Computes the normalized Walsh–Hadamard transform of each block of `x`, in Sylvester's order. A
+    /// block is a power of two, and `x` is whole blocks.
+    pub hadamard: fn(x: &mut [f32], block: usize),
+    /// Computes Gated DeltaNet for consecutive positions of one text; see [`delta`]. The view `out` is
+    /// `[rows][values · value_dim]`, and the state has [`DeltaShape::state_floats`].
+    pub delta: fn(&DeltaRows<'_>, state: &mut [f32], out: &mut Columns<'_>, &mut Scratch),
     /// Computes softmax attention; the view `out` is `[rows][group · head_dim]`.
     pub attend: fn(&Attention<'_>, out: &mut Columns<'_>, &mut Scratch),
     /// Codec of each [`KvType`], in the order of [`KvType::ALL`].
@@ -168,7 +181,12 @@ impl Kernels {
         rope: scalar::rope,
         silu_mul: scalar::silu_mul,
         relu2_mul: scalar::relu2_mul,
+        sigmoid_mul: |gate, x| sigmoid::sigmoid_mul(scalar::Scalar, gate, x),
         add: scalar::add,
+        hadamard: |x, block| hadamard::hadamard(scalar::Scalar, x, block),
+        delta: |rows, state, out, scratch| {
+            delta::delta(scalar::Scalar, rows, state, out, scratch);
+        },
         attend: scalar::attend,
         kv: scalar::KV,
         summarize: kv::summarize,

@@ -7,10 +7,13 @@ mod attention;
 mod batches;
 #[path = "int8.rs"]
 mod int8;
+#[path = "linear_attention.rs"]
+mod linear_attention;
 
 pub use attention::*;
 pub use batches::*;
 pub use int8::*;
+pub use linear_attention::*;
 
 use half::{bf16, f16};
 use wrinklefree_compute::kernel::{Isa, Kernels, Quantized};
@@ -50,6 +53,10 @@ macro_rules! each_case {
             stored_numbers_are_the_nearest
             numbers_that_are_not_finite_stay_so
             estimates_of_pages_are_close
+            transforms_are_walsh_hadamard
+            gates_are_sigmoids
+            linear_attention_is_the_recurrence
+            linear_attention_does_not_depend_on_cuts
         }
     };
 }

@@ -92,6 +92,20 @@ pub fn total(x: &[f32]) -> f32 {
     sum(vectors.fold(zero(), |total, x| _mm256_add_ps(total, load(x))))
 }
 
+/// Returns a + b.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn add(a: __m256, b: __m256) -> __m256 {
+    _mm256_add_ps(a, b)
+}
+
+/// Returns a / b.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn div(a: __m256, b: __m256) -> __m256 {
+    _mm256_div_ps(a, b)
+}
+
 /// Returns a − b.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -125,6 +139,19 @@ pub fn exp(x: __m256) -> __m256 {
     let p = _mm256_fmadd_ps(_mm256_mul_ps(p, r), r, _mm256_add_ps(r, _mm256_set1_ps(1.0)));
     let power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(power)))
+}
+
+/// Returns the Walsh–Hadamard transform of 8 floats, not normalized.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub fn hadamard(v: __m256) -> __m256 {
+    // Each stage adds a number's partner to it, or subtracts it from the partner.
+    let signs = _mm256_setr_ps(1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0);
+    let v = _mm256_fmadd_ps(signs, v, _mm256_permute_ps::<0b10_11_00_01>(v));
+    let signs = _mm256_setr_ps(1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0);
+    let v = _mm256_fmadd_ps(signs, v, _mm256_permute_ps::<0b01_00_11_10>(v));
+    let signs = _mm256_setr_ps(1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0);
+    _mm256_fmadd_ps(signs, v, _mm256_permute2f128_ps::<0x01>(v, v))
 }
 
 /// Transposes 8 × 8 floats.

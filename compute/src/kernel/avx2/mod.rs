@@ -10,6 +10,7 @@ mod kv;
 mod lanes;
 mod limits;
 mod row;
+mod shared;
 pub mod ternary;
 
 use super::{Isa, Kernels};
@@ -53,7 +54,10 @@ pub const KERNELS: Kernels = Kernels {
     rope: detected!(row::rope, head, cos, sin),
     silu_mul: detected!(row::silu_mul, gate, up),
     relu2_mul: detected!(row::relu2_mul, gate, up),
+    sigmoid_mul: detected!(shared::sigmoid_mul, gate, x),
     add: detected!(row::add, x, y),
+    hadamard: detected!(shared::hadamard, x, block),
+    delta: detected!(shared::delta, rows, state, out, scratch),
     attend: detected!(attend::attend, a, out, scratch),
     kv: KV,
     summarize: detected!(kv::summarize, keys, summary),

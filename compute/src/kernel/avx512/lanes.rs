@@ -63,6 +63,42 @@ pub fn add_product(a: __m512, b: __m512, c: __m512) -> __m512 {
     _mm512_fmadd_ps(a, b, c)
 }
 
+/// Returns a + b.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn add(a: __m512, b: __m512) -> __m512 {
+    _mm512_add_ps(a, b)
+}
+
+/// Returns a / b.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn div(a: __m512, b: __m512) -> __m512 {
+    _mm512_div_ps(a, b)
+}
+
+/// Returns the sum of 16 floats.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn sum(v: __m512) -> f32 {
+    _mm512_reduce_add_ps(v)
+}
+
+/// Returns the Walsh–Hadamard transform of 16 floats, not normalized.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn hadamard(v: __m512) -> __m512 {
+    // Each stage adds a number's partner to it, or subtracts it from the partner.
+    let partner = _mm512_permute_ps::<0b10_11_00_01>(v);
+    let v = _mm512_mask_sub_ps(_mm512_add_ps(v, partner), 0b1010_1010_1010_1010, partner, v);
+    let partner = _mm512_permute_ps::<0b01_00_11_10>(v);
+    let v = _mm512_mask_sub_ps(_mm512_add_ps(v, partner), 0b1100_1100_1100_1100, partner, v);
+    let partner = _mm512_shuffle_f32x4::<0b10_11_00_01>(v, v);
+    let v = _mm512_mask_sub_ps(_mm512_add_ps(v, partner), 0b1111_0000_1111_0000, partner, v);
+    let partner = _mm512_shuffle_f32x4::<0b01_00_11_10>(v, v);
+    _mm512_mask_sub_ps(_mm512_add_ps(v, partner), 0b1111_1111_0000_0000, partner, v)
+}
+
 /// Returns a − b.
 #[inline]
 #[target_feature(enable = "avx512f")]

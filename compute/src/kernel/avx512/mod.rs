@@ -6,6 +6,7 @@ pub mod int8;
 pub mod lanes;
 mod limits;
 mod row;
+mod shared;
 pub mod ternary;
 
 use super::avx2::{self, detected};
@@ -30,7 +31,10 @@ pub const KERNELS: Kernels = Kernels {
     rms_norm: detected!(row::rms_norm, x, weight, eps, out),
     silu_mul: detected!(row::silu_mul, gate, up),
     relu2_mul: detected!(row::relu2_mul, gate, up),
+    sigmoid_mul: detected!(shared::sigmoid_mul, gate, x),
     add: detected!(row::add, x, y),
+    hadamard: detected!(shared::hadamard, x, block),
+    delta: detected!(shared::delta, rows, state, out, scratch),
     sum_exp: detected!(row::sum_exp, logits, max),
     weigh: detected!(row::weigh, logits, max, scale),
     attend: detected!(attend::attend, a, out, scratch),

@@ -53,6 +53,28 @@ pub fn add_product_one(a: f32, b: f32, c: f32) -> f32 {
     c + a * b
 }
 
+/// Returns a + b.
+#[inline]
+pub fn add(a: v128, b: v128) -> v128 {
+    f32x4_add(a, b)
+}
+
+/// Returns a / b.
+#[inline]
+pub fn div(a: v128, b: v128) -> v128 {
+    f32x4_div(a, b)
+}
+
+/// Returns the Walsh–Hadamard transform of 4 floats, not normalized.
+#[inline]
+pub fn hadamard(v: v128) -> v128 {
+    // Each stage adds a number's partner to it, or subtracts it from the partner.
+    let signs = f32x4(1.0, -1.0, 1.0, -1.0);
+    let v = add(mul(signs, v), i32x4_shuffle::<1, 0, 3, 2>(v, v));
+    let signs = f32x4(1.0, 1.0, -1.0, -1.0);
+    add(mul(signs, v), i32x4_shuffle::<2, 3, 0, 1>(v, v))
+}
+
 /// Returns a − b.
 #[inline]
 pub fn sub(a: v128, b: v128) -> v128 {

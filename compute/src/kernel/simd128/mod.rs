@@ -17,6 +17,7 @@ mod int8;
 mod lanes;
 mod limits;
 mod row;
+mod shared;
 mod ternary;
 
 use super::{Isa, Kernels, exp, kv, scalar};
@@ -35,7 +36,10 @@ pub const KERNELS: Kernels = Kernels {
     rope: scalar::rope,
     silu_mul: row::silu_mul,
     relu2_mul: row::relu2_mul,
+    sigmoid_mul: shared::sigmoid_mul,
     add: scalar::add,
+    hadamard: shared::hadamard,
+    delta: shared::delta,
     attend: attend::attend,
     kv: KV,
     summarize: kv::summarize,

@@ -11,7 +11,7 @@ mod prefix;
 mod selection;
 
 pub use crate::kernel::{KvType, PAGE};
-pub use prefix::Namespace;
+pub use prefix::{Namespace, SaltHash};
 pub(crate) use selection::QueryContext;
 pub use selection::{PageSelection, SelectionError};
 
@@ -54,7 +54,7 @@ impl Default for KvConfig {
 /// The KV pages of all sequences.
 ///
 /// ```
-/// use wrinklefree::cache::{KvConfig, KvPool, Namespace, PAGE};
+/// use wrinklefree::cache::{KvConfig, KvPool, Namespace, PAGE, SaltHash};
 /// # use wrinklefree::format::{Activation, Architecture, Rope, Spec};
 /// # let spec = Spec {
 /// #     architecture: Architecture::BitNet,
@@ -82,7 +82,7 @@ impl Default for KvConfig {
 /// assert_eq!(pool.free_pages(), 4);
 ///
 /// // A sequence that shares pages starts with the longest prefix that is cached: nothing yet.
-/// let namespace = Namespace { salt: String::new(), block: 1 };
+/// let namespace = Namespace { salt: SaltHash::new(""), block: 1 };
 /// let (seq, cached) = pool.open_shared(&namespace, &[7; 2 * PAGE]);
 /// assert_eq!((cached, pool.capacity(seq)), (0, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -7,15 +7,32 @@
 use super::PAGE;
 use slab::Slab;
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 /// Sequences of one namespace may share pages. Two namespaces share nothing, even for equal texts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {
     /// Isolates the sequences of one tenant from those of others.
-    pub salt: String,
+    pub salt: SaltHash,
     /// Positions of a block whose finished tokens all see each other; 1 for causal attention. Keys
     /// and values depend on it.
     pub block: usize,
+}
+
+/// The hash of a salt: a salt may be long, and a namespace outlives its requests. The 128 bits come from
+/// SipHash with two random keys of this process, so nobody can choose two salts with the same hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SaltHash([u64; 2]);
+
+impl SaltHash {
+    /// Hashes a salt.
+    #[must_use]
+    pub fn new(salt: &str) -> Self {
+        static KEYS: LazyLock<[RandomState; 2]> =
+            LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+        Self([KEYS[0].hash_one(salt), KEYS[1].hash_one(salt)])
+    }
 }
 
 /// The tokens of a page.
@@ -156,7 +173,7 @@ mod tests {
     use super::*;
 
     fn namespace(salt: &str) -> Namespace {
-        Namespace { salt: salt.into(), block: 1 }
+        Namespace { salt: SaltHash::new(salt), block: 1 }
     }
 
     /// A sequence of pages that hold one token each; returns its last page.
@@ -191,10 +208,18 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_is_small_whatever_its_salt() {
+        let long = "s".repeat(1 << 20);
+        assert!(size_of::<Namespace>() <= 24);
+        assert_eq!(SaltHash::new(&long), SaltHash::new(&long));
+        assert_ne!(SaltHash::new(&long), SaltHash::new(&long[1..]));
+    }
+
+    #[test]
     fn namespaces_share_nothing_and_are_removed_with_their_texts() {
         let (mut tree, mut pages) = (Tree::default(), 0);
         let ends = ["a", "b", ""].map(|salt| text(&mut tree, salt, &[7, 8], &mut pages));
-        let causal = tree.root(&Namespace { salt: "a".into(), block: 4 });
+        let causal = tree.root(&Namespace { block: 4, ..namespace("a") });
         assert_eq!(tree.enter(causal, &[7; PAGE]), None);
         assert_eq!((pages, tree.roots.len()), (6, 4));
         tree.release(causal);

@@ -2,7 +2,7 @@
 
 use super::{Event, Request, SeqId};
 use crate::batch_types::Logits;
-use crate::cache::{KvSeq, Namespace};
+use crate::cache::{KvSeq, Namespace, SaltHash};
 use crate::decode::{Decoder, FinishReason, RowRequest, Sampled};
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
@@ -58,7 +58,7 @@ impl Sequence {
         let left = request.max_tokens - max_tokens;
         Self {
             id,
-            namespace: Namespace { salt: cache_salt, block: mode.clean_block() },
+            namespace: Namespace { salt: SaltHash::new(&cache_salt), block: mode.clean_block() },
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
             stopped: None,

@@ -26,7 +26,12 @@ pub struct Tokenizer {
 struct Inner {
     hf: tokenizers::Tokenizer,
     token_bytes: TokenBytes,
+    /// Most bytes of a text that one token can stand for.
+    longest: usize,
 }
+
+/// Largest factor by which normalization makes a text shorter: NFKC composes three characters.
+const SHRINKS: usize = 4;
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -67,7 +72,10 @@ impl Tokenizer {
                 "the post_processor adds the id {id}, but the vocabulary has ids below {len}"
             )));
         }
-        Ok(Self { inner: Arc::new(Inner { hf, token_bytes }) })
+        let ids = 0..u32::try_from(token_bytes.len()).unwrap_or(u32::MAX);
+        let longest = ids.map(|id| token_bytes.bytes(id).len()).max().unwrap_or(0).max(1);
+        let longest = if hf.get_normalizer().is_some() { longest * SHRINKS } else { longest };
+        Ok(Self { inner: Arc::new(Inner { hf, token_bytes, longest }) })
     }
 
     /// Encodes a text. With `add_special`, the model's special tokens (BOS…) are added around it. The
@@ -82,6 +90,13 @@ impl Tokenizer {
             .encode_fast(text, add_special)
             .map_err(|e| TextError::Encode(e.to_string()))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The least number of tokens that a text of so many bytes has. Vocabularies without byte tokens may
+    /// have fewer for texts of unknown characters.
+    #[must_use]
+    pub fn least_tokens(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.inner.longest)
     }
 
     /// Decodes ids to a text without special tokens. Invalid UTF-8 becomes U+FFFD; ids without a token

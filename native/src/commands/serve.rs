@@ -143,6 +143,7 @@ fn server_config(
         port,
         keys: api_keys,
         origins: server.cors_origin,
+        proxies: server.trusted_proxy,
         host_names: server.allowed_host,
         demo: server.demo,
         tls,

@@ -3,6 +3,7 @@
 
 use super::{LogFormat, Origin};
 use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
+use crate::serve::TrustedProxy;
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Command};
 use std::net::{IpAddr, Ipv4Addr};
@@ -85,6 +86,13 @@ pub struct ServerArgs {
     /// this machine alone and has no key [default: none].
     #[arg(long, value_name = "NAME")]
     pub allowed_host: Vec<String>,
+    /// Proxy that names its clients; repeatable
+    ///
+    /// Address or network of a proxy, such as 10.0.0.0/8. Without API keys, limits count each address.
+    /// Behind this proxy they count the address in its X-Forwarded-For or Forwarded header
+    /// [default: none].
+    #[arg(long, value_name = "IP")]
+    pub trusted_proxy: Vec<TrustedProxy>,
     /// Serve the browser demo at /demo
     ///
     /// Folder of the browser demo, which `web/build` writes to web/demo/dist.

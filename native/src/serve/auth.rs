@@ -1,6 +1,8 @@
 //! Authentication with API keys.
 
+use super::client::Client;
 use super::error::ApiError;
+use super::state::ServerState;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
@@ -23,14 +25,14 @@ impl ApiKeys {
         self.0.is_empty()
     }
 
-    /// Returns the tenant of a key, if it is accepted. The time this takes reveals only the lengths
-    /// of the keys.
-    fn tenant(&self, given: &[u8]) -> Option<Tenant> {
+    /// Returns the number of a key, if it is accepted. The time this takes reveals only the lengths of
+    /// the keys.
+    fn number(&self, given: &[u8]) -> Option<u64> {
         let mut found = 0u64;
         for (number, key) in (1u64..).zip(self.0.iter()) {
             found.conditional_assign(&number, key.as_bytes().ct_eq(given));
         }
-        (found > 0).then(|| Tenant(found.to_string()))
+        (found > 0).then_some(found)
     }
 }
 
@@ -48,19 +50,24 @@ fn request_key(headers: &HeaderMap) -> Option<&[u8]> {
 #[derive(Clone, Debug, Default)]
 pub struct Tenant(pub String);
 
-/// Middleware: refuses requests without an accepted key, and adds the [`Tenant`] to the others.
+/// Middleware: refuses requests without an accepted key, and adds the [`Tenant`] and the [`Client`] to
+/// the others.
 pub async fn require_key(
-    State(keys): State<ApiKeys>,
+    State(server): State<Arc<ServerState>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let tenant = match request_key(request.headers()) {
-        _ if keys.is_empty() => Some(Tenant::default()),
-        Some(key) => keys.tenant(key),
+    let number = request_key(request.headers()).and_then(|key| server.keys.number(key));
+    let accepted = match number {
+        _ if server.keys.is_empty() => {
+            Some((Tenant::default(), Client::of(&request, &server.proxies)))
+        }
+        Some(number) => Some((Tenant(number.to_string()), Client::Key(number))),
         None => None,
     };
-    if let Some(tenant) = tenant {
+    if let Some((tenant, client)) = accepted {
         request.extensions_mut().insert(tenant);
+        request.extensions_mut().insert(client);
         return next.run(request).await;
     }
     ApiError::new(
@@ -79,10 +86,9 @@ mod tests {
     #[test]
     fn keys_match_exactly() {
         let keys = ApiKeys::new(["a-key".into(), " other\n".into(), "  ".into()]);
-        let tenant = |key: &[u8]| keys.tenant(key).map(|tenant| tenant.0);
-        assert_eq!((tenant(b"a-key"), tenant(b"other")), (Some("1".into()), Some("2".into())));
+        assert_eq!((keys.number(b"a-key"), keys.number(b"other")), (Some(1), Some(2)));
         for wrong in [&b""[..], b"a-ke", b"a-key ", b"A-KEY", b"a-keyother"] {
-            assert_eq!(tenant(wrong), None);
+            assert_eq!(keys.number(wrong), None);
         }
         assert!(ApiKeys::new([String::new()]).is_empty());
     }

@@ -1,5 +1,6 @@
 //! Serves HTTP/1.1 on one connection, with limits on how long a client may keep it waiting.
 
+use super::client::Peer;
 use super::tls::Tls;
 use axum::Router;
 use hyper::server::conn::http1;
@@ -31,14 +32,16 @@ impl ConnectionHandler {
     pub async fn serve(self, stream: TcpStream, draining: watch::Sender<bool>) {
         // Tokens are sent one by one.
         let _ = stream.set_nodelay(true);
+        let Ok(peer) = stream.peer_addr() else { return };
+        let peer = Peer(peer.ip());
         let mut stream = TimeoutStream::new(stream);
         // A client that does not read would hold its permit forever.
         stream.set_write_timeout(Some(self.timeout));
         let stream = Box::pin(stream);
         match &self.tls {
-            None => self.serve_http(stream, draining.subscribe()).await,
+            None => self.serve_http(stream, peer, draining.subscribe()).await,
             Some(tls) => match tls.accept(stream).await {
-                Ok(stream) => self.serve_http(stream, draining.subscribe()).await,
+                Ok(stream) => self.serve_http(stream, peer, draining.subscribe()).await,
                 Err(error) => tracing::debug!(%error, "TLS handshake failed"),
             },
         }
@@ -46,14 +49,15 @@ impl ConnectionHandler {
 
     /// Answers requests until the client disconnects. Once `draining` is true, no new request
     /// begins; the receiver is held as long as one is running.
-    async fn serve_http<S>(&self, stream: S, mut draining: watch::Receiver<bool>)
+    async fn serve_http<S>(&self, stream: S, peer: Peer, mut draining: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let had_request = &AtomicBool::new(false);
         let service = &TowerToHyperService::new(self.service.clone());
-        let service = service_fn(move |request| {
+        let service = service_fn(move |mut request: hyper::Request<_>| {
             had_request.store(true, Ordering::Relaxed);
+            request.extensions_mut().insert(peer);
             service.call(request)
         });
         let connection = http1::Builder::new()

@@ -4,8 +4,10 @@
 //! to it as messages. Modules import downward only: errors and state, then connections and the
 //! engine's thread, then the endpoints (`api`), then this module, which starts and stops the server.
 
+mod admission;
 mod api;
 mod auth;
+mod client;
 mod connection;
 mod cors;
 mod demo;
@@ -28,6 +30,7 @@ mod tls;
 mod warmup;
 
 pub use auth::ApiKeys;
+pub use client::TrustedProxy;
 pub use startup::EngineLimits;
 pub use state::RequestLimits;
 pub use tls::Tls;
@@ -38,6 +41,7 @@ use crate::cli::out;
 use crate::config::Origin;
 use crate::machine::{self, Threads};
 use crate::models::Loaded;
+use admission::Admission;
 use anyhow::Context;
 use connection::ConnectionHandler;
 use listener::Listener;
@@ -77,6 +81,8 @@ pub struct ServerConfig {
     pub keys: ApiKeys,
     /// Origins of web pages that may send requests (CORS).
     pub origins: Vec<Origin>,
+    /// Proxies that name their clients.
+    pub proxies: Vec<TrustedProxy>,
     /// Accepted host names besides localhost, for a server without keys.
     pub host_names: Vec<String>,
     /// Folder of the browser demo.
@@ -117,7 +123,7 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
 
 async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     let ServerConfig { load, name, host, port, keys, limits, drain, threads, engine, .. } = config;
-    let ServerConfig { origins, host_names, demo, tls, warmup, settings, .. } = config;
+    let ServerConfig { origins, proxies, host_names, demo, tls, warmup, settings, .. } = config;
     let address = SocketAddr::new(host, port);
     let socket = TcpListener::bind(address).await;
     let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
@@ -126,6 +132,8 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         draining: AtomicBool::new(false),
         metrics: Arc::new(Metrics::new()),
         keys,
+        proxies,
+        admission: Admission::new(limits.body),
         limits,
     });
     let router = match demo {

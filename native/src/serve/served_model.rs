@@ -72,6 +72,33 @@ impl ServedModel {
         name == self.name || name == "default"
     }
 
+    /// Converts a text that came in the field `param` to tokens. With `special`, the model's special
+    /// tokens are added around it.
+    ///
+    /// # Errors
+    /// If the text is longer than any that fits the context, or the tokenizer fails.
+    pub fn encode(&self, text: &str, special: bool, param: &str) -> Result<Vec<u32>, ApiError> {
+        self.check_length(text, self.context, param)?;
+        self.tokenizer.encode(text, special).map_err(|e| ApiError::bad(param, e.to_string()))
+    }
+
+    /// Refuses a text that must have more than `tokens` tokens. Tokenizing takes time and about 30
+    /// times the memory of the text, so hopeless texts are refused before.
+    ///
+    /// # Errors
+    /// 400 `context_length_exceeded`.
+    pub fn check_length(&self, text: &str, tokens: usize, param: &str) -> Result<(), ApiError> {
+        let least = self.tokenizer.least_tokens(text.len());
+        if least <= tokens {
+            return Ok(());
+        }
+        let message = format!(
+            "the text has {} bytes, so at least {least} tokens, but at most {tokens} fit: shorten it",
+            text.len()
+        );
+        Err(ApiError { code: "context_length_exceeded", ..ApiError::bad(param, message) })
+    }
+
     /// Compiles a grammar into the constraint of one output. Takes up to a second for large
     /// grammars and vocabularies.
     ///

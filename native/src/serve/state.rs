@@ -1,6 +1,8 @@
 //! State shared by all request handlers.
 
+use super::admission::Admission;
 use super::auth::ApiKeys;
+use super::client::TrustedProxy;
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::served_model::ServedModel;
@@ -18,8 +20,12 @@ pub struct ServerState {
     pub metrics: Arc<Metrics>,
     /// Accepted API keys.
     pub keys: ApiKeys,
+    /// Proxies that name their clients.
+    pub proxies: Vec<TrustedProxy>,
     /// Limits of a request.
     pub limits: RequestLimits,
+    /// Budgets of all requests.
+    pub admission: Admission,
 }
 
 /// Limits of a request.

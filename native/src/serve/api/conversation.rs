@@ -36,41 +36,48 @@ pub struct OutputRequest {
     pub logprobs: Option<usize>,
 }
 
-impl OutputRequest {
-    /// One output without log-probabilities.
-    pub const SINGLE: Self = Self { count: 1, logprobs: None };
+/// A conversation that is tokenized and waits for its grammar and the engine.
+pub struct PreparedConversation {
+    field: &'static str,
+    request: Request,
+    grammar: Option<RequestedGrammar>,
 }
 
-impl Conversation {
-    /// Starts generating outputs.
+impl PreparedConversation {
+    /// Starts generating `count` outputs.
     ///
     /// # Errors
-    /// If the conversation or an option is invalid, or the engine does not accept the request.
+    /// If the grammar cannot be used, or the engine does not accept the request.
     pub async fn start(
         self,
         server: &ServerState,
         model: &Arc<ServedModel>,
-        tenant: Tenant,
-        options: &GenerationOptions,
-        outputs: OutputRequest,
+        count: usize,
     ) -> Result<Generation, ApiError> {
-        let (field, options, own) = (self.field, options.clone(), model.clone());
-        // Tokenizing a long prompt takes a while and must not block other tasks.
-        let request =
-            spawn_blocking(move || self.request(&own, &tenant, &options, outputs.logprobs));
-        let request = request.await.map_err(ApiError::internal)??;
-        let time = server.limits.time;
-        Generation::start(&model.engine, &[request], outputs.count, field, time).await
+        let Self { field, mut request, grammar } = self;
+        if let Some(grammar) = grammar {
+            let own = model.clone();
+            let constraint = spawn_blocking(move || own.constraint(grammar)).await;
+            request.sampling.constraint = Some(constraint.map_err(ApiError::internal)??);
+        }
+        Generation::start(&model.engine, &[request], count, field, server.limits.time).await
     }
+}
 
-    /// Returns the number of tokens of the prompt.
+impl Conversation {
+    /// Renders and tokenizes the conversation. Takes a while for long ones.
     ///
     /// # Errors
-    /// If the conversation cannot be rendered.
-    pub async fn count_tokens(self, model: &Arc<ServedModel>) -> Result<usize, ApiError> {
-        let own = model.clone();
-        let tokens = spawn_blocking(move || self.tokens(&own)).await;
-        Ok(tokens.map_err(ApiError::internal)??.len())
+    /// If the conversation or an option is invalid.
+    pub fn prepare(
+        &self,
+        model: &ServedModel,
+        tenant: &Tenant,
+        options: &GenerationOptions,
+        logprobs: Option<usize>,
+    ) -> Result<PreparedConversation, ApiError> {
+        let request = options.request(model, tenant, self.tokens(model)?, logprobs)?;
+        Ok(PreparedConversation { field: self.field, request, grammar: self.output_grammar()? })
     }
 
     /// Renders the prompt with the model's chat template.
@@ -96,24 +103,12 @@ impl Conversation {
             .map_err(|e| ApiError::bad(param, format!("the chat template failed: {e}")))
     }
 
-    fn tokens(&self, model: &ServedModel) -> Result<Vec<u32>, ApiError> {
-        let text = self.render(model)?;
-        let tokens = model.tokenizer.encode(&text, false);
-        tokens.map_err(|e| ApiError::bad(self.field, e.to_string()))
-    }
-
-    fn request(
-        &self,
-        model: &ServedModel,
-        tenant: &Tenant,
-        options: &GenerationOptions,
-        logprobs: Option<usize>,
-    ) -> Result<Request, ApiError> {
-        let mut request = options.request(model, tenant, self.tokens(model)?, logprobs)?;
-        let grammar = self.output_grammar()?;
-        request.sampling.constraint =
-            grammar.map(|requested| model.constraint(requested)).transpose()?;
-        Ok(request)
+    /// Returns the tokens of the prompt.
+    ///
+    /// # Errors
+    /// If the conversation cannot be rendered or is longer than the context.
+    pub fn tokens(&self, model: &ServedModel) -> Result<Vec<u32>, ApiError> {
+        model.encode(&self.render(model)?, false, self.field)
     }
 
     /// Returns the grammar of outputs with and without calls.

@@ -6,15 +6,18 @@ use super::generation::Generation;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
-use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::spawn_blocking;
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::Request;
 
@@ -27,41 +30,47 @@ const CONCURRENT_TEXTS: usize = 8;
 /// Returns the embeddings of texts.
 pub async fn embeddings(
     State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, tenant }: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody,
+) -> Result<Response, ApiError> {
     let model = server.model()?;
-    let (options, fields): (GenerationOptions, EmbeddingFields) = (parse(&body)?, parse(&body)?);
-    options.check_model(&model)?;
-    if let Some(length) = fields.dimensions.filter(|&length| length != model.hidden) {
-        let message =
-            format!("dimensions is {length}, but this model supports {} only", model.hidden);
-        return Err(ApiError::bad("dimensions", message));
-    }
-    let (own, input) = (model.clone(), fields.input);
-    let texts = spawn_blocking(move || input.encode(&own, "input", MAX_TEXTS)).await;
-    let texts = texts.map_err(ApiError::internal)??;
-    let mode = DecodeMode::Embed(match fields.pooling.unwrap_or_default() {
-        PoolingMethod::Mean => Pooling::Mean,
-        PoolingMethod::Last => Pooling::Last,
+    let own = model.clone();
+    let prepared = body.prepare(move |body| {
+        let options: GenerationOptions = parse(body)?;
+        let EmbeddingFields { input, encoding_format, dimensions, pooling } = parse(body)?;
+        options.check_model(&own)?;
+        if let Some(length) = dimensions.filter(|&length| length != own.hidden) {
+            let message =
+                format!("dimensions is {length}, but this model supports {} only", own.hidden);
+            return Err(ApiError::bad("dimensions", message));
+        }
+        let mode = DecodeMode::Embed(match pooling.unwrap_or_default() {
+            PoolingMethod::Mean => Pooling::Mean,
+            PoolingMethod::Last => Pooling::Last,
+        });
+        let texts = input.encode(&own, "input", MAX_TEXTS)?;
+        Ok((texts, mode, options.salt(&body.tenant)?, encoding_format.unwrap_or_default()))
     });
+    let (texts, mode, cache_salt, encoding) = prepared.await?;
     let tokens: usize = texts.iter().map(Vec::len).sum();
     let requests = texts.into_iter().map(|tokens| {
-        let (mode, cache_salt) = (mode.clone(), options.salt(&tenant));
+        let (mode, cache_salt) = (mode.clone(), cache_salt.clone());
         let request = Request { tokens, mode, cache_salt, ..Request::default() };
         embed(&model, request, server.limits.time)
     });
     let embeddings: Vec<Vec<f32>> =
         stream::iter(requests).buffered(CONCURRENT_TEXTS).try_collect().await?;
-    let data = embeddings.iter().enumerate().map(|(index, embedding)| {
-        let embedding = encode(embedding, fields.encoding_format.unwrap_or_default());
-        json!({"object": "embedding", "index": index, "embedding": embedding})
+    let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
+    let end = format!("],\"model\":{},\"usage\":{usage}}}", json!(model.name));
+    let begin = "{\"object\":\"list\",\"data\":[".to_string();
+    let data = embeddings.into_iter().enumerate().map(move |(index, embedding)| {
+        let embedding = encode(&embedding, encoding);
+        let comma = if index == 0 { "" } else { "," };
+        format!("{comma}{}", json!({"object": "embedding", "index": index, "embedding": embedding}))
     });
-    Ok(Json(json!({
-        "object": "list",
-        "data": data.collect::<Vec<_>>(),
-        "model": model.name,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    })))
+    // The text of many embeddings is several times as large as their numbers, so it is made in pieces.
+    let pieces = iter::once(begin).chain(data).chain(iter::once(end)).map(Ok::<_, Infallible>);
+    let json = (header::CONTENT_TYPE, "application/json");
+    Ok(([json], Body::from_stream(stream::iter(pieces))).into_response())
 }
 
 /// Computes one embedding.

@@ -24,16 +24,13 @@ mod tools;
 use super::state::ServerState;
 use super::{auth, log, page};
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use std::sync::Arc;
 use std::time::Duration;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::timeout::RequestBodyTimeoutLayer;
 
-/// Time limit for a request's headers, between two parts of its body, and for the client to read
-/// what was sent.
+/// Time limit for a request's headers, and for the client to read what was sent.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the router of all endpoints.
@@ -56,7 +53,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/server_info", get(status::server_info))
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::wrong_method)
-        .layer(from_fn_with_state(server.keys.clone(), auth::require_key));
+        .layer(from_fn_with_state(server.clone(), auth::require_key));
     let open = Router::new()
         .route("/health", get(status::health))
         .route("/version", get(status::version))
@@ -66,8 +63,6 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .method_not_allowed_fallback(status::wrong_method);
     with_key
         .merge(open)
-        .layer(DefaultBodyLimit::max(server.limits.body))
-        .layer(RequestBodyTimeoutLayer::new(CLIENT_TIMEOUT))
         .layer(CatchPanicLayer::custom(log::panicked))
         .layer(from_fn(messages::convert_errors))
         .layer(from_fn_with_state(server.metrics.clone(), log::requests))

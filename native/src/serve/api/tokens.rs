@@ -11,35 +11,52 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
+
+/// Bytes of a text that may always be tokenized, so that clients can cut texts that are too long.
+const MAX_TEXT: usize = 1 << 20;
+/// Number of tokens that may always be converted to text.
+const MAX_TOKENS: usize = 1 << 16;
 
 /// Tokenizes a text.
 pub async fn tokenize(
     State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, .. }: JsonBody,
+    body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let model = server.model()?;
-    let TokenizeFields { content, add_special_tokens } = parse(&body)?;
-    let own = model.clone();
-    let tokens = spawn_blocking(move || own.tokenizer.encode(&content, add_special_tokens)).await;
-    let tokens = tokens.map_err(ApiError::internal)?;
-    let tokens = tokens.map_err(|e| ApiError::bad("content", e.to_string()))?;
-    let (count, max_model_len) = (tokens.len(), model.context);
-    Ok(Json(json!({"tokens": tokens, "count": count, "max_model_len": max_model_len})))
+    let max_model_len = model.context;
+    let tokens = body.prepare(move |body| {
+        let TokenizeFields { content, add_special_tokens } = parse(body)?;
+        if content.len() > MAX_TEXT {
+            model.check_length(&content, model.context, "content")?;
+        }
+        let tokens = model.tokenizer.encode(&content, add_special_tokens);
+        let tokens = tokens.map_err(|e| ApiError::bad("content", e.to_string()))?;
+        Ok(json!({"tokens": tokens, "count": tokens.len(), "max_model_len": max_model_len}))
+    });
+    Ok(Json(tokens.await?))
 }
 
 /// Converts tokens to text.
 pub async fn detokenize(
     State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, .. }: JsonBody,
+    body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let model = server.model()?;
-    let DetokenizeFields { tokens } = parse(&body)?;
-    if let Some(id) = tokens.iter().find(|&&id| id as usize >= model.vocab) {
-        let message = format!("token id {id} is outside the vocabulary of {} tokens", model.vocab);
-        return Err(ApiError::bad("tokens", message));
-    }
-    let text = model.tokenizer.decode(&tokens);
+    let text = body.prepare(move |body| {
+        let DetokenizeFields { tokens } = parse(body)?;
+        let limit = model.context.max(MAX_TOKENS);
+        if tokens.len() > limit {
+            let message = format!("tokens has {} ids: send at most {limit}", tokens.len());
+            return Err(ApiError::bad("tokens", message));
+        }
+        if let Some(id) = tokens.iter().find(|&&id| id as usize >= model.vocab) {
+            let message =
+                format!("token id {id} is outside the vocabulary of {} tokens", model.vocab);
+            return Err(ApiError::bad("tokens", message));
+        }
+        Ok(model.tokenizer.decode(&tokens))
+    });
+    let text = text.await?;
     Ok(Json(json!({"content": text, "prompt": text})))
 }
 
@@ -64,17 +81,18 @@ pub async fn tokenizer_info(
 /// Renders a conversation with the chat template.
 pub async fn apply_template(
     State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, .. }: JsonBody,
+    body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let model = server.model()?;
-    let ApplyTemplateFields { messages } = parse(&body)?;
-    let conversation = Conversation {
-        field: "messages",
-        messages: template_messages(messages)?,
-        tools: Tools::default(),
-        grammar: None,
-    };
-    let rendered = spawn_blocking(move || conversation.render(&model)).await;
-    let prompt = rendered.map_err(ApiError::internal)??;
-    Ok(Json(json!({"prompt": prompt})))
+    let prompt = body.prepare(move |body| {
+        let ApplyTemplateFields { messages } = parse(body)?;
+        let conversation = Conversation {
+            field: "messages",
+            messages: template_messages(messages)?,
+            tools: Tools::default(),
+            grammar: None,
+        };
+        conversation.render(&model)
+    });
+    Ok(Json(json!({"prompt": prompt.await?})))
 }

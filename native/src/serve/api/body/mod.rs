@@ -1,8 +1,8 @@
 //! Request bodies: the structs that they are parsed into, one file per API, and the extractor.
 //!
 //! The OpenAPI document is generated from these structs, so their doc comments are published. A body
-//! is parsed as JSON once and then into each struct whose fields it may have: serde's `flatten` would
-//! lose the path of an invalid field.
+//! is parsed into each struct whose fields it may have: serde's `flatten` would lose the path of an
+//! invalid field.
 
 pub mod chat;
 pub mod completions;
@@ -15,23 +15,41 @@ mod prompts;
 pub mod responses;
 pub mod tokens;
 mod tools;
+mod weight;
 
 pub use format::OutputFormatFields;
 pub use options::{GenerationOptions, Texts};
 
+use crate::serve::admission::BodyPermit;
 use crate::serve::auth::Tenant;
+use crate::serve::client::Client;
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
 use axum::extract::{FromRequest, Request};
-use axum::http::StatusCode;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use axum::http::{StatusCode, header};
+use futures_util::StreamExt;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Deserializer, Map, Value, json};
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use weight::Refused;
 
-/// A JSON body and the tenant that sent it.
+/// Time limit between two pieces of a body.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A body that has arrived, with its part of the server's memory.
 pub struct JsonBody {
-    /// The body, a JSON object.
-    pub value: Value,
+    body: Body,
+    permit: BodyPermit,
+    server: Arc<ServerState>,
+}
+
+/// The JSON text of a body, and the tenant that sent it. It is parsed field by field into structs, so
+/// fields that nobody reads take no memory.
+pub struct Body {
+    json: Vec<u8>,
     /// The tenant.
     pub tenant: Tenant,
 }
@@ -40,42 +58,150 @@ impl FromRequest<Arc<ServerState>> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, server: &Arc<ServerState>) -> Result<Self, ApiError> {
-        let tenant = request.extensions().get().cloned().unwrap_or_default();
-        let bytes = axum::body::Bytes::from_request(request, server).await.map_err(|e| {
-            let large = e.status() == StatusCode::PAYLOAD_TOO_LARGE;
-            let message = match large {
-                true => format!("the body is larger than {} bytes", server.limits.body),
-                false => format!("cannot read the body: {}", e.body_text()),
-            };
-            ApiError::new(e.status(), if large { "body_too_large" } else { "bad_body" }, message)
-        })?;
-        let invalid =
-            |message: String| ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message);
-        let value: Value = serde_json::from_slice(&bytes)
-            .map_err(|e| invalid(format!("the body is not valid JSON: {e}")))?;
-        match value.is_object() {
-            true => Ok(Self { value, tenant }),
-            false => Err(invalid("the body must be a JSON object".into())),
-        }
+        let (tenant, client) = (request.extensions().get(), request.extensions().get());
+        let tenant: Tenant = tenant.cloned().unwrap_or_default();
+        let client = client.copied().unwrap_or_else(|| Client::of(&request, &[]));
+        let mut permit = server.admission.permit(client);
+        let json = timeout(server.limits.time, read(request, server, &mut permit));
+        let json = json.await.unwrap_or_else(|_| Err(too_slow()))?;
+        Ok(Self { body: Body { json, tenant }, permit, server: server.clone() })
     }
 }
 
-/// Parses the fields of `T` from a body and ignores all others.
+/// Reads a body; `permit` grows with it.
+async fn read(
+    request: Request,
+    server: &ServerState,
+    permit: &mut BodyPermit,
+) -> Result<Vec<u8>, ApiError> {
+    let limit = server.limits.body;
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > limit) {
+        return Err(too_large(limit));
+    }
+    let (mut json, mut pieces) = (Vec::new(), request.into_body().into_data_stream());
+    while let Some(piece) = timeout(PIECE_TIMEOUT, pieces.next()).await.map_err(|_| too_slow())? {
+        let piece = piece.map_err(|error| {
+            let message = format!("cannot read the body: {error}");
+            ApiError::new(StatusCode::BAD_REQUEST, "bad_body", message)
+        })?;
+        if json.len() + piece.len() > limit {
+            return Err(too_large(limit));
+        }
+        server.admission.grow(permit, piece.len())?;
+        json.extend_from_slice(&piece);
+    }
+    Ok(json)
+}
+
+fn too_large(limit: usize) -> ApiError {
+    let message = format!("the body is larger than {limit} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+}
+
+fn too_slow() -> ApiError {
+    let message = "the body arrived too slowly: send it again";
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", message)
+}
+
+impl JsonBody {
+    /// Runs `work`, which parses and tokenizes the body, when it is this client's turn, on a thread
+    /// that may block. The body is freed afterwards.
+    ///
+    /// # Errors
+    /// If the body is not a JSON object of bounded weight, or the work fails.
+    pub async fn prepare<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let Self { body, permit, server } = self;
+        let checked = move || {
+            body.check()?;
+            work(&body)
+        };
+        server.admission.prepare(permit, checked).await
+    }
+}
+
+impl Body {
+    fn check(&self) -> Result<(), ApiError> {
+        let (code, message) = match weight::check(&self.json) {
+            Ok(()) => return Ok(()),
+            Err(Refused::Syntax(error)) => {
+                ("invalid_json", format!("the body is not valid JSON: {error}"))
+            }
+            Err(Refused::NoObject) => ("invalid_json", "the body must be a JSON object".into()),
+            Err(Refused::TooHeavy) => {
+                let limit = weight::LIMIT >> 20;
+                let message = format!(
+                    "the body has too many JSON values: they would take more than {limit} MiB of \
+                     memory; send shorter arrays and smaller schemas"
+                );
+                ("too_many_values", message)
+            }
+        };
+        Err(ApiError::new(StatusCode::BAD_REQUEST, code, message))
+    }
+
+    /// Returns the values of some fields. Others are not kept.
+    pub fn fields(&self, names: &[&str]) -> Map<String, Value> {
+        Selected(names).deserialize(&mut Deserializer::from_slice(&self.json)).unwrap_or_default()
+    }
+}
+
+/// Parses the fields of `T` from a body and skips all others.
 ///
 /// # Errors
 /// Names the field that is missing or has the wrong type.
-pub fn parse<T: DeserializeOwned>(body: &Value) -> Result<T, ApiError> {
-    serde_path_to_error::deserialize(body).map_err(|error| {
+pub fn parse<T: DeserializeOwned>(body: &Body) -> Result<T, ApiError> {
+    let mut json = Deserializer::from_slice(&body.json);
+    serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.inner().to_string();
+        // Lines and columns help nobody: programs write bodies.
+        let inner = inner.split(" at line ").next().unwrap_or_default().to_string();
         if path == "." {
             // An error of the body itself: a field is missing.
             let field = inner.split('`').nth(1).unwrap_or_default().to_string();
-            return ApiError { code: "missing_field", ..ApiError::bad(field, inner) };
+            let twice = inner.starts_with("duplicate field");
+            let code = if twice { "duplicate_field" } else { "missing_field" };
+            return ApiError { code, ..ApiError::bad(field, inner) };
         }
         let message = format!("`{path}`: {inner}");
         ApiError { code: "invalid_type", ..ApiError::bad(path, message) }
     })
+}
+
+/// Keeps the fields with these names.
+struct Selected<'a>(&'a [&'a str]);
+
+impl<'de> DeserializeSeed<'de> for Selected<'_> {
+    type Value = Map<String, Value>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Selected<'_> {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if self.0.contains(&key.as_str()) {
+                fields.insert(key, map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(fields)
+    }
 }
 
 /// Refuses fields that ask for unsupported features. Ignoring them would silently answer a different
@@ -83,8 +209,9 @@ pub fn parse<T: DeserializeOwned>(body: &Value) -> Result<T, ApiError> {
 ///
 /// # Errors
 /// Names the first such field.
-pub fn refuse_unsupported(body: &Value, fields: &[&str]) -> Result<(), ApiError> {
-    let is_set = |field: &&&str| match &body[**field] {
+pub fn refuse_unsupported(body: &Body, fields: &[&str]) -> Result<(), ApiError> {
+    let given = body.fields(fields);
+    let is_set = |field: &&&str| match given.get(**field).unwrap_or(&Value::Null) {
         Value::Null => false,
         Value::Array(list) => !list.is_empty(),
         Value::Bool(value) => *value,

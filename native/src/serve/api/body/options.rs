@@ -16,6 +16,8 @@ use wrinklefree::settings::{Mode, Sampling, Settings};
 const MAX_N: usize = 8;
 /// Maximum number of stop strings.
 const MAX_STOPS: usize = 16;
+/// Maximum length of a cache salt in bytes.
+const MAX_SALT: usize = 1024;
 /// OpenAI's default temperature, for models whose files recommend none.
 const TEMPERATURE: f32 = 1.0;
 
@@ -84,6 +86,7 @@ pub struct GenerationOptions {
     pub ignore_eos: Option<bool>,
     /// Isolates the prefix cache: only requests with the same salt share cached prompts, so other
     /// tenants cannot detect them by timing.
+    #[schema(max_length = 1024)]
     pub cache_salt: Option<String>,
 }
 
@@ -190,7 +193,7 @@ impl GenerationOptions {
             false => model.defaults.eos.clone(),
         };
         let (sampling, stop) = (self.sampling(model, logprobs)?, self.stops()?);
-        let (watch, cache_salt) = (false, self.salt(tenant));
+        let (watch, cache_salt) = (false, self.salt(tenant)?);
         Ok(Request {
             tokens,
             max_tokens,
@@ -205,9 +208,17 @@ impl GenerationOptions {
     }
 
     /// Returns the salt of the prefix cache: requests with the same one share cached prefixes.
-    pub fn salt(&self, tenant: &Tenant) -> String {
+    ///
+    /// # Errors
+    /// If the salt is too long.
+    pub fn salt(&self, tenant: &Tenant) -> Result<String, ApiError> {
+        let salt = self.cache_salt.as_deref().unwrap_or("");
+        if salt.len() > MAX_SALT {
+            let message = format!("cache_salt has {} bytes: at most {MAX_SALT}", salt.len());
+            return Err(ApiError::bad("cache_salt", message));
+        }
         // A tenant is a number without spaces, so no salt can imitate another tenant.
-        format!("{} {}", tenant.0, self.cache_salt.as_deref().unwrap_or(""))
+        Ok(format!("{} {salt}", tenant.0))
     }
 
     fn settings(&self) -> Settings {
@@ -270,10 +281,12 @@ impl GenerationOptions {
     }
 
     fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {
-        let bias = |(id, &bias): (&String, &f32)| match id.parse() {
-            Ok(id) => Ok((id, bias)),
-            Err(_) => {
-                let message = format!("`{id}` in logit_bias is not a token id");
+        // `01` and `+1` would be further entries for the token 1.
+        let canonical = |text: &str| text.parse().ok().filter(|id: &u32| id.to_string() == text);
+        let bias = |(id, &bias): (&String, &f32)| match canonical(id) {
+            Some(id) => Ok((id, bias)),
+            None => {
+                let message = format!("`{id}` in logit_bias is not a token id, such as `17`");
                 Err(ApiError::bad("logit_bias", message))
             }
         };

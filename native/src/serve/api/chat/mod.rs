@@ -18,22 +18,28 @@ use std::sync::Arc;
 /// Continues a conversation.
 pub async fn chat(
     State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, tenant }: JsonBody,
+    body: JsonBody,
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
-    let options: GenerationOptions = parse(&body)?;
-    let (chat, tools): (ChatFields, ChatToolFields) = (parse(&body)?, parse(&body)?);
-    options.check_model(&model)?;
-    refuse_unsupported(&body, &["functions", "audio"])?;
-    let outputs = OutputRequest { count: options.n()?, logprobs: chat.logprobs()? };
-    let conversation = Conversation {
-        field: "messages",
-        messages: chat.messages()?,
-        tools: tools.tools()?,
-        grammar: parse::<OutputFormatFields>(&body)?.grammar()?,
-    };
-    let callable = conversation.tools.callable();
-    let mut generation = conversation.start(&server, &model, tenant, &options, outputs).await?;
+    let own = model.clone();
+    let prepared = body.prepare(move |body| {
+        let options: GenerationOptions = parse(body)?;
+        let (chat, tools): (ChatFields, ChatToolFields) = (parse(body)?, parse(body)?);
+        options.check_model(&own)?;
+        refuse_unsupported(body, &["functions", "audio"])?;
+        let outputs = OutputRequest { count: options.n()?, logprobs: chat.logprobs()? };
+        let conversation = Conversation {
+            field: "messages",
+            messages: chat.messages()?,
+            tools: tools.tools()?,
+            grammar: parse::<OutputFormatFields>(body)?.grammar()?,
+        };
+        let callable = conversation.tools.callable();
+        let prompt = conversation.prepare(&own, &body.tenant, &options, outputs.logprobs)?;
+        Ok((prompt, options, outputs, callable))
+    });
+    let (prompt, options, outputs, callable) = prepared.await?;
+    let mut generation = prompt.start(&server, &model, outputs.count).await?;
     let envelope = Envelope {
         id: ids::new("chatcmpl"),
         whole: "chat.completion",

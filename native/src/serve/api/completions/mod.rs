@@ -3,11 +3,14 @@
 mod formatter;
 
 use super::body::completions::{CompletionFields, OutputCounts};
-use super::body::{GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported};
+use super::body::{
+    Body, GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported,
+};
 use super::generation::{Generation, RequestOutput};
 use super::stream::{self, Envelope};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
+use crate::serve::served_model::{RequestedGrammar, ServedModel};
 use crate::serve::state::{ServerState, now};
 use axum::Json;
 use axum::extract::State;
@@ -15,46 +18,69 @@ use axum::response::{IntoResponse, Response};
 use formatter::CompletionFormatter;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
+use wrinklefree::engine::Request;
 
 /// Maximum number of prompts per request.
 const MAX_PROMPTS: usize = 32;
 /// OpenAI's default number of tokens.
 const MAX_TOKENS: usize = 16;
 
-/// Continues texts.
-pub async fn completions(
-    State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, tenant }: JsonBody,
-) -> Result<Response, ApiError> {
-    let model = server.model()?;
-    let mut options: GenerationOptions = parse(&body)?;
-    let completion: CompletionFields = parse(&body)?;
-    options.check_model(&model)?;
-    refuse_unsupported(&body, &["suffix"])?;
-    let grammar = parse::<OutputFormatFields>(&body)?.grammar()?;
+/// A body that is parsed and tokenized.
+struct Prepared {
+    options: GenerationOptions,
+    requests: Vec<Request>,
+    grammar: Option<RequestedGrammar>,
+    /// The prompts, if the response repeats them.
+    echoes: Option<Vec<Vec<u32>>>,
+    logprobs: Option<usize>,
+    counts: OutputCounts,
+}
+
+/// Parses and tokenizes a body.
+fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
+    let mut options: GenerationOptions = parse(body)?;
+    let completion: CompletionFields = parse(body)?;
+    options.check_model(model)?;
+    refuse_unsupported(body, &["suffix"])?;
+    let grammar = parse::<OutputFormatFields>(body)?.grammar()?;
     let echo = completion.echo.unwrap_or(false);
-    let logprobs = completion.logprobs()?;
-    let OutputCounts { returned: n, generated: best_of } = completion.counts(&options)?;
+    let (logprobs, counts) = (completion.logprobs()?, completion.counts(&options)?);
     let max_tokens = *options.max_tokens.get_or_insert(MAX_TOKENS);
     // With max_tokens 0 scoring is the only work; it also lets the engine check the prompt's length.
     let score_prompt = echo && (logprobs.is_some() || max_tokens == 0);
     // The best outputs are the most probable ones.
-    let needed = if best_of > n { Some(logprobs.unwrap_or(0)) } else { logprobs };
-    let (prepared, own) = (options.clone(), model.clone());
-    let prepared = spawn_blocking(move || {
-        let prompts = completion.prompt.encode(&own, "prompt", MAX_PROMPTS)?;
-        let constraint = grammar.map(|requested| own.constraint(requested)).transpose()?;
-        let request = |tokens: &Vec<u32>| {
-            let mut request = prepared.request(&own, &tenant, tokens.clone(), needed)?;
-            request.sampling.constraint = constraint.clone();
-            request.sampling.score_prompt = score_prompt;
-            Ok(request)
-        };
-        let requests = prompts.iter().map(request).collect::<Result<Vec<_>, _>>()?;
-        Ok::<_, ApiError>((prompts, requests))
-    });
-    let (prompts, requests) = prepared.await.map_err(ApiError::internal)??;
-    let time = server.limits.time;
+    let ranked = counts.generated > counts.returned;
+    let needed = if ranked { Some(logprobs.unwrap_or(0)) } else { logprobs };
+    let prompts = completion.prompt.encode(model, "prompt", MAX_PROMPTS)?;
+    let echoes = echo.then(|| prompts.clone());
+    let request = |tokens: Vec<u32>| {
+        let mut request = options.request(model, &body.tenant, tokens, needed)?;
+        request.sampling.score_prompt = score_prompt;
+        Ok(request)
+    };
+    let requests = prompts.into_iter().map(request).collect::<Result<_, ApiError>>()?;
+    Ok(Prepared { options, requests, grammar, echoes, logprobs, counts })
+}
+
+/// Continues texts.
+pub async fn completions(
+    State(server): State<Arc<ServerState>>,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let model = server.model()?;
+    let own = model.clone();
+    let prepared = body.prepare(move |body| prepare(body, &own)).await?;
+    let Prepared { options, mut requests, grammar, echoes, logprobs, counts } = prepared;
+    let OutputCounts { returned: n, generated: best_of } = counts;
+    if let Some(grammar) = grammar {
+        let own = model.clone();
+        let constraint = spawn_blocking(move || own.constraint(grammar)).await;
+        let constraint = constraint.map_err(ApiError::internal)??;
+        for request in &mut requests {
+            request.sampling.constraint = Some(constraint.clone());
+        }
+    }
+    let (time, prompts) = (server.limits.time, requests.len());
     let mut generation =
         Generation::start(&model.engine, &requests, best_of, "prompt", time).await?;
     let formatter = CompletionFormatter {
@@ -67,9 +93,9 @@ pub async fn completions(
             include_usage: options.include_usage(),
         },
         logprobs: logprobs.is_some(),
-        count: prompts.len() * n,
-        offsets: vec![0; prompts.len() * n],
-        echoes: echo.then_some(prompts),
+        count: prompts * n,
+        offsets: vec![0; prompts * n],
+        echoes,
         n,
         model,
     };

@@ -9,9 +9,9 @@ use super::body::messages::{
     AnthropicLimits, AnthropicMessageFields, AnthropicOutputFields, AnthropicToolFields,
 };
 use super::body::{
-    GenerationOptions, JsonBody, OutputFormatFields, Texts, parse, refuse_unsupported,
+    Body, GenerationOptions, JsonBody, OutputFormatFields, Texts, parse, refuse_unsupported,
 };
-use super::conversation::{Conversation, OutputRequest};
+use super::conversation::Conversation;
 use super::stream;
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Reads the conversation of a body.
-fn conversation(body: &Value) -> Result<Conversation, ApiError> {
+fn conversation(body: &Body) -> Result<Conversation, ApiError> {
     let (messages, tools): (AnthropicMessageFields, AnthropicToolFields) =
         (parse(body)?, parse(body)?);
     refuse_unsupported(body, &["thinking", "mcp_servers", "container"])?;
@@ -39,22 +39,26 @@ fn conversation(body: &Value) -> Result<Conversation, ApiError> {
 /// Continues a conversation.
 pub async fn messages(
     State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, tenant }: JsonBody,
+    body: JsonBody,
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
-    let (mut options, limits): (GenerationOptions, AnthropicLimits) =
-        (parse(&body)?, parse(&body)?);
-    options.check_model(&model)?;
-    options.require_one_output()?;
-    options.max_completion_tokens = Some(limits.max_tokens);
-    options.stop = limits.stop_sequences.map(Texts::Many).or(options.stop);
-    let conversation = conversation(&body)?;
-    let calls = conversation.tools.callable();
-    let started = conversation.start(&server, &model, tenant, &options, OutputRequest::SINGLE);
-    let mut generation = started.await?;
-    let (name, stops) = (model.name.clone(), options.stops()?);
+    let own = model.clone();
+    let prepared = body.prepare(move |body| {
+        let (mut options, limits): (GenerationOptions, AnthropicLimits) =
+            (parse(body)?, parse(body)?);
+        options.check_model(&own)?;
+        options.require_one_output()?;
+        options.max_completion_tokens = Some(limits.max_tokens);
+        options.stop = limits.stop_sequences.map(Texts::Many).or(options.stop);
+        let conversation = conversation(body)?;
+        let prompt = conversation.prepare(&own, &body.tenant, &options, None)?;
+        Ok((prompt, options.stops()?, options.streams(), conversation.tools.callable()))
+    });
+    let (prompt, stops, streams, calls) = prepared.await?;
+    let mut generation = prompt.start(&server, &model, 1).await?;
+    let name = model.name.clone();
     let formatter = MessageFormatter::new(name, stops, calls, generation.prompt_tokens);
-    if options.streams() {
+    if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
@@ -64,10 +68,12 @@ pub async fn messages(
 /// Counts the tokens of a conversation.
 pub async fn count_tokens(
     State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, .. }: JsonBody,
+    body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let model = server.model()?;
-    parse::<GenerationOptions>(&body)?.check_model(&model)?;
-    let count = conversation(&body)?.count_tokens(&model).await?;
-    Ok(Json(json!({"input_tokens": count})))
+    let count = body.prepare(move |body| {
+        parse::<GenerationOptions>(body)?.check_model(&model)?;
+        Ok(conversation(body)?.tokens(&model)?.len())
+    });
+    Ok(Json(json!({"input_tokens": count.await?})))
 }

@@ -1,5 +1,6 @@
 //! Formats outputs as OpenAI's Responses API does.
 
+use crate::serve::api::body::Body;
 use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::stream::StreamFormatter;
 use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, ToolCallParser};
@@ -40,7 +41,7 @@ pub struct ResponsesFormatter {
 
 impl ResponsesFormatter {
     /// Creates the formatter for a request's body. With `calls` the output may contain calls.
-    pub fn new(model: String, body: &Value, calls: bool) -> Self {
+    pub fn new(model: String, body: &Body, calls: bool) -> Self {
         let unique = ids::unique();
         let mut response = json!({
             "id": format!("resp-{unique}"),
@@ -56,9 +57,11 @@ impl ResponsesFormatter {
             "truncation": "disabled",
             "usage": null,
         });
-        for (field, default) in repeated_fields() {
-            let given = body.get(field).filter(|value| !value.is_null());
-            response[field] = given.cloned().unwrap_or(default);
+        let repeated = repeated_fields();
+        let mut given = body.fields(&repeated.each_ref().map(|(field, _)| *field));
+        for (field, default) in repeated {
+            let value = given.remove(field).filter(|value| !value.is_null());
+            response[field] = value.unwrap_or(default);
         }
         let (parser, blocks) = (ToolCallParser::new(calls), OutputBlocks::default());
         Self { unique, response, parser, blocks, reason: None, event_count: 0 }

@@ -5,8 +5,10 @@ mod formatter;
 use super::body::responses::{
     ResponsesInputFields, ResponsesLimits, ResponsesTextFields, ResponsesToolFields,
 };
-use super::body::{GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported};
-use super::conversation::{Conversation, OutputRequest};
+use super::body::{
+    Body, GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported,
+};
+use super::conversation::Conversation;
 use super::stream;
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
@@ -14,7 +16,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use formatter::ResponsesFormatter;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Fields that need stored responses, or are not supported for another reason.
@@ -22,7 +23,7 @@ const UNSUPPORTED: [&str; 5] =
     ["previous_response_id", "conversation", "background", "prompt", "top_logprobs"];
 
 /// Reads the conversation of a body.
-fn conversation(body: &Value) -> Result<Conversation, ApiError> {
+fn conversation(body: &Body) -> Result<Conversation, ApiError> {
     let (input, tools): (ResponsesInputFields, ResponsesToolFields) = (parse(body)?, parse(body)?);
     let format = parse::<ResponsesTextFields>(body)?.grammar();
     Ok(Conversation {
@@ -36,21 +37,26 @@ fn conversation(body: &Value) -> Result<Conversation, ApiError> {
 /// Continues a conversation.
 pub async fn responses(
     State(server): State<Arc<ServerState>>,
-    JsonBody { value: body, tenant }: JsonBody,
+    body: JsonBody,
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
-    let mut options: GenerationOptions = parse(&body)?;
-    options.check_model(&model)?;
-    options.require_one_output()?;
-    refuse_unsupported(&body, &UNSUPPORTED)?;
-    let limit = parse::<ResponsesLimits>(&body)?.max_output_tokens;
-    options.max_completion_tokens = limit.or(options.max_completion_tokens);
-    let conversation = conversation(&body)?;
-    let calls = conversation.tools.callable();
-    let started = conversation.start(&server, &model, tenant, &options, OutputRequest::SINGLE);
-    let mut generation = started.await?;
-    let formatter = ResponsesFormatter::new(model.name.clone(), &body, calls);
-    if options.streams() {
+    let own = model.clone();
+    let prepared = body.prepare(move |body| {
+        let mut options: GenerationOptions = parse(body)?;
+        options.check_model(&own)?;
+        options.require_one_output()?;
+        refuse_unsupported(body, &UNSUPPORTED)?;
+        let limit = parse::<ResponsesLimits>(body)?.max_output_tokens;
+        options.max_completion_tokens = limit.or(options.max_completion_tokens);
+        let conversation = conversation(body)?;
+        let calls = conversation.tools.callable();
+        let prompt = conversation.prepare(&own, &body.tenant, &options, None)?;
+        let formatter = ResponsesFormatter::new(own.name.clone(), body, calls);
+        Ok((prompt, formatter, options.streams(), calls))
+    });
+    let (prompt, formatter, streams, calls) = prepared.await?;
+    let mut generation = prompt.start(&server, &model, 1).await?;
+    if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;

@@ -1,0 +1,170 @@
+//! The client of a request: whom limits are counted for.
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// Whom limits are counted for: an API key, or an address where there are no keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// Number of the API key.
+    Key(u64),
+    /// Address of the client; of IPv6, its network of 64 bits.
+    Address(IpAddr),
+}
+
+/// Address of the other end of a connection: a client or a proxy.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
+/// Addresses of a proxy: one, or a network such as `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrustedProxy {
+    address: IpAddr,
+    /// Number of leading bits that count.
+    bits: u32,
+}
+
+impl Client {
+    /// Returns the client with this address.
+    pub fn address(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            // One customer has a whole network of this size.
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64)).into(),
+            v4 => v4,
+        })
+    }
+
+    /// Returns the client of a request without a key. A proxy that is trusted names its client in
+    /// `X-Forwarded-For` or `Forwarded`; other addresses may not.
+    pub fn of(request: &Request, proxies: &[TrustedProxy]) -> Self {
+        let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let peer = request.extensions().get().map_or(unknown, |Peer(address)| *address);
+        let trusted = |address: IpAddr| proxies.iter().any(|proxy| proxy.contains(address));
+        if !trusted(peer) {
+            return Self::address(peer);
+        }
+        // Each proxy appends the address that it saw. What stands before the last address that is no
+        // proxy's was written by a stranger.
+        let mut forwarded = forwarded(request.headers()).into_iter().rev();
+        let client = forwarded.find_map(|address| match address {
+            Some(address) if trusted(address) => None,
+            other => Some(other),
+        });
+        Self::address(client.flatten().unwrap_or(peer))
+    }
+}
+
+/// Returns the addresses that proxies have added, the nearest one last; `None` for one that is no
+/// address.
+fn forwarded(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
+    let lists = |name| headers.get_all(name).into_iter().filter_map(|list| list.to_str().ok());
+    let mut addresses: Vec<_> =
+        lists("x-forwarded-for").flat_map(|list| list.split(',')).map(address).collect();
+    if addresses.is_empty() {
+        let elements = lists(header::FORWARDED.as_str()).flat_map(|list| list.split(','));
+        addresses = elements.map(forwarded_for).collect();
+    }
+    addresses
+}
+
+/// Returns the address in an element of `Forwarded`, such as `for="[2001:db8::1]:80";proto=https`.
+fn forwarded_for(element: &str) -> Option<IpAddr> {
+    element.split(';').find_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        name.trim().eq_ignore_ascii_case("for").then(|| address(value))?
+    })
+}
+
+/// Parses an address with or without a port.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    if let Some((address, _)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address.parse().ok();
+    }
+    text.parse().ok().or_else(|| text.rsplit_once(':')?.0.parse::<Ipv4Addr>().ok().map(Into::into))
+}
+
+impl TrustedProxy {
+    /// Returns true if `address` is one of the proxy's.
+    fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let differing = own.to_bits() ^ other.to_bits();
+                differing.leading_zeros() >= self.bits
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let differing = own.to_bits() ^ other.to_bits();
+                differing.leading_zeros() >= self.bits
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for TrustedProxy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+            let address: IpAddr = address.parse().ok()?;
+            let all = if address.is_ipv4() { 32 } else { 128 };
+            let bits = bits.map_or(Some(all), |bits| bits.parse().ok().filter(|&n| n <= all))?;
+            Some(Self { address, bits })
+        };
+        parse().ok_or_else(|| {
+            "expected an address or a network, such as 10.0.0.7, 10.0.0.0/8 or fd00::/8".into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn client(peer: &str, headers: &[(&str, &str)], proxies: &[&str]) -> String {
+        let mut request = Request::builder();
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(Body::empty()).expect("a request");
+        request.extensions_mut().insert(Peer(peer.parse().expect("an address")));
+        let proxies: Vec<_> = proxies.iter().map(|p| p.parse().expect("a proxy")).collect();
+        match Client::of(&request, &proxies) {
+            Client::Address(address) => address.to_string(),
+            Client::Key(_) => unreachable!("requests have no key here"),
+        }
+    }
+
+    #[test]
+    fn only_trusted_proxies_name_their_client() {
+        let said = ("x-forwarded-for", "1.1.1.1, 9.9.9.9");
+        assert_eq!(client("10.0.0.7", &[said], &[]), "10.0.0.7");
+        assert_eq!(client("10.0.0.7", &[said], &["10.0.0.8"]), "10.0.0.7");
+        assert_eq!(client("10.0.0.7", &[said], &["10.0.0.7"]), "9.9.9.9");
+        assert_eq!(client("10.0.0.7", &[said], &["10.0.0.0/8", "9.9.9.9"]), "1.1.1.1");
+        assert_eq!(client("10.0.0.7", &[], &["10.0.0.7"]), "10.0.0.7");
+        let unknown = ("x-forwarded-for", "1.1.1.1, unknown");
+        assert_eq!(client("10.0.0.7", &[unknown], &["10.0.0.7"]), "10.0.0.7");
+        let standard = ("forwarded", "for=1.1.1.1;proto=http, For=\"[2001:db8::1:0:0:1]:80\"");
+        assert_eq!(client("::1", &[standard], &["::1"]), "2001:db8::");
+        assert_eq!(
+            client("::ffff:10.0.0.7", &[("x-forwarded-for", "9.9.9.9:80")], &["10.0.0.7"]),
+            "9.9.9.9"
+        );
+    }
+
+    #[test]
+    fn proxies_are_addresses_or_networks() {
+        for right in ["10.0.0.7", "10.0.0.0/8", "::1", "fd00::/8", "0.0.0.0/0"] {
+            assert!(right.parse::<TrustedProxy>().is_ok(), "{right}");
+        }
+        for wrong in ["", "proxy", "10.0.0.0/33", "10.0.0.0/", "10.0.0/8", "::1/129"] {
+            assert!(wrong.parse::<TrustedProxy>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -24,7 +24,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use wrinklefree::engine::{Engine, EngineConfig, Event, Request, Step};
+//! use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 //! use wrinklefree::format::{File, load};
 //! use wrinklefree::kernel::Kernels;
 //! use wrinklefree::model::{Model, Runtime};
@@ -48,7 +48,7 @@
 //! let mut generated = Vec::new();
 //! while engine.step() != Step::Idle {
 //!     while let Some(event) = engine.poll() {
-//!         if let Event::Token { sampled, text, .. } = event {
+//!         if let EventKind::Token { sampled, text } = event.kind {
 //!             print!("{text}");
 //!             generated.push(sampled.token);
 //!         }

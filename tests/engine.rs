@@ -11,7 +11,7 @@ use wrinklefree::decode::{
     Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Pooling, Sampled,
     SamplingParams, Unmask,
 };
-use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, SeqId, Step};
+use wrinklefree::engine::{Engine, EngineConfig, EventKind, FinishReason, Request, SeqId, Step};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{Runtime, Sparsity};
 use wrinklefree::par::ThreadPool;
@@ -135,8 +135,9 @@ impl Dice {
 
     fn mode(&mut self) -> DecodeMode {
         let length = 1 + self.below(40);
-        match self.below(7) {
+        match self.below(8) {
             0 => DecodeMode::Autoregressive,
+            7 => DecodeMode::Logits,
             6 => DecodeMode::Embed(self.of(&[Pooling::Mean, Pooling::Last])),
             1 => DecodeMode::Verify {
                 drafter: Drafter::Denoise {
@@ -226,21 +227,22 @@ struct Collected {
 impl Collected {
     fn poll(&mut self, engine: &mut Engine) {
         while let Some(event) = engine.poll() {
-            match event {
-                Event::Token { seq, sampled, .. } => {
+            let seq = event.seq;
+            match event.kind {
+                EventKind::Token { sampled, .. } => {
                     self.tokens.entry(seq).or_default().push(sampled.token);
                 }
-                Event::Slots { .. } => {}
-                Event::Scored { seq, tokens } => {
+                EventKind::Slots(_) => {}
+                EventKind::Scored(tokens) => {
                     self.scored.entry(seq).or_default().extend(tokens);
                 }
-                Event::Embedded { seq, vector } => {
+                EventKind::Embedded(vector) | EventKind::Logits(vector) => {
                     assert!(
                         self.vectors.insert(seq, vector).is_none(),
-                        "a sequence has one embedding"
+                        "a sequence has one vector"
                     );
                 }
-                Event::Finished { seq, reason, cached, .. } => {
+                EventKind::Finished { reason, cached, .. } => {
                     self.cached += cached;
                     assert!(self.ends.insert(seq, reason).is_none(), "a sequence ends once");
                 }
@@ -300,7 +302,7 @@ fn round(
         let scores = alone.scored.remove(&same).unwrap_or_default();
         let vector = alone.vectors.remove(&same);
         assert_eq!(want.is_empty(), request.max_tokens == 0 || vector.is_some());
-        assert_eq!(vector.is_some(), matches!(request.mode, DecodeMode::Embed(_)));
+        assert_eq!(vector.is_some(), request.mode.reads_only());
         if request.sampling.score_prompt && vector.is_none() {
             assert!(scores.iter().map(|s| s.token).eq(request.tokens[1..].iter().copied()));
         }
@@ -362,7 +364,7 @@ fn batching_changes_nothing() {
     }
     assert!(tally.taken > 500, "{} requests were accepted", tally.taken);
     assert!(tally.guided > 100, "{} followed a grammar", tally.guided);
-    assert!(tally.shifted > 50, "{} were longer than their context", tally.shifted);
+    assert!(tally.shifted > 40, "{} were longer than their context", tally.shifted);
     assert!(tally.cached > 200, "{} prompt tokens were cached", tally.cached);
 }
 
@@ -383,6 +385,6 @@ fn preempted_sequences_continue_where_they_were() {
             request
         });
     }
-    assert!(tally.shifted > 50, "{} were longer than their context", tally.shifted);
+    assert!(tally.shifted > 40, "{} were longer than their context", tally.shifted);
     assert!(tally.preempted > 100, "{} preemptions", tally.preempted);
 }

@@ -7,7 +7,7 @@ mod npy;
 use std::path::{Path, PathBuf};
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{DecodeMode, Pooling};
-use wrinklefree::engine::{Engine, EngineConfig, Event, Request, Step};
+use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
@@ -120,8 +120,8 @@ fn embed(model: Model, kernels: Kernels, tokens: Vec<u32>, pooling: Pooling) -> 
     let mode = DecodeMode::Embed(pooling);
     engine.submit(Request { tokens, mode, ..Request::default() }).unwrap();
     while engine.step() != Step::Idle {}
-    match engine.poll() {
-        Some(Event::Embedded { vector, .. }) => vector,
+    match engine.poll().map(|event| event.kind) {
+        Some(EventKind::Embedded(vector)) => vector,
         other => panic!("{other:?}"),
     }
 }

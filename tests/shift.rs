@@ -7,7 +7,9 @@ use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, Sampled, SamplingParams, Unmask,
 };
-use wrinklefree::engine::{Engine, EngineConfig, Event, FinishReason, Request, Step, SubmitError};
+use wrinklefree::engine::{
+    Engine, EngineConfig, EventKind, FinishReason, Request, Step, SubmitError,
+};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::Runtime;
 use wrinklefree::par::ThreadPool;
@@ -47,9 +49,9 @@ fn run(engine: &mut Engine, request: Request) -> (Vec<Sampled>, FinishReason) {
     let (mut output, mut reason) = (Vec::new(), None);
     while engine.step() != Step::Idle {
         while let Some(event) = engine.poll() {
-            match event {
-                Event::Token { sampled, .. } => output.push(sampled),
-                Event::Finished { reason: why, .. } => reason = Some(why),
+            match event.kind {
+                EventKind::Token { sampled, .. } => output.push(sampled),
+                EventKind::Finished { reason: why, .. } => reason = Some(why),
                 _ => {}
             }
         }
@@ -150,7 +152,7 @@ fn prompts_are_scored_before_anything_is_dropped() {
     let mut scores = Vec::new();
     while engine.step() != Step::Idle {
         while let Some(event) = engine.poll() {
-            if let Event::Scored { tokens, .. } = event {
+            if let EventKind::Scored(tokens) = event.kind {
                 scores.extend(tokens.into_iter().map(|s| s.token));
             }
         }

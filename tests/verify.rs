@@ -11,7 +11,7 @@ use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{
     Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
 };
-use wrinklefree::engine::{Engine, EngineConfig, Event, Request, SeqId, Step, SubmitError};
+use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, SeqId, Step, SubmitError};
 use wrinklefree::format::{File, load};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
@@ -68,14 +68,14 @@ fn run(engine: &mut Engine) -> (Vec<Vec<u32>>, usize) {
     while engine.step() != Step::Idle {
         passes += 1;
         while let Some(event) = engine.poll() {
-            match event {
-                Event::Token { seq, sampled, .. } => {
-                    tokens.entry(seq).or_default().push(sampled.token);
+            match event.kind {
+                EventKind::Token { sampled, .. } => {
+                    tokens.entry(event.seq).or_default().push(sampled.token);
                 }
-                Event::Finished { seq, .. } => {
-                    tokens.entry(seq).or_default();
+                EventKind::Finished { .. } => {
+                    tokens.entry(event.seq).or_default();
                 }
-                _ => unreachable!("{event:?} was not requested"),
+                other => unreachable!("{other:?} was not requested"),
             }
         }
     }
@@ -229,7 +229,7 @@ fn no_sequence_waits_forever() {
         }
         engine.step();
         while let Some(event) = engine.poll() {
-            if matches!(event, Event::Finished { seq, .. } if seq == block) {
+            if event.seq == block && matches!(event.kind, EventKind::Finished { .. }) {
                 finished = finished.or(Some(step));
             }
         }

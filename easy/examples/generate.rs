@@ -7,6 +7,6 @@ fn main() -> Result<(), Error> {
     let options = GenerateOptions::default().max_tokens(40).temperature(0.0);
     let story = engine.generate("Once upon a time", &options)?;
     println!("Once upon a time{}", story.text);
-    println!("[{} tokens, {} passes]", story.tokens.len(), story.passes);
+    println!("[{} tokens, {} passes]", story.tokens.len(), story.finished.passes);
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::engine::{Engine, Served, Shared};
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::{Loaded, OpenOptions, row_cost};
+use crate::models::{Loaded, NoTokenizer, OpenOptions, rope_scaling, row_cost};
 use crate::worker::Worker;
 #[cfg(feature = "grammar")]
 use std::sync::OnceLock;
@@ -131,13 +131,13 @@ impl EngineBuilder {
         let runtime = runtime.map_err(|error| Error::Threads(format!("{error:#}")))?;
         let loaded = Loaded::open(&self.open, &runtime, &mut ()).map_err(|error| Error::Open {
             model: self.open.model.clone().unwrap_or_else(|| "the embedded model".into()),
-            reason: format!("{error:#}"),
+            cause: Arc::new(error),
         })?;
         let mode = self.settings.mode(&loaded.capabilities())?;
         let mut warnings = self.settings.warnings(&loaded.capabilities(), &mode);
         let Loaded { name, model, tokenizer, template, defaults, dlm, warnings: more, .. } = loaded;
         warnings.splice(0..0, more);
-        let tokenizer = tokenizer.ok_or_else(|| Error::NoTokenizer { model: name.clone() })?;
+        let tokenizer = tokenizer.ok_or_else(|| NoTokenizer { model: name.clone() })?;
         let (max_context, kv_pages) = self.kv_size(model.spec());
         let row_cost = row_cost::measure(&model, &runtime, self.kv);
         let config = EngineConfig {
@@ -150,6 +150,7 @@ impl EngineBuilder {
             kv: self.kv,
         };
         let vocab = model.spec().vocab_size;
+        warnings.extend(rope_scaling::beyond(max_context, model.spec()));
         let engine = CoreEngine::new(model, Some(tokenizer.clone()), runtime, config)?;
         let served = Served {
             name,

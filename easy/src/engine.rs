@@ -4,7 +4,7 @@ use crate::models::chat_prompt;
 use crate::models::engine::MAX_BATCH_TOKENS;
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammars;
-use crate::stream::{Completion, Stream};
+use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
 use crate::{EngineBuilder, Error, GenerateOptions};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use wrinklefree::decode::{DecodeMode, Pooling};
-use wrinklefree::engine::{EngineStats, Event, Request};
+use wrinklefree::engine::{EngineStats, EventKind, Request};
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
 use wrinklefree::settings::{ModelCapabilities, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
@@ -117,7 +117,13 @@ impl Engine {
         self.shared.served.context
     }
 
-    /// Returns options that have no effect on this model, for the caller to print or log.
+    /// Returns the special ids of the model and the sampling that its authors recommend.
+    pub fn defaults(&self) -> &GenerationDefaults {
+        &self.shared.served.defaults
+    }
+
+    /// Returns remarks on the options for this model, for the caller to print or log: those without
+    /// effect, and a context longer than the trained one.
     pub fn warnings(&self) -> &[String] {
         &self.shared.served.warnings
     }
@@ -172,15 +178,25 @@ impl Engine {
     /// # Errors
     /// If the text is empty or too long.
     pub fn embed(&self, text: &str) -> Result<Vec<f32>, Error> {
-        let mode = DecodeMode::Embed(Pooling::Mean);
-        let tokens = self.tokenize(text)?;
-        let stream = self.submit(Request { tokens, mode, ..Request::default() })?;
-        for event in &stream.events {
-            if let Event::Embedded { vector, .. } = event {
-                return Ok(vector);
-            }
-        }
-        Err(Error::Stopped)
+        self.embed_with(text, Pooling::Mean)
+    }
+
+    /// Computes the embedding of a text, `[hidden_size]`, of length 1, with a choice of pooling.
+    ///
+    /// # Errors
+    /// If the text is empty or too long.
+    pub fn embed_with(&self, text: &str, pooling: Pooling) -> Result<Vec<f32>, Error> {
+        self.read(self.tokenize(text)?, DecodeMode::Embed(pooling))
+    }
+
+    /// Computes the logits, `[vocab_size]`, of the token that follows `tokens`, for programs that
+    /// sample themselves. The prefix cache keeps what was computed, so a call with one more token
+    /// costs about one pass of one token.
+    ///
+    /// # Errors
+    /// If there are no tokens, too many, or some outside the vocabulary.
+    pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        self.read(tokens.to_vec(), DecodeMode::Logits)
     }
 
     /// Returns the token ids of a text, with the special tokens that begin one.
@@ -215,7 +231,10 @@ impl Engine {
             vocab: *vocab,
             rows: MAX_BATCH_TOKENS,
         };
-        let sampling = options.sampling.params(defaults);
+        let sampling = wrinklefree::decode::SamplingParams {
+            logprobs: options.logprobs,
+            ..options.sampling.params(defaults)
+        };
         #[cfg(feature = "grammar")]
         let sampling = wrinklefree::decode::SamplingParams {
             constraint: self.constraint(options)?,
@@ -228,8 +247,19 @@ impl Engine {
             stop: options.stop.clone(),
             eos: defaults.eos.clone(),
             mode: options.settings.clone().or(settings.clone()).mode(&capabilities)?,
+            context_shift: options.context_shift,
             ..Request::default()
         })
+    }
+
+    /// Reads a prompt and returns the vector that the mode gives.
+    fn read(&self, tokens: Vec<u32>, mode: DecodeMode) -> Result<Vec<f32>, Error> {
+        let stream = self.submit(Request { tokens, mode, ..Request::default() })?;
+        let vector = stream.events.iter().find_map(|event| match event {
+            EventKind::Embedded(vector) | EventKind::Logits(vector) => Some(vector),
+            _ => None,
+        });
+        vector.ok_or(Error::Stopped)
     }
 
     /// Compiles the grammar of a request.
@@ -253,18 +283,12 @@ impl Engine {
     }
 
     fn submit(&self, request: Request) -> Result<Stream, Error> {
-        let (prompt_tokens, alive) = (request.tokens.len(), Arc::new(()));
+        let (prompt_tokens, cancel) = (request.tokens.len(), CancelHandle::default());
         let ((events, receiver), (reply, replied)) = (mpsc::channel(), mpsc::channel());
-        let client = Client { events, alive: Arc::downgrade(&alive) };
+        let client = Client { events, cancel: cancel.clone() };
         let submission = Submission { request, reply, client };
         self.shared.send(Command::Submit(Box::new(submission)))?;
         replied.recv().map_err(|_| Error::Stopped)??;
-        Ok(Stream {
-            events: receiver,
-            _alive: alive,
-            prompt_tokens,
-            done: false,
-            _engine: self.clone(),
-        })
+        Ok(Stream { events: receiver, cancel, prompt_tokens, done: false, _engine: self.clone() })
     }
 }

@@ -1,21 +1,23 @@
 //! The error of the front door.
 
+use crate::models::{NoTokenizer, OpenError};
+use std::sync::Arc;
 use wrinklefree::cache::NoMemory;
 use wrinklefree::engine::SubmitError;
 use wrinklefree::settings::SettingsError;
 use wrinklefree::text::TextError;
 
 /// Error of an [`Engine`](crate::Engine).
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The model could not be found, read or used.
-    #[error("cannot open {model}: {reason}")]
+    #[error("cannot open {model}: {}", chain(cause.as_ref()))]
     Open {
         /// Path or id of the model.
         model: String,
-        /// Cause, with the file that it concerns.
-        reason: String,
+        /// Cause.
+        cause: Arc<OpenError>,
     },
     /// The threads that compute could not be started.
     #[error("cannot start the threads of the engine: {0}")]
@@ -36,11 +38,8 @@ pub enum Error {
     #[error(transparent)]
     Text(#[from] TextError),
     /// The model has no tokenizer.
-    #[error("{model} has no tokenizer: put its tokenizer.json beside the weights")]
-    NoTokenizer {
-        /// Name of the model.
-        model: String,
-    },
+    #[error(transparent)]
+    NoTokenizer(#[from] NoTokenizer),
     /// The model has no chat template.
     #[error("{model} has no chat template: generate from a prompt instead")]
     NoChatTemplate {
@@ -56,4 +55,10 @@ pub enum Error {
     /// The thread of the engine has ended.
     #[error("the engine has stopped: build a new one")]
     Stopped,
+}
+
+/// Returns an error's text with those of its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

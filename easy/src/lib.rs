@@ -37,11 +37,14 @@ mod worker;
 pub use builder::EngineBuilder;
 pub use engine::{Engine, Message};
 pub use error::Error;
+pub use models::OpenError;
 #[cfg(feature = "grammar")]
 pub use models::grammar::Grammar;
 pub use options::GenerateOptions;
-pub use stream::{Chunk, Completion, Finished, Stream};
+pub use stream::{CancelHandle, Chunk, Completion, Finished, Stream};
 pub use wrinklefree;
 pub use wrinklefree::cache::KvType;
+pub use wrinklefree::decode::{Pooling, Sampled};
 pub use wrinklefree::engine::{EngineStats, FinishReason};
+pub use wrinklefree::format::GenerationDefaults;
 pub use wrinklefree::settings::{Mode, Sampling, Settings};

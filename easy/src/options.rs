@@ -22,6 +22,11 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Decode settings; unset ones are those of the engine.
     pub settings: Settings,
+    /// Reports log-probabilities: of each token, and of this number of most likely tokens.
+    pub logprobs: Option<usize>,
+    /// Number of first tokens to keep when prompt and output have filled the context: the older half
+    /// of the others is dropped, and the output continues. `None` ends the output instead.
+    pub context_shift: Option<usize>,
     /// Grammar that the output must follow.
     #[cfg(feature = "grammar")]
     pub grammar: Option<Grammar>,
@@ -34,6 +39,8 @@ impl Default for GenerateOptions {
             sampling: Sampling::default(),
             stop: Vec::new(),
             settings: Settings::default(),
+            logprobs: None,
+            context_shift: None,
             #[cfg(feature = "grammar")]
             grammar: None,
         }
@@ -87,6 +94,20 @@ impl GenerateOptions {
     pub fn decode_mode(mut self, mode: Mode) -> Self {
         self.settings.decode_mode = Some(mode);
         self
+    }
+
+    /// Reports the log-probability of each token, and of the `top` most likely ones, under the model's
+    /// own distribution: before penalties, temperature and filters.
+    #[must_use]
+    pub fn logprobs(self, top: usize) -> Self {
+        Self { logprobs: Some(top), ..self }
+    }
+
+    /// Continues when the context is full: keeps the first `keep` tokens and drops the older half of
+    /// the others. Not with block diffusion.
+    #[must_use]
+    pub fn context_shift(self, keep: usize) -> Self {
+        Self { context_shift: Some(keep), ..self }
     }
 
     /// Requires JSON that matches a schema.

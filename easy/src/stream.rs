@@ -2,16 +2,19 @@
 
 use crate::{Engine, Error};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use wrinklefree::engine::{Event, FinishReason};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+use wrinklefree::decode::Sampled;
+use wrinklefree::engine::{EventKind, FinishReason};
 
 /// A part of an output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chunk {
     /// Text that can be shown now; may be empty.
     pub text: String,
-    /// Id of the token; `None` in the last chunk.
-    pub token: Option<u32>,
+    /// The token, with log-probabilities if the request asks for them; `None` in the last chunk.
+    pub token: Option<Sampled>,
     /// Set in the last chunk.
     pub finished: Option<Finished>,
 }
@@ -30,31 +33,53 @@ pub struct Finished {
 }
 
 /// A complete output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
     /// The text.
     pub text: String,
-    /// Its token ids. A token that ended the text is among them, although it has no text.
-    pub tokens: Vec<u32>,
-    /// Reason of the end.
-    pub finish_reason: FinishReason,
-    /// Number of tokens in the prompt.
-    pub prompt_tokens: usize,
-    /// Number of prompt tokens that the prefix cache had.
-    pub cached_tokens: usize,
-    /// Number of forward passes that the request took part in.
-    pub passes: usize,
+    /// Its tokens, with log-probabilities if the request asks for them. A token that ended the text is
+    /// among them, although it has no text.
+    pub tokens: Vec<Sampled>,
+    /// The end of the output.
+    pub finished: Finished,
+}
+
+impl Completion {
+    /// Returns the ids of the tokens.
+    pub fn token_ids(&self) -> Vec<u32> {
+        self.tokens.iter().map(|sampled| sampled.token).collect()
+    }
+}
+
+/// Cancels a request from any thread. The output then ends with [`FinishReason::Cancelled`].
+#[derive(Clone, Debug, Default)]
+pub struct CancelHandle(Arc<AtomicBool>);
+
+impl CancelHandle {
+    /// Cancels the request before the next forward pass. Does nothing if it has ended.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The chunks of an output as they are generated. Dropping it cancels the request.
 pub struct Stream {
-    pub(crate) events: Receiver<Event>,
-    /// Its end tells the worker to cancel the request.
-    pub(crate) _alive: Arc<()>,
+    pub(crate) events: Receiver<EventKind>,
+    pub(crate) cancel: CancelHandle,
     pub(crate) prompt_tokens: usize,
     pub(crate) done: bool,
     /// Keeps the engine's thread running.
     pub(crate) _engine: Engine,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
 }
 
 impl Iterator for Stream {
@@ -62,28 +87,9 @@ impl Iterator for Stream {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.done {
-            let Ok(event) = self.events.recv() else {
-                self.done = true;
-                return Some(Err(Error::Stopped));
-            };
-            match event {
-                Event::Token { sampled, text, .. } => {
-                    return Some(Ok(Chunk { text, token: Some(sampled.token), finished: None }));
-                }
-                Event::Finished { reason, text, passes, cached, .. } => {
-                    self.done = true;
-                    if reason == FinishReason::Constraint {
-                        return Some(Err(Error::GrammarTooComplex));
-                    }
-                    let finished = Finished {
-                        reason,
-                        prompt_tokens: self.prompt_tokens,
-                        cached_tokens: cached,
-                        passes,
-                    };
-                    return Some(Ok(Chunk { text, token: None, finished: Some(finished) }));
-                }
-                Event::Scored { .. } | Event::Embedded { .. } | Event::Slots { .. } => {}
+            let event = self.events.recv().map_err(|_| Error::Stopped);
+            if let Some(chunk) = self.chunk(event) {
+                return Some(chunk);
             }
         }
         None
@@ -91,6 +97,32 @@ impl Iterator for Stream {
 }
 
 impl Stream {
+    /// Returns the next chunk, or `None` if there is none within `timeout` (0: at once) or the output
+    /// has ended, which [`is_finished`](Self::is_finished) tells apart.
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<Chunk, Error>> {
+        while !self.done {
+            let event = match self.events.recv_timeout(timeout) {
+                Ok(event) => Ok(event),
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => Err(Error::Stopped),
+            };
+            if let Some(chunk) = self.chunk(event) {
+                return Some(chunk);
+            }
+        }
+        None
+    }
+
+    /// Returns true if the last chunk or an error was returned.
+    pub fn is_finished(&self) -> bool {
+        self.done
+    }
+
+    /// Returns a handle that cancels the request from any thread.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
+    }
+
     /// Waits for the end and returns the whole output.
     ///
     /// # Errors
@@ -101,17 +133,33 @@ impl Stream {
             let chunk = chunk?;
             text += &chunk.text;
             tokens.extend(chunk.token);
-            if let Some(end) = chunk.finished {
-                return Ok(Completion {
-                    text,
-                    tokens,
-                    finish_reason: end.reason,
-                    prompt_tokens: end.prompt_tokens,
-                    cached_tokens: end.cached_tokens,
-                    passes: end.passes,
-                });
+            if let Some(finished) = chunk.finished {
+                return Ok(Completion { text, tokens, finished });
             }
         }
         Err(Error::Stopped)
+    }
+
+    /// Turns an event into a chunk, if it has text or a token.
+    fn chunk(&mut self, event: Result<EventKind, Error>) -> Option<Result<Chunk, Error>> {
+        match event {
+            Ok(EventKind::Token { sampled, text }) => {
+                Some(Ok(Chunk { text, token: Some(sampled), finished: None }))
+            }
+            Ok(EventKind::Finished { reason, text, passes, cached }) => {
+                self.done = true;
+                if reason == FinishReason::Constraint {
+                    return Some(Err(Error::GrammarTooComplex));
+                }
+                let (prompt_tokens, cached_tokens) = (self.prompt_tokens, cached);
+                let finished = Finished { reason, prompt_tokens, cached_tokens, passes };
+                Some(Ok(Chunk { text, token: None, finished: Some(finished) }))
+            }
+            Ok(_) => None,
+            Err(error) => {
+                self.done = true;
+                Some(Err(error))
+            }
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! The thread that owns the core's engine: steps it, and sends each request its events.
 
+use crate::stream::CancelHandle;
 use std::collections::HashMap;
-use std::sync::Weak;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
-use wrinklefree::engine::{Engine, EngineStats, Event, Request, SeqId, SubmitError};
+use wrinklefree::engine::{Engine, EngineStats, Event, EventKind, Request, SeqId, SubmitError};
 
 /// A command to the engine's thread.
 pub enum Command {
@@ -22,9 +22,9 @@ pub struct Submission {
 
 /// The receiver of a request's events.
 pub struct Client {
-    pub events: Sender<Event>,
-    /// Gone when the caller does not want the events any more, which cancels the request.
-    pub alive: Weak<()>,
+    pub events: Sender<EventKind>,
+    /// Set when the caller does not want more output.
+    pub cancel: CancelHandle,
 }
 
 /// State of the engine's thread.
@@ -41,8 +41,8 @@ impl Worker {
     /// Runs until all senders of commands are gone.
     pub fn run(mut self, commands: &Receiver<Command>) {
         while self.receive(commands) {
-            let abandoned = self.clients.iter().filter(|(_, c)| c.alive.strong_count() == 0);
-            for id in abandoned.map(|(&id, _)| id).collect::<Vec<_>>() {
+            let cancelled = self.clients.iter().filter(|(_, client)| client.cancel.is_cancelled());
+            for id in cancelled.map(|(&id, _)| id).collect::<Vec<_>>() {
                 self.engine.cancel(id);
             }
             self.deliver();
@@ -86,18 +86,13 @@ impl Worker {
     }
 
     fn deliver(&mut self) {
-        while let Some(event) = self.engine.poll() {
-            let (Event::Scored { seq, .. }
-            | Event::Embedded { seq, .. }
-            | Event::Token { seq, .. }
-            | Event::Slots { seq, .. }
-            | Event::Finished { seq, .. }) = event;
-            let client = match event {
-                Event::Finished { .. } => self.clients.remove(&seq),
-                _ => None,
-            };
-            if let Some(client) = client.as_ref().or_else(|| self.clients.get(&seq)) {
-                let _ = client.events.send(event);
+        while let Some(Event { seq, kind }) = self.engine.poll() {
+            let finished = matches!(kind, EventKind::Finished { .. });
+            if let Some(client) = self.clients.get(&seq) {
+                let _ = client.events.send(kind);
+            }
+            if finished {
+                self.clients.remove(&seq);
             }
         }
     }

@@ -2,14 +2,18 @@
 #![cfg(all(feature = "default-model", feature = "grammar"))]
 
 use serde_json::{Value, json};
+use std::path::Path;
 use std::thread;
+use std::time::Duration;
 use wrinklefree_easy::machine::{self, Threads};
 use wrinklefree_easy::models::engine::SingleSequence;
 use wrinklefree_easy::models::{Loaded, OpenOptions};
 use wrinklefree_easy::wrinklefree::cache::KvConfig;
 use wrinklefree_easy::wrinklefree::decode::DecodeMode;
-use wrinklefree_easy::wrinklefree::engine::{Event, Request, Step};
-use wrinklefree_easy::{Engine, Error, GenerateOptions, Message, Mode};
+use wrinklefree_easy::wrinklefree::engine::{EventKind, Request, Step};
+use wrinklefree_easy::{
+    Engine, Error, FinishReason, GenerateOptions, Message, Mode, OpenError, Pooling,
+};
 
 const PROMPT: &str = "Once upon a time";
 
@@ -34,7 +38,9 @@ fn single(prompt: &str, max_tokens: usize) -> String {
     let mut text = String::new();
     while engine.step() != Step::Idle {
         while let Some(event) = engine.poll() {
-            if let Event::Token { text: new, .. } | Event::Finished { text: new, .. } = event {
+            if let EventKind::Token { text: new, .. } | EventKind::Finished { text: new, .. } =
+                event.kind
+            {
                 text += &new;
             }
         }
@@ -50,9 +56,9 @@ fn generate_equals_the_stream_and_a_single_sequence() {
         engine.stream(PROMPT, &greedy(48)).expect("starts").collect();
     let chunks = chunks.expect("no error");
     assert_eq!(chunks.iter().map(|c| c.text.as_str()).collect::<String>(), whole.text);
-    assert_eq!(chunks.iter().filter_map(|c| c.token).collect::<Vec<_>>(), whole.tokens);
+    assert_eq!(chunks.iter().filter_map(|c| c.token.clone()).collect::<Vec<_>>(), whole.tokens);
     assert_eq!(whole.text, single(PROMPT, 48));
-    assert_eq!(whole.prompt_tokens, engine.tokenize(PROMPT).expect("encodes").len());
+    assert_eq!(whole.finished.prompt_tokens, engine.tokenize(PROMPT).expect("encodes").len());
     let ar = engine.generate(PROMPT, &greedy(48).decode_mode(Mode::Ar)).expect("generates");
     assert_eq!((ar.text, ar.tokens), (whole.text, whole.tokens));
 }
@@ -83,6 +89,82 @@ fn a_dropped_stream_frees_its_sequence() {
 }
 
 #[test]
+fn a_handle_cancels_from_another_thread() {
+    let engine = engine();
+    let mut stream = engine.stream(PROMPT, &greedy(400)).expect("starts");
+    assert!(stream.next().expect("a chunk").is_ok());
+    let handle = stream.cancel_handle();
+    thread::spawn(move || handle.cancel()).join().expect("no panic");
+    let last = stream.last().expect("a last chunk").expect("no error");
+    assert_eq!(last.finished.expect("the end").reason, FinishReason::Cancelled);
+}
+
+#[test]
+fn a_stream_can_be_polled() {
+    let builder = Engine::builder_default().threads(1).context(512).max_sequences(1);
+    let engine = builder.build().expect("opens");
+    let first = engine.stream(PROMPT, &greedy(400)).expect("starts");
+    let mut stream = engine.stream(PROMPT, &greedy(8)).expect("starts");
+    assert!(stream.next_timeout(Duration::ZERO).is_none() && !stream.is_finished(), "it waits");
+    drop(first);
+    let mut text = String::new();
+    while !stream.is_finished() {
+        if let Some(chunk) = stream.next_timeout(Duration::from_millis(1)) {
+            text += &chunk.expect("no error").text;
+        }
+    }
+    assert!(stream.next_timeout(Duration::from_secs(60)).is_none());
+    assert_eq!(text, engine.generate(PROMPT, &greedy(8)).expect("generates").text);
+}
+
+#[test]
+fn own_sampling_on_logits_gives_the_same_tokens() {
+    let engine = engine();
+    let want = engine.generate(PROMPT, &greedy(12)).expect("generates").token_ids();
+    let mut tokens = engine.tokenize(PROMPT).expect("encodes");
+    for want in want {
+        let logits = engine.logits(&tokens).expect("computes");
+        let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("some").0;
+        assert_eq!(best as u32, want);
+        tokens.push(want);
+    }
+    assert!(engine.logits(&[]).is_err() && engine.logits(&[u32::MAX]).is_err());
+}
+
+#[test]
+fn log_probabilities_come_with_the_tokens() {
+    let engine = engine();
+    let options = greedy(4).logprobs(2);
+    for sampled in engine.generate(PROMPT, &options).expect("generates").tokens {
+        // Greedy takes the most likely token.
+        assert_eq!(sampled.top[0], (sampled.token, sampled.logprob.expect("asked for")));
+        assert!(sampled.top.len() == 2 && sampled.top[0].1 >= sampled.top[1].1);
+    }
+    let plain = engine.generate(PROMPT, &greedy(4)).expect("generates").tokens;
+    assert!(plain.iter().all(|sampled| sampled.logprob.is_none() && sampled.top.is_empty()));
+}
+
+#[test]
+fn a_context_shift_continues_behind_a_full_context() {
+    let engine = Engine::builder_default().threads(1).context(48).build().expect("opens");
+    // The end-of-text token is banned, so that only the length ends the output.
+    let mut options = greedy(100);
+    let eos = engine.defaults().eos.iter().map(|&id| (id, f32::NEG_INFINITY));
+    options.sampling.logit_bias.extend(eos);
+    let full = engine.generate(PROMPT, &options).expect("generates").tokens.len();
+    let shifted = engine.generate(PROMPT, &options.context_shift(4)).expect("generates");
+    assert!(full < 48, "{full}");
+    assert_eq!(shifted.tokens.len(), 100);
+}
+
+#[test]
+fn a_context_beyond_the_trained_one_gives_a_warning() {
+    let long = Engine::builder_default().threads(1).context(4096).build().expect("opens");
+    assert!(long.warnings().iter().any(|w| w.contains("trained for")), "{:?}", long.warnings());
+    assert!(engine().warnings().is_empty(), "{:?}", engine().warnings());
+}
+
+#[test]
 fn a_stream_outlives_its_engine() {
     let engine = engine();
     let stream = engine.stream(PROMPT, &greedy(8)).expect("starts");
@@ -106,14 +188,32 @@ fn embeddings_have_length_1_and_tokens_become_text_again() {
     let vector = engine.embed("A fox in the forest.").expect("embeds");
     let length: f32 = vector.iter().map(|x| x * x).sum();
     assert!((length - 1.0).abs() < 1e-4, "{length}");
+    let last = engine.embed_with("A fox in the forest.", Pooling::Last).expect("embeds");
+    assert!(last.len() == vector.len() && last != vector);
     let tokens = engine.tokenize("A fox.").expect("encodes");
     assert!(engine.detokenize(&tokens).contains("A fox."));
 }
 
 #[test]
 fn errors_name_the_culprit() {
-    let missing = Engine::builder("no/such/model.gguf").build().err().expect("is missing");
-    assert!(missing.to_string().contains("no/such/model.gguf"), "{missing}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (broken, empty) = (folder.path().join("broken.gguf"), folder.path().join("empty"));
+    std::fs::write(&broken, b"GGUF and nothing else").expect("written");
+    std::fs::create_dir(&empty).expect("made");
+    let open = |model: &Path| match Engine::builder(model.to_string_lossy()).build().err() {
+        Some(Error::Open { model: named, cause }) => {
+            assert_eq!(named, model.to_string_lossy());
+            (Error::Open { model: named, cause: cause.clone() }.to_string(), cause)
+        }
+        other => panic!("{other:?}"),
+    };
+    let (text, cause) = open(Path::new("no/such/model.gguf"));
+    assert!(matches!(*cause, OpenError::NotFound { .. }) && text.contains("model.gguf"), "{text}");
+    let (text, cause) = open(&broken);
+    assert!(matches!(*cause, OpenError::Format { .. }), "{cause:?}");
+    assert!(text.contains("broken.gguf: ") && text.len() > broken.as_os_str().len() + 60, "{text}");
+    let (text, cause) = open(&empty);
+    assert!(matches!(*cause, OpenError::Files { .. }) && text.contains("safetensors"), "{text}");
     let engine = engine();
     let error = |options| engine.generate(PROMPT, &options).expect_err("refused").to_string();
     assert!(error(greedy(0)).contains("max_tokens"));

@@ -8,14 +8,14 @@ mod ar;
 mod diffusion;
 mod draft;
 mod draft_length;
-mod embedding;
+mod prompt;
 mod sample;
 mod verify;
 
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub use draft::Drafter;
-pub use embedding::{EmbeddingDecoder, Pooling};
+pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
     Certainty, Constraint, History, Next, Prediction, Sampled, Sampler, SamplingError,
     SamplingParams,
@@ -45,6 +45,8 @@ pub struct StepOutcome {
     pub scored: Vec<Sampled>,
     /// The embedding of the prompt, if the request asks for one and it is complete.
     pub embedding: Option<Vec<f32>>,
+    /// The logits of the token behind the prompt, if the request asks for them and they are complete.
+    pub logits: Option<Vec<f32>>,
     /// Tokens that became final, in order.
     pub tokens: Vec<Sampled>,
     /// Number of positions whose keys and values are final, as they are now.
@@ -97,8 +99,11 @@ pub enum DecodeMode {
     },
     /// Blocks of tokens, denoised in any order. See [`BlockDiffusion`].
     Diffusion(DiffusionParams),
-    /// Computes an embedding instead of generating text. See [`EmbeddingDecoder`].
+    /// Computes an embedding instead of generating text. See [`PromptDecoder`].
     Embed(Pooling),
+    /// Computes the logits of the token behind the prompt instead of generating text, for programs that
+    /// sample themselves. The prefix cache makes the next call with a longer prompt cheap.
+    Logits,
 }
 
 impl DecodeMode {
@@ -106,9 +111,14 @@ impl DecodeMode {
     /// blocks.
     pub fn positions(&self, length: usize) -> usize {
         match self {
-            Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) => length,
+            Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) | Self::Logits => length,
             Self::Diffusion(p) => length.next_multiple_of(p.block),
         }
+    }
+
+    /// Returns true if the prompt is read and nothing is generated.
+    pub fn reads_only(&self) -> bool {
+        matches!(self, Self::Embed(_) | Self::Logits)
     }
 
     /// Returns the number of positions in a block of finished tokens that all attend to each other; 1
@@ -129,7 +139,7 @@ impl DecodeMode {
     /// Returns the number of rows of the largest pass that cannot be split.
     pub fn rows(&self) -> usize {
         match self {
-            Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) => 1,
+            Self::Autoregressive | Self::Verify { .. } | Self::Embed(_) | Self::Logits => 1,
             Self::Diffusion(p) => p.rows(),
         }
     }
@@ -159,7 +169,8 @@ impl DecodeMode {
             Self::Diffusion(params) => {
                 Box::new(BlockDiffusion::new(params, prompt, max_tokens, eos, sampling))
             }
-            Self::Embed(pooling) => Box::new(EmbeddingDecoder::new(prompt, pooling)),
+            Self::Embed(pooling) => Box::new(PromptDecoder::embedding(prompt, pooling)),
+            Self::Logits => Box::new(PromptDecoder::logits(prompt)),
         }
     }
 }

@@ -11,7 +11,7 @@ mod schedule;
 mod sequence;
 
 pub use crate::decode::FinishReason;
-pub use request::{EngineStats, Event, Request, SeqId, Step, SubmitError};
+pub use request::{EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError};
 
 use crate::cache::{KvConfig, KvPool, NoMemory, PAGE};
 use crate::decode::DecodeMode;

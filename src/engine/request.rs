@@ -28,7 +28,7 @@ pub struct Request {
     /// the other tokens is dropped, and the output continues behind the rest, which is computed again as
     /// if it were the prompt. `None` ends the output instead.
     pub context_shift: Option<usize>,
-    /// Reports the state of the decoder after each pass, for display: [`Event::Slots`].
+    /// Reports the state of the decoder after each pass, for display: [`EventKind::Slots`].
     pub watch: bool,
     /// Isolates the prefix cache: only requests with the same salt share cached prefixes. So other tenants
     /// cannot detect cached prompts by timing.
@@ -154,9 +154,9 @@ impl Request {
             } if !Drafter::can_match((least, most)) => {
                 return Err(SubmitError::NgramMatches { least, most });
             }
-            DecodeMode::Autoregressive | DecodeMode::Verify { .. } | DecodeMode::Embed(_) => {}
+            _ => {}
         }
-        let embeds = matches!(self.mode, DecodeMode::Embed(_));
+        let reads_only = self.mode.reads_only();
         if self.sampling.score_prompt && matches!(self.mode, DecodeMode::Diffusion(_)) {
             return Err(SubmitError::NoPromptScores);
         }
@@ -167,10 +167,10 @@ impl Request {
         if let Some(keep) = self.context_shift.filter(|&keep| fills && keep >= context) {
             return Err(SubmitError::KeepsAll { keep, context });
         }
-        if self.max_tokens == 0 && !self.sampling.score_prompt && !embeds {
+        if self.max_tokens == 0 && !self.sampling.score_prompt && !reads_only {
             return Err(SubmitError::ZeroMaxTokens);
         }
-        if self.tokens.len() + usize::from(!embeds) > context {
+        if self.tokens.len() + usize::from(!reads_only) > context {
             return Err(SubmitError::PromptTooLong { prompt: self.tokens.len(), context });
         }
         if let Some(&id) = self.tokens.iter().find(|&&t| t as usize >= vocab) {
@@ -189,42 +189,35 @@ impl Request {
 
 /// A report about a sequence. Events of one sequence come in order; the last one is `Finished`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub struct Event {
+    /// The sequence.
+    pub seq: SeqId,
+    /// Content of the report.
+    pub kind: EventKind,
+}
+
+/// Content of an [`Event`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum EventKind {
     /// Tokens of the prompt with their log-probabilities, if the request asks for them: all but the first
     /// token, in order, over several events.
-    Scored {
-        /// The sequence.
-        seq: SeqId,
-        /// The tokens.
-        tokens: Vec<Sampled>,
-    },
-    /// The embedding of the prompt, a vector of length 1. Only `Finished` follows.
-    Embedded {
-        /// The sequence.
-        seq: SeqId,
-        /// The embedding, `[hidden_size]`.
-        vector: Vec<f32>,
-    },
+    Scored(Vec<Sampled>),
+    /// The embedding of the prompt, `[hidden_size]`, a vector of length 1. Only `Finished` follows.
+    Embedded(Vec<f32>),
+    /// The logits of the token behind the prompt, `[vocab_size]`. Only `Finished` follows.
+    Logits(Vec<f32>),
     /// A token is final.
     Token {
-        /// The sequence.
-        seq: SeqId,
         /// The token and its log-probabilities.
         sampled: Sampled,
         /// Text that can be shown now; may be empty.
         text: String,
     },
-    /// State of the decoder after a pass, for display. Follows the tokens that the pass made final.
-    Slots {
-        /// The sequence.
-        seq: SeqId,
-        /// The block or the draft; see [`Decoder::slots`](crate::decode::Decoder::slots).
-        slots: Vec<Slot>,
-    },
+    /// State of the decoder after a pass, for display: the block or the draft; see
+    /// [`Decoder::slots`](crate::decode::Decoder::slots). Follows the tokens that the pass made final.
+    Slots(Vec<Slot>),
     /// The sequence ended.
     Finished {
-        /// The sequence.
-        seq: SeqId,
         /// The reason.
         reason: FinishReason,
         /// Text that was held back until now; may be empty.

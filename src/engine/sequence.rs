@@ -1,6 +1,6 @@
 //! A sequence: the decoder of a request, and the text of its output.
 
-use super::{Event, Request, SeqId};
+use super::{Event, EventKind, Request, SeqId};
 use crate::batch_types::Logits;
 use crate::cache::{KvSeq, Namespace, SaltHash};
 use crate::decode::{Decoder, FinishReason, RowRequest, Sampled};
@@ -27,7 +27,7 @@ pub(super) struct Sequence {
     pub cached: Option<usize>,
     /// Number of steps since it last got rows.
     pub waited: u32,
-    /// True if the request asks for [`Event::Slots`].
+    /// True if the request asks for [`EventKind::Slots`].
     watch: bool,
     eos: Vec<u32>,
     /// `None` without a tokenizer, or behind a stop string.
@@ -88,15 +88,17 @@ impl Sequence {
         self.passes += 1;
         let outcome = self.decoder.accept(logits);
         if !outcome.scored.is_empty() {
-            events.push_back(Event::Scored { seq: self.id, tokens: outcome.scored });
+            events.push_back(self.event(EventKind::Scored(outcome.scored)));
         }
         if let Some(vector) = outcome.embedding {
-            events.push_back(Event::Embedded { seq: self.id, vector });
+            events.push_back(self.event(EventKind::Embedded(vector)));
+        }
+        if let Some(logits) = outcome.logits {
+            events.push_back(self.event(EventKind::Logits(logits)));
         }
         self.report(outcome.tokens, events);
         if self.watch {
-            let slots = self.decoder.slots();
-            events.push_back(Event::Slots { seq: self.id, slots });
+            events.push_back(self.event(EventKind::Slots(self.decoder.slots())));
         }
         let stopped = self.stopped.map(FinishReason::StopString);
         match (stopped.or(outcome.finished), self.shift) {
@@ -121,7 +123,7 @@ impl Sequence {
     fn report(&mut self, tokens: Vec<Sampled>, events: &mut VecDeque<Event>) {
         for sampled in tokens {
             let (text, stopped) = self.show(&sampled);
-            events.push_back(Event::Token { seq: self.id, sampled, text });
+            events.push_back(self.event(EventKind::Token { sampled, text }));
             if stopped.is_some() {
                 // Text behind a stop string is not part of the output.
                 self.detokenizer = None;
@@ -140,8 +142,12 @@ impl Sequence {
             text += &self.stops.finish();
         }
         self.finished = true;
-        let (seq, passes, cached) = (self.id, self.passes, self.cached.unwrap_or(0));
-        events.push_back(Event::Finished { seq, reason, text, passes, cached });
+        let (passes, cached) = (self.passes, self.cached.unwrap_or(0));
+        events.push_back(self.event(EventKind::Finished { reason, text, passes, cached }));
+    }
+
+    fn event(&self, kind: EventKind) -> Event {
+        Event { seq: self.id, kind }
     }
 
     /// Returns the text that a token adds, and the index of the stop string that it completes.

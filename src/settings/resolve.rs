@@ -270,6 +270,7 @@ pub fn describe(mode: &DecodeMode) -> String {
     let params = match mode {
         DecodeMode::Autoregressive => return "ar".into(),
         DecodeMode::Embed(_) => return "embed".into(),
+        DecodeMode::Logits => return "logits".into(),
         DecodeMode::Verify { drafter, row_cost } => {
             let source = match drafter {
                 Drafter::Ngram { .. } => "ngram",

@@ -2,11 +2,10 @@
 
 use super::engine::MAX_BATCH_TOKENS;
 use super::mapped::Files;
-use super::{OpenOptions, Placement, Progress, source};
-use anyhow::{Context, anyhow};
+use super::{NoTokenizer, OpenError, OpenOptions, Placement, Progress, source};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, TextParts};
+use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, Spec, TextParts, Weights};
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::ModelCapabilities;
 use wrinklefree::text::{ChatTemplate, TextError, Tokenizer};
@@ -50,11 +49,12 @@ pub fn checkpoint(
     revision: &str,
     placement: Placement,
     progress: &mut dyn Progress,
-) -> anyhow::Result<Opened> {
+) -> Result<Opened, OpenError> {
     let source = source::open(model, revision, placement, progress)?;
     progress.loading(&source.name);
-    let checkpoint = wrinklefree::format::load(source.files)
-        .with_context(|| format!("cannot load {}", model.unwrap_or(&source.name)))?;
+    let checkpoint = wrinklefree::format::load(source.files).map_err(|error| {
+        OpenError::Format { model: model.unwrap_or(&source.name).into(), source: error }
+    })?;
     progress.loaded();
     Ok(Opened { name: source.name, checkpoint, files: source.mapped })
 }
@@ -67,14 +67,19 @@ pub fn tokenizer(
     name: &str,
     text: &TextParts,
     embedded: usize,
-) -> anyhow::Result<Option<Tokenizer>> {
+) -> Result<Option<Tokenizer>, OpenError> {
     let build = |vocabulary| -> Result<_, TextError> {
         let tokenizer = Tokenizer::new(vocabulary)?;
         tokenizer.check(embedded)?;
         Ok(tokenizer)
     };
     let tokenizer = text.vocabulary.as_ref().map(build).transpose();
-    tokenizer.with_context(|| format!("cannot use the tokenizer of {name}"))
+    tokenizer.map_err(|source| OpenError::Tokenizer { model: name.into(), source })
+}
+
+/// Makes the model of a checkpoint.
+fn model(name: &str, spec: Spec, weights: Weights) -> Result<Model, OpenError> {
+    Model::new(spec, weights).map_err(|source| OpenError::Weights { model: name.into(), source })
 }
 
 impl OpenOptions {
@@ -86,16 +91,15 @@ impl OpenOptions {
         &self,
         runtime: &Runtime,
         progress: &mut dyn Progress,
-    ) -> anyhow::Result<(String, Model, Vec<String>)> {
+    ) -> Result<(String, Model, Vec<String>), OpenError> {
         let Opened { name, checkpoint, files } = self.checkpoint(progress)?;
-        let model = Model::new(checkpoint.spec, checkpoint.weights);
-        let model = model.with_context(|| format!("cannot run {name}"))?;
+        let model = model(&name, checkpoint.spec, checkpoint.weights)?;
         let (model, warnings) = self.prepare_from(model, &files, runtime);
         Ok((name, model, warnings))
     }
 
     /// Reads the checkpoint, with the RoPE scaling of these options.
-    fn checkpoint(&self, progress: &mut dyn Progress) -> anyhow::Result<Opened> {
+    fn checkpoint(&self, progress: &mut dyn Progress) -> Result<Opened, OpenError> {
         let mut opened = checkpoint(self.model.as_deref(), &self.revision, self.weights, progress)?;
         if let Some(rule) = self.rope_scaling {
             rule.apply(&mut opened.checkpoint.spec);
@@ -113,16 +117,15 @@ impl Loaded {
         options: &OpenOptions,
         runtime: &Runtime,
         progress: &mut dyn Progress,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, OpenError> {
         let start = Instant::now();
         let Opened { name, checkpoint, files } = options.checkpoint(progress)?;
         let Checkpoint { spec, weights, text, generation, dlm, .. } = checkpoint;
-        let model = Model::new(spec, weights).with_context(|| format!("cannot load {name}"))?;
+        let model = model(&name, spec, weights)?;
         let (model, warnings) = options.prepare_from(model, &files, runtime);
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
-        let template = ChatTemplate::new(&text);
-        let template =
-            template.with_context(|| format!("cannot use the chat template of {name}"))?;
+        let template = ChatTemplate::new(&text)
+            .map_err(|source| OpenError::ChatTemplate { model: name.clone(), source })?;
         let (defaults, time) = (generation, start.elapsed());
         Ok(Self { name, model, tokenizer, template, defaults, dlm, time, warnings })
     }
@@ -157,13 +160,7 @@ impl Loaded {
     ///
     /// # Errors
     /// If the model has none; the message says what to do.
-    pub fn tokenizer(&self) -> anyhow::Result<&Tokenizer> {
-        self.tokenizer.as_deref().ok_or_else(|| {
-            anyhow!(
-                "{} has no tokenizer: put its tokenizer.json beside the weights (`wf-run logits` \
-                 works on token ids alone)",
-                self.name
-            )
-        })
+    pub fn tokenizer(&self) -> Result<&Tokenizer, NoTokenizer> {
+        self.tokenizer.as_deref().ok_or_else(|| NoTokenizer { model: self.name.clone() })
     }
 }

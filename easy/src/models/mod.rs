@@ -7,6 +7,7 @@ pub mod chat_prompt;
 #[cfg(feature = "default-model")]
 pub mod default_model;
 pub mod engine;
+mod error;
 #[cfg(feature = "grammar")]
 pub mod grammar;
 #[cfg(feature = "hub")]
@@ -22,6 +23,7 @@ mod source;
 mod synthetic;
 pub mod weight_sizes;
 
+pub use error::{NoTokenizer, OpenError};
 pub use loaded::{Loaded, Opened, checkpoint, tokenizer};
 pub use options::{LayoutChoice, Logits, OpenOptions};
 pub use progress::Progress;

@@ -1,14 +1,14 @@
 //! Finds and maps the files of a model: a path, a hub id, or the embedded model.
 
-use super::Progress;
 #[cfg(feature = "default-model")]
 use super::default_model::{DEFAULT_MODEL, DEFAULT_NAME};
 #[cfg(feature = "hub")]
 use super::hub::{self, HubId};
 use super::mapped::{self, Files, Mapped};
 use super::model_files::{self, Wanted, select};
+use super::{OpenError, Progress};
 use crate::machine;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -72,18 +72,22 @@ pub fn open(
     revision: &str,
     placement: Placement,
     progress: &mut dyn Progress,
-) -> anyhow::Result<Source> {
+) -> Result<Source, OpenError> {
     let Some(model) = model else { return embedded() };
     let path = Path::new(model);
-    if path.is_dir() {
-        let names = names_in(path)?;
-        let picked = select(&names, &Wanted::Any).with_context(|| format!("directory {model}"))?;
-        return files(model, picked.into_iter().map(|n| (n.clone(), path.join(n))), placement);
-    }
-    if path.exists() {
-        return file(model, path, placement);
-    }
-    from_hub(model, revision, placement, progress)
+    let opened = match path.is_dir() {
+        true => directory(model, path, placement),
+        false if path.exists() => file(model, path, placement),
+        false => return from_hub(model, revision, placement, progress),
+    };
+    opened.map_err(|cause| OpenError::Files { model: model.into(), cause })
+}
+
+/// Opens the only model of a directory.
+fn directory(model: &str, path: &Path, placement: Placement) -> anyhow::Result<Source> {
+    let names = names_in(path)?;
+    let picked = select(&names, &Wanted::Any).with_context(|| format!("directory {model}"))?;
+    files(model, picked.into_iter().map(|n| (n.clone(), path.join(n))), placement)
 }
 
 /// Opens a hub id.
@@ -93,23 +97,22 @@ fn from_hub(
     revision: &str,
     placement: Placement,
     progress: &mut dyn Progress,
-) -> anyhow::Result<Source> {
-    match HubId::parse(model) {
-        Some(id) => files(model, hub::fetch(&id, revision, progress)?, placement),
-        None => bail!(
-            "there is no file or directory {model}, and it is no hub id (org/name, org/name:QUANT \
-             or org/name/file.gguf)"
-        ),
-    }
+) -> Result<Source, OpenError> {
+    let id = HubId::parse(model).ok_or_else(|| OpenError::NotFound {
+        model: model.into(),
+        hub: "it is no hub id (org/name, org/name:QUANT or org/name/file.gguf)",
+    })?;
+    let fetched = hub::fetch(&id, revision, progress)
+        .map_err(|cause| OpenError::Download { model: model.into(), cause })?;
+    files(model, fetched, placement)
+        .map_err(|cause| OpenError::Files { model: model.into(), cause })
 }
 
 /// This build cannot download.
 #[cfg(not(feature = "hub"))]
-fn from_hub(model: &str, _: &str, _: Placement, _: &mut dyn Progress) -> anyhow::Result<Source> {
-    bail!(
-        "there is no file or directory {model}, and models of the hub need the feature `hub` of \
-         wrinklefree-easy"
-    )
+fn from_hub(model: &str, _: &str, _: Placement, _: &mut dyn Progress) -> Result<Source, OpenError> {
+    let hub = "models of the hub need the feature `hub` of wrinklefree-easy";
+    Err(OpenError::NotFound { model: model.into(), hub })
 }
 
 /// Opens a file: a whole model, or a part of one together with the files beside it.
@@ -142,12 +145,12 @@ fn format(bytes: &[u8]) -> Option<Option<String>> {
 }
 
 #[cfg(not(feature = "default-model"))]
-fn embedded() -> anyhow::Result<Source> {
-    bail!("this build has no embedded model: pass a path, or enable the feature `default-model`")
+fn embedded() -> Result<Source, OpenError> {
+    Err(OpenError::NoEmbeddedModel)
 }
 
 #[cfg(feature = "default-model")]
-fn embedded() -> anyhow::Result<Source> {
+fn embedded() -> Result<Source, OpenError> {
     let file = File { name: format!("{DEFAULT_NAME}.safetensors"), bytes: DEFAULT_MODEL.into() };
     Ok(Source { name: DEFAULT_NAME.into(), files: vec![file], mapped: Files::new(Vec::new()) })
 }

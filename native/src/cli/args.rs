@@ -199,9 +199,16 @@ pub fn positions() -> RangedU64ValueParser<usize> {
 
 /// Warns if there are more positions than the model was trained for.
 pub fn warn_beyond(positions: usize, spec: &Spec) {
-    if let Some(warning) = beyond(positions, spec) {
+    if let Some(warning) = beyond_trained(positions, spec) {
         out::note(format_args!("warning: {warning}"));
     }
+}
+
+/// Returns a warning if there are more positions than the model was trained for, with the flag that
+/// helps.
+pub fn beyond_trained(positions: usize, spec: &Spec) -> Option<String> {
+    let warning = beyond(positions, spec)?;
+    Some(format!("{warning}. --rope-scaling yarn:F stretches them F times"))
 }
 
 /// The option for texts that fill their context.

@@ -27,7 +27,7 @@ pub fn warn_unheard(template: &ChatTemplate) {
 /// # Errors
 /// As [`models::checkpoint`].
 pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<Opened> {
-    models::checkpoint(model, revision, Placement::Mapped, &mut Progress::default())
+    Ok(models::checkpoint(model, revision, Placement::Mapped, &mut Progress::default())?)
 }
 
 impl ModelArgs {

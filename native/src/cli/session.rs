@@ -4,7 +4,7 @@ use super::signals;
 use serde::Serialize;
 use std::time::Instant;
 use wrinklefree::decode::{Sampled, Slot};
-use wrinklefree::engine::{Engine, Event, FinishReason, Request, Step};
+use wrinklefree::engine::{Engine, EventKind, FinishReason, Request, Step};
 
 /// The answer to a request.
 pub struct Answer {
@@ -138,18 +138,18 @@ pub fn run(
         timings.forward_passes += usize::from(step != Step::Idle);
         let mut ended = None;
         while let Some(event) = engine.poll() {
-            let watched = match event {
-                Event::Token { sampled, text: new, .. } => {
+            let watched = match event.kind {
+                EventKind::Token { sampled, text: new } => {
                     tokens.push(sampled);
                     first += usize::from(prefilling);
                     text += &new;
                     watcher.text(&new)
                 }
-                Event::Slots { slots, .. } => watcher.slots(engine, slots),
-                Event::Scored { .. } | Event::Embedded { .. } => {
+                EventKind::Slots(slots) => watcher.slots(engine, slots),
+                EventKind::Scored(_) | EventKind::Embedded(_) | EventKind::Logits(_) => {
                     unreachable!("the request asks for text only")
                 }
-                Event::Finished { reason, text: new, cached, .. } => {
+                EventKind::Finished { reason, text: new, cached, .. } => {
                     ended = Some(reason);
                     timings.cached_tokens = cached;
                     text += &new;

@@ -1,7 +1,7 @@
 //! The thread that owns the engine. It loops over `step` and sends each request its events; other
 //! threads talk to it through [`EngineHandle`] and share nothing with it.
 
-use super::event::{EventReceiver, EventSender, RequestEvent, RequestStats};
+use super::event::{EventReceiver, EventSender, RequestEvent, RequestTimes};
 use super::event_batcher::EventBatcher;
 use super::metrics::Metrics;
 use std::collections::HashMap;
@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
-use wrinklefree::engine::{Engine, EngineStats, Event, Request, SeqId, Step, SubmitError};
+use wrinklefree::engine::{
+    Engine, EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError,
+};
 
 /// Longest time an idle engine waits for a command before it updates the metrics.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
@@ -216,18 +218,13 @@ impl EngineThread {
         }
     }
 
-    fn send(&mut self, seq: SeqId, event: RequestEvent) {
-        if let Some(active) = self.active.get(&seq) {
-            self.batcher.push(active.events.clone(), event, false);
-        }
-    }
-
-    fn deliver(&mut self, event: Event) {
+    fn deliver(&mut self, Event { seq, kind }: Event) {
+        let Some(active) = self.active.get_mut(&seq) else { return };
         let now = Instant::now();
-        match event {
-            Event::Token { seq, sampled, text } => {
-                let Some(active) = self.active.get_mut(&seq) else { return };
-                let first = active.tokens.is_none();
+        let (mut urgent, mut finished) = (false, false);
+        match kind {
+            EventKind::Token { .. } => {
+                urgent = active.tokens.is_none();
                 match &mut active.tokens {
                     None => {
                         self.metrics.first_token(now - active.arrived);
@@ -238,26 +235,18 @@ impl EngineThread {
                         *last = now;
                     }
                 }
-                let token = RequestEvent::Token { sampled, text };
-                self.batcher.push(active.events.clone(), token, first);
             }
-            Event::Scored { seq, tokens } => self.send(seq, RequestEvent::Scored(tokens)),
-            Event::Embedded { seq, vector } => self.send(seq, RequestEvent::Embedded(vector)),
-            // The server never asks for them.
-            Event::Slots { .. } => {}
-            Event::Finished { seq, reason, text, passes, cached } => {
-                let Some(active) = self.active.remove(&seq) else { return };
-                let (first, last) = active.tokens.unwrap_or((now, now));
-                let stats = RequestStats {
-                    first_token: first - active.arrived,
-                    decode: last - first,
-                    passes,
-                    cached,
-                };
+            EventKind::Finished { reason, cached, .. } => {
+                (urgent, finished) = (true, true);
                 self.metrics.finished(reason, now - active.arrived, cached);
-                let finished = RequestEvent::Finished { reason, text, stats };
-                self.batcher.push(active.events, finished, true);
             }
+            _ => {}
+        }
+        let (first, last) = active.tokens.unwrap_or((now, now));
+        let times = RequestTimes { first_token: first - active.arrived, decode: last - first };
+        self.batcher.push(active.events.clone(), RequestEvent { kind, times }, urgent);
+        if finished {
+            self.active.remove(&seq);
         }
     }
 }

@@ -2,46 +2,25 @@
 
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use wrinklefree::decode::Sampled;
-use wrinklefree::engine::FinishReason;
+use wrinklefree::engine::EventKind;
 
-/// An event of a request. There is at most one for each token of prompt and output, so the request
-/// itself bounds its channel.
+/// An event of a request, and the request's times until then. There is at most one for each token of
+/// prompt and output, so the request itself bounds its channel.
 #[derive(Clone, Debug)]
-pub enum RequestEvent {
-    /// The next prompt tokens with their log-probabilities.
-    Scored(Vec<Sampled>),
-    /// The embedding of the prompt.
-    Embedded(Vec<f32>),
-    /// A token is final.
-    Token {
-        /// The token.
-        sampled: Sampled,
-        /// Text that can be shown now.
-        text: String,
-    },
-    /// The output is complete.
-    Finished {
-        /// Why it ended.
-        reason: FinishReason,
-        /// Text that was held back until now.
-        text: String,
-        /// Times and counts.
-        stats: RequestStats,
-    },
+pub struct RequestEvent {
+    /// The event, as the engine reported it.
+    pub kind: EventKind,
+    /// Times until then.
+    pub times: RequestTimes,
 }
 
-/// Times and counts of a request.
+/// Times of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RequestStats {
+pub struct RequestTimes {
     /// From arrival to the first token.
     pub first_token: Duration,
     /// From the first token to the last.
     pub decode: Duration,
-    /// Forward passes that the request took part in.
-    pub passes: usize,
-    /// Prompt tokens found in the prefix cache.
-    pub cached: usize,
 }
 
 /// Sends the events of one request.

@@ -62,6 +62,12 @@ async fn deliver_loop(mut batches: UnboundedReceiver<EventBatch>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::event::RequestTimes;
+    use wrinklefree::engine::EventKind;
+
+    fn event() -> RequestEvent {
+        RequestEvent { kind: EventKind::Embedded(Vec::new()), times: RequestTimes::default() }
+    }
 
     #[tokio::test]
     async fn events_are_batched_for_a_short_time() {
@@ -74,13 +80,13 @@ mod tests {
                 .is_ok_and(|got| got.is_some())
         };
         batcher.last_flush = Instant::now() + Duration::from_secs(1);
-        batcher.push(to.clone(), RequestEvent::Embedded(Vec::new()), false);
+        batcher.push(to.clone(), event(), false);
         assert!(!arrived(&mut batcher, false).await, "the interval has not passed");
         assert!(arrived(&mut batcher, true).await, "the flush is forced");
         batcher.last_flush = Instant::now() + Duration::from_secs(1);
-        batcher.push(to.clone(), RequestEvent::Embedded(Vec::new()), true);
+        batcher.push(to.clone(), event(), true);
         assert!(arrived(&mut batcher, false).await, "the event is urgent");
-        batcher.push(to, RequestEvent::Embedded(Vec::new()), false);
+        batcher.push(to, event(), false);
         std::thread::sleep(FLUSH_INTERVAL);
         assert!(arrived(&mut batcher, false).await, "the interval has passed");
     }

@@ -4,10 +4,9 @@ use super::engine_thread::EngineHandle;
 use super::served_model::ServedModel;
 use super::state::{ServerState, now};
 use super::warmup::Warmup;
-use crate::cli::args;
+use crate::cli::args::{self, beyond_trained};
 use crate::machine::{self, Threads};
 use crate::models::chat_prompt::hears_system;
-use crate::models::rope_scaling::beyond;
 use crate::models::{Loaded, row_cost};
 use anyhow::{Context, anyhow};
 use std::sync::atomic::Ordering;
@@ -106,7 +105,7 @@ impl EngineBuilder {
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let (tight, screened) = (model.is_tight(), model.is_screened());
         let (context, pages) = limits.kv_size(&spec);
-        if let Some(warning) = beyond(context, &spec) {
+        if let Some(warning) = beyond_trained(context, &spec) {
             tracing::warn!("{warning}");
         }
         if template.as_ref().is_some_and(|template| !hears_system(template)) {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 use wrinklefree::decode::{Sampled, Slot};
-use wrinklefree::engine::{Engine, Event, FinishReason, SeqId, Step};
+use wrinklefree::engine::{Engine, Event, EventKind, FinishReason, SeqId, Step};
 use wrinklefree::text::Tokenizer;
 
 /// Result of one forward pass.
@@ -96,17 +96,18 @@ impl Requests {
     }
 
     fn convert(&mut self, event: Event, tokenizer: Option<&Tokenizer>) -> Option<EventJson> {
-        match event {
-            Event::Token { seq, sampled: Sampled { token, logprob, top }, text } => {
+        let seq = event.seq;
+        match event.kind {
+            EventKind::Token { sampled: Sampled { token, logprob, top }, text } => {
                 let counts = self.active.get_mut(&seq)?;
                 counts.generated += 1;
                 Some(EventJson::Token { id: counts.id, token, text, logprob, top })
             }
-            Event::Slots { seq, slots } => {
+            EventKind::Slots(slots) => {
                 let slots = slots.into_iter().map(|slot| slot_json(slot, tokenizer)).collect();
                 Some(EventJson::Slots { id: self.active.get(&seq)?.id, slots })
             }
-            Event::Finished { seq, reason, text, passes, cached } => {
+            EventKind::Finished { reason, text, passes, cached } => {
                 let Counters { id, prompt, generated } = self.active.remove(&seq)?;
                 Some(EventJson::End {
                     id,
@@ -119,7 +120,7 @@ impl Requests {
                 })
             }
             // No request of this shell asks for these.
-            Event::Scored { .. } | Event::Embedded { .. } => None,
+            EventKind::Scored(_) | EventKind::Embedded(_) | EventKind::Logits(_) => None,
         }
     }
 }

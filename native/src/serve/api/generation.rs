@@ -3,7 +3,7 @@
 use crate::models::grammar;
 use crate::serve::engine_thread::EngineHandle;
 use crate::serve::error::ApiError;
-use crate::serve::event::{RequestEvent, RequestStats};
+use crate::serve::event::{RequestEvent, RequestTimes};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use wrinklefree::decode::Sampled;
-use wrinklefree::engine::{FinishReason, Request};
+use wrinklefree::engine::{EventKind, FinishReason, Request};
 
 /// Running requests. Dropping it cancels them.
 pub struct Generation {
@@ -29,8 +29,10 @@ pub struct Generation {
     pub prompt_tokens: usize,
     /// Generated tokens so far, of all outputs.
     pub tokens: usize,
-    /// Largest times and counts of the outputs that are complete.
-    pub stats: RequestStats,
+    /// Largest times of the outputs that are complete.
+    pub times: RequestTimes,
+    /// Largest number of forward passes of an output.
+    pub passes: usize,
     /// Prompt tokens found in the prefix cache.
     pub cached: usize,
 }
@@ -113,7 +115,8 @@ impl Generation {
             deadline,
             prompt_tokens,
             tokens: 0,
-            stats: RequestStats::default(),
+            times: RequestTimes::default(),
+            passes: 0,
             cached: 0,
         })
     }
@@ -122,7 +125,7 @@ impl Generation {
     ///
     /// # Errors
     /// If the time is over, an output cannot match its grammar, or the engine has stopped.
-    pub async fn next(&mut self) -> Result<Option<(usize, RequestEvent)>, ApiError> {
+    pub async fn next(&mut self) -> Result<Option<(usize, EventKind)>, ApiError> {
         let event = timeout_at(self.deadline, self.events.next()).await.map_err(|_| {
             ApiError::new(
                 StatusCode::GATEWAY_TIMEOUT,
@@ -130,27 +133,30 @@ impl Generation {
                 "the time limit of this server has passed: request fewer tokens",
             )
         })?;
-        match &event {
-            Some((_, RequestEvent::Finished { reason: FinishReason::Constraint, .. })) => {
+        let Some((index, RequestEvent { kind, times })) = event else {
+            return match self.finished < self.count {
+                true => Err(ApiError::unavailable("the engine has stopped")),
+                false => Ok(None),
+            };
+        };
+        match kind {
+            EventKind::Finished { reason: FinishReason::Constraint, .. } => {
                 return Err(ApiError::bad("response_format", grammar::TOO_COMPLEX));
             }
-            Some((_, RequestEvent::Token { .. })) => self.tokens += 1,
-            Some((index, RequestEvent::Finished { stats, .. })) => {
+            EventKind::Token { .. } => self.tokens += 1,
+            EventKind::Finished { passes, cached, .. } => {
                 self.finished += 1;
-                self.stats.first_token = self.stats.first_token.max(stats.first_token);
-                self.stats.decode = self.stats.decode.max(stats.decode);
-                self.stats.passes = self.stats.passes.max(stats.passes);
+                self.times.first_token = self.times.first_token.max(times.first_token);
+                self.times.decode = self.times.decode.max(times.decode);
+                self.passes = self.passes.max(passes);
                 // Count a prompt once: its other outputs find the first one's pages in the cache.
                 if index % self.copies == 0 {
-                    self.cached += stats.cached;
+                    self.cached += cached;
                 }
             }
-            None if self.finished < self.count => {
-                return Err(ApiError::unavailable("the engine has stopped"));
-            }
-            Some((_, RequestEvent::Scored(_) | RequestEvent::Embedded(_))) | None => {}
+            _ => {}
         }
-        Ok(event)
+        Ok(Some((index, kind)))
     }
 
     /// Waits until all outputs are complete and returns them.
@@ -162,16 +168,17 @@ impl Generation {
         while let Some((index, event)) = self.next().await? {
             let output = &mut outputs[index];
             match event {
-                RequestEvent::Scored(tokens) => output.scored.extend(tokens),
-                RequestEvent::Embedded(vector) => output.embedding = vector,
-                RequestEvent::Token { sampled, text } => {
+                EventKind::Scored(tokens) => output.scored.extend(tokens),
+                EventKind::Embedded(vector) => output.embedding = vector,
+                EventKind::Token { sampled, text } => {
                     output.text += &text;
                     output.tokens.push(sampled);
                 }
-                RequestEvent::Finished { reason, text, .. } => {
+                EventKind::Finished { reason, text, .. } => {
                     output.text += &text;
                     output.reason = Some(reason);
                 }
+                EventKind::Logits(_) | EventKind::Slots(_) => unreachable!("no API asks for them"),
             }
         }
         Ok(outputs)
@@ -189,16 +196,16 @@ impl Generation {
     pub fn timings(&self) -> Timings {
         let n = self.count;
         let per = |count: f64, of: f64| if of > 0.0 { count / of } else { 0.0 };
-        let decode = self.stats.decode.as_secs_f64();
-        let first_token = self.stats.first_token.as_secs_f64();
+        let decode = self.times.decode.as_secs_f64();
+        let first_token = self.times.first_token.as_secs_f64();
         let computed = self.prompt_tokens.saturating_sub(self.cached);
         Timings {
             first_token_seconds: first_token,
             prefill_tokens_per_second: per(computed as f64, first_token),
             decode_seconds: decode,
             decode_tokens_per_second: per(self.tokens.saturating_sub(n) as f64, decode),
-            forward_passes: self.stats.passes,
-            tokens_per_pass: per(self.tokens as f64, (n * self.stats.passes) as f64),
+            forward_passes: self.passes,
+            tokens_per_pass: per(self.tokens as f64, (n * self.passes) as f64),
             cached_tokens: self.cached,
         }
     }

@@ -2,7 +2,6 @@
 
 use super::generation::Generation;
 use crate::serve::error::ApiError;
-use crate::serve::event::RequestEvent;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -11,7 +10,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 use wrinklefree::decode::Sampled;
-use wrinklefree::engine::FinishReason;
+use wrinklefree::engine::{EventKind, FinishReason};
 
 /// Interval after which an idle stream sends a keep-alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -132,16 +131,17 @@ impl<F: StreamFormatter> StreamState<F> {
     async fn next(&mut self) -> Option<Event> {
         while self.pending.is_empty() && !self.ended {
             let values = match self.generation.next().await {
-                Ok(Some((index, RequestEvent::Scored(tokens)))) => {
+                Ok(Some((index, EventKind::Scored(tokens)))) => {
                     self.formatter.scored(index, &tokens)
                 }
-                Ok(Some((_, RequestEvent::Embedded(_)))) => {
-                    unreachable!("embeddings are not streamed")
-                }
-                Ok(Some((index, RequestEvent::Token { sampled, text }))) => {
+                Ok(Some((
+                    _,
+                    EventKind::Embedded(_) | EventKind::Logits(_) | EventKind::Slots(_),
+                ))) => unreachable!("only texts are streamed"),
+                Ok(Some((index, EventKind::Token { sampled, text }))) => {
                     self.formatter.token(index, &sampled, &text)
                 }
-                Ok(Some((index, RequestEvent::Finished { reason, text, .. }))) => {
+                Ok(Some((index, EventKind::Finished { reason, text, .. }))) => {
                     self.formatter.finish(index, reason, &text)
                 }
                 Ok(None) => {

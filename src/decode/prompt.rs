@@ -1,4 +1,4 @@
-//! Embeddings: the prompt is read, and its hidden states are pooled to one vector.
+//! Requests that read a prompt and generate nothing: embeddings, and the logits behind it.
 
 use super::{Decoder, FinishReason, Output, RowRequest, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
@@ -13,30 +13,43 @@ pub enum Pooling {
     Last,
 }
 
-/// Computes the embedding of one prompt.
-pub struct EmbeddingDecoder {
+/// Reads one prompt, and gives its embedding or the logits of the token behind it.
+pub struct PromptDecoder {
     tokens: Vec<u32>,
-    pooling: Pooling,
+    /// `None`: logits.
+    pooling: Option<Pooling>,
     /// Number of tokens whose keys and values are in the cache.
     cached: usize,
     /// Number of rows of the next pass, fixed by `next_rows`.
     planned: usize,
-    /// Number of tokens whose hidden states are in the sum, or not needed for it.
+    /// Number of tokens whose outputs are in the sum, or not needed for it.
     summed: usize,
     sum: Vec<f32>,
     finished: bool,
 }
 
-impl EmbeddingDecoder {
+impl PromptDecoder {
     /// Makes a decoder for the embedding of `tokens`, a vector of length 1.
     ///
     /// # Panics
     /// If `tokens` is empty.
-    pub fn new(tokens: Vec<u32>, pooling: Pooling) -> Self {
+    pub fn embedding(tokens: Vec<u32>, pooling: Pooling) -> Self {
+        Self::new(tokens, Some(pooling))
+    }
+
+    /// Makes a decoder for the logits, `[vocab_size]`, of the token behind `tokens`.
+    ///
+    /// # Panics
+    /// If `tokens` is empty.
+    pub fn logits(tokens: Vec<u32>) -> Self {
+        Self::new(tokens, None)
+    }
+
+    fn new(tokens: Vec<u32>, pooling: Option<Pooling>) -> Self {
         assert!(!tokens.is_empty());
         let summed = match pooling {
-            Pooling::Mean => 0,
-            Pooling::Last => tokens.len() - 1,
+            Some(Pooling::Mean) => 0,
+            Some(Pooling::Last) | None => tokens.len() - 1,
         };
         let (cached, planned, sum, finished) = (0, 0, Vec::new(), false);
         Self { tokens, pooling, cached, planned, summed, sum, finished }
@@ -61,7 +74,7 @@ impl EmbeddingDecoder {
     }
 }
 
-impl Decoder for EmbeddingDecoder {
+impl Decoder for PromptDecoder {
     fn next_rows(&mut self, budget: usize) -> Option<RowRequest<'_>> {
         if self.finished {
             return None;
@@ -69,9 +82,9 @@ impl Decoder for EmbeddingDecoder {
         self.planned = budget.min(self.tokens.len() - self.cached);
         let end = self.cached + self.planned;
         let logits = match self.pooling {
-            Pooling::Mean => LogitRows::All,
-            Pooling::Last if end == self.tokens.len() => LogitRows::Last,
-            Pooling::Last => LogitRows::None,
+            Some(Pooling::Mean) => LogitRows::All,
+            Some(Pooling::Last) | None if end == self.tokens.len() => LogitRows::Last,
+            Some(Pooling::Last) | None => LogitRows::None,
         };
         let tokens = &self.tokens[self.cached..end];
         let attention_mask = AttentionMask::Causal;
@@ -85,7 +98,10 @@ impl Decoder for EmbeddingDecoder {
         self.cached = end;
         let mut outcome = StepOutcome { committed: end, ..StepOutcome::default() };
         if end == self.tokens.len() {
-            outcome.embedding = Some(self.vector());
+            match self.pooling {
+                Some(_) => outcome.embedding = Some(self.vector()),
+                None => outcome.logits = Some(std::mem::take(&mut self.sum)),
+            }
             outcome.finished = Some(FinishReason::Stop);
             self.finished = true;
         }
@@ -93,7 +109,10 @@ impl Decoder for EmbeddingDecoder {
     }
 
     fn output(&self) -> Output {
-        Output::Hidden
+        match self.pooling {
+            Some(_) => Output::Hidden,
+            None => Output::Logits,
+        }
     }
 
     fn prefilling(&self) -> bool {

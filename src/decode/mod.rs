@@ -17,8 +17,8 @@ pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Ins
 pub use draft::Drafter;
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
-    Certainty, Constraint, History, Next, Prediction, Sampled, Sampler, SamplingError,
-    SamplingParams,
+    Certainty, Constraint, History, Next, Prediction, ReasoningConstraint, ReasoningTokens,
+    Sampled, Sampler, SamplingError, SamplingParams,
 };
 pub use verify::Verify;
 

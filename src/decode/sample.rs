@@ -16,10 +16,12 @@ mod candidates;
 mod certainty;
 mod constraint;
 mod params;
+mod reasoning;
 
 pub use certainty::Certainty;
 pub use constraint::{Constraint, Next};
 pub use params::{SamplingError, SamplingParams};
+pub use reasoning::{ReasoningConstraint, ReasoningTokens};
 
 use super::FinishReason;
 use candidates::{Candidates, best, log_sum_exp, top};
@@ -151,7 +153,7 @@ impl Sampler {
     #[must_use]
     pub fn end(&self) -> Option<FinishReason> {
         match self.guide.as_ref()?.next() {
-            Next::Tokens(_) => None,
+            Next::Tokens(_) | Next::Any => None,
             Next::End => Some(FinishReason::Stop),
             Next::Unknown(_) => Some(FinishReason::Constraint),
         }

@@ -17,9 +17,11 @@
 //! # Ok::<(), wrinklefree::settings::SettingsError>(())
 //! ```
 
+mod reasoning;
 mod resolve;
 mod sampling;
 
+pub use reasoning::{Effort, OutputReasoning, Reasoning, ReasoningError};
 pub use resolve::{ModelCapabilities, SettingsError, describe};
 pub use sampling::Sampling;
 

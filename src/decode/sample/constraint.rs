@@ -62,6 +62,8 @@ impl Clone for Box<dyn Constraint> {
 pub enum Next {
     /// A set of at least one token: token t is bit t % 32 of word t / 32.
     Tokens(Vec<u32>),
+    /// Every token.
+    Any,
     /// No token: the text is complete.
     End,
     /// The grammar became too complex to decide; the text says why.

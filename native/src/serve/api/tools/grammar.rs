@@ -172,7 +172,7 @@ mod tests {
                     constraint.accept(token);
                 }
                 Next::End => assert_eq!(token, eos, "the output ends after the call"),
-                Next::Unknown(why) => panic!("{why}"),
+                other => panic!("{other:?}"),
             }
         }
     }

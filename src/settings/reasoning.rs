@@ -2,7 +2,7 @@
 
 use crate::decode::{Constraint, ReasoningConstraint, ReasoningTokens};
 use crate::text::{ChatTemplate, ReasoningMarkers, ReasoningParser, ReasoningStart, Tokenizer};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Variables of templates that settings cannot replace.
@@ -39,7 +39,7 @@ pub struct Reasoning {
 }
 
 /// Values of `reasoning_effort`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

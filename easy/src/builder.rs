@@ -149,7 +149,7 @@ impl EngineBuilder {
             prefix_cache: true,
             kv: self.kv,
         };
-        let vocab = model.spec().vocab_size;
+        let (vocab, hidden) = (model.spec().vocab_size, model.spec().hidden_size);
         warnings.extend(rope_scaling::beyond(max_context, model.spec()));
         let engine = CoreEngine::new(model, Some(tokenizer.clone()), runtime, config)?;
         let served = Served {
@@ -160,6 +160,7 @@ impl EngineBuilder {
             dlm,
             settings: self.settings.clone(),
             vocab,
+            hidden,
             context: engine.context(),
             warnings,
             #[cfg(feature = "grammar")]

@@ -60,6 +60,7 @@ pub(crate) struct Served {
     pub dlm: Option<DlmConfig>,
     pub settings: Settings,
     pub vocab: usize,
+    pub hidden: usize,
     pub context: usize,
     pub warnings: Vec<String>,
     #[cfg(feature = "grammar")]
@@ -112,6 +113,16 @@ impl Engine {
         &self.shared.served.name
     }
 
+    /// Returns the number of tokens in the vocabulary, which is the number of logits.
+    pub fn vocab_size(&self) -> usize {
+        self.shared.served.vocab
+    }
+
+    /// Returns the number of values in an embedding.
+    pub fn hidden_size(&self) -> usize {
+        self.shared.served.hidden
+    }
+
     /// Returns the maximum number of positions (tokens) in a sequence.
     pub fn context(&self) -> usize {
         self.shared.served.context
@@ -141,7 +152,45 @@ impl Engine {
     /// # Errors
     /// If the request is invalid. Later errors are items of the stream.
     pub fn stream(&self, prompt: &str, options: &GenerateOptions) -> Result<Stream, Error> {
-        self.start(self.tokenize(prompt)?, options)
+        self.stream_tokens(self.tokenize(prompt)?, options)
+    }
+
+    /// Continues token ids chunk by chunk.
+    ///
+    /// # Errors
+    /// If the request is invalid. Later errors are items of the stream.
+    pub fn stream_tokens(
+        &self,
+        tokens: Vec<u32>,
+        options: &GenerateOptions,
+    ) -> Result<Stream, Error> {
+        let Served { name, tokenizer, defaults, dlm, settings, vocab, .. } = &self.shared.served;
+        let capabilities = ModelCapabilities {
+            name,
+            dlm: dlm.as_ref(),
+            tokenizer: Some(tokenizer),
+            vocab: *vocab,
+            rows: MAX_BATCH_TOKENS,
+        };
+        let sampling = wrinklefree::decode::SamplingParams {
+            logprobs: options.logprobs,
+            ..options.sampling.params(defaults)
+        };
+        #[cfg(feature = "grammar")]
+        let sampling = wrinklefree::decode::SamplingParams {
+            constraint: self.constraint(options)?,
+            ..sampling
+        };
+        self.submit(Request {
+            tokens,
+            max_tokens: options.max_tokens,
+            sampling,
+            stop: options.stop.clone(),
+            eos: defaults.eos.clone(),
+            mode: options.settings.clone().or(settings.clone()).mode(&capabilities)?,
+            context_shift: options.context_shift,
+            ..Request::default()
+        })
     }
 
     /// Answers a conversation.
@@ -170,7 +219,7 @@ impl Engine {
         let template =
             template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: name.clone() })?;
         let prompt = chat_prompt::render(template, messages, None)?;
-        self.start(tokenizer.encode(&prompt, false)?, options)
+        self.stream_tokens(tokenizer.encode(&prompt, false)?, options)
     }
 
     /// Computes the embedding of a text: the mean of its hidden states, `[hidden_size]`, of length 1.
@@ -220,36 +269,6 @@ impl Engine {
         let (reply, stats) = mpsc::channel();
         self.shared.send(Command::Stats(reply))?;
         stats.recv().map_err(|_| Error::Stopped)
-    }
-
-    fn start(&self, tokens: Vec<u32>, options: &GenerateOptions) -> Result<Stream, Error> {
-        let Served { name, tokenizer, defaults, dlm, settings, vocab, .. } = &self.shared.served;
-        let capabilities = ModelCapabilities {
-            name,
-            dlm: dlm.as_ref(),
-            tokenizer: Some(tokenizer),
-            vocab: *vocab,
-            rows: MAX_BATCH_TOKENS,
-        };
-        let sampling = wrinklefree::decode::SamplingParams {
-            logprobs: options.logprobs,
-            ..options.sampling.params(defaults)
-        };
-        #[cfg(feature = "grammar")]
-        let sampling = wrinklefree::decode::SamplingParams {
-            constraint: self.constraint(options)?,
-            ..sampling
-        };
-        self.submit(Request {
-            tokens,
-            max_tokens: options.max_tokens,
-            sampling,
-            stop: options.stop.clone(),
-            eos: defaults.eos.clone(),
-            mode: options.settings.clone().or(settings.clone()).mode(&capabilities)?,
-            context_shift: options.context_shift,
-            ..Request::default()
-        })
     }
 
     /// Reads a prompt and returns the vector that the mode gives.

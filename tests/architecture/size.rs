@@ -7,8 +7,17 @@ const FUNCTION_LINES: usize = 80;
 
 #[test]
 fn files_fit_in_a_head() {
-    let rust =
-        ["src", "compute", "easy", "native", "web/wasm/src", "web/bindgen/src", "tests", "benches"];
+    let rust = [
+        "src",
+        "compute",
+        "easy",
+        "capi",
+        "native",
+        "web/wasm/src",
+        "web/bindgen/src",
+        "tests",
+        "benches",
+    ];
     let typescript = ["web/src", "web/demo", "web/tests"].map(|folder| files(folder, "ts"));
     for (path, text) in rust.map(sources).concat().into_iter().chain(typescript.concat()) {
         let lines = text.lines().count();
@@ -19,7 +28,7 @@ fn files_fit_in_a_head() {
 #[test]
 fn functions_fit_on_a_screen() {
     for (path, text) in
-        ["src", "compute", "easy", "native", "web/wasm/src", "tests"].map(sources).concat()
+        ["src", "compute", "easy", "capi", "native", "web/wasm/src", "tests"].map(sources).concat()
     {
         for (name, lines) in functions(&text) {
             assert!(lines <= FUNCTION_LINES, "{}: `{name}` has {lines} lines", path.display());

@@ -52,24 +52,50 @@ impl<'a, 'c> WeightLoader<'a, 'c> {
 
     /// Loads from memory on the calling thread.
     pub fn alone() -> Self {
-        Self { scope: None, source: &InMemory }
+        Self::alone_from(&InMemory)
+    }
+
+    /// Loads from `source` on the calling thread.
+    pub fn alone_from(source: &'a dyn WeightSource) -> Self {
+        Self { scope: None, source }
     }
 
     /// Returns the bytes at their final place: a copy if the source asks for one and memory is left,
     /// else the same bytes.
     pub fn relocate(&mut self, bytes: &Bytes) -> Bytes {
+        self.relocate_with(bytes, 1, |_| ()).unwrap_or_else(|| bytes.clone())
+    }
+
+    /// Copies bytes as [`relocate`](Self::relocate), or returns `None` if they stay. Calls `edit` with
+    /// each part in its new place. Parts are whole elements of `size` bytes.
+    pub fn relocate_with(
+        &mut self,
+        bytes: &Bytes,
+        size: usize,
+        edit: impl Fn(&mut [u8]) + Sync,
+    ) -> Option<Bytes> {
         let memory = || WeightVec::<u8>::try_zeroed(bytes.len());
-        let Some(mut to) = self.source.must_copy(bytes).then(memory).flatten() else {
-            return bytes.clone();
-        };
-        let mut rest = &mut to[..];
+        let mut to = self.source.must_copy(bytes).then(memory).flatten()?;
+        let (mut rest, mut from) = (&mut to[..], &bytes[..]);
         let part = |range: Range<usize>| {
-            let to = rest.split_off_mut(..range.len()).expect("as many bytes");
-            (&bytes[range], to)
+            let length = range.len() * size;
+            let to = rest.split_off_mut(..length).expect("as many bytes");
+            (from.split_off(..length).expect("as many bytes"), to)
         };
-        let parts = self.shares(bytes.len(), 1).map(part).collect();
-        self.run(parts, |(from, to), staging| staging.source.read(from, to));
-        to.into_bytes()
+        let parts = self.shares(bytes.len() / size, size).map(part).collect();
+        self.run(parts, |(from, to), staging| {
+            staging.source.read(from, to);
+            edit(to);
+        });
+        Some(to.into_bytes())
+    }
+
+    /// Calls `look` with each part of bytes that stay where they are. Parts are whole elements of `size`
+    /// bytes.
+    pub fn visit(&mut self, bytes: &[u8], size: usize, look: impl Fn(&[u8]) + Sync) {
+        let parts = self.shares(bytes.len() / size, size);
+        let parts = parts.map(|range| &bytes[range.start * size..range.end * size]).collect();
+        self.run(parts, |part, _| look(part));
     }
 
     /// Returns true if these bytes get memory of their own even without a conversion.

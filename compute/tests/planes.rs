@@ -116,7 +116,7 @@ fn wrong_parts_are_refused() {
     assert_eq!(take(shape, &|p| p.factors = Bytes::new()), size("int8 scales", 128, 32));
     assert_eq!(take((16, 32, 24), &|_| ()), LayoutError::Group(24, 16));
     let infinite = |p: &mut SplitParts| p.factors = f32::MAX.to_le_bytes().repeat(16).into();
-    assert_eq!(take(shape, &infinite), LayoutError::Scale(f32::MAX));
+    assert_eq!(take(shape, &infinite), LayoutError::Scale { value: f32::MAX, row: 0, col: 0 });
     let huge = (usize::MAX, 32, 16);
     assert_eq!(take(huge, &|_| ()), LayoutError::TooLarge(usize::MAX, 32));
 }

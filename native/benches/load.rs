@@ -104,6 +104,7 @@ fn main() {
         text: TextParts::default(),
         generation: GenerationDefaults::default(),
         dlm: None,
+        flushed: 0,
         spec: spec.clone(),
     };
     let tokenizer = tokenizer(spec.vocab_size);

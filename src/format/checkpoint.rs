@@ -21,6 +21,8 @@ pub struct Checkpoint {
     pub generation: GenerationDefaults,
     /// Block-diffusion parameters, when the model has any.
     pub dlm: Option<DlmConfig>,
+    /// Number of subnormal weights that loading has set to zero: products with them are slow.
+    pub flushed: usize,
 }
 
 /// All tensors of a model.

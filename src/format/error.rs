@@ -21,7 +21,7 @@ pub enum LoadErrorKind {
     Unexpected,
     /// The shape of a tensor does not match the configuration.
     Shape,
-    /// A scale, norm or bias is NaN or infinite.
+    /// A weight, scale, norm or bias is NaN or infinite.
     NotFinite,
     /// A configuration value is out of range.
     Value,
@@ -105,7 +105,7 @@ impl LoadError {
     pub(crate) fn layout(file: &str, tensor: &str, error: &LayoutError) -> Self {
         use LoadErrorKind as K;
         let (kind, expected) = match error {
-            LayoutError::Scale(_) => (K::NotFinite, "finite scales".into()),
+            LayoutError::Scale { .. } => (K::NotFinite, "finite weights".into()),
             LayoutError::Size { want, rows, cols, .. } => {
                 (K::Shape, format!("{want} bytes for {rows} × {cols}"))
             }
@@ -115,7 +115,9 @@ impl LoadError {
             LayoutError::TooLarge(..) => (K::Shape, "a matrix that fits in memory".into()),
         };
         let found = match error {
-            LayoutError::Scale(s) => s.to_string(),
+            LayoutError::Scale { value, row, col } => {
+                format!("the scale {value} of the weights from row {row}, column {col} on")
+            }
             LayoutError::Size { found, .. } => format!("{found} bytes"),
             LayoutError::Group(size, _) => format!("groups of {size}"),
             LayoutError::TooLarge(rows, cols) => format!("{rows} × {cols}"),

@@ -109,7 +109,7 @@ impl Tensor {
             Some(at) => Err(self.error(
                 LoadErrorKind::NotFinite,
                 "finite numbers",
-                format!("{} at {at}", out[at]),
+                format!("{} in column {at}", out[at]),
             )),
             None => Ok(out),
         }

@@ -62,10 +62,10 @@ fn convert(matrix: &Matrix, head: HeadType) -> Result<Matrix, LayoutError> {
             let mut row_f32 = vec![0f32; cols];
             for row in 0..rows {
                 matrix.row_f32(row, &mut row_f32);
-                for &w in &row_f32 {
+                for (col, &w) in row_f32.iter().enumerate() {
                     let half = f16::from_f32(w);
                     if !half.is_finite() {
-                        return Err(LayoutError::Scale(w));
+                        return Err(LayoutError::Scale { value: w, row, col });
                     }
                     data.extend_from_slice(&half.to_le_bytes());
                 }

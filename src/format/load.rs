@@ -1,6 +1,8 @@
 //! The entry point of the loaders: recognizes files by their content.
 
+use super::numbers::NumberCheck;
 use super::{Checkpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed, safetensors};
+use crate::loader::WeightLoader;
 
 /// Reads a model: one GGUF file, one packed file, or the files of a Hugging Face directory.
 ///
@@ -8,12 +10,35 @@ use super::{Checkpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed
 /// segment at a time, where a file has several segments ([`FileBytes`](super::FileBytes)).
 ///
 /// # Errors
-/// When the files are not a model, are damaged, or hold a model that is not supported.
-pub fn load(mut files: Vec<File>) -> Result<Checkpoint, LoadError> {
+/// When the files are not a model, are damaged, hold a model that is not supported, or a number that is
+/// NaN or infinite.
+pub fn load(files: Vec<File>) -> Result<Checkpoint, LoadError> {
+    load_with(files, &mut WeightLoader::alone())
+}
+
+/// As [`load`]. All workers of `loader` read the float matrices to check their numbers, and bring those
+/// to their final memory that the loader's source does not leave in place.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(
+    mut files: Vec<File>,
+    loader: &mut WeightLoader<'_, '_>,
+) -> Result<Checkpoint, LoadError> {
+    let mut numbers = NumberCheck::new(loader);
+    let mut checkpoint = read(&mut files, &mut numbers)?;
+    checkpoint.flushed = numbers.flushed;
+    Ok(checkpoint)
+}
+
+fn read(
+    files: &mut Vec<File>,
+    numbers: &mut NumberCheck<'_, '_, '_>,
+) -> Result<Checkpoint, LoadError> {
     let mut ggufs = (0..files.len()).filter(|&i| gguf::recognize(&files[i].bytes.first()));
     if let Some(file) = ggufs.next() {
         return match ggufs.next() {
-            None => gguf::load(files.swap_remove(file)),
+            None => gguf::load(files.swap_remove(file), numbers),
             Some(second) => {
                 let found = format!("also {}", files[second].name);
                 Err(LoadError::new(Kind::NotAModel, &files[file].name, "one GGUF file", found)
@@ -28,8 +53,8 @@ pub fn load(mut files: Vec<File>) -> Result<Checkpoint, LoadError> {
         let contents = safetensors::parse(file)?;
         if packed::recognize(&contents) {
             let name = files.swap_remove(0).name;
-            return packed::load(&name, contents);
+            return packed::load(&name, contents, numbers);
         }
     }
-    hf::load(files)
+    hf::load(std::mem::take(files), numbers)
 }

@@ -75,10 +75,10 @@ impl FloatType {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FloatMatrix {
-    rows: usize,
-    cols: usize,
-    dtype: FloatType,
-    data: Bytes,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) dtype: FloatType,
+    pub(super) data: Bytes,
 }
 
 impl FloatMatrix {

@@ -8,13 +8,15 @@ use super::LayoutError;
 use super::view::{Int8View, Packing};
 use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
-use crate::ternary::{PANEL_ROWS, expect_bytes};
+use crate::ternary::{PANEL_ROWS, expect_bytes, expect_finite};
 use bytes::Bytes;
 
 /// Number of columns in a block.
 pub const INT8_BLOCK_COLS: usize = 4;
 /// Columns are padded to a multiple of this.
 pub const INT8_PAD_COLS: usize = 16;
+/// Largest magnitude of a value.
+pub(super) const LARGEST: f32 = 128.0;
 /// Number of bytes of a block.
 pub(super) const BLOCK_BYTES: usize = PANEL_ROWS * INT8_BLOCK_COLS;
 
@@ -55,7 +57,7 @@ impl Int8Matrix {
     /// `group` is a multiple of 16, or `cols` for one scale per row.
     ///
     /// # Errors
-    /// If a byte count does not match the shape, the group size is not supported or a scale is not
+    /// If a byte count does not match the shape, the group size is not supported or a weight is not
     /// finite.
     pub fn from_panels(
         rows: usize,
@@ -69,14 +71,9 @@ impl Int8Matrix {
         let want = rows.div_ceil(PANEL_ROWS).checked_mul(groups);
         let want = want.and_then(|n| n.checked_mul(PANEL_ROWS * 4));
         expect_bytes("int8 scales", &scales, want, rows, cols)?;
-        let bad = scales
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .find(|s| !s.is_finite());
-        match bad {
-            Some(s) => Err(LayoutError::Scale(s)),
-            None => Ok(Self { rows, cols, group, values, scales }),
-        }
+        let floats = scales.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b));
+        expect_finite(floats, LARGEST, (groups, group))?;
+        Ok(Self { rows, cols, group, values, scales })
     }
 
     /// Packs a matrix row by row: `fill(row, values, scales)` writes the row's `cols` values and

@@ -3,6 +3,7 @@
 //! Each has `rows` outputs × `cols` inputs. Ternary and int8 matrices are packed in panels of 16 rows,
 //! with scales; float matrices are row-major.
 
+mod finite;
 mod float;
 mod int8;
 mod split;
@@ -11,6 +12,7 @@ mod view;
 use crate::loader::WeightLoader;
 use crate::ternary::Layout;
 pub use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix};
+pub use finite::NotFinite;
 pub use float::{FloatMatrix, FloatType};
 pub use int8::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Matrix};
 pub use split::{SplitMatrix, SplitParts};

@@ -9,11 +9,11 @@
 //! as possible, and values of four or six bits (GGUF's Q4_0 and Q6_K) take no more than that.
 
 use super::LayoutError;
-use super::int8::{BLOCK_BYTES, INT8_PAD_COLS, Int8Matrix, groups, write_row};
+use super::int8::{BLOCK_BYTES, INT8_PAD_COLS, Int8Matrix, LARGEST, groups, write_row};
 use super::view::{Int8View, PARTS, Packing};
 use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
-use crate::ternary::{PANEL_ROWS, expect_bytes};
+use crate::ternary::{PANEL_ROWS, expect_bytes, expect_finite};
 use bytemuck::Pod;
 use bytes::Bytes;
 use std::iter;
@@ -148,7 +148,7 @@ impl SplitMatrix {
     /// multiple of 16, or `cols` for one scale per row.
     ///
     /// # Errors
-    /// If a byte count does not match the shape, the group size is not supported or a scale is not
+    /// If a byte count does not match the shape, the group size is not supported or a weight is not
     /// finite.
     ///
     /// # Panics
@@ -166,20 +166,18 @@ impl SplitMatrix {
         let (high, low) = plane_bytes((rows, cols), parts.packing).unzip();
         expect("upper bits", &parts.high, high)?;
         expect("lower bits", &parts.low, low)?;
-        let (floats, most) = if parts.factors.is_empty() {
+        let (floats, most, lanes) = if parts.factors.is_empty() {
             expect("int8 scales", &parts.scales, lanes(groups, size_of::<f32>()))?;
-            (&parts.scales, 1.0)
+            (&parts.scales, LARGEST, (groups, group))
         } else {
             expect("parts of scales", &parts.scales, lanes(groups, size_of::<i8>()))?;
             let spans = lanes(groups.div_ceil(PARTS), size_of::<f32>());
             expect("factors of scales", &parts.factors, spans)?;
-            (&parts.factors, 128.0)
+            (&parts.factors, LARGEST * LARGEST, (groups.div_ceil(PARTS), PARTS * group))
         };
-        let mut floats = floats.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b));
-        match floats.find(|s| !(s * most).is_finite()) {
-            Some(s) => Err(LayoutError::Scale(s)),
-            None => Ok(Self { rows, cols, group, parts }),
-        }
+        let floats = floats.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b));
+        expect_finite(floats, most, lanes)?;
+        Ok(Self { rows, cols, group, parts })
     }
 
     /// The parts of the matrix.

@@ -81,9 +81,39 @@ pub enum LayoutError {
     /// The size of rows × columns overflows.
     #[error("{0} × {1} is too large")]
     TooLarge(usize, usize),
-    /// A scale is NaN or infinite.
-    #[error("scale {0} is not a finite number")]
-    Scale(f32),
+    /// A scale is NaN or infinite, or weights that it multiplies are.
+    #[error(
+        "scale {value} of the weights from row {row}, column {col} on is too large or no number"
+    )]
+    Scale {
+        /// The scale.
+        value: f32,
+        /// First row that it belongs to.
+        row: usize,
+        /// First column that it belongs to.
+        col: usize,
+    },
+}
+
+/// Checks that scales times `most` are finite. They are laid out `[panel][group][16 rows]`, for groups
+/// of `size` columns.
+///
+/// # Errors
+/// [`LayoutError::Scale`] for the first one that is not.
+pub(crate) fn expect_finite(
+    mut scales: impl Iterator<Item = f32>,
+    most: f32,
+    (groups, size): (usize, usize),
+) -> Result<(), LayoutError> {
+    let mut at = 0;
+    let bad = scales.find(|scale| {
+        at += 1;
+        !(scale * most).is_finite()
+    });
+    let Some(value) = bad else { return Ok(()) };
+    let (line, lane) = ((at - 1) / PANEL_ROWS, (at - 1) % PANEL_ROWS);
+    let (row, col) = (line / groups * PANEL_ROWS + lane, line % groups * size);
+    Err(LayoutError::Scale { value, row, col })
 }
 
 /// Checks that `data` has the byte count of its shape; `want` is `None` if computing it overflowed.
@@ -168,7 +198,9 @@ impl TernaryMatrix {
         let want = Self::layout_bytes(layout, rows, cols);
         expect_bytes("ternary codes", &codes, want, rows, cols)?;
         match scales {
-            Scales::Tensor(s) if !s.is_finite() => Err(LayoutError::Scale(s)),
+            Scales::Tensor(value) if !value.is_finite() => {
+                Err(LayoutError::Scale { value, row: 0, col: 0 })
+            }
             scales => Ok(Self { rows, cols, layout, codes, scales }),
         }
     }

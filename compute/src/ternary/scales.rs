@@ -1,6 +1,6 @@
 //! Scales of ternary matrices.
 
-use super::{BLOCK_COLS, LayoutError, PANEL_ROWS, expect_bytes};
+use super::{BLOCK_COLS, LayoutError, PANEL_ROWS, expect_bytes, expect_finite};
 use crate::loader::WeightLoader;
 use crate::mem::WeightVec;
 use bytes::Bytes;
@@ -55,14 +55,9 @@ impl GroupScales {
             .checked_mul(groups)
             .and_then(|n| n.checked_mul(PANEL_ROWS * 2));
         expect_bytes("group scales", &values, want, rows, cols)?;
-        let bad = values
-            .chunks_exact(2)
-            .map(|b| f16::from_le_bytes([b[0], b[1]]))
-            .find(|s| !s.is_finite());
-        match bad {
-            Some(s) => Err(LayoutError::Scale(s.to_f32())),
-            None => Ok(Self { size, groups, values }),
-        }
+        let scales = values.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32());
+        expect_finite(scales, 1.0, (groups, size))?;
+        Ok(Self { size, groups, values })
     }
 
     /// Packs scales row by row: `fill(row, out)` writes the row's ⌈cols / size⌉ factors.

@@ -26,8 +26,13 @@ pub fn warn_unheard(template: &ChatTemplate) {
 ///
 /// # Errors
 /// As [`models::checkpoint`].
-pub fn checkpoint(model: Option<&str>, revision: &str) -> anyhow::Result<Opened> {
-    Ok(models::checkpoint(model, revision, Placement::Mapped, &mut Progress::default())?)
+pub fn checkpoint(
+    model: Option<&str>,
+    revision: &str,
+    runtime: &Runtime,
+) -> anyhow::Result<Opened> {
+    let progress = &mut Progress::default();
+    Ok(models::checkpoint(model, revision, Placement::Mapped, runtime, progress)?)
 }
 
 impl ModelArgs {

@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(args.compute.threads())?;
     let mut output = Draft::new(&args.output, args.force)?;
     let Opened { name, checkpoint: input, .. } =
-        open::checkpoint(Some(&args.input), &args.hub.revision)?;
+        open::checkpoint(Some(&args.input), &args.hub.revision, &runtime)?;
     let head = args.head.map(|head| match head {
         Head::F16 => HeadType::F16,
         Head::Q8 => HeadType::Q8,

@@ -50,6 +50,8 @@ struct Report {
     bytes: u64,
     bytes_per_token: u64,
     tied_head: bool,
+    /// Number of subnormal weights that loading sets to zero.
+    subnormal_weights: usize,
     tensors: Vec<Group>,
     tokenizer: bool,
     chat_template: Option<String>,
@@ -74,7 +76,7 @@ struct Memory {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let Opened { name, checkpoint, .. } =
-        open::checkpoint(args.model.as_deref(), &args.hub.revision)?;
+        open::checkpoint(args.model.as_deref(), &args.hub.revision, &machine::all_cores()?)?;
     if args.template {
         let template = checkpoint.text.chat_template;
         return out::print(&(template.context("the model has no chat template")? + "\n"));
@@ -97,6 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bytes,
         bytes_per_token: model.bytes_per_token() as u64,
         tied_head,
+        subnormal_weights: checkpoint.flushed,
         tensors,
         tokenizer: checkpoint.text.vocabulary.is_some(),
         chat_template: checkpoint.text.chat_template,
@@ -125,6 +128,10 @@ fn text(report: &Report) -> String {
     });
     let types = KvType::ALL
         .map(|t| format!("{} {}", t.name(), human::bytes(memory.kv_cache_by_type[t.name()])));
+    let subnormal = match report.subnormal_weights {
+        0 => "none".into(),
+        count => format!("{count}, set to zero"),
+    };
     let facts = [
         ("model", report.model.clone()),
         ("architecture", architecture.as_str().unwrap_or_default().into()),
@@ -138,6 +145,7 @@ fn text(report: &Report) -> String {
         ("vocabulary", spec.vocab_size.to_string()),
         ("context length", spec.context_length.to_string()),
         ("head tied", yes(report.tied_head).into()),
+        ("subnormal weights", subnormal),
         ("tokenizer", yes(report.tokenizer).into()),
         ("chat template", yes(report.chat_template.is_some()).into()),
         ("block diffusion", diffusion),

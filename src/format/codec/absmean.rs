@@ -33,7 +33,7 @@ pub fn quantize_absmean(
         sum += abs_sum(&row_f32);
     }
     if !sum.is_finite() {
-        return Err(LayoutError::Scale(sum as f32));
+        return Err(LayoutError::Scale { value: sum as f32, row: 0, col: 0 });
     }
     let mean = ((sum / (rows * cols).max(1) as f64) as f32).max(1e-5);
     // The reference divides by the reciprocal of the mean, in f32.

@@ -37,10 +37,10 @@ pub fn decode_q4_k(
     let mut out = Vec::with_capacity(rows * cols * FloatType::F16.size());
     for row in 0..rows {
         let blocks = &data[order.source(row) * row_bytes..][..row_bytes];
-        for weight in blocks.as_chunks().0.iter().flat_map(weights) {
+        for (col, weight) in blocks.as_chunks().0.iter().flat_map(weights).enumerate() {
             let half = f16::from_f32(weight);
             if !half.is_finite() {
-                return Err(LayoutError::Scale(weight));
+                return Err(LayoutError::Scale { value: weight, row, col });
             }
             out.extend_from_slice(&half.to_le_bytes());
         }

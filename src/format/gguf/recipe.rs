@@ -6,6 +6,7 @@ use super::types::{BlockCodec, GgmlType};
 use super::{rope, vocab};
 use crate::format::codec::{RowOrder, decode_i2s, decode_q4_k};
 use crate::format::index::{DType, File, Tensor, TensorIndex};
+use crate::format::numbers::NumberCheck;
 use crate::format::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble};
 use crate::format::{
     Activation, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, Spec,
@@ -14,7 +15,10 @@ use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
 
 /// Reads a GGUF file.
-pub(in crate::format) fn load(File { name, bytes }: File) -> Result<Checkpoint, LoadError> {
+pub(in crate::format) fn load(
+    File { name, bytes }: File,
+    numbers: &mut NumberCheck<'_, '_, '_>,
+) -> Result<Checkpoint, LoadError> {
     let head = bytes.first();
     let (meta, mut index) = parse(&name, &head, bytes)?;
     refuse_variants(&meta)?;
@@ -25,7 +29,7 @@ pub(in crate::format) fn load(File { name, bytes }: File) -> Result<Checkpoint, 
         _ => RowOrder::Same,
     };
     let bitnet = spec.architecture == Architecture::BitNet;
-    let mut source = GgufSource { file: &name, index, order, bitnet };
+    let mut source = GgufSource { file: &name, index, order, bitnet, numbers };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|_| false)?;
     Ok(Checkpoint {
@@ -34,6 +38,7 @@ pub(in crate::format) fn load(File { name, bytes }: File) -> Result<Checkpoint, 
         text: vocab::text_parts(&meta)?,
         generation: vocab::generation(&meta)?,
         dlm: None,
+        flushed: 0,
     })
 }
 
@@ -129,16 +134,17 @@ fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec, LoadError>
     })
 }
 
-struct GgufSource<'a> {
+struct GgufSource<'a, 'n, 'l, 'c> {
     file: &'a str,
     index: TensorIndex,
     /// Order of the rows of q and k.
     order: RowOrder,
     /// True if every matrix of a layer was trained with one scale.
     bitnet: bool,
+    numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
-impl TensorSource for GgufSource<'_> {
+impl TensorSource for GgufSource<'_, '_, '_, '_> {
     fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
         let name = TensorNames::GGUF.name(role);
         let order = match role {
@@ -147,17 +153,18 @@ impl TensorSource for GgufSource<'_> {
         };
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
         t.expect_shape(&[rows, cols])?;
-        let mut weight = decode(&t, rows, cols, order)?;
+        let mut weight = self.decode(&t, rows, cols, order)?;
         if self.bitnet {
             refuse_unternarized(&t, &weight)?;
         }
         if let Some(scale) = self.index.take(&format!("{name}.scale")) {
             weight = rescale(weight, scale.vector(1)?[0], &scale)?;
         }
+        let weight = self.numbers.scaled(weight);
         let bias = match self.index.take(&format!("{name}.bias")) {
             None => None,
             Some(t) => {
-                let stored = t.vector(rows)?;
+                let stored = self.numbers.vector(&t, rows)?;
                 Some((0..rows).map(|r| stored[order.source(r)]).collect())
             }
         };
@@ -167,12 +174,12 @@ impl TensorSource for GgufSource<'_> {
     fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
         let t = self.index.need(&format!("{}.weight", TensorNames::GGUF.embed), self.file)?;
         t.expect_shape(&[rows, cols])?;
-        decode(&t, rows, cols, RowOrder::Same)
+        self.decode(&t, rows, cols, RowOrder::Same)
     }
 
     fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
         let t = self.index.need(&format!("{}.weight", TensorNames::GGUF.name(role)), self.file)?;
-        t.vector(len)
+        self.numbers.vector(&t, len)
     }
 
     fn has_head(&self) -> bool {
@@ -180,23 +187,37 @@ impl TensorSource for GgufSource<'_> {
     }
 }
 
-fn decode(t: &Tensor, rows: usize, cols: usize, order: RowOrder) -> Result<Matrix, LoadError> {
-    let matrix = match t.dtype {
-        DType::Float(dtype) => float(t, rows, cols, dtype, order).map(Matrix::Float),
-        DType::Block(kind) => match kind.codec() {
-            BlockCodec::Int8(b) => b.decode(&t.bytes, rows, cols, order),
-            BlockCodec::Ternary(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary),
-            BlockCodec::I2S => {
-                refuse_code_3(t)?;
-                decode_i2s(&t.bytes, rows, cols, order).map(Matrix::Ternary)
+impl GgufSource<'_, '_, '_, '_> {
+    fn decode(
+        &mut self,
+        t: &Tensor,
+        rows: usize,
+        cols: usize,
+        order: RowOrder,
+    ) -> Result<Matrix, LoadError> {
+        let layout = |error| LoadError::layout(&t.file, &t.name, &error);
+        let matrix = match t.dtype {
+            DType::Float(dtype) => {
+                let w = float(t, rows, cols, dtype, order).map_err(layout)?;
+                return self.numbers.matrix(t, &w).map(Matrix::Float);
             }
-            BlockCodec::Q4K => decode_q4_k(&t.bytes, rows, cols, order).map(Matrix::Float),
-        },
-        DType::U8 | DType::I8 => {
-            return Err(t.error(Kind::UnsupportedType, "a matrix type", t.dtype.name()));
-        }
-    };
-    matrix.map_err(|e| LoadError::layout(&t.file, &t.name, &e))
+            DType::Block(kind) => match kind.codec() {
+                BlockCodec::Int8(b) => b.decode(&t.bytes, rows, cols, order),
+                BlockCodec::Ternary(b) => {
+                    b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary)
+                }
+                BlockCodec::I2S => {
+                    refuse_code_3(t)?;
+                    decode_i2s(&t.bytes, rows, cols, order).map(Matrix::Ternary)
+                }
+                BlockCodec::Q4K => decode_q4_k(&t.bytes, rows, cols, order).map(Matrix::Float),
+            },
+            DType::U8 | DType::I8 => {
+                return Err(t.error(Kind::UnsupportedType, "a matrix type", t.dtype.name()));
+            }
+        };
+        matrix.map_err(layout)
+    }
 }
 
 /// Refuses BitNet master weights that were quantized directly to TQ1_0 or TQ2_0. That scales by the

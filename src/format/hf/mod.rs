@@ -7,6 +7,7 @@ mod text;
 
 use super::codec::{RowOrder, decode_hf_packed, quantize_absmean};
 use super::index::{DType, File, Tensor, TensorIndex};
+use super::numbers::NumberCheck;
 use super::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble};
 use super::{Checkpoint, Linear, LoadError, LoadErrorKind as Kind, safetensors};
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
@@ -39,7 +40,10 @@ fn list(files: &[File]) -> String {
 }
 
 /// Reads the files of a directory.
-pub(super) fn load(files: Vec<File>) -> Result<Checkpoint, LoadError> {
+pub(super) fn load(
+    files: Vec<File>,
+    numbers: &mut NumberCheck<'_, '_, '_>,
+) -> Result<Checkpoint, LoadError> {
     let Some(config_file) = find(&files, CONFIG) else {
         return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(&files)));
     };
@@ -61,13 +65,14 @@ pub(super) fn load(files: Vec<File>) -> Result<Checkpoint, LoadError> {
     // Now each tensor holds its own bytes, and taking a tensor can free them.
     drop(files);
     let tied = config.tied();
-    let mut source = HfSource { file: &weights_file, index, config: &config, quantization, tied };
+    let file = &weights_file;
+    let mut source = HfSource { file, index, config: &config, quantization, tied, numbers };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
             || (weights.head.is_none() && name == format!("{}.weight", TensorNames::HF.head))
     })?;
-    Ok(Checkpoint { spec, weights, text, generation, dlm })
+    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0 })
 }
 
 /// Reads all tensors of the directory. Also returns the file to name when one is missing.
@@ -119,16 +124,17 @@ fn tensors(files: &[File]) -> Result<(TensorIndex, String), LoadError> {
     Ok((index, first.name.clone()))
 }
 
-struct HfSource<'a> {
+struct HfSource<'a, 'n, 'l, 'c> {
     /// Name of the weights' file, or of the list of shards.
     file: &'a str,
     index: TensorIndex,
     config: &'a Config,
     quantization: Option<Quantization>,
     tied: Option<bool>,
+    numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
-impl HfSource<'_> {
+impl HfSource<'_, '_, '_, '_> {
     /// Decodes `weight` with its `weight_scale`.
     fn packed(
         &mut self,
@@ -149,7 +155,7 @@ impl HfSource<'_> {
         let multiply = self.quantization.as_ref().is_some_and(|q| q.multiply);
         let value = if multiply { value } else { 1.0 / value };
         decode_hf_packed(&t.bytes, rows, cols, value)
-            .map(Matrix::Ternary)
+            .map(|w| self.numbers.scaled(Matrix::Ternary(w)))
             .map_err(|e| LoadError::layout(&scale.file, &scale.name, &e))
     }
 
@@ -165,7 +171,7 @@ impl HfSource<'_> {
             _ => false,
         };
         match (wanted, self.index.take(&name)) {
-            (true, Some(t)) => t.vector(rows).map(Some),
+            (true, Some(t)) => self.numbers.vector(&t, rows).map(Some),
             (true, None) => self.index.need(&name, self.file).map(|_| None),
             (false, None) => Ok(None),
             (false, Some(t)) => {
@@ -181,7 +187,7 @@ fn float(t: &Tensor, rows: usize, cols: usize, dtype: FloatType) -> Result<Float
         .map_err(|e| LoadError::layout(&t.file, &t.name, &e))
 }
 
-impl TensorSource for HfSource<'_> {
+impl TensorSource for HfSource<'_, '_, '_, '_> {
     fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
         let name = TensorNames::HF.name(role);
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
@@ -192,11 +198,14 @@ impl TensorSource for HfSource<'_> {
                 let master = float(&t, rows, cols, dtype)?;
                 let quantized = self.quantization.as_ref().is_some_and(|q| q.covers(&name));
                 if in_layer && quantized {
-                    quantize_absmean(&master, RowOrder::Same)
-                        .map(Matrix::Ternary)
-                        .map_err(|e| LoadError::layout(&t.file, &t.name, &e))?
+                    // The mean shows whether a weight is not finite.
+                    let error = |e| match master.first_not_finite() {
+                        Some(number) => t.not_finite(&number),
+                        None => LoadError::layout(&t.file, &t.name, &e),
+                    };
+                    quantize_absmean(&master, RowOrder::Same).map(Matrix::Ternary).map_err(error)?
                 } else {
-                    Matrix::Float(master)
+                    self.numbers.matrix(&t, &master).map(Matrix::Float)?
                 }
             }
             other => {
@@ -212,13 +221,17 @@ impl TensorSource for HfSource<'_> {
     fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
         let t = self.index.need(&format!("{}.weight", TensorNames::HF.embed), self.file)?;
         match t.dtype {
-            DType::Float(dtype) => float(&t, rows, cols, dtype).map(Matrix::Float),
+            DType::Float(dtype) => {
+                let w = float(&t, rows, cols, dtype)?;
+                self.numbers.matrix(&t, &w).map(Matrix::Float)
+            }
             other => Err(t.error(Kind::UnsupportedType, "F32, F16 or BF16", other.name())),
         }
     }
 
     fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.index.need(&format!("{}.weight", TensorNames::HF.name(role)), self.file)?.vector(len)
+        let t = self.index.need(&format!("{}.weight", TensorNames::HF.name(role)), self.file)?;
+        self.numbers.vector(&t, len)
     }
 
     fn has_head(&self) -> bool {

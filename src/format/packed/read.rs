@@ -2,6 +2,7 @@
 
 use super::{FORMAT, MatrixEntry, MatrixKind, PADDING, READABLE_VERSIONS, TOKENIZER};
 use crate::format::index::{DType, Tensor, TensorIndex};
+use crate::format::numbers::NumberCheck;
 use crate::format::recipe::{TensorNames, TensorRole, TensorSource, assemble};
 use crate::format::safetensors::Contents;
 use crate::format::{
@@ -21,7 +22,11 @@ pub(in crate::format) fn recognize(contents: &Contents) -> bool {
 }
 
 /// Reads a file whose header was parsed.
-pub(in crate::format) fn load(name: &str, contents: Contents) -> Result<Checkpoint, LoadError> {
+pub(in crate::format) fn load(
+    name: &str,
+    contents: Contents,
+    numbers: &mut NumberCheck<'_, '_, '_>,
+) -> Result<Checkpoint, LoadError> {
     let Contents { mut index, mut metadata } = contents;
     let version = metadata.remove("version").unwrap_or_default();
     if !READABLE_VERSIONS.contains(&version.as_str()) {
@@ -47,7 +52,7 @@ pub(in crate::format) fn load(name: &str, contents: Contents) -> Result<Checkpoi
     }
     let vocabulary = index.take(TOKENIZER).map(|t| Vocabulary::Json(t.bytes));
     let matrices = json(name, &metadata, "matrices")?.unwrap_or_default();
-    let mut source = PackedSource { file: name, index, matrices };
+    let mut source = PackedSource { file: name, index, matrices, numbers };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|tensor| tensor.starts_with(PADDING))?;
     Ok(Checkpoint {
@@ -60,6 +65,7 @@ pub(in crate::format) fn load(name: &str, contents: Contents) -> Result<Checkpoi
         },
         generation: json(name, &metadata, "generation")?.unwrap_or_default(),
         dlm,
+        flushed: 0,
     })
 }
 
@@ -74,13 +80,14 @@ fn json<T: DeserializeOwned>(
     })
 }
 
-struct PackedSource<'a> {
+struct PackedSource<'a, 'n, 'l, 'c> {
     file: &'a str,
     index: TensorIndex,
     matrices: BTreeMap<String, MatrixEntry>,
+    numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
-impl PackedSource<'_> {
+impl PackedSource<'_, '_, '_, '_> {
     fn matrix(
         &mut self,
         name: &str,
@@ -95,7 +102,10 @@ impl PackedSource<'_> {
             let found = format!("{} × {}", entry.rows, entry.cols);
             return Err(values.error(Kind::Shape, format!("{rows} × {cols}"), found));
         }
-        let scales = self.index.take(&format!("{name}.scales")).map(|t| t.bytes);
+        let scales = match self.index.take(&format!("{name}.scales")) {
+            Some(t) => Some(self.numbers.scales(&t)?),
+            None => None,
+        };
         let matrix = match (&entry.kind, values.dtype, scales) {
             (
                 MatrixKind::Ternary { scale: Some(scale), group: None, tight: true },
@@ -116,17 +126,19 @@ impl PackedSource<'_> {
                 let Some(packing) = Packing::in_planes(*bits) else {
                     return Err(values.error(Kind::Value, "4, 6 or 8 bits", bits.to_string()));
                 };
-                let mut part = |part: &str| {
-                    let tensor = self.index.take(&format!("{name}{part}"));
-                    tensor.map(|t| t.bytes).unwrap_or_default()
+                let mut part = |part: &str| match self.index.take(&format!("{name}{part}")) {
+                    Some(t) => self.numbers.scales(&t),
+                    None => Ok(Bytes::new()),
                 };
-                let (low, factors) = (part(".low"), part(".factors"));
+                let (low, factors) = (part(".low")?, part(".factors")?);
                 let high = values.bytes.clone();
                 let parts = SplitParts { packing, high, low, scales, factors };
                 SplitMatrix::from_parts((rows, cols, *group), parts).map(Matrix::Split)
             }
             (MatrixKind::Float, DType::Float(dtype), None) => {
-                FloatMatrix::new(rows, cols, dtype, values.bytes.clone()).map(Matrix::Float)
+                let w = FloatMatrix::new(rows, cols, dtype, values.bytes.clone())
+                    .map_err(|e| LoadError::layout(self.file, name, &e))?;
+                self.numbers.matrix(&values, &w).map(|w| Ok(Matrix::Float(w)))?
             }
             _ => {
                 let want = format!("the tensors of {:?}", entry.kind);
@@ -134,7 +146,7 @@ impl PackedSource<'_> {
             }
         };
         let matrix = matrix.map_err(|e| LoadError::layout(self.file, name, &e))?;
-        Ok((matrix, entry))
+        Ok((self.numbers.scaled(matrix), entry))
     }
 }
 
@@ -163,7 +175,7 @@ fn ternary(
     }))
 }
 
-impl TensorSource for PackedSource<'_> {
+impl TensorSource for PackedSource<'_, '_, '_, '_> {
     fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
         let name = TensorNames::PACKED.name(role);
         let (weight, entry) = self.matrix(&name, rows, cols)?;
@@ -172,7 +184,7 @@ impl TensorSource for PackedSource<'_> {
                 .tensor(&name)
         })?;
         let bias = match self.index.take(&format!("{name}.bias")) {
-            Some(t) => Some(t.vector(rows)?),
+            Some(t) => Some(self.numbers.vector(&t, rows)?),
             None => None,
         };
         Ok(Linear { weight, bias, activations, rotation: None })
@@ -183,7 +195,8 @@ impl TensorSource for PackedSource<'_> {
     }
 
     fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.index.need(&TensorNames::PACKED.name(role), self.file)?.vector(len)
+        let t = self.index.need(&TensorNames::PACKED.name(role), self.file)?;
+        self.numbers.vector(&t, len)
     }
 
     fn has_head(&self) -> bool {

@@ -79,6 +79,8 @@ pub struct LoadedModel {
     pub dlm: Option<DlmConfig>,
     /// Bytes of the model's files.
     pub bytes: usize,
+    /// Number of subnormal weights that loading has set to zero.
+    pub flushed: usize,
     /// Configuration of the key-value cache.
     pub kv: KvConfig,
     /// Bytes of the key-value cache.
@@ -90,7 +92,7 @@ impl LoadedModel {
     pub fn open(files: Vec<File>, options: SessionOptions) -> Result<Self, Error> {
         let kv = options.kv.config()?;
         let bytes = files.iter().map(|f| f.bytes.len()).sum();
-        let Checkpoint { spec, weights, text, generation, dlm, .. } = format::load(files)?;
+        let Checkpoint { spec, weights, text, generation, dlm, flushed } = format::load(files)?;
         let tokenizer = match &text.vocabulary {
             Some(vocabulary) => Some(Arc::new(Tokenizer::new(vocabulary)?)),
             None => None,
@@ -119,6 +121,7 @@ impl LoadedModel {
             defaults: generation,
             dlm,
             bytes,
+            flushed,
             kv,
             kv_bytes,
         })

@@ -28,8 +28,9 @@ impl Session {
 
     /// Returns a description of the model and the engine as JSON.
     pub fn info(&self) -> String {
-        let LoadedModel { name, threads, isa, engine, template, dlm, bytes, kv, kv_bytes, .. } =
+        let LoadedModel { name, threads, isa, engine, template, dlm, bytes, flushed, .. } =
             &self.loaded;
+        let LoadedModel { kv, kv_bytes, .. } = &self.loaded;
         let (model, spec) = (engine.model(), engine.model().spec());
         let modes = self.modes();
         json!({
@@ -42,6 +43,7 @@ impl Session {
             "context_length": spec.context_length,
             "context": engine.context(),
             "weights_bytes": bytes,
+            "subnormal_weights": flushed,
             "kv_bytes": kv_bytes,
             "kv_types": { "keys": kv.keys.name(), "values": kv.values.name() },
             "attention": kv.selection.to_string(),

@@ -165,6 +165,11 @@ impl fmt::Display for HeadCheck<'_> {
 /// Runs both models on the same tokens.
 pub fn probe(rt: &Runtime, want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<Probe> {
     let (a, b) = (logits(rt, want)?, logits(rt, found)?);
+    ensure!(
+        a.iter().all(|logit| logit.is_finite()),
+        "the model computes logits that are not finite: its weights are damaged"
+    );
+    ensure!(b.iter().all(|logit| logit.is_finite()), "the new file's logits are not finite");
     let vocab = want.spec.vocab_size;
     let largest = a.iter().fold(f32::MIN_POSITIVE, |m, x| m.max(x.abs()));
     let difference = a.iter().zip(&b).fold(0f32, |m, (x, y)| m.max((x - y).abs())) / largest;

@@ -13,6 +13,9 @@ pub const SIDE_FILES: [&str; 7] = [
     "dlm_config.json",
 ];
 
+/// Number of files that a message names.
+const LISTED: usize = 50;
+
 /// The model that the user asked for.
 #[cfg_attr(not(feature = "hub"), allow(dead_code, reason = "only hub ids name a part"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +79,7 @@ fn any(names: &[String]) -> anyhow::Result<Vec<String>> {
         picked.extend(one(if plain.is_empty() { all() } else { plain })?);
         return Ok(picked);
     }
-    let found = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+    let found = if names.is_empty() { "nothing".into() } else { list(names) };
     let ggufs = ggufs(names);
     ensure!(
         !ggufs.is_empty(),
@@ -92,17 +95,23 @@ fn ggufs(names: &[String]) -> Vec<String> {
 
 fn one(names: Vec<String>) -> anyhow::Result<Vec<String>> {
     if names.len() > 1 {
-        bail!("several models: name one of {}", names.join(", "));
+        bail!("several models: name one of {}", list(&names));
     }
     Ok(names)
 }
 
 fn offer(names: &[String]) -> String {
-    if names.is_empty() {
-        "it has no GGUF files".into()
-    } else {
-        format!("it has {}", names.join(", "))
-    }
+    if names.is_empty() { "it has no GGUF files".into() } else { format!("it has {}", list(names)) }
+}
+
+/// Names files in a message. A repository may have any number.
+pub fn list(names: &[String]) -> String {
+    let shown = &names[..names.len().min(LISTED)];
+    let more = match names.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    shown.join(", ") + &more
 }
 
 #[cfg(test)]
@@ -174,5 +183,8 @@ mod tests {
             error.contains("pytorch_model.bin") && error.contains("model.safetensors"),
             "{error}"
         );
+        let many: Vec<String> = (0..1_000_000).map(|i| format!("{i}.bin")).collect();
+        let error = select(&many, &Wanted::Any).expect_err("no weights").to_string();
+        assert!(error.len() < 2000 && error.ends_with("49.bin and 999950 more"), "{error}");
     }
 }

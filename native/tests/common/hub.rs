@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// Commit of every revision.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -22,14 +23,22 @@ pub struct State {
     pub ignores_range: bool,
     /// Token that requests need.
     pub token: Option<String>,
-    /// Path and range of every request.
+    /// Headers that describe a file, by its name, instead of the honest ones.
+    pub described: BTreeMap<String, String>,
+    /// Contents that downloads send instead, by the file's name.
+    pub forged: BTreeMap<String, Vec<u8>>,
+    /// Whole responses to requests whose method and path contain this, first match first.
+    pub scripts: Vec<(String, Vec<u8>)>,
+    /// Path and range of every request; those without a body begin with their method.
     pub log: Vec<String>,
+    /// Tokens that arrived.
+    pub tokens: Vec<String>,
 }
 
 /// A running hub.
 pub struct Hub {
     state: Arc<Mutex<State>>,
-    address: String,
+    pub address: String,
 }
 
 impl Hub {
@@ -62,32 +71,76 @@ impl Hub {
     pub fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().expect("no panic").log)
     }
+
+    /// Takes the tokens that arrived.
+    pub fn tokens(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().expect("no panic").tokens)
+    }
+}
+
+/// A request, as far as the hub looks at it.
+#[derive(Default)]
+struct Request {
+    method: String,
+    path: String,
+    range: Option<String>,
+    token: Option<String>,
+}
+
+impl Request {
+    fn read(stream: &TcpStream) -> std::io::Result<Self> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let mut words = line.split(' ').map(Into::into);
+        let mut request = Self {
+            method: words.next().unwrap_or_default(),
+            path: words.next().unwrap_or_default(),
+            ..Self::default()
+        };
+        loop {
+            line.clear();
+            reader.read_line(&mut line)?;
+            let Some((name, value)) = line.trim().split_once(": ") else { return Ok(request) };
+            let after = |prefix| Some(value.trim_start_matches(prefix).to_string());
+            match name.to_lowercase().as_str() {
+                "range" => request.range = after("bytes="),
+                "authorization" => request.token = after("Bearer "),
+                _ => {}
+            }
+        }
+    }
 }
 
 fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut line = String::new();
-    reader.read_line(&mut line)?;
-    let path = line.split(' ').nth(1).unwrap_or_default().to_string();
-    let (mut range, mut token) = (None, None);
-    loop {
-        line.clear();
-        reader.read_line(&mut line)?;
-        let Some((name, value)) = line.trim().split_once(": ") else { break };
-        match name.to_lowercase().as_str() {
-            "range" => range = Some(value.trim_start_matches("bytes=").to_string()),
-            "authorization" => token = Some(value.trim_start_matches("Bearer ").to_string()),
-            _ => {}
-        }
-    }
+    let Request { method, path, mut range, token } = Request::read(&stream)?;
     let mut state = state.lock().expect("no panic");
-    state.log.push(format!("{path} {}", range.as_deref().unwrap_or("-")));
+    let is_head = method == "HEAD";
+    let name = if is_head { format!("HEAD {path}") } else { path.clone() };
+    state.log.push(format!("{name} {}", range.as_deref().unwrap_or("-")));
+    state.tokens.extend(token.clone());
+    let line = format!("{method} {path}");
+    if let Some((_, script)) = state.scripts.iter().find(|(part, _)| line.contains(part)) {
+        let script = script.clone();
+        drop(state);
+        (&stream).write_all(&script)?;
+        if script.is_empty() {
+            thread::sleep(Duration::from_secs(60)); // silent, and open
+        }
+        return Ok(());
+    }
     if state.token.is_some() && state.token != token {
         return head(&stream, "401 Unauthorized", 0, "");
     }
     let Some(body) = answer(&state, &path) else { return head(&stream, "404 Not Found", 0, "") };
-    let metadata = range.as_deref() == Some("0-0");
-    if state.ignores_range && !metadata {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let honest = format!("ETag: \"{}\"\r\nX-Repo-Commit: {COMMIT}\r\n", etag(&body));
+    let described = state.described.get(file).cloned().unwrap_or(honest);
+    if is_head {
+        return head(&stream, "200 OK", body.len(), &described);
+    }
+    let body = state.forged.get(file).cloned().unwrap_or(body);
+    if state.ignores_range {
         range = None;
     }
     let (first, last) = match range.as_deref().and_then(|r| r.split_once('-')) {
@@ -100,16 +153,15 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         return head(&stream, "416 Range Not Satisfiable", 0, "");
     }
     let part = &body[first..(last + 1).min(body.len())];
-    let cut = if metadata || !path.contains("/resolve/") { None } else { state.cuts.pop() };
+    let cut = if path.contains("/resolve/") { state.cuts.pop() } else { None };
     drop(state);
     let (status, extra) = match range {
         Some(_) => (
             "206 Partial Content",
-            format!("Content-Range: bytes {first}-{last}/{}\r\n", body.len()),
+            format!("{described}Content-Range: bytes {first}-{last}/{}\r\n", body.len()),
         ),
-        None => ("200 OK", String::new()),
+        None => ("200 OK", described),
     };
-    let extra = format!("{extra}ETag: \"{}\"\r\nX-Repo-Commit: {COMMIT}\r\n", etag(&body));
     head(&stream, status, part.len(), &extra)?;
     (&stream).write_all(&part[..cut.unwrap_or(part.len()).min(part.len())])
 }

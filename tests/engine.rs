@@ -6,6 +6,9 @@ mod common;
 
 use common::Noise;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::{
     Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Pooling, Sampled,
@@ -26,10 +29,14 @@ fn engine(config: EngineConfig, sparsity: Sparsity) -> Engine {
 }
 
 /// A grammar: token i of the output is i or i + 1 modulo 5, and the text ends after `length` tokens.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Steps {
     length: usize,
     output: Vec<u32>,
+    /// Time that a call of `next` says it takes.
+    time: Duration,
+    /// Number of calls of `next`.
+    calls: Arc<AtomicUsize>,
 }
 
 impl Steps {
@@ -41,6 +48,7 @@ impl Steps {
 
 impl Constraint for Steps {
     fn next(&mut self) -> Next {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         let place = self.output.len();
         if place == self.length {
             return Next::End;
@@ -57,6 +65,10 @@ impl Constraint for Steps {
 
     fn rewind(&mut self, tokens: usize) {
         self.output.truncate(self.output.len() - tokens);
+    }
+
+    fn last_time(&self) -> Duration {
+        self.time
     }
 
     fn boxed_clone(&self) -> Box<dyn Constraint> {
@@ -186,7 +198,12 @@ impl Dice {
             logprobs: self.of(&[None, Some(0), Some(5)]),
             score_prompt: self.below(4) == 0,
             constraint: match self.below(3) {
-                0 => Some(Box::new(Steps { length: self.below(120), output: Vec::new() })),
+                0 => {
+                    let length = self.below(120);
+                    let time =
+                        [Duration::ZERO, Duration::from_millis(6), Duration::MAX][length % 3];
+                    Some(Box::new(Steps { length, time, ..Steps::default() }))
+                }
                 _ => None,
             },
             ..SamplingParams::default()
@@ -387,4 +404,44 @@ fn preempted_sequences_continue_where_they_were() {
     }
     assert!(tally.shifted > 40, "{} were longer than their context", tally.shifted);
     assert!(tally.preempted > 100, "{} preemptions", tally.preempted);
+}
+
+/// Grammars whose every step takes long: a step of the engine waits for one of them, not for all, and
+/// sequences without a grammar get a token in each step.
+#[test]
+fn expensive_grammars_do_not_delay_other_sequences() {
+    let config = EngineConfig { max_context: 128, kv_pages: 64, ..EngineConfig::default() };
+    let mut engine = engine(config, Sparsity::default());
+    let (calls, time) = (Arc::new(AtomicUsize::new(0)), Duration::from_secs(1));
+    let lookup = DecodeMode::Verify {
+        drafter: Drafter::Ngram { length: 8, matches: (1, 3) },
+        row_cost: Some(0.0),
+    };
+    let request = |mode: &DecodeMode, constraint: Option<Box<dyn Constraint>>| Request {
+        tokens: vec![1, 2, 3, 4],
+        max_tokens: 40,
+        mode: mode.clone(),
+        sampling: SamplingParams { constraint, ..SamplingParams::default() },
+        ..Request::default()
+    };
+    for index in 0..8 {
+        let steps = Steps { length: 30, time, calls: calls.clone(), ..Steps::default() };
+        let mode = [DecodeMode::Autoregressive, lookup.clone()][index % 2].clone();
+        engine.submit(request(&mode, Some(Box::new(steps)))).unwrap();
+    }
+    let plain = engine.submit(request(&DecodeMode::Autoregressive, None)).unwrap();
+    let mut collected = Collected::default();
+    for step in 1..=40 {
+        let before = calls.load(Ordering::Relaxed);
+        engine.step();
+        collected.poll(&mut engine);
+        assert!(calls.load(Ordering::Relaxed) - before <= 2, "step {step}");
+        assert_eq!(collected.tokens[&plain].len(), step);
+    }
+    collected.run(&mut engine, |_, _| {});
+    for (id, reason) in &collected.ends {
+        let want = if *id == plain { (40, FinishReason::Length) } else { (30, FinishReason::Stop) };
+        assert_eq!((collected.tokens[id].len(), *reason), want);
+    }
+    assert_eq!(collected.ends.len(), 9);
 }

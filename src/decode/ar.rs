@@ -2,6 +2,7 @@
 
 use super::{Decoder, FinishReason, RowRequest, Sampler, SamplingParams, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
+use std::time::Duration;
 
 /// Decodes one token per pass.
 pub struct Autoregressive {
@@ -62,14 +63,20 @@ impl Autoregressive {
         self.cached = self.tokens.len();
         self.tokens.push(sampled.token);
         outcome.committed = self.cached;
-        outcome.finished = if self.eos.contains(&sampled.token) {
-            Some(FinishReason::Stop)
-        } else {
-            let full = || (self.left() == 0).then_some(FinishReason::Length);
-            self.sampler.end().or_else(full)
-        };
-        self.finished = outcome.finished.is_some();
+        if self.eos.contains(&sampled.token) {
+            outcome.finished = Some(FinishReason::Stop);
+            self.finished = true;
+        } else if !self.sampler.mask_due() {
+            self.check_end(outcome);
+        }
         outcome.tokens.push(sampled);
+    }
+
+    /// Ends the text if the grammar allows no further token or the text is full.
+    fn check_end(&mut self, outcome: &mut StepOutcome) {
+        let full = (self.left() == 0).then_some(FinishReason::Length);
+        outcome.finished = self.sampler.end().or(full);
+        self.finished = outcome.finished.is_some();
     }
 
     /// The outcome of a pass that made no token final.
@@ -129,6 +136,18 @@ impl Decoder for Autoregressive {
         } else {
             outcome.finished = Some(FinishReason::Length);
             self.finished = true;
+        }
+        outcome
+    }
+
+    fn guide_due(&self) -> bool {
+        !self.finished && self.sampler.mask_due()
+    }
+
+    fn guide(&mut self, budget: &mut Duration) -> StepOutcome {
+        let mut outcome = self.outcome();
+        if self.sampler.compute_mask(budget) {
+            self.check_end(&mut outcome);
         }
         outcome
     }

@@ -23,6 +23,7 @@ pub use sample::{
 pub use verify::Verify;
 
 use crate::batch_types::{AttentionMask, LogitRows, Logits, Output};
+use std::time::Duration;
 
 /// The rows that a decoder requests for the next pass: consecutive tokens of its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,8 +179,9 @@ impl DecodeMode {
 /// Decodes one sequence: requests rows of a pass, and consumes their logits.
 ///
 /// A pass is [`next_rows`](Self::next_rows), then [`accept`](Self::accept) with the logits of exactly
-/// these rows. Between passes the engine may call [`resume`](Self::resume) or
-/// [`restart`](Self::restart), or drop the decoder.
+/// these rows, then [`guide`](Self::guide) while [`guide_due`](Self::guide_due). Between these calls the
+/// engine may call [`resume`](Self::resume), or drop the decoder; between passes also
+/// [`restart`](Self::restart).
 pub trait Decoder {
     /// Fixes the rows of the next pass, at most `budget` (≥ 1) of them, until [`accept`](Self::accept).
     /// `None` if the text has ended, or if the next pass cannot be split and needs more rows.
@@ -187,6 +189,18 @@ pub trait Decoder {
 
     /// Consumes the logits, or hidden states, of the rows that [`next_rows`](Self::next_rows) fixed.
     fn accept(&mut self, logits: Logits<'_>) -> StepOutcome;
+
+    /// Returns true if the grammar must decide which tokens may follow before the decoder can go on.
+    fn guide_due(&self) -> bool {
+        false
+    }
+
+    /// Computes which tokens the grammar allows next, unless nothing is left of `budget`, which the time
+    /// is taken from. Then it goes on with the logits that the last pass left. The outcome does not
+    /// depend on how many calls it is spread over.
+    fn guide(&mut self, _budget: &mut Duration) -> StepOutcome {
+        unreachable!("the mode has no grammar")
+    }
 
     /// Returns the end of the positions that the next pass may write with an unlimited budget. The engine
     /// makes pages for them before it asks for rows.
@@ -224,6 +238,25 @@ pub trait Decoder {
     /// Returns the state after the last pass, for display: the block or the draft, with the tokens that
     /// the pass made final. Empty while the prompt is read.
     fn slots(&self) -> Vec<Slot>;
+}
+
+/// Rows of logits that a decoder keeps until the grammar has decided about earlier tokens.
+#[derive(Default)]
+struct HeldLogits {
+    values: Vec<f32>,
+    width: usize,
+}
+
+impl HeldLogits {
+    /// Copies the logits; `width` is the size of a row.
+    fn new(logits: Logits<'_>) -> Self {
+        let width = logits.values().len() / logits.len().max(1);
+        Self { values: logits.values().to_vec(), width }
+    }
+
+    fn view(&self) -> Logits<'_> {
+        Logits::new(&self.values, self.width.max(1))
+    }
 }
 
 /// A slot of a block or of a draft.

@@ -29,6 +29,7 @@ use constraint::Guide;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A sampled token with its log-probabilities.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,8 +113,8 @@ impl Sampler {
 
     /// Returns the next token of the output, whose index is `position`, without accepting it.
     pub fn next(&mut self, logits: &[f32], position: u64) -> u32 {
-        let guide = self.guide.take();
-        let token = self.draw(logits, position, None, guide.as_ref()).token;
+        let mut guide = self.guide.take();
+        let token = self.draw(logits, position, None, guide.as_mut()).token;
         self.guide = guide;
         token
     }
@@ -149,10 +150,24 @@ impl Sampler {
         self.guide.is_some()
     }
 
+    /// Returns true if the grammar has not yet computed which tokens may follow those accepted so far.
+    /// The methods that need them compute them, however long it takes;
+    /// [`compute_mask`](Self::compute_mask) has a budget.
+    #[must_use]
+    pub fn mask_due(&self) -> bool {
+        self.guide.as_ref().is_some_and(Guide::is_due)
+    }
+
+    /// Computes which tokens may come next, unless nothing is left of `budget`. Takes the time from it.
+    /// Returns false if they are still unknown.
+    pub fn compute_mask(&mut self, budget: &mut Duration) -> bool {
+        self.guide.as_mut().is_none_or(|guide| guide.compute(budget))
+    }
+
     /// Returns the reason to end the text if the grammar allows no further token.
     #[must_use]
-    pub fn end(&self) -> Option<FinishReason> {
-        match self.guide.as_ref()?.next() {
+    pub fn end(&mut self) -> Option<FinishReason> {
+        match self.guide.as_mut()?.next() {
             Next::Tokens(_) | Next::Any => None,
             Next::End => Some(FinishReason::Stop),
             Next::Unknown(_) => Some(FinishReason::Constraint),
@@ -203,14 +218,16 @@ impl Sampler {
         logits: &[f32],
         position: u64,
         by: Option<Certainty>,
-        guide: Option<&Guide>,
+        guide: Option<&mut Guide>,
     ) -> Prediction {
         let mut scratch = std::mem::take(&mut self.scratch);
         let logits = if self.params.changes_logits() || guide.is_some() {
             scratch.clear();
             scratch.extend_from_slice(logits);
             self.penalize(&mut scratch);
-            guide.inspect(|guide| guide.restrict(&mut scratch));
+            if let Some(guide) = guide {
+                guide.restrict(&mut scratch);
+            }
             &scratch
         } else {
             logits

@@ -8,8 +8,9 @@
 
 use super::draft::Drafter;
 use super::draft_length::DraftLength;
-use super::{Autoregressive, Decoder, RowRequest, Slot, StepOutcome};
+use super::{Autoregressive, Decoder, HeldLogits, RowRequest, Slot, StepOutcome};
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
+use std::time::Duration;
 
 /// Lossless speculative decoding: the output of [`Autoregressive`] in fewer passes.
 pub struct Verify {
@@ -24,6 +25,8 @@ pub struct Verify {
     drafting: bool,
     /// Number of tokens that the last verifying pass made final.
     settled: usize,
+    /// Rows behind the last settled token, which the grammar has to judge first.
+    held: Option<HeldLogits>,
     draft_length: DraftLength,
 }
 
@@ -33,8 +36,8 @@ impl Verify {
     /// are none while they cost more than they save.
     pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
         let draft_length = DraftLength::new(drafter.passes() + 1, row_cost);
-        let (input, rows) = (Vec::new(), Vec::new());
-        Self { ar, drafter, input, rows, drafting: false, settled: 0, draft_length }
+        let (input, rows, held) = (Vec::new(), Vec::new(), None);
+        Self { ar, drafter, input, rows, drafting: false, settled: 0, held, draft_length }
     }
 
     /// Prepares the next round; the last token is known and not in the cache.
@@ -57,22 +60,28 @@ impl Verify {
     }
 
     /// Accepts the drafted tokens up to the first one that differs from the sampled token, and this
-    /// sampled token.
-    fn verify(&mut self, logits: Logits<'_>) -> StepOutcome {
-        let (mut outcome, drafted) = (StepOutcome::default(), self.input.len() - 1);
-        let mut accepted = 0;
+    /// sampled token. `logits` are the rows behind the settled tokens. Stops where the grammar is due.
+    fn verify(&mut self, logits: Logits<'_>, outcome: &mut StepOutcome) {
         for row in 0..logits.len() {
-            self.ar.extend(logits.row(row), &mut outcome);
-            let agrees = self.input.get(row + 1) == self.ar.tokens().last();
+            self.ar.extend(logits.row(row), outcome);
+            self.settled += 1;
+            let agrees = self.input.get(self.settled) == self.ar.tokens().last();
             if outcome.finished.is_some() || !agrees {
                 break;
             }
-            accepted += 1;
+            if self.ar.guide_due() {
+                self.held = Some(HeldLogits::new(logits.split(row + 1).1));
+                return;
+            }
         }
-        self.settled = outcome.tokens.len();
-        self.draft_length.record(drafted, accepted.min(drafted));
+        self.end_round();
+    }
+
+    /// Records how much of the draft was right, and prepares the next round.
+    fn end_round(&mut self) {
+        // The last settled token is not the draft's.
+        self.draft_length.record(self.input.len() - 1, self.settled - 1);
         self.plan();
-        outcome
     }
 }
 
@@ -102,7 +111,30 @@ impl Decoder for Verify {
             }
             return outcome;
         }
-        if self.drafting { self.fill_draft(logits) } else { self.verify(logits) }
+        if self.drafting {
+            return self.fill_draft(logits);
+        }
+        let mut outcome = StepOutcome::default();
+        self.settled = 0;
+        self.verify(logits, &mut outcome);
+        outcome
+    }
+
+    fn guide_due(&self) -> bool {
+        self.ar.guide_due()
+    }
+
+    fn guide(&mut self, budget: &mut Duration) -> StepOutcome {
+        let mut outcome = self.ar.guide(budget);
+        if !self.guide_due()
+            && let Some(held) = self.held.take()
+        {
+            match outcome.finished {
+                Some(_) => self.end_round(),
+                None => self.verify(held.view(), &mut outcome),
+            }
+        }
+        outcome
     }
 
     fn next_end(&self) -> usize {
@@ -127,6 +159,7 @@ impl Decoder for Verify {
     fn resume(&mut self, cached: usize) {
         // A new round begins when the text has been read. Drafts change no token.
         self.input.clear();
+        self.held = None;
         self.ar.resume(cached);
     }
 

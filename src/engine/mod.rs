@@ -20,6 +20,10 @@ use crate::text::Tokenizer;
 use schedule::{Scheduler, StepPlan};
 use sequence::Sequence;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Time of a step for grammars. The last one that begins in time may take longer.
+const GRAMMAR_TIME: Duration = Duration::from_millis(20);
 
 /// Limits and sizes of an engine.
 ///
@@ -158,13 +162,20 @@ impl Engine {
     /// Runs one forward pass over all rows that are due.
     pub fn step(&mut self) -> Step {
         let Self { model, runtime, kv, workspace, scheduler, .. } = self;
-        let plan = scheduler.schedule(kv);
+        let mut budget = GRAMMAR_TIME;
+        scheduler.prepare(&mut budget, kv);
+        while scheduler.is_blocked() {
+            budget = GRAMMAR_TIME;
+            scheduler.prepare(&mut budget, kv);
+        }
+        let plan = scheduler.schedule();
         let StepPlan { spans, scheduled, output, prefill_rows, decode_rows } = plan;
         if spans.is_empty() {
             return Step::Idle;
         }
         let logits = model.compute(runtime, kv, &spans, workspace, output);
         scheduler.accept(&scheduled, logits, kv);
+        scheduler.guide(&mut budget, kv);
         Step::Ran { prefill_rows, decode_rows }
     }
 

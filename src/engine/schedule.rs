@@ -16,6 +16,7 @@ use crate::cache::{KvPool, KvSeq, PAGE};
 use crate::model::{Output, Span};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// The sequences of an engine, and the events that have not been polled.
 pub(super) struct Scheduler {
@@ -97,14 +98,20 @@ impl Scheduler {
         self.release(kv);
     }
 
-    /// Plans the next pass: admits waiting sequences, makes pages, and asks decoders for their rows.
+    /// Prepares the next pass: admits waiting sequences, lets grammars decide which tokens may follow,
+    /// and makes pages.
+    pub fn prepare(&mut self, budget: &mut Duration, pool: &mut KvPool) {
+        self.admit(pool);
+        self.guide(budget, pool);
+        self.make_pages(pool);
+    }
+
+    /// Plans the next pass: asks decoders for their rows.
     ///
     /// Sequences without rows in the last steps come first, the longest wait before the others; then
     /// those that decode, then prompts, both by age. A pass gives logits or hidden states: the kind that
     /// the first sequence in this order needs.
-    pub fn schedule(&mut self, pool: &mut KvPool) -> StepPlan<'_> {
-        self.admit(pool);
-        self.make_pages(pool);
+    pub fn schedule(&mut self) -> StepPlan<'_> {
         let mut left = self.config.max_batch_tokens.max(1);
         let mut order: Vec<(usize, &mut Running)> = self.running.iter_mut().enumerate().collect();
         order.sort_by_key(|(_, r)| (Reverse(r.sequence.waited), r.sequence.decoder.prefilling()));
@@ -113,7 +120,8 @@ impl Scheduler {
         let mut spans: Vec<Option<Span<'_>>> = vec![None; order.len()];
         for (index, Running { kv, sequence }) in order {
             let prefilling = sequence.decoder.prefilling();
-            let budget = if sequence.decoder.output() == output { left } else { 0 };
+            let fits = sequence.decoder.output() == output && !sequence.decoder.guide_due();
+            let budget = if fits { left } else { 0 };
             let Some(span) = sequence.next_span(*kv, budget) else { continue };
             let rows = span.tokens.len();
             left -= rows;
@@ -128,7 +136,8 @@ impl Scheduler {
         StepPlan { spans, scheduled, output, prefill_rows, decode_rows }
     }
 
-    /// Gives each scheduled sequence its logits, and frees the pages of those that ended.
+    /// Gives each scheduled sequence its logits. [`guide`](Self::guide) frees the pages of those that
+    /// ended.
     pub fn accept(&mut self, scheduled: &[Scheduled], mut logits: Logits<'_>, pool: &mut KvPool) {
         for &Scheduled { index, logits: count } in scheduled {
             let Running { kv, sequence } = &mut self.running[index];
@@ -138,8 +147,27 @@ impl Scheduler {
             pool.publish(*kv, sequence.decoder.tokens());
             logits = rest;
         }
+    }
+
+    /// Lets the grammars of running sequences decide which tokens may follow, those that wait longest
+    /// first, until nothing is left of `budget`. The others take part in no pass before their turn.
+    pub fn guide(&mut self, budget: &mut Duration, pool: &mut KvPool) {
+        let mut order: Vec<&mut Running> = self.running.iter_mut().collect();
+        order.sort_by_key(|running| Reverse(running.sequence.waited));
+        for Running { kv, sequence } in order {
+            if let Some(committed) = sequence.guide(budget, &mut self.events) {
+                pool.commit(*kv, committed);
+                pool.publish(*kv, sequence.decoder.tokens());
+            }
+        }
         self.release(pool);
         self.shift_contexts(pool);
+    }
+
+    /// Returns true if there are sequences, and all that run wait for their grammars.
+    pub fn is_blocked(&self) -> bool {
+        let idle = self.running.is_empty() && self.waiting.is_empty();
+        !idle && self.running.iter().all(|running| running.sequence.decoder.guide_due())
     }
 
     /// Starts waiting sequences, in order, while there are pages for their texts.

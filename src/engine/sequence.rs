@@ -3,10 +3,11 @@
 use super::{Event, EventKind, Request, SeqId};
 use crate::batch_types::Logits;
 use crate::cache::{KvSeq, Namespace, SaltHash};
-use crate::decode::{Decoder, FinishReason, RowRequest, Sampled};
+use crate::decode::{Decoder, FinishReason, RowRequest, Sampled, StepOutcome};
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// A request that has not ended.
 pub(super) struct Sequence {
@@ -87,6 +88,23 @@ impl Sequence {
     pub fn accept(&mut self, logits: Logits<'_>, events: &mut VecDeque<Event>) -> usize {
         self.passes += 1;
         let outcome = self.decoder.accept(logits);
+        self.apply(outcome, events)
+    }
+
+    /// Lets the grammar decide which tokens may follow, and reports the tokens that became final. Stops
+    /// when nothing is left of `budget`. Returns the number of positions as [`accept`](Self::accept).
+    pub fn guide(&mut self, budget: &mut Duration, events: &mut VecDeque<Event>) -> Option<usize> {
+        let mut committed = None;
+        while !self.finished && self.decoder.guide_due() && !budget.is_zero() {
+            let outcome = self.decoder.guide(budget);
+            committed = Some(self.apply(outcome, events));
+        }
+        committed
+    }
+
+    /// Reports the outcome of a pass, or of the grammar's decision about it. Returns the number of
+    /// positions whose keys and values are final.
+    fn apply(&mut self, outcome: StepOutcome, events: &mut VecDeque<Event>) -> usize {
         if !outcome.scored.is_empty() {
             events.push_back(self.event(EventKind::Scored(outcome.scored)));
         }
@@ -97,7 +115,7 @@ impl Sequence {
             events.push_back(self.event(EventKind::Logits(logits)));
         }
         self.report(outcome.tokens, events);
-        if self.watch {
+        if self.watch && !self.decoder.guide_due() {
             events.push_back(self.event(EventKind::Slots(self.decoder.slots())));
         }
         let stopped = self.stopped.map(FinishReason::StopString);

@@ -18,11 +18,12 @@ mod params;
 pub use params::{Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 
 use super::{
-    Decoder, FinishReason, History, Prediction, RowRequest, Sampler, SamplingParams, Slot,
-    StepOutcome,
+    Decoder, FinishReason, HeldLogits, History, Prediction, RowRequest, Sampler, SamplingParams,
+    Slot, StepOutcome,
 };
 use crate::batch_types::{AttentionMask, LogitRows, Logits};
 use block_state::BlockState;
+use std::time::Duration;
 
 /// Block diffusion: decodes block by block, the tokens of a block in any order.
 pub struct BlockDiffusion {
@@ -58,6 +59,16 @@ pub struct BlockDiffusion {
     /// Rows of `input` whose logits are needed: the last one of the uncommitted block if that predicts
     /// the first slot, and those that predict slots.
     rows: Vec<usize>,
+    /// Slots of the last pass that the grammar has not decided about.
+    held: Option<HeldSlots>,
+}
+
+/// Slots that are filled from left to right, each after the grammar has decided about the one before.
+#[derive(Default)]
+struct HeldSlots {
+    /// The accepted slots, last one first, and the rows of their logits.
+    left: Vec<(usize, usize)>,
+    logits: HeldLogits,
 }
 
 /// State of the decoder at the start of a block.
@@ -116,6 +127,7 @@ impl BlockDiffusion {
             uncommitted: Vec::new(),
             input: Vec::new(),
             rows: Vec::new(),
+            held: None,
         };
         this.resume(0);
         this
@@ -218,7 +230,7 @@ impl BlockDiffusion {
         if self.first_slot_follows_prefill() {
             self.unmask(0, logits.row(0));
         }
-        self.emit(outcome);
+        self.fill_held(HeldSlots::default(), outcome);
     }
 
     /// Predicts the token of a slot.
@@ -233,14 +245,15 @@ impl BlockDiffusion {
         self.fill(slot, token, None, logits);
     }
 
-    /// Samples the first slot, and the following ones while they are accepted and the grammar goes on.
-    fn unmask_in_order(&mut self, slots: &[usize], accepted: &[bool], logits: Logits<'_>) {
-        for (row, &slot) in slots.iter().enumerate() {
-            if (row > 0 && !accepted[row]) || self.sampler.end().is_some() {
-                return;
-            }
-            self.unmask(slot, logits.row(row));
+    /// Samples the held slots while the grammar goes on, then outputs what has become final. Keeps the
+    /// rest where the grammar is due.
+    fn fill_held(&mut self, mut held: HeldSlots, outcome: &mut StepOutcome) {
+        while !self.sampler.mask_due() {
+            let next = if self.sampler.end().is_none() { held.left.pop() } else { None };
+            let Some((slot, row)) = next else { return self.emit(outcome) };
+            self.unmask(slot, held.logits.view().row(row));
         }
+        self.held = Some(held);
     }
 
     /// Makes the token of a slot final.
@@ -267,12 +280,17 @@ impl BlockDiffusion {
                 false => self.block.guess(slot, *guess),
             }
         }
-        if self.sampler.guided() {
-            self.unmask_in_order(&slots, &accepted, logits);
-        }
         self.committed = self.base();
         self.uncommitted.clear();
-        self.emit(outcome);
+        let mut held = HeldSlots::default();
+        if self.sampler.guided() {
+            // The first slot, and the following ones up to the first uncertain one.
+            let certain = accepted.iter().skip(1).take_while(|&&accepted| accepted).count();
+            held.left = slots.iter().copied().zip(0..).take(1 + certain).collect();
+            held.left.reverse();
+            held.logits = HeldLogits::new(logits);
+        }
+        self.fill_held(held, outcome);
     }
 
     /// Marks the predictions that are accepted; of equally certain ones the first.
@@ -384,8 +402,25 @@ impl Decoder for BlockDiffusion {
         outcome
     }
 
+    fn guide_due(&self) -> bool {
+        self.stage != Stage::Finished && self.sampler.mask_due()
+    }
+
+    fn guide(&mut self, budget: &mut Duration) -> StepOutcome {
+        let mut outcome = StepOutcome::default();
+        if self.sampler.compute_mask(budget)
+            && let Some(held) = self.held.take()
+        {
+            self.fill_held(held, &mut outcome);
+        }
+        outcome.committed = self.committed;
+        outcome
+    }
+
     fn next_end(&self) -> usize {
         match self.stage {
+            // The next pass is not known yet.
+            _ if self.held.is_some() => self.committed,
             Stage::Prefill | Stage::Finished => self.prefill_end,
             Stage::Denoise => self.denoise_start() + self.input.len(),
             Stage::Commit => self.committed + self.params.block,
@@ -412,6 +447,7 @@ impl Decoder for BlockDiffusion {
             self.sampler.rewind(&self.snapshot.history);
             self.repeated = self.emitted - self.snapshot.emitted;
         }
+        self.held = None;
         self.uncommitted.clear();
         self.finished_view.clear();
         self.committed = cached;

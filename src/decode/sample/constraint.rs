@@ -1,6 +1,7 @@
 //! Constrained decoding: a grammar decides which tokens may come next.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 /// The state of a grammar in one text: decides which tokens may come next.
 ///
@@ -47,6 +48,12 @@ pub trait Constraint: Debug + Send + Sync {
     /// Removes the last `tokens` tokens.
     fn rewind(&mut self, tokens: usize);
 
+    /// Returns the time that the last [`next`](Self::next) took. The engine spreads expensive calls over
+    /// its steps, so that they do not delay other sequences. Zero by default: a call is always cheap.
+    fn last_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Returns a copy with a state of its own.
     fn boxed_clone(&self) -> Box<dyn Constraint>;
 }
@@ -74,33 +81,55 @@ pub enum Next {
 #[derive(Clone, Debug)]
 pub(super) struct Guide {
     constraint: Box<dyn Constraint>,
-    next: Next,
+    /// `None` while it is due: a token was accepted or removed since it was computed.
+    next: Option<Next>,
 }
 
 impl Guide {
     pub fn new(mut constraint: Box<dyn Constraint>) -> Self {
-        let next = constraint.next();
+        let next = Some(constraint.next());
         Self { constraint, next }
     }
 
-    pub fn next(&self) -> &Next {
-        &self.next
+    /// Returns the tokens that may come next; computes them if they are due.
+    pub fn next(&mut self) -> &Next {
+        self.next.get_or_insert_with(|| self.constraint.next())
+    }
+
+    /// Returns true if [`next`](Self::next) has to compute.
+    pub fn is_due(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Computes the tokens that may come next, if they are due and something is left of `budget`, which
+    /// the time is taken from. Returns false if they are still due.
+    pub fn compute(&mut self, budget: &mut Duration) -> bool {
+        if self.is_due() {
+            if budget.is_zero() {
+                return false;
+            }
+            self.next();
+            *budget = budget.saturating_sub(self.constraint.last_time());
+        }
+        true
     }
 
     pub fn accept(&mut self, token: u32) {
         self.constraint.accept(token);
-        self.next = self.constraint.next();
+        self.next = None;
     }
 
     pub fn rewind(&mut self, tokens: usize) {
-        self.constraint.rewind(tokens);
-        self.next = self.constraint.next();
+        if tokens > 0 {
+            self.constraint.rewind(tokens);
+            self.next = None;
+        }
     }
 
     /// Sets the logits of all other tokens to −∞. If biases have banned every allowed token, all allowed
     /// tokens become equal: the grammar has priority.
-    pub fn restrict(&self, logits: &mut [f32]) {
-        let Next::Tokens(set) = &self.next else { return };
+    pub fn restrict(&mut self, logits: &mut [f32]) {
+        let Next::Tokens(set) = self.next() else { return };
         let may =
             |token: usize| set.get(token / 32).is_some_and(|word| word >> (token % 32) & 1 == 1);
         let mut left = false;

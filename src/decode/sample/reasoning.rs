@@ -1,6 +1,7 @@
 //! Reasoning before a constrained output, and its budget.
 
 use super::{Constraint, Next};
+use std::time::Duration;
 
 /// Tokens around the reasoning of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,6 +170,13 @@ impl Constraint for ReasoningConstraint {
         }
         if self.answered == 0 && self.accepted.is_empty() {
             self.phase = self.first_phase();
+        }
+    }
+
+    fn last_time(&self) -> Duration {
+        match (self.phase, &self.answer) {
+            (Phase::Start | Phase::Answer, Some(answer)) => answer.last_time(),
+            _ => Duration::ZERO,
         }
     }
 

@@ -9,24 +9,29 @@
 
 mod prefix;
 mod selection;
+mod states;
 
 pub use crate::kernel::{KvType, PAGE};
 pub use prefix::{Namespace, SaltHash};
 pub(crate) use selection::QueryContext;
 pub use selection::{PageSelection, SelectionError};
+pub(crate) use states::LayerStates;
+pub use states::{StateLimits, StateShape};
 
-use crate::format::Spec;
+use crate::format::{MixerKind, Spec};
 use crate::kernel::PageLayout;
 use crate::mem::AlignedVec;
 use prefix::{NodeId, PageTokens, Tree};
 use slab::Slab;
+use states::States;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Handle of a sequence in a [`KvPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvSeq(usize);
 
-/// Storage types of keys and values, and the rule for the pages that attention reads.
+/// Storage types of keys and values, the rule for the pages that attention reads, and numbers of
+/// recurrent states.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KvConfig {
     /// Type of the keys.
@@ -35,19 +40,25 @@ pub struct KvConfig {
     pub values: KvType,
     /// Rule for the pages that a row reads.
     pub selection: PageSelection,
+    /// Numbers of recurrent states, for models with linear attention.
+    pub states: StateLimits,
 }
 
 impl KvConfig {
     /// Keys and values in f32, as they were computed, with dense attention: the reference for tests.
-    pub const EXACT: Self =
-        Self { keys: KvType::F32, values: KvType::F32, selection: PageSelection::Dense };
+    pub const EXACT: Self = Self {
+        keys: KvType::F32,
+        values: KvType::F32,
+        selection: PageSelection::Dense,
+        states: StateLimits { sequences: 16, snapshots: 8 },
+    };
 }
 
 impl Default for KvConfig {
     /// bf16 with dense attention. bf16 is the type that models are published in. It takes half of
     /// the memory of f32 and is read faster on every instruction set (`docs/kv-cache.md`).
     fn default() -> Self {
-        Self { keys: KvType::Bf16, values: KvType::Bf16, selection: PageSelection::Dense }
+        Self { keys: KvType::Bf16, values: KvType::Bf16, ..Self::EXACT }
     }
 }
 
@@ -91,6 +102,8 @@ pub struct KvPool {
     config: KvConfig,
     layout: PageLayout,
     layers: Vec<Layer>,
+    /// Recurrent states; `None` for models without linear attention.
+    states: Option<States>,
     pages: usize,
     reads: Reads,
     free: Vec<u32>,
@@ -98,13 +111,16 @@ pub struct KvPool {
     tree: Tree,
 }
 
-/// One layer's keys and values.
+/// What one layer remembers.
+#[derive(Default)]
 struct Layer {
-    /// `[kv_heads][pages]` of [`PageLayout`].
+    /// Keys and values, `[kv_heads][pages]` of [`PageLayout`]; empty with linear attention.
     pages: AlignedVec<u8>,
     /// `[kv_heads][pages][2 · head_dim]`, see [`Kernels::summarize`](crate::kernel::Kernels). Empty
     /// unless the page selection needs summaries.
     summaries: AlignedVec<f32>,
+    /// Recurrent states, `[key_heads][slots][state_floats]`; empty without linear attention.
+    states: AlignedVec<f32>,
 }
 
 /// Number of pages that were read, and of those that were visible, counted by row and KV head.
@@ -129,6 +145,8 @@ struct Sequence {
     committed: usize,
     /// Positions that some pass has written.
     written: usize,
+    /// Its recurrent states, for models that have any.
+    slot: usize,
 }
 
 /// The pages that a sequence has in the prefix tree.
@@ -140,14 +158,20 @@ struct SharedPrefix {
     pages: usize,
 }
 
-/// Error: the pool has too few free pages.
+/// Error: the pool has too few free pages or recurrent states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the KV cache is full: {needed} pages of {PAGE} positions are needed, {free} are free")]
-pub struct CacheFull {
-    /// Number of pages that were requested.
-    pub needed: usize,
-    /// Number of pages that are free, or idle and can be evicted.
-    pub free: usize,
+pub enum CacheFull {
+    /// Too few pages.
+    #[error("the KV cache is full: {needed} pages of {PAGE} positions are needed, {free} are free")]
+    Pages {
+        /// Number of pages that were requested.
+        needed: usize,
+        /// Number of pages that are free, or idle and can be evicted.
+        free: usize,
+    },
+    /// All recurrent states are in use.
+    #[error("the cache has recurrent states for {0} sequences, and all are in use")]
+    States(usize),
 }
 
 /// Error: memory for the pool could not be allocated.
@@ -171,21 +195,32 @@ impl KvPool {
     /// # Errors
     /// [`NoMemory`] if the allocation fails.
     pub fn new(spec: &Spec, pages: usize, config: KvConfig) -> Result<Self, NoMemory> {
-        let no_memory = NoMemory { pages, bytes: Self::bytes(spec, pages, &config) };
+        let states = StateShape::of(spec).map(|shape| States::new(shape, config.states));
+        let bytes = Self::bytes(spec, pages, &config);
+        let bytes = bytes.saturating_add(Self::state_bytes(spec, &config));
+        let no_memory = NoMemory { pages, bytes };
         // The largest number is taken: it is `FREED`.
         let last = u32::try_from(pages).map_err(|_| no_memory)?;
         let (layout, summary) = (layout(spec, &config), summary_floats(spec, &config));
         let all = spec.kv_heads.checked_mul(pages);
-        let layer = || {
+        let layer = |i: usize| {
+            if spec.mixer(i) == MixerKind::Linear {
+                let shape = states.as_ref()?.shape;
+                let each = shape.delta.state_floats().checked_mul(shape.key_heads)?;
+                let floats = each.checked_mul(config.states.sequences)?;
+                return Some(Layer { states: AlignedVec::try_zeroed(floats)?, ..Layer::default() });
+            }
             let (bytes, floats) = (all?.checked_mul(layout.bytes())?, all?.checked_mul(summary)?);
-            let pages = AlignedVec::try_zeroed(bytes)?;
-            Some(Layer { pages, summaries: AlignedVec::try_zeroed(floats)? })
+            let (pages, summaries) =
+                (AlignedVec::try_zeroed(bytes)?, AlignedVec::try_zeroed(floats)?);
+            Some(Layer { pages, summaries, ..Layer::default() })
         };
-        let layers = (0..spec.layers).map(|_| layer()).collect::<Option<_>>().ok_or(no_memory)?;
+        let layers = (0..spec.layers).map(layer).collect::<Option<_>>().ok_or(no_memory)?;
         Ok(Self {
             config,
             layout,
             layers,
+            states,
             pages,
             reads: Reads::default(),
             free: (0..last).rev().collect(),
@@ -197,7 +232,8 @@ impl KvPool {
     /// Returns the size in bytes of `pages` pages for a model of this shape; saturates.
     pub fn bytes(spec: &Spec, pages: usize, config: &KvConfig) -> usize {
         let summary = summary_floats(spec, config) * size_of::<f32>();
-        [spec.layers, spec.kv_heads, layout(spec, config).bytes() + summary]
+        let linear = StateShape::of(spec).map_or(0, |shape| shape.layers);
+        [spec.layers - linear, spec.kv_heads, layout(spec, config).bytes() + summary]
             .into_iter()
             .fold(pages, usize::saturating_mul)
     }
@@ -232,9 +268,10 @@ impl KvPool {
     /// Opens a sequence that shares nothing, with pages for `positions` positions.
     ///
     /// # Errors
-    /// [`CacheFull`] if there are too few pages; no sequence is opened then.
+    /// [`CacheFull`] if there are too few pages or recurrent states; no sequence is opened then.
     pub fn open(&mut self, positions: usize) -> Result<KvSeq, CacheFull> {
-        let seq = KvSeq(self.sequences.insert(Sequence::default()));
+        let slot = self.open_states(None)?;
+        let seq = KvSeq(self.sequences.insert(Sequence { slot, ..Sequence::default() }));
         self.grow(seq, positions).inspect_err(|_| self.close(seq))?;
         Ok(seq)
     }
@@ -244,21 +281,31 @@ impl KvPool {
     /// of them committed.
     ///
     /// Where blocks reach over the end of a page, its keys and values depend on what follows. Nothing
-    /// is shared then.
+    /// is shared then. A model with recurrent states continues at the last page that has a snapshot of
+    /// them ([`Self::keep_states`]).
+    ///
+    /// # Panics
+    /// If all recurrent states are in use.
     pub fn open_shared(&mut self, namespace: &Namespace, tokens: &[u32]) -> (KvSeq, usize) {
-        let mut sequence = Sequence::default();
+        let (mut sequence, mut snapshot) = (Sequence::default(), None);
         if namespace.block > 0 && PAGE.is_multiple_of(namespace.block) {
             let mut node = self.tree.root(namespace);
-            for page in tokens.as_chunks().0 {
+            let mut pages: &[PageTokens] = tokens.as_chunks().0;
+            if self.states.is_some() {
+                pages = &pages[..self.tree.pages_to_snapshot(node, pages)];
+            }
+            for page in pages {
                 let Some(next) = self.tree.enter(node, page) else { break };
                 sequence.table.push(self.tree.page(next));
                 node = next;
             }
             let pages = sequence.table.len();
+            snapshot = *self.tree.snapshot(node);
             sequence.shared = Some(SharedPrefix { node, pages });
             (sequence.committed, sequence.written) = (pages * PAGE, pages * PAGE);
         }
         let cached = sequence.committed;
+        sequence.slot = self.open_states(snapshot).expect("no more sequences than states");
         (KvSeq(self.sequences.insert(sequence)), cached)
     }
 
@@ -275,7 +322,11 @@ impl KvPool {
     pub fn grow(&mut self, seq: KvSeq, positions: usize) -> Result<(), CacheFull> {
         let missing = self.missing(seq, positions)?;
         while self.free.len() < missing {
-            self.free.extend(self.tree.evict());
+            let Some((page, snapshot)) = self.tree.evict() else { break };
+            self.free.push(page);
+            if let (Some(states), Some(id)) = (&mut self.states, snapshot) {
+                states.free_snapshot(id);
+            }
         }
         let pages = self.free.split_off(self.free.len() - missing);
         self.sequence_mut(seq).table.extend(pages);
@@ -286,7 +337,7 @@ impl KvPool {
     fn missing(&self, seq: KvSeq, positions: usize) -> Result<usize, CacheFull> {
         let needed = positions.div_ceil(PAGE).saturating_sub(self.sequence(seq).table.len());
         let free = self.free.len() + self.tree.idle();
-        if needed > free { Err(CacheFull { needed, free }) } else { Ok(needed) }
+        if needed > free { Err(CacheFull::Pages { needed, free }) } else { Ok(needed) }
     }
 
     /// Inserts the whole committed pages of a sequence into the prefix tree, so that other sequences
@@ -322,6 +373,9 @@ impl KvPool {
         self.free.extend(sequence.table[shared..].iter().filter(|&&page| page != FREED));
         if let Some(shared) = sequence.shared {
             self.tree.release(shared.node);
+        }
+        if let Some(states) = &mut self.states {
+            states.free_slot(sequence.slot);
         }
     }
 
@@ -379,7 +433,7 @@ impl KvPool {
     /// Returns a layer's pages and summaries, with the page tables of all sequences.
     pub(crate) fn layer(&mut self, layer: usize) -> LayerPages<'_> {
         let Self { config, layout, layers, sequences, reads, .. } = self;
-        let Layer { pages, summaries } = &mut layers[layer];
+        let Layer { pages, summaries, .. } = &mut layers[layer];
         LayerPages { pages, summaries, tables: PageTables { config, layout, sequences, reads } }
     }
 
@@ -416,6 +470,11 @@ impl<'a> PageTables<'a> {
     /// Page numbers of `seq`, in order of position.
     pub fn table(&self, seq: KvSeq) -> &'a [u32] {
         &self.sequences[seq.0].table
+    }
+
+    /// Slot of the recurrent states of `seq`.
+    pub fn slot(&self, seq: KvSeq) -> usize {
+        self.sequences[seq.0].slot
     }
 
     /// Number of positions of `seq` that earlier passes have written.

@@ -5,6 +5,7 @@
 //! sequence uses stay cached until they are needed. Eviction takes the least recently used leaf.
 
 use super::PAGE;
+use super::states::SnapshotId;
 use slab::Slab;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -63,6 +64,15 @@ struct Node {
     users: usize,
     /// Time at which the last user released it.
     released: u64,
+    /// Recurrent states at the end of this page, if they are kept.
+    snapshot: Option<SnapshotId>,
+}
+
+impl Node {
+    /// A node with one user.
+    fn new(edge: Option<Edge>) -> Self {
+        Self { edge, children: 0, users: 1, released: 0, snapshot: None }
+    }
 }
 
 /// A page of tokens, and the page of keys and values that belongs to it.
@@ -88,10 +98,9 @@ impl Tree {
         let root = match self.roots.get(namespace) {
             Some(&root) => root,
             None => {
-                let root =
-                    self.nodes.insert(Node { edge: None, children: 0, users: 0, released: 0 });
+                let root = self.nodes.insert(Node::new(None));
                 self.roots.insert(namespace.clone(), root);
-                root
+                return root;
             }
         };
         self.nodes[root].users += 1;
@@ -110,10 +119,28 @@ impl Tree {
         Some(id)
     }
 
+    /// Returns the number of first `pages` below `parent` up to the last one with a snapshot.
+    pub fn pages_to_snapshot(&self, parent: NodeId, pages: &[PageTokens]) -> usize {
+        let (mut node, mut found) = (parent, 0);
+        for (i, page) in pages.iter().enumerate() {
+            let Some(&next) = self.edges.get(&(node, *page)) else { break };
+            node = next;
+            if self.nodes[node].snapshot.is_some() {
+                found = i + 1;
+            }
+        }
+        found
+    }
+
+    /// Snapshot of the recurrent states at the end of a node's page.
+    pub fn snapshot(&mut self, node: NodeId) -> &mut Option<SnapshotId> {
+        &mut self.nodes[node].snapshot
+    }
+
     /// Adds a child with its page of keys and values; its sequence is the first user.
     pub fn insert(&mut self, parent: NodeId, tokens: &PageTokens, page: u32) -> NodeId {
-        let edge = Some(Edge { parent, tokens: *tokens, page });
-        let id = self.nodes.insert(Node { edge, children: 0, users: 1, released: 0 });
+        let edge = Edge { parent, tokens: *tokens, page };
+        let id = self.nodes.insert(Node::new(Some(edge)));
         let before = self.edges.insert((parent, *tokens), id);
         debug_assert!(before.is_none(), "a page of tokens is inserted once");
         self.nodes[parent].children += 1;
@@ -137,10 +164,11 @@ impl Tree {
         }
     }
 
-    /// Removes the least recently used leaf and returns its page.
-    pub fn evict(&mut self) -> Option<u32> {
+    /// Removes the least recently used leaf and returns its page and its snapshot.
+    pub fn evict(&mut self) -> Option<(u32, Option<SnapshotId>)> {
         let (_, id) = self.leaves.pop_first()?;
-        let edge = self.nodes.remove(id).edge.expect("roots are not in `leaves`");
+        let Node { edge, snapshot, .. } = self.nodes.remove(id);
+        let edge = edge.expect("roots are not in `leaves`");
         self.edges.remove(&(edge.parent, edge.tokens));
         self.idle -= 1;
         let parent = &mut self.nodes[edge.parent];
@@ -148,7 +176,7 @@ impl Tree {
         if parent.users == 0 {
             self.unused(edge.parent);
         }
-        Some(edge.page)
+        Some((edge.page, snapshot))
     }
 
     /// Makes a node without users a candidate for eviction if it is a leaf. A root without children is
@@ -201,9 +229,11 @@ mod tests {
         let again = text(&mut tree, "", &[1, 2], &mut pages);
         assert_eq!((pages, tree.idle()), (4, 2));
         // Pages 1 and 2 are in use; 3 was released before 4.
-        assert_eq!([tree.evict(), tree.evict(), tree.evict()], [Some(3), Some(4), None]);
+        let mut evict = || tree.evict().map(|(page, _)| page);
+        assert_eq!([evict(), evict(), evict()], [Some(3), Some(4), None]);
         tree.release(again);
-        assert_eq!([tree.evict(), tree.evict(), tree.evict()], [Some(2), Some(1), None]);
+        let mut evict = || tree.evict().map(|(page, _)| page);
+        assert_eq!([evict(), evict(), evict()], [Some(2), Some(1), None]);
         assert!(tree.nodes.is_empty() && tree.roots.is_empty() && tree.edges.is_empty());
     }
 

@@ -18,4 +18,24 @@ impl Rotation {
             && width.is_multiple_of(self.block)
             && self.signs.as_ref().is_none_or(|s| s.len() == width)
     }
+
+    /// Computes out = H(s ⊙ x) of one row, `[width]`. `hadamard` is a kernel: it transforms each block
+    /// of a row in place.
+    pub fn apply(&self, hadamard: fn(&mut [f32], usize), x: &[f32], out: &mut [f32]) {
+        match &self.signs {
+            Some(signs) => {
+                out.iter_mut().zip(x).zip(signs).for_each(|((out, x), sign)| *out = x * sign)
+            }
+            None => out.copy_from_slice(x),
+        }
+        hadamard(out, self.block);
+    }
+
+    /// Computes x = s ⊙ H(x) of one row: the inverse of [`Self::apply`], in place.
+    pub fn invert(&self, hadamard: fn(&mut [f32], usize), x: &mut [f32]) {
+        hadamard(x, self.block);
+        if let Some(signs) = &self.signs {
+            x.iter_mut().zip(signs).for_each(|(x, sign)| *x *= sign);
+        }
+    }
 }

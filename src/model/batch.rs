@@ -1,19 +1,22 @@
 //! The rows of a forward pass.
 
 use crate::batch_types::{AttentionMask, LogitRows};
-use crate::cache::{KvPool, KvSeq};
+use crate::cache::{KvPool, KvSeq, PAGE};
+use crate::mem::AlignedVec;
 
 /// Consecutive tokens of one sequence in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     /// The sequence in the KV cache.
     pub seq: KvSeq,
-    /// Position of the first token; at most the number of positions written so far.
+    /// Position of the first token; at most the number of positions written so far. With linear
+    /// attention, at most [`DeltaShape::rejectable`](crate::kernel::DeltaShape::rejectable) positions
+    /// may be written again, and none of a page that is full.
     pub start: usize,
     /// Token ids; at least one.
     pub tokens: &'a [u32],
     /// Keys that each row attends to. They must be written, this span included, and not all freed by a
-    /// sliding window.
+    /// sliding window. Linear attention requires [`AttentionMask::Causal`].
     pub attention_mask: AttentionMask,
     /// Rows that get logits.
     pub logits: LogitRows<'a>,
@@ -45,6 +48,18 @@ impl Span<'_> {
         );
         assert!(self.end() <= kv.capacity(self.seq), "a span fits its sequence's pages");
         assert!(self.tokens.iter().all(|&t| (t as usize) < vocab), "tokens are in the vocabulary");
+        if let Some(shape) = kv.state_shape() {
+            let (causal, written) = (AttentionMask::Causal, kv.written(self.seq));
+            assert!(
+                self.attention_mask == causal,
+                "rows of linear attention see earlier ones only"
+            );
+            let kept = written / PAGE * PAGE <= self.start;
+            assert!(
+                kept && written <= self.start + shape.delta.rejectable(),
+                "a span replaces no rows that recurrent states have taken"
+            );
+        }
         if let AttentionMask::Prefix(end) = self.attention_mask {
             let there = self.end().max(kv.written(self.seq));
             assert!(0 < end && end <= there, "rows attend to written keys only");
@@ -74,6 +89,10 @@ pub(super) struct Batch {
     pub wanted: Vec<usize>,
     /// Bounds of the groups of rows that attend together; each group is of one sequence.
     pub bounds: Vec<usize>,
+    /// Number of rows before [`Self::narrow`].
+    pub all_rows: usize,
+    /// True after [`Self::narrow`].
+    is_narrow: bool,
     /// Largest number of rows that attend together.
     max_group: usize,
     /// Buffers for [`Self::narrow`].
@@ -101,6 +120,7 @@ impl Batch {
                 ends.push(span.visible(position));
             }
         }
+        (self.all_rows, self.is_narrow) = (rows.len(), false);
         self.max_group = max_group;
         self.group();
     }
@@ -110,8 +130,23 @@ impl Batch {
         !self.wanted.iter().copied().eq(0..self.rows.len())
     }
 
+    /// Index that a row had before [`Self::narrow`].
+    pub fn row_before_narrowing(&self, row: usize) -> usize {
+        if self.is_narrow { self.wanted[row] } else { row }
+    }
+
+    /// Replaces `buffer`, `[rows][width]`, by its rows that get logits. `spare` takes the old buffer.
+    pub fn gather(&self, buffer: &mut AlignedVec<f32>, width: usize, spare: &mut AlignedVec<f32>) {
+        spare.grow(self.wanted.len() * width);
+        for (to, &row) in spare.chunks_exact_mut(width).zip(&self.wanted) {
+            to.copy_from_slice(&buffer[row * width..(row + 1) * width]);
+        }
+        std::mem::swap(buffer, spare);
+    }
+
     /// Drops the rows that get no logits.
     pub fn narrow(&mut self) {
+        self.is_narrow = true;
         let Self { rows, ends, wanted, narrowed, .. } = self;
         narrowed.0.clear();
         narrowed.1.clear();

@@ -1,6 +1,10 @@
 //! Checks the shapes of weights against the spec.
 
-use crate::format::{AttentionWeights, LayerWeights, Linear, Mixer, RopeScaling, Spec, Weights};
+use crate::format::{
+    AttentionWeights, LayerWeights, Linear, LinearAttention, LinearAttentionWeights, Mixer,
+    MixerKind, RopeScaling, Rotation, Spec, Weights,
+};
+use crate::kernel::DeltaShape;
 use crate::matrix::Matrix;
 
 /// The shape of a tensor does not match the spec.
@@ -27,13 +31,23 @@ pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {
     if spec.head_dim == 0 || !spec.head_dim.is_multiple_of(2) {
         return Err(error("head_dim", "an even number".into(), spec.head_dim.to_string()));
     }
+    if !(1..=spec.head_dim / 2).contains(&(spec.rotary_dim() / 2)) || spec.rotary_dim() % 2 == 1 {
+        let expected = format!("an even number from 2 to {}", spec.head_dim);
+        return Err(error("rotary_dim", expected, spec.rotary_dim().to_string()));
+    }
     if let Some(RopeScaling::Divisors(d)) = &spec.rope.scaling
-        && d.len() != spec.head_dim / 2
+        && d.len() != spec.rotary_dim() / 2
     {
-        let expected = format!("{} divisors", spec.head_dim / 2);
+        let expected = format!("{} divisors", spec.rotary_dim() / 2);
         return Err(error("RoPE scaling", expected, d.len().to_string()));
     }
+    if !spec.mixers.is_empty() && spec.mixers.len() != spec.layers {
+        let found = spec.mixers.len().to_string();
+        return Err(error("mixers", format!("{}, one per layer", spec.layers), found));
+    }
+    spec.linear_attention.as_ref().map_or(Ok(()), linear_shape)?;
     matrix("embedding", &weights.embed, spec.vocab_size, spec.hidden_size)?;
+    rotation("embedding", weights.embed_rotation.as_deref(), spec.hidden_size)?;
     vector("final norm", &weights.final_norm, spec.hidden_size)?;
     if let Some(head) = &weights.head {
         linear("head", head, spec.vocab_size, spec.hidden_size)?;
@@ -48,12 +62,17 @@ pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {
 fn layer(spec: &Spec, i: usize, l: &LayerWeights) -> Result<(), ModelError> {
     let name = |part: &str| format!("layer {i} {part}");
     let (hidden, ffn) = (spec.hidden_size, spec.intermediate_size);
-    match &l.mixer {
-        Mixer::Attention(w) => attention(spec, i, w)?,
-        Mixer::Linear(_) => {
-            return Err(error(&name("mixer"), "attention".into(), "linear attention".into()));
+    match (&l.mixer, spec.mixer(i), &spec.linear_attention) {
+        (Mixer::Attention(w), MixerKind::Attention, _) => attention(spec, i, w)?,
+        (Mixer::Linear(w), MixerKind::Linear, Some(shape)) => linear_attention(spec, shape, i, w)?,
+        (mixer, kind, _) => {
+            let found = if mixer.attention().is_some() { "attention" } else { "linear attention" };
+            return Err(error(&name("mixer"), format!("{kind:?}"), found.into()));
         }
     }
+    let mixer = l.mixer.linears();
+    one_rotation(&name("mixer inputs"), &mixer[..mixer.len() - 1])?;
+    one_rotation(&name("gate and up"), &[&l.gate, &l.up])?;
     for (part, weights, outputs, inputs) in
         [("gate", &l.gate, ffn, hidden), ("up", &l.up, ffn, hidden), ("down", &l.down, hidden, ffn)]
     {
@@ -91,8 +110,76 @@ fn attention(spec: &Spec, i: usize, w: &AttentionWeights) -> Result<(), ModelErr
     Ok(())
 }
 
+/// Checks the shape of the linear-attention layers.
+fn linear_shape(shape: &LinearAttention) -> Result<(), ModelError> {
+    let LinearAttention { key_heads, value_heads, key_dim, value_dim, conv_kernel, .. } = *shape;
+    let positive = [key_heads, value_heads, key_dim, value_dim, conv_kernel].iter().all(|n| *n > 0);
+    if positive && value_heads.is_multiple_of(key_heads) && conv_kernel <= DeltaShape::MAX_TAPS {
+        return Ok(());
+    }
+    let expected = format!(
+        "value heads divisible by key heads, and a convolution of 1 to {} taps",
+        DeltaShape::MAX_TAPS
+    );
+    let found = format!("{key_heads} × {key_dim}, {value_heads} × {value_dim}, {conv_kernel} taps");
+    Err(error("linear attention", expected, found))
+}
+
+fn linear_attention(
+    spec: &Spec,
+    shape: &LinearAttention,
+    i: usize,
+    w: &LinearAttentionWeights,
+) -> Result<(), ModelError> {
+    let name = |part: &str| format!("layer {i} {part}");
+    let (hidden, values, heads) = (spec.hidden_size, shape.value_width(), shape.value_heads);
+    for (part, weights, outputs) in [
+        ("qkv", &w.qkv, shape.channels()),
+        ("z", &w.z, values),
+        ("alpha", &w.alpha, heads),
+        ("beta", &w.beta, heads),
+    ] {
+        linear(&name(part), weights, outputs, hidden)?;
+        if weights.bias.is_some() {
+            return Err(error(&name(part), "no bias".into(), "a bias".into()));
+        }
+    }
+    linear(&name("out"), &w.out, hidden, values)?;
+    for (part, vector_of, len) in [
+        ("convolution", &w.conv, shape.channels() * shape.conv_kernel),
+        ("A", &w.a, heads),
+        ("dt bias", &w.dt_bias, heads),
+        ("linear norm", &w.norm, shape.value_dim),
+    ] {
+        vector(&name(part), vector_of, len)?;
+    }
+    Ok(())
+}
+
+/// Checks that the matrices of one input that read it rotated have equal rotations.
+fn one_rotation(name: &str, linears: &[&Linear]) -> Result<(), ModelError> {
+    let mut rotations = linears.iter().filter_map(|l| l.rotation.as_ref());
+    let first = rotations.next();
+    match rotations.all(|other| Some(other) == first) {
+        true => Ok(()),
+        false => Err(error(name, "one rotation".into(), "several".into())),
+    }
+}
+
+fn rotation(name: &str, rotation: Option<&Rotation>, width: usize) -> Result<(), ModelError> {
+    match rotation {
+        Some(r) if !r.fits(width) => {
+            let signs = r.signs.as_ref().map_or("none".into(), |s| s.len().to_string());
+            let expected = format!("rotated blocks and signs for {width} inputs");
+            Err(error(name, expected, format!("blocks of {}, {signs} signs", r.block)))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn linear(name: &str, l: &Linear, outputs: usize, inputs: usize) -> Result<(), ModelError> {
     matrix(name, &l.weight, outputs, inputs)?;
+    rotation(name, l.rotation.as_deref(), inputs)?;
     l.bias.as_ref().map_or(Ok(()), |b| vector(&format!("{name} bias"), b, outputs))
 }
 

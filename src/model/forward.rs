@@ -2,13 +2,12 @@
 //! on the other rows of the batch, on how a prompt is split, or on the number of threads.
 
 use super::batch::{Batch, Span};
-use super::heads::Heads;
-use super::inputs::Exec;
+use super::inputs::{Exec, Fill};
 use super::profile::Phase;
 use super::{Model, Runtime, SparsityRule, Workspace};
 use crate::batch_types::{Logits, Output};
-use crate::cache::{KvPool, LayerPages};
-use crate::format::{Activation, AttentionWeights, LayerWeights, Linear, Mixer, Spec};
+use crate::cache::KvPool;
+use crate::format::{Activation, LayerWeights, Linear, Mixer, Spec};
 use crate::kernel::{Kernels, PAGE};
 use crate::par::{Bound, Chunks};
 
@@ -57,31 +56,20 @@ impl Model {
         let vocab = self.spec.vocab_size;
         let bound = self.bound(spans.iter().map(|span| span.tokens.len()).sum());
         ws.batch.fill(spans, kv, vocab, self.group_size(spans, rt.thread_pool.workers(bound)));
+        let mut profile = std::mem::take(&mut ws.profile);
         rt.thread_pool.run(bound, |scope| {
-            let exec = Exec { scope, kernels: &rt.kernels };
+            let exec = Exec { scope, kernels: &rt.kernels, profile: &mut profile };
             let mut pass = Pass { model: self, exec, ws };
-            pass.ws.profile.begin();
+            pass.exec.profile.begin();
             pass.embed();
-            let mut before = None;
-            for (i, layer) in self.weights.layers.iter().enumerate() {
-                let Mixer::Attention(weights) = &layer.mixer else { unreachable!("checked") };
-                pass.mixer_inputs(layer, before);
-                pass.keys_and_values(weights, kv.layer(i));
-                if i + 1 == self.weights.layers.len() {
-                    pass.narrow();
-                }
-                if !pass.ws.batch.rows.is_empty() {
-                    pass.attention(weights, kv.layer(i));
-                    pass.feed_forward(layer);
-                }
-                before = Some(layer);
-            }
+            pass.layers(kv);
             match output {
                 _ if pass.ws.batch.rows.is_empty() => {}
                 Output::Logits => pass.logits(),
                 Output::Hidden => pass.final_norm(&[]),
             }
         });
+        ws.profile = profile;
         for span in spans {
             kv.mark_written(span.seq, span.end());
         }
@@ -114,18 +102,18 @@ impl Model {
 }
 
 /// A running pass.
-struct Pass<'p, 'c> {
-    model: &'p Model,
-    exec: Exec<'p, 'c>,
-    ws: &'p mut Workspace,
+pub(super) struct Pass<'p, 'c> {
+    pub model: &'p Model,
+    pub exec: Exec<'p, 'c>,
+    pub ws: &'p mut Workspace,
 }
 
 impl Pass<'_, '_> {
     /// Looks up token embeddings and computes the angles of each row's position.
     fn embed(&mut self) {
         let Workspace { batch: Batch { rows, .. }, x, cos, sin, .. } = &mut *self.ws;
-        let (model, hidden, half) =
-            (self.model, self.model.spec.hidden_size, self.model.spec.head_dim / 2);
+        let (model, kernels) = (self.model, self.exec.kernels);
+        let (hidden, half) = (model.spec.hidden_size, model.spec.rotary_dim() / 2);
         x.grow(rows.len() * hidden);
         cos.grow(rows.len() * half);
         sin.grow(rows.len() * half);
@@ -133,9 +121,33 @@ impl Pass<'_, '_> {
         let chunks = (Chunks::new(x, hidden), angles);
         self.exec.scope.chunks(rows.len(), true, chunks, |i, (x, (cos, sin)), _| {
             model.weights.embed.row_f32(rows[i].token as usize, x);
+            if let Some(rotation) = &model.weights.embed_rotation {
+                rotation.invert(kernels.hadamard, x);
+            }
             model.frequencies.angles(rows[i].position, cos, sin);
         });
-        self.ws.profile.lap(Phase::Embed);
+        self.exec.profile.lap(Phase::Embed);
+    }
+
+    /// Runs all layers. The last one computes only rows that get logits, once its mixer has taken what
+    /// later rows need of the others.
+    fn layers(&mut self, kv: &mut KvPool) {
+        let layers = &self.model.weights.layers;
+        let mut before = None;
+        for (i, layer) in layers.iter().enumerate() {
+            let last = i + 1 == layers.len();
+            self.mixer_inputs(layer, before);
+            match &layer.mixer {
+                Mixer::Attention(weights) => self.attention(weights, kv.layer(i), last),
+                Mixer::Linear(weights) => {
+                    self.linear_attention(weights, &self.model.conv[i], kv.states(i), last);
+                }
+            }
+            if !self.ws.batch.rows.is_empty() {
+                self.feed_forward(layer);
+            }
+            before = Some(layer);
+        }
     }
 
     /// Computes the inputs of a layer's mixer: x += y of the layer `before`, then norm(x).
@@ -149,90 +161,21 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Computes queries, keys and values, and writes keys and values to their pages.
-    fn keys_and_values(&mut self, weights: &AttentionWeights, kept: LayerPages<'_>) {
-        let Self { model, exec, ws } = self;
-        let Workspace { batch, cos, sin, inputs, qkv, profile, .. } = &mut **ws;
-        let spec = &model.spec;
-        inputs.product(exec, &[&weights.q, &weights.k, &weights.v], qkv);
-        profile.lap(Phase::Qkv);
-        let LayerPages { pages, summaries, tables } = kept;
-        let heads = Heads { spec, kernels: exec.kernels, weights, tables, batch, qkv, cos, sin };
-        let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
-        let chunks = (Chunks::new(pages, bytes), Chunks::new(summaries, floats));
-        // The same worker attends to this head afterwards, so the pages are in its cache.
-        exec.scope.chunks(spec.kv_heads, true, chunks, |head, (pages, summaries), scratch| {
-            heads.write(head, pages, summaries, scratch);
-        });
-        profile.lap(Phase::Cache);
-    }
-
-    /// Drops the rows without logits; the last layer needs only their keys and values.
-    fn narrow(&mut self) {
-        let Workspace { batch, cos, sin, x, qkv, spare, .. } = &mut *self.ws;
-        if !batch.needs_narrowing() {
-            return;
-        }
-        let spec = &self.model.spec;
-        let (half, heads) = (spec.head_dim / 2, spec.heads + 2 * spec.kv_heads);
-        let buffers =
-            [(x, spec.hidden_size), (qkv, heads * spec.head_dim), (cos, half), (sin, half)];
-        for (buffer, width) in buffers {
-            spare.grow(batch.wanted.len() * width);
-            for (to, &row) in spare.chunks_exact_mut(width).zip(&batch.wanted) {
-                to.copy_from_slice(&buffer[row * width..(row + 1) * width]);
-            }
-            std::mem::swap(buffer, spare);
-        }
-        batch.narrow();
-    }
-
-    /// Computes y = o(attention(q, k, v)).
-    fn attention(&mut self, weights: &AttentionWeights, kept: LayerPages<'_>) {
-        let Self { model, exec, ws } = self;
-        let Workspace { batch, cos, sin, inputs, qkv, attn_out, y, profile, .. } = &mut **ws;
-        let (rows, spec, kernels) = (batch.rows.len(), &model.spec, exec.kernels);
-        let LayerPages { pages, summaries, tables } = kept;
-        let heads = Heads { spec, kernels, weights, tables, batch, qkv, cos, sin };
-        let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
-        let width = spec.heads * spec.head_dim;
-        attn_out.grow(rows * width);
-        let out = &mut attn_out[..rows * width];
-        let columns = (0..=width).step_by(width / spec.kv_heads);
-        exec.scope.tiles(out, width, &batch.bounds, columns, |(i, head), mut out, scratch| {
-            let rows = batch.bounds[i]..batch.bounds[i + 1];
-            let pages = &pages[head * bytes..][..bytes];
-            let summaries = &summaries[head * floats..][..floats];
-            heads.attend(rows, head, pages, summaries, &mut out, scratch);
-        });
-        profile.lap(Phase::Attention);
-
-        let source = Chunks::new(attn_out, width);
-        inputs.fill(exec, rows, width, &[&weights.o], source, |_, out, attn_out| {
-            match &weights.sub_norm {
-                Some(norm) => (kernels.rms_norm)(attn_out, norm, spec.norm_eps, out),
-                None => out.copy_from_slice(attn_out),
-            }
-        });
-        profile.lap(Phase::Norm);
-        inputs.product(exec, &[&weights.o], y);
-        profile.lap(Phase::Output);
-    }
-
     /// Computes x += y; y = down(act(gate(norm(x))) · up(norm(x))).
     fn feed_forward(&mut self, layer: &LayerWeights) {
         let readers = [&layer.gate, &layer.up];
         self.add_and_norm(layer.mixer.output(), &layer.ffn_norm, &readers);
 
         let Self { model, exec, ws } = self;
-        let Workspace { batch, inputs, gate_up, y, profile, .. } = &mut **ws;
+        let Workspace { batch, inputs, gate_up, y, .. } = &mut **ws;
         let (spec, width, rows) = (&model.spec, model.spec.intermediate_size, batch.rows.len());
         let kernels = exec.kernels;
         inputs.product(exec, &readers, gate_up);
-        profile.lap(Phase::GateUp);
+        exec.profile.lap(Phase::GateUp);
         inputs.rule = model.sparsity.rule;
         let source = Chunks::new(gate_up, 2 * width);
-        inputs.fill(exec, rows, width, &[&layer.down], source, |_, out, gate_up| {
+        let fill = Fill { phase: Phase::Activation, rows, width, readers: &[&layer.down] };
+        inputs.fill(exec, &fill, source, |_, out, gate_up| {
             let (gate, up) = gate_up.split_at_mut(width);
             add_bias(kernels, gate, &layer.gate);
             add_bias(kernels, up, &layer.up);
@@ -245,9 +188,8 @@ impl Pass<'_, '_> {
                 None => out.copy_from_slice(gate),
             }
         });
-        profile.lap(Phase::Activation);
         inputs.product(exec, &[&layer.down], y);
-        profile.lap(Phase::Down);
+        exec.profile.lap(Phase::Down);
     }
 
     /// Computes the final norm of the remaining rows as the input of `readers`, without sparsity.
@@ -276,7 +218,7 @@ impl Pass<'_, '_> {
         if model.screened {
             screen.refine(exec, inputs, head, logits);
         }
-        self.ws.profile.lap(Phase::Head);
+        self.exec.profile.lap(Phase::Head);
     }
 
     /// Computes norm(x) as the input of `readers`.
@@ -284,10 +226,10 @@ impl Pass<'_, '_> {
         let Self { model, exec, ws } = self;
         let (hidden, eps, kernels) = (model.spec.hidden_size, model.spec.norm_eps, exec.kernels);
         let source = Chunks::new(&mut ws.x, hidden);
-        ws.inputs.fill(exec, ws.batch.rows.len(), hidden, readers, source, |_, out, x| {
+        let fill = Fill { phase: Phase::Norm, rows: ws.batch.rows.len(), width: hidden, readers };
+        ws.inputs.fill(exec, &fill, source, |_, out, x| {
             (kernels.rms_norm)(x, norm, eps, out);
         });
-        ws.profile.lap(Phase::Norm);
     }
 
     /// Computes x += y and the bias of `from`, whose product y is; then norm(x) as the input of
@@ -296,17 +238,17 @@ impl Pass<'_, '_> {
         let Self { model, exec, ws } = self;
         let (hidden, eps, kernels) = (model.spec.hidden_size, model.spec.norm_eps, exec.kernels);
         let source = (Chunks::new(&mut ws.x, hidden), Chunks::new(&mut ws.y, hidden));
-        ws.inputs.fill(exec, ws.batch.rows.len(), hidden, readers, source, |_, out, (x, y)| {
+        let fill = Fill { phase: Phase::Norm, rows: ws.batch.rows.len(), width: hidden, readers };
+        ws.inputs.fill(exec, &fill, source, |_, out, (x, y)| {
             (kernels.add)(x, y);
             add_bias(kernels, x, from);
             (kernels.rms_norm)(x, norm, eps, out);
         });
-        ws.profile.lap(Phase::Norm);
     }
 }
 
 /// Adds the bias of `linear`, if it has one, to x.
-fn add_bias(kernels: &Kernels, x: &mut [f32], linear: &Linear) {
+pub(super) fn add_bias(kernels: &Kernels, x: &mut [f32], linear: &Linear) {
     if let Some(bias) = &linear.bias {
         (kernels.add)(x, bias);
     }

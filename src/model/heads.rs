@@ -1,6 +1,7 @@
 //! Work per head between the products of q, k, v and the output projection: biases, q and k norms,
 //! RoPE, writing to the cache, attention.
 
+use super::Model;
 use super::batch::{Batch, BatchRow};
 use crate::cache::{PAGE, PageTables, QueryContext};
 use crate::format::{AttentionWeights, Linear, Spec};
@@ -16,9 +17,9 @@ pub(super) struct Heads<'a> {
     pub weights: &'a AttentionWeights,
     pub tables: PageTables<'a>,
     pub batch: &'a Batch,
-    /// `[rows][(heads + 2 · kv_heads) · head_dim]`.
+    /// `[rows][qkv_width]`: queries, each followed by its gate if there are any; keys; values.
     pub qkv: &'a [f32],
-    /// `[rows][head_dim / 2]`.
+    /// `[rows][rotary_dim / 2]`.
     pub cos: &'a [f32],
     pub sin: &'a [f32],
 }
@@ -34,15 +35,15 @@ impl Heads<'_> {
         scratch: &mut Scratch,
     ) {
         let (dim, layout) = (self.spec.head_dim, self.tables.layout());
-        let keys = self.spec.heads + head;
-        let values = keys + self.spec.kv_heads;
+        let keys = self.spec.query_outputs() + head * dim;
+        let values = keys + self.spec.kv_heads * dim;
         scratch.heads.grow(3 * dim);
         let (key, rest) = scratch.heads[..3 * dim].split_at_mut(dim);
         let (value, plain) = rest.split_at_mut(dim);
         for (i, row) in self.batch.rows.iter().enumerate() {
-            self.copy(i, keys, &self.weights.k, head, key);
+            self.copy(i, keys, &self.weights.k, head * dim, key);
             self.rotate(i, self.weights.k_norm.as_deref(), key, plain);
-            self.copy(i, values, &self.weights.v, head, value);
+            self.copy(i, values, &self.weights.v, head * dim, value);
             let page = self.tables.table(row.seq)[row.position / PAGE] as usize * layout.bytes();
             let page = &mut pages[page..][..layout.bytes()];
             layout.write(&self.kernels.kv, page, row.position % PAGE, (key, value));
@@ -90,7 +91,8 @@ impl Heads<'_> {
         let plain = &mut rest[..dim];
         for (n, query) in own.chunks_exact_mut(dim).enumerate() {
             let (row, head) = (rows.start + n / group, head * group + n % group);
-            self.copy(row, head, &self.weights.q, head, query);
+            let column = head * (self.spec.query_outputs() / self.spec.heads);
+            self.copy(row, column, &self.weights.q, column, query);
             self.rotate(row, self.weights.q_norm.as_deref(), query, plain);
         }
         self.read(rows, own, pages, summaries, out, scratch);
@@ -146,24 +148,25 @@ impl Heads<'_> {
         (scratch.table, scratch.next_table, scratch.ends) = (table, next, ends);
     }
 
-    /// Copies head `column` of row `i` from `qkv` and adds head `head` of the bias.
-    fn copy(&self, i: usize, column: usize, linear: &Linear, head: usize, out: &mut [f32]) {
-        let dim = self.spec.head_dim;
-        let width = (self.spec.heads + 2 * self.spec.kv_heads) * dim;
-        out.copy_from_slice(&self.qkv[i * width + column * dim..][..dim]);
+    /// Copies the head at `column` of row `i` from `qkv` and adds `linear`'s bias from its output
+    /// `output` on.
+    fn copy(&self, i: usize, column: usize, linear: &Linear, output: usize, out: &mut [f32]) {
+        let (dim, width) = (self.spec.head_dim, Model::qkv_width(self.spec));
+        out.copy_from_slice(&self.qkv[i * width + column..][..dim]);
         if let Some(bias) = &linear.bias {
-            (self.kernels.add)(out, &bias[head * dim..(head + 1) * dim]);
+            (self.kernels.add)(out, &bias[output..][..dim]);
         }
     }
 
     /// Applies the norm, if the model has one, and RoPE at row `i`'s position. `plain` is a buffer for
     /// one head.
     fn rotate(&self, i: usize, norm: Option<&[f32]>, head: &mut [f32], plain: &mut [f32]) {
-        let half = head.len() / 2;
+        let half = self.spec.rotary_dim() / 2;
         if let Some(norm) = norm {
             plain.copy_from_slice(head);
             (self.kernels.rms_norm)(plain, norm, self.spec.norm_eps, head);
         }
+        let head = &mut head[..2 * half];
         (self.kernels.rope)(head, &self.cos[i * half..][..half], &self.sin[i * half..][..half]);
     }
 }

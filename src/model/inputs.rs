@@ -2,7 +2,8 @@
 //! products with them.
 
 use super::SparsityRule;
-use crate::format::{Activations, Linear};
+use super::profile::{Phase, Profile};
+use crate::format::{Activations, Linear, Rotation};
 use crate::kernel::{Kernels, Quantized};
 use crate::matrix::{Int8View, Matrix, SplitMatrix};
 use crate::mem::AlignedVec;
@@ -12,21 +13,20 @@ use crate::ternary::PANEL_ROWS;
 /// Number of rows from which the other workers take part in a step over rows.
 const WORTH_ROWS: usize = 4;
 
-/// The worker threads and kernels of a pass.
+/// The worker threads, kernels and stopwatch of a pass.
 pub(super) struct Exec<'a, 'c> {
     pub scope: &'a mut PoolScope<'c>,
     pub kernels: &'a Kernels,
+    pub profile: &'a mut Profile,
 }
 
-/// Input rows as f32, and quantized as the matrices need them.
+/// Input rows: as they are, and in the rotated basis that some matrices read.
 #[derive(Default)]
 pub(super) struct Inputs {
     rows: usize,
     width: usize,
-    /// `[rows][width]`.
-    floats: AlignedVec<f32>,
-    int8: Planes,
-    int16: Planes,
+    plain: Form,
+    rotated: Form,
     /// Values to keep where only ternary matrices read a row.
     pub rule: SparsityRule,
     /// Called with quantized rows.
@@ -35,6 +35,65 @@ pub(super) struct Inputs {
 
 /// Receives each group of matrices and its quantized rows, before the product.
 pub(super) type InputObserver = Box<dyn FnMut(&[&Linear], &Quantized<'_>) + Send + Sync>;
+
+/// The rows to fill, and the matrices that read them.
+pub(super) struct Fill<'a> {
+    /// The phase that computing the rows belongs to.
+    pub phase: Phase,
+    pub rows: usize,
+    pub width: usize,
+    /// Those with a rotation have the same one.
+    pub readers: &'a [&'a Linear],
+}
+
+/// Input rows in one basis: as f32, and quantized as the matrices need them.
+#[derive(Default)]
+struct Form {
+    /// `[rows][width]`.
+    floats: AlignedVec<f32>,
+    int8: Planes,
+    int16: Planes,
+}
+
+/// Forms of a row that some matrices read.
+#[derive(Clone, Copy)]
+struct Needs {
+    /// True for 8 bits, and for 15 bits.
+    wanted: [bool; 2],
+    /// Their rules.
+    rules: [SparsityRule; 2],
+}
+
+impl Needs {
+    /// The needs of the matrices that read rotated rows, or of the others.
+    fn of(readers: &[&Linear], rotated: bool, rule: SparsityRule) -> Self {
+        let of = |a| {
+            let all = readers.iter().filter(|l| l.rotation.is_some() == rotated);
+            all.filter(move |l| l.activations == a && !matches!(l.weight, Matrix::Float(_)))
+        };
+        let kinds = [Activations::Int8, Activations::Int16];
+        let ternary = kinds.map(|a| of(a).all(|l| matches!(l.weight, Matrix::Ternary(_))));
+        Self {
+            wanted: kinds.map(|a| of(a).next().is_some()),
+            rules: ternary.map(|t| if t { rule } else { SparsityRule::Off }),
+        }
+    }
+}
+
+impl Form {
+    /// Allocates `rows` rows: one chunk of each kind per row. The chunks of quantized rows that are not
+    /// needed are empty.
+    fn chunks(&mut self, needs: Needs, rows: usize, width: usize) -> FormChunks<'_> {
+        let (stride, [int8, int16]) = (Quantized::stride_of(width), needs.wanted);
+        self.floats.grow(rows * width);
+        let floats = Chunks::new(&mut self.floats, width);
+        let int8 = self.int8.chunks(int8, rows, 1, stride);
+        (floats, int8, self.int16.chunks(int16, rows, 2, stride))
+    }
+}
+
+/// One chunk per row: as f32, in 8 and in 15 bits.
+type FormChunks<'a> = (Chunks<'a, f32>, PlaneChunks<'a>, PlaneChunks<'a>);
 
 /// Selects the planes of a [`SplitMatrix`] that take part in a product.
 type PlaneSelector = fn(&SplitMatrix) -> Int8View<'_>;
@@ -108,49 +167,64 @@ fn quantize(
 }
 
 impl Inputs {
-    /// Computes `rows` rows of `width` columns and quantizes them as `readers` need. `job(row, out,
-    /// part)` writes a row from the `row`-th chunk of `source`.
+    /// Computes rows, rotates them and quantizes them as their readers need. `job(row, out, part)`
+    /// writes a row from the `row`-th chunk of `source`.
     pub fn fill<C: Chunked + Sync>(
         &mut self,
         exec: &mut Exec<'_, '_>,
-        rows: usize,
-        width: usize,
-        readers: &[&Linear],
+        fill: &Fill<'_>,
         source: C,
         job: impl Fn(usize, &mut [f32], C::Part) + Sync,
     ) {
+        let Fill { phase, rows, width, readers } = *fill;
         (self.rows, self.width) = (rows, width);
-        let stride = Quantized::stride_of(width);
-        let of = |a| {
-            let all = readers.iter().map(|l| (l.activations, &l.weight));
-            all.filter(move |(of, w)| *of == a && !matches!(w, Matrix::Float(_)))
-        };
-        let kinds = [Activations::Int8, Activations::Int16];
-        let wants = kinds.map(|a| of(a).next().is_some());
-        let ternary = kinds.map(|a| of(a).all(|(_, w)| matches!(w, Matrix::Ternary(_))));
-        let rules = ternary.map(|t| if t { self.rule } else { SparsityRule::Off });
-        self.floats.grow(rows * width);
-        let planes = (
-            self.int8.chunks(wants[0], rows, 1, stride),
-            self.int16.chunks(wants[1], rows, 2, stride),
-        );
-        let chunks = (Chunks::new(&mut self.floats, width), planes, source);
-        let kernels = exec.kernels;
-        exec.scope.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (row, (int8, int16), part), _| {
+        let (needs, kernels) = (Needs::of(readers, false, self.rule), exec.kernels);
+        let chunks = (self.plain.chunks(needs, rows, width), source);
+        exec.scope.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (form, part), _| {
+            let (row, int8, int16) = form;
             job(i, row, part);
-            quantize(kernels, row, rules, int8, int16);
+            quantize(kernels, row, needs.rules, int8, int16);
         });
+        exec.profile.lap(phase);
+        self.observe(readers, false, needs.wanted);
+        if let Some(rotation) = readers.iter().find_map(|l| l.rotation.as_deref()) {
+            self.rotate(exec, readers, rotation);
+        }
+    }
+
+    /// Rotates all rows, and quantizes them as those readers need that read rotated rows.
+    fn rotate(&mut self, exec: &mut Exec<'_, '_>, readers: &[&Linear], rotation: &Rotation) {
+        let (rows, width, kernels) = (self.rows, self.width, exec.kernels);
+        let needs = Needs::of(readers, true, self.rule);
+        let source = Chunks::new(&mut self.plain.floats, width);
+        let chunks = (self.rotated.chunks(needs, rows, width), source);
+        exec.scope.chunks(rows, rows >= WORTH_ROWS, chunks, |_, (form, plain), _| {
+            let (row, int8, int16) = form;
+            rotation.apply(kernels.hadamard, plain, row);
+            quantize(kernels, row, needs.rules, int8, int16);
+        });
+        exec.profile.lap(Phase::Rotation);
+        self.observe(readers, true, needs.wanted);
+    }
+
+    /// Shows the observer the quantized rows of one form, and the matrices that read them.
+    fn observe(&mut self, readers: &[&Linear], rotated: bool, wanted: [bool; 2]) {
         let Some(observer) = &mut self.observer else { return };
-        for (planes, kind) in [&self.int8, &self.int16].into_iter().enumerate() {
-            if wants[planes] {
-                observer(readers, &kind.view(rows, planes + 1, stride));
+        let readers: Vec<&Linear> =
+            readers.iter().copied().filter(|l| l.rotation.is_some() == rotated).collect();
+        let form = if rotated { &self.rotated } else { &self.plain };
+        let stride = Quantized::stride_of(self.width);
+        for (planes, kind) in [&form.int8, &form.int16].into_iter().enumerate() {
+            if wanted[planes] {
+                observer(&readers, &kind.view(self.rows, planes + 1, stride));
             }
         }
     }
 
-    /// The rows before quantization; the first `rows · width` values are `[rows][width]`.
+    /// The rows before rotation and quantization; the first `rows · width` values are
+    /// `[rows][width]`.
     pub fn floats(&self) -> &AlignedVec<f32> {
-        &self.floats
+        &self.plain.floats
     }
 
     /// Computes the products of the rows with `linears`, side by side: `out` is
@@ -210,17 +284,22 @@ impl Inputs {
         scratch: &mut Scratch,
     ) {
         let Matrix::Split(w) = &linear.weight else { panic!("a matrix in two planes") };
-        let x = self.quantized(linear.activations);
+        let x = self.quantized(linear);
         let mut out = Columns::whole(out, PANEL_ROWS);
         (kernels.int8)(w.view(), panel..panel + 1, &x, &mut out, scratch);
     }
 
-    /// The rows, quantized for a matrix with these activations.
-    fn quantized(&self, activations: Activations) -> Quantized<'_> {
-        let stride = Quantized::stride_of(self.width);
-        match activations {
-            Activations::Int8 => self.int8.view(self.rows, 1, stride),
-            Activations::Int16 => self.int16.view(self.rows, 2, stride),
+    /// The rows in the basis that a matrix reads.
+    fn form(&self, linear: &Linear) -> &Form {
+        if linear.rotation.is_some() { &self.rotated } else { &self.plain }
+    }
+
+    /// The rows, quantized for a matrix.
+    fn quantized(&self, linear: &Linear) -> Quantized<'_> {
+        let (form, stride) = (self.form(linear), Quantized::stride_of(self.width));
+        match linear.activations {
+            Activations::Int8 => form.int8.view(self.rows, 1, stride),
+            Activations::Int16 => form.int16.view(self.rows, 2, stride),
         }
     }
 
@@ -236,10 +315,11 @@ impl Inputs {
     ) {
         let to = from + view.range().len();
         let panels = from / PANEL_ROWS..to.div_ceil(PANEL_ROWS);
-        let x = || self.quantized(linear.activations);
+        let x = || self.quantized(linear);
         match &linear.weight {
             Matrix::Float(w) => {
-                (kernels.float)(w, from..to, &self.floats[..self.rows * self.width], view)
+                let floats = &self.form(linear).floats[..self.rows * self.width];
+                (kernels.float)(w, from..to, floats, view)
             }
             Matrix::Ternary(w) => kernels.ternary(w, panels, &x(), view, scratch),
             Matrix::Int8(w) => (kernels.int8)(w.view(), panels, &x(), view, scratch),

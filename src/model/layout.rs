@@ -1,7 +1,8 @@
 //! Layout of a model's weights. Ternary matrices take two bits per weight, or the tight layout, which
 //! reads a sixth less and so is faster where memory bounds decoding. The head is whole or in planes.
 
-use super::inputs::{Exec, Inputs};
+use super::inputs::{Exec, Fill, Inputs};
+use super::profile::{Phase, Profile};
 use super::{Model, Runtime, screen, work};
 use crate::format::{LayerWeights, Linear};
 use crate::loader::{InMemory, WeightLoader, WeightSource};
@@ -45,7 +46,7 @@ impl Model {
                 repack_group(group, layout, loader);
             }
         });
-        self.work = work(&self.weights, &self.head, self.screened);
+        self.work = work(&self.spec, &self.weights, &self.head, self.screened);
         self
     }
 
@@ -63,7 +64,7 @@ impl Model {
     #[must_use]
     pub fn with_screened_head(mut self) -> Self {
         self.repack_head(true, &mut WeightLoader::alone());
-        self.work = work(&self.weights, &self.head, self.screened);
+        self.work = work(&self.spec, &self.weights, &self.head, self.screened);
         self
     }
 
@@ -181,11 +182,12 @@ fn with(linear: &Linear, w: TernaryMatrix) -> Linear {
 fn pass(linears: &[Linear], runtime: &Runtime) {
     let (mut inputs, mut out) = (Inputs::default(), AlignedVec::default());
     runtime.thread_pool.run(Bound::Memory, |scope| {
-        let exec = &mut Exec { scope, kernels: &runtime.kernels };
+        let profile = &mut Profile::default();
+        let exec = &mut Exec { scope, kernels: &runtime.kernels, profile };
         for linear in linears {
-            let width = linear.weight.cols();
+            let (width, readers) = (linear.weight.cols(), &[linear]);
             let row = |_, row: &mut [f32], ()| row.iter_mut().for_each(|x| *x = 1.0);
-            inputs.fill(exec, 1, width, &[linear], (), row);
+            inputs.fill(exec, &Fill { phase: Phase::Norm, rows: 1, width, readers }, (), row);
             inputs.product(exec, &[linear], &mut out);
             black_box(&out);
         }

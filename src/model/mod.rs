@@ -34,12 +34,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attention;
 mod batch;
 mod check;
 mod forward;
 mod heads;
 mod inputs;
 mod layout;
+mod linear_attention;
 mod profile;
 mod rope;
 mod row_cost;
@@ -55,7 +57,7 @@ pub use row_cost::RowCostError;
 pub use sparsity::{Sparsity, SparsityError, SparsityRule, SparsityTarget};
 pub use workspace::Workspace;
 
-use crate::format::{Activations, LayerWeights, Linear, Spec, Weights};
+use crate::format::{Activations, LayerWeights, Linear, LinearAttention, Mixer, Spec, Weights};
 use crate::kernel::Kernels;
 use crate::matrix::Matrix;
 use crate::par::ThreadPool;
@@ -74,7 +76,7 @@ pub struct Runtime {
 pub struct PhaseWork {
     /// Number of multiply-adds of a weight and an activation.
     pub products: usize,
-    /// Bytes of weights that are read.
+    /// Bytes of weights and recurrent states that are read.
     pub bytes: usize,
 }
 
@@ -87,6 +89,8 @@ pub struct Model {
     /// True for two-pass logits.
     screened: bool,
     frequencies: Frequencies,
+    /// Weights of each layer's convolution as the kernel reads them; empty without linear attention.
+    conv: Vec<Vec<f32>>,
     work: [PhaseWork; Phase::COUNT],
     /// Activation sparsity of the ternary layers; off by default.
     pub sparsity: Sparsity,
@@ -107,10 +111,11 @@ impl Model {
             rotation: weights.embed_rotation.clone(),
         };
         let head = weights.head.clone().unwrap_or_else(tied);
-        let frequencies = Frequencies::new(spec.head_dim, &spec.rope);
+        let frequencies = Frequencies::new(spec.rotary_dim(), &spec.rope);
+        let conv = weights.layers.iter().map(|l| arranged_conv(&spec, l)).collect();
         let (screened, sparsity) = (false, Sparsity::default());
-        let work = work(&weights, &head, screened);
-        Ok(Self { spec, weights, head, screened, frequencies, work, sparsity })
+        let work = work(&spec, &weights, &head, screened);
+        Ok(Self { spec, weights, head, screened, frequencies, conv, work, sparsity })
     }
 
     /// Returns true if the model computes two-pass logits ([`Self::with_screened_head`]).
@@ -128,8 +133,8 @@ impl Model {
         &self.weights
     }
 
-    /// Bytes of weights that decoding one token reads: all layers and the head. With a screened head,
-    /// some tokens read more.
+    /// Bytes of weights and recurrent states that decoding one token reads: all layers and the head.
+    /// With a screened head, some tokens read more.
     pub fn bytes_per_token(&self) -> usize {
         self.work.iter().map(|work| work.bytes).sum()
     }
@@ -147,14 +152,32 @@ impl Model {
         self.matrices().map(size).sum::<usize>() + size(&self.weights.embed) + head
     }
 
+    /// Width of the product of the query, key and value projections.
+    fn qkv_width(spec: &Spec) -> usize {
+        spec.query_outputs() + 2 * spec.kv_heads * spec.head_dim
+    }
+
     /// The matrices of all layers.
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight)
     }
 }
 
+/// The weights of a layer's convolution as the kernel reads them.
+fn arranged_conv(spec: &Spec, layer: &LayerWeights) -> Vec<f32> {
+    match (&layer.mixer, &spec.linear_attention) {
+        (Mixer::Linear(w), Some(shape)) => linear_attention::arrange_conv(shape, &w.conv),
+        _ => Vec::new(),
+    }
+}
+
 /// See [`Model::work`].
-fn work(weights: &Weights, head: &Linear, screened: bool) -> [PhaseWork; Phase::COUNT] {
+fn work(
+    spec: &Spec,
+    weights: &Weights,
+    head: &Linear,
+    screened: bool,
+) -> [PhaseWork; Phase::COUNT] {
     let mut work = [PhaseWork::default(); Phase::COUNT];
     let mut add = |phase: Phase, matrix: &Matrix, bytes: usize| {
         let work = &mut work[phase as usize];
@@ -174,5 +197,11 @@ fn work(weights: &Weights, head: &Linear, screened: bool) -> [PhaseWork; Phase::
         w => w.bytes(),
     };
     add(Phase::Head, &head.weight, head_bytes);
+    // A key and a query meet each state.
+    let floats = |l: &LinearAttention| l.value_heads * l.key_dim * l.value_dim;
+    let linear = weights.layers.iter().filter(|l| matches!(l.mixer, Mixer::Linear(_))).count();
+    let floats = spec.linear_attention.as_ref().map_or(0, floats) * linear;
+    work[Phase::States as usize] =
+        PhaseWork { products: 2 * floats, bytes: floats * size_of::<f32>() };
     work
 }

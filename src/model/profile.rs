@@ -7,12 +7,16 @@ pub enum Phase {
     Embed,
     /// Adds residuals, normalizes and quantizes the inputs of products.
     Norm,
-    /// Products of q, k and v.
+    /// Rotates inputs for matrices in a rotated basis, and quantizes them.
+    Rotation,
+    /// Products of the mixer's inputs: q, k and v, and those of linear attention.
     Qkv,
     /// Writes keys and values to their pages.
     Cache,
     /// Attention over pages.
     Attention,
+    /// Linear attention: convolution and recurrent states.
+    States,
     /// Product of the output projection.
     Output,
     /// Products of gate and up.
@@ -29,12 +33,14 @@ impl Phase {
     /// Number of phases.
     pub const COUNT: usize = Self::ALL.len();
     /// All phases, in the order of a pass.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Embed,
         Self::Norm,
+        Self::Rotation,
         Self::Qkv,
         Self::Cache,
         Self::Attention,
+        Self::States,
         Self::Output,
         Self::GateUp,
         Self::Activation,
@@ -47,9 +53,11 @@ impl Phase {
         match self {
             Self::Embed => "embed",
             Self::Norm => "norm",
+            Self::Rotation => "rotation",
             Self::Qkv => "qkv",
             Self::Cache => "kv write",
             Self::Attention => "attention",
+            Self::States => "states",
             Self::Output => "output",
             Self::GateUp => "gate, up",
             Self::Activation => "activation",

@@ -13,7 +13,7 @@ use crate::mem::AlignedVec;
 pub struct Workspace {
     /// Rows of the current pass.
     pub(super) batch: Batch,
-    /// Cosines and sines of each row's position, `[rows][head_dim / 2]`.
+    /// Cosines and sines of each row's position, `[rows][rotary_dim / 2]`.
     pub(super) cos: AlignedVec<f32>,
     pub(super) sin: AlignedVec<f32>,
     /// The residual stream, `[rows][hidden_size]`.
@@ -24,9 +24,11 @@ pub struct Workspace {
     pub(super) spare: AlignedVec<f32>,
     /// Inputs of the next products.
     pub(super) inputs: Inputs,
-    /// Queries, keys and values before norm and RoPE, `[rows][(heads + 2 · kv_heads) · head_dim]`.
+    /// Projections of the mixer's inputs. In attention layers queries, keys and values before norm and
+    /// RoPE, `[rows][query_outputs + 2 · kv_heads · head_dim]`.
     pub(super) qkv: AlignedVec<f32>,
-    /// Attention outputs, `[rows][heads · head_dim]`.
+    /// Attention outputs, `[rows][heads · head_dim]`; of linear attention
+    /// `[key_heads][rows][values of the key head]`.
     pub(super) attn_out: AlignedVec<f32>,
     /// Gate and up, `[rows][2 · intermediate_size]`.
     pub(super) gate_up: AlignedVec<f32>,

@@ -68,13 +68,30 @@ impl DeltaShape {
     /// Number of floats of the state. A state of zeros is that of an empty text.
     pub fn state_floats(&self) -> usize {
         let kept = self.values * PAGE * (self.value_width() + 1);
-        self.snapshot_floats() + PAGE * self.key_width() + kept
+        self.snapshot_floats() + RING * self.channels() + PAGE * self.key_width() + kept
     }
 
-    /// Number of floats at the beginning of the state that are all of it when the text's length is a
-    /// multiple of [`PAGE`].
+    /// Number of floats at the beginning of the state that are a snapshot: the text up to the last
+    /// multiple of [`PAGE`], whatever was computed since.
     pub fn snapshot_floats(&self) -> usize {
-        RING * self.channels() + self.values * self.matrix_floats()
+        self.tail_floats() + self.values * self.matrix_floats()
+    }
+
+    /// Makes a state that begins with a snapshot, or with as many zeros, the state of the snapshot's
+    /// text.
+    ///
+    /// # Panics
+    /// If `state` has not [`Self::state_floats`].
+    pub fn resume(&self, state: &mut [f32]) {
+        let (snapshot, rest) = state.split_at_mut(self.snapshot_floats());
+        let ring = &mut rest[..RING * self.channels()];
+        ring[(RING + 1 - self.taps) * self.channels()..]
+            .copy_from_slice(&snapshot[..self.tail_floats()]);
+    }
+
+    /// Number of inputs before the chunk that the convolution reads.
+    fn tail_floats(&self) -> usize {
+        (self.taps - 1) * self.channels()
     }
 
     /// Number of floats of one S.
@@ -108,10 +125,12 @@ impl DeltaRows<'_> {
 
 /// The parts of a state.
 struct State<'a> {
-    /// Inputs of the convolution by position modulo [`RING`], `[RING][channels]`.
-    ring: &'a mut [f32],
+    /// The last inputs of the convolution before the chunk, `[taps − 1][channels]`.
+    tail: &'a mut [f32],
     /// S of each value head, `[values][value blocks][key_width][BLOCK]`.
     matrices: &'a mut [f32],
+    /// Inputs of the convolution by position modulo [`RING`], `[RING][channels]`.
+    ring: &'a mut [f32],
     /// Keys of the chunk, `[key_width][PAGE]`.
     keys: &'a mut [f32],
     /// n of the chunk, `[values][value blocks][PAGE][BLOCK]`.
@@ -123,11 +142,12 @@ struct State<'a> {
 impl<'a> State<'a> {
     #[inline(always)]
     fn new(shape: &DeltaShape, state: &'a mut [f32]) -> Self {
-        let (ring, rest) = state.split_at_mut(RING * shape.channels());
+        let (tail, rest) = state.split_at_mut(shape.tail_floats());
         let (matrices, rest) = rest.split_at_mut(shape.values * shape.matrix_floats());
+        let (ring, rest) = rest.split_at_mut(RING * shape.channels());
         let (keys, rest) = rest.split_at_mut(PAGE * shape.key_width());
         let (corrected, decays) = rest.split_at_mut(shape.values * PAGE * shape.value_width());
-        Self { ring, matrices, keys, corrected, decays }
+        Self { tail, matrices, ring, keys, corrected, decays }
     }
 }
 
@@ -193,6 +213,10 @@ pub fn delta<S: Simd>(
             if end == PAGE {
                 fold(s, shape, value, &mut state, buffers.weighted);
             }
+        }
+        if end == PAGE {
+            // A chunk ends where the ring does.
+            state.tail.copy_from_slice(&state.ring[(RING + 1 - shape.taps) * shape.channels()..]);
         }
         first = rows.end;
     }

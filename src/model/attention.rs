@@ -1,0 +1,115 @@
+//! Attention layers in a pass: projections, keys and values, attention, gate.
+
+use super::forward::Pass;
+use super::heads::Heads;
+use super::inputs::Fill;
+use super::profile::Phase;
+use super::{Model, Workspace};
+use crate::cache::LayerPages;
+use crate::format::AttentionWeights;
+use crate::kernel::Kernels;
+use crate::par::Chunks;
+
+impl Pass<'_, '_> {
+    /// Computes y = o(attention(q, k, v)) and writes keys and values to their pages. In the `last`
+    /// layer, rows without logits are dropped once their keys and values are written.
+    pub fn attention(&mut self, weights: &AttentionWeights, mut pages: LayerPages<'_>, last: bool) {
+        self.keys_and_values(weights, &mut pages);
+        if last {
+            self.narrow();
+        }
+        if !self.ws.batch.rows.is_empty() {
+            self.attend(weights, &pages);
+            self.attention_output(weights);
+        }
+    }
+
+    /// Computes queries, keys and values, and writes keys and values to their pages.
+    fn keys_and_values(&mut self, weights: &AttentionWeights, kept: &mut LayerPages<'_>) {
+        let Self { model, exec, ws } = self;
+        let Workspace { batch, cos, sin, inputs, qkv, .. } = &mut **ws;
+        let spec = &model.spec;
+        inputs.product(exec, &[&weights.q, &weights.k, &weights.v], qkv);
+        exec.profile.lap(Phase::Qkv);
+        let LayerPages { pages, summaries, tables } = kept;
+        let (tables, kernels) = (*tables, exec.kernels);
+        let heads = Heads { spec, kernels, weights, tables, batch, qkv, cos, sin };
+        let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
+        let chunks = (Chunks::new(pages, bytes), Chunks::new(summaries, floats));
+        // The same worker attends to this head afterwards, so the pages are in its cache.
+        exec.scope.chunks(spec.kv_heads, true, chunks, |head, (pages, summaries), scratch| {
+            heads.write(head, pages, summaries, scratch);
+        });
+        exec.profile.lap(Phase::Cache);
+    }
+
+    /// Drops the rows without logits; the last layer needs only their keys and values.
+    fn narrow(&mut self) {
+        let Workspace { batch, cos, sin, x, qkv, spare, .. } = &mut *self.ws;
+        if !batch.needs_narrowing() {
+            return;
+        }
+        let spec = &self.model.spec;
+        let (half, width) = (spec.rotary_dim() / 2, Model::qkv_width(spec));
+        for (buffer, width) in [(x, spec.hidden_size), (qkv, width), (cos, half), (sin, half)] {
+            batch.gather(buffer, width, spare);
+        }
+        batch.narrow();
+    }
+
+    /// Computes attention of all rows.
+    fn attend(&mut self, weights: &AttentionWeights, kept: &LayerPages<'_>) {
+        let Self { model, exec, ws } = self;
+        let Workspace { batch, cos, sin, qkv, attn_out, .. } = &mut **ws;
+        let (rows, spec, kernels) = (batch.rows.len(), &model.spec, exec.kernels);
+        let LayerPages { pages, summaries, tables } = kept;
+        let tables = *tables;
+        let heads = Heads { spec, kernels, weights, tables, batch, qkv, cos, sin };
+        let (bytes, floats) = (pages.len() / spec.kv_heads, summaries.len() / spec.kv_heads);
+        let width = spec.heads * spec.head_dim;
+        attn_out.grow(rows * width);
+        let out = &mut attn_out[..rows * width];
+        let columns = (0..=width).step_by(width / spec.kv_heads);
+        exec.scope.tiles(out, width, &batch.bounds, columns, |(i, head), mut out, scratch| {
+            let rows = batch.bounds[i]..batch.bounds[i + 1];
+            let pages = &pages[head * bytes..][..bytes];
+            let summaries = &summaries[head * floats..][..floats];
+            heads.attend(rows, head, pages, summaries, &mut out, scratch);
+        });
+        exec.profile.lap(Phase::Attention);
+    }
+
+    /// Computes y = o(norm(σ(gate) ⊙ attention)), without gate and norm where the model has none.
+    fn attention_output(&mut self, weights: &AttentionWeights) {
+        let Self { model, exec, ws } = self;
+        let Workspace { batch, inputs, qkv, attn_out, y, .. } = &mut **ws;
+        let (rows, spec, kernels) = (batch.rows.len(), &model.spec, exec.kernels);
+        let width = spec.heads * spec.head_dim;
+        let source = (Chunks::new(attn_out, width), Chunks::new(qkv, Model::qkv_width(spec)));
+        let fill = Fill { phase: Phase::Norm, rows, width, readers: &[&weights.o] };
+        inputs.fill(exec, &fill, source, |_, out, (attn_out, qkv)| {
+            if spec.attention_gate {
+                gate(kernels, weights, spec.head_dim, qkv, attn_out);
+            }
+            match &weights.sub_norm {
+                Some(norm) => (kernels.rms_norm)(attn_out, norm, spec.norm_eps, out),
+                None => out.copy_from_slice(attn_out),
+            }
+        });
+        inputs.product(exec, &[&weights.o], y);
+        exec.profile.lap(Phase::Output);
+    }
+}
+
+/// Multiplies each head's output of one row with σ(gate). The gates stand behind each head's query.
+fn gate(kernels: &Kernels, weights: &AttentionWeights, dim: usize, q: &mut [f32], out: &mut [f32]) {
+    for (head, out) in out.chunks_exact_mut(dim).enumerate() {
+        let columns = (2 * head + 1) * dim..2 * (head + 1) * dim;
+        let gate = &mut q[columns.clone()];
+        if let Some(bias) = &weights.q.bias {
+            (kernels.add)(gate, &bias[columns]);
+        }
+        (kernels.sigmoid_mul)(gate, out);
+        out.copy_from_slice(gate);
+    }
+}

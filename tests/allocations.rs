@@ -3,8 +3,11 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "../benches/common/hybrid.rs"]
+mod hybrid;
 
 use common::bitnet;
+use hybrid::Kind;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{Activation, Architecture, Rope, Spec, Weights};
 use wrinklefree::kernel::{Isa, Kernels};
@@ -51,6 +54,13 @@ fn a_pass_like_one_before_allocates_nothing() {
                     }
                 }
             }
+            // States take at most 13 positions back.
+            let (spec, kv) = (hybrid::rotated(), KvConfig::default());
+            let weights = hybrid::weights(&spec, Kind::Ternary, true, 4);
+            let model = Model::new(spec, weights).unwrap();
+            for rows in [1, 2, 4] {
+                assert!(settles(&model, &rt, kv, rows), "{:?} {threads} {rows}", kernels.isa());
+            }
         }
     }
 }
@@ -69,7 +79,7 @@ fn weights() -> Weights {
 /// Returns true if passes of `rows` rows stop to allocate. Parts of a step go to workers at random, so a
 /// worker may get its first part of a kind late, and allocates then.
 fn settles(model: &Model, rt: &Runtime, kv: KvConfig, rows: usize) -> bool {
-    let tokens: Vec<u32> = (0..rows).map(|i| (i * 37 % SPEC.vocab_size) as u32).collect();
+    let tokens: Vec<u32> = (0..rows).map(|i| (i * 37 % model.spec().vocab_size) as u32).collect();
     let mut kv = KvPool::new(model.spec(), 16, kv).unwrap();
     let seq = kv.open(256).unwrap();
     let mut workspace = Workspace::default();

@@ -136,6 +136,7 @@ impl Dice {
                     PageSelection::Threshold(0.9),
                     PageSelection::Dynamic { min: 0.1, max: 0.5 },
                 ]),
+                ..f32
             },
         }
     }

@@ -4,12 +4,14 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "../benches/common/hybrid.rs"]
+mod hybrid;
 #[path = "linear_attention/reference.rs"]
 mod reference;
 
 use common::Noise;
-use common::hybrid::{self, Kind};
-use wrinklefree::cache::{KvConfig, KvPool, KvSeq, Namespace};
+use hybrid::Kind;
+use wrinklefree::cache::{KvConfig, KvPool, KvSeq, Namespace, SaltHash};
 use wrinklefree::format::{Rotation, Spec};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
@@ -170,7 +172,7 @@ fn a_draft_that_is_rejected_leaves_no_trace() {
 /// A snapshot continues at the last page of a text, as if the text before had been computed again.
 #[test]
 fn a_kept_state_continues_a_text() {
-    let (prompt, namespace) = (tokens(120, 8), Namespace { salt: String::new(), block: 1 });
+    let (prompt, namespace) = (tokens(120, 8), Namespace { salt: SaltHash::new(""), block: 1 });
     each(|model, rt| {
         let whole = Run::new(model, rt).pass(0, &prompt);
         let mut run = Run::new(model, rt);

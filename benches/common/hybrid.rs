@@ -1,6 +1,7 @@
 //! Random hybrid models: linear attention in most layers, gated attention with partial RoPE in others.
+#![allow(dead_code, reason = "every test uses its own part")]
 
-use super::{Noise, int8, odd, ternary};
+use crate::common::{Noise, int8, odd, ternary};
 use half::f16;
 use std::sync::Arc;
 use wrinklefree::format::{

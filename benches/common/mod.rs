@@ -1,8 +1,6 @@
 //! Random models of given shapes, for benches and tests that need a model but no meaning.
 #![allow(dead_code, reason = "every bench and test uses its own part")]
 
-pub mod hybrid;
-
 use wrinklefree::format::{
     Activation, Activations, Architecture, AttentionWeights, LayerWeights, Linear, Mixer, Rope,
     Spec, Weights,

@@ -13,7 +13,7 @@ mod sequence;
 pub use crate::decode::FinishReason;
 pub use request::{EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError};
 
-use crate::cache::{KvConfig, KvPool, NoMemory, PAGE};
+use crate::cache::{KvConfig, KvPool, NoMemory, PAGE, StateLimits};
 use crate::decode::DecodeMode;
 use crate::model::{Model, Runtime, Workspace};
 use crate::text::Tokenizer;
@@ -65,6 +65,12 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
+    /// The configuration of its pool: a recurrent state for each running sequence.
+    fn pool(&self) -> KvConfig {
+        let states = StateLimits { sequences: self.max_sequences.max(1), ..self.kv.states };
+        KvConfig { states, ..self.kv }
+    }
+
     /// Maximum number of positions in a sequence: the configured one, or the capacity of all pages.
     fn context(&self) -> usize {
         self.max_context.min(self.kv_pages * PAGE)
@@ -104,7 +110,7 @@ impl Engine {
         runtime: Runtime,
         config: EngineConfig,
     ) -> Result<Self, NoMemory> {
-        let kv = KvPool::new(model.spec(), config.kv_pages, config.kv)?;
+        let kv = KvPool::new(model.spec(), config.kv_pages, config.pool())?;
         let model = model.with_supported_layout(&runtime);
         Ok(Self {
             model,

@@ -153,8 +153,18 @@ impl Pass<'_, '_> {
     /// Computes the inputs of a layer's mixer: x += y of the layer `before`, then norm(x).
     fn mixer_inputs(&mut self, layer: &LayerWeights, before: Option<&LayerWeights>) {
         self.ws.inputs.rule = self.model.sparsity.rule_except_down();
-        let readers = layer.mixer.linears();
-        let readers = &readers[..readers.len() - 1];
+        // On the stack, because a pass allocates nothing.
+        let (of_attention, of_linear);
+        let readers: &[&Linear] = match &layer.mixer {
+            Mixer::Attention(w) => {
+                of_attention = [&w.q, &w.k, &w.v];
+                &of_attention
+            }
+            Mixer::Linear(w) => {
+                of_linear = [&w.qkv, &w.z, &w.alpha, &w.beta];
+                &of_linear
+            }
+        };
         match before {
             Some(before) => self.add_and_norm(&before.down, &layer.mixer_norm, readers),
             None => self.norm(&layer.mixer_norm, readers),

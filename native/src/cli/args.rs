@@ -152,6 +152,7 @@ impl KvArgs {
             keys: self.kv_k.unwrap_or(self.kv_dtype),
             values: self.kv_v.unwrap_or(self.kv_dtype),
             selection: self.attention,
+            ..KvConfig::default()
         }
     }
 }

@@ -5,7 +5,9 @@ use crate::threads;
 use serde::Deserialize;
 use std::sync::Arc;
 use wasm_bindgen::prelude::wasm_bindgen;
-use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, PageSelection, SelectionError};
+use wrinklefree::cache::{
+    KvConfig, KvPool, KvType, PAGE, PageSelection, SelectionError, StateLimits, StateShape,
+};
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::{self, Checkpoint, DlmConfig, File, GenerationDefaults};
 use wrinklefree::kernel::Kernels;
@@ -22,6 +24,10 @@ const DEFAULT_CONTEXT: usize = 2048;
 const DEFAULT_SEQUENCES: usize = 8;
 /// Maximum bytes of the key-value cache beyond those of one sequence of full length.
 const SHARED_KV_BYTES: usize = 64 << 20;
+/// Bytes of recurrent states that limit the default number of sequences.
+const STATE_BYTES: usize = 128 << 20;
+/// Number of snapshots of recurrent states: the ends of two prompts and of their answers.
+const SNAPSHOTS: usize = 4;
 
 #[wasm_bindgen]
 extern "C" {
@@ -63,7 +69,8 @@ impl KvOptions {
         let selection = self.attention.as_deref().map_or(Ok(PageSelection::Dense), str::parse);
         let selection =
             selection.map_err(|e: SelectionError| Error::bad_request(format!("attention: {e}")))?;
-        Ok(KvConfig { keys: parse(&self.keys)?, values: parse(&self.values)?, selection })
+        let (keys, values) = (parse(&self.keys)?, parse(&self.values)?);
+        Ok(KvConfig { keys, values, selection, ..KvConfig::default() })
     }
 }
 
@@ -109,7 +116,8 @@ impl LoadedModel {
             false => 0.0,
         };
         let config = engine_config(&model, &options, kv, row_cost);
-        let kv_bytes = KvPool::bytes(model.spec(), config.kv_pages, &config.kv);
+        let kv_bytes = KvPool::bytes(model.spec(), config.kv_pages, &config.kv)
+            + KvPool::state_bytes(model.spec(), &config.kv);
         let engine = Engine::new(model, tokenizer.clone(), runtime, config)?;
         Ok(Self {
             name: options.name,
@@ -159,9 +167,12 @@ fn engine_config(
 ) -> EngineConfig {
     let trained = model.spec().context_length;
     let context = options.context.unwrap_or(DEFAULT_CONTEXT).min(trained).max(1);
-    let sequences = options.sequences.unwrap_or(DEFAULT_SEQUENCES).max(1);
+    let fitting = |shape: StateShape| (STATE_BYTES / shape.bytes().max(1)).min(DEFAULT_SEQUENCES);
+    let default = StateShape::of(model.spec()).map_or(DEFAULT_SEQUENCES, fitting);
+    let sequences = options.sequences.unwrap_or(default).max(1);
     let one_sequence = context.div_ceil(PAGE);
     let shared = SHARED_KV_BYTES / KvPool::bytes(model.spec(), 1, &kv).max(1);
+    let kv = KvConfig { states: StateLimits { sequences, snapshots: SNAPSHOTS }, ..kv };
     EngineConfig {
         max_context: context,
         kv_pages: (one_sequence * sequences).min(one_sequence + shared),

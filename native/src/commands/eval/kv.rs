@@ -249,7 +249,7 @@ fn configs(args: &Args) -> Vec<KvConfig> {
     let mut configs = vec![KvConfig::EXACT];
     for selection in ways {
         for &dtype in &types {
-            let config = KvConfig { keys: dtype, values: dtype, selection };
+            let config = KvConfig { keys: dtype, values: dtype, selection, ..KvConfig::EXACT };
             if !configs.contains(&config) {
                 configs.push(config);
             }

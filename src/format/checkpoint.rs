@@ -216,6 +216,9 @@ pub struct TextParts {
     pub vocabulary: Option<Vocabulary>,
     /// Jinja source of the chat template.
     pub chat_template: Option<String>,
+    /// Jinja source of the chat template for conversations with tools, if it is another one
+    /// (`tool_use`).
+    pub tool_template: Option<String>,
     /// Texts of special tokens by their template names: `bos_token`, `eos_token`, `unk_token`,
     /// `pad_token`.
     pub special: BTreeMap<String, String>,

@@ -3,13 +3,15 @@
 //! A template comes with the model and is not trusted. It can read only the conversation, and budgets
 //! of instructions, nesting and bytes ([`jinja`](super::jinja)) stop a template that would not end.
 
-use super::jinja::{Budget, TemplateSource, compile, environment};
+use super::jinja::{Budget, Reporter, TemplateSource, compile, environment, panic_message};
 use super::{Date, TextError, python};
 use crate::format::TextParts;
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Value;
-use minijinja::{AutoEscape, Error, ErrorKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -27,6 +29,8 @@ pub struct RenderOptions {
     pub add_generation_prompt: bool,
     /// Tools, as a JSON array in the form of OpenAI's API.
     pub tools: Option<serde_json::Value>,
+    /// Documents to answer from, as a JSON array of objects (`title`, `text`).
+    pub documents: Option<serde_json::Value>,
     /// Date that `strftime_now` prints. Without it the function is undefined, and templates that check
     /// for it (Llama 3) print a fixed date.
     pub date: Option<Date>,
@@ -51,7 +55,9 @@ pub struct RenderOptions {
 #[derive(Clone)]
 pub struct ChatTemplate {
     original: String,
-    source: TemplateSource,
+    source: Result<TemplateSource, TextError>,
+    /// The template for conversations with tools, if the model has one of its own.
+    with_tools: Option<Result<TemplateSource, TextError>>,
     special: BTreeMap<String, String>,
 }
 
@@ -61,10 +67,12 @@ impl std::fmt::Debug for ChatTemplate {
     }
 }
 
-/// Number of instructions that every conversation may use, and more for each message. Llama 3.1's
-/// template, one of the longest, uses about 100 per message.
-const FUEL: u64 = 100_000;
-const FUEL_PER_MESSAGE: u64 = 2_000;
+/// Number of instructions that every conversation may use, and more for each message and each of its
+/// bytes. Llama 3.1's template, one of the longest, uses about 100 per message; those that write the
+/// schemas of tools in a language of their own use 5 per byte.
+const FUEL: u64 = 150_000;
+const FUEL_PER_MESSAGE: u64 = 3_000;
+const FUEL_PER_BYTE: u64 = 16;
 /// Bytes that every conversation may read and write, and more for each of its bytes. Qwen3's template
 /// parses an answer in four steps, each of which reads and writes it.
 const BYTES: usize = 64 << 20;
@@ -81,11 +89,26 @@ impl ChatTemplate {
     /// # Errors
     /// When the template is not valid Jinja, or uses an unsupported feature.
     pub fn new(parts: &TextParts) -> Result<Option<Self>, TextError> {
-        let Some(original) = parts.chat_template.clone() else {
-            return Ok(None);
-        };
-        let source = TemplateSource::new(&original)?;
-        Ok(Some(Self { original, source, special: parts.special.clone() }))
+        match Self::open(parts) {
+            Some(Self { source: Err(error), .. }) => Err(error),
+            template => Ok(template),
+        }
+    }
+
+    /// Compiles the model's template like [`ChatTemplate::new`], but one that does not compile only
+    /// fails when it renders: the model still continues text.
+    #[must_use]
+    pub fn open(parts: &TextParts) -> Option<Self> {
+        let original = parts.chat_template.clone()?;
+        let source = TemplateSource::new(&original);
+        let with_tools = parts.tool_template.as_deref().map(TemplateSource::new);
+        Some(Self { original, source, with_tools, special: parts.special.clone() })
+    }
+
+    /// Why the template cannot render, if it does not compile.
+    #[must_use]
+    pub fn fault(&self) -> Option<&TextError> {
+        self.source.as_ref().err()
     }
 
     /// Jinja source of the template, as in the model's files.
@@ -125,26 +148,53 @@ impl ChatTemplate {
         messages: &serde_json::Value,
         options: &RenderOptions,
     ) -> Result<String, TextError> {
-        let mut context: BTreeMap<&str, Value> = BTreeMap::new();
-        for (name, token) in &self.special {
-            context.insert(name, token.as_str().into());
-        }
-        for (name, value) in &options.variables {
-            context.insert(name, python::from_json(value));
-        }
-        // `transformers` always passes these two, as None where they are not given.
-        let tools = options.tools.as_ref().map(python::from_json);
-        context.insert("tools", tools.unwrap_or(().into()));
-        context.insert("documents", Value::from(()));
-        context.insert("messages", python::from_json(messages));
-        let add = options.add_generation_prompt;
-        context.insert("add_generation_prompt", add.into());
-        let variables: usize = options.variables.values().map(length).sum();
-        let tools = options.tools.as_ref().map_or(0, length);
-        let size = length(messages).saturating_add(tools).saturating_add(variables);
+        let own = self.with_tools.as_ref().filter(|_| options.tools.is_some());
+        let source = own.unwrap_or(&self.source).as_ref().map_err(Clone::clone)?;
+        let render = Render { source, special: &self.special, messages, options };
+        render.guarded(&|_| {})
+    }
+}
+
+/// One rendering of a template.
+struct Render<'a> {
+    source: &'a TemplateSource,
+    special: &'a BTreeMap<String, String>,
+    messages: &'a serde_json::Value,
+    options: &'a RenderOptions,
+}
+
+impl Render<'_> {
+    /// Renders the text. No panic is known, but minijinja is not written for hostile templates, so one
+    /// becomes an error. A second run then finds its line.
+    fn guarded(&self, prepare: &dyn Fn(&mut Environment)) -> Result<String, TextError> {
+        let run = |mark_lines: bool, reporter: &Reporter| {
+            catch_unwind(AssertUnwindSafe(|| self.run(mark_lines, reporter, prepare)))
+        };
+        let panic = match run(false, &Reporter::default()) {
+            Ok(result) => return result,
+            Err(panic) => panic,
+        };
+        let reporter = Reporter::default();
+        drop(run(true, &reporter));
+        let (line, message) = (reporter.line(), panic_message(&*panic));
+        Err(TextError::TemplateFailed(format!("line {line} made the renderer panic: {message}")))
+    }
+
+    fn run(
+        &self,
+        mark_lines: bool,
+        reporter: &Reporter,
+        prepare: &dyn Fn(&mut Environment),
+    ) -> Result<String, TextError> {
+        let Self { source, messages, options, .. } = *self;
+        let inputs = [&options.tools, &options.documents].into_iter().flatten();
+        let inputs = inputs.chain(options.variables.values()).chain([messages]);
+        let size = inputs.map(length).fold(0, usize::saturating_add);
         let budget = Budget::new(BYTES.saturating_add(size.saturating_mul(BYTES_PER_BYTE)));
         let count = messages.as_array().map_or(1, Vec::len) as u64;
-        let mut environment = environment(&budget, FUEL + FUEL_PER_MESSAGE * count);
+        let fuel = FUEL + FUEL_PER_MESSAGE * count + FUEL_PER_BYTE * size as u64;
+        let marks = if mark_lines { 4 } else { 1 };
+        let mut environment = environment(&budget, marks * fuel, reporter);
         let own = budget.clone();
         environment.add_function("raise_exception", move |message: Value| {
             own.charge_deep(&message)?;
@@ -152,24 +202,66 @@ impl ChatTemplate {
             let error = Error::new(ErrorKind::InvalidOperation, message.clone());
             Err::<Value, _>(error.with_source(Refusal(message)))
         });
-        if let Some(date) = options.date {
-            let format = move |format: &str| {
-                // A directive of two characters prints up to nine ("September").
-                budget.charge(5 * format.len())?;
-                Ok::<_, Error>(date.format(format))
-            };
-            context.insert("strftime_now", Value::from_function(format));
-        }
-
-        let code = compile(&self.source).map_err(failure)?;
-        let context = Value::from_pairs(context);
+        prepare(&mut environment);
+        let code = compile(source, mark_lines).map_err(failure)?;
         let mut text = String::new();
         let mut out = make_string_output(&mut text);
+        let context = self.context(&budget);
         eval(&environment, &code, context, &BTreeMap::new(), &mut out, AutoEscape::None)
             .map_err(failure)?;
         drop(out);
         Ok(text)
     }
+
+    /// The variables that the template sees.
+    fn context(&self, budget: &Budget) -> Value {
+        let options = self.options;
+        let mut context: BTreeMap<&str, Value> = BTreeMap::new();
+        for (name, token) in self.special {
+            context.insert(name, token.as_str().into());
+        }
+        for (name, value) in &options.variables {
+            context.insert(name, python::from_json(value));
+        }
+        // `transformers` always passes these two, as None where they are not given.
+        let given = [("tools", &options.tools), ("documents", &options.documents)];
+        for (name, value) in given {
+            let value = value.as_ref().map(python::from_json);
+            context.insert(name, value.unwrap_or(().into()));
+        }
+        context.insert("messages", python::from_json(&with_reasoning(self.messages)));
+        context.insert("add_generation_prompt", options.add_generation_prompt.into());
+        if let Some(date) = options.date {
+            let budget = budget.clone();
+            let format = move |format: &str| {
+                // A directive of two characters prints up to 24 ("Fri Jul 26 09:05:07 2024").
+                budget.charge(12 * format.len())?;
+                Ok::<_, Error>(date.format(format))
+            };
+            context.insert("strftime_now", Value::from_function(format));
+        }
+        Value::from_pairs(context)
+    }
+}
+
+/// Gives the reasoning of each message both names that templates know, as `transformers` does.
+fn with_reasoning(messages: &serde_json::Value) -> Cow<'_, serde_json::Value> {
+    const NAMES: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+    let reasoning = |message: &serde_json::Value| {
+        NAMES.iter().find_map(|name| message.get(name).filter(|value| !value.is_null()).cloned())
+    };
+    let Some(all) = messages.as_array().filter(|all| all.iter().any(|m| reasoning(m).is_some()))
+    else {
+        return Cow::Borrowed(messages);
+    };
+    let mut all = all.clone();
+    for message in &mut all {
+        if let (Some(text), Some(message)) = (reasoning(message), message.as_object_mut()) {
+            message.entry("thinking").or_insert(text.clone());
+            message.insert("reasoning_content".into(), text);
+        }
+    }
+    Cow::Owned(all.into())
 }
 
 /// Bytes of text in a conversation.
@@ -194,4 +286,24 @@ fn failure(error: Error) -> TextError {
         ErrorKind::OutOfFuel => "it runs for too long".into(),
         _ => error.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_with_the_line() {
+        let source = TemplateSource::new("a\n{% if true %}\n{{ burst() }}\n{% endif %}").unwrap();
+        let (special, messages) = (BTreeMap::new(), serde_json::json!([]));
+        let options = RenderOptions::default();
+        let render =
+            Render { source: &source, special: &special, messages: &messages, options: &options };
+        let prepare = |environment: &mut Environment| {
+            environment.add_function("burst", || -> Result<Value, Error> { panic!("bang") });
+        };
+        let error = render.guarded(&prepare).unwrap_err();
+        assert_eq!(error.code(), "chat_template_failed");
+        assert!(error.to_string().contains("line 3 made the renderer panic: bang"), "{error}");
+    }
 }

@@ -7,7 +7,9 @@ mod gguf;
 mod hostile;
 mod ids;
 mod npm;
+mod public_templates;
 mod template;
+mod template_panics;
 
 /// Reads a file of `tests/golden`.
 fn golden(name: &str) -> serde_json::Value {

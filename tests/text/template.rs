@@ -49,6 +49,7 @@ fn templates_render_as_in_python() {
         let options = RenderOptions {
             add_generation_prompt: add_generation_prompt == true,
             tools: variables.shift_remove("tools"),
+            documents: None,
             date: (case["date"] == true).then(|| Date::from_unix(DATE)),
             variables,
         };

@@ -11,8 +11,9 @@ fn key(name: &str) -> String {
 /// Reads the vocabulary, if the file has one, and the chat template.
 pub(super) fn text_parts(meta: &Metadata<'_>) -> Result<TextParts, LoadError> {
     let chat_template = meta.text("tokenizer.chat_template")?.map(str::to_owned);
+    let tool_template = meta.text("tokenizer.chat_template.tool_use")?.map(str::to_owned);
     let Some(model) = meta.text(&key("model"))? else {
-        return Ok(TextParts { chat_template, ..TextParts::default() });
+        return Ok(TextParts { chat_template, tool_template, ..TextParts::default() });
     };
     let vocab = GgufVocab {
         model: model.into(),
@@ -40,7 +41,7 @@ pub(super) fn text_parts(meta: &Metadata<'_>) -> Result<TextParts, LoadError> {
         }
     }
     let vocabulary = Some(Vocabulary::Gguf(Box::new(vocab)));
-    Ok(TextParts { vocabulary, chat_template, special })
+    Ok(TextParts { vocabulary, chat_template, tool_template, special })
 }
 
 fn float(v: MetaValue<'_>) -> Option<f32> {

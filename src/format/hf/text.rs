@@ -38,13 +38,15 @@ enum TokenField {
 }
 
 impl TemplateField {
-    /// The template named `default`, or else the first one.
-    fn pick(self) -> Option<String> {
+    /// The template named `default`, or else the first one; and the one named `tool_use`.
+    fn pick(self) -> (Option<String>, Option<String>) {
         match self {
-            Self::One(template) => Some(template),
-            Self::Named(mut all) => {
-                let at = all.iter().position(|t| t.name == "default").unwrap_or(0);
-                (at < all.len()).then(|| all.swap_remove(at).template)
+            Self::One(template) => (Some(template), None),
+            Self::Named(all) => {
+                let find = |name: &str| all.iter().find(|template| template.name == name);
+                let template = |named: &NamedTemplate| named.template.clone();
+                let default = find("default").or(all.first()).map(template);
+                (default, find("tool_use").map(template))
             }
         }
     }
@@ -56,9 +58,9 @@ pub(super) fn text_parts(files: &[File]) -> Result<TextParts, LoadError> {
         Some(file) => json::parse(file)?,
         None => TokenizerConfig::default(),
     };
-    let chat_template = match find(files, "chat_template.jinja") {
-        Some(file) => Some(utf8(file)?),
-        None => config.chat_template.and_then(TemplateField::pick),
+    let (chat_template, tool_template) = match find(files, "chat_template.jinja") {
+        Some(file) => (Some(utf8(file)?), None),
+        None => config.chat_template.map_or((None, None), TemplateField::pick),
     };
     let mut special = BTreeMap::new();
     let tokens = [
@@ -73,7 +75,7 @@ pub(super) fn text_parts(files: &[File]) -> Result<TextParts, LoadError> {
         }
     }
     let vocabulary = find(files, "tokenizer.json").map(|f| Vocabulary::Json(f.bytes.whole()));
-    Ok(TextParts { vocabulary, chat_template, special })
+    Ok(TextParts { vocabulary, chat_template, tool_template, special })
 }
 
 fn utf8(file: &File) -> Result<String, LoadError> {

@@ -2,8 +2,8 @@
 //! 64-byte boundary, and their order is that of a forward pass. Reading copies no matrix.
 //!
 //! `__metadata__` holds as JSON: `spec`, `matrices` (kind and logical shape of each), `generation`,
-//! `dlm` and `special_tokens`; and as text: `chat_template`. The tokenizer is the tensor
-//! `tokenizer.json`.
+//! `dlm` and `special_tokens`; and as text: `chat_template` and `tool_template`. The tokenizer
+//! is the tensor `tokenizer.json`.
 
 mod read;
 mod write;

@@ -62,6 +62,7 @@ pub(in crate::format) fn load(
             vocabulary,
             special: json(name, &metadata, "special_tokens")?.unwrap_or_default(),
             chat_template: metadata.remove("chat_template"),
+            tool_template: metadata.remove("tool_template"),
         },
         generation: json(name, &metadata, "generation")?.unwrap_or_default(),
         dlm,

@@ -70,6 +70,9 @@ fn metadata(
     if let Some(template) = &c.text.chat_template {
         put("chat_template", template.clone());
     }
+    if let Some(template) = &c.text.tool_template {
+        put("tool_template", template.clone());
+    }
     Ok(metadata)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Cost of a value besides its text, in bytes: more than a `Value` takes in a list.
-const EACH: usize = 32;
+pub(super) const EACH: usize = 32;
 /// Deepest nesting of a value; more would only serve to exhaust the stack.
 const MAX_DEPTH: usize = 64;
 

@@ -1,134 +1,76 @@
-//! Compiles a template with minijinja, and inserts an instruction that charges the budget in front of
-//! each instruction whose cost depends on a value's size.
+//! Compiles a template with minijinja, and changes its instructions: an instruction whose cost depends
+//! on a value's size is preceded by one that charges the budget, operators that differ from Python's
+//! are replaced, and `break` and `continue` close the blocks that they leave.
 
 use super::budget::refused;
-use crate::text::TextError;
-use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Token, Tokenizer, parse};
-use minijinja::syntax::SyntaxConfig;
+use super::source::{TemplateSource, syntax};
+use super::unwind::{Block, Exits};
+use minijinja::machinery::{CodeGenerator, Instruction, Instructions, parse};
 use minijinja::{Error, value::Value};
 
-const NAME: &str = "chat_template";
-/// Largest source, in bytes. Published templates are far shorter.
-const MAX_SOURCE: usize = 256 << 10;
-/// Largest number of tokens in a `{{ … }}` or `{% … %}`. minijinja's parser and compiler recurse once
-/// for each `not`, `-`, `.`, `~`…; this many levels fit the stack of any thread.
-const MAX_TOKENS: usize = 600;
-/// Largest number of `elif`s in a template, for which they recurse as well.
-const MAX_ELIFS: usize = 200;
-/// Largest number of lines, and of bytes per line: minijinja counts both in 16 bits.
-const MAX_LINES: usize = 60_000;
+pub(super) const NAME: &str = "chat_template";
 /// A variable with the value 1. The compiler would compute `'x' * 100000000` without any charge, but
 /// not `'x' * __one * 100000000`.
 pub(super) const ONE: &str = "__one";
 
 /// The filters that [`rewrite`] inserts. No template can spell their names.
-pub(super) mod charge {
+pub(super) mod inserted {
     pub const ITEM: &str = "[]";
     pub const SLICE: &str = "[:]";
     pub const ADD: &str = "+";
     pub const MULTIPLY: &str = "*";
-    pub const ALL: &str = "~";
+    pub const REMAINDER: &str = "%";
+    pub const CONCATENATE: &str = "~";
+    pub const COMPARE: &str = "<>";
     pub const CONTAINS: &str = "in ";
+    pub const UNPACK: &str = "unpack ";
     pub const LIST: &str = "held ";
-    pub const ATTRIBUTE: &str = "kept ";
+    pub const NAMESPACE: &str = "kept ";
     pub const TEXT: &str = "light ";
     pub const SHALLOW: &str = "shallow ";
-    pub const MATERIALIZE: &str = "solid ";
+    pub const ITEMS: &str = "solid ";
+    pub const ATTRIBUTE: &str = ".";
+    pub const METHOD: &str = ".()";
+    pub const ONE_MORE: &str = "+1";
+    pub const LINE: &str = "line ";
 }
 
-/// The source of a template, checked for constructs that would overflow minijinja's compiler.
-#[derive(Clone, Debug)]
-pub(crate) struct TemplateSource(String);
-
-impl TemplateSource {
-    pub(crate) fn new(source: &str) -> Result<Self, TextError> {
-        let bad = |what: String| Err(TextError::TemplateSyntax(what));
-        if source.len() > MAX_SOURCE {
-            let len = source.len();
-            return bad(format!("it has {len} bytes; at most {MAX_SOURCE} are accepted"));
-        }
-        let longest = source.split('\n').map(str::len).max().unwrap_or(0);
-        if longest.max(source.split('\n').count()) > MAX_LINES {
-            let what = format!("it has more than {MAX_LINES} lines, or more bytes in a line");
-            return bad(what);
-        }
-        let source = without_generation_tags(source);
-        let source = checked(&source)?;
-        let ready = Self(source);
-        compile(&ready).map_err(|e| TextError::TemplateSyntax(e.to_string()))?;
-        Ok(ready)
-    }
-}
-
-/// Checks the limits of a source, and inserts [`ONE`] into its multiplications.
-fn checked(source: &str) -> Result<String, TextError> {
-    let bad = |what: String| Err(TextError::TemplateSyntax(what));
-    let mut tokens = Tokenizer::new(source, NAME, false, syntax());
-    let mut out = String::with_capacity(source.len());
-    let (mut done, mut count, mut elifs) = (0, 0, 0);
-    let mut after_operand = false;
-    loop {
-        let next = tokens.next_token().map_err(|e| TextError::TemplateSyntax(e.to_string()))?;
-        let Some((token, span)) = next else { break };
-        count += 1;
-        match token {
-            Token::VariableStart | Token::BlockStart | Token::TemplateData(_) => count = 0,
-            Token::Ident("elif") if count == 1 => elifs += 1,
-            Token::Mul if after_operand => {
-                let end = span.end_offset as usize;
-                out.push_str(&source[done..end]);
-                out += &format!(" {ONE} * ");
-                done = end;
-            }
-            _ => {}
-        }
-        // Behind these, a `*` unpacks arguments.
-        after_operand = !matches!(token, Token::ParenOpen | Token::Comma);
-        if count > MAX_TOKENS {
-            let line = span.start_line;
-            return bad(format!(
-                "the expression or tag on line {line} has more than {MAX_TOKENS} tokens"
-            ));
-        }
-        if elifs > MAX_ELIFS {
-            return bad(format!("it has more than {MAX_ELIFS} `elif`s"));
-        }
-    }
-    Ok(out + &source[done..])
-}
-
-fn syntax() -> SyntaxConfig {
-    SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build()
-        .expect("Jinja's own delimiters")
-}
-
-/// Compiles a template to instructions that charge the budget for their work.
-pub(crate) fn compile(source: &TemplateSource) -> Result<Instructions<'_>, Error> {
-    let tree = parse(&source.0, NAME, syntax())?;
-    let mut generator = CodeGenerator::new(NAME, &source.0);
+/// Compiles a template to instructions that charge the budget for their work. With `mark_lines`, they
+/// also report each line that they reach to the filter [`inserted::LINE`].
+pub(crate) fn compile(
+    source: &TemplateSource,
+    mark_lines: bool,
+) -> Result<Instructions<'_>, Error> {
+    let tree = parse(source.text(), NAME, syntax())?;
+    let mut generator = CodeGenerator::new(NAME, source.text());
     generator.compile_stmt(&tree);
     let (instructions, blocks) = generator.finish();
     match blocks.keys().next() {
         Some(name) => {
             Err(refused(&format!("`block {name}`: there is no template to inherit from")))
         }
-        None => rewrite(&instructions),
+        None => rewrite(&instructions, mark_lines),
     }
 }
 
-fn rewrite<'a>(old: &Instructions<'a>) -> Result<Instructions<'a>, Error> {
+fn rewrite<'a>(old: &Instructions<'a>, mark_lines: bool) -> Result<Instructions<'a>, Error> {
+    let exits = Exits::of(old)?;
     let mut new = Instructions::new(old.name(), old.source());
     // New position of each old instruction, for jumps.
     let mut starts = Vec::new();
     let mut len = 0;
+    let mut marked = None;
     for at in 0.. {
         starts.push(len);
         let Some(instruction) = old.get(at) else { break };
-        for instruction in expand(instruction)? {
-            len = 1 + match (old.get_span(at), old.get_line(at)) {
+        let line = old.get_line(at);
+        let mark = mark_lines && line != marked;
+        marked = line;
+        let mut code = if mark { line.map_or_else(Vec::new, report) } else { Vec::new() };
+        code.extend(exits.left_by(at).iter().flat_map(close));
+        code.extend(expand(instruction)?);
+        for instruction in code {
+            len = 1 + match (old.get_span(at), line) {
                 (Some(span), _) => new.add_with_span(instruction, span),
                 (None, Some(line)) => new.add_with_line(instruction, line as u16),
                 (None, None) => new.add(instruction),
@@ -150,71 +92,84 @@ fn rewrite<'a>(old: &Instructions<'a>) -> Result<Instructions<'a>, Error> {
     Ok(new)
 }
 
+fn filter<'a>(name: &'a str, args: u16) -> Instruction<'a> {
+    Instruction::ApplyFilter(name, Some(args), !0)
+}
+
+/// Reports a line to the filter that keeps it.
+fn report<'a>(line: usize) -> Vec<Instruction<'a>> {
+    let line = Instruction::LoadConst(Value::from(line));
+    vec![line, filter(inserted::LINE, 1), Instruction::DiscardTop]
+}
+
+/// Closes a block that a jump leaves.
+fn close<'a>(block: &Block) -> Vec<Instruction<'a>> {
+    match block {
+        Block::Frame => vec![Instruction::PopFrame],
+        Block::Capture => vec![Instruction::EndCapture, Instruction::DiscardTop],
+        Block::Escape => vec![Instruction::PopAutoEscape],
+        Block::Loop => vec![Instruction::PopLoopFrame],
+    }
+}
+
+/// Returns the instructions that replace one.
 fn expand<'a>(instruction: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, Error> {
     use Instruction::*;
-    let filter = |name, args| ApplyFilter(name, Some(args), !0);
     // Charges for the topmost values and puts them back on the stack.
     let look = |name, args: usize| -> Result<Vec<Instruction<'a>>, Error> {
         let count = u16::try_from(args).map_err(|_| refused("a literal has too many items"))?;
         Ok(vec![filter(name, count), UnpackList(args)])
     };
-    let this = instruction.clone();
     let mut out = match instruction {
         // `Emit` charges for text, which may be captured.
         EmitRaw(text) => return Ok(vec![LoadConst(Value::from(*text)), Emit]),
-        GetItem => look(charge::ITEM, 2)?,
-        Slice => look(charge::SLICE, 4)?,
-        Add => look(charge::ADD, 2)?,
-        Mul => look(charge::MULTIPLY, 2)?,
-        In => look(charge::CONTAINS, 2)?,
-        StringConcat | Eq | Ne | Gt | Gte | Lt | Lte | CompareAndPreserve(_) => {
-            look(charge::ALL, 2)?
+        Slice => return Ok(vec![filter(inserted::SLICE, 4)]),
+        Add => return Ok(vec![filter(inserted::ADD, 2)]),
+        Mul => return Ok(vec![filter(inserted::MULTIPLY, 2)]),
+        Rem => return Ok(vec![filter(inserted::REMAINDER, 2)]),
+        StringConcat => return Ok(vec![filter(inserted::CONCATENATE, 2)]),
+        GetAttr(name) => {
+            return Ok(vec![LoadConst(Value::from(*name)), filter(inserted::ATTRIBUTE, 2)]);
         }
-        BuildMap(pairs) if *pairs > 0 => look(charge::ALL, 2 * pairs)?,
-        UnpackList(_) => vec![filter(charge::SHALLOW, 1)],
-        PushLoop(_) => vec![filter(charge::TEXT, 1), filter(charge::MATERIALIZE, 1)],
+        CallMethod(name, args) => return call_method(name, *args),
+        GetItem => look(inserted::ITEM, 2)?,
+        In => look(inserted::CONTAINS, 2)?,
+        Eq | Ne | Gt | Gte | Lt | Lte | CompareAndPreserve(_) => look(inserted::COMPARE, 2)?,
+        BuildMap(pairs) if *pairs > 0 => look(inserted::COMPARE, 2 * pairs)?,
+        MergeKwargs(count) => look(inserted::COMPARE, *count)?,
+        UnpackLists(count) => look(inserted::UNPACK, *count)?,
+        UnpackList(_) => vec![filter(inserted::SHALLOW, 1)],
+        PushLoop(_) => vec![filter(inserted::TEXT, 1), filter(inserted::ITEMS, 1)],
         // The callee may be a recursive loop, which iterates over its argument.
-        FastRecurse | CallFunction(_, Some(1)) | CallObject(Some(2)) => {
-            vec![filter(charge::TEXT, 1)]
+        FastRecurse | CallFunction(_, Some(1)) => {
+            vec![filter(inserted::TEXT, 1)]
         }
-        SetAttr(_) => vec![Swap, filter(charge::ATTRIBUTE, 1), Swap],
-        UnpackLists(_) | MergeKwargs(_) => {
-            return Err(refused("`*` and `**` in front of an argument are not supported"));
-        }
+        SetAttr(_) => vec![Swap, filter(inserted::NAMESPACE, 1), Swap],
         LoadBlocks | Include(_) | CallBlock(_) | FastSuper | ExportLocals => {
             return Err(refused("there is no other template to include, import or extend"));
         }
         _ => Vec::new(),
     };
-    out.push(this);
-    match instruction {
-        Slice | Add | Mul => out.push(filter(charge::MATERIALIZE, 1)),
-        BuildList(_) | BuildTuple(_) => out.push(filter(charge::LIST, 1)),
-        _ => {}
+    out.push(instruction.clone());
+    if let BuildList(_) | BuildTuple(_) = instruction {
+        out.push(filter(inserted::LIST, 1));
     }
     Ok(out)
 }
 
-/// Replaces `{% generation %}`, which marks an assistant's text for training, by a block that always
-/// runs.
-fn without_generation_tags(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let inside = start + "{%".len();
-        let Some(length) = rest[inside..].find("%}") else {
-            break;
-        };
-        let end = inside + length;
-        let (tag, name) = (&rest[start..end], &rest[inside..end]);
-        let name = name.trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
-        out.push_str(&rest[..start]);
-        match name {
-            "generation" => out.push_str(&tag.replace(name, "if true")),
-            "endgeneration" => out.push_str(&tag.replace(name, "endif")),
-            _ => out.push_str(tag),
-        }
-        rest = &rest[end..];
+/// Calls a method: its name becomes the last argument.
+fn call_method<'a>(name: &'a str, args: Option<u16>) -> Result<Vec<Instruction<'a>>, Error> {
+    use Instruction::*;
+    let name = LoadConst(Value::from(name));
+    let count = |args: u16| args.checked_add(1).ok_or_else(|| refused("too many arguments"));
+    match args {
+        Some(args) => Ok(vec![name, filter(inserted::METHOD, count(args)?)]),
+        // The number of arguments lies above them on the stack.
+        None => Ok(vec![
+            name,
+            Swap,
+            filter(inserted::ONE_MORE, 1),
+            ApplyFilter(inserted::METHOD, None, !0),
+        ]),
     }
-    out + rest
 }

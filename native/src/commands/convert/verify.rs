@@ -48,6 +48,7 @@ pub fn text(
     found: &TextParts,
 ) -> anyhow::Result<()> {
     ensure!(want.chat_template == found.chat_template, "the chat template changed");
+    ensure!(want.tool_template == found.tool_template, "the chat template for tools changed");
     ensure!(
         want.special == found.special,
         "special tokens: {:?} became {:?}",

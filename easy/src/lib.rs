@@ -25,6 +25,11 @@
 //! threads that compute. [`wrinklefree`] is the core. Nothing here prints: warnings are returned as
 //! values.
 
+/// The examples of `README.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod builder;
 mod engine;
 mod error;

@@ -1,17 +1,17 @@
-"""Stories that a trained model tells itself: what its diffusion path learns from.
+"""Makes stories of a trained model, from which its diffusion path learns.
 
-Many stories fit a request, and a token far behind the last known one depends on which of them is
-told: nobody can know it. What the model itself takes for the likeliest story is one text, and there
-the same token can be known. A path that learns from such texts commits to more tokens at once, and
-to those that the autoregressive path would say (sequence-level distillation: Kim and Rush, 2016).
+Many stories fit a request, so a token far behind the last known one cannot be predicted. The model's
+own most likely story is one text, whose tokens can be. A diffusion path that learns from such texts
+commits to more tokens at once, and to those of the autoregressive path (sequence-level distillation:
+Kim and Rush, 2016).
 
-Sampled stories polish the autoregressive path: of those that it tells it learns again the good ones
-alone, so that what comes of unlikely tokens becomes less likely still (rejection sampling, as in
-section 3.2.2 of Touvron et al. 2023, arXiv:2307.09288).
+Sampled stories polish the autoregressive path: it learns only the good ones again, which makes faults
+from unlikely tokens rarer (rejection sampling, as in section 3.2.2 of Touvron et al. 2023,
+arXiv:2307.09288).
 
-`wf-run serve` tells them. Stories with a misspelled word, a name of nobody or of two, or without
-what was asked for are left out, and told anew where chance may bring a better one (--attempts): what
-is difficult to fulfil is not asked for less often in the end.
+`wf-run serve` tells them. Stories are left out if they have a misspelled word, an unknown name, a name
+of two heroes, or not the requested subject. Sampled ones are told again (--attempts), so that hard
+requests do not become rare.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ from pathlib import Path
 import tinyworld
 from coherence import WORD, Vocabulary, checks
 
-PROMPTS = 32  # of one HTTP request
+PROMPTS = 32  # in an HTTP request
 LONGEST = 400  # tokens
 TIMEOUT = 300  # seconds
 # The server is on this machine: no proxy.
@@ -32,7 +32,7 @@ OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 def wait(url: str):
-    """Until the server has its model, a minute at most."""
+    """Waits until the server has its model, a minute at most."""
     for _ in range(600):
         try:
             return OPEN(f"{url}/health", timeout=TIMEOUT).close()
@@ -42,7 +42,7 @@ def wait(url: str):
 
 
 def requests(seed: int, count: int) -> dict[str, dict]:
-    """So many different requests of the training split, and what `checks` look for in their stories."""
+    """Returns `count` different requests of the training split, with the subjects for `checks`."""
     rng, asked = random.Random(f"own {seed}"), {}
     while len(asked) < count:
         story = tinyworld.story(rng, tinyworld.TRAIN)
@@ -51,7 +51,7 @@ def requests(seed: int, count: int) -> dict[str, dict]:
 
 
 def told(url: str, prompts: list[str], sampling: dict) -> list[str | None]:
-    """A story for each request; None where it does not end."""
+    """Returns a story for each request; None where it does not end."""
     body = {
         "prompt": [f"<|bos|><|user|>{prompt}<|bot|>" for prompt in prompts],
         "max_tokens": LONGEST, **sampling,
@@ -64,7 +64,7 @@ def told(url: str, prompts: list[str], sampling: dict) -> list[str | None]:
 
 
 def answers(url: str, prompts: list[str], sampling: dict):
-    """Each request and its story, in the order of the requests."""
+    """Yields each request and its story, in order."""
     parts = [prompts[i:i + PROMPTS] for i in range(0, len(prompts), PROMPTS)]
     with ThreadPoolExecutor(2) as pool:
         for part, texts in zip(parts, pool.map(lambda part: told(url, part, sampling), parts)):
@@ -72,7 +72,7 @@ def answers(url: str, prompts: list[str], sampling: dict):
 
 
 def shared(text: str, vocabulary: Vocabulary) -> bool:
-    """Whether two have the same name: "Dodo the crab" and "a goat named Dodo"."""
+    """Returns true if two heroes share a name: "Dodo the crab" and "a goat named Dodo"."""
     words, bearers = WORD.findall(text), {}
     for first, between, last in zip(words, words[1:], words[2:]):
         if between == "the" and first in vocabulary.names and last in vocabulary.species:
@@ -83,7 +83,7 @@ def shared(text: str, vocabulary: Vocabulary) -> bool:
 
 
 def good(text: str, asked: dict, vocabulary: Vocabulary) -> bool:
-    """Whether to learn from a story."""
+    """Returns true if a story is good enough to learn from."""
     passed = checks(text, asked, vocabulary)
     return all(passed.values()) and not shared(text, vocabulary)
 

@@ -86,7 +86,7 @@ class Rest(unittest.TestCase):
         streamed = "".join(c.choices[0].text for c in chunks)
         self.assertEqual(streamed, answer.choices[0].text)
         self.assertTrue(streamed.strip())
-        # Drawn answers may end at once.
+        # Sampled answers may end at once.
         more = {"ignore_eos": True}
         answer = create(
             model="default", prompt=["a", "b"], max_tokens=2, logprobs=2, echo=False, extra_body=more

@@ -1,4 +1,4 @@
-// The page at `/` in headless Chromium, against a server of its own whose answers take a while.
+// The page at `/` in headless Chromium, against `wf-run serve` on scalar kernels, whose answers take a while.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -95,7 +95,7 @@ test("a key is asked for, until it fits, and kept for this tab", async () => {
   await page.reload();
   await page.getByText("default", { exact: true }).waitFor();
   assert.equal(await key.isVisible(), false);
-  // The key is changed on the server, say: the next question asks for it, and then is answered.
+  // As if the key had changed on the server: the page asks for it, and then the answer arrives.
   await page.evaluate("sessionStorage.setItem('key', 'an old key')");
   await ask(STORY);
   await key.fill(KEY);
@@ -155,7 +155,7 @@ test("Stop ends the answer, here and in the server", async () => {
   ]) {
     await ask(STORY);
     await until("an answer", async () => (await running()) === 1);
-    // Its words depend on what the stopped answers before it had said.
+    // Its text depends on the stopped answers before it.
     const words = page.getByRole("article", { name: "Model" }).last().locator("p");
     await until("its first words", async () => (await words.textContent()).trim() !== "");
     assert.equal(await running(), 1, "the answer goes on");

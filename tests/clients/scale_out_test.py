@@ -1,4 +1,4 @@
-"""Two workers behind `smg`; one is killed while both answer, and comes back."""
+"""Two workers behind the router `smg`: one is killed while both answer, and is started again."""
 
 import asyncio
 import json
@@ -15,10 +15,10 @@ from collections import Counter
 import httpx2 as httpx
 
 SMG = pathlib.Path(sys.executable).parent / "smg"
-# For looking around.
+# For health and metrics.
 CLIENT = httpx.Client()
 LOGS = pathlib.Path("target/clients")
-# `cache_aware` sends prompts that begin alike to one worker: these do not.
+# They begin differently, because the policy `cache_aware` sends equal beginnings to one worker.
 PROMPTS = [
     "Tell me a story.",
     "Once upon a time there was a fox.",
@@ -29,7 +29,7 @@ PROMPTS = [
     "Winter is long in the mountains.",
     "Pip wants to bake a cake.",
 ]
-# So many that an answer takes a while.
+# Enough that an answer takes a while.
 TOKENS = 300
 CLIENTS = 6
 
@@ -53,17 +53,17 @@ class Worker:
         self.process.stdout.close()
 
     def taken(self):
-        """Requests that it has taken since it runs."""
+        """Returns the number of requests since its start."""
         metrics = CLIENT.get(f"{self.url}/metrics").text
         return int(re.search(r"^wf_requests_total (\d+)", metrics, re.MULTILINE)[1])
 
     def running(self):
-        """Requests that it answers now."""
+        """Returns the number of requests that it is answering."""
         return CLIENT.get(f"{self.url}/v1/loads").json()["num_running_reqs"]
 
 
 class Gateway:
-    """`smg` in front of some workers, as native/deploy/scale-out/README.md starts it."""
+    """`smg` in front of workers, started as in native/deploy/scale-out/README.md."""
 
     def __init__(self, workers, policy):
         port, metrics = free_port(), free_port()
@@ -80,7 +80,7 @@ class Gateway:
         self.metrics = f"http://127.0.0.1:{metrics}/metrics"
 
     def healthy(self):
-        """How many workers get requests."""
+        """Returns the number of workers that get requests."""
         try:
             workers = CLIENT.get(f"{self.url}/workers").json()["workers"]
             return sum(worker["is_healthy"] for worker in workers)
@@ -107,7 +107,7 @@ def until(what, holds, seconds=60):
 
 
 async def ask(client, url, prompt, stream):
-    """How a request ends, and the text of its answer."""
+    """Returns how a request ends, and the text of its answer."""
     body = {
         "model": "default",
         "messages": [{"role": "user", "content": prompt}],
@@ -130,7 +130,7 @@ async def ask(client, url, prompt, stream):
     assert events.pop() == "[DONE]", "the stream has an end"
     chunks = [json.loads(event) for event in events]
     if "error" in chunks[-1]:
-        # What has been shown cannot be taken back: the client is told, and may ask again.
+        # Text that was sent cannot be taken back: the client gets an error and may send the request again.
         assert chunks[-1]["error"]["message"]
         return "cut", None
     choices = [chunk["choices"][0] for chunk in chunks]
@@ -153,7 +153,7 @@ class ScaleOut(unittest.TestCase):
         until("two workers", lambda: self.gateway.healthy() == 2)
 
     async def load(self, meanwhile):
-        """Asks from some clients until `meanwhile` has ended; the ends, before and after."""
+        """Sends requests from several clients while `meanwhile` runs; returns their times and ends."""
         ends, done = [], asyncio.Event()
 
         async def one(client, number):
@@ -196,7 +196,7 @@ class ScaleOut(unittest.TestCase):
         print(f"left out after {self.left_out - self.killed:.1f} s", end=", ")
         print(f"readmitted after {self.readmitted - self.returned:.1f} s", end=" ")
 
-        # Only what ran when the worker was killed, or came before it was left out, may fail.
+        # Requests may fail only if they ran on the worker, or reached it before the router left it out.
         for begin, end, how, _, _ in ends:
             if end < self.killed or begin > self.left_out:
                 self.assertEqual(how, "answered", (begin - self.killed, end - self.killed))
@@ -204,7 +204,7 @@ class ScaleOut(unittest.TestCase):
         self.assertLessEqual(len(cut), CLIENTS, "one for each client")
         self.assertTrue(all(begin <= self.killed for begin in cut), "it ran when it was killed")
 
-        # Answers are what a worker says alone.
+        # Answers equal those of a single worker.
         for prompt in PROMPTS:
             texts = {text for _, _, how, of, text in ends if how == "answered" and of == prompt}
             if texts:

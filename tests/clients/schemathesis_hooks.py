@@ -1,4 +1,4 @@
-"""Requests that schemathesis makes up ask for the model that is there: others get no further."""
+"""Puts the served model into generated requests: others are refused at once."""
 
 import schemathesis
 

@@ -1,5 +1,5 @@
-// The first and only program of the emulated machine: runs what the host asked for, says how it
-// ended, and switches the machine off.
+// The only program of the emulated machine: runs the host's command, reports how it ended, and
+// switches the machine off.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 import os
 import unittest
 
-# Prices of models are of no use here, and not asked for.
+# Prevents a download of model prices.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import litellm
 

@@ -17,7 +17,7 @@ SUMS = [(a, b, [a + b, a + b + 1, a + b - 1, a + b + 10]) for a, b in [(3, 4), (
 
 
 def task(name, folder, **more):
-    """A task on our own lines."""
+    """Returns a task made of the lines above."""
     lines = [{"question": f"What is {a} + {b}?", "choices": [f" {c}" for c in choices], "answer": 0} for a, b, choices in SUMS]
     file = Path(folder, "sums.jsonl")
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -1,20 +1,20 @@
-// A chat over /v1/chat/completions. What the model says is only ever set as text.
+// A chat over /v1/chat/completions. Model output is only inserted as text, never as HTML.
 
 const at = (id) => document.getElementById(id);
 const [log, notice, form, question] = ["log", "notice", "ask", "question"].map(at);
 const [send, stop] = ["send", "stop"].map(at);
-// What is heard, and what changes too often for that.
+// For screen readers: a region that is announced, and one that changes too often for that.
 const [status, speed] = ["status", "rate"].map(at);
 
-/** What has been said so far, as the API takes it. */
+/** The conversation so far, in the API's format. */
 let messages = [];
-/** Ends the answer that is coming; none: nothing is coming. */
+/** Aborts the answer that is being streamed; null if there is none. */
 let running = null;
 
-/** Something that went wrong, in words for people. */
+/** An error with a message for the user. */
 class Problem extends Error {}
 
-/** A request with the key of this tab; asks for another until the server likes it. */
+/** Sends a request with the key of this tab; asks for another key until the server accepts it. */
 async function request(path, options = {}) {
   for (;;) {
     const key = sessionStorage.getItem("key");
@@ -30,7 +30,7 @@ async function request(path, options = {}) {
   }
 }
 
-/** What the server says is wrong. */
+/** Returns the error message of a response. */
 async function problem(response) {
   const body = await response.json().catch(() => null);
   return explain(body?.error) ?? new Problem(`The server answered with status ${response.status}.`);
@@ -46,7 +46,7 @@ function explain(error) {
   return new Problem([`${text}.`, help[error.code]].filter(Boolean).join(" "));
 }
 
-/** Resolves when there is another key in this tab. */
+/** Asks the user for a key; resolves when one was entered. */
 function askForKey(wrong) {
   const [dialog, field] = [at("key-dialog"), at("key")];
   at("key-wrong").hidden = !wrong;
@@ -64,7 +64,7 @@ function askForKey(wrong) {
   });
 }
 
-/** The JSON of the server-sent events of a response, as many at a time as have come. */
+/** Yields the JSON of a response's server-sent events, in arrays of those that have arrived. */
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -80,7 +80,7 @@ async function* events(response) {
   }
 }
 
-/** Shows a message; gives the nodes that can still change. */
+/** Shows a message and returns the nodes that can still change. */
 function show(role, content) {
   at("welcome").hidden = true;
   const article = document.createElement("article");
@@ -100,7 +100,7 @@ function note(article, words) {
   article.append(footer);
 }
 
-/** Keeps the end in sight for those who are looking at it. */
+/** Appends text, and scrolls to the end if the user was there. */
 function append(text, more) {
   const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
   text.appendData(more);
@@ -110,7 +110,7 @@ function append(text, more) {
 const number = (value, digits) =>
   value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
-/** What an answer cost, from the last chunk. */
+/** Describes tokens and times of an answer, from the last chunk. */
 function figures({ usage, timings }) {
   const rate = timings.decode_tokens_per_second;
   return [
@@ -121,7 +121,7 @@ function figures({ usage, timings }) {
   ];
 }
 
-/** The body of a request. An empty field leaves the choice to the server. */
+/** Returns the body of a request. Empty fields are left out, so the server's defaults apply. */
 function body() {
   const value = (id) => (at(id).value === "" ? undefined : at(id).valueAsNumber);
   return JSON.stringify({
@@ -175,7 +175,7 @@ async function converse(content) {
   if (answered.text.data) {
     own.push({ role: "assistant", content: answered.text.data });
   } else {
-    // Nothing came: the question may be asked again.
+    // Nothing arrived, so the question can be sent again.
     own.pop();
     asked.article.remove();
     answered.article.remove();
@@ -228,7 +228,7 @@ at("new").onclick = () => {
   question.focus();
 };
 
-/** Names the model; waits while it is being loaded. */
+/** Shows the name of the model; waits while it is being loaded. */
 async function greet() {
   for (;;) {
     const response = await fetch("health");

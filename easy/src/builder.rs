@@ -6,6 +6,7 @@ use crate::machine::{self, Threads, cores};
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::{Loaded, NoTokenizer, OpenOptions, rope_scaling, row_cost};
 use crate::worker::Worker;
+use std::ffi::OsString;
 #[cfg(feature = "grammar")]
 use std::sync::OnceLock;
 use std::sync::{Arc, mpsc};
@@ -32,7 +33,7 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
-    pub(crate) fn new(model: Option<String>) -> Self {
+    pub(crate) fn new(model: Option<OsString>) -> Self {
         Self {
             open: OpenOptions { model, ..OpenOptions::default() },
             threads: Threads::all(cores::count()),
@@ -130,7 +131,11 @@ impl EngineBuilder {
         let runtime = machine::runtime(self.threads);
         let runtime = runtime.map_err(|error| Error::Threads(format!("{error:#}")))?;
         let loaded = Loaded::open(&self.open, &runtime, &mut ()).map_err(|error| Error::Open {
-            model: self.open.model.clone().unwrap_or_else(|| "the embedded model".into()),
+            model: self
+                .open
+                .model
+                .as_ref()
+                .map_or("the embedded model".into(), |m| m.to_string_lossy().into()),
             cause: Arc::new(error),
         })?;
         let mode = self.settings.mode(&loaded.capabilities())?;

@@ -7,6 +7,7 @@ use crate::models::grammar::Grammars;
 use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
 use crate::{EngineBuilder, Error, GenerateOptions};
+use std::ffi::OsString;
 use std::sync::Arc;
 #[cfg(feature = "grammar")]
 use std::sync::OnceLock;
@@ -98,7 +99,7 @@ impl Drop for Shared {
 
 impl Engine {
     /// Returns a builder for a model: a file, a directory, or a hub id (feature `hub`).
-    pub fn builder(model: impl Into<String>) -> EngineBuilder {
+    pub fn builder(model: impl Into<OsString>) -> EngineBuilder {
         EngineBuilder::new(Some(model.into()))
     }
 

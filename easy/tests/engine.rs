@@ -200,7 +200,7 @@ fn errors_name_the_culprit() {
     let (broken, empty) = (folder.path().join("broken.gguf"), folder.path().join("empty"));
     std::fs::write(&broken, b"GGUF and nothing else").expect("written");
     std::fs::create_dir(&empty).expect("made");
-    let open = |model: &Path| match Engine::builder(model.to_string_lossy()).build().err() {
+    let open = |model: &Path| match Engine::builder(model).build().err() {
         Some(Error::Open { model: named, cause }) => {
             assert_eq!(named, model.to_string_lossy());
             (Error::Open { model: named, cause: cause.clone() }.to_string(), cause)

@@ -17,7 +17,8 @@ use std::process::ExitCode;
 use wrinklefree_easy::{machine, models};
 
 fn main() -> ExitCode {
-    match commands::Cli::from_arguments().run() {
+    let prepared = cli::signals::report_file_failures();
+    match prepared.and_then(|()| commands::Cli::from_arguments().run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => cli::report(&error),
     }

@@ -51,13 +51,16 @@ pub fn available() -> Vec<&'static str> {
     Isa::ALL.into_iter().filter(|&i| Kernels::for_isa(i).is_some()).map(Isa::name).collect()
 }
 
-/// Returns the kernels that `WF_ISA` names, or the best ones of this machine.
+/// Returns the kernels that `WF_ISA` names, or the best ones of this machine. An empty variable counts
+/// as unset.
 ///
 /// # Errors
 /// If `WF_ISA` is unknown or not available here.
 pub fn kernels() -> Result<Kernels, MachineError> {
-    let Some(name) = env::var_os(WF_ISA) else { return Ok(Kernels::best()) };
-    let name = name.to_string_lossy().into_owned();
+    let name = env::var_os(WF_ISA).unwrap_or_default().to_string_lossy().trim().to_string();
+    if name.is_empty() {
+        return Ok(Kernels::best());
+    }
     match Isa::parse(&name) {
         None => Err(MachineError::UnknownIsa(name)),
         Some(isa) => Kernels::for_isa(isa).ok_or(MachineError::UnavailableIsa(name)),

@@ -4,6 +4,7 @@ use super::engine::MAX_BATCH_TOKENS;
 use super::mapped::Files;
 use super::source::{self, Source};
 use super::{NoTokenizer, OpenError, OpenOptions, Placement, Progress};
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, Spec, TextParts, Weights};
@@ -50,7 +51,7 @@ pub struct Opened {
 /// # Errors
 /// If the files cannot be found, downloaded, read or understood, or a weight is not finite.
 pub fn checkpoint(
-    model: Option<&str>,
+    model: Option<&OsStr>,
     revision: &str,
     placement: Placement,
     runtime: &Runtime,
@@ -62,7 +63,7 @@ pub fn checkpoint(
         wrinklefree::format::load_with(files, &mut WeightLoader::new(scope, &mapped))
     });
     let checkpoint = checkpoint.map_err(|error| OpenError::Format {
-        model: model.unwrap_or(&name).into(),
+        model: model.map_or(name.as_str().into(), OsStr::to_string_lossy).into(),
         source: error,
     })?;
     progress.loaded();

@@ -1,13 +1,16 @@
 //! Memory-mapped files: the only place where this crate is `unsafe`.
+//!
+//! A mapped file that another program cuts short has no bytes to read any more, and the system sends
+//! SIGBUS. [`report_lost_files`] turns that into a message with the file's name.
 
 use crate::machine::cores;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use bytes::Bytes;
 use memmap2::Mmap;
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use wrinklefree::loader::WeightSource;
 
 /// Maps a whole file, read-only.
@@ -18,43 +21,212 @@ pub fn map(path: &Path) -> anyhow::Result<Bytes> {
 /// A file that stays mapped as long as some of its bytes are in use.
 pub struct Mapped {
     file: File,
-    map: Weak<Mmap>,
+    map: Weak<Mapping>,
     /// True if weights are copied out of it although they could be used in place.
     pub must_copy: bool,
 }
 
 /// Owns a mapping for [`Bytes`].
-struct Owner(Arc<Mmap>);
+struct Owner(Arc<Mapping>);
 
 impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        &self.0.0
+    }
+}
+
+/// A mapping that is listed in [`MAPPED`].
+struct Mapping(Mmap);
+
+/// A range of addresses, and the message if its file is lost.
+struct Listed {
+    start: usize,
+    end: usize,
+    message: Vec<u8>,
+}
+
+/// All mappings of this process.
+static MAPPED: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
+
+fn mapped() -> MutexGuard<'static, Vec<Listed>> {
+    MAPPED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mapping {
+    fn new(map: Mmap, path: &Path) -> Self {
+        let start = map.as_ptr().addr();
+        let name: String = path.display().to_string().replace(char::is_control, "\u{fffd}");
+        let message = format!(
+            "error: {name} was cut short or cannot be read any more while it was in use: restore \
+             the file and start again. Replace a file in use by renaming another one to its name\n"
+        );
+        mapped().push(Listed { start, end: start + map.len(), message: message.into_bytes() });
+        Self(map)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let start = self.0.as_ptr().addr();
+        mapped().retain(|listed| listed.start != start);
+    }
+}
+
+/// Opens a regular file. Others are refused by name: a pipe would wait for a writer, and a device has
+/// no length.
+fn open_regular(path: &Path) -> anyhow::Result<File> {
+    let kind = path.metadata().map(|metadata| metadata.file_type());
+    let kind = kind.with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(
+        kind.is_file(),
+        "cannot read {}: it is {}, and a model is a regular file or a directory of regular files",
+        path.display(),
+        kind_name(kind)
+    );
+    File::open(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a pipe (FIFO)";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            return "a device";
+        }
+    }
+    if kind.is_dir() { "a directory" } else { "no regular file" }
+}
+
+/// From now on, a mapped file that was cut short ends the program with a message that names it, with
+/// exit code 1, instead of with SIGBUS. `before` runs first, for example to remove temporary files.
+/// It must not wait for locks that code which reads mapped bytes may hold.
+///
+/// This is for programs, as it changes what a signal does. Systems without SIGBUS end a program that
+/// reads such a file anyway.
+#[cfg(unix)]
+pub fn report_lost_files(before: fn()) {
+    lost::install(before);
+}
+
+/// See the other systems.
+#[cfg(not(unix))]
+pub fn report_lost_files(_: fn()) {}
+
+/// The handler of SIGBUS.
+#[cfg(unix)]
+mod lost {
+    use super::mapped;
+    use std::mem::MaybeUninit;
+    use std::ptr;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// The earlier action, and the function that runs before the program ends.
+    struct Installed {
+        before: fn(),
+        earlier: libc::sigaction,
+    }
+
+    static INSTALLED: OnceLock<Installed> = OnceLock::new();
+    static ENDING: AtomicBool = AtomicBool::new(false);
+
+    pub fn install(before: fn()) {
+        INSTALLED.get_or_init(|| {
+            let mut earlier = MaybeUninit::uninit();
+            // SAFETY: both actions are complete: zeros are an empty mask, and the handler has the
+            // signature that SA_SIGINFO asks for. SIGBUS has no earlier action that fails to be
+            // read, so `earlier` is written.
+            let earlier = unsafe {
+                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+                action.sa_sigaction = handle as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                let done = libc::sigaction(libc::SIGBUS, &action, earlier.as_mut_ptr());
+                assert_eq!(done, 0, "SIGBUS is a signal that can be handled");
+                earlier.assume_init()
+            };
+            Installed { before, earlier }
+        });
+    }
+
+    extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the system passes a valid description of the signal.
+        let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
+        // The thread was stopped where it read mapped bytes, so it holds no lock that is taken here:
+        // neither this one nor those of the allocator.
+        let listed = mapped();
+        let file = listed.iter().find(|file| (file.start..file.end).contains(&address));
+        match file.filter(|_| code > 0) {
+            Some(file) => end(&file.message),
+            None => pass_on(code),
+        }
+    }
+
+    /// Ends the program, once.
+    fn end(message: &[u8]) -> ! {
+        if ENDING.swap(true, Ordering::SeqCst) {
+            loop {
+                // SAFETY: waits for a signal; another thread ends the program.
+                unsafe { libc::pause() };
+            }
+        }
+        if let Some(installed) = INSTALLED.get() {
+            (installed.before)();
+        }
+        // SAFETY: the bytes are valid, and `_exit` runs nothing of this program.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len());
+            libc::_exit(1)
+        }
+    }
+
+    /// Leaves the signal to the earlier action.
+    fn pass_on(code: libc::c_int) {
+        let Some(installed) = INSTALLED.get() else { return };
+        // SAFETY: the action is what `sigaction` returned. A fault comes again when this function
+        // returns, and a signal that somebody sent is sent again.
+        unsafe {
+            libc::sigaction(libc::SIGBUS, &installed.earlier, ptr::null_mut());
+            if code <= 0 {
+                libc::raise(libc::SIGBUS);
+            }
+        }
     }
 }
 
 impl Mapped {
     /// Maps a whole file, read-only.
+    ///
+    /// # Errors
+    /// If the path names no regular file, or one that cannot be read.
     pub fn open(path: &Path) -> anyhow::Result<(Bytes, Self)> {
-        let open = || {
-            let file = File::open(path)?;
+        let file = open_regular(path)?;
+        let map = |file: File| {
             if file.metadata()?.len() == 0 {
                 return Ok((Bytes::new(), Self { file, map: Weak::new(), must_copy: false }));
             }
             // SAFETY: the mapping is read-only and owned by the returned bytes. Like every program
-            // that maps model files, it relies on the file not being truncated while it is in use.
-            let map = Arc::new(unsafe { Mmap::map(&file)? });
+            // that maps model files, it relies on the file not being changed while it is in use. One
+            // that is cut short ends the program (see the module), and cannot give other bytes.
+            let map = Arc::new(Mapping::new(unsafe { Mmap::map(&file)? }, path));
             let mapped = Self { file, map: Arc::downgrade(&map), must_copy: false };
             Ok((Bytes::from_owner(Owner(map)), mapped))
         };
-        let opened: io::Result<_> = open();
-        opened.with_context(|| format!("cannot read {}", path.display()))
+        map(file)
+            .map_err(|e: io::Error| e)
+            .with_context(|| format!("cannot read {}", path.display()))
     }
 
     /// Returns the offset of these bytes in the file, if they belong to it.
     fn place(&self, bytes: &[u8]) -> Option<u64> {
         let map = self.map.upgrade()?;
-        let start = bytes.as_ptr().addr().checked_sub(map.as_ptr().addr())?;
-        (start + bytes.len() <= map.len()).then_some(start as u64)
+        let start = bytes.as_ptr().addr().checked_sub(map.0.as_ptr().addr())?;
+        (start + bytes.len() <= map.0.len()).then_some(start as u64)
     }
 
     /// Reads from an offset through the file, so that no page of the mapping becomes resident.

@@ -3,6 +3,7 @@
 use super::mapped::Files;
 use super::rope_scaling::RopeRule;
 use super::source::Placement;
+use std::ffi::OsString;
 use std::time::Instant;
 use wrinklefree::loader::WeightSource;
 use wrinklefree::model::{Model, Runtime, Sparsity};
@@ -12,7 +13,7 @@ use wrinklefree::ternary::Layout;
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// A path or a hub id; `None`: the embedded model.
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// Branch, tag or commit on the hub.
     pub revision: String,
     /// RoPE scaling instead of the one that the model's files ask for.

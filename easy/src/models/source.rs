@@ -11,6 +11,7 @@ use crate::machine;
 use anyhow::Context;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wrinklefree::format::File;
 
@@ -68,7 +69,7 @@ pub struct Source {
 
 /// Opens a path or a hub id; `None` opens the embedded model.
 pub fn open(
-    model: Option<&str>,
+    model: Option<&OsStr>,
     revision: &str,
     placement: Placement,
     progress: &mut dyn Progress,
@@ -76,18 +77,19 @@ pub fn open(
     let Some(model) = model else { return embedded() };
     let path = Path::new(model);
     let opened = match path.is_dir() {
-        true => directory(model, path, placement),
-        false if path.exists() => file(model, path, placement),
-        false => return from_hub(model, revision, placement, progress),
+        true => directory(path, placement),
+        false if path.exists() => file(path, placement),
+        false => return from_hub(&model.to_string_lossy(), revision, placement, progress),
     };
-    opened.map_err(|cause| OpenError::Files { model: model.into(), cause })
+    opened.map_err(|cause| OpenError::Files { model: model.to_string_lossy().into(), cause })
 }
 
 /// Opens the only model of a directory.
-fn directory(model: &str, path: &Path, placement: Placement) -> anyhow::Result<Source> {
-    let names = names_in(path)?;
-    let picked = select(&names, &Wanted::Any).with_context(|| format!("directory {model}"))?;
-    files(model, picked.into_iter().map(|n| (n.clone(), path.join(n))), placement)
+fn directory(path: &Path, placement: Placement) -> anyhow::Result<Source> {
+    let there = files_in(path)?;
+    let picked = select(&names(&there), &Wanted::Any);
+    let picked = picked.with_context(|| format!("directory {}", path.display()))?;
+    files(path, placed(picked, there), placement)
 }
 
 /// Opens a hub id.
@@ -104,7 +106,7 @@ fn from_hub(
     })?;
     let fetched = hub::fetch(&id, revision, progress)
         .map_err(|cause| OpenError::Download { model: model.into(), cause })?;
-    files(model, fetched, placement)
+    files(Path::new(model), fetched, placement)
         .map_err(|cause| OpenError::Files { model: model.into(), cause })
 }
 
@@ -116,14 +118,17 @@ fn from_hub(model: &str, _: &str, _: Placement, _: &mut dyn Progress) -> Result<
 }
 
 /// Opens a file: a whole model, or a part of one together with the files beside it.
-fn file(model: &str, path: &Path, placement: Placement) -> anyhow::Result<Source> {
+fn file(path: &Path, placement: Placement) -> anyhow::Result<Source> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !is_part(&mapped::map(path)?) {
-        return files(model, [(name, path.to_path_buf())], placement);
+        return files(path, vec![(name, path.into())], placement);
     }
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let picked = model_files::beside(&names_in(directory)?, &name);
-    files(model, picked.into_iter().map(|n| (n.clone(), directory.join(n))), placement)
+    let mut there = files_in(directory)?;
+    // Two names that are not UTF-8 can look the same: this one is meant.
+    there.retain(|(other, _)| *other != name);
+    there.push((name.clone(), path.into()));
+    files(path, placed(model_files::beside(&names(&there), &name), there), placement)
 }
 
 /// Returns true for safetensors as other programs write them: weights without a configuration.
@@ -155,23 +160,36 @@ fn embedded() -> Result<Source, OpenError> {
     Ok(Source { name: DEFAULT_NAME.into(), files: vec![file], mapped: Files::new(Vec::new()) })
 }
 
-fn names_in(directory: &Path) -> anyhow::Result<Vec<String>> {
+/// Lists a directory, sorted: names for output, and paths. Names that are not UTF-8 have signs in
+/// place of the wrong bytes.
+fn files_in(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let read = || {
-        let mut names = Vec::new();
+        let mut files = Vec::new();
         for entry in directory.read_dir()? {
-            names.extend(entry?.file_name().into_string());
+            let entry = entry?;
+            files.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
         }
-        names.sort();
-        Ok(names)
+        files.sort();
+        Ok(files)
     };
     read()
         .map_err(|e: std::io::Error| e)
         .with_context(|| format!("cannot list {}", directory.display()))
 }
 
+fn names(files: &[(String, PathBuf)]) -> Vec<String> {
+    files.iter().map(|(name, _)| name.clone()).collect()
+}
+
+/// Returns the files with these names.
+fn placed(names: Vec<String>, files: Vec<(String, PathBuf)>) -> Vec<(String, PathBuf)> {
+    let mut places: BTreeMap<String, PathBuf> = files.into_iter().collect();
+    names.into_iter().filter_map(|name| places.remove_entry(&name)).collect()
+}
+
 fn files(
-    model: &str,
-    paths: impl IntoIterator<Item = (String, PathBuf)>,
+    model: &Path,
+    paths: Vec<(String, PathBuf)>,
     placement: Placement,
 ) -> anyhow::Result<Source> {
     let open = |(name, path): (String, PathBuf)| {
@@ -179,7 +197,7 @@ fn files(
         mapped.must_copy = placement.copies(&bytes);
         Ok((File { name, bytes: bytes.into() }, mapped))
     };
-    let name = Path::new(model).file_name().map_or(model.into(), |n| n.to_string_lossy());
+    let name = model.file_name().unwrap_or(model.as_os_str()).to_string_lossy();
     let opened: Vec<_> = paths.into_iter().map(open).collect::<anyhow::Result<_>>()?;
     let (files, mapped) = opened.into_iter().unzip();
     Ok(Source { name: name.into_owned(), files, mapped: Files::new(mapped) })

@@ -7,6 +7,7 @@ use crate::models::rope_scaling::{RopeRule, beyond};
 use crate::models::{LayoutChoice, Logits, OpenOptions, Placement, Synthetic};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use std::ffi::OsString;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::SubmitError;
@@ -21,7 +22,7 @@ pub struct ModelArgs {
     /// A directory, a .safetensors or .gguf file, or a hub id: org/name, org/name:QUANT or
     /// org/name/file.gguf. Without it, the small model embedded in this program runs.
     #[arg(id = "model_path", short, long = "model", value_name = "PATH|ID")]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     #[command(flatten)]
     pub hub: HubArgs,
     /// Positions: none, linear:F, ntk:F or yarn:F

@@ -5,6 +5,7 @@ use super::out;
 use super::progress::Progress;
 use crate::models::chat_prompt::hears_system;
 use crate::models::{self, Loaded, Opened, Placement};
+use std::ffi::OsStr;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::text::ChatTemplate;
 
@@ -27,7 +28,7 @@ pub fn warn_unheard(template: &ChatTemplate) {
 /// # Errors
 /// As [`models::checkpoint`].
 pub fn checkpoint(
-    model: Option<&str>,
+    model: Option<&OsStr>,
     revision: &str,
     runtime: &Runtime,
 ) -> anyhow::Result<Opened> {

@@ -1,9 +1,12 @@
-//! Ctrl-C, SIGTERM and SIGHUP. A loop that checks [`requested`] ends its work itself; everywhere
-//! else the signal ends the program at once.
+//! Signals. After Ctrl-C, SIGTERM or SIGHUP, a loop that checks [`requested`] ends its work itself;
+//! everywhere else the signal ends the program at once.
 
+use crate::models;
 use anyhow::Context;
 use std::io;
 use std::path::PathBuf;
+#[cfg(unix)]
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::NamedTempFile;
@@ -55,14 +58,36 @@ pub fn temporary(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result
     Ok(file)
 }
 
+/// Makes failures with files errors: a file that grows too large (SIGXFSZ), and a mapped file that
+/// is cut short (SIGBUS).
+///
+/// # Errors
+/// If the system refuses.
+pub fn report_file_failures() -> anyhow::Result<()> {
+    models::mapped::report_lost_files(|| {
+        // Another thread that makes a draft just now keeps it.
+        if let Ok(draft) = DRAFT.try_lock() {
+            remove(&draft);
+        }
+    });
+    // With any handler, the write fails.
+    #[cfg(unix)]
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())
+        .context("cannot watch for SIGXFSZ")?;
+    Ok(())
+}
+
 /// Ends the program without running destructors.
 fn end() -> ! {
-    let draft = draft();
-    if let Some(path) = &*draft {
+    remove(&draft());
+    std::process::exit(130)
+}
+
+fn remove(draft: &Option<PathBuf>) {
+    if let Some(path) = draft {
         // A draft that was moved to its target meanwhile is gone.
         let _ = std::fs::remove_file(path);
     }
-    std::process::exit(130)
 }
 
 fn draft() -> MutexGuard<'static, Option<PathBuf>> {

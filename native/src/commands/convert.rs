@@ -10,6 +10,7 @@ use crate::machine;
 use crate::models::{self, Opened, mapped, weight_sizes};
 use anyhow::Context;
 use clap::ValueEnum;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use verify::HeadCheck;
 use wrinklefree::format::{File, HeadType, TextParts, Vocabulary, load, write_packed};
@@ -31,7 +32,7 @@ Examples:
 pub struct Args {
     /// A directory, a file or a hub id
     #[arg(value_name = "IN")]
-    input: String,
+    input: OsString,
     /// The file to write
     #[arg(value_name = "OUT")]
     output: PathBuf,

@@ -31,8 +31,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let agent: Agent =
         Agent::config_builder().timeout_global(Some(time)).proxy(None).build().into();
     let here = || {
-        let port = env::var("WF_PORT").ok().filter(|port| !port.is_empty());
-        format!("http://127.0.0.1:{}", port.as_deref().unwrap_or("30000"))
+        let port = env::var_os("WF_PORT").filter(|port| !port.is_empty());
+        format!("http://127.0.0.1:{}", port.unwrap_or("30000".into()).display())
     };
     let url = format!("{}/health", args.url.clone().unwrap_or_else(here).trim_end_matches('/'));
     let mut answer = agent.get(&url).call().with_context(|| format!("{url} is not well"))?;

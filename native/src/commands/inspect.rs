@@ -8,6 +8,7 @@ use crate::models::weight_sizes::{self, Group};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE};
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec};
 use wrinklefree::model::Model;
@@ -23,7 +24,7 @@ Examples:
 pub struct Args {
     /// File, directory or hub id [default: embedded]
     #[arg(value_name = "PATH|ID")]
-    model: Option<String>,
+    model: Option<OsString>,
     #[command(flatten)]
     hub: HubArgs,
     /// Positions for the memory estimate

@@ -2,7 +2,7 @@
 
 use super::keys::Key;
 use super::{Layers, Said, WF_CONFIG, check, did_you_mean, nearest};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// The variable that names the model for other programs too; `WF_MODEL_PATH` takes precedence.
 const MODEL_PATH: &str = "MODEL_PATH";
@@ -30,15 +30,19 @@ pub fn read(
             layers.warnings.extend(warning(keys, &name));
             continue;
         };
-        let value = value.into_string().map_err(|_| format!("{name} is not UTF-8"))?;
-        let values: Vec<String> = match key.is_list() {
-            true => value.split(',').map(|v| v.trim().into()).collect(),
+        let values = match key.is_list() {
+            true => list(&value).ok_or_else(|| format!("{name} is not UTF-8"))?,
             false => vec![value],
         };
         check(key, &values).map_err(|e| format!("{name}: {e}"))?;
         layers.said.insert(key.id().into(), Said { values, source: name });
     }
     Ok(layers)
+}
+
+/// Splits a list at its commas.
+fn list(value: &OsStr) -> Option<Vec<OsString>> {
+    Some(value.to_str()?.split(',').map(|v| v.trim().into()).collect())
 }
 
 fn warning(keys: &[Key], name: &str) -> Option<String> {

@@ -19,13 +19,13 @@ pub use set::set;
 pub use show::{effective, example};
 
 use crate::cli::exit::usage;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command, FromArgMatches};
 use file::{Node, Value, at};
 use keys::{Key, SECTIONS, command};
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 use wrinklefree::settings::Settings;
@@ -44,7 +44,7 @@ pub struct Layers {
 /// The value of a key in one of them.
 #[derive(Debug)]
 struct Said {
-    values: Vec<String>,
+    values: Vec<OsString>,
     /// `wf.yaml:3` or `WF_PORT`.
     source: String,
 }
@@ -140,14 +140,14 @@ fn entries(node: Node, what: &str) -> Result<Vec<(String, Node)>, String> {
 }
 
 /// Returns the texts of a value; `None` for null, which sets nothing.
-fn texts(key: &Key, node: Node) -> Result<Option<Vec<String>>, String> {
+fn texts(key: &Key, node: Node) -> Result<Option<Vec<OsString>>, String> {
     let wrong = |what: &str| at(node.line, format!("`{}` takes {what}", key.name()));
     match node.value {
         Value::Null => Ok(None),
-        Value::Text(text) => Ok(Some(vec![text])),
+        Value::Text(text) => Ok(Some(vec![text.into()])),
         Value::List(items) if key.is_list() => {
             let text = |item: Node| match item.value {
-                Value::Text(text) => Ok(text),
+                Value::Text(text) => Ok(OsString::from(text)),
                 _ => Err(wrong("a list of texts")),
             };
             let texts = items.into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
@@ -159,18 +159,23 @@ fn texts(key: &Key, node: Node) -> Result<Option<Vec<String>>, String> {
 }
 
 /// Checks values as the key's flag would.
-fn check(key: &Key, values: &[String]) -> Result<(), String> {
+fn check(key: &Key, values: &[OsString]) -> Result<(), String> {
     let flag = key.arg.get_long().expect("every key has a flag");
     // A flag that only turns something off takes no value on the command line.
     let command = command().mut_arg(key.id(), |arg| match arg.get_action() {
         ArgAction::SetFalse => arg.action(ArgAction::Set),
         _ => arg,
     });
-    let matches = command.try_get_matches_from(values.iter().map(|v| format!("--{flag}={v}")));
+    let option = |value: &OsString| {
+        let mut option = OsString::from(format!("--{flag}="));
+        option.push(value);
+        option
+    };
+    let matches = command.try_get_matches_from(values.iter().map(option));
     let matches = matches.map_err(|error| {
         let value = match key.is_secret() {
             true => "***".into(),
-            false => values.join(", "),
+            false => values.join(OsStr::new(", ")).to_string_lossy().into_owned(),
         };
         format!("`{}` cannot be `{value}`{}", key.name(), reason(&error, &value))
     })?;
@@ -180,6 +185,9 @@ fn check(key: &Key, values: &[String]) -> Result<(), String> {
 
 /// Returns the reason for which clap refuses a value.
 fn reason(error: &clap::Error, value: &str) -> String {
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        return ": it is not UTF-8".into();
+    }
     match (error.source(), error.get(ContextKind::ValidValue)) {
         (Some(cause), _) => format!(": {cause}"),
         (None, Some(ContextValue::Strings(valid))) => {

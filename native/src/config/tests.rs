@@ -40,7 +40,7 @@ fn the_example_has_every_key_and_says_the_defaults() {
         let own = (key.section.to_string(), key.name().to_string());
         assert!(there.contains(&own), "{own:?} is missing");
         let default = defaults.get_raw(key.id()).into_iter().flatten();
-        let default: Vec<_> = default.map(|v| v.to_string_lossy().into_owned()).collect();
+        let default: Vec<_> = default.map(OsString::from).collect();
         let example = said.get(key.id()).map(|said| said.values.clone()).unwrap_or_default();
         assert_eq!(example, default, "{own:?}");
         let explained = lines.find(|line| !line.is_empty() && line.trim_start().starts_with('#'));
@@ -100,7 +100,7 @@ fn the_command_line_counts_more_than_the_file_and_that_more_than_the_environment
             keys.server.api_key.concat(),
         )
     };
-    let model = |name: &str| Some(name.to_string());
+    let model = |name: &str| Some(name.into());
     let default = ((None, 30000, 4 << 20, None), (16, true), (false, 3), String::new());
     assert_eq!(of(&keys("", &[], &[])), default);
     let environment = ((model("env"), 1, 1, Some(0.1)), (1, true), (false, 1), "a".into());

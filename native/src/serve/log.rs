@@ -27,7 +27,7 @@ const WF_LOG: &str = "WF_LOG";
 
 /// Returns the filter in `WF_LOG`, or `info`.
 fn filter() -> anyhow::Result<EnvFilter> {
-    let asked = env::var(WF_LOG).unwrap_or_default();
+    let asked = env::var_os(WF_LOG).unwrap_or_default().to_string_lossy().into_owned();
     let asked = if asked.trim().is_empty() { "info" } else { asked.trim() };
     let levels = "off, error, warn, info, debug, trace";
     // `EnvFilter` would read a misspelled level as the name of a module and log nothing.

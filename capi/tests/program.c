@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+#ifdef __GLIBC__
 #include <malloc.h>
-#define COUNTED
 #endif
 
 #define CHECK(condition)                                                                    \
@@ -185,7 +184,7 @@ static void engine_freed_first(void) {
 
 /* Bytes of the heap in use, where the C library counts them. */
 static size_t heap(void) {
-#ifdef COUNTED
+#ifdef __GLIBC__
     struct mallinfo2 info = mallinfo2();
     return info.uordblks + info.hblkhd;
 #else
@@ -212,7 +211,7 @@ static void many_requests(wf_engine *engine) {
 }
 
 int main(void) {
-#ifdef COUNTED
+#ifdef __GLIBC__
     /* One heap for all threads, which mallinfo2 counts. */
     mallopt(M_ARENA_MAX, 1);
 #endif

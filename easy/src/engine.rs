@@ -7,6 +7,7 @@ use crate::models::grammar::Grammars;
 use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
 use crate::{EngineBuilder, Error, GenerateOptions};
+use serde_json::Map;
 use std::ffi::OsString;
 use std::sync::Arc;
 #[cfg(feature = "grammar")]
@@ -219,7 +220,7 @@ impl Engine {
         let Served { template, tokenizer, name, .. } = &self.shared.served;
         let template =
             template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: name.clone() })?;
-        let prompt = chat_prompt::render(template, messages, None)?;
+        let prompt = chat_prompt::render(template, messages, None, Map::new())?;
         self.stream_tokens(tokenizer.encode(&prompt, false)?, options)
     }
 

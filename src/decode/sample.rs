@@ -168,7 +168,7 @@ impl Sampler {
     #[must_use]
     pub fn end(&mut self) -> Option<FinishReason> {
         match self.guide.as_mut()?.next() {
-            Next::Tokens(_) | Next::Any => None,
+            Next::Tokens(_) | Next::Except(_) => None,
             Next::End => Some(FinishReason::Stop),
             Next::Unknown(_) => Some(FinishReason::Constraint),
         }

@@ -180,7 +180,7 @@ impl Request {
             return Err(SubmitError::NoTokenizer);
         }
         match self.sampling.constraint.as_mut().map(|c| c.next()) {
-            None | Some(Next::Tokens(_) | Next::Any) => Ok(self.sampling.validate(vocab)?),
+            None | Some(Next::Tokens(_) | Next::Except(_)) => Ok(self.sampling.validate(vocab)?),
             Some(Next::End) => Err(SubmitError::Constraint("it allows no token".into())),
             Some(Next::Unknown(why)) => Err(SubmitError::Constraint(why)),
         }

@@ -11,7 +11,7 @@ const RESERVED: [&str; 5] =
 
 /// Settings of reasoning. Unset values are those of the model's chat template.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "clap", derive(clap::Args), group(id = "reasoning"))]
 #[cfg_attr(feature = "clap", command(next_help_heading = "Reasoning"))]
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -187,13 +187,14 @@ impl OutputReasoning {
         self.place.map(|(markers, start)| ReasoningParser::new(markers, start))
     }
 
-    /// Returns the constraint of the output whose answer follows `answer`.
+    /// Returns the constraint of the output whose answer follows `answer`. The text ends with `eos`.
     ///
     /// # Errors
     /// If the tokenizer has no token for a marker that is needed.
     pub fn constrain(
         &self,
         tokenizer: &Tokenizer,
+        eos: &[u32],
         answer: Option<Box<dyn Constraint>>,
     ) -> Result<Option<Box<dyn Constraint>>, ReasoningError> {
         let Some((markers, start)) = self.place else { return Ok(answer) };
@@ -210,7 +211,8 @@ impl OutputReasoning {
             ReasoningStart::Open | ReasoningStart::Closed => None,
         };
         let close = vec![single(markers.close)?];
-        let tokens = ReasoningTokens { open, close, around: [encode("\n"), encode("\n\n")] };
+        let around = [encode("\n"), encode("\n\n")];
+        let tokens = ReasoningTokens { open, close, around, eos: eos.to_vec() };
         Ok(Some(Box::new(ReasoningConstraint::new(tokens, self.budget, answer))))
     }
 }

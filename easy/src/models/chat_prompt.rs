@@ -1,20 +1,23 @@
 //! Conversations rendered by a chat template.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::time::SystemTime;
 use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError};
 
-/// Renders the prompt that makes the model answer these messages, with the tools that it may call.
+/// Renders the prompt that makes the model answer these messages, with the tools that it may call and
+/// further variables of the template.
 pub fn render<M: Serialize>(
     template: &ChatTemplate,
     messages: &[M],
     tools: Option<Value>,
+    variables: Map<String, Value>,
 ) -> Result<String, TextError> {
     let options = RenderOptions {
         add_generation_prompt: true,
         date: Some(now()),
         tools,
+        variables,
         ..RenderOptions::default()
     };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
@@ -28,7 +31,7 @@ pub fn hears_system(template: &ChatTemplate) -> bool {
         |role: &str, content: &str| Message { role: role.into(), content: content.into() };
     let messages = [message("system", SAID), message("user", "Hello")];
     // A template that refuses system messages reports an error itself.
-    render(template, &messages, None).map_or(true, |text| text.contains(SAID))
+    render(template, &messages, None, Map::new()).map_or(true, |text| text.contains(SAID))
 }
 
 /// Returns the date in UTC: the standard library knows no time zones.
@@ -47,8 +50,10 @@ mod tests {
         let source = "{{ strftime_now('%Y') }}".to_string();
         let text = TextParts { chat_template: Some(source), ..TextParts::default() };
         let template = ChatTemplate::new(&text).expect("valid").expect("there");
-        let year: u32 =
-            render::<Value>(&template, &[], None).expect("renders").parse().expect("a year");
+        let year: u32 = render::<Value>(&template, &[], None, Map::new())
+            .expect("renders")
+            .parse()
+            .expect("a year");
         assert!(year >= 2025, "{year}");
     }
 

@@ -25,7 +25,7 @@ pub fn run(
 ) -> anyhow::Result<Vec<Sample>> {
     let mut once = || {
         let begin = Instant::now();
-        let answer = session::run(engine, request.clone(), |_: &str| Ok(()))?;
+        let answer = session::run(engine, request.clone(), None, |_: &str| Ok(()))?;
         let seconds = begin.elapsed().as_secs_f64();
         let passes = answer.timings.forward_passes;
         Ok(Sample { seconds, tokens: answer.tokens.len(), passes })

@@ -5,11 +5,14 @@ use serde::Serialize;
 use std::time::Instant;
 use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, EventKind, FinishReason, Request, Step};
+use wrinklefree::text::{OutputPart, ReasoningParser};
 
 /// The answer to a request.
 pub struct Answer {
-    /// The text.
+    /// The text, without the reasoning.
     pub text: String,
+    /// The reasoning before it; empty if there is none.
+    pub reasoning: String,
     /// Its tokens.
     pub tokens: Vec<Sampled>,
     /// Reason of its end.
@@ -95,6 +98,11 @@ pub trait Watcher {
     /// Receives text as it is generated.
     fn text(&mut self, text: &str) -> anyhow::Result<()>;
 
+    /// Receives reasoning as it is generated.
+    fn reasoning(&mut self, _text: &str) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Receives the slots after each forward pass, if the request asks for them.
     fn slots(&mut self, _engine: &Engine, _slots: Vec<Slot>) -> anyhow::Result<()> {
         Ok(())
@@ -107,15 +115,56 @@ impl<F: FnMut(&str) -> anyhow::Result<()>> Watcher for F {
     }
 }
 
-/// Runs a request to its end. Ctrl-C cancels it.
+/// The output of a request so far, in parts.
+struct Output<W> {
+    parser: Option<ReasoningParser>,
+    watcher: W,
+    text: String,
+    reasoning: String,
+}
+
+impl<W: Watcher> Output<W> {
+    fn push(&mut self, text: &str) -> anyhow::Result<()> {
+        let parts = match &mut self.parser {
+            Some(parser) => parser.push(text),
+            None => vec![OutputPart::Answer(text.into())],
+        };
+        self.parts(parts)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        let rest = self.parser.as_mut().map(ReasoningParser::finish).unwrap_or_default();
+        self.parts(rest)
+    }
+
+    fn parts(&mut self, parts: Vec<OutputPart>) -> anyhow::Result<()> {
+        for part in parts {
+            match part {
+                OutputPart::Reasoning(text) => {
+                    self.reasoning += &text;
+                    self.watcher.reasoning(&text)?;
+                }
+                OutputPart::Answer(text) => {
+                    self.text += &text;
+                    self.watcher.text(&text)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a request to its end. `parser` finds the reasoning in the output. Ctrl-C cancels it.
 pub fn run(
     engine: &mut Engine,
     request: Request,
-    mut watcher: impl Watcher,
+    parser: Option<ReasoningParser>,
+    watcher: impl Watcher,
 ) -> anyhow::Result<Answer> {
     let mut timings = Timings { prompt_tokens: request.tokens.len(), ..Timings::default() };
     let seq = engine.submit(request)?;
-    let (mut text, mut tokens) = (String::new(), Vec::new());
+    let mut output = Output { parser, watcher, text: String::new(), reasoning: String::new() };
+    let mut tokens = Vec::new();
     // Tokens that the passes over the prompt gave.
     let mut first = 0;
     let reason = 'run: loop {
@@ -142,18 +191,16 @@ pub fn run(
                 EventKind::Token { sampled, text: new } => {
                     tokens.push(sampled);
                     first += usize::from(prefilling);
-                    text += &new;
-                    watcher.text(&new)
+                    output.push(&new)
                 }
-                EventKind::Slots(slots) => watcher.slots(engine, slots),
+                EventKind::Slots(slots) => output.watcher.slots(engine, slots),
                 EventKind::Scored(_) | EventKind::Embedded(_) | EventKind::Logits(_) => {
                     unreachable!("the request asks for text only")
                 }
                 EventKind::Finished { reason, text: new, cached, .. } => {
                     ended = Some(reason);
                     timings.cached_tokens = cached;
-                    text += &new;
-                    watcher.text(&new)
+                    output.push(&new)
                 }
             };
             if let Err(error) = watched {
@@ -169,5 +216,7 @@ pub fn run(
     };
     timings.generated_tokens = tokens.len();
     timings.finish(first);
-    Ok(Answer { text, tokens, reason, timings })
+    output.finish()?;
+    let Output { text, reasoning, .. } = output;
+    Ok(Answer { text, reasoning, tokens, reason, timings })
 }

@@ -6,6 +6,7 @@ mod input;
 use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::cli::exit::Exit;
 use crate::cli::session::Answer;
+use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, out, signals};
 use crate::config::DecodeArgs;
 use crate::machine;
@@ -19,7 +20,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use wrinklefree::engine::FinishReason;
-use wrinklefree::settings::Sampling;
+use wrinklefree::settings::{Reasoning, Sampling};
 
 /// Talk with a model
 ///
@@ -52,6 +53,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: Sampling,
     #[command(flatten)]
+    reasoning: Reasoning,
+    #[command(flatten)]
     decoding: DecodeArgs,
 }
 
@@ -68,6 +71,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let (kv, max_tokens) = (args.kv.config(), args.max_tokens.get());
     let length = Length { context, shift, max_tokens };
     let mut conversation = Conversation::new(loaded, runtime, (sampling, mode), (length, kv))?;
+    conversation.reasoning = args.reasoning;
     conversation.restart(args.system);
     signals::watch()?;
 
@@ -124,6 +128,7 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
             Some(Input::Help) => out::note(HELP),
             Some(Input::Wrong(what)) => out::note(what),
             Some(Input::Stats) => out::note(stats(last.as_ref())),
+            Some(Input::Thinking) => out::note(thinking(last.as_ref())),
             Some(Input::Save(path)) => match save(conversation, &path) {
                 Ok(()) => out::note(format_args!("saved {} messages", conversation.messages.len())),
                 Err(error) => out::note(format_args!("error: {error:#}")),
@@ -145,7 +150,7 @@ fn restart(conversation: &mut Conversation, system: Option<String>) {
 
 fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {
     signals::arm();
-    let answer = conversation.say(text, out::print);
+    let answer = conversation.say(text, AnswerView::new(Thinking::Folded));
     // While the next line is awaited, nothing checks for signals.
     signals::disarm();
     let answer = answer?;
@@ -170,6 +175,13 @@ fn save(conversation: &Conversation, path: &Path) -> anyhow::Result<()> {
     let write =
         || OpenOptions::new().write(true).create_new(true).open(path)?.write_all(json.as_bytes());
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn thinking(last: Option<&Answer>) -> &str {
+    match last.map(|answer| answer.reasoning.as_str()) {
+        None | Some("") => "no thinking before the last answer",
+        Some(text) => text,
+    }
 }
 
 fn stats(last: Option<&Answer>) -> String {

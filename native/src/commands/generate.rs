@@ -5,6 +5,7 @@ mod diffusion_view;
 use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::cli::exit::{Exit, usage};
 use crate::cli::session::{self, Answer};
+use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, open, out, signals};
 use crate::config::DecodeArgs;
 use crate::machine;
@@ -17,7 +18,7 @@ use std::io::{self, IsTerminal, Read};
 use std::num::NonZeroUsize;
 use wrinklefree::decode::{Sampled, SamplingParams};
 use wrinklefree::engine::{FinishReason, Request};
-use wrinklefree::settings::{Sampling, describe};
+use wrinklefree::settings::{OutputReasoning, Reasoning, Sampling, describe};
 use wrinklefree::text::{Message, Tokenizer};
 
 /// Answer a prompt
@@ -78,6 +79,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: Sampling,
     #[command(flatten)]
+    reasoning: Reasoning,
+    #[command(flatten)]
     decoding: DecodeArgs,
 }
 
@@ -93,7 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let loaded = args.model.open(&runtime)?;
     let longest = args.context.unwrap_or(loaded.model.spec().context_length);
     args::warn_beyond(longest, loaded.model.spec());
-    let request = request(args, &loaded, &prompt, longest)?;
+    let (request, reasoning) = request(args, &loaded, &prompt, longest)?;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
     let weights = weight_sizes::bytes(model.weights());
@@ -104,10 +107,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
     signals::watch()?;
     signals::arm();
-    let stream = |text: &str| if args.json { Ok(()) } else { out::print(text) };
-    let answer = match args.show_steps {
-        true => session::run(&mut engine, request, DiffusionView::new()),
-        false => session::run(&mut engine, request, stream),
+    let parser = reasoning.parser();
+    let answer = match args {
+        Args { show_steps: true, .. } => {
+            session::run(&mut engine, request, parser, DiffusionView::new())
+        }
+        Args { json: true, .. } => session::run(&mut engine, request, parser, |_: &str| Ok(())),
+        _ => session::run(&mut engine, request, parser, AnswerView::new(Thinking::Shown)),
     };
     let answer = answer.context("cannot answer the prompt")?;
     if args.show_steps {
@@ -118,6 +124,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "model": name,
             "decode_mode": mode,
             "text": answer.text,
+            "reasoning": (!answer.reasoning.is_empty()).then_some(&answer.reasoning),
             "tokens": answer.tokens.iter().map(|t| t.token).collect::<Vec<_>>(),
             "finish_reason": session::reason_name(answer.reason),
             "logprobs": args.logprobs.map(|_| logprobs(&answer.tokens, engine.tokenizer())),
@@ -165,30 +172,46 @@ fn prompt(argument: Option<&str>) -> anyhow::Result<String> {
 }
 
 /// Builds the request for an engine whose context holds at most `longest` positions.
-fn request(args: &Args, loaded: &Loaded, prompt: &str, longest: usize) -> anyhow::Result<Request> {
-    let tokens = encode(loaded, args, prompt)?;
+fn request(
+    args: &Args,
+    loaded: &Loaded,
+    prompt: &str,
+    longest: usize,
+) -> anyhow::Result<(Request, OutputReasoning)> {
+    let (tokens, reasoning) = encode(loaded, args, prompt)?;
     let mode = args.decoding.mode(&loaded.capabilities())?;
     let params = args.sampling.params(&loaded.defaults);
-    Ok(Request {
+    let constraint = reasoning.constrain(loaded.tokenizer()?, &loaded.defaults.eos, None)?;
+    let request = Request {
         context_shift: args.shift.keep(&mode, longest)?,
         mode,
         max_tokens: args.max_tokens.get(),
-        sampling: SamplingParams { logprobs: args.logprobs, ..params },
+        sampling: SamplingParams { logprobs: args.logprobs, constraint, ..params },
         stop: args.stop.clone(),
         eos: loaded.defaults.eos.clone(),
         watch: args.show_steps,
         tokens,
         ..Request::default()
-    })
+    };
+    Ok((request, reasoning))
 }
 
-fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Vec<u32>> {
+/// Returns the tokens of the prompt, and the reasoning of the output behind it.
+fn encode(
+    loaded: &Loaded,
+    args: &Args,
+    prompt: &str,
+) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
     let tokenizer = loaded.tokenizer()?;
     let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
         if args.system.is_some() {
             return Err(usage("--system needs a model with a chat template"));
         }
-        return tokenizer.encode(prompt, true).context("cannot encode the prompt");
+        if args.reasoning != Reasoning::default() {
+            return Err(usage("options of reasoning need a chat template, and are not for --raw"));
+        }
+        let tokens = tokenizer.encode(prompt, true).context("cannot encode the prompt")?;
+        return Ok((tokens, OutputReasoning::default()));
     };
     let message = |role: &str, text: &str| Message { role: role.into(), content: text.into() };
     if args.system.is_some() {
@@ -196,9 +219,10 @@ fn encode(loaded: &Loaded, args: &Args, prompt: &str) -> anyhow::Result<Vec<u32>
     }
     let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
     messages.push(message("user", prompt));
-    let text = chat_prompt::render(template, &messages, None)
+    let text = chat_prompt::render(template, &messages, None, args.reasoning.variables()?)
         .context("the chat template refuses the prompt")?;
-    tokenizer.encode(&text, false).context("cannot encode the prompt")
+    let tokens = tokenizer.encode(&text, false).context("cannot encode the prompt")?;
+    Ok((tokens, args.reasoning.of_output(template, &text)?))
 }
 
 fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {

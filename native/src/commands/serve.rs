@@ -107,8 +107,19 @@ fn server_config(
     synthetic: Option<Synthetic>,
     warnings: &[String],
 ) -> anyhow::Result<ServerConfig> {
-    let Keys { model, host, port, compute, warmup, server, scheduler, kv, benchmark, settings } =
-        keys;
+    let Keys {
+        model,
+        host,
+        port,
+        compute,
+        warmup,
+        server,
+        scheduler,
+        kv,
+        benchmark,
+        settings,
+        reasoning,
+    } = keys;
     let api_keys = api_keys(&server)?;
     if api_keys.is_empty() && !host.is_loopback() && !server.insecure {
         return Err(usage(format!(
@@ -168,6 +179,7 @@ fn server_config(
             radix_cache: scheduler.enable_radix_cache,
         },
         settings,
+        reasoning,
     })
 }
 

@@ -10,9 +10,10 @@ const COLUMNS: usize = 80;
 const AROUND: usize = 8;
 
 /// Flags that few users need: `-h` only counts them.
-const RARE: [&str; 17] = [
+const RARE: [&str; 19] = [
     "activation_sparsity",
     "block_attention",
+    "chat_template_kwargs",
     "commit",
     "draft_length",
     "entropy_bound",
@@ -24,6 +25,7 @@ const RARE: [&str; 17] = [
     "logit_shift",
     "mask_token_id",
     "presence_penalty",
+    "reasoning_effort",
     "row_cost",
     "selector",
     "slots_per_pass",

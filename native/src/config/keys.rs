@@ -9,11 +9,11 @@ use clap::{ArgAction, Args, Command};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use wrinklefree::settings::Settings;
+use wrinklefree::settings::{Reasoning, Settings};
 
 /// The sections of the file: groups of options with these names. Flags of the last two begin with
 /// `--kv-` and `--benchmark-` if the key alone is unclear. Other keys stand outside of sections.
-pub const SECTIONS: [&str; 5] = ["server", "dlm", "scheduler", "kv", "benchmark"];
+pub const SECTIONS: [&str; 6] = ["server", "reasoning", "dlm", "scheduler", "kv", "benchmark"];
 
 /// The key whose value is never printed.
 const SECRET: &str = "api_key";
@@ -47,6 +47,8 @@ pub struct Keys {
     pub benchmark: BenchmarkArgs,
     #[command(flatten)]
     pub settings: Settings,
+    #[command(flatten)]
+    pub reasoning: Reasoning,
 }
 
 /// Options of the server: access, encryption and limits.

@@ -89,7 +89,7 @@ impl Run {
             ..Request::default()
         };
         let begin = Instant::now();
-        let answer = session::run(engine, request, |_: &str| Ok(()))?;
+        let answer = session::run(engine, request, None, |_: &str| Ok(()))?;
         self.seconds += begin.elapsed().as_secs_f64();
         self.tokens += answer.tokens.len();
         self.passes += answer.timings.forward_passes;

@@ -3,6 +3,7 @@
 use crate::models::{Loaded, chat_prompt};
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use serde_json::Map;
 use std::fs;
 use std::path::Path;
 use wrinklefree::text::Message;
@@ -92,7 +93,7 @@ fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
             let Some(template) = &loaded.template else {
                 bail!("`messages` need a chat template, and {} has none", loaded.name);
             };
-            let text = chat_prompt::render(template, &messages, None);
+            let text = chat_prompt::render(template, &messages, None, Map::new());
             tokenizer.encode(&text.context("the chat template refuses the messages")?, false)
         }
         (None, Some(text)) => tokenizer.encode(&text, true),

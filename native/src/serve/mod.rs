@@ -59,7 +59,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use wrinklefree::model::Runtime;
-use wrinklefree::settings::Settings;
+use wrinklefree::settings::{Reasoning, Settings};
 
 /// Loads the model for a runtime.
 type ModelLoader = Box<dyn FnOnce(&Runtime) -> anyhow::Result<Loaded> + Send>;
@@ -101,6 +101,8 @@ pub struct ServerConfig {
     pub engine: EngineLimits,
     /// Decode settings for requests that do not set their own.
     pub settings: Settings,
+    /// Settings of reasoning for requests that do not set their own.
+    pub reasoning: Reasoning,
 }
 
 /// Runs the server until a signal ends it.
@@ -123,7 +125,9 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
 
 async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     let ServerConfig { load, name, host, port, keys, limits, drain, threads, engine, .. } = config;
-    let ServerConfig { origins, proxies, host_names, demo, tls, warmup, settings, .. } = config;
+    let ServerConfig {
+        origins, proxies, host_names, demo, tls, warmup, settings, reasoning, ..
+    } = config;
     let address = SocketAddr::new(host, port);
     let socket = TcpListener::bind(address).await;
     let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
@@ -142,7 +146,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         }
         None => api::router(&server),
     };
-    let builder = EngineBuilder { name, threads, limits: engine, settings, warmup };
+    let builder = EngineBuilder { name, threads, limits: engine, settings, reasoning, warmup };
     let (loader, mut load_error) = spawn_loader(load, builder, server.clone());
     let scheme = if tls.is_some() { "https" } else { "http" };
     out::print(&format!("listening on {scheme}://{}\n", socket.local_addr()?))?;

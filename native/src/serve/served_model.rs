@@ -10,7 +10,7 @@ use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::Constraint;
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Rope};
 use wrinklefree::model::Sparsity;
-use wrinklefree::settings::{ModelCapabilities, Settings};
+use wrinklefree::settings::{ModelCapabilities, Reasoning, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
 /// A loaded model and its settings.
@@ -31,6 +31,8 @@ pub struct ServedModel {
     pub dlm: Option<DlmConfig>,
     /// Decode settings for requests that do not set their own.
     pub settings: Settings,
+    /// Settings of reasoning for requests that do not set their own.
+    pub reasoning: Reasoning,
     /// Vocabulary size.
     pub vocab: usize,
     /// Length of a hidden state.

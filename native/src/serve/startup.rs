@@ -18,7 +18,7 @@ use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::Spec;
 use wrinklefree::model::Runtime;
-use wrinklefree::settings::Settings;
+use wrinklefree::settings::{Reasoning, Settings};
 
 /// Limits of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +70,8 @@ pub struct EngineBuilder {
     pub limits: EngineLimits,
     /// Decode settings for requests that do not set their own.
     pub settings: Settings,
+    /// Settings of reasoning for requests that do not set their own.
+    pub reasoning: Reasoning,
     /// Work to do before the server is ready.
     pub warmup: Warmup,
 }
@@ -87,7 +89,7 @@ impl EngineBuilder {
         server: &ServerState,
         tasks: &Handle,
     ) -> anyhow::Result<JoinHandle<()>> {
-        let Self { name, threads, limits, settings, warmup } = self;
+        let Self { name, threads, limits, settings, reasoning, warmup } = self;
         // Unsupported settings fail here and not in every request.
         let mode = settings.mode(&loaded.capabilities())?;
         for warning in
@@ -139,6 +141,7 @@ impl EngineBuilder {
             defaults,
             dlm,
             settings,
+            reasoning,
             vocab: spec.vocab_size,
             hidden: spec.hidden_size,
             context,

@@ -51,7 +51,7 @@ impl Warmup {
             let mut modes = vec![DecodeMode::Autoregressive, mode.clone()];
             modes.dedup();
             for mode in modes {
-                session::run(engine, request(&mode, WARMUP_TOKENS), |_: &str| Ok(()))?;
+                session::run(engine, request(&mode, WARMUP_TOKENS), None, |_: &str| Ok(()))?;
             }
             tracing::info!("warmed up");
         }
@@ -61,7 +61,7 @@ impl Warmup {
             if cancelled() {
                 break;
             }
-            let answer = session::run(engine, request(mode, max_tokens), |_: &str| Ok(()))?;
+            let answer = session::run(engine, request(mode, max_tokens), None, |_: &str| Ok(()))?;
             bar.suspend(|| {
                 tracing::info!(
                     iteration,

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod hub;
+pub mod model;
 pub mod server;
 
 use std::io::Write;

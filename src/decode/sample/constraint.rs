@@ -69,8 +69,8 @@ impl Clone for Box<dyn Constraint> {
 pub enum Next {
     /// A set of at least one token: token t is bit t % 32 of word t / 32.
     Tokens(Vec<u32>),
-    /// Every token.
-    Any,
+    /// Every token but these.
+    Except(Vec<u32>),
     /// No token: the text is complete.
     End,
     /// The grammar became too complex to decide; the text says why.
@@ -129,7 +129,18 @@ impl Guide {
     /// Sets the logits of all other tokens to −∞. If biases have banned every allowed token, all allowed
     /// tokens become equal: the grammar has priority.
     pub fn restrict(&mut self, logits: &mut [f32]) {
-        let Next::Tokens(set) = self.next() else { return };
+        let set = match self.next() {
+            Next::Tokens(set) => set,
+            Next::Except(tokens) => {
+                for &token in tokens {
+                    if let Some(logit) = logits.get_mut(token as usize) {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+                return;
+            }
+            Next::End | Next::Unknown(_) => return,
+        };
         let may =
             |token: usize| set.get(token / 32).is_some_and(|word| word >> (token % 32) & 1 == 1);
         let mut left = false;

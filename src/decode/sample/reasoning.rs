@@ -13,6 +13,8 @@ pub struct ReasoningTokens {
     pub close: Vec<u32>,
     /// Tokens before and after the marker, as the model's template writes it.
     pub around: [Vec<u32>; 2],
+    /// End-of-text tokens. They cannot come inside the reasoning if a constraint describes the answer.
+    pub eos: Vec<u32>,
 }
 
 /// Lets a model reason freely before the output that another constraint describes. Behind a number of
@@ -21,17 +23,19 @@ pub struct ReasoningTokens {
 /// ```
 /// use wrinklefree::decode::{Constraint, Next, ReasoningConstraint, ReasoningTokens};
 ///
-/// let tokens = ReasoningTokens { open: None, close: vec![9], around: [vec![], vec![5]] };
+/// let around = [vec![], vec![5]];
+/// let tokens = ReasoningTokens { open: None, close: vec![9], around, eos: vec![] };
+/// let any = Next::Except(vec![]);
 /// let mut constraint = ReasoningConstraint::new(tokens, Some(2), None);
 /// for free in [1, 2] {
-///     assert_eq!(constraint.next(), Next::Any);
+///     assert_eq!(constraint.next(), any);
 ///     constraint.accept(free);
 /// }
 /// for closing in [9, 5] {
 ///     assert_eq!(constraint.next(), Next::Tokens(vec![1 << closing]));
 ///     constraint.accept(closing);
 /// }
-/// assert_eq!(constraint.next(), Next::Any);
+/// assert_eq!(constraint.next(), any);
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReasoningConstraint {
@@ -46,6 +50,9 @@ pub struct ReasoningConstraint {
     /// Number of tokens of the answer.
     answered: usize,
 }
+
+/// Every token.
+const ANY: Next = Next::Except(Vec::new());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -115,7 +122,7 @@ impl ReasoningConstraint {
     }
 
     fn next_of_answer(&mut self) -> Next {
-        self.answer.as_mut().map_or(Next::Any, |answer| answer.next())
+        self.answer.as_mut().map_or(ANY, |answer| answer.next())
     }
 }
 
@@ -129,7 +136,8 @@ fn insert(set: &mut Vec<u32>, token: u32) {
 impl Constraint for ReasoningConstraint {
     fn next(&mut self) -> Next {
         match self.phase {
-            Phase::Reasoning(_) => Next::Any,
+            Phase::Reasoning(_) if self.answer.is_some() => Next::Except(self.tokens.eos.clone()),
+            Phase::Reasoning(_) => ANY,
             Phase::Answer => self.next_of_answer(),
             Phase::Closing(index) => {
                 let mut set = Vec::new();
@@ -210,7 +218,12 @@ mod tests {
     }
 
     fn constraint(open: Option<u32>, budget: Option<usize>, answers: bool) -> ReasoningConstraint {
-        let tokens = ReasoningTokens { open, close: vec![8, 9], around: [vec![4], vec![5, 6]] };
+        let tokens = ReasoningTokens {
+            open,
+            close: vec![8, 9],
+            around: [vec![4], vec![5, 6]],
+            eos: vec![3],
+        };
         let answer = answers.then(|| Box::new(Count(0)) as Box<dyn Constraint>);
         ReasoningConstraint::new(tokens, budget, answer)
     }
@@ -219,7 +232,7 @@ mod tests {
     fn accept(constraint: &mut ReasoningConstraint, tokens: &[u32], only: bool) {
         for &token in tokens {
             match constraint.next() {
-                Next::Any => assert!(!only, "{token}"),
+                Next::Except(not) => assert!(!only && !not.contains(&token), "{token}"),
                 Next::Tokens(set) => {
                     assert!(set[token as usize / 32] >> (token % 32) & 1 == 1, "{token}");
                     let count: u32 = set.iter().map(|word| word.count_ones()).sum();
@@ -241,7 +254,7 @@ mod tests {
                 accept(&mut c, &[20, 21, 22], true);
                 assert_eq!(c.next(), Next::End);
             } else {
-                assert_eq!(c.next(), Next::Any);
+                assert_eq!(c.next(), ANY);
             }
         }
         accept(&mut constraint(None, Some(0), true), &[4, 8, 9, 5, 6, 20], true);
@@ -253,7 +266,8 @@ mod tests {
     #[test]
     fn the_answer_follows_its_grammar() {
         let mut c = constraint(None, None, true);
-        accept(&mut c, &[1, 2, 3, 8, 9], false);
+        assert_eq!(c.next(), Next::Except(vec![3]), "the text cannot end without an answer");
+        accept(&mut c, &[1, 2, 4, 8, 9], false);
         accept(&mut c, &[5, 6, 20, 21, 22], true);
         assert_eq!(c.next(), Next::End);
         let mut c = constraint(Some(7), None, true);
@@ -266,7 +280,7 @@ mod tests {
         let texts: [(Option<u32>, usize, &[u32]); 3] = [
             (Some(7), 4, &[7, 1, 2, 8, 9, 5, 6, 20, 21]),
             (Some(7), 4, &[20, 21, 22]),
-            (None, 3, &[1, 2, 3, 4, 8, 9, 5, 6, 20]),
+            (None, 3, &[1, 2, 7, 4, 8, 9, 5, 6, 20]),
         ];
         for (open, budget, text) in texts {
             for to in 0..text.len() {

@@ -1,6 +1,6 @@
 //! A conversation with a model: messages in, answers out.
 
-use crate::cli::session::{self, Answer};
+use crate::cli::session::{self, Answer, Watcher};
 use crate::cli::{open, out};
 use crate::models::engine::SingleSequence;
 use crate::models::{Loaded, chat_prompt};
@@ -9,6 +9,7 @@ use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, Request};
 use wrinklefree::model::Runtime;
+use wrinklefree::settings::{OutputReasoning, Reasoning};
 use wrinklefree::text::{ChatTemplate, Message};
 
 /// The model, what was said and how to answer.
@@ -19,6 +20,8 @@ pub struct Conversation {
     mode: DecodeMode,
     eos: Vec<u32>,
     length: Length,
+    /// Settings of reasoning.
+    pub reasoning: Reasoning,
     /// All messages, a system message first if there is one.
     pub messages: Vec<Message>,
     /// The oldest exchanges that the model does not see any more.
@@ -59,7 +62,8 @@ impl Conversation {
         let config = EngineConfig { prefix_cache: true, ..needs.config(&model, &runtime)? };
         let engine = Engine::new(model, tokenizer, runtime, config)?;
         let (eos, messages, forgotten) = (defaults.eos, Vec::new(), 0);
-        Ok(Self { engine, template, sampling, mode, eos, length, messages, forgotten })
+        let reasoning = Reasoning::default();
+        Ok(Self { engine, template, sampling, mode, eos, length, reasoning, messages, forgotten })
     }
 
     /// Forgets everything and starts with this system message.
@@ -78,11 +82,7 @@ impl Conversation {
     }
 
     /// Lets the model answer. When that fails, the message counts as not said.
-    pub fn say(
-        &mut self,
-        text: String,
-        show: impl FnMut(&str) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Answer> {
+    pub fn say(&mut self, text: String, show: impl Watcher) -> anyhow::Result<Answer> {
         self.messages.push(message("user", text));
         match self.answer(show) {
             Ok(answer) => {
@@ -96,29 +96,31 @@ impl Conversation {
         }
     }
 
-    fn answer(&mut self, show: impl FnMut(&str) -> anyhow::Result<()>) -> anyhow::Result<Answer> {
-        let tokens = self.prompt()?;
+    fn answer(&mut self, show: impl Watcher) -> anyhow::Result<Answer> {
+        let (tokens, reasoning) = self.prompt()?;
+        let tokenizer = self.engine.tokenizer().expect("checked in new");
+        let constraint = reasoning.constrain(tokenizer, &self.eos, None)?;
         let request = Request {
             max_tokens: self.length.max_tokens,
             context_shift: self.length.shift,
-            sampling: self.sampling.clone(),
+            sampling: SamplingParams { constraint, ..self.sampling.clone() },
             mode: self.mode.clone(),
             eos: self.eos.clone(),
             tokens,
             ..Request::default()
         };
-        session::run(&mut self.engine, request, show)
+        session::run(&mut self.engine, request, reasoning.parser(), show)
     }
 
-    /// Returns the tokens that the model reads. If texts shift and this one does not fit, the
+    /// Returns the tokens that the model reads, and the reasoning of its answer. If texts shift and this one does not fit, the
     /// oldest exchanges are left out until it takes half of the context, so that this does not come
     /// with every message.
-    fn prompt(&mut self) -> anyhow::Result<Vec<u32>> {
+    fn prompt(&mut self) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
         let Length { context, shift, .. } = self.length;
-        let (mut tokens, seen) = (self.encode()?, self.forgotten);
+        let ((mut tokens, mut reasoning), seen) = (self.encode()?, self.forgotten);
         if tokens.len() >= context && shift.is_some() {
             while tokens.len() > context / 2 && self.forget() {
-                tokens = self.encode()?;
+                (tokens, reasoning) = self.encode()?;
             }
         }
         if tokens.len() >= context {
@@ -137,7 +139,7 @@ impl Conversation {
         if self.forgotten > seen {
             out::note("(the conversation is too long: its oldest messages are left out)");
         }
-        Ok(tokens)
+        Ok((tokens, reasoning))
     }
 
     /// Leaves one more exchange out; the last message always stays.
@@ -152,12 +154,14 @@ impl Conversation {
         usize::from(self.system().is_some())
     }
 
-    fn encode(&self) -> anyhow::Result<Vec<u32>> {
+    fn encode(&self) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
         let (system, rest) = self.messages.split_at(self.first());
         let seen = [system, &rest[2 * self.forgotten..]].concat();
-        let text = chat_prompt::render(&self.template, &seen, None);
+        let variables = self.reasoning.variables()?;
+        let text = chat_prompt::render(&self.template, &seen, None, variables);
         let text = text.context("the chat template refuses the conversation")?;
         let tokenizer = self.engine.tokenizer().expect("checked in new");
-        tokenizer.encode(&text, false).context("cannot encode the message")
+        let tokens = tokenizer.encode(&text, false).context("cannot encode the message")?;
+        Ok((tokens, self.reasoning.of_output(&self.template, &text)?))
     }
 }

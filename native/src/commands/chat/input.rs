@@ -15,6 +15,8 @@ pub enum Input {
     Save(PathBuf),
     /// `/stats`
     Stats,
+    /// `/thinking`
+    Thinking,
     /// `/help`
     Help,
     /// `/quit`
@@ -29,6 +31,7 @@ pub const HELP: &str = "\
 /system TEXT    forget the conversation and start it with a system message; without TEXT none
 /save FILE      write the conversation to a new JSON file
 /stats          tokens, speed and memory of the last answer
+/thinking       the thinking before the last answer
 /help           this text
 /quit           leave, like Ctrl-D
 A line that ends with \\ continues on the next; lines between \"\"\" and \"\"\" are one message.
@@ -111,9 +114,10 @@ fn command(line: &str) -> Input {
         ("/save", "") => Input::Wrong("/save needs a file name: /save FILE".into()),
         ("/save", file) => Input::Save(file.into()),
         ("/stats", "") => Input::Stats,
+        ("/thinking", "") => Input::Thinking,
         ("/help" | "/?", "") => Input::Help,
         ("/quit" | "/exit", "") => Input::Quit,
-        ("/reset" | "/stats" | "/help" | "/quit", _) => {
+        ("/reset" | "/stats" | "/thinking" | "/help" | "/quit", _) => {
             Input::Wrong(format!("{name} takes nothing after it"))
         }
         _ => Input::Wrong(format!("{name} is no command; /help lists them")),

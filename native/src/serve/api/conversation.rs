@@ -2,7 +2,7 @@
 
 use super::body::GenerationOptions;
 use super::generation::Generation;
-use super::tools::{self, Tools};
+use super::tools::{self, CallFormat, OutputParser, Tools};
 use crate::models::chat_prompt;
 use crate::models::grammar::Grammar;
 use crate::serve::auth::Tenant;
@@ -13,6 +13,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use wrinklefree::engine::Request;
+use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
 
 /// A conversation and the constraints on its continuation.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Conversation {
     pub tools: Tools,
     /// Grammar of outputs without calls.
     pub grammar: Option<RequestedGrammar>,
+    /// Settings of reasoning.
+    pub reasoning: Reasoning,
 }
 
 /// Number and contents of the requested outputs.
@@ -41,6 +44,9 @@ pub struct PreparedConversation {
     field: &'static str,
     request: Request,
     grammar: Option<RequestedGrammar>,
+    reasoning: OutputReasoning,
+    /// Parser of each output.
+    pub parser: OutputParser,
 }
 
 impl PreparedConversation {
@@ -54,13 +60,19 @@ impl PreparedConversation {
         model: &Arc<ServedModel>,
         count: usize,
     ) -> Result<Generation, ApiError> {
-        let Self { field, mut request, grammar } = self;
+        let Self { field, mut request, grammar, reasoning, .. } = self;
+        let mut answer = None;
         if let Some(grammar) = grammar {
             let own = model.clone();
             let constraint = spawn_blocking(move || own.constraint(grammar)).await;
-            request.sampling.constraint = Some(constraint.map_err(ApiError::internal)??);
+            answer = Some(constraint.map_err(ApiError::internal)??);
         }
-        Generation::start(&model.engine, &[request], count, field, server.limits.time).await
+        request.sampling.constraint = reasoning
+            .constrain(&model.tokenizer, &model.defaults.eos, answer)
+            .map_err(reasoning_error)?;
+        let requests = [request];
+        let started = Generation::start(&model.engine, &requests, count, field, server.limits.time);
+        Ok(started.await?.with_reasoning(reasoning.parser()))
     }
 }
 
@@ -76,8 +88,18 @@ impl Conversation {
         options: &GenerationOptions,
         logprobs: Option<usize>,
     ) -> Result<PreparedConversation, ApiError> {
-        let request = options.request(model, tenant, self.tokens(model)?, logprobs)?;
-        Ok(PreparedConversation { field: self.field, request, grammar: self.output_grammar()? })
+        let text = self.render(model)?;
+        let tokens = model.encode(&text, false, self.field)?;
+        let request = options.request(model, tenant, tokens, logprobs)?;
+        let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
+        if let Some(template) = &model.template {
+            let settings = self.reasoning(model);
+            reasoning = settings.of_output(template, &text).map_err(reasoning_error)?;
+            format = CallFormat::of_template(template);
+        }
+        let parser = OutputParser::new(reasoning.parser(), self.tools.parser(format));
+        let grammar = self.output_grammar(format)?;
+        Ok(PreparedConversation { field: self.field, request, grammar, reasoning, parser })
     }
 
     /// Renders the prompt with the model's chat template.
@@ -99,7 +121,8 @@ impl Conversation {
         };
         let (messages, definitions) =
             tools::for_template(template, self.messages.clone(), self.tools.definitions());
-        chat_prompt::render(template, &messages, definitions)
+        let variables = self.reasoning(model).variables().map_err(reasoning_error)?;
+        chat_prompt::render(template, &messages, definitions, variables)
             .map_err(|e| ApiError::bad(param, format!("the chat template failed: {e}")))
     }
 
@@ -111,8 +134,13 @@ impl Conversation {
         model.encode(&self.render(model)?, false, self.field)
     }
 
+    /// Settings of reasoning, with those of the server for unset ones.
+    fn reasoning(&self, model: &ServedModel) -> Reasoning {
+        self.reasoning.clone().or(model.reasoning.clone())
+    }
+
     /// Returns the grammar of outputs with and without calls.
-    fn output_grammar(&self) -> Result<Option<RequestedGrammar>, ApiError> {
+    fn output_grammar(&self, format: CallFormat) -> Result<Option<RequestedGrammar>, ApiError> {
         if !self.tools.callable() {
             return Ok(self.grammar.clone());
         }
@@ -127,7 +155,17 @@ impl Conversation {
                 return Err(ApiError::bad("tools", message));
             }
         };
-        let grammar = self.tools.grammar(schema).map_err(|e| ApiError::bad("tools", e))?;
+        let grammar = self.tools.grammar(schema, format).map_err(|e| ApiError::bad("tools", e))?;
         Ok(Some(RequestedGrammar { grammar, field: "tools" }))
     }
+}
+
+/// Names the field of a setting that does not fit the model.
+fn reasoning_error(error: ReasoningError) -> ApiError {
+    let field = match error {
+        ReasoningError::Reserved(_) => "chat_template_kwargs",
+        ReasoningError::NoReasoning => "enable_thinking",
+        ReasoningError::NoToken(_) => "thinking_budget",
+    };
+    ApiError::bad(field, error.to_string())
 }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{EventKind, FinishReason, Request};
+use wrinklefree::text::ReasoningParser;
 
 /// Running requests. Dropping it cancels them.
 pub struct Generation {
@@ -35,6 +36,10 @@ pub struct Generation {
     pub passes: usize,
     /// Prompt tokens found in the prefix cache.
     pub cached: usize,
+    /// Parser of each output's reasoning; empty if outputs have none.
+    reasoning: Vec<ReasoningParser>,
+    /// Tokens of reasoning so far.
+    pub reasoning_tokens: usize,
 }
 
 /// Events of one request with the number of its output.
@@ -62,6 +67,14 @@ pub struct Usage {
     completion_tokens: usize,
     total_tokens: usize,
     prompt_tokens_details: PromptDetails,
+    completion_tokens_details: CompletionDetails,
+}
+
+/// The `usage.completion_tokens_details` field.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct CompletionDetails {
+    /// Tokens of reasoning.
+    reasoning_tokens: usize,
 }
 
 /// The `usage.prompt_tokens_details` field.
@@ -118,7 +131,15 @@ impl Generation {
             times: RequestTimes::default(),
             passes: 0,
             cached: 0,
+            reasoning: Vec::new(),
+            reasoning_tokens: 0,
         })
+    }
+
+    /// Counts the tokens of the reasoning that this parser finds in each output.
+    pub fn with_reasoning(mut self, parser: Option<ReasoningParser>) -> Self {
+        self.reasoning = parser.map(|parser| vec![parser; self.count]).unwrap_or_default();
+        self
     }
 
     /// Returns the next event of any output with the output's number, or `None` at the end.
@@ -139,12 +160,19 @@ impl Generation {
                 false => Ok(None),
             };
         };
-        match kind {
+        match &kind {
             EventKind::Finished { reason: FinishReason::Constraint, .. } => {
                 return Err(ApiError::bad("response_format", grammar::TOO_COMPLEX));
             }
-            EventKind::Token { .. } => self.tokens += 1,
-            EventKind::Finished { passes, cached, .. } => {
+            EventKind::Token { text, .. } => {
+                self.tokens += 1;
+                if let Some(parser) = self.reasoning.get_mut(index) {
+                    let reasoned = parser.reasons();
+                    parser.push(text);
+                    self.reasoning_tokens += usize::from(reasoned || parser.reasons());
+                }
+            }
+            &EventKind::Finished { passes, cached, .. } => {
                 self.finished += 1;
                 self.times.first_token = self.times.first_token.max(times.first_token);
                 self.times.decode = self.times.decode.max(times.decode);
@@ -189,7 +217,14 @@ impl Generation {
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.tokens);
         let total_tokens = prompt_tokens + completion_tokens;
         let prompt_tokens_details = PromptDetails { cached_tokens: self.cached };
-        Usage { prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details }
+        let reasoning_tokens = self.reasoning_tokens;
+        Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            prompt_tokens_details,
+            completion_tokens_details: CompletionDetails { reasoning_tokens },
+        }
     }
 
     /// Returns the times and rates so far.

@@ -4,27 +4,52 @@ use serde_json::{Value, json};
 
 /// Builds the messages of a conversation, for chat templates, from texts, tool calls and results.
 #[derive(Clone, Debug, Default)]
-pub struct TemplateMessages(pub Vec<Value>);
+pub struct TemplateMessages {
+    messages: Vec<Value>,
+    /// Reasoning of the assistant's next message.
+    reasoning: Option<String>,
+}
 
 impl TemplateMessages {
     /// Adds a message with a text.
     pub fn push_text(&mut self, role: &str, text: &str) {
-        self.0.push(json!({"role": role, "content": text}));
+        let mut message = json!({"role": role, "content": text});
+        if role == "assistant"
+            && let Some(reasoning) = self.reasoning.take()
+        {
+            message["reasoning_content"] = reasoning.into();
+        }
+        self.messages.push(message);
+    }
+
+    /// Adds reasoning to the assistant's next message.
+    pub fn push_reasoning(&mut self, text: &str) {
+        let reasoning = self.reasoning.get_or_insert_default();
+        if !reasoning.is_empty() {
+            reasoning.push('\n');
+        }
+        reasoning.push_str(text);
+    }
+
+    /// Returns the messages.
+    pub fn finish(self) -> Vec<Value> {
+        self.messages
     }
 
     /// Adds a tool call to the assistant's last message, or to a new one.
     pub fn push_call(&mut self, id: String, name: &str, arguments: Value) {
-        if self.0.last().is_none_or(|last| last["role"] != "assistant") {
+        let last = self.messages.last();
+        if self.reasoning.is_some() || last.is_none_or(|last| last["role"] != "assistant") {
             self.push_text("assistant", "");
         }
-        let message = self.0.last_mut().and_then(Value::as_object_mut).expect("just added");
+        let message = self.messages.last_mut().and_then(Value::as_object_mut).expect("just added");
         let calls = message.entry("tool_calls").or_insert_with(|| json!([]));
         calls.as_array_mut().expect("an array").push(tool_call(Some(id), name, arguments));
     }
 
     /// Adds the result of the tool call `id`.
     pub fn push_result(&mut self, id: &str, text: &str) {
-        self.0.push(json!({"role": "tool", "content": text, "tool_call_id": id}));
+        self.messages.push(json!({"role": "tool", "content": text, "tool_call_id": id}));
     }
 }
 
@@ -46,7 +71,7 @@ mod tests {
         messages.push_result("1", "one");
         messages.push_text("assistant", "So.");
         messages.push_call("3".into(), "f", json!({}));
-        let TemplateMessages(messages) = messages;
+        let messages = messages.finish();
         let roles: Vec<_> = messages.iter().map(|m| m["role"].as_str().unwrap()).collect();
         assert_eq!(roles, ["assistant", "tool", "assistant"]);
         let call = tool_call(Some("2".into()), "g", json!({"x": 1}));

@@ -91,6 +91,7 @@ pub async fn apply_template(
             messages: template_messages(messages)?,
             tools: Tools::default(),
             grammar: None,
+            reasoning: parse(body)?,
         };
         conversation.render(&model)
     });

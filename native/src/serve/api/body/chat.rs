@@ -12,6 +12,7 @@ use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use wrinklefree::settings::Reasoning;
 
 /// Schemas of the body.
 pub const BODY: &[SchemaFn] = &[
@@ -19,6 +20,7 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<ChatFields>,
     schema_of::<ChatToolFields>,
     schema_of::<OutputFormatFields>,
+    schema_of::<Reasoning>,
 ];
 
 /// Maximum number of alternatives per token.
@@ -46,6 +48,9 @@ pub struct ChatMessage {
     /// Content of the message.
     #[serde(default)]
     content: Option<Content>,
+    /// Reasoning of the assistant before its content.
+    #[serde(default, alias = "reasoning")]
+    reasoning_content: Option<String>,
     /// Name of the author, for chat templates that use it.
     #[serde(default)]
     name: Option<String>,
@@ -155,7 +160,11 @@ impl ChatMessage {
             let calls = calls.into_iter().map(|call| call.into_value(index));
             message.insert("tool_calls".into(), calls.collect::<Result<Vec<_>, _>>()?.into());
         }
-        let named = [("name", self.name), ("tool_call_id", self.tool_call_id)];
+        let named = [
+            ("reasoning_content", self.reasoning_content),
+            ("name", self.name),
+            ("tool_call_id", self.tool_call_id),
+        ];
         message
             .extend(named.into_iter().filter_map(|(key, text)| Some((key.into(), text?.into()))));
         Ok(message.into())

@@ -34,9 +34,9 @@ pub enum Content {
 /// A part of a message.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ContentPart {
-    /// Type of the part: `text`, or `input_text` and `output_text` in the Responses API. Images and
-    /// other types are not supported.
-    #[schema(pattern = "^(text|input_text|output_text)$")]
+    /// Type of the part: `text`, or `input_text`, `output_text`, `reasoning_text` and `summary_text` in
+    /// the Responses API. Images and other types are not supported.
+    #[schema(pattern = "^(text|input_text|output_text|reasoning_text|summary_text)$")]
     #[serde(rename = "type")]
     kind: String,
     /// The text.
@@ -55,7 +55,7 @@ impl Content {
             Self::Parts(parts) => parts,
         };
         let text = |part: ContentPart| match part.kind.as_str() {
-            kind @ ("text" | "input_text" | "output_text") => {
+            kind @ ("text" | "input_text" | "output_text" | "reasoning_text" | "summary_text") => {
                 super::required(part.text, param, kind, "text")
             }
             kind => Err(text_only(param, kind)),

@@ -13,6 +13,7 @@ use crate::serve::served_model::RequestedGrammar;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use wrinklefree::settings::Reasoning;
 
 /// Schemas of the body of `/v1/messages`.
 pub const BODY: &[SchemaFn] = &[
@@ -20,6 +21,8 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<AnthropicLimits>,
     schema_of::<AnthropicMessageFields>,
     schema_of::<AnthropicToolFields>,
+    schema_of::<AnthropicThinkingFields>,
+    schema_of::<Reasoning>,
     schema_of::<AnthropicOutputFields>,
     schema_of::<OutputFormatFields>,
 ];
@@ -75,17 +78,19 @@ enum AnthropicContent {
     Blocks(Vec<AnthropicBlock>),
 }
 
-/// A content block: `text`, `tool_use` (with `id`, `name` and `input`) or `tool_result` (with
-/// `tool_use_id` and `content`).
+/// A content block: `text`, `thinking`, `tool_use` (with `id`, `name` and `input`) or `tool_result`
+/// (with `tool_use_id` and `content`).
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct AnthropicBlock {
-    /// Type of the block: `text`, `tool_use` or `tool_result`. Images and other types are not
-    /// supported.
-    #[schema(pattern = "^(text|tool_use|tool_result)$")]
+    /// Type of the block: `text`, `thinking`, `redacted_thinking`, `tool_use` or `tool_result`. Images
+    /// and other types are not supported.
+    #[schema(pattern = "^(text|thinking|redacted_thinking|tool_use|tool_result)$")]
     #[serde(rename = "type")]
     kind: String,
     /// Text of a `text` block.
     text: Option<String>,
+    /// Text of a `thinking` block.
+    thinking: Option<String>,
     /// Id of a tool call.
     id: Option<String>,
     /// Name of the called tool.
@@ -124,6 +129,43 @@ enum AnthropicOutputFormat {
         #[schema(value_type = Object)]
         schema: Value,
     },
+}
+
+/// Fields about thinking.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct AnthropicThinkingFields {
+    /// Thinking before the answer.
+    thinking: Option<AnthropicThinking>,
+}
+
+/// Thinking before the answer: on, with a budget, off, or as the model likes.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum AnthropicThinking {
+    Enabled {
+        /// Maximum number of tokens of thinking.
+        budget_tokens: Option<usize>,
+    },
+    Disabled,
+    Adaptive,
+}
+
+impl AnthropicThinkingFields {
+    /// Returns the settings of reasoning. Clients ask for thinking whether a model can or not, so a model
+    /// that cannot answers without.
+    pub fn reasoning(self) -> Reasoning {
+        match self.thinking {
+            None | Some(AnthropicThinking::Adaptive) => Reasoning::default(),
+            Some(AnthropicThinking::Disabled) => {
+                Reasoning { enable_thinking: Some(false), ..Reasoning::default() }
+            }
+            Some(AnthropicThinking::Enabled { budget_tokens: thinking_budget }) => {
+                let kwargs = [("enable_thinking".to_string(), Value::Bool(true))];
+                let chat_template_kwargs = Some(kwargs.into_iter().collect());
+                Reasoning { thinking_budget, chat_template_kwargs, ..Reasoning::default() }
+            }
+        }
+    }
 }
 
 /// Fields about tools.
@@ -264,7 +306,7 @@ impl AnthropicMessageFields {
         for (index, message) in self.messages.into_iter().enumerate() {
             message.push_to(&mut messages, &format!("messages[{index}].content"))?;
         }
-        Ok(messages.0)
+        Ok(messages.finish())
     }
 }
 
@@ -304,6 +346,11 @@ impl AnthropicBlock {
     /// Adds a tool call or result, which came in the field `path`.
     fn push_to(self, messages: &mut TemplateMessages, path: &str) -> Result<(), ApiError> {
         match self.kind.as_str() {
+            kind @ "thinking" => {
+                messages.push_reasoning(&required(self.thinking, path, kind, "thinking")?);
+            }
+            // Only the model that wrote it could read it.
+            "redacted_thinking" => {}
             kind @ "tool_use" => {
                 let id = required(self.id, path, kind, "id")?;
                 let name = required(self.name, path, kind, "name")?;
@@ -333,7 +380,8 @@ mod tests {
         let text = |text: &str| json!({"type": "text", "text": text});
         let messages = read(json!({"system": [text("Be"), text("kind.")], "messages": [
             {"role": "user", "content": "How is it?"},
-            {"role": "assistant", "content": [text("I look."),
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": ""}, text("I look."),
                 {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Oslo"}}]},
             {"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "1", "content": [text("rain")]},
@@ -344,7 +392,8 @@ mod tests {
         let want = json!([
             {"role": "system", "content": "Be\nkind."},
             {"role": "user", "content": "How is it?"},
-            {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+            {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.",
+                "tool_calls": [call]},
             {"role": "tool", "content": "rain", "tool_call_id": "1"},
             {"role": "user", "content": "And\nnow?"},
         ]);

@@ -14,6 +14,7 @@ use crate::serve::served_model::RequestedGrammar;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
+use wrinklefree::settings::{Effort, Reasoning};
 
 /// Schemas of the body.
 pub const BODY: &[SchemaFn] = &[
@@ -22,6 +23,8 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<ResponsesInputFields>,
     schema_of::<ResponsesToolFields>,
     schema_of::<ResponsesTextFields>,
+    schema_of::<ResponsesReasoningFields>,
+    schema_of::<Reasoning>,
     schema_of::<OutputFormatFields>,
 ];
 
@@ -50,12 +53,14 @@ enum ResponsesInput {
     Items(Vec<ResponsesItem>),
 }
 
-/// An item of a conversation: `message` (with `role` and `content`), `function_call` (with `call_id`,
-/// `name` and `arguments`) or `function_call_output` (with `call_id` and `output`).
+/// An item of a conversation: `message` (with `role` and `content`), `reasoning` (with `content` or
+/// `summary`), `function_call` (with `call_id`, `name` and `arguments`) or `function_call_output` (with
+/// `call_id` and `output`).
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct ResponsesItem {
-    /// Type of the item: `message` (the default), `function_call` or `function_call_output`.
-    #[schema(pattern = "^(message|function_call|function_call_output)$")]
+    /// Type of the item: `message` (the default), `reasoning`, `function_call` or
+    /// `function_call_output`.
+    #[schema(pattern = "^(message|reasoning|function_call|function_call_output)$")]
     #[serde(rename = "type")]
     kind: Option<String>,
     /// Role of a message's author: `system` or `developer`, `user`, or `assistant`.
@@ -63,6 +68,8 @@ struct ResponsesItem {
     role: Option<String>,
     /// Content of a message.
     content: Option<Content>,
+    /// Summary of a reasoning, used where it has no content.
+    summary: Option<Content>,
     /// Id of a call.
     call_id: Option<String>,
     /// Name of the called function.
@@ -98,6 +105,28 @@ enum ResponsesTextFormat {
         #[schema(value_type = Object)]
         schema: Value,
     },
+}
+
+/// Fields about reasoning.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct ResponsesReasoningFields {
+    /// Options of reasoning.
+    reasoning: Option<ResponsesReasoning>,
+}
+
+/// Options of reasoning.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct ResponsesReasoning {
+    /// Amount of reasoning.
+    effort: Option<Effort>,
+}
+
+impl ResponsesReasoningFields {
+    /// Returns the settings of reasoning.
+    pub fn reasoning(self) -> Reasoning {
+        let reasoning_effort = self.reasoning.and_then(|reasoning| reasoning.effort);
+        Reasoning { reasoning_effort, ..Reasoning::default() }
+    }
 }
 
 /// Fields about tools.
@@ -179,7 +208,7 @@ impl ResponsesInputFields {
                 }
             }
         }
-        Ok(messages.0)
+        Ok(messages.finish())
     }
 }
 
@@ -193,6 +222,13 @@ impl ResponsesItem {
                 let role = template_role(&role, &format!("{path}.role"))?;
                 let content = required(self.content, path, kind, "content")?;
                 messages.push_text(role, &text(content, "content")?);
+            }
+            "reasoning" => {
+                let content = self.content.map(|c| text(c, "content")).transpose()?;
+                let content = content.filter(|text| !text.is_empty());
+                let summary = || self.summary.map(|c| text(c, "summary")).transpose();
+                let reasoning = content.map_or_else(summary, |text| Ok(Some(text)))?;
+                messages.push_reasoning(&reasoning.unwrap_or_default());
             }
             kind @ "function_call" => {
                 let id = required(self.call_id, path, kind, "call_id")?;
@@ -208,8 +244,8 @@ impl ResponsesItem {
             }
             kind => {
                 let message = format!(
-                    "unsupported item type `{kind}`: expected `message`, `function_call` or \
-                     `function_call_output`"
+                    "unsupported item type `{kind}`: expected `message`, `reasoning`, \
+                     `function_call` or `function_call_output`"
                 );
                 return Err(ApiError::bad(format!("{path}.type"), message));
             }
@@ -233,6 +269,7 @@ mod tests {
         let messages = read(json!({"instructions": "Be kind.", "input": [
             {"role": "developer", "content": "Short."},
             {"role": "user", "content": "How is it?"},
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
             {"type": "message", "role": "assistant", "content": parts},
             {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{\"x\": 1}"},
             {"type": "function_call_output", "call_id": "1", "output": "rain"},
@@ -243,7 +280,8 @@ mod tests {
             {"role": "system", "content": "Be kind."},
             {"role": "system", "content": "Short."},
             {"role": "user", "content": "How is it?"},
-            {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+            {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.",
+                "tool_calls": [call]},
             {"role": "tool", "content": "rain", "tool_call_id": "1"},
         ]);
         assert_eq!(Value::from(messages.expect("valid")), want);
@@ -256,7 +294,7 @@ mod tests {
         let error_param =
             |item: Value| read(json!({"input": [item]})).expect_err("invalid").param.unwrap();
         assert_eq!(error_param(json!({"content": "x"})), "input[0].role");
-        assert_eq!(error_param(json!({"type": "reasoning"})), "input[0].type");
+        assert_eq!(error_param(json!({"type": "item_reference"})), "input[0].type");
         let image = json!([{"type": "input_image", "image_url": "x"}]);
         assert_eq!(error_param(json!({"role": "user", "content": image})), "input[0].content");
         let call = json!({"type": "function_call", "call_id": "1", "name": "f", "arguments": "{"});

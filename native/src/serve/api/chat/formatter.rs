@@ -3,7 +3,7 @@
 use crate::serve::api::conversation::OutputRequest;
 use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
 use crate::serve::api::stream::{Envelope, StreamFormatter};
-use crate::serve::api::tools::{OutputBlocks, OutputDelta, ToolCall, ToolCallParser};
+use crate::serve::api::tools::{OutputBlocks, OutputDelta, OutputParser, ToolCall};
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
 use serde_json::{Value, json};
@@ -19,30 +19,30 @@ const MIN_LOGPROB: f32 = -9999.0;
 pub struct ChatFormatter {
     envelope: Envelope,
     logprobs: bool,
-    /// Outputs may contain calls.
-    calls: bool,
+    /// Parser of each output.
+    parser: OutputParser,
     choices: Vec<StreamedChoice>,
     model: Arc<ServedModel>,
 }
 
 /// State of an output that is streamed.
 struct StreamedChoice {
-    parser: ToolCallParser,
+    parser: OutputParser,
     /// Number of calls so far.
     calls: usize,
 }
 
 impl ChatFormatter {
-    /// Creates the formatter. With `calls` the outputs may contain calls.
+    /// Creates the formatter of outputs that `parser` parses.
     pub fn new(
         envelope: Envelope,
         model: Arc<ServedModel>,
         outputs: OutputRequest,
-        calls: bool,
+        parser: OutputParser,
     ) -> Self {
-        let choice = |_| StreamedChoice { parser: ToolCallParser::new(calls), calls: 0 };
+        let choice = |_| StreamedChoice { parser: parser.clone(), calls: 0 };
         let choices = (0..outputs.count).map(choice).collect();
-        Self { envelope, logprobs: outputs.logprobs.is_some(), calls, choices, model }
+        Self { envelope, logprobs: outputs.logprobs.is_some(), parser, choices, model }
     }
 
     /// Returns a response with all outputs.
@@ -52,9 +52,13 @@ impl ChatFormatter {
     }
 
     fn choice(&self, index: usize, output: &RequestOutput) -> Value {
-        let blocks = OutputBlocks::parse(&output.text, self.calls);
+        let blocks = OutputBlocks::parse(&output.text, self.parser.clone());
         let (text, calls) = (blocks.text(), blocks.calls().collect::<Vec<_>>());
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+        let reasoning = blocks.reasoning();
+        if !reasoning.is_empty() {
+            message["reasoning_content"] = reasoning.into();
+        }
         if !calls.is_empty() {
             if text.is_empty() {
                 message["content"] = Value::Null;
@@ -101,6 +105,7 @@ impl ChatFormatter {
 impl StreamedChoice {
     fn delta(&mut self, delta: OutputDelta) -> Value {
         match delta {
+            OutputDelta::Reasoning(text) => json!({"reasoning_content": text}),
             OutputDelta::Text(text) => json!({"content": text}),
             OutputDelta::CallStart(name) => {
                 let mut call = tool_call(&ToolCall { name, arguments: String::new() });

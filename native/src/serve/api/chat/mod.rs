@@ -33,12 +33,13 @@ pub async fn chat(
             messages: chat.messages()?,
             tools: tools.tools()?,
             grammar: parse::<OutputFormatFields>(body)?.grammar()?,
+            reasoning: parse(body)?,
         };
-        let callable = conversation.tools.callable();
         let prompt = conversation.prepare(&own, &body.tenant, &options, outputs.logprobs)?;
-        Ok((prompt, options, outputs, callable))
+        Ok((prompt, options, outputs))
     });
-    let (prompt, options, outputs, callable) = prepared.await?;
+    let (prompt, options, outputs) = prepared.await?;
+    let parser = prompt.parser.clone();
     let mut generation = prompt.start(&server, &model, outputs.count).await?;
     let envelope = Envelope {
         id: ids::new("chatcmpl"),
@@ -48,7 +49,7 @@ pub async fn chat(
         model: model.name.clone(),
         include_usage: options.include_usage(),
     };
-    let formatter = ChatFormatter::new(envelope, model, outputs, callable);
+    let formatter = ChatFormatter::new(envelope, model, outputs, parser);
     if options.streams() {
         return Ok(stream::respond(generation, formatter));
     }

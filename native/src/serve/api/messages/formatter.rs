@@ -3,7 +3,7 @@
 use super::error;
 use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::stream::StreamFormatter;
-use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, ToolCallParser};
+use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use axum::response::sse::Event;
@@ -18,21 +18,26 @@ pub struct MessageFormatter {
     model: String,
     stops: Vec<String>,
     prompt_tokens: usize,
-    parser: ToolCallParser,
+    parser: OutputParser,
     blocks: OutputBlocks,
     reason: Option<FinishReason>,
 }
 
 impl MessageFormatter {
-    /// Creates the formatter. With `calls` the output may contain calls; one of `stops` may end it.
-    pub fn new(model: String, stops: Vec<String>, calls: bool, prompt_tokens: usize) -> Self {
-        let (parser, blocks, reason) = (ToolCallParser::new(calls), OutputBlocks::default(), None);
+    /// Creates the formatter of an output that `parser` parses; one of `stops` may end it.
+    pub fn new(
+        model: String,
+        stops: Vec<String>,
+        parser: OutputParser,
+        prompt_tokens: usize,
+    ) -> Self {
+        let (blocks, reason) = (OutputBlocks::default(), None);
         Self { unique: ids::unique(), model, stops, prompt_tokens, parser, blocks, reason }
     }
 
     /// Returns a response with the complete output.
-    pub fn whole(mut self, output: &RequestOutput, calls: bool, generation: &Generation) -> Value {
-        self.blocks = OutputBlocks::parse(&output.text, calls);
+    pub fn whole(mut self, output: &RequestOutput, generation: &Generation) -> Value {
+        self.blocks = OutputBlocks::parse(&output.text, self.parser.clone());
         self.reason = output.reason;
         let blocks = self.blocks.0.iter().enumerate();
         let content: Vec<Value> = blocks.filter_map(|(i, block)| self.block(i, block)).collect();
@@ -64,6 +69,7 @@ impl MessageFormatter {
     fn block(&self, index: usize, block: &OutputBlock) -> Option<Value> {
         let mut value = self.empty_block(index, block);
         match block {
+            OutputBlock::Reasoning(text) => value["thinking"] = text.as_str().into(),
             OutputBlock::Text(text) => value["text"] = text.as_str().into(),
             OutputBlock::Call(call) => {
                 value["input"] = serde_json::from_str(&call.arguments).ok()?
@@ -75,6 +81,9 @@ impl MessageFormatter {
     /// Returns a block without its content.
     fn empty_block(&self, index: usize, block: &OutputBlock) -> Value {
         match block {
+            OutputBlock::Reasoning(_) => {
+                json!({"type": "thinking", "thinking": "", "signature": ""})
+            }
             OutputBlock::Text(_) => json!({"type": "text", "text": ""}),
             OutputBlock::Call(call) => {
                 let id = format!("toolu-{}-{index}", self.unique);
@@ -109,6 +118,7 @@ impl MessageFormatter {
             );
         }
         let delta = match delta {
+            OutputDelta::Reasoning(text) => json!({"type": "thinking_delta", "thinking": text}),
             OutputDelta::Text(text) => json!({"type": "text_delta", "text": text}),
             OutputDelta::Arguments(text) => {
                 json!({"type": "input_json_delta", "partial_json": text})

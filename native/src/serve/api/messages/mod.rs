@@ -6,7 +6,8 @@ mod formatter;
 pub use error::{AnthropicErrorBody, convert_errors};
 
 use super::body::messages::{
-    AnthropicLimits, AnthropicMessageFields, AnthropicOutputFields, AnthropicToolFields,
+    AnthropicLimits, AnthropicMessageFields, AnthropicOutputFields, AnthropicThinkingFields,
+    AnthropicToolFields,
 };
 use super::body::{
     Body, GenerationOptions, JsonBody, OutputFormatFields, Texts, parse, refuse_unsupported,
@@ -26,13 +27,14 @@ use std::sync::Arc;
 fn conversation(body: &Body) -> Result<Conversation, ApiError> {
     let (messages, tools): (AnthropicMessageFields, AnthropicToolFields) =
         (parse(body)?, parse(body)?);
-    refuse_unsupported(body, &["thinking", "mcp_servers", "container"])?;
+    refuse_unsupported(body, &["mcp_servers", "container"])?;
     let format = parse::<AnthropicOutputFields>(body)?.grammar()?;
     Ok(Conversation {
         field: "messages",
         messages: messages.messages()?,
         tools: tools.tools()?,
         grammar: parse::<OutputFormatFields>(body)?.or(format)?,
+        reasoning: parse::<AnthropicThinkingFields>(body)?.reasoning().or(parse(body)?),
     })
 }
 
@@ -52,17 +54,18 @@ pub async fn messages(
         options.stop = limits.stop_sequences.map(Texts::Many).or(options.stop);
         let conversation = conversation(body)?;
         let prompt = conversation.prepare(&own, &body.tenant, &options, None)?;
-        Ok((prompt, options.stops()?, options.streams(), conversation.tools.callable()))
+        Ok((prompt, options.stops()?, options.streams()))
     });
-    let (prompt, stops, streams, calls) = prepared.await?;
+    let (prompt, stops, streams) = prepared.await?;
+    let parser = prompt.parser.clone();
     let mut generation = prompt.start(&server, &model, 1).await?;
     let name = model.name.clone();
-    let formatter = MessageFormatter::new(name, stops, calls, generation.prompt_tokens);
+    let formatter = MessageFormatter::new(name, stops, parser, generation.prompt_tokens);
     if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    Ok(Json(formatter.whole(&outputs[0], calls, &generation)).into_response())
+    Ok(Json(formatter.whole(&outputs[0], &generation)).into_response())
 }
 
 /// Counts the tokens of a conversation.

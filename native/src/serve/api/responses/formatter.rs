@@ -3,7 +3,7 @@
 use crate::serve::api::body::Body;
 use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::stream::StreamFormatter;
-use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, ToolCallParser};
+use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::state::now;
@@ -12,12 +12,13 @@ use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
 /// Request fields that the response repeats, with their defaults.
-fn repeated_fields() -> [(&'static str, Value); 9] {
+fn repeated_fields() -> [(&'static str, Value); 10] {
     [
         ("instructions", Value::Null),
         ("max_output_tokens", Value::Null),
         ("metadata", json!({})),
         ("parallel_tool_calls", true.into()),
+        ("reasoning", Value::Null),
         ("temperature", Value::Null),
         ("text", json!({"format": {"type": "text"}})),
         ("tool_choice", "auto".into()),
@@ -32,7 +33,7 @@ pub struct ResponsesFormatter {
     unique: String,
     /// The response without output.
     response: Value,
-    parser: ToolCallParser,
+    parser: OutputParser,
     blocks: OutputBlocks,
     reason: Option<FinishReason>,
     /// Number of events so far.
@@ -40,8 +41,8 @@ pub struct ResponsesFormatter {
 }
 
 impl ResponsesFormatter {
-    /// Creates the formatter for a request's body. With `calls` the output may contain calls.
-    pub fn new(model: String, body: &Body, calls: bool) -> Self {
+    /// Creates the formatter for a request's body and an output that `parser` parses.
+    pub fn new(model: String, body: &Body, parser: OutputParser) -> Self {
         let unique = ids::unique();
         let mut response = json!({
             "id": format!("resp-{unique}"),
@@ -63,13 +64,13 @@ impl ResponsesFormatter {
             let value = given.remove(field).filter(|value| !value.is_null());
             response[field] = value.unwrap_or(default);
         }
-        let (parser, blocks) = (ToolCallParser::new(calls), OutputBlocks::default());
+        let blocks = OutputBlocks::default();
         Self { unique, response, parser, blocks, reason: None, event_count: 0 }
     }
 
     /// Returns a response with the complete output.
-    pub fn whole(mut self, output: &RequestOutput, calls: bool, generation: &Generation) -> Value {
-        self.blocks = OutputBlocks::parse(&output.text, calls);
+    pub fn whole(mut self, output: &RequestOutput, generation: &Generation) -> Value {
+        self.blocks = OutputBlocks::parse(&output.text, self.parser.clone());
         self.reason = output.reason;
         self.complete(generation)
     }
@@ -89,7 +90,7 @@ impl ResponsesFormatter {
             "input_tokens_details":
                 {"cached_tokens": generation.cached, "cache_write_tokens": 0},
             "output_tokens": generation.tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": generation.reasoning_tokens},
             "total_tokens": generation.prompt_tokens + generation.tokens,
         });
         response["timings"] = json!(generation.timings());
@@ -102,6 +103,7 @@ impl ResponsesFormatter {
 
     fn id(&self, index: usize) -> String {
         let prefix = match self.blocks.0[index] {
+            OutputBlock::Reasoning(_) => "rs",
             OutputBlock::Text(_) => "msg",
             OutputBlock::Call(_) => "fc",
         };
@@ -112,6 +114,13 @@ impl ResponsesFormatter {
     fn item(&self, index: usize, block: &OutputBlock, status: &str) -> Value {
         let id = self.id(index);
         match block {
+            OutputBlock::Reasoning(text) => json!({
+                "id": id,
+                "type": "reasoning",
+                "summary": [],
+                "content": [reasoning_part(text)],
+                "status": status,
+            }),
             OutputBlock::Text(text) => json!({
                 "id": id,
                 "type": "message",
@@ -158,6 +167,10 @@ impl ResponsesFormatter {
         }
         let index = self.blocks.0.len() - 1;
         events.extend(match delta {
+            OutputDelta::Reasoning(text) => {
+                let fields = json!({"content_index": 0, "delta": text});
+                Some(self.block_event("reasoning_text.delta", index, fields))
+            }
             OutputDelta::Text(text) => {
                 let fields = json!({"content_index": 0, "delta": text, "logprobs": []});
                 Some(self.block_event("output_text.delta", index, fields))
@@ -177,10 +190,13 @@ impl ResponsesFormatter {
             OutputBlock::Text(_) => {
                 self.item(index, &OutputBlock::Text(String::new()), "in_progress")
             }
+            OutputBlock::Reasoning(_) => {
+                self.item(index, &OutputBlock::Reasoning(String::new()), "in_progress")
+            }
             call => self.item(index, call, "in_progress"),
         };
         let text = matches!(delta, OutputDelta::Text(_));
-        if text {
+        if !matches!(delta, OutputDelta::CallStart(_)) {
             item["content"] = json!([]);
         }
         let added = json!({"output_index": index, "item": item});
@@ -197,6 +213,10 @@ impl ResponsesFormatter {
         let Some(index) = blocks.checked_sub(1) else { return Vec::new() };
         let block = self.blocks.0[index].clone();
         let mut events = match &block {
+            OutputBlock::Reasoning(text) => {
+                let done = json!({"content_index": 0, "text": text});
+                vec![self.block_event("reasoning_text.done", index, done)]
+            }
             OutputBlock::Text(text) => {
                 let done = json!({"content_index": 0, "text": text, "logprobs": []});
                 let whole = json!({"content_index": 0, "part": part(text)});
@@ -214,6 +234,11 @@ impl ResponsesFormatter {
         events.push(self.event("output_item.done", json!({"output_index": index, "item": item})));
         events
     }
+}
+
+/// Returns a text as a part of the reasoning.
+fn reasoning_part(text: &str) -> Value {
+    json!({"type": "reasoning_text", "text": text})
 }
 
 /// Returns a text as a part of a message.

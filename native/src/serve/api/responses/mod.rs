@@ -3,7 +3,8 @@
 mod formatter;
 
 use super::body::responses::{
-    ResponsesInputFields, ResponsesLimits, ResponsesTextFields, ResponsesToolFields,
+    ResponsesInputFields, ResponsesLimits, ResponsesReasoningFields, ResponsesTextFields,
+    ResponsesToolFields,
 };
 use super::body::{
     Body, GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported,
@@ -31,6 +32,7 @@ fn conversation(body: &Body) -> Result<Conversation, ApiError> {
         messages: input.messages()?,
         tools: tools.tools()?,
         grammar: parse::<OutputFormatFields>(body)?.or(format)?,
+        reasoning: parse::<ResponsesReasoningFields>(body)?.reasoning().or(parse(body)?),
     })
 }
 
@@ -49,16 +51,15 @@ pub async fn responses(
         let limit = parse::<ResponsesLimits>(body)?.max_output_tokens;
         options.max_completion_tokens = limit.or(options.max_completion_tokens);
         let conversation = conversation(body)?;
-        let calls = conversation.tools.callable();
         let prompt = conversation.prepare(&own, &body.tenant, &options, None)?;
-        let formatter = ResponsesFormatter::new(own.name.clone(), body, calls);
-        Ok((prompt, formatter, options.streams(), calls))
+        let formatter = ResponsesFormatter::new(own.name.clone(), body, prompt.parser.clone());
+        Ok((prompt, formatter, options.streams()))
     });
-    let (prompt, formatter, streams, calls) = prepared.await?;
+    let (prompt, formatter, streams) = prepared.await?;
     let mut generation = prompt.start(&server, &model, 1).await?;
     if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    Ok(Json(formatter.whole(&outputs[0], calls, &generation)).into_response())
+    Ok(Json(formatter.whole(&outputs[0], &generation)).into_response())
 }

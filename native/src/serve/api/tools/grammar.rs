@@ -1,6 +1,6 @@
 //! Grammars of outputs with tool calls.
 
-use super::{AFTER_NAME, BEFORE_NAME, CLOSE, OPEN, Tool, ToolChoice, Tools};
+use super::{AFTER_NAME, BEFORE_NAME, CLOSE, CallFormat, OPEN, Tool, ToolChoice, Tools, xml};
 use crate::models::grammar::{Grammar, compact, lenient};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -11,19 +11,19 @@ impl Tools {
     ///
     /// # Errors
     /// If `output` or the parameters of a tool are not a JSON schema.
-    pub fn grammar(&self, output: Option<Value>) -> Result<Grammar, String> {
-        let text = |text: &str| json!(text).to_string();
+    pub fn grammar(&self, output: Option<Value>, format: CallFormat) -> Result<Grammar, String> {
         let mut lark = String::from("%llguidance {}\n");
         let mut alternatives = Vec::new();
         for (index, tool) in self.callable_tools().enumerate() {
-            let head = text(&format!("{BEFORE_NAME}{}{AFTER_NAME}", tool.name));
-            let mut schema = compact(tool.parameters.clone())?;
-            if !tool.strict {
-                lenient(&mut schema);
-            }
             alternatives.push(format!("call_{index}"));
-            let _ = writeln!(lark, "call_{index}: {head} args_{index} {}", text(CLOSE));
-            let _ = writeln!(lark, "args_{index}: %json {schema}");
+            lark += &match format {
+                CallFormat::Hermes => hermes_call(index, tool)?,
+                CallFormat::Xml => xml_call(index, tool)?,
+            };
+        }
+        if format == CallFormat::Xml {
+            let end = xml::END_OF_VALUE.replace('/', "\\/");
+            let _ = writeln!(lark, "string[lazy]: /(.|\\n)*{}\\n/", end.replace('\n', "\\n"));
         }
         let _ = writeln!(lark, "call: {}", alternatives.join(" | "));
         let (open, next) = (text(OPEN), text(&format!("\n{OPEN}")));
@@ -62,6 +62,64 @@ impl Tools {
     }
 }
 
+/// Returns a text as a terminal.
+fn text(text: &str) -> String {
+    json!(text).to_string()
+}
+
+/// Returns a schema for a part of a tool's arguments.
+fn argument_schema(tool: &Tool, schema: &Value) -> Result<Value, String> {
+    let mut schema = compact(schema.clone())?;
+    if !tool.strict {
+        lenient(&mut schema);
+    }
+    Ok(schema)
+}
+
+/// Returns the rule of a call in JSON, behind its opening marker.
+fn hermes_call(index: usize, tool: &Tool) -> Result<String, String> {
+    let head = text(&format!("{BEFORE_NAME}{}{AFTER_NAME}", tool.name));
+    let schema = argument_schema(tool, &tool.parameters)?;
+    let close = text(CLOSE);
+    Ok(format!("call_{index}: {head} args_{index} {close}\nargs_{index}: %json {schema}\n"))
+}
+
+/// Returns the rules of a call in XML. Parameters come in the order of the schema. Of a string's schema
+/// only a list of values is enforced.
+fn xml_call(index: usize, tool: &Tool) -> Result<String, String> {
+    let head = text(&format!("\n{}{}>\n", xml::FUNCTION, tool.name));
+    let close = text(&format!("{}\n{}", xml::END_OF_FUNCTION, xml::END_OF_CALL));
+    let (mut parameters, mut rules) = (String::new(), String::new());
+    let Some(properties) = tool.parameters["properties"].as_object() else {
+        return Ok(format!("call_{index}: {head} {close}\n"));
+    };
+    let required = tool.parameters["required"].as_array();
+    let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|n| n == name));
+    for (i, (name, schema)) in properties.iter().enumerate() {
+        if name.contains(['>', '\n']) {
+            return Err(format!("the name of the parameter {name:?} cannot stand in XML"));
+        }
+        let optional = if is_required(name) { "" } else { "?" };
+        let _ = write!(parameters, " p_{index}_{i}{optional}");
+        let head = text(&format!("{}{name}>\n", xml::PARAMETER));
+        let end = text(&format!("{}\n", xml::END_OF_VALUE));
+        let value = match (xml::is_string(schema), schema["enum"].as_array()) {
+            (true, None) => "string".into(),
+            (true, Some(values)) => {
+                let values = values.iter().filter_map(Value::as_str).map(text);
+                format!("({}) {end}", values.collect::<Vec<_>>().join(" | "))
+            }
+            (false, _) => {
+                let schema = argument_schema(tool, schema)?;
+                let _ = writeln!(rules, "v_{index}_{i}: %json {schema}");
+                format!("v_{index}_{i} {end}")
+            }
+        };
+        let _ = writeln!(rules, "p_{index}_{i}: {head} {value}");
+    }
+    Ok(format!("call_{index}: {head}{parameters} {close}\n{rules}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,11 +142,17 @@ mod tests {
     }
 
     /// Returns true if the grammar accepts `text`, with the embedded model's tokenizer.
-    fn accepts(loaded: &Loaded, tools: &Tools, output: Option<Value>, text: &str) -> bool {
+    fn accepts(
+        loaded: &Loaded,
+        tools: &Tools,
+        output: Option<Value>,
+        format: CallFormat,
+        text: &str,
+    ) -> bool {
         let tokenizer = loaded.tokenizer().expect("has one");
         let vocab = loaded.model.spec().vocab_size;
         let grammars = Grammars::new(tokenizer, vocab, &loaded.defaults.eos).expect("made");
-        let grammar = tools.grammar(output).expect("schemas");
+        let grammar = tools.grammar(output, format).expect("schemas");
         let mut constraint = grammars.compile(grammar).expect("compiles").constraint;
         let ids = tokenizer.encode(text, false).expect("text");
         for token in ids.iter().chain(&loaded.defaults.eos[..1]) {
@@ -127,16 +191,56 @@ mod tests {
         for (choice, parallel, texts) in cases {
             let tools = tools(choice.clone(), parallel);
             for (text, want) in texts {
-                let got = accepts(&loaded, &tools, None, text);
+                let got = accepts(&loaded, &tools, None, CallFormat::Hermes, text);
                 assert_eq!(got, *want, "{choice:?}, parallel: {parallel}: {text}");
             }
         }
         let schema = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]});
         for (text, want) in [("{\"ok\": true}", true), (OSLO, true), ("No.", false)] {
             assert_eq!(
-                accepts(&loaded, &tools(ToolChoice::Auto, true), Some(schema.clone()), text),
+                accepts(
+                    &loaded,
+                    &tools(ToolChoice::Auto, true),
+                    Some(schema.clone()),
+                    CallFormat::Hermes,
+                    text
+                ),
                 want
             );
+        }
+    }
+
+    #[test]
+    fn grammars_accept_calls_in_xml() {
+        let runtime = machine::all_cores().expect("threads");
+        let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
+        let parameters = json!({"type": "object", "properties": {
+            "city": {"type": "string"},
+            "unit": {"type": "string", "enum": ["C", "F"]},
+            "days": {"type": "integer"}},
+            "required": ["city", "days"], "additionalProperties": false});
+        let list = vec![tool("weather", parameters), tool("time", json!({"type": "object"}))];
+        let tools = Tools::new(list, ToolChoice::Required, true).expect("valid");
+        let call = |parameters: &[(&str, &str)]| {
+            let value = |(name, value): &(&str, &str)| {
+                format!("<parameter={name}>\n{value}\n</parameter>\n")
+            };
+            let parameters: String = parameters.iter().map(value).collect();
+            format!("<tool_call>\n<function=weather>\n{parameters}</function>\n</tool_call>")
+        };
+        let oslo = call(&[("city", "Oslo\n\"N\""), ("days", "3")]);
+        let time = "<tool_call>\n<function=time>\n</function>\n</tool_call>";
+        for (text, want) in [
+            (oslo.as_str(), true),
+            (time, true),
+            (&format!("{oslo}\n{time}"), true),
+            (&call(&[("city", ""), ("unit", "F"), ("days", "-1")]), true),
+            (&call(&[("city", "Oslo"), ("unit", "K"), ("days", "3")]), false),
+            (&call(&[("city", "Oslo"), ("days", "three")]), false),
+            (&call(&[("city", "Oslo")]), false),
+            (OSLO, false),
+        ] {
+            assert_eq!(accepts(&loaded, &tools, None, CallFormat::Xml, text), want, "{text}");
         }
     }
 
@@ -161,7 +265,8 @@ mod tests {
         let tokenizer = Tokenizer::from_json(json.to_string().as_bytes()).expect("one");
         let size = tokenizer.vocab_size();
         let grammars = Grammars::new(&tokenizer, size, &[eos]).expect("made");
-        let grammar = tools(ToolChoice::Required, false).grammar(None).expect("schemas");
+        let grammar =
+            tools(ToolChoice::Required, false).grammar(None, CallFormat::Hermes).expect("schemas");
         let mut constraint = grammars.compile(grammar).expect("compiles").constraint;
         let letter = |c: char| 1 + (c as u32 - ' ' as u32);
         let call = "{\"name\": \"time\", \"arguments\": {}}".chars().map(letter);

@@ -8,17 +8,20 @@
 //! </tool_call>
 //! ```
 //!
-//! A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
+//! Templates that write XML get the format of [`xml`]. A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
 
 mod grammar;
-mod parse;
+mod hermes;
+mod output;
 mod prompt;
+mod xml;
 
-pub use parse::{OutputBlock, OutputBlocks, OutputDelta, ToolCall, ToolCallParser};
+pub use output::{CallParser, OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 pub use prompt::for_template;
 
 use crate::serve::error::ApiError;
 use serde_json::{Value, json};
+use wrinklefree::text::ChatTemplate;
 
 /// Maximum number of tools per request.
 const MAX_TOOLS: usize = 128;
@@ -32,6 +35,37 @@ const BEFORE_NAME: &str = "\n{\"name\": \"";
 const AFTER_NAME: &str = "\", \"arguments\": ";
 /// Text of a call after its arguments.
 const CLOSE: &str = "}\n</tool_call>";
+
+/// Format of calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallFormat {
+    /// JSON between markers: Hermes 2, Qwen2.5 and Qwen3.
+    #[default]
+    Hermes,
+    /// XML: Qwen3-Coder and Qwen3.5. See [`xml`].
+    Xml,
+}
+
+impl CallFormat {
+    /// Returns the format that a template writes.
+    pub fn of_template(template: &ChatTemplate) -> Self {
+        if template.source().contains(xml::FUNCTION) { Self::Xml } else { Self::Hermes }
+    }
+}
+
+/// Takes the text before a marker and returns it with whether the marker was found. Text that may be the
+/// marker's beginning stays in `held`.
+fn take_until(held: &mut String, marker: &str) -> (String, bool) {
+    if let Some((text, rest)) = held.split_once(marker) {
+        let (text, rest) = (text.to_string(), rest.to_string());
+        *held = rest;
+        return (text, true);
+    }
+    let begins = |&at: &usize| marker.starts_with(&held[at..]);
+    let keep = held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(held.len());
+    let rest = held.split_off(keep);
+    (std::mem::replace(held, rest), false)
+}
 
 /// A function that the model may call.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,6 +146,15 @@ impl Tools {
         !self.list.is_empty() && self.choice != ToolChoice::None
     }
 
+    /// Returns a parser of outputs with these tools, behind the reasoning.
+    pub fn parser(&self, format: CallFormat) -> CallParser {
+        match format {
+            _ if !self.callable() => CallParser::Plain,
+            CallFormat::Hermes => CallParser::Hermes(hermes::HermesParser::default()),
+            CallFormat::Xml => CallParser::xml(xml::XmlTypes::new(self.list.iter())),
+        }
+    }
+
     /// Returns the tools in the format of OpenAI's API and chat templates; empty if calls are not
     /// allowed.
     pub fn definitions(&self) -> Vec<Value> {
@@ -148,6 +191,8 @@ mod tests {
         assert!(error(vec![ok()], ToolChoice::Named("g".into())).contains("`g`"));
         assert!(error(Vec::new(), ToolChoice::Required).contains("no tools"));
         let text = Tools::new(vec![f(json!("x"))], ToolChoice::Auto, true).expect("valid");
-        assert!(text.grammar(None).expect_err("no schema").contains("an object"));
+        assert!(
+            text.grammar(None, CallFormat::Hermes).expect_err("no schema").contains("an object")
+        );
     }
 }

@@ -1,0 +1,185 @@
+//! Reasoning, text and tool calls of an output.
+
+use super::hermes::HermesParser;
+use super::xml::{XmlParser, XmlTypes};
+use wrinklefree::text::{OutputPart, ReasoningParser};
+
+/// An increment of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OutputDelta {
+    /// More of the reasoning.
+    Reasoning(String),
+    /// More text.
+    Text(String),
+    /// A call of this function begins.
+    CallStart(String),
+    /// More of the arguments of the last call, as JSON.
+    Arguments(String),
+}
+
+/// A part of a complete output.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OutputBlock {
+    /// A part of the reasoning.
+    Reasoning(String),
+    /// A text.
+    Text(String),
+    /// A call.
+    Call(ToolCall),
+}
+
+/// The parts of an output, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OutputBlocks(pub Vec<OutputBlock>);
+
+/// A tool call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolCall {
+    /// Name of the function.
+    pub name: String,
+    /// Arguments, as JSON.
+    pub arguments: String,
+}
+
+/// Splits an output into reasoning, text and calls while it is generated. Text that may be the beginning
+/// of a marker is held back.
+#[derive(Clone, Debug)]
+pub struct OutputParser {
+    reasoning: Option<ReasoningParser>,
+    calls: CallParser,
+}
+
+/// Parser of the text behind the reasoning, by the format of calls.
+#[derive(Clone, Debug)]
+pub enum CallParser {
+    /// Calls are not allowed: everything is text.
+    Plain,
+    /// Calls in the format of Hermes 2.
+    Hermes(HermesParser),
+    /// Calls in the XML of Qwen3-Coder and Qwen3.5.
+    Xml(XmlParser),
+}
+
+impl CallParser {
+    /// Makes a parser of calls in XML, with the types of the tools' parameters.
+    pub fn xml(types: XmlTypes) -> Self {
+        Self::Xml(XmlParser::new(types))
+    }
+
+    fn push(&mut self, text: &str) -> Vec<OutputDelta> {
+        match self {
+            Self::Plain => text_delta(text).into_iter().collect(),
+            Self::Hermes(parser) => parser.push(text),
+            Self::Xml(parser) => parser.push(text),
+        }
+    }
+
+    fn finish(&mut self) -> Vec<OutputDelta> {
+        match self {
+            Self::Plain => Vec::new(),
+            Self::Hermes(parser) => parser.finish(),
+            Self::Xml(parser) => parser.finish(),
+        }
+    }
+}
+
+/// Returns the increment of a text that is not empty.
+pub fn text_delta(text: &str) -> Option<OutputDelta> {
+    (!text.is_empty()).then(|| OutputDelta::Text(text.into()))
+}
+
+impl OutputParser {
+    /// Makes a parser of one output; `reasoning` parses its beginning.
+    pub fn new(reasoning: Option<ReasoningParser>, calls: CallParser) -> Self {
+        Self { reasoning, calls }
+    }
+
+    /// Parses more of the output.
+    pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
+        match &mut self.reasoning {
+            None => self.calls.push(text),
+            Some(reasoning) => {
+                let parts = reasoning.push(text);
+                self.deltas(parts)
+            }
+        }
+    }
+
+    /// Returns text that was held back, at the end of the output. A call that was cut off before its
+    /// name is complete is dropped.
+    pub fn finish(&mut self) -> Vec<OutputDelta> {
+        let rest = self.reasoning.as_mut().map(ReasoningParser::finish).unwrap_or_default();
+        let mut deltas = self.deltas(rest);
+        deltas.extend(self.calls.finish());
+        deltas
+    }
+
+    fn deltas(&mut self, parts: Vec<OutputPart>) -> Vec<OutputDelta> {
+        let delta = |part: OutputPart| match part {
+            OutputPart::Reasoning(text) => vec![OutputDelta::Reasoning(text)],
+            OutputPart::Answer(text) => self.calls.push(&text),
+        };
+        parts.into_iter().flat_map(delta).collect()
+    }
+}
+
+impl OutputBlocks {
+    /// Parses a complete output.
+    pub fn parse(output: &str, mut parser: OutputParser) -> Self {
+        let mut blocks = Self::default();
+        for delta in parser.push(output).into_iter().chain(parser.finish()) {
+            blocks.push(&delta);
+        }
+        blocks
+    }
+
+    /// Adds an increment to the last block or begins a new one. Returns true if it began one.
+    pub fn push(&mut self, delta: &OutputDelta) -> bool {
+        match (delta, self.0.last_mut()) {
+            (OutputDelta::Text(more), Some(OutputBlock::Text(text)))
+            | (OutputDelta::Reasoning(more), Some(OutputBlock::Reasoning(text))) => *text += more,
+            (OutputDelta::Arguments(more), Some(OutputBlock::Call(call))) => call.arguments += more,
+            (OutputDelta::Arguments(_), _) => unreachable!("arguments follow the start of a call"),
+            (OutputDelta::Reasoning(text), _) => {
+                self.0.push(OutputBlock::Reasoning(text.clone()));
+                return true;
+            }
+            (OutputDelta::Text(text), _) => {
+                self.0.push(OutputBlock::Text(text.clone()));
+                return true;
+            }
+            (OutputDelta::CallStart(name), _) => {
+                let (name, arguments) = (name.clone(), String::new());
+                self.0.push(OutputBlock::Call(ToolCall { name, arguments }));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns the text of all blocks, without the reasoning.
+    pub fn text(&self) -> String {
+        let text = |block: &OutputBlock| match block {
+            OutputBlock::Text(text) => Some(text.clone()),
+            OutputBlock::Reasoning(_) | OutputBlock::Call(_) => None,
+        };
+        self.0.iter().filter_map(text).collect()
+    }
+
+    /// Returns the reasoning; empty if there is none.
+    pub fn reasoning(&self) -> String {
+        let text = |block: &OutputBlock| match block {
+            OutputBlock::Reasoning(text) => Some(text.clone()),
+            OutputBlock::Text(_) | OutputBlock::Call(_) => None,
+        };
+        self.0.iter().filter_map(text).collect()
+    }
+
+    /// Returns all calls.
+    pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.0.iter().filter_map(|block| match block {
+            OutputBlock::Reasoning(_) | OutputBlock::Text(_) => None,
+            OutputBlock::Call(call) => Some(call),
+        })
+    }
+}

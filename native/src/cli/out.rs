@@ -3,6 +3,7 @@
 //! The print macros of std panic on a closed pipe, so only this file writes.
 
 use crate::cli::exit::Exit;
+use anstyle::Style;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -22,6 +23,13 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 pub fn note(text: impl Display) {
     let text: String = text.to_string().chars().map(visible).collect();
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Prints dim text on standard error, as it is generated, and ignores failures.
+pub fn dim(text: &str) {
+    let (style, mut stderr) = (Style::new().dimmed(), anstream::stderr());
+    let text: String = text.chars().map(visible).collect();
+    let _ = write!(stderr, "{style}{text}{style:#}").and_then(|()| stderr.flush());
 }
 
 /// Replaces a control character by a visible sign.

@@ -2,9 +2,6 @@
 
 use super::out;
 use super::session::Watcher;
-use anstream::eprint;
-use anstyle::Style;
-use std::io::{self, Write};
 
 /// The way in which thinking is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +36,7 @@ impl Watcher for AnswerView {
 
     fn reasoning(&mut self, text: &str) -> anyhow::Result<()> {
         match self.thinking {
-            Thinking::Shown => {
-                let dim = Style::new().dimmed();
-                eprint!("{dim}{text}{dim:#}");
-                let _ = io::stderr().flush();
-            }
+            Thinking::Shown => out::dim(text),
             Thinking::Folded if !self.thinks => out::note("(thinking …)"),
             Thinking::Folded => {}
         }

@@ -97,13 +97,13 @@ function show(role, content) {
 function note(article, words) {
   const footer = document.createElement("footer");
   footer.textContent = words.filter(Boolean).join(" · ");
-  article.append(footer);
+  grow(() => article.append(footer));
 }
 
-/** Appends text, and scrolls to the end if the user was there. */
-function append(text, more) {
-  const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-  text.appendData(more);
+/** Makes a change that adds lines, and scrolls to the end if it was in sight, within some lines. */
+function grow(change) {
+  const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 100;
+  change();
   if (follows) log.scrollTop = log.scrollHeight;
 }
 
@@ -144,7 +144,7 @@ async function answer({ article, text }) {
       if (chunk.error) throw explain(chunk.error) ?? new Problem("The answer broke off.");
       const [choice] = chunk.choices;
       if (choice?.delta.content) {
-        append(text, choice.delta.content);
+        grow(() => text.appendData(choice.delta.content));
         begin ||= performance.now();
         pieces++;
       }

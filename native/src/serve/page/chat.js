@@ -94,6 +94,20 @@ function show(role, content) {
   return { article, text };
 }
 
+/** Returns the text node of an answer's folded thinking, made when its first text arrives. */
+function thinking(answered) {
+  if (!answered.thinking) {
+    const elements = ["details", "summary", "p"].map((tag) => document.createElement(tag));
+    const [fold, summary, paragraph] = elements;
+    summary.textContent = "Thinking";
+    answered.thinking = document.createTextNode("");
+    paragraph.append(answered.thinking);
+    fold.append(summary, paragraph);
+    answered.article.prepend(fold);
+  }
+  return answered.thinking;
+}
+
 function note(article, words) {
   const footer = document.createElement("footer");
   footer.textContent = words.filter(Boolean).join(" · ");
@@ -135,7 +149,8 @@ function body() {
 }
 
 /** Streams an answer into the page. */
-async function answer({ article, text }) {
+async function answer(answered) {
+  const { article, text } = answered;
   const { signal } = running;
   const response = await request("v1/chat/completions", { method: "POST", body: body(), signal });
   let [reason, pieces, begin] = [null, 0, 0];
@@ -143,8 +158,10 @@ async function answer({ article, text }) {
     for (const chunk of chunks) {
       if (chunk.error) throw explain(chunk.error) ?? new Problem("The answer broke off.");
       const [choice] = chunk.choices;
-      if (choice?.delta.content) {
-        grow(() => text.appendData(choice.delta.content));
+      const { content, reasoning_content: thought } = choice?.delta ?? {};
+      if (thought) grow(() => thinking(answered).appendData(thought));
+      if (content) grow(() => text.appendData(content));
+      if (thought || content) {
         begin ||= performance.now();
         pieces++;
       }
@@ -172,7 +189,7 @@ async function converse(content) {
     else complain(error);
   }
   answered.article.ariaBusy = "false";
-  if (answered.text.data) {
+  if (answered.text.data || answered.thinking) {
     own.push({ role: "assistant", content: answered.text.data });
   } else {
     // Nothing arrived, so the question can be sent again.

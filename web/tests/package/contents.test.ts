@@ -16,7 +16,7 @@ test("the package has exactly these files", () => {
   const rest = files.filter((file) => !file.startsWith("dist/types/"));
   expect(rest.sort()).toEqual(
     [
-      ...["README.md", "package.json", "dist/default.wf.safetensors"],
+      ...["README.md", "THIRD_PARTY.md", "package.json", "dist/default.wf.safetensors"],
       ...["dist/LICENSE-MIT", "dist/LICENSE-APACHE"],
       ...kinds.flatMap((kind) => [`dist/wasm/${kind}.js`, `dist/wasm/${kind}_bg.wasm`]),
       ...scripts.flatMap((name) => [`dist/${name}.js`, `dist/${name}.js.map`]),

@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __GLIBC__
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
 #include <malloc.h>
+#define COUNTED
 #endif
 
 #define CHECK(condition)                                                                    \
@@ -184,7 +185,7 @@ static void engine_freed_first(void) {
 
 /* Bytes of the heap in use, where the C library counts them. */
 static size_t heap(void) {
-#ifdef __GLIBC__
+#ifdef COUNTED
     struct mallinfo2 info = mallinfo2();
     return info.uordblks + info.hblkhd;
 #else
@@ -211,7 +212,7 @@ static void many_requests(wf_engine *engine) {
 }
 
 int main(void) {
-#ifdef __GLIBC__
+#ifdef COUNTED
     /* One heap for all threads, which mallinfo2 counts. */
     mallopt(M_ARENA_MAX, 1);
 #endif

@@ -124,7 +124,12 @@ test("an answer streams, and says what it cost", async () => {
   const want = await api("/v1/chat/completions", { messages, temperature: 0 });
   assert.equal(await paragraph.textContent(), want.choices[0].message.content);
 
+  await page.setViewportSize({ width: 800, height: 420 });
   const second = await answered("What did the fox do?");
+  const below = await page
+    .locator("#log")
+    .evaluate((log) => log.scrollHeight - log.scrollTop - log.clientHeight);
+  assert.ok(below < 2, `the end stays in sight: ${below} pixels are below`);
   messages.push(want.choices[0].message, { role: "user", content: "What did the fox do?" });
   const next = await api("/v1/chat/completions", { messages, temperature: 0 });
   assert.equal(second.text, next.choices[0].message.content, "it knows what was said before");

@@ -171,7 +171,7 @@ impl Choices<'_> {
         ];
         let count = self.next() % 4;
         let arguments = (0..count).map(|_| {
-            let name = if self.next() % 4 == 0 { self.of(NAMED) } else { "" };
+            let name = if self.next().is_multiple_of(4) { self.of(NAMED) } else { "" };
             format!("{name}{}", self.expression(depth))
         });
         arguments.collect::<Vec<_>>().join(", ")
@@ -243,7 +243,7 @@ impl Choices<'_> {
         match self.next() % 14 {
             0..=3 => format!("{{{{ {} }}}}", self.expression(3)),
             4 | 5 => {
-                let recursive = if self.next() % 3 == 0 { " recursive" } else { "" };
+                let recursive = if self.next().is_multiple_of(3) { " recursive" } else { "" };
                 let (items, body) = (self.expression(2), self.template(depth));
                 format!("{{% for x in {items}{recursive} %}}{body}{{% else %}}e{{% endfor %}}")
             }

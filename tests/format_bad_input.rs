@@ -257,7 +257,6 @@ fn gguf_with_wrong_headers() {
     lie(&|g| g.set("qwen3.block_count", meta_text("two")), &["qwen3.block_count", "two"]);
     lie(&|g| g.set("general.alignment", meta_u32(33)), &["general.alignment", "33"]);
     lie(&|g| g.set("general.alignment", meta_u32(0)), &["general.alignment"]);
-    lie(&|g| g.set("prism.hadamard.block_size", meta_u32(1024)), &["prism.hadamard.block_size"]);
     lie(&|g| g.set("general.architecture", meta_text("mamba")), &["mamba", "qwen3"]);
     lie(&|g| g.meta.retain(|(k, _)| k != "qwen3.embedding_length"), &["qwen3.embedding_length"]);
     lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("longrope")), &["longrope", "yarn"]);

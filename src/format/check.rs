@@ -1,6 +1,7 @@
 //! Range checks of configuration values, on which later layers rely.
 
-use super::{DlmConfig, LoadError, LoadErrorKind as Kind, RopeScaling, Spec};
+use super::{DlmConfig, LoadError, LoadErrorKind as Kind, MixerKind, RopeScaling, Spec};
+use crate::kernel::DeltaShape;
 
 impl Spec {
     /// Refuses values out of range, which would overflow, divide by zero or loop for too long.
@@ -30,7 +31,46 @@ impl Spec {
         if !(0.0..=0.1).contains(&self.norm_eps) {
             return Err(bad(file, "a norm ε from 0 to 0.1", self.norm_eps));
         }
+        let rotary = self.rotary_dim();
+        if rotary == 0 || !rotary.is_multiple_of(2) || rotary > self.head_dim {
+            let want = format!("RoPE over an even part of {} columns", self.head_dim);
+            return Err(bad(file, want, rotary));
+        }
+        self.check_mixers(file)?;
         self.check_rope(file)
+    }
+
+    fn check_mixers(&self, file: &str) -> Result<(), LoadError> {
+        if !self.mixers.is_empty() && self.mixers.len() != self.layers {
+            let want = format!("a mixer for each of {} layers", self.layers);
+            return Err(bad(file, want, self.mixers.len()));
+        }
+        let Some(shape) = &self.linear_attention else {
+            return match self.mixers.contains(&MixerKind::Linear) {
+                true => Err(bad(file, "the shape of linear attention", "none")),
+                false => Ok(()),
+            };
+        };
+        let taps = DeltaShape::MAX_TAPS;
+        let sizes = [
+            ("key head count", shape.key_heads, 1 << 12),
+            ("value head count", shape.value_heads, 1 << 12),
+            ("width of keys", shape.key_dim, 1 << 12),
+            ("width of values", shape.value_dim, 1 << 12),
+            ("number of convolved positions", shape.conv_kernel, taps),
+        ];
+        for (what, size, most) in sizes {
+            if size == 0 || size > most {
+                let want = format!("linear attention with a {what} from 1 to {most}");
+                return Err(bad(file, want, size));
+            }
+        }
+        if !shape.value_heads.is_multiple_of(shape.key_heads) {
+            let want =
+                format!("linear attention with a multiple of {} value heads", shape.key_heads);
+            return Err(bad(file, want, shape.value_heads));
+        }
+        Ok(())
     }
 
     fn check_rope(&self, file: &str) -> Result<(), LoadError> {
@@ -67,8 +107,9 @@ impl Spec {
 
 impl Spec {
     fn check_divisors(&self, file: &str, divisors: &[f32]) -> Result<(), LoadError> {
-        if divisors.len() != self.head_dim / 2 {
-            let want = format!("{} RoPE divisors, one per pair of columns", self.head_dim / 2);
+        let pairs = self.rotary_dim() / 2;
+        if divisors.len() != pairs {
+            let want = format!("{pairs} RoPE divisors, one per pair of columns");
             return Err(bad(file, want, divisors.len()));
         }
         match divisors.iter().find(|d| !(d.is_finite() && **d > 0.0)) {

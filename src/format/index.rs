@@ -95,15 +95,20 @@ impl Tensor {
 
     /// Reads a vector of `len` finite floats.
     pub(crate) fn vector(&self, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.expect_shape(&[len])?;
+        self.floats(&[len])
+    }
+
+    /// Reads finite floats of this shape, row-major.
+    pub(crate) fn floats(&self, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        self.expect_shape(shape)?;
         let DType::Float(dtype) = self.dtype else {
             return Err(self.error(
                 LoadErrorKind::UnsupportedType,
-                "a vector of F32, F16 or BF16",
+                "F32, F16 or BF16",
                 self.dtype.name(),
             ));
         };
-        let mut out = vec![0f32; len];
+        let mut out = vec![0f32; shape.iter().product()];
         dtype.read(&self.bytes, &mut out);
         match out.iter().position(|v| !v.is_finite()) {
             Some(at) => Err(self.error(

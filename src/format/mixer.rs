@@ -13,6 +13,14 @@ pub enum MixerKind {
     Linear,
 }
 
+impl MixerKind {
+    /// Mixers of `layers` layers of which every `every`-th attends; `every` is at least 1.
+    pub(super) fn at_interval(layers: usize, every: usize) -> Vec<Self> {
+        let kind = |n: usize| if n.is_multiple_of(every) { Self::Attention } else { Self::Linear };
+        (1..=layers).map(kind).collect()
+    }
+}
+
 /// Shape of the linear-attention layers (Gated DeltaNet, arXiv 2412.06464).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearAttention {

@@ -29,7 +29,12 @@ impl<'a, 'l, 'c> NumberCheck<'a, 'l, 'c> {
 
     /// Reads a vector of `len` floats.
     pub(super) fn vector(&mut self, t: &Tensor, len: usize) -> Result<Vec<f32>, LoadError> {
-        let mut values = t.vector(len)?;
+        self.floats(t, &[len])
+    }
+
+    /// Reads floats of this shape, row-major.
+    pub(super) fn floats(&mut self, t: &Tensor, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        let mut values = t.floats(shape)?;
         for value in values.iter_mut().filter(|value| value.is_subnormal()) {
             *value = 0.0f32.copysign(*value);
             self.flushed += 1;

@@ -6,6 +6,9 @@ use std::fmt::Display;
 
 /// Deepest nesting of arrays.
 const MAX_DEPTH: usize = 4;
+/// Type ids of 32-bit integers.
+const U32: u32 = 4;
+const I32: u32 = 5;
 
 /// Reads little-endian numbers and strings, with bounds checks.
 #[derive(Clone)]
@@ -81,8 +84,8 @@ impl<'a> ByteReader<'a> {
             1 => MetaValue::Signed(i8::from_le_bytes(self.array(key)?).into()),
             2 => MetaValue::Unsigned(u16::from_le_bytes(self.array(key)?).into()),
             3 => MetaValue::Signed(i16::from_le_bytes(self.array(key)?).into()),
-            4 => MetaValue::Unsigned(self.u32(key)?.into()),
-            5 => MetaValue::Signed(i32::from_le_bytes(self.array(key)?).into()),
+            U32 => MetaValue::Unsigned(self.u32(key)?.into()),
+            I32 => MetaValue::Signed(i32::from_le_bytes(self.array(key)?).into()),
             6 => MetaValue::Float(f32::from_le_bytes(self.array(key)?).into()),
             7 => MetaValue::Bool(self.array::<1>(key)?[0] != 0),
             8 => MetaValue::Text(self.string(format!("`{key}`"))?),
@@ -153,6 +156,14 @@ impl MetaValue<'_> {
             Self::Bool(v) => v.to_string(),
             Self::Text(v) => format!("{v:?}"),
             Self::Array(v) => format!("a list of {}", v.count),
+        }
+    }
+
+    fn integer(&self) -> Option<i64> {
+        match *self {
+            Self::Unsigned(v) => v.try_into().ok(),
+            Self::Signed(v) => Some(v),
+            _ => None,
         }
     }
 
@@ -237,6 +248,10 @@ impl<'a> Metadata<'a> {
         self.typed(key, "a token id", |v| v.unsigned()?.try_into().ok())
     }
 
+    pub(super) fn integer(&self, key: &str) -> Result<Option<i64>, LoadError> {
+        self.typed(key, "a whole number", MetaValue::integer)
+    }
+
     /// Reads a size. A list with the same size for each layer counts as that size.
     pub(super) fn size(&self, key: &str) -> Result<Option<usize>, LoadError> {
         self.typed(key, "one size for all layers", |v| match v {
@@ -258,6 +273,29 @@ impl<'a> Metadata<'a> {
     ) -> Result<Option<Vec<T>>, LoadError> {
         self.typed(key, want, |v| match v {
             MetaValue::Array(list) => list.values(key).map(&read).collect(),
+            _ => None,
+        })
+    }
+
+    /// Reads a list of truth values.
+    pub(super) fn bools(&self, key: &str) -> Result<Option<Vec<bool>>, LoadError> {
+        self.list(key, "a list of true or false", |v| match v {
+            MetaValue::Bool(b) => Some(b),
+            _ => None,
+        })
+    }
+
+    /// Reads a list of i32, or also of u32.
+    pub(super) fn integers(
+        &self,
+        key: &str,
+        unsigned: bool,
+    ) -> Result<Option<Vec<i64>>, LoadError> {
+        let want = if unsigned { "a list of i32 or u32" } else { "a list of i32" };
+        self.typed(key, want, |v| match v {
+            MetaValue::Array(list) if list.kind == I32 || (unsigned && list.kind == U32) => {
+                list.values(key).map(|v| v.integer()).collect()
+            }
             _ => None,
         })
     }

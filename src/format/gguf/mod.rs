@@ -1,9 +1,11 @@
 //! Reader of little-endian GGUF files, versions 2 and 3.
 
+mod hadamard;
 mod meta;
 mod parse;
 mod recipe;
 mod rope;
+mod spec;
 mod types;
 mod vocab;
 

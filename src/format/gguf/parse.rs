@@ -187,6 +187,8 @@ fn locate_tensors(
         }
         t.available = end - t.offset;
     }
+    let trunk = trunk_blocks(meta)?;
+    infos.retain(|t| block(t.name).is_none_or(|n| trunk.is_none_or(|trunk| n < trunk)));
     let two_bit = two_bit_type(&infos, alignment);
     let bitnet = meta.text("general.architecture")?.is_some_and(|a| a.starts_with("bitnet"));
     let source: Arc<str> = file.into();
@@ -202,6 +204,19 @@ fn locate_tensors(
         })?;
     }
     Ok(index)
+}
+
+/// Number of blocks in front of those that draft tokens (multi-token prediction), if there are any. The
+/// drafting blocks are no layers of the model, and may have types that are not supported.
+fn trunk_blocks(meta: &Metadata<'_>) -> Result<Option<usize>, LoadError> {
+    let blocks = meta.size("qwen35.block_count")?;
+    let drafting = meta.size("qwen35.nextn_predict_layers")?.filter(|&n| n > 0);
+    Ok(blocks.zip(drafting).map(|(blocks, drafting)| blocks.saturating_sub(drafting)))
+}
+
+/// Number of the block that a tensor belongs to.
+fn block(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
 /// Returns true if a tensor of this size fills the available bytes, except for padding.

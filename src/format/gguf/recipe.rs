@@ -1,18 +1,22 @@
 //! Builds a model from a GGUF file: metadata keys become the [`Spec`], `blk.N.*` the layers.
 
+use super::hadamard::Rotations;
 use super::meta::Metadata;
 use super::parse::parse;
+use super::spec::spec;
 use super::types::{BlockCodec, GgmlType};
-use super::{rope, vocab};
+use super::vocab;
 use crate::format::codec::{RowOrder, decode_i2s, decode_q4_k};
 use crate::format::index::{DType, File, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
 use crate::format::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble};
 use crate::format::{
-    Activation, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, Spec,
+    Activations, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, MixerKind,
+    Rotation, Spec,
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// Reads a GGUF file.
 pub(in crate::format) fn load(
@@ -21,132 +25,90 @@ pub(in crate::format) fn load(
 ) -> Result<Checkpoint, LoadError> {
     let head = bytes.first();
     let (meta, mut index) = parse(&name, &head, bytes)?;
-    refuse_variants(&meta)?;
-    let spec = spec(&meta, &mut index)?;
+    refuse_split(&meta)?;
+    let mut spec = spec(&meta, &mut index)?;
     spec.check(&name)?;
-    let order = match spec.architecture {
-        Architecture::Llama => RowOrder::Interleaved { head_dim: spec.head_dim },
-        _ => RowOrder::Same,
+    let mut rotations = Rotations::read(&meta, &mut spec, &index)?;
+    split_qkv(&spec, &mut index, &mut rotations)?;
+    let mut source = GgufSource {
+        file: &name,
+        index,
+        names: match spec.architecture {
+            Architecture::Qwen35 => &TensorNames::GGUF_QWEN35,
+            _ => &TensorNames::GGUF,
+        },
+        order: match spec.architecture {
+            Architecture::Llama => RowOrder::Interleaved { head_dim: spec.head_dim },
+            _ => RowOrder::Same,
+        },
+        architecture: spec.architecture,
+        rotations,
+        numbers,
     };
-    let bitnet = spec.architecture == Architecture::BitNet;
-    let mut source = GgufSource { file: &name, index, order, bitnet, numbers };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|_| false)?;
-    Ok(Checkpoint {
-        spec,
-        weights,
-        text: vocab::text_parts(&meta)?,
-        generation: vocab::generation(&meta)?,
-        dlm: None,
-        flushed: 0,
-    })
+    let text = vocab::text_parts(&meta)?;
+    let generation = vocab::generation(&meta, &spec, text.vocabulary.as_ref())?;
+    Ok(Checkpoint { spec, weights, text, generation, dlm: None, flushed: 0 })
 }
 
-fn refuse_variants(meta: &Metadata<'_>) -> Result<(), LoadError> {
-    let unsupported = |want: &str, found: String| {
-        LoadError::new(Kind::UnsupportedFeature, meta.file, want, found)
-    };
-    if let Some(key) = meta.values.keys().find(|k| k.starts_with("prism.hadamard.")) {
-        return Err(unsupported("weights that are not rotated", format!("`{key}`")).advice(
-            "Hadamard rotations (Prism) are not supported; \
-             use a file of the same model without rotation",
-        ));
-    }
+fn refuse_split(meta: &Metadata<'_>) -> Result<(), LoadError> {
     if meta.size("split.count")?.is_some_and(|n| n > 1) {
-        return Err(unsupported("a model in one file", "one part of a split model".into())
-            .advice("merge the parts first: llama-gguf-split --merge"));
+        let found = "one part of a split model";
+        return Err(LoadError::new(
+            Kind::UnsupportedFeature,
+            meta.file,
+            "a model in one file",
+            found,
+        )
+        .advice("merge the parts first: llama-gguf-split --merge"));
     }
     Ok(())
 }
 
-fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec, LoadError> {
-    const ARCH: &str = "general.architecture";
-    let arch = meta.need(ARCH, meta.text(ARCH)?)?;
-    let (architecture, activation) = match arch {
-        "bitnet" => (Architecture::BitNet, Activation::Silu),
-        "bitnet-b1.58" | "bitnet-25" => (Architecture::BitNet, Activation::Relu2),
-        "llama" => (Architecture::Llama, Activation::Silu),
-        "qwen2" => (Architecture::Qwen2, Activation::Silu),
-        "qwen3" => (Architecture::Qwen3, Activation::Silu),
-        other => {
-            return Err(LoadError::new(
-                Kind::UnsupportedArchitecture,
-                meta.file,
-                format!("`{ARCH}` to be bitnet, bitnet-b1.58, bitnet-25, llama, qwen2 or qwen3"),
-                format!("`{other}`"),
-            ));
+/// Splits `attn_qkv` of layers that attend: some writers store q, k and v as one matrix.
+fn split_qkv(
+    spec: &Spec,
+    index: &mut TensorIndex,
+    rotations: &mut Rotations,
+) -> Result<(), LoadError> {
+    let kv = spec.kv_heads * spec.head_dim;
+    let parts = [(LayerRole::Q, spec.query_outputs()), (LayerRole::K, kv), (LayerRole::V, kv)];
+    for layer in (0..spec.layers).filter(|&l| spec.mixer(l) == MixerKind::Attention) {
+        let name = |role| TensorNames::GGUF.weight(TensorRole::Layer(layer, role));
+        let Some(t) = index.take(&name(LayerRole::Qkv)) else { continue };
+        let rows = parts.iter().map(|part| part.1).sum();
+        t.expect_shape(&[rows, spec.hidden_size])?;
+        if t.dtype == DType::Block(GgmlType::I2S) {
+            let want = "a type whose rows stand alone";
+            return Err(t.error(Kind::UnsupportedType, want, t.dtype.name()));
         }
-    };
-    let key = |name: &str| format!("{arch}.{name}");
-    let size = |name: &str| meta.size(&key(name));
-    let need = |name: &str| meta.need(&key(name), size(name)?);
-    for name in ["expert_count", "attention.sliding_window"] {
-        if let Some(n) = size(name)?.filter(|&n| n > 0) {
-            return Err(LoadError::new(
-                Kind::UnsupportedFeature,
-                meta.file,
-                format!("no `{}`", key(name)),
-                n.to_string(),
-            ));
+        let (row_bytes, mut at) = (t.bytes.len() / rows, 0);
+        for (role, rows) in parts {
+            let bytes = t.bytes.slice(at * row_bytes..(at + rows) * row_bytes);
+            let (name, shape) = (name(role), vec![rows, spec.hidden_size]);
+            rotations.split(&t.name, &name);
+            index.insert(Tensor { name, shape, bytes, ..t.clone() })?;
+            at += rows;
         }
     }
-    let hidden_size = need("embedding_length")?;
-    let heads = need("attention.head_count")?;
-    let head_dim = match size("attention.key_length")? {
-        Some(n) => n,
-        None => hidden_size.checked_div(heads).unwrap_or(0),
-    };
-    let value_dim = size("attention.value_length")?.unwrap_or(head_dim);
-    if value_dim != head_dim {
-        return Err(LoadError::new(
-            Kind::UnsupportedFeature,
-            meta.file,
-            format!("value heads of {head_dim} columns, like the key heads"),
-            value_dim.to_string(),
-        ));
-    }
-    let embed = format!("{}.weight", TensorNames::GGUF.embed);
-    let rows = index.get(&embed).and_then(|t| t.shape.first().copied());
-    let vocab_size = match rows {
-        Some(rows) => rows,
-        None => need("vocab_size")?,
-    };
-    let eps = key("attention.layer_norm_rms_epsilon");
-    let longest = need("context_length")?;
-    let rope = rope::rope(meta, arch, (head_dim, longest), index)?;
-    Ok(Spec {
-        architecture,
-        vocab_size,
-        hidden_size,
-        intermediate_size: need("feed_forward_length")?,
-        layers: need("block_count")?,
-        heads,
-        kv_heads: size("attention.head_count_kv")?.unwrap_or(heads),
-        head_dim,
-        context_length: rope.extended_context(longest),
-        norm_eps: meta.need(&eps, meta.float(&eps)?)? as f32,
-        activation,
-        rope,
-        rotary_dim: None,
-        attention_gate: false,
-        linear_attention: None,
-        mixers: Vec::new(),
-    })
+    Ok(())
 }
 
 struct GgufSource<'a, 'n, 'l, 'c> {
     file: &'a str,
     index: TensorIndex,
+    names: &'static TensorNames,
     /// Order of the rows of q and k.
     order: RowOrder,
-    /// True if every matrix of a layer was trained with one scale.
-    bitnet: bool,
+    architecture: Architecture,
+    rotations: Rotations,
     numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
 impl TensorSource for GgufSource<'_, '_, '_, '_> {
     fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
-        let name = TensorNames::GGUF.name(role);
+        let name = self.names.name(role);
         let order = match role {
             TensorRole::Layer(_, LayerRole::Q | LayerRole::K) => self.order,
             _ => RowOrder::Same,
@@ -154,7 +116,7 @@ impl TensorSource for GgufSource<'_, '_, '_, '_> {
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
         t.expect_shape(&[rows, cols])?;
         let mut weight = self.decode(&t, rows, cols, order)?;
-        if self.bitnet {
+        if self.architecture == Architecture::BitNet {
             refuse_unternarized(&t, &weight)?;
         }
         if let Some(scale) = self.index.take(&format!("{name}.scale")) {
@@ -168,22 +130,33 @@ impl TensorSource for GgufSource<'_, '_, '_, '_> {
                 Some((0..rows).map(|r| stored[order.source(r)]).collect())
             }
         };
-        Ok(Linear::new(weight, bias))
+        let rotation = self.rotations.of(&t.name, cols);
+        let mut linear = Linear { rotation, ..Linear::new(weight, bias) };
+        // Neither these models nor rotated ones are trained with 8-bit activations, also where all
+        // blocks of a matrix happen to have the same scale.
+        if self.architecture == Architecture::Qwen35 || linear.rotation.is_some() {
+            linear.activations = Activations::Int16;
+        }
+        Ok(linear)
     }
 
-    fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
-        let t = self.index.need(&format!("{}.weight", TensorNames::GGUF.embed), self.file)?;
+    fn embed(
+        &mut self,
+        rows: usize,
+        cols: usize,
+    ) -> Result<(Matrix, Option<Arc<Rotation>>), LoadError> {
+        let t = self.index.need(&self.names.weight(TensorRole::Embed), self.file)?;
         t.expect_shape(&[rows, cols])?;
-        self.decode(&t, rows, cols, RowOrder::Same)
+        Ok((self.decode(&t, rows, cols, RowOrder::Same)?, self.rotations.of(&t.name, cols)))
     }
 
-    fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
-        let t = self.index.need(&format!("{}.weight", TensorNames::GGUF.name(role)), self.file)?;
-        self.numbers.vector(&t, len)
+    fn floats(&mut self, role: TensorRole, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        let t = self.index.need(&self.names.weight(role), self.file)?;
+        self.numbers.floats(&t, shape)
     }
 
     fn has_head(&self) -> bool {
-        self.index.get(&format!("{}.weight", TensorNames::GGUF.head)).is_some()
+        self.index.get(&self.names.weight(TensorRole::Head)).is_some()
     }
 }
 

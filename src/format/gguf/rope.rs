@@ -7,21 +7,16 @@ use crate::format::{LoadError, LoadErrorKind as Kind, Rope, RopeScaling, YarnSca
 
 const FACTORS: &str = "rope_freqs.weight";
 
-/// Reads the RoPE of a model of `longest` positions.
+/// Reads the RoPE of a model of `longest` positions, which turns `rotary_dim` columns of a head.
 pub(super) fn rope(
     meta: &Metadata<'_>,
     arch: &str,
-    (head_dim, longest): (usize, usize),
+    (rotary_dim, longest): (usize, usize),
     index: &mut TensorIndex,
 ) -> Result<Rope, LoadError> {
     let key = |name: &str| format!("{arch}.rope.{name}");
-    let dims = meta.size(&key("dimension_count"))?.unwrap_or(head_dim);
-    if dims != head_dim {
-        let want = format!("RoPE over all {head_dim} columns of a head");
-        return Err(unsupported(meta, want, format!("over {dims}")));
-    }
     let theta = meta.float(&key("freq_base"))?.unwrap_or(10_000.0);
-    let divisors = index.take(FACTORS).map(|t| positive(&t, head_dim / 2)).transpose()?;
+    let divisors = index.take(FACTORS).map(|t| positive(&t, rotary_dim / 2)).transpose()?;
     let divisors = divisors.filter(|d| d.iter().any(|&d| d != 1.0)).map(RopeScaling::Divisors);
     let scaling = match (by_rule(meta, &key, longest)?, divisors) {
         (Some(rule), Some(_)) => {

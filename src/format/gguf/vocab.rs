@@ -1,7 +1,9 @@
 //! Reads `tokenizer.*` metadata: vocabulary, chat template and special ids.
 
 use super::meta::{MetaValue, Metadata};
-use crate::format::{GenerationDefaults, GgufVocab, LoadError, TextParts, Vocabulary};
+use crate::format::{
+    Architecture, GenerationDefaults, GgufVocab, LoadError, Spec, TextParts, Vocabulary,
+};
 use std::collections::BTreeMap;
 
 fn key(name: &str) -> String {
@@ -59,13 +61,48 @@ fn int(v: MetaValue<'_>) -> Option<i32> {
     }
 }
 
-/// Reads the special ids. In many models a chat turn ends with another id than a text.
-pub(super) fn generation(meta: &Metadata<'_>) -> Result<GenerationDefaults, LoadError> {
+/// Control tokens that end a text or a turn, whatever the file's keys say.
+const ENDS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
+/// Type of a control token.
+const CONTROL: i32 = 3;
+
+/// Reads the special ids and the authors' sampling parameters. In many models a chat turn ends with
+/// another id than a text.
+pub(super) fn generation(
+    meta: &Metadata<'_>,
+    spec: &Spec,
+    vocabulary: Option<&Vocabulary>,
+) -> Result<GenerationDefaults, LoadError> {
     let mut eos = Vec::new();
     for name in ["eos_token_id", "eot_token_id", "eom_token_id"] {
         if let Some(id) = meta.id(&key(name))?.filter(|id| !eos.contains(id)) {
             eos.push(id);
         }
     }
-    Ok(GenerationDefaults { bos: meta.id(&key("bos_token_id"))?, eos, ..Default::default() })
+    if let Some(Vocabulary::Gguf(vocab)) = vocabulary {
+        for (id, token) in (0u32..).zip(&vocab.tokens) {
+            let control = vocab.types.get(id as usize) == Some(&CONTROL);
+            if control && ENDS.contains(&token.as_str()) && !eos.contains(&id) {
+                eos.push(id);
+            }
+        }
+    }
+    // As shipped by the authors; GGUF files seldom have the keys.
+    let (temperature, top_p, top_k) = match spec.architecture {
+        Architecture::Qwen35 => (Some(1.0), Some(0.95), Some(20)),
+        _ => (None, None, None),
+    };
+    let sampling = |name: &str| format!("general.sampling.{name}");
+    let number = |name: &str| -> Result<Option<f32>, LoadError> {
+        Ok(meta.float(&sampling(name))?.map(|x| x as f32))
+    };
+    Ok(GenerationDefaults {
+        bos: meta.id(&key("bos_token_id"))?,
+        eos,
+        temperature: number("temp")?.or(temperature),
+        top_p: number("top_p")?.or(top_p),
+        // A negative number is "off", as 0 is.
+        top_k: meta.integer(&sampling("top_k"))?.map(|k| usize::try_from(k).unwrap_or(0)).or(top_k),
+        repetition_penalty: number("penalty_repeat")?,
+    })
 }

@@ -1,5 +1,6 @@
 //! Reads `config.json` into a [`Spec`].
 
+use super::qwen35;
 use crate::format::{
     Activation, Architecture, DlmConfig, Llama3Scaling, LoadError, LoadErrorKind as Kind, Rope,
     RopeScaling, Spec, YarnScaling,
@@ -26,11 +27,23 @@ pub(super) struct Config {
     rope_scaling: Option<RopeConfig>,
     rope_parameters: Option<RopeConfig>,
     tie_word_embeddings: Option<bool>,
+    /// `tie_word_embeddings` of the configuration around a text model's.
+    #[serde(skip)]
+    tied_around: Option<bool>,
     pub(super) attention_bias: Option<bool>,
     pub(super) mlp_bias: Option<bool>,
     use_sliding_window: Option<bool>,
     sliding_window: Option<u64>,
-    layer_types: Option<Vec<String>>,
+    pub(super) layer_types: Option<Vec<String>>,
+    pub(super) full_attention_interval: Option<usize>,
+    pub(super) linear_conv_kernel_dim: Option<usize>,
+    pub(super) linear_key_head_dim: Option<usize>,
+    pub(super) linear_value_head_dim: Option<usize>,
+    pub(super) linear_num_key_heads: Option<usize>,
+    pub(super) linear_num_value_heads: Option<usize>,
+    pub(super) attn_output_gate: Option<bool>,
+    /// The text model inside a model of several modalities.
+    text_config: Option<Box<Config>>,
     quantization_config: Option<QuantConfig>,
     pub(super) bos_token_id: Option<TokenIds>,
     pub(super) eos_token_id: Option<TokenIds>,
@@ -99,11 +112,15 @@ impl Quantization {
     }
 }
 
-fn unsupported(file: &str, want: impl Into<String>, found: impl Into<String>) -> LoadError {
+pub(super) fn unsupported(
+    file: &str,
+    want: impl Into<String>,
+    found: impl Into<String>,
+) -> LoadError {
     LoadError::new(Kind::UnsupportedFeature, file, want, found)
 }
 
-fn need<T>(file: &str, field: &str, value: Option<T>) -> Result<T, LoadError> {
+pub(super) fn need<T>(file: &str, field: &str, value: Option<T>) -> Result<T, LoadError> {
     value.ok_or_else(|| LoadError::new(Kind::Missing, file, format!("`{field}`"), "no such field"))
 }
 
@@ -114,6 +131,7 @@ impl Config {
             "llama" => Architecture::Llama,
             "qwen2" | "Fast_dLLM_Qwen" => Architecture::Qwen2,
             "qwen3" | "sdar" => Architecture::Qwen3,
+            "qwen3_5_text" => Architecture::Qwen35,
             _ => return None,
         })
     }
@@ -123,9 +141,27 @@ impl Config {
         self.family() == Some(Architecture::Qwen2)
     }
 
-    /// True if the head is the embeddings; `None` if the file does not say.
-    pub(super) fn tied(&self) -> Option<bool> {
-        self.tie_word_embeddings
+    /// The configuration of the text model. Fields that it leaves out are those around it.
+    pub(super) fn text_model(self, file: &str) -> Result<Self, LoadError> {
+        if self.model_type.as_deref() != Some("qwen3_5") {
+            return Ok(self);
+        }
+        let mut text = *need(file, "text_config", self.text_config)?;
+        text.tied_around = self.tie_word_embeddings;
+        text.model_type = text.model_type.or_else(|| Some("qwen3_5_text".into()));
+        text.quantization_config = text.quantization_config.or(self.quantization_config);
+        text.bos_token_id = text.bos_token_id.or(self.bos_token_id);
+        text.eos_token_id = text.eos_token_id.or(self.eos_token_id);
+        Ok(text)
+    }
+
+    /// Returns true if the head is a separate matrix; `stored` is true if the files have one.
+    pub(super) fn has_head(&self, stored: bool) -> bool {
+        match (self.tied_around, self.tie_word_embeddings) {
+            (Some(true), _) | (None, Some(true)) => false,
+            (_, Some(false)) => true,
+            _ => stored,
+        }
     }
 
     /// The model's shape and constants.
@@ -134,25 +170,30 @@ impl Config {
             LoadError::new(
                 Kind::UnsupportedArchitecture,
                 file,
-                "`model_type` to be bitnet, llama, qwen2 (or Fast_dLLM_Qwen) or qwen3 (or sdar)",
+                "`model_type` to be bitnet, llama, qwen2 (or Fast_dLLM_Qwen), qwen3 (or sdar) \
+                 or qwen3_5 (or qwen3_5_text)",
                 self.model_type.as_ref().map_or("none".into(), |t| format!("`{t}`")),
             )
         })?;
         self.refuse_variants(file)?;
         let hidden_size = need(file, "hidden_size", self.hidden_size)?;
         let heads = need(file, "num_attention_heads", self.num_attention_heads)?;
+        let hybrid = architecture == Architecture::Qwen35;
         let head_dim = match self.head_dim {
             Some(n) => n,
+            None if hybrid => qwen35::HEAD_DIM,
             None => hidden_size.checked_div(heads).unwrap_or(0),
         };
         let rope = self.rope(file)?;
+        let rotary_dim = self.rotary_dim(file, head_dim, hybrid)?;
+        let layers = need(file, "num_hidden_layers", self.num_hidden_layers)?;
         let longest = need(file, "max_position_embeddings", self.max_position_embeddings)?;
         Ok(Spec {
             architecture,
             vocab_size: need(file, "vocab_size", self.vocab_size)?,
             hidden_size,
             intermediate_size: need(file, "intermediate_size", self.intermediate_size)?,
-            layers: need(file, "num_hidden_layers", self.num_hidden_layers)?,
+            layers,
             heads,
             kv_heads: self.num_key_value_heads.unwrap_or(heads),
             head_dim,
@@ -160,10 +201,10 @@ impl Config {
             norm_eps: need(file, "rms_norm_eps", self.rms_norm_eps)? as f32,
             activation: self.activation(file)?,
             rope,
-            rotary_dim: None,
-            attention_gate: false,
-            linear_attention: None,
-            mixers: Vec::new(),
+            rotary_dim: (rotary_dim != head_dim).then_some(rotary_dim),
+            attention_gate: hybrid,
+            linear_attention: hybrid.then(|| self.linear_attention(file)).transpose()?,
+            mixers: if hybrid { self.mixers(file, layers)? } else { Vec::new() },
         })
     }
 
@@ -178,8 +219,9 @@ impl Config {
                 format!("a sliding window of {window}"),
             ));
         }
+        let hybrid = self.family() == Some(Architecture::Qwen35);
         let other = self.layer_types.iter().flatten().find(|t| *t != "full_attention");
-        if let Some(other) = other {
+        if let Some(other) = other.filter(|_| !hybrid) {
             return Err(unsupported(file, "full attention in every layer", format!("`{other}`")));
         }
         Ok(())
@@ -193,17 +235,29 @@ impl Config {
         }
     }
 
-    fn rope(&self, file: &str) -> Result<Rope, LoadError> {
+    /// A number of `rope_parameters` or, in older files, `rope_scaling`.
+    fn rope_number(&self, field: fn(&RopeConfig) -> Option<f64>) -> Option<f64> {
         let both = [&self.rope_parameters, &self.rope_scaling];
-        let given = |field: fn(&RopeConfig) -> Option<f64>| {
-            both.iter().find_map(|r| r.as_ref().and_then(field))
-        };
-        let partial = self.partial_rotary_factor.or(given(|r| r.partial_rotary_factor));
-        if let Some(part) = partial.filter(|&p| p != 1.0) {
-            return Err(unsupported(file, "RoPE over whole heads", format!("over {part} of them")));
+        both.into_iter().find_map(|r| r.as_ref().and_then(field))
+    }
+
+    /// Number of columns of a head that RoPE turns.
+    fn rotary_dim(&self, file: &str, head_dim: usize, hybrid: bool) -> Result<usize, LoadError> {
+        let given = self.rope_number(|r| r.partial_rotary_factor).or(self.partial_rotary_factor);
+        match given.unwrap_or(if hybrid { qwen35::PARTIAL_ROTARY } else { 1.0 }) {
+            1.0 => Ok(head_dim),
+            part if hybrid && part > 0.0 && part < 1.0 => Ok((head_dim as f64 * part) as usize),
+            part => {
+                let want =
+                    if hybrid { "RoPE over a part of heads" } else { "RoPE over whole heads" };
+                Err(unsupported(file, want, format!("over {part} of them")))
+            }
         }
+    }
+
+    fn rope(&self, file: &str) -> Result<Rope, LoadError> {
         let mut scaling = None;
-        for r in both.into_iter().flatten() {
+        for r in [&self.rope_parameters, &self.rope_scaling].into_iter().flatten() {
             match r.rope_type.as_deref().or(r.old_type.as_deref()) {
                 None | Some("default") => {}
                 Some("llama3") => scaling = Some(RopeScaling::Llama3(r.llama3(file)?)),
@@ -218,7 +272,7 @@ impl Config {
             }
         }
         // The default of `transformers`, which configurations leave out.
-        let theta = given(|r| r.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
+        let theta = self.rope_number(|r| r.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
         Ok(Rope { theta, scaling })
     }
 

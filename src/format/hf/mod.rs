@@ -3,16 +3,20 @@
 
 mod config;
 mod json;
+mod qwen35;
 mod text;
 
 use super::codec::{RowOrder, decode_hf_packed, quantize_absmean};
 use super::index::{DType, File, Tensor, TensorIndex};
 use super::numbers::NumberCheck;
 use super::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble};
-use super::{Checkpoint, Linear, LoadError, LoadErrorKind as Kind, safetensors};
+use super::{
+    Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, Rotation, safetensors,
+};
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
 use config::{Config, Quantization};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -47,8 +51,8 @@ pub(super) fn load(
     let Some(config_file) = find(&files, CONFIG) else {
         return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(&files)));
     };
-    let config: Config = json::parse(config_file)?;
     let name = config_file.name.as_str();
+    let config = json::parse::<Config>(config_file)?.text_model(name)?;
     let spec = config.spec(name)?;
     spec.check(name)?;
     let dlm = match find(&files, "dlm_config.json") {
@@ -64,13 +68,22 @@ pub(super) fn load(
     let (text, generation) = (text::text_parts(&files)?, text::generation(&files, &config)?);
     // Now each tensor holds its own bytes, and taking a tensor can free them.
     drop(files);
-    let tied = config.tied();
-    let file = &weights_file;
-    let mut source = HfSource { file, index, config: &config, quantization, tied, numbers };
+    let wrapped = index.get(&TensorNames::HF_WRAPPED.weight(TensorRole::Embed)).is_some();
+    let mut source = HfSource {
+        file: &weights_file,
+        index,
+        names: if wrapped { &TensorNames::HF_WRAPPED } else { &TensorNames::HF },
+        architecture: spec.architecture,
+        config: &config,
+        quantization,
+        numbers,
+    };
     let weights = assemble(&spec, &mut source)?;
+    let hybrid = spec.architecture == Architecture::Qwen35;
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
-            || (weights.head.is_none() && name == format!("{}.weight", TensorNames::HF.head))
+            || (hybrid && qwen35::ignored(name))
+            || (weights.head.is_none() && name == TensorNames::HF.weight(TensorRole::Head))
     })?;
     Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0 })
 }
@@ -128,9 +141,10 @@ struct HfSource<'a, 'n, 'l, 'c> {
     /// Name of the weights' file, or of the list of shards.
     file: &'a str,
     index: TensorIndex,
+    names: &'static TensorNames,
+    architecture: Architecture,
     config: &'a Config,
     quantization: Option<Quantization>,
-    tied: Option<bool>,
     numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
@@ -189,7 +203,7 @@ fn float(t: &Tensor, rows: usize, cols: usize, dtype: FloatType) -> Result<Float
 
 impl TensorSource for HfSource<'_, '_, '_, '_> {
     fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
-        let name = TensorNames::HF.name(role);
+        let name = self.names.name(role);
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
         let in_layer = matches!(role, TensorRole::Layer(..));
         let weight = match t.dtype {
@@ -218,25 +232,34 @@ impl TensorSource for HfSource<'_, '_, '_, '_> {
         Ok(Linear::new(weight, bias))
     }
 
-    fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
-        let t = self.index.need(&format!("{}.weight", TensorNames::HF.embed), self.file)?;
+    fn embed(
+        &mut self,
+        rows: usize,
+        cols: usize,
+    ) -> Result<(Matrix, Option<Arc<Rotation>>), LoadError> {
+        let t = self.index.need(&self.names.weight(TensorRole::Embed), self.file)?;
         match t.dtype {
             DType::Float(dtype) => {
                 let w = float(&t, rows, cols, dtype)?;
-                self.numbers.matrix(&t, &w).map(Matrix::Float)
+                Ok((self.numbers.matrix(&t, &w).map(Matrix::Float)?, None))
             }
             other => Err(t.error(Kind::UnsupportedType, "F32, F16 or BF16", other.name())),
         }
     }
 
-    fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
-        let t = self.index.need(&format!("{}.weight", TensorNames::HF.name(role)), self.file)?;
-        self.numbers.vector(&t, len)
+    fn floats(&mut self, role: TensorRole, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        let t = self.index.need(&self.names.weight(role), self.file)?;
+        if self.architecture != Architecture::Qwen35 {
+            return self.numbers.floats(&t, shape);
+        }
+        let mut values = self.numbers.floats(&t, &qwen35::stored_shape(role, shape))?;
+        values.iter_mut().for_each(qwen35::from_stored(role));
+        Ok(values)
     }
 
     fn has_head(&self) -> bool {
-        let there = self.index.get(&format!("{}.weight", TensorNames::HF.head)).is_some();
-        self.tied.map_or(there, |tied| !tied)
+        let there = self.index.get(&self.names.weight(TensorRole::Head)).is_some();
+        self.config.has_head(there)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The packed file: a safetensors file whose tensors are in kernel layout. Each tensor starts on a
 //! 64-byte boundary, and their order is that of a forward pass. Reading copies no matrix.
 //!
-//! `__metadata__` holds as JSON: `spec`, `matrices` (kind and logical shape of each), `generation`,
-//! `dlm` and `special_tokens`; and as text: `chat_template` and `tool_template`. The tokenizer
-//! is the tensor `tokenizer.json`.
+//! `__metadata__` holds as JSON: `spec`, `matrices` (kind and logical shape of each), `rotations` (their
+//! block sizes; signs are the tensors `rotation.N.signs`), `generation`, `dlm` and `special_tokens`; and
+//! as text: `chat_template` and `tool_template`. The tokenizer is the tensor `tokenizer.json`.
 
 mod read;
 mod write;
@@ -16,11 +16,13 @@ use serde::{Deserialize, Serialize};
 
 /// `format` in the metadata.
 const FORMAT: &str = "wrinklefree";
-/// `version` in the metadata of files with planes, and of files without, which older programs read.
+/// `version` in the metadata of files with rotated matrices or linear attention, of others with planes,
+/// and of all others. Older programs read older versions.
+const VERSION_ROTATIONS: &str = "4";
 const VERSION_PLANES: &str = "3";
 const VERSION_NO_PLANES: &str = "2";
 /// Versions that are read; version 1 has no tight layout.
-const READABLE_VERSIONS: [&str; 3] = ["1", VERSION_NO_PLANES, VERSION_PLANES];
+const READABLE_VERSIONS: [&str; 4] = ["1", VERSION_NO_PLANES, VERSION_PLANES, VERSION_ROTATIONS];
 /// Name of the tensor with the tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
 /// Name prefix of tensors that pad the next one to a boundary.
@@ -38,6 +40,23 @@ struct MatrixEntry {
     /// Absent for embeddings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     activations: Option<Activations>,
+    /// Index of the rotation in `rotations`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rotation: Option<usize>,
+}
+
+/// A rotation, without its signs.
+#[derive(Serialize, Deserialize)]
+struct RotationEntry {
+    block: usize,
+    /// Number of signs; absent if all are 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signs: Option<usize>,
+}
+
+/// Name of the tensor with the signs of a rotation.
+fn signs_name(rotation: usize) -> String {
+    format!("rotation.{rotation}.signs")
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

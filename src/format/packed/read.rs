@@ -1,12 +1,16 @@
 //! Reads a packed file into a checkpoint, without copying a matrix.
 
-use super::{FORMAT, MatrixEntry, MatrixKind, PADDING, READABLE_VERSIONS, TOKENIZER};
+use super::{
+    FORMAT, MatrixEntry, MatrixKind, PADDING, READABLE_VERSIONS, RotationEntry, TOKENIZER,
+    signs_name,
+};
 use crate::format::index::{DType, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
 use crate::format::recipe::{TensorNames, TensorRole, TensorSource, assemble};
 use crate::format::safetensors::Contents;
 use crate::format::{
-    Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, TextParts, Vocabulary,
+    Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, Rotation, TextParts,
+    Vocabulary,
 };
 use crate::matrix::{
     FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Packing, Scales, SplitMatrix,
@@ -15,6 +19,7 @@ use crate::matrix::{
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Returns true for a packed file. No other safetensors file has this format name.
 pub(in crate::format) fn recognize(contents: &Contents) -> bool {
@@ -52,7 +57,9 @@ pub(in crate::format) fn load(
     }
     let vocabulary = index.take(TOKENIZER).map(|t| Vocabulary::Json(t.bytes));
     let matrices = json(name, &metadata, "matrices")?.unwrap_or_default();
-    let mut source = PackedSource { file: name, index, matrices, numbers };
+    let entries = json(name, &metadata, "rotations")?.unwrap_or_default();
+    let rotations = rotations(name, entries, &mut index)?;
+    let mut source = PackedSource { file: name, index, matrices, rotations, numbers };
     let weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|tensor| tensor.starts_with(PADDING))?;
     Ok(Checkpoint {
@@ -70,6 +77,30 @@ pub(in crate::format) fn load(
     })
 }
 
+/// Reads the rotations that matrices refer to.
+fn rotations(
+    file: &str,
+    entries: Vec<RotationEntry>,
+    index: &mut TensorIndex,
+) -> Result<Vec<Arc<Rotation>>, LoadError> {
+    let mut rotations = Vec::new();
+    for (i, RotationEntry { block, signs }) in entries.into_iter().enumerate() {
+        let signs = match signs {
+            None => None,
+            Some(count) => {
+                let tensor = index.need(&signs_name(i), file)?;
+                let signs = tensor.vector(count)?;
+                if let Some(other) = signs.iter().find(|s| s.abs() != 1.0) {
+                    return Err(tensor.error(Kind::Value, "signs of 1 and -1", other.to_string()));
+                }
+                Some(signs)
+            }
+        };
+        rotations.push(Arc::new(Rotation { block, signs }));
+    }
+    Ok(rotations)
+}
+
 fn json<T: DeserializeOwned>(
     file: &str,
     metadata: &BTreeMap<String, String>,
@@ -85,10 +116,25 @@ struct PackedSource<'a, 'n, 'l, 'c> {
     file: &'a str,
     index: TensorIndex,
     matrices: BTreeMap<String, MatrixEntry>,
+    rotations: Vec<Arc<Rotation>>,
     numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
 
 impl PackedSource<'_, '_, '_, '_> {
+    /// The rotation of a matrix, which must fit its width.
+    fn rotation(
+        &self,
+        name: &str,
+        entry: &MatrixEntry,
+    ) -> Result<Option<Arc<Rotation>>, LoadError> {
+        let Some(i) = entry.rotation else { return Ok(None) };
+        let rotation = self.rotations.get(i).filter(|r| r.fits(entry.cols));
+        rotation.cloned().map(Some).ok_or_else(|| {
+            let want = format!("a rotation of {} inputs in `rotations`", entry.cols);
+            LoadError::new(Kind::Value, self.file, want, format!("number {i}")).tensor(name)
+        })
+    }
+
     fn matrix(
         &mut self,
         name: &str,
@@ -188,16 +234,21 @@ impl TensorSource for PackedSource<'_, '_, '_, '_> {
             Some(t) => Some(self.numbers.vector(&t, rows)?),
             None => None,
         };
-        Ok(Linear { weight, bias, activations, rotation: None })
+        Ok(Linear { weight, bias, activations, rotation: self.rotation(&name, &entry)? })
     }
 
-    fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
-        self.matrix(TensorNames::PACKED.embed, rows, cols).map(|(matrix, _)| matrix)
+    fn embed(
+        &mut self,
+        rows: usize,
+        cols: usize,
+    ) -> Result<(Matrix, Option<Arc<Rotation>>), LoadError> {
+        let (matrix, entry) = self.matrix(TensorNames::PACKED.embed, rows, cols)?;
+        Ok((matrix, self.rotation(TensorNames::PACKED.embed, &entry)?))
     }
 
-    fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError> {
+    fn floats(&mut self, role: TensorRole, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
         let t = self.index.need(&TensorNames::PACKED.name(role), self.file)?;
-        self.numbers.vector(&t, len)
+        self.numbers.floats(&t, shape)
     }
 
     fn has_head(&self) -> bool {

@@ -1,35 +1,36 @@
 //! Writes a checkpoint as a packed file.
 
 use super::{
-    ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, TOKENIZER, VERSION_NO_PLANES, VERSION_PLANES,
+    ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, RotationEntry, TOKENIZER, VERSION_NO_PLANES,
+    VERSION_PLANES, VERSION_ROTATIONS, signs_name,
 };
 use crate::format::recipe::{LayerRole, TensorNames, TensorRole};
-use crate::format::{Activations, Checkpoint, LayerWeights, Linear, Mixer};
+use crate::format::{Activations, Architecture, Checkpoint, LayerWeights, Linear, Mixer, Rotation};
 use crate::matrix::{FloatType, Matrix, Scales, SplitMatrix, SplitParts};
 use crate::ternary::{BLOCK_BYTES, Layout, PANEL_ROWS, tight};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// Writes a checkpoint as a packed file, which [`load`](crate::format::load) reads without
 /// conversion. `tokenizer_json` is stored as it is: convert a GGUF vocabulary first
 /// ([`Tokenizer::to_json`](crate::text::Tokenizer::to_json)).
 ///
 /// # Errors
-/// When writing to `out` fails, or the format has no place for a tensor: `Unsupported`.
+/// When writing to `out` fails.
 pub fn write(
     checkpoint: &Checkpoint,
     tokenizer_json: Option<&[u8]>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    refuse_rotation(checkpoint)?;
     let mut file = PackedWriter::default();
     file.weights(checkpoint);
     if let Some(text) = tokenizer_json {
         file.add(TOKENIZER.into(), "U8", vec![text.len()], Bytes::copy_from_slice(text));
     }
-    let metadata = metadata(checkpoint, &file.matrices)?;
+    let metadata = metadata(checkpoint, &file)?;
     let header = file.header(metadata);
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(&header)?;
@@ -39,29 +40,21 @@ pub fn write(
     out.flush()
 }
 
-/// Refuses what packed files have no place for.
-fn refuse_rotation(c: &Checkpoint) -> io::Result<()> {
-    let w = &c.weights;
-    let mut linears = w.layers.iter().flat_map(LayerWeights::linears).chain(&w.head);
-    let linear = w.layers.iter().any(|l| matches!(l.mixer, Mixer::Linear(_)));
-    if linear || w.embed_rotation.is_some() || linears.any(|l| l.rotation.is_some()) {
-        let text = "packed files cannot hold linear attention or rotated weights";
-        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-    }
-    Ok(())
-}
-
-fn metadata(
-    c: &Checkpoint,
-    matrices: &BTreeMap<String, MatrixEntry>,
-) -> io::Result<Map<String, Value>> {
+fn metadata(c: &Checkpoint, file: &PackedWriter) -> io::Result<Map<String, Value>> {
     let mut metadata = Map::new();
     let mut put = |key: &str, text: String| metadata.insert(key.into(), text.into());
     put("format", FORMAT.into());
-    let planes = matrices.values().any(|m| matches!(m.kind, MatrixKind::Planes { .. }));
-    put("version", if planes { VERSION_PLANES } else { VERSION_NO_PLANES }.into());
+    put("version", version(c, file).into());
     put("spec", serde_json::to_string(&c.spec)?);
-    put("matrices", serde_json::to_string(matrices)?);
+    put("matrices", serde_json::to_string(&file.matrices)?);
+    if !file.rotations.is_empty() {
+        let entry = |r: &Arc<Rotation>| RotationEntry {
+            block: r.block,
+            signs: r.signs.as_ref().map(Vec::len),
+        };
+        let entries: Vec<RotationEntry> = file.rotations.iter().map(entry).collect();
+        put("rotations", serde_json::to_string(&entries)?);
+    }
     put("generation", serde_json::to_string(&c.generation)?);
     put("special_tokens", serde_json::to_string(&c.text.special)?);
     if let Some(dlm) = &c.dlm {
@@ -76,6 +69,18 @@ fn metadata(
     Ok(metadata)
 }
 
+/// The oldest version that can hold the model.
+fn version(c: &Checkpoint, file: &PackedWriter) -> &'static str {
+    let planes = |m: &MatrixEntry| matches!(m.kind, MatrixKind::Planes { .. });
+    if c.spec.architecture == Architecture::Qwen35 || !file.rotations.is_empty() {
+        VERSION_ROTATIONS
+    } else if file.matrices.values().any(planes) {
+        VERSION_PLANES
+    } else {
+        VERSION_NO_PLANES
+    }
+}
+
 struct OutTensor {
     name: String,
     dtype: &'static str,
@@ -87,6 +92,7 @@ struct OutTensor {
 struct PackedWriter {
     tensors: Vec<OutTensor>,
     matrices: BTreeMap<String, MatrixEntry>,
+    rotations: Vec<Arc<Rotation>>,
     /// Bytes of all tensors so far.
     end: usize,
 }
@@ -105,12 +111,36 @@ impl PackedWriter {
         }
     }
 
-    fn vector(&mut self, name: String, values: &[f32]) {
+    fn floats(&mut self, name: String, shape: Vec<usize>, values: &[f32]) {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        self.add(name, "F32", vec![values.len()], bytes.into());
+        self.add(name, "F32", shape, bytes.into());
     }
 
-    fn matrix(&mut self, name: String, matrix: &Matrix, activations: Option<Activations>) {
+    fn vector(&mut self, name: String, values: &[f32]) {
+        self.floats(name, vec![values.len()], values);
+    }
+
+    /// Adds a rotation, unless there is an equal one, and returns its index.
+    fn rotation(&mut self, rotation: &Arc<Rotation>) -> usize {
+        let known = self.rotations.iter().position(|r| r == rotation);
+        known.unwrap_or_else(|| {
+            let i = self.rotations.len();
+            if let Some(signs) = &rotation.signs {
+                self.vector(signs_name(i), signs);
+            }
+            self.rotations.push(rotation.clone());
+            i
+        })
+    }
+
+    fn matrix(
+        &mut self,
+        name: String,
+        matrix: &Matrix,
+        activations: Option<Activations>,
+        rotation: Option<&Arc<Rotation>>,
+    ) {
+        let rotation = rotation.map(|r| self.rotation(r));
         let (rows, cols) = (matrix.rows(), matrix.cols());
         let panels = rows.div_ceil(PANEL_ROWS);
         let scales_name = format!("{name}.scales");
@@ -150,7 +180,7 @@ impl PackedWriter {
                 MatrixKind::Float
             }
         };
-        self.matrices.insert(name, MatrixEntry { rows, cols, kind, activations });
+        self.matrices.insert(name, MatrixEntry { rows, cols, kind, activations, rotation });
     }
 
     /// Adds the tensors of a matrix in planes.
@@ -176,7 +206,8 @@ impl PackedWriter {
     fn linear(&mut self, role: TensorRole, linear: &Linear) {
         let name = TensorNames::PACKED.name(role);
         let bias = format!("{name}.bias");
-        self.matrix(name, &linear.weight, Some(linear.activations));
+        let (activations, rotation) = (Some(linear.activations), linear.rotation.as_ref());
+        self.matrix(name, &linear.weight, activations, rotation);
         if let Some(values) = &linear.bias {
             self.vector(bias, values);
         }
@@ -186,7 +217,7 @@ impl PackedWriter {
     fn weights(&mut self, c: &Checkpoint) {
         let w = &c.weights;
         let name = |role| TensorNames::PACKED.name(role);
-        self.matrix(name(TensorRole::Embed), &w.embed, None);
+        self.matrix(name(TensorRole::Embed), &w.embed, None, w.embed_rotation.as_ref());
         for (i, layer) in w.layers.iter().enumerate() {
             self.layer(i, layer);
         }
@@ -205,14 +236,29 @@ impl PackedWriter {
             }
         };
         self.vector(name(LayerRole::AttnNorm), &layer.mixer_norm);
-        if let Mixer::Attention(w) = &layer.mixer {
-            self.linear(at(LayerRole::Q), &w.q);
-            self.linear(at(LayerRole::K), &w.k);
-            self.linear(at(LayerRole::V), &w.v);
-            optional(self, LayerRole::QNorm, &w.q_norm);
-            optional(self, LayerRole::KNorm, &w.k_norm);
-            optional(self, LayerRole::AttnSubNorm, &w.sub_norm);
-            self.linear(at(LayerRole::O), &w.o);
+        match &layer.mixer {
+            Mixer::Attention(w) => {
+                self.linear(at(LayerRole::Q), &w.q);
+                self.linear(at(LayerRole::K), &w.k);
+                self.linear(at(LayerRole::V), &w.v);
+                optional(self, LayerRole::QNorm, &w.q_norm);
+                optional(self, LayerRole::KNorm, &w.k_norm);
+                optional(self, LayerRole::AttnSubNorm, &w.sub_norm);
+                self.linear(at(LayerRole::O), &w.o);
+            }
+            Mixer::Linear(w) => {
+                self.linear(at(LayerRole::Qkv), &w.qkv);
+                self.linear(at(LayerRole::Z), &w.z);
+                self.linear(at(LayerRole::Alpha), &w.alpha);
+                self.linear(at(LayerRole::Beta), &w.beta);
+                let channels = w.qkv.weight.rows();
+                let shape = vec![channels, w.conv.len() / channels];
+                self.floats(name(LayerRole::Conv), shape, &w.conv);
+                self.vector(name(LayerRole::A), &w.a);
+                self.vector(name(LayerRole::DtBias), &w.dt_bias);
+                self.vector(name(LayerRole::LinearNorm), &w.norm);
+                self.linear(at(LayerRole::Out), &w.out);
+            }
         }
         self.vector(name(LayerRole::FfnNorm), &layer.ffn_norm);
         self.linear(at(LayerRole::Gate), &layer.gate);

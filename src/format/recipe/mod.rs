@@ -6,18 +6,25 @@ mod names;
 pub(super) use names::{LayerRole, TensorNames, TensorRole};
 
 use super::{
-    Architecture, AttentionWeights, LayerWeights, Linear, LoadError, Mixer, Spec, Weights,
+    Architecture, AttentionWeights, LayerWeights, Linear, LinearAttention, LinearAttentionWeights,
+    LoadError, Mixer, MixerKind, Rotation, Spec, Weights,
 };
 use crate::matrix::Matrix;
+use std::sync::Arc;
 
 /// The tensors of a container.
 pub(super) trait TensorSource {
-    /// Reads the matrix of a linear layer, with its bias.
+    /// Reads the matrix of a linear layer, with its bias and rotation.
     fn linear(&mut self, role: TensorRole, rows: usize, cols: usize) -> Result<Linear, LoadError>;
-    /// Reads the token embeddings.
-    fn embed(&mut self, rows: usize, cols: usize) -> Result<Matrix, LoadError>;
-    /// Reads the weights of a norm.
-    fn vector(&mut self, role: TensorRole, len: usize) -> Result<Vec<f32>, LoadError>;
+    /// Reads the token embeddings and their rotation.
+    fn embed(
+        &mut self,
+        rows: usize,
+        cols: usize,
+    ) -> Result<(Matrix, Option<Arc<Rotation>>), LoadError>;
+    /// Reads numbers that are not a linear layer, in the form that a checkpoint holds: the weights of a
+    /// norm, a convolution `[channels][taps]`, factors of decays.
+    fn floats(&mut self, role: TensorRole, shape: &[usize]) -> Result<Vec<f32>, LoadError>;
     /// Returns true if the head is a separate matrix, not the embeddings.
     fn has_head(&self) -> bool;
 }
@@ -25,54 +32,97 @@ pub(super) trait TensorSource {
 /// Reads all tensors of a model.
 pub(super) fn assemble(spec: &Spec, source: &mut impl TensorSource) -> Result<Weights, LoadError> {
     let (vocab, hidden) = (spec.vocab_size, spec.hidden_size);
-    let embed = source.embed(vocab, hidden)?;
+    let (embed, embed_rotation) = source.embed(vocab, hidden)?;
     let mut layers = Vec::new();
     for layer in 0..spec.layers {
-        layers.push(assemble_layer(spec, source, layer)?);
+        layers.push(Layer { spec, source: &mut *source, layer }.assemble()?);
     }
-    let final_norm = source.vector(TensorRole::FinalNorm, hidden)?;
+    let final_norm = source.floats(TensorRole::FinalNorm, &[hidden])?;
     let head = match source.has_head() {
         true => Some(source.linear(TensorRole::Head, vocab, hidden)?),
         false => None,
     };
-    Ok(Weights { embed, embed_rotation: None, head, final_norm, layers })
+    Ok(Weights { embed, embed_rotation, head, final_norm, layers })
 }
 
-fn assemble_layer(
-    spec: &Spec,
-    source: &mut impl TensorSource,
+/// A layer and where its tensors come from.
+struct Layer<'a, S> {
+    spec: &'a Spec,
+    source: &'a mut S,
     layer: usize,
-) -> Result<LayerWeights, LoadError> {
-    let (hidden, ff) = (spec.hidden_size, spec.intermediate_size);
-    let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
-    let bitnet = spec.architecture == Architecture::BitNet;
-    let qwen3 = spec.architecture == Architecture::Qwen3;
-    let at = |role| TensorRole::Layer(layer, role);
-    let mut norm_if = |present: bool, role, len| match present {
-        true => source.vector(at(role), len).map(Some),
-        false => Ok(None),
-    };
-    let q_norm = norm_if(qwen3, LayerRole::QNorm, spec.head_dim)?;
-    let k_norm = norm_if(qwen3, LayerRole::KNorm, spec.head_dim)?;
-    let sub_norm = norm_if(bitnet, LayerRole::AttnSubNorm, q)?;
-    let ffn_sub_norm = norm_if(bitnet, LayerRole::FfnSubNorm, ff)?;
-    let mixer_norm = source.vector(at(LayerRole::AttnNorm), hidden)?;
-    let attention = AttentionWeights {
-        q: source.linear(at(LayerRole::Q), q, hidden)?,
-        k: source.linear(at(LayerRole::K), kv, hidden)?,
-        v: source.linear(at(LayerRole::V), kv, hidden)?,
-        q_norm,
-        k_norm,
-        sub_norm,
-        o: source.linear(at(LayerRole::O), hidden, q)?,
-    };
-    Ok(LayerWeights {
-        mixer_norm,
-        mixer: Mixer::Attention(Box::new(attention)),
-        ffn_norm: source.vector(at(LayerRole::FfnNorm), hidden)?,
-        gate: source.linear(at(LayerRole::Gate), ff, hidden)?,
-        up: source.linear(at(LayerRole::Up), ff, hidden)?,
-        ffn_sub_norm,
-        down: source.linear(at(LayerRole::Down), hidden, ff)?,
-    })
+}
+
+impl<S: TensorSource> Layer<'_, S> {
+    fn linear(&mut self, role: LayerRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
+        self.source.linear(TensorRole::Layer(self.layer, role), rows, cols)
+    }
+
+    fn floats(&mut self, role: LayerRole, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        self.source.floats(TensorRole::Layer(self.layer, role), shape)
+    }
+
+    fn norm_if(
+        &mut self,
+        present: bool,
+        role: LayerRole,
+        len: usize,
+    ) -> Result<Option<Vec<f32>>, LoadError> {
+        present.then(|| self.floats(role, &[len])).transpose()
+    }
+
+    fn assemble(mut self) -> Result<LayerWeights, LoadError> {
+        let spec = self.spec;
+        let (hidden, ff) = (spec.hidden_size, spec.intermediate_size);
+        let bitnet = spec.architecture == Architecture::BitNet;
+        Ok(LayerWeights {
+            mixer_norm: self.floats(LayerRole::AttnNorm, &[hidden])?,
+            mixer: match (spec.mixer(self.layer), &spec.linear_attention) {
+                (MixerKind::Linear, Some(shape)) => {
+                    Mixer::Linear(Box::new(self.linear_attention(shape)?))
+                }
+                _ => Mixer::Attention(Box::new(self.attention()?)),
+            },
+            ffn_norm: self.floats(LayerRole::FfnNorm, &[hidden])?,
+            gate: self.linear(LayerRole::Gate, ff, hidden)?,
+            up: self.linear(LayerRole::Up, ff, hidden)?,
+            ffn_sub_norm: self.norm_if(bitnet, LayerRole::FfnSubNorm, ff)?,
+            down: self.linear(LayerRole::Down, hidden, ff)?,
+        })
+    }
+
+    fn attention(&mut self) -> Result<AttentionWeights, LoadError> {
+        let spec = self.spec;
+        let (hidden, head) = (spec.hidden_size, spec.head_dim);
+        let (q, kv) = (spec.heads * head, spec.kv_heads * head);
+        let bitnet = spec.architecture == Architecture::BitNet;
+        let head_norms = matches!(spec.architecture, Architecture::Qwen3 | Architecture::Qwen35);
+        Ok(AttentionWeights {
+            q: self.linear(LayerRole::Q, spec.query_outputs(), hidden)?,
+            k: self.linear(LayerRole::K, kv, hidden)?,
+            v: self.linear(LayerRole::V, kv, hidden)?,
+            q_norm: self.norm_if(head_norms, LayerRole::QNorm, head)?,
+            k_norm: self.norm_if(head_norms, LayerRole::KNorm, head)?,
+            sub_norm: self.norm_if(bitnet, LayerRole::AttnSubNorm, q)?,
+            o: self.linear(LayerRole::O, hidden, q)?,
+        })
+    }
+
+    fn linear_attention(
+        &mut self,
+        shape: &LinearAttention,
+    ) -> Result<LinearAttentionWeights, LoadError> {
+        let hidden = self.spec.hidden_size;
+        let (channels, heads, width) = (shape.channels(), shape.value_heads, shape.value_width());
+        Ok(LinearAttentionWeights {
+            qkv: self.linear(LayerRole::Qkv, channels, hidden)?,
+            z: self.linear(LayerRole::Z, width, hidden)?,
+            alpha: self.linear(LayerRole::Alpha, heads, hidden)?,
+            beta: self.linear(LayerRole::Beta, heads, hidden)?,
+            conv: self.floats(LayerRole::Conv, &[channels, shape.conv_kernel])?,
+            a: self.floats(LayerRole::A, &[heads])?,
+            dt_bias: self.floats(LayerRole::DtBias, &[heads])?,
+            norm: self.floats(LayerRole::LinearNorm, &[shape.value_dim])?,
+            out: self.linear(LayerRole::Out, hidden, width)?,
+        })
+    }
 }

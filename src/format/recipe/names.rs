@@ -11,6 +11,16 @@ pub(in crate::format) enum LayerRole {
     KNorm,
     AttnSubNorm,
     O,
+    /// Queries, keys and values of linear attention, in one matrix.
+    Qkv,
+    Z,
+    Alpha,
+    Beta,
+    Conv,
+    A,
+    DtBias,
+    LinearNorm,
+    Out,
     FfnNorm,
     Gate,
     Up,
@@ -53,12 +63,29 @@ impl TensorNames {
             LayerRole::KNorm => "self_attn.k_norm",
             LayerRole::AttnSubNorm => "self_attn.attn_sub_norm",
             LayerRole::O => "self_attn.o_proj",
+            LayerRole::Qkv => "linear_attn.in_proj_qkv",
+            LayerRole::Z => "linear_attn.in_proj_z",
+            LayerRole::Alpha => "linear_attn.in_proj_a",
+            LayerRole::Beta => "linear_attn.in_proj_b",
+            LayerRole::Conv => "linear_attn.conv1d",
+            LayerRole::A => "linear_attn.A_log",
+            LayerRole::DtBias => "linear_attn.dt_bias",
+            LayerRole::LinearNorm => "linear_attn.norm",
+            LayerRole::Out => "linear_attn.out_proj",
             LayerRole::FfnNorm => "post_attention_layernorm",
             LayerRole::Gate => "mlp.gate_proj",
             LayerRole::Up => "mlp.up_proj",
             LayerRole::FfnSubNorm => "mlp.ffn_sub_norm",
             LayerRole::Down => "mlp.down_proj",
         },
+    };
+
+    /// Names in a directory of a text model inside a model of several modalities.
+    pub(in crate::format) const HF_WRAPPED: Self = Self {
+        embed: "model.language_model.embed_tokens",
+        final_norm: "model.language_model.norm",
+        layers: "model.language_model.layers",
+        ..Self::HF
     };
 
     /// Names of GGUF files.
@@ -76,12 +103,30 @@ impl TensorNames {
             LayerRole::KNorm => "attn_k_norm",
             LayerRole::AttnSubNorm => "attn_sub_norm",
             LayerRole::O => "attn_output",
+            LayerRole::Qkv => "attn_qkv",
+            LayerRole::Z => "attn_gate",
+            LayerRole::Alpha => "ssm_alpha",
+            LayerRole::Beta => "ssm_beta",
+            LayerRole::Conv => "ssm_conv1d",
+            LayerRole::A => "ssm_a",
+            LayerRole::DtBias => "ssm_dt.bias",
+            LayerRole::LinearNorm => "ssm_norm",
+            LayerRole::Out => "ssm_out",
             LayerRole::FfnNorm => "ffn_norm",
             LayerRole::Gate => "ffn_gate",
             LayerRole::Up => "ffn_up",
             LayerRole::FfnSubNorm => "ffn_sub_norm",
             LayerRole::Down => "ffn_down",
         },
+    };
+
+    /// Names of GGUF files of the architecture `qwen35`.
+    pub(in crate::format) const GGUF_QWEN35: Self = Self {
+        layer_role: |role| match role {
+            LayerRole::FfnNorm => "post_attention_norm",
+            role => (Self::GGUF.layer_role)(role),
+        },
+        ..Self::GGUF
     };
 
     /// Names of packed files: the fields of [`crate::format::LayerWeights`].
@@ -99,6 +144,15 @@ impl TensorNames {
             LayerRole::KNorm => "k_norm",
             LayerRole::AttnSubNorm => "attn_sub_norm",
             LayerRole::O => "o",
+            LayerRole::Qkv => "qkv",
+            LayerRole::Z => "z",
+            LayerRole::Alpha => "alpha",
+            LayerRole::Beta => "beta",
+            LayerRole::Conv => "conv",
+            LayerRole::A => "a",
+            LayerRole::DtBias => "dt_bias",
+            LayerRole::LinearNorm => "linear_norm",
+            LayerRole::Out => "out",
             LayerRole::FfnNorm => "ffn_norm",
             LayerRole::Gate => "gate",
             LayerRole::Up => "up",
@@ -106,6 +160,15 @@ impl TensorNames {
             LayerRole::Down => "down",
         },
     };
+
+    /// The full name of the tensor with a role's weights, in files that distinguish weights and biases.
+    pub(in crate::format) fn weight(&self, role: TensorRole) -> String {
+        let name = self.name(role);
+        match role {
+            TensorRole::Layer(_, LayerRole::A | LayerRole::DtBias) => name,
+            _ => name + ".weight",
+        }
+    }
 
     /// The name of the tensor with a role.
     pub(in crate::format) fn name(&self, role: TensorRole) -> String {

@@ -1,0 +1,174 @@
+//! Metadata keys that state a model's shape.
+
+use super::meta::Metadata;
+use super::rope;
+use crate::format::index::TensorIndex;
+use crate::format::recipe::TensorNames;
+use crate::format::{
+    Activation, Architecture, LinearAttention, LoadError, LoadErrorKind as Kind, MixerKind, Spec,
+    ValueOrder,
+};
+
+pub(super) const ARCHITECTURE: &str = "general.architecture";
+/// Every fourth layer attends, where the file does not say otherwise.
+const FULL_ATTENTION_INTERVAL: usize = 4;
+
+/// The keys of a file's architecture.
+struct Keys<'a> {
+    meta: &'a Metadata<'a>,
+    arch: &'a str,
+}
+
+impl Keys<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.arch)
+    }
+
+    fn size(&self, name: &str) -> Result<Option<usize>, LoadError> {
+        self.meta.size(&self.key(name))
+    }
+
+    fn need(&self, name: &str) -> Result<usize, LoadError> {
+        self.meta.need(&self.key(name), self.size(name)?)
+    }
+
+    fn error(&self, kind: Kind, want: impl Into<String>, found: impl ToString) -> LoadError {
+        LoadError::new(kind, self.meta.file, want, found.to_string())
+    }
+}
+
+/// Reads the shape and constants of a model. Takes the tensors that belong to them.
+pub(super) fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec, LoadError> {
+    let arch = meta.need(ARCHITECTURE, meta.text(ARCHITECTURE)?)?;
+    let (architecture, activation) = family(meta, arch)?;
+    let keys = Keys { meta, arch };
+    for name in ["expert_count", "attention.sliding_window"] {
+        if let Some(n) = keys.size(name)?.filter(|&n| n > 0) {
+            let want = format!("no `{}`", keys.key(name));
+            return Err(keys.error(Kind::UnsupportedFeature, want, n));
+        }
+    }
+    let hidden_size = keys.need("embedding_length")?;
+    let heads = keys.need("attention.head_count")?;
+    let head_dim = head_dim(&keys, hidden_size, heads)?;
+    let embed = format!("{}.weight", TensorNames::GGUF.embed);
+    let rows = index.get(&embed).and_then(|t| t.shape.first().copied());
+    let vocab_size = match rows {
+        Some(rows) => rows,
+        None => keys.need("vocab_size")?,
+    };
+    let eps = keys.key("attention.layer_norm_rms_epsilon");
+    let longest = keys.need("context_length")?;
+    let hybrid = architecture == Architecture::Qwen35;
+    let rotary_dim = rotary_dim(&keys, head_dim, hybrid)?;
+    let rope = rope::rope(meta, arch, (rotary_dim, longest), index)?;
+    let layers = keys.need("block_count")?;
+    let layers = if hybrid { trunk(&keys, layers)? } else { layers };
+    Ok(Spec {
+        architecture,
+        vocab_size,
+        hidden_size,
+        intermediate_size: keys.need("feed_forward_length")?,
+        layers,
+        heads,
+        kv_heads: keys.size("attention.head_count_kv")?.unwrap_or(heads),
+        head_dim,
+        context_length: rope.extended_context(longest),
+        norm_eps: meta.need(&eps, meta.float(&eps)?)? as f32,
+        activation,
+        rope,
+        rotary_dim: (rotary_dim != head_dim).then_some(rotary_dim),
+        attention_gate: hybrid,
+        linear_attention: hybrid.then(|| linear_attention(&keys)).transpose()?,
+        mixers: if hybrid { mixers(&keys, layers)? } else { Vec::new() },
+    })
+}
+
+fn family(meta: &Metadata<'_>, arch: &str) -> Result<(Architecture, Activation), LoadError> {
+    Ok(match arch {
+        "bitnet" => (Architecture::BitNet, Activation::Silu),
+        "bitnet-b1.58" | "bitnet-25" => (Architecture::BitNet, Activation::Relu2),
+        "llama" => (Architecture::Llama, Activation::Silu),
+        "qwen2" => (Architecture::Qwen2, Activation::Silu),
+        "qwen3" => (Architecture::Qwen3, Activation::Silu),
+        "qwen35" => (Architecture::Qwen35, Activation::Silu),
+        other => {
+            let want = format!(
+                "`{ARCHITECTURE}` to be bitnet, bitnet-b1.58, bitnet-25, llama, qwen2, qwen3 or qwen35"
+            );
+            let found = format!("`{other}`");
+            return Err(LoadError::new(Kind::UnsupportedArchitecture, meta.file, want, found));
+        }
+    })
+}
+
+fn head_dim(keys: &Keys<'_>, hidden_size: usize, heads: usize) -> Result<usize, LoadError> {
+    let head_dim = match keys.size("attention.key_length")? {
+        Some(n) => n,
+        None => hidden_size.checked_div(heads).unwrap_or(0),
+    };
+    match keys.size("attention.value_length")? {
+        Some(n) if n != head_dim => {
+            let want = format!("value heads of {head_dim} columns, like the key heads");
+            Err(keys.error(Kind::UnsupportedFeature, want, n))
+        }
+        _ => Ok(head_dim),
+    }
+}
+
+/// Number of columns of a head that RoPE turns.
+fn rotary_dim(keys: &Keys<'_>, head_dim: usize, partial: bool) -> Result<usize, LoadError> {
+    match keys.size("rope.dimension_count")? {
+        Some(n) if n != head_dim && !partial => {
+            let want = format!("RoPE over all {head_dim} columns of a head");
+            Err(keys.error(Kind::UnsupportedFeature, want, format!("over {n}")))
+        }
+        n => Ok(n.unwrap_or(head_dim)),
+    }
+}
+
+/// Number of a hybrid model's layers: its blocks without those that draft tokens.
+fn trunk(keys: &Keys<'_>, blocks: usize) -> Result<usize, LoadError> {
+    let name = "nextn_predict_layers";
+    let drafting = keys.size(name)?.unwrap_or(0);
+    blocks.checked_sub(drafting).filter(|&n| n > 0).ok_or_else(|| {
+        let want = format!("`{}` below the {blocks} blocks", keys.key(name));
+        keys.error(Kind::Value, want, drafting)
+    })
+}
+
+fn linear_attention(keys: &Keys<'_>) -> Result<LinearAttention, LoadError> {
+    let value_heads = keys.need("ssm.time_step_rank")?;
+    let inner = keys.need("ssm.inner_size")?;
+    let value_dim = inner.checked_div(value_heads).filter(|n| n * value_heads == inner);
+    Ok(LinearAttention {
+        key_heads: keys.need("ssm.group_count")?,
+        value_heads,
+        key_dim: keys.need("ssm.state_size")?,
+        value_dim: value_dim.ok_or_else(|| {
+            let want = format!("`{}` in {value_heads} equal heads", keys.key("ssm.inner_size"));
+            keys.error(Kind::Value, want, inner)
+        })?,
+        conv_kernel: keys.need("ssm.conv_kernel")?,
+        value_order: ValueOrder::Tiled,
+        output_grouped: false,
+    })
+}
+
+/// Mixer of each layer. The list of the file wins over the interval.
+fn mixers(keys: &Keys<'_>, layers: usize) -> Result<Vec<MixerKind>, LoadError> {
+    let list = keys.key("attention.recurrent_layers");
+    if let Some(linear) = keys.meta.bools(&list)? {
+        if linear.len() < layers {
+            let want = format!("`{list}` for {layers} layers");
+            return Err(keys.error(Kind::Value, want, linear.len()));
+        }
+        let kind = |&linear| if linear { MixerKind::Linear } else { MixerKind::Attention };
+        return Ok(linear[..layers].iter().map(kind).collect());
+    }
+    let name = "full_attention_interval";
+    match keys.size(name)?.unwrap_or(FULL_ATTENTION_INTERVAL) {
+        0 => Err(keys.error(Kind::Value, format!("`{}` from 1", keys.key(name)), 0)),
+        every => Ok(MixerKind::at_interval(layers, every)),
+    }
+}

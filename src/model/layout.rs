@@ -4,7 +4,7 @@
 use super::inputs::{Exec, Fill, Inputs};
 use super::profile::{Phase, Profile};
 use super::{Model, Runtime, screen, work};
-use crate::format::{LayerWeights, Linear};
+use crate::format::{Activations, LayerWeights, Linear, Mixer};
 use crate::loader::{InMemory, WeightLoader, WeightSource};
 use crate::matrix::Matrix;
 use crate::mem::AlignedVec;
@@ -65,6 +65,25 @@ impl Model {
     pub fn with_screened_head(mut self) -> Self {
         self.repack_head(true, &mut WeightLoader::alone());
         self.work = work(&self.spec, &self.weights, &self.head, self.screened);
+        self
+    }
+
+    /// Quantizes the inputs of the layers' large matrices to 8 bits, also of those that were trained with
+    /// more. The head keeps its 15 bits: it is computed for few rows, and its errors reach the logits
+    /// undamped. So do the decays of linear attention, whose errors add up over a text.
+    #[must_use]
+    pub fn with_int8_activations(mut self) -> Self {
+        for layer in &mut self.weights.layers {
+            let decays = match &layer.mixer {
+                Mixer::Attention(_) => None,
+                Mixer::Linear(w) => Some([w.alpha.activations, w.beta.activations]),
+            };
+            let linears = layer.groups_mut().flatten();
+            linears.for_each(|linear| linear.activations = Activations::Int8);
+            if let (Mixer::Linear(w), Some(decays)) = (&mut layer.mixer, decays) {
+                [w.alpha.activations, w.beta.activations] = decays;
+            }
+        }
         self
     }
 

@@ -25,7 +25,7 @@ pub mod weight_sizes;
 
 pub use error::{NoTokenizer, OpenError};
 pub use loaded::{Loaded, Opened, checkpoint, tokenizer};
-pub use options::{LayoutChoice, Logits, OpenOptions};
+pub use options::{ActivationBits, LayoutChoice, Logits, OpenOptions};
 pub use progress::Progress;
 pub use source::Placement;
 pub use synthetic::Synthetic;

@@ -22,6 +22,8 @@ pub struct OpenOptions {
     pub activation_sparsity: Sparsity,
     /// Accuracy of the logits.
     pub logits: Logits,
+    /// Accuracy of the activations of matrices that were not trained with eight bits.
+    pub activations: ActivationBits,
     /// Layout of ternary weights in memory.
     pub layout: LayoutChoice,
     /// Place of the weights of a packed file.
@@ -36,6 +38,7 @@ impl Default for OpenOptions {
             rope_scaling: None,
             activation_sparsity: Sparsity::default(),
             logits: Logits::default(),
+            activations: ActivationBits::default(),
             layout: LayoutChoice::default(),
             weights: Placement::default(),
         }
@@ -91,6 +94,29 @@ impl Logits {
     }
 }
 
+/// Accuracy of the activations of quantized matrices that were not trained with eight bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ActivationBits {
+    /// 15 bits, in two planes.
+    #[default]
+    Exact,
+    /// 8 bits: half of the arithmetic.
+    Int8,
+}
+
+impl ActivationBits {
+    /// All choices.
+    pub const ALL: &[Self] = &[Self::Exact, Self::Int8];
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Int8 => "int8",
+        }
+    }
+}
+
 impl OpenOptions {
     /// Prepares a model that is in memory already, such as a synthetic one, for `runtime`. Returns
     /// warnings about options that have no effect beside it.
@@ -107,6 +133,10 @@ impl OpenOptions {
         runtime: &Runtime,
     ) -> (Model, Vec<String>) {
         let begin = Instant::now();
+        let model = match self.activations {
+            ActivationBits::Exact => model,
+            ActivationBits::Int8 => model.with_int8_activations(),
+        };
         let layout = match self.layout {
             LayoutChoice::Auto => {
                 model.fastest_layout(runtime, source, || begin.elapsed().as_secs_f64())

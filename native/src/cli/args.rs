@@ -4,7 +4,7 @@ use super::exit::usage;
 use super::out;
 use crate::machine::{Threads, cores};
 use crate::models::rope_scaling::{RopeRule, beyond};
-use crate::models::{LayoutChoice, Logits, OpenOptions, Placement, Synthetic};
+use crate::models::{ActivationBits, LayoutChoice, Logits, OpenOptions, Placement, Synthetic};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use std::ffi::OsString;
@@ -50,6 +50,14 @@ pub struct ModelArgs {
     #[arg(long, value_name = "HOW", value_parser = one_of(Logits::ALL, Logits::name),
         default_value = Logits::default().name())]
     pub logits: Logits,
+    /// Activations: exact (15 bits), or int8
+    ///
+    /// Bits of the inputs of matrices that were not trained with eight bits. `exact` keeps 15 bits in two
+    /// int8 planes. `int8` takes one plane, half of the arithmetic of prompts and batches; answers change
+    /// a little. Models that were trained with eight bits have these anyway.
+    #[arg(long, value_name = "BITS", value_parser = one_of(ActivationBits::ALL, ActivationBits::name),
+        default_value = ActivationBits::default().name())]
+    pub activations: ActivationBits,
     /// Ternary weights in memory
     ///
     /// Layout of ternary weights in memory. `two-bit` holds four weights in a byte. `tight` holds
@@ -79,6 +87,7 @@ impl ModelArgs {
             rope_scaling: self.rope_scaling,
             activation_sparsity: self.activation_sparsity,
             logits: self.logits,
+            activations: self.activations,
             layout: self.layout,
             weights: self.weights,
         }

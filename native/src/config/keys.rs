@@ -254,6 +254,7 @@ mod tests {
                 "rope_scaling",
                 "activation_sparsity",
                 "logits",
+                "activations",
                 "layout",
                 "weights",
                 "host",

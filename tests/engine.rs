@@ -3,6 +3,8 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "../benches/common/hybrid.rs"]
+mod hybrid;
 
 use common::Noise;
 use std::collections::BTreeMap;
@@ -14,15 +16,28 @@ use wrinklefree::decode::{
     Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Pooling, Sampled,
     SamplingParams, Unmask,
 };
-use wrinklefree::engine::{Engine, EngineConfig, EventKind, FinishReason, Request, SeqId, Step};
+use wrinklefree::engine::{
+    Engine, EngineConfig, EngineStats, EventKind, FinishReason, Request, SeqId, Step,
+};
+use wrinklefree::format::Spec;
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Runtime, Sparsity};
+use wrinklefree::model::{Model, Runtime, Sparsity};
 use wrinklefree::par::ThreadPool;
 
 const VOCAB: usize = 40;
 
-fn engine(config: EngineConfig, sparsity: Sparsity) -> Engine {
-    let mut model = common::small_model(VOCAB, 11, 6.0);
+fn small() -> Model {
+    common::small_model(VOCAB, 11, 6.0)
+}
+
+/// A model with recurrent states.
+fn recurrent() -> Model {
+    let spec = Spec { vocab_size: VOCAB, ..hybrid::rotated() };
+    let weights = hybrid::weights(&spec, hybrid::Kind::Ternary, true, 12);
+    Model::new(spec, weights).unwrap()
+}
+
+fn engine(mut model: Model, config: EngineConfig, sparsity: Sparsity) -> Engine {
     model.sparsity = sparsity;
     let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     Engine::new(model, None, runtime, config).unwrap()
@@ -297,14 +312,16 @@ struct Tally {
 /// prefix cache.
 fn round(
     dice: &mut Dice,
+    model: fn() -> Model,
     config: EngineConfig,
     tally: &mut Tally,
     next: impl Fn(&mut Dice) -> Request,
-) {
+) -> EngineStats {
     let thinned = dice.sparsity();
     let (kv, sparsity) = reference(config.kv, thinned);
     let plain = EngineConfig { prefix_cache: false, kv, ..config };
-    let (mut crowded, mut quiet) = (engine(config, thinned), engine(plain, sparsity));
+    let (mut crowded, mut quiet) =
+        (engine(model(), config, thinned), engine(model(), plain, sparsity));
     let mut collected = Collected::default();
     let mut live = Vec::new();
     for _ in 0..6 {
@@ -371,6 +388,7 @@ fn round(
     assert!(config.prefix_cache || stats.idle_pages == 0);
     tally.preempted += stats.preempted;
     tally.cached += collected.cached;
+    stats
 }
 
 #[test]
@@ -378,7 +396,7 @@ fn batching_changes_nothing() {
     let (mut dice, mut tally) = (Dice(Noise(0x1234_5678_9abc_def1)), Tally::default());
     for _ in 0..300 {
         let config = dice.config();
-        round(&mut dice, config, &mut tally, Dice::request);
+        round(&mut dice, small, config, &mut tally, Dice::request);
     }
     assert!(tally.taken > 500, "{} requests were accepted", tally.taken);
     assert!(tally.guided > 100, "{} followed a grammar", tally.guided);
@@ -393,7 +411,7 @@ fn preempted_sequences_continue_where_they_were() {
         // Room for the longest text, and hardly for two.
         let config =
             EngineConfig { max_context: 224, kv_pages: 7, max_sequences: 6, ..dice.config() };
-        round(&mut dice, config, &mut tally, |dice| {
+        round(&mut dice, small, config, &mut tally, |dice| {
             let mut request = dice.request();
             request.tokens.truncate(30);
             request.eos.clear();
@@ -407,12 +425,76 @@ fn preempted_sequences_continue_where_they_were() {
     assert!(tally.preempted > 100, "{} preemptions", tally.preempted);
 }
 
+/// States go back behind rejected drafts, continue from snapshots, and are computed again after a
+/// preemption: nothing of it changes a bit.
+#[test]
+fn recurrent_states_change_nothing() {
+    let (mut dice, mut tally) = (Dice(Noise(0x57a7_e5ee_d57a_7e51)), Tally::default());
+    let (mut kept, mut refused) = (0, 0);
+    for _ in 0..150 {
+        let mut config = dice.config();
+        let crowded = dice.below(2) == 0;
+        if crowded {
+            // Room for the longest text, and hardly for two.
+            (config.max_context, config.kv_pages, config.max_sequences) = (224, 7, 6);
+        }
+        config.kv.states.snapshots = dice.of(&[0, 1, 2, 8]);
+        let before = tally.taken;
+        let stats = round(&mut dice, recurrent, config, &mut tally, |dice| {
+            let mut request = dice.request();
+            // Half of what needs attention to later positions is submitted, and refused.
+            if !request.mode.reads_only() && dice.below(2) == 0 {
+                let drafter = Drafter::Ngram { length: 1 + dice.below(20), matches: (1, 2) };
+                request.mode = dice.of(&[
+                    DecodeMode::Autoregressive,
+                    DecodeMode::Verify { drafter, row_cost: Some(0.0) },
+                ]);
+            }
+            request.stable_prefix = dice.of(&[None, Some(0), Some(64), Some(1000)]);
+            if crowded && !request.mode.reads_only() {
+                request.eos.clear();
+                request.max_tokens = 60 + dice.below(100);
+                // Some outgrow the context.
+                request.max_tokens += request.context_shift.map_or(0, |_| 200);
+            }
+            request
+        });
+        assert!(stats.snapshots <= config.kv.states.snapshots);
+        kept += stats.snapshots;
+        refused += 6 - (tally.taken - before);
+    }
+    assert!(tally.taken > 300 && refused > 100, "{} requests, {refused} not", tally.taken);
+    assert!(tally.preempted > 20, "{} preemptions", tally.preempted);
+    assert!(tally.shifted > 20, "{} were longer than their context", tally.shifted);
+    assert!(tally.cached > 100 && kept > 50, "{} tokens of {kept} snapshots", tally.cached);
+}
+
+/// Modes whose rows see later ones are refused, with the reason.
+#[test]
+fn linear_attention_refuses_what_looks_ahead() {
+    let mut engine = engine(recurrent(), EngineConfig::default(), Sparsity::default());
+    let denoise = Drafter::Denoise { length: 4, mask: 1, shift: true };
+    let mut dice = Dice(Noise(5));
+    let diffusion = std::iter::repeat_with(|| dice.mode())
+        .find(|mode| matches!(mode, DecodeMode::Diffusion(_)))
+        .unwrap();
+    for (mode, name) in [
+        (DecodeMode::Verify { drafter: denoise, row_cost: None }, "a denoising draft needs"),
+        (diffusion, "block diffusion needs"),
+    ] {
+        let request = Request { tokens: vec![1], max_tokens: 4, mode, ..Request::default() };
+        let error = engine.submit(request).unwrap_err();
+        assert_eq!(error.code(), "bad_decoding_parameter");
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
 /// Grammars whose every step takes long: a step of the engine waits for one of them, not for all, and
 /// sequences without a grammar get a token in each step.
 #[test]
 fn expensive_grammars_do_not_delay_other_sequences() {
     let config = EngineConfig { max_context: 128, kv_pages: 64, ..EngineConfig::default() };
-    let mut engine = engine(config, Sparsity::default());
+    let mut engine = engine(small(), config, Sparsity::default());
     let (calls, time) = (Arc::new(AtomicUsize::new(0)), Duration::from_secs(1));
     let lookup = DecodeMode::Verify {
         drafter: Drafter::Ngram { length: 8, matches: (1, 3) },

@@ -180,7 +180,12 @@ fn a_kept_state_continues_a_text() {
         assert_eq!(cached, 0);
         run.kv.close(std::mem::replace(&mut run.seq, seq));
         run.kv.grow(seq, 120).unwrap();
-        run.pass(0, &prompt[..90]);
+        run.pass(0, &prompt[..64]);
+        run.kv.commit(seq, 63);
+        run.kv.publish(seq, &prompt[..63]);
+        run.kv.keep_states(seq);
+        assert_eq!(run.kv.snapshots(), 0, "the states are ahead of the committed pages");
+        run.pass(64, &prompt[64..90]);
         run.kv.commit(seq, 90);
         run.kv.publish(seq, &prompt[..90]);
         assert_eq!(run.kv.snapshots(), 0, "pages alone continue nothing");

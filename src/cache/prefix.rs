@@ -119,17 +119,24 @@ impl Tree {
         Some(id)
     }
 
+    /// Returns the number of first `pages` of a namespace that the tree has.
+    pub fn known_pages(&self, namespace: &Namespace, pages: &[PageTokens]) -> usize {
+        let Some(&root) = self.roots.get(namespace) else { return 0 };
+        self.path(root, pages).count()
+    }
+
+    /// The nodes of the first `pages` below `parent` that the tree has.
+    fn path(&self, parent: NodeId, pages: &[PageTokens]) -> impl Iterator<Item = NodeId> {
+        pages.iter().scan(parent, |node, page| {
+            *node = *self.edges.get(&(*node, *page))?;
+            Some(*node)
+        })
+    }
+
     /// Returns the number of first `pages` below `parent` up to the last one with a snapshot.
     pub fn pages_to_snapshot(&self, parent: NodeId, pages: &[PageTokens]) -> usize {
-        let (mut node, mut found) = (parent, 0);
-        for (i, page) in pages.iter().enumerate() {
-            let Some(&next) = self.edges.get(&(node, *page)) else { break };
-            node = next;
-            if self.nodes[node].snapshot.is_some() {
-                found = i + 1;
-            }
-        }
-        found
+        let kept = |(_, node): &(usize, NodeId)| self.nodes[*node].snapshot.is_some();
+        self.path(parent, pages).enumerate().filter(kept).last().map_or(0, |(i, _)| i + 1)
     }
 
     /// Snapshot of the recurrent states at the end of a node's page.

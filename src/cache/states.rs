@@ -3,7 +3,7 @@
 //! prefix tree, so that other sequences can continue there.
 
 use super::prefix::NodeId;
-use super::{CacheFull, KvConfig, KvPool, KvSeq, PAGE, PageTables, Sequence};
+use super::{CacheFull, KvConfig, KvPool, KvSeq, Namespace, PAGE, PageTables, Sequence};
 use crate::format::{MixerKind, Spec};
 use crate::kernel::DeltaShape;
 use crate::mem::AlignedVec;
@@ -91,16 +91,23 @@ impl KvPool {
         Ok(slot)
     }
 
+    /// Returns the number of first positions of `tokens` whose pages the prefix cache has, with recurrent
+    /// states or without.
+    pub fn known_prefix(&self, namespace: &Namespace, tokens: &[u32]) -> usize {
+        self.tree.known_pages(namespace, tokens.as_chunks().0) * PAGE
+    }
+
     /// Keeps a copy of a sequence's recurrent states as they were at the end of its last whole committed
     /// page, for other sequences that begin with the same text. Does nothing for sequences that share
     /// no pages, for models without such states, or without memory for the copy. The page must be
     /// published.
     pub fn keep_states(&mut self, seq: KvSeq) {
         let Self { states: Some(states), sequences, tree, layers, .. } = self else { return };
-        let Sequence { shared: Some(shared), slot, committed, .. } = &sequences[seq.0] else {
+        let Sequence { shared: Some(shared), slot, written, .. } = &sequences[seq.0] else {
             return;
         };
-        if shared.pages == 0 || shared.pages != committed / PAGE {
+        // States have taken all pages that are full, shared or not.
+        if shared.pages == 0 || shared.pages != written / PAGE {
             return;
         }
         if let Some(id) = *tree.snapshot(shared.node) {

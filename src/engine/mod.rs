@@ -9,6 +9,7 @@
 mod request;
 mod schedule;
 mod sequence;
+mod snapshots;
 
 pub use crate::decode::FinishReason;
 pub use request::{EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError};
@@ -157,6 +158,9 @@ impl Engine {
     pub fn submit(&mut self, mut request: Request) -> Result<SeqId, SubmitError> {
         let config = *self.scheduler.config();
         let (vocab, context) = (self.model.spec().vocab_size, config.context_of(&request.mode));
+        if self.kv.state_shape().is_some() {
+            request.check_causal()?;
+        }
         request.check(vocab, context, config.max_batch_tokens, self.tokenizer.is_some())?;
         let id = SeqId(self.submitted);
         self.submitted += 1;
@@ -174,7 +178,7 @@ impl Engine {
             budget = GRAMMAR_TIME;
             scheduler.prepare(&mut budget, kv);
         }
-        let plan = scheduler.schedule();
+        let plan = scheduler.schedule(kv);
         let StepPlan { spans, scheduled, output, prefill_rows, decode_rows } = plan;
         if spans.is_empty() {
             return Step::Idle;

@@ -28,6 +28,10 @@ pub struct Request {
     /// the other tokens is dropped, and the output continues behind the rest, which is computed again as
     /// if it were the prompt. `None` ends the output instead.
     pub context_shift: Option<usize>,
+    /// Number of first tokens of the prompt that later prompts probably begin with: a chat without the
+    /// generation prompt, which templates replace in the next turn. For a model with recurrent states
+    /// ([`crate::cache::StateShape`]) the prefix cache keeps them there. `None` is the whole prompt.
+    pub stable_prefix: Option<usize>,
     /// Reports the state of the decoder after each pass, for display: [`EventKind::Slots`].
     pub watch: bool,
     /// Isolates the prefix cache: only requests with the same salt share cached prefixes. So other tenants
@@ -105,6 +109,12 @@ pub enum SubmitError {
     /// The grammar allows no first token, or is too complex.
     #[error("no output can follow the grammar: {0}")]
     Constraint(String),
+    /// The decode mode needs attention to later positions.
+    #[error(
+        "{0} needs attention to later positions, and this model has layers with linear attention: use \
+         the decode mode ar, or verify with the draft ngram"
+    )]
+    LinearAttention(&'static str),
     /// A block-diffusion parameter is invalid.
     #[error(transparent)]
     Diffusion(#[from] DiffusionError),
@@ -124,7 +134,7 @@ impl SubmitError {
             }
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
-            Self::NgramMatches { .. } => "bad_decoding_parameter",
+            Self::NgramMatches { .. } | Self::LinearAttention(_) => "bad_decoding_parameter",
             Self::Constraint(_) => "bad_grammar",
             Self::Diffusion(error) => error.code(),
         }
@@ -132,6 +142,17 @@ impl SubmitError {
 }
 
 impl Request {
+    /// Checks that no row attends to later positions.
+    pub(super) fn check_causal(&self) -> Result<(), SubmitError> {
+        match self.mode {
+            DecodeMode::Diffusion(_) => Err(SubmitError::LinearAttention("block diffusion")),
+            DecodeMode::Verify { drafter: Drafter::Denoise { .. }, .. } => {
+                Err(SubmitError::LinearAttention("a denoising draft"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that the request can run, with a `context` of this many positions and passes of this many
     /// rows.
     pub(super) fn check(
@@ -244,6 +265,10 @@ pub struct EngineStats {
     pub kv_pages: usize,
     /// Number of preemptions so far: a sequence gave its pages back and waited.
     pub preempted: u64,
+    /// Number of recurrent states that the prefix cache keeps, for models with linear attention.
+    pub snapshots: usize,
+    /// Bytes of recurrent states in use: of running sequences, and of the prefix cache.
+    pub state_bytes: usize,
 }
 
 /// The result of a step.

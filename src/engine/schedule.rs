@@ -10,6 +10,7 @@
 //! room for. Sequences that got no rows in one step come first in the next.
 
 use super::sequence::Sequence;
+use super::snapshots::{SnapshotPlan, draft_rows};
 use super::{EngineConfig, EngineStats, Event, FinishReason, SeqId};
 use crate::batch_types::Logits;
 use crate::cache::{KvPool, KvSeq, PAGE};
@@ -77,6 +78,10 @@ impl Scheduler {
             idle_pages: kv.idle_pages(),
             kv_pages: kv.pages(),
             preempted: self.preempted,
+            snapshots: kv.snapshots(),
+            state_bytes: kv.state_shape().map_or(0, |shape| {
+                self.running.len() * shape.bytes() + kv.snapshots() * shape.snapshot_bytes()
+            }),
         }
     }
 
@@ -111,7 +116,7 @@ impl Scheduler {
     /// Sequences without rows in the last steps come first, the longest wait before the others; then
     /// those that decode, then prompts, both by age. A pass gives logits or hidden states: the kind that
     /// the first sequence in this order needs.
-    pub fn schedule(&mut self) -> StepPlan<'_> {
+    pub fn schedule(&mut self, pool: &KvPool) -> StepPlan<'_> {
         let mut left = self.config.max_batch_tokens.max(1);
         let mut order: Vec<(usize, &mut Running)> = self.running.iter_mut().enumerate().collect();
         order.sort_by_key(|(_, r)| (Reverse(r.sequence.waited), r.sequence.decoder.prefilling()));
@@ -121,7 +126,7 @@ impl Scheduler {
         for (index, Running { kv, sequence }) in order {
             let prefilling = sequence.decoder.prefilling();
             let fits = sequence.decoder.output() == output && !sequence.decoder.guide_due();
-            let budget = if fits { left } else { 0 };
+            let budget = if fits { left.min(most_rows(sequence, *kv, pool)) } else { 0 };
             let Some(span) = sequence.next_span(*kv, budget) else { continue };
             let rows = span.tokens.len();
             left -= rows;
@@ -143,8 +148,7 @@ impl Scheduler {
             let Running { kv, sequence } = &mut self.running[index];
             let (own, rest) = logits.split(count);
             let committed = sequence.accept(own, &mut self.events);
-            pool.commit(*kv, committed);
-            pool.publish(*kv, sequence.decoder.tokens());
+            commit(pool, *kv, sequence, committed);
             logits = rest;
         }
     }
@@ -156,8 +160,7 @@ impl Scheduler {
         order.sort_by_key(|running| Reverse(running.sequence.waited));
         for Running { kv, sequence } in order {
             if let Some(committed) = sequence.guide(budget, &mut self.events) {
-                pool.commit(*kv, committed);
-                pool.publish(*kv, sequence.decoder.tokens());
+                commit(pool, *kv, sequence, committed);
             }
         }
         self.release(pool);
@@ -208,6 +211,7 @@ impl Scheduler {
     /// Moves the youngest running sequence back to the queue.
     fn preempt(&mut self, pool: &mut KvPool) {
         if let Some(Running { kv, sequence }) = self.running.pop() {
+            pool.keep_states(kv);
             pool.close(kv);
             self.waiting.push_front(sequence);
             self.preempted += 1;
@@ -238,11 +242,35 @@ impl Scheduler {
     }
 }
 
+/// Makes positions of a sequence final, and shares them.
+fn commit(pool: &mut KvPool, kv: KvSeq, sequence: &Sequence, committed: usize) {
+    pool.commit(kv, committed);
+    pool.publish(kv, sequence.decoder.tokens());
+    let keeps = |plan: SnapshotPlan| plan.keeps(committed / PAGE * PAGE);
+    if sequence.snapshots.is_some_and(|plan| sequence.finished || keeps(plan)) {
+        pool.keep_states(kv);
+    }
+}
+
 /// Opens a sequence in the pool. Returns also the number of its positions that the prefix cache has.
-fn open(pool: &mut KvPool, prefix_cache: bool, sequence: &Sequence) -> (KvSeq, usize) {
-    let (tokens, skippable) = (sequence.decoder.tokens(), sequence.decoder.skippable());
-    match prefix_cache {
-        true => pool.open_shared(&sequence.namespace, &tokens[..skippable]),
-        false => (pool.open(0).expect("no page is needed"), 0),
+fn open(pool: &mut KvPool, prefix_cache: bool, sequence: &mut Sequence) -> (KvSeq, usize) {
+    if !prefix_cache {
+        return (pool.open(0).expect("no page and a state is needed"), 0);
+    }
+    let tokens = &sequence.decoder.tokens()[..sequence.decoder.skippable()];
+    if let Some(plan) = &mut sequence.snapshots
+        && pool.state_shape().is_some()
+    {
+        plan.branch_at(pool.known_prefix(&sequence.namespace, tokens));
+    }
+    pool.open_shared(&sequence.namespace, tokens)
+}
+
+/// Number of rows that recurrent states allow a sequence in one pass.
+fn most_rows(sequence: &Sequence, kv: KvSeq, pool: &KvPool) -> usize {
+    let (Some(shape), start) = (pool.state_shape(), pool.committed(kv)) else { return usize::MAX };
+    match sequence.decoder.prefilling() {
+        true => sequence.snapshots.map_or(usize::MAX, |plan| plan.prompt_rows(start)),
+        false => draft_rows(start, shape.delta.rejectable()),
     }
 }

@@ -1,9 +1,10 @@
 //! A sequence: the decoder of a request, and the text of its output.
 
+use super::snapshots::SnapshotPlan;
 use super::{Event, EventKind, Request, SeqId};
 use crate::batch_types::Logits;
 use crate::cache::{KvSeq, Namespace, SaltHash};
-use crate::decode::{Decoder, FinishReason, RowRequest, Sampled, StepOutcome};
+use crate::decode::{DecodeMode, Decoder, FinishReason, RowRequest, Sampled, StepOutcome};
 use crate::model::Span;
 use crate::text::{Detokenizer, StopStrings, Tokenizer};
 use std::collections::VecDeque;
@@ -26,6 +27,9 @@ pub(super) struct Sequence {
     pub passes: usize,
     /// Number of prompt tokens that the prefix cache had at its first admission.
     pub cached: Option<usize>,
+    /// Positions at which the prefix cache keeps its recurrent states; `None` for texts that no other
+    /// will go on from.
+    pub snapshots: Option<SnapshotPlan>,
     /// Number of steps since it last got rows.
     pub waited: u32,
     /// True if the request asks for [`EventKind::Slots`].
@@ -57,6 +61,8 @@ impl Sequence {
         let Request { tokens, sampling, stop, eos, mode, watch, cache_salt, .. } = request;
         let max_tokens = request.max_tokens.min(context - tokens.len());
         let left = request.max_tokens - max_tokens;
+        let plan = SnapshotPlan::new(tokens.len(), request.stable_prefix);
+        let snapshots = (!matches!(mode, DecodeMode::Embed(_))).then_some(plan);
         Self {
             id,
             namespace: Namespace { salt: SaltHash::new(&cache_salt), block: mode.clean_block() },
@@ -67,6 +73,7 @@ impl Sequence {
             full: false,
             passes: 0,
             cached: None,
+            snapshots,
             watch,
             waited: 0,
             eos,
@@ -134,6 +141,7 @@ impl Sequence {
         let next = shift.left.min(context - text.len());
         shift.left -= next;
         self.full = false;
+        self.snapshots = Some(SnapshotPlan::new(text.len(), None));
         self.decoder.restart(text, next);
     }
 

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, StateLimits};
 use wrinklefree::engine::{Engine as CoreEngine, EngineConfig};
 use wrinklefree::format::Spec;
 use wrinklefree::settings::{Mode, Settings};
@@ -155,6 +155,7 @@ impl EngineBuilder {
             kv: self.kv,
         };
         let (vocab, hidden) = (model.spec().vocab_size, model.spec().hidden_size);
+        let recurrent = model.spec().linear_attention.is_some();
         warnings.extend(rope_scaling::beyond(max_context, model.spec()));
         let engine = CoreEngine::new(model, Some(tokenizer.clone()), runtime, config)?;
         let served = Served {
@@ -166,6 +167,7 @@ impl EngineBuilder {
             settings: self.settings.clone(),
             vocab,
             hidden,
+            recurrent,
             context: engine.context(),
             warnings,
             #[cfg(feature = "grammar")]
@@ -180,8 +182,11 @@ impl EngineBuilder {
         let context = self.context.unwrap_or(CONTEXT.min(spec.context_length));
         let each = context.div_ceil(PAGE);
         let wanted = self.max_sequences.saturating_mul(each);
-        let page = KvPool::bytes(spec, 1, &self.kv) as u64;
-        let fit = machine::free_memory().map_or(wanted, |free| (free / 2 / page) as usize);
+        let page = KvPool::bytes(spec, 1, &self.kv).max(1) as u64;
+        let states = StateLimits { sequences: self.max_sequences, ..self.kv.states };
+        let states = KvPool::state_bytes(spec, &KvConfig { states, ..self.kv }) as u64;
+        let fit = machine::free_memory()
+            .map_or(wanted, |free| ((free / 2).saturating_sub(states) / page) as usize);
         (context, wanted.min(fit.max(each)))
     }
 }

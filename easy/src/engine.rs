@@ -63,6 +63,8 @@ pub(crate) struct Served {
     pub settings: Settings,
     pub vocab: usize,
     pub hidden: usize,
+    /// True if the model has recurrent states, which the prefix cache keeps at few positions only.
+    pub recurrent: bool,
     pub context: usize,
     pub warnings: Vec<String>,
     #[cfg(feature = "grammar")]
@@ -166,6 +168,16 @@ impl Engine {
         tokens: Vec<u32>,
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
+        self.stream_prompt(tokens, None, options)
+    }
+
+    /// Continues token ids, of which later prompts probably begin with the first `stable_prefix`.
+    fn stream_prompt(
+        &self,
+        tokens: Vec<u32>,
+        stable_prefix: Option<usize>,
+        options: &GenerateOptions,
+    ) -> Result<Stream, Error> {
         let Served { name, tokenizer, defaults, dlm, settings, vocab, .. } = &self.shared.served;
         let capabilities = ModelCapabilities {
             name,
@@ -191,6 +203,7 @@ impl Engine {
             eos: defaults.eos.clone(),
             mode: options.settings.clone().or(settings.clone()).mode(&capabilities)?,
             context_shift: options.context_shift,
+            stable_prefix,
             ..Request::default()
         })
     }
@@ -221,7 +234,14 @@ impl Engine {
         let template =
             template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: name.clone() })?;
         let prompt = chat_prompt::render(template, messages, None, Map::new())?;
-        self.stream_tokens(tokenizer.encode(&prompt, false)?, options)
+        let tokens = tokenizer.encode(&prompt, false)?;
+        let stable = if self.shared.served.recurrent {
+            let bare = chat_prompt::render_bare(template, messages, None, Map::new())?;
+            chat_prompt::stable_prefix(tokenizer, &prompt, &bare, tokens.len())
+        } else {
+            None
+        };
+        self.stream_prompt(tokens, stable, options)
     }
 
     /// Computes the embedding of a text: the mean of its hidden states, `[hidden_size]`, of length 1.

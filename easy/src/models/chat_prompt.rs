@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::SystemTime;
-use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError};
+use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError, Tokenizer};
 
 /// Renders the prompt that makes the model answer these messages, with the tools that it may call and
 /// further variables of the template.
@@ -13,8 +13,28 @@ pub fn render<M: Serialize>(
     tools: Option<Value>,
     variables: Map<String, Value>,
 ) -> Result<String, TextError> {
+    render_with(template, messages, tools, variables, true)
+}
+
+/// Renders these messages without the generation prompt, as a prompt for [`stable_prefix`].
+pub fn render_bare<M: Serialize>(
+    template: &ChatTemplate,
+    messages: &[M],
+    tools: Option<Value>,
+    variables: Map<String, Value>,
+) -> Result<String, TextError> {
+    render_with(template, messages, tools, variables, false)
+}
+
+fn render_with<M: Serialize>(
+    template: &ChatTemplate,
+    messages: &[M],
+    tools: Option<Value>,
+    variables: Map<String, Value>,
+    add_generation_prompt: bool,
+) -> Result<String, TextError> {
     let options = RenderOptions {
-        add_generation_prompt: true,
+        add_generation_prompt,
         date: Some(now()),
         tools,
         variables,
@@ -22,6 +42,21 @@ pub fn render<M: Serialize>(
     };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
     template.render_with(&messages, &options)
+}
+
+/// Returns the number of first tokens of `prompt`, of `tokens` in total, that are those of the same
+/// conversation without the generation prompt. Templates replace that prompt in the next turn.
+pub fn stable_prefix(
+    tokenizer: &Tokenizer,
+    prompt: &str,
+    bare: &str,
+    tokens: usize,
+) -> Option<usize> {
+    let same = prompt.chars().zip(bare.chars()).take_while(|(a, b)| a == b);
+    let shared = same.map(|(a, _)| a.len_utf8()).sum::<usize>();
+    // Only the rest is tokenized again: conversations are long.
+    let rest = tokenizer.encode(&prompt[shared..], false).ok()?;
+    Some(tokens.saturating_sub(rest.len()))
 }
 
 /// Returns true if system messages reach the model: some templates ignore them silently.

@@ -1,5 +1,7 @@
 //! Random weights in the exact shapes of known models: speed without a download.
 
+mod hybrid;
+
 use super::Loaded;
 use bytes::Bytes;
 use half::f16;
@@ -26,11 +28,30 @@ pub enum Synthetic {
     Bonsai1_7b,
     /// A small BitNet.
     Tiny,
+    /// Ternary-Bonsai-2 2B: linear attention in three of four layers, rotated weights, tied.
+    Bonsai2_2b,
+    /// Ternary-Bonsai-2 4B.
+    Bonsai2_4b,
+    /// Ternary-Bonsai-2 9B, whose head is its own.
+    Bonsai2_9b,
+    /// Ternary-Bonsai-2 27B, whose head is its own.
+    Bonsai2_27b,
+    /// A small hybrid, as Ternary-Bonsai-2.
+    TinyHybrid,
 }
 
 impl Synthetic {
     /// All shapes.
-    pub const ALL: &[Self] = &[Self::Bitnet2b, Self::Bonsai1_7b, Self::Tiny];
+    pub const ALL: &[Self] = &[
+        Self::Bitnet2b,
+        Self::Bonsai1_7b,
+        Self::Tiny,
+        Self::Bonsai2_2b,
+        Self::Bonsai2_4b,
+        Self::Bonsai2_9b,
+        Self::Bonsai2_27b,
+        Self::TinyHybrid,
+    ];
 
     /// Returns the shape of this name.
     pub fn parse(name: &str) -> Option<Self> {
@@ -45,6 +66,11 @@ impl Synthetic {
                 "Ternary-Bonsai 1.7B: Qwen3 with ternary embeddings and a scale per 128 weights"
             }
             Self::Tiny => "A small BitNet",
+            Self::Bonsai2_2b => "Ternary-Bonsai-2 2B: linear attention, rotated weights, tied head",
+            Self::Bonsai2_4b => "Ternary-Bonsai-2 4B",
+            Self::Bonsai2_9b => "Ternary-Bonsai-2 9B",
+            Self::Bonsai2_27b => "Ternary-Bonsai-2 27B",
+            Self::TinyHybrid => "A small model with linear attention and rotated weights",
         }
     }
 
@@ -54,11 +80,19 @@ impl Synthetic {
             Self::Bitnet2b => "bitnet-2b",
             Self::Bonsai1_7b => "bonsai-1.7b",
             Self::Tiny => "tiny",
+            Self::Bonsai2_2b => "bonsai2-2b",
+            Self::Bonsai2_4b => "bonsai2-4b",
+            Self::Bonsai2_9b => "bonsai2-9b",
+            Self::Bonsai2_27b => "bonsai2-27b",
+            Self::TinyHybrid => "tiny-hybrid",
         }
     }
 
     /// The shape.
     fn spec(self) -> Spec {
+        if let Some(shape) = hybrid::Shape::of(self) {
+            return shape.spec();
+        }
         let rope = |theta| Rope { theta, scaling: None };
         let bitnet = Spec {
             architecture: Architecture::BitNet,
@@ -95,7 +129,7 @@ impl Synthetic {
                 rope: rope(1e6),
                 ..bitnet
             },
-            Self::Tiny => Spec {
+            _ => Spec {
                 vocab_size: 32_000,
                 hidden_size: 512,
                 intermediate_size: 1536,
@@ -128,7 +162,7 @@ impl Synthetic {
             tokenizer: None,
             template: None,
             defaults: GenerationDefaults::default(),
-            dlm: Some(dlm),
+            dlm: hybrid::Shape::of(self).is_none().then_some(dlm),
             time: begin.elapsed(),
             warnings: Vec::new(),
         }
@@ -136,11 +170,14 @@ impl Synthetic {
 
     /// Weights of that shape, the same on every call.
     fn weights(self) -> Weights {
-        let spec = self.spec();
         let mut rng = Rng(0x5eed);
+        if let Some(shape) = hybrid::Shape::of(self) {
+            return shape.weights(&mut rng);
+        }
+        let spec = self.spec();
         let embed = match self {
             Self::Bonsai1_7b => rng.ternary(spec.vocab_size, spec.hidden_size, true),
-            Self::Bitnet2b | Self::Tiny => rng.int8(spec.vocab_size, spec.hidden_size),
+            _ => rng.int8(spec.vocab_size, spec.hidden_size),
         };
         let layers = (0..spec.layers).map(|_| self.layer(&spec, &mut rng)).collect();
         let final_norm = vec![1.0; spec.hidden_size];

@@ -92,7 +92,9 @@ impl ApiError {
             SubmitError::KeepsAll { .. } => ("max_tokens", "invalid_value"),
             SubmitError::NoTokenizer => ("stop", "no_tokenizer"),
             SubmitError::Sampling(error) => (error.field, "invalid_value"),
-            SubmitError::NgramMatches { .. } => ("decode_mode", "invalid_value"),
+            SubmitError::NgramMatches { .. } | SubmitError::LinearAttention(_) => {
+                ("decode_mode", "invalid_value")
+            }
             SubmitError::Constraint(_) => ("response_format", "invalid_grammar"),
             SubmitError::Diffusion(error) => (diffusion_param(error), "invalid_value"),
         };

@@ -31,6 +31,7 @@ pub struct Metrics {
     running: Gauge,
     waiting: Gauge,
     cache_usage: Gauge<f64, AtomicU64>,
+    state_bytes: Gauge,
 }
 
 /// Label: the reason why an output ended.
@@ -74,6 +75,7 @@ impl Metrics {
             running: Gauge::default(),
             waiting: Gauge::default(),
             cache_usage: Gauge::default(),
+            state_bytes: Gauge::default(),
         };
         this.register();
         this
@@ -100,6 +102,8 @@ impl Metrics {
         r.register(name, help, self.token_seconds.clone());
         let (name, help) = ("wf_request_seconds", "Time from arrival to the last token");
         r.register(name, help, self.request_seconds.clone());
+        let help = "Bytes of recurrent states in use, of models with linear attention";
+        r.register("wf_state_bytes", help, self.state_bytes.clone());
         // Registered twice: dashboards for vLLM know the second name.
         for prefix in ["wf_", "vllm:"] {
             let name = |name: &str| format!("{prefix}{name}");
@@ -154,6 +158,7 @@ impl Metrics {
     pub fn stats(&self, stats: EngineStats) {
         self.running.set(stats.running as i64);
         self.waiting.set(stats.waiting as i64);
+        self.state_bytes.set(stats.state_bytes as i64);
         self.preemptions.inc_by(stats.preempted.saturating_sub(self.preemptions.get()));
         let used = stats.kv_pages - stats.free_pages - stats.idle_pages;
         self.cache_usage.set(if stats.kv_pages == 0 {

@@ -41,6 +41,8 @@ pub struct ServedModel {
     pub context: usize,
     /// Types of the KV cache and the attention sparsity.
     pub kv: KvConfig,
+    /// True if it has recurrent states, which the prefix cache keeps at few positions only.
+    pub recurrent: bool,
     /// Rotary position embedding.
     pub rope: Rope,
     /// Rule that zeroes small activations.

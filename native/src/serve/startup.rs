@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use wrinklefree::cache::{KvConfig, KvPool, PAGE};
+use wrinklefree::cache::{KvConfig, KvPool, PAGE, StateLimits, StateShape};
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::Spec;
 use wrinklefree::model::Runtime;
@@ -41,7 +41,19 @@ pub struct EngineLimits {
     pub radix_cache: bool,
 }
 
+/// Bytes of recurrent states that the prefix cache keeps by default.
+const SNAPSHOT_BYTES: usize = 1 << 30;
+
 impl EngineLimits {
+    /// Returns the configuration of the cache. Of recurrent states it keeps two for each sequence, the
+    /// end of a prompt and of an answer, within [`SNAPSHOT_BYTES`], but four at least.
+    fn pool(&self, spec: &Spec) -> KvConfig {
+        let fit = |shape: StateShape| SNAPSHOT_BYTES / shape.snapshot_bytes().max(1);
+        let fit = StateShape::of(spec).map_or(0, fit).max(4);
+        let snapshots = self.sequences.saturating_mul(2).clamp(4, fit);
+        KvConfig { states: StateLimits { sequences: self.sequences, snapshots }, ..self.kv }
+    }
+
     /// Returns the positions per sequence and the number of KV pages.
     fn kv_size(&self, spec: &Spec) -> (usize, usize) {
         let context = args::context(self.context, spec);
@@ -51,8 +63,10 @@ impl EngineLimits {
             // Half of the free memory, but enough for one sequence.
             None => {
                 let wanted = self.sequences.saturating_mul(each);
-                let page = KvPool::bytes(spec, 1, &self.kv) as u64;
-                let fit = machine::free_memory().map_or(wanted, |free| (free / 2 / page) as usize);
+                let page = KvPool::bytes(spec, 1, &self.kv).max(1) as u64;
+                let states = KvPool::state_bytes(spec, &self.pool(spec)) as u64;
+                let fit = machine::free_memory()
+                    .map_or(wanted, |free| ((free / 2).saturating_sub(states) / page) as usize);
                 wanted.min(fit.max(each))
             }
         };
@@ -114,7 +128,8 @@ impl EngineBuilder {
             tracing::info!("the chat template ignores system messages");
         }
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
-        let EngineLimits { sequences, waiting, rows, radix_cache, kv, .. } = limits;
+        let EngineLimits { sequences, waiting, rows, radix_cache, .. } = limits;
+        let kv = limits.pool(&spec);
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = EngineConfig {
             max_context: context,
@@ -146,6 +161,7 @@ impl EngineBuilder {
             hidden: spec.hidden_size,
             context,
             kv,
+            recurrent: spec.linear_attention.is_some(),
             rope: spec.rope,
             activation_sparsity,
             tight,

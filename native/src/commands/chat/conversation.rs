@@ -98,6 +98,7 @@ impl Conversation {
 
     fn answer(&mut self, show: impl Watcher) -> anyhow::Result<Answer> {
         let (tokens, reasoning) = self.prompt()?;
+        let stable_prefix = self.stable_prefix(tokens.len());
         let tokenizer = self.engine.tokenizer().expect("checked in new");
         let constraint = reasoning.constrain(tokenizer, &self.eos, None)?;
         let request = Request {
@@ -107,6 +108,7 @@ impl Conversation {
             mode: self.mode.clone(),
             eos: self.eos.clone(),
             tokens,
+            stable_prefix,
             ..Request::default()
         };
         session::run(&mut self.engine, request, reasoning.parser(), show)
@@ -154,9 +156,24 @@ impl Conversation {
         usize::from(self.system().is_some())
     }
 
-    fn encode(&self) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
+    /// The messages that the model sees.
+    fn seen(&self) -> Vec<Message> {
         let (system, rest) = self.messages.split_at(self.first());
-        let seen = [system, &rest[2 * self.forgotten..]].concat();
+        [system, &rest[2 * self.forgotten..]].concat()
+    }
+
+    /// Number of first tokens of the prompt that the next one begins with, where the prefix cache needs
+    /// to know it.
+    fn stable_prefix(&self, tokens: usize) -> Option<usize> {
+        self.engine.model().spec().linear_attention.as_ref()?;
+        let (seen, variables) = (self.seen(), self.reasoning.variables().ok()?);
+        let bare = chat_prompt::render_bare(&self.template, &seen, None, variables.clone()).ok()?;
+        let prompt = chat_prompt::render(&self.template, &seen, None, variables).ok()?;
+        chat_prompt::stable_prefix(self.engine.tokenizer()?, &prompt, &bare, tokens)
+    }
+
+    fn encode(&self) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
+        let seen = self.seen();
         let variables = self.reasoning.variables()?;
         let text = chat_prompt::render(&self.template, &seen, None, variables);
         let text = text.context("the chat template refuses the conversation")?;

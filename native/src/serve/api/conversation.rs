@@ -90,7 +90,9 @@ impl Conversation {
     ) -> Result<PreparedConversation, ApiError> {
         let text = self.render(model)?;
         let tokens = model.encode(&text, false, self.field)?;
+        let stable_prefix = self.stable_prefix(model, &text, tokens.len());
         let request = options.request(model, tenant, tokens, logprobs)?;
+        let request = Request { stable_prefix, ..request };
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
             let settings = self.reasoning(model);
@@ -124,6 +126,17 @@ impl Conversation {
         let variables = self.reasoning(model).variables().map_err(reasoning_error)?;
         chat_prompt::render(template, &messages, definitions, variables)
             .map_err(|e| ApiError::bad(param, format!("the chat template failed: {e}")))
+    }
+
+    /// Number of first tokens of the prompt that the next turn begins with, where the prefix cache needs
+    /// to know it.
+    fn stable_prefix(&self, model: &ServedModel, prompt: &str, tokens: usize) -> Option<usize> {
+        let template = model.template.as_ref().filter(|_| model.recurrent)?;
+        let (messages, definitions) =
+            tools::for_template(template, self.messages.clone(), self.tools.definitions());
+        let variables = self.reasoning(model).variables().ok()?;
+        let bare = chat_prompt::render_bare(template, &messages, definitions, variables).ok()?;
+        chat_prompt::stable_prefix(&model.tokenizer, prompt, &bare, tokens)
     }
 
     /// Returns the tokens of the prompt.

@@ -65,6 +65,8 @@ pub async fn loads(State(server): State<Arc<ServerState>>) -> Result<Json<Value>
         "kv_pages": stats.kv_pages,
         "kv_pages_used": stats.kv_pages - stats.free_pages - stats.idle_pages,
         "kv_pages_idle": stats.idle_pages,
+        "state_snapshots": stats.snapshots,
+        "state_bytes": stats.state_bytes,
     })))
 }
 

@@ -193,7 +193,7 @@ impl GenerationOptions {
             false => model.defaults.eos.clone(),
         };
         let (sampling, stop) = (self.sampling(model, logprobs)?, self.stops()?);
-        let (watch, cache_salt) = (false, self.salt(tenant)?);
+        let cache_salt = self.salt(tenant)?;
         Ok(Request {
             tokens,
             max_tokens,
@@ -202,8 +202,8 @@ impl GenerationOptions {
             eos,
             mode,
             context_shift,
-            watch,
             cache_salt,
+            ..Request::default()
         })
     }
 

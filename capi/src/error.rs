@@ -50,6 +50,7 @@ impl From<Error> for Failure {
             | Error::Threads(_)
             | Error::RowCost(_)
             | Error::NoMemory(_)
+            | Error::NotEnoughMemory(_)
             | Error::NoTokenizer(_) => wf_status::OpenFailed,
             Error::NoChatTemplate { .. } => wf_status::Unsupported,
             Error::Stopped => wf_status::Stopped,

@@ -252,8 +252,10 @@ impl Output {
 
 fn reason(reason: FinishReason) -> wf_finish_reason {
     match reason {
-        // A grammar that is too complex is an error before.
-        FinishReason::Stop | FinishReason::Constraint => wf_finish_reason::Stop,
+        // A grammar that is too complex and a number that is not finite are errors before.
+        FinishReason::Stop | FinishReason::Constraint | FinishReason::NotFinite => {
+            wf_finish_reason::Stop
+        }
         FinishReason::StopString(_) => wf_finish_reason::StopString,
         FinishReason::Length => wf_finish_reason::Length,
         FinishReason::Cancelled => wf_finish_reason::Cancelled,

@@ -108,6 +108,25 @@ impl<'w> Logits<'w> {
         &self.values[i * self.width..(i + 1) * self.width]
     }
 
+    /// Returns true if the model computed a number of this row, or before it, that is not finite. A forward
+    /// pass sets all numbers of such a row to NaN.
+    ///
+    /// # Panics
+    /// If `i` is out of range.
+    pub fn is_failed(&self, i: usize) -> bool {
+        Self::row_is_failed(self.row(i))
+    }
+
+    /// As [`is_failed`](Self::is_failed), for a row.
+    pub fn row_is_failed(row: &[f32]) -> bool {
+        row.first().is_some_and(|x| x.is_nan())
+    }
+
+    /// Returns true if any row [is failed](Self::is_failed).
+    pub fn any_is_failed(&self) -> bool {
+        (0..self.len()).any(|i| self.is_failed(i))
+    }
+
     /// Returns all rows, `[rows][width]`.
     pub fn values(&self) -> &'w [f32] {
         self.values

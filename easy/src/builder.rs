@@ -4,6 +4,7 @@ use crate::Error;
 use crate::engine::{Engine, Served, Shared};
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::MAX_BATCH_TOKENS;
+use crate::models::fit::KvSize;
 use crate::models::{Loaded, NoTokenizer, OpenOptions, rope_scaling, row_cost};
 use crate::worker::Worker;
 use std::ffi::OsString;
@@ -11,7 +12,7 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, StateLimits};
+use wrinklefree::cache::{KvConfig, KvType, StateLimits};
 use wrinklefree::engine::{Engine as CoreEngine, EngineConfig};
 use wrinklefree::format::Spec;
 use wrinklefree::settings::{Mode, Settings};
@@ -143,7 +144,7 @@ impl EngineBuilder {
         let Loaded { name, model, tokenizer, template, defaults, dlm, warnings: more, .. } = loaded;
         warnings.splice(0..0, more);
         let tokenizer = tokenizer.ok_or_else(|| NoTokenizer { model: name.clone() })?;
-        let (max_context, kv_pages) = self.kv_size(model.spec());
+        let (max_context, kv_pages) = self.kv_size(model.spec()).fitting(model.spec())?;
         let row_cost = row_cost::measure(&model, &runtime, self.kv);
         let config = EngineConfig {
             max_context,
@@ -176,17 +177,15 @@ impl EngineBuilder {
         Ok((engine, served))
     }
 
-    /// Returns the positions of a sequence and the number of KV pages: enough for all sequences, but
-    /// at most half of the free memory, and at least enough for one sequence.
-    fn kv_size(&self, spec: &Spec) -> (usize, usize) {
-        let context = self.context.unwrap_or(CONTEXT.min(spec.context_length));
-        let each = context.div_ceil(PAGE);
-        let wanted = self.max_sequences.saturating_mul(each);
-        let page = KvPool::bytes(spec, 1, &self.kv).max(1) as u64;
+    fn kv_size(&self, spec: &Spec) -> KvSize {
         let states = StateLimits { sequences: self.max_sequences, ..self.kv.states };
-        let states = KvPool::state_bytes(spec, &KvConfig { states, ..self.kv }) as u64;
-        let fit = machine::free_memory()
-            .map_or(wanted, |free| ((free / 2).saturating_sub(states) / page) as usize);
-        (context, wanted.min(fit.max(each)))
+        KvSize {
+            context: self.context,
+            default_context: CONTEXT.min(spec.context_length),
+            sequences: self.max_sequences,
+            tokens: None,
+            rows: MAX_BATCH_TOKENS,
+            kv: KvConfig { states, ..self.kv },
+        }
     }
 }

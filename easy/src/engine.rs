@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use wrinklefree::decode::{DecodeMode, Pooling};
-use wrinklefree::engine::{EngineStats, EventKind, Request};
+use wrinklefree::engine::{EngineStats, EventKind, FinishReason, Request};
 use wrinklefree::format::{DlmConfig, GenerationDefaults};
 use wrinklefree::settings::{ModelCapabilities, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
@@ -296,11 +296,14 @@ impl Engine {
     /// Reads a prompt and returns the vector that the mode gives.
     fn read(&self, tokens: Vec<u32>, mode: DecodeMode) -> Result<Vec<f32>, Error> {
         let stream = self.submit(Request { tokens, mode, ..Request::default() })?;
-        let vector = stream.events.iter().find_map(|event| match event {
-            EventKind::Embedded(vector) | EventKind::Logits(vector) => Some(vector),
+        let result = stream.events.iter().find_map(|event| match event {
+            EventKind::Embedded(vector) | EventKind::Logits(vector) => Some(Ok(vector)),
+            EventKind::Finished { reason: FinishReason::NotFinite, .. } => {
+                Some(Err(Error::NotFinite))
+            }
             _ => None,
         });
-        vector.ok_or(Error::Stopped)
+        result.unwrap_or(Err(Error::Stopped))
     }
 
     /// Compiles the grammar of a request.

@@ -1,9 +1,10 @@
 //! The error of the front door.
 
+use crate::models::fit::NotEnoughMemory;
 use crate::models::{NoTokenizer, OpenError};
 use std::sync::Arc;
 use wrinklefree::cache::NoMemory;
-use wrinklefree::engine::SubmitError;
+use wrinklefree::engine::{NOT_FINITE, SubmitError};
 use wrinklefree::settings::SettingsError;
 use wrinklefree::text::TextError;
 
@@ -25,6 +26,9 @@ pub enum Error {
     /// The cost of a row could not be measured.
     #[error("cannot measure the cost of a row: {0}")]
     RowCost(String),
+    /// The memory that is left does not suffice.
+    #[error(transparent)]
+    NotEnoughMemory(#[from] NotEnoughMemory),
     /// The KV cache does not fit in memory.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),
@@ -52,6 +56,9 @@ pub enum Error {
     /// The grammar became too complex while it was used.
     #[error("the grammar became too complex: use fewer alternatives and shorter limits")]
     GrammarTooComplex,
+    /// The model computed a number that is NaN or infinite.
+    #[error("{NOT_FINITE}")]
+    NotFinite,
     /// The thread of the engine has ended.
     #[error("the engine has stopped: build a new one")]
     Stopped,

@@ -148,8 +148,10 @@ impl Stream {
             }
             Ok(EventKind::Finished { reason, text, passes, cached }) => {
                 self.done = true;
-                if reason == FinishReason::Constraint {
-                    return Some(Err(Error::GrammarTooComplex));
+                match reason {
+                    FinishReason::Constraint => return Some(Err(Error::GrammarTooComplex)),
+                    FinishReason::NotFinite => return Some(Err(Error::NotFinite)),
+                    _ => {}
                 }
                 let (prompt_tokens, cached_tokens) = (self.prompt_tokens, cached);
                 let finished = Finished { reason, prompt_tokens, cached_tokens, passes };

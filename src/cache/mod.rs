@@ -20,7 +20,7 @@ pub use states::{StateLimits, StateShape};
 
 use crate::format::{MixerKind, Spec};
 use crate::kernel::PageLayout;
-use crate::mem::AlignedVec;
+use crate::mem::LazyVec;
 use prefix::{NodeId, PageTokens, Tree};
 use slab::Slab;
 use states::States;
@@ -115,12 +115,12 @@ pub struct KvPool {
 #[derive(Default)]
 struct Layer {
     /// Keys and values, `[kv_heads][pages]` of [`PageLayout`]; empty with linear attention.
-    pages: AlignedVec<u8>,
+    pages: LazyVec<u8>,
     /// `[kv_heads][pages][2 · head_dim]`, see [`Kernels::summarize`](crate::kernel::Kernels). Empty
     /// unless the page selection needs summaries.
-    summaries: AlignedVec<f32>,
+    summaries: LazyVec<f32>,
     /// Recurrent states, `[key_heads][slots][state_floats]`; empty without linear attention.
-    states: AlignedVec<f32>,
+    states: LazyVec<f32>,
 }
 
 /// Number of pages that were read, and of those that were visible, counted by row and KV head.
@@ -208,11 +208,10 @@ impl KvPool {
                 let shape = states.as_ref()?.shape;
                 let each = shape.delta.state_floats().checked_mul(shape.key_heads)?;
                 let floats = each.checked_mul(config.states.sequences)?;
-                return Some(Layer { states: AlignedVec::try_zeroed(floats)?, ..Layer::default() });
+                return Some(Layer { states: LazyVec::try_zeroed(floats)?, ..Layer::default() });
             }
             let (bytes, floats) = (all?.checked_mul(layout.bytes())?, all?.checked_mul(summary)?);
-            let (pages, summaries) =
-                (AlignedVec::try_zeroed(bytes)?, AlignedVec::try_zeroed(floats)?);
+            let (pages, summaries) = (LazyVec::try_zeroed(bytes)?, LazyVec::try_zeroed(floats)?);
             Some(Layer { pages, summaries, ..Layer::default() })
         };
         let layers = (0..spec.layers).map(layer).collect::<Option<_>>().ok_or(no_memory)?;

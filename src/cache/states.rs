@@ -6,7 +6,7 @@ use super::prefix::NodeId;
 use super::{CacheFull, KvConfig, KvPool, KvSeq, Namespace, PAGE, PageTables, Sequence};
 use crate::format::{MixerKind, Spec};
 use crate::kernel::DeltaShape;
-use crate::mem::AlignedVec;
+use crate::mem::{AlignedVec, LazyVec};
 use serde::{Deserialize, Serialize};
 
 /// Numbers of recurrent states in a pool. They cost memory only for models with linear attention.
@@ -194,7 +194,7 @@ impl States {
         &mut self,
         slot: usize,
         snapshot: Option<SnapshotId>,
-        layers: impl Iterator<Item = &'a mut AlignedVec<f32>>,
+        layers: impl Iterator<Item = &'a mut LazyVec<f32>>,
     ) {
         let StateShape { delta, .. } = self.shape;
         let slots = self.slots();
@@ -219,7 +219,7 @@ impl States {
         &mut self,
         slot: usize,
         node: NodeId,
-        layers: impl Iterator<Item = &'a AlignedVec<f32>>,
+        layers: impl Iterator<Item = &'a LazyVec<f32>>,
     ) -> Option<(SnapshotId, Option<NodeId>)> {
         let id = self.take_snapshot()?;
         let StateShape { delta, .. } = self.shape;

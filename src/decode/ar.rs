@@ -59,8 +59,11 @@ impl Autoregressive {
 
     /// Samples the next token; all tokens before it are in the cache now.
     pub(super) fn extend(&mut self, logits: &[f32], outcome: &mut StepOutcome) {
-        let sampled = self.sampler.sample(logits);
         self.cached = self.tokens.len();
+        if Logits::row_is_failed(logits) {
+            return self.fail(outcome);
+        }
+        let sampled = self.sampler.sample(logits);
         self.tokens.push(sampled.token);
         outcome.committed = self.cached;
         if self.eos.contains(&sampled.token) {
@@ -79,6 +82,13 @@ impl Autoregressive {
         self.finished = outcome.finished.is_some();
     }
 
+    /// Ends the text because of a number that is not finite.
+    fn fail(&mut self, outcome: &mut StepOutcome) {
+        outcome.committed = self.cached;
+        outcome.finished = Some(FinishReason::NotFinite);
+        self.finished = true;
+    }
+
     /// The outcome of a pass that made no token final.
     pub(super) fn outcome(&self) -> StepOutcome {
         StepOutcome { committed: self.cached, ..StepOutcome::default() }
@@ -94,6 +104,9 @@ impl Autoregressive {
     fn score(&mut self, first: usize, rows: Logits<'_>, outcome: &mut StepOutcome) {
         for row in 0..rows.len() {
             if first + row + 1 == self.scored && self.scoring() {
+                if rows.is_failed(row) {
+                    return self.fail(outcome);
+                }
                 let token = self.tokens[self.scored];
                 outcome.scored.push(self.sampler.describe(rows.row(row), token));
                 self.scored += 1;
@@ -128,7 +141,7 @@ impl Decoder for Autoregressive {
         if self.scoring() {
             self.score(first, logits, &mut outcome);
         }
-        if self.cached < self.tokens.len() {
+        if self.cached < self.tokens.len() || self.finished {
             return outcome;
         }
         if self.left() > 0 {

@@ -69,7 +69,13 @@ pub enum FinishReason {
     Cancelled,
     /// The grammar became too complex to go on.
     Constraint,
+    /// The model computed a number that is NaN or infinite: [`NOT_FINITE`].
+    NotFinite,
 }
+
+/// Explanation of [`FinishReason::NotFinite`].
+pub const NOT_FINITE: &str = "the model computed a number that is not finite (NaN or infinity): its \
+                              weights are damaged, or too large for this text";
 
 /// The decoding algorithm of a sequence.
 ///

@@ -94,9 +94,14 @@ impl Decoder for PromptDecoder {
     fn accept(&mut self, states: Logits<'_>) -> StepOutcome {
         let end = self.cached + self.planned;
         let first = end - states.len();
-        self.add(first, states);
         self.cached = end;
         let mut outcome = StepOutcome { committed: end, ..StepOutcome::default() };
+        if states.any_is_failed() {
+            outcome.finished = Some(FinishReason::NotFinite);
+            self.finished = true;
+            return outcome;
+        }
+        self.add(first, states);
         if end == self.tokens.len() {
             match self.pooling {
                 Some(_) => outcome.embedding = Some(self.vector()),

@@ -11,7 +11,7 @@ mod schedule;
 mod sequence;
 mod snapshots;
 
-pub use crate::decode::FinishReason;
+pub use crate::decode::{FinishReason, NOT_FINITE};
 pub use request::{EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError};
 
 use crate::cache::{KvConfig, KvPool, NoMemory, PAGE, StateLimits};

@@ -242,9 +242,12 @@ impl Scheduler {
     }
 }
 
-/// Makes positions of a sequence final, and shares them.
+/// Makes positions of a sequence final, and shares them if all are finite.
 fn commit(pool: &mut KvPool, kv: KvSeq, sequence: &Sequence, committed: usize) {
     pool.commit(kv, committed);
+    if sequence.failed {
+        return;
+    }
     pool.publish(kv, sequence.decoder.tokens());
     let keeps = |plan: SnapshotPlan| plan.keeps(committed / PAGE * PAGE);
     if sequence.snapshots.is_some_and(|plan| sequence.finished || keeps(plan)) {

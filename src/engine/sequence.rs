@@ -17,6 +17,8 @@ pub(super) struct Sequence {
     pub namespace: Namespace,
     pub decoder: Box<dyn Decoder + Send>,
     pub finished: bool,
+    /// True if the model computed a number for it that is not finite.
+    pub failed: bool,
     /// Index of the stop string that has been found.
     stopped: Option<usize>,
     /// The context shift, if the request has one.
@@ -68,6 +70,7 @@ impl Sequence {
             namespace: Namespace { salt: SaltHash::new(&cache_salt), block: mode.clean_block() },
             decoder: mode.decoder(tokens, max_tokens, eos.clone(), sampling, row_cost),
             finished: false,
+            failed: false,
             stopped: None,
             shift: request.context_shift.map(|keep| ContextShift { keep, left }),
             full: false,
@@ -125,6 +128,7 @@ impl Sequence {
         if self.watch && !self.decoder.guide_due() {
             events.push_back(self.event(EventKind::Slots(self.decoder.slots())));
         }
+        self.failed = outcome.finished == Some(FinishReason::NotFinite);
         let stopped = self.stopped.map(FinishReason::StopString);
         match (stopped.or(outcome.finished), self.shift) {
             (Some(FinishReason::Length), Some(ContextShift { left: 1.., .. })) => self.full = true,

@@ -66,7 +66,7 @@ impl Model {
             match output {
                 _ if pass.ws.batch.rows.is_empty() => {}
                 Output::Logits => pass.logits(),
-                Output::Hidden => pass.final_norm(&[]),
+                Output::Hidden => pass.hidden(),
             }
         });
         ws.profile = profile;
@@ -210,6 +210,13 @@ impl Pass<'_, '_> {
         self.add_and_norm(&last.down, &model.weights.final_norm, readers);
     }
 
+    /// Computes the hidden states of the remaining rows.
+    fn hidden(&mut self) {
+        self.final_norm(&[]);
+        let (rows, width) = (self.ws.batch.rows.len(), self.model.spec.hidden_size);
+        mark_failed(&mut self.exec, &mut self.ws.inputs.floats_mut()[..rows * width], width);
+    }
+
     /// Computes the logits of the remaining rows.
     fn logits(&mut self) {
         let (model, head) = (self.model, &self.model.head);
@@ -228,6 +235,7 @@ impl Pass<'_, '_> {
         if model.screened {
             screen.refine(exec, inputs, head, logits);
         }
+        mark_failed(exec, logits, model.spec.vocab_size);
         self.exec.profile.lap(Phase::Head);
     }
 
@@ -255,6 +263,17 @@ impl Pass<'_, '_> {
             (kernels.rms_norm)(x, norm, eps, out);
         });
     }
+}
+
+/// Fills each row of `width` outputs that has one which is not finite with NaN
+/// ([`Logits::is_failed`]).
+fn mark_failed(exec: &mut Exec<'_, '_>, outputs: &mut [f32], width: usize) {
+    let (count, kernels) = (outputs.len() / width, exec.kernels);
+    exec.scope.chunks(count, count > 1, Chunks::new(outputs, width), |_, row, _| {
+        if !(kernels.within)(row, f32::INFINITY) {
+            row.fill(f32::NAN);
+        }
+    });
 }
 
 /// Adds the bias of `linear`, if it has one, to x.

@@ -10,6 +10,9 @@ use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use std::ops::Range;
 
+/// Bound of the elements of queries and keys: below it no score overflows. No model comes near it.
+const LARGEST: f32 = 1e17;
+
 /// One layer's heads for all rows of a batch.
 pub(super) struct Heads<'a> {
     pub spec: &'a Spec,
@@ -44,6 +47,12 @@ impl Heads<'_> {
             self.copy(i, keys, &self.weights.k, head * dim, key);
             self.rotate(i, self.weights.k_norm.as_deref(), key, plain);
             self.copy(i, values, &self.weights.v, head * dim, value);
+            let within = self.kernels.within;
+            if !within(key, LARGEST) || !within(value, f32::INFINITY) {
+                // Every row that sees it fails, whatever weight it gives to it.
+                key.fill(f32::NAN);
+                value.fill(f32::NAN);
+            }
             let page = self.tables.table(row.seq)[row.position / PAGE] as usize * layout.bytes();
             let page = &mut pages[page..][..layout.bytes()];
             layout.write(&self.kernels.kv, page, row.position % PAGE, (key, value));
@@ -89,13 +98,18 @@ impl Heads<'_> {
         queries.grow((count + 1) * dim);
         let (own, rest) = queries.split_at_mut(count * dim);
         let plain = &mut rest[..dim];
+        let mut failed = Vec::new();
         for (n, query) in own.chunks_exact_mut(dim).enumerate() {
             let (row, head) = (rows.start + n / group, head * group + n % group);
             let column = head * (self.spec.query_outputs() / self.spec.heads);
             self.copy(row, column, &self.weights.q, column, query);
             self.rotate(row, self.weights.q_norm.as_deref(), query, plain);
+            if !(self.kernels.within)(query, LARGEST) {
+                failed.push(n / group);
+            }
         }
         self.read(rows, own, pages, summaries, out, scratch);
+        failed.into_iter().for_each(|row| out.row(row).fill(f32::NAN));
         scratch.heads = queries;
     }
 

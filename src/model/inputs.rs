@@ -149,8 +149,12 @@ fn quantize(
     int16: <PlaneChunks<'_> as Chunked>::Part,
 ) {
     let width = row.len();
+    // Quantized values are always numbers. Those of a row that is not finite get a step that makes every
+    // output NaN.
+    let checked = |step: f32| if (kernels.within)(row, f32::INFINITY) { step } else { f32::NAN };
     if let (values, [sum], [step]) = int8 {
         (*sum, *step) = (kernels.quantize8)(row, &mut values[..width]);
+        *step = checked(*step);
         rules[0].apply8(&mut values[..width], sum);
         values[width..].fill(0);
     }
@@ -159,6 +163,7 @@ fn quantize(
         let (high, low) = values.split_at_mut(stride);
         ([*high_sum, *low_sum], *low_step) =
             (kernels.quantize16)(row, &mut high[..width], &mut low[..width]);
+        *low_step = checked(*low_step);
         *high_step = 256.0 * *low_step;
         rules[1].apply16(&mut high[..width], &mut low[..width], [high_sum, low_sum]);
         high[width..].fill(0);
@@ -225,6 +230,11 @@ impl Inputs {
     /// `[rows][width]`.
     pub fn floats(&self) -> &AlignedVec<f32> {
         &self.plain.floats
+    }
+
+    /// As [`floats`](Self::floats).
+    pub fn floats_mut(&mut self) -> &mut AlignedVec<f32> {
+        &mut self.plain.floats
     }
 
     /// Computes the products of the rows with `linears`, side by side: `out` is

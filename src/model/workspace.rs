@@ -41,6 +41,20 @@ pub struct Workspace {
 }
 
 impl Workspace {
+    /// Returns about how many bytes the buffers take after passes of `rows` rows, all with logits;
+    /// saturates.
+    pub fn bytes(spec: &Spec, rows: usize) -> usize {
+        let (hidden, ffn) = (spec.hidden_size, spec.intermediate_size);
+        let q = spec.heads * spec.head_dim;
+        let qkv = q + 2 * spec.kv_heads * spec.head_dim;
+        let widest = hidden.max(ffn).max(q);
+        // `x`, `y`, `spare`, `qkv`, `attn_out`, `gate_up`, the angles and the inputs.
+        let floats = 2 * hidden + 2 * qkv + q + 2 * ffn + spec.head_dim + widest;
+        // The inputs as int8 and in two planes.
+        let bytes = floats * size_of::<f32>() + 3 * widest;
+        rows.saturating_mul(bytes.saturating_add(spec.vocab_size * size_of::<f32>()))
+    }
+
     /// Attention output of the last layer in the last pass, before the sub-norm and the output
     /// projection, for the rows that got logits: `[wanted][heads · head_dim]`.
     pub fn attention(&self, spec: &Spec) -> &[f32] {

@@ -48,6 +48,7 @@ export interface SessionInfo {
   context_length: number;
   context: number;
   weights_bytes: number;
+  subnormal_weights: number;
   kv_bytes: number;
   kv_types: { keys: KvType; values: KvType };
   attention: string;
@@ -93,7 +94,8 @@ export interface SlotsEvent {
 export interface EndEvent {
   type: "end";
   id: number;
-  reason: FinishReason;
+  /** `"model_error"` if the model computed a number that is NaN or infinite. */
+  reason: FinishReason | "model_error";
   text: string;
   prompt_tokens: number;
   generated_tokens: number;

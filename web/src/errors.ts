@@ -20,6 +20,8 @@ export type ErrorCode =
   | "unsupported_environment"
   /** The engine crashed. Dispose it and load the model again. */
   | "crashed"
+  /** The model computed a number that is NaN or infinite: its weights are damaged, or too large. */
+  | "model_error"
   /** The engine was disposed. */
   | "disposed"
   /** An unexpected error; please report it. */

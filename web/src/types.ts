@@ -255,6 +255,8 @@ export interface EngineInfo {
   context: number;
   /** Bytes of the model's files. */
   weightsBytes: number;
+  /** Number of subnormal weights that loading has set to zero: products with them are slow. */
+  subnormalWeights: number;
   /** Bytes of the key-value cache, which all sequences share. */
   kvBytes: number;
   /** Element types of the key-value cache. */

@@ -24,6 +24,7 @@ mod attention;
 mod attention_loop;
 pub mod delta;
 mod exp;
+mod finite;
 mod hadamard;
 mod kv;
 mod operands;
@@ -126,16 +127,19 @@ pub struct Kernels {
     /// Quantizes a row to 15 bits in two planes. Writes the high and the low plane; returns the sums of both
     /// and the low plane's step. The high plane's step is 256 times that.
     pub quantize16: Quantize16Fn,
-    /// Computes RMSNorm: out = x / √(mean x² + ε) · weight.
+    /// Computes RMSNorm: out = x / √(mean x² + ε) · weight. All NaN if Σ x² is not finite.
     pub rms_norm: fn(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]),
     /// Applies RoPE to one head in NeoX order; `cos` and `sin` are `[head_dim / 2]`.
     pub rope: fn(head: &mut [f32], cos: &[f32], sin: &[f32]),
     /// Computes gate = silu(gate) · up.
     pub silu_mul: fn(gate: &mut [f32], up: &[f32]),
-    /// Computes gate = max(gate, 0)² · up.
+    /// Computes gate = max(gate, 0)² · up; NaN stays.
     pub relu2_mul: fn(gate: &mut [f32], up: &[f32]),
     /// Computes gate = σ(gate) · x.
     pub sigmoid_mul: fn(gate: &mut [f32], x: &[f32]),
+    /// Returns true if all numbers are below `bound` in magnitude; false for NaN. With a bound of infinity:
+    /// if all are finite.
+    pub within: fn(x: &[f32], bound: f32) -> bool,
     /// Computes x += y.
     pub add: fn(x: &mut [f32], y: &[f32]),
     /// Computes the normalized Walsh–Hadamard transform of each block of `x`, in Sylvester's order. A
@@ -182,6 +186,7 @@ impl Kernels {
         silu_mul: scalar::silu_mul,
         relu2_mul: scalar::relu2_mul,
         sigmoid_mul: |gate, x| sigmoid::sigmoid_mul(scalar::Scalar, gate, x),
+        within: finite::within,
         add: scalar::add,
         hadamard: |x, block| hadamard::hadamard(scalar::Scalar, x, block),
         delta: |rows, state, out, scratch| {

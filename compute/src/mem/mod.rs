@@ -1,10 +1,12 @@
 //! Memory for SIMD kernels: buffers aligned to cache lines, and weights on huge pages.
 //!
 //! [`AlignedVec`] holds activations and scratch. [`WeightVec`] holds weights, which are written once
-//! and then shared as [`bytes::Bytes`].
+//! and then shared as [`bytes::Bytes`]. [`LazyVec`] holds the KV cache, most of which may never be used.
 
+mod lazy;
 mod weights;
 
+pub use lazy::LazyVec;
 pub use weights::WeightVec;
 
 use bytemuck::{Pod, Zeroable};

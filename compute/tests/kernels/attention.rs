@@ -25,7 +25,7 @@ fn layout(head_dim: usize, dtype: KvType) -> PageLayout {
 }
 
 /// Computes attention of rows that see `ends` keys; returns `[rows][group · head_dim]`.
-fn attend(
+pub(super) fn attend(
     k: &Kernels,
     queries: &[f32],
     layout: PageLayout,

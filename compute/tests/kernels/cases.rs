@@ -5,6 +5,8 @@
 mod attention;
 #[path = "batches.rs"]
 mod batches;
+#[path = "finite.rs"]
+mod finite;
 #[path = "int8.rs"]
 mod int8;
 #[path = "linear_attention.rs"]
@@ -12,6 +14,7 @@ mod linear_attention;
 
 pub use attention::*;
 pub use batches::*;
+pub use finite::*;
 pub use int8::*;
 pub use linear_attention::*;
 
@@ -52,6 +55,9 @@ macro_rules! each_case {
             keys_and_values_are_stored_as_scalar_stores_them
             stored_numbers_are_the_nearest
             numbers_that_are_not_finite_stay_so
+            bounds_hold_for_every_number
+            norms_and_gates_pass_on_what_is_not_finite
+            rows_that_see_a_value_that_is_no_number_are_none
             estimates_of_pages_are_close
             transforms_are_walsh_hadamard
             gates_are_sigmoids

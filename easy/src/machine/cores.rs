@@ -1,6 +1,8 @@
 //! Cores and CPUs of this machine, and pinning threads to them.
 
+use super::limits;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::thread::available_parallelism;
 
 /// Returns the CPUs that this process may use: first one for each core, then their siblings. If the
@@ -14,7 +16,8 @@ pub fn cpus() -> Vec<usize> {
 /// thread on a core helps neither arithmetic, which the core shares, nor memory, which one keeps
 /// busy.
 pub fn count() -> usize {
-    divided().0.len().clamp(1, parallelism())
+    let quota = limits::cpus(Path::new("/")).unwrap_or(usize::MAX);
+    divided().0.len().clamp(1, parallelism().min(quota))
 }
 
 /// Returns the number of NUMA nodes with memory, or 1 if the system does not say. A core reads

@@ -1,8 +1,11 @@
 //! This machine: its cores, its memory, and the kernels and threads that compute on it.
 
 pub mod cores;
+mod limits;
 mod memory;
 mod threads;
 
-pub use memory::{free_memory, peak_memory};
+pub use memory::{
+    LimitedBy, MemoryLeft, free_memory, free_swap, memory_left, peak_memory, resident_memory,
+};
 pub use threads::{MachineError, Threads, all_cores, available, kernels, runtime};

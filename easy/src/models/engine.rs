@@ -1,5 +1,6 @@
 //! An engine for one sequence at a time.
 
+use super::fit::MemoryNeed;
 use super::row_cost;
 use std::sync::Arc;
 use wrinklefree::cache::{KvConfig, PAGE};
@@ -35,6 +36,8 @@ impl SingleSequence<'_> {
         runtime: Runtime,
     ) -> anyhow::Result<Engine> {
         let config = self.config(&model, &runtime)?;
+        let EngineConfig { kv_pages, max_batch_tokens, .. } = config;
+        MemoryNeed::engine(model.spec(), &self.kv, kv_pages, max_batch_tokens).check()?;
         Ok(Engine::new(model, tokenizer, runtime, config)?)
     }
 

@@ -1,5 +1,6 @@
 //! Errors of opening a model.
 
+use super::fit::NotEnoughMemory;
 use wrinklefree::format::LoadError;
 use wrinklefree::model::ModelError;
 use wrinklefree::text::TextError;
@@ -35,6 +36,14 @@ pub enum OpenError {
         model: String,
         /// Cause, with the file and what to do.
         cause: anyhow::Error,
+    },
+    /// The weights do not fit in memory.
+    #[error("cannot load {model}")]
+    Memory {
+        /// Path or id of the model.
+        model: String,
+        /// Cause, with numbers.
+        source: NotEnoughMemory,
     },
     /// The files are damaged, or hold a model that is not supported.
     #[error("cannot load {model}")]

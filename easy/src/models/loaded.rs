@@ -1,6 +1,7 @@
 //! A model that is ready to run, with its text parts.
 
 use super::engine::MAX_BATCH_TOKENS;
+use super::fit::MemoryNeed;
 use super::mapped::Files;
 use super::source::{self, Source};
 use super::{NoTokenizer, OpenError, OpenOptions, Placement, Progress};
@@ -58,14 +59,15 @@ pub fn checkpoint(
     progress: &mut dyn Progress,
 ) -> Result<Opened, OpenError> {
     let Source { name, files, mapped } = source::open(model, revision, placement, progress)?;
+    let need = MemoryNeed { weights: mapped.copied(&files), ..MemoryNeed::default() };
+    let shown = || model.map_or(name.as_str().into(), OsStr::to_string_lossy).into_owned();
+    need.check().map_err(|error| OpenError::Memory { model: shown(), source: error })?;
     progress.loading(&name);
     let checkpoint = runtime.thread_pool.run(Bound::Memory, |scope| {
         wrinklefree::format::load_with(files, &mut WeightLoader::new(scope, &mapped))
     });
-    let checkpoint = checkpoint.map_err(|error| OpenError::Format {
-        model: model.map_or(name.as_str().into(), OsStr::to_string_lossy).into(),
-        source: error,
-    })?;
+    let checkpoint =
+        checkpoint.map_err(|error| OpenError::Format { model: shown(), source: error })?;
     progress.loaded();
     Ok(Opened { name, checkpoint, files: mapped })
 }

@@ -13,6 +13,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use wrinklefree::loader::WeightSource;
 
+/// First bytes of a GGUF file.
+const BLOCK_FORMAT: &[u8] = b"GGUF";
+
 /// Maps a whole file, read-only.
 pub fn map(path: &Path) -> anyhow::Result<Bytes> {
     Ok(Mapped::open(path)?.0)
@@ -255,6 +258,20 @@ impl Files {
     /// them.
     pub fn new(mapped: Vec<Mapped>) -> Self {
         Self { mapped, moves: cores::memory_nodes() > 1 }
+    }
+}
+
+impl Files {
+    /// Returns the bytes of the files whose weights get memory of this process: those that are copied, and
+    /// those of block formats, which are repacked to about the same size. Other files stay mapped, or
+    /// become much smaller.
+    pub fn copied(&self, files: &[wrinklefree::format::File]) -> u64 {
+        let copied = |file: &&wrinklefree::format::File| {
+            let first = file.bytes.first();
+            first.starts_with(BLOCK_FORMAT)
+                || self.mapped.iter().any(|m| m.must_copy && m.place(&first).is_some())
+        };
+        files.iter().filter(copied).map(|file| file.bytes.len() as u64).sum()
     }
 }
 

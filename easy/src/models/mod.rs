@@ -8,6 +8,7 @@ pub mod chat_prompt;
 pub mod default_model;
 pub mod engine;
 mod error;
+pub mod fit;
 #[cfg(feature = "grammar")]
 pub mod grammar;
 #[cfg(feature = "hub")]

@@ -3,6 +3,7 @@
 use crate::machine::MachineError;
 use std::fmt;
 use std::process::ExitCode;
+use wrinklefree::engine::NOT_FINITE;
 use wrinklefree::settings::SettingsError;
 
 /// Errors that are not plain failures. Every other error exits with code 1, except for settings that
@@ -13,6 +14,8 @@ pub enum Exit {
     Usage(String),
     /// The user pressed Ctrl-C.
     Interrupted,
+    /// The model computed a number that is not finite.
+    NotFinite,
     /// The reader of standard output is gone (`wf-run … | head`).
     OutputClosed,
 }
@@ -22,6 +25,7 @@ impl fmt::Display for Exit {
         match self {
             Self::Usage(message) => f.write_str(message),
             Self::Interrupted => f.write_str("interrupted"),
+            Self::NotFinite => f.write_str(NOT_FINITE),
             Self::OutputClosed => f.write_str("standard output is closed"),
         }
     }
@@ -39,12 +43,16 @@ pub fn outcome(error: &anyhow::Error) -> (Option<String>, ExitCode) {
     match error.downcast_ref::<Exit>() {
         Some(Exit::OutputClosed) => (None, ExitCode::SUCCESS),
         Some(Exit::Interrupted) => (None, ExitCode::from(130)),
-        None if !error.is::<SettingsError>() && !error.is::<MachineError>() => {
-            (Some(format!("error: {error:#}")), ExitCode::FAILURE)
-        }
+        Some(Exit::NotFinite) => failure(error),
+        None if !error.is::<SettingsError>() && !error.is::<MachineError>() => failure(error),
         Some(Exit::Usage(_)) | None => {
             let message = format!("error: {error:#}\n\nFor more information, try '--help'.");
             (Some(message), ExitCode::from(2))
         }
     }
+}
+
+/// A plain failure.
+fn failure(error: &anyhow::Error) -> (Option<String>, ExitCode) {
+    (Some(format!("error: {error:#}")), ExitCode::FAILURE)
 }

@@ -1,5 +1,6 @@
 //! Runs one request on an engine and measures it.
 
+use super::exit::Exit;
 use super::signals;
 use serde::Serialize;
 use std::time::Instant;
@@ -90,6 +91,7 @@ pub fn reason_name(reason: FinishReason) -> &'static str {
         FinishReason::Length => "length",
         FinishReason::Cancelled => "cancelled",
         FinishReason::Constraint => "constraint",
+        FinishReason::NotFinite => "model_error",
     }
 }
 
@@ -155,6 +157,9 @@ impl<W: Watcher> Output<W> {
 }
 
 /// Runs a request to its end. `parser` finds the reasoning in the output. Ctrl-C cancels it.
+///
+/// # Errors
+/// If the request is invalid, the watcher fails, or the model computes a number that is not finite.
 pub fn run(
     engine: &mut Engine,
     request: Request,
@@ -214,6 +219,9 @@ pub fn run(
             (None, Step::Ran { .. }) => {}
         }
     };
+    if reason == FinishReason::NotFinite {
+        return Err(Exit::NotFinite.into());
+    }
     timings.generated_tokens = tokens.len();
     timings.finish(first);
     output.finish()?;

@@ -135,10 +135,19 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
             },
             Some(Input::Message(text)) => match answer(conversation, text) {
                 Ok(answer) => last = Some(answer),
-                Err(error) if error.is::<Exit>() => return Err(error),
+                Err(error) if ends(&error) => return Err(error),
                 Err(error) => out::note(format_args!("error: {error:#}")),
             },
         }
+    }
+}
+
+/// Returns true for an error after which the conversation cannot continue.
+fn ends(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<Exit>() {
+        // Another message may work.
+        Some(Exit::NotFinite) => !io::stdin().is_terminal(),
+        exit => exit.is_some(),
     }
 }
 
@@ -156,7 +165,10 @@ fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answe
     let answer = answer?;
     out::print("\n")?;
     match answer.reason {
-        FinishReason::Stop | FinishReason::StopString(_) | FinishReason::Constraint => {}
+        FinishReason::Stop
+        | FinishReason::StopString(_)
+        | FinishReason::Constraint
+        | FinishReason::NotFinite => {}
         FinishReason::Length => out::note("(the answer reached its limit of tokens)"),
         FinishReason::Cancelled => {
             out::note("(stopped)");

@@ -145,6 +145,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     match answer.reason {
         FinishReason::Cancelled => Err(Exit::Interrupted.into()),
         FinishReason::Constraint => Err(anyhow!("{}", grammar::TOO_COMPLEX)),
+        FinishReason::NotFinite => Err(Exit::NotFinite.into()),
         FinishReason::Stop | FinishReason::StopString(_) | FinishReason::Length => Ok(()),
     }
 }

@@ -3,15 +3,16 @@
 use crate::cli::args::{self, HubArgs, KvArgs};
 use crate::cli::{human, open, out};
 use crate::machine;
-use crate::models::Opened;
+use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::weight_sizes::{self, Group};
+use crate::models::{self, Opened};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE};
-use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec};
-use wrinklefree::model::Model;
+use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec, TextParts};
+use wrinklefree::model::{Model, Workspace};
 
 /// Show architecture, sizes, types, kernels and memory of a model
 #[derive(clap::Args)]
@@ -69,6 +70,10 @@ struct Memory {
     context: usize,
     weights: u64,
     kv_cache: u64,
+    /// Resident memory that building the tokenizer takes; 0 where the system does not say.
+    tokenizer: u64,
+    /// Buffers of the largest forward pass of a server.
+    buffers: u64,
     /// Size of the key/value cache in each type.
     kv_cache_by_type: BTreeMap<&'static str, u64>,
     total: u64,
@@ -94,6 +99,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let in_type =
         |t: KvType| (t.name(), cache(&KvConfig { keys: t, values: t, ..args.kv.config() }));
     let kv_cache_by_type = KvType::ALL.into_iter().map(in_type).collect();
+    let tokenizer = tokenizer_memory(&name, &checkpoint.text, spec.vocab_size);
+    let buffers = Workspace::bytes(&spec, MAX_BATCH_TOKENS) as u64;
     let report = Report {
         model: name,
         parameters: model.parameters() as u64,
@@ -112,12 +119,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             context,
             weights: bytes,
             kv_cache,
+            tokenizer,
+            buffers,
             kv_cache_by_type,
-            total: bytes.saturating_add(kv_cache),
+            total: [bytes, kv_cache, tokenizer, buffers].into_iter().fold(0, u64::saturating_add),
         },
         spec,
     };
     if args.json { out::json(&report) } else { out::print(&text(&report)) }
+}
+
+/// Builds the tokenizer, if it can be used, and returns the memory that it takes.
+fn tokenizer_memory(name: &str, text: &TextParts, vocab: usize) -> u64 {
+    let before = machine::resident_memory();
+    let tokenizer = models::tokenizer(name, text, vocab);
+    let after = machine::resident_memory();
+    drop(tokenizer);
+    after.zip(before).map_or(0, |(after, before)| after.saturating_sub(before))
 }
 
 fn text(report: &Report) -> String {
@@ -161,11 +179,13 @@ fn text(report: &Report) -> String {
         (
             "memory",
             format!(
-                "{} at {} positions: weights {}, key/value cache {}",
+                "{} at {} positions: weights {}, key/value cache {}, tokenizer {}, buffers {}",
                 human::bytes(memory.total),
                 memory.context,
                 human::bytes(memory.weights),
                 human::bytes(memory.kv_cache),
+                human::bytes(memory.tokenizer),
+                human::bytes(memory.buffers),
             ),
         ),
         ("key/value cache", types.join(", ")),

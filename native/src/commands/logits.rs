@@ -6,6 +6,7 @@ use crate::cli::args::{self, ComputeArgs, ModelArgs};
 use crate::cli::atomic_file::Draft;
 use crate::cli::exit::usage;
 use crate::cli::signals;
+use crate::eval::finite;
 use crate::machine;
 use std::io::Write;
 use std::path::PathBuf;
@@ -81,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             attention_mask: args.attention_mask,
             logits: LogitRows::All,
         };
-        let logits = model.forward(&runtime, &mut kv, &[span], &mut workspace);
+        let logits = finite(model.forward(&runtime, &mut kv, &[span], &mut workspace))?;
         for row in 0..logits.len() {
             output.write_all(&npy::row(logits.row(row)))?;
         }

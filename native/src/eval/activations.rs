@@ -1,5 +1,6 @@
 //! Quality and speed of a rule for activation sparsity.
 
+use super::finite;
 use super::perplexity::Loss;
 use crate::eval::activation_stats::{Counter, Counts};
 use std::time::Instant;
@@ -82,9 +83,9 @@ pub fn quality(
                 logits: LogitRows::All,
             });
             model.sparsity = Sparsity::default();
-            let off = model.forward(runtime, &mut kv, &[off], &mut reference);
+            let off = finite(model.forward(runtime, &mut kv, &[off], &mut reference))?;
             model.sparsity = policy;
-            let on = model.forward(runtime, &mut kv, &[on], &mut workspace);
+            let on = finite(model.forward(runtime, &mut kv, &[on], &mut workspace))?;
             for row in 0..on.len() {
                 quality.cosines.add(on.row(row), off.row(row));
                 if let Some(&next) = window.get(start + row + 1) {
@@ -150,7 +151,8 @@ pub fn speeds(
         for (start, token) in tokens.chunks(1).enumerate() {
             let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::Last);
             let span = Span { seq, start, tokens: token, attention_mask, logits };
-            let logits: Logits<'_> = model.forward(runtime, &mut kv, &[span], &mut workspace);
+            let logits: Logits<'_> =
+                finite(model.forward(runtime, &mut kv, &[span], &mut workspace))?;
             last.clear();
             last.extend(logits.row(0).iter().map(|x| x.to_bits()));
         }

@@ -1,5 +1,6 @@
 //! Cost of a KV cache configuration and its effect on results, at a depth of the context.
 
+use super::finite;
 use super::perplexity::Loss;
 use anyhow::Context;
 use std::hint::black_box;
@@ -42,7 +43,7 @@ impl<'a> Probe<'a> {
     /// Reads a text into a cache of this kind.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// When there is no memory for it, or the model computes a number that is not finite.
     pub fn new(
         model: &'a Model,
         runtime: &'a Runtime,
@@ -60,11 +61,11 @@ impl<'a> Probe<'a> {
         let compared = last.saturating_sub(ROWS);
         for start in (0..compared).step_by(ROWS) {
             let end = (start + ROWS).min(compared);
-            probe.pass(deep, start, &tokens[start..end], LogitRows::None);
+            probe.pass(deep, start, &tokens[start..end], LogitRows::None)?;
             probe.kv.commit(deep, end);
         }
         let before = probe.kv.reads();
-        let rows = probe.pass(deep, compared, &tokens[compared..last], LogitRows::All);
+        let rows = probe.pass(deep, compared, &tokens[compared..last], LogitRows::All)?;
         let after = probe.kv.reads();
         let seen = after.1 - before.1;
         let read = if seen == 0 { 1.0 } else { (after.0 - before.0) as f64 / seen as f64 };
@@ -74,8 +75,8 @@ impl<'a> Probe<'a> {
         let outputs = probe.workspace.attention(spec).chunks(spec.heads * spec.head_dim);
         let attention = outputs.map(<[f32]>::to_vec).collect();
         probe.kv.commit(deep, last);
-        probe.pass(deep, last, &tokens[last..], LogitRows::Last);
-        probe.pass(shallow, 0, &tokens[..1], LogitRows::Last);
+        probe.pass(deep, last, &tokens[last..], LogitRows::Last)?;
+        probe.pass(shallow, 0, &tokens[..1], LogitRows::Last)?;
         Ok((probe, Results { logits: rows, attention, loss, read }))
     }
 
@@ -116,11 +117,11 @@ impl<'a> Probe<'a> {
         start: usize,
         tokens: &[u32],
         logits: LogitRows<'_>,
-    ) -> Vec<Vec<f32>> {
+    ) -> anyhow::Result<Vec<Vec<f32>>> {
         let span = Span { seq, start, tokens, attention_mask: AttentionMask::Causal, logits };
         let logits = self.model.forward(self.runtime, &mut self.kv, &[span], &mut self.workspace);
         let width = self.model.spec().vocab_size;
-        logits.values().chunks(width).map(<[f32]>::to_vec).collect()
+        Ok(finite(logits)?.values().chunks(width).map(<[f32]>::to_vec).collect())
     }
 }
 

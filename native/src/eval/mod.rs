@@ -9,3 +9,14 @@ pub mod perplexity;
 pub mod prompts;
 pub mod quality;
 pub mod rows;
+
+use crate::cli::exit::Exit;
+use wrinklefree::model::Logits;
+
+/// Returns the logits of a pass.
+///
+/// # Errors
+/// If the model computed a number that is not finite.
+pub fn finite(logits: Logits<'_>) -> Result<Logits<'_>, Exit> {
+    if logits.any_is_failed() { Err(Exit::NotFinite) } else { Ok(logits) }
+}

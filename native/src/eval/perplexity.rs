@@ -2,6 +2,7 @@
 //!
 //! The text is cut into independent windows. Every token of a window except the first counts.
 
+use super::finite;
 use std::ops::Range;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PAGE};
 use wrinklefree::decode::{DiffusionParams, Inside, Sampler, SamplingParams};
@@ -66,7 +67,7 @@ impl<'a> Scorer<'a> {
         for start in (0..window.len()).step_by(ROWS) {
             let end = (start + ROWS).min(window.len());
             let logits =
-                self.pass(seq, start, &window[start..end], AttentionMask::Causal, LogitRows::All);
+                self.pass(seq, start, &window[start..end], AttentionMask::Causal, LogitRows::All)?;
             for (row, &next) in window[start + 1..].iter().take(end - start).enumerate() {
                 loss.add(logits.row(row), next);
             }
@@ -90,14 +91,14 @@ impl<'a> Scorer<'a> {
             for (share, loss) in MASKED.iter().zip(losses.iter_mut()) {
                 let known = usize::from(p.shift);
                 let masked = slots(known..clean.len(), *share, start as u64);
-                self.noisy(seq, start, clean, &masked, p, loss);
+                self.noisy(seq, start, clean, &masked, p, loss)?;
             }
             let attention_mask = if p.clean_causal {
                 AttentionMask::Causal
             } else {
                 AttentionMask::BlockCausal(p.block)
             };
-            self.pass(seq, start, clean, attention_mask, LogitRows::None);
+            self.pass(seq, start, clean, attention_mask, LogitRows::None)?;
         }
         self.kv.close(seq);
         Ok(())
@@ -111,9 +112,9 @@ impl<'a> Scorer<'a> {
         masked: &[usize],
         p: &DiffusionParams,
         loss: &mut Loss,
-    ) {
+    ) -> anyhow::Result<()> {
         if masked.is_empty() {
-            return;
+            return Ok(());
         }
         let mut tokens = clean.to_vec();
         masked.iter().for_each(|&slot| tokens[slot] = p.mask);
@@ -124,10 +125,11 @@ impl<'a> Scorer<'a> {
             Inside::Bidirectional => AttentionMask::Prefix(start + p.block),
             Inside::Causal => AttentionMask::Causal,
         };
-        let logits = self.pass(seq, start, &tokens, attention_mask, LogitRows::Only(&rows));
+        let logits = self.pass(seq, start, &tokens, attention_mask, LogitRows::Only(&rows))?;
         for (row, &slot) in masked.iter().enumerate() {
             loss.add(logits.row(row), clean[slot]);
         }
+        Ok(())
     }
 
     fn pass(
@@ -137,9 +139,10 @@ impl<'a> Scorer<'a> {
         tokens: &[u32],
         attention_mask: AttentionMask,
         logits: LogitRows<'_>,
-    ) -> Logits<'_> {
+    ) -> anyhow::Result<Logits<'_>> {
         let span = Span { seq, start, tokens, attention_mask, logits };
-        self.model.forward(self.runtime, &mut self.kv, &[span], &mut self.workspace)
+        let pass = self.model.forward(self.runtime, &mut self.kv, &[span], &mut self.workspace);
+        Ok(finite(pass)?)
     }
 }
 

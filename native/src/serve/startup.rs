@@ -5,8 +5,9 @@ use super::served_model::ServedModel;
 use super::state::{ServerState, now};
 use super::warmup::Warmup;
 use crate::cli::args::{self, beyond_trained};
-use crate::machine::{self, Threads};
+use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
+use crate::models::fit::{KvSize, NotEnoughMemory};
 use crate::models::{Loaded, row_cost};
 use anyhow::{Context, anyhow};
 use std::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use wrinklefree::cache::{KvConfig, KvPool, PAGE, StateLimits, StateShape};
+use wrinklefree::cache::{KvConfig, PAGE, StateLimits, StateShape};
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::Spec;
 use wrinklefree::model::Runtime;
@@ -55,22 +56,24 @@ impl EngineLimits {
     }
 
     /// Returns the positions per sequence and the number of KV pages.
-    fn kv_size(&self, spec: &Spec) -> (usize, usize) {
-        let context = args::context(self.context, spec);
-        let each = context.div_ceil(PAGE);
-        let pages = match self.kv_tokens {
-            Some(tokens) => tokens.div_ceil(PAGE),
-            // Half of the free memory, but enough for one sequence.
-            None => {
-                let wanted = self.sequences.saturating_mul(each);
-                let page = KvPool::bytes(spec, 1, &self.kv).max(1) as u64;
-                let states = KvPool::state_bytes(spec, &self.pool(spec)) as u64;
-                let fit = machine::free_memory()
-                    .map_or(wanted, |free| ((free / 2).saturating_sub(states) / page) as usize);
-                wanted.min(fit.max(each))
-            }
+    ///
+    /// # Errors
+    /// If they do not fit in memory.
+    fn kv_size(&self, spec: &Spec) -> Result<(usize, usize), NotEnoughMemory> {
+        let default_context = args::context(None, spec);
+        let size = KvSize {
+            context: self.context,
+            default_context,
+            sequences: self.sequences,
+            tokens: self.kv_tokens,
+            rows: self.rows,
+            kv: self.pool(spec),
         };
-        (context.min(pages.saturating_mul(PAGE)), pages)
+        let (context, pages) = size.fitting(spec)?;
+        if context < self.context.unwrap_or(default_context) {
+            tracing::warn!(context, "memory is small: the context is shorter than asked for");
+        }
+        Ok((context, pages))
     }
 }
 
@@ -120,7 +123,7 @@ impl EngineBuilder {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let (tight, screened) = (model.is_tight(), model.is_screened());
-        let (context, pages) = limits.kv_size(&spec);
+        let (context, pages) = limits.kv_size(&spec)?;
         if let Some(warning) = beyond_trained(context, &spec) {
             tracing::warn!("{warning}");
         }

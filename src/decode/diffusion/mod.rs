@@ -392,6 +392,10 @@ impl Decoder for BlockDiffusion {
         let mut outcome = StepOutcome::default();
         self.finished_view.clear();
         match self.stage {
+            _ if logits.any_is_failed() => {
+                outcome.finished = Some(FinishReason::NotFinite);
+                self.stage = Stage::Finished;
+            }
             Stage::Prefill | Stage::Commit => {
                 self.advance(self.committed + self.planned, logits, &mut outcome);
             }

@@ -28,6 +28,8 @@ interface ActiveRequest {
 export class ActiveRequests {
   readonly #active = new Map<number, ActiveRequest>();
   #parts: WirePart[] = [];
+  /** Requests that have failed since the last call of {@link drainFailed}, by the page's ids. */
+  #failed: number[] = [];
 
   constructor(readonly session: Session) {}
 
@@ -66,6 +68,13 @@ export class ActiveRequests {
     return parts;
   }
 
+  /** Returns the page's ids of the requests that have failed since the last call. */
+  drainFailed(): number[] {
+    const failed = this.#failed;
+    this.#failed = [];
+    return failed;
+  }
+
   #handle(event: EngineEvent): void {
     const request = this.#active.get(event.id);
     if (!request) return;
@@ -96,7 +105,8 @@ export class ActiveRequests {
   #onEnd(request: ActiveRequest, event: EndEvent): void {
     const part = pendingPart(request);
     part.text += event.text;
-    part.finishReason = event.reason;
+    if (event.reason === "model_error") this.#failed.push(request.id);
+    else part.finishReason = event.reason;
     this.#flush(request, event);
     this.#active.delete(event.id);
   }

@@ -1,6 +1,6 @@
 /** The engine's worker: it loads a model, then runs forward passes while there are requests. */
 
-import { WrinkleFreeError, codeOf, toWire } from "../errors.js";
+import { type WireError, WrinkleFreeError, codeOf, toWire } from "../errors.js";
 import { type WorkerPlatform, endpointOf } from "../platform/platform.js";
 import type { FromWorker, ToWorker } from "../protocol.js";
 import type { Progress } from "../types.js";
@@ -21,6 +21,14 @@ export function serveEngine(platform: WorkerPlatform): void {
 }
 
 type ToEngine = Exclude<ToWorker, { type: "joinPool" }>;
+
+/** The error of a request that the model cannot compute. */
+const NOT_FINITE: WireError = {
+  code: "model_error",
+  message:
+    "the model computed a number that is not finite (NaN or infinity): its weights are damaged, or " +
+    "too large for this text",
+};
 
 class EngineWorker {
   readonly #loadAbort = new AbortController();
@@ -90,6 +98,7 @@ class EngineWorker {
       while (requests.busy && performance.now() < end);
       const parts = requests.drainParts();
       if (parts.length > 0) this.#post({ type: "parts", parts });
+      for (const id of requests.drainFailed()) this.#post({ type: "failed", id, error: NOT_FINITE });
     });
   }
 

@@ -111,6 +111,7 @@ function engineInfo(
     contextLength: info.context_length,
     context: info.context,
     weightsBytes: info.weights_bytes,
+    subnormalWeights: info.subnormal_weights,
     kvBytes: info.kv_bytes,
     kvTypes: info.kv_types,
     attention: info.attention,

@@ -11,6 +11,7 @@ describe("loading", () => {
     });
     expect(engine.info()).toMatchObject({
       ...{ name: "m", architecture: "fake", context: 64, weightsBytes: 7, threads: 1 },
+      subnormalWeights: 0,
       artifact: expect.stringMatching(/^single-/),
       why: { threads: "requested", cache: "off: neither OPFS nor Cache Storage is available" },
       files: [{ name: "m.gguf", bytes: 7, cached: false, sha256: null }],
@@ -213,6 +214,14 @@ describe("generating", () => {
     ];
     for (const ask of wrong) await expect(ask()).rejects.toMatchObject({ code: "bad_request" });
     expect(await engine.generate("a")).toBe("a .");
+  });
+
+  test("fails a request that the model cannot compute, and others continue", async () => {
+    const engine = await load();
+    const other = engine.generate("a b c d e f");
+    await expect(engine.generate("a overflow")).rejects.toMatchObject({ code: "model_error" });
+    expect(await other).toBe("a b c d e f .");
+    expect(await engine.generate("a b")).toBe("a b .");
   });
 
   test("tokenizes", async () => {

@@ -131,6 +131,7 @@ fn reason_name(reason: FinishReason) -> &'static str {
         FinishReason::Length => "length",
         FinishReason::Cancelled => "cancelled",
         FinishReason::Constraint => "constraint",
+        FinishReason::NotFinite => "model_error",
     }
 }
 

@@ -1,6 +1,7 @@
 //! Kernels over single rows.
 
 use super::lanes::{exp, load, max, store, sum, sum_i32, zip8};
+use crate::kernel::finite::{self, norm_factor};
 use crate::kernel::{exp as weights, scalar};
 use std::arch::x86_64::*;
 
@@ -69,7 +70,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     }
     let rest: f32 = rest.iter().map(|v| v * v).sum();
     let squares = sum(_mm256_add_ps(squares[0], squares[1])) + rest;
-    let factor = 1.0 / (squares / x.len() as f32 + eps).sqrt();
+    let factor = norm_factor(squares, x.len(), eps);
     for ((o, v), w) in out.iter_mut().zip(x).zip(weight) {
         *o = v * factor * w;
     }
@@ -96,6 +97,12 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
     scalar::relu2_mul(gate, up);
+}
+
+/// See the scalar definition.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn within(x: &[f32], bound: f32) -> bool {
+    finite::within(x, bound)
 }
 
 /// See the scalar definition.

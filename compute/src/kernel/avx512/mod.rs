@@ -32,6 +32,7 @@ pub const KERNELS: Kernels = Kernels {
     silu_mul: detected!(row::silu_mul, gate, up),
     relu2_mul: detected!(row::relu2_mul, gate, up),
     sigmoid_mul: detected!(shared::sigmoid_mul, gate, x),
+    within: detected!(row::within, x, bound),
     add: detected!(row::add, x, y),
     hadamard: detected!(shared::hadamard, x, block),
     delta: detected!(shared::delta, rows, state, out, scratch),

@@ -1,6 +1,7 @@
 //! Kernels over single rows. Several independent sums or maxima hide the latency of an addition.
 
 use super::lanes::{add_product, exp, larger, load, max, mul, splat, store, zero};
+use crate::kernel::finite::{self, norm_factor};
 use crate::kernel::{exp as weights, scalar};
 use std::arch::x86_64::*;
 
@@ -68,7 +69,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
         chains!(x, zero(), |v, sum| add_product(v, v, sum), |a, b| _mm512_add_ps(a, b));
     let rest: f32 = rest.iter().map(|v| v * v).sum();
     let squares = _mm512_reduce_add_ps(squares) + rest;
-    let factor = 1.0 / (squares / x.len() as f32 + eps).sqrt();
+    let factor = norm_factor(squares, x.len(), eps);
     let (outs, out_rest) = out[..x.len()].as_chunks_mut::<LANES>();
     let ((xs, x_rest), (ws, w_rest)) = (x.as_chunks::<LANES>(), weight.as_chunks::<LANES>());
     for ((o, v), w) in outs.iter_mut().zip(xs).zip(ws) {
@@ -107,10 +108,17 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
 #[target_feature(enable = "avx512f")]
 pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
     let (gate, up) = zip16!(gate, up, |g, u| {
-        let r = larger(g, zero());
+        // The second operand wins over zero if it is NaN.
+        let r = larger(zero(), g);
         mul(mul(r, r), u)
     });
     scalar::relu2_mul(gate, up);
+}
+
+/// See the scalar definition.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub fn within(x: &[f32], bound: f32) -> bool {
+    finite::within(x, bound)
 }
 
 /// See the scalar definition.

@@ -1,5 +1,7 @@
 //! Kernels over single rows.
 
+use crate::kernel::finite::norm_factor;
+
 /// Smallest max |x| that a quantization scale is made from (as `transformers` clamps it).
 const MIN_MAX: f32 = 1e-5;
 
@@ -50,10 +52,10 @@ pub fn round_to_i8(v: f32) -> i8 {
     }
 }
 
-/// Computes RMSNorm (arXiv 1910.07467): x / √(mean x² + ε) · weight.
+/// Computes RMSNorm (arXiv 1910.07467): x / √(mean x² + ε) · weight. All NaN if Σ x² is not finite.
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let squares: f32 = x.iter().map(|v| v * v).sum();
-    let factor = 1.0 / (squares / x.len() as f32 + eps).sqrt();
+    let factor = norm_factor(squares, x.len(), eps);
     for ((o, v), w) in out.iter_mut().zip(x).zip(weight) {
         *o = v * factor * w;
     }
@@ -74,10 +76,11 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
     }
 }
 
-/// Computes gate = max(gate, 0)² · up.
+/// Computes gate = max(gate, 0)² · up; NaN stays.
 pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
     for (g, u) in gate.iter_mut().zip(up) {
-        let r = g.max(0.0);
+        // Unlike `max`, it keeps NaN.
+        let r = if *g < 0.0 { 0.0 } else { *g };
         *g = r * r * u;
     }
 }

@@ -20,7 +20,7 @@ mod row;
 mod shared;
 mod ternary;
 
-use super::{Isa, Kernels, exp, kv, scalar};
+use super::{Isa, Kernels, exp, finite, kv, scalar};
 use scalar::KV;
 
 /// The kernel table of plain SIMD. The compiler vectorizes short loops over floats.
@@ -37,6 +37,7 @@ pub const KERNELS: Kernels = Kernels {
     silu_mul: row::silu_mul,
     relu2_mul: row::relu2_mul,
     sigmoid_mul: shared::sigmoid_mul,
+    within: finite::within,
     add: scalar::add,
     hadamard: shared::hadamard,
     delta: shared::delta,

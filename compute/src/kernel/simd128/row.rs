@@ -1,6 +1,7 @@
 //! Kernels over single rows.
 
 use super::lanes::{load, max, pick, store, sum, sum_i32, zip4};
+use crate::kernel::finite::norm_factor;
 use crate::kernel::scalar;
 use std::arch::wasm32::*;
 
@@ -100,7 +101,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let rest: f32 = rest.iter().map(|v| v * v).sum();
     let [a, b, c, d] = squares;
     let squares = sum(f32x4_add(f32x4_add(a, b), f32x4_add(c, d))) + rest;
-    let factor = 1.0 / (squares / x.len() as f32 + eps).sqrt();
+    let factor = norm_factor(squares, x.len(), eps);
     for ((o, v), w) in out.iter_mut().zip(x).zip(weight) {
         *o = v * factor * w;
     }
@@ -119,8 +120,9 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
 /// See the scalar definition.
 pub fn relu2_mul(gate: &mut [f32], up: &[f32]) {
     zip4!(gate, up, |g, u| {
-        // A negative float is negative as an integer, too.
-        let r = i32x4_max(number(load(g)), i32x4_splat(0));
+        // A negative float is negative as an integer, too; a positive NaN is the largest.
+        let v = load(g);
+        let r = v128_bitselect(i32x4_max(v, i32x4_splat(0)), v, f32x4_eq(v, v));
         store(g, f32x4_mul(f32x4_mul(r, r), load(u)));
     });
 }

@@ -2,6 +2,7 @@
 //! skips blocks of 16 columns only where all of them are zero.
 
 use crate::eval::activation_stats::{Counter, Counts};
+use crate::eval::finite;
 use anyhow::Context;
 use std::cmp::Reverse;
 use std::fs;
@@ -91,7 +92,7 @@ fn count(rt: &Runtime, checkpoint: &Checkpoint, tokens: &[u32]) -> anyhow::Resul
         for (chunk, tokens) in window.chunks(ROWS).enumerate() {
             let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::All);
             let span = Span { seq, start: chunk * ROWS, tokens, attention_mask, logits };
-            model.compute(rt, &mut kv, &[span], &mut workspace, Output::Hidden);
+            finite(model.compute(rt, &mut kv, &[span], &mut workspace, Output::Hidden))?;
         }
         kv.close(seq);
     }

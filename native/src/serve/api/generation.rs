@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use wrinklefree::decode::Sampled;
-use wrinklefree::engine::{EventKind, FinishReason, Request};
+use wrinklefree::engine::{EventKind, FinishReason, NOT_FINITE, Request};
 use wrinklefree::text::ReasoningParser;
 
 /// Running requests. Dropping it cancels them.
@@ -164,6 +164,10 @@ impl Generation {
             EventKind::Finished { reason: FinishReason::Constraint, .. } => {
                 return Err(ApiError::bad("response_format", grammar::TOO_COMPLEX));
             }
+            EventKind::Finished { reason: FinishReason::NotFinite, .. } => {
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                return Err(ApiError::new(status, "model_error", NOT_FINITE));
+            }
             EventKind::Token { text, .. } => {
                 self.tokens += 1;
                 if let Some(parser) = self.reasoning.get_mut(index) {
@@ -262,6 +266,7 @@ pub fn reason_name(reason: FinishReason) -> &'static str {
         FinishReason::Stop
         | FinishReason::StopString(_)
         | FinishReason::Cancelled
-        | FinishReason::Constraint => "stop",
+        | FinishReason::Constraint
+        | FinishReason::NotFinite => "stop",
     }
 }

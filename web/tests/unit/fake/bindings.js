@@ -83,6 +83,7 @@ export class Session {
       name: this.options.name,
       architecture: "fake",
       weights_bytes: sizes.reduce((a, b) => a + b, 0),
+      subnormal_weights: 0,
       simd: "simd128",
       threads: this.options.threads,
       decode_modes: ["ar"],
@@ -117,6 +118,7 @@ export class Session {
     const word = running.words[running.at % running.words.length];
     if (word === "trap") throw new WebAssembly.RuntimeError("unreachable");
     if (word === "pool-trap") trapPoolWorker();
+    if (word === "overflow") return this.#end(id, running, "model_error");
     // A pass of 20 ms.
     if (word === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
     running.at += 1;

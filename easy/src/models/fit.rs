@@ -1,0 +1,224 @@
+//! Sizes of a KV cache that fit the memory, and an error with numbers for what does not: a system that
+//! runs out of memory kills the program without a word.
+
+use crate::machine::{LimitedBy, MemoryLeft, free_swap, memory_left};
+use std::fmt;
+use wrinklefree::cache::{KvConfig, KvPool, PAGE};
+use wrinklefree::format::Spec;
+use wrinklefree::model::Workspace;
+
+/// Least number of positions of a default context, where memory is small.
+const LEAST: usize = 512;
+
+/// Memory that a step of a program is about to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// Bytes of weights that are copied or converted.
+    pub weights: u64,
+    /// Bytes of the KV cache.
+    pub kv: u64,
+    /// Positions of the KV cache.
+    pub positions: usize,
+    /// Bytes of the buffers of forward passes.
+    pub workspace: u64,
+}
+
+/// Error: a model needs more memory than is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotEnoughMemory {
+    /// The memory that it needs.
+    pub need: MemoryNeed,
+    /// The memory that is left.
+    pub left: MemoryLeft,
+}
+
+impl fmt::Display for NotEnoughMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mb = |bytes: u64| bytes.div_ceil(1_000_000);
+        let MemoryNeed { weights, kv, positions, workspace } = self.need;
+        f.write_str("not enough memory: ")?;
+        let advice = if weights > 0 {
+            write!(f, "weights take {} MB", mb(weights))?;
+            "use a smaller model, or leave a packed file mapped"
+        } else {
+            write!(f, "a KV cache of {positions} positions takes {} MB", mb(kv))?;
+            write!(f, " and buffers {} MB", mb(workspace))?;
+            "ask for a shorter context, fewer positions in the KV cache or an 8-bit KV type"
+        };
+        let MemoryLeft { bytes, limit } = self.left;
+        write!(
+            f,
+            ", but {} MB of {limit} are left ({advice}, or raise the limit)",
+            bytes / 1_000_000
+        )
+    }
+}
+
+impl std::error::Error for NotEnoughMemory {}
+
+impl MemoryNeed {
+    /// The memory of an engine with a KV cache of `pages` pages and passes of `rows` rows.
+    pub fn engine(spec: &Spec, kv: &KvConfig, pages: usize, rows: usize) -> Self {
+        Self {
+            weights: 0,
+            kv: KvPool::bytes(spec, pages, kv).saturating_add(KvPool::state_bytes(spec, kv)) as u64,
+            positions: pages.saturating_mul(PAGE),
+            workspace: Workspace::bytes(spec, rows) as u64,
+        }
+    }
+
+    /// Checks that this much memory is left. Swap space counts unless a limit of this process is tighter
+    /// than the machine.
+    ///
+    /// # Errors
+    /// If less is left.
+    pub fn check(self) -> Result<(), NotEnoughMemory> {
+        let Some(mut left) = memory_left() else { return Ok(()) };
+        if left.limit == LimitedBy::Machine {
+            left.bytes = left.bytes.saturating_add(free_swap().unwrap_or(0));
+        }
+        self.check_against(left)
+    }
+
+    fn check_against(self, left: MemoryLeft) -> Result<(), NotEnoughMemory> {
+        let needed = [self.weights, self.kv, self.workspace];
+        match needed.into_iter().fold(0, u64::saturating_add) <= left.bytes {
+            true => Ok(()),
+            false => Err(NotEnoughMemory { need: self, left }),
+        }
+    }
+}
+
+/// Sizes of a KV cache that are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct KvSize {
+    /// Positions of a sequence; `None` for the default.
+    pub context: Option<usize>,
+    /// The default number of positions.
+    pub default_context: usize,
+    /// Number of sequences that run at the same time.
+    pub sequences: usize,
+    /// Positions of all sequences together; `None` to choose them by the memory that is left.
+    pub tokens: Option<usize>,
+    /// Rows of a forward pass.
+    pub rows: usize,
+    /// Types of keys and values.
+    pub kv: KvConfig,
+}
+
+impl KvSize {
+    /// Returns the positions of a sequence and the number of KV pages. By default, these are pages for all
+    /// sequences in at most half of the memory that is left, but enough for one sequence. A context that
+    /// nobody has asked for becomes shorter where memory is small.
+    ///
+    /// # Errors
+    /// If they do not fit.
+    pub fn fitting(&self, spec: &Spec) -> Result<(usize, usize), NotEnoughMemory> {
+        let (context, pages) = self.within(spec, memory_left().map(|left| left.bytes));
+        MemoryNeed::engine(spec, &self.kv, pages, self.rows).check()?;
+        Ok((context, pages))
+    }
+
+    /// As [`fitting`](Self::fitting), with `left` bytes of memory.
+    fn within(&self, spec: &Spec, left: Option<u64>) -> (usize, usize) {
+        let context = self.context.unwrap_or(self.default_context);
+        let each = context.div_ceil(PAGE);
+        let pages = self.tokens.map_or_else(
+            || {
+                let wanted = self.sequences.saturating_mul(each);
+                let page = (KvPool::bytes(spec, 1, &self.kv) as u64).max(1);
+                let fit = |bytes: u64| usize::try_from(bytes / page).unwrap_or(usize::MAX);
+                let Some(left) = left else { return wanted };
+                let states = KvPool::state_bytes(spec, &self.kv) as u64;
+                let buffers = (Workspace::bytes(spec, self.rows) as u64).saturating_add(states);
+                let one = match self.context {
+                    Some(_) => each,
+                    None => each.min(fit((left / 10 * 9).saturating_sub(buffers))),
+                };
+                wanted.min(
+                    fit((left / 2).saturating_sub(states)).max(one).max(each.min(LEAST / PAGE)),
+                )
+            },
+            |tokens| tokens.div_ceil(PAGE),
+        );
+        (context.min(pages.saturating_mul(PAGE)), pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wrinklefree::format::{Activation, Architecture, Rope};
+
+    fn spec() -> Spec {
+        Spec {
+            architecture: Architecture::Llama,
+            vocab_size: 1000,
+            hidden_size: 64,
+            intermediate_size: 128,
+            layers: 4,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 16,
+            context_length: 4096,
+            norm_eps: 1e-5,
+            activation: Activation::Silu,
+            rope: Rope { theta: 1e4, scaling: None },
+            rotary_dim: None,
+            attention_gate: false,
+            linear_attention: None,
+            mixers: Vec::new(),
+        }
+    }
+
+    fn size() -> KvSize {
+        KvSize {
+            context: None,
+            default_context: 4096,
+            sequences: 8,
+            tokens: None,
+            rows: 32,
+            kv: KvConfig::default(),
+        }
+    }
+
+    #[test]
+    fn the_default_follows_the_memory_that_is_left() {
+        let spec = spec();
+        let page = KvPool::bytes(&spec, 1, &KvConfig::default()) as u64;
+        let buffers = Workspace::bytes(&spec, 32) as u64;
+        let pages = |left| size().within(&spec, Some(left));
+        assert_eq!(size().within(&spec, None), (4096, 8 * 128));
+        assert_eq!(pages(u64::MAX), (4096, 8 * 128));
+        assert_eq!(pages(page * 600), (4096, 300), "half of it");
+        assert_eq!(pages(page * 160 + buffers * 2), (4096, 128), "enough for one sequence");
+        let (context, few) = pages(page * 100 + buffers * 2);
+        assert!((60..100).contains(&few) && context == few * PAGE, "{context} {few}");
+        assert_eq!(pages(0), (LEAST, LEAST / PAGE));
+    }
+
+    #[test]
+    fn what_is_asked_for_does_not_shrink() {
+        let spec = spec();
+        let asked = KvSize { context: Some(1000), ..size() };
+        assert_eq!(asked.within(&spec, Some(0)), (1000, 32));
+        let tokens = KvSize { tokens: Some(640), ..size() };
+        assert_eq!(tokens.within(&spec, Some(0)), (640, 20));
+    }
+
+    #[test]
+    fn an_error_has_numbers_and_advice() {
+        let left = MemoryLeft { bytes: 90_000_000, limit: LimitedBy::Group(150_000_000) };
+        let need =
+            MemoryNeed { weights: 0, kv: 80_000_000, positions: 4096, workspace: 10_000_000 };
+        assert_eq!(need.check_against(left), Ok(()));
+        let more = MemoryNeed { kv: 80_000_001, ..need };
+        let text = more.check_against(left).expect_err("too much").to_string();
+        for part in ["4096 positions", "81 MB", "10 MB", "90 MB", "cgroup", "150 MB", "shorter"] {
+            assert!(text.contains(part), "no {part:?} in: {text}");
+        }
+        let weights = MemoryNeed { weights: u64::MAX, ..MemoryNeed::default() };
+        let text = weights.check_against(left).expect_err("too much").to_string();
+        assert!(text.contains("weights take") && text.contains("smaller model"), "{text}");
+    }
+}

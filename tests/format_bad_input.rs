@@ -7,7 +7,7 @@ mod fixtures;
 
 use counting::{HELD, PEAK};
 use fixtures::{
-    Gguf, GgufTensor, Hf, Rng, Style, f32_bytes, file, list, meta_f32, meta_text, meta_u32,
+    Gguf, GgufTensor, Hf, Rng, Style, f32_bytes, file, hybrid, list, meta_f32, meta_text, meta_u32,
     with_header,
 };
 use serde_json::{Value, json};
@@ -79,13 +79,15 @@ fn containers() -> Vec<Container> {
     let tight = packed_bytes(ternary::Layout::Tight, None);
     let planes = fixtures::six_bits(fixtures::VOCAB, fixtures::HIDDEN);
     let planes = packed_bytes(ternary::Layout::TwoBit, Some(planes));
-    let q2 = Gguf::q2();
+    let (q2, rotated, packed_rotated) = (Gguf::q2(), hybrid::rotated(), hybrid::packed());
     vec![
         ("safetensors", hf.clone(), header(&hf), weights as fn(Vec<u8>) -> Vec<File>),
         ("packed", ours.clone(), header(&ours), packed),
         ("packed, tight", tight.clone(), header(&tight), packed),
         ("packed, planes", planes.clone(), header(&planes), packed),
         ("gguf", q2.bytes(), q2.parts().0.len(), gguf_file),
+        ("gguf, hybrid and rotated", rotated.bytes(), rotated.parts().0.len(), gguf_file),
+        ("packed, hybrid and rotated", packed_rotated.clone(), header(&packed_rotated), packed),
     ]
 }
 

@@ -3,6 +3,7 @@
 #[path = "common/format.rs"]
 mod fixtures;
 
+use fixtures::hybrid::{DOWN, HEAD, OUT, Q, declare, key, rotated, signs};
 use fixtures::{
     FF, Gguf, HIDDEN, Rng, file, list, meta_bool, meta_f32, meta_ints, meta_text, meta_texts,
     meta_u32,
@@ -13,39 +14,6 @@ use wrinklefree::format::{
 };
 
 const TABLE: &str = "token_embd.weight";
-const HEAD: &str = "output.weight";
-const Q: &str = "blk.3.attn_q.weight";
-const OUT: &str = "blk.0.ssm_out.weight";
-const DOWN: &str = "blk.1.ffn_down.weight";
-
-fn key(name: &str) -> String {
-    format!("prism.hadamard.{name}")
-}
-
-/// Signs of a width in these tests.
-fn signs(width: usize) -> Vec<i32> {
-    (0..width).map(|i| if i % 3 == 1 { -1 } else { 1 }).collect()
-}
-
-/// A file of version 1 with explicit signs: widths of 16, 24 and 32, blocks of 8.
-fn rotated() -> Gguf {
-    let mut g = Gguf::qwen35();
-    declare(&mut g, &[16, 24, 32], &[HEAD, Q, OUT, DOWN]);
-    g
-}
-
-fn declare(g: &mut Gguf, widths: &[usize], names: &[&str]) {
-    g.set(&key("version"), meta_u32(1));
-    g.set(&key("block_size"), meta_u32(8));
-    g.set(&key("transform"), meta_text("normalized-sylvester-walsh-hadamard"));
-    g.set(&key("axis"), meta_text("input-last-dimension"));
-    g.set(&key("sign_mode"), meta_text("explicit"));
-    g.set(&key("weight_names"), meta_texts(names));
-    let as_ints: Vec<i32> = widths.iter().map(|&w| w as i32).collect();
-    g.set(&key("sign_widths"), meta_ints(&as_ints));
-    let values: Vec<i32> = widths.iter().flat_map(|&w| signs(w)).collect();
-    g.set(&key("sign_values"), meta_ints(&values));
-}
 
 /// A tied file of version 2.
 fn tied() -> Gguf {
@@ -284,7 +252,7 @@ refusals! {
     signs_in_floats rotated "sign_values" |g| {
         g.set(&key("sign_values"), (9, list(6, 72, &[1f32.to_le_bytes(); 72].concat())));
     };
-    identity_with_signs rotated "sign_widths" |g| g.set(&key("sign_mode"), meta_text("identity"));
+    identity_with_other_signs rotated "sign_values" |g| g.set(&key("sign_mode"), meta_text("identity"));
 
     no_weight_names rotated "weight_names" |g| without(g, "weight_names");
     empty_weight_names rotated "weight_names" |g| g.set(&key("weight_names"), meta_texts(&[]));

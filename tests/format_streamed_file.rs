@@ -5,7 +5,7 @@ mod counting;
 mod fixtures;
 
 use counting::HELD;
-use fixtures::{Gguf, Hf, Rng, Style, file, with_header};
+use fixtures::{Gguf, Hf, Rng, Style, file, hybrid, with_header};
 use wrinklefree::format::{Checkpoint, File, FileBytes, StreamedFile, codec, load, write_packed};
 use wrinklefree::ternary::Layout;
 
@@ -80,6 +80,8 @@ fn segments_load_as_the_whole() {
     let models = [
         vec![file("default.wf.safetensors", default)],
         vec![file("model.gguf", Gguf::q2().bytes())],
+        vec![file("model.gguf", hybrid::rotated().bytes())],
+        vec![file("model.wf.safetensors", hybrid::packed())],
         hf.files(),
     ];
     for files in models {

@@ -36,7 +36,7 @@ pub struct LinearAttention {
     pub conv_kernel: usize,
     /// Order of the value heads.
     pub value_order: ValueOrder,
-    /// True if the columns of the output projection have the value heads in grouped order, whatever
+    /// True if the columns of a rotated output projection have the value heads in grouped order, whatever
     /// `value_order` is: `prism.hadamard.gdn_v_grouped`.
     #[serde(default)]
     pub output_grouped: bool,
@@ -82,6 +82,13 @@ impl LinearAttention {
     pub fn delta_shape(&self) -> DeltaShape {
         let Self { key_dim, value_dim, conv_kernel: taps, .. } = *self;
         DeltaShape { key_dim, value_dim, values: self.values_per_key(), taps }
+    }
+
+    /// Returns true if the output projection, which is `rotated` or not, reads the value heads in grouped
+    /// order.
+    #[must_use]
+    pub fn output_is_grouped(&self, rotated: bool) -> bool {
+        self.value_order == ValueOrder::Grouped || (self.output_grouped && rotated)
     }
 
     /// Index of the `n`-th value head of a key head.

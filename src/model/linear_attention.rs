@@ -6,7 +6,7 @@ use super::forward::Pass;
 use super::inputs::Fill;
 use super::profile::Phase;
 use crate::cache::{LayerStates, PAGE};
-use crate::format::{LinearAttention, LinearAttentionWeights, ValueOrder};
+use crate::format::{LinearAttention, LinearAttentionWeights};
 use crate::kernel::{DeltaRows, Kernels};
 use crate::mem::AlignedVec;
 use crate::par::{Chunks, Columns, Scratch};
@@ -128,11 +128,12 @@ impl Pass<'_, '_> {
         let (all_rows, attn_out) = (batch.all_rows, &*attn_out);
         let source = Chunks::new(qkv, shape.projected_width());
         let fill = Fill { phase: Phase::Norm, rows, width, readers: &[&weights.out] };
+        let grouped = shape.output_is_grouped(weights.out.rotation.is_some());
         inputs.fill(exec, &fill, source, |i, out, row| {
             let z = &mut row[shape.channels()..][..width];
             let row = batch.row_before_narrowing(i);
             for (at, out) in out.chunks_exact_mut(dim).enumerate() {
-                let (key_head, n) = output_head(shape, at);
+                let (key_head, n) = output_head(shape, grouped, at);
                 let head = (key_head * all_rows + row) * values + n;
                 let z = &mut z[shape.value_head(key_head, n) * dim..][..dim];
                 out.copy_from_slice(z);
@@ -147,8 +148,7 @@ impl Pass<'_, '_> {
 
 /// Returns the key head of the value head that the output projection reads at place `at`, and the value
 /// head's number among those of the key head.
-fn output_head(shape: &LinearAttention, at: usize) -> (usize, usize) {
-    let grouped = shape.output_grouped || shape.value_order == ValueOrder::Grouped;
+fn output_head(shape: &LinearAttention, grouped: bool, at: usize) -> (usize, usize) {
     match grouped {
         true => (at / shape.values_per_key(), at % shape.values_per_key()),
         false => (at % shape.key_heads, at / shape.key_heads),

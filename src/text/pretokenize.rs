@@ -119,6 +119,8 @@ fn recognize(vocab: &GgufVocab) -> &'static str {
         "llama-bpe"
     } else if is(151_643, "<|endoftext|>") && is(151_644, "<|im_start|>") {
         "qwen2"
+    } else if is(248_044, "<|endoftext|>") && is(248_046, "<|im_end|>") {
+        "qwen35"
     } else {
         "gpt-2"
     }

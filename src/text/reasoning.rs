@@ -3,7 +3,7 @@
 use super::ChatTemplate;
 
 /// Strings around the reasoning of models that think before they answer, as their templates write them.
-const MARKERS: [ReasoningMarkers; 3] = [
+pub(super) const MARKERS: [ReasoningMarkers; 3] = [
     ReasoningMarkers { open: "<think>", close: "</think>" },
     ReasoningMarkers { open: "[THINK]", close: "[/THINK]" },
     ReasoningMarkers { open: "<seed:think>", close: "</seed:think>" },

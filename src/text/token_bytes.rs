@@ -6,6 +6,7 @@
 //! ([`JoinRule::WholeText`]) run on the whole text at its end.
 
 use super::TextError;
+use super::reasoning::MARKERS;
 use serde_json::Value;
 use tokenizers::Tokenizer as Hf;
 
@@ -53,10 +54,16 @@ pub(super) enum JoinRule {
     WholeText,
 }
 
-/// Marks around tool calls. They always count as text, because a text without them has lost its calls.
-/// Some vocabularies have them as control tokens.
+/// Marks around tool calls.
 const CALL_MARKS: [&str; 4] =
     ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"];
+
+/// Returns true for marks around tool calls and reasoning. They always count as text, because a text
+/// without them has lost its calls, or its reasoning counts as the answer. Some vocabularies have them as
+/// control tokens.
+fn is_mark(token: &str) -> bool {
+    CALL_MARKS.contains(&token) || MARKERS.iter().any(|m| m.open == token || m.close == token)
+}
 
 impl TokenBytes {
     pub(super) fn new(hf: &Hf) -> Result<Self, TextError> {
@@ -98,9 +105,7 @@ impl TokenBytes {
                 Some(name) => {
                     let kind = apply(&steps, &alphabet, name, &mut this.blob);
                     match added.get(&id) {
-                        Some(token) if token.special && !CALL_MARKS.contains(&name.as_str()) => {
-                            TokenKind::Special
-                        }
+                        Some(token) if token.special && !is_mark(name) => TokenKind::Special,
                         _ => kind,
                     }
                 }

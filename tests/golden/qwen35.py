@@ -3,6 +3,7 @@
     python qwen35.py make                     the committed ones, into models/
     python qwen35.py make OUT [NAME...]       every variant, or the named ones, into OUT/
     python qwen35.py check OUT [WF_RUN]       compares llama.cpp, and `WF_RUN logits`, with the logits in OUT/
+    python qwen35.py text                     ids of a small tokenizer of this family, into qwen35_text.json
 
 The logits are those of `transformers` in f32 for the very weights that a file means: a rotated matrix is unfolded
 in f64 first. Everything is seeded. README.md says what the files hold.
@@ -85,7 +86,7 @@ VARIANTS = {
     "gguf-ptq1_0-b128": dict(size=G128_EQUAL, gguf="ptq1_0", rot=dict(ROT, block=128, grouped=True)),
     "gguf-ptq1_0-b256": dict(size=G256, gguf="ptq1_0", rot=dict(ROT, block=256, grouped=True)),
     # The fold is by name: a ternary matrix that is not listed, a dense one that is.
-    "gguf-pq2_0-some": dict(size=G128, gguf="pq2_0", unlisted=["ffn_up", "attn_gate", "attn_k"], dense=["attn_output", "attn_v"],
+    "gguf-pq2_0-some": dict(size=G128, gguf="pq2_0", unlisted=["ffn_up", "attn_gate", "attn_k", "ssm_out"], dense=["attn_output", "attn_v"],
                             rot=dict(ROT, block=64, grouped=True)),
 }
 # Few enough to keep in the repository: each kind of file and each way to rotate once.
@@ -328,7 +329,7 @@ def write_gguf(v, weights, path, seed):
             w = w[:, 0]
         order = value_rows(v, role, w)
         by_columns = role == "ssm_out"
-        if by_columns and v.get("rot") and v["rot"]["grouped"]:
+        if by_columns and v.get("rot") and v["rot"]["grouped"] and role not in v.get("unlisted", ()):
             order = None
         if order is not None:
             w = w[:, order] if by_columns else w[order]
@@ -450,6 +451,30 @@ def save_gguf(v, file, rotation, path, g):
     w.close()
 
 
+# ---------------------------------------------------------------- tokenizer
+
+MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"]
+MARKED = ["x\u0301y z\u0302\u0303 \u0301a \u0301 1\u0301", "हिन्दी में संयुक्ताक्षर क्षेत्र", "ภาษาไทย น้ำ ผู้", "<think>\nHm.\n</think>\n\n42<|im_end|>",
+          "שָׁלוֹם עֲלֵיכֶם", "e\u0301 \u1100\u1161\u11a8 \u212b"]
+
+
+def text():
+    from text import TEXTS
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+    from transformers import Qwen3_5Tokenizer
+    texts, plain = TEXTS + MARKED, Tokenizer(models.BPE())
+    plain.pre_tokenizer = Qwen3_5Tokenizer().backend_tokenizer.pre_tokenizer
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    plain.train_from_iterator(texts * 4, trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False))
+    model = json.loads(plain.to_str())["model"]
+    tokenizer = Qwen3_5Tokenizer(vocab=model["vocab"], merges=[tuple(m) for m in model["merges"]])
+    tokenizer.add_special_tokens({"additional_special_tokens": [AddedToken(t, special=True, normalized=False) for t in MARKS]})
+    ids = [tokenizer.encode(t, add_special_tokens=False) for t in texts]
+    rows = [dict(text=t, ids=i) for t, i in zip(texts, ids)]
+    golden = dict(tokenizer=json.loads(tokenizer.backend_tokenizer.to_str()), rows=rows)
+    (HERE / "qwen35_text.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+
+
 # ---------------------------------------------------------------- commands
 
 def make(name, root):
@@ -541,5 +566,7 @@ if __name__ == "__main__":
             [make(name, Path(out)) for name in names or VARIANTS]
         case ["check", out, *wf_run]:
             check(Path(out), *wf_run)
+        case ["text"]:
+            text()
         case _:
             sys.exit(__doc__)

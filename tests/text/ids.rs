@@ -88,6 +88,28 @@ fn gguf_gives_the_ids_of_the_json_it_was_made_from() {
 }
 
 #[test]
+fn qwen35_counts_marks_to_words_and_its_own_marks_to_the_text() {
+    let golden = golden("qwen35_text.json");
+    let json = &golden["tokenizer"];
+    let original = Tokenizer::from_json(&serde_json::to_vec(json).unwrap()).unwrap();
+    let mut vocab = gguf::byte_level(json, "qwen35", 720);
+    let thinking = original.encode("<think>\nHm.\n</think>\n\n42<|im_end|>", false).unwrap();
+    for (what, tokenizer) in [("json", original), ("gguf", from_gguf(&vocab).unwrap())] {
+        assert_ids(what, &tokenizer, &golden["rows"]);
+        assert_eq!(tokenizer.decode(&thinking), "<think>\nHm.\n</think>\n\n42", "{what}");
+        // Form C is that of the reference for GGUF files, too.
+        assert_eq!(tokenizer.encode("e\u{301}", false), tokenizer.encode("é", false), "{what}");
+    }
+    vocab.pre = Some("qwen2".into());
+    let other = from_gguf(&vocab).unwrap();
+    let marked = golden["rows"].as_array().unwrap().iter().any(|row| {
+        let ids = other.encode(row["text"].as_str().unwrap(), false).unwrap();
+        serde_json::to_value(ids).unwrap() != row["ids"]
+    });
+    assert!(marked, "the texts have marks, which Qwen2 splits off");
+}
+
+#[test]
 fn sentencepiece_gguf_gives_the_merges_and_ids_of_the_json() {
     let Some(json) = npm::file("llama2", "tokenizer.json") else {
         return;

@@ -264,11 +264,8 @@ impl Declaration<'_> {
             |key: &str, unsigned| self.meta.integers(&format!("{PREFIX}{key}"), unsigned);
         let (widths, values) = (integers("sign_widths", true)?, integers("sign_values", false)?);
         if self.text("sign_mode", &["identity", "explicit"])? == "identity" {
-            for (key, list) in [("sign_widths", &widths), ("sign_values", &values)] {
-                if let Some(list) = list.as_ref().filter(|list| !list.is_empty()) {
-                    let found = format!("{} values", list.len());
-                    return Err(self.bad(key, "absent: `sign_mode` is identity", found));
-                }
+            if let Some(other) = values.iter().flatten().find(|&&v| v != 1) {
+                return Err(self.bad("sign_values", "absent or 1: `sign_mode` is identity", other));
             }
             return Ok(None);
         }

@@ -98,7 +98,8 @@ class EngineWorker {
       while (requests.busy && performance.now() < end);
       const parts = requests.drainParts();
       if (parts.length > 0) this.#post({ type: "parts", parts });
-      for (const id of requests.drainFailed()) this.#post({ type: "failed", id, error: NOT_FINITE });
+      for (const id of requests.drainFailed())
+        this.#post({ type: "failed", id, error: NOT_FINITE });
     });
   }
 

@@ -1,5 +1,5 @@
 //! Checks of floats while they are loaded. NaN and infinity are refused. Subnormal numbers become zero:
-//! they are smaller than 1.2e-38, and a product with them takes up to 17 times as long.
+//! they are smaller than 1.2e-38, and on many processors a product with them takes many times as long.
 
 use super::{FloatMatrix, FloatType};
 use crate::loader::WeightLoader;

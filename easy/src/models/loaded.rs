@@ -76,8 +76,8 @@ pub fn checkpoint(
 fn flushed(count: usize) -> Option<String> {
     (count > 0).then(|| {
         format!(
-            "{count} subnormal weights (smaller than 1.2e-38) were set to zero: products with them \
-             are up to 17 times slower"
+            "{count} subnormal weights (smaller than 1.2e-38) were set to zero: many processors \
+             multiply them slowly"
         )
     })
 }

@@ -358,7 +358,15 @@ fn round(
             collected.poll(&mut crowded);
         }
     }
+    let mut parked = None;
     collected.run(&mut crowded, |engine, step| {
+        parked.take().into_iter().for_each(|id| engine.resume(id));
+        // Another one keeps the engine at work.
+        if dice.below(3) == 0 && engine.stats().running > 1 {
+            let (id, ..) = live[dice.below(live.len())];
+            engine.park(id);
+            parked = Some(id);
+        }
         let cancelled = live.iter().filter(|(.., cancelled)| *cancelled && step == 4);
         for (id, ..) in cancelled {
             engine.cancel(*id);

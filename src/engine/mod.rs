@@ -169,6 +169,18 @@ impl Engine {
         Ok(id)
     }
 
+    /// Takes a sequence out of the queue. If it runs, it is preempted: it gives its pages back. It gets
+    /// no rows until it is [resumed](Self::resume), and its output does not change. Does nothing if it
+    /// has ended or is parked already.
+    pub fn park(&mut self, id: SeqId) {
+        self.scheduler.park(id, &mut self.kv);
+    }
+
+    /// Puts a parked sequence at the end of the queue. It continues where it was.
+    pub fn resume(&mut self, id: SeqId) {
+        self.scheduler.resume(id);
+    }
+
     /// Runs one forward pass over all rows that are due.
     pub fn step(&mut self) -> Step {
         let Self { model, runtime, kv, workspace, scheduler, .. } = self;

@@ -26,6 +26,8 @@ pub(super) struct Scheduler {
     running: Vec<Running>,
     /// Sequences without pages, oldest first.
     waiting: VecDeque<Sequence>,
+    /// Sequences without pages that wait for [`Self::resume`].
+    parked: Vec<Sequence>,
     events: VecDeque<Event>,
     /// Number of preemptions so far.
     preempted: u64,
@@ -61,8 +63,9 @@ pub(super) struct Scheduled {
 
 impl Scheduler {
     pub fn new(config: EngineConfig) -> Self {
-        let (running, waiting, events) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        Self { config, running, waiting, events, preempted: 0 }
+        let (running, parked) = (Vec::new(), Vec::new());
+        let (waiting, events) = (VecDeque::new(), VecDeque::new());
+        Self { config, running, waiting, parked, events, preempted: 0 }
     }
 
     pub fn config(&self) -> &EngineConfig {
@@ -73,7 +76,7 @@ impl Scheduler {
     pub fn stats(&self, kv: &KvPool) -> EngineStats {
         EngineStats {
             running: self.running.len(),
-            waiting: self.waiting.len(),
+            waiting: self.waiting.len() + self.parked.len(),
             free_pages: kv.free_pages(),
             idle_pages: kv.idle_pages(),
             kv_pages: kv.pages(),
@@ -98,9 +101,29 @@ impl Scheduler {
     /// Ends a sequence that has not ended, and frees its pages.
     pub fn cancel(&mut self, id: SeqId, kv: &mut KvPool) {
         let running = self.running.iter_mut().map(|r| &mut r.sequence);
-        let Some(sequence) = running.chain(&mut self.waiting).find(|s| s.id == id) else { return };
+        let mut all = running.chain(&mut self.waiting).chain(&mut self.parked);
+        let Some(sequence) = all.find(|s| s.id == id) else { return };
         sequence.finish(FinishReason::Cancelled, &mut self.events);
         self.release(kv);
+    }
+
+    /// Takes a sequence out of the queue, with its pages if it runs, until it is resumed.
+    pub fn park(&mut self, id: SeqId, pool: &mut KvPool) {
+        if let Some(index) = self.running.iter().position(|r| r.sequence.id == id) {
+            let Running { kv, sequence } = self.running.remove(index);
+            pool.close(kv);
+            self.parked.push(sequence);
+            self.preempted += 1;
+        } else if let Some(index) = self.waiting.iter().position(|s| s.id == id) {
+            self.parked.extend(self.waiting.remove(index));
+        }
+    }
+
+    /// Puts a parked sequence at the end of the queue.
+    pub fn resume(&mut self, id: SeqId) {
+        if let Some(index) = self.parked.iter().position(|s| s.id == id) {
+            self.waiting.push_back(self.parked.remove(index));
+        }
     }
 
     /// Prepares the next pass: admits waiting sequences, lets grammars decide which tokens may follow,
@@ -239,6 +262,7 @@ impl Scheduler {
             !running.sequence.finished
         });
         self.waiting.retain(|sequence| !sequence.finished);
+        self.parked.retain(|sequence| !sequence.finished);
     }
 }
 

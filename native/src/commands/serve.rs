@@ -3,12 +3,12 @@
 use super::Cli;
 use crate::cli::exit::usage;
 use crate::cli::{args, malloc, open, out};
-use crate::config::{self, Keys, Layers, ServerArgs};
+use crate::config::{self, Keys, Layers};
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::{self, Loaded, Synthetic};
 use crate::serve::{
-    self, ApiKeys, Benchmark, EngineLimits, RequestLimits, ServerConfig, Tls, Warmup, log,
+    self, Access, ApiKeys, Benchmark, EngineLimits, RequestLimits, ServerConfig, Tls, Warmup, log,
 };
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
@@ -120,14 +120,19 @@ fn server_config(
         settings,
         reasoning,
     } = keys;
-    let api_keys = api_keys(&server)?;
-    if api_keys.is_empty() && !host.is_loopback() && !server.insecure {
+    let files = AccessFiles {
+        keys: server.api_key,
+        key_file: server.api_key_file,
+        certificate: server.tls_cert,
+        certificate_key: server.tls_key,
+    };
+    let access = files.read()?;
+    if access.keys.is_empty() && !host.is_loopback() && !server.insecure {
         return Err(usage(format!(
             "--host {host}: others could use this server. --api-key-file FILE asks them for a key, \
              --insecure lets everybody in"
         )));
     }
-    let tls = tls(&server)?;
     log::start(server.log_format)?;
     for warning in warnings {
         tracing::warn!("{warning}");
@@ -152,12 +157,12 @@ fn server_config(
         name: server.served_model_name,
         host,
         port,
-        keys: api_keys,
+        access,
+        reread: Box::new(move || files.read()),
         origins: server.cors_origin,
         proxies: server.trusted_proxy,
         host_names: server.allowed_host,
         demo: server.demo,
-        tls,
         limits: RequestLimits {
             body: server.max_body,
             time: Duration::from_secs(server.request_timeout),
@@ -183,29 +188,46 @@ fn server_config(
     })
 }
 
-/// The certificate that it shows, if it is given one.
-fn tls(server: &ServerArgs) -> anyhow::Result<Option<Tls>> {
-    match (&server.tls_cert, &server.tls_key) {
-        (Some(certificate), Some(key)) => Tls::read(certificate, key).map(Some),
-        (None, None) => Ok(None),
-        (Some(_), None) => Err(usage("a TLS certificate needs its key: --tls-key FILE")),
-        (None, Some(_)) => Err(usage("a TLS key needs its certificate: --tls-cert FILE")),
-    }
+/// The files and keys that decide who may connect and how.
+struct AccessFiles {
+    keys: Vec<String>,
+    key_file: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    certificate_key: Option<PathBuf>,
 }
 
-/// Reads the API keys of the command line and of the key file.
-fn api_keys(server: &ServerArgs) -> anyhow::Result<ApiKeys> {
-    let mut keys = server.api_key.clone();
-    if keys.iter().any(|key| key.trim().is_empty()) {
-        return Err(usage("an API key is empty"));
+impl AccessFiles {
+    /// Reads the files.
+    fn read(&self) -> anyhow::Result<Access> {
+        Ok(Access { keys: self.api_keys()?, tls: self.tls()? })
     }
-    if let Some(path) = &server.api_key_file {
-        let name = path.display();
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        keys.extend(text.lines().map(Into::into));
-        if ApiKeys::new(keys.clone()).is_empty() {
-            return Err(usage(format!("{name} has no key: expected one a line")));
+
+    /// Reads the certificate, if one is configured.
+    fn tls(&self) -> anyhow::Result<Option<Tls>> {
+        match (&self.certificate, &self.certificate_key) {
+            (Some(certificate), Some(key)) => Tls::read(certificate, key).map(Some),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(usage("a TLS certificate needs its key: --tls-key FILE")),
+            (None, Some(_)) => Err(usage("a TLS key needs its certificate: --tls-cert FILE")),
         }
     }
-    Ok(ApiKeys::new(keys))
+
+    /// Reads the API keys of the command line and of the key file.
+    fn api_keys(&self) -> anyhow::Result<ApiKeys> {
+        let mut keys = self.keys.clone();
+        if keys.iter().any(|key| key.trim().is_empty()) {
+            return Err(usage("an API key is empty"));
+        }
+        if let Some(path) = &self.key_file {
+            let name = path.display();
+            let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let in_file = ApiKeys::in_file(&text);
+            // An empty file must not open the server to everybody.
+            if in_file.is_empty() && keys.is_empty() {
+                return Err(usage(format!("{name} has no key: expected one a line")));
+            }
+            keys.extend(in_file);
+        }
+        Ok(ApiKeys::new(keys))
+    }
 }

@@ -1,9 +1,8 @@
 //! The keys of the configuration. Each is defined once, as a clap option with type, default and
 //! help; the file, the environment and their errors use the same definition.
 
-use super::{LogFormat, Origin};
+use super::{LogFormat, Origin, TrustedProxy};
 use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
-use crate::serve::TrustedProxy;
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Command};
 use std::net::{IpAddr, Ipv4Addr};
@@ -68,6 +67,8 @@ pub struct ServerArgs {
     #[arg(long, value_name = "KEY")]
     pub api_key: Vec<String>,
     /// File with API keys, one per line
+    ///
+    /// What follows `#` is a comment. SIGHUP reads the file again, and the certificate.
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
     /// Allow public access without a key

@@ -10,13 +10,15 @@ mod log_format;
 mod origin;
 mod set;
 mod show;
+mod trusted_proxy;
 
 pub use decoding::DecodeArgs;
-pub use keys::{Keys, ServerArgs};
+pub use keys::Keys;
 pub use log_format::LogFormat;
 pub use origin::Origin;
 pub use set::set;
 pub use show::{effective, example};
+pub use trusted_proxy::TrustedProxy;
 
 use crate::cli::exit::usage;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

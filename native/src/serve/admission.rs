@@ -98,7 +98,7 @@ impl Admission {
     /// If the work fails or panics.
     pub async fn prepare<T: Send + 'static>(
         &self,
-        permit: BodyPermit,
+        permit: Arc<BodyPermit>,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let turn = permit.client.turn.clone().acquire_owned().await;
@@ -161,7 +161,7 @@ mod tests {
         let tasks = [2, 2, 2, 2, 1].map(|last| {
             let (admission, order) = (admission.clone(), order.clone());
             async move {
-                let permit = admission.permit(address(last));
+                let permit = Arc::new(admission.permit(address(last)));
                 let work = move || {
                     order.lock().expect("unlocked").push(last);
                     thread::sleep(std::time::Duration::from_millis(20));

@@ -12,12 +12,48 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 /// Accepted API keys. Without any, the server is open to everybody.
 #[derive(Clone, Default)]
-pub struct ApiKeys(Arc<[String]>);
+pub struct ApiKeys(Arc<[NumberedKey]>);
+
+/// A key and its number, which stands for its owner as long as the program runs.
+#[derive(Clone, Debug, PartialEq)]
+struct NumberedKey(u64, String);
 
 impl ApiKeys {
     /// Trims the keys and drops empty ones.
     pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
-        Self(keys.into_iter().map(|k| k.trim().to_string()).filter(|k| !k.is_empty()).collect())
+        let keys = keys.into_iter().map(|key| key.trim().to_string()).filter(|key| !key.is_empty());
+        Self((1..).zip(keys).map(|(number, key)| NumberedKey(number, key)).collect())
+    }
+
+    /// Returns the keys in the text of a key file: one a line. What follows `#` at the start of a line
+    /// or after a space is a comment.
+    pub fn in_file(text: &str) -> Vec<String> {
+        let key = |line: &str| match line.trim_start().starts_with('#') {
+            true => String::new(),
+            false => {
+                let end = [" #", "\t#"].iter().filter_map(|mark| line.find(mark)).min();
+                line[..end.unwrap_or(line.len())].trim().to_string()
+            }
+        };
+        text.lines().map(key).filter(|key| !key.is_empty()).collect()
+    }
+
+    /// Replaces the keys. A key that stays keeps its number, and no number is used again for another
+    /// key: its owner would share the cached prefixes of the former one.
+    pub fn replace(&mut self, new: &Self, last_number: &mut u64) {
+        let keys = new.0.iter().map(|NumberedKey(_, key)| {
+            let known = self.0.iter().find(|NumberedKey(_, old)| old == key).cloned();
+            known.unwrap_or_else(|| {
+                *last_number += 1;
+                NumberedKey(*last_number, key.clone())
+            })
+        });
+        self.0 = keys.collect();
+    }
+
+    /// Returns the number of keys.
+    pub fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// Returns true if no key is needed.
@@ -29,8 +65,8 @@ impl ApiKeys {
     /// the keys.
     fn number(&self, given: &[u8]) -> Option<u64> {
         let mut found = 0u64;
-        for (number, key) in (1u64..).zip(self.0.iter()) {
-            found.conditional_assign(&number, key.as_bytes().ct_eq(given));
+        for NumberedKey(number, key) in self.0.iter() {
+            found.conditional_assign(number, key.as_bytes().ct_eq(given));
         }
         (found > 0).then_some(found)
     }
@@ -57,11 +93,10 @@ pub async fn require_key(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let number = request_key(request.headers()).and_then(|key| server.keys.number(key));
+    let keys = server.keys();
+    let number = request_key(request.headers()).and_then(|key| keys.number(key));
     let accepted = match number {
-        _ if server.keys.is_empty() => {
-            Some((Tenant::default(), Client::of(&request, &server.proxies)))
-        }
+        _ if keys.is_empty() => Some((Tenant::default(), Client::of(&request, &server.proxies))),
         Some(number) => Some((Tenant(number.to_string()), Client::Key(number))),
         None => None,
     };
@@ -91,6 +126,21 @@ mod tests {
             assert_eq!(keys.number(wrong), None);
         }
         assert!(ApiKeys::new([String::new()]).is_empty());
+    }
+
+    #[test]
+    fn key_files_have_comments() {
+        let text = "# team A\nfirst # Ann\n\n  second\t#x\nthird#3\n\t# end\n";
+        assert_eq!(ApiKeys::in_file(text), ["first", "second", "third#3"]);
+    }
+
+    #[test]
+    fn replaced_keys_get_new_numbers() {
+        let (mut keys, mut last) = (ApiKeys::new(["a".into(), "b".into()]), 2);
+        keys.replace(&ApiKeys::new(["c".into(), "b".into()]), &mut last);
+        assert_eq!([&b"a"[..], b"b", b"c"].map(|key| keys.number(key)), [None, Some(2), Some(3)]);
+        keys.replace(&ApiKeys::new(["a".into()]), &mut last);
+        assert_eq!((keys.number(b"a"), keys.number(b"b"), last), (Some(4), None, 4));
     }
 
     #[test]

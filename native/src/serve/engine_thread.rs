@@ -1,8 +1,10 @@
 //! The thread that owns the engine. It loops over `step` and sends each request its events; other
 //! threads talk to it through [`EngineHandle`] and share nothing with it.
 
+use super::client::Client;
 use super::event::{EventReceiver, EventSender, RequestEvent, RequestTimes};
 use super::event_batcher::EventBatcher;
+use super::fair::{self, Place, Turn};
 use super::metrics::Metrics;
 use std::collections::HashMap;
 use std::io;
@@ -17,6 +19,8 @@ use wrinklefree::engine::{
     Engine, EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError,
 };
 
+/// One client gets at most the queue without this part of it.
+const OTHERS_SHARE: usize = 8;
 /// Longest time an idle engine waits for a command before it updates the metrics.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 
@@ -40,7 +44,11 @@ pub enum QueueError {
 
 /// A command to the engine's thread.
 enum EngineCommand {
-    Submit { requests: Vec<(Request, EventSender)>, reply: oneshot::Sender<Result<(), QueueError>> },
+    Submit {
+        requests: Vec<(Request, EventSender)>,
+        client: Client,
+        reply: oneshot::Sender<Result<(), QueueError>>,
+    },
     Stats(oneshot::Sender<EngineStats>),
 }
 
@@ -52,35 +60,43 @@ pub struct EngineHandle {
 
 impl EngineHandle {
     /// Starts the thread. It ends when all handles are dropped and all requests are finished.
-    /// At most `limit` requests run or wait. Events are delivered by a task of `runtime`.
+    /// At most `sequences` requests run, and at most `limit` run or wait. Events are delivered by a
+    /// task of `runtime`.
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub fn start(
         engine: Engine,
+        sequences: usize,
         limit: usize,
         metrics: Arc<Metrics>,
         runtime: &Handle,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (commands, receiver) = mpsc::channel();
         let (active, batcher) = (HashMap::new(), EventBatcher::start(runtime));
-        let state = EngineThread { engine, limit, metrics, warned: false, active, batcher };
+        let (warned, changed) = (false, false);
+        let state =
+            EngineThread { engine, sequences, limit, metrics, warned, active, changed, batcher };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(receiver))?;
         Ok((Self { commands }, thread))
     }
 
-    /// Submits requests, all of them or none. Returns the receiver of each request's events.
+    /// Submits requests of a client, all of them or none. Returns the receiver of each request's events.
     ///
     /// # Errors
     /// If they are not accepted.
-    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<EventReceiver>, QueueError> {
+    pub async fn submit(
+        &self,
+        requests: Vec<Request>,
+        client: Client,
+    ) -> Result<Vec<EventReceiver>, QueueError> {
         let channels = requests.into_iter().map(|request| {
             let (sender, receiver) = unbounded_channel();
             ((request, sender), receiver)
         });
         let (requests, receivers) = channels.unzip();
         let (reply, replied) = oneshot::channel();
-        let submit = EngineCommand::Submit { requests, reply };
+        let submit = EngineCommand::Submit { requests, client, reply };
         self.commands.send(submit).map_err(|_| QueueError::Stopped)?;
         replied.await.map_err(|_| QueueError::Stopped)??;
         Ok(receivers)
@@ -97,6 +113,9 @@ impl EngineHandle {
 /// A request that runs or waits.
 struct ActiveRequest {
     events: EventSender,
+    client: Client,
+    /// True if it waits until its client may run it.
+    parked: bool,
     arrived: Instant,
     /// Times of the first and the latest token.
     tokens: Option<(Instant, Instant)>,
@@ -105,6 +124,8 @@ struct ActiveRequest {
 /// State of the engine's thread.
 struct EngineThread {
     engine: Engine,
+    /// Maximum number of running requests.
+    sequences: usize,
     /// Maximum number of running and waiting requests together: only the next step decides which
     /// of them run.
     limit: usize,
@@ -112,6 +133,8 @@ struct EngineThread {
     /// True after the warning about the trained context length was logged.
     warned: bool,
     active: HashMap<SeqId, ActiveRequest>,
+    /// True if requests came or ended since the sequences were shared.
+    changed: bool,
     batcher: EventBatcher,
 }
 
@@ -121,6 +144,7 @@ impl EngineThread {
         while open || !self.active.is_empty() {
             open = self.receive(&commands);
             self.cancel_abandoned();
+            self.share_sequences();
             let begin = Instant::now();
             let step = self.engine.step();
             if let Step::Ran { prefill_rows, decode_rows } = step {
@@ -155,8 +179,8 @@ impl EngineThread {
 
     fn handle(&mut self, command: EngineCommand) {
         match command {
-            EngineCommand::Submit { requests, reply } => {
-                let submitted = self.submit(requests);
+            EngineCommand::Submit { requests, client, reply } => {
+                let submitted = self.submit(requests, client);
                 // If the caller is gone or was refused, its receivers are dropped, which cancels
                 // the requests that were submitted already.
                 let _ = reply.send(submitted);
@@ -167,22 +191,55 @@ impl EngineThread {
         }
     }
 
-    fn submit(&mut self, requests: Vec<(Request, EventSender)>) -> Result<(), QueueError> {
+    fn submit(
+        &mut self,
+        requests: Vec<(Request, EventSender)>,
+        client: Client,
+    ) -> Result<(), QueueError> {
         let (requested, limit) = (requests.len(), self.limit);
-        if requested > limit {
-            return Err(QueueError::TooMany { requested, limit });
+        // The rest of the queue is for other clients.
+        let share = limit - limit / OTHERS_SHARE;
+        if requested > share {
+            return Err(QueueError::TooMany { requested, limit: share });
         }
-        if self.active.len() + requested > limit {
+        let own = self.active.values().filter(|active| active.client == client).count();
+        if self.active.len() + requested > limit || own + requested > share {
             return Err(QueueError::Full);
         }
         for (request, events) in requests {
             self.warn_beyond_trained(&request);
             let prompt_tokens = request.tokens.len();
             let id = self.engine.submit(request).map_err(QueueError::Rejected)?;
+            self.engine.park(id);
             self.metrics.request(prompt_tokens);
-            self.active.insert(id, ActiveRequest { events, arrived: Instant::now(), tokens: None });
+            let (arrived, tokens, parked) = (Instant::now(), None, true);
+            self.active.insert(id, ActiveRequest { events, client, parked, arrived, tokens });
         }
+        self.changed = true;
         Ok(())
+    }
+
+    /// Decides which requests run, so that each client gets its share.
+    fn share_sequences(&mut self) {
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
+        loop {
+            let place = |(&id, active): (&SeqId, &ActiveRequest)| Place {
+                id,
+                client: active.client,
+                parked: active.parked,
+            };
+            let places: Vec<Place> = self.active.iter().map(place).collect();
+            let Some(Turn { park, resume }) = fair::next(&places, self.sequences) else { return };
+            for (id, parked) in park.map(|id| (id, true)).into_iter().chain([(resume, false)]) {
+                match parked {
+                    true => self.engine.park(id),
+                    false => self.engine.resume(id),
+                }
+                self.active.get_mut(&id).expect("a place is of an active request").parked = parked;
+            }
+        }
     }
 
     /// Logs that a request may exceed the trained context length: once as a warning, then at debug
@@ -246,6 +303,7 @@ impl EngineThread {
         let times = RequestTimes { first_token: first - active.arrived, decode: last - first };
         self.batcher.push(active.events.clone(), RequestEvent { kind, times }, urgent);
         if finished {
+            self.changed = true;
             self.active.remove(&seq);
         }
     }

@@ -6,11 +6,24 @@
 use super::error::ApiError;
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Version, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// Refuses HTTP/1.1 requests that do not name exactly one host (RFC 9112, section 3.2).
+pub fn require(router: Router) -> Router {
+    router.layer(from_fn(async |request: Request, next: Next| {
+        let hosts = request.headers().get_all(header::HOST).iter().count();
+        let least = usize::from(request.version() >= Version::HTTP_11);
+        if (least..=1).contains(&hosts) {
+            return next.run(request).await;
+        }
+        let message = format!("the request has {hosts} `Host` headers: HTTP/1.1 needs one");
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_host", message).into_response()
+    }))
+}
 
 /// Refuses requests for hosts other than this machine and `names`.
 pub fn restrict(router: Router, names: Vec<String>) -> Router {

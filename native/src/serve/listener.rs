@@ -1,21 +1,28 @@
 //! Accepts connections and serves each one in a task of its own.
 
 use super::connection::ConnectionHandler;
+use super::connections::{ConnectionLimits, Connections};
+use crate::config::TrustedProxy;
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 /// Maximum number of concurrent connections.
 const MAX_CONNECTIONS: usize = 1024;
+/// File descriptors that are not for connections: the model, logs, events and the reserve.
+const OTHER_FILES: usize = 64;
 /// Pause after a failed accept. Meanwhile connections may close and return their file descriptors.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A listening socket with a limit on concurrent connections.
+/// A listening socket with limits on concurrent connections.
 pub struct Listener {
     socket: TcpListener,
-    permits: Arc<Semaphore>,
+    connections: Arc<Connections>,
+    /// Proxies, whose connections are of many clients.
+    proxies: Vec<TrustedProxy>,
     handler: ConnectionHandler,
     /// Becomes true when the server drains. Connections hold a receiver while they have requests.
     draining: watch::Sender<bool>,
@@ -23,20 +30,26 @@ pub struct Listener {
 
 impl Listener {
     /// Serves connections of `socket` with `handler`.
-    pub fn new(socket: TcpListener, handler: ConnectionHandler) -> Self {
-        let (permits, draining) = (Semaphore::new(MAX_CONNECTIONS), watch::Sender::new(false));
-        Self { socket, permits: Arc::new(permits), handler, draining }
+    pub fn new(
+        socket: TcpListener,
+        handler: ConnectionHandler,
+        proxies: Vec<TrustedProxy>,
+    ) -> Self {
+        let limits = ConnectionLimits::new(max_connections());
+        let (connections, draining) = (Connections::new(limits), watch::Sender::new(false));
+        Self { socket, connections, proxies, handler, draining }
     }
 
     /// Waits for one connection and spawns the task that serves it.
     pub async fn accept(&self) {
-        let permit = self.permits.clone().acquire_owned().await;
-        let stream = self.next_stream().await;
+        let (stream, address) = self.next_stream().await;
+        let limited = !self.proxies.iter().any(|proxy| proxy.contains(address));
+        let Some(slot) = self.connections.enter(address, limited) else {
+            tracing::debug!(%address, "refused a connection: too many are open");
+            return;
+        };
         let (draining, handler) = (self.draining.clone(), self.handler.clone());
-        tokio::spawn(async move {
-            handler.serve(stream, draining).await;
-            drop(permit);
-        });
+        tokio::spawn(handler.serve(stream, address, slot, draining));
     }
 
     /// Closes idle keep-alive connections and waits for running requests. Connections without a
@@ -46,13 +59,14 @@ impl Listener {
         self.draining.closed().await;
     }
 
-    async fn next_stream(&self) -> TcpStream {
+    async fn next_stream(&self) -> (TcpStream, IpAddr) {
         loop {
             match self.socket.accept().await {
-                Ok((stream, _)) => return stream,
+                Ok((stream, address)) => return (stream, address.ip()),
                 Err(error) if closed_by_client(&error) => {}
                 Err(error) => {
                     // Out of file descriptors, for example: retrying at once would spin.
+                    self.connections.close_idle();
                     tracing::warn!("cannot accept a connection, retrying in 1 s: {error}");
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
@@ -65,4 +79,27 @@ impl Listener {
 fn closed_by_client(error: &io::Error) -> bool {
     use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Returns the number of connections that the limit on open files allows. The soft limit is often
+/// 1024; it is raised as far as needed and allowed.
+fn max_connections() -> usize {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let wanted = (MAX_CONNECTIONS + OTHER_FILES) as u64;
+        let limit = getrlimit(Resource::Nofile);
+        let Some(mut current) = limit.current else { return MAX_CONNECTIONS };
+        if current < wanted {
+            let raised = limit.maximum.map_or(wanted, |maximum| wanted.min(maximum));
+            if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit }).is_ok() {
+                current = raised;
+            }
+        }
+        let allowed = usize::try_from(current).unwrap_or(usize::MAX);
+        // With very few files, half of them are for connections.
+        return allowed.saturating_sub(OTHER_FILES).max(allowed / 2).clamp(1, MAX_CONNECTIONS);
+    }
+    #[cfg(not(unix))]
+    MAX_CONNECTIONS
 }

@@ -7,14 +7,18 @@
 mod admission;
 mod api;
 mod auth;
+mod browser;
 mod client;
 mod connection;
+mod connections;
 mod cors;
 mod demo;
 mod engine_thread;
 mod error;
 mod event;
 mod event_batcher;
+mod fair;
+mod half_close;
 mod host;
 mod ids;
 mod listener;
@@ -23,6 +27,7 @@ mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod page;
+mod reload;
 mod served_model;
 mod startup;
 mod state;
@@ -30,7 +35,7 @@ mod tls;
 mod warmup;
 
 pub use auth::ApiKeys;
-pub use client::TrustedProxy;
+pub use reload::{Access, AccessReader};
 pub use startup::EngineLimits;
 pub use state::RequestLimits;
 pub use tls::Tls;
@@ -38,7 +43,7 @@ pub use warmup::{Benchmark, Warmup};
 
 use crate::cli::exit::usage;
 use crate::cli::out;
-use crate::config::Origin;
+use crate::config::{Origin, TrustedProxy};
 use crate::machine::{self, Threads};
 use crate::models::Loaded;
 use admission::Admission;
@@ -46,13 +51,14 @@ use anyhow::Context;
 use connection::ConnectionHandler;
 use listener::Listener;
 use metrics::Metrics;
+use reload::reload_on_hangup;
 use startup::EngineBuilder;
 use state::ServerState;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -77,8 +83,10 @@ pub struct ServerConfig {
     pub host: IpAddr,
     /// Port to listen on; 0 for any free port.
     pub port: u16,
-    /// Accepted API keys.
-    pub keys: ApiKeys,
+    /// Accepted API keys and the certificate for HTTPS.
+    pub access: Access,
+    /// Reads keys and certificate again, on SIGHUP.
+    pub reread: AccessReader,
     /// Origins of web pages that may send requests (CORS).
     pub origins: Vec<Origin>,
     /// Proxies that name their clients.
@@ -87,8 +95,6 @@ pub struct ServerConfig {
     pub host_names: Vec<String>,
     /// Folder of the browser demo.
     pub demo: Option<PathBuf>,
-    /// Certificate for HTTPS; `None` for plain HTTP.
-    pub tls: Option<Tls>,
     /// Limits of requests.
     pub limits: RequestLimits,
     /// Maximum time for running requests to finish at shutdown.
@@ -124,10 +130,20 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
 }
 
 async fn serve(config: ServerConfig) -> anyhow::Result<()> {
-    let ServerConfig { load, name, host, port, keys, limits, drain, threads, engine, .. } = config;
+    let ServerConfig { load, name, host, port, access, limits, drain, threads, engine, .. } =
+        config;
     let ServerConfig {
-        origins, proxies, host_names, demo, tls, warmup, settings, reasoning, ..
+        origins,
+        proxies,
+        host_names,
+        demo,
+        reread,
+        warmup,
+        settings,
+        reasoning,
+        ..
     } = config;
+    let Access { keys, tls } = access;
     let address = SocketAddr::new(host, port);
     let socket = TcpListener::bind(address).await;
     let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
@@ -135,7 +151,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         model: OnceLock::new(),
         draining: AtomicBool::new(false),
         metrics: Arc::new(Metrics::new()),
-        keys,
+        keys: RwLock::new((keys.clone(), keys.count() as u64)),
         proxies,
         admission: Admission::new(limits.body),
         limits,
@@ -150,14 +166,18 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     let (loader, mut load_error) = spawn_loader(load, builder, server.clone());
     let scheme = if tls.is_some() { "https" } else { "http" };
     out::print(&format!("listening on {scheme}://{}\n", socket.local_addr()?))?;
-    let restricted = server.keys.is_empty() && host.is_loopback();
+    let restricted = keys.is_empty() && host.is_loopback();
     let router = if restricted { host::restrict(router, host_names) } else { router };
-    let service = cors::allow(router, &origins);
+    let router = browser::restrict(host::require(router), origins.clone());
+    let service = cors::allow(api::observed(router, &server), &origins);
     #[cfg(feature = "otlp")]
     let service = otlp::trace_requests(service);
-    let handler = ConnectionHandler { service, tls, timeout: api::CLIENT_TIMEOUT };
-    let listener = Listener::new(socket, handler);
-    let shutdown = run_until_shutdown(&server, &listener, drain, &mut load_error).await;
+    let handler = ConnectionHandler { service, tls: tls.clone(), timeout: api::CLIENT_TIMEOUT };
+    let listener = Listener::new(socket, handler, server.proxies.clone());
+    let shutdown = tokio::select! {
+        shutdown = run_until_shutdown(&server, &listener, drain, &mut load_error) => shutdown,
+        () = reload_on_hangup(reread, &server, tls) => unreachable!("it never returns"),
+    };
     drop(listener);
     match shutdown {
         Shutdown::LoadFailed(error) => return Err(error),

@@ -148,8 +148,9 @@ impl EngineBuilder {
         warmup.run(&mut engine, &tokenizer, &mode, cancelled)?;
         let context = engine.context();
         let limit = sequences.saturating_add(waiting);
-        let (engine, thread) = EngineHandle::start(engine, limit, server.metrics.clone(), tasks)
-            .context("cannot start the engine's thread")?;
+        let (engine, thread) =
+            EngineHandle::start(engine, sequences, limit, server.metrics.clone(), tasks)
+                .context("cannot start the engine's thread")?;
         let served = ServedModel {
             name,
             created: now(),

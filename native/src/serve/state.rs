@@ -2,12 +2,12 @@
 
 use super::admission::Admission;
 use super::auth::ApiKeys;
-use super::client::TrustedProxy;
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::served_model::ServedModel;
+use crate::config::TrustedProxy;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// State of the server.
@@ -18,8 +18,8 @@ pub struct ServerState {
     pub draining: AtomicBool,
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Accepted API keys.
-    pub keys: ApiKeys,
+    /// Accepted API keys, and the largest number that one had so far.
+    pub keys: RwLock<(ApiKeys, u64)>,
     /// Proxies that name their clients.
     pub proxies: Vec<TrustedProxy>,
     /// Limits of a request.
@@ -38,6 +38,18 @@ pub struct RequestLimits {
 }
 
 impl ServerState {
+    /// Returns the accepted API keys.
+    pub fn keys(&self) -> ApiKeys {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Replaces the accepted API keys.
+    pub fn replace_keys(&self, new: &ApiKeys) {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let (keys, last_number) = &mut *keys;
+        keys.replace(new, last_number);
+    }
+
     /// Returns the model.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use crate::cli::exit::usage;
 use anyhow::Context;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -18,9 +18,9 @@ use tokio_rustls::server::TlsStream;
 /// Time limit for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Accepts TLS connections.
+/// Accepts TLS connections. Clones share their certificate.
 #[derive(Clone)]
-pub struct Tls(TlsAcceptor);
+pub struct Tls(Arc<RwLock<TlsAcceptor>>);
 
 impl Tls {
     /// Reads a certificate chain, the server's own certificate first, and its private key. Both files
@@ -53,7 +53,17 @@ impl Tls {
             )),
         })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+        Ok(Self(Arc::new(RwLock::new(TlsAcceptor::from(Arc::new(config))))))
+    }
+
+    /// Uses the certificate of `other` for new connections.
+    pub fn replace(&self, other: &Self) {
+        let acceptor = other.acceptor();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Performs the handshake with a client.
@@ -64,7 +74,7 @@ impl Tls {
         &self,
         stream: S,
     ) -> io::Result<TlsStream<S>> {
-        timeout(HANDSHAKE_TIMEOUT, self.0.accept(stream)).await?
+        timeout(HANDSHAKE_TIMEOUT, self.acceptor().accept(stream)).await?
     }
 }
 

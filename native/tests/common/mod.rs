@@ -1,6 +1,7 @@
 //! Helpers that run `wf-run` and check its output.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod bodies;
 pub mod hub;
 pub mod model;
 pub mod server;

@@ -1,11 +1,11 @@
 //! A conversation to continue, independent of the API that it came through.
 
-use super::body::GenerationOptions;
+use super::body::{Body, GenerationOptions};
 use super::generation::Generation;
 use super::tools::{self, CallFormat, OutputParser, Tools};
 use crate::models::chat_prompt;
 use crate::models::grammar::Grammar;
-use crate::serve::auth::Tenant;
+use crate::serve::client::Client;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::{RequestedGrammar, ServedModel};
 use crate::serve::state::ServerState;
@@ -42,6 +42,7 @@ pub struct OutputRequest {
 /// A conversation that is tokenized and waits for its grammar and the engine.
 pub struct PreparedConversation {
     field: &'static str,
+    client: Client,
     request: Request,
     grammar: Option<RequestedGrammar>,
     reasoning: OutputReasoning,
@@ -60,7 +61,7 @@ impl PreparedConversation {
         model: &Arc<ServedModel>,
         count: usize,
     ) -> Result<Generation, ApiError> {
-        let Self { field, mut request, grammar, reasoning, .. } = self;
+        let Self { field, client, mut request, grammar, reasoning, .. } = self;
         let mut answer = None;
         if let Some(grammar) = grammar {
             let own = model.clone();
@@ -70,8 +71,8 @@ impl PreparedConversation {
         request.sampling.constraint = reasoning
             .constrain(&model.tokenizer, &model.defaults.eos, answer)
             .map_err(reasoning_error)?;
-        let requests = [request];
-        let started = Generation::start(&model.engine, &requests, count, field, server.limits.time);
+        let (requests, time) = ([request], server.limits.time);
+        let started = Generation::start(&model.engine, client, &requests, count, field, time);
         Ok(started.await?.with_reasoning(reasoning.parser()))
     }
 }
@@ -84,14 +85,14 @@ impl Conversation {
     pub fn prepare(
         &self,
         model: &ServedModel,
-        tenant: &Tenant,
+        body: &Body,
         options: &GenerationOptions,
         logprobs: Option<usize>,
     ) -> Result<PreparedConversation, ApiError> {
         let text = self.render(model)?;
         let tokens = model.encode(&text, false, self.field)?;
         let stable_prefix = self.stable_prefix(model, &text, tokens.len());
-        let request = options.request(model, tenant, tokens, logprobs)?;
+        let request = options.request(model, &body.tenant, tokens, logprobs)?;
         let request = Request { stable_prefix, ..request };
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
@@ -101,7 +102,8 @@ impl Conversation {
         }
         let parser = OutputParser::new(reasoning.parser(), self.tools.parser(format));
         let grammar = self.output_grammar(format)?;
-        Ok(PreparedConversation { field: self.field, request, grammar, reasoning, parser })
+        let (field, client) = (self.field, body.client);
+        Ok(PreparedConversation { field, client, request, grammar, reasoning, parser })
     }
 
     /// Renders the prompt with the model's chat template.

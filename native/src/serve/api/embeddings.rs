@@ -3,6 +3,7 @@
 use super::body::embeddings::{EmbeddingEncoding, EmbeddingFields, PoolingMethod};
 use super::body::{GenerationOptions, JsonBody, parse};
 use super::generation::Generation;
+use crate::serve::client::Client;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
@@ -33,7 +34,7 @@ pub async fn embeddings(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
-    let own = model.clone();
+    let (own, client) = (model.clone(), body.client());
     let prepared = body.prepare(move |body| {
         let options: GenerationOptions = parse(body)?;
         let EmbeddingFields { input, encoding_format, dimensions, pooling } = parse(body)?;
@@ -55,7 +56,7 @@ pub async fn embeddings(
     let requests = texts.into_iter().map(|tokens| {
         let (mode, cache_salt) = (mode.clone(), cache_salt.clone());
         let request = Request { tokens, mode, cache_salt, ..Request::default() };
-        embed(&model, request, server.limits.time)
+        embed(&model, client, request, server.limits.time)
     });
     let embeddings: Vec<Vec<f32>> =
         stream::iter(requests).buffered(CONCURRENT_TEXTS).try_collect().await?;
@@ -76,10 +77,12 @@ pub async fn embeddings(
 /// Computes one embedding.
 async fn embed(
     model: &ServedModel,
+    client: Client,
     request: Request,
     time: Duration,
 ) -> Result<Vec<f32>, ApiError> {
-    let mut generation = Generation::start(&model.engine, &[request], 1, "input", time).await?;
+    let mut generation =
+        Generation::start(&model.engine, client, &[request], 1, "input", time).await?;
     let mut outputs = generation.collect().await?;
     Ok(std::mem::take(&mut outputs[0].embedding))
 }

@@ -1,6 +1,7 @@
 //! Runs the engine's requests of one API request and collects their outputs.
 
 use crate::models::grammar;
+use crate::serve::client::Client;
 use crate::serve::engine_thread::EngineHandle;
 use crate::serve::error::ApiError;
 use crate::serve::event::{RequestEvent, RequestTimes};
@@ -99,13 +100,14 @@ pub struct Timings {
 }
 
 impl Generation {
-    /// Submits `requests`, each `copies` times with different seeds. Their outputs must be complete
+    /// Submits `requests` of `client`, each `copies` times with different seeds. Their outputs must be complete
     /// within `time`. `prompt` is the request field that holds the prompts, for errors.
     ///
     /// # Errors
     /// If the engine does not accept them.
     pub async fn start(
         engine: &EngineHandle,
+        client: Client,
         requests: &[Request],
         copies: usize,
         prompt: &str,
@@ -114,7 +116,7 @@ impl Generation {
         let prompt_tokens = requests.iter().map(|r| r.tokens.len()).sum();
         let all: Vec<Request> = requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
         let count = all.len();
-        let receivers = engine.submit(all).await;
+        let receivers = engine.submit(all, client).await;
         let receivers = receivers.map_err(|error| ApiError::queue(&error, prompt))?;
         let events = receivers.into_iter().enumerate().map(|(index, events)| -> IndexedEvents {
             UnboundedReceiverStream::new(events).map(move |event| (index, event)).boxed()

@@ -61,10 +61,13 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/docs", get(openapi::docs))
         .merge(page::router())
         .method_not_allowed_fallback(status::wrong_method);
-    with_key
-        .merge(open)
+    with_key.merge(open).with_state(server.clone())
+}
+
+/// Catches panics, converts errors to the format of their API, and logs and counts all requests.
+pub fn observed(router: Router, server: &Arc<ServerState>) -> Router {
+    router
         .layer(CatchPanicLayer::custom(log::panicked))
         .layer(from_fn(messages::convert_errors))
         .layer(from_fn_with_state(server.metrics.clone(), log::requests))
-        .with_state(server.clone())
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{EventKind, FinishReason};
 
-/// Interval after which an idle stream sends a keep-alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Interval after which an idle stream sends a keep-alive. It also finds clients that have gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Formats a stream as an API defines it.
 pub trait StreamFormatter: Send + 'static {

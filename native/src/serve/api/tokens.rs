@@ -9,19 +9,28 @@ use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Bytes of a text that may always be tokenized, so that clients can cut texts that are too long.
-const MAX_TEXT: usize = 1 << 20;
+const MAX_TEXT: usize = 256 << 10;
 /// Number of tokens that may always be converted to text.
 const MAX_TOKENS: usize = 1 << 16;
+
+/// The response of `/tokenize`.
+#[derive(Serialize)]
+pub struct Tokenized {
+    tokens: Vec<u32>,
+    count: usize,
+    max_model_len: usize,
+}
 
 /// Tokenizes a text.
 pub async fn tokenize(
     State(server): State<Arc<ServerState>>,
     body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Tokenized>, ApiError> {
     let model = server.model()?;
     let max_model_len = model.context;
     let tokens = body.prepare(move |body| {
@@ -31,7 +40,7 @@ pub async fn tokenize(
         }
         let tokens = model.tokenizer.encode(&content, add_special_tokens);
         let tokens = tokens.map_err(|e| ApiError::bad("content", e.to_string()))?;
-        Ok(json!({"tokens": tokens, "count": tokens.len(), "max_model_len": max_model_len}))
+        Ok(Tokenized { count: tokens.len(), tokens, max_model_len })
     });
     Ok(Json(tokens.await?))
 }

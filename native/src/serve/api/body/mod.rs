@@ -42,16 +42,19 @@ const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A body that has arrived, with its part of the server's memory.
 pub struct JsonBody {
     body: Body,
-    permit: BodyPermit,
     server: Arc<ServerState>,
 }
 
-/// The JSON text of a body, and the tenant that sent it. It is parsed field by field into structs, so
+/// The JSON text of a body, and who sent it. It is parsed field by field into structs, so
 /// fields that nobody reads take no memory.
 pub struct Body {
     json: Vec<u8>,
     /// The tenant.
     pub tenant: Tenant,
+    /// Client that limits are counted for.
+    pub client: Client,
+    /// The body's part of the server's memory. What keeps fields of the body keeps it too.
+    pub permit: Arc<BodyPermit>,
 }
 
 impl FromRequest<Arc<ServerState>> for JsonBody {
@@ -64,7 +67,8 @@ impl FromRequest<Arc<ServerState>> for JsonBody {
         let mut permit = server.admission.permit(client);
         let json = timeout(server.limits.time, read(request, server, &mut permit));
         let json = json.await.unwrap_or_else(|_| Err(too_slow()))?;
-        Ok(Self { body: Body { json, tenant }, permit, server: server.clone() })
+        let body = Body { json, tenant, client, permit: Arc::new(permit) };
+        Ok(Self { body, server: server.clone() })
     }
 }
 
@@ -106,6 +110,11 @@ fn too_slow() -> ApiError {
 }
 
 impl JsonBody {
+    /// Client that limits are counted for.
+    pub fn client(&self) -> Client {
+        self.body.client
+    }
+
     /// Runs `work`, which parses and tokenizes the body, when it is this client's turn, on a thread
     /// that may block. The body is freed afterwards.
     ///
@@ -115,7 +124,8 @@ impl JsonBody {
         self,
         work: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let Self { body, permit, server } = self;
+        let Self { body, server } = self;
+        let permit = body.permit.clone();
         let checked = move || {
             body.check()?;
             work(&body)

@@ -16,6 +16,8 @@ use wrinklefree::settings::{Mode, Sampling, Settings};
 const MAX_N: usize = 8;
 /// Maximum number of stop strings.
 const MAX_STOPS: usize = 16;
+/// Maximum length of a stop string in bytes. They are kept as long as their request.
+const MAX_STOP: usize = 4096;
 /// Maximum length of a cache salt in bytes.
 const MAX_SALT: usize = 1024;
 /// OpenAI's default temperature, for models whose files recommend none.
@@ -239,6 +241,10 @@ impl GenerationOptions {
         let stops = self.stop.clone().map(Texts::into_vec).unwrap_or_default();
         if stops.len() > MAX_STOPS {
             let message = format!("stop has {} strings: send at most {MAX_STOPS}", stops.len());
+            return Err(ApiError::bad("stop", message));
+        }
+        if let Some(long) = stops.iter().find(|stop| stop.len() > MAX_STOP) {
+            let message = format!("stop has a string of {} bytes: at most {MAX_STOP}", long.len());
             return Err(ApiError::bad("stop", message));
         }
         if stops.iter().any(String::is_empty) {

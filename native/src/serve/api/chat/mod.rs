@@ -35,10 +35,10 @@ pub async fn chat(
             grammar: parse::<OutputFormatFields>(body)?.grammar()?,
             reasoning: parse(body)?,
         };
-        let prompt = conversation.prepare(&own, &body.tenant, &options, outputs.logprobs)?;
-        Ok((prompt, options, outputs))
+        let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
+        Ok((prompt, options.streams(), options.include_usage(), outputs))
     });
-    let (prompt, options, outputs) = prepared.await?;
+    let (prompt, streams, include_usage, outputs) = prepared.await?;
     let parser = prompt.parser.clone();
     let mut generation = prompt.start(&server, &model, outputs.count).await?;
     let envelope = Envelope {
@@ -47,10 +47,10 @@ pub async fn chat(
         chunk: "chat.completion.chunk",
         created: now(),
         model: model.name.clone(),
-        include_usage: options.include_usage(),
+        include_usage,
     };
     let formatter = ChatFormatter::new(envelope, model, outputs, parser);
-    if options.streams() {
+    if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;

@@ -27,7 +27,8 @@ const MAX_TOKENS: usize = 16;
 
 /// A body that is parsed and tokenized.
 struct Prepared {
-    options: GenerationOptions,
+    streams: bool,
+    include_usage: bool,
     requests: Vec<Request>,
     grammar: Option<RequestedGrammar>,
     /// The prompts, if the response repeats them.
@@ -59,7 +60,8 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
         Ok(request)
     };
     let requests = prompts.into_iter().map(request).collect::<Result<_, ApiError>>()?;
-    Ok(Prepared { options, requests, grammar, echoes, logprobs, counts })
+    let (streams, include_usage) = (options.streams(), options.include_usage());
+    Ok(Prepared { streams, include_usage, requests, grammar, echoes, logprobs, counts })
 }
 
 /// Continues texts.
@@ -68,9 +70,10 @@ pub async fn completions(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
-    let own = model.clone();
+    let (own, client) = (model.clone(), body.client());
     let prepared = body.prepare(move |body| prepare(body, &own)).await?;
-    let Prepared { options, mut requests, grammar, echoes, logprobs, counts } = prepared;
+    let Prepared { streams, include_usage, mut requests, grammar, echoes, logprobs, counts } =
+        prepared;
     let OutputCounts { returned: n, generated: best_of } = counts;
     if let Some(grammar) = grammar {
         let own = model.clone();
@@ -82,7 +85,7 @@ pub async fn completions(
     }
     let (time, prompts) = (server.limits.time, requests.len());
     let mut generation =
-        Generation::start(&model.engine, &requests, best_of, "prompt", time).await?;
+        Generation::start(&model.engine, client, &requests, best_of, "prompt", time).await?;
     let formatter = CompletionFormatter {
         envelope: Envelope {
             id: ids::new("cmpl"),
@@ -90,7 +93,7 @@ pub async fn completions(
             chunk: "text_completion",
             created: now(),
             model: model.name.clone(),
-            include_usage: options.include_usage(),
+            include_usage,
         },
         logprobs: logprobs.is_some(),
         count: prompts * n,
@@ -99,7 +102,7 @@ pub async fn completions(
         n,
         model,
     };
-    if options.streams() {
+    if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let mut outputs = generation.collect().await?;

@@ -53,7 +53,7 @@ pub async fn messages(
         options.max_completion_tokens = Some(limits.max_tokens);
         options.stop = limits.stop_sequences.map(Texts::Many).or(options.stop);
         let conversation = conversation(body)?;
-        let prompt = conversation.prepare(&own, &body.tenant, &options, None)?;
+        let prompt = conversation.prepare(&own, body, &options, None)?;
         Ok((prompt, options.stops()?, options.streams()))
     });
     let (prompt, stops, streams) = prepared.await?;

@@ -1,5 +1,6 @@
 //! Formats outputs as OpenAI's Responses API does.
 
+use crate::serve::admission::BodyPermit;
 use crate::serve::api::body::Body;
 use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::stream::StreamFormatter;
@@ -8,6 +9,7 @@ use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::state::now;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -31,8 +33,11 @@ fn repeated_fields() -> [(&'static str, Value); 10] {
 pub struct ResponsesFormatter {
     /// Part of the response's ids.
     unique: String,
-    /// The response without output.
-    response: Value,
+    /// The response without output, as JSON text: a tree of its values would take much more memory
+    /// while the request waits.
+    response: String,
+    /// The memory of the fields that the response repeats.
+    _permit: Arc<BodyPermit>,
     parser: OutputParser,
     blocks: OutputBlocks,
     reason: Option<FinishReason>,
@@ -65,7 +70,13 @@ impl ResponsesFormatter {
             response[field] = value.unwrap_or(default);
         }
         let blocks = OutputBlocks::default();
-        Self { unique, response, parser, blocks, reason: None, event_count: 0 }
+        let (response, permit) = (response.to_string(), body.permit.clone());
+        Self { unique, response, _permit: permit, parser, blocks, reason: None, event_count: 0 }
+    }
+
+    /// Returns the response without output.
+    fn response(&self) -> Value {
+        serde_json::from_str(&self.response).expect("it was written as JSON")
     }
 
     /// Returns a response with the complete output.
@@ -76,7 +87,7 @@ impl ResponsesFormatter {
     }
 
     fn complete(&self, generation: &Generation) -> Value {
-        let mut response = self.response.clone();
+        let mut response = self.response();
         let last = self.blocks.0.len().saturating_sub(1);
         let status = |index| if index == last { self.status() } else { "completed" };
         let blocks = self.blocks.0.iter().enumerate();
@@ -250,7 +261,7 @@ impl StreamFormatter for ResponsesFormatter {
     const NAMED_EVENTS: bool = true;
 
     fn begin(&mut self) -> Vec<Value> {
-        let response = json!({"response": self.response});
+        let response = json!({"response": self.response()});
         ["created", "in_progress"].map(|kind| self.event(kind, response.clone())).into()
     }
 
@@ -274,7 +285,7 @@ impl StreamFormatter for ResponsesFormatter {
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Value> {
-        let mut response = self.response.clone();
+        let mut response = self.response();
         response["status"] = "failed".into();
         response["error"] = json!({"code": error.code, "message": error.message});
         vec![self.event("failed", json!({"response": response}))]

@@ -51,7 +51,7 @@ pub async fn responses(
         let limit = parse::<ResponsesLimits>(body)?.max_output_tokens;
         options.max_completion_tokens = limit.or(options.max_completion_tokens);
         let conversation = conversation(body)?;
-        let prompt = conversation.prepare(&own, &body.tenant, &options, None)?;
+        let prompt = conversation.prepare(&own, body, &options, None)?;
         let formatter = ResponsesFormatter::new(own.name.clone(), body, prompt.parser.clone());
         Ok((prompt, formatter, options.streams()))
     });

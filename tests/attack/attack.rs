@@ -1,0 +1,121 @@
+//! One hostile client beside honest streams: what the honest ones notice, and what is left afterwards.
+//!
+//! `WF_ATTACK_SECONDS` sets the duration of the attack (30), `WF_ATTACK_SEED` the seed (1), and
+//! `WF_ATTACK_GAP_MS` how much longer than without it a gap between two tokens may be (250).
+#![cfg(target_os = "linux")]
+
+#[path = "../../native/tests/common/mod.rs"]
+mod common;
+mod honest;
+mod hostile;
+mod watch;
+
+use common::server::{Server, ask};
+use honest::Honest;
+use hostile::Tally;
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use watch::{connections, cpu_seconds, resident};
+
+/// Streams of honest clients.
+const STREAMS: usize = 8;
+/// Concurrent activities of the hostile client.
+const ACTIVITIES: usize = 24;
+/// Growth of the server's memory that is accepted during the attack and 10 s after it, in MiB.
+const GROWTH: [f64; 2] = [500.0, 100.0];
+/// Time after which nothing of the attack may be left.
+const AFTERMATH: Duration = Duration::from_secs(10);
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |n| n.parse().expect("a number"))
+}
+
+/// Runs the honest streams for `time` and samples the server's memory; `beside` runs meanwhile.
+fn run(
+    server: &Server,
+    streams: &[Honest],
+    time: Duration,
+    beside: impl FnOnce(&AtomicBool) -> Tally + Send,
+) -> (honest::Seen, Tally, f64) {
+    let ended = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let honest: Vec<_> =
+            streams.iter().map(|stream| scope.spawn(|| stream.repeat(server, ended))).collect();
+        let beside = scope.spawn(move || beside(ended));
+        let (begin, mut peak) = (Instant::now(), 0f64);
+        while begin.elapsed() < time {
+            peak = peak.max(resident(server));
+            thread::sleep(Duration::from_millis(50));
+        }
+        ended.store(true, Ordering::Relaxed);
+        let tally = beside.join().expect("the hostile client ends");
+        let seen = honest.into_iter().map(|stream| stream.join().expect("a stream ends"));
+        (seen.fold(honest::Seen::default(), honest::Seen::and), tally, peak)
+    })
+}
+
+/// Waits until nothing of the attack is left, for at most [`AFTERMATH`], and says what is.
+fn settle(server: &Server, idle: f64) -> (Duration, String, f64) {
+    let begin = Instant::now();
+    loop {
+        let load = server.get("/v1/loads").json();
+        let (running, waiting) = (&load["num_running_reqs"], &load["num_waiting_reqs"]);
+        let open = connections(server, "127.0.0.2");
+        let used = cpu_seconds(server);
+        thread::sleep(Duration::from_millis(500));
+        // A compilation would use a core.
+        let busy = (cpu_seconds(server) - used) / 0.5;
+        let memory = resident(server) - idle;
+        let left = format!(
+            "{open} connections, {running} running, {waiting} waiting, {:.0} % of a core, {memory:+.0} MiB",
+            busy * 100.0
+        );
+        let done = running == 0 && waiting == 0 && open == 0 && busy < 0.3 && memory <= GROWTH[1];
+        if done || begin.elapsed() > AFTERMATH {
+            return (begin.elapsed(), if done { String::new() } else { left }, memory);
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn a_hostile_client_beside_honest_streams() {
+    let seconds = number("WF_ATTACK_SECONDS", 30);
+    let (seed, allowed) = (number("WF_ATTACK_SEED", 1), number("WF_ATTACK_GAP_MS", 250));
+    watch::raise_file_limit();
+    let server = Server::start(&["--kv-tokens", "16384"]);
+    let streams: Vec<Honest> = (0..STREAMS).map(|number| Honest::alone(&server, number)).collect();
+    // The grammar compiler's tables stay.
+    let digits = json!({"guided_regex": "[0-9]+", "max_tokens": 2});
+    server.chat(&ask("Hi!", digits)).is(200);
+    let alone = Duration::from_secs((seconds / 4).max(6));
+    let (before, _, _) = run(&server, &streams, alone, |_| Tally::default());
+    server.idle();
+    let idle = resident(&server);
+    let attack = |ended: &AtomicBool| hostile::attack(&server, seed, ACTIVITIES, ended);
+    let (during, tally, peak) = run(&server, &streams, Duration::from_secs(seconds), attack);
+    let (settled, left, growth) = settle(&server, idle);
+    println!("{tally}");
+    println!("| honest streams | answers | tokens | 99 % of gaps | largest gap |");
+    println!("| --- | --- | --- | --- | --- |");
+    println!("| alone | {before} |");
+    println!("| beside the attack | {during} |");
+    println!(
+        "| memory | idle {idle:.0} MiB | peak {:+.0} MiB | afterwards {growth:+.0} MiB |",
+        peak - idle
+    );
+    println!("| nothing left after | {settled:.1?} | {left} |");
+    assert!(during.answers > 0 && during.wrong.is_empty(), "{:?}", during.wrong);
+    let more = during.largest_gap().saturating_sub(before.largest_gap());
+    assert!(more <= Duration::from_millis(allowed), "a gap is {more:?} longer");
+    assert!(peak - idle <= GROWTH[0], "memory grew by {:.0} MiB", peak - idle);
+    assert!(left.is_empty(), "after {settled:?}: {left}");
+    tally.check();
+    server.terminate();
+    let log = server.ended().ends(0, &[]).stderr;
+    for word in ["panicked", "internal error"] {
+        assert!(!log.contains(word), "{log}");
+    }
+}

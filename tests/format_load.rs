@@ -183,6 +183,7 @@ fn text_files() {
         );
     let c = hf.load().unwrap();
     assert_eq!(c.text.chat_template.as_deref(), Some("D"));
+    assert_eq!(c.text.tool_template.as_deref(), Some("T"));
     assert_eq!(
         (&c.text.special["bos_token"][..], &c.text.special["eos_token"][..]),
         ("<b>", "<e>")

@@ -97,6 +97,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Lets control tokens that stand in messages (`<|eot_id|>`) act as such. By default they are text
+    /// there, so that a message cannot forge turns.
+    #[must_use]
+    pub fn allow_control_tokens(mut self, allowed: bool) -> Self {
+        self.open.allow_control_tokens = allowed;
+        self
+    }
+
     /// Sets how weights and logits are used; the model itself stays.
     #[must_use]
     pub fn open_options(mut self, options: OpenOptions) -> Self {

@@ -1,13 +1,12 @@
 //! The engine: a handle of the thread that runs requests.
 
-use crate::models::chat_prompt;
+use crate::models::chat_prompt::{self, Inputs};
 use crate::models::engine::MAX_BATCH_TOKENS;
 #[cfg(feature = "grammar")]
 use crate::models::grammar::Grammars;
 use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
 use crate::{EngineBuilder, Error, GenerateOptions};
-use serde_json::Map;
 use std::ffi::OsString;
 use std::sync::Arc;
 #[cfg(feature = "grammar")]
@@ -233,11 +232,11 @@ impl Engine {
         let Served { template, tokenizer, name, .. } = &self.shared.served;
         let template =
             template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: name.clone() })?;
-        let prompt = chat_prompt::render(template, messages, None, Map::new())?;
-        let tokens = tokenizer.encode(&prompt, false)?;
+        let prompt = chat_prompt::render(template, messages, Inputs::default())?;
+        let tokens = prompt.encode(tokenizer)?;
         let stable = if self.shared.served.recurrent {
-            let bare = chat_prompt::render_bare(template, messages, None, Map::new())?;
-            chat_prompt::stable_prefix(tokenizer, &prompt, &bare, tokens.len())
+            let bare = chat_prompt::render_bare(template, messages, Inputs::default())?;
+            chat_prompt::stable_prefix(tokenizer, prompt.text(), bare.text(), tokens.len())
         } else {
             None
         };

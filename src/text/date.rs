@@ -159,7 +159,7 @@ impl Date {
     }
 }
 
-/// What a directive prints.
+/// Text or number that a directive prints.
 enum Field {
     Text(String),
     Number { value: i64, width: usize, pad: char },

@@ -4,6 +4,7 @@
 //! platform; the date that a template prints is passed in ([`Date`]).
 
 mod allowed_parts;
+mod control;
 mod date;
 mod detokenize;
 mod error;
@@ -18,6 +19,7 @@ mod token_bytes;
 mod tokenizer;
 mod tokenizer_json;
 
+pub use control::Prompt;
 pub use date::Date;
 pub use detokenize::Detokenizer;
 pub use error::TextError;

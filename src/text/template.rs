@@ -3,8 +3,9 @@
 //! A template comes with the model and is not trusted. It can read only the conversation, and budgets
 //! of instructions, nesting and bytes ([`jinja`](super::jinja)) stop a template that would not end.
 
+use super::control::{ControlTokens, Prompt};
 use super::jinja::{Budget, Reporter, TemplateSource, compile, environment, panic_message};
-use super::{Date, TextError, python};
+use super::{Date, TextError, Tokenizer, python};
 use crate::format::TextParts;
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Value;
@@ -12,6 +13,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -54,11 +56,25 @@ pub struct RenderOptions {
 /// ```
 #[derive(Clone)]
 pub struct ChatTemplate {
-    original: String,
-    source: Result<TemplateSource, TextError>,
+    source: Source,
     /// The template for conversations with tools, if the model has one of its own.
-    with_tools: Option<Result<TemplateSource, TextError>>,
+    with_tools: Option<Source>,
     special: BTreeMap<String, String>,
+    /// Control tokens that are text in messages.
+    control: Option<Arc<ControlTokens>>,
+}
+
+/// A template as the model's files have it, and compiled.
+#[derive(Clone)]
+struct Source {
+    original: String,
+    compiled: Result<TemplateSource, TextError>,
+}
+
+impl Source {
+    fn new(original: &str) -> Self {
+        Self { original: original.to_owned(), compiled: TemplateSource::new(original) }
+    }
 }
 
 impl std::fmt::Debug for ChatTemplate {
@@ -89,9 +105,10 @@ impl ChatTemplate {
     /// # Errors
     /// When the template is not valid Jinja, or uses an unsupported feature.
     pub fn new(parts: &TextParts) -> Result<Option<Self>, TextError> {
-        match Self::open(parts) {
-            Some(Self { source: Err(error), .. }) => Err(error),
-            template => Ok(template),
+        let template = Self::open(parts);
+        match template.as_ref().and_then(Self::fault) {
+            Some(fault) => Err(fault.clone()),
+            None => Ok(template),
         }
     }
 
@@ -99,21 +116,38 @@ impl ChatTemplate {
     /// fails when it renders: the model still continues text.
     #[must_use]
     pub fn open(parts: &TextParts) -> Option<Self> {
-        let original = parts.chat_template.clone()?;
-        let source = TemplateSource::new(&original);
-        let with_tools = parts.tool_template.as_deref().map(TemplateSource::new);
-        Some(Self { original, source, with_tools, special: parts.special.clone() })
+        let source = Source::new(parts.chat_template.as_deref()?);
+        let with_tools = parts.tool_template.as_deref().map(Source::new);
+        Some(Self { source, with_tools, special: parts.special.clone(), control: None })
     }
 
-    /// Why the template cannot render, if it does not compile.
+    /// Makes [`ChatTemplate::prompt`] keep the control tokens of `tokenizer` out of messages: its special
+    /// tokens, what the template writes as marks, and `ids` (the mask, ends of text).
+    #[must_use]
+    pub fn with_control_tokens(self, tokenizer: &Tokenizer, ids: &[u32]) -> Self {
+        let both = || self.with_tools.iter().chain([&self.source]);
+        let compiled = both().flat_map(|source| &source.compiled);
+        let read: Vec<String> = compiled.flat_map(TemplateSource::read).collect();
+        let written: String = both().map(|source| source.original.as_str()).collect();
+        let control = ControlTokens::new(tokenizer, ids, &written, &read);
+        Self { control: Some(Arc::new(control)), ..self }
+    }
+
+    /// Error of a template that does not compile.
     #[must_use]
     pub fn fault(&self) -> Option<&TextError> {
-        self.source.as_ref().err()
+        self.source.compiled.as_ref().err()
     }
 
     /// Jinja source of the template, as in the model's files.
     pub fn source(&self) -> &str {
-        &self.original
+        &self.source.original
+    }
+
+    /// Jinja source of the template for conversations with tools.
+    #[must_use]
+    pub fn tool_source(&self) -> &str {
+        &self.with_tools.as_ref().unwrap_or(&self.source).original
     }
 
     /// Special tokens by the names of the template's variables (`bos_token`…).
@@ -138,6 +172,25 @@ impl ChatTemplate {
         )
     }
 
+    /// Renders the prompt for a conversation, as [`ChatTemplate::render_with`] does. With
+    /// [`ChatTemplate::with_control_tokens`], control tokens in messages, tools and documents are text.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation, fails, or uses up its budget.
+    pub fn prompt(
+        &self,
+        mut messages: serde_json::Value,
+        mut options: RenderOptions,
+    ) -> Result<Prompt, TextError> {
+        if let Some(control) = &self.control {
+            if let Some(marks) = control.mark(self.source(), &mut messages, &mut options)? {
+                let rendered = self.render_with(&messages, &options)?;
+                return Ok(control.prompt(&rendered, &marks));
+            }
+        }
+        self.render_with(&messages, &options).map(Prompt::plain)
+    }
+
     /// Renders the prompt for a conversation, with all inputs of templates. `messages` is a JSON array
     /// in the form of OpenAI's API (`role`, `content`, `tool_calls`, `reasoning_content`…).
     ///
@@ -149,7 +202,7 @@ impl ChatTemplate {
         options: &RenderOptions,
     ) -> Result<String, TextError> {
         let own = self.with_tools.as_ref().filter(|_| options.tools.is_some());
-        let source = own.unwrap_or(&self.source).as_ref().map_err(Clone::clone)?;
+        let source = own.unwrap_or(&self.source).compiled.as_ref().map_err(Clone::clone)?;
         let render = Render { source, special: &self.special, messages, options };
         render.guarded(&|_| {})
     }

@@ -2,6 +2,7 @@
 //! vocabularies. `tests/golden/text.py` writes the golden files.
 
 mod allowance;
+mod control;
 mod detokenize;
 mod gguf;
 mod hostile;

@@ -76,6 +76,32 @@ fn a_simple_conversation() {
 }
 
 #[test]
+fn conversations_with_tools_may_have_a_template_of_their_own() {
+    let parts = TextParts {
+        chat_template: Some("plain{{ documents }}".into()),
+        tool_template: Some("{% for tool in tools %}{{ tool.name }};{% endfor %}".into()),
+        ..TextParts::default()
+    };
+    let template = ChatTemplate::new(&parts).unwrap().unwrap();
+    let tools = Some(json!([{"name": "f"}, {"name": "g"}]));
+    let options = RenderOptions { tools, ..RenderOptions::default() };
+    assert_eq!(template.render_with(&json!([]), &options).unwrap(), "f;g;");
+    assert_eq!(template.render(&[], true).unwrap(), "plainNone");
+    let documents = Some(json!([{"title": "A"}]));
+    let options = RenderOptions { documents, ..RenderOptions::default() };
+    assert_eq!(template.render_with(&json!([]), &options).unwrap(), "plain[{'title': 'A'}]");
+}
+
+#[test]
+fn a_template_that_does_not_compile_fails_when_it_renders() {
+    let parts = TextParts { chat_template: Some("{% for %}".into()), ..TextParts::default() };
+    assert_eq!(ChatTemplate::new(&parts).unwrap_err().code(), "bad_chat_template");
+    let template = ChatTemplate::open(&parts).unwrap();
+    assert_eq!(template.fault().unwrap().code(), "bad_chat_template");
+    assert_eq!(template.render(&[], true).unwrap_err().code(), "bad_chat_template");
+}
+
+#[test]
 fn without_a_date_there_is_no_clock() {
     let asks = "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% else %}no{% endif %}";
     assert_eq!(template(asks, &[]).unwrap().render(&[], true).unwrap(), "no");

@@ -18,7 +18,7 @@ const SIMD_CHOICES = ["auto", "simd128", "relaxed"];
  */
 export function loadSettings(options: LoadOptions, files: readonly SourceFile[]): LoadSettings {
   const { threads = "auto", simd = "auto", cache = true, context, sha256 = {}, name } = options;
-  const { kvType = {}, attention } = options;
+  const { kvType = {}, attention, allowControlTokens = false } = options;
   const first = (files[0] as SourceFile).name;
   const threadCountOk =
     Number.isInteger(threads) && Number(threads) > 0 && Number(threads) <= MAX_THREADS;
@@ -29,6 +29,8 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
   check("name", name === undefined || typeof name === "string", "a string", name);
   const attentionOk = attention === undefined || typeof attention === "string";
   check("attention", attentionOk, "a string", attention);
+  const allowOk = typeof allowControlTokens === "boolean";
+  check("allowControlTokens", allowOk, "true or false", allowControlTokens);
   return {
     name: name ?? first.replace(/(\.wf)?\.(safetensors|gguf)$/, ""),
     threads,
@@ -36,6 +38,7 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
     cache,
     sha256: hashes(sha256, files),
     ...(context === undefined ? {} : { context }),
+    ...(allowControlTokens ? { allow_control_tokens: true } : {}),
     kv: { ...kvTypes(kvType), ...(attention === undefined ? {} : { attention }) },
   };
 }

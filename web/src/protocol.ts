@@ -42,6 +42,8 @@ export interface LoadSettings {
   context?: number;
   /** Key-value cache options, under the core's names. */
   kv: { keys?: string; values?: string; attention?: string };
+  /** Control tokens in messages act as such. Under the core's name. */
+  allow_control_tokens?: boolean;
   /** Expected hashes by file name. */
   sha256: Record<string, string>;
 }

@@ -73,6 +73,11 @@ export interface LoadOptions {
    */
   attention?: string;
   /**
+   * Lets control tokens that stand in messages (`<|im_end|>`) act as such. By default they are text
+   * there, so that a message cannot forge turns (default `false`).
+   */
+  allowControlTokens?: boolean;
+  /**
    * Expected SHA-256 in hexadecimal: of the only file, or by file name. A file with another hash is
    * refused with `"hash_mismatch"`.
    */

@@ -3,45 +3,54 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::SystemTime;
-use wrinklefree::text::{ChatTemplate, Date, Message, RenderOptions, TextError, Tokenizer};
+use wrinklefree::text::{ChatTemplate, Date, Message, Prompt, RenderOptions, TextError, Tokenizer};
 
-/// Renders the prompt that makes the model answer these messages, with the tools that it may call and
-/// further variables of the template.
+/// Inputs of a template beside messages.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// Tools that the model may call, in the form of OpenAI's API.
+    pub tools: Option<Value>,
+    /// Documents to answer from.
+    pub documents: Option<Value>,
+    /// Further variables of the template.
+    pub variables: Map<String, Value>,
+}
+
+/// Renders the prompt that makes the model answer these messages.
 pub fn render<M: Serialize>(
     template: &ChatTemplate,
     messages: &[M],
-    tools: Option<Value>,
-    variables: Map<String, Value>,
-) -> Result<String, TextError> {
-    render_with(template, messages, tools, variables, true)
+    inputs: Inputs,
+) -> Result<Prompt, TextError> {
+    render_with(template, messages, inputs, true)
 }
 
 /// Renders these messages without the generation prompt, as a prompt for [`stable_prefix`].
 pub fn render_bare<M: Serialize>(
     template: &ChatTemplate,
     messages: &[M],
-    tools: Option<Value>,
-    variables: Map<String, Value>,
-) -> Result<String, TextError> {
-    render_with(template, messages, tools, variables, false)
+    inputs: Inputs,
+) -> Result<Prompt, TextError> {
+    render_with(template, messages, inputs, false)
 }
 
 fn render_with<M: Serialize>(
     template: &ChatTemplate,
     messages: &[M],
-    tools: Option<Value>,
-    variables: Map<String, Value>,
+    inputs: Inputs,
     add_generation_prompt: bool,
-) -> Result<String, TextError> {
+) -> Result<Prompt, TextError> {
+    let Inputs { tools, documents, variables } = inputs;
     let options = RenderOptions {
         add_generation_prompt,
         date: Some(now()),
         tools,
+        documents,
         variables,
         ..RenderOptions::default()
     };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
-    template.render_with(&messages, &options)
+    template.prompt(messages, options)
 }
 
 /// Returns the number of first tokens of `prompt`, of `tokens` in total, that are those of the same
@@ -66,7 +75,8 @@ pub fn hears_system(template: &ChatTemplate) -> bool {
         |role: &str, content: &str| Message { role: role.into(), content: content.into() };
     let messages = [message("system", SAID), message("user", "Hello")];
     // A template that refuses system messages reports an error itself.
-    render(template, &messages, None, Map::new()).map_or(true, |text| text.contains(SAID))
+    render(template, &messages, Inputs::default())
+        .map_or(true, |prompt| prompt.text().contains(SAID))
 }
 
 /// Returns the date in UTC: the standard library knows no time zones.
@@ -85,10 +95,8 @@ mod tests {
         let source = "{{ strftime_now('%Y') }}".to_string();
         let text = TextParts { chat_template: Some(source), ..TextParts::default() };
         let template = ChatTemplate::new(&text).expect("valid").expect("there");
-        let year: u32 = render::<Value>(&template, &[], None, Map::new())
-            .expect("renders")
-            .parse()
-            .expect("a year");
+        let prompt = render::<Value>(&template, &[], Inputs::default()).expect("renders");
+        let year: u32 = prompt.text().parse().expect("a year");
         assert!(year >= 2025, "{year}");
     }
 

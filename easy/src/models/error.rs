@@ -69,14 +69,6 @@ pub enum OpenError {
         /// Cause.
         source: TextError,
     },
-    /// The chat template cannot be used.
-    #[error("cannot use the chat template of {model}")]
-    ChatTemplate {
-        /// Name of the model.
-        model: String,
-        /// Cause.
-        source: TextError,
-    },
 }
 
 /// Error: a model has no tokenizer.

@@ -142,7 +142,7 @@ impl Loaded {
     /// Opens model, tokenizer and chat template, to compute on `runtime`.
     ///
     /// # Errors
-    /// As [`checkpoint`], or if weights, tokenizer or chat template cannot be used.
+    /// As [`checkpoint`], or if weights or tokenizer cannot be used.
     pub fn open(
         options: &OpenOptions,
         runtime: &Runtime,
@@ -155,8 +155,15 @@ impl Loaded {
         let (model, mut warnings) = options.prepare_from(model, &files, runtime);
         warnings.extend(flushed(count));
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
-        let template = ChatTemplate::new(&text)
-            .map_err(|source| OpenError::ChatTemplate { model: name.clone(), source })?;
+        let mut template = ChatTemplate::open(&text);
+        if let Some(fault) = template.as_ref().and_then(ChatTemplate::fault) {
+            warnings.push(format!("{name} cannot chat, only continue texts (--raw): {fault}"));
+        }
+        if let Some(tokenizer) = tokenizer.as_deref().filter(|_| !options.allow_control_tokens) {
+            let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
+            let ids: Vec<u32> = generation.eos.iter().copied().chain(mask).collect();
+            template = template.map(|template| template.with_control_tokens(tokenizer, &ids));
+        }
         let (defaults, time) = (generation, start.elapsed());
         Ok(Self { name, model, tokenizer, template, defaults, dlm, time, warnings })
     }

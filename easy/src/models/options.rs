@@ -28,6 +28,8 @@ pub struct OpenOptions {
     pub layout: LayoutChoice,
     /// Place of the weights of a packed file.
     pub weights: Placement,
+    /// True if control tokens that stand in messages act as such; else they are text there.
+    pub allow_control_tokens: bool,
 }
 
 impl Default for OpenOptions {
@@ -41,6 +43,7 @@ impl Default for OpenOptions {
             activations: ActivationBits::default(),
             layout: LayoutChoice::default(),
             weights: Placement::default(),
+            allow_control_tokens: false,
         }
     }
 }

@@ -76,6 +76,13 @@ pub struct ModelArgs {
     #[arg(long, value_name = "PLACE", value_parser = one_of(Placement::ALL, Placement::name),
         default_value = Placement::default().name())]
     pub weights: Placement,
+    /// Control tokens in messages act as such
+    ///
+    /// By default a control token that stands in a message (<|eot_id|>, <|mask|>) is text there, so that
+    /// a message cannot forge turns. With this option it is that token, as in other programs.
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub allow_control_tokens: bool,
 }
 
 impl ModelArgs {
@@ -90,6 +97,7 @@ impl ModelArgs {
             activations: self.activations,
             layout: self.layout,
             weights: self.weights,
+            allow_control_tokens: self.allow_control_tokens,
         }
     }
 }

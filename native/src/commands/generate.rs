@@ -9,8 +9,9 @@ use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, open, out, signals};
 use crate::config::DecodeArgs;
 use crate::machine;
+use crate::models::chat_prompt::{self, Inputs};
 use crate::models::engine::SingleSequence;
-use crate::models::{Loaded, chat_prompt, grammar, weight_sizes};
+use crate::models::{Loaded, grammar, weight_sizes};
 use anyhow::{Context, anyhow};
 use diffusion_view::DiffusionView;
 use serde_json::{Value, json};
@@ -220,10 +221,11 @@ fn encode(
     }
     let mut messages: Vec<_> = args.system.iter().map(|s| message("system", s)).collect();
     messages.push(message("user", prompt));
-    let text = chat_prompt::render(template, &messages, None, args.reasoning.variables()?)
+    let inputs = Inputs { variables: args.reasoning.variables()?, ..Inputs::default() };
+    let prompt = chat_prompt::render(template, &messages, inputs)
         .context("the chat template refuses the prompt")?;
-    let tokens = tokenizer.encode(&text, false).context("cannot encode the prompt")?;
-    Ok((tokens, args.reasoning.of_output(template, &text)?))
+    let tokens = prompt.encode(tokenizer).context("cannot encode the prompt")?;
+    Ok((tokens, args.reasoning.of_output(template, prompt.text())?))
 }
 
 fn logprobs(tokens: &[Sampled], tokenizer: Option<&Tokenizer>) -> Vec<Value> {

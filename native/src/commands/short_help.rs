@@ -10,8 +10,9 @@ const COLUMNS: usize = 80;
 const AROUND: usize = 8;
 
 /// Flags that few users need: `-h` only counts them.
-const RARE: [&str; 19] = [
+const RARE: [&str; 20] = [
     "activation_sparsity",
+    "allow_control_tokens",
     "block_attention",
     "chat_template_kwargs",
     "commit",

@@ -258,6 +258,7 @@ mod tests {
                 "activations",
                 "layout",
                 "weights",
+                "allow_control_tokens",
                 "host",
                 "port",
                 "threads",

@@ -1,9 +1,9 @@
 //! Prompts with known answers, a JSON object a line.
 
-use crate::models::{Loaded, chat_prompt};
+use crate::models::Loaded;
+use crate::models::chat_prompt::{self, Inputs};
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use serde_json::Map;
 use std::fs;
 use std::path::Path;
 use wrinklefree::text::Message;
@@ -93,8 +93,8 @@ fn encode(line: &str, loaded: &Loaded) -> anyhow::Result<Prompt> {
             let Some(template) = &loaded.template else {
                 bail!("`messages` need a chat template, and {} has none", loaded.name);
             };
-            let text = chat_prompt::render(template, &messages, None, Map::new());
-            tokenizer.encode(&text.context("the chat template refuses the messages")?, false)
+            let prompt = chat_prompt::render(template, &messages, Inputs::default());
+            prompt.context("the chat template refuses the messages")?.encode(tokenizer)
         }
         (None, Some(text)) => tokenizer.encode(&text, true),
         _ => bail!("expected either `messages` or `prompt`"),

@@ -23,6 +23,26 @@ const MAX_LINES: usize = 60_000;
 #[derive(Clone, Debug)]
 pub(crate) struct TemplateSource(String);
 
+/// Methods that look for their argument in a text.
+const LOOKING: &[&str] = &[
+    "split",
+    "rsplit",
+    "partition",
+    "rpartition",
+    "replace",
+    "startswith",
+    "endswith",
+    "find",
+    "rfind",
+    "index",
+    "count",
+    "strip",
+    "lstrip",
+    "rstrip",
+    "removeprefix",
+    "removesuffix",
+];
+
 impl TemplateSource {
     pub(crate) fn new(source: &str) -> Result<Self, TextError> {
         let bad = |what: String| Err(TextError::TemplateSyntax(what));
@@ -51,9 +71,35 @@ impl TemplateSource {
     pub(super) fn text(&self) -> &str {
         &self.0
     }
+
+    /// The texts that the template looks for in other texts: `'</think>' in content`,
+    /// `content.split('</think>')`.
+    pub(crate) fn read(&self) -> Vec<String> {
+        let mut tokens = Tokenizer::new(&self.0, NAME, false, syntax());
+        let mut read = Vec::new();
+        let mut text: Option<String> = None;
+        // Whether the text is an argument of a method that looks for it.
+        let (mut looking, mut argument) = (false, false);
+        while let Ok(Some((token, _))) = tokens.next_token() {
+            if let Some(text) = text.take()
+                && (argument || matches!(token, Token::Ident("in" | "not")))
+            {
+                read.push(text);
+            }
+            match &token {
+                Token::Str(found) => text = Some((*found).to_owned()),
+                Token::String(found) => text = Some(found.to_string()),
+                Token::Ident(name) => looking = LOOKING.contains(name),
+                Token::ParenOpen => argument = std::mem::take(&mut looking),
+                Token::ParenClose => argument = false,
+                _ => {}
+            }
+        }
+        read
+    }
 }
 
-/// What a panic said.
+/// Message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     message.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message")

@@ -86,10 +86,11 @@ async function sequentially<T, R>(items: readonly T[], action: (item: T) => Prom
 function openSession(
   { bindings, poolWorkers }: StartedArtifact,
   uploads: Upload[],
-  { name, context, kv }: LoadSettings,
+  { name, context, kv, allow_control_tokens }: LoadSettings,
   { threads }: ArtifactChoice,
 ): Session {
-  const session = bindings.Session.open(uploads, JSON.stringify({ name, threads, context, kv }));
+  const options = { name, threads, context, kv, allow_control_tokens };
+  const session = bindings.Session.open(uploads, JSON.stringify(options));
   runPoolWorkers(poolWorkers);
   return session;
 }

@@ -47,6 +47,9 @@ pub struct SessionOptions {
     sequences: Option<usize>,
     #[serde(default)]
     kv: KvOptions,
+    /// True if control tokens that stand in messages act as such; else they are text there.
+    #[serde(default)]
+    allow_control_tokens: bool,
 }
 
 /// Options of the key-value cache by name. A missing one is that of [`KvConfig::default()`].
@@ -104,7 +107,12 @@ impl LoadedModel {
             Some(vocabulary) => Some(Arc::new(Tokenizer::new(vocabulary)?)),
             None => None,
         };
-        let template = ChatTemplate::new(&text)?;
+        let mut template = ChatTemplate::open(&text);
+        if let Some(tokenizer) = tokenizer.as_deref().filter(|_| !options.allow_control_tokens) {
+            let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
+            let ids: Vec<u32> = generation.eos.iter().copied().chain(mask).collect();
+            template = template.map(|template| template.with_control_tokens(tokenizer, &ids));
+        }
         let kernels = Kernels::best();
         let runtime = Runtime { kernels, thread_pool: threads::thread_pool(options.threads)? };
         let model = Model::new(spec, weights)?.with_layout(Layout::TwoBit, &runtime);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
 use wrinklefree::settings::{Sampling, Settings};
-use wrinklefree::text::{Date, RenderOptions};
+use wrinklefree::text::{Date, Prompt, RenderOptions};
 
 /// Default maximum number of tokens of an answer.
 const DEFAULT_MAX_TOKENS: usize = 512;
@@ -87,12 +87,12 @@ impl Input {
                 ));
             }
         };
-        Ok(loaded.tokenizer()?.encode(&render(loaded, messages, now)?, false)?)
+        Ok(render(loaded, messages, now)?.encode(loaded.tokenizer()?)?)
     }
 }
 
 /// Renders a conversation with the chat template.
-pub fn render(loaded: &LoadedModel, messages: &Value, now: i64) -> Result<String, Error> {
+pub fn render(loaded: &LoadedModel, messages: &Value, now: i64) -> Result<Prompt, Error> {
     let template = loaded.template.as_ref().ok_or_else(|| {
         let name = &loaded.name;
         Error::new(
@@ -105,5 +105,5 @@ pub fn render(loaded: &LoadedModel, messages: &Value, now: i64) -> Result<String
         date: Some(Date::from_unix(now)),
         ..RenderOptions::default()
     };
-    Ok(template.render_with(messages, &options)?)
+    Ok(template.prompt(messages.clone(), options)?)
 }

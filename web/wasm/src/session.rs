@@ -94,7 +94,8 @@ impl Session {
     /// Renders a conversation, a JSON array of messages, with the chat template.
     #[wasm_bindgen(js_name = applyTemplate)]
     pub fn apply_template(&self, messages: &str) -> Result<String, Error> {
-        request::render(&self.loaded, &serde_json::from_str(messages)?, now())
+        let prompt = request::render(&self.loaded, &serde_json::from_str(messages)?, now())?;
+        Ok(prompt.text().to_owned())
     }
 
     /// Returns the names of the decode modes that the model supports.

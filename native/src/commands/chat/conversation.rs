@@ -2,8 +2,9 @@
 
 use crate::cli::session::{self, Answer, Watcher};
 use crate::cli::{open, out};
+use crate::models::Loaded;
+use crate::models::chat_prompt::{self, Inputs};
 use crate::models::engine::SingleSequence;
-use crate::models::{Loaded, chat_prompt};
 use anyhow::{Context, anyhow, bail};
 use wrinklefree::cache::KvConfig;
 use wrinklefree::decode::{DecodeMode, SamplingParams};
@@ -166,19 +167,22 @@ impl Conversation {
     /// to know it.
     fn stable_prefix(&self, tokens: usize) -> Option<usize> {
         self.engine.model().spec().linear_attention.as_ref()?;
-        let (seen, variables) = (self.seen(), self.reasoning.variables().ok()?);
-        let bare = chat_prompt::render_bare(&self.template, &seen, None, variables.clone()).ok()?;
-        let prompt = chat_prompt::render(&self.template, &seen, None, variables).ok()?;
-        chat_prompt::stable_prefix(self.engine.tokenizer()?, &prompt, &bare, tokens)
+        let (seen, inputs) = (self.seen(), self.inputs().ok()?);
+        let bare = chat_prompt::render_bare(&self.template, &seen, inputs.clone()).ok()?;
+        let prompt = chat_prompt::render(&self.template, &seen, inputs).ok()?;
+        let tokenizer = self.engine.tokenizer()?;
+        chat_prompt::stable_prefix(tokenizer, prompt.text(), bare.text(), tokens)
+    }
+
+    fn inputs(&self) -> anyhow::Result<Inputs> {
+        Ok(Inputs { variables: self.reasoning.variables()?, ..Inputs::default() })
     }
 
     fn encode(&self) -> anyhow::Result<(Vec<u32>, OutputReasoning)> {
-        let seen = self.seen();
-        let variables = self.reasoning.variables()?;
-        let text = chat_prompt::render(&self.template, &seen, None, variables);
-        let text = text.context("the chat template refuses the conversation")?;
+        let prompt = chat_prompt::render(&self.template, &self.seen(), self.inputs()?);
+        let prompt = prompt.context("the chat template refuses the conversation")?;
         let tokenizer = self.engine.tokenizer().expect("checked in new");
-        let tokens = tokenizer.encode(&text, false).context("cannot encode the message")?;
-        Ok((tokens, self.reasoning.of_output(&self.template, &text)?))
+        let tokens = prompt.encode(tokenizer).context("cannot encode the message")?;
+        Ok((tokens, self.reasoning.of_output(&self.template, prompt.text())?))
     }
 }

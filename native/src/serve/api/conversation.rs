@@ -3,7 +3,7 @@
 use super::body::{Body, GenerationOptions};
 use super::generation::Generation;
 use super::tools::{self, CallFormat, OutputParser, Tools};
-use crate::models::chat_prompt;
+use crate::models::chat_prompt::{self, Inputs};
 use crate::models::grammar::Grammar;
 use crate::serve::client::Client;
 use crate::serve::error::ApiError;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
+use wrinklefree::text::Prompt;
 
 /// A conversation and the constraints on its continuation.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Conversation {
     pub messages: Vec<Value>,
     /// Tools that the model may call.
     pub tools: Tools,
+    /// Documents to answer from.
+    pub documents: Option<Vec<Value>>,
     /// Grammar of outputs without calls.
     pub grammar: Option<RequestedGrammar>,
     /// Settings of reasoning.
@@ -89,15 +92,15 @@ impl Conversation {
         options: &GenerationOptions,
         logprobs: Option<usize>,
     ) -> Result<PreparedConversation, ApiError> {
-        let text = self.render(model)?;
-        let tokens = model.encode(&text, false, self.field)?;
-        let stable_prefix = self.stable_prefix(model, &text, tokens.len());
+        let prompt = self.render(model)?;
+        let tokens = self.encode(model, &prompt)?;
+        let stable_prefix = self.stable_prefix(model, prompt.text(), tokens.len());
         let request = options.request(model, &body.tenant, tokens, logprobs)?;
         let request = Request { stable_prefix, ..request };
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
             let settings = self.reasoning(model);
-            reasoning = settings.of_output(template, &text).map_err(reasoning_error)?;
+            reasoning = settings.of_output(template, prompt.text()).map_err(reasoning_error)?;
             format = CallFormat::of_template(template);
         }
         let parser = OutputParser::new(reasoning.parser(), self.tools.parser(format));
@@ -110,7 +113,7 @@ impl Conversation {
     ///
     /// # Errors
     /// If there are no messages, or no template, or the template refuses the messages.
-    pub fn render(&self, model: &ServedModel) -> Result<String, ApiError> {
+    pub fn render(&self, model: &ServedModel) -> Result<Prompt, ApiError> {
         let param = self.field;
         if self.messages.is_empty() {
             let message = format!("{param} is empty: send at least one message");
@@ -125,8 +128,12 @@ impl Conversation {
         };
         let (messages, definitions) =
             tools::for_template(template, self.messages.clone(), self.tools.definitions());
-        let variables = self.reasoning(model).variables().map_err(reasoning_error)?;
-        chat_prompt::render(template, &messages, definitions, variables)
+        let inputs = self.inputs(model, definitions)?;
+        if inputs.documents.is_some() && !template.source().contains("documents") {
+            let message = format!("the chat template of {} takes no documents", model.name);
+            return Err(ApiError::bad("documents", message));
+        }
+        chat_prompt::render(template, &messages, inputs)
             .map_err(|e| ApiError::bad(param, format!("the chat template failed: {e}")))
     }
 
@@ -136,9 +143,9 @@ impl Conversation {
         let template = model.template.as_ref().filter(|_| model.recurrent)?;
         let (messages, definitions) =
             tools::for_template(template, self.messages.clone(), self.tools.definitions());
-        let variables = self.reasoning(model).variables().ok()?;
-        let bare = chat_prompt::render_bare(template, &messages, definitions, variables).ok()?;
-        chat_prompt::stable_prefix(&model.tokenizer, prompt, &bare, tokens)
+        let inputs = self.inputs(model, definitions).ok()?;
+        let bare = chat_prompt::render_bare(template, &messages, inputs).ok()?;
+        chat_prompt::stable_prefix(&model.tokenizer, prompt, bare.text(), tokens)
     }
 
     /// Returns the tokens of the prompt.
@@ -146,7 +153,18 @@ impl Conversation {
     /// # Errors
     /// If the conversation cannot be rendered or is longer than the context.
     pub fn tokens(&self, model: &ServedModel) -> Result<Vec<u32>, ApiError> {
-        model.encode(&self.render(model)?, false, self.field)
+        self.encode(model, &self.render(model)?)
+    }
+
+    fn encode(&self, model: &ServedModel, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
+        model.check_length(prompt.text(), model.context, self.field)?;
+        prompt.encode(&model.tokenizer).map_err(|e| ApiError::bad(self.field, e.to_string()))
+    }
+
+    /// Inputs of the template beside the messages.
+    fn inputs(&self, model: &ServedModel, tools: Option<Value>) -> Result<Inputs, ApiError> {
+        let variables = self.reasoning(model).variables().map_err(reasoning_error)?;
+        Ok(Inputs { tools, documents: self.documents.clone().map(Value::from), variables })
     }
 
     /// Settings of reasoning, with those of the server for unset ones.

@@ -99,10 +99,11 @@ pub async fn apply_template(
             field: "messages",
             messages: template_messages(messages)?,
             tools: Tools::default(),
+            documents: None,
             grammar: None,
             reasoning: parse(body)?,
         };
-        conversation.render(&model)
+        Ok(conversation.render(&model)?.text().to_owned())
     });
     Ok(Json(json!({"prompt": prompt.await?})))
 }

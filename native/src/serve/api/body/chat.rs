@@ -25,6 +25,8 @@ pub const BODY: &[SchemaFn] = &[
 
 /// Maximum number of alternatives per token.
 const MAX_TOP_LOGPROBS: usize = 20;
+/// Maximum number of documents.
+const MAX_DOCUMENTS: usize = 128;
 
 /// Fields of chat completions.
 #[derive(Deserialize, ToSchema)]
@@ -37,6 +39,10 @@ pub struct ChatFields {
     /// Number of most probable tokens to return at each position. Needs `logprobs`.
     #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
+    /// Documents to answer from, for chat templates that take them: objects, mostly with `title` and
+    /// `text`.
+    #[schema(max_items = 128)]
+    documents: Option<Vec<Map<String, Value>>>,
 }
 
 /// A message of a chat.
@@ -128,6 +134,19 @@ impl ChatFields {
             }
             (wanted, top) => Ok(wanted.then_some(top.unwrap_or(0))),
         }
+    }
+
+    /// Returns the documents for chat templates.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn documents(&self) -> Result<Option<Vec<Value>>, ApiError> {
+        let documents = self.documents.as_ref();
+        if documents.is_some_and(|documents| documents.len() > MAX_DOCUMENTS) {
+            let message = format!("documents has more than {MAX_DOCUMENTS} items");
+            return Err(ApiError::bad("documents", message));
+        }
+        Ok(documents.map(|documents| documents.iter().cloned().map(Value::from).collect()))
     }
 
     /// Converts the messages for chat templates.

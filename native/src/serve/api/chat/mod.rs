@@ -30,6 +30,7 @@ pub async fn chat(
         let outputs = OutputRequest { count: options.n()?, logprobs: chat.logprobs()? };
         let conversation = Conversation {
             field: "messages",
+            documents: chat.documents()?,
             messages: chat.messages()?,
             tools: tools.tools()?,
             grammar: parse::<OutputFormatFields>(body)?.grammar()?,

@@ -33,6 +33,7 @@ fn conversation(body: &Body) -> Result<Conversation, ApiError> {
         field: "messages",
         messages: messages.messages()?,
         tools: tools.tools()?,
+        documents: None,
         grammar: parse::<OutputFormatFields>(body)?.or(format)?,
         reasoning: parse::<AnthropicThinkingFields>(body)?.reasoning().or(parse(body)?),
     })

@@ -31,6 +31,7 @@ fn conversation(body: &Body) -> Result<Conversation, ApiError> {
         field: "input",
         messages: input.messages()?,
         tools: tools.tools()?,
+        documents: None,
         grammar: parse::<OutputFormatFields>(body)?.or(format)?,
         reasoning: parse::<ResponsesReasoningFields>(body)?.reasoning().or(parse(body)?),
     })

@@ -11,7 +11,7 @@ pub fn for_template(
     messages: Vec<Value>,
     tools: Vec<Value>,
 ) -> (Vec<Value>, Option<Value>) {
-    if template.source().contains(OPEN) {
+    if template.tool_source().contains(OPEN) {
         return (messages, (!tools.is_empty()).then(|| tools.into()));
     }
     let mut messages: Vec<Value> = messages.into_iter().map(as_text).collect();

@@ -6,9 +6,11 @@ mod common;
 use common::server::{Server, ask, start};
 use common::{Ran, names, wf_run};
 use serde_json::json;
+#[cfg(target_os = "linux")]
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
+#[cfg(target_os = "linux")]
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
@@ -76,6 +78,8 @@ fn what_is_no_regular_file_is_refused_by_name() {
     within(with(&["inspect"], &folders)).ends(1, &["m.gguf", "a directory"]);
 }
 
+/// Other systems have no such names.
+#[cfg(target_os = "linux")]
 #[test]
 fn paths_need_not_be_utf8() {
     let folder = folder();

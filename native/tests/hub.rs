@@ -68,6 +68,15 @@ fn fetches_what_matters_once() {
 }
 
 #[test]
+fn a_mirror_that_knows_get_alone_will_do() {
+    let (hub, home) = (hub(), tempfile::tempdir().expect("a directory"));
+    hub.change(|state| state.get_only = true);
+    inspect(&hub, home.path(), &[REPO], &[]).ends(1, &[]);
+    assert_complete(home.path());
+    assert!(hub.log().contains(&model_at("0-0")));
+}
+
+#[test]
 fn another_revision() {
     let (hub, home) = (hub(), tempfile::tempdir().expect("a directory"));
     inspect(&hub, home.path(), &[REPO, "--revision", "refs/pr/1"], &[]).ends(1, &[]);

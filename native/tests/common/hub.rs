@@ -21,6 +21,8 @@ pub struct State {
     pub cuts: Vec<usize>,
     /// Ignore `Range` in downloads.
     pub ignores_range: bool,
+    /// Know GET alone.
+    pub get_only: bool,
     /// Token that requests need.
     pub token: Option<String>,
     /// Headers that describe a file, by its name, instead of the honest ones.
@@ -129,6 +131,9 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         }
         return Ok(());
     }
+    if is_head && state.get_only {
+        return head(&stream, "501 Not Implemented", 0, "");
+    }
     if state.token.is_some() && state.token != token {
         return head(&stream, "401 Unauthorized", 0, "");
     }
@@ -153,7 +158,8 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         return head(&stream, "416 Range Not Satisfiable", 0, "");
     }
     let part = &body[first..(last + 1).min(body.len())];
-    let cut = if path.contains("/resolve/") { state.cuts.pop() } else { None };
+    let is_file = path.contains("/resolve/") && range.as_deref() != Some("0-0");
+    let cut = if is_file { state.cuts.pop() } else { None };
     drop(state);
     let (status, extra) = match range {
         Some(_) => (

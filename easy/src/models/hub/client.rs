@@ -29,6 +29,33 @@ const LINKED_SIZE: &str = "x-linked-size";
 const COMMIT: &str = "x-repo-commit";
 const ERROR: &str = "x-error-message";
 
+/// A question to a hub.
+#[derive(Clone, Copy)]
+enum Ask {
+    /// The headers of a file.
+    Description,
+    /// The headers and the first byte of a file, for a mirror that does not know the method HEAD.
+    FirstByte,
+    /// Everything from an offset on.
+    From(u64),
+}
+
+impl Ask {
+    /// Returns true if the hub's own headers are wanted, and not those of a store elsewhere.
+    fn describes(self) -> bool {
+        !matches!(self, Self::From(_))
+    }
+
+    /// Returns the part of the file.
+    fn range(self) -> Option<String> {
+        match self {
+            Self::Description | Self::From(0) => None,
+            Self::FirstByte => Some("bytes=0-0".into()),
+            Self::From(first) => Some(format!("bytes={first}-")),
+        }
+    }
+}
+
 /// A client of one hub.
 pub struct Client {
     agent: Agent,
@@ -97,7 +124,7 @@ impl Client {
             rfilename: String,
         }
         let url = format!("{}/api/models/{repo}/revision/{}", self.base, encode(revision));
-        let mut answer = checked(self.send(false, &url, None)?)?;
+        let mut answer = checked(self.send(Ask::From(0), &url)?)?;
         let text = answer.body_mut().with_config().limit(LARGEST_LIST).read_to_vec()?;
         let info: Info = serde_json::from_slice(&text).map_err(|e| {
             Failure::Refused(match explanation(&text) {
@@ -121,7 +148,10 @@ impl Client {
 
     /// Asks for the size and the blob of a file.
     pub fn describe(&self, url: &str, commit: &str) -> Result<Description, Failure> {
-        let answer = self.send(true, url, None)?;
+        let mut answer = self.send(Ask::Description, url)?;
+        if matches!(answer.status().as_u16(), 405 | 501) {
+            answer = self.send(Ask::FirstByte, url)?;
+        }
         let elsewhere = answer.status().is_redirection();
         let answer = if elsewhere { answer } else { checked(answer)? };
         let get = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
@@ -132,16 +162,17 @@ impl Client {
         let tag = tag.ok_or_else(|| Failure::Refused("it sends no ETag".into()))?;
         let blob = names::blob(tag)
             .ok_or_else(|| Failure::Refused(format!("its ETag {tag:?} cannot name a file")))?;
-        let length = || get("content-length").filter(|_| !elsewhere);
-        let size = get(LINKED_SIZE).or_else(length).map(str::parse).transpose();
-        let size =
-            size.map_err(|_| Failure::Refused("it sends a size that is no number".into()))?;
+        let size = match number(&answer, LINKED_SIZE)? {
+            None if answer.status() == StatusCode::PARTIAL_CONTENT => range(&answer)?.1,
+            None if !elsewhere => length(&answer)?,
+            linked => linked,
+        };
         Ok(Description { blob: blob.into(), size })
     }
 
     /// Asks for the contents of a file from an offset on.
     pub fn contents(&self, url: &str, from: u64) -> Result<Contents, Failure> {
-        let answer = self.send(false, url, Some(from).filter(|from| *from > 0))?;
+        let answer = self.send(Ask::From(from), url)?;
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE && from > 0 {
             return self.contents(url, 0);
         }
@@ -156,23 +187,27 @@ impl Client {
         Ok(Contents { reader: Box::new(answer.into_body().into_reader()), start, total })
     }
 
-    /// Sends a request and follows redirects. A question about a file (`head`) stops where the hub
-    /// has described it, and before it leaves the hub.
-    fn send(&self, head: bool, url: &str, from: Option<u64>) -> Result<Response<Body>, Failure> {
+    /// Sends a request and follows redirects. A question about a file stops where the hub has
+    /// described it, and before it leaves the hub.
+    fn send(&self, ask: Ask, url: &str) -> Result<Response<Body>, Failure> {
         let mut uri: Uri = url.parse().map_err(|e| Failure::Refused(format!("{url}: {e}")))?;
         for _ in 0..=REDIRECTS {
-            let mut request = if head { self.agent.head(&uri) } else { self.agent.get(&uri) };
+            let mut request = match ask {
+                Ask::Description => self.agent.head(&uri),
+                _ => self.agent.get(&uri),
+            };
             // Lengths are those of the file, and not of a compressed form.
             request = request.header(header::ACCEPT_ENCODING, "identity");
-            if let Some(from) = from {
-                request = request.header(header::RANGE, format!("bytes={from}-"));
+            if let Some(range) = ask.range() {
+                request = request.header(header::RANGE, range);
             }
             if let Some(token) = self.authorization.as_ref().filter(|_| self.is_own(&uri)) {
                 request = request.header(header::AUTHORIZATION, token);
             }
             let answer = request.call()?;
             let Some(next) = redirect(&uri, &answer)? else { return Ok(answer) };
-            if head && (answer.headers().contains_key(LINKED_TAG) || !self.is_own(&next)) {
+            let described = answer.headers().contains_key(LINKED_TAG) || !self.is_own(&next);
+            if ask.describes() && described {
                 return Ok(answer);
             }
             uri = next;

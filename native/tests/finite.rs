@@ -115,7 +115,7 @@ fn commands_end_with_an_error_where_a_number_is_not_finite() {
         run(&["generate", "--raw", BAD, "-m", model, "--decode-mode", mode]).ends(1, &words);
     }
     run_with_input(&["chat", "-m", model], format!("{BAD}\n").as_bytes()).ends(1, &words);
-    run(&["eval", "perplexity", "-m", model, "--text", text]).ends(1, &words);
+    run(&["eval", "perplexity", "-m", model, text]).ends(1, &words);
     let ids = tokenizer().encode(BAD, false).expect("encodes");
     let ids = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let out = npy.to_str().expect("UTF-8");

@@ -6,7 +6,9 @@ mod common;
 use common::{Noise, bitnet, int8, odd, ternary};
 use half::f16;
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::format::{Activations, Checkpoint, GenerationDefaults, ReorderError, TextParts};
+use wrinklefree::format::{
+    Activations, Checkpoint, GenerationDefaults, ReorderError, Rotation, TextParts,
+};
 use wrinklefree::kernel::Kernels;
 use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, SplitMatrix, TernaryMatrix};
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
@@ -97,6 +99,12 @@ fn an_order_and_its_inverse_give_back_every_weight() {
 
 #[test]
 fn columns_that_share_scales_are_refused_by_name() {
+    let mut rotated = checkpoint();
+    let rotation = Rotation { block: 1, signs: None };
+    rotated.weights.layers[1].down.rotation = Some(rotation.into());
+    let error = rotated.with_ffn_orders(&[(); 3].map(|()| order())).unwrap_err();
+    assert_eq!(error, ReorderError::Rotated { layer: 1 });
+
     let mut wrong = checkpoint();
     let scales = GroupScales::from_rows(90, 151, 64, |_, s| s.fill(f16::ONE)).unwrap();
     let codes = ternary(90, 151, &mut Noise(3)).codes().clone();

@@ -176,6 +176,7 @@ const NONSENSE: &[(&[&str], &str)] = &[
     (&["logits", "--tokens", "1,2"], "--output"),
     (&["logits", "--tokens", "1,x", "--output", "f"], "--tokens"),
     (&["logits", "--tokens", "1", "--attention-mask", "blocks:0", "--output", "f"], "blocks:N"),
+    (&["eval", "kv", "--synthetic", "tiny-hybrid"], "linear attention"),
     (&["bench", "--synthetic", "huge"], "bitnet-2b"),
     (&["bench", "--synthetic", "tiny", "--model", "x"], "--model"),
     (&["bench", "--synthetic", "tiny", "-p", "0", "-n", "0"], "nothing to measure"),

@@ -24,6 +24,14 @@ pub enum ReorderError {
         /// Kind of the matrix.
         kind: String,
     },
+    /// The inputs of `down` are rotated: a rotation mixes columns that stand together.
+    #[error(
+        "the columns of down_proj in layer {layer} cannot be reordered: its inputs are rotated"
+    )]
+    Rotated {
+        /// Index of the layer.
+        layer: usize,
+    },
     /// A reordered matrix could not be built.
     #[error("layer {layer}: {source}")]
     Layout {
@@ -40,7 +48,7 @@ impl Checkpoint {
     /// and the sub-norm between them.
     ///
     /// # Errors
-    /// When a `down` is not ternary with one scale; the error names the layer.
+    /// When a `down` is rotated or not ternary with one scale; the error names the layer.
     ///
     /// # Panics
     /// When there is not one order per layer, or an order has the wrong length or an index out of
@@ -50,6 +58,9 @@ impl Checkpoint {
         for (layer, (weights, order)) in self.weights.layers.iter_mut().zip(orders).enumerate() {
             assert_eq!(weights.down.weight.cols(), order.len(), "an index for each column");
             match &weights.down.weight {
+                _ if weights.down.rotation.is_some() => {
+                    return Err(ReorderError::Rotated { layer });
+                }
                 Matrix::Ternary(m) if matches!(m.scales(), Scales::Tensor(_)) => {}
                 other => return Err(ReorderError::Down { layer, kind: other.kind() }),
             }

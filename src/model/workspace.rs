@@ -1,10 +1,11 @@
 //! Buffers of a forward pass, reused from pass to pass.
 
+use super::Model;
 use super::batch::Batch;
 use super::inputs::Inputs;
 use super::profile::{Phase, Profile};
 use super::screen::HeadScreen;
-use crate::format::{Linear, Spec};
+use crate::format::{Linear, LinearAttention, Spec};
 use crate::kernel::Quantized;
 use crate::mem::AlignedVec;
 
@@ -45,13 +46,17 @@ impl Workspace {
     /// saturates.
     pub fn bytes(spec: &Spec, rows: usize) -> usize {
         let (hidden, ffn) = (spec.hidden_size, spec.intermediate_size);
-        let q = spec.heads * spec.head_dim;
-        let qkv = q + 2 * spec.kv_heads * spec.head_dim;
+        let of_linear =
+            |of: fn(&LinearAttention) -> usize| spec.linear_attention.as_ref().map_or(0, of);
+        let q = (spec.heads * spec.head_dim).max(of_linear(LinearAttention::value_width));
+        let qkv = Model::qkv_width(spec).max(of_linear(LinearAttention::projected_width));
         let widest = hidden.max(ffn).max(q);
+        // Hybrids may have inputs in two bases.
+        let bases = if spec.linear_attention.is_some() { 2 } else { 1 };
         // `x`, `y`, `spare`, `qkv`, `attn_out`, `gate_up`, the angles and the inputs.
-        let floats = 2 * hidden + 2 * qkv + q + 2 * ffn + spec.head_dim + widest;
+        let floats = 2 * hidden + 2 * qkv + q + 2 * ffn + spec.rotary_dim() + bases * widest;
         // The inputs as int8 and in two planes.
-        let bytes = floats * size_of::<f32>() + 3 * widest;
+        let bytes = floats * size_of::<f32>() + bases * 3 * widest;
         rows.saturating_mul(bytes.saturating_add(spec.vocab_size * size_of::<f32>()))
     }
 

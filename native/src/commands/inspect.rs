@@ -8,10 +8,10 @@ use crate::models::weight_sizes::{self, Group};
 use crate::models::{self, Opened};
 use anyhow::Context;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE};
-use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec, TextParts};
+use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, StateShape};
+use wrinklefree::format::{DlmConfig, GenerationDefaults, LayerWeights, Spec, TextParts, Weights};
 use wrinklefree::model::{Model, Workspace};
 
 /// Show architecture, sizes, types, kernels and memory of a model
@@ -52,6 +52,7 @@ struct Report {
     bytes: u64,
     bytes_per_token: u64,
     tied_head: bool,
+    rotation: Option<RotatedWeights>,
     /// Number of subnormal weights that loading sets to zero.
     subnormal_weights: usize,
     tensors: Vec<Group>,
@@ -64,6 +65,32 @@ struct Report {
     memory: Memory,
 }
 
+/// Matrices in a rotated basis.
+#[derive(Serialize)]
+struct RotatedWeights {
+    matrices: usize,
+    of: usize,
+    embeddings: bool,
+    /// Sizes of the blocks that are transformed.
+    blocks: BTreeSet<usize>,
+}
+
+impl RotatedWeights {
+    /// Counts them; `None` if there are none.
+    fn of(weights: &Weights) -> Option<Self> {
+        let linears = || weights.layers.iter().flat_map(LayerWeights::linears).chain(&weights.head);
+        let rotations = || linears().filter_map(|linear| linear.rotation.as_deref());
+        let table = weights.embed_rotation.as_deref();
+        let found = Self {
+            matrices: rotations().count(),
+            of: linears().count(),
+            embeddings: table.is_some(),
+            blocks: rotations().chain(table).map(|rotation| rotation.block).collect(),
+        };
+        (!found.blocks.is_empty()).then_some(found)
+    }
+}
+
 /// Bytes at a context length.
 #[derive(Serialize)]
 struct Memory {
@@ -74,6 +101,10 @@ struct Memory {
     tokenizer: u64,
     /// Buffers of the largest forward pass of a server.
     buffers: u64,
+    /// Recurrent states of a sequence.
+    states: u64,
+    /// A copy of them in the prefix cache.
+    state_snapshot: u64,
     /// Size of the key/value cache in each type.
     kv_cache_by_type: BTreeMap<&'static str, u64>,
     total: u64,
@@ -101,12 +132,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let kv_cache_by_type = KvType::ALL.into_iter().map(in_type).collect();
     let tokenizer = tokenizer_memory(&name, &checkpoint.text, spec.vocab_size);
     let buffers = Workspace::bytes(&spec, MAX_BATCH_TOKENS) as u64;
+    let shape = StateShape::of(&spec);
+    let states = shape.map_or(0, |shape| shape.bytes() as u64);
     let report = Report {
         model: name,
         parameters: model.parameters() as u64,
         bytes,
         bytes_per_token: model.bytes_per_token() as u64,
         tied_head,
+        rotation: RotatedWeights::of(model.weights()),
         subnormal_weights: checkpoint.flushed,
         tensors,
         tokenizer: checkpoint.text.vocabulary.is_some(),
@@ -121,8 +155,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             kv_cache,
             tokenizer,
             buffers,
+            states,
+            state_snapshot: shape.map_or(0, |shape| shape.snapshot_bytes() as u64),
             kv_cache_by_type,
-            total: [bytes, kv_cache, tokenizer, buffers].into_iter().fold(0, u64::saturating_add),
+            total: [bytes, kv_cache, states, tokenizer, buffers]
+                .into_iter()
+                .fold(0, u64::saturating_add),
         },
         spec,
     };
@@ -157,13 +195,14 @@ fn text(report: &Report) -> String {
         ("parameters", human::count(report.parameters)),
         ("weights", human::bytes(report.bytes)),
         ("read per token", human::bytes(report.bytes_per_token)),
-        ("layers", spec.layers.to_string()),
+        ("layers", layers(spec)),
         ("hidden size", spec.hidden_size.to_string()),
         ("feed-forward size", spec.intermediate_size.to_string()),
         ("heads", format!("{} ({} key/value) of {}", spec.heads, spec.kv_heads, spec.head_dim)),
         ("vocabulary", spec.vocab_size.to_string()),
         ("context length", spec.context_length.to_string()),
         ("head tied", yes(report.tied_head).into()),
+        ("rotated weights", rotation(report.rotation.as_ref())),
         ("subnormal weights", subnormal),
         ("tokenizer", yes(report.tokenizer).into()),
         ("chat template", yes(report.chat_template.is_some()).into()),
@@ -179,11 +218,13 @@ fn text(report: &Report) -> String {
         (
             "memory",
             format!(
-                "{} at {} positions: weights {}, key/value cache {}, tokenizer {}, buffers {}",
+                "{} at {} positions: weights {}, key/value cache {}{}, tokenizer {}, \
+                 buffers {}",
                 human::bytes(memory.total),
                 memory.context,
                 human::bytes(memory.weights),
                 human::bytes(memory.kv_cache),
+                states(memory),
                 human::bytes(memory.tokenizer),
                 human::bytes(memory.buffers),
             ),
@@ -192,6 +233,43 @@ fn text(report: &Report) -> String {
     ];
     let facts: Vec<_> = facts.into_iter().map(|(name, value)| vec![name.into(), value]).collect();
     human::table(&facts) + "\n" + &human::table(&tensor_rows(&report.tensors))
+}
+
+/// The number of layers, and their mixers where they differ.
+fn layers(spec: &Spec) -> String {
+    let (Some(shape), Some(states)) = (&spec.linear_attention, StateShape::of(spec)) else {
+        return spec.layers.to_string();
+    };
+    format!(
+        "{}: {} linear attention ({} key heads of {}, {} value heads of {}), {} attention",
+        spec.layers,
+        states.layers,
+        shape.key_heads,
+        shape.key_dim,
+        shape.value_heads,
+        shape.value_dim,
+        spec.layers - states.layers,
+    )
+}
+
+fn rotation(rotated: Option<&RotatedWeights>) -> String {
+    let Some(rotated) = rotated else { return "none".into() };
+    let blocks: Vec<String> = rotated.blocks.iter().map(usize::to_string).collect();
+    let embeddings = if rotated.embeddings { " and the embeddings" } else { "" };
+    let RotatedWeights { matrices, of, .. } = rotated;
+    format!("{matrices} of {of} matrices{embeddings}, in blocks of {}", blocks.join(", "))
+}
+
+/// What recurrent states cost, if there are any.
+fn states(memory: &Memory) -> String {
+    match memory.states {
+        0 => String::new(),
+        states => format!(
+            ", recurrent states {} (and {} for each that the prefix cache keeps)",
+            human::bytes(states),
+            human::bytes(memory.state_snapshot),
+        ),
+    }
 }
 
 fn tensor_rows(groups: &[Group]) -> Vec<Vec<String>> {
@@ -208,4 +286,25 @@ fn tensor_rows(groups: &[Group]) -> Vec<Vec<String>> {
     };
     let heading = heading.map(String::from).to_vec();
     std::iter::once(heading).chain(groups.iter().map(row)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::Synthetic;
+
+    #[test]
+    fn hybrids_show_mixers_rotation_and_states() {
+        let model = Synthetic::TinyHybrid.loaded().model;
+        let spec = model.spec();
+        let want = "4: 3 linear attention (8 key heads of 16, 16 value heads of 16), 1 attention";
+        assert_eq!(layers(spec), want);
+        let rotated = RotatedWeights::of(model.weights());
+        let want = "25 of 31 matrices and the embeddings, in blocks of 128";
+        assert_eq!(rotation(rotated.as_ref()), want, "alpha and beta read plain inputs");
+
+        let tiny = Synthetic::Tiny.loaded().model;
+        assert_eq!(layers(tiny.spec()), "8");
+        assert_eq!(rotation(RotatedWeights::of(tiny.weights()).as_ref()), "none");
+    }
 }

@@ -21,6 +21,7 @@ pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
     ensure!(want.dlm == found.dlm, "diffusion parameters changed");
     let (a, b) = (&want.weights, &found.weights);
     matrix(&a.embed, &b.embed).context("embedding")?;
+    ensure!(a.embed_rotation == b.embed_rotation, "rotation of the embeddings changed");
     ensure!(a.final_norm == b.final_norm, "final norm changed");
     match (&a.head, &b.head) {
         (None, None) => {}
@@ -87,6 +88,7 @@ fn tokenizers(
 fn linear(a: &Linear, b: &Linear) -> anyhow::Result<()> {
     ensure!(a.bias == b.bias, "bias changed");
     ensure!(a.activations == b.activations, "activation type changed");
+    ensure!(a.rotation == b.rotation, "rotation changed");
     matrix(&a.weight, &b.weight)
 }
 

@@ -166,6 +166,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(shape) => args.model.prepare(shape.loaded(), &runtime),
         None => args.model.open(&runtime)?,
     };
+    if loaded.model.spec().linear_attention.is_some() {
+        return Err(usage(format!(
+            "{} has layers with linear attention, which keep no keys and values: this command \
+             compares models that attend in every layer",
+            loaded.name
+        )));
+    }
     let text = tokens(args, &loaded)?;
     if let Some(short) = args.context.iter().find(|&&n| n < 2) {
         return Err(usage(format!("--context {short}: 2 at least")));

@@ -103,6 +103,22 @@ fn directories_flat_and_wrapped() {
 }
 
 #[test]
+fn both_ids_end_a_text_of_a_directory() {
+    let tokenizer = r#"{"added_tokens": [{"id": 5, "content": "<|endoftext|>", "special": true},
+        {"id": 6, "content": "<|im_end|>", "special": true}, {"id": 7, "content": "<|im_start|>", "special": true}],
+        "model": {}}"#;
+    let hf = Hf::qwen35(true).set("eos_token_id", json!(6)).with("tokenizer.json", tokenizer);
+    assert_eq!(hf.load().unwrap().generation.eos, [2, 5, 6], "and that of the text model");
+    let stated = r#"{"eos_token_id": [6, 5], "do_sample": true, "temperature": 0.7, "top_k": 20}"#;
+    let stated = hf.with("generation_config.json", stated).load().unwrap().generation;
+    assert_eq!(
+        (&stated.eos[..], stated.temperature, stated.top_k),
+        (&[6, 5][..], Some(0.7), Some(20))
+    );
+    assert_eq!(Hf::qwen35(false).with("tokenizer.json", "[").load().unwrap().generation.eos, [2]);
+}
+
+#[test]
 fn tied_by_either_flag() {
     let head = "lm_head.weight";
     let flat = |tied| Hf::qwen35(false).set("tie_word_embeddings", json!(tied));
@@ -165,6 +181,7 @@ fn forms_of_the_configuration() {
     ] {
         refused(Hf::qwen35(false).set(field, value).load(), &[words]);
     }
+    Hf::qwen35(false).set("model_type", json!("qwen3_5")).load().unwrap();
     let mut bare = Hf::qwen35(true);
     bare.config["text_config"] = json!(null);
     refused(bare.load(), &["text_config"]);

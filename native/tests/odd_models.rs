@@ -111,3 +111,31 @@ fn block_diffusion_needs_a_mask_token() {
     let parts = ["has no MASK token", "decode_mode ar", "mask_token_id"];
     generate(&["--decode-mode", "greedy"]).ends(2, &parts);
 }
+
+/// A small hybrid model with tied, rotated embeddings.
+const HYBRID: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/golden/models/qwen35-gguf-q2_0-b128-tied/model.gguf"
+);
+
+#[test]
+fn inspect_names_the_architecture_and_the_rotation() {
+    let text = run(&["inspect", HYBRID]).ends(0, &[]).stdout;
+    for part in ["qwen35", "13 of 15 matrices and the embeddings, in blocks of 128"] {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+#[test]
+fn rotated_models_convert_without_loss() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("model.wf.safetensors");
+    run(&["convert", HYBRID, text(&out)]).ends(0, &[]);
+    let logits = |model: &str, name: &str| {
+        let file = directory.path().join(name);
+        let tokens = ["--tokens", "1,2,3,4,5,6,7,8,9"];
+        run(&[&["logits", "-m", model, "-o", text(&file)][..], &tokens].concat()).ends(0, &[]);
+        fs::read(file).expect("written")
+    };
+    assert!(logits(HYBRID, "a.npy") == logits(text(&out), "b.npy"), "the same bits");
+}

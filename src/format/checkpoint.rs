@@ -277,3 +277,15 @@ pub struct GenerationDefaults {
     /// Recommended repetition penalty.
     pub repetition_penalty: Option<f32>,
 }
+
+impl GenerationDefaults {
+    /// Names of the tokens that end a text or a turn in vocabularies that have them as special tokens.
+    pub(super) const END_TOKENS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
+
+    /// Adds an id that ends a text.
+    pub(super) fn add_eos(&mut self, id: u32) {
+        if !self.eos.contains(&id) {
+            self.eos.push(id);
+        }
+    }
+}

@@ -86,8 +86,7 @@ impl LinearAttention {
 
     /// Returns true if the output projection, which is `rotated` or not, reads the value heads in grouped
     /// order.
-    #[must_use]
-    pub fn output_is_grouped(&self, rotated: bool) -> bool {
+    pub(crate) fn output_is_grouped(&self, rotated: bool) -> bool {
         self.value_order == ValueOrder::Grouped || (self.output_grouped && rotated)
     }
 

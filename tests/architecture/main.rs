@@ -15,7 +15,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("ternary", &["mem", "loader"]),
     ("matrix", &["mem", "loader", "ternary"]),
     ("kernel", &["mem", "par", "ternary", "matrix"]),
-    ("format", &["mem", "loader", "ternary", "matrix"]),
+    ("format", &["mem", "loader", "ternary", "matrix", "kernel"]),
     ("cache", &["mem", "kernel", "format"]),
     (
         "model",

@@ -61,8 +61,6 @@ fn int(v: MetaValue<'_>) -> Option<i32> {
     }
 }
 
-/// Control tokens that end a text or a turn, whatever the file's keys say.
-const ENDS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
 /// Type of a control token.
 const CONTROL: i32 = 3;
 
@@ -73,20 +71,6 @@ pub(super) fn generation(
     spec: &Spec,
     vocabulary: Option<&Vocabulary>,
 ) -> Result<GenerationDefaults, LoadError> {
-    let mut eos = Vec::new();
-    for name in ["eos_token_id", "eot_token_id", "eom_token_id"] {
-        if let Some(id) = meta.id(&key(name))?.filter(|id| !eos.contains(id)) {
-            eos.push(id);
-        }
-    }
-    if let Some(Vocabulary::Gguf(vocab)) = vocabulary {
-        for (id, token) in (0u32..).zip(&vocab.tokens) {
-            let control = vocab.types.get(id as usize) == Some(&CONTROL);
-            if control && ENDS.contains(&token.as_str()) && !eos.contains(&id) {
-                eos.push(id);
-            }
-        }
-    }
     // As shipped by the authors; GGUF files seldom have the keys.
     let (temperature, top_p, top_k) = match spec.architecture {
         Architecture::Qwen35 => (Some(1.0), Some(0.95), Some(20)),
@@ -96,13 +80,28 @@ pub(super) fn generation(
     let number = |name: &str| -> Result<Option<f32>, LoadError> {
         Ok(meta.float(&sampling(name))?.map(|x| x as f32))
     };
-    Ok(GenerationDefaults {
+    // A negative number is "off", as 0 is.
+    let count = meta.integer(&sampling("top_k"))?.map(|k| usize::try_from(k).unwrap_or(0));
+    let mut defaults = GenerationDefaults {
         bos: meta.id(&key("bos_token_id"))?,
-        eos,
+        eos: Vec::new(),
         temperature: number("temp")?.or(temperature),
         top_p: number("top_p")?.or(top_p),
-        // A negative number is "off", as 0 is.
-        top_k: meta.integer(&sampling("top_k"))?.map(|k| usize::try_from(k).unwrap_or(0)).or(top_k),
+        top_k: count.or(top_k),
         repetition_penalty: number("penalty_repeat")?,
-    })
+    };
+    for name in ["eos_token_id", "eot_token_id", "eom_token_id"] {
+        if let Some(id) = meta.id(&key(name))? {
+            defaults.add_eos(id);
+        }
+    }
+    if let Some(Vocabulary::Gguf(vocab)) = vocabulary {
+        let ends = |token: &String| GenerationDefaults::END_TOKENS.contains(&token.as_str());
+        for (id, _) in (0u32..).zip(&vocab.tokens).filter(|(_, token)| ends(token)) {
+            if vocab.types.get(id as usize) == Some(&CONTROL) {
+                defaults.add_eos(id);
+            }
+        }
+    }
+    Ok(defaults)
 }

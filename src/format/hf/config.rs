@@ -136,6 +136,11 @@ impl Config {
         })
     }
 
+    /// Returns true for Qwen3.5.
+    pub(super) fn hybrid(&self) -> bool {
+        self.family() == Some(Architecture::Qwen35)
+    }
+
     /// Returns true for Qwen2, which always has biases on q, k and v.
     pub(super) fn qwen2(&self) -> bool {
         self.family() == Some(Architecture::Qwen2)
@@ -146,9 +151,14 @@ impl Config {
         if self.model_type.as_deref() != Some("qwen3_5") {
             return Ok(self);
         }
+        let model_type = Some("qwen3_5_text".into());
+        // Some tools write a text model's fields under the name of the whole.
+        if self.text_config.is_none() && self.hidden_size.is_some() {
+            return Ok(Self { model_type, ..self });
+        }
         let mut text = *need(file, "text_config", self.text_config)?;
         text.tied_around = self.tie_word_embeddings;
-        text.model_type = text.model_type.or_else(|| Some("qwen3_5_text".into()));
+        text.model_type = text.model_type.or(model_type);
         text.quantization_config = text.quantization_config.or(self.quantization_config);
         text.bos_token_id = text.bos_token_id.or(self.bos_token_id);
         text.eos_token_id = text.eos_token_id.or(self.eos_token_id);
@@ -219,9 +229,8 @@ impl Config {
                 format!("a sliding window of {window}"),
             ));
         }
-        let hybrid = self.family() == Some(Architecture::Qwen35);
         let other = self.layer_types.iter().flatten().find(|t| *t != "full_attention");
-        if let Some(other) = other.filter(|_| !hybrid) {
+        if let Some(other) = other.filter(|_| !self.hybrid()) {
             return Err(unsupported(file, "full attention in every layer", format!("`{other}`")));
         }
         Ok(())

@@ -111,7 +111,7 @@ pub(super) fn generation(files: &[File], config: &Config) -> Result<GenerationDe
     let ids = |first: &Option<TokenIds>, second: &Option<TokenIds>| {
         first.as_ref().or(second.as_ref()).map_or(Vec::new(), |ids| ids.as_slice().to_vec())
     };
-    Ok(GenerationDefaults {
+    let mut defaults = GenerationDefaults {
         bos: ids(&g.bos_token_id, &config.bos_token_id).first().copied(),
         eos: ids(&g.eos_token_id, &config.eos_token_id),
         // As in `transformers`: without `do_sample` the temperature has no effect.
@@ -119,5 +119,30 @@ pub(super) fn generation(files: &[File], config: &Config) -> Result<GenerationDe
         top_p: g.top_p,
         top_k: g.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
         repetition_penalty: g.repetition_penalty,
-    })
+    };
+    if config.hybrid() {
+        end_ids(files).into_iter().for_each(|id| defaults.add_eos(id));
+    }
+    Ok(defaults)
+}
+
+/// Ids of the special tokens that end a text or a turn. A configuration without `generation_config.json`
+/// names only one of them.
+fn end_ids(files: &[File]) -> Vec<u32> {
+    #[derive(Deserialize)]
+    struct Tokenizer {
+        added_tokens: Vec<AddedToken>,
+    }
+    #[derive(Deserialize)]
+    struct AddedToken {
+        id: u32,
+        content: String,
+        special: bool,
+    }
+    // The tokenizer's own reader reports malformed files.
+    let read = find(files, "tokenizer.json").and_then(|file| json::parse::<Tokenizer>(file).ok());
+    let added = read.map_or(Vec::new(), |tokenizer| tokenizer.added_tokens);
+    let ends =
+        |t: &&AddedToken| t.special && GenerationDefaults::END_TOKENS.contains(&t.content.as_str());
+    added.iter().filter(ends).map(|t| t.id).collect()
 }

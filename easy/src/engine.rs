@@ -3,7 +3,7 @@
 use crate::models::chat_prompt::{self, Inputs};
 use crate::models::engine::MAX_BATCH_TOKENS;
 #[cfg(feature = "grammar")]
-use crate::models::grammar::Grammars;
+use crate::models::grammar::{Grammar, Grammars};
 use crate::stream::{CancelHandle, Completion, Stream};
 use crate::worker::{Client, Command, Submission};
 use crate::{EngineBuilder, Error, GenerateOptions};
@@ -317,6 +317,10 @@ impl Engine {
             Grammars::new(tokenizer, *vocab, &defaults.eos).map_err(|error| format!("{error:#}"))
         });
         let grammars = grammars.as_ref().map_err(|error| Error::Grammar(error.clone()))?;
+        if let (Grammar::JsonSchema(schema), true) = (&grammar, options.best_effort) {
+            let (compiled, _) = grammars.compile_best_effort(schema).map_err(Error::Grammar)?;
+            return Ok(Some(compiled.constraint));
+        }
         let compiled = grammars.compile(grammar).map_err(Error::Grammar)?;
         // A part that is not enforced would break the promise of the option.
         match compiled.warnings.is_empty() {

@@ -30,6 +30,9 @@ pub struct GenerateOptions {
     /// Grammar that the output must follow.
     #[cfg(feature = "grammar")]
     pub grammar: Option<Grammar>,
+    /// Leaves out what no grammar can hold of a JSON schema, instead of refusing it.
+    #[cfg(feature = "grammar")]
+    pub best_effort: bool,
 }
 
 impl Default for GenerateOptions {
@@ -43,6 +46,8 @@ impl Default for GenerateOptions {
             context_shift: None,
             #[cfg(feature = "grammar")]
             grammar: None,
+            #[cfg(feature = "grammar")]
+            best_effort: false,
         }
     }
 }
@@ -115,6 +120,14 @@ impl GenerateOptions {
     #[must_use]
     pub fn json_schema(self, schema: serde_json::Value) -> Self {
         self.grammar(Grammar::JsonSchema(schema))
+    }
+
+    /// Requires JSON that matches as much of a schema as a grammar can hold.
+    /// [`validate`](crate::models::grammar::validate) tells whether an output matches all of it.
+    #[cfg(feature = "grammar")]
+    #[must_use]
+    pub fn json_schema_best_effort(self, schema: serde_json::Value) -> Self {
+        Self { best_effort: true, ..self.json_schema(schema) }
     }
 
     /// Requires a text that a regular expression matches as a whole.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod chat;
+mod check_grammars;
 mod completions;
 mod convert;
 mod eval;
@@ -60,6 +61,8 @@ enum Command {
     Tune(tune::Args),
     Eval(eval::Args),
     Completions(completions::Args),
+    #[command(name = crate::serve::CHECK_GRAMMARS, hide = true)]
+    CheckGrammars(check_grammars::Args),
 }
 
 impl Cli {
@@ -86,6 +89,7 @@ impl Cli {
             Command::Tune(args) => tune::run(&args),
             Command::Eval(args) => eval::run(&args),
             Command::Completions(args) => completions::run(&args),
+            Command::CheckGrammars(args) => check_grammars::run(&args),
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::config::TrustedProxy;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use tokio::time::Instant;
 
 /// The owner of a request for limits: an API key, or an address where there are no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +13,16 @@ pub enum Client {
     Key(u64),
     /// Address of the client; of IPv6, its network of 64 bits.
     Address(IpAddr),
+}
+
+/// The client of a request, and the time at which its response must be complete, which counts from its
+/// arrival.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The client.
+    pub client: Client,
+    /// End of the request's time.
+    pub deadline: Instant,
 }
 
 /// Address of the other end of a connection: a client or a proxy.

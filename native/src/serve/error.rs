@@ -61,6 +61,12 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
+    /// Creates a 504: the time of the request is over.
+    pub fn timeout() -> Self {
+        let message = "the time limit of this server has passed: request fewer tokens";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message)
+    }
+
     /// Converts the error of a submission. `prompt` is the request field that holds the prompt.
     pub fn queue(error: &QueueError, prompt: &str) -> Self {
         match error {

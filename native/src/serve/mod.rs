@@ -18,6 +18,7 @@ mod error;
 mod event;
 mod event_batcher;
 mod fair;
+mod grammars;
 mod half_close;
 mod host;
 mod ids;
@@ -35,6 +36,7 @@ mod tls;
 mod warmup;
 
 pub use auth::ApiKeys;
+pub use grammars::{COMMAND as CHECK_GRAMMARS, serve_checks};
 pub use reload::{Access, AccessReader};
 pub use startup::EngineLimits;
 pub use state::RequestLimits;

@@ -2,12 +2,11 @@
 
 use super::engine_thread::EngineHandle;
 use super::error::ApiError;
+use super::grammars::GrammarCompiler;
 use crate::machine::Threads;
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::grammar::{Compiled, Grammar, Grammars};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use wrinklefree::cache::KvConfig;
-use wrinklefree::decode::Constraint;
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Rope};
 use wrinklefree::model::Sparsity;
 use wrinklefree::settings::{ModelCapabilities, Reasoning, Settings};
@@ -57,17 +56,8 @@ pub struct ServedModel {
     pub isa: &'static str,
     /// Compute threads.
     pub threads: Threads,
-    /// Grammar compiler, created by the first request that needs it.
-    pub grammars: OnceLock<Grammars>,
-}
-
-/// A grammar that a request asks for.
-#[derive(Clone, Debug)]
-pub struct RequestedGrammar {
-    /// The grammar.
-    pub grammar: Grammar,
-    /// The request field that it came in, for errors.
-    pub field: &'static str,
+    /// Compiles the grammars of requests.
+    pub grammars: Arc<GrammarCompiler>,
 }
 
 impl ServedModel {
@@ -101,32 +91,6 @@ impl ServedModel {
             text.len()
         );
         Err(ApiError { code: "context_length_exceeded", ..ApiError::bad(param, message) })
-    }
-
-    /// Compiles a grammar into the constraint of one output. Takes up to a second for large
-    /// grammars and vocabularies.
-    ///
-    /// # Errors
-    /// If the grammar is invalid or too complex.
-    pub fn constraint(&self, requested: RequestedGrammar) -> Result<Box<dyn Constraint>, ApiError> {
-        let RequestedGrammar { grammar, field } = requested;
-        let grammars = match self.grammars.get() {
-            Some(grammars) => grammars,
-            None => {
-                let made = Grammars::new(&self.tokenizer, self.vocab, &self.defaults.eos);
-                let made = made.map_err(ApiError::internal)?;
-                self.grammars.get_or_init(|| made)
-            }
-        };
-        let invalid = |error| ApiError {
-            code: "invalid_grammar",
-            ..ApiError::bad(field, format!("cannot use this grammar: {error}"))
-        };
-        let Compiled { constraint, warnings } = grammars.compile(grammar).map_err(invalid)?;
-        if !warnings.is_empty() {
-            tracing::warn!(?warnings, "parts of a grammar are not enforced");
-        }
-        Ok(constraint)
     }
 
     /// Returns the properties that decode settings are resolved against.

@@ -1,6 +1,7 @@
 //! Builds the engine of a loaded model and starts its thread.
 
 use super::engine_thread::EngineHandle;
+use super::grammars::{GrammarCompiler, Tokens};
 use super::served_model::ServedModel;
 use super::state::{ServerState, now};
 use super::warmup::Warmup;
@@ -10,8 +11,8 @@ use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvSize, NotEnoughMemory};
 use crate::models::{Loaded, row_cost};
 use anyhow::{Context, anyhow};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -151,6 +152,11 @@ impl EngineBuilder {
         let (engine, thread) =
             EngineHandle::start(engine, sequences, limit, server.metrics.clone(), tasks)
                 .context("cannot start the engine's thread")?;
+        let grammars = GrammarCompiler::new(Tokens {
+            tokenizer: tokenizer.clone(),
+            vocab: spec.vocab_size,
+            eos: defaults.eos.clone(),
+        });
         let served = ServedModel {
             name,
             created: now(),
@@ -173,7 +179,7 @@ impl EngineBuilder {
             context_shift,
             isa,
             threads,
-            grammars: OnceLock::new(),
+            grammars,
         };
         log_ready(&served, pages, sequences, radix_cache, time);
         let set = server.model.set(Arc::new(served));

@@ -3,15 +3,15 @@
 use super::body::{Body, GenerationOptions};
 use super::generation::Generation;
 use super::tools::{self, CallFormat, OutputParser, Tools};
+use super::validation::OutputValidator;
 use crate::models::chat_prompt::{self, Inputs};
-use crate::models::grammar::Grammar;
-use crate::serve::client::Client;
+use crate::models::grammar::{Effort, Grammar, lenient, relax};
+use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::{RequestedGrammar, ServedModel};
-use crate::serve::state::ServerState;
+use crate::serve::grammars::RequestedGrammar;
+use crate::serve::served_model::ServedModel;
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
 use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
 use wrinklefree::text::Prompt;
@@ -45,9 +45,10 @@ pub struct OutputRequest {
 /// A conversation that is tokenized and waits for its grammar and the engine.
 pub struct PreparedConversation {
     field: &'static str,
-    client: Client,
     request: Request,
     grammar: Option<RequestedGrammar>,
+    /// The schema of answers.
+    validated: Option<RequestedGrammar>,
     reasoning: OutputReasoning,
     /// Parser of each output.
     pub parser: OutputParser,
@@ -60,23 +61,24 @@ impl PreparedConversation {
     /// If the grammar cannot be used, or the engine does not accept the request.
     pub async fn start(
         self,
-        server: &ServerState,
         model: &Arc<ServedModel>,
+        arrival: Arrival,
         count: usize,
     ) -> Result<Generation, ApiError> {
-        let Self { field, client, mut request, grammar, reasoning, .. } = self;
-        let mut answer = None;
-        if let Some(grammar) = grammar {
-            let own = model.clone();
-            let constraint = spawn_blocking(move || own.constraint(grammar)).await;
-            answer = Some(constraint.map_err(ApiError::internal)??);
+        let Self { field, mut request, grammar, validated, reasoning, parser } = self;
+        let (mut answer, mut left_out) = (None, Vec::new());
+        if let Some(requested) = grammar {
+            let (compiled, without) = model.grammars.compile(&requested, &arrival).await?;
+            (answer, left_out) = (Some(compiled.constraint), without);
         }
+        let compiler = &model.grammars;
+        let validator = OutputValidator::new(compiler, validated, left_out, arrival, Some(parser));
         request.sampling.constraint = reasoning
             .constrain(&model.tokenizer, &model.defaults.eos, answer)
             .map_err(reasoning_error)?;
-        let (requests, time) = ([request], server.limits.time);
-        let started = Generation::start(&model.engine, client, &requests, count, field, time);
-        Ok(started.await?.with_reasoning(reasoning.parser()))
+        let requests = [request];
+        let started = Generation::start(&model.engine, arrival, &requests, count, field).await?;
+        Ok(started.with_reasoning(reasoning.parser()).with_validator(validator))
     }
 }
 
@@ -105,8 +107,8 @@ impl Conversation {
         }
         let parser = OutputParser::new(reasoning.parser(), self.tools.parser(format));
         let grammar = self.output_grammar(format)?;
-        let (field, client) = (self.field, body.client);
-        Ok(PreparedConversation { field, client, request, grammar, reasoning, parser })
+        let (field, validated) = (self.field, self.grammar.clone());
+        Ok(PreparedConversation { field, request, grammar, validated, reasoning, parser })
     }
 
     /// Renders the prompt with the model's chat template.
@@ -179,9 +181,12 @@ impl Conversation {
         }
         let schema = match &self.grammar {
             None => None,
-            Some(RequestedGrammar { grammar: Grammar::JsonSchema(schema), .. }) => {
-                Some(schema.clone())
-            }
+            Some(RequestedGrammar {
+                grammar: Grammar::JsonSchema(schema), best_effort, ..
+            }) => Some(match best_effort {
+                true => lenient(relax(schema, Effort::Supported).schema, Effort::Supported),
+                false => schema.clone(),
+            }),
             Some(_) => {
                 let message = "tools can be combined with JSON output only, not with guided_regex, \
                                guided_choice and guided_grammar";
@@ -189,7 +194,7 @@ impl Conversation {
             }
         };
         let grammar = self.tools.grammar(schema, format).map_err(|e| ApiError::bad("tools", e))?;
-        Ok(Some(RequestedGrammar { grammar, field: "tools" }))
+        Ok(Some(RequestedGrammar { grammar, field: "tools", best_effort: false }))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::body::embeddings::{EmbeddingEncoding, EmbeddingFields, PoolingMethod};
 use super::body::{GenerationOptions, JsonBody, parse};
 use super::generation::Generation;
-use crate::serve::client::Client;
+use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::iter;
 use std::sync::Arc;
-use std::time::Duration;
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::Request;
 
@@ -34,7 +33,7 @@ pub async fn embeddings(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
-    let (own, client) = (model.clone(), body.client());
+    let (own, arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| {
         let options: GenerationOptions = parse(body)?;
         let EmbeddingFields { input, encoding_format, dimensions, pooling } = parse(body)?;
@@ -56,7 +55,7 @@ pub async fn embeddings(
     let requests = texts.into_iter().map(|tokens| {
         let (mode, cache_salt) = (mode.clone(), cache_salt.clone());
         let request = Request { tokens, mode, cache_salt, ..Request::default() };
-        embed(&model, client, request, server.limits.time)
+        embed(&model, arrival, request)
     });
     let embeddings: Vec<Vec<f32>> =
         stream::iter(requests).buffered(CONCURRENT_TEXTS).try_collect().await?;
@@ -77,12 +76,10 @@ pub async fn embeddings(
 /// Computes one embedding.
 async fn embed(
     model: &ServedModel,
-    client: Client,
+    arrival: Arrival,
     request: Request,
-    time: Duration,
 ) -> Result<Vec<f32>, ApiError> {
-    let mut generation =
-        Generation::start(&model.engine, client, &[request], 1, "input", time).await?;
+    let mut generation = Generation::start(&model.engine, arrival, &[request], 1, "input").await?;
     let mut outputs = generation.collect().await?;
     Ok(std::mem::take(&mut outputs[0].embedding))
 }

@@ -1,7 +1,8 @@
 //! Runs the engine's requests of one API request and collects their outputs.
 
+use super::validation::OutputValidator;
 use crate::models::grammar;
-use crate::serve::client::Client;
+use crate::serve::client::Arrival;
 use crate::serve::engine_thread::EngineHandle;
 use crate::serve::error::ApiError;
 use crate::serve::event::{RequestEvent, RequestTimes};
@@ -9,7 +10,7 @@ use axum::http::StatusCode;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all};
 use serde::Serialize;
-use std::time::Duration;
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use wrinklefree::decode::Sampled;
@@ -41,6 +42,12 @@ pub struct Generation {
     reasoning: Vec<ReasoningParser>,
     /// Tokens of reasoning so far.
     pub reasoning_tokens: usize,
+    /// Validates complete outputs.
+    validator: Option<OutputValidator>,
+    /// Texts of the outputs so far, for the validator.
+    texts: Vec<String>,
+    /// Reports about complete outputs.
+    pub reports: Vec<Option<Value>>,
 }
 
 /// Events of one request with the number of its output.
@@ -59,6 +66,8 @@ pub struct RequestOutput {
     pub tokens: Vec<Sampled>,
     /// Why it ended.
     pub reason: Option<FinishReason>,
+    /// The report of the validator.
+    pub report: Option<Value>,
 }
 
 /// The `usage` field of responses.
@@ -100,34 +109,33 @@ pub struct Timings {
 }
 
 impl Generation {
-    /// Submits `requests` of `client`, each `copies` times with different seeds. Their outputs must be complete
-    /// within `time`. `prompt` is the request field that holds the prompts, for errors.
+    /// Submits `requests`, each `copies` times with different seeds. Their outputs must be complete
+    /// in the time that their `arrival` leaves. `prompt` is the request field that holds the prompts,
+    /// for errors.
     ///
     /// # Errors
     /// If the engine does not accept them.
     pub async fn start(
         engine: &EngineHandle,
-        client: Client,
+        arrival: Arrival,
         requests: &[Request],
         copies: usize,
         prompt: &str,
-        time: Duration,
     ) -> Result<Self, ApiError> {
         let prompt_tokens = requests.iter().map(|r| r.tokens.len()).sum();
         let all: Vec<Request> = requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
         let count = all.len();
-        let receivers = engine.submit(all, client).await;
+        let receivers = engine.submit(all, arrival.client).await;
         let receivers = receivers.map_err(|error| ApiError::queue(&error, prompt))?;
         let events = receivers.into_iter().enumerate().map(|(index, events)| -> IndexedEvents {
             UnboundedReceiverStream::new(events).map(move |event| (index, event)).boxed()
         });
-        let (events, deadline) = (select_all(events), Instant::now() + time);
         Ok(Self {
-            events,
+            events: select_all(events),
             count,
             copies,
             finished: 0,
-            deadline,
+            deadline: arrival.deadline,
             prompt_tokens,
             tokens: 0,
             times: RequestTimes::default(),
@@ -135,7 +143,29 @@ impl Generation {
             cached: 0,
             reasoning: Vec::new(),
             reasoning_tokens: 0,
+            validator: None,
+            texts: Vec::new(),
+            reports: vec![None; count],
         })
+    }
+
+    /// Validates each output when it is complete.
+    pub fn with_validator(mut self, validator: Option<OutputValidator>) -> Self {
+        self.texts = validator.iter().flat_map(|_| vec![String::new(); self.count]).collect();
+        Self { validator, ..self }
+    }
+
+    /// Adds to the text of an output that is validated, and validates it at its end.
+    async fn validate(&mut self, index: usize, kind: &EventKind) {
+        let Some(validator) = &self.validator else { return };
+        match kind {
+            EventKind::Token { text, .. } => self.texts[index] += text,
+            EventKind::Finished { text, .. } => {
+                self.texts[index] += text;
+                self.reports[index] = validator.report(&self.texts[index]).await;
+            }
+            _ => {}
+        }
     }
 
     /// Counts the tokens of the reasoning that this parser finds in each output.
@@ -149,13 +179,8 @@ impl Generation {
     /// # Errors
     /// If the time is over, an output cannot match its grammar, or the engine has stopped.
     pub async fn next(&mut self) -> Result<Option<(usize, EventKind)>, ApiError> {
-        let event = timeout_at(self.deadline, self.events.next()).await.map_err(|_| {
-            ApiError::new(
-                StatusCode::GATEWAY_TIMEOUT,
-                "timeout",
-                "the time limit of this server has passed: request fewer tokens",
-            )
-        })?;
+        let event = timeout_at(self.deadline, self.events.next()).await;
+        let event = event.map_err(|_| ApiError::timeout())?;
         let Some((index, RequestEvent { kind, times })) = event else {
             return match self.finished < self.count {
                 true => Err(ApiError::unavailable("the engine has stopped")),
@@ -190,6 +215,7 @@ impl Generation {
             }
             _ => {}
         }
+        self.validate(index, &kind).await;
         Ok(Some((index, kind)))
     }
 
@@ -214,6 +240,9 @@ impl Generation {
                 }
                 EventKind::Logits(_) | EventKind::Slots(_) => unreachable!("no API asks for them"),
             }
+        }
+        for (output, report) in outputs.iter_mut().zip(&self.reports) {
+            output.report.clone_from(report);
         }
         Ok(outputs)
     }

@@ -20,6 +20,7 @@ mod stream;
 mod template_messages;
 mod tokens;
 mod tools;
+mod validation;
 
 use super::state::ServerState;
 use super::{auth, log, page};

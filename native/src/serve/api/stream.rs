@@ -1,6 +1,7 @@
 //! Streams outputs as server-sent events.
 
 use super::generation::Generation;
+use super::validation::{attach, attach_to_end};
 use crate::serve::error::ApiError;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -142,11 +143,19 @@ impl<F: StreamFormatter> StreamState<F> {
                     self.formatter.token(index, &sampled, &text)
                 }
                 Ok(Some((index, EventKind::Finished { reason, text, .. }))) => {
-                    self.formatter.finish(index, reason, &text)
+                    let mut events = self.formatter.finish(index, reason, &text);
+                    if let (Some(last), false) = (events.last_mut(), F::NAMED_EVENTS) {
+                        attach(last, &self.generation.reports[index..=index]);
+                    }
+                    events
                 }
                 Ok(None) => {
                     self.ended = true;
-                    self.formatter.end(&self.generation)
+                    let mut events = self.formatter.end(&self.generation);
+                    if F::NAMED_EVENTS {
+                        attach_to_end(&mut events, self.generation.reports[0].as_ref());
+                    }
+                    events
                 }
                 Err(error) => {
                     self.ended = true;

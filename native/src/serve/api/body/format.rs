@@ -2,7 +2,7 @@
 
 use crate::models::grammar::Grammar;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::RequestedGrammar;
+use crate::serve::grammars::RequestedGrammar;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -22,6 +22,9 @@ pub struct OutputFormatFields {
     /// The output must be one of these strings.
     #[schema(min_items = 1)]
     guided_choice: Option<Vec<String>>,
+    /// What no grammar can hold of a JSON schema is left out instead of refused, and the response says
+    /// in `schema_validation` whether the output matches. As `strict: false` of a schema.
+    best_effort: Option<bool>,
 }
 
 /// Format of the output: any text, any JSON object, or JSON that matches a schema.
@@ -39,6 +42,9 @@ struct JsonSchema {
     /// JSON schema of the output.
     #[schema(value_type = Object)]
     schema: Value,
+    /// False: what no grammar can hold of the schema is left out, and the response says in
+    /// `schema_validation` whether the output matches. Otherwise such a schema is refused.
+    strict: Option<bool>,
 }
 
 impl OutputFormatFields {
@@ -55,10 +61,12 @@ impl OutputFormatFields {
     /// # Errors
     /// If more than one field is set, or `guided_choice` is empty.
     pub fn or(self, other: Option<RequestedGrammar>) -> Result<Option<RequestedGrammar>, ApiError> {
+        let mut best_effort = self.best_effort.unwrap_or(false);
         let json = match self.response_format {
             None | Some(ResponseFormat::Text) => None,
             Some(ResponseFormat::JsonObject) => Some(Grammar::json_object()),
             Some(ResponseFormat::JsonSchema { json_schema }) => {
+                best_effort |= json_schema.strict == Some(false);
                 Some(Grammar::JsonSchema(json_schema.schema))
             }
         };
@@ -74,7 +82,11 @@ impl OutputFormatFields {
             (choice, "guided_choice"),
         ];
         let fields = fields.into_iter().filter_map(|(grammar, field)| {
-            grammar.map(|grammar| RequestedGrammar { grammar, field })
+            grammar.map(|grammar| RequestedGrammar { grammar, field, best_effort })
+        });
+        let other = other.map(|other| RequestedGrammar {
+            best_effort: other.best_effort || best_effort,
+            ..other
         });
         let mut requested = other.into_iter().chain(fields);
         let first = requested.next();

@@ -9,7 +9,7 @@ use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::api::template_messages::TemplateMessages;
 use crate::serve::api::tools::{Tool, ToolChoice, Tools};
 use crate::serve::error::ApiError;
-use crate::serve::served_model::RequestedGrammar;
+use crate::serve::grammars::RequestedGrammar;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -243,7 +243,7 @@ impl AnthropicOutputFields {
             };
         Ok(format.map(|AnthropicOutputFormat::JsonSchema { schema }| {
             let grammar = Grammar::JsonSchema(schema);
-            RequestedGrammar { grammar, field }
+            RequestedGrammar { grammar, field, best_effort: false }
         }))
     }
 }

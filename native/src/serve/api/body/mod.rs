@@ -22,7 +22,7 @@ pub use options::{GenerationOptions, Texts};
 
 use crate::serve::admission::BodyPermit;
 use crate::serve::auth::Tenant;
-use crate::serve::client::Client;
+use crate::serve::client::{Arrival, Client};
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
 use axum::extract::{FromRequest, Request};
@@ -33,7 +33,7 @@ use serde_json::{Deserializer, Map, Value, json};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use weight::Refused;
 
 /// Time limit between two pieces of a body.
@@ -43,6 +43,7 @@ const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct JsonBody {
     body: Body,
     server: Arc<ServerState>,
+    arrival: Arrival,
 }
 
 /// The JSON text of a body, and who sent it. It is parsed field by field into structs, so
@@ -51,8 +52,6 @@ pub struct Body {
     json: Vec<u8>,
     /// The tenant.
     pub tenant: Tenant,
-    /// Client that limits are counted for.
-    pub client: Client,
     /// The body's part of the server's memory. What keeps fields of the body keeps it too.
     pub permit: Arc<BodyPermit>,
 }
@@ -64,11 +63,12 @@ impl FromRequest<Arc<ServerState>> for JsonBody {
         let (tenant, client) = (request.extensions().get(), request.extensions().get());
         let tenant: Tenant = tenant.cloned().unwrap_or_default();
         let client = client.copied().unwrap_or_else(|| Client::of(&request, &[]));
+        let arrival = Arrival { client, deadline: Instant::now() + server.limits.time };
         let mut permit = server.admission.permit(client);
         let json = timeout(server.limits.time, read(request, server, &mut permit));
         let json = json.await.unwrap_or_else(|_| Err(too_slow()))?;
-        let body = Body { json, tenant, client, permit: Arc::new(permit) };
-        Ok(Self { body, server: server.clone() })
+        let body = Body { json, tenant, permit: Arc::new(permit) };
+        Ok(Self { body, server: server.clone(), arrival })
     }
 }
 
@@ -110,9 +110,9 @@ fn too_slow() -> ApiError {
 }
 
 impl JsonBody {
-    /// Client that limits are counted for.
-    pub fn client(&self) -> Client {
-        self.body.client
+    /// Returns the client, and the time that it gives the response.
+    pub fn arrival(&self) -> Arrival {
+        self.arrival
     }
 
     /// Runs `work`, which parses and tokenizes the body, when it is this client's turn, on a thread
@@ -124,13 +124,14 @@ impl JsonBody {
         self,
         work: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let Self { body, server } = self;
+        let Self { body, server, arrival } = self;
         let permit = body.permit.clone();
         let checked = move || {
             body.check()?;
             work(&body)
         };
-        server.admission.prepare(permit, checked).await
+        let prepared = timeout_at(arrival.deadline, server.admission.prepare(permit, checked));
+        prepared.await.unwrap_or_else(|_| Err(ApiError::timeout()))
     }
 }
 

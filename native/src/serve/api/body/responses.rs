@@ -10,7 +10,7 @@ use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::api::template_messages::TemplateMessages;
 use crate::serve::api::tools::{ToolChoice, Tools};
 use crate::serve::error::ApiError;
-use crate::serve::served_model::RequestedGrammar;
+use crate::serve::grammars::RequestedGrammar;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -104,6 +104,9 @@ enum ResponsesTextFormat {
         /// JSON schema of the output.
         #[schema(value_type = Object)]
         schema: Value,
+        /// False: what no grammar can hold of the schema is left out, and the response says in
+        /// `schema_validation` whether the output matches. Otherwise such a schema is refused.
+        strict: Option<bool>,
     },
 }
 
@@ -181,12 +184,15 @@ impl ResponsesToolFields {
 impl ResponsesTextFields {
     /// Returns the grammar that these fields ask for.
     pub fn grammar(self) -> Option<RequestedGrammar> {
-        let grammar = match self.text?.format? {
+        let (grammar, strict) = match self.text?.format? {
             ResponsesTextFormat::Text => return None,
-            ResponsesTextFormat::JsonObject => Grammar::json_object(),
-            ResponsesTextFormat::JsonSchema { schema } => Grammar::JsonSchema(schema),
+            ResponsesTextFormat::JsonObject => (Grammar::json_object(), None),
+            ResponsesTextFormat::JsonSchema { schema, strict } => {
+                (Grammar::JsonSchema(schema), strict)
+            }
         };
-        Some(RequestedGrammar { grammar, field: "text.format" })
+        let best_effort = strict == Some(false);
+        Some(RequestedGrammar { grammar, field: "text.format", best_effort })
     }
 }
 

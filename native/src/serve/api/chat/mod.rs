@@ -6,6 +6,7 @@ use super::body::chat::{ChatFields, ChatToolFields};
 use super::body::{GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported};
 use super::conversation::{Conversation, OutputRequest};
 use super::stream::{self, Envelope};
+use super::validation::attach;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::state::{ServerState, now};
@@ -22,6 +23,7 @@ pub async fn chat(
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
     let own = model.clone();
+    let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
         let options: GenerationOptions = parse(body)?;
         let (chat, tools): (ChatFields, ChatToolFields) = (parse(body)?, parse(body)?);
@@ -41,7 +43,7 @@ pub async fn chat(
     });
     let (prompt, streams, include_usage, outputs) = prepared.await?;
     let parser = prompt.parser.clone();
-    let mut generation = prompt.start(&server, &model, outputs.count).await?;
+    let mut generation = prompt.start(&model, arrival, outputs.count).await?;
     let envelope = Envelope {
         id: ids::new("chatcmpl"),
         whole: "chat.completion",
@@ -55,5 +57,7 @@ pub async fn chat(
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    Ok(Json(formatter.whole(&outputs, &generation)).into_response())
+    let mut body = formatter.whole(&outputs, &generation);
+    attach(&mut body, &generation.reports);
+    Ok(Json(body).into_response())
 }

@@ -8,16 +8,17 @@ use super::body::{
 };
 use super::generation::{Generation, RequestOutput};
 use super::stream::{self, Envelope};
+use super::validation::{OutputValidator, attach};
 use crate::serve::error::ApiError;
+use crate::serve::grammars::RequestedGrammar;
 use crate::serve::ids;
-use crate::serve::served_model::{RequestedGrammar, ServedModel};
+use crate::serve::served_model::ServedModel;
 use crate::serve::state::{ServerState, now};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use formatter::CompletionFormatter;
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
 use wrinklefree::engine::Request;
 
 /// Maximum number of prompts per request.
@@ -70,22 +71,23 @@ pub async fn completions(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
-    let (own, client) = (model.clone(), body.client());
+    let (own, arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| prepare(body, &own)).await?;
     let Prepared { streams, include_usage, mut requests, grammar, echoes, logprobs, counts } =
         prepared;
     let OutputCounts { returned: n, generated: best_of } = counts;
-    if let Some(grammar) = grammar {
-        let own = model.clone();
-        let constraint = spawn_blocking(move || own.constraint(grammar)).await;
-        let constraint = constraint.map_err(ApiError::internal)??;
+    let mut left_out = Vec::new();
+    if let Some(requested) = &grammar {
+        let (compiled, without) = model.grammars.compile(requested, &arrival).await?;
         for request in &mut requests {
-            request.sampling.constraint = Some(constraint.clone());
+            request.sampling.constraint = Some(compiled.constraint.clone());
         }
+        left_out = without;
     }
-    let (time, prompts) = (server.limits.time, requests.len());
-    let mut generation =
-        Generation::start(&model.engine, client, &requests, best_of, "prompt", time).await?;
+    let validator = OutputValidator::new(&model.grammars, grammar, left_out, arrival, None);
+    let prompts = requests.len();
+    let started = Generation::start(&model.engine, arrival, &requests, best_of, "prompt").await?;
+    let mut generation = started.with_validator(validator);
     let formatter = CompletionFormatter {
         envelope: Envelope {
             id: ids::new("cmpl"),
@@ -109,7 +111,10 @@ pub async fn completions(
     if best_of > n {
         outputs = outputs.chunks(best_of).flat_map(|of| best(of, n)).collect();
     }
-    Ok(Json(formatter.whole(&outputs, &generation)).into_response())
+    let reports: Vec<_> = outputs.iter_mut().map(|output| output.report.take()).collect();
+    let mut body = formatter.whole(&outputs, &generation);
+    attach(&mut body, &reports);
+    Ok(Json(body).into_response())
 }
 
 /// Returns the `n` outputs with the highest mean log-probability per token, best first.

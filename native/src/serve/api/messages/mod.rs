@@ -14,6 +14,7 @@ use super::body::{
 };
 use super::conversation::Conversation;
 use super::stream;
+use super::validation::attach;
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
 use axum::Json;
@@ -46,6 +47,7 @@ pub async fn messages(
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
     let own = model.clone();
+    let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
         let (mut options, limits): (GenerationOptions, AnthropicLimits) =
             (parse(body)?, parse(body)?);
@@ -59,14 +61,16 @@ pub async fn messages(
     });
     let (prompt, stops, streams) = prepared.await?;
     let parser = prompt.parser.clone();
-    let mut generation = prompt.start(&server, &model, 1).await?;
+    let mut generation = prompt.start(&model, arrival, 1).await?;
     let name = model.name.clone();
     let formatter = MessageFormatter::new(name, stops, parser, generation.prompt_tokens);
     if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    Ok(Json(formatter.whole(&outputs[0], &generation)).into_response())
+    let mut body = formatter.whole(&outputs[0], &generation);
+    attach(&mut body, &generation.reports);
+    Ok(Json(body).into_response())
 }
 
 /// Counts the tokens of a conversation.

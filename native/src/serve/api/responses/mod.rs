@@ -11,6 +11,7 @@ use super::body::{
 };
 use super::conversation::Conversation;
 use super::stream;
+use super::validation::attach;
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
 use axum::Json;
@@ -44,6 +45,7 @@ pub async fn responses(
 ) -> Result<Response, ApiError> {
     let model = server.model()?;
     let own = model.clone();
+    let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
         let mut options: GenerationOptions = parse(body)?;
         options.check_model(&own)?;
@@ -57,10 +59,12 @@ pub async fn responses(
         Ok((prompt, formatter, options.streams()))
     });
     let (prompt, formatter, streams) = prepared.await?;
-    let mut generation = prompt.start(&server, &model, 1).await?;
+    let mut generation = prompt.start(&model, arrival, 1).await?;
     if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    Ok(Json(formatter.whole(&outputs[0], &generation)).into_response())
+    let mut body = formatter.whole(&outputs[0], &generation);
+    attach(&mut body, &generation.reports);
+    Ok(Json(body).into_response())
 }

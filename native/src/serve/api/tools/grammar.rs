@@ -1,7 +1,7 @@
 //! Grammars of outputs with tool calls.
 
 use super::{AFTER_NAME, BEFORE_NAME, CLOSE, CallFormat, OPEN, Tool, ToolChoice, Tools, xml};
-use crate::models::grammar::{Grammar, compact, lenient};
+use crate::models::grammar::{Effort, Grammar, compact, lenient, relax};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -69,11 +69,8 @@ fn text(text: &str) -> String {
 
 /// Returns a schema for a part of a tool's arguments.
 fn argument_schema(tool: &Tool, schema: &Value) -> Result<Value, String> {
-    let mut schema = compact(schema.clone())?;
-    if !tool.strict {
-        lenient(&mut schema);
-    }
-    Ok(schema)
+    let effort = if tool.strict { Effort::Whole } else { Effort::Supported };
+    compact(lenient(relax(schema, effort).schema, effort))
 }
 
 /// Returns the rule of a call in JSON, behind its opening marker.

@@ -1,0 +1,337 @@
+//! Outputs constrained by a grammar: llguidance computes which tokens may follow.
+//!
+//! The compiler of grammars is not made for hostile ones. [`Grammars::compile`] has limits on work, which
+//! end what is known to take long or to need much memory; a service for strangers compiles in a process
+//! of its own first, as `wf-run serve` does.
+
+mod guided;
+mod negate;
+mod schema;
+mod validate;
+
+pub use schema::{Effort, Relaxed, places, relax};
+pub use validate::{Validation, validate};
+
+use guided::Guided;
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use schema::{multiplies, suspects};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::thread;
+use wrinklefree::decode::Constraint;
+use wrinklefree::text::Tokenizer;
+
+/// Largest number of states of a grammar's lexer, of 1 to 2 kB each.
+const LEXER_STATES: usize = 20_000;
+/// Largest number of symbols of a grammar. Tens of thousands of alternatives make a step of the
+/// engine, which all requests share, take a quarter of a second.
+const SYMBOLS: usize = 20_000;
+/// Work of compiling a lexer, and of one step, in llguidance's units of 50 to 100 ns.
+const COMPILE_FUEL: u64 = 1_000_000;
+const STEP_FUEL: u64 = 200_000;
+/// Largest number of parser items of one step.
+const STEP_ITEMS: usize = 10_000;
+/// Largest size of a grammar's text in bytes.
+pub const TEXT: usize = 128 << 10;
+/// Size of the compiler's stack in bytes; only the part that is used takes memory. llguidance
+/// follows rules and `$ref`s by recursion, with 3 to 10 kB each, and a text of [`TEXT`] bytes has
+/// room for some 16,000 of them.
+pub const STACK: usize = 512 << 20;
+/// Message for a grammar that exceeds these limits while it is used.
+pub const TOO_COMPLEX: &str =
+    "the grammar became too complex to go on: fewer alternatives and shorter limits help";
+
+/// The form that an output must have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Grammar {
+    /// JSON that matches this schema, on one line.
+    JsonSchema(Value),
+    /// A text that this regular expression matches as a whole.
+    Regex(String),
+    /// A text of this grammar, in llguidance's dialect of Lark.
+    Lark(String),
+}
+
+impl Grammar {
+    /// Returns the grammar of any JSON object.
+    pub fn json_object() -> Self {
+        Self::JsonSchema(json!({"type": "object"}))
+    }
+}
+
+/// A grammar that is ready for one output.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Restricts the sampler to tokens that fit the grammar.
+    pub constraint: Box<dyn Constraint>,
+    /// Parts of the grammar that are not enforced, for the caller to print or log.
+    pub warnings: Vec<String>,
+    /// Size in memory in bytes, as estimated.
+    pub bytes: usize,
+}
+
+/// Tokens of a model, as far as the compiler needs to know them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Vocabulary {
+    size: usize,
+    /// Ids and names of control tokens.
+    special: Vec<(u32, String)>,
+    eos: Vec<u32>,
+}
+
+impl Vocabulary {
+    /// Returns the vocabulary of a model with `size` tokens whose texts end with one of `eos`.
+    pub fn new(tokenizer: &Tokenizer, size: usize, eos: &[u32]) -> Self {
+        let special = (0..size as u32).filter(|&id| tokenizer.is_special(id));
+        let special = special.map(|id| (id, name(tokenizer, id))).collect();
+        Self { size, special, eos: eos.to_vec() }
+    }
+}
+
+/// Compiles grammars for one tokenizer. Any number of threads may compile at the same time.
+pub struct Grammars {
+    factory: ParserFactory,
+    vocab: usize,
+}
+
+impl Grammars {
+    /// Prepares a compiler for a model of `vocab` tokens whose texts end with one of `eos`.
+    ///
+    /// # Errors
+    /// If llguidance does not accept the vocabulary.
+    pub fn new(tokenizer: &Tokenizer, vocab: usize, eos: &[u32]) -> anyhow::Result<Self> {
+        let words = (0..vocab as u32).map(|id| word(tokenizer, id)).collect();
+        Self::of_words(words, eos)
+    }
+
+    /// Prepares a compiler that can tell whether a grammar is valid and within the limits, at a
+    /// fraction of the time and memory that a whole vocabulary takes. Its constraints allow no tokens.
+    ///
+    /// # Errors
+    /// If llguidance does not accept the vocabulary.
+    pub fn for_checks(vocabulary: &Vocabulary) -> anyhow::Result<Self> {
+        let mut words = vec![Vec::new(); vocabulary.size];
+        for (id, name) in &vocabulary.special {
+            if let Some(word) = words.get_mut(*id as usize) {
+                *word = [&[TokTrie::SPECIAL_TOKEN_MARKER], name.as_bytes()].concat();
+            }
+        }
+        Self::of_words(words, &vocabulary.eos)
+    }
+
+    fn of_words(mut words: Vec<Vec<u8>>, eos: &[u32]) -> anyhow::Result<Self> {
+        let vocab = words.len();
+        // An end token outside the vocabulary, for models that have none.
+        words.push([&[TokTrie::SPECIAL_TOKEN_MARKER], &b"end"[..]].concat());
+        let info = TokRxInfo::new(words.len() as u32, vocab as u32);
+        let trie = TokTrie::from(&info, &words);
+        let trie = if eos.is_empty() { trie } else { trie.with_eos_tokens(eos) };
+        let mut factory =
+            ParserFactory::new_simple(&(Arc::new(ApproximateTokEnv::new(trie)) as _))?;
+        factory.quiet();
+        *factory.limits_mut() = ParserLimits {
+            initial_lexer_fuel: COMPILE_FUEL,
+            step_lexer_fuel: STEP_FUEL,
+            step_max_items: STEP_ITEMS,
+            max_lexer_states: LEXER_STATES,
+            max_grammar_size: SYMBOLS,
+            verbose_errors: false,
+            // It walks the vocabulary for every large lexeme, which nothing limits.
+            precompute_large_lexemes: false,
+            ..ParserLimits::default()
+        };
+        Ok(Self { factory, vocab })
+    }
+
+    /// Compiles the constraint of one output. Takes milliseconds; the largest grammars a second.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with the grammar.
+    pub fn compile(&self, grammar: Grammar) -> Result<Compiled, String> {
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK);
+            let compiling = thread.spawn_scoped(scope, || self.compile_here(grammar));
+            let compiling = compiling.map_err(|e| format!("no thread to compile it on: {e}"))?;
+            compiling.join().unwrap_or_else(|_| Err("the compiler of grammars gave up".into()))
+        })
+    }
+
+    /// Compiles as much of a JSON schema as a grammar can hold. Returns the parts that it does not
+    /// hold, which [`validate`] checks afterwards.
+    ///
+    /// # Errors
+    /// If it is no schema.
+    pub fn compile_best_effort(&self, schema: &Value) -> Result<(Compiled, Vec<String>), String> {
+        let mut last = String::new();
+        for effort in Effort::BEST {
+            let Relaxed { schema: relaxed, left_out } = relax(schema, effort);
+            match self.compile(Grammar::JsonSchema(lenient(relaxed, effort))) {
+                Ok(compiled) => {
+                    let left_out = [left_out, replaced(schema, &compiled)].concat();
+                    return Ok((compiled, left_out));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Compiles on the stack of the calling thread.
+    fn compile_here(&self, grammar: Grammar) -> Result<Compiled, String> {
+        let grammar = match grammar {
+            Grammar::JsonSchema(schema) => {
+                let explain = schema.clone();
+                let schema = relax(&schema, Effort::Whole).schema;
+                check_size(schema.to_string().len())?;
+                if multiplies(&schema) {
+                    return Err("too many options are combined with too many keywords: move the \
+                                keywords into the options"
+                        .into());
+                }
+                let grammar = TopLevelGrammar::from_json_schema(compact(schema)?);
+                return self.construct(grammar).map_err(|error| explained(error, &explain));
+            }
+            Grammar::Regex(regex) => {
+                check_size(regex.len())?;
+                TopLevelGrammar::from_regex(&regex)
+            }
+            Grammar::Lark(lark) => {
+                check_size(lark.len())?;
+                TopLevelGrammar::from_lark(lark)
+            }
+        };
+        self.construct(grammar)
+    }
+
+    fn construct(&self, grammar: TopLevelGrammar) -> Result<Compiled, String> {
+        let limits = self.factory.limits();
+        let init = GrammarInit::Serialized(grammar);
+        let (grammar, lexer) = init
+            .to_internal(Some(self.factory.tok_env().clone()), limits.clone())
+            .map_err(|error| error.to_string())?;
+        self.rehearse(lexer.clone())?;
+        let init = GrammarInit::Internal(grammar, lexer);
+        let parser = self.factory.create_parser_from_init_default(init);
+        // The first steps make several times as many states.
+        let bytes = parser.as_ref().map_or(0, |parser| parser.parser.lexer_stats().num_bytes * 4);
+        let mut matcher = Matcher::new(parser);
+        if let Some(error) = matcher.get_error() {
+            return Err(error);
+        }
+        let warnings = matcher.grammar_warnings();
+        let mut constraint: Box<dyn Constraint> = Box::new(Guided::new(matcher, self.vocab));
+        // The first step computes most of the lexer. Copies of the constraint have it already.
+        constraint.next();
+        Ok(Compiled { constraint, warnings, bytes: bytes + (64 << 10) })
+    }
+
+    /// Makes the lexer's first transitions with limited work: llguidance makes them without a limit,
+    /// and one of `multipleOf: 99999989` takes minutes and gigabytes.
+    fn rehearse(&self, mut lexer: llguidance::earley::lexerspec::LexerSpec) -> Result<(), String> {
+        lexer.add_extra_lexemes(&self.factory.extra_lexemes());
+        let mut limits = self.factory.limits().clone();
+        let mut states = lexer.to_regex_vec(&mut limits).map_err(|error| error.to_string())?;
+        states.set_fuel(COMPILE_FUEL);
+        states.set_max_states(LEXER_STATES);
+        let first = states.initial_state(&lexer.all_lexemes());
+        for byte in 0..=u8::MAX {
+            states.transition(first, byte);
+        }
+        match states.get_error() {
+            Some(error) => Err(format!("it is too complex: {error}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_size(size: usize) -> Result<(), String> {
+    match size > TEXT {
+        true => Err(format!("it has {size} bytes, of which there may be {TEXT}")),
+        false => Ok(()),
+    }
+}
+
+/// Adds the keywords that may be the reason of an error, with their places.
+fn explained(error: String, schema: &Value) -> String {
+    let (unsupported, doubtful) = suspects(schema);
+    let error = error.trim_end_matches("\n<non-verbose/>").to_string();
+    let complex = ["complex", "fuel", "too big"].iter().any(|word| error.contains(word));
+    let named = |place: &&String| {
+        let keyword = place.split('`').nth(1).unwrap_or_default();
+        match keyword {
+            "pattern" | "patternProperties" => complex || error.contains("egex"),
+            "multipleOf" => complex,
+            "$ref" => ["etriev", "reference", "ointer"].iter().any(|word| error.contains(word)),
+            keyword => error.contains(keyword),
+        }
+    };
+    let mut places = unsupported;
+    places.extend(doubtful.iter().filter(named).cloned());
+    places.truncate(8);
+    match places.is_empty() {
+        true => error,
+        false => format!("{error} ({})", places.join(", ")),
+    }
+}
+
+/// Returns the parts that a compiled grammar holds in another form than the schema has.
+pub fn replaced(schema: &Value, compiled: &Compiled) -> Vec<String> {
+    match compiled.warnings.iter().any(|warning| warning.contains("oneOf")) {
+        true => places(schema, "oneOf"),
+        false => Vec::new(),
+    }
+}
+
+/// Returns the name of a control token.
+fn name(tokenizer: &Tokenizer, id: u32) -> String {
+    tokenizer.token(id).unwrap_or_else(|| id.to_string())
+}
+
+/// Returns the bytes of a token for llguidance: control tokens start with a byte that no text has.
+fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+    let marker = TokTrie::SPECIAL_TOKEN_MARKER;
+    match tokenizer.is_special(id) {
+        true => [&[marker], name(tokenizer, id).as_bytes()].concat(),
+        false => {
+            let bytes = tokenizer.bytes(id);
+            if bytes.first() == Some(&marker) { Vec::new() } else { bytes.to_vec() }
+        }
+    }
+}
+
+/// Returns the schema for JSON with one space after `:` and `,` and no others, unless it says
+/// otherwise: models that are unsure of the next token tend to write spaces forever.
+///
+/// # Errors
+/// If it is no schema.
+pub fn compact(mut schema: Value) -> Result<Value, String> {
+    if schema == json!(true) {
+        schema = json!({});
+    }
+    let Some(fields) = schema.as_object_mut() else {
+        return Err(format!("a JSON schema is an object, not {schema}"));
+    };
+    let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
+    if let Some(options) = options.as_object_mut() {
+        options.entry("whitespace_flexible").or_insert(false.into());
+        options.entry("item_separator").or_insert(", ".into());
+        options.entry("key_separator").or_insert(": ".into());
+    }
+    Ok(schema)
+}
+
+/// Returns the schema, which `effort` has kept, so that `oneOf` may count as `anyOf` if it has to.
+pub fn lenient(mut schema: Value, effort: Effort) -> Value {
+    if effort > Effort::Whole
+        && let Some(fields) = schema.as_object_mut()
+    {
+        let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
+        if let Some(options) = options.as_object_mut() {
+            options.entry("lenient").or_insert(true.into());
+        }
+    }
+    schema
+}

@@ -1,0 +1,230 @@
+//! Grammars: what they hold, what they refuse and name, what is left out for best effort, and their
+//! limits.
+#![cfg(all(feature = "grammar", feature = "default-model"))]
+
+use serde_json::{Value, json};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use wrinklefree::decode::{Constraint, Next};
+use wrinklefree_easy::machine;
+use wrinklefree_easy::models::grammar::{Grammar, Grammars, Vocabulary, validate};
+use wrinklefree_easy::models::{Loaded, OpenOptions};
+
+struct Compiler {
+    loaded: Loaded,
+    grammars: Grammars,
+}
+
+/// The compiler for the embedded model.
+fn compiler() -> &'static Compiler {
+    static COMPILER: OnceLock<Compiler> = OnceLock::new();
+    COMPILER.get_or_init(|| {
+        let runtime = machine::all_cores().expect("threads");
+        let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
+        let (vocab, eos) = (loaded.model.spec().vocab_size, &loaded.defaults.eos);
+        let grammars = Grammars::new(loaded.tokenizer().expect("has one"), vocab, eos);
+        Compiler { grammars: grammars.expect("made"), loaded }
+    })
+}
+
+fn strict(schema: &Value) -> Result<Box<dyn Constraint>, String> {
+    let compiled = compiler().grammars.compile(Grammar::JsonSchema(schema.clone()))?;
+    assert!(compiled.warnings.is_empty(), "{schema}: {:?}", compiled.warnings);
+    Ok(compiled.constraint)
+}
+
+/// Returns true if a grammar accepts `text` as a whole.
+fn accepts(mut constraint: Box<dyn Constraint>, text: &str) -> bool {
+    let Loaded { defaults, tokenizer, .. } = &compiler().loaded;
+    let ids = tokenizer.as_ref().expect("has one").encode(text, false).expect("text");
+    for token in ids.iter().chain(&defaults.eos[..1]) {
+        match constraint.next() {
+            Next::Tokens(set) if set[*token as usize / 32] >> (token % 32) & 1 == 1 => {
+                constraint.accept(*token);
+            }
+            Next::End => return defaults.eos.contains(token),
+            _ => return false,
+        }
+    }
+    constraint.next() == Next::End
+}
+
+/// Features that llguidance does not know, with values: grammars hold them as a whole.
+#[test]
+fn features_that_other_keywords_express_are_held() {
+    let object = |more: Value| {
+        let mut schema = json!({"type": "object", "additionalProperties": false,
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
+        schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        schema
+    };
+    let schemas = [
+        object(json!({"dependentRequired": {"a": ["b"]}})),
+        object(json!({"dependencies": {"a": ["b"]}})),
+        object(json!({"dependencies": {"a": {"properties": {"b": {"maximum": 5}}}}})),
+        object(json!({"dependentSchemas": {"b": {"required": ["a"]}}})),
+        object(json!({"not": {"required": ["a"]}})),
+        object(json!({"not": {"required": ["a", "b"]}})),
+        object(json!({"not": {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}})),
+        object(json!({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]})),
+        json!({"type": "object", "unevaluatedProperties": false,
+            "properties": {"a": {"type": "integer"}}}),
+        json!({"type": "object", "propertyNames": {"pattern": "^[ab]$"}}),
+        json!({"not": {"type": ["object", "array"]}}),
+        json!({"type": "string", "format": "a-format-that-nobody-knows"}),
+        json!({"type": "array", "uniqueItems": false, "items": {"type": "integer"}}),
+        json!({"type": "integer", "if": {"minimum": 5}}),
+        json!({"type": "integer", "deprecated": true, "title": "A number", "examples": [7]}),
+    ];
+    let values = [
+        json!({}),
+        json!({"a": 1}),
+        json!({"b": 1}),
+        json!({"a": 1, "b": 2}),
+        json!({"a": 1, "b": 7}),
+        json!({"c": 1}),
+        json!(3),
+        json!("x"),
+        json!([1, 1]),
+        json!(null),
+    ];
+    for schema in schemas {
+        let constraint = strict(&schema).unwrap_or_else(|e| panic!("{schema}: {e}"));
+        let mut valid = 0;
+        for value in &values {
+            // The form that grammars have: spaces after `:` and `,`.
+            let text = value.to_string().replace(':', ": ").replace(',', ", ");
+            let want = validate(&schema, &text).valid;
+            assert_eq!(Some(accepts(constraint.clone(), &text)), want, "{value} of {schema}");
+            valid += usize::from(want == Some(true));
+        }
+        assert!((1..values.len()).contains(&valid), "{schema}");
+    }
+}
+
+/// Features that no grammar holds: refused with their place, or left out and validated afterwards.
+#[test]
+fn features_that_no_grammar_holds_are_named_or_left_out() {
+    let cases = [
+        ("uniqueItems", json!({"type": "array", "uniqueItems": true}), "[1, 1]"),
+        ("contains", json!({"type": "array", "contains": {"type": "string"}}), "[1]"),
+        ("not", json!({"type": "integer", "not": {"const": 3}}), "3"),
+        ("if", json!({"type": "integer", "if": {"minimum": 5}, "then": {"maximum": 7}}), "9"),
+        (
+            "propertyNames",
+            json!({"type": "object", "propertyNames": {"maxLength": 1}}),
+            "{\"xy\": 1}",
+        ),
+        (
+            "unevaluatedProperties",
+            json!({"type": "object", "allOf": [{"properties": {"a": true}}], "unevaluatedProperties": false}),
+            "{\"b\": 1}",
+        ),
+        ("oneOf", json!({"oneOf": [{"type": "integer"}, {"type": "number"}]}), "3"),
+        ("pattern", json!({"type": "string", "pattern": "(?=a)b"}), "\"c\""),
+        ("multipleOf", json!({"type": "integer", "multipleOf": 99_999_989}), "3"),
+        (
+            "patternProperties",
+            json!({"type": "object", "patternProperties": {"a": {"type": "integer"}, "b": {"minimum": 5}}}),
+            "{\"b\": 1}",
+        ),
+        ("$ref", json!({"type": "integer", "allOf": [{"$ref": "https://example.com/x"}]}), "3"),
+    ];
+    for (feature, schema, wrong) in cases {
+        let nested = json!({"type": "object", "properties": {"p": schema}, "required": ["p"]});
+        let error = strict(&nested).expect_err(feature);
+        let place = format!("`{feature}` at `#/properties/p");
+        assert!(error.contains(&place), "{feature}: {error}");
+        let best = compiler().grammars.compile_best_effort(&nested);
+        let (compiled, left_out) = best.unwrap_or_else(|e| panic!("{feature}: {e}"));
+        assert!(left_out.iter().any(|part| part.starts_with(&place)), "{feature}: {left_out:?}");
+        let text = format!("{{\"p\": {wrong}}}");
+        assert!(accepts(compiled.constraint, &text), "{feature}: {text}");
+        let report = validate(&nested, &text);
+        assert_ne!(report.valid, Some(true), "{feature}: {report:?}");
+        assert!(!report.errors.is_empty());
+    }
+    let huge: Vec<String> = (0..30_000).map(|i| format!("value {i}")).collect();
+    let huge = json!({"type": "string", "enum": huge});
+    let error = strict(&huge).expect_err("too large");
+    assert!(error.contains("131072"), "{error}");
+    let (compiled, left_out) = compiler().grammars.compile_best_effort(&huge).expect("a string");
+    assert_eq!(left_out, ["all but the type at `#`"]);
+    assert!(accepts(compiled.constraint, "\"value 7\""));
+    assert_eq!(validate(&huge, "\"value 7\"").valid, Some(true));
+    assert_eq!(validate(&huge, "\"value\"").valid, Some(false));
+    assert_eq!(validate(&json!({"$ref": "#"}), "1").valid, None);
+    assert!(strict(&json!("no schema")).is_err());
+    assert!(compiler().grammars.compile_best_effort(&json!("no schema")).is_err());
+}
+
+/// Small grammars whose lexers or parsers are huge: the compiler gives up after bounded work.
+#[test]
+fn compiling_has_limits() {
+    let any_of = vec![json!(true); 12_000];
+    let properties: serde_json::Map<String, Value> =
+        (0..1500).map(|i| (format!("p{i}"), json!({"const": i}))).collect();
+    let and = "start: A\nA: /(a|b|c|d)*a(a|b|c|d){12}/ & /(a|b|c|d)*b(a|b|c|d){13}/ & \
+               /(a|b|c|d)*c(a|b|c|d){14}/ & ~/.*abcd.*/\n";
+    let grammars = [
+        Grammar::JsonSchema(json!({"type": "integer", "multipleOf": 99_999_989})),
+        Grammar::JsonSchema(json!({"type": "number", "multipleOf": 0.000_99})),
+        Grammar::JsonSchema(json!({"type": "object", "properties": properties, "anyOf": any_of})),
+        Grammar::Lark(and.into()),
+        Grammar::Regex("(\\w|é)?".repeat(12_000)),
+    ];
+    let small = serde_json::from_value(json!({"size": 300, "special": [[7, "<end>"]], "eos": [7]}));
+    let small: Vocabulary = small.expect("parses");
+    let checks = Grammars::for_checks(&small).expect("made");
+    for grammar in grammars {
+        let text = format!("{:.60}", format!("{grammar:?}"));
+        for compiler in [&compiler().grammars, &checks] {
+            let begin = Instant::now();
+            let refused = compiler.compile(grammar.clone()).map(|compiled| compiled.warnings);
+            let time = begin.elapsed();
+            assert!(time < Duration::from_secs(20), "{text}: {time:?}");
+            assert!(refused.is_err() || text.contains("0.00099"), "{text}: {refused:?}");
+        }
+    }
+    // The check knows control tokens.
+    assert!(checks.compile(Grammar::Lark("start: \"a\" <end>\n".into())).is_ok());
+    assert!(checks.compile(Grammar::Lark("start: \"a\" <other>\n".into())).is_err());
+}
+
+/// One slow compile does not make others wait.
+#[test]
+fn compiles_run_side_by_side() {
+    let slow = || Grammar::Regex("(\\w|é)?".repeat(12_000));
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let begin = Instant::now();
+            let _ = compiler().grammars.compile(slow());
+            begin.elapsed()
+        });
+        let begin = Instant::now();
+        let mut quick = 0;
+        while !slow.is_finished() {
+            compiler().grammars.compile(Grammar::json_object()).expect("compiles");
+            quick += 1;
+        }
+        assert!(quick > 3, "{quick} in {:?}", begin.elapsed());
+    });
+}
+
+/// A step is bounded, however ambiguous the grammar: it ends with an error instead.
+#[test]
+fn steps_have_limits() {
+    let lark = "start: s \"z\"\ns: s s | s s s | /[a-z]/ | /[a-z][a-z]/ | \"\"\n";
+    let compiled = compiler().grammars.compile(Grammar::Lark(lark.into())).expect("compiles");
+    let (mut constraint, mut slowest) = (compiled.constraint, Duration::ZERO);
+    for step in 0..400_u32 {
+        let Next::Tokens(set) = constraint.next() else { break };
+        slowest = slowest.max(constraint.last_time());
+        let tokens =
+            (0..set.len() as u32 * 32).filter(|t| set[*t as usize / 32] >> (t % 32) & 1 == 1);
+        let tokens: Vec<u32> = tokens.collect();
+        constraint.accept(tokens[(step as usize * 7919) % tokens.len()]);
+    }
+    println!("the slowest step took {slowest:?}");
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+}

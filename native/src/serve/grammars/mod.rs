@@ -1,0 +1,284 @@
+//! Compiles the grammars of requests: on threads of its own, a bounded number at a time, fairly between
+//! clients, and only after a process that can be ended has compiled the same grammar.
+
+mod cache;
+mod checker;
+
+pub use checker::{COMMAND, serve_checks};
+
+use super::client::{Arrival, Client};
+use super::error::ApiError;
+use crate::models::grammar::{
+    Compiled, Effort, Grammar, Grammars, Relaxed, Validation, Vocabulary, lenient, relax, replaced,
+};
+use axum::http::StatusCode;
+use cache::{Cache, Key, Ready};
+use checker::{Checker, Job, Reply};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
+use wrinklefree::text::Tokenizer;
+
+/// Most grammars that are compiled at the same time.
+const COMPILING: usize = 2;
+/// Most requests that wait for a grammar, in all and of one client.
+const WAITING: usize = 32;
+const WAITING_OF_CLIENT: usize = 8;
+/// Most time for one grammar.
+const COMPILE_TIME: Duration = Duration::from_secs(5);
+
+/// A grammar that a request asks for.
+#[derive(Clone, Debug)]
+pub struct RequestedGrammar {
+    /// The grammar.
+    pub grammar: Grammar,
+    /// The request field that it came in, for errors.
+    pub field: &'static str,
+    /// Leave out what no grammar can hold of a JSON schema, and validate outputs afterwards.
+    pub best_effort: bool,
+}
+
+/// The model's tokens, as grammars need them.
+pub struct Tokens {
+    /// The tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Size of the vocabulary.
+    pub vocab: usize,
+    /// Tokens that end an output.
+    pub eos: Vec<u32>,
+}
+
+/// Compiles grammars and validates outputs.
+pub struct GrammarCompiler {
+    tokens: Tokens,
+    vocabulary: OnceLock<Vocabulary>,
+    grammars: OnceLock<Result<Grammars, String>>,
+    cache: Mutex<Cache>,
+    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
+    clients: Mutex<HashMap<Client, Weak<ClientQueue>>>,
+    /// Processes without a job.
+    idle: Mutex<Vec<Checker>>,
+}
+
+/// One client's requests that wait.
+struct ClientQueue {
+    places: Arc<Semaphore>,
+    /// One grammar at a time is compiled, so a client delays others by at most one.
+    turn: Arc<Semaphore>,
+}
+
+/// The right to compile a grammar.
+struct Turn {
+    _client: Arc<ClientQueue>,
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+impl GrammarCompiler {
+    /// Makes a compiler. The first grammar prepares it.
+    pub fn new(tokens: Tokens) -> Arc<Self> {
+        Arc::new(Self {
+            tokens,
+            vocabulary: OnceLock::new(),
+            grammars: OnceLock::new(),
+            cache: Mutex::default(),
+            places: Arc::new(Semaphore::new(WAITING)),
+            slots: Arc::new(Semaphore::new(COMPILING)),
+            clients: Mutex::default(),
+            idle: Mutex::default(),
+        })
+    }
+
+    /// Compiles a grammar. Dropping the future ends the work.
+    ///
+    /// # Errors
+    /// 400 if the grammar is invalid or too complex, 429 if too many wait, 504 if the request's time
+    /// is over.
+    pub async fn compile(
+        self: &Arc<Self>,
+        requested: &RequestedGrammar,
+        arrival: &Arrival,
+    ) -> Result<(Compiled, Vec<String>), ApiError> {
+        let key = key(requested, arrival)?;
+        if let Some(Ready { compiled, not_enforced }) = lock(&self.cache).get(&key) {
+            return Ok((compiled, not_enforced));
+        }
+        let (_places, queue) = self.enter(arrival.client)?;
+        let turn = timeout_at(arrival.deadline, self.turn(queue))
+            .await
+            .map_err(|_| ApiError::timeout())?;
+        let (grammar, left_out) = self.check(requested, arrival).await?;
+        let compiled = self.compile_here(grammar, turn).await?;
+        let compiled = compiled.map_err(|error| invalid(requested.field, &error))?;
+        let mut not_enforced = left_out;
+        if let (true, Grammar::JsonSchema(schema)) = (requested.best_effort, &requested.grammar) {
+            not_enforced.extend(replaced(schema, &compiled));
+        } else if !compiled.warnings.is_empty() {
+            tracing::warn!(warnings = ?compiled.warnings, "parts of a grammar are not enforced");
+        }
+        let ready = Ready { compiled: compiled.clone(), not_enforced: not_enforced.clone() };
+        lock(&self.cache).insert(key, ready);
+        Ok((compiled, not_enforced))
+    }
+
+    /// Validates an output against a schema.
+    pub async fn validate(&self, schema: &Value, text: String, arrival: &Arrival) -> Validation {
+        let failed = |why: &str| Validation {
+            errors: vec![format!("cannot validate: {why}")],
+            ..Validation::default()
+        };
+        let turn = timeout_at(arrival.deadline, self.turn(self.queue(arrival.client))).await;
+        let Ok(_turn) = turn else { return failed("the request's time is over") };
+        let job = Job::Validate { schema: schema.clone(), text };
+        match self.run(&job, arrival).await {
+            Ok(Reply::Validated(report)) => report,
+            Ok(Reply::Compiled(_)) => failed("an internal error"),
+            Err(error) => failed(&error),
+        }
+    }
+
+    /// Takes a place among those that wait.
+    fn enter(
+        &self,
+        client: Client,
+    ) -> Result<([OwnedSemaphorePermit; 2], Arc<ClientQueue>), ApiError> {
+        let queue = self.queue(client);
+        let take = |places: &Arc<Semaphore>| places.clone().try_acquire_owned().map_err(|_| busy());
+        Ok(([take(&queue.places)?, take(&self.places)?], queue))
+    }
+
+    fn queue(&self, client: Client) -> Arc<ClientQueue> {
+        let mut clients = lock(&self.clients);
+        clients.get(&client).and_then(Weak::upgrade).unwrap_or_else(|| {
+            clients.retain(|_, queue| queue.strong_count() > 0);
+            let places = Arc::new(Semaphore::new(WAITING_OF_CLIENT));
+            let queue = Arc::new(ClientQueue { places, turn: Arc::new(Semaphore::new(1)) });
+            clients.insert(client, Arc::downgrade(&queue));
+            queue
+        })
+    }
+
+    async fn turn(&self, client: Arc<ClientQueue>) -> Turn {
+        let turn = acquire(&client.turn).await;
+        let slot = acquire(&self.slots).await;
+        Turn { _client: client, _permits: [turn, slot] }
+    }
+
+    /// Finds the grammar that can be compiled, and what it leaves out, in a process of its own.
+    async fn check(
+        &self,
+        requested: &RequestedGrammar,
+        arrival: &Arrival,
+    ) -> Result<(Grammar, Vec<String>), ApiError> {
+        let efforts = if requested.best_effort { &Effort::BEST[..] } else { &Effort::BEST[..1] };
+        let mut last = String::new();
+        for &effort in efforts {
+            let (grammar, left_out) = attempt(requested, effort);
+            let job = Job::Compile(grammar);
+            match self.run(&job, arrival).await {
+                Ok(Reply::Compiled(Ok(()))) => {
+                    let Job::Compile(grammar) = job else { break };
+                    return Ok((grammar, left_out));
+                }
+                Ok(Reply::Compiled(Err(error))) | Err(error) => last = error,
+                Ok(Reply::Validated(_)) => break,
+            }
+            if Instant::now() >= arrival.deadline {
+                return Err(ApiError::timeout());
+            }
+        }
+        Err(invalid(requested.field, &last))
+    }
+
+    /// Runs a job in a process. A process that does not reply in time is killed, also if the client
+    /// leaves.
+    async fn run(&self, job: &Job, arrival: &Arrival) -> Result<Reply, String> {
+        let deadline = arrival.deadline.min(Instant::now() + COMPILE_TIME);
+        let idle = lock(&self.idle).pop();
+        let replied = timeout_at(deadline, async {
+            let mut checker = match idle {
+                Some(checker) => checker,
+                None => self.start_checker().await?,
+            };
+            let reply = checker
+                .run(job)
+                .await
+                .map_err(|_| "it needs too much memory, or is nested too deeply".to_string())?;
+            Ok::<_, String>((checker, reply))
+        });
+        let replied = replied.await;
+        let (checker, reply) = replied
+            .unwrap_or_else(|_| Err(format!("it takes more than {} s", COMPILE_TIME.as_secs())))?;
+        lock(&self.idle).push(checker);
+        Ok(reply)
+    }
+
+    async fn start_checker(&self) -> Result<Checker, String> {
+        let Tokens { tokenizer, vocab, eos } = &self.tokens;
+        let vocabulary = self.vocabulary.get_or_init(|| Vocabulary::new(tokenizer, *vocab, eos));
+        Checker::start(vocabulary).await.map_err(|error| {
+            tracing::error!(%error, "cannot start the process that checks grammars");
+            "the server cannot start the process that checks grammars".to_string()
+        })
+    }
+
+    /// Compiles a checked grammar on a thread, which keeps the turn.
+    async fn compile_here(
+        self: &Arc<Self>,
+        grammar: Grammar,
+        turn: Turn,
+    ) -> Result<Result<Compiled, String>, ApiError> {
+        let (reply, compiled) = oneshot::channel();
+        let this = self.clone();
+        let work = move || {
+            let grammars = this.grammars.get_or_init(|| {
+                let Tokens { tokenizer, vocab, eos } = &this.tokens;
+                Grammars::new(tokenizer, *vocab, eos).map_err(|error| format!("{error:#}"))
+            });
+            let grammars = grammars.as_ref().map_err(Clone::clone);
+            let _ = reply.send(grammars.and_then(|grammars| grammars.compile(grammar)));
+            drop(turn);
+        };
+        let thread = thread::Builder::new().name("grammars".into());
+        thread.spawn(work).map_err(ApiError::internal)?;
+        compiled.await.map_err(ApiError::internal)
+    }
+}
+
+/// Returns the grammar with the parts that an effort keeps, and what it leaves out.
+fn attempt(requested: &RequestedGrammar, effort: Effort) -> (Grammar, Vec<String>) {
+    match &requested.grammar {
+        Grammar::JsonSchema(schema) if requested.best_effort => {
+            let Relaxed { schema, left_out } = relax(schema, effort);
+            (Grammar::JsonSchema(lenient(schema, effort)), left_out)
+        }
+        grammar => (grammar.clone(), Vec::new()),
+    }
+}
+
+fn key(requested: &RequestedGrammar, arrival: &Arrival) -> Result<Key, ApiError> {
+    let text = serde_json::to_string(&(&requested.grammar, requested.best_effort));
+    Ok((format!("{:?}", arrival.client), text.map_err(ApiError::internal)?))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    semaphore.clone().acquire_owned().await.expect("it is never closed")
+}
+
+fn invalid(field: &str, error: &str) -> ApiError {
+    let message = format!("cannot use this grammar: {error}");
+    ApiError { code: "invalid_grammar", ..ApiError::bad(field, message) }
+}
+
+fn busy() -> ApiError {
+    let message = "too many grammars wait to be compiled: try again later";
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message)
+}

@@ -111,7 +111,7 @@ pub struct Relaxed {
 /// meaning, and leaves out what `effort` does not keep.
 #[must_use]
 pub fn relax(schema: &Value, effort: Effort) -> Relaxed {
-    if effort == Effort::Kind {
+    if effort == Effort::Kind && schema.is_object() {
         let kind = schema.get("type").map_or(json!({}), |kind| json!({"type": kind}));
         return Relaxed { schema: kind, left_out: vec!["all but the type at `#`".into()] };
     }

@@ -75,6 +75,7 @@ impl RequestFields {
             logprobs: self.logprobs,
             context_shift: self.context_shift,
             grammar,
+            best_effort: default.best_effort,
         })
     }
 }

@@ -16,6 +16,7 @@ pub use prefix::{Namespace, SaltHash};
 pub(crate) use selection::QueryContext;
 pub use selection::{PageSelection, SelectionError};
 pub(crate) use states::LayerStates;
+pub(crate) use states::delta_shape;
 pub use states::{StateLimits, StateShape};
 
 use crate::format::{MixerKind, Spec};

@@ -4,7 +4,7 @@
 
 use super::prefix::NodeId;
 use super::{CacheFull, KvConfig, KvPool, KvSeq, Namespace, PAGE, PageTables, Sequence};
-use crate::format::{MixerKind, Spec};
+use crate::format::{LinearAttention, MixerKind, Spec};
 use crate::kernel::DeltaShape;
 use crate::mem::{AlignedVec, LazyVec};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,12 @@ impl Default for StateLimits {
     }
 }
 
+/// Returns the shape of one key head and its value heads, as the kernel takes it.
+pub(crate) fn delta_shape(shape: &LinearAttention) -> DeltaShape {
+    let LinearAttention { key_dim, value_dim, conv_kernel: taps, .. } = *shape;
+    DeltaShape { key_dim, value_dim, values: shape.values_per_key(), taps }
+}
+
 /// Shape of the recurrent states of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateShape {
@@ -42,7 +48,7 @@ impl StateShape {
         let shape = spec.linear_attention.as_ref()?;
         let linear = |layer: &usize| spec.mixer(*layer) == MixerKind::Linear;
         let layers = (0..spec.layers).filter(linear).count();
-        let (delta, key_heads) = (shape.delta_shape(), shape.key_heads);
+        let (delta, key_heads) = (delta_shape(shape), shape.key_heads);
         (layers > 0).then_some(Self { delta, key_heads, layers })
     }
 

@@ -1,6 +1,5 @@
 //! Shapes of a layer's token mixer.
 
-use crate::kernel::DeltaShape;
 use serde::{Deserialize, Serialize};
 
 /// Kind of a layer's token mixer.
@@ -75,13 +74,6 @@ impl LinearAttention {
     #[must_use]
     pub fn channels(&self) -> usize {
         2 * self.key_width() + self.value_width()
-    }
-
-    /// Shape of one key head and its value heads, as the kernel takes it.
-    #[must_use]
-    pub fn delta_shape(&self) -> DeltaShape {
-        let Self { key_dim, value_dim, conv_kernel: taps, .. } = *self;
-        DeltaShape { key_dim, value_dim, values: self.values_per_key(), taps }
     }
 
     /// Returns true if the output projection, which is `rotated` or not, reads the value heads in grouped

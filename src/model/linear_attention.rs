@@ -5,7 +5,7 @@ use super::batch::Batch;
 use super::forward::Pass;
 use super::inputs::Fill;
 use super::profile::Phase;
-use crate::cache::{LayerStates, PAGE};
+use crate::cache::{LayerStates, PAGE, delta_shape};
 use crate::format::{LinearAttention, LinearAttentionWeights};
 use crate::kernel::{DeltaRows, Kernels};
 use crate::mem::AlignedVec;
@@ -16,7 +16,7 @@ impl LinearAttention {
     /// Returns the columns of the convolution's channels that a key head reads, each with the column
     /// that the kernel has them at: query, key, then the value heads.
     fn channels_of(&self, key_head: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
-        let shape = self.delta_shape();
+        let shape = delta_shape(self);
         let (keys, width) = (self.key_width(), shape.key_width());
         let part = move |from: usize, len: usize, to: usize| (from..from + len, to);
         let query = part(key_head * self.key_dim, self.key_dim, 0);
@@ -37,7 +37,7 @@ impl LinearAttention {
 /// Rearranges a convolution's weights, `[channels][taps]`, as the kernel reads them:
 /// `[key_heads][taps][channels of a key head]`.
 pub(super) fn arrange_conv(shape: &LinearAttention, conv: &[f32]) -> Vec<f32> {
-    let delta = shape.delta_shape();
+    let delta = delta_shape(shape);
     let (taps, width) = (delta.taps, delta.channels());
     let mut arranged = vec![0.0; shape.key_heads * taps * width];
     for (head, arranged) in arranged.chunks_exact_mut(taps * width).enumerate() {
@@ -177,7 +177,7 @@ impl DeltaHeads<'_> {
         out: &mut Columns<'_>,
         scratch: &mut Scratch,
     ) {
-        let shape = self.shape.delta_shape();
+        let shape = delta_shape(self.shape);
         let conv = &self.conv[head * shape.taps * shape.channels()..];
         let conv = &conv[..shape.taps * shape.channels()];
         // Taken out of the scratch, because the kernel uses the rest of it.

@@ -26,9 +26,12 @@ const CALL_MARKS: [&str; 4] =
 #[derive(Clone)]
 pub struct Prompt {
     text: String,
-    /// Places and ids of the control tokens; `None`: all in the text.
-    control: Option<(Vec<(Range<usize>, u32)>, Arc<ControlTokens>)>,
+    /// Control tokens with their places; `None`: all in the text.
+    control: Option<(Vec<PlacedToken>, Arc<ControlTokens>)>,
 }
+
+/// The place of a control token in a text, and its id.
+type PlacedToken = (Range<usize>, u32);
 
 impl Prompt {
     /// A prompt in which the text of a control token is that token.

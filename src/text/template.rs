@@ -182,11 +182,11 @@ impl ChatTemplate {
         mut messages: serde_json::Value,
         mut options: RenderOptions,
     ) -> Result<Prompt, TextError> {
-        if let Some(control) = &self.control {
-            if let Some(marks) = control.mark(self.source(), &mut messages, &mut options)? {
-                let rendered = self.render_with(&messages, &options)?;
-                return Ok(control.prompt(&rendered, &marks));
-            }
+        if let Some(control) = &self.control
+            && let Some(marks) = control.mark(self.source(), &mut messages, &mut options)?
+        {
+            let rendered = self.render_with(&messages, &options)?;
+            return Ok(control.prompt(&rendered, &marks));
         }
         self.render_with(&messages, &options).map(Prompt::plain)
     }

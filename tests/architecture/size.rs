@@ -50,6 +50,9 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
         ) else {
             continue;
         };
+        if declared.trim_end().ends_with("{}") {
+            continue;
+        }
         let indent = declared.len() - declared.trim_start().len();
         let close = format!("{:indent$}}}", "");
         let body = lines[first..].iter().position(|l| *l == close);

@@ -47,7 +47,6 @@ fn render_with<M: Serialize>(
         tools,
         documents,
         variables,
-        ..RenderOptions::default()
     };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
     template.prompt(messages, options)

@@ -41,13 +41,8 @@ fn render_with<M: Serialize>(
     add_generation_prompt: bool,
 ) -> Result<Prompt, TextError> {
     let Inputs { tools, documents, variables } = inputs;
-    let options = RenderOptions {
-        add_generation_prompt,
-        date: Some(now()),
-        tools,
-        documents,
-        variables,
-    };
+    let options =
+        RenderOptions { add_generation_prompt, date: Some(now()), tools, documents, variables };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
     template.prompt(messages, options)
 }

@@ -112,14 +112,12 @@ fn kind_name(kind: FileType) -> &'static str {
 ///
 /// This is for programs, as it changes what a signal does. Systems without SIGBUS end a program that
 /// reads such a file anyway.
-#[cfg(unix)]
 pub fn report_lost_files(before: fn()) {
+    #[cfg(unix)]
     lost::install(before);
+    #[cfg(not(unix))]
+    let _ = before;
 }
-
-/// See the other systems.
-#[cfg(not(unix))]
-pub fn report_lost_files(_: fn()) {}
 
 /// The handler of SIGBUS.
 #[cfg(unix)]

@@ -151,3 +151,34 @@ fn the_server_warns_once_about_the_trained_length() {
     server.terminate();
     assert!(!server.ended().ends(0, &[]).stderr.contains("trained for"));
 }
+
+/// A model with recurrent states continues a chat where it kept them: behind the messages, and not behind
+/// the generation prompt, which templates replace. Another chat with the same beginning finds that too.
+#[test]
+fn the_second_turn_of_a_hybrid_reads_only_what_is_new() {
+    let server = Server::start(&["--synthetic", "tiny-hybrid", "-c", "8192"]);
+    let cached = |messages: &Value| {
+        let body = json!({"messages": messages, "max_tokens": 24, "ignore_eos": true});
+        let answer = server.chat(&body).is(200).json();
+        let usage = &answer["usage"];
+        let known = usage["prompt_tokens_details"]["cached_tokens"].as_u64().expect("counted");
+        (known as f64, usage["prompt_tokens"].as_u64().expect("counted") as f64, answer)
+    };
+    let says = |role: &str, content: &str| json!({"role": role, "content": content});
+    let mut messages = vec![says("user", &"Tell me of the fox. ".repeat(700))];
+    let (known, prompt, answer) = cached(&json!(messages));
+    assert!(known == 0.0 && prompt >= 4000.0, "{known} of {prompt}");
+    // An answer as it was, and one of which the template dropped a part.
+    let said = answer["choices"][0]["message"]["content"].as_str().expect("a text");
+    for said in [said, "Once."] {
+        messages.truncate(1);
+        messages.extend([says("assistant", said), says("user", "And then?")]);
+        let (known, prompt, _) = cached(&json!(messages));
+        assert!(known >= 0.95 * prompt, "{known} of {prompt}");
+    }
+    let loads = server.get("/v1/loads").is(200).json();
+    assert!(loads["state_snapshots"].as_u64() >= Some(2), "{loads}");
+    assert!(loads["state_bytes"].as_u64() > Some(0), "{loads}");
+    let denoise = ask("Hello!", json!({"decode_mode": "iterative"}));
+    server.chat(&denoise).is(400);
+}

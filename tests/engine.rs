@@ -257,7 +257,31 @@ struct Collected {
     cached: usize,
 }
 
+/// A request, its tokens, scores and vector alone, and true if it is cancelled.
+type Submitted = (SeqId, Request, (Vec<u32>, Vec<Sampled>, Option<Vec<f32>>), bool);
+
 impl Collected {
+    /// Compares outputs with those of the same requests alone.
+    fn agree(&mut self, live: &[Submitted], config: &EngineConfig) {
+        for (id, request, (want, scores, vector), cancelled) in live {
+            let got = self.tokens.remove(id).unwrap_or_default();
+            let scored = self.scored.remove(id).unwrap_or_default();
+            assert!(self.ends.contains_key(id), "{request:?} ends");
+            match cancelled {
+                true => assert!(want.starts_with(&got), "{request:?}"),
+                false => {
+                    assert_eq!(&got, want, "{request:?} with {config:?}");
+                    assert_eq!(&scored, scores, "{request:?} with {config:?}");
+                    assert_eq!(
+                        self.vectors.get(id),
+                        vector.as_ref(),
+                        "{request:?} with {config:?}"
+                    );
+                }
+            }
+        }
+    }
+
     fn poll(&mut self, engine: &mut Engine) {
         while let Some(event) = engine.poll() {
             let seq = event.seq;
@@ -373,23 +397,7 @@ fn round(
             engine.cancel(*id);
         }
     });
-    for (id, request, (want, scores, vector), cancelled) in &live {
-        let got = collected.tokens.remove(id).unwrap_or_default();
-        let scored = collected.scored.remove(id).unwrap_or_default();
-        assert!(collected.ends.contains_key(id), "{request:?} ends");
-        match cancelled {
-            true => assert!(want.starts_with(&got), "{request:?}"),
-            false => {
-                assert_eq!(&got, want, "{request:?} with {config:?}");
-                assert_eq!(&scored, scores, "{request:?} with {config:?}");
-                assert_eq!(
-                    collected.vectors.get(id),
-                    vector.as_ref(),
-                    "{request:?} with {config:?}"
-                );
-            }
-        }
-    }
+    collected.agree(&live, &config);
     let stats = crowded.stats();
     assert_eq!((stats.running, stats.waiting), (0, 0));
     assert_eq!(stats.free_pages + stats.idle_pages, stats.kv_pages);

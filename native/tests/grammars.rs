@@ -144,8 +144,8 @@ fn best_effort_says_whether_the_answer_matches() {
     let message = json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20,
         "output_config": config, "best_effort": true, "stream": true});
     let events = server.post("/v1/messages", &message).is(200).events();
-    let events = events.iter().map(|event| serde_json::from_str::<Value>(event).expect("JSON"));
-    let end = events.filter(|event| event["type"] == "message_delta").last().expect("one");
+    let mut events = events.iter().map(|event| serde_json::from_str::<Value>(event).expect("JSON"));
+    let end = events.rfind(|event| event["type"] == "message_delta").expect("one");
     check(&end["schema_validation"]);
     // A strict answer needs no report.
     let answer = server.chat(&short(json!({"guided_json": {"type": "boolean"}}))).is(200).json();

@@ -146,14 +146,6 @@ pub(crate) struct LayerStates<'a> {
     pub tables: PageTables<'a>,
 }
 
-impl LinearAttention {
-    /// Shape of one key head and its value heads, as the kernel takes it.
-    pub(crate) fn delta_shape(&self) -> DeltaShape {
-        let Self { key_dim, value_dim, conv_kernel: taps, .. } = *self;
-        DeltaShape { key_dim, value_dim, values: self.values_per_key(), taps }
-    }
-}
-
 /// The free slots of a pool, and its snapshots.
 pub(super) struct States {
     pub shape: StateShape,

@@ -1,9 +1,10 @@
 //! `wf-run serve`: the model over HTTP.
 
 use super::Cli;
+use crate::cli::args::{self, KvArgs};
 use crate::cli::exit::usage;
-use crate::cli::{args, malloc, open, out};
-use crate::config::{self, Keys, Layers};
+use crate::cli::{malloc, open, out};
+use crate::config::{self, Keys, Layers, SchedulerArgs};
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::{self, Loaded, Synthetic};
@@ -173,19 +174,23 @@ fn server_config(
             benchmark: benchmark.benchmark_enabled.then_some(measured),
         },
         threads: compute.threads(),
-        engine: EngineLimits {
-            context: scheduler.context,
-            context_shift: scheduler.context_shift,
-            sequences: scheduler.max_sequences.get(),
-            waiting: scheduler.max_waiting,
-            kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),
-            kv: kv.config(),
-            rows: MAX_BATCH_TOKENS,
-            radix_cache: scheduler.enable_radix_cache,
-        },
+        engine: engine_limits(&scheduler, &kv),
         settings,
         reasoning,
     })
+}
+
+fn engine_limits(scheduler: &SchedulerArgs, kv: &KvArgs) -> EngineLimits {
+    EngineLimits {
+        context: scheduler.context,
+        context_shift: scheduler.context_shift,
+        sequences: scheduler.max_sequences.get(),
+        waiting: scheduler.max_waiting,
+        kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),
+        kv: kv.config(),
+        rows: MAX_BATCH_TOKENS,
+        radix_cache: scheduler.enable_radix_cache,
+    }
 }
 
 /// The files and keys that decide who may connect and how.

@@ -13,7 +13,7 @@ mod show;
 mod trusted_proxy;
 
 pub use decoding::DecodeArgs;
-pub use keys::Keys;
+pub use keys::{Keys, SchedulerArgs};
 pub use log_format::LogFormat;
 pub use origin::Origin;
 pub use set::set;

@@ -47,6 +47,24 @@ pub struct EngineLimits {
 const SNAPSHOT_BYTES: usize = 1 << 30;
 
 impl EngineLimits {
+    /// Returns the configuration of an engine with `pages` pages.
+    fn config(
+        &self,
+        max_context: usize,
+        kv_pages: usize,
+        (row_cost, kv): (f32, KvConfig),
+    ) -> EngineConfig {
+        EngineConfig {
+            max_context,
+            kv_pages,
+            max_sequences: self.sequences,
+            max_batch_tokens: self.rows,
+            row_cost,
+            prefix_cache: self.radix_cache,
+            kv,
+        }
+    }
+
     /// Returns the configuration of the cache. Of recurrent states it keeps two for each sequence, the
     /// end of a prompt and of an answer, within [`SNAPSHOT_BYTES`], but four at least.
     fn pool(&self, spec: &Spec) -> KvConfig {
@@ -132,18 +150,10 @@ impl EngineBuilder {
             tracing::info!("the chat template ignores system messages");
         }
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
-        let EngineLimits { sequences, waiting, rows, radix_cache, .. } = limits;
+        let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
         let kv = limits.pool(&spec);
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
-        let config = EngineConfig {
-            max_context: context,
-            kv_pages: pages,
-            max_sequences: sequences,
-            max_batch_tokens: rows,
-            row_cost,
-            prefix_cache: radix_cache,
-            kv,
-        };
+        let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
         let cancelled = || server.draining.load(Ordering::Relaxed);
         warmup.run(&mut engine, &tokenizer, &mode, cancelled)?;

@@ -284,10 +284,9 @@ fn rewrite(fields: &mut Map<String, Value>) {
     if all_of.is_empty() {
         return;
     }
-    match fields.entry("allOf").or_insert_with(|| json!([])) {
-        Value::Array(list) => list.extend(all_of),
-        // An invalid value is the compiler's to refuse.
-        _ => {}
+    // An invalid value is the compiler's to refuse.
+    if let Value::Array(list) = fields.entry("allOf").or_insert_with(|| json!([])) {
+        list.extend(all_of);
     }
 }
 

@@ -69,7 +69,8 @@ fn default(_: &Budget, value: &Value, args: &[Value]) -> Result<Value, Error> {
     Ok(if missing { other } else { value.clone() })
 }
 
-fn int(_: &Budget, value: &Value, args: &[Value]) -> Result<Value, Error> {
+fn int(budget: &Budget, value: &Value, args: &[Value]) -> Result<Value, Error> {
+    budget.charge_text(value)?;
     let mut args = Args::new(args)?;
     let default = args.value("default")?.unwrap_or_else(|| Value::from(0));
     let base = args.integer("base")?.unwrap_or(10);
@@ -118,7 +119,8 @@ fn parse_float(text: &str) -> Option<f64> {
     text.trim_matches(python::is_space).parse().ok()
 }
 
-fn float(_: &Budget, value: &Value, args: &[Value]) -> Result<Value, Error> {
+fn float(budget: &Budget, value: &Value, args: &[Value]) -> Result<Value, Error> {
+    budget.charge_text(value)?;
     let mut args = Args::new(args)?;
     let default = args.value("default")?.unwrap_or_else(|| Value::from(0.0));
     args.finish()?;

@@ -151,7 +151,7 @@ fn checked(source: &str) -> Result<String, TextError> {
         if open.iter().sum::<usize>() > MAX_TOKENS {
             let line = span.start_line;
             return bad(format!(
-                "the expression or tag on line {line} is nested more than {MAX_TOKENS} tokens deep"
+                "the expression or tag on line {line} has more than {MAX_TOKENS} tokens around one another"
             ));
         }
         if elifs > MAX_ELIFS {

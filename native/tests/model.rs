@@ -244,7 +244,8 @@ fn inspect_shows_what_there_is() {
     let report = json(&["inspect", "--json", "--context", "64"]);
     assert_eq!(report["memory"]["context"], 64);
     let bytes = |field: &str| report["memory"][field].as_u64().expect("bytes");
-    assert_eq!(bytes("weights") + bytes("kv_cache"), bytes("total"));
+    let parts = ["weights", "kv_cache", "states", "tokenizer", "buffers"].map(bytes);
+    assert_eq!(parts.iter().sum::<u64>(), bytes("total"));
     let groups = report["tensors"].as_array().expect("groups").iter();
     assert_eq!(groups.map(|g| g["bytes"].as_u64().expect("bytes")).sum::<u64>(), bytes("weights"));
     run(&["inspect", "--context", "18446744073709551615"]).ends(2, &["--context", "1073741824"]);

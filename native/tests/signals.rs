@@ -5,36 +5,48 @@ mod common;
 
 use common::{Ran, names, wf_run};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 fn kill(child: &Child, signal: &str) {
     let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
 }
 
-/// Creates a path that blocks every reader.
-fn fifo(directory: &Path) -> String {
-    let path = directory.join("model.safetensors");
-    let made = Command::new("mkfifo").arg(&path).status();
-    assert!(made.expect("mkfifo runs").success());
-    path.to_str().expect("UTF-8").into()
+/// A hub that takes connections and says nothing: a model from it is never there.
+struct SilentHub {
+    listener: TcpListener,
+    home: TempDir,
+}
+
+impl SilentHub {
+    const MODEL: &str = "some/model";
+
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self { listener, home: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn environment<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let address = self.listener.local_addr().expect("bound");
+        command.env("HF_ENDPOINT", format!("http://{address}")).env("HF_HOME", self.home.path())
+    }
 }
 
 #[test]
 fn signals_remove_unfinished_files() {
-    let (models, outputs) =
-        (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-    let model = fifo(models.path());
+    let (hub, outputs) = (SilentHub::start(), tempfile::tempdir().expect("a directory"));
+    let model = SilentHub::MODEL;
     let output = outputs.path().join("out");
     let output = output.to_str().expect("UTF-8");
-    let convert = ["convert", &model, output];
-    let logits = ["logits", "--model", &model, "--tokens", "1,2", "--output", output];
+    let convert = ["convert", model, output];
+    let logits = ["logits", "--model", model, "--tokens", "1,2", "--output", output];
     for args in [&convert[..], &logits] {
         for signal in ["-INT", "-TERM", "-HUP"] {
-            let child = wf_run(args).spawn().expect("starts");
+            let child = hub.environment(&mut wf_run(args)).spawn().expect("starts");
             let start = Instant::now();
             while names(outputs.path()).is_empty() {
                 assert!(start.elapsed() < Duration::from_secs(60), "no draft appears");
@@ -72,10 +84,9 @@ fn ctrl_c_removes_partial_logits() {
 
 #[test]
 fn a_loading_server_ends_at_once() {
-    let models = tempfile::tempdir().expect("a directory");
-    let model = fifo(models.path());
-    let mut server = wf_run(&["serve", "--port", "0", "--model", &model]);
-    let mut server = server.spawn().expect("starts");
+    let hub = SilentHub::start();
+    let mut server = wf_run(&["serve", "--port", "0", "--model", SilentHub::MODEL]);
+    let mut server = hub.environment(&mut server).spawn().expect("starts");
     let mut stdout = BufReader::new(server.stdout.take().expect("piped"));
     stdout.read_line(&mut String::new()).expect("it listens");
     // The signal handler is installed a moment later.

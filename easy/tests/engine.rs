@@ -219,7 +219,7 @@ fn errors_name_the_culprit() {
         }
         other => panic!("{other:?}"),
     };
-    let (text, cause) = open(Path::new("no/such/model.gguf"));
+    let (text, cause) = open(&folder.path().join("model.gguf"));
     assert!(matches!(*cause, OpenError::NotFound { .. }) && text.contains("model.gguf"), "{text}");
     let (text, cause) = open(&broken);
     assert!(matches!(*cause, OpenError::Format { .. }), "{cause:?}");

@@ -4,4 +4,4 @@ pub mod format;
 #[path = "../../src/text/mod.rs"]
 pub mod text;
 
-pub use wrinklefree_compute::{matrix, mem, ternary};
+pub use wrinklefree_compute::{kernel, loader, matrix, mem, ternary};

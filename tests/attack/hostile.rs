@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest time that one activity waits for the server.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -118,8 +118,11 @@ fn request(path: &str, headers: &str, body: &str) -> String {
 
 /// Reads an answer and returns its status, or 0 if there is none in time.
 fn status(mut stream: TcpStream) -> u16 {
-    let (mut text, mut buffer) = (Vec::new(), [0; 65536]);
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+    let (begin, mut text, mut buffer) = (Instant::now(), Vec::new(), [0; 65536]);
+    // A stream that always has something to say would never end.
+    while begin.elapsed() < PATIENCE
+        && let Ok(count @ 1..) = stream.read(&mut buffer)
+    {
         // The beginning is enough; the rest is read and forgotten.
         text.extend_from_slice(&buffer[..count.min(4096usize.saturating_sub(text.len()))]);
     }

@@ -1,6 +1,7 @@
 //! Streaming parser of tool calls in the format of Hermes 2.
 
-use super::output::{OutputDelta, text_delta};
+use super::held_text::HeldText;
+use super::output::OutputDelta;
 use super::{AFTER_NAME, BEFORE_NAME, CLOSE, OPEN};
 use serde::de::IgnoredAny;
 
@@ -8,11 +9,9 @@ use serde::de::IgnoredAny;
 #[derive(Clone, Debug, Default)]
 pub struct HermesParser {
     state: State,
-    held: String,
+    held: HeldText,
     /// Arguments of the current call so far.
     arguments: String,
-    /// True after the first call: line breaks after calls are dropped.
-    called: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,18 +25,20 @@ enum State {
 impl HermesParser {
     /// Parses more of the output.
     pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
-        self.held += text;
+        self.held.text += text;
         let mut deltas = Vec::new();
-        while self.advance(&mut deltas) {}
+        while let Some(state) = self.advance(&mut deltas) {
+            self.state = state;
+        }
         deltas
     }
 
     /// Returns text that was held back, at the end of the output. A call that was cut off before its
     /// name is complete is dropped.
     pub fn finish(&mut self) -> Vec<OutputDelta> {
-        let rest = std::mem::take(&mut self.held);
+        let rest = std::mem::take(&mut self.held.text);
         match self.state {
-            State::Text => self.text(&rest).into_iter().collect(),
+            State::Text => self.held.between_calls(&rest).into_iter().collect(),
             State::Name => Vec::new(),
             // Behind complete arguments comes the beginning of the closing marker.
             State::Arguments if is_json(&self.arguments) => Vec::new(),
@@ -45,49 +46,31 @@ impl HermesParser {
         }
     }
 
-    /// Moves to the next state if its marker has arrived, and returns whether it did.
-    fn advance(&mut self, deltas: &mut Vec<OutputDelta>) -> bool {
+    /// Parses up to the next marker. Returns the state behind it if it has arrived.
+    fn advance(&mut self, deltas: &mut Vec<OutputDelta>) -> Option<State> {
         match self.state {
             State::Text => {
-                let (text, found) = self.until(OPEN);
-                deltas.extend(self.text(&text));
-                self.go(State::Name, found)
+                let (text, found) = self.held.until(OPEN);
+                deltas.extend(self.held.between_calls(&text));
+                found.then_some(State::Name)
             }
-            State::Name => match self.held.split_once(AFTER_NAME) {
-                None => false,
+            State::Name => match self.held.text.split_once(AFTER_NAME) {
+                None => None,
                 Some((head, rest)) => {
                     let name = head.strip_prefix(BEFORE_NAME).unwrap_or(head);
                     deltas.push(OutputDelta::CallStart(name.into()));
-                    self.held = rest.into();
+                    self.held.text = rest.into();
                     self.arguments.clear();
-                    self.go(State::Arguments, true)
+                    Some(State::Arguments)
                 }
             },
             State::Arguments => {
-                let (text, found) = self.until(CLOSE);
+                let (text, found) = self.held.until_end_of_call(CLOSE);
                 self.arguments += &text;
                 deltas.extend(arguments(&text));
-                self.called |= found;
-                self.go(State::Text, found)
+                found.then_some(State::Text)
             }
         }
-    }
-
-    fn go(&mut self, state: State, found: bool) -> bool {
-        if found {
-            self.state = state;
-        }
-        found
-    }
-
-    /// Takes the text before a marker and returns it with whether the marker was found. Text that may
-    /// be the marker's beginning stays.
-    fn until(&mut self, marker: &str) -> (String, bool) {
-        super::take_until(&mut self.held, marker)
-    }
-
-    fn text(&self, text: &str) -> Option<OutputDelta> {
-        text_delta(if self.called { text.trim_start_matches('\n') } else { text })
     }
 }
 

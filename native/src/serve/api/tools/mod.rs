@@ -11,6 +11,7 @@
 //! Templates that write XML get the format of [`xml`]. A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
 
 mod grammar;
+mod held_text;
 mod hermes;
 mod output;
 mod prompt;
@@ -51,20 +52,6 @@ impl CallFormat {
     pub fn of_template(template: &ChatTemplate) -> Self {
         if template.source().contains(xml::FUNCTION) { Self::Xml } else { Self::Hermes }
     }
-}
-
-/// Takes the text before a marker and returns it with whether the marker was found. Text that may be the
-/// marker's beginning stays in `held`.
-fn take_until(held: &mut String, marker: &str) -> (String, bool) {
-    if let Some((text, rest)) = held.split_once(marker) {
-        let (text, rest) = (text.to_string(), rest.to_string());
-        *held = rest;
-        return (text, true);
-    }
-    let begins = |&at: &usize| marker.starts_with(&held[at..]);
-    let keep = held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(held.len());
-    let rest = held.split_off(keep);
-    (std::mem::replace(held, rest), false)
 }
 
 /// A function that the model may call.

@@ -12,7 +12,8 @@
 //!
 //! Values are raw text. The tool's schema says which are strings; the others are JSON.
 
-use super::output::{OutputDelta, text_delta};
+use super::held_text::HeldText;
+use super::output::OutputDelta;
 use super::{OPEN, Tool};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -71,15 +72,13 @@ pub fn is_string(schema: &Value) -> bool {
 pub struct XmlParser {
     types: XmlTypes,
     state: State,
-    held: String,
+    held: HeldText,
     /// Name of the current function.
     function: String,
     /// Number of parameters of the current call so far.
     parameters: usize,
     /// Text of the current value, if it is JSON.
     value: String,
-    /// True after the first call: line breaks after calls are dropped.
-    called: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -106,64 +105,65 @@ impl XmlParser {
 
     /// Parses more of the text.
     pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
-        self.held += text;
+        self.held.text += text;
         let mut deltas = Vec::new();
-        while self.advance(&mut deltas) {}
+        while let Some(state) = self.advance(&mut deltas) {
+            self.state = state;
+        }
         deltas
     }
 
     /// Returns text that was held back, at the end of the output. Of a value that was cut off, only a
     /// string is returned, without its closing quote.
     pub fn finish(&mut self) -> Vec<OutputDelta> {
-        let rest = std::mem::take(&mut self.held);
+        let rest = std::mem::take(&mut self.held.text);
         let deltas = match self.state {
-            State::Text => self.text(&rest),
+            State::Text => self.held.between_calls(&rest),
             State::String if !END_OF_VALUE.starts_with(&rest) => Some(escaped(&rest)),
             _ => None,
         };
         deltas.into_iter().collect()
     }
 
-    /// Moves to the next state if its marker has arrived, and returns whether it did.
-    fn advance(&mut self, deltas: &mut Vec<OutputDelta>) -> bool {
+    /// Parses up to the next marker. Returns the state behind it if it has arrived.
+    fn advance(&mut self, deltas: &mut Vec<OutputDelta>) -> Option<State> {
         match self.state {
             State::Text => {
-                let (text, found) = self.until(OPEN);
-                deltas.extend(self.text(&text));
-                self.go(State::Call, found)
+                let (text, found) = self.held.until(OPEN);
+                deltas.extend(self.held.between_calls(&text));
+                found.then_some(State::Call)
             }
             State::Call => match self.named(FUNCTION) {
-                None => false,
+                None => None,
                 Some(name) => {
                     deltas.push(OutputDelta::CallStart(name.clone()));
                     deltas.push(OutputDelta::Arguments("{".into()));
                     (self.function, self.parameters) = (name, 0);
-                    self.go(State::Function, true)
+                    Some(State::Function)
                 }
             },
             State::Function => self.parameter(deltas),
             State::String => {
-                let (text, found) = self.until(END_OF_VALUE);
+                let (text, found) = self.held.until(END_OF_VALUE);
                 deltas.extend((!text.is_empty()).then(|| escaped(&text)));
                 deltas.extend(found.then(|| OutputDelta::Arguments("\"".into())));
-                self.go(State::Function, found)
+                found.then_some(State::Function)
             }
             State::Json => {
-                let (text, found) = self.until(END_OF_VALUE);
+                let (text, found) = self.held.until(END_OF_VALUE);
                 self.value += &text;
                 deltas.extend(found.then(|| OutputDelta::Arguments(json_of(&self.value))));
-                self.go(State::Function, found)
+                found.then_some(State::Function)
             }
             State::End => {
-                let (_, found) = self.until(END_OF_CALL);
-                self.called |= found;
-                self.go(State::Text, found)
+                let (_, found) = self.held.until_end_of_call(END_OF_CALL);
+                found.then_some(State::Text)
             }
         }
     }
 
     /// Begins the next parameter, or ends the call.
-    fn parameter(&mut self, deltas: &mut Vec<OutputDelta>) -> bool {
+    fn parameter(&mut self, deltas: &mut Vec<OutputDelta>) -> Option<State> {
         if let Some(name) = self.named(PARAMETER) {
             let comma = if self.parameters > 0 { ", " } else { "" };
             self.parameters += 1;
@@ -171,43 +171,28 @@ impl XmlParser {
             let quote = if is_json { "" } else { "\"" };
             deltas.push(OutputDelta::Arguments(format!("{comma}{key}: {quote}")));
             self.value.clear();
-            return self.go(if is_json { State::Json } else { State::String }, true);
+            return Some(if is_json { State::Json } else { State::String });
         }
-        let rest = self.held.trim_start();
+        let rest = self.held.text.trim_start();
         if rest.starts_with(PARAMETER) || PARAMETER.starts_with(rest) {
-            return false;
+            return None;
         }
-        let (_, found) = self.until(END_OF_FUNCTION);
+        let (_, found) = self.held.until(END_OF_FUNCTION);
         deltas.extend(found.then(|| OutputDelta::Arguments("}".into())));
-        self.go(State::End, found)
+        found.then_some(State::End)
     }
 
     /// Takes the text up to `>` and a line break behind a marker, and returns the name between them.
     fn named(&mut self, marker: &str) -> Option<String> {
-        let rest = self.held.trim_start().strip_prefix(marker)?;
+        let rest = self.held.text.trim_start().strip_prefix(marker)?;
         let (name, rest) = rest.split_once('>')?;
-        // The line break may still come.
-        let rest = if rest.is_empty() { None? } else { rest };
-        let (name, rest) = (name.to_string(), rest.strip_prefix('\n').unwrap_or(rest).to_string());
-        self.held = rest;
-        Some(name)
-    }
-
-    fn go(&mut self, state: State, found: bool) -> bool {
-        if found {
-            self.state = state;
+        if rest.is_empty() {
+            // The line break may still come.
+            return None;
         }
-        found
-    }
-
-    /// Takes the text before a marker and returns it with whether the marker was found. Text that may
-    /// be the marker's beginning stays.
-    fn until(&mut self, marker: &str) -> (String, bool) {
-        super::take_until(&mut self.held, marker)
-    }
-
-    fn text(&self, text: &str) -> Option<OutputDelta> {
-        text_delta(if self.called { text.trim_start_matches('\n') } else { text })
+        let (name, rest) = (name.to_string(), rest.strip_prefix('\n').unwrap_or(rest).to_string());
+        self.held.text = rest;
+        Some(name)
     }
 }
 

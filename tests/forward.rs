@@ -1,9 +1,12 @@
 //! A row's logits have the same bits however a prompt is split, in any batch, and on any number of
 //! threads. Runs on every instruction set of this machine.
 
+#[path = "common/batching.rs"]
+mod batching;
 #[path = "../benches/common/mod.rs"]
 mod common;
 
+use batching::{bits, in_batches};
 use common::{Noise, bitnet, int8, odd, ternary};
 use half::{bf16, f16};
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
@@ -101,11 +104,6 @@ impl<'a> Run<'a> {
         let span = Span { seq, start, tokens, attention_mask, logits: LogitRows::All };
         bits(self.model.forward(self.rt, &mut self.kv, &[span], &mut self.ws).values())
     }
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    assert!(values.iter().all(|v| v.is_finite()));
-    values.iter().map(|v| v.to_bits()).collect()
 }
 
 fn each(test: impl Fn(&Model, &Runtime)) {
@@ -215,31 +213,9 @@ fn a_sequence_in_a_batch_equals_the_same_alone() {
         let seqs = [kv.open(64).unwrap(), kv.open(9).unwrap()];
         kv.close(seqs[0]);
         kv.close(seqs[1]);
-        let seqs = [&a, &b, &c].map(|t| kv.open(t.len()).unwrap());
-        let mut ws = Workspace::default();
-        let mut got = [const { Vec::new() }; 3];
         // First parts of a and c together, then the rest of both around b.
-        for cuts in [[0..33, 0..0, 0..1], [33..40, 0..9, 1..64]] {
-            let spans: Vec<Span<'_>> = [&a, &b, &c]
-                .into_iter()
-                .zip(seqs)
-                .zip(&cuts)
-                .filter(|(_, cut)| !cut.is_empty())
-                .map(|((t, seq), cut)| Span {
-                    seq,
-                    start: cut.start,
-                    tokens: &t[cut.clone()],
-                    attention_mask: AttentionMask::Causal,
-                    logits: LogitRows::All,
-                })
-                .collect();
-            let mut logits = model.forward(rt, &mut kv, &spans, &mut ws);
-            for (out, cut) in got.iter_mut().zip(&cuts) {
-                let (own, rest) = logits.split(cut.len());
-                out.extend(bits(own.values()));
-                logits = rest;
-            }
-        }
+        let cuts = [[0..33, 0..0, 0..1], [33..40, 0..9, 1..64]];
+        let got = in_batches(model, rt, &mut kv, [&a, &b, &c], &cuts);
         assert!(got == alone, "{:?}", rt.kernels.isa());
     });
 }

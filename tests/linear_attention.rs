@@ -2,6 +2,8 @@
 //! of threads and behind rejected drafts; and they are those of the formulas in f64. Runs on every
 //! instruction set of this machine.
 
+#[path = "common/batching.rs"]
+mod batching;
 #[path = "../benches/common/mod.rs"]
 mod common;
 #[path = "../benches/common/hybrid.rs"]
@@ -9,6 +11,7 @@ mod hybrid;
 #[path = "linear_attention/reference.rs"]
 mod reference;
 
+use batching::{bits, in_batches};
 use common::Noise;
 use hybrid::Kind;
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, Namespace, SaltHash};
@@ -63,11 +66,6 @@ impl<'a> Run<'a> {
     }
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    assert!(values.iter().all(|v| v.is_finite()));
-    values.iter().map(|v| v.to_bits()).collect()
-}
-
 fn each(test: impl Fn(&Model, &Runtime)) {
     for kernels in Kernels::all() {
         println!("runs on {}", kernels.isa().name());
@@ -113,23 +111,8 @@ fn a_sequence_in_a_batch_equals_the_same_alone() {
         let mut ws = Workspace::default();
         model.forward(rt, &mut kv, &[span], &mut ws);
         kv.close(first);
-        let seqs = texts.each_ref().map(|t| kv.open(t.len()).unwrap());
-        let mut got = [const { Vec::new() }; 3];
-        for cuts in [[0..33, 0..0, 0..1], [33..70, 0..9, 1..64], [70..70, 9..9, 64..100]] {
-            let spans: Vec<Span<'_>> = (texts.iter().zip(seqs).zip(&cuts))
-                .filter(|(_, cut)| !cut.is_empty())
-                .map(|((t, seq), cut)| {
-                    let tokens = &t[cut.clone()];
-                    Span { seq, start: cut.start, tokens, attention_mask, logits }
-                })
-                .collect();
-            let mut logits = model.forward(rt, &mut kv, &spans, &mut ws);
-            for (out, cut) in got.iter_mut().zip(&cuts) {
-                let (own, rest) = logits.split(cut.len());
-                out.extend(bits(own.values()));
-                logits = rest;
-            }
-        }
+        let cuts = [[0..33, 0..0, 0..1], [33..70, 0..9, 1..64], [70..70, 9..9, 64..100]];
+        let got = in_batches(model, rt, &mut kv, texts.each_ref().map(|t| &t[..]), &cuts);
         assert!(got == alone, "{:?}", rt.kernels.isa());
     });
 }

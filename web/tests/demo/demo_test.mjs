@@ -14,10 +14,10 @@ import {
   launch,
   open,
   openFiles,
-  resident,
   until,
   visit,
   workers,
+  writable,
 } from "./page.mjs";
 import { host } from "./server.mjs";
 
@@ -235,12 +235,12 @@ test("a dropped model runs", async (t) => {
 test("freeing the model returns its memory", async (t) => {
   const page = await open(t, browser, isolated.url);
   const engine = 1e6 * Number.parseFloat(await fact(page, "Memory"));
-  const loaded = await resident(browser);
+  const loaded = await writable(browser);
   assert.ok((await workers(browser)) > 0);
   await page.getByRole("button", { name: "Free memory" }).click();
   await page.getByText("The memory is free.").waitFor();
   await until("no worker is left", async () => (await workers(browser)) === 0);
-  await until("memory", async () => loaded - (await resident(browser)) > engine / 2);
+  await until("memory", async () => loaded - (await writable(browser)) > engine / 2);
   await fullSpeed(page);
   assert.ok((await answered(page, STORY)).text.length > 100, "the next question loads it again");
 });

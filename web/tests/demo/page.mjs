@@ -78,10 +78,13 @@ export async function fact(page, name) {
   return said.evaluate((dd) => [...dd.childNodes].map((node) => node.textContent).join(": "));
 }
 
-/** Returns the resident memory of all renderer processes in bytes. */
-export async function resident(browser) {
+/**
+ * Returns the writable memory of all renderer processes in bytes. Much of a model's cache is never touched,
+ * and so never resident.
+ */
+export async function writable(browser) {
   const statuses = await processes(browser, (id) => readFile(`/proc/${id}/status`, "utf8"));
-  const kilobytes = statuses.map((status) => Number(status.match(/VmRSS:\s+(\d+)/)?.[1] ?? 0));
+  const kilobytes = statuses.map((status) => Number(status.match(/VmData:\s+(\d+)/)?.[1] ?? 0));
   return 1024 * kilobytes.reduce((sum, one) => sum + one, 0);
 }
 

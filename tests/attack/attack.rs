@@ -23,6 +23,8 @@ use watch::{connections, cpu_seconds, resident};
 const STREAMS: usize = 8;
 /// Concurrent activities of the hostile client.
 const ACTIVITIES: usize = 24;
+/// Positions of the server's KV cache.
+const KV_TOKENS: usize = 16384;
 /// Growth of the server's memory that is accepted during the attack and 10 s after it, in MiB.
 const GROWTH: [f64; 2] = [500.0, 100.0];
 /// Time after which nothing of the attack may be left.
@@ -30,6 +32,15 @@ const AFTERMATH: Duration = Duration::from_secs(10);
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |n| n.parse().expect("a number"))
+}
+
+/// Uses the whole KV cache once. Its memory is the operator's to give and stays in use, whoever fills it.
+fn fill_cache(server: &Server) {
+    for number in 0..2 * KV_TOKENS / 1024 {
+        let prompt: Vec<usize> = (0..1024).map(|i| 5 + (i * 7 + number * 31) % 3000).collect();
+        let body = json!({"prompt": prompt, "max_tokens": 1});
+        server.post("/v1/completions", &body).is(200);
+    }
 }
 
 /// Runs the honest streams for `time` and samples the server's memory; `beside` runs meanwhile.
@@ -85,8 +96,9 @@ fn a_hostile_client_beside_honest_streams() {
     let seconds = number("WF_ATTACK_SECONDS", 30);
     let (seed, allowed) = (number("WF_ATTACK_SEED", 1), number("WF_ATTACK_GAP_MS", 250));
     watch::raise_file_limit();
-    let server = Server::start(&["--kv-tokens", "16384"]);
+    let server = Server::start(&["--kv-tokens", &KV_TOKENS.to_string()]);
     let streams: Vec<Honest> = (0..STREAMS).map(|number| Honest::alone(&server, number)).collect();
+    fill_cache(&server);
     // The grammar compiler's tables stay.
     let digits = json!({"guided_regex": "[0-9]+", "max_tokens": 2});
     server.chat(&ask("Hi!", digits)).is(200);

@@ -14,7 +14,7 @@ pub struct Honest {
     text: String,
 }
 
-/// What honest clients have seen.
+/// Answers and times that honest clients have seen.
 #[derive(Default)]
 pub struct Seen {
     /// Complete answers.

@@ -1,4 +1,4 @@
-//! What the system knows about the server: memory, processor time and connections.
+//! The server as the system sees it: memory, processor time and connections.
 
 use crate::common::server::Server;
 use std::fs;

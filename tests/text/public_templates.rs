@@ -32,7 +32,7 @@ fn render(source: &str, case: &Value) -> Value {
     }
 }
 
-/// Where two texts differ, with what is before.
+/// Returns the first difference of two texts, with the text before it.
 fn first_difference(ours: &str, theirs: &str) -> String {
     let same = ours.chars().zip(theirs.chars()).take_while(|(a, b)| a == b).count();
     let around =

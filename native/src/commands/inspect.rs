@@ -260,7 +260,7 @@ fn rotation(rotated: Option<&RotatedWeights>) -> String {
     format!("{matrices} of {of} matrices{embeddings}, in blocks of {}", blocks.join(", "))
 }
 
-/// What recurrent states cost, if there are any.
+/// Describes the memory of recurrent states, if there are any.
 fn states(memory: &Memory) -> String {
     match memory.states {
         0 => String::new(),

@@ -4,7 +4,7 @@
 use super::client::Client;
 use super::event::{EventReceiver, EventSender, RequestEvent, RequestTimes};
 use super::event_batcher::EventBatcher;
-use super::fair::{self, Place, Turn};
+use super::fair::{self, ScheduledRequest, Turn};
 use super::metrics::Metrics;
 use std::collections::HashMap;
 use std::io;
@@ -225,19 +225,19 @@ impl EngineThread {
             return;
         }
         loop {
-            let place = |(&id, active): (&SeqId, &ActiveRequest)| Place {
+            let scheduled = |(&id, active): (&SeqId, &ActiveRequest)| ScheduledRequest {
                 id,
                 client: active.client,
                 parked: active.parked,
             };
-            let places: Vec<Place> = self.active.iter().map(place).collect();
-            let Some(Turn { park, resume }) = fair::next(&places, self.sequences) else { return };
+            let requests: Vec<ScheduledRequest> = self.active.iter().map(scheduled).collect();
+            let Some(Turn { park, resume }) = fair::next(&requests, self.sequences) else { return };
             for (id, parked) in park.map(|id| (id, true)).into_iter().chain([(resume, false)]) {
                 match parked {
                     true => self.engine.park(id),
                     false => self.engine.resume(id),
                 }
-                self.active.get_mut(&id).expect("a place is of an active request").parked = parked;
+                self.active.get_mut(&id).expect("a scheduled request is active").parked = parked;
             }
         }
     }

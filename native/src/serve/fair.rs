@@ -7,7 +7,7 @@ use wrinklefree::engine::SeqId;
 
 /// A request that has not ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct ScheduledRequest {
     /// Its sequence; older ones have smaller ids.
     pub id: SeqId,
     /// Client that sent it.
@@ -28,19 +28,19 @@ pub struct Turn {
 /// Returns the next step, or `None` if all shares are fair. At most `sequences` requests run. The next
 /// to run is the oldest request of the client that has fewest running. If all places are taken, the
 /// client with most of them gives its youngest up, if it still has as many as the other one then.
-pub fn next(places: &[Place], sequences: usize) -> Option<Turn> {
+pub fn next(requests: &[ScheduledRequest], sequences: usize) -> Option<Turn> {
     let mut running: HashMap<Client, usize> = HashMap::new();
-    for place in places {
-        *running.entry(place.client).or_default() += usize::from(!place.parked);
+    for request in requests {
+        *running.entry(request.client).or_default() += usize::from(!request.parked);
     }
-    let waiting = places.iter().filter(|place| place.parked);
-    let first = waiting.min_by_key(|place| (running[&place.client], place.id))?;
+    let waiting = requests.iter().filter(|request| request.parked);
+    let first = waiting.min_by_key(|request| (running[&request.client], request.id))?;
     let resume = first.id;
     if running.values().sum::<usize>() < sequences {
         return Some(Turn { park: None, resume });
     }
-    let active = places.iter().filter(|place| !place.parked);
-    let last = active.min_by_key(|place| Reverse((running[&place.client], place.id)))?;
+    let active = requests.iter().filter(|request| !request.parked);
+    let last = active.min_by_key(|request| Reverse((running[&request.client], request.id)))?;
     let park = Some(last.id);
     (running[&last.client] > running[&first.client] + 1).then_some(Turn { park, resume })
 }

@@ -4,7 +4,7 @@ use super::auth::ApiKeys;
 use super::state::ServerState;
 use super::tls::Tls;
 
-/// What can be replaced while the server runs.
+/// Keys and certificate, which can be replaced while the server runs.
 pub struct Access {
     /// Accepted API keys.
     pub keys: ApiKeys,

@@ -14,7 +14,7 @@ const ERROR_BYTES: usize = 300;
 pub struct Validation {
     /// True if the output matches the whole schema; `None` if that cannot be decided.
     pub valid: Option<bool>,
-    /// Where and how the output does not match, or why that cannot be decided.
+    /// Mismatches, each with its place, or the reason why the output cannot be checked.
     pub errors: Vec<String>,
     /// Parts of the schema that the grammar did not hold, each with its place.
     pub not_enforced: Vec<String>,

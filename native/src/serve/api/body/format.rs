@@ -22,8 +22,8 @@ pub struct OutputFormatFields {
     /// The output must be one of these strings.
     #[schema(min_items = 1)]
     guided_choice: Option<Vec<String>>,
-    /// What no grammar can hold of a JSON schema is left out instead of refused, and the response says
-    /// in `schema_validation` whether the output matches. As `strict: false` of a schema.
+    /// Leave out the parts of a JSON schema that no grammar can hold, instead of refusing it. The field
+    /// `schema_validation` of the response says whether the output matches. As `strict: false`.
     best_effort: Option<bool>,
 }
 

@@ -40,7 +40,7 @@ pub enum Refused {
 pub fn check(json: &[u8]) -> Result<(), Refused> {
     let left = Cell::new(Some(LIMIT));
     let mut deserializer = Deserializer::from_slice(json);
-    let root = Weigh { left: &left, place: Place::Root };
+    let root = Weigh { left: &left, nesting: Nesting::Root };
     let object = root.deserialize(&mut deserializer).and_then(|()| deserializer.end());
     match object {
         Err(_) if left.get().is_none() => Err(Refused::TooHeavy),
@@ -50,9 +50,9 @@ pub fn check(json: &[u8]) -> Result<(), Refused> {
     }
 }
 
-/// Where in a body a value stands.
+/// The place of a value in a body.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Nesting {
     Root,
     /// In a field of token ids, within so many arrays that may hold them.
     Tokens(usize),
@@ -66,7 +66,7 @@ enum Place {
 struct Weigh<'a> {
     /// Memory that is left; `None` once it is used up.
     left: &'a Cell<Option<usize>>,
-    place: Place,
+    nesting: Nesting,
 }
 
 impl Weigh<'_> {
@@ -77,7 +77,7 @@ impl Weigh<'_> {
     }
 
     fn number<E: Error>(self) -> Result<(), E> {
-        let is_token = matches!(self.place, Place::Tokens(arrays) if arrays < TOKEN_ARRAYS);
+        let is_token = matches!(self.nesting, Nesting::Tokens(arrays) if arrays < TOKEN_ARRAYS);
         if is_token { Ok(()) } else { self.spend(VALUE) }
     }
 }
@@ -119,8 +119,8 @@ impl<'de> Visitor<'de> for Weigh<'_> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
         self.spend(VALUE)?;
-        if self.place == Place::JsonText {
-            let inner = Weigh { place: Place::Other, ..self };
+        if self.nesting == Nesting::JsonText {
+            let inner = Weigh { nesting: Nesting::Other, ..self };
             // What is no JSON is refused where it is parsed, with the name of its field.
             let _ = inner.deserialize(&mut Deserializer::from_str(text));
         }
@@ -129,47 +129,50 @@ impl<'de> Visitor<'de> for Weigh<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         self.spend(VALUE)?;
-        let place = match self.place {
-            Place::Tokens(arrays) if arrays > 0 => Place::Tokens(arrays - 1),
-            _ => Place::Other,
+        let nesting = match self.nesting {
+            Nesting::Tokens(arrays) if arrays > 0 => Nesting::Tokens(arrays - 1),
+            _ => Nesting::Other,
         };
-        while list.next_element_seed(Weigh { place, ..self })?.is_some() {}
+        while list.next_element_seed(Weigh { nesting, ..self })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         self.spend(OBJECT)?;
-        while let Some(place) = map.next_key_seed(Key(self.place))? {
+        while let Some(nesting) = map.next_key_seed(Key(self.nesting))? {
             self.spend(ENTRY)?;
-            map.next_value_seed(Weigh { place, ..self })?;
+            map.next_value_seed(Weigh { nesting, ..self })?;
         }
         Ok(())
     }
 }
 
-/// Finds out where the value of a key stands, for an object at this place.
-struct Key(Place);
+/// Parses a key of an object at this place to the place of its value.
+struct Key(Nesting);
 
 impl<'de> DeserializeSeed<'de> for Key {
-    type Value = Place;
+    type Value = Nesting;
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Place, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Nesting, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
 impl Visitor<'_> for Key {
-    type Value = Place;
+    type Value = Nesting;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: Error>(self, key: &str) -> Result<Place, E> {
+    fn visit_str<E: Error>(self, key: &str) -> Result<Nesting, E> {
         Ok(match self.0 {
-            Place::Root if TOKEN_FIELDS.contains(&key) => Place::Tokens(TOKEN_ARRAYS),
-            _ if key == JSON_TEXT => Place::JsonText,
-            _ => Place::Other,
+            Nesting::Root if TOKEN_FIELDS.contains(&key) => Nesting::Tokens(TOKEN_ARRAYS),
+            _ if key == JSON_TEXT => Nesting::JsonText,
+            _ => Nesting::Other,
         })
     }
 }

@@ -29,6 +29,8 @@ pub enum wf_status {
     Stopped = 8,
     /// A fault of the library. Please report it.
     Internal = 9,
+    /// The model computed a number that is not finite: its weights are broken.
+    ModelFailed = 10,
 }
 
 /// An error on its way to C.
@@ -54,6 +56,7 @@ impl From<Error> for Failure {
             | Error::NoTokenizer(_) => wf_status::OpenFailed,
             Error::NoChatTemplate { .. } => wf_status::Unsupported,
             Error::Stopped => wf_status::Stopped,
+            Error::NotFinite => wf_status::ModelFailed,
             _ => wf_status::InvalidRequest,
         };
         Self { status, message: error.to_string() }

@@ -110,10 +110,9 @@ impl Scheduler {
     /// Takes a sequence out of the queue, with its pages if it runs, until it is resumed.
     pub fn park(&mut self, id: SeqId, pool: &mut KvPool) {
         if let Some(index) = self.running.iter().position(|r| r.sequence.id == id) {
-            let Running { kv, sequence } = self.running.remove(index);
-            pool.close(kv);
+            let running = self.running.remove(index);
+            let sequence = self.suspend(running, pool);
             self.parked.push(sequence);
-            self.preempted += 1;
         } else if let Some(index) = self.waiting.iter().position(|s| s.id == id) {
             self.parked.extend(self.waiting.remove(index));
         }
@@ -233,12 +232,19 @@ impl Scheduler {
 
     /// Moves the youngest running sequence back to the queue.
     fn preempt(&mut self, pool: &mut KvPool) {
-        if let Some(Running { kv, sequence }) = self.running.pop() {
-            pool.keep_states(kv);
-            pool.close(kv);
+        if let Some(running) = self.running.pop() {
+            let sequence = self.suspend(running, pool);
             self.waiting.push_front(sequence);
-            self.preempted += 1;
         }
+    }
+
+    /// Takes the pages of a running sequence, which continues later from its text. Its states stay in the
+    /// prefix cache.
+    fn suspend(&mut self, Running { kv, sequence }: Running, pool: &mut KvPool) -> Sequence {
+        pool.keep_states(kv);
+        pool.close(kv);
+        self.preempted += 1;
+        sequence
     }
 
     /// Drops the older part of each text that has filled its context and has a context shift.

@@ -152,7 +152,7 @@ impl EngineBuilder {
         let Loaded { name, model, tokenizer, template, defaults, dlm, warnings: more, .. } = loaded;
         warnings.splice(0..0, more);
         let tokenizer = tokenizer.ok_or_else(|| NoTokenizer { model: name.clone() })?;
-        let (max_context, kv_pages) = self.kv_size(model.spec()).fitting(model.spec())?;
+        let (max_context, kv_pages) = self.kv_size(model.spec()).fitting(model.spec(), None)?;
         let row_cost = row_cost::measure(&model, &runtime, self.kv);
         let config = EngineConfig {
             max_context,

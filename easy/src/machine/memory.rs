@@ -23,6 +23,8 @@ pub enum LimitedBy {
     Group(u64),
     /// An address space of so many bytes: `ulimit -v`.
     AddressSpace(u64),
+    /// The bytes that a server's models may take.
+    Server,
 }
 
 impl fmt::Display for LimitedBy {
@@ -30,6 +32,7 @@ impl fmt::Display for LimitedBy {
         let mb = |bytes: &u64| bytes / 1_000_000;
         match self {
             Self::Machine => f.write_str("the memory of this machine"),
+            Self::Server => f.write_str("the limit of this server's models"),
             Self::Group(bytes) => write!(f, "the container's limit (cgroup) of {} MB", mb(bytes)),
             Self::AddressSpace(bytes) => {
                 write!(f, "the limit of address space (ulimit -v) of {} MB", mb(bytes))

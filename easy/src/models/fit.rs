@@ -80,9 +80,13 @@ impl MemoryNeed {
         self.check_against(left)
     }
 
+    /// Returns the bytes of all parts together.
+    pub fn total(self) -> u64 {
+        [self.weights, self.kv, self.workspace].into_iter().fold(0, u64::saturating_add)
+    }
+
     fn check_against(self, left: MemoryLeft) -> Result<(), NotEnoughMemory> {
-        let needed = [self.weights, self.kv, self.workspace];
-        match needed.into_iter().fold(0, u64::saturating_add) <= left.bytes {
+        match self.total() <= left.bytes {
             true => Ok(()),
             false => Err(NotEnoughMemory { need: self, left }),
         }
@@ -109,13 +113,23 @@ pub struct KvSize {
 impl KvSize {
     /// Returns the positions of a sequence and the number of KV pages. By default, these are pages for all
     /// sequences in at most half of the memory that is left, but enough for one sequence. A context that
-    /// nobody has asked for becomes shorter where memory is small.
+    /// nobody has asked for becomes shorter where memory is small. `limit` is a number of bytes that the
+    /// engine may take; `None` for all that are left.
     ///
     /// # Errors
     /// If they do not fit.
-    pub fn fitting(&self, spec: &Spec) -> Result<(usize, usize), NotEnoughMemory> {
-        let (context, pages) = self.within(spec, memory_left().map(|left| left.bytes));
-        MemoryNeed::engine(spec, &self.kv, pages, self.rows).check()?;
+    pub fn fitting(
+        &self,
+        spec: &Spec,
+        limit: Option<u64>,
+    ) -> Result<(usize, usize), NotEnoughMemory> {
+        let left = memory_left().map(|left| left.bytes).into_iter().chain(limit).min();
+        let (context, pages) = self.within(spec, left);
+        let need = MemoryNeed::engine(spec, &self.kv, pages, self.rows);
+        need.check()?;
+        if let Some(bytes) = limit {
+            need.check_against(MemoryLeft { bytes, limit: LimitedBy::Server })?;
+        }
         Ok((context, pages))
     }
 

@@ -1,15 +1,16 @@
 //! `wf-run serve`: the model over HTTP.
 
 use super::Cli;
-use crate::cli::args::{self, KvArgs};
+use crate::cli::args::{self, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{malloc, open, out};
 use crate::config::{self, Keys, Layers, SchedulerArgs};
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::{self, Loaded, Synthetic};
+use crate::models::{Loaded, Synthetic};
 use crate::serve::{
-    self, Access, ApiKeys, Benchmark, EngineLimits, RequestLimits, ServerConfig, Tls, Warmup, log,
+    self, Access, ApiKeys, Benchmark, EngineLimits, ModelSource, Models, RequestLimits,
+    ServerConfig, Tls, Warmup, log,
 };
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
@@ -59,25 +60,6 @@ pub struct Args {
     synthetic: Option<Synthetic>,
     #[command(flatten)]
     keys: Keys,
-}
-
-/// Logs downloads: the server's standard error has log lines only.
-#[derive(Default)]
-struct LogProgress {
-    file: String,
-}
-
-impl models::Progress for LogProgress {
-    fn download_started(&mut self, file: &str, bytes: u64) {
-        if self.file != file {
-            self.file = file.into();
-            tracing::info!(file, bytes, "downloading");
-        }
-    }
-
-    fn download_interrupted(&mut self, file: &str, reason: &str) {
-        tracing::warn!(file, reason, "the download broke off: resuming");
-    }
 }
 
 /// Runs the command.
@@ -146,15 +128,15 @@ fn server_config(
         max_tokens: benchmark.benchmark_max_tokens.get(),
     };
     Ok(ServerConfig {
-        load: Box::new(move |runtime| {
-            let options = model.options();
-            let loaded = Loaded::open(&options, runtime, &mut LogProgress::default())?;
+        load: Box::new(move |source, runtime, progress| {
+            let loaded = Loaded::open(&source.open, runtime, progress)?;
             Ok(match synthetic {
                 None => loaded,
                 // No model was named, so this is the one inside the program.
-                Some(shape) => shape.loaded().prepared(&options, runtime).with_text_of(loaded),
+                Some(shape) => shape.loaded().prepared(&source.open, runtime).with_text_of(loaded),
             })
         }),
+        models: one_model(&model),
         name: server.served_model_name,
         host,
         port,
@@ -178,6 +160,20 @@ fn server_config(
         settings,
         reasoning,
     })
+}
+
+/// Returns the only model of a server.
+fn one_model(model: &ModelArgs) -> Models {
+    let source = ModelSource {
+        name: String::new(),
+        aliases: Vec::new(),
+        open: model.options(),
+        context: None,
+        keep_alive: None,
+        preload: true,
+        bytes: 0,
+    };
+    Models { sources: vec![source], catalog: None, on_demand: false, memory_limit: None }
 }
 
 fn engine_limits(scheduler: &SchedulerArgs, kv: &KvArgs) -> EngineLimits {

@@ -5,6 +5,7 @@
 mod decoding;
 mod environment;
 mod file;
+mod keep_alive;
 mod keys;
 mod log_format;
 mod origin;
@@ -13,6 +14,7 @@ mod show;
 mod trusted_proxy;
 
 pub use decoding::DecodeArgs;
+pub use keep_alive::KeepAlive;
 pub use keys::{Keys, SchedulerArgs};
 pub use log_format::LogFormat;
 pub use origin::Origin;

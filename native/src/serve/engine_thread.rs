@@ -9,6 +9,7 @@ use super::metrics::Metrics;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -56,6 +57,8 @@ enum EngineCommand {
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     commands: mpsc::Sender<EngineCommand>,
+    /// Number of requests that run or wait.
+    count: Arc<AtomicUsize>,
 }
 
 impl EngineHandle {
@@ -74,11 +77,20 @@ impl EngineHandle {
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (commands, receiver) = mpsc::channel();
         let (active, batcher) = (HashMap::new(), EventBatcher::start(runtime));
-        let (warned, changed) = (false, false);
-        let state =
-            EngineThread { engine, sequences, limit, metrics, warned, active, changed, batcher };
+        let (warned, changed, count) = (false, false, Arc::default());
+        let state = EngineThread {
+            engine,
+            sequences,
+            limit,
+            metrics,
+            warned,
+            active,
+            count: Arc::clone(&count),
+            changed,
+            batcher,
+        };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(receiver))?;
-        Ok((Self { commands }, thread))
+        Ok((Self { commands, count }, thread))
     }
 
     /// Submits requests of a client, all of them or none. Returns the receiver of each request's events.
@@ -100,6 +112,11 @@ impl EngineHandle {
         self.commands.send(submit).map_err(|_| QueueError::Stopped)?;
         replied.await.map_err(|_| QueueError::Stopped)??;
         Ok(receivers)
+    }
+
+    /// Returns the number of requests that run or wait.
+    pub fn active(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Returns the current statistics, or `None` if the thread has ended.
@@ -133,6 +150,8 @@ struct EngineThread {
     /// True after the warning about the trained context length was logged.
     warned: bool,
     active: HashMap<SeqId, ActiveRequest>,
+    /// Number of active requests, for handles.
+    count: Arc<AtomicUsize>,
     /// True if requests came or ended since the sequences were shared.
     changed: bool,
     batcher: EventBatcher,
@@ -215,6 +234,7 @@ impl EngineThread {
             let (arrived, tokens, parked) = (Instant::now(), None, true);
             self.active.insert(id, ActiveRequest { events, client, parked, arrived, tokens });
         }
+        self.count.store(self.active.len(), Ordering::Relaxed);
         self.changed = true;
         Ok(())
     }
@@ -305,6 +325,7 @@ impl EngineThread {
         if finished {
             self.changed = true;
             self.active.remove(&seq);
+            self.count.store(self.active.len(), Ordering::Relaxed);
         }
     }
 }

@@ -28,6 +28,7 @@ mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod page;
+mod registry;
 mod reload;
 mod served_model;
 mod startup;
@@ -37,6 +38,7 @@ mod warmup;
 
 pub use auth::ApiKeys;
 pub use grammars::{COMMAND as CHECK_GRAMMARS, serve_checks};
+pub use registry::{Catalog, LoadModel, ModelSource};
 pub use reload::{Access, AccessReader};
 pub use startup::EngineLimits;
 pub use state::RequestLimits;
@@ -46,13 +48,13 @@ pub use warmup::{Benchmark, Warmup};
 use crate::cli::exit::usage;
 use crate::cli::out;
 use crate::config::{Origin, TrustedProxy};
-use crate::machine::{self, Threads};
-use crate::models::Loaded;
+use crate::machine::Threads;
 use admission::Admission;
 use anyhow::Context;
 use connection::ConnectionHandler;
 use listener::Listener;
 use metrics::Metrics;
+use registry::{LoadCommand, Loader, ModelRegistry};
 use reload::reload_on_hangup;
 use startup::EngineBuilder;
 use state::ServerState;
@@ -60,25 +62,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use wrinklefree::model::Runtime;
 use wrinklefree::settings::{Reasoning, Settings};
-
-/// Loads the model for a runtime.
-type ModelLoader = Box<dyn FnOnce(&Runtime) -> anyhow::Result<Loaded> + Send>;
 
 /// Number of threads for connections. They parse and format; computing is the engine's.
 const CONNECTION_THREADS: usize = 2;
 
 /// Configuration of the server.
 pub struct ServerConfig {
-    /// Loads the model. Runs while the server already answers 503.
-    pub load: ModelLoader,
+    /// Reads a model. Runs while the server already answers.
+    pub load: LoadModel,
+    /// The models.
+    pub models: Models,
     /// Name of the model in requests; `None` for its own.
     pub name: Option<String>,
     /// Address to listen on.
@@ -113,6 +114,18 @@ pub struct ServerConfig {
     pub reasoning: Reasoning,
 }
 
+/// The models of a server.
+pub struct Models {
+    /// Those that are known at the start.
+    pub sources: Vec<ModelSource>,
+    /// Lists them again; `None` if they never change.
+    pub catalog: Option<Catalog>,
+    /// True if models are loaded when requests name them.
+    pub on_demand: bool,
+    /// Bytes of all of them in memory together; `None`: no limit.
+    pub memory_limit: Option<u64>,
+}
+
 /// Runs the server until a signal ends it.
 ///
 /// # Errors
@@ -132,8 +145,8 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
 }
 
 async fn serve(config: ServerConfig) -> anyhow::Result<()> {
-    let ServerConfig { load, name, host, port, access, limits, drain, threads, engine, .. } =
-        config;
+    let ServerConfig { load, models, name, host, port, access, .. } = config;
+    let ServerConfig { limits, drain, threads, engine, .. } = config;
     let ServerConfig {
         origins,
         proxies,
@@ -149,8 +162,10 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     let address = SocketAddr::new(host, port);
     let socket = TcpListener::bind(address).await;
     let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
+    let Models { sources, catalog, on_demand, memory_limit } = models;
+    let (models, commands) = ModelRegistry::new(sources, catalog, on_demand, engine.waiting);
     let server = Arc::new(ServerState {
-        model: OnceLock::new(),
+        models: Arc::new(models),
         draining: AtomicBool::new(false),
         metrics: Arc::new(Metrics::new()),
         keys: RwLock::new((keys.clone(), keys.count() as u64)),
@@ -164,8 +179,13 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         }
         None => api::router(&server),
     };
-    let builder = EngineBuilder { name, threads, limits: engine, settings, reasoning, warmup };
-    let (loader, mut load_error) = spawn_loader(load, builder, server.clone());
+    let memory = None;
+    let builder =
+        EngineBuilder { name, threads, limits: engine, settings, reasoning, warmup, memory };
+    let (failed, mut load_error) = oneshot::channel();
+    let tasks = Handle::current();
+    let loader = Loader::new(server.clone(), builder, load, tasks, failed, memory_limit);
+    let loader = spawn_loader(loader, commands)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     out::print(&format!("listening on {scheme}://{}\n", socket.local_addr()?))?;
     let restricted = keys.is_empty() && host.is_loopback();
@@ -183,13 +203,9 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     drop(listener);
     match shutdown {
         Shutdown::LoadFailed(error) => return Err(error),
-        // The engine's thread ends when no handle to it is left. A model that is still loading is
-        // abandoned.
-        Shutdown::Drained if server.model.get().is_some() => {
-            drop(server);
-            let ended = tokio::task::spawn_blocking(move || {
-                loader.join().ok().flatten().map(JoinHandle::join)
-            });
+        // A model that is still loading is abandoned.
+        Shutdown::Drained if server.models.close() => {
+            let ended = tokio::task::spawn_blocking(move || loader.join());
             let _ = tokio::time::timeout(drain, ended).await;
         }
         Shutdown::Drained | Shutdown::Aborted => {}
@@ -197,32 +213,10 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The thread that loads the model. It returns the engine's thread.
-type Loader = JoinHandle<Option<JoinHandle<()>>>;
-
-/// Loads the model and starts the engine in a thread of its own, because this takes long and never
-/// yields to tokio. An error arrives in the receiver.
-fn spawn_loader(
-    load: ModelLoader,
-    builder: EngineBuilder,
-    server: Arc<ServerState>,
-) -> (Loader, oneshot::Receiver<anyhow::Error>) {
-    let (failed, load_error) = oneshot::channel();
-    let tasks = Handle::current();
-    let loader = std::thread::spawn(move || {
-        let started = machine::runtime(builder.threads).and_then(|runtime| {
-            let loaded = load(&runtime)?;
-            builder.start(loaded, runtime, &server, &tasks)
-        });
-        match started {
-            Ok(thread) => Some(thread),
-            Err(error) => {
-                let _ = failed.send(error);
-                None
-            }
-        }
-    });
-    (loader, load_error)
+/// Starts the loader in a thread of its own, because loading takes long and never yields to tokio.
+fn spawn_loader(loader: Loader, commands: Receiver<LoadCommand>) -> anyhow::Result<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name("loader".into());
+    thread.spawn(|| loader.run(commands)).context("cannot start the loader's thread")
 }
 
 /// Outcome of [`run_until_shutdown`].

@@ -2,16 +2,16 @@
 
 use super::engine_thread::EngineHandle;
 use super::grammars::{GrammarCompiler, Tokens};
+use super::registry::ModelSource;
 use super::served_model::ServedModel;
 use super::state::{ServerState, now};
 use super::warmup::Warmup;
 use crate::cli::args::{self, beyond_trained};
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
-use crate::models::fit::{KvSize, NotEnoughMemory};
-use crate::models::{Loaded, row_cost};
+use crate::models::fit::{KvSize, MemoryNeed, NotEnoughMemory};
+use crate::models::{Loaded, row_cost, weight_sizes};
 use anyhow::{Context, anyhow};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -42,6 +42,9 @@ pub struct EngineLimits {
     /// Share cached prefixes between prompts.
     pub radix_cache: bool,
 }
+
+/// Bytes beside its weights without which no model is loaded: a short KV cache and buffers.
+const LEAST_ROOM: u64 = 8 << 20;
 
 /// Bytes of recurrent states that the prefix cache keeps by default.
 const SNAPSHOT_BYTES: usize = 1 << 30;
@@ -74,11 +77,12 @@ impl EngineLimits {
         KvConfig { states: StateLimits { sequences: self.sequences, snapshots }, ..self.kv }
     }
 
-    /// Returns the positions per sequence and the number of KV pages.
+    /// Returns the positions per sequence and the number of KV pages, within `memory` bytes if there is
+    /// such a limit.
     ///
     /// # Errors
     /// If they do not fit in memory.
-    fn kv_size(&self, spec: &Spec) -> Result<(usize, usize), NotEnoughMemory> {
+    fn kv_size(&self, spec: &Spec, memory: Option<u64>) -> Result<(usize, usize), NotEnoughMemory> {
         let default_context = args::context(None, spec);
         let size = KvSize {
             context: self.context,
@@ -88,7 +92,7 @@ impl EngineLimits {
             rows: self.rows,
             kv: self.pool(spec),
         };
-        let (context, pages) = size.fitting(spec)?;
+        let (context, pages) = size.fitting(spec, memory)?;
         if context < self.context.unwrap_or(default_context) {
             tracing::warn!(context, "memory is small: the context is shorter than asked for");
         }
@@ -97,6 +101,7 @@ impl EngineLimits {
 }
 
 /// Settings of the engine, from which [`start`](Self::start) builds it.
+#[derive(Clone)]
 pub struct EngineBuilder {
     /// Name of the model in requests; `None` for its own.
     pub name: Option<String>,
@@ -110,11 +115,26 @@ pub struct EngineBuilder {
     pub reasoning: Reasoning,
     /// Work to do before the server is ready.
     pub warmup: Warmup,
+    /// Bytes that the model may take; `None` for all that are left.
+    pub memory: Option<u64>,
 }
 
 impl EngineBuilder {
-    /// Builds the engine, warms it up, starts its thread and publishes the model in `server`. Events
-    /// of requests are delivered by a task of `tasks`.
+    /// Returns the least number of bytes that a model with files of `weights` bytes needs.
+    pub fn least_bytes(&self, weights: u64) -> u64 {
+        weights.saturating_add(LEAST_ROOM)
+    }
+
+    /// Returns the settings for one of several models, which may take `memory` bytes.
+    pub fn of_source(&self, source: &ModelSource, memory: Option<u64>) -> Self {
+        let limits =
+            EngineLimits { context: source.context.or(self.limits.context), ..self.limits };
+        let name = Some(source.name.clone()).filter(|name| !name.is_empty());
+        Self { name: name.or(self.name.clone()), limits, memory, ..self.clone() }
+    }
+
+    /// Builds the engine, warms it up and starts its thread. Events of requests are delivered by a task
+    /// of `tasks`. Returns also the bytes that the model may take.
     ///
     /// # Errors
     /// If the model does not support the settings, or memory or a thread is missing.
@@ -124,8 +144,8 @@ impl EngineBuilder {
         runtime: Runtime,
         server: &ServerState,
         tasks: &Handle,
-    ) -> anyhow::Result<JoinHandle<()>> {
-        let Self { name, threads, limits, settings, reasoning, warmup } = self;
+    ) -> anyhow::Result<(ServedModel, JoinHandle<()>, u64)> {
+        let Self { name, threads, limits, settings, reasoning, warmup, memory } = self;
         // Unsupported settings fail here and not in every request.
         let mode = settings.mode(&loaded.capabilities())?;
         for warning in
@@ -142,7 +162,9 @@ impl EngineBuilder {
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let (tight, screened) = (model.is_tight(), model.is_screened());
-        let (context, pages) = limits.kv_size(&spec)?;
+        let weights = weight_sizes::bytes(model.weights());
+        let memory = memory.map(|memory| memory.saturating_sub(weights));
+        let (context, pages) = limits.kv_size(&spec, memory)?;
         if let Some(warning) = beyond_trained(context, &spec) {
             tracing::warn!("{warning}");
         }
@@ -152,6 +174,7 @@ impl EngineBuilder {
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
         let kv = limits.pool(&spec);
+        let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + weights;
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
@@ -192,9 +215,7 @@ impl EngineBuilder {
             grammars,
         };
         log_ready(&served, pages, sequences, radix_cache, time);
-        let set = server.model.set(Arc::new(served));
-        assert!(set.is_ok(), "a model is loaded only once");
-        Ok(thread)
+        Ok((served, thread, bytes))
     }
 }
 

@@ -4,16 +4,18 @@ use super::admission::Admission;
 use super::auth::ApiKeys;
 use super::error::ApiError;
 use super::metrics::Metrics;
+use super::registry::ModelRegistry;
 use super::served_model::ServedModel;
 use crate::config::TrustedProxy;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
 /// State of the server.
 pub struct ServerState {
-    /// The model; empty while it is loading.
-    pub model: OnceLock<Arc<ServedModel>>,
+    /// The models.
+    pub models: Arc<ModelRegistry>,
     /// True during shutdown: new requests are refused.
     pub draining: AtomicBool,
     /// Metrics.
@@ -50,16 +52,38 @@ impl ServerState {
         keys.replace(new, last_number);
     }
 
-    /// Returns the model.
+    /// Returns the model that a request names, and waits until it is loaded. Every endpoint that runs a
+    /// model finds it here.
     ///
     /// # Errors
-    /// 503 while the model is loading and during shutdown.
-    pub fn model(&self) -> Result<Arc<ServedModel>, ApiError> {
-        if self.draining.load(Ordering::Relaxed) {
-            return Err(ApiError::unavailable("the server is shutting down"));
+    /// 503 during shutdown, and those of [`ModelRegistry::find`].
+    pub async fn model(
+        &self,
+        name: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Arc<ServedModel>, ApiError> {
+        self.serves()?;
+        self.models.find(name, deadline).await
+    }
+
+    /// Returns a model that is in memory, to describe it.
+    ///
+    /// # Errors
+    /// 503 during shutdown, and those of [`ModelRegistry::loaded`].
+    pub fn loaded(&self, name: Option<&str>) -> Result<Arc<ServedModel>, ApiError> {
+        self.serves()?;
+        self.models.loaded(name)
+    }
+
+    /// Checks that the server is not shutting down.
+    ///
+    /// # Errors
+    /// 503 during shutdown.
+    pub fn serves(&self) -> Result<(), ApiError> {
+        match self.draining.load(Ordering::Relaxed) {
+            true => Err(ApiError::unavailable("the server is shutting down")),
+            false => Ok(()),
         }
-        let loading = || ApiError::unavailable("the model is loading");
-        self.model.get().cloned().ok_or_else(loading)
     }
 }
 

@@ -6,9 +6,7 @@ use super::generation::Generation;
 use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
-use crate::serve::state::ServerState;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -17,7 +15,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::iter;
-use std::sync::Arc;
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::Request;
 
@@ -28,16 +25,12 @@ const MAX_TEXTS: usize = 2048;
 const CONCURRENT_TEXTS: usize = 8;
 
 /// Returns the embeddings of texts.
-pub async fn embeddings(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let model = server.model()?;
+pub async fn embeddings(body: JsonBody) -> Result<Response, ApiError> {
+    let (model, body) = body.with_model().await?;
     let (own, arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| {
         let options: GenerationOptions = parse(body)?;
         let EmbeddingFields { input, encoding_format, dimensions, pooling } = parse(body)?;
-        options.check_model(&own)?;
         if let Some(length) = dimensions.filter(|&length| length != own.hidden) {
             let message =
                 format!("dimensions is {length}, but this model supports {} only", own.hidden);

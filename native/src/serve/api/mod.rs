@@ -12,6 +12,7 @@ mod conversation;
 mod embeddings;
 mod generation;
 mod messages;
+mod models;
 mod openapi;
 mod responses;
 mod schema;
@@ -43,8 +44,12 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/v1/responses", post(responses::responses))
         .route("/v1/messages", post(messages::messages))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
-        .route("/v1/models", get(status::models))
-        .route("/v1/models/{*id}", get(status::model))
+        .route("/v1/models", get(models::models))
+        .route("/v1/models/{*id}", get(models::model))
+        .route("/v1/models/load", post(models::load))
+        .route("/v1/models/unload", post(models::unload))
+        .route("/models/load", post(models::load))
+        .route("/models/unload", post(models::unload))
         .route("/v1/loads", get(status::loads))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))

@@ -1,6 +1,6 @@
 //! `GET /openapi.json`, generated from the structs of request bodies, and `GET /docs`, which shows it.
 
-use super::body::{chat, completions, embeddings, messages, responses, tokens};
+use super::body::{chat, completions, embeddings, messages, model, responses, tokens};
 use super::messages::AnthropicErrorBody;
 use super::schema::{SchemaFn, schema_of};
 use crate::serve::error::ErrorBody;
@@ -83,6 +83,10 @@ fn endpoints() -> Vec<Endpoint> {
         post("/v1/embeddings", "Compute embeddings of texts", embeddings::BODY),
         get("/v1/models", "List the models"),
         get("/v1/models/{id}", "Describe a model"),
+        post("/v1/models/load", "Load a model and wait for it", model::LOAD),
+        post("/v1/models/unload", "Unload a model", model::UNLOAD),
+        post("/models/load", "Load a model and wait for it (llama-server's path)", model::LOAD),
+        post("/models/unload", "Unload a model (llama-server's path)", model::UNLOAD),
         get("/v1/loads", "Show the load of the engine"),
         post("/tokenize", "Convert text to tokens", tokens::TOKENIZE),
         post("/detokenize", "Convert tokens to text", tokens::DETOKENIZE),

@@ -1,18 +1,39 @@
 //! State of the server: health, version, models, load, metrics and configuration.
 
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Returns 200 once the model is loaded, and 503 before and during shutdown.
+/// The `model` parameter of a query.
+pub struct ModelQuery(pub Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for ModelQuery {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let pairs = parts.uri.query().unwrap_or_default().split('&');
+        let mut pairs = pairs.filter_map(|pair| pair.split_once('='));
+        let value = pairs.find(|(name, _)| *name == "model").map(|(_, value)| value);
+        let decoded = value.map(|value| percent_decode_str(value).decode_utf8_lossy().into_owned());
+        Ok(Self(decoded.filter(|name| !name.is_empty())))
+    }
+}
+
+/// Returns 200 once the server serves requests, and 503 before and during shutdown. A server of one
+/// model loads it before.
 pub async fn health(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
-    server.model()?;
+    server.serves()?;
+    if !server.models.on_demand() {
+        server.loaded(None)?;
+    }
     Ok(Json(json!({"status": "ok"})))
 }
 
@@ -21,42 +42,12 @@ pub async fn version() -> Json<Value> {
     Json(json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
-/// Describes the model as OpenAI's API does.
-fn model_card(model: &ServedModel) -> Value {
-    json!({
-        "id": model.name,
-        "object": "model",
-        "created": model.created,
-        "owned_by": "wrinklefree",
-        "max_model_len": model.context,
-    })
-}
-
-/// Lists the models, of which there is one.
-pub async fn models(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
-    let model = server.model()?;
-    Ok(Json(json!({"object": "list", "data": [model_card(&model)]})))
-}
-
-/// Describes one model.
-///
-/// # Errors
-/// 404 for another model's name.
-pub async fn model(
-    State(server): State<Arc<ServerState>>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
-    let model = server.model()?;
-    if model.has_name(&id) {
-        return Ok(Json(model_card(&model)));
-    }
-    let message = format!("the model `{id}` does not exist: this server has `{}`", model.name);
-    Err(ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message))
-}
-
 /// Returns the load of the engine.
-pub async fn loads(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
-    let model = server.model()?;
+pub async fn loads(
+    State(server): State<Arc<ServerState>>,
+    ModelQuery(name): ModelQuery,
+) -> Result<Json<Value>, ApiError> {
+    let model = server.loaded(name.as_deref())?;
     let stats = model.engine.stats().await;
     let stats = stats.ok_or_else(|| ApiError::unavailable("the engine has stopped"))?;
     Ok(Json(json!({
@@ -71,8 +62,11 @@ pub async fn loads(State(server): State<Arc<ServerState>>) -> Result<Json<Value>
 }
 
 /// Describes the model and its configuration.
-pub async fn server_info(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
-    let model = server.model()?;
+pub async fn server_info(
+    State(server): State<Arc<ServerState>>,
+    ModelQuery(name): ModelQuery,
+) -> Result<Json<Value>, ApiError> {
+    let model = server.loaded(name.as_deref())?;
     Ok(Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "model": model.name,

@@ -4,6 +4,7 @@ use super::body::chat::template_messages;
 use super::body::tokens::{ApplyTemplateFields, DetokenizeFields, TokenizeFields};
 use super::body::{JsonBody, parse};
 use super::conversation::Conversation;
+use super::status::ModelQuery;
 use super::tools::Tools;
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
@@ -27,11 +28,8 @@ pub struct Tokenized {
 }
 
 /// Tokenizes a text.
-pub async fn tokenize(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Json<Tokenized>, ApiError> {
-    let model = server.model()?;
+pub async fn tokenize(body: JsonBody) -> Result<Json<Tokenized>, ApiError> {
+    let (model, body) = body.with_model().await?;
     let max_model_len = model.context;
     let tokens = body.prepare(move |body| {
         let TokenizeFields { content, add_special_tokens } = parse(body)?;
@@ -46,11 +44,8 @@ pub async fn tokenize(
 }
 
 /// Converts tokens to text.
-pub async fn detokenize(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
-    let model = server.model()?;
+pub async fn detokenize(body: JsonBody) -> Result<Json<Value>, ApiError> {
+    let (model, body) = body.with_model().await?;
     let text = body.prepare(move |body| {
         let DetokenizeFields { tokens } = parse(body)?;
         let limit = model.context.max(MAX_TOKENS);
@@ -72,8 +67,9 @@ pub async fn detokenize(
 /// Returns the tokenizer's properties that clients need, under vLLM's names.
 pub async fn tokenizer_info(
     State(server): State<Arc<ServerState>>,
+    ModelQuery(name): ModelQuery,
 ) -> Result<Json<Value>, ApiError> {
-    let model = server.model()?;
+    let model = server.loaded(name.as_deref())?;
     let eos = model.defaults.eos.first().and_then(|&id| model.tokenizer.token(id));
     let mut info = json!({
         "eos_token": eos,
@@ -88,11 +84,8 @@ pub async fn tokenizer_info(
 }
 
 /// Renders a conversation with the chat template.
-pub async fn apply_template(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
-    let model = server.model()?;
+pub async fn apply_template(body: JsonBody) -> Result<Json<Value>, ApiError> {
+    let (model, body) = body.with_model().await?;
     let prompt = body.prepare(move |body| {
         let ApplyTemplateFields { messages } = parse(body)?;
         let conversation = Conversation {

@@ -2,6 +2,7 @@
 
 use super::content::{Content, template_role};
 use super::format::OutputFormatFields;
+use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::parse_arguments;
 use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
@@ -16,6 +17,7 @@ use wrinklefree::settings::Reasoning;
 
 /// Schemas of the body.
 pub const BODY: &[SchemaFn] = &[
+    schema_of::<ModelFields>,
     schema_of::<GenerationOptions>,
     schema_of::<ChatFields>,
     schema_of::<ChatToolFields>,

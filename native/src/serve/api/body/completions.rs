@@ -1,6 +1,7 @@
 //! The body of `POST /v1/completions`.
 
 use super::format::OutputFormatFields;
+use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::prompts::Prompts;
 use crate::serve::api::schema::{SchemaFn, schema_of};
@@ -10,6 +11,7 @@ use utoipa::ToSchema;
 
 /// Schemas of the body.
 pub const BODY: &[SchemaFn] = &[
+    schema_of::<ModelFields>,
     schema_of::<GenerationOptions>,
     schema_of::<CompletionFields>,
     schema_of::<OutputFormatFields>,

@@ -1,12 +1,13 @@
 //! The body of `POST /v1/embeddings`.
 
+use super::model::ModelFields;
 use super::prompts::Prompts;
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 /// Schemas of the body.
-pub const BODY: &[SchemaFn] = &[schema_of::<EmbeddingFields>];
+pub const BODY: &[SchemaFn] = &[schema_of::<ModelFields>, schema_of::<EmbeddingFields>];
 
 /// Fields of embeddings.
 #[derive(Deserialize, ToSchema)]

@@ -2,6 +2,7 @@
 
 use super::content::{Content, text_only};
 use super::format::OutputFormatFields;
+use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::required;
 use crate::models::grammar::Grammar;
@@ -17,6 +18,7 @@ use wrinklefree::settings::Reasoning;
 
 /// Schemas of the body of `/v1/messages`.
 pub const BODY: &[SchemaFn] = &[
+    schema_of::<ModelFields>,
     schema_of::<GenerationOptions>,
     schema_of::<AnthropicLimits>,
     schema_of::<AnthropicMessageFields>,
@@ -27,8 +29,11 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<OutputFormatFields>,
 ];
 /// Schemas of the body of `/v1/messages/count_tokens`.
-pub const COUNT_TOKENS: &[SchemaFn] =
-    &[schema_of::<AnthropicMessageFields>, schema_of::<AnthropicToolFields>];
+pub const COUNT_TOKENS: &[SchemaFn] = &[
+    schema_of::<ModelFields>,
+    schema_of::<AnthropicMessageFields>,
+    schema_of::<AnthropicToolFields>,
+];
 
 /// The conversation of the Messages API.
 #[derive(Clone, Debug, Deserialize, ToSchema)]

@@ -10,6 +10,7 @@ mod content;
 pub mod embeddings;
 mod format;
 pub mod messages;
+pub mod model;
 mod options;
 mod prompts;
 pub mod responses;
@@ -24,10 +25,12 @@ use crate::serve::admission::BodyPermit;
 use crate::serve::auth::Tenant;
 use crate::serve::client::{Arrival, Client};
 use crate::serve::error::ApiError;
+use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use futures_util::StreamExt;
+use model::ModelFields;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Deserializer, Map, Value, json};
 use std::fmt;
@@ -44,6 +47,8 @@ pub struct JsonBody {
     body: Body,
     server: Arc<ServerState>,
     arrival: Arrival,
+    /// True if it is a JSON object of bounded weight.
+    checked: bool,
 }
 
 /// The JSON text of a body, and who sent it. It is parsed field by field into structs, so
@@ -68,7 +73,7 @@ impl FromRequest<Arc<ServerState>> for JsonBody {
         let json = timeout(server.limits.time, read(request, server, &mut permit));
         let json = json.await.unwrap_or_else(|_| Err(too_slow()))?;
         let body = Body { json, tenant, permit: Arc::new(permit) };
-        Ok(Self { body, server: server.clone(), arrival })
+        Ok(Self { body, server: server.clone(), arrival, checked: false })
     }
 }
 
@@ -115,27 +120,55 @@ impl JsonBody {
         self.arrival
     }
 
+    /// Returns the model that the body names, and the body again. Waits until the model is loaded.
+    ///
+    /// # Errors
+    /// If the body is not a JSON object of bounded weight, and those of [`ServerState::model`].
+    pub async fn with_model(mut self) -> Result<(Arc<ServedModel>, Self), ApiError> {
+        let (name, body) = self.take(|body| Ok(parse::<ModelFields>(body)?.model)).await?;
+        (self.body, self.checked) = (body, true);
+        let model = self.server.model(name.as_deref(), self.arrival.deadline).await?;
+        Ok((model, self))
+    }
+
     /// Runs `work`, which parses and tokenizes the body, when it is this client's turn, on a thread
     /// that may block. The body is freed afterwards.
     ///
     /// # Errors
     /// If the body is not a JSON object of bounded weight, or the work fails.
     pub async fn prepare<T: Send + 'static>(
-        self,
+        mut self,
         work: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let Self { body, server, arrival } = self;
-        let permit = body.permit.clone();
+        Ok(self.take(work).await?.0)
+    }
+
+    /// Runs `work` as [`prepare`](Self::prepare), and returns the body with its result.
+    async fn take<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(T, Body), ApiError> {
+        let permit = self.body.permit.clone();
+        let (body, checked) = (self.body.take(), self.checked);
         let checked = move || {
-            body.check()?;
-            work(&body)
+            if !checked {
+                body.check()?;
+            }
+            Ok((work(&body)?, body))
         };
-        let prepared = timeout_at(arrival.deadline, server.admission.prepare(permit, checked));
+        let admission = &self.server.admission;
+        let prepared = timeout_at(self.arrival.deadline, admission.prepare(permit, checked));
         prepared.await.unwrap_or_else(|_| Err(ApiError::timeout()))
     }
 }
 
 impl Body {
+    /// Moves the body out, and leaves an empty one.
+    fn take(&mut self) -> Self {
+        let (tenant, permit) = (self.tenant.clone(), self.permit.clone());
+        Self { json: std::mem::take(&mut self.json), tenant, permit }
+    }
+
     fn check(&self) -> Result<(), ApiError> {
         let (code, message) = match weight::check(&self.json) {
             Ok(()) => return Ok(()),

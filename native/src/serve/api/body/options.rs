@@ -4,7 +4,6 @@ use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
-use axum::http::StatusCode;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -26,8 +25,6 @@ const TEMPERATURE: f32 = 1.0;
 /// Options of sampling, decoding and streaming: OpenAI's fields and extensions.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct GenerationOptions {
-    /// Name of the model, or `default`.
-    pub model: Option<String>,
     /// Maximum number of tokens to generate. Without it, generation may fill the context; only
     /// `/v1/completions` defaults to 16.
     #[schema(minimum = 1)]
@@ -147,27 +144,6 @@ impl GenerationOptions {
     /// Returns true if a stream ends with the token usage.
     pub fn include_usage(&self) -> bool {
         self.stream_options.as_ref().and_then(|o| o.include_usage).unwrap_or(false)
-    }
-
-    /// Checks the `model` field.
-    ///
-    /// # Errors
-    /// 404 for the name of another model.
-    pub fn check_model(&self, served: &ServedModel) -> Result<(), ApiError> {
-        match &self.model {
-            Some(model) if !served.has_name(model) => Err(ApiError {
-                param: Some("model".into()),
-                ..ApiError::new(
-                    StatusCode::NOT_FOUND,
-                    "model_not_found",
-                    format!(
-                        "the model `{model}` does not exist: this server has `{}`",
-                        served.name
-                    ),
-                )
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// Creates the engine's request for a prompt. `logprobs` is the number of alternatives per token,

@@ -2,6 +2,7 @@
 
 use super::content::{Content, template_role};
 use super::format::OutputFormatFields;
+use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
 use super::{parse_arguments, required};
@@ -18,6 +19,7 @@ use wrinklefree::settings::{Effort, Reasoning};
 
 /// Schemas of the body.
 pub const BODY: &[SchemaFn] = &[
+    schema_of::<ModelFields>,
     schema_of::<GenerationOptions>,
     schema_of::<ResponsesLimits>,
     schema_of::<ResponsesInputFields>,

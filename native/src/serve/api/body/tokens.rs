@@ -1,16 +1,18 @@
 //! Bodies of `POST /tokenize`, `/detokenize` and `/apply-template`.
 
 use super::chat::ChatMessage;
+use super::model::ModelFields;
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 /// Schemas of the body of `/tokenize`.
-pub const TOKENIZE: &[SchemaFn] = &[schema_of::<TokenizeFields>];
+pub const TOKENIZE: &[SchemaFn] = &[schema_of::<ModelFields>, schema_of::<TokenizeFields>];
 /// Schemas of the body of `/detokenize`.
-pub const DETOKENIZE: &[SchemaFn] = &[schema_of::<DetokenizeFields>];
+pub const DETOKENIZE: &[SchemaFn] = &[schema_of::<ModelFields>, schema_of::<DetokenizeFields>];
 /// Schemas of the body of `/apply-template`.
-pub const APPLY_TEMPLATE: &[SchemaFn] = &[schema_of::<ApplyTemplateFields>];
+pub const APPLY_TEMPLATE: &[SchemaFn] =
+    &[schema_of::<ModelFields>, schema_of::<ApplyTemplateFields>];
 
 /// Fields of `/tokenize`.
 #[derive(Deserialize, ToSchema)]

@@ -9,25 +9,19 @@ use super::stream::{self, Envelope};
 use super::validation::attach;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
-use crate::serve::state::{ServerState, now};
+use crate::serve::state::now;
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use formatter::ChatFormatter;
-use std::sync::Arc;
 
 /// Continues a conversation.
-pub async fn chat(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let model = server.model()?;
+pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
+    let (model, body) = body.with_model().await?;
     let own = model.clone();
     let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
         let options: GenerationOptions = parse(body)?;
         let (chat, tools): (ChatFields, ChatToolFields) = (parse(body)?, parse(body)?);
-        options.check_model(&own)?;
         refuse_unsupported(body, &["functions", "audio"])?;
         let outputs = OutputRequest { count: options.n()?, logprobs: chat.logprobs()? };
         let conversation = Conversation {

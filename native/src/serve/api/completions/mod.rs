@@ -13,12 +13,10 @@ use crate::serve::error::ApiError;
 use crate::serve::grammars::RequestedGrammar;
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
-use crate::serve::state::{ServerState, now};
+use crate::serve::state::now;
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use formatter::CompletionFormatter;
-use std::sync::Arc;
 use wrinklefree::engine::Request;
 
 /// Maximum number of prompts per request.
@@ -42,7 +40,6 @@ struct Prepared {
 fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     let mut options: GenerationOptions = parse(body)?;
     let completion: CompletionFields = parse(body)?;
-    options.check_model(model)?;
     refuse_unsupported(body, &["suffix"])?;
     let grammar = parse::<OutputFormatFields>(body)?.grammar()?;
     let echo = completion.echo.unwrap_or(false);
@@ -66,11 +63,8 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
 }
 
 /// Continues texts.
-pub async fn completions(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let model = server.model()?;
+pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
+    let (model, body) = body.with_model().await?;
     let (own, arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| prepare(body, &own)).await?;
     let Prepared { streams, include_usage, mut requests, grammar, echoes, logprobs, counts } =

@@ -16,13 +16,10 @@ use super::conversation::Conversation;
 use super::stream;
 use super::validation::attach;
 use crate::serve::error::ApiError;
-use crate::serve::state::ServerState;
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use formatter::MessageFormatter;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 /// Reads the conversation of a body.
 fn conversation(body: &Body) -> Result<Conversation, ApiError> {
@@ -41,17 +38,13 @@ fn conversation(body: &Body) -> Result<Conversation, ApiError> {
 }
 
 /// Continues a conversation.
-pub async fn messages(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let model = server.model()?;
+pub async fn messages(body: JsonBody) -> Result<Response, ApiError> {
+    let (model, body) = body.with_model().await?;
     let own = model.clone();
     let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
         let (mut options, limits): (GenerationOptions, AnthropicLimits) =
             (parse(body)?, parse(body)?);
-        options.check_model(&own)?;
         options.require_one_output()?;
         options.max_completion_tokens = Some(limits.max_tokens);
         options.stop = limits.stop_sequences.map(Texts::Many).or(options.stop);
@@ -74,13 +67,10 @@ pub async fn messages(
 }
 
 /// Counts the tokens of a conversation.
-pub async fn count_tokens(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
-    let model = server.model()?;
+pub async fn count_tokens(body: JsonBody) -> Result<Json<Value>, ApiError> {
+    let (model, body) = body.with_model().await?;
     let count = body.prepare(move |body| {
-        parse::<GenerationOptions>(body)?.check_model(&model)?;
+        parse::<GenerationOptions>(body)?;
         Ok(conversation(body)?.tokens(&model)?.len())
     });
     Ok(Json(json!({"input_tokens": count.await?})))

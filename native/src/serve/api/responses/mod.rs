@@ -13,12 +13,9 @@ use super::conversation::Conversation;
 use super::stream;
 use super::validation::attach;
 use crate::serve::error::ApiError;
-use crate::serve::state::ServerState;
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use formatter::ResponsesFormatter;
-use std::sync::Arc;
 
 /// Fields that need stored responses, or are not supported for another reason.
 const UNSUPPORTED: [&str; 5] =
@@ -39,16 +36,12 @@ fn conversation(body: &Body) -> Result<Conversation, ApiError> {
 }
 
 /// Continues a conversation.
-pub async fn responses(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let model = server.model()?;
+pub async fn responses(body: JsonBody) -> Result<Response, ApiError> {
+    let (model, body) = body.with_model().await?;
     let own = model.clone();
     let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
         let mut options: GenerationOptions = parse(body)?;
-        options.check_model(&own)?;
         options.require_one_output()?;
         refuse_unsupported(body, &UNSUPPORTED)?;
         let limit = parse::<ResponsesLimits>(body)?.max_output_tokens;

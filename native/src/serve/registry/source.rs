@@ -1,0 +1,34 @@
+//! Where the models of a server come from.
+
+use crate::models::OpenOptions;
+use std::time::Duration;
+
+/// Lists the models that exist at the moment.
+pub type Catalog = Box<dyn Fn() -> Vec<ModelSource> + Send + Sync>;
+
+/// A model that the server can load.
+#[derive(Clone, Debug)]
+pub struct ModelSource {
+    /// Name in requests. Empty if the model's own name is used, which is known when it is loaded.
+    pub name: String,
+    /// Other names.
+    pub aliases: Vec<String>,
+    /// Location of the files, and how they are opened.
+    pub open: OpenOptions,
+    /// Maximum number of positions per sequence; `None` for the server's.
+    pub context: Option<usize>,
+    /// Time that it stays in memory without requests; `None`: forever.
+    pub keep_alive: Option<Duration>,
+    /// Load it at the start.
+    pub preload: bool,
+    /// Bytes of its files, if they are on disk.
+    pub bytes: u64,
+}
+
+impl ModelSource {
+    /// Returns true if a request's `model` field means this model.
+    pub fn has_name(&self, name: &str) -> bool {
+        let name = name.strip_suffix(":latest").unwrap_or(name);
+        !name.is_empty() && (self.name == name || self.aliases.iter().any(|alias| alias == name))
+    }
+}

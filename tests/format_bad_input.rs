@@ -8,11 +8,10 @@ mod fixtures;
 use counting::{HELD, PEAK};
 use fixtures::{
     Gguf, GgufTensor, Hf, Rng, Style, f32_bytes, file, hybrid, list, meta_f32, meta_text, meta_u32,
-    with_header,
+    packed_bytes, with_header,
 };
 use serde_json::{Value, json};
-use wrinklefree::format::{Checkpoint, File, Linear, LoadError, load, write_packed};
-use wrinklefree::matrix::Matrix;
+use wrinklefree::format::{Checkpoint, File, LoadError, load};
 use wrinklefree::ternary;
 
 /// Bytes that messages, maps and the padding of tiny matrices may take, and bytes per byte of a file: a
@@ -48,18 +47,6 @@ fn refused(files: &[File], words: &[&str]) -> LoadError {
 
 fn gguf_file(bytes: Vec<u8>) -> Vec<File> {
     vec![file("model.gguf", bytes)]
-}
-
-fn packed_bytes(layout: ternary::Layout, head: Option<Matrix>) -> Vec<u8> {
-    let mut model = Hf::new("bitnet", Style::Packed).set("bd_size", json!(8)).load().unwrap();
-    let grouped = Gguf::q2().load().unwrap();
-    model.text.chat_template = Some("{{ messages }}".into());
-    model.weights.head = head.map(|weight| Linear::new(weight, None));
-    model.weights.set_layout(layout);
-    model.generation = grouped.generation;
-    let mut out = Vec::new();
-    write_packed(&model, Some(b"{\"tokenizer\": 1}"), &mut out).unwrap();
-    out
 }
 
 /// Name, a valid file, length of its header, and a function that makes the loader's input.

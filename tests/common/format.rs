@@ -7,8 +7,9 @@ pub mod hybrid;
 use half::{bf16, f16};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use wrinklefree::format::{Checkpoint, File, LoadError, codec, load};
+use wrinklefree::format::{Checkpoint, File, Linear, LoadError, codec, load, write_packed};
 use wrinklefree::matrix::{GroupScales, Matrix, Scales, SplitMatrix, TernaryMatrix};
+use wrinklefree::ternary;
 
 /// xorshift64*, which gives the same numbers on every machine.
 pub struct Rng(pub u64);
@@ -422,4 +423,17 @@ impl Gguf {
     pub fn load(&self) -> Result<Checkpoint, LoadError> {
         load(vec![file("model.gguf", self.bytes())])
     }
+}
+
+/// A packed file of a small model, in a layout and with a head, if any.
+pub fn packed_bytes(layout: ternary::Layout, head: Option<Matrix>) -> Vec<u8> {
+    let mut model = Hf::new("bitnet", Style::Packed).set("bd_size", json!(8)).load().unwrap();
+    let grouped = Gguf::q2().load().unwrap();
+    model.text.chat_template = Some("{{ messages }}".into());
+    model.weights.head = head.map(|weight| Linear::new(weight, None));
+    model.weights.set_layout(layout);
+    model.generation = grouped.generation;
+    let mut out = Vec::new();
+    write_packed(&model, Some(b"{\"tokenizer\": 1}"), &mut out).unwrap();
+    out
 }

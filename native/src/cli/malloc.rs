@@ -13,3 +13,23 @@ pub fn share() {
         unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     }
 }
+
+/// Bytes that the program holds, as glibc counts them. `None` with another allocator, and before glibc
+/// 2.33.
+pub fn live_bytes() -> Option<u64> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: the name is a C string. It is looked up, because the program also runs where it is
+        // missing.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
+        if found.is_null() {
+            return None;
+        }
+        // SAFETY: this is the type of the function of that name in glibc.
+        let count: extern "C" fn() -> libc::mallinfo2 = unsafe { std::mem::transmute(found) };
+        let heap = count();
+        Some((heap.uordblks + heap.hblkhd) as u64)
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    None
+}

@@ -1,6 +1,6 @@
 //! Metrics in the OpenMetrics format, for Prometheus.
 
-use crate::cli::session;
+use crate::cli::{malloc, session};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -32,6 +32,7 @@ pub struct Metrics {
     waiting: Gauge,
     cache_usage: Gauge<f64, AtomicU64>,
     state_bytes: Gauge,
+    heap_bytes: Gauge,
 }
 
 /// Label: the reason why an output ended.
@@ -76,6 +77,7 @@ impl Metrics {
             waiting: Gauge::default(),
             cache_usage: Gauge::default(),
             state_bytes: Gauge::default(),
+            heap_bytes: Gauge::default(),
         };
         this.register();
         this
@@ -104,6 +106,8 @@ impl Metrics {
         r.register(name, help, self.request_seconds.clone());
         let help = "Bytes of recurrent states in use, of models with linear attention";
         r.register("wf_state_bytes", help, self.state_bytes.clone());
+        let help = "Bytes of the heap in use, as glibc counts them; 0 with another allocator";
+        r.register("wf_heap_bytes", help, self.heap_bytes.clone());
         // Registered twice: dashboards for vLLM know the second name.
         for prefix in ["wf_", "vllm:"] {
             let name = |name: &str| format!("{prefix}{name}");
@@ -170,6 +174,7 @@ impl Metrics {
 
     /// Renders all metrics in the OpenMetrics text format.
     pub fn text(&self) -> String {
+        self.heap_bytes.set(malloc::live_bytes().unwrap_or(0) as i64);
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");
         text

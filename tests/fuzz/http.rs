@@ -4,12 +4,14 @@
 //! `WF_FUZZ_CASES` sets the number of cases (1,000), `WF_FUZZ_SEED` the seed (1). A case fails if the
 //! answer is none, is no JSON, takes longer than 30 s or has a status that blames the server.
 
+#[path = "http/bytes.rs"]
+mod bytes;
 #[path = "../../native/tests/common/mod.rs"]
 mod common;
-#[path = "http/mutate.rs"]
-mod mutate;
 #[path = "http/seeds.rs"]
 mod seeds;
+#[path = "http/values.rs"]
+mod values;
 
 use common::server::{Reply, Server};
 use fastrand::Rng;
@@ -74,8 +76,8 @@ fn run(
 ) -> (String, u16) {
     let mut rng = Rng::with_seed(seed ^ (case << 20));
     let (path, mut body) = seeds::choose(&mut rng);
-    mutate::values(&mut body, &mut rng);
-    let bytes = mutate::bytes(body.to_string().into_bytes(), &mut rng);
+    values::values(&mut body, &mut rng);
+    let bytes = bytes::bytes(body.to_string().into_bytes(), &mut rng);
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(600)]).into_owned();
     let begin = Instant::now();
     let reply = ask(server, connection, path, &bytes)

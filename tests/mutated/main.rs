@@ -10,7 +10,7 @@ mod counting;
 mod fixtures;
 mod mutate;
 mod sources;
-#[path = "../fuzz/http/mutate.rs"]
+#[path = "../fuzz/http/values.rs"]
 mod values;
 
 use counting::{HELD, PEAK};
@@ -61,7 +61,8 @@ fn mutated_files_are_refused_or_answer() {
     let (files, seed) = (number("WF_MUTATED_FILES", 4000), number("WF_MUTATED_SEED", 1));
     let sources = sources::all();
     for (name, source) in &sources {
-        assert!(matches!(answer(source.files()), End::Answered), "{name} answers as it is");
+        let files = source.files();
+        assert!(matches!(answer(files.clone()), End::Answered), "{name}: {:?}", load(files).err());
     }
     let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
     let tally = thread::scope(|scope| {

@@ -3,6 +3,7 @@
 use crate::fixtures::{Gguf, HIDDEN, Hf, Style, VOCAB, hybrid, meta_text, packed_bytes, six_bits};
 use crate::mutate::Source;
 use serde_json::json;
+use wrinklefree::format::codec;
 use wrinklefree::ternary::Layout;
 
 /// Block types of GGUF: id, columns of a block, bytes of a block.
@@ -60,9 +61,15 @@ fn ggufs() -> Vec<(String, Source)> {
     for architecture in ["llama", "bitnet-b1.58", "qwen2", "qwen3"] {
         for (kind, cols, bytes) in BLOCKS {
             let hidden = cols.max(64);
-            // Bytes without the high bits of an exponent: every scale is a finite number.
+            let group = (!architecture.starts_with("bitnet")).then_some(cols);
             let file = Gguf::model(architecture, hidden, kind, |rng, rows, width| {
-                (0..rows * width / cols * bytes).map(|_| rng.next() as u8 & 0x3B).collect()
+                match ternary(kind, cols) {
+                    Some(codec) => codec.encode(&rng.ternary(rows, width, group)).expect("it fits"),
+                    // Bytes without the high bits of an exponent: every scale is a finite number.
+                    None => {
+                        (0..rows * width / cols * bytes).map(|_| rng.next() as u8 & 0x3B).collect()
+                    }
+                }
             });
             all.push((format!("GGUF, {architecture}, type {kind}"), Source::Gguf(file)));
         }
@@ -73,6 +80,18 @@ fn ggufs() -> Vec<(String, Source)> {
     all.push(("GGUF, qwen35".into(), Source::Gguf(Gguf::qwen35())));
     all.push(("GGUF, qwen35, rotated".into(), Source::Gguf(hybrid::rotated())));
     all
+}
+
+/// The ternary format of an id and a block's columns.
+fn ternary(kind: u32, cols: usize) -> Option<&'static codec::TernaryBlockFormat> {
+    match (kind, cols) {
+        (34, _) => Some(&codec::TQ1_0),
+        (35, _) => Some(&codec::TQ2_0),
+        (42, 64) => Some(&codec::Q2_0),
+        (42 | 142, _) => Some(&codec::PQ2_0),
+        (143, _) => Some(&codec::PTQ1_0),
+        _ => None,
+    }
 }
 
 fn packed() -> Vec<(String, Source)> {

@@ -157,6 +157,17 @@ fn huge_counts_allocate_nothing() {
 }
 
 #[test]
+fn layers_of_hybrids_are_counted_before_they_are_listed() {
+    for layers in [4097, u32::MAX] {
+        let mut g = Gguf::qwen35();
+        g.set("qwen35.block_count", meta_u32(layers));
+        refused(&gguf_file(g.bytes()), &["layer count from 1 to 4096", &layers.to_string()]);
+        let hf = Hf::qwen35(false).set("num_hidden_layers", json!(layers));
+        refused(&hf.files(), &["layer count from 1 to 4096", &layers.to_string()]);
+    }
+}
+
+#[test]
 fn nested_arrays_end() {
     let mut value = list(0, 1, &[0]);
     for _ in 0..10_000 {

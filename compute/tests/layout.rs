@@ -38,6 +38,30 @@ fn every_code_survives_the_tight_layout_and_back() {
 }
 
 #[test]
+fn groups_survive_the_tight_layout_and_back() {
+    for (rows, cols) in SHAPES {
+        for size in [32, 48, 64, 128, 256] {
+            let scales =
+                GroupScales::from_rows(rows, cols, size, |_, s| s.fill(half::f16::ONE)).unwrap();
+            let plain = TernaryMatrix::pack(rows, cols, Scales::Groups(scales), |row, out| {
+                out.iter_mut().enumerate().for_each(|(column, c)| *c = codes(row, column));
+            })
+            .unwrap();
+            let tight = plain.in_layout(Layout::Tight).unwrap();
+            let blocks = cols.div_ceil(size) * size.div_ceil(12);
+            assert_eq!(tight.codes().len(), rows.div_ceil(16) * blocks * 40);
+            for row in 0..rows {
+                let mut found = vec![9; cols];
+                tight.unpack_row(row, &mut found);
+                let expected: Vec<u8> = (0..cols).map(|column| codes(row, column)).collect();
+                assert_eq!(found, expected, "row {row} of {rows} × {cols} in groups of {size}");
+            }
+            assert_eq!(tight.in_layout(Layout::TwoBit).unwrap(), plain, "{rows} × {cols}");
+        }
+    }
+}
+
+#[test]
 fn the_documented_bits_are_the_ones_in_memory() {
     // Row 1, column 2: number 4 · 1 + 2 of a panel's first block; columns 6 and 10 share it.
     let w = TernaryMatrix::pack(2, 12, Scales::Tensor(1.0), |row, out| {
@@ -57,7 +81,7 @@ fn the_documented_bits_are_the_ones_in_memory() {
 #[test]
 fn any_bytes_are_codes_from_0_to_3() {
     let bytes: Vec<u8> = (0..2 * 40).map(|i| (i * 151 % 251) as u8).collect();
-    let tight = TernaryMatrix::from_tight(16, 24, Bytes::from(bytes), 1.0).unwrap();
+    let tight = TernaryMatrix::from_tight(16, 24, Bytes::from(bytes), Scales::Tensor(1.0)).unwrap();
     let plain = tight.in_layout(Layout::TwoBit).unwrap();
     for row in 0..16 {
         let (mut found, mut want) = ([9; 24], [9; 24]);
@@ -81,7 +105,9 @@ fn matrices_that_do_not_fit_stay_in_two_bits() {
 
 #[test]
 fn wrong_sizes_are_refused() {
-    let take = |cols, bytes| TernaryMatrix::from_tight(16, cols, Bytes::from(vec![0; bytes]), 1.0);
+    let take = |cols, bytes| {
+        TernaryMatrix::from_tight(16, cols, Bytes::from(vec![0; bytes]), Scales::Tensor(1.0))
+    };
     let expected =
         LayoutError::Size { what: "ternary codes", want: 80, found: 64, rows: 16, cols: 13 };
     assert_eq!(take(13, 64), Err(expected));

@@ -1,5 +1,6 @@
 //! Range checks of configuration values, on which later layers rely.
 
+use super::mixer::MOST_LAYERS;
 use super::{DlmConfig, LoadError, LoadErrorKind as Kind, MixerKind, RopeScaling, Spec};
 use crate::kernel::DeltaShape;
 
@@ -10,7 +11,7 @@ impl Spec {
             ("vocabulary size", self.vocab_size, 1 << 24),
             ("hidden size", self.hidden_size, 1 << 18),
             ("intermediate size", self.intermediate_size, 1 << 20),
-            ("layer count", self.layers, 1 << 12),
+            ("layer count", self.layers, MOST_LAYERS),
             ("head count", self.heads, 1 << 12),
             ("key/value head count", self.kv_heads, 1 << 12),
             ("head size", self.head_dim, 1 << 12),

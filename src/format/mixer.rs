@@ -12,11 +12,15 @@ pub enum MixerKind {
     Linear,
 }
 
+/// Most layers that a model may have.
+pub(super) const MOST_LAYERS: usize = 1 << 12;
+
 impl MixerKind {
-    /// Mixers of `layers` layers of which every `every`-th attends; `every` is at least 1.
+    /// Mixers of `layers` layers of which every `every`-th attends; `every` is at least 1. More layers than
+    /// a model may have get none, because [`Spec`](super::Spec) is refused later.
     pub(super) fn at_interval(layers: usize, every: usize) -> Vec<Self> {
         let kind = |n: usize| if n.is_multiple_of(every) { Self::Attention } else { Self::Linear };
-        (1..=layers).map(kind).collect()
+        (1..=layers.min(MOST_LAYERS)).map(kind).collect()
     }
 }
 

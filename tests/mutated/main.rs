@@ -1,8 +1,9 @@
 //! Mutated model files of every format and architecture: each one is refused, or is a model that answers.
 //! None panics, hangs or takes memory out of proportion.
 //!
-//! `WF_MUTATED_FILES` sets their number (4,000), `WF_MUTATED_SEED` the seed (1). A failure names the
-//! number of its file: the same number and seed make the same file.
+//! `WF_MUTATED_FILES` sets their number (4,000), `WF_MUTATED_SEED` the seed (1), `WF_MUTATED_FIRST` the number
+//! of the first file (0). A failure names its file's number; `WF_MUTATED_FILES=1` writes that one to the
+//! folder `WF_MUTATED_OUT`.
 
 #[path = "../common/counting.rs"]
 mod counting;
@@ -59,6 +60,7 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn mutated_files_are_refused_or_answer() {
     let (files, seed) = (number("WF_MUTATED_FILES", 4000), number("WF_MUTATED_SEED", 1));
+    let first = number("WF_MUTATED_FIRST", 0);
     let sources = sources::all();
     for (name, source) in &sources {
         let files = source.files();
@@ -71,7 +73,7 @@ fn mutated_files_are_refused_or_answer() {
                 let sources = &sources;
                 scope.spawn(move || {
                     let mut tally = Tally::default();
-                    (worker..files).step_by(threads as usize).for_each(|file| {
+                    (first + worker..first + files).step_by(threads as usize).for_each(|file| {
                         tally.file(seed, file, sources);
                     });
                     tally
@@ -91,6 +93,12 @@ impl Tally {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ file);
         let (name, source) = &sources[rng.usize(..sources.len())];
         let files = source.mutated(&mut rng);
+        if let Ok(folder) = std::env::var("WF_MUTATED_OUT") {
+            for file in &files {
+                let path = format!("{folder}/{}", file.name);
+                std::fs::write(path, file.bytes.whole()).expect("a folder");
+            }
+        }
         let (before, begin) = (HELD.get(), Instant::now());
         PEAK.set(before);
         let end = catch_unwind(AssertUnwindSafe(|| answer(files)));

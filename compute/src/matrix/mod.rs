@@ -79,14 +79,16 @@ impl Matrix {
         }
     }
 
-    /// Short name of the kind: `ternary`, `ternary/tight`, `ternary/g128`, `int8`, `int6/g16`, `bf16`…
+    /// Short name of the kind: `ternary`, `ternary/tight`, `ternary/tight/g128`, `int8`, `int6/g16`, `bf16`…
     pub fn kind(&self) -> String {
         match self {
-            Self::Ternary(m) => match m.scales() {
-                Scales::Tensor(_) if m.layout() == Layout::Tight => "ternary/tight".into(),
-                Scales::Tensor(_) => "ternary".into(),
-                Scales::Groups(g) => format!("ternary/g{}", g.size()),
-            },
+            Self::Ternary(m) => {
+                let layout = if m.layout() == Layout::Tight { "ternary/tight" } else { "ternary" };
+                match m.scales() {
+                    Scales::Tensor(_) => layout.into(),
+                    Scales::Groups(g) => format!("{layout}/g{}", g.size()),
+                }
+            }
             Self::Int8(m) => grouped("int8", m.view()),
             Self::Split(m) => grouped(m.parts().packing.name(), m.view()),
             Self::Float(m) => m.dtype().name().into(),

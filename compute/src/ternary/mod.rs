@@ -148,16 +148,20 @@ pub struct TernaryMatrix {
 impl TernaryMatrix {
     /// Number of bytes of the two-bit codes of a shape; `None` on overflow.
     pub fn code_bytes(rows: usize, cols: usize) -> Option<usize> {
-        Self::layout_bytes(Layout::TwoBit, rows, cols)
+        Self::layout_bytes(Layout::TwoBit, (rows, cols), cols)
     }
 
-    /// Number of bytes of the codes of a shape; `None` on overflow.
-    fn layout_bytes(layout: Layout, rows: usize, cols: usize) -> Option<usize> {
-        let (block_cols, bytes) = match layout {
-            Layout::TwoBit => (BLOCK_COLS, BLOCK_BYTES),
-            Layout::Tight => (tight::COLS, tight::BYTES),
+    /// Number of bytes of the codes of a shape whose scales have groups of `group` columns; `None` on
+    /// overflow.
+    fn layout_bytes(layout: Layout, (rows, cols): (usize, usize), group: usize) -> Option<usize> {
+        let (blocks, bytes) = match layout {
+            Layout::TwoBit => (cols.div_ceil(BLOCK_COLS), BLOCK_BYTES),
+            Layout::Tight => (
+                cols.div_ceil(group.max(1)).checked_mul(group.div_ceil(tight::COLS))?,
+                tight::BYTES,
+            ),
         };
-        rows.div_ceil(PANEL_ROWS).checked_mul(cols.div_ceil(block_cols))?.checked_mul(bytes)
+        rows.div_ceil(PANEL_ROWS).checked_mul(blocks)?.checked_mul(bytes)
     }
 
     /// Takes codes in the two-bit layout, without copying.
@@ -173,7 +177,7 @@ impl TernaryMatrix {
         Self::new(Layout::TwoBit, (rows, cols), codes, scales)
     }
 
-    /// Takes codes in the tight layout, without copying. Such matrices have one scale.
+    /// Takes codes in the tight layout, without copying.
     ///
     /// # Errors
     /// As [`TernaryMatrix::from_panels`], and for more than [`tight::MOST_COLS`] columns.
@@ -181,12 +185,12 @@ impl TernaryMatrix {
         rows: usize,
         cols: usize,
         codes: Bytes,
-        scale: f32,
+        scales: Scales,
     ) -> Result<Self, LayoutError> {
         if cols > tight::MOST_COLS {
             return Err(LayoutError::TooLarge(rows, cols));
         }
-        Self::new(Layout::Tight, (rows, cols), codes, Scales::Tensor(scale))
+        Self::new(Layout::Tight, (rows, cols), codes, scales)
     }
 
     fn new(
@@ -195,7 +199,7 @@ impl TernaryMatrix {
         codes: Bytes,
         scales: Scales,
     ) -> Result<Self, LayoutError> {
-        let want = Self::layout_bytes(layout, rows, cols);
+        let want = Self::layout_bytes(layout, (rows, cols), scales.group(cols));
         expect_bytes("ternary codes", &codes, want, rows, cols)?;
         match scales {
             Scales::Tensor(value) if !value.is_finite() => {
@@ -207,8 +211,8 @@ impl TernaryMatrix {
 
     /// Returns the same weights in `layout`. Weights that are in it already are shared, not copied.
     ///
-    /// Returns `None` if memory has no room or the weights do not fit: the tight layout has neither the
-    /// fourth code nor group scales.
+    /// Returns `None` if memory has no room or the weights do not fit: the tight layout has no fourth code,
+    /// and takes more memory where 16 columns share a scale.
     pub fn in_layout(&self, layout: Layout) -> Option<Self> {
         repack(&[self], layout, &mut WeightLoader::alone()).pop().flatten()
     }
@@ -283,9 +287,12 @@ impl TernaryMatrix {
             }
             Layout::Tight => {
                 let blocks = codes.as_chunks::<{ tight::BYTES }>().0;
-                for (block, out) in blocks.iter().zip(out.chunks_mut(tight::COLS)) {
-                    for (k, code) in out.iter_mut().enumerate() {
-                        *code = convert(tight::code(block, row, k));
+                let groups = blocks.chunks(self.group_blocks(Layout::Tight));
+                for (blocks, out) in groups.zip(out.chunks_mut(self.group_cols())) {
+                    for (block, out) in blocks.iter().zip(out.chunks_mut(tight::COLS)) {
+                        for (k, code) in out.iter_mut().enumerate() {
+                            *code = convert(tight::code(block, row, k));
+                        }
                     }
                 }
             }
@@ -309,6 +316,19 @@ impl TernaryMatrix {
             Scales::Tensor(s) => *s,
             Scales::Groups(g) => g.get(row, col / g.size()).to_f32(),
         }
+    }
+
+    /// Number of columns that share a scale, at least one.
+    fn group_cols(&self) -> usize {
+        self.scales.group(self.cols).max(1)
+    }
+
+    /// Number of blocks in which a layout holds a panel's part of a group; at least one.
+    pub(crate) fn group_blocks(&self, layout: Layout) -> usize {
+        self.group_cols().div_ceil(match layout {
+            Layout::TwoBit => BLOCK_COLS,
+            Layout::Tight => tight::COLS,
+        })
     }
 
     /// Number of rows (outputs).

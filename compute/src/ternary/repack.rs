@@ -1,6 +1,6 @@
 //! Moves ternary matrices to the memory that kernels read, and into another layout.
 
-use super::{Layout, PANEL_ROWS, Scales, TernaryMatrix, tight};
+use super::{BLOCK_COLS, Layout, PANEL_ROWS, Scales, TernaryMatrix, tight};
 use crate::loader::{StagingBuffer, WeightLoader};
 use crate::mem::WeightVec;
 use std::borrow::Borrow;
@@ -39,6 +39,7 @@ pub fn repack(
                 part.push(PanelConversion {
                     panels,
                     layouts: (w.layout, layout),
+                    group_blocks: (w.group_blocks(w.layout), w.group_blocks(layout)),
                     codes,
                     out,
                     fits,
@@ -78,13 +79,13 @@ fn output(
     layout: Layout,
     loader: &WeightLoader<'_, '_>,
 ) -> Option<WeightVec<u8>> {
-    let one_scale = matches!(w.scales, Scales::Tensor(_));
+    let small_groups = matches!(&w.scales, Scales::Groups(g) if g.size() == BLOCK_COLS);
     let moves = match layout {
         _ if layout == w.layout => loader.must_copy(&w.codes),
-        Layout::Tight => one_scale && w.cols <= tight::MOST_COLS,
+        Layout::Tight => w.cols <= tight::MOST_COLS && !small_groups,
         Layout::TwoBit => true,
     };
-    let bytes = TernaryMatrix::layout_bytes(layout, w.rows, w.cols)?;
+    let bytes = TernaryMatrix::layout_bytes(layout, (w.rows, w.cols), w.scales.group(w.cols))?;
     moves.then(|| WeightVec::try_zeroed(bytes)).flatten()
 }
 
@@ -92,6 +93,8 @@ fn output(
 struct PanelConversion<'a> {
     panels: usize,
     layouts: (Layout, Layout),
+    /// Blocks of a group in both layouts.
+    group_blocks: (usize, usize),
     codes: &'a [u8],
     out: &'a mut [u8],
     /// False once a code of the matrix does not fit the layout.
@@ -101,15 +104,22 @@ struct PanelConversion<'a> {
 impl PanelConversion<'_> {
     fn run(&mut self, staging: &mut StagingBuffer<'_>) {
         let (from, to) = (self.codes.len() / self.panels, self.out.len() / self.panels);
-        let convert = match self.layouts {
-            (from, to) if from == to => return staging.source.read(self.codes, self.out),
-            (_, Layout::Tight) => |from: &[u8], to: &mut [u8]| {
-                tight::pack(from.as_chunks().0, to.as_chunks_mut().0);
-            },
-            (_, Layout::TwoBit) => |from: &[u8], to: &mut [u8]| {
-                tight::unpack(from.as_chunks().0, to.as_chunks_mut().0);
-            },
+        let (group_from, group_to) = self.group_blocks;
+        let convert = |from: &[u8], to: &mut [u8]| match self.layouts.1 {
+            Layout::Tight => {
+                let (from, to) = (from.as_chunks().0, to.as_chunks_mut().0);
+                let groups = from.chunks(group_from).zip(to.chunks_mut(group_to));
+                groups.for_each(|(from, to)| tight::pack(from, to));
+            }
+            Layout::TwoBit => {
+                let (from, to) = (from.as_chunks().0, to.as_chunks_mut().0);
+                let groups = from.chunks(group_from).zip(to.chunks_mut(group_to));
+                groups.for_each(|(from, to)| tight::unpack(from, to));
+            }
         };
+        if self.layouts.0 == self.layouts.1 {
+            return staging.source.read(self.codes, self.out);
+        }
         let codes = staging.fetch(self.codes);
         if self.layouts.1 == Layout::Tight && tight::has_fourth(codes) {
             self.fits.store(false, Ordering::Relaxed);

@@ -16,6 +16,14 @@ pub enum Scales {
 }
 
 impl Scales {
+    /// Number of columns that share a factor, in a matrix of `cols` columns.
+    pub(super) fn group(&self, cols: usize) -> usize {
+        match self {
+            Self::Tensor(_) => cols,
+            Self::Groups(g) => g.size(),
+        }
+    }
+
     /// Loads the scales.
     pub(super) fn relocate(&self, loader: &mut WeightLoader<'_, '_>) -> Self {
         match self {

@@ -5,6 +5,9 @@
 //! the lowest bits of the first byte. Number `4·r + j` is c₀ + 3·c₁ + 9·c₂, with the codes cᵢ of row
 //! `r` and column `4·i + j`. The numbers 27 to 31 are not a sum of three codes below 3 and read as
 //! c₂ = 3. As in the two-bit layout, a field is 16 rows × 4 columns, in the order of the columns.
+//!
+//! Columns that share a scale begin with a block of their own. So a group of 128 columns takes 11 blocks,
+//! whose last field is padding (1.72 bits per weight), and a group of 64 takes 6 (1.88).
 
 use super::{BLOCK_BYTES, ZERO_BYTE};
 
@@ -50,7 +53,7 @@ pub(super) fn has_fourth(codes: &[u8]) -> bool {
     codes.iter().fold(0, |found, byte| found | byte & byte >> 1) & 0b01_01_01_01 != 0
 }
 
-/// Packs a panel of two-bit blocks.
+/// Packs a panel's two-bit blocks of a group.
 pub(super) fn pack(codes: &[TwoBitBlock], out: &mut [Block]) {
     let padding = [ZERO_BYTE; BLOCK_BYTES];
     for (i, block) in out.iter_mut().enumerate() {
@@ -88,7 +91,7 @@ fn split_eight(x: u64) -> u64 {
     x & 0x001f_001f_001f_001f | (x & 0x03e0_03e0_03e0_03e0) << 3
 }
 
-/// Unpacks a panel into two-bit blocks; the inverse of [`pack`].
+/// Unpacks a panel's blocks of a group into two-bit blocks; the inverse of [`pack`].
 pub(super) fn unpack(codes: &[Block], out: &mut [TwoBitBlock]) {
     out.as_flattened_mut().fill(0);
     let fields = out.len() * 4;

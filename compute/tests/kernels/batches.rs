@@ -6,23 +6,40 @@ use super::*;
 /// packing never writes.
 pub fn every_width_equals_scalar() {
     let (mut noise, rows, cols) = (Noise(0x7766_5544_3322_1101), 67 * 16 + 5, 203);
-    let w = TernaryMatrix::pack(rows, cols, Scales::Tensor(0.61), |_, codes| {
-        codes.fill_with(|| noise.below(3) as u8);
+    for group in [None, Some(64), Some(128)] {
+        let scales = match group {
+            None => Scales::Tensor(0.61),
+            Some(size) => group_scales(rows, cols, size, &mut noise),
+        };
+        let w = TernaryMatrix::pack(rows, cols, scales, |_, codes| {
+            codes.fill_with(|| noise.below(3) as u8);
+        });
+        let w = w.unwrap();
+        let tight = w.in_layout(Layout::Tight).unwrap();
+        let stray = |positions: &mut dyn Iterator<Item = usize>| {
+            let mut bytes = tight.codes().to_vec();
+            positions.for_each(|at| bytes[at] = 255);
+            TernaryMatrix::from_tight(rows, cols, bytes.into(), tight.scales().clone()).unwrap()
+        };
+        let last = tight.codes().len() - 1;
+        let forms = [
+            ("two bits", &w),
+            ("tight", &tight),
+            ("tight, the last numbers stray", &stray(&mut [last].into_iter())),
+            ("tight, stray numbers everywhere", &stray(&mut (0..=last).step_by(7))),
+        ];
+        every_batch(cols, &forms, &mut noise);
+    }
+}
+
+fn group_scales(rows: usize, cols: usize, size: usize, noise: &mut Noise) -> Scales {
+    let scales = GroupScales::from_rows(rows, cols, size, |_, s| {
+        s.fill_with(|| f16::from_f32(noise.float()));
     });
-    let w = w.unwrap();
-    let tight = w.in_layout(Layout::Tight).unwrap();
-    let stray = |positions: &mut dyn Iterator<Item = usize>| {
-        let mut bytes = tight.codes().to_vec();
-        positions.for_each(|at| bytes[at] = 255);
-        TernaryMatrix::from_tight(rows, cols, bytes.into(), 0.61).unwrap()
-    };
-    let last = tight.codes().len() - 1;
-    let forms = [
-        ("two bits", &w),
-        ("tight", &tight),
-        ("tight, the last numbers stray", &stray(&mut [last].into_iter())),
-        ("tight, stray numbers everywhere", &stray(&mut (0..=last).step_by(7))),
-    ];
+    Scales::Groups(scales.unwrap())
+}
+
+fn every_batch(cols: usize, forms: &[(&str, &TernaryMatrix)], noise: &mut Noise) {
     for batch in (4..=36).chain([40, 46, 48, 54, 60, 64]) {
         let x = Activations::new(batch, cols, 1, || noise.next() as i8);
         for k in sets("widths") {
@@ -40,12 +57,7 @@ pub fn large_products_equal_scalar() {
     for group in [None, Some(128)] {
         let scales = match group {
             None => Scales::Tensor(0.7),
-            Some(size) => Scales::Groups(
-                GroupScales::from_rows(rows, cols, size, |_, s| {
-                    s.fill_with(|| f16::from_f32(noise.float()));
-                })
-                .unwrap(),
-            ),
+            Some(size) => group_scales(rows, cols, size, &mut noise),
         };
         let w = TernaryMatrix::pack(rows, cols, scales, |_, codes| {
             codes.fill_with(|| noise.below(3) as u8);

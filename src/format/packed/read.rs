@@ -154,16 +154,8 @@ impl PackedSource<'_, '_, '_, '_> {
             None => None,
         };
         let matrix = match (&entry.kind, values.dtype, scales) {
-            (
-                MatrixKind::Ternary { scale: Some(scale), group: None, tight: true },
-                DType::U8,
-                None,
-            ) => {
-                let codes = values.bytes.clone();
-                TernaryMatrix::from_tight(rows, cols, codes, *scale as f32).map(Matrix::Ternary)
-            }
-            (MatrixKind::Ternary { scale, group, tight: false }, DType::U8, scales) => {
-                ternary(&values, rows, cols, *scale, group.zip(scales))?
+            (MatrixKind::Ternary { scale, group, tight }, DType::U8, scales) => {
+                ternary(&values, (rows, cols), *tight, *scale, group.zip(scales))?
             }
             (MatrixKind::Int8 { group }, DType::I8, Some(scales)) => {
                 Int8Matrix::from_panels(rows, cols, *group, values.bytes.clone(), scales)
@@ -199,8 +191,8 @@ impl PackedSource<'_, '_, '_, '_> {
 
 fn ternary(
     codes: &Tensor,
-    rows: usize,
-    cols: usize,
+    (rows, cols): (usize, usize),
+    tight: bool,
     scale: Option<f64>,
     groups: Option<(usize, Bytes)>,
 ) -> Result<Result<Matrix, LayoutError>, LoadError> {
@@ -217,9 +209,9 @@ fn ternary(
             ));
         }
     };
-    Ok(scales.and_then(|scales| {
-        TernaryMatrix::from_panels(rows, cols, codes.bytes.clone(), scales).map(Matrix::Ternary)
-    }))
+    let new = if tight { TernaryMatrix::from_tight } else { TernaryMatrix::from_panels };
+    let bytes = codes.bytes.clone();
+    Ok(scales.and_then(|scales| new(rows, cols, bytes, scales).map(Matrix::Ternary)))
 }
 
 impl TensorSource for PackedSource<'_, '_, '_, '_> {

@@ -2,7 +2,7 @@
 
 use super::{
     ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, RotationEntry, TOKENIZER, VERSION_NO_PLANES,
-    VERSION_PLANES, VERSION_ROTATIONS, signs_name,
+    VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS, signs_name,
 };
 use crate::format::recipe::{LayerRole, TensorNames, TensorRole};
 use crate::format::{Activations, Architecture, Checkpoint, LayerWeights, Linear, Mixer, Rotation};
@@ -72,7 +72,11 @@ fn metadata(c: &Checkpoint, file: &PackedWriter) -> io::Result<Map<String, Value
 /// The oldest version that can hold the model.
 fn version(c: &Checkpoint, file: &PackedWriter) -> &'static str {
     let planes = |m: &MatrixEntry| matches!(m.kind, MatrixKind::Planes { .. });
-    if c.spec.architecture == Architecture::Qwen35 || !file.rotations.is_empty() {
+    let tight_groups =
+        |m: &MatrixEntry| matches!(m.kind, MatrixKind::Ternary { group: Some(_), tight: true, .. });
+    if file.matrices.values().any(tight_groups) {
+        VERSION_TIGHT_GROUPS
+    } else if c.spec.architecture == Architecture::Qwen35 || !file.rotations.is_empty() {
         VERSION_ROTATIONS
     } else if file.matrices.values().any(planes) {
         VERSION_PLANES

@@ -189,6 +189,11 @@ impl<'a> TernaryArgs<'a> {
         self.panel(panel).as_chunks().0
     }
 
+    /// Returns the matrix.
+    pub fn matrix(&self) -> &TernaryMatrix {
+        self.w
+    }
+
     /// Returns the bytes of a panel's codes.
     pub fn panel(&self, panel: usize) -> &[u8] {
         let bytes = self.w.panel_bytes();

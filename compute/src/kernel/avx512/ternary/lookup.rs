@@ -59,8 +59,11 @@ pub fn batch(
     let most = tabulated(rows, panels.len());
     let ops = match args.w.layout() {
         Layout::TwoBit => LookupOps { add, ..tables::TWO_BIT },
-        Layout::Tight => {
+        Layout::Tight if args.groups == 1 => {
             LookupOps { order: &tight::ORDER, encode_indices: tight::encode_indices, add }
+        }
+        Layout::Tight => {
+            LookupOps { encode_indices: tight::encode_group_indices, add, ..tables::TWO_BIT }
         }
     };
     let size = args.group_blocks * BLOCK_COLS;

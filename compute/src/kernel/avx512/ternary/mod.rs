@@ -14,7 +14,7 @@ use crate::kernel::avx2::prefetch;
 use crate::kernel::panels::interleaved_panels;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
-use crate::ternary::tight::BYTES;
+use crate::ternary::tight::{BYTES, COLS};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, PANEL_ROWS, Scales, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -90,6 +90,23 @@ impl<'a> TernaryArgs<'a> {
         g * self.group_blocks..((g + 1) * self.group_blocks).min(self.blocks)
     }
 
+    /// Returns the blocks of group `g` in the tight layout.
+    fn tight_group(&self, g: usize) -> Range<usize> {
+        let all = self.w.group_blocks(Layout::Tight);
+        let own = (self.group(g).len() * BLOCK_COLS).div_ceil(COLS);
+        g * all..g * all + own.min(all)
+    }
+
+    /// Returns the activations of a row that a group multiplies. A single group's go on behind the matrix's
+    /// columns, with zeros.
+    fn activations(&self, row: usize, g: usize) -> &'a [i8] {
+        let row = self.x.row(row);
+        match self.groups {
+            1 => row,
+            _ => &row[self.group(g).start * BLOCK_COLS..self.group(g).end * BLOCK_COLS],
+        }
+    }
+
     /// Returns the two-bit codes of a panel.
     fn codes(&self, panel: usize) -> &'a [[u8; BLOCK_BYTES]] {
         self.panel(panel).as_chunks().0
@@ -129,12 +146,11 @@ impl<'a> TernaryArgs<'a> {
                 unpack::unpack(blocks, next.cast(), out);
             }
             Layout::Tight => {
-                let next = next.map_or(std::ptr::null(), |(panel, field)| {
-                    let first = field / crate::ternary::tight::FIELDS;
-                    self.panel(panel).as_ptr().wrapping_add(first * BYTES)
+                let next = next.map_or((std::ptr::null(), 0), |(panel, field)| {
+                    (self.panel(panel).as_ptr(), field)
                 });
                 // SAFETY: this CPU has VBMI, because the matrix is in the tight layout.
-                unsafe { tight::unpack(self.tight(panel), fields, next, out) }
+                unsafe { tight::unpack_groups(self.w, self.tight(panel), fields, next, out) }
             }
         }
     }

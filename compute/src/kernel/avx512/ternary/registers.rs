@@ -24,12 +24,8 @@ pub fn batch(
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
 ) {
-    let columns = match args.w.layout() {
-        Layout::TwoBit => args.w.cols(),
-        Layout::Tight => args.w.cols().next_multiple_of(tight::COLS),
-    };
     let tiles = TileSplit { rows, most: TILE, unit: UNIT };
-    let x = ArrangedRows::new(args.x, tiles, columns, rearranged);
+    let x = ArrangedRows::new(args.x, tiles, args.w.cols(), rearranged);
     for panel in panels {
         for (tile, width, x) in x.tiles() {
             match width {
@@ -67,7 +63,10 @@ fn product<const N: usize>(
         let exact = match args.w.layout() {
             Layout::TwoBit => dot(&args.codes(panel)[blocks.clone()], &x[blocks.start * FIELDS..]),
             // SAFETY: this CPU has VBMI, because the matrix is in the tight layout.
-            Layout::Tight => unsafe { tight::dot_rows(args.tight(panel), x) },
+            Layout::Tight => unsafe {
+                let codes = &args.tight(panel)[args.tight_group(g)];
+                tight::dot_rows(codes, &x[blocks.start * FIELDS..blocks.end * FIELDS])
+            },
         };
         let scales = args.scales(panel, g);
         for (n, row) in tile.clone().enumerate() {

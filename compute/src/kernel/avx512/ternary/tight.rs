@@ -1,15 +1,16 @@
 //! The tight layout with VBMI. A permutation moves bytes so that a multishift can extract each number, and
 //! a table gives the three codes of each number.
 
-use super::{Field, TernaryArgs};
+use super::{FIELDS as TWO_BIT_FIELDS, Field, TernaryArgs};
 use crate::kernel::avx2::prefetch;
 use crate::kernel::avx2::ternary::TernaryArgs as Avx2Args;
-use crate::kernel::avx2::ternary::lookup::{IndexBuf, QUADS, QuadOrder};
+use crate::kernel::avx2::ternary::lookup::{IndexBuf, QUADS, QuadOrder, WORDS};
 use crate::kernel::avx512::arrange::{self, ColumnQuad};
 use crate::kernel::panels::interleaved_panels;
 use crate::par::Columns;
-pub use crate::ternary::tight::COLS;
+use crate::ternary::tight::COLS;
 use crate::ternary::tight::{BYTES, CODES, FIELDS};
+use crate::ternary::{Layout, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -205,25 +206,82 @@ fn tile<const P: usize, const N: usize>(
     row: usize,
     y: &mut Columns<'_>,
 ) {
-    // Loops: closures with these CPU features are not inlined into `array::map`.
-    let mut codes: [&[[u8; BYTES]]; P] = [&[]; P];
-    for (codes, panel) in codes.iter_mut().zip(panels) {
-        *codes = args.tight(panel);
-    }
-    let mut xs: [&[[i8; COLS]]; N] = [&[]; N];
-    for (n, x) in xs.iter_mut().enumerate() {
-        *x = &args.x.row_chunks(row + n)[..codes[0].len()];
-    }
-    for (panel, sums) in panels.into_iter().zip(dot(codes, xs)) {
-        let scales = args.scales(panel, 0);
-        for (n, [first, second, third]) in sums.into_iter().enumerate() {
-            // Codes were not shifted, so sums are 1, 4 and 16 times too large.
-            let (second, third) = (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
-            let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
-            let total = args.scaled(exact, row + n, 0, scales);
-            args.store(panel, row + n, _mm512_add_ps(_mm512_setzero_ps(), total), y);
+    let mut totals = [[_mm512_setzero_ps(); N]; P];
+    for g in 0..args.groups {
+        let blocks = args.tight_group(g);
+        // Loops: closures with these CPU features are not inlined into `array::map`.
+        let (mut codes, mut xs) = ([&[][..]; P], [&[][..]; N]);
+        for (codes, panel) in codes.iter_mut().zip(panels) {
+            *codes = &args.tight(panel)[blocks.clone()];
+        }
+        for (n, x) in xs.iter_mut().enumerate() {
+            *x = args.activations(row + n, g);
+        }
+        let sums = match args.groups {
+            1 => dot(codes, xs),
+            _ => group_dot(codes, xs, blocks.start),
+        };
+        for p in 0..P {
+            let scales = args.scales(panels[p], g);
+            for n in 0..N {
+                let [first, second, third] = sums[p][n];
+                // Codes were not shifted, so sums are 1, 4 and 16 times too large.
+                let (second, third) =
+                    (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
+                let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
+                let scaled = args.scaled(exact, row + n, g, scales);
+                totals[p][n] = _mm512_add_ps(totals[p][n], scaled);
+            }
         }
     }
+    for (panel, totals) in panels.into_iter().zip(totals) {
+        for (n, total) in totals.into_iter().enumerate() {
+            args.store(panel, row + n, total, y);
+        }
+    }
+}
+
+/// As [`dot`], for the blocks of a group, the first of which is the panel's `first`-th. Activations end
+/// with the group; the codes behind them are padding.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn group_dot<const P: usize, const N: usize>(
+    codes: [&[[u8; BYTES]]; P],
+    xs: [&[i8]; N],
+    first: usize,
+) -> [[[__m512i; FIELDS]; N]; P] {
+    let decoder = Decoder::new();
+    let mut sums = [[[_mm512_setzero_si512(); FIELDS]; N]; P];
+    let last = codes[0].len() - 1;
+    let (mut whole, mut rest) = ([&[][..]; N], [[0; COLS]; N]);
+    for n in 0..N {
+        let (chunks, tail) = xs[n].split_at(last * COLS);
+        whole[n] = &chunks.as_chunks::<COLS>().0[..last];
+        rest[n][..tail.len()].copy_from_slice(tail);
+    }
+    for b in 0..last {
+        // Each line is prefetched once, as in `dot`.
+        let lines_before = ((first + b) * BYTES).div_ceil(LINE);
+        let begins = lines_before * LINE < (first + b + 1) * BYTES;
+        for p in 0..P {
+            let block = codes[p][b].as_ptr();
+            if begins {
+                prefetch(block, AHEAD + lines_before * LINE - (first + b) * BYTES);
+            }
+            // SAFETY: another block follows, so there are 64 bytes.
+            let fields = decoder.fields(unsafe { _mm512_loadu_si512(block.cast()) });
+            for n in 0..N {
+                add(&mut sums[p][n], fields, &whole[n][b]);
+            }
+        }
+    }
+    for p in 0..P {
+        let fields = decoder.fields(decoder.block(&codes[p][last]));
+        for n in 0..N {
+            add(&mut sums[p][n], fields, &rest[n]);
+        }
+    }
+    sums
 }
 
 /// Returns Σ c·q of 16 rows of each panel × `N` activation rows, per field, times 1, 4 or 16.
@@ -232,9 +290,14 @@ fn tile<const P: usize, const N: usize>(
 #[allow(clippy::needless_range_loop)] // All of `codes` and `xs` share an index.
 fn dot<const P: usize, const N: usize>(
     codes: [&[[u8; BYTES]]; P],
-    xs: [&[[i8; COLS]]; N],
+    xs: [&[i8]; N],
 ) -> [[[__m512i; FIELDS]; N]; P] {
     let decoder = Decoder::new();
+    let mut chunks: [&[[i8; COLS]]; N] = [&[]; N];
+    for (chunks, x) in chunks.iter_mut().zip(xs) {
+        *chunks = &x.as_chunks().0[..codes[0].len()];
+    }
+    let xs = chunks;
     let mut sums = [[[_mm512_setzero_si512(); FIELDS]; N]; P];
     // Only groups of blocks that another block follows.
     let lines = codes[0].len().saturating_sub(1) / LINED;
@@ -292,9 +355,15 @@ fn add(sums: &mut [__m512i; FIELDS], fields: [__m512i; FIELDS], x: &[i8; COLS]) 
 pub fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[ColumnQuad; N]]) -> [__m512i; N] {
     let decoder = Decoder::new();
     let mut sums = [_mm512_setzero_si512(); N];
-    for (block, x) in codes.iter().zip(x.as_chunks::<FIELDS>().0) {
+    let (whole, rest) = x.as_chunks::<FIELDS>();
+    for (block, x) in codes.iter().zip(whole) {
         prefetch(block.as_ptr(), AHEAD);
         for (field, x) in decoder.looked_up(decoder.block(block)).into_iter().zip(x) {
+            arrange::add(&mut sums, field, x);
+        }
+    }
+    if let Some(block) = codes.get(whole.len()) {
+        for (field, x) in decoder.looked_up(decoder.block(block)).into_iter().zip(rest) {
             arrange::add(&mut sums, field, x);
         }
     }
@@ -367,6 +436,43 @@ pub fn encode_indices(
     _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(26)) == 0
 }
 
+/// As [`encode_indices`], in the order of two-bit codes, for groups of columns that share a scale.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub fn encode_group_indices(
+    args: &Avx2Args<'_>,
+    panel: usize,
+    periods: Range<usize>,
+    buf: &mut IndexBuf<'_>,
+) -> bool {
+    const QUAD_FIELDS: usize = 4;
+    let mut fields = [[0; LINE]; MOST_FIELDS];
+    let range = periods.start * PERIOD_FIELDS..periods.end * PERIOD_FIELDS;
+    let fields = &mut fields[..range.len()];
+    let next = args.panel(panel).as_ptr().wrapping_add(args.panel(panel).len());
+    let codes = args.panel(panel).as_chunks().0;
+    unpack_groups(args.matrix(), codes, range.clone(), (next, range.start), fields);
+    let mut fourth = _mm512_setzero_si512();
+    for (i, period) in fields.chunks_exact(PERIOD_FIELDS).enumerate() {
+        let mut quads = [_mm512_setzero_si512(); 2];
+        for (quads, fields) in quads.iter_mut().zip(period.chunks_exact(QUAD_FIELDS)) {
+            for field in fields.iter().rev() {
+                let code: __m512i = bytemuck::must_cast(*field);
+                fourth =
+                    _mm512_or_si512(fourth, _mm512_and_si512(code, _mm512_srli_epi16::<1>(code)));
+                let triple = _mm512_add_epi8(_mm512_add_epi8(*quads, *quads), *quads);
+                *quads = _mm512_add_epi8(triple, code);
+            }
+        }
+        *buf.word(i) = bytemuck::must_cast(side_by_side(quads));
+    }
+    _mm512_test_epi8_mask(fourth, _mm512_set1_epi8(1)) == 0
+}
+
+/// Number of fields in a period of the order of two-bit codes.
+const PERIOD_FIELDS: usize = 8;
+/// Most fields whose indices are encoded at a time.
+const MOST_FIELDS: usize = PERIOD_FIELDS * WORDS;
+
 /// Returns the index words of a period, 8 rows per vector. Updates `most`, the largest numbers so far.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
@@ -391,13 +497,20 @@ fn words(
             chosen(indices[2], _mm512_slli_epi32::<8>(last), upper),
         ];
     }
-    let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     let mut words = [[_mm512_setzero_si512(); 2]; FIELDS];
-    for (word, [a, b]) in words.iter_mut().zip(halves.as_chunks::<2>().0) {
-        *word = [_mm512_permutex2var_epi32(*a, low, *b), _mm512_permutex2var_epi32(*a, high, *b)];
+    for (word, halves) in words.iter_mut().zip(halves.as_chunks().0) {
+        *word = side_by_side(*halves);
     }
     words
+}
+
+/// Brings the two half words of each row side by side.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn side_by_side([a, b]: [__m512i; 2]) -> [__m512i; 2] {
+    let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    [_mm512_permutex2var_epi32(a, low, b), _mm512_permutex2var_epi32(a, high, b)]
 }
 
 /// Returns a | (b & mask).
@@ -407,10 +520,35 @@ fn chosen(a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1111_1000>(a, b, mask)
 }
 
-/// Decodes some fields of a panel, in order of columns. Prefetches as many bytes from `next` on, which may
-/// be any address. Fields past the panel's end are zero.
+/// Decodes some fields of a panel, group by group. Prefetches as many bytes of another panel, from a field
+/// on; it may be at any address.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn unpack(codes: &[[u8; BYTES]], fields: Range<usize>, next: *const u8, out: &mut [Field]) {
+pub fn unpack_groups(
+    w: &TernaryMatrix,
+    codes: &[[u8; BYTES]],
+    fields: Range<usize>,
+    (next, mut next_field): (*const u8, usize),
+    mut out: &mut [Field],
+) {
+    let group_fields = w.group_blocks(Layout::TwoBit) * TWO_BIT_FIELDS;
+    let blocks = w.group_blocks(Layout::Tight);
+    let mut field = fields.start;
+    while field < fields.end {
+        let (g, within) = (field / group_fields, field % group_fields);
+        let count = (group_fields - within).min(fields.end - field);
+        let next_block = next_field / group_fields * blocks + next_field % group_fields / FIELDS;
+        let ahead = next.wrapping_add(next_block * BYTES);
+        let (own, rest) = out.split_at_mut(count);
+        let group = codes.get(g * blocks..(g + 1) * blocks).unwrap_or_default();
+        unpack(group, within..within + count, ahead, own);
+        (out, field, next_field) = (rest, field + count, next_field + count);
+    }
+}
+
+/// Decodes some fields of a panel's group, in order of columns. Prefetches as many bytes from `next` on,
+/// which may be any address. Fields past the end are zero.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn unpack(codes: &[[u8; BYTES]], fields: Range<usize>, next: *const u8, out: &mut [Field]) {
     let decoder = Decoder::new();
     let mut codes = codes[(fields.start / FIELDS).min(codes.len())..].iter();
     let mut ahead = next;

@@ -42,7 +42,7 @@ const TILES: usize = 16;
 /// Most panels that share a table. Their indices and 16-bit sums stay in the second-level cache.
 const PANELS: usize = 160;
 /// Number of index words per weight row that are encoded at a time.
-const WORDS: usize = 12;
+pub const WORDS: usize = 12;
 
 /// 16-bit sums of a weight row with a tile.
 pub type Sums<const V: usize> = [[i16; LANES]; V];

@@ -234,6 +234,20 @@ fn the_tight_layout_survives_packing_and_takes_a_sixth_less() {
 }
 
 #[test]
+fn groups_survive_packing_in_the_tight_layout() {
+    let plain = Gguf::q2().load().unwrap();
+    let mut tight = plain.clone();
+    tight.weights.set_layout(Layout::Tight);
+    let (mut loaded, bytes) = through_packed(&tight);
+    same(&loaded, &tight);
+    assert_eq!(loaded.weights.layers[0].down.weight.kind(), "ternary/tight/g64");
+    // Programs that do not know such matrices refuse the version.
+    assert!(String::from_utf8_lossy(&bytes[..4096]).contains(r#""version":"5""#));
+    loaded.weights.set_layout(Layout::TwoBit);
+    same(&loaded, &plain);
+}
+
+#[test]
 fn planes_survive_packing() {
     let mut c = Hf::new("bitnet", Style::Packed).load().unwrap();
     let head = fixtures::six_bits(VOCAB, HIDDEN);

@@ -3,7 +3,7 @@
 use crate::fixtures::{Gguf, HIDDEN, Hf, Style, VOCAB, hybrid, meta_text, packed_bytes, six_bits};
 use crate::mutate::Source;
 use serde_json::json;
-use wrinklefree::format::codec;
+use wrinklefree::format::{codec, write_packed};
 use wrinklefree::ternary::Layout;
 
 /// Block types of GGUF: id, columns of a block, bytes of a block.
@@ -100,7 +100,17 @@ fn packed() -> Vec<(String, Source)> {
         ("two bits", packed_bytes(Layout::TwoBit, None)),
         ("tight", packed_bytes(Layout::Tight, None)),
         ("planes", packed_bytes(Layout::TwoBit, Some(planes))),
+        ("tight groups", tight_groups()),
         ("qwen35, rotated", hybrid::packed()),
     ];
     files.map(|(name, bytes)| (format!("packed, {name}"), Source::Packed(bytes))).into()
+}
+
+/// Matrices in the tight layout with group scales.
+fn tight_groups() -> Vec<u8> {
+    let mut model = Gguf::q2().load().expect("valid");
+    model.weights.set_layout(Layout::Tight);
+    let mut bytes = Vec::new();
+    write_packed(&model, None, &mut bytes).expect("a vector takes everything");
+    bytes
 }

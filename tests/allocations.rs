@@ -36,6 +36,7 @@ const SPEC: Spec = Spec {
     attention_gate: false,
     linear_attention: None,
     mixers: Vec::new(),
+    mtp_layers: 0,
 };
 
 #[test]

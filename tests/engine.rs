@@ -7,6 +7,7 @@ mod common;
 mod hybrid;
 
 use common::Noise;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,6 +35,17 @@ fn small() -> Model {
 fn recurrent() -> Model {
     let spec = Spec { vocab_size: VOCAB, ..hybrid::rotated() };
     let weights = hybrid::weights(&spec, hybrid::Kind::Ternary, true, 12);
+    Model::new(spec, weights).unwrap()
+}
+
+/// A model with a block that drafts tokens; all layers attend, or some have recurrent states.
+fn drafting<const ATTENDS: bool>() -> Model {
+    let mut spec = Spec { vocab_size: VOCAB, ..hybrid::rotated() };
+    if ATTENDS {
+        (spec.linear_attention, spec.mixers, spec.layers) = (None, Vec::new(), 2);
+    }
+    let weights = hybrid::weights(&spec, hybrid::Kind::Ternary, !ATTENDS, 12);
+    let (spec, weights) = hybrid::with_mtp(spec, weights, hybrid::Kind::Ternary, ATTENDS);
     Model::new(spec, weights).unwrap()
 }
 
@@ -332,6 +344,11 @@ struct Tally {
     shifted: usize,
 }
 
+/// The mode whose output a mode gives: drafts by the model's block change nothing.
+fn undrafted(mode: &DecodeMode) -> DecodeMode {
+    if mode.drafts_by_mtp() { DecodeMode::Autoregressive } else { mode.clone() }
+}
+
 /// Runs six requests in one engine. Each must give the output that it gives alone, in an engine without a
 /// prefix cache.
 fn round(
@@ -355,7 +372,8 @@ fn round(
             continue;
         };
         let mut alone = Collected::default();
-        let same = quiet.submit(request.clone()).unwrap();
+        let same = quiet.submit(Request { mode: undrafted(&request.mode), ..request.clone() });
+        let same = same.unwrap();
         alone.run(&mut quiet, |_, _| {});
         let want = alone.tokens.remove(&same).unwrap_or_default();
         let scores = alone.scored.remove(&same).unwrap_or_default();
@@ -488,6 +506,43 @@ fn recurrent_states_change_nothing() {
     assert!(tally.preempted > 20, "{} preemptions", tally.preempted);
     assert!(tally.shifted > 20, "{} were longer than their context", tally.shifted);
     assert!(tally.cached > 100 && kept > 50, "{} tokens of {kept} snapshots", tally.cached);
+}
+
+/// Drafts of the model's block, accepted and rejected, behind cached prefixes, preemptions and shifts, with
+/// grammars and beside other modes: the output is that of `ar`, bit for bit.
+#[test]
+fn multi_token_prediction_changes_nothing() {
+    let (mut dice, mut tally) = (Dice(Noise(0x3b10_c4d2_aff5_7e11)), Tally::default());
+    let mut drafted = 0;
+    for i in 0..120 {
+        let mut config = dice.config();
+        let crowded = dice.below(2) == 0;
+        if crowded {
+            (config.max_context, config.kv_pages, config.max_sequences) = (224, 7, 6);
+        }
+        let model = [drafting::<false>, drafting::<true>][i % 2];
+        let count = Cell::new(0);
+        round(&mut dice, model, config, &mut tally, |dice| {
+            let mut request = dice.request();
+            if dice.below(4) > 0 && !request.mode.reads_only() {
+                let drafter = Drafter::Mtp { length: 1 + dice.below(12), cost: 0.2 };
+                let row_cost = dice.of(&[Some(0.0), Some(0.0), None]);
+                request.mode = DecodeMode::Verify { drafter, row_cost };
+                count.set(count.get() + 1);
+            }
+            if crowded && !request.mode.reads_only() {
+                request.eos.clear();
+                request.max_tokens = 60 + dice.below(100);
+                request.max_tokens += request.context_shift.map_or(0, |_| 200);
+            }
+            request
+        });
+        drafted += count.get();
+    }
+    assert!(tally.taken > 400 && drafted > 300, "{} requests, {drafted} drafted", tally.taken);
+    let Tally { preempted, shifted, cached, guided, .. } = tally;
+    let all = preempted > 20 && shifted > 20 && cached > 100 && guided > 20;
+    assert!(all, "{preempted} preempted, {shifted} shifted, {cached} cached, {guided} guided");
 }
 
 /// Modes whose rows see later ones are refused, with the reason.

@@ -7,8 +7,9 @@ mod npy;
 
 use std::path::{Path, PathBuf};
 use wrinklefree::cache::{KvConfig, KvPool};
-use wrinklefree::format::{Checkpoint, File, load, write_packed};
+use wrinklefree::format::{Checkpoint, File, LoadOptions, load_with, write_packed};
 use wrinklefree::kernel::Kernels;
+use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
@@ -26,13 +27,17 @@ fn file(path: &Path) -> File {
     File { name, bytes: std::fs::read(path).unwrap().into() }
 }
 
-/// The GGUF file of a directory, or else its configuration and weights.
+fn load(files: Vec<File>) -> Checkpoint {
+    load_with(files, LoadOptions { mtp: true }, &mut WeightLoader::alone()).unwrap()
+}
+
+/// The GGUF file of a directory, or else its configuration and weights; with a block that drafts, if there
+/// is one.
 fn open(directory: &Path) -> Checkpoint {
     let gguf = directory.join("model.gguf");
     let names: &[&str] =
         if gguf.exists() { &["model.gguf"] } else { &["config.json", "model.safetensors"] };
-    let files = names.iter().map(|name| file(&directory.join(name))).collect();
-    load(files).unwrap_or_else(|e| panic!("{}: {e}", directory.display()))
+    load(names.iter().map(|name| file(&directory.join(name))).collect())
 }
 
 /// Largest difference of the model's logits from the golden ones, over all instruction sets.
@@ -72,11 +77,12 @@ fn check(what: &str, checkpoint: Checkpoint, directory: &Path, limit: f64) {
 fn golden(name: &str, limit: f64) {
     let directory = directory(&format!("qwen35-{name}"));
     let checkpoint = open(&directory);
+    assert_eq!(checkpoint.spec.mtp_layers, usize::from(name.ends_with("-mtp")));
     let mut packed = Vec::new();
     write_packed(&checkpoint, None, &mut packed).unwrap();
     check(name, checkpoint, &directory, limit);
     let packed = File { name: "model.wf.safetensors".into(), bytes: packed.into() };
-    check(&format!("packed {name}"), load(vec![packed]).unwrap(), &directory, limit);
+    check(&format!("packed {name}"), load(vec![packed]), &directory, limit);
 }
 
 macro_rules! goldens {

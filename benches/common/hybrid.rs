@@ -6,7 +6,7 @@ use half::f16;
 use std::sync::Arc;
 use wrinklefree::format::{
     Activation, Architecture, AttentionWeights, LayerWeights, Linear, LinearAttention,
-    LinearAttentionWeights, Mixer, MixerKind, Rotation, Spec, ValueOrder, Weights,
+    LinearAttentionWeights, Mixer, MixerKind, MtpWeights, Rotation, Spec, ValueOrder, Weights,
 };
 use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Matrix, Scales, TernaryMatrix};
 
@@ -128,6 +128,25 @@ impl Maker {
         (0..len).map(|_| 1.0 + self.noise.float() / 2.0).collect()
     }
 
+    fn layer(&mut self, spec: &Spec, mixer: MixerKind) -> LayerWeights {
+        let (d, f) = (spec.hidden_size, spec.intermediate_size);
+        LayerWeights {
+            mixer_norm: self.norm(d),
+            mixer: match mixer {
+                Attention => Mixer::Attention(Box::new(self.attention(spec))),
+                Recurrent => {
+                    let shape = spec.linear_attention.as_ref().unwrap();
+                    Mixer::Linear(Box::new(self.linear(shape, d)))
+                }
+            },
+            ffn_norm: self.norm(d),
+            gate: self.folded(f, d),
+            up: self.folded(f, d),
+            ffn_sub_norm: None,
+            down: self.folded(d, f),
+        }
+    }
+
     fn attention(&mut self, spec: &Spec) -> AttentionWeights {
         let (d, q) = (spec.hidden_size, spec.heads * spec.head_dim);
         let kv = spec.kv_heads * spec.head_dim;
@@ -159,31 +178,33 @@ impl Maker {
     }
 }
 
+/// Adds a block for multi-token prediction, with its own norm, embeddings and head or with those of the
+/// model.
+pub fn with_mtp(spec: Spec, weights: Weights, kind: Kind, own: bool) -> (Spec, Weights) {
+    let mut make = Maker { kind, rotated: false, noise: Noise(77) };
+    let (d, vocab) = (spec.hidden_size, spec.vocab_size);
+    let mtp = MtpWeights {
+        embed_norm: make.norm(d),
+        hidden_norm: make.norm(d),
+        input: make.plain(d, 2 * d),
+        layer: make.layer(&spec, Attention),
+        head_norm: own.then(|| make.norm(d)),
+        embed: own.then(|| exact(vocab, d, &mut make.noise).weight),
+        head: own.then(|| make.plain(vocab, d)),
+    };
+    (Spec { mtp_layers: 1, ..spec }, Weights { mtp: Some(Box::new(mtp)), ..weights })
+}
+
 /// Random weights. Rotated ones have a tied head, others have their own.
 pub fn weights(spec: &Spec, kind: Kind, rotated: bool, seed: u64) -> Weights {
     let mut make = Maker { kind, rotated, noise: Noise(seed) };
-    let (d, f) = (spec.hidden_size, spec.intermediate_size);
-    let layers = (0..spec.layers).map(|i| LayerWeights {
-        mixer_norm: make.norm(d),
-        mixer: match spec.mixer(i) {
-            Attention => Mixer::Attention(Box::new(make.attention(spec))),
-            Recurrent => {
-                let shape = spec.linear_attention.as_ref().unwrap();
-                Mixer::Linear(Box::new(make.linear(shape, d)))
-            }
-        },
-        ffn_norm: make.norm(d),
-        gate: make.folded(f, d),
-        up: make.folded(f, d),
-        ffn_sub_norm: None,
-        down: make.folded(d, f),
-    });
-    let layers = layers.collect();
+    let d = spec.hidden_size;
+    let layers = (0..spec.layers).map(|i| make.layer(spec, spec.mixer(i))).collect();
     let embed = match kind {
         Kind::Exact => make.plain(spec.vocab_size, d).weight,
         Kind::Ternary => Matrix::Int8(int8(spec.vocab_size, d, &mut make.noise)),
     };
     let embed_rotation = make.rotation(d);
     let head = (!rotated).then(|| make.plain(spec.vocab_size, d));
-    Weights { embed, embed_rotation, head, final_norm: make.norm(d), layers }
+    Weights { embed, embed_rotation, head, final_norm: make.norm(d), layers, mtp: None }
 }

@@ -80,6 +80,7 @@ pub fn small_model(vocab_size: usize, seed: u64, decided: f32) -> Model {
         attention_gate: false,
         linear_attention: None,
         mixers: Vec::new(),
+        mtp_layers: 0,
     };
     let mut weights = bitnet(&spec, seed);
     weights.final_norm.iter_mut().for_each(|w| *w *= decided);
@@ -105,6 +106,7 @@ pub fn odd() -> Spec {
         attention_gate: false,
         linear_attention: None,
         mixers: Vec::new(),
+        mtp_layers: 0,
     }
 }
 
@@ -127,6 +129,7 @@ pub fn bitnet_2b() -> Spec {
         attention_gate: false,
         linear_attention: None,
         mixers: Vec::new(),
+        mtp_layers: 0,
     }
 }
 
@@ -160,5 +163,5 @@ pub fn bitnet(spec: &Spec, seed: u64) -> Weights {
     });
     let layers = layers.collect();
     let embed = Matrix::Int8(int8(spec.vocab_size, d, &mut noise));
-    Weights { embed, embed_rotation: None, head: None, final_norm: vec![1.0; d], layers }
+    Weights { embed, embed_rotation: None, head: None, final_norm: vec![1.0; d], layers, mtp: None }
 }

@@ -139,7 +139,8 @@ impl EngineBuilder {
     fn open(&self) -> Result<(CoreEngine, Served), Error> {
         let runtime = machine::runtime(self.threads);
         let runtime = runtime.map_err(|error| Error::Threads(format!("{error:#}")))?;
-        let loaded = Loaded::open(&self.open, &runtime, &mut ()).map_err(|error| Error::Open {
+        let open = OpenOptions { mtp: self.settings.may_use_mtp(), ..self.open.clone() };
+        let loaded = Loaded::open(&open, &runtime, &mut ()).map_err(|error| Error::Open {
             model: self
                 .open
                 .model
@@ -163,6 +164,7 @@ impl EngineBuilder {
             prefix_cache: true,
             kv: self.kv,
         };
+        let mtp = model.mtp_cost();
         let (vocab, hidden) = (model.spec().vocab_size, model.spec().hidden_size);
         let recurrent = model.spec().linear_attention.is_some();
         warnings.extend(rope_scaling::beyond(max_context, model.spec()));
@@ -174,6 +176,7 @@ impl EngineBuilder {
             defaults,
             dlm,
             settings: self.settings.clone(),
+            mtp,
             vocab,
             hidden,
             recurrent,

@@ -61,6 +61,8 @@ pub(crate) struct Served {
     pub dlm: Option<DlmConfig>,
     pub settings: Settings,
     pub vocab: usize,
+    /// Cost of a token that its block for multi-token prediction drafts; `None` without one.
+    pub mtp: Option<f32>,
     pub hidden: usize,
     /// True if the model has recurrent states, which the prefix cache keeps at few positions only.
     pub recurrent: bool,
@@ -177,13 +179,15 @@ impl Engine {
         stable_prefix: Option<usize>,
         options: &GenerateOptions,
     ) -> Result<Stream, Error> {
-        let Served { name, tokenizer, defaults, dlm, settings, vocab, .. } = &self.shared.served;
+        let Served { name, tokenizer, defaults, dlm, settings, vocab, mtp, .. } =
+            &self.shared.served;
         let capabilities = ModelCapabilities {
             name,
             dlm: dlm.as_ref(),
             tokenizer: Some(tokenizer),
             vocab: *vocab,
             rows: MAX_BATCH_TOKENS,
+            mtp: *mtp,
         };
         let sampling = wrinklefree::decode::SamplingParams {
             logprobs: options.logprobs,

@@ -105,6 +105,7 @@ fn main() {
         generation: GenerationDefaults::default(),
         dlm: None,
         flushed: 0,
+        mtp_fault: None,
         spec: spec.clone(),
     };
     let tokenizer = tokenizer(spec.vocab_size);

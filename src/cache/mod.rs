@@ -85,6 +85,7 @@ impl Default for KvConfig {
 /// #     attention_gate: false,
 /// #     linear_attention: None,
 /// #     mixers: Vec::new(),
+/// #     mtp_layers: 0,
 /// # };
 /// // `spec` is the shape of a model.
 /// let mut pool = KvPool::new(&spec, 4, KvConfig::default())?;
@@ -105,6 +106,8 @@ pub struct KvPool {
     layers: Vec<Layer>,
     /// Recurrent states; `None` for models without linear attention.
     states: Option<States>,
+    /// The layer of the block that drafts tokens, if there is one.
+    mtp: Option<usize>,
     pages: usize,
     reads: Reads,
     free: Vec<u32>,
@@ -215,8 +218,10 @@ impl KvPool {
             let (pages, summaries) = (LazyVec::try_zeroed(bytes)?, LazyVec::try_zeroed(floats)?);
             Some(Layer { pages, summaries, ..Layer::default() })
         };
-        let layers = (0..spec.layers).map(layer).collect::<Option<_>>().ok_or(no_memory)?;
+        let all_layers = 0..spec.layers + spec.mtp_layers;
+        let layers = all_layers.map(layer).collect::<Option<_>>().ok_or(no_memory)?;
         Ok(Self {
+            mtp: (spec.mtp_layers > 0).then_some(spec.layers),
             config,
             layout,
             layers,
@@ -233,9 +238,13 @@ impl KvPool {
     pub fn bytes(spec: &Spec, pages: usize, config: &KvConfig) -> usize {
         let summary = summary_floats(spec, config) * size_of::<f32>();
         let linear = StateShape::of(spec).map_or(0, |shape| shape.layers);
-        [spec.layers - linear, spec.kv_heads, layout(spec, config).bytes() + summary]
-            .into_iter()
-            .fold(pages, usize::saturating_mul)
+        [
+            spec.layers - linear + spec.mtp_layers,
+            spec.kv_heads,
+            layout(spec, config).bytes() + summary,
+        ]
+        .into_iter()
+        .fold(pages, usize::saturating_mul)
     }
 
     /// Returns the configuration of this pool.
@@ -329,8 +338,24 @@ impl KvPool {
             }
         }
         let pages = self.free.split_off(self.free.len() - missing);
+        self.clear_drafts(&pages);
         self.sequence_mut(seq).table.extend(pages);
         Ok(())
+    }
+
+    /// Sets the pages of the block that drafts tokens to zeros. It may read positions that it has not
+    /// written, and what another sequence has left there must not influence its drafts.
+    fn clear_drafts(&mut self, pages: &[u32]) {
+        let Some(layer) = self.mtp else { return };
+        let Layer { pages: all, summaries, .. } = &mut self.layers[layer];
+        let (count, bytes) = (self.pages, self.layout.bytes());
+        let floats = summaries.len() / (all.len() / bytes).max(1);
+        for &page in pages {
+            for at in (page as usize..all.len() / bytes).step_by(count) {
+                all[at * bytes..(at + 1) * bytes].fill(0);
+                summaries[at * floats..(at + 1) * floats].fill(0.0);
+            }
+        }
     }
 
     /// Number of pages that a sequence still needs for `positions`.
@@ -392,6 +417,13 @@ impl KvPool {
     /// Returns the number of positions of `seq` that have keys and values, final or not.
     pub fn written(&self, seq: KvSeq) -> usize {
         self.sequence(seq).written
+    }
+
+    /// Returns the first position whose row can still read all keys that it attends to: a sliding window
+    /// has freed pages before it.
+    pub(crate) fn readable_from(&self, seq: KvSeq) -> usize {
+        let Sequence { window_start, committed, .. } = self.sequence(seq);
+        if *window_start > 0 { *committed } else { 0 }
     }
 
     /// Makes the first `positions` positions of `seq` final, as they were written last. Frees the

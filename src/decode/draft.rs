@@ -20,6 +20,15 @@ pub enum Drafter {
         /// True if the row before a slot predicts it; false if the slot's own row does.
         shift: bool,
     },
+    /// The model's block for multi-token prediction, which reads the hidden states of earlier passes. For
+    /// models that have one: [`Model::draft`](crate::model::Model::draft).
+    Mtp {
+        /// Maximum number of tokens in a draft.
+        length: usize,
+        /// Cost of a drafted token relative to a pass of one row:
+        /// [`Model::mtp_cost`](crate::model::Model::mtp_cost).
+        cost: f32,
+    },
 }
 
 impl Drafter {
@@ -35,7 +44,17 @@ impl Drafter {
     /// Maximum number of tokens in a draft.
     pub(super) fn length(&self) -> usize {
         match *self {
-            Self::Ngram { length, .. } | Self::Denoise { length, .. } => length,
+            Self::Ngram { length, .. }
+            | Self::Denoise { length, .. }
+            | Self::Mtp { length, .. } => length,
+        }
+    }
+
+    /// Cost of drafting one token, beside passes of the model, relative to a pass of one row.
+    pub(super) fn token_cost(&self) -> f32 {
+        match *self {
+            Self::Mtp { cost, .. } => cost,
+            Self::Ngram { .. } | Self::Denoise { .. } => 0.0,
         }
     }
 
@@ -45,7 +64,7 @@ impl Drafter {
     }
 
     /// Appends at most `most` drafted tokens to `out`. Returns true if they are MASK tokens that a pass
-    /// of the model has to fill.
+    /// of the model has to fill. Nothing is appended where the engine runs the drafter.
     pub(super) fn extend(&self, tokens: &[u32], most: usize, out: &mut Vec<u32>) -> bool {
         match *self {
             _ if most == 0 => false,
@@ -57,6 +76,7 @@ impl Drafter {
                 out.extend(std::iter::repeat_n(mask, most));
                 true
             }
+            Self::Mtp { .. } => false,
         }
     }
 
@@ -71,17 +91,17 @@ impl Drafter {
     /// Returns the most likely token except MASK.
     pub(super) fn best(&self, logits: &[f32]) -> u32 {
         match *self {
-            Self::Denoise { mask, .. } => best_except(logits, mask),
-            Self::Ngram { .. } => unreachable!("prompt lookup requests no logits"),
+            Self::Denoise { mask, .. } => likeliest(logits, Some(mask)),
+            Self::Ngram { .. } | Self::Mtp { .. } => unreachable!("it requests no logits"),
         }
     }
 }
 
 /// Returns the most likely token other than `banned`; the first of equals.
-fn best_except(logits: &[f32], banned: u32) -> u32 {
+pub(crate) fn likeliest(logits: &[f32], banned: Option<u32>) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (token, &logit) in (0u32..).zip(logits) {
-        if logit > best.1 && token != banned {
+        if logit > best.1 && Some(token) != banned {
             best = (token, logit);
         }
     }

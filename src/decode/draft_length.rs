@@ -16,6 +16,8 @@ pub struct DraftLength {
     passes: f32,
     /// Cost of one more row in a pass, relative to a pass of one row.
     row_cost: f32,
+    /// Cost of drafting a token, relative to a pass of one row.
+    token_cost: f32,
     /// Number of drafted tokens that were right, and of those that were checked; older ones weigh less.
     right: f32,
     checked: f32,
@@ -28,13 +30,14 @@ pub struct DraftLength {
 }
 
 impl DraftLength {
-    /// Makes a controller for rounds of `passes` passes, where a pass costs 1 + `row_cost` · (rows − 1).
-    /// With a `row_cost` of 0 drafts are always as long as possible.
-    pub fn new(passes: usize, row_cost: f32) -> Self {
+    /// Makes a controller for rounds of `passes` passes, where a pass costs 1 + `row_cost` · (rows − 1),
+    /// and each token of a draft `token_cost` beside. With a `row_cost` of 0 drafts are always as long as possible.
+    pub fn new(passes: usize, row_cost: f32, token_cost: f32) -> Self {
         let (right, checked) = PRIOR;
-        let (passes, row_cost) = (passes as f32, row_cost.max(0.0));
+        let (passes, row_cost, token_cost) =
+            (passes as f32, row_cost.max(0.0), token_cost.max(0.0));
         let (cooldown, next_cooldown, probe) = (0, COOLDOWN.0, false);
-        Self { passes, row_cost, right, checked, cooldown, next_cooldown, probe }
+        Self { passes, row_cost, token_cost, right, checked, cooldown, next_cooldown, probe }
     }
 
     /// Returns the length of the next draft, at most `most`; 0 if no draft pays off.
@@ -80,7 +83,8 @@ impl DraftLength {
         for length in 1..=most {
             likely *= rate;
             tokens += likely;
-            let gain = tokens / (self.passes * (1.0 + self.row_cost * length as f32));
+            let (rows, drafted) = (self.row_cost * length as f32, self.token_cost * length as f32);
+            let gain = tokens / (self.passes * (1.0 + rows) + drafted);
             if gain > best.1 {
                 best = (length, gain);
             }
@@ -95,8 +99,8 @@ mod tests {
 
     /// Returns the average cost of a token if drafted tokens are right with probability `rate`. A token
     /// without drafts costs 1.
-    fn cost(passes: usize, row_cost: f32, rate: f32) -> f32 {
-        let mut length = DraftLength::new(passes, row_cost);
+    fn cost(passes: usize, row_cost: f32, token_cost: f32, rate: f32) -> f32 {
+        let mut length = DraftLength::new(passes, row_cost, token_cost);
         let (mut cost, mut tokens, mut random) = (0.0, 0, 1u32);
         while tokens < 20_000 {
             let drafted = length.length(32);
@@ -108,7 +112,7 @@ mod tests {
                 .count();
             length.record(drafted, accepted);
             let rounds = if drafted > 0 { passes as f32 } else { 1.0 };
-            cost += rounds * (1.0 + row_cost * drafted as f32);
+            cost += rounds * (1.0 + row_cost * drafted as f32) + token_cost * drafted as f32;
             tokens += accepted + 1;
         }
         cost / tokens as f32
@@ -118,22 +122,25 @@ mod tests {
     fn bad_drafts_cost_little_and_good_ones_pay_off() {
         for passes in [1, 2] {
             for row_cost in [0.05, 0.3, 1.0] {
-                let bad = cost(passes, row_cost, 0.0);
+                let bad = cost(passes, row_cost, 0.0, 0.0);
                 assert!(bad < 1.06, "{passes} passes, row cost {row_cost}: {bad}");
             }
         }
         // The best lengths give 8.6, 5.1 and 2 tokens for 1.5, 1.35 and 2 · 1.15 times the cost.
-        assert!(cost(1, 0.05, 0.9) < 0.3);
-        assert!(cost(2, 0.05, 0.9) < 0.55);
+        assert!(cost(1, 0.05, 0.0, 0.9) < 0.3);
+        assert!(cost(2, 0.05, 0.0, 0.9) < 0.55);
         // Two passes with expensive rows do not pay off, though half of the tokens are right.
-        assert!(cost(2, 0.3, 0.5) < 1.06);
+        assert!(cost(2, 0.3, 0.0, 0.5) < 1.06);
+        // Nor do tokens that are expensive to draft; cheaper ones do.
+        assert!(cost(1, 0.1, 0.9, 0.9) < 1.06);
+        assert!(cost(1, 0.1, 0.2, 0.9) < 0.65);
     }
 
     #[test]
     fn free_rows_are_all_used() {
-        assert_eq!(DraftLength::new(2, 0.0).length(13), 13);
-        assert_eq!(DraftLength::new(1, 0.0).length(0), 0);
-        let mut wrong = DraftLength::new(2, 0.0);
+        assert_eq!(DraftLength::new(2, 0.0, 0.5).length(13), 13);
+        assert_eq!(DraftLength::new(1, 0.0, 0.0).length(0), 0);
+        let mut wrong = DraftLength::new(2, 0.0, 0.0);
         for _ in 0..100 {
             assert_eq!(wrong.length(7), 7);
             wrong.record(7, 0);

@@ -15,6 +15,7 @@ mod verify;
 pub use ar::Autoregressive;
 pub use diffusion::{BlockDiffusion, Commit, DiffusionError, DiffusionParams, Inside, Unmask};
 pub use draft::Drafter;
+pub(crate) use draft::likeliest;
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
     Certainty, Constraint, History, Next, Prediction, ReasoningConstraint, ReasoningTokens,
@@ -143,6 +144,11 @@ impl DecodeMode {
         matches!(self, Self::Autoregressive | Self::Verify { .. })
     }
 
+    /// Returns true if the model's block for multi-token prediction drafts.
+    pub fn drafts_by_mtp(&self) -> bool {
+        matches!(self, Self::Verify { drafter: Drafter::Mtp { .. }, .. })
+    }
+
     /// Returns the number of rows of the largest pass that cannot be split.
     pub fn rows(&self) -> usize {
         match self {
@@ -213,6 +219,15 @@ pub trait Decoder {
     fn next_end(&self) -> usize {
         self.tokens().len()
     }
+
+    /// Returns the number of tokens that the model's block for multi-token prediction is to draft before
+    /// the next pass; 0 if none.
+    fn draft_due(&self) -> usize {
+        0
+    }
+
+    /// Takes the draft that was due: any number of tokens up to [`draft_due`](Self::draft_due).
+    fn take_draft(&mut self, _draft: &[u32]) {}
 
     /// Returns the kind of output that it consumes; never changes.
     fn output(&self) -> Output {

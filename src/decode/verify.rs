@@ -21,6 +21,8 @@ pub struct Verify {
     input: Vec<u32>,
     /// Rows of a drafting pass that predict the masked slots.
     rows: Vec<usize>,
+    /// Number of tokens that the engine is to draft before the next pass.
+    due: usize,
     /// True if the next pass fills the draft; otherwise it verifies the draft.
     drafting: bool,
     /// Number of tokens that the last verifying pass made final.
@@ -35,9 +37,9 @@ impl Verify {
     /// more row in a pass, relative to a pass of one row. Drafts are as long as this pays off, and there
     /// are none while they cost more than they save.
     pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
-        let draft_length = DraftLength::new(drafter.passes() + 1, row_cost);
+        let draft_length = DraftLength::new(drafter.passes() + 1, row_cost, drafter.token_cost());
         let (input, rows, held) = (Vec::new(), Vec::new(), None);
-        Self { ar, drafter, input, rows, drafting: false, settled: 0, held, draft_length }
+        Self { ar, drafter, input, rows, due: 0, drafting: false, settled: 0, held, draft_length }
     }
 
     /// Prepares the next round; the last token is known and not in the cache.
@@ -46,6 +48,7 @@ impl Verify {
         self.input.clear();
         self.input.extend(tokens.last());
         let most = self.draft_length.length(left.saturating_sub(1).min(self.drafter.length()));
+        self.due = if matches!(self.drafter, Drafter::Mtp { .. }) { most } else { 0 };
         self.drafting = self.drafter.extend(tokens, most, &mut self.input);
         self.rows.clear();
         self.rows.extend(self.drafter.rows(self.input.len() - 1));
@@ -140,8 +143,17 @@ impl Decoder for Verify {
     fn next_end(&self) -> usize {
         match self.input.is_empty() {
             true => self.ar.next_end(),
-            false => self.ar.cached() + self.input.len(),
+            false => self.ar.cached() + self.input.len() + self.due,
         }
+    }
+
+    fn draft_due(&self) -> usize {
+        if self.guide_due() || self.ar.finished() { 0 } else { self.due }
+    }
+
+    fn take_draft(&mut self, draft: &[u32]) {
+        self.input.extend(draft.iter().take(self.due));
+        self.due = 0;
     }
 
     fn prefilling(&self) -> bool {
@@ -159,13 +171,14 @@ impl Decoder for Verify {
     fn resume(&mut self, cached: usize) {
         // A new round begins when the text has been read. Drafts change no token.
         self.input.clear();
+        self.due = 0;
         self.held = None;
         self.ar.resume(cached);
     }
 
     fn restart(&mut self, text: Vec<u32>, max_tokens: usize) {
         self.input.clear();
-        self.settled = 0;
+        (self.due, self.settled) = (0, 0);
         self.ar.restart(text, max_tokens);
     }
 
@@ -178,6 +191,7 @@ impl Decoder for Verify {
             true => Slot::Masked,
             false => Slot::Provisional(token, None),
         });
-        settled.chain(draft).collect()
+        let due = std::iter::repeat_n(Slot::Masked, self.due);
+        settled.chain(draft).chain(due).collect()
     }
 }

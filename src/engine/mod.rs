@@ -6,6 +6,7 @@
 //!
 //! The output of a request does not depend on the requests beside it.
 
+mod drafts;
 mod request;
 mod schedule;
 mod sequence;
@@ -16,7 +17,7 @@ pub use request::{EngineStats, Event, EventKind, Request, SeqId, Step, SubmitErr
 
 use crate::cache::{KvConfig, KvPool, NoMemory, PAGE, StateLimits};
 use crate::decode::DecodeMode;
-use crate::model::{Model, Runtime, Workspace};
+use crate::model::{Model, Output, Runtime, Workspace};
 use crate::text::Tokenizer;
 use schedule::{Scheduler, StepPlan};
 use sequence::Sequence;
@@ -161,6 +162,9 @@ impl Engine {
         if self.kv.state_shape().is_some() {
             request.check_causal()?;
         }
+        if request.mode.drafts_by_mtp() && self.model.mtp_cost().is_none() {
+            return Err(SubmitError::NoMtp);
+        }
         request.check(vocab, context, config.max_batch_tokens, self.tokenizer.is_some())?;
         let id = SeqId(self.submitted);
         self.submitted += 1;
@@ -181,7 +185,8 @@ impl Engine {
         self.scheduler.resume(id);
     }
 
-    /// Runs one forward pass over all rows that are due.
+    /// Runs one forward pass over all rows that are due. Before it, the block for multi-token prediction
+    /// drafts for the sequences that want it.
     pub fn step(&mut self) -> Step {
         let Self { model, runtime, kv, workspace, scheduler, .. } = self;
         let mut budget = GRAMMAR_TIME;
@@ -190,12 +195,17 @@ impl Engine {
             budget = GRAMMAR_TIME;
             scheduler.prepare(&mut budget, kv);
         }
+        scheduler.draft(model, runtime, kv, workspace);
         let plan = scheduler.schedule(kv);
-        let StepPlan { spans, scheduled, output, prefill_rows, decode_rows } = plan;
+        let StepPlan { spans, keeps, scheduled, output, prefill_rows, decode_rows } = plan;
         if spans.is_empty() {
             return Step::Idle;
         }
-        let logits = model.compute(runtime, kv, &spans, workspace, output);
+        let (logits, hidden) = match output {
+            Output::Logits => model.forward_keeping(runtime, kv, &spans, &keeps, workspace),
+            Output::Hidden => (model.compute(runtime, kv, &spans, workspace, output), &[][..]),
+        };
+        scheduler.keep(&scheduled, hidden, model.spec().hidden_size);
         scheduler.accept(&scheduled, logits, kv);
         scheduler.guide(&mut budget, kv);
         Step::Ran { prefill_rows, decode_rows }

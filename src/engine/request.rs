@@ -115,6 +115,11 @@ pub enum SubmitError {
          the decode mode ar, or verify with the draft ngram"
     )]
     LinearAttention(&'static str),
+    /// The model has no block for multi-token prediction.
+    #[error(
+        "the model has no block for multi-token prediction, or it was loaded without it: use another draft"
+    )]
+    NoMtp,
     /// A block-diffusion parameter is invalid.
     #[error(transparent)]
     Diffusion(#[from] DiffusionError),
@@ -134,7 +139,9 @@ impl SubmitError {
             }
             Self::NoTokenizer => "no_tokenizer",
             Self::Sampling(error) => error.code(),
-            Self::NgramMatches { .. } | Self::LinearAttention(_) => "bad_decoding_parameter",
+            Self::NgramMatches { .. } | Self::LinearAttention(_) | Self::NoMtp => {
+                "bad_decoding_parameter"
+            }
             Self::Constraint(_) => "bad_grammar",
             Self::Diffusion(error) => error.code(),
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub(super) struct Scheduler {
     config: EngineConfig,
     /// Sequences that have pages, oldest first; all are older than those that wait.
-    running: Vec<Running>,
+    pub(super) running: Vec<Running>,
     /// Sequences without pages, oldest first.
     waiting: VecDeque<Sequence>,
     /// Sequences without pages that wait for [`Self::resume`].
@@ -34,15 +34,17 @@ pub(super) struct Scheduler {
 }
 
 /// A sequence that has pages.
-struct Running {
-    kv: KvSeq,
-    sequence: Sequence,
+pub(super) struct Running {
+    pub kv: KvSeq,
+    pub sequence: Sequence,
 }
 
 /// The rows of one forward pass.
 pub(super) struct StepPlan<'a> {
     /// Rows of each scheduled sequence, oldest first.
     pub spans: Vec<Span<'a>>,
+    /// True for spans whose hidden states are kept for drafts.
+    pub keeps: Vec<bool>,
     /// The sequences that the spans belong to, in the same order.
     pub scheduled: Vec<Scheduled>,
     /// Kind of output that all of these sequences need.
@@ -59,6 +61,8 @@ pub(super) struct Scheduled {
     index: usize,
     /// Number of rows whose logits it gets.
     logits: usize,
+    /// Position of its first row, and number of its rows.
+    rows: (usize, usize),
 }
 
 impl Scheduler {
@@ -144,11 +148,13 @@ impl Scheduler {
         order.sort_by_key(|(_, r)| (Reverse(r.sequence.waited), r.sequence.decoder.prefilling()));
         let output = order.first().map_or(Output::Logits, |(_, r)| r.sequence.decoder.output());
         let (mut prefill_rows, mut decode_rows) = (0, 0);
+        let mut keeps = vec![false; order.len()];
         let mut spans: Vec<Option<Span<'_>>> = vec![None; order.len()];
         for (index, Running { kv, sequence }) in order {
             let prefilling = sequence.decoder.prefilling();
             let fits = sequence.decoder.output() == output && !sequence.decoder.guide_due();
             let budget = if fits { left.min(most_rows(sequence, *kv, pool)) } else { 0 };
+            keeps[index] = sequence.pending_states.is_some();
             let Some(span) = sequence.next_span(*kv, budget) else { continue };
             let rows = span.tokens.len();
             left -= rows;
@@ -157,16 +163,35 @@ impl Scheduler {
         }
         let scheduled = (spans.iter().enumerate())
             .filter_map(|(index, span)| Some((index, span.as_ref()?)))
-            .map(|(index, span)| Scheduled { index, logits: span.logits.count(span.tokens.len()) })
+            .map(|(index, span)| {
+                let rows = (span.start, span.tokens.len());
+                Scheduled { index, logits: span.logits.count(rows.1), rows }
+            })
             .collect();
+        let drafting = spans.iter().enumerate().filter(|(_, span)| span.is_some());
+        let keeps = drafting.map(|(index, _)| keeps[index]).collect();
         let spans = spans.into_iter().flatten().collect();
-        StepPlan { spans, scheduled, output, prefill_rows, decode_rows }
+        StepPlan { spans, keeps, scheduled, output, prefill_rows, decode_rows }
+    }
+
+    /// Gives sequences that draft the hidden states of their rows, `[rows][hidden_size]`: those of all rows
+    /// of such sequences, and of the rows with logits of others.
+    pub fn keep(&mut self, scheduled: &[Scheduled], mut hidden: &[f32], size: usize) {
+        for &Scheduled { index, logits, rows: (start, rows) } in scheduled {
+            let pending = &mut self.running[index].sequence.pending_states;
+            let count = if pending.is_some() { rows } else { logits };
+            let Some((own, rest)) = hidden.split_at_checked(count * size) else { return };
+            if let Some(pending) = pending {
+                pending.push(start, own, size);
+            }
+            hidden = rest;
+        }
     }
 
     /// Gives each scheduled sequence its logits. [`guide`](Self::guide) frees the pages of those that
     /// ended.
     pub fn accept(&mut self, scheduled: &[Scheduled], mut logits: Logits<'_>, pool: &mut KvPool) {
-        for &Scheduled { index, logits: count } in scheduled {
+        for &Scheduled { index, logits: count, .. } in scheduled {
             let Running { kv, sequence } = &mut self.running[index];
             let (own, rest) = logits.split(count);
             let committed = sequence.accept(own, &mut self.events);
@@ -210,7 +235,7 @@ impl Scheduler {
                 return;
             }
             pool.grow(kv, positions).expect("all pages suffice for one sequence");
-            next.decoder.resume(cached);
+            next.resume(cached);
             next.cached.get_or_insert(cached);
             let sequence = self.waiting.pop_front().expect("`front_mut` returned it");
             self.running.push(Running { kv, sequence });
@@ -255,7 +280,7 @@ impl Scheduler {
             pool.close(*kv);
             let (shorter, cached) = open(pool, self.config.prefix_cache, sequence);
             *kv = shorter;
-            sequence.decoder.resume(cached);
+            sequence.resume(cached);
         }
     }
 
@@ -300,7 +325,7 @@ fn open(pool: &mut KvPool, prefix_cache: bool, sequence: &mut Sequence) -> (KvSe
 }
 
 /// Number of rows that recurrent states allow a sequence in one pass.
-fn most_rows(sequence: &Sequence, kv: KvSeq, pool: &KvPool) -> usize {
+pub(super) fn most_rows(sequence: &Sequence, kv: KvSeq, pool: &KvPool) -> usize {
     let (Some(shape), start) = (pool.state_shape(), pool.committed(kv)) else { return usize::MAX };
     match sequence.decoder.prefilling() {
         true => sequence.snapshots.map_or(usize::MAX, |plan| plan.prompt_rows(start)),

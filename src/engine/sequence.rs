@@ -1,5 +1,6 @@
 //! A sequence: the decoder of a request, and the text of its output.
 
+use super::drafts::PendingStates;
 use super::snapshots::SnapshotPlan;
 use super::{Event, EventKind, Request, SeqId};
 use crate::batch_types::Logits;
@@ -32,6 +33,8 @@ pub(super) struct Sequence {
     /// Positions at which the prefix cache keeps its recurrent states; `None` for texts that no other
     /// will go on from.
     pub snapshots: Option<SnapshotPlan>,
+    /// Hidden states for the block that drafts; `None` if another drafter or none does.
+    pub pending_states: Option<PendingStates>,
     /// Number of steps since it last got rows.
     pub waited: u32,
     /// True if the request asks for [`EventKind::Slots`].
@@ -64,6 +67,7 @@ impl Sequence {
         let max_tokens = request.max_tokens.min(context - tokens.len());
         let left = request.max_tokens - max_tokens;
         let plan = SnapshotPlan::new(tokens.len(), request.stable_prefix);
+        let pending_states = mode.drafts_by_mtp().then(PendingStates::default);
         let snapshots = (!matches!(mode, DecodeMode::Embed(_))).then_some(plan);
         Self {
             id,
@@ -77,11 +81,20 @@ impl Sequence {
             passes: 0,
             cached: None,
             snapshots,
+            pending_states,
             watch,
             waited: 0,
             eos,
             detokenizer: tokenizer.map(Detokenizer::new),
             stops: StopStrings::new(stop),
+        }
+    }
+
+    /// Starts again with a cache that holds the first `cached` positions.
+    pub fn resume(&mut self, cached: usize) {
+        self.decoder.resume(cached);
+        if let Some(pending) = &mut self.pending_states {
+            pending.restart(cached);
         }
     }
 

@@ -37,6 +37,9 @@ impl Spec {
             let want = format!("RoPE over an even part of {} columns", self.head_dim);
             return Err(bad(file, want, rotary));
         }
+        if self.mtp_layers > 1 {
+            return Err(bad(file, "at most one block for multi-token prediction", self.mtp_layers));
+        }
         self.check_mixers(file)?;
         self.check_rope(file)
     }

@@ -1,6 +1,6 @@
 //! A model in memory, independent of its file format.
 
-use super::{DlmConfig, Rotation, Spec};
+use super::{DlmConfig, LoadError, Rotation, Spec};
 use crate::matrix::Matrix;
 use crate::ternary::Layout;
 use bytes::Bytes;
@@ -23,6 +23,9 @@ pub struct Checkpoint {
     pub dlm: Option<DlmConfig>,
     /// Number of subnormal weights that loading has set to zero: products with them are slow.
     pub flushed: usize,
+    /// The reason why a block for multi-token prediction that the files have cannot be used, if it was
+    /// asked for.
+    pub mtp_fault: Option<LoadError>,
 }
 
 /// All tensors of a model.
@@ -39,6 +42,36 @@ pub struct Weights {
     pub final_norm: Vec<f32>,
     /// The transformer layers, first to last.
     pub layers: Vec<LayerWeights>,
+    /// The block that drafts tokens; [`Spec::mtp_layers`] counts it. It is no layer of the model.
+    pub mtp: Option<Box<MtpWeights>>,
+}
+
+/// Tensors of a block for multi-token prediction (MTP): an attention layer whose input is a token's
+/// embedding and the model's hidden state before that token.
+#[derive(Clone, Debug)]
+pub struct MtpWeights {
+    /// RMSNorm of the embedding, `[hidden_size]`.
+    pub embed_norm: Vec<f32>,
+    /// RMSNorm of the hidden state, `[hidden_size]`.
+    pub hidden_norm: Vec<f32>,
+    /// Projection of both norms, the embedding's first: `[hidden_size][2 · hidden_size]`.
+    pub input: Linear,
+    /// The layer; its mixer attends.
+    pub layer: LayerWeights,
+    /// RMSNorm before the head, `[hidden_size]`; `None` for that of the model.
+    pub head_norm: Option<Vec<f32>>,
+    /// Token embeddings, `[vocab_size][hidden_size]`; `None` for those of the model.
+    pub embed: Option<Matrix>,
+    /// Output head, `[vocab_size][hidden_size]`; `None` for that of the model.
+    pub head: Option<Linear>,
+}
+
+impl MtpWeights {
+    /// Its matrices except the embeddings, those together that a product reads side by side.
+    pub fn groups_mut(&mut self) -> impl Iterator<Item = Vec<&mut Linear>> {
+        let head = self.head.as_mut().map(|head| vec![head]);
+        [vec![&mut self.input]].into_iter().chain(self.layer.groups_mut()).chain(head)
+    }
 }
 
 /// Tensors of one layer.
@@ -179,7 +212,7 @@ impl Weights {
         }
     }
 
-    /// The matrices of all layers.
+    /// The matrices of all layers, without the block that drafts tokens.
     pub fn linears_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
         self.layers.iter_mut().flat_map(LayerWeights::groups_mut).flatten()
     }

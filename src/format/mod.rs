@@ -41,14 +41,14 @@ mod streamed_file;
 
 pub use checkpoint::{
     Activations, AttentionWeights, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear,
-    LinearAttentionWeights, Mixer, TextParts, Vocabulary, Weights,
+    LinearAttentionWeights, Mixer, MtpWeights, TextParts, Vocabulary, Weights,
 };
 pub use error::{LoadError, LoadErrorKind};
 pub use file_bytes::FileBytes;
 pub use gguf::GgmlType;
 pub use index::{DType, File, Tensor, TensorIndex};
 pub use linear::HeadType;
-pub use load::{load, load_with};
+pub use load::{LoadOptions, load, load_with};
 pub use mixer::{LinearAttention, MixerKind, ValueOrder};
 pub use packed::write as write_packed;
 pub use reorder::ReorderError;

@@ -155,6 +155,15 @@ pub struct Spec {
     /// Mixer of each layer; empty if all layers attend. See [`Self::mixer`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mixers: Vec<MixerKind>,
+    /// Number of blocks for multi-token prediction that were loaded with the model: 0 or 1. A block drafts
+    /// tokens ([`MtpWeights`](super::MtpWeights)) and has keys and values as a layer that attends.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mtp_layers: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 impl Spec {

@@ -40,7 +40,7 @@ impl Span<'_> {
     }
 
     /// Panics if the span cannot be computed.
-    fn check(&self, kv: &KvPool, vocab: usize) {
+    pub(super) fn check(&self, kv: &KvPool, vocab: usize) {
         assert!(!self.tokens.is_empty(), "a span has at least one token");
         assert!(
             self.start <= kv.written(self.seq),
@@ -85,8 +85,13 @@ pub(super) struct Batch {
     pub rows: Vec<BatchRow>,
     /// End of the keys `0..end` that each row attends to.
     pub ends: Vec<usize>,
-    /// Indices of the rows that get logits.
+    /// Indices of the rows that the last layer computes: those that get logits, and those whose hidden
+    /// states are kept.
     pub wanted: Vec<usize>,
+    /// Indices into `wanted` of the rows that get logits; empty where all do.
+    pub with_logits: Vec<usize>,
+    /// True if rows without logits may be among the `wanted`.
+    pub keeps_hidden: bool,
     /// Bounds of the groups of rows that attend together; each group is of one sequence.
     pub bounds: Vec<usize>,
     /// Number of rows before [`Self::narrow`].
@@ -100,20 +105,31 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Replaces the rows by those of `spans`; groups have at most `max_group` rows.
-    pub fn fill(&mut self, spans: &[Span<'_>], kv: &KvPool, vocab: usize, max_group: usize) {
-        let Self { rows, ends, wanted, .. } = self;
+    /// Replaces the rows by those of `spans`; groups have at most `max_group` rows. The hidden states of
+    /// all rows of the spans for which `keeps` is true are kept.
+    pub fn fill(&mut self, spans: &[Span<'_>], keeps: &[bool], max_group: usize) {
+        let Self { rows, ends, wanted, with_logits, keeps_hidden, .. } = self;
         rows.clear();
         ends.clear();
         wanted.clear();
-        for span in spans {
-            span.check(kv, vocab);
-            let first = rows.len();
+        with_logits.clear();
+        *keeps_hidden = keeps.contains(&true);
+        for (i, span) in spans.iter().enumerate() {
+            let (first, before, count) = (rows.len(), wanted.len(), span.tokens.len());
+            let keeps = keeps.get(i) == Some(&true);
+            // Where the wanted rows begin: those of the span from its own first on.
+            let base = if keeps { before } else { first };
+            let list = if keeps { &mut *with_logits } else { &mut *wanted };
             match span.logits {
                 LogitRows::None => {}
-                LogitRows::Last => wanted.push(first + span.tokens.len() - 1),
-                LogitRows::All => wanted.extend(first..first + span.tokens.len()),
-                LogitRows::Only(which) => wanted.extend(which.iter().map(|row| first + row)),
+                LogitRows::Last => list.push(base + count - 1),
+                LogitRows::All => list.extend(base..base + count),
+                LogitRows::Only(which) => list.extend(which.iter().map(|row| base + row)),
+            }
+            match keeps {
+                true => wanted.extend(first..first + count),
+                false if *keeps_hidden => with_logits.extend(before..wanted.len()),
+                false => {}
             }
             for (position, &token) in (span.start..).zip(span.tokens) {
                 rows.push(BatchRow { seq: span.seq, token, position });
@@ -125,7 +141,17 @@ impl Batch {
         self.group();
     }
 
-    /// Returns true unless all rows get logits, in order.
+    /// Number of rows that get logits.
+    pub fn logit_rows(&self) -> usize {
+        if self.keeps_hidden { self.with_logits.len() } else { self.wanted.len() }
+    }
+
+    /// Returns true unless all rows that the last layer computes get logits, in order.
+    pub fn leaves_rows_without_logits(&self) -> bool {
+        self.keeps_hidden && !self.with_logits.iter().copied().eq(0..self.wanted.len())
+    }
+
+    /// Returns true unless the last layer computes all rows, in order.
     pub fn needs_narrowing(&self) -> bool {
         !self.wanted.iter().copied().eq(0..self.rows.len())
     }
@@ -135,7 +161,7 @@ impl Batch {
         if self.is_narrow { self.wanted[row] } else { row }
     }
 
-    /// Replaces `buffer`, `[rows][width]`, by its rows that get logits. `spare` takes the old buffer.
+    /// Replaces `buffer`, `[rows][width]`, by its `wanted` rows. `spare` takes the old buffer.
     pub fn gather(&self, buffer: &mut AlignedVec<f32>, width: usize, spare: &mut AlignedVec<f32>) {
         spare.grow(self.wanted.len() * width);
         for (to, &row) in spare.chunks_exact_mut(width).zip(&self.wanted) {
@@ -144,7 +170,7 @@ impl Batch {
         std::mem::swap(buffer, spare);
     }
 
-    /// Drops the rows that get no logits.
+    /// Drops the rows that the last layer does not compute.
     pub fn narrow(&mut self) {
         self.is_narrow = true;
         let Self { rows, ends, wanted, narrowed, .. } = self;

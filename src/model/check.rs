@@ -2,7 +2,7 @@
 
 use crate::format::{
     AttentionWeights, LayerWeights, Linear, LinearAttention, LinearAttentionWeights, Mixer,
-    MixerKind, RopeScaling, Rotation, Spec, Weights,
+    MixerKind, MtpWeights, RopeScaling, Rotation, Spec, Weights,
 };
 use crate::kernel::DeltaShape;
 use crate::matrix::Matrix;
@@ -56,7 +56,34 @@ pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {
         let found = weights.layers.len().to_string();
         return Err(error("layers", spec.layers.max(1).to_string(), found));
     }
-    weights.layers.iter().enumerate().try_for_each(|(i, l)| layer(spec, i, l))
+    weights.layers.iter().enumerate().try_for_each(|(i, l)| layer(spec, i, l))?;
+    match (&weights.mtp, spec.mtp_layers) {
+        (None, 0) => Ok(()),
+        (Some(weights), 1) => mtp(spec, weights),
+        (weights, count) => {
+            let found = usize::from(weights.is_some()).to_string();
+            Err(error("block for multi-token prediction", count.to_string(), found))
+        }
+    }
+}
+
+/// Checks the block that drafts tokens: its layer is the one behind all layers.
+fn mtp(spec: &Spec, w: &MtpWeights) -> Result<(), ModelError> {
+    let (vocab, hidden) = (spec.vocab_size, spec.hidden_size);
+    linear("mtp input", &w.input, hidden, 2 * hidden)?;
+    if w.input.bias.is_some() {
+        return Err(error("mtp input", "no bias".into(), "a bias".into()));
+    }
+    layer(spec, spec.layers, &w.layer)?;
+    for (part, norm) in [
+        ("mtp embedding norm", Some(&w.embed_norm)),
+        ("mtp hidden norm", Some(&w.hidden_norm)),
+        ("mtp head norm", w.head_norm.as_ref()),
+    ] {
+        norm.map_or(Ok(()), |norm| vector(part, norm, hidden))?;
+    }
+    w.embed.as_ref().map_or(Ok(()), |embed| matrix("mtp embedding", embed, vocab, hidden))?;
+    w.head.as_ref().map_or(Ok(()), |head| linear("mtp head", head, vocab, hidden))
 }
 
 fn layer(spec: &Spec, i: usize, l: &LayerWeights) -> Result<(), ModelError> {

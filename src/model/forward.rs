@@ -53,9 +53,50 @@ impl Model {
         ws: &'w mut Workspace,
         output: Output,
     ) -> Logits<'w> {
+        self.run(rt, kv, (spans, &[]), ws, output);
+        let (values, width) = match output {
+            Output::Logits => (&ws.logits, self.spec.vocab_size),
+            Output::Hidden => (ws.inputs.floats(), self.spec.hidden_size),
+        };
+        Logits::new(&values[..ws.batch.wanted.len() * width], width)
+    }
+
+    /// As [`forward`](Self::forward), and returns the final hidden states too, `[rows][hidden_size]`: of
+    /// all rows of the spans for which `keeps` is true, and of the rows that get logits of the others.
+    ///
+    /// # Panics
+    /// As [`forward`](Self::forward), or if `keeps` has another length than `spans`.
+    pub fn forward_keeping<'w>(
+        &self,
+        rt: &Runtime,
+        kv: &mut KvPool,
+        spans: &[Span<'_>],
+        keeps: &[bool],
+        ws: &'w mut Workspace,
+    ) -> (Logits<'w>, &'w [f32]) {
+        assert_eq!(keeps.len(), spans.len(), "each span keeps its hidden states or not");
+        self.run(rt, kv, (spans, keeps), ws, Output::Logits);
+        let (vocab, hidden) = (self.spec.vocab_size, self.spec.hidden_size);
+        let batch = &ws.batch;
+        let logits = &ws.logits[..batch.logit_rows() * vocab];
+        let kept = if batch.keeps_hidden { batch.wanted.len() * hidden } else { 0 };
+        (Logits::new(logits, vocab), &ws.hidden[..kept])
+    }
+
+    /// Runs a pass over spans, which keep their hidden states or not.
+    fn run(
+        &self,
+        rt: &Runtime,
+        kv: &mut KvPool,
+        (spans, keeps): (&[Span<'_>], &[bool]),
+        ws: &mut Workspace,
+        output: Output,
+    ) {
         let vocab = self.spec.vocab_size;
-        let bound = self.bound(spans.iter().map(|span| span.tokens.len()).sum());
-        ws.batch.fill(spans, kv, vocab, self.group_size(spans, rt.thread_pool.workers(bound)));
+        spans.iter().for_each(|span| span.check(kv, vocab));
+        let bound =
+            Self::bound(self.bytes_per_token(), spans.iter().map(|span| span.tokens.len()).sum());
+        ws.batch.fill(spans, keeps, self.group_size(spans, rt.thread_pool.workers(bound)));
         let mut profile = std::mem::take(&mut ws.profile);
         rt.thread_pool.run(bound, |scope| {
             let exec = Exec { scope, kernels: &rt.kernels, profile: &mut profile };
@@ -65,7 +106,7 @@ impl Model {
             pass.layers(kv);
             match output {
                 _ if pass.ws.batch.rows.is_empty() => {}
-                Output::Logits => pass.logits(),
+                Output::Logits => pass.logits(&self.ending(), keeps.contains(&true)),
                 Output::Hidden => pass.hidden(),
             }
         });
@@ -73,17 +114,27 @@ impl Model {
         for span in spans {
             kv.mark_written(span.seq, span.end());
         }
-        let (values, width) = match output {
-            Output::Logits => (&ws.logits, vocab),
-            Output::Hidden => (ws.inputs.floats(), self.spec.hidden_size),
-        };
-        Logits::new(&values[..ws.batch.wanted.len() * width], width)
     }
 
-    /// The resource that bounds a pass of this many rows.
-    fn bound(&self, rows: usize) -> Bound {
+    /// The end of a pass over all layers.
+    fn ending(&self) -> Ending<'_> {
+        let last = self.weights.layers.last().expect("a model has layers");
+        let (norm, head, screened) = (&self.weights.final_norm, &self.head, self.screened);
+        Ending { down: &last.down, norm, head, screened }
+    }
+
+    /// Looks up a token's embedding, `[hidden_size]`.
+    pub(super) fn embedding(&self, kernels: &Kernels, token: u32, out: &mut [f32]) {
+        self.weights.embed.row_f32(token as usize, out);
+        if let Some(rotation) = &self.weights.embed_rotation {
+            rotation.invert(kernels.hadamard, out);
+        }
+    }
+
+    /// The resource that bounds a pass of this many rows, each of which reads so many bytes of weights.
+    pub(super) fn bound(bytes: usize, rows: usize) -> Bound {
         match rows {
-            _ if self.bytes_per_token() * rows < WORTH_BYTES => Bound::Small,
+            _ if bytes * rows < WORTH_BYTES => Bound::Small,
             ..MANY_ROWS => Bound::Memory,
             _ => Bound::Arithmetic,
         }
@@ -91,7 +142,7 @@ impl Model {
 
     /// Number of a sequence's rows that attend together. More rows share each page that is read; fewer
     /// leave several parts for every worker, and their scores in the processor's cache.
-    fn group_size(&self, spans: &[Span<'_>], workers: usize) -> usize {
+    pub(super) fn group_size(&self, spans: &[Span<'_>], workers: usize) -> usize {
         let Spec { heads, kv_heads, .. } = self.spec;
         let rows: usize = spans.iter().map(|s| s.tokens.len()).sum();
         let keys = spans.iter().map(Span::end).max().unwrap_or(1).next_multiple_of(PAGE);
@@ -99,6 +150,16 @@ impl Model {
         let fitting = MAX_SCORES / (keys * (heads / kv_heads));
         MAX_GROUP.min(shared).min(fitting).max(1)
     }
+}
+
+/// The end of a pass: norm and head of the rows that the last layer leaves.
+pub(super) struct Ending<'a> {
+    /// Last matrix of the last layer, whose product is to be added.
+    pub down: &'a Linear,
+    pub norm: &'a [f32],
+    pub head: &'a Linear,
+    /// True for two-pass logits.
+    pub screened: bool,
 }
 
 /// A running pass.
@@ -120,10 +181,7 @@ impl Pass<'_, '_> {
         let angles = (Chunks::new(cos, half), Chunks::new(sin, half));
         let chunks = (Chunks::new(x, hidden), angles);
         self.exec.scope.chunks(rows.len(), true, chunks, |i, (x, (cos, sin)), _| {
-            model.weights.embed.row_f32(rows[i].token as usize, x);
-            if let Some(rotation) = &model.weights.embed_rotation {
-                rotation.invert(kernels.hadamard, x);
-            }
+            model.embedding(kernels, rows[i].token, x);
             model.frequencies.angles(rows[i].position, cos, sin);
         });
         self.exec.profile.lap(Phase::Embed);
@@ -151,7 +209,7 @@ impl Pass<'_, '_> {
     }
 
     /// Computes the inputs of a layer's mixer: x += y of the layer `before`, then norm(x).
-    fn mixer_inputs(&mut self, layer: &LayerWeights, before: Option<&LayerWeights>) {
+    pub(super) fn mixer_inputs(&mut self, layer: &LayerWeights, before: Option<&LayerWeights>) {
         self.ws.inputs.rule = self.model.sparsity.rule_except_down();
         // On the stack, because a pass allocates nothing.
         let (of_attention, of_linear);
@@ -172,7 +230,7 @@ impl Pass<'_, '_> {
     }
 
     /// Computes x += y; y = down(act(gate(norm(x))) · up(norm(x))).
-    fn feed_forward(&mut self, layer: &LayerWeights) {
+    pub(super) fn feed_forward(&mut self, layer: &LayerWeights) {
         let readers = [&layer.gate, &layer.up];
         self.add_and_norm(layer.mixer.output(), &layer.ffn_norm, &readers);
 
@@ -203,36 +261,51 @@ impl Pass<'_, '_> {
     }
 
     /// Computes the final norm of the remaining rows as the input of `readers`, without sparsity.
-    fn final_norm(&mut self, readers: &[&Linear]) {
+    fn final_norm(&mut self, ending: &Ending<'_>, readers: &[&Linear]) {
         self.ws.inputs.rule = SparsityRule::Off;
-        let model = self.model;
-        let last = model.weights.layers.last().expect("a model has layers");
-        self.add_and_norm(&last.down, &model.weights.final_norm, readers);
+        self.add_and_norm(ending.down, ending.norm, readers);
     }
 
     /// Computes the hidden states of the remaining rows.
     fn hidden(&mut self) {
-        self.final_norm(&[]);
+        self.final_norm(&self.model.ending(), &[]);
         let (rows, width) = (self.ws.batch.rows.len(), self.model.spec.hidden_size);
         mark_failed(&mut self.exec, &mut self.ws.inputs.floats_mut()[..rows * width], width);
     }
 
-    /// Computes the logits of the remaining rows.
-    fn logits(&mut self) {
-        let (model, head) = (self.model, &self.model.head);
-        self.final_norm(&[head]);
+    /// Computes the logits of the remaining rows that get any. Keeps the hidden states of all of them if
+    /// `keeps` is true.
+    pub(super) fn logits(&mut self, ending: &Ending<'_>, keeps: bool) {
+        let (model, head) = (self.model, ending.head);
+        let (hidden, rows) = (model.spec.hidden_size, self.ws.batch.logit_rows());
+        let (all, others) = (self.ws.batch.rows.len(), self.ws.batch.leaves_rows_without_logits());
+        let readers: &[&Linear] = if others { &[] } else { &[head] };
+        self.final_norm(ending, readers);
         let Self { exec, ws, .. } = self;
-        let Workspace { batch, inputs, logits, screen, .. } = &mut **ws;
-        if model.screened {
+        let Workspace { batch, inputs, logits, screen, hidden: kept, .. } = &mut **ws;
+        if keeps {
+            kept.grow(all * hidden);
+            kept[..all * hidden].copy_from_slice(&inputs.floats()[..all * hidden]);
+        }
+        if rows == 0 {
+            return;
+        }
+        if others {
+            let fill = Fill { phase: Phase::Norm, rows, width: hidden, readers: &[head] };
+            inputs.fill(exec, &fill, (), |i, out, ()| {
+                out.copy_from_slice(&kept[batch.with_logits[i] * hidden..][..hidden]);
+            });
+        }
+        if ending.screened {
             inputs.upper_product(exec, head, logits);
         } else {
             inputs.product(exec, &[head], logits);
         }
-        let logits = &mut logits[..batch.rows.len() * model.spec.vocab_size];
+        let logits = &mut logits[..rows * model.spec.vocab_size];
         for row in logits.chunks_exact_mut(model.spec.vocab_size) {
             add_bias(exec.kernels, row, head);
         }
-        if model.screened {
+        if ending.screened {
             screen.refine(exec, inputs, head, logits);
         }
         mark_failed(exec, logits, model.spec.vocab_size);

@@ -42,8 +42,12 @@ impl Model {
             let loader = &mut WeightLoader::new(scope, source);
             self.repack_head(screened, loader);
             let layers = self.weights.layers.iter_mut();
-            for group in layers.flat_map(LayerWeights::groups_mut) {
+            let mtp = self.weights.mtp.iter_mut().flat_map(|mtp| mtp.groups_mut());
+            for group in layers.flat_map(LayerWeights::groups_mut).chain(mtp) {
                 repack_group(group, layout, loader);
+            }
+            if let Some(embed) = self.weights.mtp.as_mut().and_then(|mtp| mtp.embed.as_mut()) {
+                *embed = embed.relocate(loader);
             }
         });
         self.work = work(&self.spec, &self.weights, &self.head, self.screened);
@@ -73,7 +77,8 @@ impl Model {
     /// undamped. So do the decays of linear attention, whose errors add up over a text.
     #[must_use]
     pub fn with_int8_activations(mut self) -> Self {
-        for layer in &mut self.weights.layers {
+        let mtp = self.weights.mtp.as_mut().map(|mtp| &mut mtp.layer);
+        for layer in self.weights.layers.iter_mut().chain(mtp) {
             let decays = match &layer.mixer {
                 Mixer::Attention(_) => None,
                 Mixer::Linear(w) => Some([w.alpha.activations, w.beta.activations]),

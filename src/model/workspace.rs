@@ -35,6 +35,9 @@ pub struct Workspace {
     pub(super) gate_up: AlignedVec<f32>,
     /// Logits, `[wanted][vocab_size]`.
     pub(super) logits: AlignedVec<f32>,
+    /// Final hidden states of the rows that the last layer computed, `[wanted][hidden_size]`, where a pass
+    /// keeps them.
+    pub(super) hidden: AlignedVec<f32>,
     /// Buffers of two-pass logits.
     pub(super) screen: HeadScreen,
     /// Time spent in each phase.
@@ -55,6 +58,8 @@ impl Workspace {
         let bases = if spec.linear_attention.is_some() { 2 } else { 1 };
         // `x`, `y`, `spare`, `qkv`, `attn_out`, `gate_up`, the angles and the inputs.
         let floats = 2 * hidden + 2 * qkv + q + 2 * ffn + spec.rotary_dim() + bases * widest;
+        // With a block that drafts, its wider inputs and the hidden states.
+        let floats = floats + if spec.mtp_layers > 0 { 3 * hidden } else { 0 };
         // The inputs as int8 and in two planes.
         let bytes = floats * size_of::<f32>() + bases * 3 * widest;
         rows.saturating_mul(bytes.saturating_add(spec.vocab_size * size_of::<f32>()))

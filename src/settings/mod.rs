@@ -7,7 +7,8 @@
 //! use wrinklefree::decode::DecodeMode;
 //! use wrinklefree::settings::{Mode, ModelCapabilities, Settings};
 //!
-//! let model = ModelCapabilities { name: "tiny", dlm: None, tokenizer: None, vocab: 100, rows: 64 };
+//! let model =
+//!     ModelCapabilities { name: "tiny", dlm: None, tokenizer: None, vocab: 100, rows: 64, mtp: None };
 //! let mode = Settings::default().mode(&model)?;
 //! assert_eq!(mode, DecodeMode::Autoregressive);
 //!
@@ -41,7 +42,7 @@ pub struct Settings {
     pub decode_mode: Option<Mode>,
     /// Source of drafts for `verify`
     ///
-    /// [default: denoise if the model can, else ngram]
+    /// [default: denoise if the model can, mtp if it has a block for it, else ngram]
     #[cfg_attr(feature = "clap", arg(long, value_name = "SOURCE", value_enum))]
     pub draft: Option<Draft>,
     /// Most tokens of a draft [default: 8]
@@ -117,7 +118,8 @@ pub struct Settings {
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// `verify` for a model with both paths, `iterative` for one that only denoises, otherwise `ar`
+    /// `verify` for a model with both paths or with a block for multi-token prediction, or if `draft` is
+    /// set; `iterative` for one that only denoises; otherwise `ar`
     #[default]
     Auto,
     /// Autoregressive: one token per pass
@@ -150,12 +152,15 @@ impl Mode {
 /// Values of `draft`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Draft {
     /// One block-diffusion pass
     Denoise,
     /// Prompt lookup: tokens that followed the same words earlier, in prompt or answer
     Ngram,
+    /// The model's block for multi-token prediction, if its file has one
+    Mtp,
 }
 
 /// Values of `selector`.
@@ -201,6 +206,15 @@ pub enum Commit {
 }
 
 impl Settings {
+    /// Returns true if decoding with these settings may use a model's block for multi-token prediction. It
+    /// has to be loaded with the model then:
+    /// [`LoadOptions::mtp`](crate::format::LoadOptions::mtp).
+    #[must_use]
+    pub fn may_use_mtp(&self) -> bool {
+        let mode = matches!(self.decode_mode, None | Some(Mode::Auto | Mode::Verify));
+        mode && matches!(self.draft, None | Some(Draft::Mtp))
+    }
+
     /// Returns these settings, with unset values taken from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {

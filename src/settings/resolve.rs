@@ -31,6 +31,9 @@ pub struct ModelCapabilities<'a> {
     pub vocab: usize,
     /// Largest number of rows in a forward pass; a block must fit.
     pub rows: usize,
+    /// Cost of a token that its block for multi-token prediction drafts
+    /// ([`Model::mtp_cost`](crate::model::Model::mtp_cost)); `None` without such a block.
+    pub mtp: Option<f32>,
 }
 
 /// Invalid settings, or settings that the model does not support. The message names the setting and
@@ -64,6 +67,7 @@ impl Settings {
                 Some(dlm) if dlm.ar_path && !self.can_mask(model) => Mode::Ar,
                 Some(dlm) if dlm.ar_path => Mode::Verify,
                 Some(_) => Mode::Iterative,
+                None if model.mtp.is_some() || self.draft.is_some() => Mode::Verify,
                 None => Mode::Ar,
             },
             mode => mode,
@@ -197,7 +201,20 @@ impl Settings {
     fn drafter(&self, model: &ModelCapabilities<'_>) -> Result<Drafter, SettingsError> {
         let length = self.draft_length.map_or(DRAFT, NonZeroUsize::get);
         let can = model.dlm.is_some() || self.mask_token_id.is_some();
-        match self.draft.unwrap_or(if can { Draft::Denoise } else { Draft::Ngram }) {
+        let default = match model.mtp {
+            _ if can => Draft::Denoise,
+            Some(_) => Draft::Mtp,
+            None => Draft::Ngram,
+        };
+        match self.draft.unwrap_or(default) {
+            Draft::Mtp => match model.mtp {
+                Some(cost) => Ok(Drafter::Mtp { length, cost }),
+                None => Err(refuse(format!(
+                    "draft mtp: {} has no block for multi-token prediction, or it was loaded without \
+                     it: use draft ngram, or load the model with draft mtp",
+                    model.name
+                ))),
+            },
             Draft::Ngram => Ok(Drafter::Ngram { length, matches: MATCHES }),
             Draft::Denoise => {
                 Ok(Drafter::Denoise { length, mask: self.mask(model)?, shift: self.shift(model) })
@@ -275,6 +292,7 @@ pub fn describe(mode: &DecodeMode) -> String {
             let source = match drafter {
                 Drafter::Ngram { .. } => "ngram",
                 Drafter::Denoise { .. } => "denoise",
+                Drafter::Mtp { .. } => "mtp",
             };
             let cost = row_cost.map(|c| format!(", row cost {c}")).unwrap_or_default();
             return format!("verify, {source}{cost}");
@@ -305,4 +323,42 @@ fn guess(tokenizer: &Tokenizer, vocab: usize) -> Option<(u32, String)> {
     let ids = (0..u32::try_from(vocab).ok()?).rev().filter(|&id| tokenizer.is_special(id));
     ids.filter_map(|id| Some((id, tokenizer.token(id)?)))
         .find(|(_, text)| text.to_lowercase().contains("mask"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_drafts_is_chosen_where_there_is_one_and_nothing_else_is_asked_for() {
+        let plain = ModelCapabilities {
+            name: "m",
+            dlm: None,
+            tokenizer: None,
+            vocab: 9,
+            rows: 64,
+            mtp: None,
+        };
+        let with = ModelCapabilities { mtp: Some(0.25), ..plain };
+        let settings = |decode_mode, draft| Settings { decode_mode, draft, ..Settings::default() };
+        let described = |settings: &Settings, model| settings.mode(model).map(|m| describe(&m));
+        for (mode, draft, without_block, with_block, loads) in [
+            (None, None, Ok("ar"), "verify, mtp", true),
+            (Some(Mode::Auto), None, Ok("ar"), "verify, mtp", true),
+            (None, Some(Draft::Mtp), Err(()), "verify, mtp", true),
+            (Some(Mode::Verify), None, Ok("verify, ngram"), "verify, mtp", true),
+            (Some(Mode::Verify), Some(Draft::Ngram), Ok("verify, ngram"), "verify, ngram", false),
+            (None, Some(Draft::Ngram), Ok("verify, ngram"), "verify, ngram", false),
+            (Some(Mode::Ar), None, Ok("ar"), "ar", false),
+        ] {
+            let settings = settings(mode, draft);
+            assert_eq!(described(&settings, &plain).map_err(|_| ()), without_block.map(Into::into));
+            assert_eq!(described(&settings, &with), Ok(with_block.into()));
+            assert_eq!(settings.may_use_mtp(), loads, "{settings:?}");
+        }
+        let length = NonZeroUsize::new(3);
+        let settings = Settings { draft_length: length, ..settings(None, None) };
+        let drafter = Drafter::Mtp { length: 3, cost: 0.25 };
+        assert_eq!(settings.mode(&with), Ok(DecodeMode::Verify { drafter, row_cost: None }));
+    }
 }

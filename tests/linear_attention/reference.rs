@@ -1,38 +1,77 @@
 //! A hybrid model in f64, position by position, as its papers and `transformers` define it.
 
+#![allow(dead_code, reason = "every test uses its own part")]
+
 use wrinklefree::format::{
-    AttentionWeights, Linear, LinearAttention, LinearAttentionWeights, Mixer, Rotation, Spec,
-    ValueOrder, Weights,
+    AttentionWeights, LayerWeights, Linear, LinearAttention, LinearAttentionWeights, Mixer,
+    Rotation, Spec, ValueOrder, Weights,
 };
 use wrinklefree::matrix::Matrix;
 
 /// Logits of all positions, `[tokens][vocab_size]`.
 pub fn logits(spec: &Spec, w: &Weights, tokens: &[u32]) -> Vec<f64> {
+    hidden(spec, w, tokens).iter().flat_map(|x| head(w, x)).collect()
+}
+
+/// Hidden states of all positions behind the final norm.
+pub fn hidden(spec: &Spec, w: &Weights, tokens: &[u32]) -> Vec<Vec<f64>> {
     let mut x: Vec<Vec<f64>> = tokens.iter().map(|&token| embedding(w, token)).collect();
-    for layer in &w.layers {
-        let inputs: Vec<_> = x.iter().map(|x| rms(x, &layer.mixer_norm, spec)).collect();
-        let mixed = match &layer.mixer {
-            Mixer::Attention(w) => attention(spec, w, &inputs),
-            Mixer::Linear(w) => {
-                linear_attention(spec, spec.linear_attention.as_ref().unwrap(), w, &inputs)
-            }
+    w.layers.iter().for_each(|l| layer(spec, l, &mut x));
+    x.iter().map(|x| rms(x, &w.final_norm, spec)).collect()
+}
+
+/// Output of the block for multi-token prediction in front of its head and its logits, for the positions
+/// of `tokens`. `before` has the hidden state before each.
+pub fn drafts(
+    spec: &Spec,
+    w: &Weights,
+    tokens: &[u32],
+    before: &[Vec<f64>],
+) -> Vec<(Vec<f64>, Vec<f64>)> {
+    let mtp = w.mtp.as_ref().unwrap();
+    let input = |(&token, before): (&u32, &Vec<f64>)| {
+        let embedding = match &mtp.embed {
+            Some(embed) => row(embed, token as usize),
+            None => embedding(w, token),
         };
-        for (x, y) in x.iter_mut().zip(mixed) {
-            add(x, &y);
-            let h = rms(x, &layer.ffn_norm, spec);
-            let gate = times(&layer.gate, &h).into_iter().map(|g| g * sigmoid(g));
-            let h: Vec<f64> = gate.zip(times(&layer.up, &h)).map(|(g, u)| g * u).collect();
-            add(x, &times(&layer.down, &h));
-        }
+        let parts = [rms(&embedding, &mtp.embed_norm, spec), rms(before, &mtp.hidden_norm, spec)];
+        times(&mtp.input, &parts.concat())
+    };
+    let mut x: Vec<Vec<f64>> = tokens.iter().zip(before).map(input).collect();
+    layer(spec, &mtp.layer, &mut x);
+    let output = |x: &Vec<f64>| {
+        let x = rms(x, mtp.head_norm.as_ref().unwrap_or(&w.final_norm), spec);
+        let logits = match &mtp.head {
+            Some(own) => times(own, &x),
+            None => head(w, &x),
+        };
+        (x, logits)
+    };
+    x.iter().map(output).collect()
+}
+
+fn head(w: &Weights, x: &[f64]) -> Vec<f64> {
+    match &w.head {
+        Some(head) => times(head, x),
+        None => product(&w.embed, &turned(w.embed_rotation.as_deref(), x)),
     }
-    let head = |x: &Vec<f64>| {
-        let x = rms(x, &w.final_norm, spec);
-        match &w.head {
-            Some(head) => times(head, &x),
-            None => product(&w.embed, &turned(w.embed_rotation.as_deref(), &x)),
+}
+
+fn layer(spec: &Spec, layer: &LayerWeights, x: &mut [Vec<f64>]) {
+    let inputs: Vec<_> = x.iter().map(|x| rms(x, &layer.mixer_norm, spec)).collect();
+    let mixed = match &layer.mixer {
+        Mixer::Attention(w) => attention(spec, w, &inputs),
+        Mixer::Linear(w) => {
+            linear_attention(spec, spec.linear_attention.as_ref().unwrap(), w, &inputs)
         }
     };
-    x.iter().flat_map(head).collect()
+    for (x, y) in x.iter_mut().zip(mixed) {
+        add(x, &y);
+        let h = rms(x, &layer.ffn_norm, spec);
+        let gate = times(&layer.gate, &h).into_iter().map(|g| g * sigmoid(g));
+        let h: Vec<f64> = gate.zip(times(&layer.up, &h)).map(|(g, u)| g * u).collect();
+        add(x, &times(&layer.down, &h));
+    }
 }
 
 fn embedding(w: &Weights, token: u32) -> Vec<f64> {

@@ -169,6 +169,7 @@ fn generate(checkpoint: Checkpoint) -> Option<()> {
         tokenizer: None,
         vocab: spec.vocab_size,
         rows: 512,
+        mtp: None,
     };
     modes.extend(Settings::default().mode(&capabilities).ok());
     let model = Model::new(spec, weights).ok()?;

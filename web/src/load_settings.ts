@@ -18,7 +18,7 @@ const SIMD_CHOICES = ["auto", "simd128", "relaxed"];
  */
 export function loadSettings(options: LoadOptions, files: readonly SourceFile[]): LoadSettings {
   const { threads = "auto", simd = "auto", cache = true, context, sha256 = {}, name } = options;
-  const { kvType = {}, attention, allowControlTokens = false } = options;
+  const { kvType = {}, attention, allowControlTokens = false, mtp = false } = options;
   const first = (files[0] as SourceFile).name;
   const threadCountOk =
     Number.isInteger(threads) && Number(threads) > 0 && Number(threads) <= MAX_THREADS;
@@ -31,6 +31,7 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
   check("attention", attentionOk, "a string", attention);
   const allowOk = typeof allowControlTokens === "boolean";
   check("allowControlTokens", allowOk, "true or false", allowControlTokens);
+  check("mtp", typeof mtp === "boolean", "true or false", mtp);
   return {
     name: name ?? first.replace(/(\.wf)?\.(safetensors|gguf)$/, ""),
     threads,
@@ -39,6 +40,7 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
     sha256: hashes(sha256, files),
     ...(context === undefined ? {} : { context }),
     ...(allowControlTokens ? { allow_control_tokens: true } : {}),
+    ...(mtp ? { mtp: true } : {}),
     kv: { ...kvTypes(kvType), ...(attention === undefined ? {} : { attention }) },
   };
 }

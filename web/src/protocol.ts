@@ -44,6 +44,8 @@ export interface LoadSettings {
   kv: { keys?: string; values?: string; attention?: string };
   /** Control tokens in messages act as such. Under the core's name. */
   allow_control_tokens?: boolean;
+  /** Loads the block for multi-token prediction. Under the core's name. */
+  mtp?: boolean;
   /** Expected hashes by file name. */
   sha256: Record<string, string>;
 }

@@ -78,6 +78,11 @@ export interface LoadOptions {
    */
   allowControlTokens?: boolean;
   /**
+   * Loads the model's block for multi-token prediction, if its file has one, and drafts with it: the
+   * same text in fewer passes, for more memory (default `false`).
+   */
+  mtp?: boolean;
+  /**
    * Expected SHA-256 in hexadecimal: of the only file, or by file name. A file with another hash is
    * refused with `"hash_mismatch"`.
    */
@@ -141,7 +146,8 @@ export interface GenerateOptions {
   slotsPerPass?: number;
   /**
    * Source of drafts in mode `"verify"`: `"denoise"` (one block-diffusion pass; default where the
-   * model can) or `"ngram"` (the continuation of an earlier occurrence of the same tokens).
+   * model can), `"mtp"` (the block for multi-token prediction of a model that was loaded with `mtp`) or
+   * `"ngram"` (the continuation of an earlier occurrence of the same tokens).
    */
   draft?: string;
   /** Maximum number of tokens of a draft (default 8). */

@@ -182,6 +182,7 @@ mod tests {
             attention_gate: false,
             linear_attention: None,
             mixers: Vec::new(),
+            mtp_layers: 0,
         }
     }
 

@@ -8,7 +8,9 @@ use super::{NoTokenizer, OpenError, OpenOptions, Placement, Progress};
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, Spec, TextParts, Weights};
+use wrinklefree::format::{
+    Checkpoint, DlmConfig, GenerationDefaults, LoadError, LoadOptions, Spec, TextParts, Weights,
+};
 use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::par::Bound;
@@ -55,6 +57,7 @@ pub fn checkpoint(
     model: Option<&OsStr>,
     revision: &str,
     placement: Placement,
+    load: LoadOptions,
     runtime: &Runtime,
     progress: &mut dyn Progress,
 ) -> Result<Opened, OpenError> {
@@ -64,7 +67,7 @@ pub fn checkpoint(
     need.check().map_err(|error| OpenError::Memory { model: shown(), source: error })?;
     progress.loading(&name);
     let checkpoint = runtime.thread_pool.run(Bound::Memory, |scope| {
-        wrinklefree::format::load_with(files, &mut WeightLoader::new(scope, &mapped))
+        wrinklefree::format::load_with(files, load, &mut WeightLoader::new(scope, &mapped))
     });
     let checkpoint =
         checkpoint.map_err(|error| OpenError::Format { model: shown(), source: error })?;
@@ -80,6 +83,11 @@ fn flushed(count: usize) -> Option<String> {
              multiply them slowly"
         )
     })
+}
+
+/// Returns a warning if the block for multi-token prediction cannot be used.
+fn mtp_fault(fault: Option<&LoadError>) -> Option<String> {
+    fault.map(|fault| format!("the block for multi-token prediction is not used: {fault}"))
 }
 
 /// Builds the tokenizer of a model whose embedding has `embedded` rows; `None`: the model has none.
@@ -117,9 +125,10 @@ impl OpenOptions {
     ) -> Result<(String, Model, Vec<String>), OpenError> {
         let Opened { name, checkpoint, files } = self.checkpoint(runtime, progress)?;
         let flushed = flushed(checkpoint.flushed);
+        let mtp = mtp_fault(checkpoint.mtp_fault.as_ref());
         let model = model(&name, checkpoint.spec, checkpoint.weights)?;
         let (model, mut warnings) = self.prepare_from(model, &files, runtime);
-        warnings.extend(flushed);
+        warnings.extend(flushed.into_iter().chain(mtp));
         Ok((name, model, warnings))
     }
 
@@ -130,7 +139,8 @@ impl OpenOptions {
         progress: &mut dyn Progress,
     ) -> Result<Opened, OpenError> {
         let (model, revision) = (self.model.as_deref(), &self.revision);
-        let mut opened = checkpoint(model, revision, self.weights, runtime, progress)?;
+        let load = LoadOptions { mtp: self.mtp };
+        let mut opened = checkpoint(model, revision, self.weights, load, runtime, progress)?;
         if let Some(rule) = self.rope_scaling {
             rule.apply(&mut opened.checkpoint.spec);
         }
@@ -150,10 +160,11 @@ impl Loaded {
     ) -> Result<Self, OpenError> {
         let start = Instant::now();
         let Opened { name, checkpoint, files } = options.checkpoint(runtime, progress)?;
-        let Checkpoint { spec, weights, text, generation, dlm, flushed: count } = checkpoint;
+        let mtp = mtp_fault(checkpoint.mtp_fault.as_ref());
+        let Checkpoint { spec, weights, text, generation, dlm, flushed: count, .. } = checkpoint;
         let model = model(&name, spec, weights)?;
         let (model, mut warnings) = options.prepare_from(model, &files, runtime);
-        warnings.extend(flushed(count));
+        warnings.extend(flushed(count).into_iter().chain(mtp));
         let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
         let mut template = ChatTemplate::open(&text);
         if let Some(fault) = template.as_ref().and_then(ChatTemplate::fault) {
@@ -191,6 +202,7 @@ impl Loaded {
             tokenizer: self.tokenizer.as_deref(),
             vocab: self.model.spec().vocab_size,
             rows: MAX_BATCH_TOKENS,
+            mtp: self.model.mtp_cost(),
         }
     }
 

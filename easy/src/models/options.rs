@@ -30,6 +30,9 @@ pub struct OpenOptions {
     pub weights: Placement,
     /// True if control tokens that stand in messages act as such; else they are text there.
     pub allow_control_tokens: bool,
+    /// True to load the block for multi-token prediction, if the model has one:
+    /// [`Settings::may_use_mtp`](wrinklefree::settings::Settings::may_use_mtp).
+    pub mtp: bool,
 }
 
 impl Default for OpenOptions {
@@ -44,6 +47,7 @@ impl Default for OpenOptions {
             layout: LayoutChoice::default(),
             weights: Placement::default(),
             allow_control_tokens: false,
+            mtp: false,
         }
     }
 }

@@ -111,6 +111,7 @@ impl Synthetic {
             attention_gate: false,
             linear_attention: None,
             mixers: Vec::new(),
+            mtp_layers: 0,
         };
         match self {
             Self::Bitnet2b => bitnet,
@@ -181,7 +182,7 @@ impl Synthetic {
         };
         let layers = (0..spec.layers).map(|_| self.layer(&spec, &mut rng)).collect();
         let final_norm = vec![1.0; spec.hidden_size];
-        Weights { embed, embed_rotation: None, head: None, final_norm, layers }
+        Weights { embed, embed_rotation: None, head: None, final_norm, layers, mtp: None }
     }
 
     fn layer(self, spec: &Spec, rng: &mut Rng) -> LayerWeights {

@@ -88,6 +88,11 @@ pub fn groups(weights: &Weights) -> Vec<Group> {
     if let Some(head) = &weights.head {
         add("head", &head.weight);
     }
+    if let Some(mtp) = &weights.mtp {
+        let own = [Some(&mtp.input), mtp.head.as_ref()].into_iter().flatten();
+        let linears = mtp.layer.linears().chain(own).map(|linear| &linear.weight);
+        linears.chain(&mtp.embed).for_each(|matrix| add("drafting block", matrix));
+    }
     groups.extend(vectors(weights));
     groups
 }

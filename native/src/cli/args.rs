@@ -86,8 +86,9 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// Returns these options without the command line.
-    pub fn options(&self) -> OpenOptions {
+    /// Returns these options without the command line. `mtp` asks for the block for multi-token
+    /// prediction.
+    pub fn options(&self, mtp: bool) -> OpenOptions {
         OpenOptions {
             model: self.model.clone(),
             revision: self.hub.revision.clone(),
@@ -98,6 +99,7 @@ impl ModelArgs {
             layout: self.layout,
             weights: self.weights,
             allow_control_tokens: self.allow_control_tokens,
+            mtp,
         }
     }
 }

@@ -6,6 +6,7 @@ use super::progress::Progress;
 use crate::models::chat_prompt::hears_system;
 use crate::models::{self, Loaded, Opened, Placement};
 use std::ffi::OsStr;
+use wrinklefree::format::LoadOptions;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::text::ChatTemplate;
 
@@ -23,7 +24,8 @@ pub fn warn_unheard(template: &ChatTemplate) {
     }
 }
 
-/// Reads a checkpoint from a path or a hub id, or the embedded one, without copying its weights.
+/// Reads a checkpoint from a path or a hub id, or the embedded one, without copying its weights, and with
+/// the block for multi-token prediction.
 ///
 /// # Errors
 /// As [`models::checkpoint`].
@@ -32,17 +34,18 @@ pub fn checkpoint(
     revision: &str,
     runtime: &Runtime,
 ) -> anyhow::Result<Opened> {
-    let progress = &mut Progress::default();
-    Ok(models::checkpoint(model, revision, Placement::Mapped, runtime, progress)?)
+    let (progress, load) = (&mut Progress::default(), LoadOptions { mtp: true });
+    Ok(models::checkpoint(model, revision, Placement::Mapped, load, runtime, progress)?)
 }
 
 impl ModelArgs {
-    /// Opens the model that these options name, with its text parts.
+    /// Opens the model that these options name, with its text parts, and with its block for multi-token
+    /// prediction if `mtp` is true.
     ///
     /// # Errors
     /// As [`Loaded::open`].
-    pub fn open(&self, runtime: &Runtime) -> anyhow::Result<Loaded> {
-        let loaded = Loaded::open(&self.options(), runtime, &mut Progress::default())?;
+    pub fn open(&self, mtp: bool, runtime: &Runtime) -> anyhow::Result<Loaded> {
+        let loaded = Loaded::open(&self.options(mtp), runtime, &mut Progress::default())?;
         warn(&loaded.warnings);
         Ok(loaded)
     }
@@ -52,7 +55,7 @@ impl ModelArgs {
     /// # Errors
     /// If it cannot be found, read or run.
     pub fn open_weights(&self, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
-        let opened = self.options().open_weights(runtime, &mut Progress::default())?;
+        let opened = self.options(false).open_weights(runtime, &mut Progress::default())?;
         let (name, model, warnings) = opened;
         warn(&warnings);
         Ok((name, model))
@@ -60,7 +63,7 @@ impl ModelArgs {
 
     /// Prepares a model that is in memory already for `runtime`.
     pub fn prepare(&self, loaded: Loaded, runtime: &Runtime) -> Loaded {
-        let loaded = loaded.prepared(&self.options(), runtime);
+        let loaded = loaded.prepared(&self.options(false), runtime);
         warn(&loaded.warnings);
         loaded
     }

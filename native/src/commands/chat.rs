@@ -61,7 +61,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(args.compute.threads())?;
-    let loaded = args.model.open(&runtime)?;
+    let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
     let context = args::context(args.context, loaded.model.spec());
     args::warn_beyond(context, loaded.model.spec());
     let sampling = args.sampling.params(&loaded.defaults);

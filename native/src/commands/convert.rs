@@ -13,7 +13,10 @@ use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use verify::HeadCheck;
-use wrinklefree::format::{File, HeadType, TextParts, Vocabulary, load, write_packed};
+use wrinklefree::format::{
+    File, HeadType, LoadOptions, TextParts, Vocabulary, load_with, write_packed,
+};
+use wrinklefree::loader::WeightLoader;
 use wrinklefree::ternary::Layout;
 use wrinklefree::text::Tokenizer;
 
@@ -85,6 +88,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut output = Draft::new(&args.output, args.force)?;
     let Opened { name, checkpoint: input, .. } =
         open::checkpoint(Some(&args.input), &args.hub.revision, &runtime)?;
+    if let Some(fault) = &input.mtp_fault {
+        let text = "the block for multi-token prediction is left out";
+        out::note(format_args!("warning: {text}: {fault}"));
+    }
     let head = args.head.map(|head| match head {
         Head::F16 => HeadType::F16,
         Head::Q8 => HeadType::Q8,
@@ -113,7 +120,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let path = output.finish_writing()?;
     let file = File { name: "packed.safetensors".into(), bytes: mapped::map(path)?.into() };
     let size = file.bytes.len() as u64;
-    let reloaded = load(vec![file]).context("the new file does not load: this is a bug")?;
+    let mut loader = WeightLoader::alone();
+    let reloaded = load_with(vec![file], LoadOptions { mtp: true }, &mut loader)
+        .context("the new file does not load: this is a bug")?;
     verify::weights(&checkpoint, &reloaded)
         .and_then(|()| verify::text(&input.text, tokenizer.as_ref(), &reloaded.text))
         .context("the new file is wrong: this is a bug")?;

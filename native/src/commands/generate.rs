@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let isa = runtime.kernels.isa().name();
-    let loaded = args.model.open(&runtime)?;
+    let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
     let longest = args.context.unwrap_or(loaded.model.spec().context_length);
     args::warn_beyond(longest, loaded.model.spec());
     let (request, reasoning) = request(args, &loaded, &prompt, longest)?;

@@ -53,6 +53,8 @@ struct Report {
     bytes_per_token: u64,
     tied_head: bool,
     rotation: Option<RotatedWeights>,
+    /// Reason why the block for multi-token prediction of the files cannot be used.
+    mtp_fault: Option<String>,
     /// Number of subnormal weights that loading sets to zero.
     subnormal_weights: usize,
     tensors: Vec<Group>,
@@ -141,6 +143,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bytes_per_token: model.bytes_per_token() as u64,
         tied_head,
         rotation: RotatedWeights::of(model.weights()),
+        mtp_fault: checkpoint.mtp_fault.map(|fault| fault.to_string()),
         subnormal_weights: checkpoint.flushed,
         tensors,
         tokenizer: checkpoint.text.vocabulary.is_some(),
@@ -203,6 +206,7 @@ fn text(report: &Report) -> String {
         ("context length", spec.context_length.to_string()),
         ("head tied", yes(report.tied_head).into()),
         ("rotated weights", rotation(report.rotation.as_ref())),
+        ("drafting block (MTP)", drafting_block(report)),
         ("subnormal weights", subnormal),
         ("tokenizer", yes(report.tokenizer).into()),
         ("chat template", yes(report.chat_template.is_some()).into()),
@@ -233,6 +237,20 @@ fn text(report: &Report) -> String {
     ];
     let facts: Vec<_> = facts.into_iter().map(|(name, value)| vec![name.into(), value]).collect();
     human::table(&facts) + "\n" + &human::table(&tensor_rows(&report.tensors))
+}
+
+/// The block for multi-token prediction, and the memory that it takes if it drafts.
+fn drafting_block(report: &Report) -> String {
+    if let Some(fault) = &report.mtp_fault {
+        return format!("not usable: {fault}");
+    }
+    let bytes = report.tensors.iter().filter(|g| g.role == "drafting block").map(|g| g.bytes);
+    match report.spec.mtp_layers {
+        0 => "none".into(),
+        count => {
+            format!("{count}, {} of the weights (only with --draft mtp)", human::bytes(bytes.sum()))
+        }
+    }
 }
 
 /// The number of layers, and their mixers where they differ.

@@ -7,7 +7,7 @@ use crate::cli::{malloc, open, out};
 use crate::config::{self, Keys, Layers, SchedulerArgs};
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
-use crate::models::{Loaded, Synthetic};
+use crate::models::{Loaded, OpenOptions, Synthetic};
 use crate::serve::{
     self, Access, ApiKeys, Benchmark, EngineLimits, ModelSource, Models, RequestLimits,
     ServerConfig, Tls, Warmup, log,
@@ -127,13 +127,15 @@ fn server_config(
         iterations: benchmark.benchmark_iterations.get(),
         max_tokens: benchmark.benchmark_max_tokens.get(),
     };
+    let mtp = settings.may_use_mtp();
     Ok(ServerConfig {
         load: Box::new(move |source, runtime, progress| {
-            let loaded = Loaded::open(&source.open, runtime, progress)?;
+            let options = OpenOptions { mtp, ..source.open.clone() };
+            let loaded = Loaded::open(&options, runtime, progress)?;
             Ok(match synthetic {
                 None => loaded,
                 // No model was named, so this is the one inside the program.
-                Some(shape) => shape.loaded().prepared(&source.open, runtime).with_text_of(loaded),
+                Some(shape) => shape.loaded().prepared(&options, runtime).with_text_of(loaded),
             })
         }),
         models: one_model(&model),
@@ -167,7 +169,7 @@ fn one_model(model: &ModelArgs) -> Models {
     let source = ModelSource {
         name: String::new(),
         aliases: Vec::new(),
-        open: model.options(),
+        open: model.options(false),
         context: None,
         keep_alive: None,
         preload: true,

@@ -29,6 +29,12 @@ impl DecodeArgs {
         Ok(self.settings.clone().or(layers.settings()?))
     }
 
+    /// Returns true if decoding may use a model's block for multi-token prediction.
+    pub fn may_use_mtp(&self) -> anyhow::Result<bool> {
+        let layers = Layers::read(self.config.as_deref())?;
+        Ok(self.settings.clone().or(layers.settings()?).may_use_mtp())
+    }
+
     /// Returns the mode for a model, and warns of options on the command line that it does not use.
     pub fn mode(&self, model: &ModelCapabilities<'_>) -> anyhow::Result<DecodeMode> {
         let settings = self.settings()?;

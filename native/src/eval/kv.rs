@@ -133,7 +133,8 @@ impl<'a> Probe<'a> {
 pub fn first_layer(model: &Model) -> Result<Model, ModelError> {
     let mut weights = model.weights().clone();
     weights.layers.truncate(1);
-    Model::new(Spec { layers: 1, ..model.spec().clone() }, weights)
+    weights.mtp = None;
+    Model::new(Spec { layers: 1, mtp_layers: 0, ..model.spec().clone() }, weights)
 }
 
 /// Mean and least cosine of rows with their counterparts.

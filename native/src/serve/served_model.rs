@@ -34,6 +34,8 @@ pub struct ServedModel {
     pub reasoning: Reasoning,
     /// Vocabulary size.
     pub vocab: usize,
+    /// Cost of a token that its block for multi-token prediction drafts; `None` without one.
+    pub mtp: Option<f32>,
     /// Length of a hidden state.
     pub hidden: usize,
     /// Maximum number of positions per sequence.
@@ -101,6 +103,7 @@ impl ServedModel {
             tokenizer: Some(&self.tokenizer),
             vocab: self.vocab,
             rows: MAX_BATCH_TOKENS,
+            mtp: self.mtp,
         }
     }
 }

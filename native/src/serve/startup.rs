@@ -175,6 +175,7 @@ impl EngineBuilder {
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
         let kv = limits.pool(&spec);
         let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + weights;
+        let mtp = model.mtp_cost();
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
@@ -202,6 +203,7 @@ impl EngineBuilder {
             reasoning,
             vocab: spec.vocab_size,
             hidden: spec.hidden_size,
+            mtp,
             context,
             kv,
             recurrent: spec.linear_attention.is_some(),

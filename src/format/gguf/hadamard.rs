@@ -44,6 +44,8 @@ pub(super) struct Rotations {
     names: BTreeSet<String>,
     /// Rotation of each input width: signs belong to a width, not to a tensor.
     by_width: BTreeMap<usize, Arc<Rotation>>,
+    /// Names of rotated tensors in blocks that draft tokens, which is not supported.
+    pub(super) drafting: BTreeSet<String>,
 }
 
 impl Rotations {
@@ -79,9 +81,11 @@ impl Rotations {
             };
             shape.output_grouped = true;
         }
+        let listed = declaration.names("weight_names")?.unwrap_or_default();
+        let drafting = listed.difference(&folded).cloned().collect();
         let names = &folded | &table;
         let by_width = declaration.rotations(&names)?;
-        Ok(Self { names, by_width })
+        Ok(Self { names, by_width, drafting })
     }
 
     /// The rotation of a tensor with `width` inputs.

@@ -2,6 +2,7 @@
 //! bounds every loop and allocation.
 
 use super::meta::{ByteReader, Metadata};
+use super::spec::mtp_blocks;
 use super::types::{GgmlType, candidates, foreign_name, size};
 use crate::format::index::{DType, Tensor, TensorIndex};
 use crate::format::streamed_file::HeaderScan;
@@ -51,17 +52,25 @@ struct Header<'a> {
     end: usize,
 }
 
+/// The tensors of a file.
+pub(super) struct Tensors {
+    /// Those of the model.
+    pub index: TensorIndex,
+    /// Those of blocks that draft tokens; an error if one cannot be read.
+    pub mtp: Result<TensorIndex, LoadError>,
+}
+
 /// Reads metadata and tensor list of a file. `head` is its first segment, which holds both.
 pub(super) fn parse<'a>(
     name: &'a str,
     head: &'a [u8],
     bytes: FileBytes,
-) -> Result<(Metadata<'a>, TensorIndex), LoadError> {
+) -> Result<(Metadata<'a>, Tensors), LoadError> {
     let Header { meta, infos, alignment, end } = header(name, head)?;
     // A file without tensors may end before the padding.
     let begin = end.next_multiple_of(alignment).min(bytes.len());
-    let index = locate_tensors((name, &bytes), infos, begin, alignment, &meta)?;
-    Ok((meta, index))
+    let tensors = locate_tensors((name, &bytes), infos, begin, alignment, &meta)?;
+    Ok((meta, tensors))
 }
 
 /// Reads the header in the first bytes of a GGUF file.
@@ -169,7 +178,7 @@ fn locate_tensors(
     begin: usize,
     alignment: usize,
     meta: &Metadata<'_>,
-) -> Result<TensorIndex, LoadError> {
+) -> Result<Tensors, LoadError> {
     let data_len = bytes.len() - begin;
     infos.sort_by_key(|t| t.offset);
     for i in 0..infos.len() {
@@ -188,29 +197,34 @@ fn locate_tensors(
         t.available = end - t.offset;
     }
     let trunk = trunk_blocks(meta)?;
-    infos.retain(|t| block(t.name).is_none_or(|n| trunk.is_none_or(|trunk| n < trunk)));
+    let drafts =
+        |t: &TensorInfo<'_>| block(t.name).zip(trunk).is_some_and(|(block, trunk)| block >= trunk);
+    let (mtp, infos): (Vec<_>, Vec<_>) = infos.into_iter().partition(drafts);
     let two_bit = two_bit_type(&infos, alignment);
     let bitnet = meta.text("general.architecture")?.is_some_and(|a| a.starts_with("bitnet"));
     let source: Arc<str> = file.into();
-    let mut index = TensorIndex::default();
-    for t in infos {
-        let (dtype, size) = choose_type(file, &t, two_bit, alignment, bitnet)?;
-        index.insert(Tensor {
-            name: t.name.into(),
-            file: source.clone(),
-            dtype,
-            bytes: bytes.slice(begin + t.offset..begin + t.offset + size),
-            shape: t.shape,
-        })?;
-    }
-    Ok(index)
+    let index = |infos: Vec<TensorInfo<'_>>| -> Result<TensorIndex, LoadError> {
+        let mut index = TensorIndex::default();
+        for t in infos {
+            let (dtype, size) = choose_type(file, &t, two_bit, alignment, bitnet)?;
+            index.insert(Tensor {
+                name: t.name.into(),
+                file: source.clone(),
+                dtype,
+                bytes: bytes.slice(begin + t.offset..begin + t.offset + size),
+                shape: t.shape,
+            })?;
+        }
+        Ok(index)
+    };
+    Ok(Tensors { index: index(infos)?, mtp: index(mtp) })
 }
 
 /// Number of blocks in front of those that draft tokens (multi-token prediction), if there are any. The
 /// drafting blocks are no layers of the model, and may have types that are not supported.
 fn trunk_blocks(meta: &Metadata<'_>) -> Result<Option<usize>, LoadError> {
     let blocks = meta.size("qwen35.block_count")?;
-    let drafting = meta.size("qwen35.nextn_predict_layers")?.filter(|&n| n > 0);
+    let drafting = mtp_blocks(meta)?;
     Ok(blocks.zip(drafting).map(|(blocks, drafting)| blocks.saturating_sub(drafting)))
 }
 

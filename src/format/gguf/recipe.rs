@@ -2,17 +2,19 @@
 
 use super::hadamard::Rotations;
 use super::meta::Metadata;
-use super::parse::parse;
-use super::spec::spec;
+use super::parse::{Tensors, parse};
+use super::spec::{mtp_blocks, spec};
 use super::types::{BlockCodec, GgmlType};
 use super::vocab;
 use crate::format::codec::{RowOrder, decode_i2s, decode_q4_k};
 use crate::format::index::{DType, File, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
-use crate::format::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble};
+use crate::format::recipe::{
+    LayerRole, MtpRole, TensorNames, TensorRole, TensorSource, assemble, assemble_mtp,
+};
 use crate::format::{
-    Activations, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, MixerKind,
-    Rotation, Spec,
+    Activations, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, LoadOptions,
+    MixerKind, MtpWeights, Rotation, Spec,
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
@@ -21,15 +23,18 @@ use std::sync::Arc;
 /// Reads a GGUF file.
 pub(in crate::format) fn load(
     File { name, bytes }: File,
+    options: LoadOptions,
     numbers: &mut NumberCheck<'_, '_, '_>,
 ) -> Result<Checkpoint, LoadError> {
     let head = bytes.first();
-    let (meta, mut index) = parse(&name, &head, bytes)?;
+    let (meta, Tensors { mut index, mtp }) = parse(&name, &head, bytes)?;
     refuse_split(&meta)?;
     let mut spec = spec(&meta, &mut index)?;
     spec.check(&name)?;
     let mut rotations = Rotations::read(&meta, &mut spec, &index)?;
-    split_qkv(&spec, &mut index, &mut rotations)?;
+    for layer in (0..spec.layers).filter(|&l| spec.mixer(l) == MixerKind::Attention) {
+        split_qkv(&spec, &|role| TensorRole::Layer(layer, role), &mut index, &mut rotations)?;
+    }
     let mut source = GgufSource {
         file: &name,
         index,
@@ -45,11 +50,20 @@ pub(in crate::format) fn load(
         rotations,
         numbers,
     };
-    let weights = assemble(&spec, &mut source)?;
+    let mut weights = assemble(&spec, &mut source)?;
     source.index.expect_empty(|_| false)?;
+    let mtp = match mtp_blocks(&meta)?.filter(|_| options.mtp) {
+        Some(blocks) => mtp.and_then(|index| source.mtp(&spec, blocks, index)).map(Some),
+        None => Ok(None),
+    };
+    let (mtp, mtp_fault) = match mtp {
+        Ok(mtp) => (mtp, None),
+        Err(fault) => (None, Some(fault)),
+    };
+    (spec.mtp_layers, weights.mtp) = (usize::from(mtp.is_some()), mtp.map(Box::new));
     let text = vocab::text_parts(&meta)?;
     let generation = vocab::generation(&meta, &spec, text.vocabulary.as_ref())?;
-    Ok(Checkpoint { spec, weights, text, generation, dlm: None, flushed: 0 })
+    Ok(Checkpoint { spec, weights, text, generation, dlm: None, flushed: 0, mtp_fault })
 }
 
 fn refuse_split(meta: &Metadata<'_>) -> Result<(), LoadError> {
@@ -66,31 +80,30 @@ fn refuse_split(meta: &Metadata<'_>) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Splits `attn_qkv` of layers that attend: some writers store q, k and v as one matrix.
+/// Splits `attn_qkv` of a layer that attends: some writers store q, k and v as one matrix.
 fn split_qkv(
     spec: &Spec,
+    at: &dyn Fn(LayerRole) -> TensorRole,
     index: &mut TensorIndex,
     rotations: &mut Rotations,
 ) -> Result<(), LoadError> {
     let kv = spec.kv_heads * spec.head_dim;
     let parts = [(LayerRole::Q, spec.query_outputs()), (LayerRole::K, kv), (LayerRole::V, kv)];
-    for layer in (0..spec.layers).filter(|&l| spec.mixer(l) == MixerKind::Attention) {
-        let name = |role| TensorNames::GGUF.weight(TensorRole::Layer(layer, role));
-        let Some(t) = index.take(&name(LayerRole::Qkv)) else { continue };
-        let rows = parts.iter().map(|part| part.1).sum();
-        t.expect_shape(&[rows, spec.hidden_size])?;
-        if t.dtype == DType::Block(GgmlType::I2S) {
-            let want = "a type whose rows stand alone";
-            return Err(t.error(Kind::UnsupportedType, want, t.dtype.name()));
-        }
-        let (row_bytes, mut at) = (t.bytes.len() / rows, 0);
-        for (role, rows) in parts {
-            let bytes = t.bytes.slice(at * row_bytes..(at + rows) * row_bytes);
-            let (name, shape) = (name(role), vec![rows, spec.hidden_size]);
-            rotations.split(&t.name, &name);
-            index.insert(Tensor { name, shape, bytes, ..t.clone() })?;
-            at += rows;
-        }
+    let name = |role| TensorNames::GGUF.weight(at(role));
+    let Some(t) = index.take(&name(LayerRole::Qkv)) else { return Ok(()) };
+    let rows = parts.iter().map(|part| part.1).sum();
+    t.expect_shape(&[rows, spec.hidden_size])?;
+    if t.dtype == DType::Block(GgmlType::I2S) {
+        let want = "a type whose rows stand alone";
+        return Err(t.error(Kind::UnsupportedType, want, t.dtype.name()));
+    }
+    let (row_bytes, mut at) = (t.bytes.len() / rows, 0);
+    for (role, rows) in parts {
+        let bytes = t.bytes.slice(at * row_bytes..(at + rows) * row_bytes);
+        let (name, shape) = (name(role), vec![rows, spec.hidden_size]);
+        rotations.split(&t.name, &name);
+        index.insert(Tensor { name, shape, bytes, ..t.clone() })?;
+        at += rows;
     }
     Ok(())
 }
@@ -156,11 +169,46 @@ impl TensorSource for GgufSource<'_, '_, '_, '_> {
     }
 
     fn has_head(&self) -> bool {
-        self.index.get(&self.names.weight(TensorRole::Head)).is_some()
+        self.has(TensorRole::Head)
+    }
+
+    fn has(&self, role: TensorRole) -> bool {
+        self.index.get(&self.names.weight(role)).is_some()
     }
 }
 
 impl GgufSource<'_, '_, '_, '_> {
+    /// Reads the block that drafts tokens from its tensors.
+    fn mtp(
+        &mut self,
+        spec: &Spec,
+        blocks: usize,
+        tensors: TensorIndex,
+    ) -> Result<MtpWeights, LoadError> {
+        if blocks != 1 {
+            let want = "one block for multi-token prediction";
+            return Err(LoadError::new(
+                Kind::UnsupportedFeature,
+                self.file,
+                want,
+                blocks.to_string(),
+            ));
+        }
+        if let Some(name) = tensors.iter().find(|t| self.rotations.drafting.contains(&t.name)) {
+            return Err(name.error(
+                Kind::UnsupportedFeature,
+                "a block for multi-token prediction that is not rotated",
+                "it in `prism.hadamard.weight_names`",
+            ));
+        }
+        self.index = tensors;
+        let at = |role| TensorRole::Mtp(spec.layers, MtpRole::Layer(role));
+        split_qkv(spec, &at, &mut self.index, &mut self.rotations)?;
+        let weights = assemble_mtp(spec, self)?;
+        self.index.expect_empty(|_| false)?;
+        Ok(weights)
+    }
+
     fn decode(
         &mut self,
         t: &Tensor,

@@ -81,6 +81,7 @@ pub(super) fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec,
         attention_gate: hybrid,
         linear_attention: hybrid.then(|| linear_attention(&keys)).transpose()?,
         mixers: if hybrid { mixers(&keys, layers)? } else { Vec::new() },
+        mtp_layers: 0,
     })
 }
 
@@ -125,6 +126,11 @@ fn rotary_dim(keys: &Keys<'_>, head_dim: usize, partial: bool) -> Result<usize, 
         }
         n => Ok(n.unwrap_or(head_dim)),
     }
+}
+
+/// Number of blocks that draft tokens (multi-token prediction), if there are any.
+pub(super) fn mtp_blocks(meta: &Metadata<'_>) -> Result<Option<usize>, LoadError> {
+    Ok(meta.size("qwen35.nextn_predict_layers")?.filter(|&n| n > 0))
 }
 
 /// Number of a hybrid model's layers: its blocks without those that draft tokens.

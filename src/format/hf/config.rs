@@ -42,6 +42,7 @@ pub(super) struct Config {
     pub(super) linear_num_key_heads: Option<usize>,
     pub(super) linear_num_value_heads: Option<usize>,
     pub(super) attn_output_gate: Option<bool>,
+    pub(super) mtp_num_hidden_layers: Option<usize>,
     /// The text model inside a model of several modalities.
     text_config: Option<Box<Config>>,
     quantization_config: Option<QuantConfig>,
@@ -215,6 +216,7 @@ impl Config {
             attention_gate: hybrid,
             linear_attention: hybrid.then(|| self.linear_attention(file)).transpose()?,
             mixers: if hybrid { self.mixers(file, layers)? } else { Vec::new() },
+            mtp_layers: 0,
         })
     }
 

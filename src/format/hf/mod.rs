@@ -9,9 +9,10 @@ mod text;
 use super::codec::{RowOrder, decode_hf_packed, quantize_absmean};
 use super::index::{DType, File, Tensor, TensorIndex};
 use super::numbers::NumberCheck;
-use super::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble};
+use super::recipe::{LayerRole, TensorNames, TensorRole, TensorSource, assemble, assemble_mtp};
 use super::{
-    Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, Rotation, safetensors,
+    Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, LoadOptions, MtpWeights,
+    Rotation, Spec, safetensors,
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix};
 use config::{Config, Quantization};
@@ -46,6 +47,7 @@ fn list(files: &[File]) -> String {
 /// Reads the files of a directory.
 pub(super) fn load(
     files: Vec<File>,
+    options: LoadOptions,
     numbers: &mut NumberCheck<'_, '_, '_>,
 ) -> Result<Checkpoint, LoadError> {
     let Some(config_file) = find(&files, CONFIG) else {
@@ -53,7 +55,7 @@ pub(super) fn load(
     };
     let name = config_file.name.as_str();
     let config = json::parse::<Config>(config_file)?.text_model(name)?;
-    let spec = config.spec(name)?;
+    let mut spec = config.spec(name)?;
     spec.check(name)?;
     let dlm = match find(&files, "dlm_config.json") {
         Some(file) => Some((&file.name, json::parse(file)?)),
@@ -78,14 +80,19 @@ pub(super) fn load(
         quantization,
         numbers,
     };
-    let weights = assemble(&spec, &mut source)?;
+    let mut weights = assemble(&spec, &mut source)?;
     let hybrid = spec.architecture == Architecture::Qwen35;
+    let (mtp, mtp_fault) = match source.mtp(&spec, options.mtp && hybrid) {
+        Ok(mtp) => (mtp, None),
+        Err(fault) => (None, Some(fault)),
+    };
+    (spec.mtp_layers, weights.mtp) = (usize::from(mtp.is_some()), mtp.map(Box::new));
     source.index.expect_empty(|name| {
         name.ends_with(".rotary_emb.inv_freq")
             || (hybrid && qwen35::ignored(name))
             || (weights.head.is_none() && name == TensorNames::HF.weight(TensorRole::Head))
     })?;
-    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0 })
+    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0, mtp_fault })
 }
 
 /// Reads all tensors of the directory. Also returns the file to name when one is missing.
@@ -149,6 +156,17 @@ struct HfSource<'a, 'n, 'l, 'c> {
 }
 
 impl HfSource<'_, '_, '_, '_> {
+    /// Reads the block that drafts tokens, if it is `wanted` and the files have one.
+    fn mtp(&mut self, spec: &Spec, wanted: bool) -> Result<Option<MtpWeights>, LoadError> {
+        if !wanted || !self.index.iter().any(|t| qwen35::drafts(&t.name)) {
+            return Ok(None);
+        }
+        self.config.check_mtp(CONFIG)?;
+        let weights = assemble_mtp(spec, self)?;
+        self.index.expect_empty(|name| !qwen35::drafts(name))?;
+        Ok(Some(weights))
+    }
+
     /// Decodes `weight` with its `weight_scale`.
     fn packed(
         &mut self,
@@ -260,6 +278,10 @@ impl TensorSource for HfSource<'_, '_, '_, '_> {
     fn has_head(&self) -> bool {
         let there = self.index.get(&self.names.weight(TensorRole::Head)).is_some();
         self.config.has_head(there)
+    }
+
+    fn has(&self, role: TensorRole) -> bool {
+        self.index.get(&self.names.weight(role)).is_some()
     }
 }
 

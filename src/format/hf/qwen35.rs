@@ -39,6 +39,14 @@ impl Config {
         }
         Ok(MixerKind::at_interval(layers, every))
     }
+
+    /// Refuses blocks for multi-token prediction of another form than the one that is supported.
+    pub(super) fn check_mtp(&self, file: &str) -> Result<(), LoadError> {
+        match self.mtp_num_hidden_layers {
+            Some(n) if n != 1 => Err(unsupported(file, "`mtp_num_hidden_layers` 1", n.to_string())),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn mixer(file: &str, name: &str) -> Result<MixerKind, LoadError> {
@@ -54,7 +62,12 @@ fn mixer(file: &str, name: &str) -> Result<MixerKind, LoadError> {
 
 /// Returns true for tensors that text generation does not need: drafting layers and image encoder.
 pub(super) fn ignored(name: &str) -> bool {
-    name.starts_with("mtp.") || name.starts_with("model.visual.")
+    drafts(name) || name.starts_with("model.visual.")
+}
+
+/// Returns true for tensors of drafting layers (multi-token prediction).
+pub(super) fn drafts(name: &str) -> bool {
+    name.starts_with("mtp.")
 }
 
 /// Shape in which a directory stores numbers that a checkpoint holds in `shape`.

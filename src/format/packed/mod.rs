@@ -16,20 +16,23 @@ use serde::{Deserialize, Serialize};
 
 /// `format` in the metadata.
 const FORMAT: &str = "wrinklefree";
-/// `version` in the metadata of files with group scales in the tight layout, of others with rotated
-/// matrices or linear attention, of others with planes, and of all others. Older programs read older
-/// versions.
+/// `version` in the metadata of files with a block that drafts tokens, of others with group scales in the
+/// tight layout, of others with rotated matrices or linear attention, of others with planes, and of all
+/// others. Older programs read older versions.
+const VERSION_MTP: &str = "6";
 const VERSION_TIGHT_GROUPS: &str = "5";
 const VERSION_ROTATIONS: &str = "4";
 const VERSION_PLANES: &str = "3";
 const VERSION_NO_PLANES: &str = "2";
 /// Versions that are read; version 1 has no tight layout.
-const READABLE_VERSIONS: [&str; 5] =
-    ["1", VERSION_NO_PLANES, VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS];
+const READABLE_VERSIONS: [&str; 6] =
+    ["1", VERSION_NO_PLANES, VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS, VERSION_MTP];
 /// Name of the tensor with the tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
 /// Name prefix of tensors that pad the next one to a boundary.
 const PADDING: &str = "padding.";
+/// Name prefix of the tensors of a block that drafts tokens.
+const MTP: &str = "mtp.";
 /// Alignment of a tensor's data, in bytes.
 const ALIGN: usize = 64;
 

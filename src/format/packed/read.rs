@@ -1,16 +1,16 @@
 //! Reads a packed file into a checkpoint, without copying a matrix.
 
 use super::{
-    FORMAT, MatrixEntry, MatrixKind, PADDING, READABLE_VERSIONS, RotationEntry, TOKENIZER,
+    FORMAT, MTP, MatrixEntry, MatrixKind, PADDING, READABLE_VERSIONS, RotationEntry, TOKENIZER,
     signs_name,
 };
 use crate::format::index::{DType, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
-use crate::format::recipe::{TensorNames, TensorRole, TensorSource, assemble};
+use crate::format::recipe::{TensorNames, TensorRole, TensorSource, assemble, assemble_mtp};
 use crate::format::safetensors::Contents;
 use crate::format::{
-    Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, Rotation, TextParts,
-    Vocabulary,
+    Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, LoadOptions, Rotation,
+    TextParts, Vocabulary,
 };
 use crate::matrix::{
     FloatMatrix, GroupScales, Int8Matrix, LayoutError, Matrix, Packing, Scales, SplitMatrix,
@@ -30,6 +30,7 @@ pub(in crate::format) fn recognize(contents: &Contents) -> bool {
 pub(in crate::format) fn load(
     name: &str,
     contents: Contents,
+    options: LoadOptions,
     numbers: &mut NumberCheck<'_, '_, '_>,
 ) -> Result<Checkpoint, LoadError> {
     let Contents { mut index, mut metadata } = contents;
@@ -49,7 +50,7 @@ pub(in crate::format) fn load(
             LoadError::new(Kind::Missing, name, format!("`{key}` in the metadata"), "none")
         })
     };
-    let spec: crate::format::Spec = need(json(name, &metadata, "spec")?, "spec")?;
+    let mut spec: crate::format::Spec = need(json(name, &metadata, "spec")?, "spec")?;
     spec.check(name)?;
     let dlm: Option<DlmConfig> = json(name, &metadata, "dlm")?;
     if let Some(dlm) = &dlm {
@@ -60,8 +61,15 @@ pub(in crate::format) fn load(
     let entries = json(name, &metadata, "rotations")?.unwrap_or_default();
     let rotations = rotations(name, entries, &mut index)?;
     let mut source = PackedSource { file: name, index, matrices, rotations, numbers };
-    let weights = assemble(&spec, &mut source)?;
-    source.index.expect_empty(|tensor| tensor.starts_with(PADDING))?;
+    let mut weights = assemble(&spec, &mut source)?;
+    if options.mtp && spec.mtp_layers > 0 {
+        weights.mtp = Some(Box::new(assemble_mtp(&spec, &mut source)?));
+    }
+    let skipped = spec.mtp_layers > 0 && !options.mtp;
+    source.index.expect_empty(|tensor| {
+        tensor.starts_with(PADDING) || (skipped && tensor.starts_with(MTP))
+    })?;
+    spec.mtp_layers = usize::from(weights.mtp.is_some());
     Ok(Checkpoint {
         spec,
         weights,
@@ -74,6 +82,7 @@ pub(in crate::format) fn load(
         generation: json(name, &metadata, "generation")?.unwrap_or_default(),
         dlm,
         flushed: 0,
+        mtp_fault: None,
     })
 }
 
@@ -245,5 +254,9 @@ impl TensorSource for PackedSource<'_, '_, '_, '_> {
 
     fn has_head(&self) -> bool {
         self.index.get(TensorNames::PACKED.head).is_some()
+    }
+
+    fn has(&self, role: TensorRole) -> bool {
+        self.index.get(&TensorNames::PACKED.name(role)).is_some()
     }
 }

@@ -1,11 +1,13 @@
 //! Writes a checkpoint as a packed file.
 
 use super::{
-    ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, RotationEntry, TOKENIZER, VERSION_NO_PLANES,
-    VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS, signs_name,
+    ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, RotationEntry, TOKENIZER, VERSION_MTP,
+    VERSION_NO_PLANES, VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS, signs_name,
 };
-use crate::format::recipe::{LayerRole, TensorNames, TensorRole};
-use crate::format::{Activations, Architecture, Checkpoint, LayerWeights, Linear, Mixer, Rotation};
+use crate::format::recipe::{LayerRole, MtpRole, TensorNames, TensorRole};
+use crate::format::{
+    Activations, Architecture, Checkpoint, LayerWeights, Linear, Mixer, MtpWeights, Rotation,
+};
 use crate::matrix::{FloatType, Matrix, Scales, SplitMatrix, SplitParts};
 use crate::ternary::{BLOCK_BYTES, Layout, PANEL_ROWS, tight};
 use bytes::Bytes;
@@ -74,7 +76,9 @@ fn version(c: &Checkpoint, file: &PackedWriter) -> &'static str {
     let planes = |m: &MatrixEntry| matches!(m.kind, MatrixKind::Planes { .. });
     let tight_groups =
         |m: &MatrixEntry| matches!(m.kind, MatrixKind::Ternary { group: Some(_), tight: true, .. });
-    if file.matrices.values().any(tight_groups) {
+    if c.weights.mtp.is_some() {
+        VERSION_MTP
+    } else if file.matrices.values().any(tight_groups) {
         VERSION_TIGHT_GROUPS
     } else if c.spec.architecture == Architecture::Qwen35 || !file.rotations.is_empty() {
         VERSION_ROTATIONS
@@ -223,16 +227,37 @@ impl PackedWriter {
         let name = |role| TensorNames::PACKED.name(role);
         self.matrix(name(TensorRole::Embed), &w.embed, None, w.embed_rotation.as_ref());
         for (i, layer) in w.layers.iter().enumerate() {
-            self.layer(i, layer);
+            self.layer(&|role| TensorRole::Layer(i, role), layer);
         }
         self.vector(name(TensorRole::FinalNorm), &w.final_norm);
         if let Some(head) = &w.head {
             self.linear(TensorRole::Head, head);
         }
+        if let Some(mtp) = &w.mtp {
+            self.mtp(c.spec.layers, mtp);
+        }
     }
 
-    fn layer(&mut self, i: usize, layer: &LayerWeights) {
-        let at = |role| TensorRole::Layer(i, role);
+    /// The block that drafts tokens, behind all layers.
+    fn mtp(&mut self, block: usize, mtp: &MtpWeights) {
+        let at = |role| TensorRole::Mtp(block, role);
+        let name = |role| TensorNames::PACKED.name(at(role));
+        self.vector(name(MtpRole::EmbedNorm), &mtp.embed_norm);
+        self.vector(name(MtpRole::HiddenNorm), &mtp.hidden_norm);
+        self.linear(at(MtpRole::Input), &mtp.input);
+        self.layer(&|role| at(MtpRole::Layer(role)), &mtp.layer);
+        if let Some(norm) = &mtp.head_norm {
+            self.vector(name(MtpRole::HeadNorm), norm);
+        }
+        if let Some(embed) = &mtp.embed {
+            self.linear(at(MtpRole::Embed), &Linear::new(embed.clone(), None));
+        }
+        if let Some(head) = &mtp.head {
+            self.linear(at(MtpRole::Head), head);
+        }
+    }
+
+    fn layer(&mut self, at: &dyn Fn(LayerRole) -> TensorRole, layer: &LayerWeights) {
         let name = |role| TensorNames::PACKED.name(at(role));
         let optional = |file: &mut Self, role, values: &Option<Vec<f32>>| {
             if let Some(values) = values {

@@ -3,11 +3,11 @@
 
 mod names;
 
-pub(super) use names::{LayerRole, TensorNames, TensorRole};
+pub(super) use names::{LayerRole, MtpRole, TensorNames, TensorRole};
 
 use super::{
     Architecture, AttentionWeights, LayerWeights, Linear, LinearAttention, LinearAttentionWeights,
-    LoadError, Mixer, MixerKind, Rotation, Spec, Weights,
+    LoadError, Mixer, MixerKind, MtpWeights, Rotation, Spec, Weights,
 };
 use crate::matrix::Matrix;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(super) trait TensorSource {
     fn floats(&mut self, role: TensorRole, shape: &[usize]) -> Result<Vec<f32>, LoadError>;
     /// Returns true if the head is a separate matrix, not the embeddings.
     fn has_head(&self) -> bool;
+    /// Returns true if there is a tensor with the weights of this role.
+    fn has(&self, role: TensorRole) -> bool;
 }
 
 /// Reads all tensors of a model.
@@ -35,30 +37,64 @@ pub(super) fn assemble(spec: &Spec, source: &mut impl TensorSource) -> Result<We
     let (embed, embed_rotation) = source.embed(vocab, hidden)?;
     let mut layers = Vec::new();
     for layer in 0..spec.layers {
-        layers.push(Layer { spec, source: &mut *source, layer }.assemble()?);
+        let (mixer, role) = (spec.mixer(layer), &|role| TensorRole::Layer(layer, role));
+        layers.push(Layer { spec, source: &mut *source, mixer, role }.assemble()?);
     }
     let final_norm = source.floats(TensorRole::FinalNorm, &[hidden])?;
     let head = match source.has_head() {
         true => Some(source.linear(TensorRole::Head, vocab, hidden)?),
         false => None,
     };
-    Ok(Weights { embed, embed_rotation, head, final_norm, layers })
+    Ok(Weights { embed, embed_rotation, head, final_norm, layers, mtp: None })
+}
+
+/// Reads the block for multi-token prediction behind the layers.
+pub(super) fn assemble_mtp(
+    spec: &Spec,
+    source: &mut impl TensorSource,
+) -> Result<MtpWeights, LoadError> {
+    let (vocab, hidden) = (spec.vocab_size, spec.hidden_size);
+    let at = |role| TensorRole::Mtp(spec.layers, role);
+    let norm = |source: &mut _, role| TensorSource::floats(source, at(role), &[hidden]);
+    let matrix = |source: &mut _, role| TensorSource::linear(source, at(role), vocab, hidden);
+    let embed_norm = norm(source, MtpRole::EmbedNorm)?;
+    let hidden_norm = norm(source, MtpRole::HiddenNorm)?;
+    let input = source.linear(at(MtpRole::Input), hidden, 2 * hidden)?;
+    let role = &|role| at(MtpRole::Layer(role));
+    let layer = Layer { spec, source: &mut *source, mixer: MixerKind::Attention, role };
+    let layer = layer.assemble()?;
+    let own = |source: &_, role| TensorSource::has(source, at(role));
+    let head_norm = match own(source, MtpRole::HeadNorm) {
+        true => Some(norm(source, MtpRole::HeadNorm)?),
+        false => None,
+    };
+    let embed = match own(source, MtpRole::Embed) {
+        true => Some(matrix(source, MtpRole::Embed)?.weight),
+        false => None,
+    };
+    let head = match own(source, MtpRole::Head) {
+        true => Some(matrix(source, MtpRole::Head)?),
+        false => None,
+    };
+    Ok(MtpWeights { embed_norm, hidden_norm, input, layer, head_norm, embed, head })
 }
 
 /// A layer and where its tensors come from.
 struct Layer<'a, S> {
     spec: &'a Spec,
     source: &'a mut S,
-    layer: usize,
+    mixer: MixerKind,
+    /// The role in the model of a tensor of the layer.
+    role: &'a dyn Fn(LayerRole) -> TensorRole,
 }
 
 impl<S: TensorSource> Layer<'_, S> {
     fn linear(&mut self, role: LayerRole, rows: usize, cols: usize) -> Result<Linear, LoadError> {
-        self.source.linear(TensorRole::Layer(self.layer, role), rows, cols)
+        self.source.linear((self.role)(role), rows, cols)
     }
 
     fn floats(&mut self, role: LayerRole, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        self.source.floats(TensorRole::Layer(self.layer, role), shape)
+        self.source.floats((self.role)(role), shape)
     }
 
     fn norm_if(
@@ -76,7 +112,7 @@ impl<S: TensorSource> Layer<'_, S> {
         let bitnet = spec.architecture == Architecture::BitNet;
         Ok(LayerWeights {
             mixer_norm: self.floats(LayerRole::AttnNorm, &[hidden])?,
-            mixer: match (spec.mixer(self.layer), &spec.linear_attention) {
+            mixer: match (self.mixer, &spec.linear_attention) {
                 (MixerKind::Linear, Some(shape)) => {
                     Mixer::Linear(Box::new(self.linear_attention(shape)?))
                 }

@@ -28,6 +28,18 @@ pub(in crate::format) enum LayerRole {
     Down,
 }
 
+/// Role of a tensor in a block for multi-token prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::format) enum MtpRole {
+    EmbedNorm,
+    HiddenNorm,
+    Input,
+    Layer(LayerRole),
+    HeadNorm,
+    Embed,
+    Head,
+}
+
 /// Role of a tensor in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::format) enum TensorRole {
@@ -35,6 +47,8 @@ pub(in crate::format) enum TensorRole {
     Head,
     FinalNorm,
     Layer(usize, LayerRole),
+    /// Tensor of a drafting block. The number counts layers and drafting blocks together.
+    Mtp(usize, MtpRole),
 }
 
 /// The tensor names of one file format, without `.weight`.
@@ -45,6 +59,11 @@ pub(in crate::format) struct TensorNames {
     /// Prefix of the layer's number.
     layers: &'static str,
     layer_role: fn(LayerRole) -> &'static str,
+    /// Prefix of the tensors of a drafting block, and that of its layer. They stand behind the prefix of
+    /// a layer if they begin with a dot.
+    mtp: [&'static str; 2],
+    /// Names of a drafting block's own tensors.
+    mtp_role: fn(MtpRole) -> &'static str,
 }
 
 impl TensorNames {
@@ -77,6 +96,16 @@ impl TensorNames {
             LayerRole::Up => "mlp.up_proj",
             LayerRole::FfnSubNorm => "mlp.ffn_sub_norm",
             LayerRole::Down => "mlp.down_proj",
+        },
+        mtp: ["mtp.", "mtp.layers.0."],
+        mtp_role: |role| match role {
+            MtpRole::EmbedNorm => "pre_fc_norm_embedding",
+            MtpRole::HiddenNorm => "pre_fc_norm_hidden",
+            MtpRole::Input => "fc",
+            MtpRole::HeadNorm => "norm",
+            MtpRole::Embed => "embed_tokens",
+            MtpRole::Head => "lm_head",
+            MtpRole::Layer(role) => (Self::HF.layer_role)(role),
         },
     };
 
@@ -118,6 +147,16 @@ impl TensorNames {
             LayerRole::FfnSubNorm => "ffn_sub_norm",
             LayerRole::Down => "ffn_down",
         },
+        mtp: [".nextn.", "."],
+        mtp_role: |role| match role {
+            MtpRole::EmbedNorm => "enorm",
+            MtpRole::HiddenNorm => "hnorm",
+            MtpRole::Input => "eh_proj",
+            MtpRole::HeadNorm => "shared_head_norm",
+            MtpRole::Embed => "embed_tokens",
+            MtpRole::Head => "shared_head_head",
+            MtpRole::Layer(role) => (Self::GGUF.layer_role)(role),
+        },
     };
 
     /// Names of GGUF files of the architecture `qwen35`.
@@ -125,6 +164,10 @@ impl TensorNames {
         layer_role: |role| match role {
             LayerRole::FfnNorm => "post_attention_norm",
             role => (Self::GGUF.layer_role)(role),
+        },
+        mtp_role: |role| match role {
+            MtpRole::Layer(role) => (Self::GGUF_QWEN35.layer_role)(role),
+            role => (Self::GGUF.mtp_role)(role),
         },
         ..Self::GGUF
     };
@@ -159,6 +202,16 @@ impl TensorNames {
             LayerRole::FfnSubNorm => "ffn_sub_norm",
             LayerRole::Down => "down",
         },
+        mtp: ["mtp.", "mtp.layer."],
+        mtp_role: |role| match role {
+            MtpRole::EmbedNorm => "embed_norm",
+            MtpRole::HiddenNorm => "hidden_norm",
+            MtpRole::Input => "input",
+            MtpRole::HeadNorm => "head_norm",
+            MtpRole::Embed => "embed",
+            MtpRole::Head => "head",
+            MtpRole::Layer(role) => (Self::PACKED.layer_role)(role),
+        },
     };
 
     /// The full name of the tensor with a role's weights, in files that distinguish weights and biases.
@@ -178,6 +231,14 @@ impl TensorNames {
             TensorRole::FinalNorm => self.final_norm.into(),
             TensorRole::Layer(i, role) => {
                 format!("{}.{i}.{}", self.layers, (self.layer_role)(role))
+            }
+            TensorRole::Mtp(i, role) => {
+                let prefix = self.mtp[usize::from(matches!(role, MtpRole::Layer(_)))];
+                let name = (self.mtp_role)(role);
+                match prefix.starts_with('.') {
+                    true => format!("{}.{i}{prefix}{name}", self.layers),
+                    false => format!("{prefix}{name}"),
+                }
             }
         }
     }

@@ -86,10 +86,10 @@ async function sequentially<T, R>(items: readonly T[], action: (item: T) => Prom
 function openSession(
   { bindings, poolWorkers }: StartedArtifact,
   uploads: Upload[],
-  { name, context, kv, allow_control_tokens }: LoadSettings,
+  { name, context, kv, allow_control_tokens, mtp }: LoadSettings,
   { threads }: ArtifactChoice,
 ): Session {
-  const options = { name, threads, context, kv, allow_control_tokens };
+  const options = { name, threads, context, kv, allow_control_tokens, mtp };
   const session = bindings.Session.open(uploads, JSON.stringify(options));
   runPoolWorkers(poolWorkers);
   return session;

@@ -9,8 +9,9 @@ use wrinklefree::cache::{
     KvConfig, KvPool, KvType, PAGE, PageSelection, SelectionError, StateLimits, StateShape,
 };
 use wrinklefree::engine::{Engine, EngineConfig};
-use wrinklefree::format::{self, Checkpoint, DlmConfig, File, GenerationDefaults};
+use wrinklefree::format::{self, Checkpoint, DlmConfig, File, GenerationDefaults, LoadOptions};
 use wrinklefree::kernel::Kernels;
+use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::ModelCapabilities;
 use wrinklefree::ternary::Layout;
@@ -50,6 +51,9 @@ pub struct SessionOptions {
     /// True if control tokens that stand in messages act as such; else they are text there.
     #[serde(default)]
     allow_control_tokens: bool,
+    /// Loads the block for multi-token prediction, if the model has one.
+    #[serde(default)]
+    mtp: bool,
 }
 
 /// Options of the key-value cache by name. A missing one is that of [`KvConfig::default()`].
@@ -102,7 +106,12 @@ impl LoadedModel {
     pub fn open(files: Vec<File>, options: SessionOptions) -> Result<Self, Error> {
         let kv = options.kv.config()?;
         let bytes = files.iter().map(|f| f.bytes.len()).sum();
-        let Checkpoint { spec, weights, text, generation, dlm, flushed } = format::load(files)?;
+        let load = LoadOptions { mtp: options.mtp };
+        let checkpoint = format::load_with(files, load, &mut WeightLoader::alone())?;
+        if let Some(fault) = checkpoint.mtp_fault {
+            return Err(fault.into());
+        }
+        let Checkpoint { spec, weights, text, generation, dlm, flushed, .. } = checkpoint;
         let tokenizer = match &text.vocabulary {
             Some(vocabulary) => Some(Arc::new(Tokenizer::new(vocabulary)?)),
             None => None,
@@ -119,7 +128,8 @@ impl LoadedModel {
         if let Some(tokenizer) = &tokenizer {
             tokenizer.check(model.spec().vocab_size)?;
         }
-        let row_cost = match dlm.as_ref().is_some_and(|d| d.ar_path) {
+        let drafts = dlm.as_ref().is_some_and(|d| d.ar_path) || model.mtp_cost().is_some();
+        let row_cost = match drafts {
             true => model.row_cost(&runtime, kv, || milliseconds() / 1e3)?,
             false => 0.0,
         };
@@ -151,6 +161,7 @@ impl LoadedModel {
             tokenizer: self.tokenizer.as_deref(),
             vocab: self.engine.model().spec().vocab_size,
             rows: MAX_ROWS,
+            mtp: self.engine.model().mtp_cost(),
         }
     }
 

@@ -78,6 +78,7 @@ impl Shape {
             attention_gate: true,
             linear_attention: Some(self.linear()),
             mixers: (0..self.layers).map(mixer).collect(),
+            mtp_layers: 0,
         }
     }
 
@@ -116,7 +117,8 @@ impl Shape {
         };
         let layers = (0..self.layers).map(layer).collect();
         let head = (!self.tied).then(|| make.folded(self.vocab, self.hidden));
-        Weights { embed, embed_rotation, head, final_norm: vec![1.0; self.hidden], layers }
+        let final_norm = vec![1.0; self.hidden];
+        Weights { embed, embed_rotation, head, final_norm, layers, mtp: None }
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use std::collections::BTreeMap;
 use std::fmt;
 use wrinklefree::cache::{KvConfig, KvPool, PAGE};
-use wrinklefree::format::{Checkpoint, Linear, TextParts};
+use wrinklefree::format::{Checkpoint, LayerWeights, Linear, MtpWeights, TextParts};
 use wrinklefree::matrix::Matrix;
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::text::Tokenizer;
@@ -30,12 +30,36 @@ pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
     }
     ensure!(a.layers.len() == b.layers.len(), "layers got lost");
     for (i, (a, b)) in a.layers.iter().zip(&b.layers).enumerate() {
-        for ((role, a), (_, b)) in linears(a).into_iter().zip(linears(b)) {
-            linear(a, b).with_context(|| format!("layer {i}, {role}"))?;
-        }
-        ensure!(norms(a).eq(norms(b)), "layer {i}: norms changed");
+        layer(a, b).with_context(|| format!("layer {i}"))?;
     }
+    match (&a.mtp, &b.mtp) {
+        (None, None) => Ok(()),
+        (Some(a), Some(b)) => mtp(a, b).context("block for multi-token prediction"),
+        _ => bail!("the block for multi-token prediction appeared or got lost"),
+    }
+}
+
+fn layer(a: &LayerWeights, b: &LayerWeights) -> anyhow::Result<()> {
+    for ((role, a), (_, b)) in linears(a).into_iter().zip(linears(b)) {
+        linear(a, b).context(role)?;
+    }
+    ensure!(norms(a).eq(norms(b)), "norms changed");
     Ok(())
+}
+
+fn mtp(a: &MtpWeights, b: &MtpWeights) -> anyhow::Result<()> {
+    linear(&a.input, &b.input).context("input")?;
+    layer(&a.layer, &b.layer)?;
+    let norms = |w: &MtpWeights| {
+        [Some(&w.embed_norm), Some(&w.hidden_norm), w.head_norm.as_ref()].map(|norm| norm.cloned())
+    };
+    ensure!(norms(a) == norms(b), "norms changed");
+    ensure!(
+        (a.embed.is_some(), a.head.is_some()) == (b.embed.is_some(), b.head.is_some()),
+        "its own embedding or head got lost"
+    );
+    a.embed.iter().zip(&b.embed).try_for_each(|(a, b)| matrix(a, b)).context("embedding")?;
+    a.head.iter().zip(&b.head).try_for_each(|(a, b)| linear(a, b)).context("head")
 }
 
 /// Text that tokenizers treat in different ways: cases, accents, digits, white space, other

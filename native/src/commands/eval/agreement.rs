@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
     let backend = runtime.kernels.isa().name();
-    let loaded = args.model.open(&runtime)?;
+    let loaded = args.model.open(true, &runtime)?;
     let prompts =
         prompts::read(args.prompts.as_deref(), args.limit.map(NonZeroUsize::get), &loaded)?;
     let modes = args.modes.list(&said, &loaded, rows)?;
@@ -132,6 +132,8 @@ fn rows(args: &ModesArgs, loaded: &Loaded) -> Vec<Settings> {
     let mut rows = vec![said(Mode::Ar)];
     let Some(dlm) = &loaded.dlm else {
         rows.push(lookup);
+        let mtp = Settings { draft: Some(Draft::Mtp), ..said(Mode::Verify) };
+        rows.extend(loaded.model.mtp_cost().map(|_| mtp));
         return rows;
     };
     if dlm.ar_path {

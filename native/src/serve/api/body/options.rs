@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::Request;
-use wrinklefree::settings::{Mode, Sampling, Settings};
+use wrinklefree::settings::{Draft, Mode, Sampling, Settings};
 
 /// Maximum number of outputs per prompt.
 const MAX_N: usize = 8;
@@ -72,6 +72,8 @@ pub struct GenerationOptions {
     /// Decode mode. Speculative decoding (`verify`) gives the output of `ar`; block diffusion
     /// (`greedy`, `iterative`, `adaptive`) does not.
     pub decode_mode: Option<Mode>,
+    /// Source of the drafts of speculative decoding: `mtp` is the model's block for multi-token prediction.
+    pub draft: Option<Draft>,
     /// Block diffusion: minimum probability to accept a token.
     #[schema(minimum = 0, maximum = 1)]
     pub threshold: Option<f32>,
@@ -159,7 +161,8 @@ impl GenerationOptions {
         logprobs: Option<usize>,
     ) -> Result<Request, ApiError> {
         let mode = self.settings().or(model.settings.clone()).mode(&model.capabilities());
-        let mode = mode.map_err(|e| ApiError::bad("decode_mode", format!("{e:#}")))?;
+        let param = if self.draft.is_some() { "draft" } else { "decode_mode" };
+        let mode = mode.map_err(|e| ApiError::bad(param, format!("{e:#}")))?;
         let limit = self.max_completion_tokens.or(self.max_tokens);
         // Without a limit the output fills the context. The context shifts only for a longer one, so
         // that modes which cannot shift still accept all others.
@@ -202,6 +205,7 @@ impl GenerationOptions {
     fn settings(&self) -> Settings {
         Settings {
             decode_mode: self.decode_mode,
+            draft: self.draft,
             threshold: self.threshold,
             block_size: self.block_size,
             small_block_size: self.small_block_size,

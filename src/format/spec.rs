@@ -161,7 +161,6 @@ pub struct Spec {
     pub mtp_layers: usize,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(n: &usize) -> bool {
     *n == 0
 }

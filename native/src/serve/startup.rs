@@ -161,7 +161,7 @@ impl EngineBuilder {
         };
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
-        let (tight, screened) = (model.is_tight(), model.is_screened());
+        let (tight, screened, mtp) = (model.is_tight(), model.is_screened(), model.mtp_cost());
         let weights = weight_sizes::bytes(model.weights());
         let memory = memory.map(|memory| memory.saturating_sub(weights));
         let (context, pages) = limits.kv_size(&spec, memory)?;
@@ -175,7 +175,6 @@ impl EngineBuilder {
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
         let kv = limits.pool(&spec);
         let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + weights;
-        let mtp = model.mtp_cost();
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;

@@ -7,6 +7,7 @@ import type {
   ChatFinishReason,
   ChatLogprob,
   ChatLogprobs,
+  ChatTimings,
   ChatUsage,
 } from "./chat_types.js";
 import type { FinishReason } from "./bindings.js";
@@ -44,6 +45,7 @@ export class ChatResponse {
       object: "chat.completion",
       choices: [{ ...choice, finish_reason: chatFinishReason(finishReason) ?? "stop" }],
       usage: chatUsage(stats),
+      timings: chatTimings(stats),
     };
   }
 
@@ -57,7 +59,8 @@ export class ChatResponse {
         yield this.#chunk({ content: text }, tokens, null);
       if (!finishReason) continue;
       yield this.#chunk({}, [], chatFinishReason(finishReason));
-      if (this.#withUsage) yield { ...this.#chunkEnvelope(), choices: [], usage: chatUsage(stats) };
+      const [usage, timings] = [chatUsage(stats), chatTimings(stats)];
+      if (this.#withUsage) yield { ...this.#chunkEnvelope(), choices: [], usage, timings };
     }
   }
 
@@ -103,6 +106,18 @@ function chatUsage({ tokens, promptTokens, cachedTokens }: Stats): ChatUsage {
     completion_tokens: tokens,
     total_tokens: prompt_tokens + tokens,
     prompt_tokens_details: { cached_tokens: cachedTokens ?? 0 },
+  };
+}
+
+/** Returns the statistics under the names of `wf-run serve`. */
+function chatTimings(stats: Stats): ChatTimings {
+  return {
+    first_token_seconds: (stats.timeToFirstToken ?? 0) / 1000,
+    prefill_tokens_per_second: stats.prefillTokensPerSecond ?? 0,
+    decode_tokens_per_second: stats.tokensPerSecond ?? 0,
+    forward_passes: stats.passes ?? 0,
+    tokens_per_pass: stats.tokensPerPass ?? 0,
+    cached_tokens: stats.cachedTokens ?? 0,
   };
 }
 

@@ -94,6 +94,8 @@ export interface ChatCompletion extends Envelope<"chat.completion"> {
   ];
   /** Token counts. */
   usage: ChatUsage;
+  /** Times of the answer, which OpenAI's API lacks. */
+  timings: ChatTimings;
 }
 
 /** A chunk of a streamed answer. */
@@ -107,6 +109,8 @@ export interface ChatCompletionChunk extends Envelope<"chat.completion.chunk"> {
   }[];
   /** Token counts in the last chunk, if `stream_options.include_usage` is set. */
   usage?: ChatUsage | null;
+  /** Times of the answer, beside `usage`. */
+  timings?: ChatTimings;
 }
 
 interface Envelope<Kind extends string> {
@@ -132,6 +136,22 @@ export interface ChatUsage {
   total_tokens: number;
   /** `cached_tokens`: number of prompt tokens found in the prefix cache. */
   prompt_tokens_details: { cached_tokens: number };
+}
+
+/** Times of an answer, named as in the answers of `wf-run serve`. */
+export interface ChatTimings {
+  /** Seconds from the request's arrival to its first token. */
+  first_token_seconds: number;
+  /** Computed prompt tokens per second of the passes before the first token. */
+  prefill_tokens_per_second: number;
+  /** Tokens per second after the first token. */
+  decode_tokens_per_second: number;
+  /** Number of forward passes. */
+  forward_passes: number;
+  /** Generated tokens per forward pass. */
+  tokens_per_pass: number;
+  /** Number of prompt tokens found in the prefix cache. */
+  cached_tokens: number;
 }
 
 /** Log-probabilities of the answer's tokens. */

@@ -12,12 +12,13 @@ const files: string[] = JSON.parse(pack.toString())[0].files.map((f: { path: str
 
 test("the package has exactly these files", () => {
   const kinds = ["single-simd128", "single-relaxed", "threads-simd128", "threads-relaxed"];
-  const scripts = ["index", "index.node", "worker", "worker.node"];
+  const scripts = ["cli", "index", "index.node", "worker", "worker.node"];
   const rest = files.filter((file) => !file.startsWith("dist/types/"));
   expect(rest.sort()).toEqual(
     [
       ...["README.md", "THIRD_PARTY.md", "package.json", "dist/default.wf.safetensors"],
       ...["dist/LICENSE-MIT", "dist/LICENSE-APACHE"],
+      ...["index.html", "style.css", "chat.js"].map((name) => `dist/page/${name}`),
       ...kinds.flatMap((kind) => [`dist/wasm/${kind}.js`, `dist/wasm/${kind}_bg.wasm`]),
       ...scripts.flatMap((name) => [`dist/${name}.js`, `dist/${name}.js.map`]),
     ].sort(),

@@ -21,6 +21,7 @@ test("a complete answer", async () => {
         finish_reason: "length",
       },
     ],
+    timings: expect.objectContaining({ forward_passes: 2, tokens_per_pass: 1, cached_tokens: 1 }),
     usage: {
       ...{ prompt_tokens: 4, completion_tokens: 2, total_tokens: 6 },
       prompt_tokens_details: { cached_tokens: 1 },

@@ -24,6 +24,7 @@ PAGES = {
     "models/README.md": "embedded-model.md",
     "native/deploy/README.md": "deployment.md",
     "native/deploy/scale-out/README.md": "scale-out.md",
+    "python/README.md": "python.md",
     "web/README.md": "browser.md",
 }
 

@@ -17,10 +17,15 @@ fn commit() -> String {
     println!("cargo:rerun-if-env-changed=BUILD_COMMIT");
     println!("cargo:rerun-if-changed=build.rs");
     let given = env::var("BUILD_COMMIT").ok().filter(|commit| !commit.trim().is_empty());
-    if let Some(commit) = given {
-        return commit.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
-    }
-    checked_out().unwrap_or_else(|| "unknown".into())
+    let named = given.or_else(packaged).or_else(checked_out).unwrap_or_else(|| "unknown".into());
+    named.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect()
+}
+
+/// Returns the commit of a published crate, where cargo writes it into a file.
+fn packaged() -> Option<String> {
+    let text = std::fs::read_to_string(".cargo_vcs_info.json").ok()?;
+    let (_, rest) = text.split_once("\"sha1\": \"")?;
+    Some(rest.split('"').next()?.into())
 }
 
 fn checked_out() -> Option<String> {

@@ -3,7 +3,7 @@
 use crate::engine::{required, wf_engine};
 use crate::error::{Failure, c_string, run, wf_status};
 use crate::memory;
-use crate::options::{self, RequestFields};
+use crate::options;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -96,7 +96,7 @@ fn submit(
 ) -> Result<wf_status, Failure> {
     let place = required("request", request)?;
     place.write(ptr::null_mut());
-    let options = options::parse::<RequestFields>(options)?.options()?;
+    let options = options::parse::<GenerateOptions>(options)?;
     let stream = start(&required("engine", engine)?.engine, &options)?;
     let cancel = stream.cancel_handle();
     let output = Mutex::new(Output { stream, text: CString::default(), top: Vec::new() });

@@ -20,7 +20,8 @@ use wrinklefree::settings::{ModelCapabilities, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
 /// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Message {
     /// `system`, `user` or `assistant`.
     pub role: String,

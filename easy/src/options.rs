@@ -12,7 +12,11 @@ use wrinklefree::settings::{Mode, Sampling, Settings};
 /// let options = GenerateOptions::default().max_tokens(64).temperature(0.7).seed(1).stop("\n");
 /// assert_eq!((options.max_tokens, options.sampling.temperature), (64, Some(0.7)));
 /// ```
-#[derive(Clone, Debug)]
+///
+/// As JSON, all fields are in one object, with those of [`Sampling`] and [`Settings`], and
+/// `json_schema`, `regex` or `grammar` (Lark). An unknown field is an error.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(try_from = "crate::fields::RequestFields")]
 pub struct GenerateOptions {
     /// Maximum number of tokens to generate; 256 by default.
     pub max_tokens: usize,

@@ -139,9 +139,36 @@ fn unsafe_lives_in_kernels_and_memory_alone() {
             assert!(!has || allowed, "{}: only {files:?} may hold unsafe", path.display());
         }
     }
-    for (path, text) in sources("web/wasm/src") {
+    for (path, text) in [sources("web/wasm/src"), sources("python/src")].concat() {
         let has = code(&text).split_whitespace().any(|w| w == "unsafe");
         assert!(!has, "{}: the bindings do without unsafe", path.display());
+    }
+}
+
+/// Files and folders that may differ between operating systems.
+const OF_SYSTEMS: [&str; 8] = [
+    "compute/src/kernel",
+    "compute/src/mem",
+    "easy/src/machine",
+    "easy/src/models/hub/cache.rs",
+    "easy/src/models/mapped.rs",
+    "native/src/cli/malloc.rs",
+    "native/src/cli/signals.rs",
+    "native/src/cli/system.rs",
+];
+
+#[test]
+fn operating_systems_differ_in_the_files_that_own_the_machine() {
+    let folders = ["src", "compute/src", "easy/src", "capi/src", "native/src", "python/src"];
+    for (path, text) in folders.map(sources).concat() {
+        let inside = path.strip_prefix(root()).unwrap();
+        if OF_SYSTEMS.iter().any(|place| inside.starts_with(place)) {
+            continue;
+        }
+        for line in code(&text).lines().filter(|line| line.contains("cfg")) {
+            let named = ["unix", "windows", "target_os"].iter().find(|name| line.contains(**name));
+            assert!(named.is_none(), "{}: `{}`", path.display(), line.trim());
+        }
     }
 }
 

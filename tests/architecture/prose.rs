@@ -35,8 +35,18 @@ fn doc_lines(text: &str) -> Vec<(bool, &str)> {
 
 #[test]
 fn doc_comments_say_what_an_item_is() {
-    let rust =
-        ["src", "compute", "easy", "capi", "native", "web/wasm", "web/bindgen", "tests", "benches"];
+    let rust = [
+        "src",
+        "compute",
+        "easy",
+        "capi",
+        "python/src",
+        "native",
+        "web/wasm",
+        "web/bindgen",
+        "tests",
+        "benches",
+    ];
     let typescript = ["web/src", "web/demo", "web/tests"].map(|folder| files(folder, "ts"));
     let (mut blocks, mut relative) = (0_u32, Vec::new());
     for (path, text) in rust.map(sources).concat().into_iter().chain(typescript.concat()) {

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # What is published, the packages that it is built from, and the target if it is one alone.
 PRODUCTS = {
-    "native": (["wf-run", "wrinklefree-capi"], None),
+    "native": (["wf-run", "wrinklefree-capi", "wrinklefree-python"], None),
     "web": (["wrinklefree-web"], "wasm32-unknown-unknown"),
 }
 

@@ -1,6 +1,6 @@
 //! Memory that the system provides when it is first written.
 
-#[cfg(not(any(unix, target_family = "wasm")))]
+#[cfg(not(any(unix, windows, target_family = "wasm")))]
 use super::AlignedVec;
 use bytemuck::Pod;
 use std::marker::PhantomData;
@@ -26,20 +26,20 @@ pub struct LazyVec<T> {
     kind: PhantomData<T>,
 }
 
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 type Memory = memmap2::MmapMut;
 #[cfg(target_family = "wasm")]
 type Memory = grown::Block;
-#[cfg(not(any(unix, target_family = "wasm")))]
+#[cfg(not(any(unix, windows, target_family = "wasm")))]
 type Memory = AlignedVec<u8>;
 
 /// Returns zeros, or `None` if the system has no address space for them.
 fn zeroed(bytes: usize) -> Option<Memory> {
-    #[cfg(unix)]
+    #[cfg(any(unix, windows))]
     return memmap2::MmapMut::map_anon(bytes).ok();
     #[cfg(target_family = "wasm")]
     return grown::Block::zeroed(bytes);
-    #[cfg(not(any(unix, target_family = "wasm")))]
+    #[cfg(not(any(unix, windows, target_family = "wasm")))]
     return AlignedVec::try_zeroed(bytes);
 }
 

@@ -17,7 +17,19 @@ pub fn cpus() -> Vec<usize> {
 /// busy.
 pub fn count() -> usize {
     let quota = limits::cpus(Path::new("/")).unwrap_or(usize::MAX);
-    divided().0.len().clamp(1, parallelism().min(quota))
+    divided().0.len().min(physical()).clamp(1, parallelism().min(quota))
+}
+
+/// The CPUs of each core are listed, and counted by [`divided`].
+#[cfg(target_os = "linux")]
+fn physical() -> usize {
+    usize::MAX
+}
+
+/// Returns the number of cores of the machine.
+#[cfg(not(target_os = "linux"))]
+fn physical() -> usize {
+    num_cpus::get_physical()
 }
 
 /// Returns the number of NUMA nodes with memory, or 1 if the system does not say. A core reads

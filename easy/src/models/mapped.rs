@@ -236,8 +236,23 @@ impl Mapped {
         std::os::unix::fs::FileExt::read_exact_at(&self.file, to, place)
     }
 
+    /// See above.
+    #[cfg(windows)]
+    fn read(&self, mut place: u64, mut to: &mut [u8]) -> io::Result<()> {
+        use std::os::windows::fs::FileExt;
+        while !to.is_empty() {
+            let read = self.file.seek_read(to, place)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            to = &mut to[read..];
+            place += read as u64;
+        }
+        Ok(())
+    }
+
     /// Other systems read through the mapping.
-    #[cfg(not(unix))]
+    #[cfg(not(any(unix, windows)))]
     fn read(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }

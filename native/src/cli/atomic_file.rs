@@ -1,6 +1,6 @@
 //! Files that appear completely or not at all.
 
-use crate::cli::signals;
+use crate::cli::{signals, system};
 use anyhow::{Context, bail};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -34,9 +34,7 @@ impl Draft {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".wf-run-").suffix(".tmp");
-        // Temporary files are private by default; this one gets the mode of a new file.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        system::with_common_mode(&mut builder);
         let file = signals::temporary(|| builder.tempfile_in(parent))
             .with_context(|| format!("cannot write in {}", parent.display()))?;
         Ok(Self { file: BufWriter::new(file), target: target.clone(), overwrite })

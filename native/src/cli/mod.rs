@@ -11,6 +11,7 @@ pub mod out;
 pub mod progress;
 pub mod session;
 pub mod signals;
+pub mod system;
 pub mod thinking;
 
 use std::process::ExitCode;

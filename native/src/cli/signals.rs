@@ -77,6 +77,58 @@ pub fn report_file_failures() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Waits until the system asks the program to end: Ctrl-C or SIGTERM, and on Windows Ctrl-Break, the
+/// end of the console, or of the system.
+#[cfg(unix)]
+pub async fn termination() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let interrupt = tokio::signal::ctrl_c();
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! { _ = interrupt => {}, _ = terminate.recv() => {} }
+        }
+        Err(_) => drop(interrupt.await),
+    }
+}
+
+/// See above.
+#[cfg(windows)]
+pub async fn termination() {
+    use tokio::signal::windows;
+    // They fail together, for want of a handler.
+    let (Ok(mut interrupt), Ok(mut stop), Ok(mut close), Ok(mut shutdown)) =
+        (windows::ctrl_c(), windows::ctrl_break(), windows::ctrl_close(), windows::ctrl_shutdown())
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = stop.recv() => {}
+        _ = close.recv() => {}
+        _ = shutdown.recv() => {}
+    }
+}
+
+/// Calls `act` for each SIGHUP, which then does not end the program. Never returns.
+#[cfg(unix)]
+pub async fn on_hangup(mut act: impl FnMut()) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else {
+        tracing::warn!("cannot handle SIGHUP: it ends the server");
+        return std::future::pending().await;
+    };
+    while hangups.recv().await.is_some() {
+        act();
+    }
+    std::future::pending().await
+}
+
+/// Other systems have no SIGHUP.
+#[cfg(not(unix))]
+pub async fn on_hangup(_: impl FnMut()) {
+    std::future::pending().await
+}
+
 /// Ends the program without running destructors.
 fn end() -> ! {
     remove(&draft());

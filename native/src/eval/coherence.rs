@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// Vocabulary that the embedded model was trained on.
-const TAUGHT: &str = include_str!("../../../models/eval/vocabulary.json");
+static TAUGHT: &str = wrinklefree_model::VOCABULARY;
 
 /// Largest distance in words between a species and its name, if the name is repeated and if not.
 const NEAR: usize = 5;

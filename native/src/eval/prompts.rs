@@ -10,7 +10,7 @@ use wrinklefree::text::Message;
 
 /// Stories, small tasks and questions about stories, for the model inside this program, which has
 /// not seen them in training.
-const HELD_OUT: &str = include_str!("../../../models/eval/prompts.jsonl");
+static HELD_OUT: &str = wrinklefree_model::PROMPTS;
 
 /// A prompt, ready for the model.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use super::connection::ConnectionHandler;
 use super::connections::{ConnectionLimits, Connections};
+use crate::cli::system;
 use crate::config::TrustedProxy;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -83,25 +84,10 @@ fn closed_by_client(error: &io::Error) -> bool {
 
 /// Returns the number of connections that the limit on open files allows. The soft limit is often
 /// 1024; it is raised as far as needed and allowed.
-#[cfg(unix)]
 fn max_connections() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let wanted = (MAX_CONNECTIONS + OTHER_FILES) as u64;
-    let limit = getrlimit(Resource::Nofile);
-    let Some(mut current) = limit.current else { return MAX_CONNECTIONS };
-    if current < wanted {
-        let raised = limit.maximum.map_or(wanted, |maximum| wanted.min(maximum));
-        if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit }).is_ok() {
-            current = raised;
-        }
-    }
-    let allowed = usize::try_from(current).unwrap_or(usize::MAX);
+    let Some(allowed) = system::raise_open_files(wanted) else { return MAX_CONNECTIONS };
+    let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
     // With very few files, half of them are for connections.
     allowed.saturating_sub(OTHER_FILES).max(allowed / 2).clamp(1, MAX_CONNECTIONS)
-}
-
-/// See the other systems.
-#[cfg(not(unix))]
-fn max_connections() -> usize {
-    MAX_CONNECTIONS
 }

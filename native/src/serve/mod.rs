@@ -46,7 +46,7 @@ pub use tls::Tls;
 pub use warmup::{Benchmark, Warmup};
 
 use crate::cli::exit::usage;
-use crate::cli::out;
+use crate::cli::{out, signals};
 use crate::config::{Origin, TrustedProxy};
 use crate::machine::Threads;
 use admission::Admission;
@@ -237,7 +237,7 @@ async fn run_until_shutdown(
     drain: Duration,
     load_error: &mut oneshot::Receiver<anyhow::Error>,
 ) -> Shutdown {
-    let mut first = pin!(signal());
+    let mut first = pin!(signals::termination());
     let mut loading = true;
     loop {
         tokio::select! {
@@ -251,7 +251,7 @@ async fn run_until_shutdown(
     }
     tracing::info!("shutting down: waiting for running requests");
     server.draining.store(true, Ordering::Relaxed);
-    let mut second = pin!(signal());
+    let mut second = pin!(signals::termination());
     let mut drained = pin!(tokio::time::timeout(drain, listener.drain()));
     loop {
         tokio::select! {
@@ -269,18 +269,4 @@ async fn run_until_shutdown(
             () = listener.accept() => {}
         }
     }
-}
-
-/// Waits for Ctrl-C or SIGTERM.
-async fn signal() {
-    let interrupt = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! { _ = interrupt => {}, _ = terminate.recv() => {} }
-            return;
-        }
-    }
-    let _ = interrupt.await;
 }

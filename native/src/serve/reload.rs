@@ -3,6 +3,7 @@
 use super::auth::ApiKeys;
 use super::state::ServerState;
 use super::tls::Tls;
+use crate::cli::signals;
 
 /// Keys and certificate, which can be replaced while the server runs.
 pub struct Access {
@@ -15,25 +16,9 @@ pub struct Access {
 /// Reads [`Access`] again from the files that the configuration names.
 pub type AccessReader = Box<dyn Fn() -> anyhow::Result<Access> + Send>;
 
-/// Waits for SIGHUP, which must not end the server, and reloads each time. Never returns.
-#[cfg(unix)]
+/// Reloads at each SIGHUP, which must not end the server. Never returns.
 pub async fn reload_on_hangup(read: AccessReader, server: &ServerState, tls: Option<Tls>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut hangups) = signal(SignalKind::hangup()) else {
-        tracing::warn!("cannot handle SIGHUP: it ends the server");
-        return std::future::pending().await;
-    };
-    while hangups.recv().await.is_some() {
-        reload(&read, server, tls.as_ref());
-    }
-    std::future::pending().await
-}
-
-/// Never returns: only Unix has SIGHUP.
-#[cfg(not(unix))]
-pub async fn reload_on_hangup(read: AccessReader, server: &ServerState, tls: Option<Tls>) {
-    let _ = (read, server, tls, reload);
-    std::future::pending().await
+    signals::on_hangup(|| reload(&read, server, tls.as_ref())).await;
 }
 
 /// Replaces keys and certificate, or keeps both if a file cannot be used.

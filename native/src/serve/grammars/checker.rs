@@ -3,12 +3,12 @@
 //! Neither llguidance nor the validator can be interrupted, and a hostile grammar can take minutes and
 //! gigabytes in places that their own limits do not reach. A process can be ended, and has limits.
 
+use crate::cli::system;
 use crate::models::grammar::{Grammar, Grammars, Validation, Vocabulary, validate};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,7 +57,7 @@ impl Checker {
     /// # Errors
     /// If it cannot be started.
     pub async fn start(vocabulary: &Vocabulary) -> io::Result<Self> {
-        let mut command = Command::new(program()?);
+        let mut command = Command::new(system::program()?);
         command.arg(COMMAND).env_clear().kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn()?;
@@ -90,14 +90,6 @@ impl Checker {
     }
 }
 
-/// Returns this program's file, also after it has been replaced.
-fn program() -> io::Result<PathBuf> {
-    match cfg!(target_os = "linux") {
-        true => Ok("/proc/self/exe".into()),
-        false => std::env::current_exe(),
-    }
-}
-
 fn checked(length: u32) -> io::Result<usize> {
     match length <= MESSAGE {
         true => Ok(length as usize),
@@ -110,7 +102,8 @@ fn checked(length: u32) -> io::Result<usize> {
 /// # Errors
 /// If a message is invalid, or the other end is gone.
 pub fn serve_checks() -> anyhow::Result<()> {
-    limit()?;
+    // Only the time ends it where the system has no limits.
+    system::restrict_process(crate::models::grammar::STACK as u64 + MEMORY)?;
     let (mut jobs, mut replies) = (io::stdin().lock(), io::stdout().lock());
     let Some(vocabulary) = receive::<Vocabulary>(&mut jobs)? else { return Ok(()) };
     let grammars = Grammars::for_checks(&vocabulary)?;
@@ -145,23 +138,4 @@ fn receive<T: DeserializeOwned>(input: &mut impl Read) -> anyhow::Result<Option<
     let mut message = vec![0; checked(u32::from_le_bytes(length))?];
     input.read_exact(&mut message)?;
     Ok(Some(serde_json::from_slice(&message)?))
-}
-
-/// Limits this process's memory and yields the cores to the engine.
-#[cfg(target_os = "linux")]
-fn limit() -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, nice, setrlimit};
-    let set =
-        |resource, most| setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
-    set(Resource::Data, crate::models::grammar::STACK as u64 + MEMORY)?;
-    set(Resource::Core, 0)?;
-    nice(10)?;
-    Ok(())
-}
-
-/// Other systems have no such limits: only the time ends the process.
-#[cfg(not(target_os = "linux"))]
-fn limit() -> io::Result<()> {
-    let _ = MEMORY;
-    Ok(())
 }

@@ -1,0 +1,62 @@
+//! Calls that systems have in different forms, or not at all.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Raises the limit on open files to `wanted`, as far as that is allowed, and returns it; `None` if
+/// there is no limit.
+#[cfg(unix)]
+pub fn raise_open_files(wanted: u64) -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let current = limit.current?;
+    let raised = limit.maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    if raised <= current {
+        return Some(current);
+    }
+    let set = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    Some(if set.is_ok() { raised } else { current })
+}
+
+/// Other systems have no such limit.
+#[cfg(not(unix))]
+pub fn raise_open_files(_: u64) -> Option<u64> {
+    None
+}
+
+/// Limits the memory of this process to `bytes` of data, and yields the cores to other processes.
+///
+/// # Errors
+/// If the system refuses.
+#[cfg(target_os = "linux")]
+pub fn restrict_process(bytes: u64) -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, nice, setrlimit};
+    let set =
+        |resource, most| setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    set(Resource::Data, bytes)?;
+    set(Resource::Core, 0)?;
+    nice(10)?;
+    Ok(())
+}
+
+/// Other systems have no such limits.
+#[cfg(not(target_os = "linux"))]
+pub fn restrict_process(_: u64) -> io::Result<()> {
+    Ok(())
+}
+
+/// Gives a temporary file, which is private by default, the mode of a new file.
+pub fn with_common_mode(builder: &mut tempfile::Builder<'_, '_>) {
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    #[cfg(not(unix))]
+    let _ = builder;
+}
+
+/// Returns this program's file, also after it has been replaced.
+pub fn program() -> io::Result<PathBuf> {
+    match cfg!(target_os = "linux") {
+        true => Ok("/proc/self/exe".into()),
+        false => std::env::current_exe(),
+    }
+}

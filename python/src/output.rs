@@ -1,0 +1,111 @@
+//! Outputs of requests.
+
+use pyo3::prelude::*;
+use wrinklefree_easy::{self as easy, FinishReason, Sampled};
+
+/// Returns the name of a reason, as in the npm package and in OpenAI's API.
+fn reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Length => "length",
+        FinishReason::Cancelled => "cancelled",
+        _ => "stop",
+    }
+}
+
+/// A part of an output.
+#[pyclass(frozen, get_all, module = "wrinklefree")]
+pub struct Chunk {
+    /// Text that can be shown now; may be empty.
+    text: String,
+    /// The token; None in the last chunk.
+    token: Option<u32>,
+    /// Log-probability of the token, with the option `logprobs`.
+    logprob: Option<f32>,
+    /// The most likely tokens and their log-probabilities, best first, with the option `logprobs`.
+    top_logprobs: Vec<(u32, f32)>,
+    /// `stop`, `length` or `cancelled` in the last chunk, else None.
+    finish_reason: Option<&'static str>,
+    /// Number of tokens in the prompt, in the last chunk.
+    prompt_tokens: Option<usize>,
+    /// Number of prompt tokens that the prefix cache had, in the last chunk.
+    cached_tokens: Option<usize>,
+    /// Number of forward passes that the request took part in, in the last chunk.
+    passes: Option<usize>,
+}
+
+#[pymethods]
+impl Chunk {
+    fn __str__(&self) -> &str {
+        &self.text
+    }
+
+    fn __repr__(&self) -> String {
+        match self.finish_reason {
+            Some(reason) => format!("Chunk(text={:?}, finish_reason={reason:?})", self.text),
+            None => format!("Chunk(text={:?})", self.text),
+        }
+    }
+}
+
+impl From<easy::Chunk> for Chunk {
+    fn from(easy::Chunk { text, token, finished }: easy::Chunk) -> Self {
+        Self {
+            text,
+            token: token.as_ref().map(|sampled| sampled.token),
+            logprob: token.as_ref().and_then(|sampled| sampled.logprob),
+            top_logprobs: token.map(|sampled| sampled.top).unwrap_or_default(),
+            finish_reason: finished.map(|end| reason(end.reason)),
+            prompt_tokens: finished.map(|end| end.prompt_tokens),
+            cached_tokens: finished.map(|end| end.cached_tokens),
+            passes: finished.map(|end| end.passes),
+        }
+    }
+}
+
+/// A complete output.
+#[pyclass(frozen, get_all, module = "wrinklefree")]
+pub struct Completion {
+    /// The text.
+    text: String,
+    /// Ids of its tokens. A token that ended the text is among them.
+    tokens: Vec<u32>,
+    /// Log-probability of each token, with the option `logprobs`, else None.
+    logprobs: Option<Vec<f32>>,
+    /// For each token, the most likely tokens and their log-probabilities, best first.
+    top_logprobs: Vec<Vec<(u32, f32)>>,
+    /// `stop`, `length` or `cancelled`.
+    finish_reason: &'static str,
+    /// Number of tokens in the prompt.
+    prompt_tokens: usize,
+    /// Number of prompt tokens that the prefix cache had.
+    cached_tokens: usize,
+    /// Number of forward passes that the request took part in.
+    passes: usize,
+}
+
+#[pymethods]
+impl Completion {
+    fn __str__(&self) -> &str {
+        &self.text
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Completion(text={:?}, finish_reason={:?})", self.text, self.finish_reason)
+    }
+}
+
+impl Completion {
+    /// Joins the text and the tokens of all chunks.
+    pub fn new(text: String, sampled: Vec<Sampled>, end: easy::Finished) -> Self {
+        Self {
+            text,
+            tokens: sampled.iter().map(|token| token.token).collect(),
+            logprobs: sampled.iter().map(|token| token.logprob).collect(),
+            top_logprobs: sampled.into_iter().map(|token| token.top).collect(),
+            finish_reason: reason(end.reason),
+            prompt_tokens: end.prompt_tokens,
+            cached_tokens: end.cached_tokens,
+            passes: end.passes,
+        }
+    }
+}

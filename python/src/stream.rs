@@ -1,0 +1,92 @@
+//! Streams of chunks.
+
+use crate::errors::raised;
+use crate::output::{Chunk, Completion};
+use crate::process::ProcessOwned;
+use crate::wait::TICK;
+use pyo3::prelude::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use wrinklefree_easy::{self as easy, CancelHandle, Error};
+
+/// The chunks of an output as they are generated: an iterator, and a context manager that cancels the
+/// request at its end. Dropping it cancels the request, too.
+#[pyclass(frozen, module = "wrinklefree")]
+pub struct Stream {
+    stream: Mutex<ProcessOwned<easy::Stream>>,
+    cancel: CancelHandle,
+}
+
+impl Stream {
+    pub fn new(stream: easy::Stream) -> Self {
+        let cancel = stream.cancel_handle();
+        Self { stream: Mutex::new(ProcessOwned::new(stream)), cancel }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ProcessOwned<easy::Stream>> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Stream {
+    fn __iter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Chunk>> {
+        loop {
+            // Other threads of Python run meanwhile, also one that waits for the same stream.
+            let waited = py.detach(|| {
+                let mut owned = self.lock();
+                let stream = owned.get_mut()?;
+                Ok::<_, PyErr>((stream.next_timeout(TICK), stream.is_finished()))
+            })?;
+            match waited {
+                (Some(chunk), _) => return chunk.map(|c| Some(c.into())).map_err(|e| raised(&e)),
+                (None, true) => return Ok(None),
+                (None, false) => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Cancels the request before the next forward pass, from any thread. The output then ends with
+    /// the reason `cancelled`.
+    fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, _raised: &Bound<'_, pyo3::types::PyTuple>) {
+        self.cancel();
+    }
+}
+
+/// Waits for the end of an output without the GIL. A signal handler that raises cancels the request.
+pub fn collect(py: Python<'_>, mut stream: easy::Stream) -> PyResult<Completion> {
+    let (mut text, mut tokens) = (String::new(), Vec::new());
+    loop {
+        let finished = py.detach(|| {
+            let begin = Instant::now();
+            // Tokens may come faster than ticks: many are taken before the GIL is.
+            while begin.elapsed() < TICK {
+                let Some(chunk) = stream.next_timeout(TICK) else { break };
+                let chunk = chunk?;
+                text += &chunk.text;
+                tokens.extend(chunk.token);
+                if chunk.finished.is_some() {
+                    return Ok(chunk.finished);
+                }
+            }
+            if stream.is_finished() { Err(Error::Stopped) } else { Ok(None) }
+        });
+        match finished.map_err(|error| raised(&error))? {
+            Some(finished) => return Ok(Completion::new(text, tokens, finished)),
+            None => py.check_signals()?,
+        }
+    }
+}

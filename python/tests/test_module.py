@@ -1,0 +1,191 @@
+"""The module as programs use it: outputs, arrays, errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import wrinklefree
+from conftest import ENDLESS
+from wrinklefree import Engine
+
+PROMPT = "Tell me a story about a fox named Pip."
+STORY = "Have you heard of Pip? He was a small fox. Pip was strong and a little proud."
+
+
+def test_generates_what_the_program_generates(engine: Engine, wf_run: Path) -> None:
+    command = [str(wf_run), "generate", "--temperature", "0", "--max-tokens", "20", PROMPT]
+    shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    story = engine.chat([{"role": "user", "content": PROMPT}], temperature=0, max_tokens=20)
+    assert story.text == str(story) == STORY
+    assert shown.strip() == STORY
+    assert story.finish_reason == "length" and len(story.tokens) == 20
+    assert engine.detokenize(story.tokens) == STORY
+
+
+def test_the_version_is_the_programs(wf_run: Path) -> None:
+    shown = subprocess.run([str(wf_run), "--version"], capture_output=True, check=True, text=True)
+    assert shown.stdout.split()[1] == wrinklefree.__version__
+
+
+def test_streams_the_same_text(engine: Engine) -> None:
+    whole = engine.generate("Once upon a time", temperature=0.0, max_tokens=24)
+    chunks = list(engine.stream("Once upon a time", temperature=0.0, max_tokens=24))
+    assert "".join(map(str, chunks)) == whole.text
+    assert [c.token for c in chunks if c.token is not None] == whole.tokens
+    last = chunks[-1]
+    assert (last.finish_reason, last.passes) == ("length", whole.passes)
+    assert last.prompt_tokens == whole.prompt_tokens == len(engine.tokenize("Once upon a time"))
+    assert all(chunk.finish_reason is None for chunk in chunks[:-1])
+
+
+def test_prompts_may_be_token_ids(engine: Engine) -> None:
+    ids = engine.tokenize("Once upon a time")
+    from_ids = engine.generate(ids, temperature=0, max_tokens=8)
+    assert from_ids.text == engine.generate("Once upon a time", temperature=0, max_tokens=8).text
+    assert engine.generate(np.array(ids), temperature=0, max_tokens=8).text == from_ids.text
+
+
+def test_a_cancelled_stream_ends(engine: Engine) -> None:
+    endless = engine.stream("Once", max_tokens=10**9, context_shift=4, logit_bias=ENDLESS)
+    with endless as stream:
+        assert next(stream).token is not None
+        stream.cancel()
+        assert [c.finish_reason for c in stream][-1] == "cancelled"
+
+
+def test_logits_are_the_engines_memory(engine: Engine) -> None:
+    tokens = engine.tokenize("Once upon a time")
+    logits = engine.logits(tokens)
+    assert logits.dtype == np.float32 and logits.shape == (engine.vocab_size,)
+    first = engine.generate("Once upon a time", temperature=0, max_tokens=1).tokens
+    assert first == [int(logits.argmax())]
+    owner = logits.base
+    assert not logits.flags.owndata and owner is not None, "NumPy has copied"
+    address, read_only = owner.__array_interface__["data"]
+    assert (address, read_only) == (logits.ctypes.data, False)
+    logits[:] = 0  # It belongs to the caller.
+    del owner
+    assert engine.logits(tokens).argmax() == first[0] and not logits.any()
+
+
+def test_embeddings_have_length_one(engine: Engine) -> None:
+    mean, last = engine.embed("a small fox"), engine.embed("a small fox", pooling="last")
+    assert mean.shape == (engine.hidden_size,)
+    assert np.linalg.norm(mean) == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(last) == pytest.approx(1, abs=1e-5)
+    assert np.abs(mean - last).max() > 1e-3
+
+
+def test_log_probabilities(engine: Engine) -> None:
+    output = engine.generate("Once upon", temperature=0, max_tokens=3, logprobs=2)
+    assert output.logprobs is not None and len(output.logprobs) == 3
+    for token, logprob, top in zip(output.tokens, output.logprobs, output.top_logprobs):
+        assert len(top) == 2 and top[0] == (token, logprob) and logprob >= top[1][1]
+    assert engine.generate("Once upon", max_tokens=1).logprobs is None
+
+
+def test_outputs_keep_to_a_schema(engine: Engine) -> None:
+    schema = {
+        "type": "object",
+        "required": ["animal", "brave"],
+        "properties": {"animal": {"enum": ["fox", "owl"]}, "brave": {"type": "boolean"}},
+        "additionalProperties": False,
+    }
+    answer = json.loads(engine.generate(PROMPT, json_schema=schema, temperature=0).text)
+    assert answer["animal"] in ("fox", "owl") and isinstance(answer["brave"], bool)
+    assert engine.generate(PROMPT, regex="[ab]{3}").text.strip("ab") == ""
+
+
+def test_stop_texts_and_biases(engine: Engine) -> None:
+    whole = engine.generate("Once upon a time", temperature=0, max_tokens=16)
+    word = whole.text.split()[3]
+    for stop in (word, [word]):
+        cut = engine.generate("Once upon a time", temperature=0, max_tokens=16, stop=stop)
+        assert cut.text == whole.text[: whole.text.index(word)] and cut.finish_reason == "stop"
+    for bias in ({whole.tokens[0]: float("-inf")}, [(whole.tokens[0], -100.0)]):
+        other = engine.generate("Once upon a time", temperature=0, max_tokens=1, logit_bias=bias)
+        assert other.tokens != whole.tokens[:1]
+
+
+def test_decode_modes_are_options(engine: Engine) -> None:
+    plain = engine.generate(PROMPT, temperature=0, max_tokens=32, decode_mode="ar")
+    drafted = engine.generate(PROMPT, temperature=0, max_tokens=32, decode_mode="verify")
+    assert drafted.text == plain.text
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"temperatur": 0}, ValueError, "no field `temperatur`"),
+        ({"max_tokens": "many"}, TypeError, "options: "),
+        ({"decode_mode": "fast"}, ValueError, "unknown variant `fast`"),
+        ({"regex": "a", "grammar": 'start: "a"'}, ValueError, "exclude each other"),
+        ({"regex": "("}, wrinklefree.RequestError, "the grammar cannot be used"),
+    ],
+)
+def test_bad_options_are_refused(
+    engine: Engine, options: dict[str, object], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        engine.generate("Once", **options)  # type: ignore[arg-type]
+
+
+def test_bad_requests_are_refused(engine: Engine) -> None:
+    for prompt in ([], [engine.vocab_size], "word " * engine.context):
+        with pytest.raises(wrinklefree.RequestError):
+            engine.generate(prompt)
+    with pytest.raises(TypeError):
+        engine.generate(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="messages: .*missing field `content`"):
+        engine.chat([{"role": "user"}])
+    with pytest.raises(ValueError, match="pooling: \"max\" is none of mean, last"):
+        engine.embed("fox", pooling="max")  # type: ignore[arg-type]
+    assert issubclass(wrinklefree.RequestError, wrinklefree.Error)
+
+
+def test_models_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(wrinklefree.OpenError, match="no weights"):
+        wrinklefree.load(tmp_path)
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    with pytest.raises(wrinklefree.OpenError, match="broken.gguf"):
+        wrinklefree.load(str(broken))
+    with pytest.raises(ValueError, match="kv_dtype: \"f8\" is none of f32"):
+        wrinklefree.load(kv_dtype="f8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="threads must be at least 1"):
+        wrinklefree.load(threads=0)
+
+
+def test_a_long_context_warns() -> None:
+    with pytest.warns(UserWarning, match="the model was trained for 2048"):
+        assert wrinklefree.load(threads=1, context=4096).context == 4096
+
+
+def test_without_numpy_texts_work_and_arrays_name_it() -> None:
+    script = """
+import sys
+sys.modules["numpy"] = None
+import wrinklefree
+engine = wrinklefree.load(threads=1)
+assert engine.generate("Once", max_tokens=2).text
+try:
+    engine.embed("fox")
+except ImportError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "pip install numpy" in run.stdout, run
+
+
+@pytest.mark.parametrize("page", ["README.md", "python/README.md"])
+def test_the_programs_of_the_readmes_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    program = readme.split("```python\n")[1].split("```")[0]
+    exec(compile(program, page, "exec"), {})
+    assert "Pip" in capsys.readouterr().out

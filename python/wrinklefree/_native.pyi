@@ -1,0 +1,163 @@
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, Literal, TypeAlias, TypedDict, final, type_check_only
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self, Unpack
+
+__all__ = [
+    "Chunk",
+    "Completion",
+    "Engine",
+    "Error",
+    "OpenError",
+    "RequestError",
+    "Stream",
+    "__version__",
+    "load",
+]
+__version__: Final[str]
+_Tokens: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+
+class Error(Exception): ...
+class OpenError(Error): ...
+class RequestError(Error): ...
+
+@type_check_only
+class _Options(TypedDict, total=False):
+    max_tokens: int | None
+    stop: str | Sequence[str] | None
+    logprobs: int | None
+    context_shift: int | None
+    json_schema: Mapping[str, Any] | bool | None
+    regex: str | None
+    grammar: str | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None
+    seed: int | None
+    decode_mode: Literal["auto", "ar", "greedy", "iterative", "adaptive", "verify"] | None
+    draft: Literal["denoise", "ngram"] | None
+    draft_length: int | None
+    row_cost: float | None
+    block_size: int | None
+    small_block_size: int | None
+    selector: Literal["threshold", "factor", "entropy", "margin", "topk"] | None
+    threshold: float | None
+    factor: float | None
+    entropy_bound: float | None
+    slots_per_pass: int | None
+    mask_token_id: int | None
+    block_attention: Literal["bidirectional", "causal"] | None
+    logit_shift: Literal[0, 1] | None
+    sub_block_cache: bool | None
+    commit: Literal["clean", "fused"] | None
+
+@type_check_only
+class _Stats(TypedDict):
+    running: int
+    waiting: int
+    free_pages: int
+    idle_pages: int
+    kv_pages: int
+    preempted: int
+
+@final
+class Chunk:
+    @property
+    def text(self) -> str: ...
+    @property
+    def token(self) -> int | None: ...
+    @property
+    def logprob(self) -> float | None: ...
+    @property
+    def top_logprobs(self) -> list[tuple[int, float]]: ...
+    @property
+    def finish_reason(self) -> Literal["stop", "length", "cancelled"] | None: ...
+    @property
+    def prompt_tokens(self) -> int | None: ...
+    @property
+    def cached_tokens(self) -> int | None: ...
+    @property
+    def passes(self) -> int | None: ...
+
+@final
+class Completion:
+    @property
+    def text(self) -> str: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def logprobs(self) -> list[float] | None: ...
+    @property
+    def top_logprobs(self) -> list[list[tuple[int, float]]]: ...
+    @property
+    def finish_reason(self) -> Literal["stop", "length", "cancelled"]: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
+    @property
+    def passes(self) -> int: ...
+
+@final
+class Stream:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Chunk: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
+    def cancel(self) -> None: ...
+
+@final
+class Engine:
+    def generate(self, prompt: str | _Tokens, **options: Unpack[_Options]) -> Completion: ...
+    def stream(self, prompt: str | _Tokens, **options: Unpack[_Options]) -> Stream: ...
+    def chat(
+        self, messages: Sequence[Mapping[str, str]], **options: Unpack[_Options]
+    ) -> Completion: ...
+    def chat_stream(
+        self, messages: Sequence[Mapping[str, str]], **options: Unpack[_Options]
+    ) -> Stream: ...
+    def embed(
+        self, text: str, *, pooling: Literal["mean", "last"] = "mean"
+    ) -> NDArray[np.float32]: ...
+    def logits(self, tokens: _Tokens) -> NDArray[np.float32]: ...
+    def tokenize(self, text: str) -> list[int]: ...
+    def detokenize(self, tokens: _Tokens) -> str: ...
+    def stats(self) -> _Stats: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+
+def load(
+    model: str | PathLike[str] | None = None,
+    *,
+    revision: str = "main",
+    threads: int | None = None,
+    pinned: bool = False,
+    context: int | None = None,
+    max_sequences: int | None = None,
+    kv_dtype: Literal["f32", "f16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8"] = "bf16",
+    logits: Literal["exact", "screened"] = "exact",
+    activations: Literal["exact", "int8"] = "exact",
+    layout: Literal["auto", "two-bit", "tight"] = "auto",
+    allow_control_tokens: bool = False,
+) -> Engine: ...

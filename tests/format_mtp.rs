@@ -3,10 +3,7 @@
 #[path = "common/format.rs"]
 mod fixtures;
 
-use fixtures::{
-    FF, Gguf, HEAD_DIM, HEADS, HIDDEN, Hf, KV, Rng, VOCAB, bf16_bytes, f32_bytes, file, hybrid,
-    meta_u32,
-};
+use fixtures::{Gguf, HEAD_DIM, HEADS, HIDDEN, Hf, KV, Rng, f32_bytes, file, hybrid, meta_u32};
 use serde_json::json;
 use wrinklefree::format::{
     Checkpoint, File, LoadOptions, MtpWeights, load, load_with, write_packed,
@@ -49,23 +46,6 @@ fn packed(c: &Checkpoint) {
     assert!(text.contains(r#""version":"6""#), "older programs refuse the file by its version");
 }
 
-/// A GGUF file with a block that has everything of its own if `own` is true.
-fn drafting(mut g: Gguf, own: bool) -> Gguf {
-    let mut rng = Rng(23);
-    g.set("qwen35.block_count", meta_u32(5));
-    g.set("qwen35.nextn_predict_layers", meta_u32(1));
-    g.qwen35_block(4, true, &mut rng);
-    g.float("blk.4.nextn.eh_proj.weight", &[HIDDEN, 2 * HIDDEN], &mut rng);
-    g.float("blk.4.nextn.enorm.weight", &[HIDDEN], &mut rng);
-    g.float("blk.4.nextn.hnorm.weight", &[HIDDEN], &mut rng);
-    if own {
-        g.float("blk.4.nextn.shared_head_norm.weight", &[HIDDEN], &mut rng);
-        g.float("blk.4.nextn.embed_tokens.weight", &[VOCAB, HIDDEN], &mut rng);
-        g.float("blk.4.nextn.shared_head_head.weight", &[VOCAB, HIDDEN], &mut rng);
-    }
-    g
-}
-
 /// The block of a file that has one.
 fn block(c: &Checkpoint) -> &MtpWeights {
     assert_eq!((c.spec.mtp_layers, &c.mtp_fault), (1, &None));
@@ -76,7 +56,7 @@ fn block(c: &Checkpoint) -> &MtpWeights {
 #[test]
 fn gguf_files() {
     for own in [false, true] {
-        let mut g = drafting(Gguf::qwen35(), own);
+        let mut g = Gguf::qwen35().with_mtp(own);
         let c = with_mtp(gguf(&g));
         packed(&c);
         let w = block(&c);
@@ -108,7 +88,7 @@ fn gguf_files() {
 
 #[test]
 fn a_fused_block_and_a_rotated_model() {
-    let mut g = drafting(hybrid::rotated(), false);
+    let mut g = hybrid::rotated().with_mtp(false);
     let parts = ["attn_q", "attn_k", "attn_v"].map(|name| format!("blk.4.{name}.weight"));
     let bytes = parts.each_ref().map(|name| g.tensor(name).bytes.clone()).concat();
     let rows = 2 * HEADS * HEAD_DIM + 2 * KV * HEAD_DIM;
@@ -126,29 +106,7 @@ fn a_fused_block_and_a_rotated_model() {
 #[test]
 fn directories() {
     for wrapped in [false, true] {
-        let (mut hf, mut rng) = (Hf::qwen35(wrapped), Rng(29));
-        let (q, kv) = (HEADS * HEAD_DIM, KV * HEAD_DIM);
-        let tensors: [(&str, &[usize]); 15] = [
-            ("fc", &[HIDDEN, 2 * HIDDEN]),
-            ("pre_fc_norm_embedding", &[HIDDEN]),
-            ("pre_fc_norm_hidden", &[HIDDEN]),
-            ("norm", &[HIDDEN]),
-            ("layers.0.input_layernorm", &[HIDDEN]),
-            ("layers.0.post_attention_layernorm", &[HIDDEN]),
-            ("layers.0.self_attn.q_proj", &[2 * q, HIDDEN]),
-            ("layers.0.self_attn.k_proj", &[kv, HIDDEN]),
-            ("layers.0.self_attn.v_proj", &[kv, HIDDEN]),
-            ("layers.0.self_attn.o_proj", &[HIDDEN, q]),
-            ("layers.0.self_attn.q_norm", &[HEAD_DIM]),
-            ("layers.0.self_attn.k_norm", &[HEAD_DIM]),
-            ("layers.0.mlp.gate_proj", &[FF, HIDDEN]),
-            ("layers.0.mlp.up_proj", &[FF, HIDDEN]),
-            ("layers.0.mlp.down_proj", &[HIDDEN, FF]),
-        ];
-        for (name, shape) in tensors {
-            let bytes = bf16_bytes(&rng.floats(shape.iter().product()));
-            hf.put(&format!("mtp.{name}.weight"), "BF16", shape, bytes);
-        }
+        let hf = Hf::qwen35(wrapped).with_mtp();
         let c = with_mtp(hf.files());
         packed(&c);
         let w = block(&c);
@@ -182,7 +140,7 @@ fn left_out(files: Vec<File>, words: &[&str]) {
 
 #[test]
 fn blocks_that_cannot_be_used_are_left_out_by_name() {
-    let plain = || drafting(Gguf::qwen35(), false);
+    let plain = || Gguf::qwen35().with_mtp(false);
     let change = |change: &dyn Fn(&mut Gguf)| {
         let mut g = plain();
         change(&mut g);
@@ -200,7 +158,7 @@ fn blocks_that_cannot_be_used_are_left_out_by_name() {
         g.set("qwen35.nextn_predict_layers", meta_u32(2));
     });
     left_out(two, &["one block for multi-token prediction, found 2"]);
-    let mut rotated = drafting(hybrid::rotated(), false);
+    let mut rotated = hybrid::rotated().with_mtp(false);
     let names = [hybrid::HEAD, hybrid::Q, hybrid::OUT, hybrid::DOWN, "blk.4.ffn_up.weight"];
     hybrid::declare(&mut rotated, &[16, 24, 32], &names);
     left_out(gguf(&rotated), &["blk.4.ffn_up.weight", "prism.hadamard.weight_names"]);

@@ -86,6 +86,24 @@ impl Gguf {
         g
     }
 
+    /// Adds a block for multi-token prediction behind four layers, which has everything of its own if `own`
+    /// is true.
+    pub fn with_mtp(mut self, own: bool) -> Self {
+        let mut rng = Rng(23);
+        self.set("qwen35.block_count", meta_u32(5));
+        self.set("qwen35.nextn_predict_layers", meta_u32(1));
+        self.qwen35_block(4, true, &mut rng);
+        self.float("blk.4.nextn.eh_proj.weight", &[HIDDEN, 2 * HIDDEN], &mut rng);
+        self.float("blk.4.nextn.enorm.weight", &[HIDDEN], &mut rng);
+        self.float("blk.4.nextn.hnorm.weight", &[HIDDEN], &mut rng);
+        if own {
+            self.float("blk.4.nextn.shared_head_norm.weight", &[HIDDEN], &mut rng);
+            self.float("blk.4.nextn.embed_tokens.weight", &[VOCAB, HIDDEN], &mut rng);
+            self.float("blk.4.nextn.shared_head_head.weight", &[VOCAB, HIDDEN], &mut rng);
+        }
+        self
+    }
+
     /// Adds a block of a hybrid model.
     pub fn qwen35_block(&mut self, i: usize, attends: bool, rng: &mut Rng) {
         let (q, kv, ff) = (HEADS * HEAD_DIM, KV * HEAD_DIM, 2 * HIDDEN);
@@ -124,6 +142,33 @@ impl Gguf {
 }
 
 impl Hf {
+    /// Adds a block for multi-token prediction.
+    pub fn with_mtp(mut self) -> Self {
+        let (mut rng, q, kv) = (Rng(29), HEADS * HEAD_DIM, KV * HEAD_DIM);
+        let tensors: [(&str, &[usize]); 15] = [
+            ("fc", &[HIDDEN, 2 * HIDDEN]),
+            ("pre_fc_norm_embedding", &[HIDDEN]),
+            ("pre_fc_norm_hidden", &[HIDDEN]),
+            ("norm", &[HIDDEN]),
+            ("layers.0.input_layernorm", &[HIDDEN]),
+            ("layers.0.post_attention_layernorm", &[HIDDEN]),
+            ("layers.0.self_attn.q_proj", &[2 * q, HIDDEN]),
+            ("layers.0.self_attn.k_proj", &[kv, HIDDEN]),
+            ("layers.0.self_attn.v_proj", &[kv, HIDDEN]),
+            ("layers.0.self_attn.o_proj", &[HIDDEN, q]),
+            ("layers.0.self_attn.q_norm", &[HEAD_DIM]),
+            ("layers.0.self_attn.k_norm", &[HEAD_DIM]),
+            ("layers.0.mlp.gate_proj", &[FF, HIDDEN]),
+            ("layers.0.mlp.up_proj", &[FF, HIDDEN]),
+            ("layers.0.mlp.down_proj", &[HIDDEN, FF]),
+        ];
+        for (name, shape) in tensors {
+            let bytes = bf16_bytes(&rng.floats(shape.iter().product()));
+            self.put(&format!("mtp.{name}.weight"), "BF16", shape, bytes);
+        }
+        self
+    }
+
     /// A small hybrid model in bf16: three layers of linear attention, one of softmax attention. Wrapped,
     /// it is the text model of a model of several modalities.
     pub fn qwen35(wrapped: bool) -> Self {

@@ -22,8 +22,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
-use wrinklefree::format::{Checkpoint, File, load};
+use wrinklefree::format::{Checkpoint, File, LoadError, LoadOptions, load_with};
 use wrinklefree::kernel::Kernels;
+use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::par::ThreadPool;
 use wrinklefree::settings::{ModelCapabilities, Settings};
@@ -64,7 +65,7 @@ fn mutated_files_are_refused_or_answer() {
     let sources = sources::all();
     for (name, source) in &sources {
         let files = source.files();
-        assert!(matches!(answer(files.clone()), End::Answered), "{name}: {:?}", load(files).err());
+        assert!(matches!(answer(files.clone()), End::Answered), "{name}: {:?}", read(files).err());
     }
     let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
     let tally = thread::scope(|scope| {
@@ -142,9 +143,14 @@ impl Display for Tally {
     }
 }
 
+/// Loads files, with a block for multi-token prediction if they have one.
+fn read(files: Vec<File>) -> Result<Checkpoint, LoadError> {
+    load_with(files, LoadOptions { mtp: true }, &mut WeightLoader::alone())
+}
+
 /// Loads files and lets what they hold encode, decode and generate.
 fn answer(files: Vec<File>) -> End {
-    let Ok(checkpoint) = load(files) else { return End::Refused };
+    let Ok(checkpoint) = read(files) else { return End::Refused };
     if let Some(vocabulary) = &checkpoint.text.vocabulary
         && let Ok(tokenizer) = Tokenizer::new(vocabulary)
     {
@@ -163,16 +169,16 @@ fn generate(checkpoint: Checkpoint) -> Option<()> {
     let Checkpoint { spec, weights, dlm, .. } = checkpoint;
     let vocab = spec.vocab_size as u32;
     let mut modes = vec![DecodeMode::Autoregressive];
+    let model = Model::new(spec, weights).ok()?;
     let capabilities = ModelCapabilities {
         name: "this model",
         dlm: dlm.as_ref(),
         tokenizer: None,
-        vocab: spec.vocab_size,
+        vocab: model.spec().vocab_size,
         rows: 512,
-        mtp: None,
+        mtp: model.mtp_cost(),
     };
     modes.extend(Settings::default().mode(&capabilities).ok());
-    let model = Model::new(spec, weights).ok()?;
     let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).ok()? };
     let config =
         EngineConfig { max_context: 64, kv_pages: 4, max_sequences: 2, ..EngineConfig::default() };

@@ -3,7 +3,8 @@
 use crate::fixtures::{Gguf, HIDDEN, Hf, Style, VOCAB, hybrid, meta_text, packed_bytes, six_bits};
 use crate::mutate::Source;
 use serde_json::json;
-use wrinklefree::format::{codec, write_packed};
+use wrinklefree::format::{LoadOptions, codec, load_with, write_packed};
+use wrinklefree::loader::WeightLoader;
 use wrinklefree::ternary::Layout;
 
 /// Block types of GGUF: id, columns of a block, bytes of a block.
@@ -52,6 +53,7 @@ fn directories() -> Vec<(String, Source)> {
         }
     }
     all.push(("directory, qwen3_5".into(), Source::Directory(Hf::qwen35(false))));
+    all.push(("directory, qwen3_5, mtp".into(), Source::Directory(Hf::qwen35(false).with_mtp())));
     all.push(("directory, qwen3_5 wrapped".into(), Source::Directory(Hf::qwen35(true))));
     all
 }
@@ -78,6 +80,7 @@ fn ggufs() -> Vec<(String, Source)> {
     named.set("general.name", meta_text("small"));
     all.push(("GGUF with a vocabulary".into(), Source::Gguf(named)));
     all.push(("GGUF, qwen35".into(), Source::Gguf(Gguf::qwen35())));
+    all.push(("GGUF, qwen35, mtp".into(), Source::Gguf(Gguf::qwen35().with_mtp(true))));
     all.push(("GGUF, qwen35, rotated".into(), Source::Gguf(hybrid::rotated())));
     all
 }
@@ -102,8 +105,18 @@ fn packed() -> Vec<(String, Source)> {
         ("planes", packed_bytes(Layout::TwoBit, Some(planes))),
         ("tight groups", tight_groups()),
         ("qwen35, rotated", hybrid::packed()),
+        ("qwen35, mtp", drafting()),
     ];
     files.map(|(name, bytes)| (format!("packed, {name}"), Source::Packed(bytes))).into()
+}
+
+/// A model with a block for multi-token prediction.
+fn drafting() -> Vec<u8> {
+    let files = Source::Gguf(Gguf::qwen35().with_mtp(true)).files();
+    let model = load_with(files, LoadOptions { mtp: true }, &mut WeightLoader::alone());
+    let mut bytes = Vec::new();
+    write_packed(&model.expect("valid"), None, &mut bytes).expect("a vector takes everything");
+    bytes
 }
 
 /// Matrices in the tight layout with group scales.

@@ -2,10 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wrinklefree::format::{File, Vocabulary, load, write_packed};
+use wrinklefree::format::{File, LoadOptions, Vocabulary, load_with, write_packed};
+use wrinklefree::loader::WeightLoader;
 
 fn read(bytes: Vec<u8>) -> Option<wrinklefree::format::Checkpoint> {
-    load(vec![File { name: "model.packed".into(), bytes: bytes.into() }]).ok()
+    let files = vec![File { name: "model.packed".into(), bytes: bytes.into() }];
+    load_with(files, LoadOptions { mtp: true }, &mut WeightLoader::alone()).ok()
 }
 
 fuzz_target!(|data: &[u8]| {

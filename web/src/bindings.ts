@@ -73,12 +73,16 @@ export interface StepResult {
 /** An event of one request. */
 export type EngineEvent = TokenEvent | SlotsEvent | EndEvent;
 
-/** A token became final. `text` is the text that became complete with it. */
+/**
+ * A token became final. `text` is the text of the answer that became complete with it, `reasoning` that
+ * of the reasoning before the answer.
+ */
 export interface TokenEvent {
   type: "token";
   id: number;
   token: number;
   text: string;
+  reasoning?: string;
   logprob?: number;
   top?: [token: number, logprob: number][];
 }
@@ -97,6 +101,7 @@ export interface EndEvent {
   /** `"model_error"` if the model computed a number that is NaN or infinite. */
   reason: FinishReason | "model_error";
   text: string;
+  reasoning?: string;
   prompt_tokens: number;
   generated_tokens: number;
   passes: number;

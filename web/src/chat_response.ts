@@ -31,14 +31,17 @@ export class ChatResponse {
   async complete(parts: AsyncIterable<WirePart>): Promise<ChatCompletion> {
     const tokens: Token[] = [];
     let content = "";
+    let reasoning = "";
     let last: WirePart | undefined;
     for await (const part of parts) {
       tokens.push(...part.tokens);
       content += part.text;
+      reasoning += part.reasoning;
       last = part;
     }
     const { stats, finishReason } = last as WirePart;
-    const message = { role: "assistant", content, refusal: null } as const;
+    const thought = reasoning ? { reasoning_content: reasoning } : {};
+    const message = { role: "assistant", content, ...thought, refusal: null } as const;
     const choice = { index: 0, message, logprobs: this.#logprobsContent(tokens) } as const;
     return {
       ...this.#envelope,
@@ -54,9 +57,11 @@ export class ChatResponse {
     parts: AsyncIterable<WirePart>,
   ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
     yield this.#chunk({ role: "assistant", content: "" }, [], null);
-    for await (const { text, tokens, finishReason, stats } of parts) {
-      if (text || (this.#withLogprobs && tokens.length))
-        yield this.#chunk({ content: text }, tokens, null);
+    for await (const { text, reasoning, tokens, finishReason, stats } of parts) {
+      const thought = reasoning ? { reasoning_content: reasoning } : {};
+      const content = text || !reasoning ? { content: text } : {};
+      if (text || reasoning || (this.#withLogprobs && tokens.length))
+        yield this.#chunk({ ...thought, ...content }, tokens, null);
       if (!finishReason) continue;
       yield this.#chunk({}, [], chatFinishReason(finishReason));
       const [usage, timings] = [chatUsage(stats), chatTimings(stats)];

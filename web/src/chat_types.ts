@@ -6,6 +6,8 @@ import type { GenerateOptions } from "./types.js";
 export interface ChatMessage {
   /** Author of the message. `"developer"` is passed to the chat template as `"system"`. */
   role: "system" | "developer" | "user" | "assistant" | (string & {});
+  /** Reasoning before an assistant's answer, for templates that keep it. */
+  reasoning_content?: string;
   /** The text, or OpenAI's list of text parts, which are joined with newlines. */
   content: string | { type: "text"; text: string }[];
 }
@@ -69,6 +71,14 @@ export interface ChatCompletionParams {
   entropy_bound?: number | null;
   /** See {@link GenerateOptions.slotsPerPass}. */
   slots_per_pass?: number | null;
+  /** See {@link GenerateOptions.enableThinking}. */
+  enable_thinking?: boolean | null;
+  /** See {@link GenerateOptions.reasoningEffort}. */
+  reasoning_effort?: GenerateOptions["reasoningEffort"] | null;
+  /** See {@link GenerateOptions.thinkingBudget}. */
+  thinking_budget?: number | null;
+  /** See {@link GenerateOptions.chatTemplateKwargs}. */
+  chat_template_kwargs?: Record<string, unknown> | null;
   /** See {@link GenerateOptions.draft}. */
   draft?: string | null;
   /** See {@link GenerateOptions.draftLength}. */
@@ -87,7 +97,13 @@ export interface ChatCompletion extends Envelope<"chat.completion"> {
   choices: [
     {
       index: 0;
-      message: { role: "assistant"; content: string; refusal: null };
+      /** The answer, and the reasoning before it if there is any. */
+      message: {
+        role: "assistant";
+        content: string;
+        reasoning_content?: string;
+        refusal: null;
+      };
       logprobs: ChatLogprobs | null;
       finish_reason: ChatFinishReason;
     },
@@ -103,7 +119,7 @@ export interface ChatCompletionChunk extends Envelope<"chat.completion.chunk"> {
   /** The new text; empty in the chunk that carries the usage. */
   choices: {
     index: 0;
-    delta: { role?: "assistant"; content?: string };
+    delta: { role?: "assistant"; content?: string; reasoning_content?: string };
     logprobs: ChatLogprobs | null;
     finish_reason: ChatFinishReason | null;
   }[];

@@ -57,7 +57,7 @@ export class Engine {
    * Generates an answer to a prompt. The prompt goes through the model's chat template, if it has
    * one and `raw` is not set.
    *
-   * @returns the whole answer
+   * @returns the whole answer, without the reasoning before it
    * @throws {@link WrinkleFreeError} such as `"context_length_exceeded"`,
    * `"bad_decoding_parameter"`, `"bad_request"`, `"crashed"` or `"disposed"`
    * @example
@@ -128,6 +128,6 @@ export class Engine {
 }
 
 /** Converts a part to its public form. A cancelled stream throws, so its reason never occurs. */
-function toPart({ text, tokens, provisional, stats, finishReason }: WirePart): Part {
-  return { text, tokens, provisional, stats, finishReason: finishReason as Part["finishReason"] };
+function toPart({ id: _, finishReason, ...part }: WirePart): Part {
+  return { ...part, finishReason: finishReason as Part["finishReason"] };
 }

@@ -79,6 +79,7 @@ export type FromWorker =
 export interface WirePart {
   id: number;
   text: string;
+  reasoning: string;
   tokens: Token[];
   provisional: Slot[];
   stats: Stats;

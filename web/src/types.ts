@@ -122,6 +122,14 @@ export interface GenerateOptions {
   logprobs?: number;
   /** Strings that end the answer; they are not part of it. */
   stop?: readonly string[];
+  /** Lets the model think before it answers. The default is the chat template's. */
+  enableThinking?: boolean;
+  /** Amount of thinking. A template that knows no effort gets a budget instead. */
+  reasoningEffort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
+  /** Maximum number of tokens of thinking; then it is closed, and the model answers. */
+  thinkingBudget?: number;
+  /** Variables of the chat template. */
+  chatTemplateKwargs?: Readonly<Record<string, unknown>>;
   /** Decoding algorithm (default `"auto"`). */
   decodeMode?: DecodeMode;
   /**
@@ -234,8 +242,10 @@ export interface Stats {
 
 /** One item of a stream: everything that is new since the item before. */
 export interface Part {
-  /** New final text; it never ends within a character. */
+  /** New final text of the answer; it never ends within a character. */
   text: string;
+  /** New final text of the reasoning before the answer, of models that think first. */
+  reasoning: string;
   /** The tokens of that text. */
   tokens: Token[];
   /** The block or draft in progress, if the decode mode has one and `watch` is on. */

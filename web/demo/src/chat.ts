@@ -79,9 +79,10 @@ export class Chat {
     messages.push({ role: "user", content });
     const asked = this.#appendMessage("user", content);
     const answer = this.#appendMessage("assistant", "");
-    const text = await this.#answer(answer);
-    if (text) {
-      messages.push({ role: "assistant", content: text });
+    const run = await this.#answer(answer);
+    if (run?.text || run?.reasoning) {
+      const reasoning = run.reasoning ? { reasoning_content: run.reasoning } : {};
+      messages.push({ role: "assistant", content: run.text, ...reasoning });
       return;
     }
     // There was no answer, so the question is put back into the input.
@@ -94,7 +95,7 @@ export class Chat {
   }
 
   /** Generates an answer. Resolves when it is computed; showing it may take longer. */
-  async #answer(article: HTMLElement): Promise<string> {
+  async #answer(article: HTMLElement): Promise<Run | null> {
     const running = new AbortController();
     const messages = this.#messages;
     this.#running = running;
@@ -109,10 +110,10 @@ export class Chat {
       await run.start(messages, () => this.page.chart.update(run));
       // A new conversation may have begun in the meantime.
       if (messages === this.#messages) this.#finish(run, article);
-      return run.text;
+      return run;
     } catch (error) {
       showError(error);
-      return "";
+      return null;
     } finally {
       this.#running = null;
       this.#setRunning(false);
@@ -153,11 +154,12 @@ export class Chat {
   async #show(run: Run, article: HTMLElement): Promise<void> {
     const skip = new AbortController();
     this.#skip = skip;
-    const text = child(article, "p");
+    const text = child(article, ".answer");
     article.ariaBusy = "true";
     const show = (of: Run, index: number) => {
       this.#block.show(of, index);
       text.textContent = of.text.slice(0, of.frames[index]?.length);
+      showThinking(article, of.reasoning.slice(0, of.frames[index]?.thought));
       this.#showReplayNotice(of, index);
       this.#scrollToEnd();
     };
@@ -178,7 +180,7 @@ export class Chat {
     const article = createElement(
       "article",
       { className: role },
-      createElement("p", { textContent: content }),
+      createElement("p", { className: "answer", textContent: content }),
     );
     article.ariaLabel = role === "user" ? "You" : "Model";
     this.#log.append(article);
@@ -196,4 +198,16 @@ export class Chat {
     byId("send").hidden = now;
     byId("stop").hidden = !now;
   }
+}
+
+/** Shows the reasoning before an answer, folded. */
+function showThinking(article: HTMLElement, text: string): void {
+  if (!text) return;
+  let details = article.querySelector("details");
+  if (!details) {
+    const summary = createElement("summary", { textContent: "Thinking" });
+    details = createElement("details", {}, summary, createElement("div"));
+    article.prepend(details);
+  }
+  child(details, "div").textContent = text;
 }

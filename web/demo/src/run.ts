@@ -10,6 +10,8 @@ const DEFAULT_BLOCK = 32;
 export interface RunFrame {
   /** Length of the answer in characters. */
   length: number;
+  /** Length of the reasoning before it. */
+  thought: number;
   tokens: number;
   slots: Slot[];
 }
@@ -18,6 +20,7 @@ export interface RunFrame {
 export class Run {
   readonly frames: RunFrame[] = [];
   text = "";
+  reasoning = "";
   stats: Stats | null = null;
   reason: Part["finishReason"] = null;
   /** True if the answer has ended. */
@@ -61,10 +64,12 @@ export class Run {
 
   #record(part: Part): void {
     this.text += part.text;
+    this.reasoning += part.reasoning;
     this.stats = part.stats;
     this.reason = part.finishReason;
     const slots = this.#slotsView(part);
-    this.frames.push({ length: this.text.length, tokens: part.stats.tokens, slots });
+    const [length, thought] = [this.text.length, this.reasoning.length];
+    this.frames.push({ length, thought, tokens: part.stats.tokens, slots });
   }
 }
 

@@ -92,6 +92,7 @@ export class ActiveRequests {
     request.timer.token();
     const part = pendingPart(request);
     part.text += event.text;
+    part.reasoning += event.reasoning ?? "";
     part.tokens.push(this.#toToken(event));
   }
 
@@ -105,6 +106,7 @@ export class ActiveRequests {
   #onEnd(request: ActiveRequest, event: EndEvent): void {
     const part = pendingPart(request);
     part.text += event.text;
+    part.reasoning += event.reasoning ?? "";
     if (event.reason === "model_error") this.#failed.push(request.id);
     else part.finishReason = event.reason;
     this.#flush(request, event);
@@ -141,6 +143,6 @@ function wellFormed(_: string, value: unknown): unknown {
 /** Returns the request's unsent part, or begins one. */
 function pendingPart(request: ActiveRequest): WirePart {
   const stats = request.timer.stats();
-  const fresh = { id: request.id, text: "", tokens: [], provisional: [], finishReason: null };
-  return (request.pending ??= { ...fresh, stats });
+  const empty = { text: "", reasoning: "", tokens: [], provisional: [], finishReason: null };
+  return (request.pending ??= { id: request.id, ...empty, stats });
 }

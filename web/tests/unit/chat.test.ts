@@ -43,6 +43,26 @@ test("a streamed answer with usage", async () => {
   expect(new Set(chunks.map((chunk) => chunk.id)).size).toBe(1);
 });
 
+test("reasoning is apart from the answer", async () => {
+  const engine = await load();
+  const thinking = [{ role: "user", content: "think:6 think:times 42" }];
+  const answer = await engine.chat.completions.create({ messages: thinking });
+  const want = { role: "assistant", content: "42 .", reasoning_content: "6 times ", refusal: null };
+  expect(answer.choices[0].message).toEqual(want);
+  const deltas: ChatCompletionChunk["choices"][number]["delta"][] = [];
+  const params = { messages: thinking, stream: true } as const;
+  for await (const { choices } of await engine.chat.completions.create(params)) {
+    deltas.push(...choices.map(({ delta }) => delta));
+  }
+  const text = (field: "content" | "reasoning_content") =>
+    deltas.map((delta) => delta[field] ?? "").join("");
+  expect([text("reasoning_content"), text("content")]).toEqual(["6 times ", "42 ."]);
+  expect(await engine.generate("think:6 42")).toBe("42 .");
+  let thought = "";
+  for await (const part of engine.stream("think:6 42")) thought += part.reasoning;
+  expect(thought).toBe("6 ");
+});
+
 test("log-probabilities", async () => {
   const engine = await load();
   const params = { messages, logprobs: true, top_logprobs: 1, max_tokens: 1 };
@@ -71,11 +91,11 @@ test("parameters are converted to the core's names", () => {
   const params: ChatCompletionParams = {
     ...{ messages, model: "gpt", user: "u", max_tokens: 9, max_completion_tokens: 5, n: 1 },
     ...{ stop: "x", logit_bias: { 7: -1 }, decode_mode: "verify", top_p: null, seed: 3 },
-    ...{ logprobs: true },
+    ...{ logprobs: true, enable_thinking: true, thinking_budget: 9 },
   };
   expect(chatRequest(params)).toEqual({
     ...{ messages, max_tokens: 5, stop: ["x"], logit_bias: [[7, -1]], decode_mode: "verify" },
-    ...{ seed: 3, logprobs: 0 },
+    ...{ seed: 3, logprobs: 0, enable_thinking: true, thinking_budget: 9 },
   });
 });
 

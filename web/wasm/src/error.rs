@@ -7,7 +7,7 @@ use wrinklefree::engine::SubmitError;
 use wrinklefree::format::LoadError;
 use wrinklefree::model::{ModelError, RowCostError};
 use wrinklefree::par::ThreadPoolError;
-use wrinklefree::settings::SettingsError;
+use wrinklefree::settings::{ReasoningError, SettingsError};
 use wrinklefree::text::TextError;
 
 /// An error with its stable code.
@@ -61,6 +61,7 @@ macro_rules! as_code {
     };
 }
 as_code!(
+    ReasoningError => "bad_request",
     ModelError => "bad_shape",
     NoMemory => "out_of_memory",
     RowCostError => "out_of_memory",

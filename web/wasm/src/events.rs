@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use wrinklefree::decode::{Sampled, Slot};
 use wrinklefree::engine::{Engine, Event, EventKind, FinishReason, SeqId, Step};
-use wrinklefree::text::Tokenizer;
+use wrinklefree::text::{OutputPart, ReasoningParser, Tokenizer};
 
 /// Result of one forward pass.
 #[derive(Serialize)]
@@ -22,7 +22,8 @@ enum EventJson {
     Token {
         id: u32,
         token: u32,
-        text: String,
+        #[serde(flatten)]
+        output: OutputJson,
         #[serde(skip_serializing_if = "Option::is_none")]
         logprob: Option<f32>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -35,12 +36,21 @@ enum EventJson {
     End {
         id: u32,
         reason: &'static str,
-        text: String,
+        #[serde(flatten)]
+        output: OutputJson,
         prompt_tokens: usize,
         generated_tokens: usize,
         passes: usize,
         cached_tokens: usize,
     },
+}
+
+/// New text of an output: of the answer, and of the reasoning before it.
+#[derive(Default, Serialize)]
+struct OutputJson {
+    text: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reasoning: String,
 }
 
 /// A position of the block or draft in progress, with its text.
@@ -61,19 +71,41 @@ pub struct Requests {
     next_id: u32,
 }
 
-#[derive(Clone, Copy)]
 struct Counters {
     id: u32,
     prompt: usize,
     generated: usize,
+    /// Finds the reasoning in the output, if it has any.
+    parser: Option<ReasoningParser>,
+}
+
+impl Counters {
+    /// Splits new text of the output; `last` if nothing follows.
+    fn split(&mut self, text: String, last: bool) -> OutputJson {
+        let Some(parser) = &mut self.parser else {
+            return OutputJson { text, reasoning: String::new() };
+        };
+        let mut parts = parser.push(&text);
+        if last {
+            parts.extend(parser.finish());
+        }
+        let mut output = OutputJson::default();
+        for part in parts {
+            match part {
+                OutputPart::Reasoning(text) => output.reasoning += &text,
+                OutputPart::Answer(text) => output.text += &text,
+            }
+        }
+        output
+    }
 }
 
 impl Requests {
-    /// Adds a request and returns its id.
-    pub fn add(&mut self, seq: SeqId, prompt: usize) -> u32 {
+    /// Adds a request, with a parser of its output if that has reasoning, and returns its id.
+    pub fn add(&mut self, seq: SeqId, prompt: usize, parser: Option<ReasoningParser>) -> u32 {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        self.active.insert(seq, Counters { id, prompt, generated: 0 });
+        self.active.insert(seq, Counters { id, prompt, generated: 0, parser });
         id
     }
 
@@ -101,18 +133,21 @@ impl Requests {
             EventKind::Token { sampled: Sampled { token, logprob, top }, text } => {
                 let counts = self.active.get_mut(&seq)?;
                 counts.generated += 1;
-                Some(EventJson::Token { id: counts.id, token, text, logprob, top })
+                let output = counts.split(text, false);
+                Some(EventJson::Token { id: counts.id, token, output, logprob, top })
             }
             EventKind::Slots(slots) => {
                 let slots = slots.into_iter().map(|slot| slot_json(slot, tokenizer)).collect();
                 Some(EventJson::Slots { id: self.active.get(&seq)?.id, slots })
             }
             EventKind::Finished { reason, text, passes, cached } => {
-                let Counters { id, prompt, generated } = self.active.remove(&seq)?;
+                let mut counts = self.active.remove(&seq)?;
+                let output = counts.split(text, true);
+                let Counters { id, prompt, generated, .. } = counts;
                 Some(EventJson::End {
                     id,
                     reason: reason_name(reason),
-                    text,
+                    output,
                     prompt_tokens: prompt,
                     generated_tokens: generated,
                     passes,

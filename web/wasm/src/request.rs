@@ -7,17 +7,18 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine;
-use wrinklefree::settings::{Sampling, Settings};
-use wrinklefree::text::{Date, Prompt, RenderOptions};
+use wrinklefree::settings::{OutputReasoning, Reasoning, Sampling, Settings};
+use wrinklefree::text::{Date, Prompt, ReasoningParser, RenderOptions};
 
 /// Default maximum number of tokens of an answer.
 const DEFAULT_MAX_TOKENS: usize = 512;
 
-/// A request. Its three parts are read from the same JSON object.
+/// A request. Its four parts are read from the same JSON object.
 pub struct Request {
     input: Input,
     sampling: Sampling,
     settings: Settings,
+    reasoning: Reasoning,
 }
 
 /// The input, which is exactly one of the first three fields, and the end of the answer.
@@ -51,33 +52,58 @@ impl Request {
     /// Parses a request.
     pub fn parse(json: &str) -> Result<Self, Error> {
         let request: Value = serde_json::from_str(json)?;
-        Ok(Self { input: read(&request)?, sampling: read(&request)?, settings: read(&request)? })
+        Ok(Self {
+            input: read(&request)?,
+            sampling: read(&request)?,
+            settings: read(&request)?,
+            reasoning: read(&request)?,
+        })
     }
 
-    /// Returns the engine's request. `now` is the Unix time in seconds, for chat templates.
-    pub fn build(self, loaded: &LoadedModel, now: i64) -> Result<engine::Request, Error> {
-        Ok(engine::Request {
-            tokens: self.input.tokens(loaded, now)?,
+    /// Returns the engine's request, and a parser of its output if that has reasoning. `now` is the Unix
+    /// time in seconds, for chat templates.
+    pub fn build(
+        self,
+        loaded: &LoadedModel,
+        now: i64,
+    ) -> Result<(engine::Request, Option<ReasoningParser>), Error> {
+        let (tokens, reasoning) = self.input.tokens(loaded, &self.reasoning, now)?;
+        let eos = &loaded.defaults.eos;
+        let constraint = match reasoning.parser() {
+            Some(_) => reasoning.constrain(loaded.tokenizer()?, eos, None)?,
+            None => None,
+        };
+        let request = engine::Request {
+            tokens,
             max_tokens: self.input.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
             mode: self.settings.mode(&loaded.capabilities())?,
             sampling: SamplingParams {
                 logprobs: self.input.logprobs,
+                constraint,
                 ..self.sampling.params(&loaded.defaults)
             },
             stop: self.input.stop,
-            eos: loaded.defaults.eos.clone(),
+            eos: eos.clone(),
             watch: self.input.watch,
             ..engine::Request::default()
-        })
+        };
+        Ok((request, reasoning.parser()))
     }
 }
 
 impl Input {
-    fn tokens(&self, loaded: &LoadedModel, now: i64) -> Result<Vec<u32>, Error> {
+    /// Returns the tokens of the prompt, and the reasoning that its output has.
+    fn tokens(
+        &self,
+        loaded: &LoadedModel,
+        reasoning: &Reasoning,
+        now: i64,
+    ) -> Result<(Vec<u32>, OutputReasoning), Error> {
         let messages = match (&self.prompt, &self.messages, &self.tokens) {
-            (None, None, Some(tokens)) => return Ok(tokens.clone()),
+            (None, None, Some(tokens)) => return Ok((tokens.clone(), OutputReasoning::default())),
             (Some(text), None, None) if self.raw || loaded.template.is_none() => {
-                return Ok(loaded.tokenizer()?.encode(text, true)?);
+                let tokens = loaded.tokenizer()?.encode(text, true)?;
+                return Ok((tokens, OutputReasoning::default()));
             }
             (Some(text), None, None) => &json!([{"role": "user", "content": text}]),
             (None, Some(messages), None) => messages,
@@ -87,12 +113,22 @@ impl Input {
                 ));
             }
         };
-        Ok(render(loaded, messages, now)?.encode(loaded.tokenizer()?)?)
+        let prompt = render(loaded, messages, reasoning, now)?;
+        let output = match &loaded.template {
+            Some(template) => reasoning.of_output(template, prompt.text())?,
+            None => OutputReasoning::default(),
+        };
+        Ok((prompt.encode(loaded.tokenizer()?)?, output))
     }
 }
 
 /// Renders a conversation with the chat template.
-pub fn render(loaded: &LoadedModel, messages: &Value, now: i64) -> Result<Prompt, Error> {
+pub fn render(
+    loaded: &LoadedModel,
+    messages: &Value,
+    reasoning: &Reasoning,
+    now: i64,
+) -> Result<Prompt, Error> {
     let template = loaded.template.as_ref().ok_or_else(|| {
         let name = &loaded.name;
         Error::new(
@@ -103,6 +139,7 @@ pub fn render(loaded: &LoadedModel, messages: &Value, now: i64) -> Result<Prompt
     let options = RenderOptions {
         add_generation_prompt: true,
         date: Some(Date::from_unix(now)),
+        variables: reasoning.variables()?,
         ..RenderOptions::default()
     };
     Ok(template.prompt(messages.clone(), options)?)

@@ -8,7 +8,7 @@ use crate::upload::Upload;
 use serde_json::json;
 use wasm_bindgen::prelude::wasm_bindgen;
 use wrinklefree::decode::DecodeMode;
-use wrinklefree::settings::{Mode, Settings};
+use wrinklefree::settings::{Mode, Reasoning, Settings};
 
 /// A loaded model and the requests in progress on it.
 #[wasm_bindgen]
@@ -61,10 +61,10 @@ impl Session {
 
     /// Submits a request in JSON and returns its id.
     pub fn submit(&mut self, request: &str) -> Result<u32, Error> {
-        let request = Request::parse(request)?.build(&self.loaded, now())?;
+        let (request, parser) = Request::parse(request)?.build(&self.loaded, now())?;
         let prompt = request.tokens.len();
         let seq = self.loaded.engine.submit(request)?;
-        Ok(self.requests.add(seq, prompt))
+        Ok(self.requests.add(seq, prompt, parser))
     }
 
     /// Cancels a request. It has no effect on one that has ended.
@@ -94,7 +94,8 @@ impl Session {
     /// Renders a conversation, a JSON array of messages, with the chat template.
     #[wasm_bindgen(js_name = applyTemplate)]
     pub fn apply_template(&self, messages: &str) -> Result<String, Error> {
-        let prompt = request::render(&self.loaded, &serde_json::from_str(messages)?, now())?;
+        let messages = serde_json::from_str(messages)?;
+        let prompt = request::render(&self.loaded, &messages, &Reasoning::default(), now())?;
         Ok(prompt.text().to_owned())
     }
 

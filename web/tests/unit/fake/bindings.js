@@ -123,7 +123,9 @@ export class Session {
     if (word === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
     running.at += 1;
     const scores = running.logprobs === undefined ? {} : { logprob: -1, top: [[7, -1]] };
-    this.#events.push({ type: "token", id, token: running.at, text: `${word} `, ...scores });
+    const thought = word.startsWith("think:") && { text: "", reasoning: `${word.slice(6)} ` };
+    const output = thought || { text: `${word} ` };
+    this.#events.push({ type: "token", id, token: running.at, ...output, ...scores });
     if (running.watch) {
       this.#events.push({ type: "slots", id, slots: [{ state: "masked", text: "" }] });
     }

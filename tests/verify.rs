@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::decode::{
-    Commit, DecodeMode, DiffusionParams, Drafter, Inside, SamplingParams, Unmask,
+    Commit, DecodeMode, DiffusionParams, Drafter, Dry, Inside, Mirostat, SamplingParams, Unmask,
 };
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, SeqId, Step, SubmitError};
 use wrinklefree::format::{File, load};
@@ -114,6 +114,10 @@ fn warm(seed: usize) -> SamplingParams {
         top_p: 0.95,
         repetition_penalty: 1.1,
         seed: seed as u64,
+        xtc_probability: if seed % 4 == 1 { 0.5 } else { 0.0 },
+        typical_p: if seed % 8 == 3 { 0.7 } else { 1.0 },
+        mirostat: (seed % 4 == 3).then(Mirostat::default),
+        dry: (seed % 8 == 5).then(Dry::default),
         ..SamplingParams::default()
     }
 }

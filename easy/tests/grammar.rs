@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wrinklefree::decode::{Constraint, Next};
 use wrinklefree_easy::machine;
-use wrinklefree_easy::models::grammar::{Grammar, Grammars, Vocabulary, validate};
+use wrinklefree_easy::models::grammar::{Grammar, Grammars, Vocabulary, gbnf_to_lark, validate};
 use wrinklefree_easy::models::{Loaded, OpenOptions};
 
 struct Compiler {
@@ -227,4 +227,55 @@ fn steps_have_limits() {
     }
     println!("the slowest step took {slowest:?}");
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+}
+
+/// The JSON grammar of llama.cpp's manual.
+const GBNF_JSON: &str = r##"
+root   ::= object
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+object ::=
+  "{" ws (
+            string ":" ws value
+    ("," ws string ":" ws value)*
+  )? "}" ws
+array  ::=
+  "[" ws (
+            value
+    ("," ws value)*
+  )? "]" ws
+string ::=
+  "\"" (
+    [^"\\\x7F\x00-\x1F] |
+    "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) # escapes
+  )* "\"" ws
+number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
+ws ::= | " " | "\n" [ \t]{0,20}
+"##;
+
+#[test]
+fn grammars_of_llama_cpp_are_held() {
+    let calculator = "root ::= (expr \"=\" ws term \"\\n\")+\nexpr ::= term ([-+*/] term)*\n\
+        term ::= ident | num | \"(\" ws expr \")\" ws\nident ::= [a-z] [a-z0-9_]* ws\n\
+        num ::= [0-9]+ ws\nws ::= [ \\t\\n]*\n";
+    let list = "root ::= \"1. \" item \"\\n\" (\"2. \" item \"\\n\")?\nitem ::= [^\\n]{1,20}";
+    let overlapping = "root ::= (\"ab\" | \"a\" \"bc\") \"d\"";
+    let cases = [
+        (GBNF_JSON, "{\"a\": [1, -2.5e3, {\"b\\n\": null}], \"\u{e9}\": true}", true),
+        (GBNF_JSON, "{}", true),
+        (GBNF_JSON, "{\"a\": 01x}", false),
+        (GBNF_JSON, "[1]", false),
+        (calculator, "x1+(2*y)=3\n", true),
+        (calculator, "x1+(2*y=3\n", false),
+        (list, "1. eggs\n2. milk & \"bread\"\n", true),
+        (list, "1. eggs\n2. \n", false),
+        (overlapping, "abd", true),
+        (overlapping, "abcd", true),
+        (overlapping, "acd", false),
+    ];
+    for (gbnf, text, want) in cases {
+        let lark = gbnf_to_lark(gbnf).expect("converts");
+        let compiled = compiler().grammars.compile(Grammar::Lark(lark.clone()));
+        let constraint = compiled.unwrap_or_else(|e| panic!("{e}\n{lark}")).constraint;
+        assert_eq!(accepts(constraint, text), want, "{text:?} of {lark}");
+    }
 }

@@ -36,7 +36,7 @@ impl Autoregressive {
     ) -> Self {
         assert!(!prompt.is_empty() && (max_tokens > 0 || sampling.score_prompt));
         let scored = if sampling.score_prompt { 1 } else { prompt.len() };
-        let sampler = Sampler::new(sampling, &prompt);
+        let sampler = Sampler::new(sampling, &prompt).ending_with(&eos);
         let (prompt, tokens) = (prompt.len(), prompt);
         let (cached, planned, finished) = (0, 0, false);
         Self { tokens, prompt, scored, cached, planned, max_tokens, eos, sampler, finished }

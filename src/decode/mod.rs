@@ -18,8 +18,8 @@ pub use draft::Drafter;
 pub(crate) use draft::likeliest;
 pub use prompt::{Pooling, PromptDecoder};
 pub use sample::{
-    Certainty, Constraint, History, Next, Prediction, ReasoningConstraint, ReasoningTokens,
-    Sampled, Sampler, SamplingError, SamplingParams,
+    Certainty, Constraint, Dry, History, Mirostat, MirostatVersion, Next, Prediction,
+    ReasoningConstraint, ReasoningTokens, Sampled, Sampler, SamplingError, SamplingParams,
 };
 pub use verify::Verify;
 

@@ -1,9 +1,9 @@
 //! Sampling: from logits to a token.
 //!
-//! 1. Penalties and biases change the logits.
+//! 1. Penalties, DRY and biases change the logits; bad words and early end tokens are removed.
 //! 2. The grammar removes tokens that it does not allow.
-//! 3. With temperature 0 the highest logit wins. Otherwise temperature, top-k, top-p and min-p shape a
-//!    distribution, and one random number draws from it.
+//! 3. With temperature 0 the highest logit wins. Otherwise temperature, top-k, top-nσ, typical-p, top-p,
+//!    min-p, XTC and Mirostat shape a distribution, in this order, and one random number draws from it.
 //!
 //! The same logits, parameters and history give the same token on every platform and with any number of
 //! threads. Sums run in a fixed order, and `exp` and `ln` are the crate's own and `libm`'s. The random
@@ -15,11 +15,16 @@
 mod candidates;
 mod certainty;
 mod constraint;
+mod dry;
+mod filters;
+mod mirostat;
 mod params;
 mod reasoning;
 
 pub use certainty::Certainty;
 pub use constraint::{Constraint, Next};
+pub use dry::Dry;
+pub use mirostat::{Mirostat, MirostatVersion};
 pub use params::{SamplingError, SamplingParams};
 pub use reasoning::{ReasoningConstraint, ReasoningTokens};
 
@@ -58,6 +63,7 @@ pub struct Prediction {
 pub struct History {
     seen: BTreeMap<u32, u32>,
     position: u64,
+    limit: f64,
 }
 
 /// Chooses the tokens of one sequence.
@@ -82,8 +88,15 @@ pub struct Sampler {
     params: SamplingParams,
     /// Number of occurrences in the output; 0 for tokens of the prompt alone. Kept only for penalties.
     seen: BTreeMap<u32, u32>,
+    /// Prompt and output. Kept only if tokens are sampled in order.
+    text: Vec<u32>,
+    /// Tokens that cannot come among the first ones of the output.
+    end_tokens: Vec<u32>,
     /// Number of tokens accepted so far.
     position: u64,
+    /// Limit of Mirostat for the next token, and behind the last token that was drawn.
+    limit: f64,
+    next_limit: f64,
     /// Logits after penalties and grammar.
     scratch: Vec<f32>,
     candidates: Candidates,
@@ -100,8 +113,26 @@ impl Sampler {
         if params.repetition_penalty != 1.0 {
             seen.extend(prompt.iter().map(|&token| (token, 0)));
         }
-        let (scratch, candidates) = (Vec::new(), Candidates::default());
-        Self { params, seen, position: 0, scratch, candidates, guide }
+        let limit = params.mirostat.map_or(0.0, |mirostat| mirostat.first_limit());
+        Self {
+            text: if params.in_order() { prompt.to_vec() } else { Vec::new() },
+            params,
+            seen,
+            end_tokens: Vec::new(),
+            position: 0,
+            limit,
+            next_limit: limit,
+            scratch: Vec::new(),
+            candidates: Candidates::default(),
+            guide,
+        }
+    }
+
+    /// Sets the tokens that cannot come before [`SamplingParams::min_tokens`] others.
+    #[must_use]
+    pub fn ending_with(self, end_tokens: &[u32]) -> Self {
+        let end_tokens = if self.params.min_tokens > 0 { end_tokens.to_vec() } else { Vec::new() };
+        Self { end_tokens, ..self }
     }
 
     /// Chooses the next token and [accepts](Self::accept) it. `logits`: `[vocab_size]`.
@@ -144,10 +175,11 @@ impl Sampler {
         self.draw(logits, position, Some(by), None)
     }
 
-    /// Returns true if a grammar decides which tokens may come next. Tokens must be sampled in order then.
+    /// Returns true if tokens must be sampled in order: a grammar, DRY, Mirostat or a bad word of several
+    /// tokens decides which one comes next.
     #[must_use]
-    pub fn guided(&self) -> bool {
-        self.guide.is_some()
+    pub fn in_order(&self) -> bool {
+        self.guide.is_some() || self.params.in_order()
     }
 
     /// Returns true if the grammar has not yet computed which tokens may follow those accepted so far.
@@ -180,6 +212,10 @@ impl Sampler {
         if self.params.penalizes() {
             *self.seen.entry(token).or_insert(0) += 1;
         }
+        if self.params.in_order() {
+            self.text.push(token);
+        }
+        self.limit = self.next_limit;
         if let Some(guide) = &mut self.guide {
             guide.accept(token);
         }
@@ -188,14 +224,17 @@ impl Sampler {
     /// Returns the history of accepted tokens, for [`rewind`](Self::rewind).
     #[must_use]
     pub fn history(&self) -> History {
-        History { seen: self.seen.clone(), position: self.position }
+        History { seen: self.seen.clone(), position: self.position, limit: self.limit }
     }
 
     /// Forgets the tokens that were accepted after `history`.
     pub fn rewind(&mut self, history: &History) {
+        let removed = (self.position - history.position) as usize;
         if let Some(guide) = &mut self.guide {
-            guide.rewind((self.position - history.position) as usize);
+            guide.rewind(removed);
         }
+        self.text.truncate(self.text.len().saturating_sub(removed));
+        (self.limit, self.next_limit) = (history.limit, history.limit);
         self.seen.clone_from(&history.seen);
         self.position = history.position;
     }
@@ -225,6 +264,7 @@ impl Sampler {
             scratch.clear();
             scratch.extend_from_slice(logits);
             self.penalize(&mut scratch);
+            self.ban(&mut scratch, position);
             if let Some(guide) = guide {
                 guide.restrict(&mut scratch);
             }
@@ -239,7 +279,10 @@ impl Sampler {
         } else {
             let random = uniform(self.params.seed, position);
             let by = by.unwrap_or(Certainty::Probability);
-            self.candidates.draw(logits, &self.params, random, by)
+            let (params, limit) = (&self.params, self.limit);
+            let (prediction, next) = self.candidates.draw(logits, params, random, limit, by);
+            self.next_limit = next;
+            prediction
         };
         self.scratch = scratch;
         prediction
@@ -261,20 +304,37 @@ impl Sampler {
                 *logit -= p.frequency_penalty * count as f32 + p.presence_penalty;
             }
         }
+        if let Some(dry) = &p.dry {
+            dry.penalize(&self.text, logits);
+        }
         for &(token, bias) in &p.logit_bias {
             if let Some(logit) = logits.get_mut(token as usize) {
                 *logit += bias;
             }
         }
     }
+
+    /// Removes tokens that would complete a bad word, and early end tokens.
+    fn ban(&self, logits: &mut [f32], position: u64) {
+        let output = &self.text[self.text.len().saturating_sub(self.position as usize)..];
+        let words = self.params.bad_words.iter().filter_map(|word| word.split_last());
+        let completed = words.filter(|(_, before)| output.ends_with(before)).map(|(last, _)| last);
+        let early = position < self.params.min_tokens as u64;
+        let ends = self.end_tokens.iter().filter(|_| early);
+        for &token in completed.chain(ends) {
+            if let Some(logit) = logits.get_mut(token as usize) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
 }
 
-/// Returns a random number in [0, 1) that depends on seed and position alone.
-fn uniform(seed: u64, position: u64) -> f64 {
+/// Returns two random numbers in [0, 1) that depend on seed and position alone.
+fn uniform(seed: u64, position: u64) -> [f64; 2] {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    // Each position has a block of 16 words, of which it uses two.
+    // Each position has a block of 16 words, of which it uses four.
     rng.set_word_pos(u128::from(position) * 16);
-    (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    [(); 2].map(|()| (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64))
 }
 
 #[cfg(test)]
@@ -285,7 +345,7 @@ mod tests {
     fn random_numbers_depend_on_seed_and_position_only() {
         // A change of these numbers would change every seeded output.
         let known = [(0, 0), (0, 1), (1, 0), (u64::MAX, 1 << 40)];
-        let got = known.map(|(seed, position)| uniform(seed, position));
+        let got = known.map(|(seed, position)| uniform(seed, position)[0]);
         assert_eq!(got, KNOWN);
         assert!(got.iter().all(|u| (0.0..1.0).contains(u)));
     }

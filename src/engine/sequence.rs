@@ -40,6 +40,8 @@ pub(super) struct Sequence {
     /// True if the request asks for [`EventKind::Slots`].
     watch: bool,
     eos: Vec<u32>,
+    /// Number of next tokens that no stop string may end.
+    unstoppable: usize,
     /// `None` without a tokenizer, or behind a stop string.
     detokenizer: Option<Detokenizer>,
     stops: StopStrings,
@@ -64,6 +66,7 @@ impl Sequence {
         row_cost: f32,
     ) -> Self {
         let Request { tokens, sampling, stop, eos, mode, watch, cache_salt, .. } = request;
+        let min_tokens = sampling.min_tokens;
         let max_tokens = request.max_tokens.min(context - tokens.len());
         let left = request.max_tokens - max_tokens;
         let plan = SnapshotPlan::new(tokens.len(), request.stable_prefix);
@@ -85,6 +88,7 @@ impl Sequence {
             watch,
             waited: 0,
             eos,
+            unstoppable: min_tokens,
             detokenizer: tokenizer.map(Detokenizer::new),
             stops: StopStrings::new(stop),
         }
@@ -196,7 +200,13 @@ impl Sequence {
     /// Returns the text that a token adds, and the index of the stop string that it completes.
     fn show(&mut self, sampled: &Sampled) -> (String, Option<usize>) {
         let mut shown = String::new();
+        let early = self.unstoppable > 0;
+        self.unstoppable = self.unstoppable.saturating_sub(1);
         let stopped = match &mut self.detokenizer {
+            Some(detokenizer) if early => {
+                shown = detokenizer.push(sampled.token);
+                None
+            }
             Some(detokenizer) if !self.eos.contains(&sampled.token) => {
                 self.stops.push(&detokenizer.push(sampled.token), &mut shown).map(|s| s.index)
             }

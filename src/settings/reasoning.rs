@@ -30,6 +30,7 @@ pub struct Reasoning {
     /// Tokens of thinking at most
     ///
     /// The thinking is closed then, and the model answers.
+    #[serde(alias = "thinking_token_budget", alias = "thinking_budget_tokens")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub thinking_budget: Option<usize>,
     /// Variables of the chat template, as JSON

@@ -6,6 +6,7 @@
 //! tokens of the template alone. Then the characters come back, and the texts between these tokens are
 //! encoded without a search for control tokens.
 
+use super::token_bytes::CALL_MARKS;
 use super::{RenderOptions, TextError, Tokenizer};
 use daachorse::{DoubleArrayAhoCorasick, DoubleArrayAhoCorasickBuilder};
 use serde_json::Value;
@@ -17,10 +18,6 @@ use tokenizers::tokenizer::{
     Model, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString,
     PreTokenizer, Token,
 };
-
-/// Tokens around calls and results of tools. Templates that know no tools get them in messages.
-const CALL_MARKS: [&str; 4] =
-    ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"];
 
 /// A rendered prompt. Control tokens that come from messages are text in it.
 #[derive(Clone)]
@@ -43,6 +40,20 @@ impl Prompt {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Returns the first `end` bytes of the prompt, which must end between characters.
+    ///
+    /// # Panics
+    /// If `end` is behind the text or inside a character.
+    #[must_use]
+    pub fn truncated(mut self, end: usize) -> Self {
+        assert!(self.text.is_char_boundary(end), "{end} is no place between characters");
+        self.text.truncate(end);
+        if let Some((places, _)) = &mut self.control {
+            places.retain(|(place, _)| place.end <= end);
+        }
+        self
     }
 
     /// Encodes the prompt, without the tokens that a tokenizer adds around texts.

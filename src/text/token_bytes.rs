@@ -54,9 +54,19 @@ pub(super) enum JoinRule {
     WholeText,
 }
 
-/// Marks around tool calls.
-const CALL_MARKS: [&str; 4] =
-    ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"];
+/// Marks around the parts of tool calls and results.
+pub(super) const CALL_MARKS: [&str; 10] = [
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+];
 
 /// Returns true for marks around tool calls and reasoning. They always count as text, because a text
 /// without them has lost its calls, or its reasoning counts as the answer. Some vocabularies have them as

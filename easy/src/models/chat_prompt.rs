@@ -34,6 +34,18 @@ pub fn render_bare<M: Serialize>(
     render_with(template, messages, inputs, false)
 }
 
+/// Cuts a prompt behind the text of its last message, so that the model continues it. `None` if the
+/// prompt does not have the text.
+pub fn open_end(prompt: Prompt, last: &str) -> Option<Prompt> {
+    let text = last.trim();
+    let begin = prompt.text().rfind(text).filter(|_| !text.is_empty())?;
+    let end = begin + text.len();
+    // Templates may keep white space at the end or remove it.
+    let space = &last[last.trim_end().len()..];
+    let kept = if prompt.text()[end..].starts_with(space) { space.len() } else { 0 };
+    Some(prompt.truncated(end + kept))
+}
+
 fn render_with<M: Serialize>(
     template: &ChatTemplate,
     messages: &[M],
@@ -92,6 +104,21 @@ mod tests {
         let prompt = render::<Value>(&template, &[], Inputs::default()).expect("renders");
         let year: u32 = prompt.text().parse().expect("a year");
         assert!(year >= 2025, "{year}");
+    }
+
+    #[test]
+    fn a_last_message_can_be_continued() {
+        let source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}";
+        let text = TextParts { chat_template: Some(source.into()), ..TextParts::default() };
+        let template = ChatTemplate::new(&text).expect("valid").expect("there");
+        let message =
+            |role: &str, content: &str| Message { role: role.into(), content: content.into() };
+        for (last, want) in [("a b ", Some("a b ")), ("a", Some("a")), (" ", None)] {
+            let messages = [message("user", "a"), message("assistant", last)];
+            let prompt = render_bare(&template, &messages, Inputs::default()).expect("renders");
+            let open = open_end(prompt, last).map(|prompt| prompt.text().to_string());
+            assert_eq!(open, want.map(|want| format!("<user>a</s><assistant>{want}")), "{last}");
+        }
     }
 
     #[test]

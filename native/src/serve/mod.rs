@@ -22,6 +22,7 @@ mod grammars;
 mod half_close;
 mod host;
 mod ids;
+mod ignored;
 mod listener;
 pub mod log;
 mod metrics;

@@ -107,7 +107,7 @@ impl BlockDiffusion {
     ) -> Self {
         assert!(max_tokens > 0);
         sampling.logit_bias.push((params.mask, f32::NEG_INFINITY));
-        let sampler = Sampler::new(sampling, &prompt);
+        let sampler = Sampler::new(sampling, &prompt).ending_with(&eos);
         let mut this = Self {
             block: BlockState::new(&params),
             prefill_end: prompt.len() / params.block * params.block,
@@ -275,7 +275,7 @@ impl BlockDiffusion {
             self.unmask(0, first.row(0));
         }
         for (row, (&slot, guess)) in slots.iter().zip(&predictions).enumerate() {
-            match accepted[row] && !self.sampler.guided() {
+            match accepted[row] && !self.sampler.in_order() {
                 true => self.fill(slot, guess.token, Some(guess.certainty), logits.row(row)),
                 false => self.block.guess(slot, *guess),
             }
@@ -283,7 +283,7 @@ impl BlockDiffusion {
         self.committed = self.base();
         self.uncommitted.clear();
         let mut held = HeldSlots::default();
-        if self.sampler.guided() {
+        if self.sampler.in_order() {
             // The first slot, and the following ones up to the first uncertain one.
             let certain = accepted.iter().skip(1).take_while(|&&accepted| accepted).count();
             held.left = slots.iter().copied().zip(0..).take(1 + certain).collect();

@@ -1,6 +1,7 @@
 //! The tokens that pass the filters, and the draw. Only the few tokens that filters keep are sorted, never
 //! a whole vocabulary of 128,000.
 
+use super::filters::{keep_near, keep_typical, remove_top_choices};
 use super::{Certainty, Prediction, SamplingParams};
 use crate::kernel::Kernels;
 use std::cmp::Ordering;
@@ -23,19 +24,38 @@ pub(super) struct Candidates {
 const NUCLEUS: usize = 128;
 
 impl Candidates {
-    /// Draws a token with a `random` number in [0, 1). A weight is a probability times a constant; the
-    /// most likely token has weight 1.
+    /// Draws a token with two `random` numbers in [0, 1). Also returns the limit of Mirostat behind it.
     pub(super) fn draw(
         &mut self,
         logits: &[f32],
         p: &SamplingParams,
-        random: f64,
+        random: [f64; 2],
+        limit: f64,
         by: Certainty,
-    ) -> Prediction {
+    ) -> (Prediction, f64) {
         let max = highest(logits);
         if max == f32::NEG_INFINITY {
-            return Prediction { token: 0, certainty: by.none() };
+            return (Prediction { token: 0, certainty: by.none() }, limit);
         }
+        self.filter(logits, max, p);
+        let list = &mut self.list;
+        if random[1] < f64::from(p.xtc_probability) {
+            remove_top_choices(list, f64::from(p.xtc_threshold));
+        }
+        if let Some(mirostat) = &p.mirostat {
+            mirostat.truncate(list, limit, logits.len());
+            list.sort_unstable_by_key(|entry| entry.0);
+        }
+        let (token, weight) = pick(list, random[0]);
+        let next = p
+            .mirostat
+            .map_or(limit, |mirostat| mirostat.next_limit(limit, f64::from(weight) / total(list)));
+        (Prediction { token, certainty: by.of_weights(list, weight) }, next)
+    }
+
+    /// Fills the list with the tokens that pass the filters, sorted by id, and their weights. A weight is
+    /// a probability times a constant; the most likely token has weight 1. `max` is the highest logit.
+    fn filter(&mut self, logits: &[f32], max: f32, p: &SamplingParams) {
         let scale = (1.0 / p.temperature).min(f32::MAX);
         let list = &mut self.list;
         if p.top_k > 0 && p.top_k < logits.len() {
@@ -52,13 +72,20 @@ impl Candidates {
             list.clear();
             list.extend((0u32..).zip(self.weights.iter().copied()).filter(|entry| entry.1 > 0.0));
         }
+        if p.top_n_sigma > 0.0 {
+            keep_near(list, logits, max, p.top_n_sigma);
+        }
+        if p.typical_p < 1.0 {
+            keep_typical(list, f64::from(p.typical_p));
+        }
         if p.top_p < 1.0 {
             keep_nucleus(list, f64::from(p.top_p));
         }
-        list.retain(|entry| entry.1 >= p.min_p);
+        if p.min_p > 0.0 {
+            let least = p.min_p * list.iter().fold(0.0, |most: f32, entry| most.max(entry.1));
+            list.retain(|entry| entry.1 >= least);
+        }
         list.sort_unstable_by_key(|entry| entry.0);
-        let (token, weight) = pick(list, random);
-        Prediction { token, certainty: by.of_weights(list, weight) }
     }
 }
 
@@ -112,7 +139,7 @@ pub(super) fn total(list: &[(u32, f32)]) -> f64 {
 }
 
 /// Orders by falling weight, then by id. Zeros of either sign are equal; no entry is NaN.
-fn best_first(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
+pub(super) fn best_first(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
     b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
 }
 

@@ -4,11 +4,15 @@
 //! end what is known to take long or to need much memory; a service for strangers compiles in a process
 //! of its own first, as `wf-run serve` does.
 
+mod closed;
+mod gbnf;
 mod guided;
 mod negate;
 mod schema;
 mod validate;
 
+pub use closed::closed;
+pub use gbnf::{gbnf_to_lark, is_gbnf};
 pub use schema::{Effort, Relaxed, places, relax};
 pub use validate::{Validation, validate};
 

@@ -2,10 +2,11 @@
 
 use super::body::{Body, GenerationOptions};
 use super::generation::Generation;
+use super::template_messages::TemplateMessages;
 use super::tools::{self, CallFormat, OutputParser, Tools};
 use super::validation::OutputValidator;
 use crate::models::chat_prompt::{self, Inputs};
-use crate::models::grammar::{Effort, Grammar, lenient, relax};
+use crate::models::grammar::{Effort, Grammar, closed, lenient, relax};
 use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
 use crate::serve::grammars::RequestedGrammar;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
-use wrinklefree::text::Prompt;
+use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers};
 
 /// A conversation and the constraints on its continuation.
 #[derive(Clone, Debug)]
@@ -31,6 +32,37 @@ pub struct Conversation {
     pub grammar: Option<RequestedGrammar>,
     /// Settings of reasoning.
     pub reasoning: Reasoning,
+    /// End of the prompt.
+    pub ending: Ending,
+}
+
+/// End of a conversation's prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// The model begins a new message.
+    #[default]
+    NewMessage,
+    /// The model continues the last message, which is the assistant's (prefill).
+    LastMessage,
+    /// The prompt ends behind the last message.
+    Bare,
+}
+
+impl Ending {
+    /// Returns the end of a prompt whose last message is this one: the model continues a text of the
+    /// assistant.
+    pub fn of_last(message: Option<&Value>) -> Self {
+        match message.is_some_and(is_prefill) {
+            true => Self::LastMessage,
+            false => Self::NewMessage,
+        }
+    }
+}
+
+/// Returns true for a text of the assistant, which can be continued.
+pub fn is_prefill(message: &Value) -> bool {
+    let text = message["content"].as_str().unwrap_or_default();
+    message["role"] == "assistant" && message.get("tool_calls").is_none() && !text.trim().is_empty()
 }
 
 /// Number and contents of the requested outputs.
@@ -40,6 +72,10 @@ pub struct OutputRequest {
     pub count: usize,
     /// Number of alternatives per token, or `None` for no log-probabilities.
     pub logprobs: Option<usize>,
+    /// The same for the tokens of the prompt.
+    pub prompt_logprobs: Option<usize>,
+    /// Return the ids of tokens.
+    pub token_ids: bool,
 }
 
 /// A conversation that is tokenized and waits for its grammar and the engine.
@@ -55,6 +91,11 @@ pub struct PreparedConversation {
 }
 
 impl PreparedConversation {
+    /// Returns the tokens of the prompt.
+    pub fn tokens(&self) -> &[u32] {
+        &self.request.tokens
+    }
+
     /// Starts generating `count` outputs.
     ///
     /// # Errors
@@ -102,8 +143,9 @@ impl Conversation {
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
             let settings = self.reasoning(model);
-            reasoning = settings.of_output(template, prompt.text()).map_err(reasoning_error)?;
-            format = CallFormat::of_template(template);
+            let end = self.end_of_reasoning(template).unwrap_or(prompt.text());
+            reasoning = settings.of_output(template, end).map_err(reasoning_error)?;
+            format = CallFormat::of_template(template).unwrap_or_default();
         }
         let parser = OutputParser::new(reasoning.parser(), self.tools.parser(format));
         let grammar = self.output_grammar(format)?;
@@ -128,15 +170,55 @@ impl Conversation {
             );
             return Err(ApiError::bad(param, message));
         };
-        let (messages, definitions) =
-            tools::for_template(template, self.messages.clone(), self.tools.definitions());
-        let inputs = self.inputs(model, definitions)?;
+        let inputs = self.inputs(model, None)?;
         if inputs.documents.is_some() && !template.source().contains("documents") {
             let message = format!("the chat template of {} takes no documents", model.name);
             return Err(ApiError::bad("documents", message));
         }
-        chat_prompt::render(template, &messages, inputs)
+        self.render_messages(template, &self.messages, inputs.clone())
+            .or_else(|error| {
+                // Many templates allow one system message, and only as the first one.
+                let plain = TemplateMessages::with_one_system(&self.messages);
+                let plain = plain.ok_or_else(|| error.clone())?;
+                self.render_messages(template, &plain, inputs).map_err(|_| error)
+            })
             .map_err(|e| ApiError::bad(param, format!("the chat template failed: {e}")))
+    }
+
+    fn render_messages(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Value],
+        inputs: Inputs,
+    ) -> Result<Prompt, String> {
+        let (messages, tools) =
+            tools::for_template(template, messages.to_vec(), self.tools.definitions());
+        let inputs = Inputs { tools, ..inputs };
+        let rendered = match self.ending {
+            Ending::NewMessage => chat_prompt::render(template, &messages, inputs),
+            Ending::Bare | Ending::LastMessage => {
+                chat_prompt::render_bare(template, &messages, inputs)
+            }
+        };
+        let prompt = rendered.map_err(|error| error.to_string())?;
+        if self.ending != Ending::LastMessage {
+            return Ok(prompt);
+        }
+        let last = messages.last().and_then(|message| message["content"].as_str());
+        chat_prompt::open_end(prompt, last.unwrap_or_default()).ok_or_else(|| {
+            "it does not write the last message as it is, so the message cannot be continued".into()
+        })
+    }
+
+    /// Returns the marker of reasoning that decides where a continued message is, if the template has any.
+    fn end_of_reasoning(&self, template: &ChatTemplate) -> Option<&'static str> {
+        let markers = ReasoningMarkers::of_template(template)?;
+        if self.ending != Ending::LastMessage {
+            return None;
+        }
+        let text = self.messages.last()?["content"].as_str()?;
+        let open = text.contains(markers.open) && !text.contains(markers.close);
+        Some(if open { markers.open } else { markers.close })
     }
 
     /// Number of first tokens of the prompt that the next turn begins with, where the prefix cache needs
@@ -184,12 +266,15 @@ impl Conversation {
             Some(RequestedGrammar {
                 grammar: Grammar::JsonSchema(schema), best_effort, ..
             }) => Some(match best_effort {
-                true => lenient(relax(schema, Effort::Supported).schema, Effort::Supported),
-                false => schema.clone(),
+                true => {
+                    let kept = relax(&closed(schema.clone()), Effort::Supported).schema;
+                    lenient(kept, Effort::Supported)
+                }
+                false => closed(schema.clone()),
             }),
             Some(_) => {
-                let message = "tools can be combined with JSON output only, not with guided_regex, \
-                               guided_choice and guided_grammar";
+                let message = "tools can be combined with JSON output only, not with a regular \
+                               expression, a choice or a grammar";
                 return Err(ApiError::bad("tools", message));
             }
         };

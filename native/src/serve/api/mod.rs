@@ -11,6 +11,7 @@ mod completions;
 mod conversation;
 mod embeddings;
 mod generation;
+mod logprobs;
 mod messages;
 mod models;
 mod openapi;
@@ -24,7 +25,7 @@ mod tools;
 mod validation;
 
 use super::state::ServerState;
-use super::{auth, log, page};
+use super::{auth, ignored, log, page};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
@@ -75,5 +76,6 @@ pub fn observed(router: Router, server: &Arc<ServerState>) -> Router {
     router
         .layer(CatchPanicLayer::custom(log::panicked))
         .layer(from_fn(messages::convert_errors))
+        .layer(from_fn(ignored::report))
         .layer(from_fn_with_state(server.metrics.clone(), log::requests))
 }

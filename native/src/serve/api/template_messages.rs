@@ -11,6 +11,27 @@ pub struct TemplateMessages {
 }
 
 impl TemplateMessages {
+    /// Returns the messages with one system message, which is the first: the first ones are joined, and
+    /// later ones become the user's. `None` if they are so already.
+    pub fn with_one_system(messages: &[Value]) -> Option<Vec<Value>> {
+        let is_system = |message: &&Value| message["role"] == "system";
+        let first = messages.iter().take_while(is_system).count();
+        if first < 2 && !messages[first..].iter().any(|message| is_system(&message)) {
+            return None;
+        }
+        let text = |message: &Value| message["content"].as_str().unwrap_or_default().to_string();
+        let joined: Vec<String> = messages[..first].iter().map(text).collect();
+        let system = (first > 0).then(|| json!({"role": "system", "content": joined.join("\n\n")}));
+        let rest = messages[first..].iter().map(|message| {
+            let mut message = message.clone();
+            if is_system(&&message) {
+                message["role"] = "user".into();
+            }
+            message
+        });
+        Some(system.into_iter().chain(rest).collect())
+    }
+
     /// Adds a message with a text.
     pub fn push_text(&mut self, role: &str, text: &str) {
         let mut message = json!({"role": role, "content": text});
@@ -62,6 +83,21 @@ pub fn tool_call(id: Option<String>, name: &str, arguments: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn system_messages_become_one() {
+        let message = |role: &str, content: &str| json!({"role": role, "content": content});
+        let given = [
+            message("system", "a"),
+            message("system", "b"),
+            message("user", "c"),
+            message("system", "d"),
+        ];
+        let want = [message("system", "a\n\nb"), message("user", "c"), message("user", "d")];
+        assert_eq!(TemplateMessages::with_one_system(&given).expect("several"), want);
+        assert_eq!(TemplateMessages::with_one_system(&given[1..3]), None);
+        assert_eq!(TemplateMessages::with_one_system(&[]), None);
+    }
 
     #[test]
     fn calls_join_the_assistants_last_message() {

@@ -3,7 +3,7 @@
 use super::body::chat::template_messages;
 use super::body::tokens::{ApplyTemplateFields, DetokenizeFields, TokenizeFields};
 use super::body::{JsonBody, parse};
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Ending};
 use super::status::ModelQuery;
 use super::tools::Tools;
 use crate::serve::error::ApiError;
@@ -88,9 +88,11 @@ pub async fn apply_template(body: JsonBody) -> Result<Json<Value>, ApiError> {
     let (model, body) = body.with_model().await?;
     let prompt = body.prepare(move |body| {
         let ApplyTemplateFields { messages } = parse(body)?;
+        let messages = template_messages(messages)?;
         let conversation = Conversation {
             field: "messages",
-            messages: template_messages(messages)?,
+            ending: Ending::of_last(messages.last()),
+            messages,
             tools: Tools::default(),
             documents: None,
             grammar: None,

@@ -9,7 +9,8 @@ pub use checker::{COMMAND, serve_checks};
 use super::client::{Arrival, Client};
 use super::error::ApiError;
 use crate::models::grammar::{
-    Compiled, Effort, Grammar, Grammars, Relaxed, Validation, Vocabulary, lenient, relax, replaced,
+    Compiled, Effort, Grammar, Grammars, Relaxed, Validation, Vocabulary, closed, lenient, relax,
+    replaced,
 };
 use axum::http::StatusCode;
 use cache::{Cache, Key, Ready};
@@ -253,9 +254,10 @@ impl GrammarCompiler {
 fn attempt(requested: &RequestedGrammar, effort: Effort) -> (Grammar, Vec<String>) {
     match &requested.grammar {
         Grammar::JsonSchema(schema) if requested.best_effort => {
-            let Relaxed { schema, left_out } = relax(schema, effort);
+            let Relaxed { schema, left_out } = relax(&closed(schema.clone()), effort);
             (Grammar::JsonSchema(lenient(schema, effort)), left_out)
         }
+        Grammar::JsonSchema(schema) => (Grammar::JsonSchema(closed(schema.clone())), Vec::new()),
         grammar => (grammar.clone(), Vec::new()),
     }
 }

@@ -6,6 +6,7 @@ use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::parse_arguments;
 use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
+use crate::serve::api::conversation::{Conversation, Ending, is_prefill};
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::api::template_messages::tool_call;
 use crate::serve::api::tools::{ToolChoice, Tools};
@@ -45,6 +46,12 @@ pub struct ChatFields {
     /// `text`.
     #[schema(max_items = 128)]
     documents: Option<Vec<Map<String, Value>>>,
+    /// Continue the last message, a text of the assistant. True by default for such a message.
+    continue_final_message: Option<bool>,
+    /// Begin a new message of the assistant. False ends the prompt behind the last message.
+    add_generation_prompt: Option<bool>,
+    /// Return a message that is continued from its beginning.
+    echo: Option<bool>,
 }
 
 /// A message of a chat.
@@ -151,12 +158,42 @@ impl ChatFields {
         Ok(documents.map(|documents| documents.iter().cloned().map(Value::from).collect()))
     }
 
+    /// Returns the end of the prompt of these messages.
+    ///
+    /// # Errors
+    /// If the fields contradict each other or the last message.
+    pub fn ending(&self, messages: &[Value]) -> Result<Ending, ApiError> {
+        let last = messages.last();
+        let bad = |message: &str| Err(ApiError::bad("continue_final_message", message));
+        match (self.continue_final_message, self.add_generation_prompt) {
+            (Some(true), Some(true)) => bad(
+                "continue_final_message continues the last message and add_generation_prompt begins \
+                 a new one: set only one",
+            ),
+            (Some(true), _) if !last.is_some_and(is_prefill) => {
+                bad("continue_final_message needs a text of the assistant as the last message")
+            }
+            (None, None) => Ok(Ending::of_last(last)),
+            (Some(true), _) => Ok(Ending::LastMessage),
+            (_, Some(false)) => Ok(Ending::Bare),
+            (Some(false), None) | (_, Some(true)) => Ok(Ending::NewMessage),
+        }
+    }
+
+    /// Returns the text that outputs begin with.
+    pub fn echoed(&self, conversation: &Conversation) -> String {
+        let last = conversation.messages.last();
+        let text = last.and_then(|message| message["content"].as_str());
+        let echo = self.echo == Some(true) && conversation.ending == Ending::LastMessage;
+        text.filter(|_| echo).unwrap_or_default().into()
+    }
+
     /// Converts the messages for chat templates.
     ///
     /// # Errors
     /// Names the first invalid field.
-    pub fn messages(self) -> Result<Vec<Value>, ApiError> {
-        template_messages(self.messages)
+    pub fn messages(&mut self) -> Result<Vec<Value>, ApiError> {
+        template_messages(std::mem::take(&mut self.messages))
     }
 }
 

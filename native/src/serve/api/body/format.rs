@@ -1,6 +1,6 @@
-//! Format of the output: `response_format` and the `guided_…` extensions.
+//! Format of the output: `response_format`, `structured_outputs` and the fields of other servers.
 
-use crate::models::grammar::Grammar;
+use crate::models::grammar::{Grammar, gbnf_to_lark, is_gbnf};
 use crate::serve::error::ApiError;
 use crate::serve::grammars::RequestedGrammar;
 use serde::Deserialize;
@@ -12,11 +12,19 @@ use utoipa::ToSchema;
 pub struct OutputFormatFields {
     /// Format of the output, as in OpenAI's API.
     response_format: Option<ResponseFormat>,
-    /// Regular expression that the whole output must match.
+    /// Constraint on the output, as in vLLM's API.
+    structured_outputs: Option<StructuredOutputs>,
+    /// Regular expression that the whole output must match. `regex` and `guided_regex` are the same.
+    regex: Option<String>,
     guided_regex: Option<String>,
-    /// Grammar of the output, in llguidance's dialect of Lark.
+    /// Grammar of the output, in llama.cpp's format (GBNF) or llguidance's dialect of Lark. `grammar`,
+    /// `ebnf` and `guided_grammar` are the same.
+    grammar: Option<String>,
+    ebnf: Option<String>,
     guided_grammar: Option<String>,
-    /// JSON schema of the output.
+    /// JSON schema of the output. `json_schema` and `guided_json` are the same; SGLang sends it as a text.
+    #[schema(value_type = Option<Object>)]
+    json_schema: Option<Value>,
     #[schema(value_type = Option<Object>)]
     guided_json: Option<Value>,
     /// The output must be one of these strings.
@@ -32,8 +40,17 @@ pub struct OutputFormatFields {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ResponseFormat {
     Text,
-    JsonObject,
-    JsonSchema { json_schema: JsonSchema },
+    JsonObject {
+        /// JSON schema of the output, as in llama-server's API.
+        #[schema(value_type = Option<Object>)]
+        schema: Option<Value>,
+    },
+    JsonSchema {
+        json_schema: Option<JsonSchema>,
+        /// JSON schema of the output, as in llama-server's API.
+        #[schema(value_type = Option<Object>)]
+        schema: Option<Value>,
+    },
 }
 
 /// A JSON schema with its settings.
@@ -47,11 +64,58 @@ struct JsonSchema {
     strict: Option<bool>,
 }
 
+/// Constraint on the output: one of these fields.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct StructuredOutputs {
+    /// JSON schema of the output.
+    #[schema(value_type = Option<Object>)]
+    json: Option<Value>,
+    /// Any JSON object.
+    json_object: Option<bool>,
+    /// Regular expression that the whole output must match.
+    regex: Option<String>,
+    /// The output must be one of these strings.
+    #[schema(min_items = 1)]
+    choice: Option<Vec<String>>,
+    /// Grammar of the output, in GBNF or Lark.
+    grammar: Option<String>,
+}
+
+/// Grammars with the fields that ask for them.
+type Requested = Vec<(Grammar, &'static str)>;
+
+impl StructuredOutputs {
+    fn add_to(self, all: &mut Requested) -> Result<(), ApiError> {
+        const FIELD: &str = "structured_outputs";
+        let before = all.len();
+        all.extend(self.json.map(|schema| (Grammar::JsonSchema(schema), FIELD)));
+        all.extend(self.json_object.filter(|&on| on).map(|_| (Grammar::json_object(), FIELD)));
+        all.extend(self.regex.map(|regex| (Grammar::Regex(regex), FIELD)));
+        if let Some(texts) = self.choice {
+            all.push((choice_grammar(&texts, "structured_outputs.choice")?, FIELD));
+        }
+        if let Some(text) = self.grammar {
+            all.push((text_grammar(text, "structured_outputs.grammar")?, FIELD));
+        }
+        match all.len() - before {
+            1 => Ok(()),
+            n => {
+                let message = format!(
+                    "structured_outputs sets {n} constraints: set one of json, json_object, regex, \
+                     choice and grammar"
+                );
+                Err(ApiError::bad(FIELD, message))
+            }
+        }
+    }
+}
+
 impl OutputFormatFields {
     /// Returns the grammar that these fields ask for.
     ///
     /// # Errors
-    /// If more than one field is set, or `guided_choice` is empty.
+    /// If more than one field is set, or one is invalid.
     pub fn grammar(self) -> Result<Option<RequestedGrammar>, ApiError> {
         self.or(None)
     }
@@ -59,56 +123,99 @@ impl OutputFormatFields {
     /// Returns the grammar that these fields ask for, or `other`, which an API's own field asks for.
     ///
     /// # Errors
-    /// If more than one field is set, or `guided_choice` is empty.
+    /// If more than one field is set, or one is invalid.
     pub fn or(self, other: Option<RequestedGrammar>) -> Result<Option<RequestedGrammar>, ApiError> {
         let mut best_effort = self.best_effort.unwrap_or(false);
-        let json = match self.response_format {
-            None | Some(ResponseFormat::Text) => None,
-            Some(ResponseFormat::JsonObject) => Some(Grammar::json_object()),
-            Some(ResponseFormat::JsonSchema { json_schema }) => {
-                best_effort |= json_schema.strict == Some(false);
-                Some(Grammar::JsonSchema(json_schema.schema))
+        let mut all = Requested::new();
+        match self.response_format {
+            None | Some(ResponseFormat::Text) => {}
+            Some(ResponseFormat::JsonObject { schema }) => {
+                let grammar = schema.map_or_else(Grammar::json_object, Grammar::JsonSchema);
+                all.push((grammar, "response_format"));
             }
-        };
-        let regex = self.guided_regex.map(Grammar::Regex);
-        let lark = self.guided_grammar.map(Grammar::Lark);
-        let schema = self.guided_json.map(Grammar::JsonSchema);
-        let choice = self.guided_choice.map(|texts| choice_grammar(&texts)).transpose()?;
-        let fields = [
-            (json, "response_format"),
-            (regex, "guided_regex"),
-            (lark, "guided_grammar"),
-            (schema, "guided_json"),
-            (choice, "guided_choice"),
-        ];
-        let fields = fields.into_iter().filter_map(|(grammar, field)| {
-            grammar.map(|grammar| RequestedGrammar { grammar, field, best_effort })
-        });
-        let other = other.map(|other| RequestedGrammar {
-            best_effort: other.best_effort || best_effort,
-            ..other
-        });
-        let mut requested = other.into_iter().chain(fields);
-        let first = requested.next();
-        match requested.next() {
-            None => Ok(first),
-            Some(_) => Err(ApiError::bad(
-                "response_format",
-                "more than one output format: set only one of response_format (text.format in \
-                 /v1/responses, output_config.format in /v1/messages), guided_json, \
-                 guided_choice, guided_regex and guided_grammar",
-            )),
+            Some(ResponseFormat::JsonSchema { json_schema, schema }) => {
+                best_effort |=
+                    json_schema.as_ref().is_some_and(|given| given.strict == Some(false));
+                let schema = json_schema.map(|given| given.schema).or(schema);
+                let missing = "a response_format of type `json_schema` needs `json_schema.schema`";
+                let schema = schema.ok_or_else(|| ApiError::bad("response_format", missing))?;
+                all.push((Grammar::JsonSchema(schema), "response_format"));
+            }
         }
+        if let Some(structured) = self.structured_outputs {
+            structured.add_to(&mut all)?;
+        }
+        for (regex, field) in [(self.regex, "regex"), (self.guided_regex, "guided_regex")] {
+            all.extend(regex.map(|regex| (Grammar::Regex(regex), field)));
+        }
+        for (text, field) in [
+            (self.grammar, "grammar"),
+            (self.ebnf, "ebnf"),
+            (self.guided_grammar, "guided_grammar"),
+        ] {
+            if let Some(text) = text.filter(|text| !text.is_empty()) {
+                all.push((text_grammar(text, field)?, field));
+            }
+        }
+        for (schema, field) in
+            [(self.json_schema, "json_schema"), (self.guided_json, "guided_json")]
+        {
+            all.extend(schema.map(|schema| (Grammar::JsonSchema(parsed(schema)), field)));
+        }
+        if let Some(texts) = self.guided_choice {
+            all.push((choice_grammar(&texts, "guided_choice")?, "guided_choice"));
+        }
+        only(all, other, best_effort)
     }
 }
 
+/// Returns the one grammar of a request.
+fn only(
+    all: Requested,
+    other: Option<RequestedGrammar>,
+    best_effort: bool,
+) -> Result<Option<RequestedGrammar>, ApiError> {
+    let fields =
+        all.into_iter().map(|(grammar, field)| RequestedGrammar { grammar, field, best_effort });
+    let other = other
+        .map(|other| RequestedGrammar { best_effort: other.best_effort || best_effort, ..other });
+    let mut requested = other.into_iter().chain(fields);
+    let first = requested.next();
+    match (&first, requested.next()) {
+        (Some(first), Some(second)) => Err(ApiError::bad(
+            "response_format",
+            format!(
+                "more than one output format: `{}` and `{}` are set; set only one",
+                first.field, second.field
+            ),
+        )),
+        _ => Ok(first),
+    }
+}
+
+/// Returns a schema that may have come as a text.
+fn parsed(schema: Value) -> Value {
+    match schema.as_str().map(serde_json::from_str) {
+        Some(Ok(parsed)) => parsed,
+        _ => schema,
+    }
+}
+
+/// Returns the grammar that a text in GBNF or Lark describes.
+fn text_grammar(text: String, field: &str) -> Result<Grammar, ApiError> {
+    if !is_gbnf(&text) {
+        return Ok(Grammar::Lark(text));
+    }
+    gbnf_to_lark(&text).map(Grammar::Lark).map_err(|error| {
+        let message = format!("cannot use this grammar: {error}");
+        ApiError { code: "invalid_grammar", ..ApiError::bad(field, message) }
+    })
+}
+
 /// Returns a grammar of exactly these texts.
-fn choice_grammar(texts: &[String]) -> Result<Grammar, ApiError> {
+fn choice_grammar(texts: &[String], field: &str) -> Result<Grammar, ApiError> {
     if texts.is_empty() {
-        return Err(ApiError::bad(
-            "guided_choice",
-            "guided_choice is empty: send at least one string",
-        ));
+        return Err(ApiError::bad(field, format!("{field} is empty: send at least one string")));
     }
     // Lark's string literals are JSON's.
     let texts: Vec<String> = texts.iter().map(|text| json!(text).to_string()).collect();

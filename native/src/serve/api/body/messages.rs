@@ -14,7 +14,7 @@ use crate::serve::grammars::RequestedGrammar;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-use wrinklefree::settings::Reasoning;
+use wrinklefree::settings::{Effort, Reasoning};
 
 /// Schemas of the body of `/v1/messages`.
 pub const BODY: &[SchemaFn] = &[
@@ -41,7 +41,7 @@ pub struct AnthropicMessageFields {
     /// System message: a text, or an array of `text` blocks.
     #[serde(default)]
     system: Option<Content>,
-    /// The conversation so far. The last message must be the user's.
+    /// The conversation so far. A last message of the assistant is continued.
     #[schema(min_items = 1)]
     messages: Vec<AnthropicMessage>,
 }
@@ -73,6 +73,18 @@ struct AnthropicMessage {
 enum AnthropicRole {
     User,
     Assistant,
+    System,
+}
+
+impl AnthropicRole {
+    /// Name in chat templates.
+    fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::System => "system",
+        }
+    }
 }
 
 /// A text, or an array of content blocks.
@@ -123,6 +135,8 @@ pub struct AnthropicOutputFields {
 struct AnthropicOutputConfig {
     /// Format of the output.
     format: Option<AnthropicOutputFormat>,
+    /// Amount of thinking.
+    effort: Option<Effort>,
 }
 
 /// Format of the output: JSON that matches a schema.
@@ -231,6 +245,11 @@ enum AnthropicToolChoiceKind {
 }
 
 impl AnthropicOutputFields {
+    /// Returns the amount of thinking that the output may take.
+    pub fn effort(&self) -> Option<Effort> {
+        self.output_config.as_ref().and_then(|config| config.effort)
+    }
+
     /// Returns the grammar that these fields ask for.
     ///
     /// # Errors
@@ -302,12 +321,6 @@ impl AnthropicMessageFields {
         if let Some(system) = self.system {
             messages.push_text("system", &system.text("system")?);
         }
-        if self.messages.last().is_some_and(|last| last.role == AnthropicRole::Assistant) {
-            return Err(ApiError::bad(
-                "messages",
-                "the last message must be the user's: prefilling the assistant's is not supported",
-            ));
-        }
         for (index, message) in self.messages.into_iter().enumerate() {
             message.push_to(&mut messages, &format!("messages[{index}].content"))?;
         }
@@ -318,7 +331,7 @@ impl AnthropicMessageFields {
 impl AnthropicMessage {
     /// Adds the message, whose content came in the field `path`.
     fn push_to(self, messages: &mut TemplateMessages, path: &str) -> Result<(), ApiError> {
-        let role = if self.role == AnthropicRole::User { "user" } else { "assistant" };
+        let role = self.role.name();
         let blocks = match self.content {
             AnthropicContent::Text(text) => {
                 messages.push_text(role, &text);

@@ -9,22 +9,26 @@ pub mod completions;
 mod content;
 pub mod embeddings;
 mod format;
+mod known;
 pub mod messages;
 pub mod model;
 mod options;
 mod prompts;
 pub mod responses;
+mod sampling;
 pub mod tokens;
 mod tools;
 mod weight;
 
 pub use format::OutputFormatFields;
+pub use known::KnownFields;
 pub use options::{GenerationOptions, Texts};
 
 use crate::serve::admission::BodyPermit;
 use crate::serve::auth::Tenant;
 use crate::serve::client::{Arrival, Client};
 use crate::serve::error::ApiError;
+use crate::serve::ignored::IgnoredFields;
 use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
 use axum::extract::{FromRequest, Request};
@@ -57,6 +61,8 @@ pub struct Body {
     json: Vec<u8>,
     /// The tenant.
     pub tenant: Tenant,
+    /// Fields without effect.
+    pub ignored: IgnoredFields,
     /// The body's part of the server's memory. What keeps fields of the body keeps it too.
     pub permit: Arc<BodyPermit>,
 }
@@ -68,11 +74,12 @@ impl FromRequest<Arc<ServerState>> for JsonBody {
         let (tenant, client) = (request.extensions().get(), request.extensions().get());
         let tenant: Tenant = tenant.cloned().unwrap_or_default();
         let client = client.copied().unwrap_or_else(|| Client::of(&request, &[]));
+        let ignored = request.extensions().get().cloned().unwrap_or_default();
         let arrival = Arrival { client, deadline: Instant::now() + server.limits.time };
         let mut permit = server.admission.permit(client);
         let json = timeout(server.limits.time, read(request, server, &mut permit));
         let json = json.await.unwrap_or_else(|_| Err(too_slow()))?;
-        let body = Body { json, tenant, permit: Arc::new(permit) };
+        let body = Body { json, tenant, ignored, permit: Arc::new(permit) };
         Ok(Self { body, server: server.clone(), arrival, checked: false })
     }
 }

@@ -2,14 +2,12 @@
 
 use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
-use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
-use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::Request;
-use wrinklefree::settings::{Draft, Mode, Sampling, Settings};
+use wrinklefree::settings::{Draft, Mode, Settings};
 
 /// Maximum number of outputs per prompt.
 const MAX_N: usize = 8;
@@ -19,8 +17,8 @@ const MAX_STOPS: usize = 16;
 const MAX_STOP: usize = 4096;
 /// Maximum length of a cache salt in bytes.
 const MAX_SALT: usize = 1024;
-/// OpenAI's default temperature, for models whose files recommend none.
-const TEMPERATURE: f32 = 1.0;
+/// Maximum number of alternatives per prompt token.
+const MAX_PROMPT_LOGPROBS: usize = 20;
 
 /// Options of sampling, decoding and streaming: OpenAI's fields and extensions.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
@@ -66,9 +64,71 @@ pub struct GenerationOptions {
     #[schema(minimum = 0, maximum = 1)]
     pub min_p: Option<f32>,
     /// Divides the positive logits of tokens that have occurred before, and multiplies the negative
-    /// ones. 1 has no effect.
+    /// ones. 1 has no effect. `repeat_penalty` is an alias.
+    #[serde(alias = "repeat_penalty")]
     #[schema(exclusive_minimum = 0)]
     pub repetition_penalty: Option<f32>,
+    /// Maximum number of tokens to generate, as llama-server calls it; -1 is unlimited. `max_tokens`
+    /// takes precedence.
+    #[schema(minimum = -2)]
+    pub n_predict: Option<i64>,
+    /// Minimum number of tokens before an end-of-sequence token, a stop token or a stop string.
+    #[serde(alias = "min_new_tokens")]
+    pub min_tokens: Option<usize>,
+    /// Ids of tokens that end the output. The output does not contain them.
+    #[schema(max_items = 64)]
+    pub stop_token_ids: Option<Vec<u32>>,
+    /// Texts that the output must not contain, with or without a space before them.
+    #[schema(max_items = 128)]
+    pub bad_words: Option<Vec<String>>,
+    /// Locally typical sampling: keep the tokens whose surprise is nearest to the entropy, up to this
+    /// cumulative probability. 1 keeps all.
+    #[schema(minimum = 0, maximum = 1)]
+    pub typical_p: Option<f32>,
+    /// Keep tokens whose logit is at most this many standard deviations below the highest one. 0 or -1
+    /// keeps all.
+    #[schema(minimum = -1)]
+    pub top_n_sigma: Option<f32>,
+    /// Probability of removing the most probable tokens at a position, but the last of them (XTC).
+    #[schema(minimum = 0, maximum = 1)]
+    pub xtc_probability: Option<f32>,
+    /// Probability from which XTC counts a token among the most probable ones. Defaults to 0.1; above 0.5
+    /// XTC is off.
+    #[schema(minimum = 0, maximum = 1)]
+    pub xtc_threshold: Option<f32>,
+    /// Mirostat: 1 or 2 keep the surprise of the output near `mirostat_tau`; 0 is off.
+    #[schema(minimum = 0, maximum = 2)]
+    pub mirostat: Option<u8>,
+    /// Target of Mirostat, in bits. Defaults to 5.
+    #[schema(minimum = 0)]
+    pub mirostat_tau: Option<f32>,
+    /// Rate of Mirostat. Defaults to 0.1.
+    #[schema(minimum = 0)]
+    pub mirostat_eta: Option<f32>,
+    /// DRY: subtract `dry_multiplier · dry_base^(n − dry_allowed_length)` from the logit of a token that
+    /// would prolong a repetition of `n` tokens. 0 is off.
+    #[schema(minimum = 0)]
+    pub dry_multiplier: Option<f32>,
+    /// Base of DRY. Defaults to 1.75.
+    #[schema(minimum = 1)]
+    pub dry_base: Option<f32>,
+    /// Length of a repetition from which DRY penalizes it. Defaults to 2.
+    pub dry_allowed_length: Option<usize>,
+    /// Number of last tokens in which DRY looks for repetitions. -1, the default, is all; 0 is off.
+    #[schema(minimum = -1)]
+    pub dry_penalty_last_n: Option<i64>,
+    /// Texts that no repetition contains. Defaults to a line break, `:`, `"` and `*`.
+    #[schema(max_items = 32)]
+    pub dry_sequence_breakers: Option<Vec<String>>,
+    /// Keep only this many last tokens of the prompt; -1 keeps what fits the context.
+    #[schema(minimum = -1)]
+    pub truncate_prompt_tokens: Option<i64>,
+    /// Return the log-probability of each prompt token and of this many most probable tokens. Only in
+    /// chat and text completions that are not streamed.
+    #[schema(maximum = 20)]
+    pub prompt_logprobs: Option<usize>,
+    /// Return the ids of the prompt's and the output's tokens. Only in chat and text completions.
+    pub return_token_ids: Option<bool>,
     /// Decode mode. Speculative decoding (`verify`) gives the output of `ar`; block diffusion
     /// (`greedy`, `iterative`, `adaptive`) does not.
     pub decode_mode: Option<Mode>,
@@ -138,6 +198,58 @@ impl GenerationOptions {
         }
     }
 
+    /// Checks that no field asks for more than texts and calls.
+    ///
+    /// # Errors
+    /// If `n` is not 1, or log-probabilities of the prompt or token ids are requested.
+    pub fn require_plain_output(&self) -> Result<(), ApiError> {
+        self.require_one_output()?;
+        let fields = [
+            ("prompt_logprobs", self.prompt_logprobs.is_some()),
+            ("return_token_ids", self.returns_token_ids()),
+        ];
+        match fields.into_iter().find(|(_, set)| *set) {
+            None => Ok(()),
+            Some((field, _)) => {
+                let message = format!("{field} is for /v1/chat/completions and /v1/completions");
+                Err(ApiError { code: "unsupported", ..ApiError::bad(field, message) })
+            }
+        }
+    }
+
+    /// Returns true if the response has the ids of tokens.
+    pub fn returns_token_ids(&self) -> bool {
+        self.return_token_ids.unwrap_or(false)
+    }
+
+    /// Returns the number of alternatives per prompt token, or `None` for no log-probabilities.
+    ///
+    /// # Errors
+    /// If it is too large or the response is streamed.
+    pub fn prompt_logprobs(&self) -> Result<Option<usize>, ApiError> {
+        let bad = |message: String| Err(ApiError::bad("prompt_logprobs", message));
+        match self.prompt_logprobs {
+            Some(n) if n > MAX_PROMPT_LOGPROBS => {
+                bad(format!("prompt_logprobs is {n}: at most {MAX_PROMPT_LOGPROBS}"))
+            }
+            Some(_) if self.streams() => bad("prompt_logprobs cannot be streamed".into()),
+            n => Ok(n),
+        }
+    }
+
+    /// Returns the maximum number of tokens to generate; `None` is unlimited.
+    fn limit(&self) -> Option<usize> {
+        let of_llama = || self.n_predict.and_then(|n| usize::try_from(n).ok());
+        self.max_completion_tokens.or(self.max_tokens).or_else(of_llama)
+    }
+
+    /// Sets the maximum number of tokens where no field does.
+    pub fn limit_to(&mut self, tokens: usize) {
+        if self.n_predict.is_none() && self.max_completion_tokens.is_none() {
+            self.max_tokens.get_or_insert(tokens);
+        }
+    }
+
     /// Returns true if the response is streamed.
     pub fn streams(&self) -> bool {
         self.stream.unwrap_or(false)
@@ -163,17 +275,24 @@ impl GenerationOptions {
         let mode = self.settings().or(model.settings.clone()).mode(&model.capabilities());
         let param = if self.draft.is_some() { "draft" } else { "decode_mode" };
         let mode = mode.map_err(|e| ApiError::bad(param, format!("{e:#}")))?;
-        let limit = self.max_completion_tokens.or(self.max_tokens);
+        let (limit, tokens) = (self.limit(), self.truncated(tokens, model.context)?);
+        if let (Some(least), Some(most)) = (self.min_tokens, limit.filter(|&most| most > 0))
+            && least > most
+        {
+            let message = format!("min_tokens is {least}, but at most {most} may be generated");
+            return Err(ApiError::bad("min_tokens", message));
+        }
         // Without a limit the output fills the context. The context shifts only for a longer one, so
         // that modes which cannot shift still accept all others.
         let longer = limit.is_some_and(|n| tokens.len().saturating_add(n) > model.context);
         let (max_tokens, context_shift) =
             (limit.unwrap_or(usize::MAX), model.context_shift.filter(|_| longer));
-        let eos = match self.ignore_eos.unwrap_or(false) {
-            true => Vec::new(),
-            false => model.defaults.eos.clone(),
-        };
-        let (sampling, stop) = (self.sampling(model, logprobs)?, self.stops()?);
+        let (eos, stop) = (self.end_tokens(model)?, self.stops()?);
+        let mut sampling = self.sampling(model, logprobs)?;
+        if let Some(n) = self.prompt_logprobs()? {
+            sampling.score_prompt = true;
+            sampling.logprobs = sampling.logprobs.max(Some(n));
+        }
         let cache_salt = self.salt(tenant)?;
         Ok(Request {
             tokens,
@@ -200,6 +319,21 @@ impl GenerationOptions {
         }
         // A tenant is a number without spaces, so no salt can imitate another tenant.
         Ok(format!("{} {salt}", tenant.0))
+    }
+
+    /// Returns the last tokens of a prompt, if a field asks for them.
+    fn truncated(&self, mut tokens: Vec<u32>, context: usize) -> Result<Vec<u32>, ApiError> {
+        let keep = match self.truncate_prompt_tokens {
+            None => return Ok(tokens),
+            Some(-1) => context.saturating_sub(self.limit().unwrap_or(1)).max(1),
+            Some(n @ 1..) => usize::try_from(n).unwrap_or(usize::MAX),
+            Some(n) => {
+                let message = format!("truncate_prompt_tokens is {n}: at least 1, or -1");
+                return Err(ApiError::bad("truncate_prompt_tokens", message));
+            }
+        };
+        tokens.drain(..tokens.len().saturating_sub(keep));
+        Ok(tokens)
     }
 
     fn settings(&self) -> Settings {
@@ -233,27 +367,7 @@ impl GenerationOptions {
         Ok(stops)
     }
 
-    fn sampling(
-        &self,
-        model: &ServedModel,
-        logprobs: Option<usize>,
-    ) -> Result<SamplingParams, ApiError> {
-        let defaults = &model.defaults;
-        let sampling = Sampling {
-            temperature: self.temperature.or(defaults.temperature).or(Some(TEMPERATURE)),
-            top_k: self.top_k()?,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repetition_penalty: self.repetition_penalty,
-            frequency_penalty: self.frequency_penalty,
-            presence_penalty: self.presence_penalty,
-            logit_bias: self.biases()?,
-            seed: self.seed.map_or_else(ids::random, i64::cast_unsigned),
-        };
-        Ok(SamplingParams { logprobs, ..sampling.params(defaults) })
-    }
-
-    fn top_k(&self) -> Result<Option<usize>, ApiError> {
+    pub(super) fn top_k(&self) -> Result<Option<usize>, ApiError> {
         let count = |k: i64| match k {
             -1 => Ok(0),
             k => usize::try_from(k).map_err(|_| {
@@ -266,7 +380,7 @@ impl GenerationOptions {
         self.top_k.map(count).transpose()
     }
 
-    fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {
+    pub(super) fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {
         // `01` and `+1` would be further entries for the token 1.
         let canonical = |text: &str| text.parse().ok().filter(|id: &u32| id.to_string() == text);
         let bias = |(id, &bias): (&String, &f32)| match canonical(id) {

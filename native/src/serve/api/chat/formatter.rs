@@ -2,6 +2,7 @@
 
 use crate::serve::api::conversation::OutputRequest;
 use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
+use crate::serve::api::logprobs::{MIN_LOGPROB, prompt_logprobs};
 use crate::serve::api::stream::{Envelope, StreamFormatter};
 use crate::serve::api::tools::{OutputBlocks, OutputDelta, OutputParser, ToolCall};
 use crate::serve::ids;
@@ -12,17 +13,23 @@ use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 use wrinklefree::text::Tokenizer;
 
-/// Smallest log-probability that is returned: JSON has no infinity.
-const MIN_LOGPROB: f32 = -9999.0;
-
 /// Formats the outputs of one request.
 pub struct ChatFormatter {
     envelope: Envelope,
-    logprobs: bool,
+    outputs: OutputRequest,
+    beginning: Beginning,
     /// Parser of each output.
     parser: OutputParser,
     choices: Vec<StreamedChoice>,
     model: Arc<ServedModel>,
+}
+
+/// Texts before the outputs.
+pub struct Beginning {
+    /// The text that each output begins with.
+    pub echo: String,
+    /// Tokens of the prompt.
+    pub prompt: Vec<u32>,
 }
 
 /// State of an output that is streamed.
@@ -39,21 +46,30 @@ impl ChatFormatter {
         model: Arc<ServedModel>,
         outputs: OutputRequest,
         parser: OutputParser,
+        beginning: Beginning,
     ) -> Self {
         let choice = |_| StreamedChoice { parser: parser.clone(), calls: 0 };
         let choices = (0..outputs.count).map(choice).collect();
-        Self { envelope, logprobs: outputs.logprobs.is_some(), parser, choices, model }
+        Self { envelope, outputs, beginning, parser, choices, model }
     }
 
     /// Returns a response with all outputs.
     pub fn whole(&self, outputs: &[RequestOutput], generation: &Generation) -> Value {
         let choices = outputs.iter().enumerate().map(|(index, output)| self.choice(index, output));
-        self.envelope.whole(&choices.collect::<Vec<_>>(), generation)
+        let mut body = self.envelope.whole(&choices.collect::<Vec<_>>(), generation);
+        if self.outputs.token_ids {
+            body["prompt_token_ids"] = json!(self.beginning.prompt);
+        }
+        if let (Some(n), Some(first)) = (self.outputs.prompt_logprobs, outputs.first()) {
+            body["prompt_logprobs"] = prompt_logprobs(&self.model.tokenizer, &first.scored, n);
+        }
+        body
     }
 
     fn choice(&self, index: usize, output: &RequestOutput) -> Value {
         let blocks = OutputBlocks::parse(&output.text, self.parser.clone());
-        let (text, calls) = (blocks.text(), blocks.calls().collect::<Vec<_>>());
+        let text = self.beginning.echo.clone() + &blocks.text();
+        let calls = blocks.calls().collect::<Vec<_>>();
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
         let reasoning = blocks.reasoning();
         if !reasoning.is_empty() {
@@ -65,19 +81,31 @@ impl ChatFormatter {
             }
             message["tool_calls"] = calls.iter().map(|call| tool_call(call)).collect();
         }
-        let logprobs: Vec<Value> = output.tokens.iter().map(|t| self.logprob(t)).collect();
-        json!({
+        let mut choice = json!({
             "index": index,
             "message": message,
-            "logprobs": self.logprobs.then(|| json!({"content": logprobs, "refusal": null})),
+            "logprobs": self.logprobs(&output.tokens),
             "finish_reason": output.reason.map(|reason| finish_reason(reason, calls.len())),
+        });
+        if self.outputs.token_ids {
+            choice["token_ids"] = output.tokens.iter().map(|sampled| sampled.token).collect();
+        }
+        choice
+    }
+
+    /// Returns the log-probabilities of tokens, if they were requested.
+    fn logprobs(&self, tokens: &[Sampled]) -> Value {
+        self.outputs.logprobs.map_or(Value::Null, |_| {
+            let content: Vec<Value> = tokens.iter().map(|token| self.logprob(token)).collect();
+            json!({"content": content, "refusal": null})
         })
     }
 
     fn logprob(&self, sampled: &Sampled) -> Value {
         let tokenizer = &self.model.tokenizer;
         let mut entry = logprob(tokenizer, sampled.token, sampled.logprob.unwrap_or(0.0));
-        let top = sampled.top.iter().map(|&(token, p)| logprob(tokenizer, token, p));
+        let top = sampled.top.iter().take(self.outputs.logprobs.unwrap_or(0));
+        let top = top.map(|&(token, p)| logprob(tokenizer, token, p));
         entry["top_logprobs"] = top.collect();
         entry
     }
@@ -146,22 +174,28 @@ impl StreamFormatter for ChatFormatter {
     const NAMED_EVENTS: bool = false;
 
     fn begin(&mut self) -> Vec<Value> {
-        let delta = || json!({"role": "assistant", "content": ""});
+        let delta = || json!({"role": "assistant", "content": self.beginning.echo});
         let chunk = |index| self.chunk(index, delta(), Value::Null, Value::Null);
-        (0..self.choices.len()).map(chunk).collect()
+        let mut chunks: Vec<Value> = (0..self.choices.len()).map(chunk).collect();
+        if let (true, Some(first)) = (self.outputs.token_ids, chunks.first_mut()) {
+            first["prompt_token_ids"] = json!(self.beginning.prompt);
+        }
+        chunks
     }
 
     fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value> {
         let mut deltas = self.deltas(index, text, false);
-        let mut logprobs = Value::Null;
-        if self.logprobs {
-            logprobs = json!({"content": [self.logprob(sampled)], "refusal": null});
-            if deltas.is_empty() {
-                deltas.push(json!({"content": ""}));
-            }
+        let mut logprobs = self.logprobs(std::slice::from_ref(sampled));
+        let token_ids = self.outputs.token_ids;
+        if deltas.is_empty() && (token_ids || !logprobs.is_null()) {
+            deltas.push(json!({"content": ""}));
         }
         let chunk = |delta| self.chunk(index, delta, logprobs.take(), Value::Null);
-        deltas.into_iter().map(chunk).collect()
+        let mut chunks: Vec<Value> = deltas.into_iter().map(chunk).collect();
+        if let (true, Some(first)) = (token_ids, chunks.first_mut()) {
+            first["choices"][0]["token_ids"] = json!([sampled.token]);
+        }
+        chunks
     }
 
     fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value> {

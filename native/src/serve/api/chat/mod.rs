@@ -2,8 +2,8 @@
 
 mod formatter;
 
-use super::body::chat::{ChatFields, ChatToolFields};
-use super::body::{GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported};
+use super::body::chat::{BODY, ChatFields, ChatToolFields};
+use super::body::{GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
 use super::conversation::{Conversation, OutputRequest};
 use super::stream::{self, Envelope};
 use super::validation::attach;
@@ -12,7 +12,11 @@ use crate::serve::ids;
 use crate::serve::state::now;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use formatter::ChatFormatter;
+use formatter::{Beginning, ChatFormatter};
+use std::sync::LazyLock;
+
+/// Fields of the body.
+static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &[]));
 
 /// Continues a conversation.
 pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
@@ -21,21 +25,30 @@ pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
     let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
         let options: GenerationOptions = parse(body)?;
-        let (chat, tools): (ChatFields, ChatToolFields) = (parse(body)?, parse(body)?);
-        refuse_unsupported(body, &["functions", "audio"])?;
-        let outputs = OutputRequest { count: options.n()?, logprobs: chat.logprobs()? };
+        FIELDS.check(body)?;
+        let (mut chat, tools): (ChatFields, ChatToolFields) = (parse(body)?, parse(body)?);
+        let outputs = OutputRequest {
+            count: options.n()?,
+            logprobs: chat.logprobs()?,
+            prompt_logprobs: options.prompt_logprobs()?,
+            token_ids: options.returns_token_ids(),
+        };
+        let messages = chat.messages()?;
         let conversation = Conversation {
             field: "messages",
             documents: chat.documents()?,
-            messages: chat.messages()?,
+            ending: chat.ending(&messages)?,
+            messages,
             tools: tools.tools()?,
             grammar: parse::<OutputFormatFields>(body)?.grammar()?,
             reasoning: parse(body)?,
         };
         let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
-        Ok((prompt, options.streams(), options.include_usage(), outputs))
+        let echo = chat.echoed(&conversation);
+        Ok((prompt, options.streams(), options.include_usage(), outputs, echo))
     });
-    let (prompt, streams, include_usage, outputs) = prepared.await?;
+    let (prompt, streams, include_usage, outputs, echo) = prepared.await?;
+    let prompt_tokens = prompt.tokens().to_vec();
     let parser = prompt.parser.clone();
     let mut generation = prompt.start(&model, arrival, outputs.count).await?;
     let envelope = Envelope {
@@ -46,7 +59,8 @@ pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
         model: model.name.clone(),
         include_usage,
     };
-    let formatter = ChatFormatter::new(envelope, model, outputs, parser);
+    let beginning = Beginning { echo, prompt: prompt_tokens };
+    let formatter = ChatFormatter::new(envelope, model, outputs, parser, beginning);
     if streams {
         return Ok(stream::respond(generation, formatter));
     }

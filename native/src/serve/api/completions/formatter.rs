@@ -1,6 +1,7 @@
 //! Formats outputs as OpenAI's API for text completions does.
 
 use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
+use crate::serve::api::logprobs::prompt_logprobs;
 use crate::serve::api::stream::{Envelope, StreamFormatter};
 use crate::serve::served_model::ServedModel;
 use serde_json::{Map, Value, json};
@@ -12,8 +13,12 @@ use wrinklefree::engine::FinishReason;
 pub struct CompletionFormatter {
     /// Fields around the choices.
     pub envelope: Envelope,
-    /// Return log-probabilities.
-    pub logprobs: bool,
+    /// Number of alternatives per token, or `None` for no log-probabilities.
+    pub logprobs: Option<usize>,
+    /// Further parts of the response.
+    pub extras: Extras,
+    /// Tokens of the prompts.
+    pub prompts: Vec<Vec<u32>>,
     /// The prompts, if outputs begin with them.
     pub echoes: Option<Vec<Vec<u32>>>,
     /// Number of outputs.
@@ -24,6 +29,15 @@ pub struct CompletionFormatter {
     pub offsets: Vec<usize>,
     /// The model.
     pub model: Arc<ServedModel>,
+}
+
+/// Parts of a response that vLLM adds.
+#[derive(Clone, Copy)]
+pub struct Extras {
+    /// Number of alternatives per prompt token, or `None` for no log-probabilities.
+    pub prompt_logprobs: Option<usize>,
+    /// Return the ids of tokens.
+    pub token_ids: bool,
 }
 
 impl CompletionFormatter {
@@ -41,14 +55,22 @@ impl CompletionFormatter {
     fn choice(&self, index: usize, output: &RequestOutput) -> Value {
         let echo = self.echo(index);
         let text = self.model.tokenizer.decode(echo) + &output.text;
-        let tokens: Vec<Sampled> =
-            [&first_token(echo)[..], &output.scored, &output.tokens].concat();
-        json!({
+        let scored = if echo.is_empty() { &[][..] } else { &output.scored };
+        let tokens: Vec<Sampled> = [&first_token(echo)[..], scored, &output.tokens].concat();
+        let mut choice = json!({
             "index": index,
             "text": text,
-            "logprobs": self.logprobs.then(|| self.all_logprobs(&tokens, &mut 0)),
+            "logprobs": self.logprobs.map(|_| self.all_logprobs(&tokens, &mut 0)),
             "finish_reason": output.reason.map(reason_name),
-        })
+        });
+        if let Some(n) = self.extras.prompt_logprobs {
+            choice["prompt_logprobs"] = prompt_logprobs(&self.model.tokenizer, &output.scored, n);
+        }
+        if self.extras.token_ids {
+            choice["prompt_token_ids"] = json!(self.prompts[index / self.n]);
+            choice["token_ids"] = output.tokens.iter().map(|sampled| sampled.token).collect();
+        }
+        choice
     }
 
     /// Returns log-probabilities as parallel lists. The first token begins at character `offset` of the
@@ -62,7 +84,8 @@ impl CompletionFormatter {
         }
         let top = |sampled: &Sampled| -> Option<Map<String, Value>> {
             sampled.logprob?;
-            Some(sampled.top.iter().map(|&(token, p)| (text(token), json!(p))).collect())
+            let top = sampled.top.iter().take(self.logprobs.unwrap_or(0));
+            Some(top.map(|&(token, p)| (text(token), json!(p))).collect())
         };
         json!({
             "tokens": tokens.iter().map(|t| text(t.token)).collect::<Vec<_>>(),
@@ -119,9 +142,15 @@ impl StreamFormatter for CompletionFormatter {
     const NAMED_EVENTS: bool = false;
 
     fn begin(&mut self) -> Vec<Value> {
+        let mut prompts = Vec::new();
+        for index in (0..self.count).filter(|_| self.extras.token_ids) {
+            let mut chunk = self.chunk(index, "", Value::Null, Value::Null);
+            chunk["choices"][0]["prompt_token_ids"] = json!(self.prompts[index / self.n]);
+            prompts.push(chunk);
+        }
         let echoed: Vec<usize> =
             (0..self.count).filter(|&index| !self.echo(index).is_empty()).collect();
-        let echo = |index: usize| match self.logprobs {
+        let echo = |index: usize| match self.logprobs.is_some() {
             // The other prompt tokens follow with their log-probabilities.
             true => self.prompt_chunk(index, &first_token(self.echo(index))),
             false => {
@@ -129,7 +158,7 @@ impl StreamFormatter for CompletionFormatter {
                 self.chunk(index, &text, Value::Null, Value::Null)
             }
         };
-        echoed.into_iter().map(echo).collect()
+        prompts.into_iter().chain(echoed.into_iter().map(echo)).collect()
     }
 
     fn scored(&mut self, index: usize, tokens: &[Sampled]) -> Vec<Value> {
@@ -137,14 +166,19 @@ impl StreamFormatter for CompletionFormatter {
     }
 
     fn token(&mut self, index: usize, sampled: &Sampled, text: &str) -> Vec<Value> {
-        if text.is_empty() && !self.logprobs {
+        let token_ids = self.extras.token_ids;
+        if text.is_empty() && self.logprobs.is_none() && !token_ids {
             return Vec::new();
         }
         let logprobs = match self.logprobs {
-            true => self.next_logprobs(index, std::slice::from_ref(sampled)),
-            false => Value::Null,
+            Some(_) => self.next_logprobs(index, std::slice::from_ref(sampled)),
+            None => Value::Null,
         };
-        vec![self.chunk(index, text, logprobs, Value::Null)]
+        let mut chunk = self.chunk(index, text, logprobs, Value::Null);
+        if token_ids {
+            chunk["choices"][0]["token_ids"] = json!([sampled.token]);
+        }
+        vec![chunk]
     }
 
     fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value> {

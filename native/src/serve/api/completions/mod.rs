@@ -2,10 +2,8 @@
 
 mod formatter;
 
-use super::body::completions::{CompletionFields, OutputCounts};
-use super::body::{
-    Body, GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported,
-};
+use super::body::completions::{BODY, CompletionFields, OutputCounts};
+use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
 use super::generation::{Generation, RequestOutput};
 use super::stream::{self, Envelope};
 use super::validation::{OutputValidator, attach};
@@ -16,13 +14,17 @@ use crate::serve::served_model::ServedModel;
 use crate::serve::state::now;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use formatter::CompletionFormatter;
+use formatter::{CompletionFormatter, Extras};
+use std::sync::LazyLock;
 use wrinklefree::engine::Request;
 
 /// Maximum number of prompts per request.
 const MAX_PROMPTS: usize = 32;
 /// OpenAI's default number of tokens.
 const MAX_TOKENS: usize = 16;
+
+/// Fields of the body.
+static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &[]));
 
 /// A body that is parsed and tokenized.
 struct Prepared {
@@ -34,17 +36,19 @@ struct Prepared {
     echoes: Option<Vec<Vec<u32>>>,
     logprobs: Option<usize>,
     counts: OutputCounts,
+    extras: Extras,
 }
 
 /// Parses and tokenizes a body.
 fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     let mut options: GenerationOptions = parse(body)?;
     let completion: CompletionFields = parse(body)?;
-    refuse_unsupported(body, &["suffix"])?;
+    FIELDS.check(body)?;
     let grammar = parse::<OutputFormatFields>(body)?.grammar()?;
     let echo = completion.echo.unwrap_or(false);
     let (logprobs, counts) = (completion.logprobs()?, completion.counts(&options)?);
-    let max_tokens = *options.max_tokens.get_or_insert(MAX_TOKENS);
+    options.limit_to(MAX_TOKENS);
+    let max_tokens = options.max_tokens.unwrap_or(MAX_TOKENS);
     // With max_tokens 0 scoring is the only work; it also lets the engine check the prompt's length.
     let score_prompt = echo && (logprobs.is_some() || max_tokens == 0);
     // The best outputs are the most probable ones.
@@ -54,12 +58,16 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     let echoes = echo.then(|| prompts.clone());
     let request = |tokens: Vec<u32>| {
         let mut request = options.request(model, &body.tenant, tokens, needed)?;
-        request.sampling.score_prompt = score_prompt;
+        request.sampling.score_prompt |= score_prompt;
         Ok(request)
     };
     let requests = prompts.into_iter().map(request).collect::<Result<_, ApiError>>()?;
     let (streams, include_usage) = (options.streams(), options.include_usage());
-    Ok(Prepared { streams, include_usage, requests, grammar, echoes, logprobs, counts })
+    let extras = Extras {
+        prompt_logprobs: options.prompt_logprobs()?,
+        token_ids: options.returns_token_ids(),
+    };
+    Ok(Prepared { streams, include_usage, requests, grammar, echoes, logprobs, counts, extras })
 }
 
 /// Continues texts.
@@ -67,8 +75,8 @@ pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let (own, arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| prepare(body, &own)).await?;
-    let Prepared { streams, include_usage, mut requests, grammar, echoes, logprobs, counts } =
-        prepared;
+    let Prepared { streams, include_usage, mut requests, grammar, echoes, logprobs, .. } = prepared;
+    let Prepared { counts, extras, .. } = prepared;
     let OutputCounts { returned: n, generated: best_of } = counts;
     let mut left_out = Vec::new();
     if let Some(requested) = &grammar {
@@ -91,7 +99,9 @@ pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
             model: model.name.clone(),
             include_usage,
         },
-        logprobs: logprobs.is_some(),
+        logprobs,
+        extras,
+        prompts: requests.into_iter().map(|request| request.tokens).collect(),
         count: prompts * n,
         offsets: vec![0; prompts * n],
         echoes,

@@ -7,12 +7,12 @@ pub use error::{AnthropicErrorBody, convert_errors};
 
 use super::body::messages::{
     AnthropicLimits, AnthropicMessageFields, AnthropicOutputFields, AnthropicThinkingFields,
-    AnthropicToolFields,
+    AnthropicToolFields, BODY,
 };
 use super::body::{
-    Body, GenerationOptions, JsonBody, OutputFormatFields, Texts, parse, refuse_unsupported,
+    Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, Texts, parse,
 };
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Ending};
 use super::stream;
 use super::validation::attach;
 use crate::serve::error::ApiError;
@@ -20,20 +20,31 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use formatter::MessageFormatter;
 use serde_json::{Value, json};
+use std::sync::LazyLock;
+use wrinklefree::settings::Reasoning;
+
+/// Fields of the body.
+static FIELDS: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(BODY, &["mcp_servers", "container"]));
 
 /// Reads the conversation of a body.
 fn conversation(body: &Body) -> Result<Conversation, ApiError> {
     let (messages, tools): (AnthropicMessageFields, AnthropicToolFields) =
         (parse(body)?, parse(body)?);
-    refuse_unsupported(body, &["mcp_servers", "container"])?;
-    let format = parse::<AnthropicOutputFields>(body)?.grammar()?;
+    let output: AnthropicOutputFields = parse(body)?;
+    let (effort, format) = (output.effort(), output.grammar()?);
+    let messages = messages.messages()?;
     Ok(Conversation {
         field: "messages",
-        messages: messages.messages()?,
+        ending: Ending::of_last(messages.last()),
+        messages,
         tools: tools.tools()?,
         documents: None,
         grammar: parse::<OutputFormatFields>(body)?.or(format)?,
-        reasoning: parse::<AnthropicThinkingFields>(body)?.reasoning().or(parse(body)?),
+        reasoning: parse::<AnthropicThinkingFields>(body)?
+            .reasoning()
+            .or(parse(body)?)
+            .or(Reasoning { reasoning_effort: effort, ..Reasoning::default() }),
     })
 }
 
@@ -45,7 +56,8 @@ pub async fn messages(body: JsonBody) -> Result<Response, ApiError> {
     let prepared = body.prepare(move |body| {
         let (mut options, limits): (GenerationOptions, AnthropicLimits) =
             (parse(body)?, parse(body)?);
-        options.require_one_output()?;
+        FIELDS.check(body)?;
+        options.require_plain_output()?;
         options.max_completion_tokens = Some(limits.max_tokens);
         options.stop = limits.stop_sequences.map(Texts::Many).or(options.stop);
         let conversation = conversation(body)?;
@@ -71,6 +83,7 @@ pub async fn count_tokens(body: JsonBody) -> Result<Json<Value>, ApiError> {
     let (model, body) = body.with_model().await?;
     let count = body.prepare(move |body| {
         parse::<GenerationOptions>(body)?;
+        FIELDS.check(body)?;
         Ok(conversation(body)?.tokens(&model)?.len())
     });
     Ok(Json(json!({"input_tokens": count.await?})))

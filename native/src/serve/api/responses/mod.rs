@@ -3,23 +3,25 @@
 mod formatter;
 
 use super::body::responses::{
-    ResponsesInputFields, ResponsesLimits, ResponsesReasoningFields, ResponsesTextFields,
+    BODY, ResponsesInputFields, ResponsesLimits, ResponsesReasoningFields, ResponsesTextFields,
     ResponsesToolFields,
 };
-use super::body::{
-    Body, GenerationOptions, JsonBody, OutputFormatFields, parse, refuse_unsupported,
-};
-use super::conversation::Conversation;
+use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
+use super::conversation::{Conversation, Ending};
 use super::stream;
 use super::validation::attach;
 use crate::serve::error::ApiError;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use formatter::ResponsesFormatter;
+use std::sync::LazyLock;
 
 /// Fields that need stored responses, or are not supported for another reason.
 const UNSUPPORTED: [&str; 5] =
     ["previous_response_id", "conversation", "background", "prompt", "top_logprobs"];
+
+/// Fields of the body.
+static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &UNSUPPORTED));
 
 /// Reads the conversation of a body.
 fn conversation(body: &Body) -> Result<Conversation, ApiError> {
@@ -28,6 +30,7 @@ fn conversation(body: &Body) -> Result<Conversation, ApiError> {
     Ok(Conversation {
         field: "input",
         messages: input.messages()?,
+        ending: Ending::NewMessage,
         tools: tools.tools()?,
         documents: None,
         grammar: parse::<OutputFormatFields>(body)?.or(format)?,
@@ -42,8 +45,8 @@ pub async fn responses(body: JsonBody) -> Result<Response, ApiError> {
     let arrival = body.arrival();
     let prepared = body.prepare(move |body| {
         let mut options: GenerationOptions = parse(body)?;
-        options.require_one_output()?;
-        refuse_unsupported(body, &UNSUPPORTED)?;
+        FIELDS.check(body)?;
+        options.require_plain_output()?;
         let limit = parse::<ResponsesLimits>(body)?.max_output_tokens;
         options.max_completion_tokens = limit.or(options.max_completion_tokens);
         let conversation = conversation(body)?;

@@ -1,7 +1,9 @@
 //! Grammars of outputs with tool calls.
 
-use super::{AFTER_NAME, BEFORE_NAME, CLOSE, CallFormat, OPEN, Tool, ToolChoice, Tools, xml};
-use crate::models::grammar::{Effort, Grammar, compact, lenient, relax};
+use super::format::JsonFormat;
+use super::xml::{self, XmlDialect};
+use super::{CallFormat, Tool, ToolChoice, Tools};
+use crate::models::grammar::{Effort, Grammar, closed, compact, lenient, relax};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -16,39 +18,28 @@ impl Tools {
         let mut alternatives = Vec::new();
         for (index, tool) in self.callable_tools().enumerate() {
             alternatives.push(format!("call_{index}"));
-            lark += &match format {
-                CallFormat::Hermes => hermes_call(index, tool)?,
-                CallFormat::Xml => xml_call(index, tool)?,
+            lark += &match format.json() {
+                Some(json) => json_call(index, tool, json)?,
+                None => xml_call(index, tool, format.xml())?,
             };
         }
-        if format == CallFormat::Xml {
-            let end = xml::END_OF_VALUE.replace('/', "\\/");
-            let _ = writeln!(lark, "string[lazy]: /(.|\\n)*{}\\n/", end.replace('\n', "\\n"));
+        if format.json().is_none() {
+            let end = escaped(format.xml().end_of_value);
+            let _ = writeln!(lark, "string[lazy]: /(.|\\n)*{end}{}/", escaped("\n"));
         }
         let _ = writeln!(lark, "call: {}", alternatives.join(" | "));
-        let (open, next) = (text(OPEN), text(&format!("\n{OPEN}")));
-        let calls = match self.parallel {
-            true => format!("calls: {open} call ({next} call)*"),
-            false => format!("calls: {open} call"),
-        };
+        let shape = Shape::new(format);
+        let between = shape.between.filter(|_| self.parallel);
+        let more = between.map(|between| format!("({} call)*", text(between))).unwrap_or_default();
+        let _ = writeln!(lark, "calls: {} {more} {}", shape.first_call(), text(shape.end));
+        let open = text(shape.open);
         let start = match (&self.choice, output) {
-            (ToolChoice::Required | ToolChoice::Named(_), _) => format!("start: calls\n{calls}"),
+            (ToolChoice::Required | ToolChoice::Named(_), _) => format!("start: {open} calls"),
             (_, Some(schema)) => {
                 let schema = compact(schema)?;
-                format!("start: calls | answer\n{calls}\nanswer: %json {schema}")
+                format!("start: {open} calls | answer\nanswer: %json {schema}")
             }
-            (_, None) => {
-                let repeat = if self.parallel {
-                    "start: (before call)* AFTER"
-                } else {
-                    "start: before call | AFTER"
-                };
-                // `before` ends with the marker of a call; AFTER does not contain it.
-                format!(
-                    "{repeat}\nbefore[lazy]: /(.|\\n)*{OPEN}/\n\
-                     AFTER: /(.|\\n)*/ & ~/(.|\\n)*{OPEN}(.|\\n)*/"
-                )
-            }
+            (_, None) => shape.optional(self.parallel),
         };
         Ok(Grammar::Lark(lark + &start + "\n"))
     }
@@ -62,30 +53,95 @@ impl Tools {
     }
 }
 
-/// Returns a text as a terminal.
+/// Texts around the calls of an output.
+struct Shape {
+    open: &'static str,
+    before_name: &'static str,
+    between: Option<&'static str>,
+    end: &'static str,
+    first: bool,
+    mixed: bool,
+}
+
+impl Shape {
+    fn new(format: CallFormat) -> Self {
+        match format.json() {
+            Some(&JsonFormat { open, before_name, between, end, first, mixed, .. }) => {
+                Self { open, before_name, between, end, first, mixed }
+            }
+            None => Self {
+                open: xml::OPEN,
+                before_name: "",
+                between: Some("\n<tool_call>"),
+                end: "",
+                first: false,
+                mixed: true,
+            },
+        }
+    }
+
+    /// Returns the symbols of a call behind the opening marker.
+    fn first_call(&self) -> String {
+        format!("{} call", text(self.before_name))
+    }
+
+    /// Returns the rules of outputs that may call tools.
+    fn optional(&self, parallel: bool) -> String {
+        let open = escaped(self.open);
+        // The answer is a text without the marker.
+        if self.first {
+            let open_text = text(self.open);
+            return format!(
+                "start: {open_text} calls | AFTER\nAFTER: /(.|\\n)*/ & ~/{open}(.|\\n)*/"
+            );
+        }
+        let start = match (self.mixed, parallel) {
+            (true, true) => format!("start: (before {})* AFTER", self.first_call()),
+            (true, false) => format!("start: before {} | AFTER", self.first_call()),
+            (false, _) => "start: before calls | AFTER".into(),
+        };
+        // `before` ends with the marker of a call; AFTER does not contain it.
+        format!(
+            "{start}\nbefore[lazy]: /(.|\\n)*{open}/\n\
+             AFTER: /(.|\\n)*/ & ~/(.|\\n)*{open}(.|\\n)*/"
+        )
+    }
+}
+
+/// Returns a text as a terminal; nothing for no text.
 fn text(text: &str) -> String {
-    json!(text).to_string()
+    if text.is_empty() { String::new() } else { json!(text).to_string() }
+}
+
+/// Returns a regular expression for a text.
+fn escaped(text: &str) -> String {
+    let escape = |c: char| match c.is_ascii_alphanumeric() || c == '_' {
+        true => c.to_string(),
+        false => format!("\\x{{{:x}}}", u32::from(c)),
+    };
+    text.chars().map(escape).collect()
 }
 
 /// Returns a schema for a part of a tool's arguments.
 fn argument_schema(tool: &Tool, schema: &Value) -> Result<Value, String> {
     let effort = if tool.strict { Effort::Whole } else { Effort::Supported };
-    compact(lenient(relax(schema, effort).schema, effort))
+    compact(lenient(relax(&closed(schema.clone()), effort).schema, effort))
 }
 
-/// Returns the rule of a call in JSON, behind its opening marker.
-fn hermes_call(index: usize, tool: &Tool) -> Result<String, String> {
-    let head = text(&format!("{BEFORE_NAME}{}{AFTER_NAME}", tool.name));
+/// Returns the rules of a call in JSON, from its name on.
+fn json_call(index: usize, tool: &Tool, format: &JsonFormat) -> Result<String, String> {
+    let head = text(&format!("{}{}", tool.name, format.after_name));
     let schema = argument_schema(tool, &tool.parameters)?;
-    let close = text(CLOSE);
+    let close = text(format.close);
     Ok(format!("call_{index}: {head} args_{index} {close}\nargs_{index}: %json {schema}\n"))
 }
 
-/// Returns the rules of a call in XML. Parameters come in the order of the schema. Of a string's schema
-/// only a list of values is enforced.
-fn xml_call(index: usize, tool: &Tool) -> Result<String, String> {
-    let head = text(&format!("\n{}{}>\n", xml::FUNCTION, tool.name));
-    let close = text(&format!("{}\n{}", xml::END_OF_FUNCTION, xml::END_OF_CALL));
+/// Returns the rules of a call in XML, behind its opening marker. Parameters come in the order of the
+/// schema. Of a string's schema only a list of values is enforced.
+fn xml_call(index: usize, tool: &Tool, dialect: &XmlDialect) -> Result<String, String> {
+    let [before, behind] = dialect.function;
+    let head = text(&format!("{before}{}{behind}", tool.name));
+    let close = text(&format!("{}{}", dialect.end_of_function, xml::END_OF_CALL));
     let (mut parameters, mut rules) = (String::new(), String::new());
     let Some(properties) = tool.parameters["properties"].as_object() else {
         return Ok(format!("call_{index}: {head} {close}\n"));
@@ -93,13 +149,14 @@ fn xml_call(index: usize, tool: &Tool) -> Result<String, String> {
     let required = tool.parameters["required"].as_array();
     let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|n| n == name));
     for (i, (name, schema)) in properties.iter().enumerate() {
-        if name.contains(['>', '\n']) {
+        if name.contains(['<', '>', '\n']) {
             return Err(format!("the name of the parameter {name:?} cannot stand in XML"));
         }
         let optional = if is_required(name) { "" } else { "?" };
         let _ = write!(parameters, " p_{index}_{i}{optional}");
-        let head = text(&format!("{}{name}>\n", xml::PARAMETER));
-        let end = text(&format!("{}\n", xml::END_OF_VALUE));
+        let [before, behind] = dialect.parameter;
+        let head = text(&format!("{before}{name}{behind}"));
+        let end = text(&format!("{}\n", dialect.end_of_value));
         let value = match (xml::is_string(schema), schema["enum"].as_array()) {
             (true, None) => "string".into(),
             (true, Some(values)) => {
@@ -237,7 +294,40 @@ mod tests {
             (&call(&[("city", "Oslo")]), false),
             (OSLO, false),
         ] {
-            assert_eq!(accepts(&loaded, &tools, None, CallFormat::Xml, text), want, "{text}");
+            assert_eq!(accepts(&loaded, &tools, None, CallFormat::QwenXml, text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn grammars_accept_calls_of_each_template() {
+        let runtime = machine::all_cores().expect("threads");
+        let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
+        let weather = "{\"city\": \"Oslo\"}";
+        let glm = "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>";
+        let llama = format!("{{\"name\": \"weather\", \"parameters\": {weather}}}");
+        let mistral = format!("[TOOL_CALLS][{{\"name\": \"weather\", \"arguments\": {weather}}}]");
+        let both = mistral.replace("}]", "}, {\"name\": \"time\", \"arguments\": {}}]");
+        let args = format!("[TOOL_CALLS]weather[ARGS]{weather}");
+        let functionary = format!("<function=weather>{weather}</function>");
+        #[rustfmt::skip]
+        let cases = [
+            (CallFormat::GlmXml, &[(glm, true), ("<tool_call>time\n</tool_call>", true), (OSLO, false), ("No.", true)][..]),
+            (CallFormat::Llama, &[(&llama, true), ("{\"a\": 1}", true), ("No {", true), ("{\"name\": 1}", true), ("{\"name\": \"x\"}", false)]),
+            (CallFormat::Mistral, &[(&mistral, true), (&both, true), (&format!("So: {both}"), true), ("No [1].", true), (&mistral[..mistral.len() - 1], false)]),
+            (CallFormat::MistralArgs, &[(&args, true), (&format!("{args}[TOOL_CALLS]time[ARGS]{{}}"), true), (&mistral, false)]),
+            (CallFormat::Functionary, &[(&functionary, true), (&format!("{functionary}<function=time>{{}}</function>"), true), ("<function=no>", false)]),
+        ];
+        for (format, texts) in cases {
+            for (text, want) in texts {
+                for choice in [ToolChoice::Auto, ToolChoice::Required] {
+                    let open = format.json().map_or(xml::OPEN, |json| json.open);
+                    let begins = text.starts_with(open) && !text.ends_with(": 1}");
+                    let want = *want && (choice == ToolChoice::Auto || begins);
+                    let tools = tools(choice.clone(), true);
+                    let got = accepts(&loaded, &tools, None, format, text);
+                    assert_eq!(got, want, "{format:?}, {choice:?}: {text}");
+                }
+            }
         }
     }
 
@@ -245,7 +335,7 @@ mod tests {
     #[test]
     fn markers_may_be_control_tokens() {
         let [open, close, eos] = [96, 97, 98];
-        let added: Vec<Value> = [(open, OPEN), (close, "</tool_call>"), (eos, "<eos>")]
+        let added: Vec<Value> = [(open, xml::OPEN), (close, "</tool_call>"), (eos, "<eos>")]
             .iter()
             .map(|(id, name)| {
                 json!({"id": id, "content": name, "special": true, "single_word": false,

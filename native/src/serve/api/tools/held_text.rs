@@ -27,6 +27,11 @@ impl HeldText {
         (std::mem::replace(&mut self.text, rest), false)
     }
 
+    /// Marks the end of a call.
+    pub fn end_call(&mut self) {
+        self.called = true;
+    }
+
     /// Takes the text up to the end of a call, as [`until`](Self::until) does.
     pub fn until_end_of_call(&mut self, marker: &str) -> (String, bool) {
         let (text, found) = self.until(marker);

@@ -1,6 +1,7 @@
 //! Tool calls: the tools of a request, the grammar of calls and the parser of outputs.
 //!
-//! The model writes a call in the format of Hermes 2 and of Qwen's chat templates:
+//! The model writes calls as its chat template does ([`format`]). For templates without calls it is told
+//! to write them as Hermes 2 does:
 //!
 //! ```text
 //! <tool_call>
@@ -8,52 +9,27 @@
 //! </tool_call>
 //! ```
 //!
-//! Templates that write XML get the format of [`xml`]. A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
+//! A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
 
+mod format;
 mod grammar;
 mod held_text;
-mod hermes;
+mod json_calls;
 mod output;
 mod prompt;
 mod xml;
 
+pub use format::CallFormat;
 pub use output::{CallParser, OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 pub use prompt::for_template;
 
 use crate::serve::error::ApiError;
 use serde_json::{Value, json};
-use wrinklefree::text::ChatTemplate;
 
 /// Maximum number of tools per request.
 const MAX_TOOLS: usize = 128;
 /// Maximum length of a tool's name.
 const MAX_NAME: usize = 64;
-/// Marker before a call.
-const OPEN: &str = "<tool_call>";
-/// Text of a call before its name.
-const BEFORE_NAME: &str = "\n{\"name\": \"";
-/// Text of a call between name and arguments.
-const AFTER_NAME: &str = "\", \"arguments\": ";
-/// Text of a call after its arguments.
-const CLOSE: &str = "}\n</tool_call>";
-
-/// Format of calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CallFormat {
-    /// JSON between markers: Hermes 2, Qwen2.5 and Qwen3.
-    #[default]
-    Hermes,
-    /// XML: Qwen3-Coder and Qwen3.5. See [`xml`].
-    Xml,
-}
-
-impl CallFormat {
-    /// Returns the format that a template writes.
-    pub fn of_template(template: &ChatTemplate) -> Self {
-        if template.source().contains(xml::FUNCTION) { Self::Xml } else { Self::Hermes }
-    }
-}
-
 /// A function that the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
@@ -78,7 +54,7 @@ pub enum ToolChoice {
     Auto,
     /// At least one call.
     Required,
-    /// A call of this tool.
+    /// One call of this tool.
     Named(String),
 }
 
@@ -124,7 +100,11 @@ impl Tools {
                 "tool_choice",
                 "tool_choice requires a call, but there are no tools",
             )),
-            _ => Ok(Self { list, choice, parallel }),
+            _ => {
+                // A named function is called once, as by OpenAI's API.
+                let parallel = parallel && !matches!(choice, ToolChoice::Named(_));
+                Ok(Self { list, choice, parallel })
+            }
         }
     }
 
@@ -137,8 +117,7 @@ impl Tools {
     pub fn parser(&self, format: CallFormat) -> CallParser {
         match format {
             _ if !self.callable() => CallParser::Plain,
-            CallFormat::Hermes => CallParser::Hermes(hermes::HermesParser::default()),
-            CallFormat::Xml => CallParser::xml(xml::XmlTypes::new(self.list.iter())),
+            format => format.parser(self.list.iter()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reasoning, text and tool calls of an output.
 
-use super::hermes::HermesParser;
-use super::xml::{XmlParser, XmlTypes};
+use super::json_calls::JsonCallParser;
+use super::xml::XmlParser;
 use wrinklefree::text::{OutputPart, ReasoningParser};
 
 /// An increment of an output.
@@ -54,22 +54,17 @@ pub struct OutputParser {
 pub enum CallParser {
     /// Calls are not allowed: everything is text.
     Plain,
-    /// Calls in the format of Hermes 2.
-    Hermes(HermesParser),
-    /// Calls in the XML of Qwen3-Coder and Qwen3.5.
+    /// Calls with arguments in JSON.
+    Json(JsonCallParser),
+    /// Calls in XML.
     Xml(XmlParser),
 }
 
 impl CallParser {
-    /// Makes a parser of calls in XML, with the types of the tools' parameters.
-    pub fn xml(types: XmlTypes) -> Self {
-        Self::Xml(XmlParser::new(types))
-    }
-
     fn push(&mut self, text: &str) -> Vec<OutputDelta> {
         match self {
             Self::Plain => text_delta(text).into_iter().collect(),
-            Self::Hermes(parser) => parser.push(text),
+            Self::Json(parser) => parser.push(text),
             Self::Xml(parser) => parser.push(text),
         }
     }
@@ -77,7 +72,7 @@ impl CallParser {
     fn finish(&mut self) -> Vec<OutputDelta> {
         match self {
             Self::Plain => Vec::new(),
-            Self::Hermes(parser) => parser.finish(),
+            Self::Json(parser) => parser.finish(),
             Self::Xml(parser) => parser.finish(),
         }
     }

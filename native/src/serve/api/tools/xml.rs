@@ -10,25 +10,55 @@
 //! </tool_call>
 //! ```
 //!
+//! and as GLM-4.5 does:
+//!
+//! ```text
+//! <tool_call>weather
+//! <arg_key>city</arg_key>
+//! <arg_value>Oslo</arg_value>
+//! </tool_call>
+//! ```
+//!
 //! Values are raw text. The tool's schema says which are strings; the others are JSON.
 
+use super::Tool;
 use super::held_text::HeldText;
 use super::output::OutputDelta;
-use super::{OPEN, Tool};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Text before a function's name.
-pub const FUNCTION: &str = "<function=";
-/// Text before a parameter's name.
-pub const PARAMETER: &str = "<parameter=";
-/// Text behind a value.
-pub const END_OF_VALUE: &str = "\n</parameter>";
-/// Text behind the last parameter.
-pub const END_OF_FUNCTION: &str = "</function>";
-/// Text behind a call.
+/// Text before a call, and behind it.
+pub const OPEN: &str = "<tool_call>";
 pub const END_OF_CALL: &str = "</tool_call>";
+
+/// Texts around the parts of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub struct XmlDialect {
+    /// Text before and behind a function's name.
+    pub function: [&'static str; 2],
+    /// Text before a parameter's name, and between name and value.
+    pub parameter: [&'static str; 2],
+    /// Text behind a value.
+    pub end_of_value: &'static str,
+    /// Text behind the last parameter, before the end of the call.
+    pub end_of_function: &'static str,
+}
+
+/// The XML of Qwen3-Coder and Qwen3.5.
+pub const QWEN: XmlDialect = XmlDialect {
+    function: ["\n<function=", ">\n"],
+    parameter: ["<parameter=", ">\n"],
+    end_of_value: "\n</parameter>",
+    end_of_function: "</function>\n",
+};
+/// The XML of GLM-4.5.
+pub const GLM: XmlDialect = XmlDialect {
+    function: ["", "\n"],
+    parameter: ["<arg_key>", "</arg_key>\n<arg_value>"],
+    end_of_value: "</arg_value>",
+    end_of_function: "",
+};
 
 /// The parameters of each tool whose values are not strings.
 #[derive(Clone, Debug, Default)]
@@ -68,8 +98,9 @@ pub fn is_string(schema: &Value) -> bool {
 }
 
 /// Splits text with calls while it is generated.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct XmlParser {
+    dialect: &'static XmlDialect,
     types: XmlTypes,
     state: State,
     held: HeldText,
@@ -81,9 +112,8 @@ pub struct XmlParser {
     value: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    #[default]
     Text,
     /// Before a function's name.
     Call,
@@ -99,8 +129,16 @@ enum State {
 
 impl XmlParser {
     /// Makes a parser of calls of tools with these types.
-    pub fn new(types: XmlTypes) -> Self {
-        Self { types, ..Self::default() }
+    pub fn new(types: XmlTypes, dialect: &'static XmlDialect) -> Self {
+        Self {
+            dialect,
+            types,
+            state: State::Text,
+            held: HeldText::default(),
+            function: String::new(),
+            parameters: 0,
+            value: String::new(),
+        }
     }
 
     /// Parses more of the text.
@@ -119,7 +157,7 @@ impl XmlParser {
         let rest = std::mem::take(&mut self.held.text);
         let deltas = match self.state {
             State::Text => self.held.between_calls(&rest),
-            State::String if !END_OF_VALUE.starts_with(&rest) => Some(escaped(&rest)),
+            State::String if !self.dialect.end_of_value.starts_with(&rest) => Some(escaped(&rest)),
             _ => None,
         };
         deltas.into_iter().collect()
@@ -133,7 +171,7 @@ impl XmlParser {
                 deltas.extend(self.held.between_calls(&text));
                 found.then_some(State::Call)
             }
-            State::Call => match self.named(FUNCTION) {
+            State::Call => match self.named(&self.dialect.function) {
                 None => None,
                 Some(name) => {
                     deltas.push(OutputDelta::CallStart(name.clone()));
@@ -144,13 +182,13 @@ impl XmlParser {
             },
             State::Function => self.parameter(deltas),
             State::String => {
-                let (text, found) = self.held.until(END_OF_VALUE);
+                let (text, found) = self.held.until(self.dialect.end_of_value);
                 deltas.extend((!text.is_empty()).then(|| escaped(&text)));
                 deltas.extend(found.then(|| OutputDelta::Arguments("\"".into())));
                 found.then_some(State::Function)
             }
             State::Json => {
-                let (text, found) = self.held.until(END_OF_VALUE);
+                let (text, found) = self.held.until(self.dialect.end_of_value);
                 self.value += &text;
                 deltas.extend(found.then(|| OutputDelta::Arguments(json_of(&self.value))));
                 found.then_some(State::Function)
@@ -164,7 +202,8 @@ impl XmlParser {
 
     /// Begins the next parameter, or ends the call.
     fn parameter(&mut self, deltas: &mut Vec<OutputDelta>) -> Option<State> {
-        if let Some(name) = self.named(PARAMETER) {
+        let parameter = &self.dialect.parameter;
+        if let Some(name) = self.named(parameter) {
             let comma = if self.parameters > 0 { ", " } else { "" };
             self.parameters += 1;
             let (is_json, key) = (self.types.is_json(&self.function, &name), json!(name));
@@ -174,23 +213,37 @@ impl XmlParser {
             return Some(if is_json { State::Json } else { State::String });
         }
         let rest = self.held.text.trim_start();
-        if rest.starts_with(PARAMETER) || PARAMETER.starts_with(rest) {
+        if rest.starts_with(parameter[0]) || parameter[0].starts_with(rest) {
             return None;
         }
-        let (_, found) = self.held.until(END_OF_FUNCTION);
+        let end = match self.dialect.end_of_function.trim_end() {
+            // The end of the call is left for the next state.
+            "" if rest.starts_with(END_OF_CALL) => {
+                deltas.push(OutputDelta::Arguments("}".into()));
+                return Some(State::End);
+            }
+            "" => return None,
+            end => end,
+        };
+        let (_, found) = self.held.until(end);
         deltas.extend(found.then(|| OutputDelta::Arguments("}".into())));
         found.then_some(State::End)
     }
 
-    /// Takes the text up to `>` and a line break behind a marker, and returns the name between them.
-    fn named(&mut self, marker: &str) -> Option<String> {
-        let rest = self.held.text.trim_start().strip_prefix(marker)?;
-        let (name, rest) = rest.split_once('>')?;
-        if rest.is_empty() {
+    /// Takes the text between two marks and returns it. Line breaks around the marks may be missing.
+    fn named(&mut self, [before, behind]: &[&str; 2]) -> Option<String> {
+        let rest = self.held.text.trim_start().strip_prefix(before.trim_start())?;
+        let (mark, tail) = match behind.trim_end() {
+            "" => (*behind, ""),
+            mark => (mark, &behind[mark.len()..]),
+        };
+        let (name, rest) = rest.split_once(mark)?;
+        if !tail.is_empty() && rest.is_empty() {
             // The line break may still come.
             return None;
         }
-        let (name, rest) = (name.to_string(), rest.strip_prefix('\n').unwrap_or(rest).to_string());
+        let rest = rest.strip_prefix(tail).unwrap_or(rest).to_string();
+        let name = name.to_string();
         self.held.text = rest;
         Some(name)
     }
@@ -224,7 +277,12 @@ mod tests {
         <parameter=at>\n{\"x\": [1, 2]}\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n\
         <function=time>\n</function>\n</tool_call>\n";
 
-    fn parser() -> XmlParser {
+    const GLM_OUTPUT: &str = "I look.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo \"N\"\n\nä\
+        </arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>fine</arg_key>\n\
+        <arg_value>True</arg_value>\n<arg_key>at</arg_key>\n<arg_value>{\"x\": [1, 2]}</arg_value>\n\
+        </tool_call>\n<tool_call>time\n</tool_call>\n";
+
+    fn parser(dialect: &'static XmlDialect) -> XmlParser {
         let parameters = json!({"type": "object", "properties": {
             "city": {"type": "string"}, "days": {"type": "integer"}, "fine": {"type": "boolean"},
             "at": {"type": "object"}}});
@@ -235,11 +293,14 @@ mod tests {
             strict: false,
         };
         let tools = [tool("weather", parameters), tool("time", json!({"type": "object"}))];
-        XmlParser::new(XmlTypes::new(tools.iter()))
+        XmlParser::new(XmlTypes::new(tools.iter()), dialect)
     }
 
     fn parse(output: &str, size: usize) -> OutputBlocks {
-        let mut parser = OutputParser::new(None, CallParser::Xml(parser()));
+        let mut parser = OutputParser::new(
+            None,
+            CallParser::Xml(parser(if output.contains("<tool_call>w") { &GLM } else { &QWEN })),
+        );
         let mut blocks = OutputBlocks::default();
         let chars: Vec<char> = output.chars().collect();
         for part in chars.chunks(size) {
@@ -256,22 +317,26 @@ mod tests {
                          \"at\": {\"x\":[1,2]}}";
         let calls = [("weather", arguments), ("time", "{}")]
             .map(|(name, arguments)| ToolCall { name: name.into(), arguments: arguments.into() });
-        for size in 1..OUTPUT.len() {
-            let blocks = parse(OUTPUT, size);
-            assert_eq!(blocks.text(), "I look.\n", "{size}");
-            assert_eq!(blocks.calls().cloned().collect::<Vec<_>>(), calls, "{size}");
+        for output in [OUTPUT, GLM_OUTPUT] {
+            for size in 1..output.len() {
+                let blocks = parse(output, size);
+                assert_eq!(blocks.text(), "I look.\n", "{size}");
+                assert_eq!(blocks.calls().cloned().collect::<Vec<_>>(), calls, "{size}");
+            }
         }
         assert!(serde_json::from_str::<Value>(arguments).is_ok());
     }
 
     #[test]
     fn cut_calls_have_the_beginning_of_their_arguments() {
-        let whole = parse(OUTPUT, 1000);
-        let all = &whole.calls().next().expect("a call").arguments;
-        for (end, _) in OUTPUT.char_indices() {
-            let blocks = parse(&OUTPUT[..end], 7);
-            if let Some(call) = blocks.calls().next() {
-                assert!(all.starts_with(&call.arguments), "{end}: {} of {all}", call.arguments);
+        for output in [OUTPUT, GLM_OUTPUT] {
+            let whole = parse(output, 1000);
+            let all = &whole.calls().next().expect("a call").arguments;
+            for (end, _) in output.char_indices() {
+                let blocks = parse(&output[..end], 7);
+                if let Some(call) = blocks.calls().next() {
+                    assert!(all.starts_with(&call.arguments), "{end}: {} of {all}", call.arguments);
+                }
             }
         }
     }

@@ -1,0 +1,31 @@
+//! Log-probabilities of a prompt, as vLLM returns them.
+
+use serde_json::{Map, Value, json};
+use wrinklefree::decode::Sampled;
+use wrinklefree::text::Tokenizer;
+
+/// Smallest log-probability that is returned: JSON has no infinity.
+pub const MIN_LOGPROB: f32 = -9999.0;
+
+/// Returns an object for each token of a prompt: the token and the `n` most likely ones, by id. The first
+/// one is null, because nothing predicts it. A token behind the `n` most likely ones has no rank.
+pub fn prompt_logprobs(tokenizer: &Tokenizer, scored: &[Sampled], n: usize) -> Value {
+    let entry = |token: u32, logprob: f32, rank: Option<usize>| {
+        let text = tokenizer.decode(&[token]);
+        let logprob = logprob.max(MIN_LOGPROB);
+        json!({"logprob": logprob, "rank": rank, "decoded_token": text})
+    };
+    let place = |sampled: &Sampled| {
+        let mut entries = Map::new();
+        for (index, &(token, logprob)) in sampled.top.iter().take(n).enumerate() {
+            entries.insert(token.to_string(), entry(token, logprob, Some(index + 1)));
+        }
+        let rank = sampled.top.iter().position(|(token, _)| *token == sampled.token);
+        entries.entry(sampled.token.to_string()).or_insert_with(|| {
+            let logprob = sampled.logprob.unwrap_or(MIN_LOGPROB);
+            entry(sampled.token, logprob, rank.map(|index| index + 1))
+        });
+        Value::from(entries)
+    };
+    std::iter::once(Value::Null).chain(scored.iter().map(place)).collect()
+}

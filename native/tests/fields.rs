@@ -1,0 +1,251 @@
+//! Fields of requests: each one is honored or refused by name, and unknown ones are named.
+
+mod common;
+
+use common::server::{Reply, Server, ask};
+use serde_json::{Value, json};
+
+fn text(reply: Reply) -> String {
+    let answer = reply.is(200).json();
+    let message = &answer["choices"][0]["message"]["content"];
+    message.as_str().unwrap_or_else(|| panic!("{answer}")).to_string()
+}
+
+/// Fields that constrain the output, under the names of all servers.
+#[test]
+fn every_name_of_a_constraint_is_honored() {
+    let server = Server::start(&[]);
+    let schema = json!({"type": "object", "properties": {"a": {"enum": [7]}}, "required": ["a"]});
+    let gbnf = "root ::= \"x\" [0-9]{2} end\nend ::= \"!\" | \"?\"";
+    let lark = "start: \"x\" /[0-9][0-9]/ (\"!\" | \"?\")";
+    let json = "{\"a\": 7}";
+    for (fields, want) in [
+        (json!({"json_schema": schema}), json),
+        (json!({"guided_json": schema}), json),
+        (json!({"json_schema": schema.to_string()}), json),
+        (json!({"structured_outputs": {"json": schema}}), json),
+        (json!({"response_format": {"type": "json_object", "schema": schema}}), json),
+        (json!({"response_format": {"type": "json_schema", "schema": schema}}), json),
+        (json!({"regex": "x11!"}), "x11!"),
+        (json!({"structured_outputs": {"regex": "x11!"}}), "x11!"),
+        (json!({"structured_outputs": {"choice": ["x11!"]}}), "x11!"),
+        (json!({"grammar": gbnf}), ""),
+        (json!({"ebnf": gbnf}), ""),
+        (json!({"guided_grammar": gbnf}), ""),
+        (json!({"guided_grammar": lark}), ""),
+        (json!({"structured_outputs": {"grammar": gbnf}}), ""),
+    ] {
+        let got = text(server.chat(&ask("Hi!", fields.clone())));
+        match want {
+            "" => assert!(got.len() == 4 && got.starts_with('x'), "{fields}: {got}"),
+            want => assert_eq!(got, want, "{fields}"),
+        }
+        let mut prompt = fields.clone();
+        prompt["prompt"] = "Once".into();
+        prompt["max_tokens"] = 30.into();
+        let completed = server.post("/v1/completions", &prompt).is(200).json();
+        let got = completed["choices"][0]["text"].as_str().expect("text").to_string();
+        assert!(
+            if want.is_empty() { got.starts_with('x') } else { got == want },
+            "{fields}: {got}"
+        );
+    }
+    for (fields, param) in [
+        (json!({"grammar": "root ::= ("}), "grammar"),
+        (json!({"regex": "a", "json_schema": {}}), "response_format"),
+        (json!({"structured_outputs": {}}), "structured_outputs"),
+        (json!({"structured_outputs": {"regex": "a", "choice": ["b"]}}), "structured_outputs"),
+        (json!({"structured_outputs": {"structural_tag": "x"}}), "structured_outputs"),
+        (json!({"response_format": {"type": "json_schema"}}), "response_format"),
+    ] {
+        let error = server.chat(&ask("Hi!", fields.clone())).is(400).json();
+        let named = error["error"]["param"].as_str().unwrap_or_default();
+        assert!(named.starts_with(param), "{fields}: {error}");
+    }
+}
+
+/// Schemas with `properties` admit no other members.
+#[test]
+fn objects_are_closed() {
+    let server = Server::start(&[]);
+    let schema = json!({"type": "object", "properties": {"a": {"type": "boolean"}}});
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": schema}}]);
+    for seed in 0..6 {
+        let warm = |more: Value| {
+            let mut body = ask("Tell me!", more);
+            body["temperature"] = 2.into();
+            body["seed"] = seed.into();
+            body["max_tokens"] = 60.into();
+            body
+        };
+        let answer = text(server.chat(&warm(json!({"json_schema": schema}))));
+        assert!(["{}", "{\"a\": true}", "{\"a\": false}"].contains(&answer.as_str()), "{answer}");
+        // A named function is called once, also with `parallel_tool_calls`.
+        let choice = json!({"type": "function", "function": {"name": "f"}});
+        let body =
+            warm(json!({"tools": tools, "tool_choice": choice, "parallel_tool_calls": true}));
+        let answer = server.chat(&body).is(200).json();
+        let calls = answer["choices"][0]["message"]["tool_calls"].as_array().expect("calls");
+        assert_eq!(calls.len(), 1, "{answer}");
+        let arguments = calls[0]["function"]["arguments"].as_str().expect("text");
+        assert!(["{}", "{\"a\": true}", "{\"a\": false}"].contains(&arguments), "{arguments}");
+    }
+}
+
+#[test]
+fn samplers_and_ends_are_honored() {
+    let server = Server::start(&[]);
+    let plain = |more: Value| {
+        let mut body = ask("Tell me a story!", json!({"max_tokens": 24, "seed": 3}));
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.chat(&body)
+    };
+    let warm = |more: Value| {
+        let mut more = more;
+        more["temperature"] = 1.into();
+        text(plain(more))
+    };
+    let usual = warm(json!({}));
+    for sampler in [
+        json!({"typical_p": 0.2}),
+        json!({"top_n_sigma": 0.05}),
+        json!({"xtc_probability": 1, "xtc_threshold": 0.01}),
+        json!({"mirostat": 1, "mirostat_tau": 1}),
+        json!({"mirostat": 2, "mirostat_tau": 0.5, "mirostat_eta": 0.9}),
+        json!({"dry_multiplier": 50, "dry_allowed_length": 1, "dry_sequence_breakers": []}),
+    ] {
+        let got = warm(sampler.clone());
+        assert_ne!(got, usual, "{sampler}");
+        assert_eq!(got, warm(sampler.clone()), "{sampler}");
+        let mut drafted = sampler.clone();
+        drafted["decode_mode"] = "verify".into();
+        assert_eq!(got, warm(drafted), "drafts are lossless with {sampler}");
+    }
+    let greedy = text(plain(json!({})));
+    let words: Vec<&str> = greedy.split(' ').collect();
+    let banned = text(plain(json!({"bad_words": [words[1]]})));
+    assert!(!banned.split(' ').any(|word| word == words[1]), "{banned}");
+    // The model ends an answer to a request for one word at once; min_tokens delays that.
+    let ids = |more: Value| {
+        let mut more = more;
+        more["return_token_ids"] = true.into();
+        let answer = plain(more).is(200).json();
+        let ids = answer["choices"][0]["token_ids"].as_array().expect("ids").clone();
+        (ids, answer)
+    };
+    let (all, answer) = ids(json!({}));
+    assert_eq!(answer["usage"]["completion_tokens"], all.len());
+    assert_eq!(
+        answer["usage"]["prompt_tokens"],
+        answer["prompt_token_ids"].as_array().unwrap().len()
+    );
+    let (cut, answer) = ids(json!({"stop_token_ids": [all[5]]}));
+    let first = all.iter().position(|id| *id == all[5]).unwrap();
+    assert_eq!((cut.len(), &answer["choices"][0]["finish_reason"]), (first + 1, &json!("stop")));
+    let (later, _) = ids(json!({"stop_token_ids": [all[5]], "min_tokens": 12}));
+    assert!(later.len() > 12, "{later:?}");
+    assert!(!later[..12].contains(&all[5]));
+    let (limited, _) = ids(json!({"max_tokens": null, "n_predict": 5}));
+    assert_eq!(limited.len(), 5);
+    let streamed = plain(json!({"return_token_ids": true, "stream": true})).is(200).chunks();
+    assert!(streamed[0]["prompt_token_ids"].is_array());
+    let of_chunk = |chunk: &Value| chunk["choices"][0]["token_ids"].as_array().cloned();
+    let streamed: Vec<Value> = streamed.iter().filter_map(of_chunk).flatten().collect();
+    assert_eq!(streamed, all);
+    // Only the last tokens of the prompt remain.
+    let (_, answer) = ids(json!({"truncate_prompt_tokens": 3}));
+    assert_eq!(answer["prompt_token_ids"].as_array().unwrap().len(), 3);
+    let answer = plain(json!({"prompt_logprobs": 2})).is(200).json();
+    let scores = answer["prompt_logprobs"].as_array().expect("scores");
+    assert_eq!(answer["usage"]["prompt_tokens"], scores.len());
+    assert!(scores[0].is_null());
+    for score in &scores[1..] {
+        let entries = score.as_object().expect("an object");
+        assert!((2..=3).contains(&entries.len()), "{score}");
+        assert!(entries.values().all(|entry| entry["logprob"].as_f64().expect("one") <= 0.0));
+    }
+    for (fields, param) in [
+        (json!({"mirostat": 3}), "mirostat"),
+        (json!({"xtc_probability": 0.5}), "xtc_probability"),
+        (json!({"typical_p": 2}), "typical_p"),
+        (json!({"dry_multiplier": 1, "dry_base": 0}), "dry_base"),
+        (json!({"min_tokens": 30}), "min_tokens"),
+        (json!({"stop_token_ids": [99999]}), "stop_token_ids"),
+        (json!({"bad_words": [" "]}), "bad_words"),
+        (json!({"truncate_prompt_tokens": 0}), "truncate_prompt_tokens"),
+        (json!({"prompt_logprobs": 1, "stream": true}), "prompt_logprobs"),
+    ] {
+        let error = plain(fields.clone()).is(400).json();
+        assert_eq!(error["error"]["param"], param, "{fields}: {error}");
+    }
+}
+
+#[test]
+fn a_last_message_of_the_assistant_is_continued() {
+    let server = Server::start(&[]);
+    let messages = json!([{"role": "user", "content": "Tell me a story!"},
+        {"role": "assistant", "content": "Once upon a time, there was a dragon"}]);
+    let body = |more: Value| {
+        let mut body = json!({"messages": messages, "temperature": 0, "max_tokens": 8});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let prompt = server.post("/apply-template", &body(json!({}))).is(200).json();
+    let prompt = prompt["prompt"].as_str().expect("text");
+    assert!(prompt.ends_with("there was a dragon"), "{prompt}");
+    let next = text(server.chat(&body(json!({}))));
+    let completed = json!({"prompt": prompt, "temperature": 0, "max_tokens": 8});
+    let completed = server.post("/v1/completions", &completed).is(200).json();
+    assert_eq!(completed["choices"][0]["text"], next.as_str());
+    let asked = json!({"continue_final_message": true, "add_generation_prompt": false});
+    assert_eq!(text(server.chat(&body(asked.clone()))), next);
+    let fresh = text(server.chat(&body(json!({"add_generation_prompt": true}))));
+    assert_ne!(fresh, next);
+    let whole = format!("Once upon a time, there was a dragon{next}");
+    assert_eq!(text(server.chat(&body(json!({"echo": true})))), whole);
+    let streamed = server.chat(&body(json!({"echo": true, "stream": true}))).is(200).streamed();
+    assert_eq!(streamed, whole);
+    let answer = server.post("/v1/messages", &body(json!({}))).is(200).json();
+    assert_eq!(answer["content"][0]["text"], next.as_str());
+    let both = body(json!({"continue_final_message": true, "add_generation_prompt": true}));
+    assert_eq!(server.chat(&both).is(400).json()["error"]["param"], "continue_final_message");
+    let user = ask("Hi!", json!({"continue_final_message": true}));
+    assert_eq!(server.chat(&user).is(400).json()["error"]["param"], "continue_final_message");
+}
+
+#[test]
+fn unknown_fields_are_named_and_known_ones_are_refused() {
+    let server = Server::start(&[]);
+    let body =
+        ask("Hi!", json!({"max_tokens": 1, "nonsense": 1, "cache_prompt": true, "user": "u"}));
+    for _ in 0..2 {
+        let reply = server.chat(&body).is(200);
+        let named = reply.head.lines().find_map(|line| line.strip_prefix("x-ignored-fields: "));
+        assert_eq!(named, Some("cache_prompt, nonsense"), "{}", reply.head);
+    }
+    let plain = server.chat(&ask("Hi!", json!({"max_tokens": 1, "n_probs": 0}))).is(200);
+    assert!(!plain.head.contains("x-ignored-fields"), "{}", plain.head);
+    let long = ask("Hi!", json!({"max_tokens": 1, format!("a\r\nb: {}", "x".repeat(500)): 1}));
+    let reply = server.chat(&long).is(200);
+    assert!(
+        reply.head.contains("x-ignored-fields: ab:xxx") && !reply.head.contains(&"x".repeat(70))
+    );
+    for (path, field, value) in [
+        ("/v1/chat/completions", "allowed_token_ids", json!([1])),
+        ("/v1/chat/completions", "use_beam_search", json!(true)),
+        ("/v1/chat/completions", "chat_template", json!("x")),
+        ("/v1/chat/completions", "skip_special_tokens", json!(false)),
+        ("/v1/chat/completions", "repeat_last_n", json!(64)),
+        ("/v1/messages", "mcp_servers", json!([{"url": "x"}])),
+        ("/v1/responses", "background", json!(true)),
+    ] {
+        let mut body = ask("Hi!", json!({"max_tokens": 1, "input": "Hi!"}));
+        body[field] = value;
+        let error = server.post(path, &body).is(400).json();
+        let message = error["error"]["message"].as_str().expect("text");
+        assert!(message.contains(&format!("`{field}` is not supported")), "{error}");
+    }
+    server.terminate();
+    let log = server.ended().stderr;
+    assert_eq!(log.matches("nonsense").count(), 1, "{log}");
+}

@@ -112,7 +112,6 @@ fn samplers_and_ends_are_honored() {
         json!({"xtc_probability": 1, "xtc_threshold": 0.01}),
         json!({"mirostat": 1, "mirostat_tau": 1}),
         json!({"mirostat": 2, "mirostat_tau": 0.5, "mirostat_eta": 0.9}),
-        json!({"dry_multiplier": 50, "dry_allowed_length": 1, "dry_sequence_breakers": []}),
     ] {
         let got = warm(sampler.clone());
         assert_ne!(got, usual, "{sampler}");
@@ -121,6 +120,25 @@ fn samplers_and_ends_are_honored() {
         drafted["decode_mode"] = "verify".into();
         assert_eq!(got, warm(drafted), "drafts are lossless with {sampler}");
     }
+    // A token that prolongs a repetition wins by its bias alone, and loses with DRY.
+    let again = "The fox ran. The fox sang. The fox ran. The fox sang. The fox";
+    let tokens = server.post("/tokenize", &json!({"prompt": again})).is(200).json();
+    let tokens = tokens["tokens"].as_array().expect("ids");
+    let (last, before) = tokens.split_last().expect("some");
+    let next = &tokens[before.iter().rposition(|token| token == last).expect("repeats") + 1];
+    let first = |more: Value| {
+        let mut body = json!({"prompt": again, "max_tokens": 1, "temperature": 0,
+            "logit_bias": {next.to_string(): 30}, "return_token_ids": true});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = server.post("/v1/completions", &body).is(200).json();
+        answer["choices"][0]["token_ids"][0].clone()
+    };
+    let dry = json!({"dry_multiplier": 60, "dry_allowed_length": 1});
+    assert_eq!((&first(json!({})), &first(dry.clone()) == next), (next, false));
+    // A breaker inside the repetition ends it.
+    let mut broken = dry;
+    broken["dry_sequence_breakers"] = json!(["fox"]);
+    assert_eq!(&first(broken), next);
     let greedy = text(plain(json!({})));
     let words: Vec<&str> = greedy.split(' ').collect();
     let banned = text(plain(json!({"bad_words": [words[1]]})));

@@ -1,6 +1,6 @@
 //! Settings of sampling.
 
-use crate::decode::SamplingParams;
+use crate::decode::{Mirostat, MirostatVersion, SamplingParams};
 use crate::format::GenerationDefaults;
 use serde::Deserialize;
 
@@ -25,6 +25,35 @@ pub struct Sampling {
     /// Drop tokens below P × the likeliest one
     #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
     pub min_p: Option<f32>,
+    /// Keep tokens near the entropy, up to P together
+    ///
+    /// Locally typical sampling: keeps the tokens whose surprise is nearest to the entropy.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
+    pub typical_p: Option<f32>,
+    /// Keep logits within N standard deviations
+    ///
+    /// Top-nσ sampling: of all logits, counted from the highest one; 0: all.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = at_least_zero, allow_negative_numbers = true))]
+    pub top_n_sigma: Option<f32>,
+    /// Probability to remove the likeliest tokens
+    ///
+    /// XTC ("exclude top choices"): removes all tokens of at least the threshold but the last of them.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
+    pub xtc_probability: Option<f32>,
+    /// Probability of the tokens that XTC removes [default: 0.1]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
+    pub xtc_threshold: Option<f32>,
+    /// Keep the surprise near a target: 1, 2; 0: off
+    ///
+    /// Mirostat, of this version. The model's recommended filters are off then.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=2)))]
+    pub mirostat: Option<u8>,
+    /// Target of Mirostat in bits [default: 5]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BITS", value_parser = at_least_zero, allow_negative_numbers = true))]
+    pub mirostat_tau: Option<f32>,
+    /// Rate of Mirostat [default: 0.1]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATE", value_parser = at_least_zero, allow_negative_numbers = true))]
+    pub mirostat_eta: Option<f32>,
     /// Make repeated tokens less likely; 1: off
     ///
     /// Holds for tokens that occurred in the prompt or the answer.
@@ -51,11 +80,22 @@ impl Sampling {
     pub fn params(&self, model: &GenerationDefaults) -> SamplingParams {
         let off = SamplingParams::default();
         let repetition = self.repetition_penalty.or(model.repetition_penalty);
+        let mirostat = self.mirostat();
+        // Mirostat replaces the filters that a model's authors recommend.
+        let (top_k, top_p) = match mirostat {
+            Some(_) => (None, None),
+            None => (model.top_k, model.top_p),
+        };
         SamplingParams {
             temperature: self.temperature.or(model.temperature).unwrap_or(off.temperature),
-            top_k: self.top_k.or(model.top_k).unwrap_or(off.top_k),
-            top_p: self.top_p.or(model.top_p).unwrap_or(off.top_p),
+            top_k: self.top_k.or(top_k).unwrap_or(off.top_k),
+            top_p: self.top_p.or(top_p).unwrap_or(off.top_p),
             min_p: self.min_p.unwrap_or(off.min_p),
+            typical_p: self.typical_p.unwrap_or(off.typical_p),
+            top_n_sigma: self.top_n_sigma.unwrap_or(off.top_n_sigma),
+            xtc_probability: self.xtc_probability.unwrap_or(off.xtc_probability),
+            xtc_threshold: self.xtc_threshold.unwrap_or(off.xtc_threshold),
+            mirostat,
             repetition_penalty: repetition.unwrap_or(off.repetition_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
@@ -63,6 +103,20 @@ impl Sampling {
             seed: self.seed,
             ..off
         }
+    }
+
+    fn mirostat(&self) -> Option<Mirostat> {
+        let version = match self.mirostat? {
+            0 => return None,
+            1 => MirostatVersion::One,
+            _ => MirostatVersion::Two,
+        };
+        let default = Mirostat::default();
+        Some(Mirostat {
+            version,
+            target: self.mirostat_tau.unwrap_or(default.target),
+            rate: self.mirostat_eta.unwrap_or(default.rate),
+        })
     }
 }
 
@@ -128,6 +182,10 @@ mod tests {
         let params = args.params(&model);
         assert_eq!((params.temperature, params.top_p, params.top_k), (0.0, 0.9, 0));
         assert_eq!(params.logit_bias, [(7, -2.5)]);
+        let args = parse(&["--mirostat", "1", "--mirostat-tau", "3"]).expect("valid");
+        let params = args.params(&model);
+        let mirostat = Mirostat { version: MirostatVersion::One, target: 3.0, rate: 0.1 };
+        assert_eq!((params.mirostat, params.top_p), (Some(mirostat), 1.0));
     }
 
     #[test]
@@ -137,6 +195,8 @@ mod tests {
             ["--temperature", "NaN"],
             ["--top-p", "1.5"],
             ["--min-p", "x"],
+            ["--typical-p", "-1"],
+            ["--mirostat", "3"],
             ["--repetition-penalty", "0"],
             ["--frequency-penalty", "inf"],
             ["--logit-bias", "7"],

@@ -98,12 +98,41 @@ class Responses(unittest.TestCase):
         answer = create(text={"format": form}, max_output_tokens=100)
         self.assertEqual(list(json.loads(answer.output_text)), ["name"])
 
+    def test_stored_responses(self):
+        first = create(instructions="Be brief.", max_output_tokens=8)
+        self.assertEqual(CLIENT.responses.retrieve(first.id).output_text, first.output_text)
+        later = create(input="And then?", previous_response_id=first.id, max_output_tokens=8)
+        self.assertEqual(later.previous_response_id, first.id)
+        messages = [
+            {"role": "user", "content": REQUEST["input"]},
+            {"role": "assistant", "content": first.output_text},
+            {"role": "user", "content": "And then?"},
+        ]
+        whole = create(input=messages, max_output_tokens=8)
+        self.assertEqual(whole.usage.input_tokens, later.usage.input_tokens)
+        self.assertEqual(whole.output_text, later.output_text)
+        CLIENT.responses.delete(first.id)
+        with self.assertRaises(openai.NotFoundError):
+            CLIENT.responses.retrieve(first.id)
+        unstored = create(store=False, max_output_tokens=1)
+        with self.assertRaises(openai.NotFoundError):
+            CLIENT.responses.retrieve(unstored.id)
+
+    def test_tools_of_openais_server_are_left_out(self):
+        tools = [{"type": "web_search"}, {"type": "custom", "name": "patch"}, WEATHER]
+        raw = CLIENT.responses.with_raw_response.create(
+            model="default", input="Hi!", tools=tools, tool_choice="required",
+            temperature=0, max_output_tokens=64,
+        )
+        self.assertEqual(raw.headers["x-ignored-fields"], "tools.type=web_search, tools.type=custom")
+        self.assertEqual(raw.parse().output[0].name, "weather")
+
     def test_errors(self):
         image = {"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}
         for param, more in {
             "previous_response_id": {"previous_response_id": "resp-1"},
             "input[0].content": {"input": [image]},
-            "tools[0].type": {"tools": [{"type": "web_search"}]},
+            "background": {"background": True},
             "top_p": {"top_p": 7},
             "input": {"input": "word " * 3000},
         }.items():

@@ -4,7 +4,7 @@ use super::Cli;
 use crate::cli::args::{self, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{malloc, open, out};
-use crate::config::{self, Keys, Layers, SchedulerArgs};
+use crate::config::{self, Keys, Layers, SchedulerArgs, ServerArgs};
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::{Loaded, OpenOptions, Synthetic};
@@ -103,6 +103,7 @@ fn server_config(
         settings,
         reasoning,
     } = keys;
+    let models = one_model(&model, &server);
     let files = AccessFiles {
         keys: server.api_key,
         key_file: server.api_key_file,
@@ -138,7 +139,7 @@ fn server_config(
                 Some(shape) => shape.loaded().prepared(&options, runtime).with_text_of(loaded),
             })
         }),
-        models: one_model(&model),
+        models,
         name: server.served_model_name,
         host,
         port,
@@ -165,17 +166,23 @@ fn server_config(
 }
 
 /// Returns the only model of a server.
-fn one_model(model: &ModelArgs) -> Models {
+fn one_model(model: &ModelArgs, server: &ServerArgs) -> Models {
     let source = ModelSource {
         name: String::new(),
-        aliases: Vec::new(),
+        aliases: server.alias.clone(),
         open: model.options(false),
         context: None,
         keep_alive: None,
         preload: true,
         bytes: 0,
     };
-    Models { sources: vec![source], catalog: None, on_demand: false, memory_limit: None }
+    Models {
+        sources: vec![source],
+        catalog: None,
+        on_demand: false,
+        memory_limit: None,
+        any_name: server.any_model,
+    }
 }
 
 fn engine_limits(scheduler: &SchedulerArgs, kv: &KvArgs) -> EngineLimits {

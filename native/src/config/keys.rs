@@ -60,6 +60,17 @@ pub struct ServerArgs {
     /// The name that requests know the model by [default: its own].
     #[arg(long, value_name = "NAME")]
     pub served_model_name: Option<String>,
+    /// Further name of the model; repeatable
+    ///
+    /// For programs that ask for models by names of their own, such as `claude-sonnet-4-5`.
+    #[arg(long, value_name = "NAME")]
+    pub alias: Vec<String>,
+    /// Accept any model name
+    ///
+    /// Requests that name an unknown model get this server's model.
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", default_value = "false")]
+    pub any_model: bool,
     /// Key that requests must bring; repeatable
     ///
     /// May be given several times. Other users of the machine can see a command line: prefer

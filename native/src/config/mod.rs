@@ -15,7 +15,7 @@ mod trusted_proxy;
 
 pub use decoding::DecodeArgs;
 pub use keep_alive::KeepAlive;
-pub use keys::{Keys, SchedulerArgs};
+pub use keys::{Keys, SchedulerArgs, ServerArgs};
 pub use log_format::LogFormat;
 pub use origin::Origin;
 pub use set::set;

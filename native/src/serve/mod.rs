@@ -31,6 +31,7 @@ mod otlp;
 mod page;
 mod registry;
 mod reload;
+mod response_store;
 mod served_model;
 mod startup;
 mod state;
@@ -57,6 +58,7 @@ use listener::Listener;
 use metrics::Metrics;
 use registry::{LoadCommand, Loader, ModelRegistry};
 use reload::reload_on_hangup;
+use response_store::ResponseStore;
 use startup::EngineBuilder;
 use state::ServerState;
 use std::net::{IpAddr, SocketAddr};
@@ -125,6 +127,8 @@ pub struct Models {
     pub on_demand: bool,
     /// Bytes of all of them in memory together; `None`: no limit.
     pub memory_limit: Option<u64>,
+    /// True if the only model answers to any name.
+    pub any_name: bool,
 }
 
 /// Runs the server until a signal ends it.
@@ -163,10 +167,11 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     let address = SocketAddr::new(host, port);
     let socket = TcpListener::bind(address).await;
     let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
-    let Models { sources, catalog, on_demand, memory_limit } = models;
+    let Models { sources, catalog, on_demand, memory_limit, any_name } = models;
     let (models, commands) = ModelRegistry::new(sources, catalog, on_demand, engine.waiting);
     let server = Arc::new(ServerState {
-        models: Arc::new(models),
+        models: Arc::new(models.with_any_name(any_name)),
+        responses: ResponseStore::default(),
         draining: AtomicBool::new(false),
         metrics: Arc::new(Metrics::new()),
         keys: RwLock::new((keys.clone(), keys.count() as u64)),

@@ -5,6 +5,7 @@ use super::auth::ApiKeys;
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::registry::ModelRegistry;
+use super::response_store::ResponseStore;
 use super::served_model::ServedModel;
 use crate::config::TrustedProxy;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +27,8 @@ pub struct ServerState {
     pub proxies: Vec<TrustedProxy>,
     /// Limits of a request.
     pub limits: RequestLimits,
+    /// Responses that later requests can go on from.
+    pub responses: ResponseStore,
     /// Budgets of all requests.
     pub admission: Admission,
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 const PARTIAL: [&str; 8] =
     ["not", "if", "then", "else", "dependentSchemas", "dependencies", "contains", "propertyNames"];
 /// Keywords beside which `properties` may not name all members.
-const BESIDE: [&str; 9] = [
+const BESIDE: [&str; 12] = [
     "additionalProperties",
     "unevaluatedProperties",
     "patternProperties",
@@ -15,7 +15,10 @@ const BESIDE: [&str; 9] = [
     "oneOf",
     "$ref",
     "if",
+    "dependencies",
+    "dependentRequired",
     "dependentSchemas",
+    "minProperties",
 ];
 
 /// Returns the schema with closed objects: one that lists `properties` and says nothing of others has no
@@ -41,7 +44,7 @@ fn joins(schema: &Value) -> bool {
 
 fn close(schema: &mut Value, definitions: bool) {
     let Value::Object(fields) = schema else { return };
-    let complete = fields.get("properties").is_some_and(Value::is_object)
+    let complete = fields.get("properties").is_some_and(|listed| names_all(listed, fields))
         && !BESIDE.iter().any(|key| fields.contains_key(*key));
     if complete {
         fields.insert("additionalProperties".into(), false.into());
@@ -63,6 +66,13 @@ fn close(schema: &mut Value, definitions: bool) {
             _ => {}
         }
     }
+}
+
+/// Returns true if `listed` has all members that are required.
+fn names_all(listed: &Value, fields: &Map<String, Value>) -> bool {
+    let required = fields.get("required").and_then(Value::as_array);
+    let mut names = required.into_iter().flatten().filter_map(Value::as_str);
+    listed.is_object() && names.all(|name| listed.get(name).is_some())
 }
 
 fn each(schemas: &mut Value, definitions: bool) {
@@ -94,6 +104,8 @@ mod tests {
             json!({"allOf": [inner, {"properties": {"y": {}}}]}),
             json!({"properties": {"a": {}}, "anyOf": [inner]}),
             json!({"not": inner}),
+            json!({"properties": {"a": {}}, "required": ["b"]}),
+            json!({"properties": {"a": {}}, "dependentRequired": {"a": ["b"]}}),
             json!({"allOf": [{"$ref": "#/$defs/a"}, {"required": ["y"]}], "$defs": {"a": inner}}),
         ] {
             assert_eq!(closed(keep.clone()), keep);

@@ -2,7 +2,7 @@
 
 use super::body::{Body, GenerationOptions};
 use super::generation::Generation;
-use super::template_messages::TemplateMessages;
+use super::template_messages::{Ending, TemplateMessages};
 use super::tools::{self, CallFormat, OutputParser, Tools};
 use super::validation::OutputValidator;
 use crate::models::chat_prompt::{self, Inputs};
@@ -34,35 +34,6 @@ pub struct Conversation {
     pub reasoning: Reasoning,
     /// End of the prompt.
     pub ending: Ending,
-}
-
-/// End of a conversation's prompt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// The model begins a new message.
-    #[default]
-    NewMessage,
-    /// The model continues the last message, which is the assistant's (prefill).
-    LastMessage,
-    /// The prompt ends behind the last message.
-    Bare,
-}
-
-impl Ending {
-    /// Returns the end of a prompt whose last message is this one: the model continues a text of the
-    /// assistant.
-    pub fn of_last(message: Option<&Value>) -> Self {
-        match message.is_some_and(is_prefill) {
-            true => Self::LastMessage,
-            false => Self::NewMessage,
-        }
-    }
-}
-
-/// Returns true for a text of the assistant, which can be continued.
-pub fn is_prefill(message: &Value) -> bool {
-    let text = message["content"].as_str().unwrap_or_default();
-    message["role"] == "assistant" && message.get("tool_calls").is_none() && !text.trim().is_empty()
 }
 
 /// Number and contents of the requested outputs.

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::response::Html;
 use std::sync::LazyLock;
 use utoipa::openapi::path::{
-    HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn, PathItem,
+    HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn,
 };
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{AllOfBuilder, Components, ObjectBuilder, SchemaType, Type};
@@ -78,6 +78,9 @@ fn endpoints() -> Vec<Endpoint> {
         post("/v1/chat/completions", "Continue a conversation (OpenAI chat completions)", chat::BODY).streams(),
         post("/v1/completions", "Continue prompts (OpenAI text completions)", completions::BODY).streams(),
         post("/v1/responses", "Continue a conversation (OpenAI Responses API)", responses::BODY).streams(),
+        post("/v1/responses/input_tokens", "Count the tokens of a conversation (Responses API)", responses::INPUT_TOKENS),
+        get("/v1/responses/{id}", "Get a stored response"),
+        Endpoint { method: HttpMethod::Delete, ..get("/v1/responses/{id}", "Delete a stored response") },
         post("/v1/messages", "Continue a conversation (Anthropic Messages API)", messages::BODY).streams().anthropic(),
         post("/v1/messages/count_tokens", "Count the tokens of a conversation", messages::COUNT_TOKENS).anthropic(),
         post("/v1/embeddings", "Compute embeddings of texts", embeddings::BODY),
@@ -156,8 +159,7 @@ static DOCUMENT: LazyLock<OpenApi> = LazyLock::new(|| {
     let (mut components, mut paths) = (Components::new(), Paths::new());
     for endpoint in endpoints() {
         let operation = endpoint.operation(&mut components);
-        let item = PathItem::new(endpoint.method, operation);
-        paths.paths.insert(endpoint.path.into(), item);
+        paths.add_path_operation(endpoint.path, vec![endpoint.method], operation);
     }
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
@@ -202,7 +204,11 @@ mod tests {
         let documented: Vec<(String, &str)> = endpoints()
             .iter()
             .map(|endpoint| {
-                let method = if endpoint.method == HttpMethod::Get { "get" } else { "post" };
+                let method = match endpoint.method {
+                    HttpMethod::Get => "get",
+                    HttpMethod::Delete => "delete",
+                    _ => "post",
+                };
                 (endpoint.path.to_string(), method)
             })
             .collect();

@@ -12,7 +12,8 @@ pub struct TemplateMessages {
 
 impl TemplateMessages {
     /// Returns the messages with one system message, which is the first: the first ones are joined, and
-    /// later ones become the user's. `None` if they are so already.
+    /// later ones become the user's, or a part of the
+    /// user's message before them. `None` if they are so already.
     pub fn with_one_system(messages: &[Value]) -> Option<Vec<Value>> {
         let is_system = |message: &&Value| message["role"] == "system";
         let first = messages.iter().take_while(is_system).count();
@@ -22,14 +23,21 @@ impl TemplateMessages {
         let text = |message: &Value| message["content"].as_str().unwrap_or_default().to_string();
         let joined: Vec<String> = messages[..first].iter().map(text).collect();
         let system = (first > 0).then(|| json!({"role": "system", "content": joined.join("\n\n")}));
-        let rest = messages[first..].iter().map(|message| {
-            let mut message = message.clone();
-            if is_system(&&message) {
-                message["role"] = "user".into();
+        let mut all: Vec<Value> = system.into_iter().collect();
+        for message in &messages[first..] {
+            let last = all.last_mut().filter(|last| last["role"] == "user");
+            match last {
+                // Many templates want turns to alternate.
+                Some(last) if is_system(&message) => {
+                    last["content"] = format!("{}\n\n{}", text(last), text(message)).into();
+                }
+                _ if is_system(&message) => {
+                    all.push(json!({"role": "user", "content": text(message)}));
+                }
+                _ => all.push(message.clone()),
             }
-            message
-        });
-        Some(system.into_iter().chain(rest).collect())
+        }
+        Some(all)
     }
 
     /// Adds a message with a text.
@@ -74,6 +82,35 @@ impl TemplateMessages {
     }
 }
 
+/// End of a conversation's prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// The model begins a new message.
+    #[default]
+    NewMessage,
+    /// The model continues the last message, which is the assistant's (prefill).
+    LastMessage,
+    /// The prompt ends behind the last message.
+    Bare,
+}
+
+impl Ending {
+    /// Returns the end of a prompt whose last message is this one: the model continues a text of the
+    /// assistant.
+    pub fn of_last(message: Option<&Value>) -> Self {
+        match message.is_some_and(is_prefill) {
+            true => Self::LastMessage,
+            false => Self::NewMessage,
+        }
+    }
+}
+
+/// Returns true for a text of the assistant, which can be continued.
+pub fn is_prefill(message: &Value) -> bool {
+    let text = message["content"].as_str().unwrap_or_default();
+    message["role"] == "assistant" && message.get("tool_calls").is_none() && !text.trim().is_empty()
+}
+
 /// Returns a tool call for templates. Its arguments are an object: templates serialize it themselves.
 pub fn tool_call(id: Option<String>, name: &str, arguments: Value) -> Value {
     let function = json!({"name": name, "arguments": arguments});
@@ -93,7 +130,7 @@ mod tests {
             message("user", "c"),
             message("system", "d"),
         ];
-        let want = [message("system", "a\n\nb"), message("user", "c"), message("user", "d")];
+        let want = [message("system", "a\n\nb"), message("user", "c\n\nd")];
         assert_eq!(TemplateMessages::with_one_system(&given).expect("several"), want);
         assert_eq!(TemplateMessages::with_one_system(&given[1..3]), None);
         assert_eq!(TemplateMessages::with_one_system(&[]), None);

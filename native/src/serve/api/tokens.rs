@@ -3,8 +3,9 @@
 use super::body::chat::template_messages;
 use super::body::tokens::{ApplyTemplateFields, DetokenizeFields, TokenizeFields};
 use super::body::{JsonBody, parse};
-use super::conversation::{Conversation, Ending};
+use super::conversation::Conversation;
 use super::status::ModelQuery;
+use super::template_messages::Ending;
 use super::tools::Tools;
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;

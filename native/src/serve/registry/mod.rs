@@ -32,6 +32,8 @@ pub struct ModelRegistry {
     waiting_limit: usize,
     /// Reads the list of models again; `None` if it is fixed.
     catalog: Option<Catalog>,
+    /// True if the only model answers to any name.
+    any_name: bool,
     inner: Mutex<Inner>,
     commands: Sender<LoadCommand>,
 }
@@ -128,7 +130,12 @@ impl ModelRegistry {
         }
         let entries = sources.into_iter().map(Entry::new).collect();
         let inner = Mutex::new(Inner { entries, scanned: Instant::now() });
-        (Self { on_demand, waiting_limit, catalog, inner, commands }, receiver)
+        (Self { on_demand, waiting_limit, catalog, any_name: false, inner, commands }, receiver)
+    }
+
+    /// Makes the only model answer to any name.
+    pub fn with_any_name(self, any_name: bool) -> Self {
+        Self { any_name, ..self }
     }
 
     /// Returns true if models are loaded when requests name them.
@@ -150,6 +157,9 @@ impl ModelRegistry {
         let mut found = self.look_up(name)?;
         if matches!(found, Found::Unknown) && self.rescan().await {
             found = self.look_up(name)?;
+        }
+        if matches!(found, Found::Unknown) && self.any_name {
+            found = self.look_up(Some("default"))?;
         }
         let waits = match found {
             Found::Loaded(served) => return Ok(served),
@@ -256,7 +266,8 @@ impl ModelRegistry {
         if !self.on_demand {
             let served = inner.entries.iter().find_map(Entry::served);
             let served = served.ok_or_else(|| ApiError::unavailable("the model is loading"))?;
-            return Ok(match name.is_none_or(|name| served.has_name(name)) {
+            let has_name = |name| inner.entries.iter().any(|entry| entry.has_name(name));
+            return Ok(match name.is_none_or(has_name) {
                 true => Found::Loaded(served),
                 false => Found::Unknown,
             });

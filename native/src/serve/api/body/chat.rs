@@ -6,9 +6,8 @@ use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::parse_arguments;
 use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
-use crate::serve::api::conversation::{Conversation, Ending, is_prefill};
 use crate::serve::api::schema::{SchemaFn, schema_of};
-use crate::serve::api::template_messages::tool_call;
+use crate::serve::api::template_messages::{Ending, is_prefill, tool_call};
 use crate::serve::api::tools::{ToolChoice, Tools};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
@@ -181,10 +180,9 @@ impl ChatFields {
     }
 
     /// Returns the text that outputs begin with.
-    pub fn echoed(&self, conversation: &Conversation) -> String {
-        let last = conversation.messages.last();
-        let text = last.and_then(|message| message["content"].as_str());
-        let echo = self.echo == Some(true) && conversation.ending == Ending::LastMessage;
+    pub fn echoed(&self, messages: &[Value], ending: Ending) -> String {
+        let text = messages.last().and_then(|message| message["content"].as_str());
+        let echo = self.echo == Some(true) && ending == Ending::LastMessage;
         text.filter(|_| echo).unwrap_or_default().into()
     }
 

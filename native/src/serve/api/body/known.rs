@@ -15,10 +15,11 @@ const ALIASES: [&str; 4] =
     ["repeat_penalty", "min_new_tokens", "thinking_token_budget", "thinking_budget_tokens"];
 
 /// Labels that most clients send. They change nothing, and no response names them.
-const SILENT: [&str; 4] = ["metadata", "store", "user", "prompt_cache_key"];
+const SILENT: [&str; 4] = ["metadata", "prompt_cache_key", "store", "user"];
 
 /// Fields of OpenAI's API, Anthropic's, vLLM, SGLang and llama-server that this server does not have, and
-/// the values that ask for what it does anyway. Besides these, values that mean "off" are accepted.
+/// the values that ask for what it does anyway; without any, the values that mean "off" (null, false,
+/// empty).
 const OTHERS: &[(&str, &[&str])] = &[
     ("add_special_tokens", &["true", "false"]),
     ("allowed_token_ids", &[]),
@@ -33,6 +34,7 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("guided_decoding_backend", &["\"auto\"", "\"guidance\"", "\"llguidance\""]),
     ("guided_whitespace_pattern", &[]),
     ("image_data", &[]),
+    ("include", &["[]", "[\"reasoning.encrypted_content\"]"]),
     ("include_reasoning", &["true"]),
     ("include_stop_str_in_output", &[]),
     ("kv_transfer_params", &[]),
@@ -122,11 +124,14 @@ impl KnownFields {
 
 /// Refuses a field unless its value is accepted.
 fn refuse(body: &Body, name: &'static str, accepted: &[&str]) -> Result<(), ApiError> {
+    if accepted.is_empty() {
+        return super::refuse_unsupported(body, &[name]);
+    }
     let value = body.fields(&[name]).remove(name).unwrap_or(Value::Null);
     let same = |text: &&str| serde_json::from_str::<Value>(text).is_ok_and(|other| other == value);
-    match accepted.iter().any(|text| same(text)) {
+    match value.is_null() || accepted.iter().any(|text| same(text)) {
         true => Ok(()),
-        false => super::refuse_unsupported(body, &[name]),
+        false => Err(super::unsupported(name)),
     }
 }
 

@@ -173,7 +173,8 @@ impl Body {
     /// Moves the body out, and leaves an empty one.
     fn take(&mut self) -> Self {
         let (tenant, permit) = (self.tenant.clone(), self.permit.clone());
-        Self { json: std::mem::take(&mut self.json), tenant, permit }
+        let (json, ignored) = (std::mem::take(&mut self.json), self.ignored.clone());
+        Self { json, tenant, ignored, permit }
     }
 
     fn check(&self) -> Result<(), ApiError> {
@@ -274,11 +275,14 @@ pub fn refuse_unsupported(body: &Body, fields: &[&str]) -> Result<(), ApiError> 
     };
     match fields.iter().find(is_set) {
         None => Ok(()),
-        Some(field) => {
-            let message = format!("`{field}` is not supported by this server: leave it out");
-            Err(ApiError { code: "unsupported", ..ApiError::bad(*field, message) })
-        }
+        Some(field) => Err(unsupported(field)),
     }
+}
+
+/// Creates the 400 for a field that asks for an unsupported feature.
+fn unsupported(field: &str) -> ApiError {
+    let message = format!("`{field}` is not supported by this server: leave it out");
+    ApiError { code: "unsupported", ..ApiError::bad(field, message) }
 }
 
 /// Returns a field that a part of type `kind` at `path` must have.

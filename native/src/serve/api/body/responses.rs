@@ -12,8 +12,9 @@ use crate::serve::api::template_messages::TemplateMessages;
 use crate::serve::api::tools::{ToolChoice, Tools};
 use crate::serve::error::ApiError;
 use crate::serve::grammars::RequestedGrammar;
+use crate::serve::ignored::IgnoredFields;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 use wrinklefree::settings::{Effort, Reasoning};
 
@@ -23,12 +24,17 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<GenerationOptions>,
     schema_of::<ResponsesLimits>,
     schema_of::<ResponsesInputFields>,
+    schema_of::<ResponsesStateFields>,
     schema_of::<ResponsesToolFields>,
     schema_of::<ResponsesTextFields>,
     schema_of::<ResponsesReasoningFields>,
     schema_of::<Reasoning>,
     schema_of::<OutputFormatFields>,
 ];
+
+/// Schemas of the body of `/v1/responses/input_tokens`.
+pub const INPUT_TOKENS: &[SchemaFn] =
+    &[schema_of::<ResponsesInputFields>, schema_of::<ResponsesToolFields>];
 
 /// Input of the Responses API.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -37,6 +43,16 @@ pub struct ResponsesInputFields {
     instructions: Option<String>,
     /// The conversation so far.
     input: ResponsesInput,
+}
+
+/// Fields about stored responses.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub struct ResponsesStateFields {
+    /// Id of a response to go on from: its conversation comes before the input.
+    pub previous_response_id: Option<String>,
+    /// Keep the response, so that others can go on from it. True by default. The server keeps the last
+    /// ones in memory.
+    pub store: Option<bool>,
 }
 
 /// Limits of the Responses API.
@@ -60,9 +76,9 @@ enum ResponsesInput {
 /// `call_id` and `output`).
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct ResponsesItem {
-    /// Type of the item: `message` (the default), `reasoning`, `function_call` or
-    /// `function_call_output`.
-    #[schema(pattern = "^(message|reasoning|function_call|function_call_output)$")]
+    /// Type of the item: `message` (the default), `reasoning`, `function_call`,
+    /// `function_call_output`, or those of custom tools.
+    #[schema(pattern = "^(message|reasoning|(function_call|custom_tool_call)(_output)?)$")]
     #[serde(rename = "type")]
     kind: Option<String>,
     /// Role of a message's author: `system` or `developer`, `user`, or `assistant`.
@@ -78,6 +94,8 @@ struct ResponsesItem {
     name: Option<String>,
     /// Arguments of a call: a JSON object, serialized.
     arguments: Option<String>,
+    /// Input of a custom tool's call.
+    input: Option<String>,
     /// Result of a call.
     output: Option<Content>,
 }
@@ -149,8 +167,7 @@ pub struct ResponsesToolFields {
 /// A tool: a function definition with a type.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct ResponsesTool {
-    /// Type of the tool: `function`.
-    #[schema(pattern = "^function$")]
+    /// Type of the tool: `function`. Tools of other types have no effect.
     #[serde(rename = "type")]
     kind: String,
     #[serde(flatten)]
@@ -166,13 +183,21 @@ enum ResponsesToolChoice {
 }
 
 impl ResponsesToolFields {
-    /// Converts and checks the tools.
+    /// Converts and checks the tools. Clients such as Codex send some that only OpenAI's server runs; they
+    /// are left out and reported.
     ///
     /// # Errors
     /// Names the first invalid field.
-    pub fn tools(self) -> Result<Tools, ApiError> {
-        let numbered = self.tools.unwrap_or_default().into_iter().enumerate();
-        let tools = numbered.map(|(index, tool)| tool.function.into_tool(&tool.kind, index));
+    pub fn tools(self, ignored: &IgnoredFields) -> Result<Tools, ApiError> {
+        let (functions, others): (Vec<_>, Vec<_>) = self
+            .tools
+            .unwrap_or_default()
+            .into_iter()
+            .enumerate()
+            .partition(|(_, tool)| tool.kind == "function");
+        others.iter().for_each(|(_, tool)| ignored.add(&format!("tools.type={}", tool.kind)));
+        let tools =
+            functions.into_iter().map(|(index, tool)| tool.function.into_tool(&tool.kind, index));
         let choice = match self.tool_choice {
             None => ToolChoice::Auto,
             Some(ResponsesToolChoice::Mode(mode)) => mode.into(),
@@ -199,15 +224,18 @@ impl ResponsesTextFields {
 }
 
 impl ResponsesInputFields {
-    /// Converts the conversation for chat templates.
+    /// Returns the instructions as a message.
+    pub fn system(&mut self) -> Option<Value> {
+        let instructions = self.instructions.take()?;
+        Some(json!({"role": "system", "content": instructions}))
+    }
+
+    /// Converts the input for chat templates.
     ///
     /// # Errors
     /// Names the first invalid field.
     pub fn messages(self) -> Result<Vec<Value>, ApiError> {
         let mut messages = TemplateMessages::default();
-        if let Some(instructions) = self.instructions {
-            messages.push_text("system", &instructions);
-        }
         match self.input {
             ResponsesInput::Text(text) => messages.push_text("user", &text),
             ResponsesInput::Items(items) => {
@@ -245,7 +273,12 @@ impl ResponsesItem {
                 let param = format!("{path}.arguments");
                 messages.push_call(id, &name, parse_arguments(&name, &arguments, &param)?);
             }
-            kind @ "function_call_output" => {
+            kind @ "custom_tool_call" => {
+                let id = required(self.call_id, path, kind, "call_id")?;
+                let name = required(self.name, path, kind, "name")?;
+                messages.push_call(id, &name, json!({"input": self.input.unwrap_or_default()}));
+            }
+            kind @ ("function_call_output" | "custom_tool_call_output") => {
                 let id = required(self.call_id, path, kind, "call_id")?;
                 let output = required(self.output, path, kind, "output")?;
                 messages.push_result(&id, &text(output, "output")?);
@@ -265,10 +298,11 @@ impl ResponsesItem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn read(body: Value) -> Result<Vec<Value>, ApiError> {
-        serde_json::from_value::<ResponsesInputFields>(body).expect("parses").messages()
+        let mut input = serde_json::from_value::<ResponsesInputFields>(body).expect("parses");
+        let system = input.system();
+        Ok(system.into_iter().chain(input.messages()?).collect())
     }
 
     #[test]

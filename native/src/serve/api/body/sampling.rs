@@ -4,7 +4,7 @@ use super::options::GenerationOptions;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
-use wrinklefree::decode::{Dry, Mirostat, MirostatVersion, SamplingParams};
+use wrinklefree::decode::{Dry, SamplingParams};
 use wrinklefree::settings::Sampling;
 
 /// OpenAI's default temperature, for models whose files recommend none.
@@ -18,8 +18,6 @@ const MAX_BAD_WORD: usize = 256;
 const MAX_BREAKERS: usize = 32;
 /// llama-server's breakers of DRY.
 const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
-/// Threshold from which at most one token is a top choice, so that XTC removes none.
-const XTC_OFF: f32 = 0.5;
 
 impl GenerationOptions {
     /// Returns the sampling parameters. `logprobs` is the number of alternatives per token, or `None` for
@@ -32,30 +30,33 @@ impl GenerationOptions {
         model: &ServedModel,
         logprobs: Option<usize>,
     ) -> Result<SamplingParams, ApiError> {
-        let (defaults, mirostat) = (&model.defaults, self.mirostat()?);
-        // Mirostat replaces the filters that a model's authors recommend.
-        let off = mirostat.is_some();
+        let defaults = &model.defaults;
+        if let Some(version @ 3..) = self.mirostat {
+            let message = format!("mirostat is {version}: it must be 0, 1 or 2");
+            return Err(ApiError::bad("mirostat", message));
+        }
+        // Above this threshold at most one token is a top choice, so that none is removed.
+        let in_use = |_: &f32| self.xtc_threshold.is_none_or(|x| x <= 0.5 || x > 1.0);
         let sampling = Sampling {
             temperature: self.temperature.or(defaults.temperature).or(Some(TEMPERATURE)),
-            top_k: self.top_k()?.or(off.then_some(0)),
-            top_p: self.top_p.or(off.then_some(1.0)),
+            top_k: self.top_k()?,
+            top_p: self.top_p,
             min_p: self.min_p,
+            typical_p: self.typical_p,
+            top_n_sigma: self.top_n_sigma.filter(|&n| n != -1.0),
+            xtc_probability: self.xtc_probability.filter(in_use),
+            xtc_threshold: self.xtc_threshold,
+            mirostat: self.mirostat,
+            mirostat_tau: self.mirostat_tau,
+            mirostat_eta: self.mirostat_eta,
             repetition_penalty: self.repetition_penalty,
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
             logit_bias: self.biases()?,
             seed: self.seed.map_or_else(ids::random, i64::cast_unsigned),
         };
-        let params = SamplingParams::default();
-        let threshold = self.xtc_threshold.unwrap_or(params.xtc_threshold);
-        let xtc = self.xtc_probability.filter(|_| threshold <= XTC_OFF || threshold > 1.0);
         Ok(SamplingParams {
             logprobs,
-            typical_p: self.typical_p.unwrap_or(params.typical_p),
-            top_n_sigma: self.top_n_sigma.filter(|&n| n != -1.0).unwrap_or(params.top_n_sigma),
-            xtc_probability: xtc.unwrap_or(params.xtc_probability),
-            xtc_threshold: threshold,
-            mirostat,
             dry: self.dry(model)?,
             bad_words: self.bad_word_tokens(model)?,
             min_tokens: self.min_tokens.unwrap_or(0),
@@ -83,24 +84,6 @@ impl GenerationOptions {
             false => &model.defaults.eos[..],
         };
         Ok([eos, own].concat())
-    }
-
-    fn mirostat(&self) -> Result<Option<Mirostat>, ApiError> {
-        let version = match self.mirostat {
-            None | Some(0) => return Ok(None),
-            Some(1) => MirostatVersion::One,
-            Some(2) => MirostatVersion::Two,
-            Some(other) => {
-                let message = format!("mirostat is {other}: it must be 0, 1 or 2");
-                return Err(ApiError::bad("mirostat", message));
-            }
-        };
-        let default = Mirostat::default();
-        Ok(Some(Mirostat {
-            version,
-            target: self.mirostat_tau.unwrap_or(default.target),
-            rate: self.mirostat_eta.unwrap_or(default.rate),
-        }))
     }
 
     fn dry(&self, model: &ServedModel) -> Result<Option<Dry>, ApiError> {

@@ -44,7 +44,7 @@ pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
             reasoning: parse(body)?,
         };
         let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
-        let echo = chat.echoed(&conversation);
+        let echo = chat.echoed(&conversation.messages, conversation.ending);
         Ok((prompt, options.streams(), options.include_usage(), outputs, echo))
     });
     let (prompt, streams, include_usage, outputs, echo) = prepared.await?;

@@ -54,7 +54,7 @@ impl MessageFormatter {
     /// Returns an empty message.
     fn message(&self) -> Value {
         json!({
-            "id": format!("msg-{}", self.unique),
+            "id": format!("msg_{}", self.unique),
             "type": "message",
             "role": "assistant",
             "model": self.model,
@@ -86,7 +86,7 @@ impl MessageFormatter {
             }
             OutputBlock::Text(_) => json!({"type": "text", "text": ""}),
             OutputBlock::Call(call) => {
-                let id = format!("toolu-{}-{index}", self.unique);
+                let id = format!("toolu_{}_{index}", self.unique);
                 json!({"type": "tool_use", "id": id, "name": call.name, "input": {}})
             }
         }

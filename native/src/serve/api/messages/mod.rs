@@ -12,8 +12,9 @@ use super::body::messages::{
 use super::body::{
     Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, Texts, parse,
 };
-use super::conversation::{Conversation, Ending};
+use super::conversation::Conversation;
 use super::stream;
+use super::template_messages::Ending;
 use super::validation::attach;
 use crate::serve::error::ApiError;
 use axum::Json;

@@ -4,9 +4,12 @@ use crate::serve::admission::BodyPermit;
 use crate::serve::api::body::Body;
 use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::stream::StreamFormatter;
+use crate::serve::api::template_messages::TemplateMessages;
 use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser};
+use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
 use crate::serve::ids;
+use crate::serve::response_store::{ResponseStore, StoredResponse};
 use crate::serve::state::now;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -14,12 +17,13 @@ use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
 /// Request fields that the response repeats, with their defaults.
-fn repeated_fields() -> [(&'static str, Value); 10] {
+fn repeated_fields() -> [(&'static str, Value); 11] {
     [
         ("instructions", Value::Null),
         ("max_output_tokens", Value::Null),
         ("metadata", json!({})),
         ("parallel_tool_calls", true.into()),
+        ("previous_response_id", Value::Null),
         ("reasoning", Value::Null),
         ("temperature", Value::Null),
         ("text", json!({"format": {"type": "text"}})),
@@ -27,6 +31,16 @@ fn repeated_fields() -> [(&'static str, Value); 10] {
         ("tools", json!([])),
         ("top_p", Value::Null),
     ]
+}
+
+/// Where and with which conversation a complete response is stored.
+pub struct Storage {
+    /// The store.
+    pub store: ResponseStore,
+    /// Owner of the response.
+    pub tenant: Tenant,
+    /// Messages of the conversation, as JSON.
+    pub messages: String,
 }
 
 /// Formats the output of one request.
@@ -38,6 +52,8 @@ pub struct ResponsesFormatter {
     response: String,
     /// The memory of the fields that the response repeats.
     _permit: Arc<BodyPermit>,
+    /// Keeps the complete response.
+    storage: Option<Storage>,
     parser: OutputParser,
     blocks: OutputBlocks,
     reason: Option<FinishReason>,
@@ -47,10 +63,10 @@ pub struct ResponsesFormatter {
 
 impl ResponsesFormatter {
     /// Creates the formatter for a request's body and an output that `parser` parses.
-    pub fn new(model: String, body: &Body, parser: OutputParser) -> Self {
+    pub fn new(model: String, body: &Body, parser: OutputParser, storage: Option<Storage>) -> Self {
         let unique = ids::unique();
         let mut response = json!({
-            "id": format!("resp-{unique}"),
+            "id": format!("resp_{unique}"),
             "object": "response",
             "created_at": now(),
             "status": "in_progress",
@@ -58,8 +74,7 @@ impl ResponsesFormatter {
             "output": [],
             "error": null,
             "incomplete_details": null,
-            "previous_response_id": null,
-            "store": false,
+            "store": storage.is_some(),
             "truncation": "disabled",
             "usage": null,
         });
@@ -71,7 +86,16 @@ impl ResponsesFormatter {
         }
         let blocks = OutputBlocks::default();
         let (response, permit) = (response.to_string(), body.permit.clone());
-        Self { unique, response, _permit: permit, parser, blocks, reason: None, event_count: 0 }
+        Self {
+            unique,
+            response,
+            _permit: permit,
+            storage,
+            parser,
+            blocks,
+            reason: None,
+            event_count: 0,
+        }
     }
 
     /// Returns the response without output.
@@ -105,7 +129,37 @@ impl ResponsesFormatter {
             "total_tokens": generation.prompt_tokens + generation.tokens,
         });
         response["timings"] = json!(generation.timings());
+        self.store(&response);
         response
+    }
+
+    /// Stores the complete response with the conversation that it ends.
+    fn store(&self, response: &Value) {
+        let Some(Storage { store, tenant, messages }) = &self.storage else { return };
+        let mut output = TemplateMessages::default();
+        for (index, block) in self.blocks.0.iter().enumerate() {
+            match block {
+                OutputBlock::Reasoning(text) => output.push_reasoning(text),
+                OutputBlock::Text(text) => output.push_text("assistant", text),
+                OutputBlock::Call(call) => {
+                    // A call that was cut off is no JSON.
+                    let cut = |_| Value::from(call.arguments.clone());
+                    let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(cut);
+                    output.push_call(self.call_id(index), &call.name, arguments);
+                }
+            }
+        }
+        let mut all: Vec<Value> = serde_json::from_str(messages).expect("it was written as JSON");
+        all.extend(output.finish());
+        let stored = StoredResponse {
+            response: response.to_string().into(),
+            messages: Value::from(all).to_string().into(),
+        };
+        store.insert(tenant, response["id"].as_str().unwrap_or_default(), stored);
+    }
+
+    fn call_id(&self, index: usize) -> String {
+        format!("call_{}_{index}", self.unique)
     }
 
     fn status(&self) -> &'static str {
@@ -118,7 +172,7 @@ impl ResponsesFormatter {
             OutputBlock::Text(_) => "msg",
             OutputBlock::Call(_) => "fc",
         };
-        format!("{prefix}-{}-{index}", self.unique)
+        format!("{prefix}_{}_{index}", self.unique)
     }
 
     /// Returns a block as an item of the output.
@@ -142,7 +196,7 @@ impl ResponsesFormatter {
             OutputBlock::Call(call) => json!({
                 "id": id,
                 "type": "function_call",
-                "call_id": format!("call-{}-{index}", self.unique),
+                "call_id": self.call_id(index),
                 "name": call.name,
                 "arguments": call.arguments,
                 "status": status,

@@ -1,45 +1,84 @@
-//! `POST /v1/responses`: OpenAI's Responses API. Responses are not stored.
+//! `POST /v1/responses`: OpenAI's Responses API. The last responses are kept in memory.
 
 mod formatter;
 
 use super::body::responses::{
-    BODY, ResponsesInputFields, ResponsesLimits, ResponsesReasoningFields, ResponsesTextFields,
-    ResponsesToolFields,
+    BODY, ResponsesInputFields, ResponsesLimits, ResponsesReasoningFields, ResponsesStateFields,
+    ResponsesTextFields, ResponsesToolFields,
 };
 use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
-use super::conversation::{Conversation, Ending};
+use super::conversation::Conversation;
 use super::stream;
+use super::template_messages::Ending;
 use super::validation::attach;
+use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
-use axum::Json;
+use crate::serve::response_store::ResponseStore;
+use crate::serve::state::ServerState;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use formatter::ResponsesFormatter;
-use std::sync::LazyLock;
+use axum::{Extension, Json};
+use formatter::{ResponsesFormatter, Storage};
+use serde_json::{Value, json};
+use std::sync::{Arc, LazyLock};
 
-/// Fields that need stored responses, or are not supported for another reason.
-const UNSUPPORTED: [&str; 5] =
-    ["previous_response_id", "conversation", "background", "prompt", "top_logprobs"];
+/// Fields that are not supported.
+const UNSUPPORTED: [&str; 4] = ["conversation", "background", "prompt", "top_logprobs"];
 
 /// Fields of the body.
 static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &UNSUPPORTED));
 
-/// Reads the conversation of a body.
-fn conversation(body: &Body) -> Result<Conversation, ApiError> {
-    let (input, tools): (ResponsesInputFields, ResponsesToolFields) = (parse(body)?, parse(body)?);
+/// Reads the conversation of a body, which may go on from a stored one. The second result is what a
+/// response is stored with.
+fn conversation(
+    body: &Body,
+    store: &ResponseStore,
+) -> Result<(Conversation, Option<Storage>), ApiError> {
+    let (mut input, tools): (ResponsesInputFields, ResponsesToolFields) =
+        (parse(body)?, parse(body)?);
     let format = parse::<ResponsesTextFields>(body)?.grammar();
-    Ok(Conversation {
+    let state: ResponsesStateFields = parse(body)?;
+    let system = input.system();
+    let mut messages = match &state.previous_response_id {
+        None => Vec::new(),
+        Some(id) => store.get(&body.tenant, id).ok_or_else(|| not_stored(id))?.conversation(),
+    };
+    messages.extend(input.messages()?);
+    let storage = state.store.unwrap_or(true).then(|| Storage {
+        store: store.clone(),
+        tenant: body.tenant.clone(),
+        messages: Value::from(messages.clone()).to_string(),
+    });
+    let conversation = Conversation {
         field: "input",
-        messages: input.messages()?,
+        messages: system.into_iter().chain(messages).collect(),
         ending: Ending::NewMessage,
-        tools: tools.tools()?,
+        tools: tools.tools(&body.ignored)?,
         documents: None,
         grammar: parse::<OutputFormatFields>(body)?.or(format)?,
         reasoning: parse::<ResponsesReasoningFields>(body)?.reasoning().or(parse(body)?),
-    })
+    };
+    Ok((conversation, storage))
+}
+
+/// Creates the 400 for a response that is not stored.
+fn not_stored(id: &str) -> ApiError {
+    let message = format!(
+        "the response `{id}` is not stored here: the server keeps the last ones in memory, unless \
+         `store` is false"
+    );
+    ApiError {
+        code: "previous_response_not_found",
+        ..ApiError::bad("previous_response_id", message)
+    }
 }
 
 /// Continues a conversation.
-pub async fn responses(body: JsonBody) -> Result<Response, ApiError> {
+pub async fn responses(
+    State(server): State<Arc<ServerState>>,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let own = model.clone();
     let arrival = body.arrival();
@@ -49,9 +88,10 @@ pub async fn responses(body: JsonBody) -> Result<Response, ApiError> {
         options.require_plain_output()?;
         let limit = parse::<ResponsesLimits>(body)?.max_output_tokens;
         options.max_completion_tokens = limit.or(options.max_completion_tokens);
-        let conversation = conversation(body)?;
+        let (conversation, storage) = conversation(body, &server.responses)?;
         let prompt = conversation.prepare(&own, body, &options, None)?;
-        let formatter = ResponsesFormatter::new(own.name.clone(), body, prompt.parser.clone());
+        let parser = prompt.parser.clone();
+        let formatter = ResponsesFormatter::new(own.name.clone(), body, parser, storage);
         Ok((prompt, formatter, options.streams()))
     });
     let (prompt, formatter, streams) = prepared.await?;
@@ -63,4 +103,47 @@ pub async fn responses(body: JsonBody) -> Result<Response, ApiError> {
     let mut body = formatter.whole(&outputs[0], &generation);
     attach(&mut body, &generation.reports);
     Ok(Json(body).into_response())
+}
+
+/// Counts the tokens of a conversation.
+pub async fn input_tokens(
+    State(server): State<Arc<ServerState>>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let (model, body) = body.with_model().await?;
+    let count = body.prepare(move |body| {
+        FIELDS.check(body)?;
+        Ok(conversation(body, &server.responses)?.0.tokens(&model)?.len())
+    });
+    Ok(Json(json!({"object": "response.input_tokens", "input_tokens": count.await?})))
+}
+
+/// Returns a stored response.
+pub async fn stored(
+    State(server): State<Arc<ServerState>>,
+    tenant: Option<Extension<Tenant>>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let Extension(tenant) = tenant.unwrap_or_default();
+    let stored = server.responses.get(&tenant, &id).ok_or_else(|| not_found(&id))?;
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    Ok((json, stored.response.to_string()).into_response())
+}
+
+/// Removes a stored response.
+pub async fn delete(
+    State(server): State<Arc<ServerState>>,
+    tenant: Option<Extension<Tenant>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let Extension(tenant) = tenant.unwrap_or_default();
+    match server.responses.remove(&tenant, &id) {
+        true => Ok(Json(json!({"id": id, "object": "response", "deleted": true}))),
+        false => Err(not_found(&id)),
+    }
+}
+
+fn not_found(id: &str) -> ApiError {
+    let message = format!("the response `{id}` does not exist, or is not stored any more");
+    ApiError::new(StatusCode::NOT_FOUND, "response_not_found", message)
 }

@@ -1,0 +1,145 @@
+//! Responses of the Responses API that later requests can go on from or read.
+
+use super::auth::Tenant;
+use serde_json::Value;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most bytes of all stored responses, and of those of one tenant.
+const BYTES: usize = 64 << 20;
+const TENANT_BYTES: usize = 16 << 20;
+/// Memory of a response besides its texts.
+const ENTRY: usize = 512;
+
+/// The last responses. The oldest ones go when there are too many.
+#[derive(Clone, Default)]
+pub struct ResponseStore(Arc<Mutex<Entries>>);
+
+#[derive(Default)]
+struct Entries {
+    by_id: HashMap<Key, StoredResponse>,
+    /// Ids, the oldest first.
+    order: VecDeque<Key>,
+    bytes: usize,
+    /// Bytes of each tenant that has any.
+    of_tenant: HashMap<String, usize>,
+}
+
+/// A tenant's number and a response's id: nobody reads the responses of others.
+type Key = (String, String);
+
+/// A response with the conversation that it ends, as JSON texts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredResponse {
+    /// The response.
+    pub response: Arc<str>,
+    /// Messages of the conversation, for chat templates, without the instructions.
+    pub messages: Arc<str>,
+}
+
+impl StoredResponse {
+    fn bytes(&self) -> usize {
+        self.response.len() + self.messages.len() + ENTRY
+    }
+
+    /// Returns the messages of the conversation.
+    pub fn conversation(&self) -> Vec<Value> {
+        serde_json::from_str(&self.messages).unwrap_or_default()
+    }
+}
+
+impl ResponseStore {
+    /// Stores a response. Older ones of the tenant, then of all tenants, make room for it. One that is
+    /// larger than the limit is not stored.
+    pub fn insert(&self, tenant: &Tenant, id: &str, stored: StoredResponse) {
+        let bytes = stored.bytes();
+        if bytes > TENANT_BYTES {
+            return;
+        }
+        let key = (tenant.0.to_string(), id.to_string());
+        let mut entries = self.lock();
+        entries.remove(&key);
+        while entries.of_tenant.get(&key.0).is_some_and(|used| used + bytes > TENANT_BYTES) {
+            entries.remove_oldest(Some(&key.0));
+        }
+        while entries.bytes + bytes > BYTES {
+            entries.remove_oldest(None);
+        }
+        entries.bytes += bytes;
+        *entries.of_tenant.entry(key.0.clone()).or_default() += bytes;
+        entries.order.push_back(key.clone());
+        entries.by_id.insert(key, stored);
+    }
+
+    /// Returns a response of a tenant.
+    pub fn get(&self, tenant: &Tenant, id: &str) -> Option<StoredResponse> {
+        self.lock().by_id.get(&(tenant.0.to_string(), id.to_string())).cloned()
+    }
+
+    /// Removes a response of a tenant. Returns false if there is none.
+    pub fn remove(&self, tenant: &Tenant, id: &str) -> bool {
+        self.lock().remove(&(tenant.0.to_string(), id.to_string()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entries {
+    /// Removes the oldest response, of all or of one tenant.
+    fn remove_oldest(&mut self, tenant: Option<&str>) {
+        let oldest = self.order.iter().find(|key| tenant.is_none_or(|tenant| key.0 == tenant));
+        if let Some(key) = oldest.cloned() {
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &Key) -> bool {
+        let Some(stored) = self.by_id.remove(key) else { return false };
+        self.order.retain(|other| other != key);
+        self.bytes -= stored.bytes();
+        if let Some(used) = self.of_tenant.get_mut(&key.0) {
+            *used -= stored.bytes();
+            if *used == 0 {
+                self.of_tenant.remove(&key.0);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(size: usize) -> StoredResponse {
+        StoredResponse { response: "x".repeat(size).into(), messages: "[]".into() }
+    }
+
+    #[test]
+    fn tenants_have_their_own_responses_and_the_oldest_go() {
+        let store = ResponseStore::default();
+        let (a, b) = (Tenant("1".into()), Tenant("2".into()));
+        store.insert(&a, "first", stored(10));
+        assert_eq!(store.get(&a, "first"), Some(stored(10)));
+        assert_eq!(store.get(&b, "first"), None);
+        assert!(!store.remove(&b, "first"));
+        for id in 0..20 {
+            store.insert(&b, &id.to_string(), stored(2 << 20));
+        }
+        assert!(store.get(&a, "first").is_some(), "one tenant does not push others out");
+        assert_eq!(store.get(&b, "0"), None);
+        assert!(store.get(&b, "19").is_some());
+        assert!(store.lock().bytes <= TENANT_BYTES + 1024);
+        store.insert(&b, "large", stored(TENANT_BYTES));
+        assert_eq!(store.get(&b, "large"), None);
+        for tenant in 3..30 {
+            store.insert(&Tenant(tenant.to_string()), "x", stored(4 << 20));
+        }
+        assert!(store.lock().bytes <= BYTES);
+        assert_eq!(store.get(&a, "first"), None);
+        assert!(store.remove(&Tenant("29".into()), "x"));
+        assert!(!store.remove(&Tenant("29".into()), "x"));
+    }
+}

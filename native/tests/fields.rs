@@ -137,7 +137,7 @@ fn samplers_and_ends_are_honored() {
     assert_eq!((&first(json!({})), &first(dry.clone()) == next), (next, false));
     // A breaker inside the repetition ends it.
     let mut broken = dry;
-    broken["dry_sequence_breakers"] = json!(["fox"]);
+    broken["dry_sequence_breakers"] = json!([" fox"]);
     assert_eq!(&first(broken), next);
     let greedy = text(plain(json!({})));
     let words: Vec<&str> = greedy.split(' ').collect();

@@ -18,7 +18,7 @@ use wrinklefree_easy::{machine, models};
 
 fn main() -> ExitCode {
     let prepared = cli::signals::report_file_failures();
-    match prepared.and_then(|()| commands::Cli::from_arguments().run()) {
+    match prepared.and_then(|()| commands::Cli::from_arguments()?.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => cli::report(&error),
     }

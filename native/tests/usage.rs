@@ -19,6 +19,7 @@ fn help_has_examples() {
         "serve",
         "inspect",
         "convert",
+        "compare",
         "logits",
         "bench",
         "tune",
@@ -31,14 +32,15 @@ fn help_has_examples() {
 }
 
 /// Commands with options, and the most lines that their short help has.
-const COMMANDS: [(&[&str], usize); 17] = [
+const COMMANDS: [(&[&str], usize); 18] = [
     (&[], 50),
-    (&["generate"], 60),
-    (&["chat"], 60),
+    (&["generate"], 65),
+    (&["chat"], 65),
     (&["serve"], 80),
     (&["health"], 20),
     (&["inspect"], 30),
     (&["convert"], 30),
+    (&["compare"], 30),
     (&["logits"], 35),
     (&["bench"], 60),
     (&["tune"], 30),
@@ -173,6 +175,15 @@ const NONSENSE: &[(&[&str], &str)] = &[
     (&["inspect", "--kv-v", "f64"], "bf16"),
     (&["convert", "in"], "<OUT>"),
     (&["convert", "in", "out", "--head", "q4"], "q4"),
+    (&["convert", "in", "out", "--type", "TQ1_0"], "--to gguf"),
+    (&["convert", "in", "out.gguf", "--layout", "tight"], "--to packed"),
+    (&["convert", "in", "out", "--to", "hf", "--head", "q8"], "take f16"),
+    (&["convert", "in", "out.gguf", "--type", "Q5_K"], "PTQ1_0"),
+    (&["compare", "a"], "<B>"),
+    (&["compare", "a", "--baseline", "x.npy"], "--tokens"),
+    (&["compare", "a", "b", "--tokens", "1", "--text", "x"], "--text"),
+    (&["compare", "a", "b", "--atol", "-1"], "a number from 0"),
+    (&["compare", "a", "b", "-o", "csv"], "md or json"),
     (&["logits", "--tokens", "1,2"], "--output"),
     (&["logits", "--tokens", "1,x", "--output", "f"], "--tokens"),
     (&["logits", "--tokens", "1", "--attention-mask", "blocks:0", "--output", "f"], "blocks:N"),
@@ -244,6 +255,11 @@ fn tune_writes_what_is_best_into_a_configuration() {
     assert!(text.contains(&format!("pin_threads: {pinned}\n")), "{text}");
     let shown = run(&["serve", "--config", config, "--print-config"]).ends(0, &[]).stdout;
     assert!(shown.contains(&format!("prefill_threads: {prefill} ")), "{shown}");
+    let json = ["tune", "--synthetic", "tiny", "--seconds", "1", "-o", "json"];
+    let report: serde_json::Value =
+        serde_json::from_str(&run(&json).ends(0, &[]).stdout).expect("JSON");
+    assert!(report["best"]["threads"].as_u64() > Some(0) && report["cpu"].is_string(), "{report}");
+    assert!(report["measured"][0]["decode_tokens_per_second"].as_f64() > Some(0.0), "{report}");
     std::fs::write(&path, "thread: 7\n").expect("written");
     run(&tune).ends(2, &["thread", "line 1"]);
 }

@@ -23,6 +23,7 @@ mod check;
 mod checkpoint;
 pub mod codec;
 mod error;
+mod export;
 mod file_bytes;
 mod gguf;
 mod hf;
@@ -38,14 +39,17 @@ mod rotation;
 mod safetensors;
 mod spec;
 mod streamed_file;
+mod value_order;
 
 pub use checkpoint::{
     Activations, AttentionWeights, Checkpoint, GenerationDefaults, GgufVocab, LayerWeights, Linear,
     LinearAttentionWeights, Mixer, MtpWeights, TextParts, Vocabulary, Weights,
 };
 pub use error::{LoadError, LoadErrorKind};
+pub use export::ExportError;
 pub use file_bytes::FileBytes;
-pub use gguf::GgmlType;
+pub use gguf::{GgmlType, GgufFile, GgufOptions, GgufTokenizer};
+pub use hf::HfDirectory;
 pub use index::{DType, File, Tensor, TensorIndex};
 pub use linear::HeadType;
 pub use load::{LoadOptions, load, load_with};

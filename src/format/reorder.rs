@@ -85,7 +85,7 @@ fn reorder(layer: &mut LayerWeights, order: &[usize]) -> Result<(), LayoutError>
 }
 
 /// Reorders rows: new row `i` is old row `order[i]`.
-fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
+pub(super) fn rows(matrix: &Matrix, order: &[usize]) -> Result<Matrix, LayoutError> {
     let (count, cols) = (matrix.rows(), matrix.cols());
     match matrix {
         Matrix::Ternary(m) => {
@@ -122,7 +122,7 @@ fn int8_rows(m: &Int8Matrix, order: &[usize]) -> Result<Int8Matrix, LayoutError>
 }
 
 /// Reorders columns: new column `i` is old column `order[i]`.
-fn columns(m: &TernaryMatrix, order: &[usize]) -> Result<TernaryMatrix, LayoutError> {
+pub(super) fn columns(m: &TernaryMatrix, order: &[usize]) -> Result<TernaryMatrix, LayoutError> {
     let mut codes = vec![0; m.cols()];
     TernaryMatrix::pack(m.rows(), m.cols(), m.scales().clone(), |row, out| {
         m.unpack_row(row, &mut codes);

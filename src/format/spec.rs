@@ -2,6 +2,7 @@
 
 use super::{LinearAttention, MixerKind};
 use serde::{Deserialize, Serialize};
+use std::f64::consts::TAU;
 
 /// Model families that the forward pass runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +114,26 @@ pub struct Llama3Scaling {
     pub high_freq_factor: f64,
     /// Context length of the unscaled model, in positions.
     pub original_context: usize,
+}
+
+impl Llama3Scaling {
+    /// Divisor of each frequency of a rotary embedding with base `theta` over `rotary` dimensions.
+    pub(super) fn divisors(&self, theta: f64, rotary: usize) -> Vec<f32> {
+        let original = self.original_context as f64;
+        let divisor = |i: usize| {
+            let wavelength = TAU * libm::pow(theta, 2.0 * i as f64 / rotary as f64);
+            if wavelength < original / self.high_freq_factor {
+                1.0
+            } else if wavelength > original / self.low_freq_factor {
+                self.factor
+            } else {
+                let smooth = (original / wavelength - self.low_freq_factor)
+                    / (self.high_freq_factor - self.low_freq_factor);
+                1.0 / ((1.0 - smooth) / self.factor + smooth)
+            }
+        };
+        (0..rotary / 2).map(|i| divisor(i) as f32).collect()
+    }
 }
 
 /// Shape and constants of a model.

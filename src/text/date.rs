@@ -1,5 +1,7 @@
 //! The date that chat templates print. The core has no clock: the caller passes the date.
 
+use std::fmt;
+
 /// Date and time of day, in the caller's time zone.
 ///
 /// ```
@@ -39,6 +41,13 @@ const MONTHS: [&str; 12] = [
 ];
 const WEEKDAYS: [&str; 7] =
     ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+
+/// ISO 8601, as UTC: `2026-11-28T10:20:30Z`.
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.format("%Y-%m-%dT%H:%M:%SZ"))
+    }
+}
 
 impl Date {
     /// Creates a date from seconds since 1 January 1970 UTC. For local time, add the offset of the time
@@ -195,6 +204,7 @@ mod tests {
             "Thu Thursday 01 Jan January 1970-01-01 70 00:00:00 12 AM % %q %"
         );
         assert_eq!(at(1_709_208_000).format("%d %b %Y %H"), "29 Feb 2024 12");
+        assert_eq!(at(1_709_208_000).to_string(), "2024-02-29T12:00:00Z");
         assert_eq!(at(1_735_689_599).format("%Y-%m-%d %I%p"), "2024-12-31 11PM");
         assert_eq!(at(951_827_696).format("%A %d %B %Y"), "Tuesday 29 February 2000");
         assert_eq!(at(-1).format("%Y-%m-%d %H:%M:%S"), "1969-12-31 23:59:59");

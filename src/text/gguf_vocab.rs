@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use tokenizers::AddedToken;
 
 /// Values of `tokenizer.ggml.token_type`.
-mod kind {
+pub(super) mod kind {
     pub const NORMAL: i32 = 1;
     pub const UNKNOWN: i32 = 2;
     pub const CONTROL: i32 = 3;

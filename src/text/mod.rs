@@ -8,6 +8,7 @@ mod control;
 mod date;
 mod detokenize;
 mod error;
+mod gguf_export;
 mod gguf_vocab;
 mod jinja;
 mod pretokenize;

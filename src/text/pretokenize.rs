@@ -87,6 +87,22 @@ impl PreTokenizerSpec {
         })
     }
 
+    /// The name of the pre-tokenizer that splits as the steps of a `tokenizer.json` do; one that also
+    /// normalizes alike, if there is any.
+    pub(super) fn name_of(
+        pre_tokenizer: &Value,
+        ignore_merges: bool,
+        nfc: bool,
+    ) -> Option<&'static str> {
+        let wanted = steps(pre_tokenizer);
+        let alike = |spec: &&(&[&'static str], Self)| {
+            spec.1.ignore_merges == ignore_merges && steps(&spec.1.pre_tokenizer()) == wanted
+        };
+        let all: Vec<_> = TABLE.iter().filter(alike).collect();
+        let (names, _) = all.iter().find(|(_, spec)| spec.nfc == nfc).or(all.first())?;
+        names.first().copied()
+    }
+
     /// The `pre_tokenizer` of a `tokenizer.json`.
     pub(super) fn pre_tokenizer(&self) -> Value {
         let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
@@ -110,6 +126,18 @@ impl PreTokenizerSpec {
 /// `ByteLevel` as pre-tokenizer (with or without GPT-2's expression), post-processor or decoder.
 pub(super) fn byte_level(use_regex: bool) -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex})
+}
+
+/// The steps of a `pre_tokenizer`, without fields that do not change the words.
+fn steps(pre_tokenizer: &Value) -> Vec<Value> {
+    if let Some(Value::Array(parts)) = pre_tokenizer.get("pretokenizers") {
+        return parts.iter().flat_map(steps).collect();
+    }
+    let mut step = pre_tokenizer.clone();
+    if let Some(fields) = step.as_object_mut() {
+        fields.remove("trim_offsets");
+    }
+    if step.is_null() { Vec::new() } else { vec![step] }
 }
 
 /// Guesses a missing name by tokens that only one vocabulary has at these ids.

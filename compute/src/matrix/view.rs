@@ -219,6 +219,20 @@ impl<'a> Int8View<'a> {
         }
     }
 
+    /// Returns the scales of one row as they are stored: f32 for each group, or a factor for each
+    /// [`PARTS`] groups and an int8 part for each group.
+    pub fn scale_parts(&self, row: usize) -> (Vec<f32>, Vec<i8>) {
+        let lane = row % PANEL_ROWS;
+        let float = |lanes: &[u8; 4 * PANEL_ROWS]| f32::from_le_bytes(lanes.as_chunks().0[lane]);
+        match self.scales(row / PANEL_ROWS) {
+            Int8Scales::Float(scales) => (scales.iter().map(float).collect(), Vec::new()),
+            Int8Scales::Parts(parts, factors) => {
+                let part = |lanes: &[u8; PANEL_ROWS]| lanes[lane] as i8;
+                (factors.iter().map(float).collect(), parts.iter().map(part).collect())
+            }
+        }
+    }
+
     /// Returns the scale of one row and group.
     pub fn scale(&self, row: usize, group: usize) -> f32 {
         let lane = row % PANEL_ROWS;

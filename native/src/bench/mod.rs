@@ -2,6 +2,8 @@
 
 pub mod limits;
 pub mod measure;
+mod plot;
+pub mod provenance;
 pub mod report;
 pub mod requests;
 mod roofline;

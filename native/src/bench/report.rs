@@ -1,7 +1,14 @@
 //! Results as Markdown, CSV or JSON.
 
-use clap::ValueEnum;
-use serde_json::Value;
+use super::plot::{self, Bar};
+use super::provenance;
+use crate::cli::atomic_file::Draft;
+use crate::cli::out;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+use std::io::Write;
+use std::path::PathBuf;
 
 /// Output formats of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -16,6 +23,17 @@ pub enum Format {
     Jsonl,
 }
 
+/// Options for results.
+#[derive(Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "md")]
+    output: Format,
+    /// Draw the results in this file too
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
 /// A result.
 pub trait Record: Sized {
     /// Names of the Markdown table's columns; a colon at the end aligns to the right.
@@ -27,15 +45,36 @@ pub trait Record: Sized {
     /// Everything, as an object.
     fn fields(&self) -> Value;
 
+    /// The name of its bar in a drawing.
+    fn label(&self) -> String {
+        self.cells().swap_remove(0)
+    }
+
     /// Returns the text below the Markdown table.
     fn summary(_rows: &[Self]) -> String {
         String::new()
     }
 }
 
+/// The bar of a record: its speed, or else its perplexity.
+fn bar(record: &impl Record) -> Option<Bar> {
+    let fields = record.fields();
+    let of = |name: &str, unit| Some((fields[name].as_f64()?, unit));
+    let (value, unit) =
+        of("tokens_per_second", "t/s").or_else(|| of("perplexity", "perplexity"))?;
+    Some(Bar { label: record.label(), value, unit })
+}
+
+/// All fields of a record, and where and when it was measured.
+fn all_fields(record: &impl Record) -> Map<String, Value> {
+    let Value::Object(mut fields) = record.fields() else { unreachable!("an object was made") };
+    fields.append(&mut provenance::fields());
+    fields
+}
+
 /// All fields but lists, and their names.
 fn scalars(record: &impl Record) -> Vec<(String, String)> {
-    let Value::Object(fields) = record.fields() else { unreachable!("an object was made") };
+    let fields = all_fields(record);
     let cell = |value: Value| match value {
         Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
         Value::Null => String::new(),
@@ -66,13 +105,23 @@ pub fn heading(columns: &[&str]) -> String {
 /// Prints rows as they come.
 pub struct Report<R> {
     format: Format,
+    plot: Option<PathBuf>,
     rows: Vec<R>,
 }
 
 impl<R: Record> Report<R> {
     /// An empty report.
-    pub fn new(format: Format) -> Self {
-        Self { format, rows: Vec::new() }
+    pub fn new(OutputArgs { output, plot }: &OutputArgs) -> Self {
+        Self { format: *output, plot: plot.clone(), rows: Vec::new() }
+    }
+
+    /// A report of these rows as a whole.
+    #[cfg(test)]
+    pub fn text(format: Format, rows: impl IntoIterator<Item = R>) -> String {
+        let mut report = Self { format, plot: None, rows: Vec::new() };
+        let begin = report.head();
+        let lines: String = rows.into_iter().map(|row| report.row(row)).collect();
+        begin + &lines + &report.tail()
     }
 
     /// Returns the text before the first row.
@@ -94,15 +143,29 @@ impl<R: Record> Report<R> {
                 let names = if first { names.join(",") + "\n" } else { String::new() };
                 names + &cells.join(",") + "\n"
             }
-            Format::Json => format!("{}\n  {}", if first { "" } else { "," }, row.fields()),
-            Format::Jsonl => format!("{}\n", row.fields()),
+            Format::Json => {
+                format!("{}\n  {}", if first { "" } else { "," }, json!(all_fields(&row)))
+            }
+            Format::Jsonl => format!("{}\n", json!(all_fields(&row))),
         };
         self.rows.push(row);
         text
     }
 
+    /// Prints the text after the last row, and draws all rows if the user wants it.
+    pub fn finish(&self) -> anyhow::Result<()> {
+        out::print(&self.tail())?;
+        let Some(path) = &self.plot else { return Ok(()) };
+        let bars: Vec<Bar> = self.rows.iter().filter_map(bar).collect();
+        let title = self.rows.first().map_or(Value::Null, |row| row.fields()["model"].take());
+        let mut file = Draft::new(path, true)?;
+        file.write_all(plot::svg(title.as_str().unwrap_or("wf-run"), &bars).as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        file.keep()
+    }
+
     /// Returns the text after the last row.
-    pub fn tail(&self) -> String {
+    fn tail(&self) -> String {
         match self.format {
             Format::Md => R::summary(&self.rows),
             Format::Json => "\n]\n".into(),

@@ -115,6 +115,12 @@ impl Record for Row {
         ]
     }
 
+    fn label(&self) -> String {
+        let threads = if self.threads == 1 { "thread" } else { "threads" };
+        let (prompt, max) = (self.prompt_tokens, self.max_tokens);
+        format!("{}, {prompt} + {max} tokens, {} {threads}", self.mode, self.threads)
+    }
+
     fn fields(&self) -> Value {
         json!({
             "model": self.model,

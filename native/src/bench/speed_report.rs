@@ -21,6 +21,10 @@ impl Record for Row {
         ]
     }
 
+    fn label(&self) -> String {
+        format!("{}, {}", self.test.name(), self.threads_label())
+    }
+
     fn fields(&self) -> Value {
         let mut fields = json!({
             "model": self.model,
@@ -70,10 +74,8 @@ mod tests {
     use super::*;
 
     fn all(format: Format) -> String {
-        let mut report = Report::new(format);
-        let head = report.head();
-        let rows = report.row(row(Kind::Prompt, 512)) + &report.row(row(Kind::Generate, 128));
-        head + &rows + &report.tail()
+        let rows = [row(Kind::Prompt, 512), row(Kind::Generate, 128)];
+        Report::text(format, rows)
     }
 
     #[test]
@@ -96,6 +98,11 @@ mod tests {
         let lines: Result<Vec<Value>, _> = lines.lines().map(serde_json::from_str).collect();
         assert_eq!(array, lines.expect("objects"));
         assert_eq!(array[1]["fraction_of_bandwidth_limit"], 0.5);
+        for name in ["cpu", "version", "commit"] {
+            assert!(array[0][name].as_str().is_some_and(|text| !text.is_empty()), "{name}");
+        }
+        let date = array[0]["date"].as_str().expect("a date");
+        assert!(date.starts_with("20") && date.len() == 20 && date.ends_with('Z'), "{date}");
         assert!(array[0]["fraction_of_bandwidth_limit"].is_null());
     }
 

@@ -1,11 +1,14 @@
 //! The command line's own parts: options that commands share, output, exit codes, signals, files
 //! that appear whole, and running one request.
 
+pub mod answer_format;
 pub mod args;
+pub mod atomic_directory;
 pub mod atomic_file;
 pub mod exit;
 pub mod human;
 pub mod malloc;
+pub mod npy;
 pub mod open;
 pub mod out;
 pub mod progress;

@@ -3,7 +3,8 @@
 use super::{human, out};
 use crate::models;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{self, IsTerminal};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 /// Returns a bar for `steps` steps.
@@ -16,7 +17,7 @@ pub fn bar(steps: usize) -> ProgressBar {
 #[derive(Default)]
 pub struct Progress {
     download: Option<Download>,
-    spinner: Option<ProgressBar>,
+    spinner: Option<Spinner>,
 }
 
 /// One file, over all attempts to download it.
@@ -69,20 +70,59 @@ impl models::Progress for Progress {
     }
 
     fn loading(&mut self, name: &str) {
-        let spinner = ProgressBar::new_spinner().with_message(format!("loading {name}"));
-        spinner.enable_steady_tick(Duration::from_millis(100));
-        self.spinner = Some(spinner);
+        self.spinner = Some(spinner(format!("loading {name}")));
     }
 
     fn loaded(&mut self) {
-        if let Some(spinner) = self.spinner.take() {
-            spinner.finish_and_clear();
-        }
+        self.spinner = None;
     }
 }
 
-impl Drop for Progress {
+/// A writer that shows how much of a file is written.
+pub struct BytesWritten<'a, W> {
+    out: &'a mut W,
+    bar: ProgressBar,
+}
+
+impl<'a, W: Write> BytesWritten<'a, W> {
+    /// Starts the bar of a file of about `bytes` bytes.
+    pub fn new(out: &'a mut W, bytes: u64) -> Self {
+        let style = "writing {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        let style = ProgressStyle::with_template(style).expect("a valid template");
+        Self { out, bar: ProgressBar::new(bytes).with_style(style) }
+    }
+}
+
+impl<W: Write> Write for BytesWritten<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bar.inc(written as u64);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl<W> Drop for BytesWritten<'_, W> {
     fn drop(&mut self) {
-        models::Progress::loaded(self);
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Returns a spinner for a step without a measure. It ends when it is dropped.
+pub fn spinner(message: impl Into<Cow<'static, str>>) -> Spinner {
+    let bar = ProgressBar::new_spinner().with_message(message);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    Spinner(bar)
+}
+
+/// A spinner that is cleared when it is dropped.
+pub struct Spinner(ProgressBar);
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }

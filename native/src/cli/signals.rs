@@ -4,12 +4,11 @@
 use crate::models;
 use anyhow::Context;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 #[cfg(unix)]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tempfile::NamedTempFile;
 
 /// A signal ends the program.
 const DISARMED: u8 = 0;
@@ -20,7 +19,7 @@ const REQUESTED: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(DISARMED);
 
-/// The unfinished file of this program, if there is one.
+/// The unfinished file or directory of this program, if there is one.
 static DRAFT: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Installs the handler: from now on a signal leaves no unfinished file behind, and [`arm`] works.
@@ -50,12 +49,15 @@ pub fn requested() -> bool {
     STATE.load(Ordering::Relaxed) == REQUESTED
 }
 
-/// Makes a temporary file that is removed when the program ends, also by a signal.
-pub fn temporary(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<NamedTempFile> {
-    let mut draft = draft(); // so that `end` cannot miss the new file
-    let file = make()?;
-    *draft = Some(file.path().into());
-    Ok(file)
+/// Makes a temporary file or directory that is removed when the program ends, also by a signal.
+pub fn temporary<T>(
+    make: impl FnOnce() -> io::Result<T>,
+    path: impl FnOnce(&T) -> &Path,
+) -> io::Result<T> {
+    let mut draft = draft(); // so that `end` cannot miss the new one
+    let made = make()?;
+    *draft = Some(path(&made).into());
+    Ok(made)
 }
 
 /// Makes failures with files errors: a file that grows too large (SIGXFSZ), and a mapped file that
@@ -138,7 +140,7 @@ fn end() -> ! {
 fn remove(draft: &Option<PathBuf>) {
     if let Some(path) = draft {
         // A draft that was moved to its target meanwhile is gone.
-        let _ = std::fs::remove_file(path);
+        let _ = std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
     }
 }
 

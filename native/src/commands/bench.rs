@@ -1,7 +1,7 @@
 //! `wf-run bench`: how fast a model runs on this machine.
 
 use crate::bench::measure::{Bench, Kind, Test};
-use crate::bench::report::{Format, Report};
+use crate::bench::report::{OutputArgs, Report};
 use crate::bench::{limits, requests, speed};
 use crate::cli::args::{self, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
@@ -98,9 +98,8 @@ pub struct Args {
     /// Measure each phase of a pass
     #[arg(long, conflicts_with = "decode_mode")]
     profile: bool,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "md")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     kv: KvArgs,
     #[command(flatten)]
@@ -140,7 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let name = described(name, &model);
     let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
     args::warn_beyond(longest, model.spec());
-    let mut report = Report::new(args.output);
+    let mut report = Report::new(&args.output);
     out::print(&report.head())?;
     let bandwidths = limits::bandwidths(&kernels, &threads);
     let products = args.roofline.then(|| limits::products(&kernels, &threads));
@@ -163,10 +162,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 products: products.as_ref().map(|products| products[i]),
                 phases: args.profile.then(|| bench.phases()),
             };
-            out::print(&report.row(row))?;
+            out::print(&report.row(row.with_reached_bandwidth()))?;
         }
     }
-    out::print(&report.tail())
+    report.finish()
 }
 
 /// Whole requests.
@@ -192,7 +191,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
         return Err(usage("-p 0: only block diffusion can begin with nothing"));
     }
     let text = prompt(&loaded, args.prompt_file.as_deref())?;
-    let mut report = Report::new(args.output);
+    let mut report = Report::new(&args.output);
     out::print(&report.head())?;
     let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
     let name = described(name, &model);
@@ -224,7 +223,7 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
         }
         (model, tokenizer) = engine.into_parts();
     }
-    out::print(&report.tail())
+    report.finish()
 }
 
 /// The tokens that prompts are made of.

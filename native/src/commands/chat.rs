@@ -2,7 +2,9 @@
 
 mod conversation;
 mod input;
+mod settings;
 
+use crate::cli::answer_format::AnswerFormat;
 use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::cli::exit::Exit;
 use crate::cli::session::Answer;
@@ -10,12 +12,14 @@ use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, out, signals};
 use crate::config::DecodeArgs;
 use crate::machine;
+use crate::models::grammar;
 use anyhow::Context;
 use conversation::{Conversation, Length};
 use input::{HELP, Input, Lines};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
-use std::fs::OpenOptions;
+use settings::ChatSettings;
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -49,6 +53,8 @@ pub struct Args {
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
+    form: AnswerFormat,
+    #[command(flatten)]
     kv: KvArgs,
     #[command(flatten)]
     sampling: Sampling,
@@ -64,14 +70,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
     let context = args::context(args.context, loaded.model.spec());
     args::warn_beyond(context, loaded.model.spec());
-    let sampling = args.sampling.params(&loaded.defaults);
+    let settings = ChatSettings::new(args.sampling, loaded.defaults.clone(), args.max_tokens);
     let mode = args.decoding.mode(&loaded.capabilities())?;
     let shift = args.shift.keep(&mode, context)?;
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));
-    let (kv, max_tokens) = (args.kv.config(), args.max_tokens.get());
-    let length = Length { context, shift, max_tokens };
-    let mut conversation = Conversation::new(loaded, runtime, (sampling, mode), (length, kv))?;
-    conversation.reasoning = args.reasoning;
+    let (kv, length) = (args.kv.config(), Length { context, shift });
+    let form = args.form.constraint(&loaded)?;
+    let mut conversation = Conversation::new(loaded, runtime, (settings, mode), (length, kv))?;
+    (conversation.reasoning, conversation.form) = (args.reasoning, form);
     conversation.restart(args.system);
     signals::watch()?;
 
@@ -133,13 +139,34 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
                 Ok(()) => out::note(format_args!("saved {} messages", conversation.messages.len())),
                 Err(error) => out::note(format_args!("error: {error:#}")),
             },
-            Some(Input::Message(text)) => match answer(conversation, text) {
-                Ok(answer) => last = Some(answer),
-                Err(error) if ends(&error) => return Err(error),
+            Some(Input::Load(path)) => match load(conversation, &path) {
+                Ok(count) => out::note(format_args!("loaded {count} messages")),
                 Err(error) => out::note(format_args!("error: {error:#}")),
             },
+            Some(Input::Set(None)) => out::note(conversation.settings.describe()),
+            Some(Input::Set(Some((name, value)))) => {
+                match conversation.settings.set(&name, &value) {
+                    Ok(()) => {}
+                    Err(error) => out::note(format_args!("error: {error}")),
+                }
+            }
+            Some(Input::Regenerate) => keep(answer(conversation, None), &mut last)?,
+            Some(Input::Message(text)) => keep(answer(conversation, Some(text)), &mut last)?,
         }
     }
+}
+
+/// Keeps an answer, or prints why there is none.
+///
+/// # Errors
+/// One after which the conversation cannot continue.
+fn keep(answer: anyhow::Result<Answer>, last: &mut Option<Answer>) -> anyhow::Result<()> {
+    match answer {
+        Ok(answer) => *last = Some(answer),
+        Err(error) if ends(&error) => return Err(error),
+        Err(error) => out::note(format_args!("error: {error:#}")),
+    }
+    Ok(())
 }
 
 /// Returns true for an error after which the conversation cannot continue.
@@ -157,18 +184,21 @@ fn restart(conversation: &mut Conversation, system: Option<String>) {
     out::note(format_args!("(a new conversation{what})"));
 }
 
-fn answer(conversation: &mut Conversation, text: String) -> anyhow::Result<Answer> {
+/// Answers a message, or the last one again.
+fn answer(conversation: &mut Conversation, text: Option<String>) -> anyhow::Result<Answer> {
     signals::arm();
-    let answer = conversation.say(text, AnswerView::new(Thinking::Folded));
+    let view = AnswerView::new(Thinking::Folded);
+    let answer = match text {
+        Some(text) => conversation.say(text, view),
+        None => conversation.regenerate(view),
+    };
     // While the next line is awaited, nothing checks for signals.
     signals::disarm();
     let answer = answer?;
     out::print("\n")?;
     match answer.reason {
-        FinishReason::Stop
-        | FinishReason::StopString(_)
-        | FinishReason::Constraint
-        | FinishReason::NotFinite => {}
+        FinishReason::Stop | FinishReason::StopString(_) | FinishReason::NotFinite => {}
+        FinishReason::Constraint => out::note(grammar::TOO_COMPLEX),
         FinishReason::Length => out::note("(the answer reached its limit of tokens)"),
         FinishReason::Cancelled => {
             out::note("(stopped)");
@@ -187,6 +217,17 @@ fn save(conversation: &Conversation, path: &Path) -> anyhow::Result<()> {
     let write =
         || OpenOptions::new().write(true).create_new(true).open(path)?.write_all(json.as_bytes());
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Continues the conversation of a file, and returns its number of messages.
+fn load(conversation: &mut Conversation, path: &Path) -> anyhow::Result<usize> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let messages = serde_json::from_str(&text).map_err(anyhow::Error::from);
+    messages
+        .and_then(|messages| conversation.load(messages))
+        .with_context(|| format!("{} is no conversation", path.display()))?;
+    Ok(conversation.messages.len())
 }
 
 fn thinking(last: Option<&Answer>) -> &str {

@@ -2,6 +2,7 @@
 
 mod diffusion_view;
 
+use crate::cli::answer_format::AnswerFormat;
 use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::cli::exit::{Exit, usage};
 use crate::cli::session::{self, Answer};
@@ -32,6 +33,7 @@ Examples:
   wf-run generate \"Tell me a story about a fox named Pip.\"
   wf-run generate -m ./my-model --temperature 0.7 \"Why is the sky blue?\"
   wf-run generate --raw --max-tokens 32 --stop . \"Once upon a time\"
+  wf-run generate --regex \"(fox|owl)\" \"Who is there?\"
   wf-run generate --json < question.txt | jq -r .text")]
 pub struct Args {
     /// The prompt; `-` or none reads standard input
@@ -75,6 +77,8 @@ pub struct Args {
     /// Adds the log-probabilities of the chosen token and of the N most likely ones.
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
+    #[command(flatten)]
+    form: AnswerFormat,
     #[command(flatten)]
     kv: KvArgs,
     #[command(flatten)]
@@ -183,7 +187,8 @@ fn request(
     let (tokens, reasoning) = encode(loaded, args, prompt)?;
     let mode = args.decoding.mode(&loaded.capabilities())?;
     let params = args.sampling.params(&loaded.defaults);
-    let constraint = reasoning.constrain(loaded.tokenizer()?, &loaded.defaults.eos, None)?;
+    let form = args.form.constraint(loaded)?;
+    let constraint = reasoning.constrain(loaded.tokenizer()?, &loaded.defaults.eos, form)?;
     let request = Request {
         context_shift: args.shift.keep(&mode, longest)?,
         mode,

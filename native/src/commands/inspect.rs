@@ -2,6 +2,7 @@
 
 use crate::cli::args::{self, HubArgs, KvArgs};
 use crate::cli::{human, open, out};
+use crate::config::ConfigArgs;
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::weight_sizes::{self, Group};
@@ -24,7 +25,7 @@ Examples:
   wf-run inspect ./my-model --template")]
 pub struct Args {
     /// File, directory or hub id [default: embedded]
-    #[arg(value_name = "PATH|ID")]
+    #[arg(id = "model_path", value_name = "PATH|ID")]
     model: Option<OsString>,
     #[command(flatten)]
     hub: HubArgs,
@@ -35,6 +36,8 @@ pub struct Args {
     context: Option<usize>,
     #[command(flatten)]
     kv: KvArgs,
+    #[command(flatten)]
+    _config: ConfigArgs,
     /// Print the chat template instead
     #[arg(long, conflicts_with = "json")]
     template: bool,

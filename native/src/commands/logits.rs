@@ -1,22 +1,17 @@
 //! `wf-run logits`: raw numbers for comparing with other implementations.
 
-mod npy;
-
 use crate::cli::args::{self, ComputeArgs, ModelArgs};
 use crate::cli::atomic_file::Draft;
 use crate::cli::exit::usage;
-use crate::cli::signals;
-use crate::eval::finite;
+use crate::cli::{npy, signals};
+use crate::config::ConfigArgs;
+use crate::eval::logits;
 use crate::machine;
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
-use wrinklefree::cache::{KvConfig, KvPool, PAGE};
 use wrinklefree::format::Spec;
-use wrinklefree::model::{AttentionMask, LogitRows, Span, Workspace};
-
-/// Rows of a pass: a row of logits can be half a megabyte.
-const ROWS: usize = 64;
+use wrinklefree::model::AttentionMask;
 
 /// Write the logits of given tokens as a NumPy file
 ///
@@ -46,6 +41,8 @@ pub struct Args {
     force: bool,
     #[command(flatten)]
     compute: ComputeArgs,
+    #[command(flatten)]
+    _config: ConfigArgs,
 }
 
 fn attention_mask(text: &str) -> Result<AttentionMask, String> {
@@ -65,28 +62,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (_, model) = args.model.open_weights(&runtime)?;
     check(&args.tokens, model.spec())?;
 
-    let mut kv = KvPool::new(model.spec(), args.tokens.len().div_ceil(PAGE), KvConfig::EXACT)?;
-    let seq = kv.open(args.tokens.len())?;
-    let mut workspace = Workspace::default();
-    let rows = match args.attention_mask {
-        AttentionMask::BlockCausal(n) => n * (ROWS / n).max(1), // a block is never torn apart
-        _ => ROWS,
-    };
     output.write_all(&npy::header(args.tokens.len(), model.spec().vocab_size))?;
-    for (chunk, tokens) in args.tokens.chunks(rows).enumerate() {
-        let start = chunk * rows;
-        let span = Span {
-            seq,
-            start,
-            tokens,
-            attention_mask: args.attention_mask,
-            logits: LogitRows::All,
-        };
-        let logits = finite(model.forward(&runtime, &mut kv, &[span], &mut workspace))?;
-        for row in 0..logits.len() {
-            output.write_all(&npy::row(logits.row(row)))?;
-        }
-    }
+    logits::each_row(&runtime, &model, &args.tokens, args.attention_mask, |row| {
+        Ok(output.write_all(&npy::row(row))?)
+    })?;
     output.keep()
 }
 

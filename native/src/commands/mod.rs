@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod check_grammars;
+mod compare;
 mod completions;
 mod convert;
 mod eval;
@@ -14,6 +15,7 @@ mod serve;
 mod short_help;
 mod tune;
 
+use crate::config;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::env;
 
@@ -56,6 +58,7 @@ enum Command {
     Health(health::Args),
     Inspect(inspect::Args),
     Convert(convert::Args),
+    Compare(compare::Args),
     Logits(logits::Args),
     Bench(bench::Args),
     Tune(tune::Args),
@@ -66,13 +69,19 @@ enum Command {
 }
 
 impl Cli {
-    /// Parses the arguments of the program. Ends it where they are wrong or ask for help.
-    pub fn from_arguments() -> Self {
+    /// Parses the arguments of the program, with the settings of the configuration as defaults. Ends it
+    /// where they are wrong or ask for help.
+    ///
+    /// # Errors
+    /// If the configuration is wrong.
+    pub fn from_arguments() -> anyhow::Result<Self> {
         let command = match short_help::is_asked(env::args_os()) {
             true => short_help::shorten(Self::command()),
             false => Self::command(),
         };
-        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+        let first = command.clone().get_matches();
+        let matches = config::configured(command, env::args_os(), first)?;
+        Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
     }
 
     /// Runs the command.
@@ -84,6 +93,7 @@ impl Cli {
             Command::Health(args) => health::run(&args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
+            Command::Compare(args) => compare::run(&args),
             Command::Logits(args) => logits::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Tune(args) => tune::run(&args),

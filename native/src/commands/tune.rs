@@ -1,12 +1,15 @@
 //! `wf-run tune`: which numbers of threads are best here.
 
-use crate::bench::report::{heading, line};
-use crate::bench::tuning::{Best, Setup, best, measure, setups};
+use crate::bench::provenance;
+use crate::bench::report::{Format, heading, line};
+use crate::bench::tuning::{Best, Setup, Speeds, best, measure, setups};
 use crate::cli::args::{self, ModelArgs};
+use crate::cli::exit::usage;
 use crate::cli::out;
-use crate::config::{self, Layers};
+use crate::config;
 use crate::machine::{self, cores};
 use crate::models::{Loaded, Synthetic};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +36,9 @@ pub struct Args {
     /// The file is created if it does not exist.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Output format: md or json
+    #[arg(short, long, value_enum, default_value = "md")]
+    output: Format,
     /// Time for all measurements together
     ///
     /// Measurements cannot be cut arbitrarily short, so more time may pass.
@@ -45,8 +51,10 @@ const COLUMNS: [&str; 4] = ["threads:", "pinned", "decode t/s:", "prompt t/s:"];
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    // A file that cannot be read is an error before anything is measured.
-    Layers::read(args.config.as_deref().filter(|path| path.exists()))?;
+    if !matches!(args.output, Format::Md | Format::Json) {
+        return Err(usage("-o: take md or json"));
+    }
+    let table = args.output == Format::Md;
     let runtime = &machine::all_cores()?;
     let (name, model) = match args.synthetic {
         Some(shape) => {
@@ -57,24 +65,34 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let (cores, cpus) = (cores::count(), cores::cpus().len());
     let isa = machine::kernels()?.isa().name();
-    out::print(&format!("{name} on {cores} cores ({cpus} CPUs), {isa}\n\n{}", heading(&COLUMNS)))?;
+    if table {
+        let title = format!("{name} on {cores} cores ({cpus} CPUs), {isa}\n\n");
+        out::print(&(title + &heading(&COLUMNS)))?;
+    }
     let setups: Vec<Setup> = setups(cores, cpus);
     let time = Duration::from_secs(args.seconds) / setups.len() as u32;
     let mut measured = Vec::new();
     for setup in setups {
         let speeds = measure(&model, setup, time)?;
         let pinned = if setup.pinned { "yes" } else { "no" };
-        out::print(&line([
-            setup.threads.to_string(),
-            pinned.into(),
-            format!("{:.1}", speeds.decode),
-            format!("{:.1}", speeds.prompt),
-        ]))?;
+        if table {
+            out::print(&line([
+                setup.threads.to_string(),
+                pinned.into(),
+                format!("{:.1}", speeds.decode),
+                format!("{:.1}", speeds.prompt),
+            ]))?;
+        }
         measured.push((setup, speeds));
     }
     let Best { decode, prefill, pinned } = best(&measured);
     let pin = if pinned { " --pin-threads" } else { "" };
-    out::print(&format!("\nbest: --threads {decode} --prefill-threads {prefill}{pin}\n"))?;
+    if table {
+        out::print(&format!("\nbest: --threads {decode} --prefill-threads {prefill}{pin}\n"))?;
+    } else {
+        let best = json!({"threads": decode, "prefill_threads": prefill, "pin_threads": pinned});
+        out::json(&record(&name, isa, &measured, best))?;
+    }
     let Some(path) = &args.config else { return Ok(()) };
     let keys = [
         ("threads", decode.to_string()),
@@ -82,5 +100,27 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         ("pin_threads", pinned.to_string()),
     ];
     config::set(path, &keys)?;
-    out::print(&format!("written to {}\n", path.display()))
+    match table {
+        true => out::print(&format!("written to {}\n", path.display())),
+        false => Ok(()),
+    }
+}
+
+/// All measurements as an object.
+fn record(name: &str, isa: &str, measured: &[(Setup, Speeds)], best: Value) -> Map<String, Value> {
+    let row = |(setup, speeds): &(Setup, Speeds)| {
+        json!({
+            "threads": setup.threads,
+            "pinned": setup.pinned,
+            "decode_tokens_per_second": speeds.decode,
+            "prompt_tokens_per_second": speeds.prompt,
+        })
+    };
+    let mut fields = Map::new();
+    fields.insert("model".into(), name.into());
+    fields.insert("backend".into(), isa.into());
+    fields.insert("measured".into(), measured.iter().map(row).collect());
+    fields.insert("best".into(), best);
+    fields.append(&mut provenance::fields());
+    fields
 }

@@ -12,11 +12,10 @@ use wrinklefree::settings::{ModelCapabilities, Settings, describe};
 pub struct DecodeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// YAML file with a section `dlm`
+    /// YAML file with settings [default: $WF_CONFIG]
     ///
-    /// The section holds the options under Decoding (`block_size: 32`), as `wf-run serve
-    /// --generate-config` prints it. The command line takes precedence over the file [default: what
-    /// WF_CONFIG names].
+    /// The file holds settings of all commands, as `wf-run serve --generate-config` prints it. The
+    /// command line takes precedence over the file, and the file over the environment.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -25,7 +24,6 @@ impl DecodeArgs {
     /// Merges the command line, the configuration file and the environment.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let layers = Layers::read(self.config.as_deref())?;
-        open::warn(&layers.warnings);
         Ok(self.settings.clone().or(layers.settings()?))
     }
 

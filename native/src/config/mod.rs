@@ -2,6 +2,7 @@
 //! else the default. The table of keys is clap's (`keys`). A value of the file or the environment is
 //! checked as the value of its flag and becomes the default of that flag.
 
+mod commands;
 mod decoding;
 mod environment;
 mod file;
@@ -13,6 +14,7 @@ mod set;
 mod show;
 mod trusted_proxy;
 
+pub use commands::{ConfigArgs, configured};
 pub use decoding::DecodeArgs;
 pub use keep_alive::KeepAlive;
 pub use keys::{Keys, SchedulerArgs, ServerArgs};

@@ -5,10 +5,12 @@ pub mod activations;
 pub mod agreement;
 pub mod coherence;
 pub mod kv;
+pub mod logits;
 pub mod perplexity;
 pub mod prompts;
 pub mod quality;
 pub mod rows;
+pub mod tensors;
 
 use crate::cli::exit::Exit;
 use wrinklefree::model::Logits;

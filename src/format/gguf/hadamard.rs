@@ -9,7 +9,7 @@ use crate::format::{Architecture, LoadError, LoadErrorKind as Kind, Rotation, Sp
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const PREFIX: &str = "prism.hadamard.";
+pub(super) const PREFIX: &str = "prism.hadamard.";
 const KEYS: [&str; 11] = [
     "version",
     "block_size",

@@ -8,8 +8,10 @@ mod rope;
 mod spec;
 mod types;
 mod vocab;
+mod write;
 
 pub use types::GgmlType;
+pub use write::{GgufFile, GgufOptions, GgufTokenizer};
 
 pub(super) use parse::scan_header;
 pub(super) use recipe::load;

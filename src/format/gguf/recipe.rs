@@ -6,6 +6,7 @@ use super::parse::{Tensors, parse};
 use super::spec::{mtp_blocks, spec};
 use super::types::{BlockCodec, GgmlType};
 use super::vocab;
+use super::write::DLM;
 use crate::format::codec::{RowOrder, decode_i2s, decode_q4_k};
 use crate::format::index::{DType, File, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
@@ -13,8 +14,8 @@ use crate::format::recipe::{
     LayerRole, MtpRole, TensorNames, TensorRole, TensorSource, assemble, assemble_mtp,
 };
 use crate::format::{
-    Activations, Architecture, Checkpoint, Linear, LoadError, LoadErrorKind as Kind, LoadOptions,
-    MixerKind, MtpWeights, Rotation, Spec,
+    Activations, Architecture, Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind,
+    LoadOptions, MixerKind, MtpWeights, Rotation, Spec,
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
@@ -38,14 +39,8 @@ pub(in crate::format) fn load(
     let mut source = GgufSource {
         file: &name,
         index,
-        names: match spec.architecture {
-            Architecture::Qwen35 => &TensorNames::GGUF_QWEN35,
-            _ => &TensorNames::GGUF,
-        },
-        order: match spec.architecture {
-            Architecture::Llama => RowOrder::Interleaved { head_dim: spec.head_dim },
-            _ => RowOrder::Same,
-        },
+        names: TensorNames::gguf(spec.architecture),
+        order: RowOrder::of_gguf(&spec),
         architecture: spec.architecture,
         rotations,
         numbers,
@@ -63,7 +58,19 @@ pub(in crate::format) fn load(
     (spec.mtp_layers, weights.mtp) = (usize::from(mtp.is_some()), mtp.map(Box::new));
     let text = vocab::text_parts(&meta)?;
     let generation = vocab::generation(&meta, &spec, text.vocabulary.as_ref())?;
-    Ok(Checkpoint { spec, weights, text, generation, dlm: None, flushed: 0, mtp_fault })
+    let dlm = dlm(&meta, spec.vocab_size)?;
+    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0, mtp_fault })
+}
+
+/// Reads block-diffusion parameters, which only files of this project have.
+fn dlm(meta: &Metadata<'_>, vocab_size: usize) -> Result<Option<DlmConfig>, LoadError> {
+    let Some(json) = meta.text(DLM)? else { return Ok(None) };
+    let dlm: DlmConfig = serde_json::from_str(json).map_err(|e| {
+        let want = format!("`{DLM}` to be block-diffusion parameters in JSON");
+        LoadError::new(Kind::Value, meta.file, want, e.to_string())
+    })?;
+    dlm.check(meta.file, vocab_size)?;
+    Ok(Some(dlm))
 }
 
 fn refuse_split(meta: &Metadata<'_>) -> Result<(), LoadError> {

@@ -5,7 +5,7 @@ use super::meta::Metadata;
 use crate::format::index::{Tensor, TensorIndex};
 use crate::format::{LoadError, LoadErrorKind as Kind, Rope, RopeScaling, YarnScaling};
 
-const FACTORS: &str = "rope_freqs.weight";
+pub(super) const FACTORS: &str = "rope_freqs.weight";
 
 /// Reads the RoPE of a model of `longest` positions, which turns `rotary_dim` columns of a head.
 pub(super) fn rope(

@@ -4,18 +4,29 @@ use super::meta::{MetaValue, Metadata};
 use crate::format::{
     Architecture, GenerationDefaults, GgufVocab, LoadError, Spec, TextParts, Vocabulary,
 };
+use bytes::Bytes;
 use std::collections::BTreeMap;
 
-fn key(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     format!("tokenizer.ggml.{name}")
 }
+
+/// The text of a `tokenizer.json`. It says more than the keys of the vocabulary.
+pub(super) const HUGGING_FACE: &str = "tokenizer.huggingface.json";
+
+/// Values of `tokenizer.ggml.model` in files without a vocabulary; the first is llama.cpp's own.
+pub(super) const NO_VOCABULARY: [&str; 2] = ["none", "no_vocab"];
 
 /// Reads the vocabulary, if the file has one, and the chat template.
 pub(super) fn text_parts(meta: &Metadata<'_>) -> Result<TextParts, LoadError> {
     let chat_template = meta.text("tokenizer.chat_template")?.map(str::to_owned);
     let tool_template = meta.text("tokenizer.chat_template.tool_use")?.map(str::to_owned);
-    let Some(model) = meta.text(&key("model"))? else {
-        return Ok(TextParts { chat_template, tool_template, ..TextParts::default() });
+    let json = meta.text(HUGGING_FACE)?;
+    let json = json.map(|text| Vocabulary::Json(Bytes::copy_from_slice(text.as_bytes())));
+    let model = meta.text(&key("model"))?.filter(|model| !NO_VOCABULARY.contains(model));
+    let Some(model) = model else {
+        let vocabulary = json;
+        return Ok(TextParts { vocabulary, chat_template, tool_template, ..TextParts::default() });
     };
     let vocab = GgufVocab {
         model: model.into(),
@@ -42,7 +53,7 @@ pub(super) fn text_parts(meta: &Metadata<'_>) -> Result<TextParts, LoadError> {
             special.insert(name.to_owned(), text.clone());
         }
     }
-    let vocabulary = Some(Vocabulary::Gguf(Box::new(vocab)));
+    let vocabulary = json.or(Some(Vocabulary::Gguf(Box::new(vocab))));
     Ok(TextParts { vocabulary, chat_template, tool_template, special })
 }
 

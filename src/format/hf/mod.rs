@@ -5,6 +5,9 @@ mod config;
 mod json;
 mod qwen35;
 mod text;
+mod write;
+
+pub use write::HfDirectory;
 
 use super::codec::{RowOrder, decode_hf_packed, quantize_absmean};
 use super::index::{DType, File, Tensor, TensorIndex};

@@ -88,3 +88,12 @@ pub(super) fn from_stored(role: TensorRole) -> fn(&mut f32) {
         _ => |norm| *norm += 1.0,
     }
 }
+
+/// Converts a number of a checkpoint to that which is stored: the inverse of [`from_stored`].
+pub(super) fn to_stored(role: TensorRole) -> fn(&mut f32) {
+    match role {
+        TensorRole::Layer(_, LayerRole::A) => |factor| *factor = libm::logf(-*factor),
+        TensorRole::Layer(_, LayerRole::Conv | LayerRole::DtBias | LayerRole::LinearNorm) => |_| {},
+        _ => |norm| *norm -= 1.0,
+    }
+}

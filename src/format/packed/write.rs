@@ -4,15 +4,14 @@ use super::{
     ALIGN, FORMAT, MatrixEntry, MatrixKind, PADDING, RotationEntry, TOKENIZER, VERSION_MTP,
     VERSION_NO_PLANES, VERSION_PLANES, VERSION_ROTATIONS, VERSION_TIGHT_GROUPS, signs_name,
 };
-use crate::format::recipe::{LayerRole, MtpRole, TensorNames, TensorRole};
-use crate::format::{
-    Activations, Architecture, Checkpoint, LayerWeights, Linear, Mixer, MtpWeights, Rotation,
-};
+use crate::format::recipe::{TensorNames, TensorRole, TensorSink, disassemble};
+use crate::format::{Activations, Architecture, Checkpoint, Linear, Rotation};
 use crate::matrix::{FloatType, Matrix, Scales, SplitMatrix, SplitParts};
 use crate::ternary::{BLOCK_BYTES, Layout, PANEL_ROWS, tight};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ pub fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut file = PackedWriter::default();
-    file.weights(checkpoint);
+    let Ok(()) = disassemble(&checkpoint.weights, &mut file);
     if let Some(text) = tokenizer_json {
         file.add(TOKENIZER.into(), "U8", vec![text.len()], Bytes::copy_from_slice(text));
     }
@@ -119,13 +118,9 @@ impl PackedWriter {
         }
     }
 
-    fn floats(&mut self, name: String, shape: Vec<usize>, values: &[f32]) {
-        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        self.add(name, "F32", shape, bytes.into());
-    }
-
     fn vector(&mut self, name: String, values: &[f32]) {
-        self.floats(name, vec![values.len()], values);
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.add(name, "F32", vec![values.len()], bytes.into());
     }
 
     /// Adds a rotation, unless there is an equal one, and returns its index.
@@ -211,91 +206,6 @@ impl PackedWriter {
         MatrixKind::Planes { group: m.view().group(), bits: packing.bits() }
     }
 
-    fn linear(&mut self, role: TensorRole, linear: &Linear) {
-        let name = TensorNames::PACKED.name(role);
-        let bias = format!("{name}.bias");
-        let (activations, rotation) = (Some(linear.activations), linear.rotation.as_ref());
-        self.matrix(name, &linear.weight, activations, rotation);
-        if let Some(values) = &linear.bias {
-            self.vector(bias, values);
-        }
-    }
-
-    /// All weights in the order in which a forward pass reads them.
-    fn weights(&mut self, c: &Checkpoint) {
-        let w = &c.weights;
-        let name = |role| TensorNames::PACKED.name(role);
-        self.matrix(name(TensorRole::Embed), &w.embed, None, w.embed_rotation.as_ref());
-        for (i, layer) in w.layers.iter().enumerate() {
-            self.layer(&|role| TensorRole::Layer(i, role), layer);
-        }
-        self.vector(name(TensorRole::FinalNorm), &w.final_norm);
-        if let Some(head) = &w.head {
-            self.linear(TensorRole::Head, head);
-        }
-        if let Some(mtp) = &w.mtp {
-            self.mtp(c.spec.layers, mtp);
-        }
-    }
-
-    /// The block that drafts tokens, behind all layers.
-    fn mtp(&mut self, block: usize, mtp: &MtpWeights) {
-        let at = |role| TensorRole::Mtp(block, role);
-        let name = |role| TensorNames::PACKED.name(at(role));
-        self.vector(name(MtpRole::EmbedNorm), &mtp.embed_norm);
-        self.vector(name(MtpRole::HiddenNorm), &mtp.hidden_norm);
-        self.linear(at(MtpRole::Input), &mtp.input);
-        self.layer(&|role| at(MtpRole::Layer(role)), &mtp.layer);
-        if let Some(norm) = &mtp.head_norm {
-            self.vector(name(MtpRole::HeadNorm), norm);
-        }
-        if let Some(embed) = &mtp.embed {
-            self.linear(at(MtpRole::Embed), &Linear::new(embed.clone(), None));
-        }
-        if let Some(head) = &mtp.head {
-            self.linear(at(MtpRole::Head), head);
-        }
-    }
-
-    fn layer(&mut self, at: &dyn Fn(LayerRole) -> TensorRole, layer: &LayerWeights) {
-        let name = |role| TensorNames::PACKED.name(at(role));
-        let optional = |file: &mut Self, role, values: &Option<Vec<f32>>| {
-            if let Some(values) = values {
-                file.vector(name(role), values);
-            }
-        };
-        self.vector(name(LayerRole::AttnNorm), &layer.mixer_norm);
-        match &layer.mixer {
-            Mixer::Attention(w) => {
-                self.linear(at(LayerRole::Q), &w.q);
-                self.linear(at(LayerRole::K), &w.k);
-                self.linear(at(LayerRole::V), &w.v);
-                optional(self, LayerRole::QNorm, &w.q_norm);
-                optional(self, LayerRole::KNorm, &w.k_norm);
-                optional(self, LayerRole::AttnSubNorm, &w.sub_norm);
-                self.linear(at(LayerRole::O), &w.o);
-            }
-            Mixer::Linear(w) => {
-                self.linear(at(LayerRole::Qkv), &w.qkv);
-                self.linear(at(LayerRole::Z), &w.z);
-                self.linear(at(LayerRole::Alpha), &w.alpha);
-                self.linear(at(LayerRole::Beta), &w.beta);
-                let channels = w.qkv.weight.rows();
-                let shape = vec![channels, w.conv.len() / channels];
-                self.floats(name(LayerRole::Conv), shape, &w.conv);
-                self.vector(name(LayerRole::A), &w.a);
-                self.vector(name(LayerRole::DtBias), &w.dt_bias);
-                self.vector(name(LayerRole::LinearNorm), &w.norm);
-                self.linear(at(LayerRole::Out), &w.out);
-            }
-        }
-        self.vector(name(LayerRole::FfnNorm), &layer.ffn_norm);
-        self.linear(at(LayerRole::Gate), &layer.gate);
-        self.linear(at(LayerRole::Up), &layer.up);
-        optional(self, LayerRole::FfnSubNorm, &layer.ffn_sub_norm);
-        self.linear(at(LayerRole::Down), &layer.down);
-    }
-
     /// The header, padded so that the data behind it start on a boundary.
     fn header(&self, metadata: Map<String, Value>) -> Vec<u8> {
         let mut header = Map::new();
@@ -311,5 +221,46 @@ impl PackedWriter {
         let padded = (text.len() + 8).next_multiple_of(ALIGN) - 8;
         text.resize(padded, b' ');
         text
+    }
+}
+
+impl<'a> TensorSink<'a> for PackedWriter {
+    type Error = Infallible;
+
+    fn embed(
+        &mut self,
+        role: TensorRole,
+        matrix: &'a Matrix,
+        rotation: Option<&'a Arc<Rotation>>,
+    ) -> Result<(), Infallible> {
+        // The embeddings of a drafting block are read as a linear layer.
+        let activations = match role {
+            TensorRole::Embed => None,
+            _ => Some(Linear::new(matrix.clone(), None).activations),
+        };
+        self.matrix(TensorNames::PACKED.name(role), matrix, activations, rotation);
+        Ok(())
+    }
+
+    fn linear(&mut self, role: TensorRole, linear: &'a Linear) -> Result<(), Infallible> {
+        let name = TensorNames::PACKED.name(role);
+        let bias = format!("{name}.bias");
+        let (activations, rotation) = (Some(linear.activations), linear.rotation.as_ref());
+        self.matrix(name, &linear.weight, activations, rotation);
+        if let Some(values) = &linear.bias {
+            self.vector(bias, values);
+        }
+        Ok(())
+    }
+
+    fn floats(
+        &mut self,
+        role: TensorRole,
+        shape: &[usize],
+        values: &'a [f32],
+    ) -> Result<(), Infallible> {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.add(TensorNames::PACKED.name(role), "F32", shape.to_vec(), bytes.into());
+        Ok(())
     }
 }

@@ -1,8 +1,10 @@
 //! Assembles a model from its tensors. This module alone knows which tensors a model has and their
 //! shapes. Names, encodings and biases differ between containers; a [`TensorSource`] knows those.
 
+mod disassemble;
 mod names;
 
+pub(super) use disassemble::{TensorSink, disassemble};
 pub(super) use names::{LayerRole, MtpRole, TensorNames, TensorRole};
 
 use super::{

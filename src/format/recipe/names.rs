@@ -1,5 +1,7 @@
 //! The names of a model's tensors in each file format.
 
+use crate::format::Architecture;
+
 /// Role of a tensor in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::format) enum LayerRole {
@@ -171,6 +173,14 @@ impl TensorNames {
         },
         ..Self::GGUF
     };
+
+    /// Names in the GGUF files of a family.
+    pub(in crate::format) fn gguf(architecture: Architecture) -> &'static Self {
+        match architecture {
+            Architecture::Qwen35 => &Self::GGUF_QWEN35,
+            _ => &Self::GGUF,
+        }
+    }
 
     /// Names of packed files: the fields of [`crate::format::LayerWeights`].
     pub(in crate::format) const PACKED: Self = Self {

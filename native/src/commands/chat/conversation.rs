@@ -1,5 +1,6 @@
 //! A conversation with a model: messages in, answers out.
 
+use super::settings::ChatSettings;
 use crate::cli::session::{self, Answer, Watcher};
 use crate::cli::{open, out};
 use crate::models::Loaded;
@@ -7,7 +8,7 @@ use crate::models::chat_prompt::{self, Inputs};
 use crate::models::engine::SingleSequence;
 use anyhow::{Context, anyhow, bail};
 use wrinklefree::cache::KvConfig;
-use wrinklefree::decode::{DecodeMode, SamplingParams};
+use wrinklefree::decode::{Constraint, DecodeMode, SamplingParams};
 use wrinklefree::engine::{Engine, EngineConfig, Request};
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::{OutputReasoning, Reasoning};
@@ -17,12 +18,15 @@ use wrinklefree::text::{ChatTemplate, Message};
 pub struct Conversation {
     engine: Engine,
     template: ChatTemplate,
-    sampling: SamplingParams,
+    /// Settings of sampling and the length of answers.
+    pub settings: ChatSettings,
     mode: DecodeMode,
     eos: Vec<u32>,
     length: Length,
     /// Settings of reasoning.
     pub reasoning: Reasoning,
+    /// The form that answers must have.
+    pub form: Option<Box<dyn Constraint>>,
     /// All messages, a system message first if there is one.
     pub messages: Vec<Message>,
     /// The oldest exchanges that the model does not see any more.
@@ -35,8 +39,6 @@ pub struct Length {
     pub context: usize,
     /// Tokens that stay when it is full, if it goes on then.
     pub shift: Option<usize>,
-    /// Tokens of an answer.
-    pub max_tokens: usize,
 }
 
 /// The message that makes `role` say `content`.
@@ -49,7 +51,7 @@ impl Conversation {
     pub fn new(
         loaded: Loaded,
         runtime: Runtime,
-        (sampling, mode): (SamplingParams, DecodeMode),
+        (settings, mode): (ChatSettings, DecodeMode),
         (length, kv): (Length, KvConfig),
     ) -> anyhow::Result<Self> {
         loaded.tokenizer()?;
@@ -63,8 +65,19 @@ impl Conversation {
         let config = EngineConfig { prefix_cache: true, ..needs.config(&model, &runtime)? };
         let engine = Engine::new(model, tokenizer, runtime, config)?;
         let (eos, messages, forgotten) = (defaults.eos, Vec::new(), 0);
-        let reasoning = Reasoning::default();
-        Ok(Self { engine, template, sampling, mode, eos, length, reasoning, messages, forgotten })
+        let (reasoning, form) = (Reasoning::default(), None);
+        Ok(Self {
+            engine,
+            template,
+            settings,
+            mode,
+            eos,
+            length,
+            reasoning,
+            form,
+            messages,
+            forgotten,
+        })
     }
 
     /// Forgets everything and starts with this system message.
@@ -74,6 +87,37 @@ impl Conversation {
         }
         self.messages = system.into_iter().map(|s| message("system", s)).collect();
         self.forgotten = 0;
+    }
+
+    /// Continues a conversation that was saved.
+    ///
+    /// # Errors
+    /// If it is no exchange of messages, a system message first if there is one.
+    pub fn load(&mut self, messages: Vec<Message>) -> anyhow::Result<()> {
+        let first = usize::from(messages.first().is_some_and(|m| m.role == "system"));
+        let turns = ["user", "assistant"].into_iter().cycle();
+        if let Some(wrong) = messages[first..].iter().zip(turns).find(|(m, role)| m.role != *role) {
+            bail!("expected a message of the {}, found one of {:?}", wrong.1, wrong.0.role);
+        }
+        if (messages.len() - first) % 2 == 1 {
+            bail!("expected an answer to the last message, found none");
+        }
+        (self.messages, self.forgotten) = (messages, 0);
+        Ok(())
+    }
+
+    /// Lets the model answer the last message again, with other random numbers. When that fails, the
+    /// answer before stays.
+    pub fn regenerate(&mut self, show: impl Watcher) -> anyhow::Result<Answer> {
+        if self.messages.len() < self.first() + 2 {
+            bail!("there is no answer yet");
+        }
+        let before = self.messages.clone();
+        self.messages.pop();
+        let text = self.messages.pop().map(|message| message.content).unwrap_or_default();
+        self.forgotten = self.forgotten.min((self.messages.len() - self.first()) / 2);
+        self.settings.next_seed();
+        self.say(text, show).inspect_err(|_| self.messages = before)
     }
 
     /// The system message.
@@ -101,11 +145,11 @@ impl Conversation {
         let (tokens, reasoning) = self.prompt()?;
         let stable_prefix = self.stable_prefix(tokens.len());
         let tokenizer = self.engine.tokenizer().expect("checked in new");
-        let constraint = reasoning.constrain(tokenizer, &self.eos, None)?;
+        let constraint = reasoning.constrain(tokenizer, &self.eos, self.form.clone())?;
         let request = Request {
-            max_tokens: self.length.max_tokens,
+            max_tokens: self.settings.max_tokens.get(),
             context_shift: self.length.shift,
-            sampling: SamplingParams { constraint, ..self.sampling.clone() },
+            sampling: SamplingParams { constraint, ..self.settings.params() },
             mode: self.mode.clone(),
             eos: self.eos.clone(),
             tokens,

@@ -13,6 +13,12 @@ pub enum Input {
     System(Option<String>),
     /// `/save FILE`
     Save(PathBuf),
+    /// `/load FILE`
+    Load(PathBuf),
+    /// `/regen`
+    Regenerate,
+    /// `/set [NAME VALUE]`
+    Set(Option<(String, String)>),
     /// `/stats`
     Stats,
     /// `/thinking`
@@ -30,6 +36,9 @@ pub const HELP: &str = "\
 /reset          forget the conversation
 /system TEXT    forget the conversation and start it with a system message; without TEXT none
 /save FILE      write the conversation to a new JSON file
+/load FILE      continue the conversation of such a file
+/regen          answer the last message again
+/set NAME VALUE change a setting for what follows; without NAME show them
 /stats          tokens, speed and memory of the last answer
 /thinking       the thinking before the last answer
 /help           this text
@@ -113,11 +122,19 @@ fn command(line: &str) -> Input {
         ("/system", text) => Input::System(Some(text.into())),
         ("/save", "") => Input::Wrong("/save needs a file name: /save FILE".into()),
         ("/save", file) => Input::Save(file.into()),
+        ("/load", "") => Input::Wrong("/load needs a file name: /load FILE".into()),
+        ("/load", file) => Input::Load(file.into()),
+        ("/regen", "") => Input::Regenerate,
+        ("/set", "") => Input::Set(None),
+        ("/set", text) => match text.split_once(char::is_whitespace) {
+            Some((name, value)) => Input::Set(Some((name.into(), value.trim().into()))),
+            None => Input::Wrong(format!("/set {text} needs a value: /set {text} VALUE")),
+        },
         ("/stats", "") => Input::Stats,
         ("/thinking", "") => Input::Thinking,
         ("/help" | "/?", "") => Input::Help,
         ("/quit" | "/exit", "") => Input::Quit,
-        ("/reset" | "/stats" | "/thinking" | "/help" | "/quit", _) => {
+        ("/reset" | "/regen" | "/stats" | "/thinking" | "/help" | "/quit", _) => {
             Input::Wrong(format!("{name} takes nothing after it"))
         }
         _ => Input::Wrong(format!("{name} is no command; /help lists them")),
@@ -154,6 +171,15 @@ mod tests {
     #[test]
     fn commands() {
         assert_eq!(
+            all(&["/load a b.json", "/regen", "/set", "/set temperature  0.5"]),
+            [
+                Input::Load("a b.json".into()),
+                Input::Regenerate,
+                Input::Set(None),
+                Input::Set(Some(("temperature".into(), "0.5".into())))
+            ]
+        );
+        assert_eq!(
             all(&["/reset", " /system Be brief. ", "/system", "/save a b.json", "/quit"]),
             [
                 Input::Reset,
@@ -163,7 +189,8 @@ mod tests {
                 Input::Quit
             ]
         );
-        for wrong in ["/save", "/reset now", "/nonsense", "/"] {
+        for wrong in ["/save", "/load", "/regen now", "/set top_p", "/reset now", "/nonsense", "/"]
+        {
             assert!(matches!(all(&[wrong])[..], [Input::Wrong(_)]), "{wrong}");
         }
     }

@@ -1,65 +1,112 @@
 //! Two checkpoints hold the same model.
 
-use crate::eval::finite;
-use crate::models::weight_sizes::{linears, norms};
+use crate::eval::logits;
+use crate::eval::tensors::{Compared, compare};
+use crate::models::weight_sizes::linears;
 use anyhow::{Context, bail, ensure};
 use std::collections::BTreeMap;
 use std::fmt;
-use wrinklefree::cache::{KvConfig, KvPool, PAGE};
-use wrinklefree::format::{Checkpoint, LayerWeights, Linear, MtpWeights, TextParts};
+use wrinklefree::format::{Checkpoint, GenerationDefaults, Spec, TextParts};
 use wrinklefree::matrix::Matrix;
-use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
+use wrinklefree::model::{Model, Runtime};
 use wrinklefree::text::Tokenizer;
 
 /// Tokens of the probe.
 const PROBE: usize = 16;
 
-/// Compares shapes, every weight after unpacking, norms and biases.
+/// Compares shapes and every number after unpacking.
 pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
     ensure!(want.spec == found.spec, "shape: {:?} became {:?}", want.spec, found.spec);
     ensure!(want.generation == found.generation, "generation defaults changed");
     ensure!(want.dlm == found.dlm, "diffusion parameters changed");
-    let (a, b) = (&want.weights, &found.weights);
-    matrix(&a.embed, &b.embed).context("embedding")?;
-    ensure!(a.embed_rotation == b.embed_rotation, "rotation of the embeddings changed");
-    ensure!(a.final_norm == b.final_norm, "final norm changed");
-    match (&a.head, &b.head) {
-        (None, None) => {}
-        (Some(a), Some(b)) => linear(a, b).context("head")?,
-        _ => bail!("a tied head became its own or the reverse"),
+    let all = compare(&want.weights, &found.weights);
+    if let Some((name, difference)) = all.iter().find_map(Compared::changed) {
+        bail!("{name}: {}", difference.what);
     }
-    ensure!(a.layers.len() == b.layers.len(), "layers got lost");
-    for (i, (a, b)) in a.layers.iter().zip(&b.layers).enumerate() {
-        layer(a, b).with_context(|| format!("layer {i}"))?;
-    }
-    match (&a.mtp, &b.mtp) {
-        (None, None) => Ok(()),
-        (Some(a), Some(b)) => mtp(a, b).context("block for multi-token prediction"),
-        _ => bail!("the block for multi-token prediction appeared or got lost"),
-    }
+    activations(want, found)
 }
 
-fn layer(a: &LayerWeights, b: &LayerWeights) -> anyhow::Result<()> {
-    for ((role, a), (_, b)) in linears(a).into_iter().zip(linears(b)) {
-        linear(a, b).context(role)?;
+/// Checks that every matrix gets the activations that it had. Float matrices ignore them.
+fn activations(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
+    for (i, (a, b)) in want.weights.layers.iter().zip(&found.weights.layers).enumerate() {
+        for ((role, a), (_, b)) in linears(a).into_iter().zip(linears(b)) {
+            let ignored = matches!(b.weight, Matrix::Float(_));
+            ensure!(
+                ignored || a.activations == b.activations,
+                "layer {i}, {role}: activations of {:?} became {:?}",
+                a.activations,
+                b.activations
+            );
+        }
     }
-    ensure!(norms(a).eq(norms(b)), "norms changed");
     Ok(())
 }
 
-fn mtp(a: &MtpWeights, b: &MtpWeights) -> anyhow::Result<()> {
-    linear(&a.input, &b.input).context("input")?;
-    layer(&a.layer, &b.layer)?;
-    let norms = |w: &MtpWeights| {
-        [Some(&w.embed_norm), Some(&w.hidden_norm), w.head_norm.as_ref()].map(|norm| norm.cloned())
-    };
-    ensure!(norms(a) == norms(b), "norms changed");
+/// Largest difference that rounding to f16, or to Q8_0, explains; relative to the largest weight.
+const ROUNDED: f32 = 0.005;
+
+/// Comparison of a model with what came back from another format.
+pub struct Exported {
+    /// Tensors that hold the same numbers.
+    same: usize,
+    /// Tensors that were rounded.
+    rounded: Vec<Compared>,
+}
+
+impl Exported {
+    /// Returns true if all numbers are the same.
+    pub fn is_equal(&self) -> bool {
+        self.rounded.is_empty()
+    }
+}
+
+impl fmt::Display for Exported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { same, rounded } = self;
+        write!(f, "{same} of {} tensors bit-equal", same + rounded.len())?;
+        for Compared { name, kinds: [was, is], difference } in rounded {
+            let largest = difference.as_ref().map_or(0.0, |difference| difference.largest);
+            write!(f, ", {name} {was} → {is} within {largest:.1e} of its largest number")?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares a model with what came back from another format, which may round matrices that are not
+/// ternary.
+pub fn exported(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<Exported> {
+    let with_rope_of = |spec: &Spec| Spec { rope: want.spec.rope.clone(), ..spec.clone() };
     ensure!(
-        (a.embed.is_some(), a.head.is_some()) == (b.embed.is_some(), b.head.is_some()),
-        "its own embedding or head got lost"
+        want.spec == with_rope_of(&found.spec),
+        "shape: {:?} became {:?}",
+        want.spec,
+        found.spec
     );
-    a.embed.iter().zip(&b.embed).try_for_each(|(a, b)| matrix(a, b)).context("embedding")?;
-    a.head.iter().zip(&b.head).try_for_each(|(a, b)| linear(a, b)).context("head")
+    let lost = want.generation.eos.iter().find(|id| !found.generation.eos.contains(id));
+    if let Some(id) = lost {
+        bail!("token {id} does not end a text any more: the format has room for fewer of them");
+    }
+    let without_ids =
+        |g: &GenerationDefaults| GenerationDefaults { bos: None, eos: Vec::new(), ..g.clone() };
+    ensure!(
+        without_ids(&want.generation) == without_ids(&found.generation),
+        "sampling defaults: {:?} became {:?}",
+        want.generation,
+        found.generation
+    );
+    ensure!(want.dlm == found.dlm, "diffusion parameters changed");
+    activations(want, found)?;
+    let (same, rounded): (Vec<_>, Vec<_>) = compare(&want.weights, &found.weights)
+        .into_iter()
+        .partition(|compared| compared.difference.is_none());
+    for compared in &rounded {
+        if let Some((name, difference)) = compared.changed()
+            && (difference.largest > ROUNDED || compared.kinds[0].starts_with("ternary"))
+        {
+            bail!("{name}: {}", difference.what);
+        }
+    }
+    Ok(Exported { same: same.len(), rounded })
 }
 
 /// Text that tokenizers treat in different ways: cases, accents, digits, white space, other
@@ -75,8 +122,10 @@ pub fn text(
 ) -> anyhow::Result<()> {
     ensure!(want.chat_template == found.chat_template, "the chat template changed");
     ensure!(want.tool_template == found.tool_template, "the chat template for tools changed");
+    // Formats that know ids only also name the tokens of ids that had no name.
+    let kept = |(name, token)| found.special.get(name) == Some(token);
     ensure!(
-        want.special == found.special,
+        want.special.iter().all(kept),
         "special tokens: {:?} became {:?}",
         want.special,
         found.special
@@ -90,7 +139,7 @@ pub fn text(
 }
 
 /// Compares every token, and the ids of a text that has the special tokens in it.
-fn tokenizers(
+pub fn tokenizers(
     a: &Tokenizer,
     b: &Tokenizer,
     special: &BTreeMap<String, String>,
@@ -105,36 +154,6 @@ fn tokenizers(
     for frame in [false, true] {
         let (a, b) = (a.encode(&text, frame)?, b.encode(&text, frame)?);
         ensure!(a == b, "{text:?} was {a:?} and became {b:?}");
-    }
-    Ok(())
-}
-
-fn linear(a: &Linear, b: &Linear) -> anyhow::Result<()> {
-    ensure!(a.bias == b.bias, "bias changed");
-    ensure!(a.activations == b.activations, "activation type changed");
-    ensure!(a.rotation == b.rotation, "rotation changed");
-    matrix(&a.weight, &b.weight)
-}
-
-/// Equal bytes are equal weights, in another layout too; other bytes may still be, so look at each
-/// row.
-fn matrix(a: &Matrix, b: &Matrix) -> anyhow::Result<()> {
-    ensure!((a.rows(), a.cols()) == (b.rows(), b.cols()), "shape changed");
-    if a == b {
-        return Ok(());
-    }
-    if let (Matrix::Ternary(a), Matrix::Ternary(b)) = (a, b)
-        && b.in_layout(a.layout()).as_ref() == Some(a)
-    {
-        return Ok(());
-    }
-    let mut rows = (vec![0.0; a.cols()], vec![0.0; b.cols()]);
-    for row in 0..a.rows() {
-        a.row_f32(row, &mut rows.0);
-        b.row_f32(row, &mut rows.1);
-        if let Some(col) = (0..a.cols()).find(|&c| rows.0[c] != rows.1[c]) {
-            bail!("row {row}, column {col}: {} became {}", rows.0[col], rows.1[col]);
-        }
     }
     Ok(())
 }
@@ -209,18 +228,10 @@ pub fn probe(rt: &Runtime, want: &Checkpoint, found: &Checkpoint) -> anyhow::Res
 
 /// Logits at every position of tokens that spread over the vocabulary, `[PROBE][vocab_size]`.
 fn logits(rt: &Runtime, checkpoint: &Checkpoint) -> anyhow::Result<Vec<f32>> {
-    let model =
-        Model::new(checkpoint.spec.clone(), checkpoint.weights.clone())?.with_supported_layout(rt);
-    let vocab = checkpoint.spec.vocab_size;
-    let count = PROBE.min(checkpoint.spec.context_length);
-    let tokens: Vec<u32> = (0..count).map(|i| ((i * 7919 + 1) % vocab) as u32).collect();
-    let mut kv = KvPool::new(model.spec(), count.div_ceil(PAGE), KvConfig::EXACT)?;
-    let seq = kv.open(count)?;
-    let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::All);
-    let span = Span { seq, start: 0, tokens: &tokens, attention_mask, logits };
-    let mut workspace = Workspace::default();
-    let logits = finite(model.forward(rt, &mut kv, &[span], &mut workspace))?;
-    Ok((0..logits.len()).flat_map(|r| logits.row(r)).copied().collect())
+    let spec = &checkpoint.spec;
+    let model = Model::new(spec.clone(), checkpoint.weights.clone())?.with_supported_layout(rt);
+    let tokens = logits::spread(PROBE.min(spec.context_length), spec.vocab_size);
+    logits::all(rt, &model, &tokens)
 }
 
 #[cfg(test)]

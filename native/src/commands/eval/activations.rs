@@ -1,6 +1,6 @@
 //! `wf-run eval activations`: what zeros among activations cost and give.
 
-use crate::bench::report::{Format, Record, Report};
+use crate::bench::report::{OutputArgs, Record, Report};
 use crate::cli::args::{self, ComputeArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{out, progress};
@@ -57,9 +57,8 @@ pub struct Args {
     /// Rounds of decoding
     #[arg(short, long, value_name = "N", default_value = "25")]
     repetitions: NonZeroUsize,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "md")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     compute: ComputeArgs,
 }
@@ -168,8 +167,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let mut report = Report::new(args.output);
+    let mut report = Report::new(&args.output);
     out::print(&report.head())?;
     rows.into_iter().try_for_each(|row| out::print(&report.row(row)))?;
-    out::print(&report.tail())
+    report.finish()
 }

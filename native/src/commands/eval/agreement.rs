@@ -1,7 +1,7 @@
 //! `wf-run eval agreement`: speed beside quality, for one decode mode after the other.
 
 use super::modes::{Bench, ModesArgs, said};
-use crate::bench::report::{Format, Report};
+use crate::bench::report::{OutputArgs, Report};
 use crate::cli::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::cli::{open, out};
 use crate::config::DecodeArgs;
@@ -51,9 +51,8 @@ pub struct Args {
     /// Use only N prompts, evenly spread
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "md")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
@@ -95,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let runs = bench.answers(prompts.iter().map(|p| (p, SamplingParams::default())), &all)?;
 
     let against = runs[own.unwrap_or(modes.len())].clone();
-    let mut report = Report::new(args.output);
+    let mut report = Report::new(&args.output);
     out::print(&report.head())?;
     for (mode, run) in modes.iter().zip(runs) {
         out::print(&report.row(Row {
@@ -108,7 +107,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             run,
         }))?;
     }
-    out::print(&report.tail())
+    report.finish()
 }
 
 /// Returns the settings of the reference.

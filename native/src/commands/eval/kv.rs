@@ -1,6 +1,6 @@
 //! `wf-run eval kv`: compares KV cache types and page selections.
 
-use crate::bench::report::{Format, Record, Report};
+use crate::bench::report::{OutputArgs, Record, Report};
 use crate::cli::args::{self, ComputeArgs, ModelArgs, kv_type};
 use crate::cli::exit::usage;
 use crate::cli::{human, out, progress};
@@ -59,9 +59,8 @@ pub struct Args {
     /// Rounds of timing
     #[arg(short, long, value_name = "N", default_value = "15")]
     repetitions: NonZeroUsize,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "md")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     compute: ComputeArgs,
 }
@@ -125,6 +124,10 @@ impl Record for Row {
         ]
     }
 
+    fn label(&self) -> String {
+        format!("{}, {}, {}", self.context, name(&self.config), self.config.selection)
+    }
+
     fn fields(&self) -> Value {
         json!({
             "model": self.model,
@@ -180,7 +183,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let longest = args.context.iter().copied().max().unwrap_or(0);
     args::warn_beyond(longest, loaded.model.spec());
     let (configs, first) = (configs(args), first_layer(&loaded.model)?);
-    let mut report = Report::new(args.output);
+    let mut report = Report::new(&args.output);
     out::print(&report.head())?;
     let bar = progress::bar(args.context.len() * configs.len());
     for &context in &args.context {
@@ -223,7 +226,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     bar.finish_and_clear();
-    out::print(&report.tail())
+    report.finish()
 }
 
 /// The text's tokens.

@@ -1,6 +1,6 @@
 //! `wf-run eval perplexity`: how well a model predicts a text.
 
-use crate::bench::report::{Format, Record, Report};
+use crate::bench::report::{OutputArgs, Record, Report};
 use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{out, progress};
@@ -35,9 +35,8 @@ pub struct Args {
     /// [default: 512, or the model's context if it is shorter]
     #[arg(short, long, value_name = "N", value_parser = args::positions())]
     window: Option<usize>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "md")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
@@ -115,10 +114,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let single = MASKED.iter().zip(masked).map(|(&share, loss)| row(percent(share), loss));
         rows.extend(single.filter(|row| row.loss.tokens > 0));
     }
-    let mut report = Report::new(args.output);
+    let mut report = Report::new(&args.output);
     out::print(&report.head())?;
     rows.into_iter().try_for_each(|row| out::print(&report.row(row)))?;
-    out::print(&report.tail())
+    report.finish()
 }
 
 /// Returns the parameters of block diffusion for a model that denoises.

@@ -2,7 +2,7 @@
 //! other.
 
 use super::modes::{Bench, ModesArgs, said};
-use crate::bench::report::{Format, Report};
+use crate::bench::report::{OutputArgs, Report};
 use crate::cli::args::{ComputeArgs, KvArgs, ModelArgs};
 use crate::cli::out;
 use crate::config::DecodeArgs;
@@ -64,9 +64,8 @@ pub struct Args {
     /// Use only N prompts, evenly spread
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "md")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     compute: ComputeArgs,
     #[command(flatten)]
@@ -101,7 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let told = bench.answers(stories.iter().copied().map(surest), &modes)?;
     let sampled = bench.answers(samples(args, &defaults, &stories).into_iter(), &modes)?;
 
-    let mut report = Report::new(args.output);
+    let mut report = Report::new(&args.output);
     out::print(&report.head())?;
     for (((mode, answers), told), sampled) in modes.iter().zip(answers).zip(told).zip(sampled) {
         let (coherence, distinct) = judge(&sampled, &stories, &vocabulary);
@@ -116,7 +115,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             distinct,
         }))?;
     }
-    out::print(&report.tail())
+    report.finish()
 }
 
 /// Every request in turn, again and again, each time with a seed of its own.

@@ -1,0 +1,80 @@
+//! Options for the form of an answer.
+
+use super::exit::usage;
+use super::open;
+use crate::models::Loaded;
+use crate::models::grammar::{Grammar, Grammars};
+use anyhow::Context;
+use clap::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
+use wrinklefree::decode::Constraint;
+
+/// The form that an answer must have.
+#[derive(Args, Debug)]
+pub struct AnswerFormat {
+    /// JSON of this schema: text or a file
+    ///
+    /// As `response_format` of the server. The answer is JSON on one line.
+    #[arg(long, value_name = "SCHEMA", group = "form")]
+    json_schema: Option<String>,
+    /// Text of this grammar: Lark or a file
+    ///
+    /// As `guided_grammar` of the server, in llguidance's dialect of Lark.
+    #[arg(long, value_name = "GRAMMAR", group = "form")]
+    grammar: Option<String>,
+    /// Text that this expression matches as a whole
+    #[arg(long, value_name = "REGEX", group = "form")]
+    regex: Option<String>,
+    /// Images are not supported
+    #[arg(long, value_name = "FILE", hide = true)]
+    image: Vec<PathBuf>,
+}
+
+impl AnswerFormat {
+    /// Returns the constraint of an answer, if there is any.
+    ///
+    /// # Errors
+    /// If the form cannot be used; the message names the option.
+    pub fn constraint(&self, loaded: &Loaded) -> anyhow::Result<Option<Box<dyn Constraint>>> {
+        if let Some(path) = self.image.first() {
+            let path = path.display();
+            return Err(usage(format!(
+                "--image {path}: wf-run reads text only; describe the image in words"
+            )));
+        }
+        let Some((option, grammar)) = self.grammar()? else { return Ok(None) };
+        let size = loaded.model.spec().vocab_size;
+        let grammars = Grammars::new(loaded.tokenizer()?, size, &loaded.defaults.eos)
+            .context("cannot use a grammar with this vocabulary")?;
+        let compiled = grammars.compile(grammar).map_err(|e| usage(format!("{option}: {e}")))?;
+        open::warn(&compiled.warnings);
+        Ok(Some(compiled.constraint))
+    }
+
+    fn grammar(&self) -> anyhow::Result<Option<(&'static str, Grammar)>> {
+        if let Some(schema) = &self.json_schema {
+            let option = "--json-schema";
+            let text = match schema.trim_start().starts_with(['{', 't', 'f']) {
+                true if !Path::new(schema).is_file() => schema.clone(),
+                _ => read(option, schema)?,
+            };
+            let schema = serde_json::from_str(&text)
+                .map_err(|e| usage(format!("{option}: expected a JSON schema: {e}")))?;
+            return Ok(Some((option, Grammar::JsonSchema(schema))));
+        }
+        if let Some(grammar) = &self.grammar {
+            let option = "--grammar";
+            let text = match grammar.contains(':') && !Path::new(grammar).is_file() {
+                true => grammar.clone(),
+                false => read(option, grammar)?,
+            };
+            return Ok(Some((option, Grammar::Lark(text))));
+        }
+        Ok(self.regex.clone().map(|regex| ("--regex", Grammar::Regex(regex))))
+    }
+}
+
+fn read(option: &str, path: &str) -> anyhow::Result<String> {
+    fs::read_to_string(path).map_err(|e| usage(format!("{option}: cannot read {path}: {e}")))
+}

@@ -1,0 +1,125 @@
+//! Settings that `/set` changes during a conversation.
+
+use clap::Parser;
+use std::num::NonZeroUsize;
+use wrinklefree::decode::SamplingParams;
+use wrinklefree::format::GenerationDefaults;
+use wrinklefree::settings::Sampling;
+
+/// Settings of sampling and the length of answers.
+#[derive(Debug)]
+pub struct ChatSettings {
+    sampling: Sampling,
+    /// Recommendations of the model's authors.
+    defaults: GenerationDefaults,
+    /// Tokens of an answer.
+    pub max_tokens: NonZeroUsize,
+}
+
+/// One setting, with the parser and the limits of its flag.
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
+struct One {
+    #[command(flatten)]
+    sampling: Sampling,
+    #[arg(long)]
+    max_tokens: Option<NonZeroUsize>,
+}
+
+impl ChatSettings {
+    pub fn new(sampling: Sampling, defaults: GenerationDefaults, max_tokens: NonZeroUsize) -> Self {
+        Self { sampling, defaults, max_tokens }
+    }
+
+    /// Changes a setting.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with the name or the value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let flag = format!("--{}={value}", name.replace('_', "-"));
+        let One { sampling: new, max_tokens } = One::try_parse_from([flag]).map_err(|error| {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            format!("{}; /set alone shows the settings", first.trim_start_matches("error: "))
+        })?;
+        let old = &mut self.sampling;
+        old.temperature = new.temperature.or(old.temperature);
+        old.top_k = new.top_k.or(old.top_k);
+        old.top_p = new.top_p.or(old.top_p);
+        old.min_p = new.min_p.or(old.min_p);
+        old.repetition_penalty = new.repetition_penalty.or(old.repetition_penalty);
+        old.frequency_penalty = new.frequency_penalty.or(old.frequency_penalty);
+        old.presence_penalty = new.presence_penalty.or(old.presence_penalty);
+        old.logit_bias.extend(new.logit_bias);
+        if name == "seed" {
+            old.seed = new.seed;
+        }
+        self.max_tokens = max_tokens.unwrap_or(self.max_tokens);
+        Ok(())
+    }
+
+    /// Takes other random numbers from now on.
+    pub fn next_seed(&mut self) {
+        self.sampling.seed = self.sampling.seed.wrapping_add(1);
+    }
+
+    /// Parameters of sampling, with the recommendations of the model's authors.
+    pub fn params(&self) -> SamplingParams {
+        self.sampling.params(&self.defaults)
+    }
+
+    /// Returns a line for each setting.
+    pub fn describe(&self) -> String {
+        let p = self.params();
+        [
+            ("temperature", p.temperature.to_string()),
+            ("top_k", p.top_k.to_string()),
+            ("top_p", p.top_p.to_string()),
+            ("min_p", p.min_p.to_string()),
+            ("repetition_penalty", p.repetition_penalty.to_string()),
+            ("frequency_penalty", p.frequency_penalty.to_string()),
+            ("presence_penalty", p.presence_penalty.to_string()),
+            ("seed", p.seed.to_string()),
+            ("max_tokens", self.max_tokens.to_string()),
+        ]
+        .map(|(name, value)| format!("{name:<19} {value}"))
+        .join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_changes_and_others_stay() {
+        let sampling = Sampling { temperature: Some(0.5), seed: 7, ..Sampling::default() };
+        let most = NonZeroUsize::new(9).expect("not 0");
+        let mut settings = ChatSettings::new(sampling, GenerationDefaults::default(), most);
+        settings.set("top-p", "0.25").expect("valid");
+        settings.set("max_tokens", "4").expect("valid");
+        settings.set("logit_bias", "3=-1").expect("valid");
+        let p = settings.params();
+        assert_eq!((p.temperature, p.top_p, p.seed, settings.max_tokens.get()), (0.5, 0.25, 7, 4));
+        assert_eq!(p.logit_bias, [(3, -1.0)]);
+        settings.next_seed();
+        assert!(settings.describe().contains("seed                8"), "{}", settings.describe());
+    }
+
+    #[test]
+    fn wrong_settings_are_explained() {
+        let most = NonZeroUsize::new(9).expect("not 0");
+        let mut settings =
+            ChatSettings::new(Sampling::default(), GenerationDefaults::default(), most);
+        for (name, value, part) in [
+            ("temperature", "-1", "not negative"),
+            ("top_p", "2", "between 0 and 1"),
+            ("color", "red", "--color"),
+            ("max_tokens", "0", "--max-tokens"),
+        ] {
+            let error = settings.set(name, value).expect_err(name);
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(settings.params().temperature, 0.0);
+    }
+}

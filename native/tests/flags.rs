@@ -1,0 +1,284 @@
+//! Every configuration key in every command: it is a default there, or the command says that it changes
+//! nothing. And the forms of answers in `generate` and `chat`.
+
+mod common;
+
+use common::{Ran, run, run_with_input, wf_run};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+
+/// Commands with options, in the order of the table in the documentation.
+const COMMANDS: [&[&str]; 15] = [
+    &["generate"],
+    &["chat"],
+    &["serve"],
+    &["inspect"],
+    &["convert"],
+    &["compare"],
+    &["logits"],
+    &["bench"],
+    &["tune"],
+    &["eval", "perplexity"],
+    &["eval", "quality"],
+    &["eval", "agreement"],
+    &["eval", "activations"],
+    &["eval", "kv"],
+    &["health"],
+];
+
+/// The long flags of a command.
+fn flags(command: &[&str]) -> BTreeSet<String> {
+    let help = run(&[command, &["--help"]].concat()).ends(0, &[]).stdout;
+    let flag = |line: &str| {
+        let line = line.trim_start();
+        let (_, rest) = line.split_once("--").filter(|(short, _)| {
+            short.is_empty()
+                || (short.len() == 4 && short.starts_with('-') && short.ends_with(", "))
+        })?;
+        let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
+        Some(rest[..end.unwrap_or(rest.len())].to_owned())
+    };
+    help.lines().filter_map(flag).filter(|flag| !flag.is_empty() && flag != "help").collect()
+}
+
+/// The table of flags and commands, as Markdown.
+fn table() -> String {
+    let of: Vec<BTreeSet<String>> = COMMANDS.iter().map(|command| flags(command)).collect();
+    let names = COMMANDS.map(|command| command.join(" "));
+    let mut text =
+        format!("| flag | {} |\n| --- |{}\n", names.join(" | "), " --- |".repeat(names.len()));
+    for flag in of.iter().flatten().collect::<BTreeSet<_>>() {
+        let marks: Vec<&str> =
+            of.iter().map(|own| if own.contains(flag) { "x" } else { "" }).collect();
+        text += &format!("| `--{flag}` | {} |\n", marks.join(" | "));
+    }
+    text
+}
+
+#[test]
+fn the_documentation_says_which_flags_a_command_has() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md");
+    let page = fs::read_to_string(path).expect("there");
+    let (before, rest) = page.split_once("| flag |").expect("a table");
+    let after = rest.split_once("\n\n").map_or("", |(_, after)| after);
+    let want = format!("{before}{}{}{after}", table(), if after.is_empty() { "" } else { "\n" });
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(path, &want).expect("written");
+    }
+    assert!(page == want, "docs/command-line.md: UPDATE_DOCS=1 writes the table again");
+}
+
+/// Keys that are set, outside of sections, with values that every command accepts.
+const KEYS: &[(&str, &str)] = &[
+    ("threads", "1"),
+    ("prefill_threads", "1"),
+    ("pin_threads", "false"),
+    ("layout", "two-bit"),
+    ("weights", "mapped"),
+    ("logits", "exact"),
+    ("revision", "main"),
+    ("port", "1234"),
+    ("warmup", "true"),
+];
+
+/// The least arguments with which a command begins to run.
+fn arguments(command: &[&str], folder: &str) -> Vec<String> {
+    let text = format!("{folder}/text.txt");
+    let more: Vec<String> = match command {
+        ["generate"] => ["Hello", "-n", "1"].map(Into::into).into(),
+        ["chat"] | ["inspect"] => Vec::new(),
+        // These end with an error that names a missing file, behind the warnings.
+        ["convert"] => vec!["/no/model".into(), format!("{folder}/out")],
+        ["compare"] => ["/no/model", "/no/model"].map(Into::into).into(),
+        ["logits"] => {
+            vec!["--tokens=1".into(), format!("--output={folder}/l.npy"), "--force".into()]
+        }
+        ["bench"] => ["-p", "0", "-n", "1", "-r", "1"].map(Into::into).into(),
+        ["tune"] => ["--synthetic", "tiny", "--seconds", "0"].map(Into::into).into(),
+        ["eval", "perplexity"] => vec![text],
+        ["eval", "quality"] | ["eval", "agreement"] => vec!["--prompts=/no/file".into()],
+        ["eval", "activations"] => vec!["/no/file".into()],
+        ["eval", "kv"] => ["--synthetic", "tiny", "--context", "64", "-r", "1", "--types", "f16"]
+            .map(Into::into)
+            .into(),
+        other => panic!("{other:?}"),
+    };
+    command.iter().map(|&name| name.into()).chain(more).collect()
+}
+
+#[test]
+fn every_command_says_which_keys_it_does_not_have() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().to_str().expect("UTF-8");
+    let yaml: String = KEYS.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
+    let config = format!("{path}/wf.yaml");
+    fs::write(&config, yaml).expect("written");
+    fs::write(format!("{path}/text.txt"), "Once there was a fox.").expect("written");
+    let own = |command: &&&[&str]| !matches!(command[0], "serve" | "health");
+    for command in COMMANDS.iter().filter(own) {
+        let args = arguments(command, path);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut asked = wf_run(&args);
+        asked.env("WF_CONFIG", &config);
+        let ran: Ran = asked.output().expect("starts").into();
+        let name = command.join(" ");
+        let end = format!("nothing in `wf-run {name}`");
+        let line = ran.stderr.lines().find(|line| line.ends_with(&end));
+        let line = line.unwrap_or_else(|| panic!("{name}: {}", ran.stderr));
+        let unread = line.strip_prefix(&format!("warning: {config}: ")).expect("the file first");
+        let unread: Vec<&str> = unread.split([',', ' ']).collect();
+        let flags = flags(command);
+        for (key, _) in KEYS {
+            // tune writes these keys.
+            let written = command[0] == "tune" && key.contains("threads");
+            let has = flags.contains(&key.replace('_', "-"))
+                && (command[0], *key) != ("convert", "layout");
+            assert_eq!(!has && !written, unread.contains(key), "{name}: {key}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_configuration_means_the_same_in_every_command() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let config = folder.path().join("wf.yaml");
+    let config = config.to_str().expect("UTF-8");
+    fs::write(config, "threads: 1\nkv:\n  dtype: f32\n").expect("written");
+    let generate = ["generate", "Hello!", "-n", "2", "--json"];
+    let threads = |ran: Ran| {
+        let answer: Value = serde_json::from_str(&ran.ends(0, &[]).stdout).expect("JSON");
+        answer["threads"].as_u64()
+    };
+    assert_eq!(threads(run(&[&generate[..], &["--config", config]].concat())), Some(1));
+    let more = [&generate[..], &["--config", config, "--threads", "2"]].concat();
+    assert_eq!(threads(run(&more)), Some(2), "the command line counts more");
+    let mut asked = wf_run(&generate);
+    asked.env("WF_THREADS", "1");
+    assert_eq!(threads(asked.output().expect("starts").into()), Some(1));
+
+    let kv = |args: &[&str]| {
+        let ran = run(&[&["inspect", "--json"], args].concat()).ends(0, &[]);
+        let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        report["memory"]["kv_cache"].as_u64().expect("bytes")
+    };
+    assert_eq!(kv(&["--config", config]), kv(&["--kv-dtype", "f32"]));
+    assert!(kv(&["--config", config]) > kv(&[]));
+    let mut wrong = wf_run(&["logits", "--tokens=1", "--output=x"]);
+    wrong.env("WF_THREADS", "many");
+    let ran: Ran = wrong.output().expect("starts").into();
+    ran.ends(2, &["WF_THREADS", "many"]);
+}
+
+#[test]
+fn answers_have_the_form_that_is_asked_for() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let schema = r#"{"type": "object", "required": ["age"], "additionalProperties": false,
+        "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}}}"#;
+    let file = folder.path().join("schema.json");
+    fs::write(&file, schema).expect("written");
+    let answer = |option: &str, form: &str| {
+        let args = ["generate", "Who is there?", "--temperature", "1", option, form];
+        run(&args).ends(0, &[]).stdout.trim().to_owned()
+    };
+    for form in [schema, file.to_str().expect("UTF-8")] {
+        let value: Value = serde_json::from_str(&answer("--json-schema", form)).expect("JSON");
+        assert!(value["age"].as_u64().is_some_and(|age| age < 100), "{value}");
+    }
+    let word = answer("--regex", "(fox|owl) [0-9]{2}");
+    assert!(word.len() == 6 && (word.starts_with("fox ") || word.starts_with("owl ")), "{word}");
+    assert!(["yes", "no"].contains(&&answer("--grammar", "start: \"yes\" | \"no\"")[..]));
+    let chat = ["chat", "--regex", "(fox|owl)"];
+    let said = run_with_input(&chat, b"Hello\nAgain\n").ends(0, &[]).stdout;
+    assert!(said.lines().count() == 2, "{said}");
+    assert!(said.lines().all(|line| ["fox", "owl"].contains(&line)), "{said}");
+}
+
+#[test]
+fn forms_that_cannot_be_used_are_refused_by_name() {
+    for (args, parts) in [
+        (&["--json-schema", "{\"type\": 7}"][..], &["--json-schema: "][..]),
+        (&["--json-schema", "{oops"], &["--json-schema", "expected a JSON schema"]),
+        (&["--json-schema", "/no/file"], &["--json-schema: cannot read /no/file"]),
+        (&["--regex", "("], &["--regex: "]),
+        (&["--grammar", "start: nothing"], &["--grammar: "]),
+        (&["--regex", "a", "--grammar", "start: \"a\""], &["--regex", "cannot be used with"]),
+        (&["--image", "cat.png"], &["--image cat.png", "text only"]),
+    ] {
+        run(&[&["generate", "x"], args].concat()).ends(2, parts);
+        run(&[&["chat"], args].concat()).ends(2, parts);
+    }
+}
+
+#[test]
+fn a_conversation_is_loaded_set_and_answered_again() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let saved = folder.path().join("talk.json");
+    let saved = saved.to_str().expect("UTF-8");
+    let commands = format!("Tell me a story.\n/save {saved}\n");
+    run_with_input(&["chat", "-n", "8"], commands.as_bytes()).ends(0, &["saved 2 messages"]);
+
+    let commands =
+        format!("/load {saved}\n/set temperature 1.5\n/set max_tokens 5\n/set\n/regen\n/stats\n");
+    let ran = run_with_input(&["chat", "-n", "8"], commands.as_bytes());
+    let parts = [
+        "loaded 2 messages",
+        "temperature         1.5",
+        "max_tokens          5",
+        "generated 5 tokens",
+    ];
+    ran.ends(0, &parts);
+    let talk = fs::read_to_string(saved).expect("saved");
+    assert!(talk.contains("Tell me a story."), "{talk}");
+
+    fs::write(saved, "[{\"role\": \"assistant\", \"content\": \"x\"}]").expect("written");
+    let commands = format!("/load {saved}\n/regen\n/set color red\n");
+    let parts = ["is no conversation", "message of the user", "there is no answer yet", "--color"];
+    run_with_input(&["chat"], commands.as_bytes()).ends(0, &parts);
+}
+
+/// A terminal by util-linux's `script`, to which all lines are typed at once.
+#[cfg(target_os = "linux")]
+#[test]
+fn lines_that_are_typed_ahead_survive() {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().expect("a directory");
+    let saved = folder.path().join("talk.json");
+    let talk = format!("{} chat -n 4", env!("CARGO_BIN_EXE_wf-run"));
+    let mut child = Command::new("script")
+        .args(["-qec", &talk, "/dev/null"])
+        .env("XDG_STATE_HOME", folder.path())
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is there");
+    let typed = format!("Hello!\rAgain!\r/save {}\r/quit\r", saved.display());
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(typed.as_bytes()).expect("typed");
+    let output = child.wait_with_output().expect("ends");
+    drop(stdin);
+    let text = fs::read_to_string(&saved);
+    let text = text.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stdout)));
+    let messages: Value = serde_json::from_str(&text).expect("JSON");
+    let said = |i: usize| messages[i]["content"].as_str();
+    assert_eq!((said(0), said(2)), (Some("Hello!"), Some("Again!")), "{text}");
+}
+
+#[test]
+fn results_have_their_origin_and_are_drawn() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let drawn = folder.path().join("speed.svg");
+    let args = ["bench", "-p", "0", "-n", "2", "-r", "1", "-t", "1", "-o", "json", "--plot"];
+    let ran = run(&[&args[..], &[drawn.to_str().expect("UTF-8")]].concat()).ends(0, &[]);
+    let rows: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    for name in ["cpu", "version", "commit", "date"] {
+        assert!(rows[0][name].is_string(), "{name}: {rows}");
+    }
+    assert!(rows[0]["fraction_of_bandwidth_limit"].as_f64() <= Some(1.0), "{rows}");
+    let svg = fs::read_to_string(drawn).expect("drawn");
+    assert!(svg.contains("tg2, 1 thread") && svg.contains(" t/s</text>"), "{svg}");
+    let nowhere = run(&[&args[..], &["/no/such/place.svg"]].concat());
+    nowhere.ends(1, &["cannot write in /no/such"]);
+}

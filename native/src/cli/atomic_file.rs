@@ -34,7 +34,7 @@ impl Draft {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".wf-run-").suffix(".tmp");
-        system::with_common_mode(&mut builder);
+        system::with_common_mode(&mut builder, false);
         let file = signals::temporary(|| builder.tempfile_in(parent), NamedTempFile::path)
             .with_context(|| format!("cannot write in {}", parent.display()))?;
         Ok(Self { file: BufWriter::new(file), target: target.clone(), overwrite })

@@ -45,12 +45,13 @@ pub fn restrict_process(_: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a temporary file, which is private by default, the mode of a new file.
-pub fn with_common_mode(builder: &mut tempfile::Builder<'_, '_>) {
+/// Gives a temporary file or directory, which is private by default, the mode of a new one.
+pub fn with_common_mode(builder: &mut tempfile::Builder<'_, '_>, is_directory: bool) {
+    let mode = if is_directory { 0o777 } else { 0o666 };
     #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
     #[cfg(not(unix))]
-    let _ = builder;
+    let _ = (builder, mode);
 }
 
 /// Returns this program's file, also after it has been replaced.

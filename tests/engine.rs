@@ -5,6 +5,8 @@
 mod common;
 #[path = "../benches/common/hybrid.rs"]
 mod hybrid;
+#[path = "common/samplers.rs"]
+mod samplers;
 
 use common::Noise;
 use std::cell::Cell;
@@ -14,8 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::{
-    Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Dry, Inside, Mirostat,
-    MirostatVersion, Next, Pooling, Sampled, SamplingParams, Unmask,
+    Commit, Constraint, DecodeMode, DiffusionParams, Drafter, Inside, Next, Pooling, Sampled,
+    SamplingParams, Unmask,
 };
 use wrinklefree::engine::{
     Engine, EngineConfig, EngineStats, EventKind, FinishReason, Request, SeqId, Step,
@@ -214,28 +216,12 @@ impl Dice {
         }
     }
 
-    fn mirostat(&mut self) -> Option<Mirostat> {
-        let version = self.of(&[MirostatVersion::One, MirostatVersion::Two]);
-        self.of(&[None, None, Some(Mirostat { version, target: 2.0, rate: 0.3 })])
-    }
-
     fn request(&mut self) -> Request {
         let temperature = self.of(&[0.0, 0.7, 1.5, 1e-40, 1e30]);
-        let warm = temperature > 0.0;
         let sampling = SamplingParams {
             temperature,
-            typical_p: if warm { self.of(&[1.0, 1.0, 0.8]) } else { 1.0 },
-            top_n_sigma: self.of(&[0.0, 0.0, 1.5]),
-            xtc_probability: if warm { self.of(&[0.0, 0.0, 0.5]) } else { 0.0 },
-            mirostat: if warm { self.mirostat() } else { None },
-            dry: self.of(&[None, None, Some(Dry { breakers: vec![vec![3]], ..Dry::default() })]),
-            bad_words: self.of(&[vec![], vec![], vec![vec![5], vec![1, 2]]]),
-            min_tokens: self.of(&[0, 0, 3, 40]),
             top_k: self.below(5),
             top_p: self.of(&[1.0, 0.9, 0.0]),
-            min_p: self.of(&[0.0, 0.1, 1.0]),
-            repetition_penalty: self.of(&[1.0, 1.3]),
-            presence_penalty: self.of(&[0.0, 1.0, -1e38]),
             seed: self.0.bits(),
             logprobs: self.of(&[None, Some(0), Some(5)]),
             score_prompt: self.below(4) == 0,
@@ -248,7 +234,7 @@ impl Dice {
                 }
                 _ => None,
             },
-            ..SamplingParams::default()
+            ..samplers::some(|n| self.below(n), temperature > 0.0)
         };
         let count = self.below(90);
         let mut tokens: Vec<u32> = (0..count).map(|_| self.below(VOCAB) as u32).collect();

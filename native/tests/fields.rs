@@ -92,14 +92,17 @@ fn objects_are_closed() {
     }
 }
 
+/// Sends a request for a story with further fields.
+fn story(server: &Server, more: Value) -> Reply {
+    let mut body = ask("Tell me a story!", json!({"max_tokens": 24, "seed": 3}));
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    server.chat(&body)
+}
+
 #[test]
-fn samplers_and_ends_are_honored() {
+fn samplers_are_honored_and_drafts_stay_lossless() {
     let server = Server::start(&[]);
-    let plain = |more: Value| {
-        let mut body = ask("Tell me a story!", json!({"max_tokens": 24, "seed": 3}));
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        server.chat(&body)
-    };
+    let plain = |more: Value| story(&server, more);
     let warm = |more: Value| {
         let mut more = more;
         more["temperature"] = 1.into();
@@ -120,6 +123,25 @@ fn samplers_and_ends_are_honored() {
         drafted["decode_mode"] = "verify".into();
         assert_eq!(got, warm(drafted), "drafts are lossless with {sampler}");
     }
+    for (fields, param) in [
+        (json!({"mirostat": 3}), "mirostat"),
+        (json!({"xtc_probability": 0.5}), "xtc_probability"),
+        (json!({"typical_p": 2}), "typical_p"),
+        (json!({"dry_multiplier": 1, "dry_base": 0}), "dry_base"),
+        (json!({"min_tokens": 30}), "min_tokens"),
+        (json!({"stop_token_ids": [99999]}), "stop_token_ids"),
+        (json!({"bad_words": [" "]}), "bad_words"),
+        (json!({"truncate_prompt_tokens": 0}), "truncate_prompt_tokens"),
+        (json!({"prompt_logprobs": 1, "stream": true}), "prompt_logprobs"),
+    ] {
+        let error = plain(fields.clone()).is(400).json();
+        assert_eq!(error["error"]["param"], param, "{fields}: {error}");
+    }
+}
+
+#[test]
+fn dry_ends_repetitions() {
+    let server = Server::start(&[]);
     // A token that prolongs a repetition wins by its bias alone, and loses with DRY.
     let again = "The fox ran. The fox sang. The fox ran. The fox sang. The fox";
     let tokens = server.post("/tokenize", &json!({"prompt": again})).is(200).json();
@@ -139,11 +161,16 @@ fn samplers_and_ends_are_honored() {
     let mut broken = dry;
     broken["dry_sequence_breakers"] = json!([" fox"]);
     assert_eq!(&first(broken), next);
+}
+
+#[test]
+fn ends_and_bad_words_are_honored() {
+    let server = Server::start(&[]);
+    let plain = |more: Value| story(&server, more);
     let greedy = text(plain(json!({})));
     let words: Vec<&str> = greedy.split(' ').collect();
     let banned = text(plain(json!({"bad_words": [words[1]]})));
     assert!(!banned.split(' ').any(|word| word == words[1]), "{banned}");
-    // The model ends an answer to a request for one word at once; min_tokens delays that.
     let ids = |more: Value| {
         let mut more = more;
         more["return_token_ids"] = true.into();
@@ -170,8 +197,15 @@ fn samplers_and_ends_are_honored() {
     let of_chunk = |chunk: &Value| chunk["choices"][0]["token_ids"].as_array().cloned();
     let streamed: Vec<Value> = streamed.iter().filter_map(of_chunk).flatten().collect();
     assert_eq!(streamed, all);
+}
+
+#[test]
+fn prompts_are_cut_and_scored() {
+    let server = Server::start(&[]);
+    let plain = |more: Value| story(&server, more);
     // Only the last tokens of the prompt remain.
-    let (_, answer) = ids(json!({"truncate_prompt_tokens": 3}));
+    let cut = json!({"truncate_prompt_tokens": 3, "return_token_ids": true});
+    let answer = plain(cut).is(200).json();
     assert_eq!(answer["prompt_token_ids"].as_array().unwrap().len(), 3);
     let answer = plain(json!({"prompt_logprobs": 2})).is(200).json();
     let scores = answer["prompt_logprobs"].as_array().expect("scores");
@@ -181,20 +215,6 @@ fn samplers_and_ends_are_honored() {
         let entries = score.as_object().expect("an object");
         assert!((2..=3).contains(&entries.len()), "{score}");
         assert!(entries.values().all(|entry| entry["logprob"].as_f64().expect("one") <= 0.0));
-    }
-    for (fields, param) in [
-        (json!({"mirostat": 3}), "mirostat"),
-        (json!({"xtc_probability": 0.5}), "xtc_probability"),
-        (json!({"typical_p": 2}), "typical_p"),
-        (json!({"dry_multiplier": 1, "dry_base": 0}), "dry_base"),
-        (json!({"min_tokens": 30}), "min_tokens"),
-        (json!({"stop_token_ids": [99999]}), "stop_token_ids"),
-        (json!({"bad_words": [" "]}), "bad_words"),
-        (json!({"truncate_prompt_tokens": 0}), "truncate_prompt_tokens"),
-        (json!({"prompt_logprobs": 1, "stream": true}), "prompt_logprobs"),
-    ] {
-        let error = plain(fields.clone()).is(400).json();
-        assert_eq!(error["error"]["param"], param, "{fields}: {error}");
     }
 }
 

@@ -54,6 +54,7 @@ class Proxy:
         upstream.request(client.command, client.path, body, headers)
         reply = upstream.getresponse()
         data = reply.read()
+        upstream.close()
         self.replies.append((client.command, path, reply.status, dict(reply.getheaders()), data.decode()))
         client.send_response(reply.status)
         for name, value in reply.getheaders():
@@ -65,7 +66,7 @@ class Proxy:
 
     def calls(self, names):
         """True if the forced call is due: the agent has the tool and has not sent its result."""
-        return self.tool in names and not self.has_result()
+        return self.tool is not None and self.tool in names and not self.has_result()
 
     def has_result(self):
         return "tool_result" in (text := json.dumps(self.requests[-1])) or (

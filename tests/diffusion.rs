@@ -31,6 +31,7 @@ fn params(unmask: Unmask, sub_block: usize) -> DiffusionParams {
         shift: true,
         sub_cache: false,
         commit: Commit::Clean,
+        suffix: Vec::new(),
     }
 }
 
@@ -460,4 +461,66 @@ fn invalid_parameters_are_refused_by_name() {
     let rows = DiffusionError::Rows { block: 32, needed: 64, rows: 63 };
     assert_eq!(fused.check(90, 63), Err(rows));
     assert_eq!(good.check(90, 31), Err(DiffusionError::Rows { block: 32, needed: 32, rows: 31 }));
+}
+
+#[test]
+fn a_hole_is_filled_between_prompt_and_suffix() {
+    let (model, rt) = (random(), runtime());
+    let suffix = [9, 17, 23, 11, 30, 6];
+    for (length, hole, shift, sub_block) in
+        [(40, 5, true, BLOCK), (40, 5, false, BLOCK), (3, 23, true, 8), (64, 12, true, 8)]
+    {
+        let p =
+            DiffusionParams { shift, suffix: suffix.to_vec(), ..params(Unmask::Top(1), sub_block) };
+        let prompt = prompt(&model, length);
+        let known = length % BLOCK;
+        // The canvas: end of the prompt, hole, suffix, and slots that nobody decodes.
+        let mut canvas = prompt[length - known..].to_vec();
+        canvas.resize(known + hole, p.mask);
+        canvas.extend(suffix);
+        canvas.resize(BLOCK, p.mask);
+        let is_open = |canvas: &[u32], slot: &usize| canvas[*slot] == p.mask;
+        let (output, _) =
+            drive(&model, &rt, &mut decoder(p.clone(), &prompt, hole), 64, |tokens, logits| {
+                if shift && known == 0 && canvas[0] == p.mask {
+                    // The end of the prompt predicts the first slot.
+                    canvas[0] = tokens[0];
+                }
+                assert_eq!(tokens, canvas, "{length} {hole} {shift}");
+                let mut slots: Vec<usize> =
+                    (known..known + hole).filter(|slot| is_open(&canvas, slot)).collect();
+                let first = slots[0];
+                slots.retain(|slot| slot / sub_block == first / sub_block);
+                let best = |row: usize| {
+                    let row = logits.row(row);
+                    let others = || (0..row.len()).filter(|&id| id as u32 != p.mask);
+                    let best = others().max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
+                    let sum: f32 = others().map(|id| (row[id] - row[best]).exp()).sum();
+                    (1.0 / sum, best as u32)
+                };
+                let choices = slots.iter().enumerate().map(|(row, &slot)| (best(row), slot));
+                let certain = choices.max_by(|a, b| a.0.0.total_cmp(&b.0.0)).unwrap();
+                canvas[certain.1] = certain.0.1;
+            });
+        assert_eq!(output, canvas[known..known + hole], "{length} {hole} {shift}");
+        let other = DiffusionParams { suffix: vec![3; 6], ..p.clone() };
+        let (changed, _) = drive(&model, &rt, &mut decoder(other, &prompt, hole), 64, |_, _| ());
+        assert_ne!(output, changed, "the hole sees what follows");
+    }
+}
+
+#[test]
+fn hole_and_suffix_must_fit_one_block() {
+    let p = DiffusionParams { suffix: vec![5; 10], ..params(Unmask::All, 8) };
+    assert_eq!(p.hole_slots(40), 24);
+    assert_eq!(p.check_hole(40, 14, 90), Ok(()));
+    let error = p.check_hole(40, 15, 90).unwrap_err().to_string();
+    assert!(error.contains("at most 24 fit"), "{error}");
+    assert!(p.check_hole(40, usize::MAX, 90).is_err());
+    let causal = DiffusionParams { inside: Inside::Causal, ..p.clone() };
+    assert_eq!(causal.check_hole(40, 14, 90), Err(DiffusionError::CausalSuffix));
+    let unknown = Err(DiffusionError::Suffix { id: 5, vocab: 5 });
+    assert_eq!(p.check_hole(40, 14, 5), unknown);
+    let none = DiffusionParams { suffix: Vec::new(), ..causal };
+    assert_eq!(none.check_hole(40, 1000, 90), Ok(()));
 }

@@ -1,5 +1,4 @@
-//! The engine with random requests: other requests in the batch, and their cancellation, change nothing
-//! of a request's output, and every request ends.
+//! Random requests: others in the batch and their cancellation change no output, and every request ends.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -212,6 +211,7 @@ impl Dice {
                 shift: self.of(&[true, false]),
                 sub_cache: self.of(&[false, false, true]),
                 commit: self.of(&[Commit::Clean, Commit::Fused]),
+                suffix: Vec::new(),
             }),
         }
     }

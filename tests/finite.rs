@@ -103,6 +103,7 @@ fn requests(token: u32, length: usize) -> Vec<Request> {
             shift: true,
             sub_cache: false,
             commit,
+            suffix: Vec::new(),
         })
     };
     let ngram = Drafter::Ngram { length: 6, matches: (1, 3) };

@@ -174,6 +174,7 @@ fn impossible_shifts_are_refused() {
         shift: true,
         sub_cache: false,
         commit: Commit::Clean,
+        suffix: Vec::new(),
     });
     let error = refuse(request(blocks, 4, 10));
     assert_eq!(error, SubmitError::NoContextShift);

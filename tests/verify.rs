@@ -105,6 +105,7 @@ fn diffusion() -> DecodeMode {
         shift: true,
         sub_cache: true,
         commit: Commit::Clean,
+        suffix: Vec::new(),
     })
 }
 

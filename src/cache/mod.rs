@@ -8,11 +8,13 @@
 //! [`KvPool::open_shared`]). Nothing is written before `committed`, so a shared page never changes.
 
 mod prefix;
+mod saved;
 mod selection;
 mod states;
 
 pub use crate::kernel::{KvType, PAGE};
 pub use prefix::{Namespace, SaltHash};
+pub use saved::{SavedError, SavedPrefix};
 pub(crate) use selection::QueryContext;
 pub use selection::{PageSelection, SelectionError};
 pub(crate) use states::LayerStates;

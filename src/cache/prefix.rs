@@ -174,6 +174,11 @@ impl Tree {
     /// Removes the least recently used leaf and returns its page and its snapshot.
     pub fn evict(&mut self) -> Option<(u32, Option<SnapshotId>)> {
         let (_, id) = self.leaves.pop_first()?;
+        Some(self.remove_leaf(id))
+    }
+
+    /// Removes a leaf that no sequence uses, and that is not in `leaves` any more.
+    fn remove_leaf(&mut self, id: NodeId) -> (u32, Option<SnapshotId>) {
         let Node { edge, snapshot, .. } = self.nodes.remove(id);
         let edge = edge.expect("roots are not in `leaves`");
         self.edges.remove(&(edge.parent, edge.tokens));
@@ -183,7 +188,31 @@ impl Tree {
         if parent.users == 0 {
             self.unused(edge.parent);
         }
-        Some((edge.page, snapshot))
+        (edge.page, snapshot)
+    }
+
+    /// Removes the nodes of the first `pages` of a namespace, from the last one up to the first that has
+    /// users or other children. Returns their pages and snapshots.
+    pub fn forget(
+        &mut self,
+        namespace: &Namespace,
+        pages: &[PageTokens],
+    ) -> Vec<(u32, Option<SnapshotId>)> {
+        let Some(&root) = self.roots.get(namespace) else { return Vec::new() };
+        let path: Vec<NodeId> = self.path(root, pages).collect();
+        let is_unused = |tree: &Self, id: NodeId| {
+            let node = &tree.nodes[id];
+            node.users == 0 && node.children == 0
+        };
+        let mut removed = Vec::new();
+        for &id in path.iter().rev() {
+            if !is_unused(self, id) {
+                break;
+            }
+            self.leaves.remove(&(self.nodes[id].released, id));
+            removed.push(self.remove_leaf(id));
+        }
+        removed
     }
 
     /// Makes a node without users a candidate for eviction if it is a leaf. A root without children is

@@ -15,7 +15,9 @@ mod snapshots;
 pub use crate::decode::{FinishReason, NOT_FINITE};
 pub use request::{EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError};
 
-use crate::cache::{KvConfig, KvPool, NoMemory, PAGE, StateLimits};
+use crate::cache::{
+    KvConfig, KvPool, Namespace, NoMemory, PAGE, SaltHash, SavedError, SavedPrefix, StateLimits,
+};
 use crate::decode::DecodeMode;
 use crate::model::{Model, Output, Runtime, Workspace};
 use crate::text::Tokenizer;
@@ -149,6 +151,40 @@ impl Engine {
     /// capacity of all pages.
     pub fn context(&self) -> usize {
         self.scheduler.config().context()
+    }
+
+    /// Returns the prompt cache's keys and values of the first tokens, for requests with this salt and this
+    /// [block](crate::decode::DecodeMode::clean_block).
+    ///
+    /// # Errors
+    /// [`SavedError::Recurrent`].
+    pub fn save_prefix(
+        &mut self,
+        (salt, block): (&str, usize),
+        tokens: &[u32],
+    ) -> Result<SavedPrefix, SavedError> {
+        self.kv.save(&Namespace { salt: SaltHash::new(salt), block }, tokens)
+    }
+
+    /// Puts keys and values of the first tokens into the prompt cache, as
+    /// [`save_prefix`](Self::save_prefix) returned them for the same model and configuration. Returns the
+    /// number of positions.
+    ///
+    /// # Errors
+    /// [`SavedError`] if the bytes have another length, or the cache has no room.
+    pub fn restore_prefix(
+        &mut self,
+        (salt, block): (&str, usize),
+        tokens: &[u32],
+        bytes: &[u8],
+    ) -> Result<usize, SavedError> {
+        self.kv.restore(&Namespace { salt: SaltHash::new(salt), block }, tokens, bytes)
+    }
+
+    /// Drops the first tokens from the prompt cache, unless a running sequence or another cached text
+    /// needs them. Returns the number of positions.
+    pub fn forget_prefix(&mut self, (salt, block): (&str, usize), tokens: &[u32]) -> usize {
+        self.kv.forget(&Namespace { salt: SaltHash::new(salt), block }, tokens)
     }
 
     /// Queues a request. Its output ends when the context is full, whatever `max_tokens` is, unless it

@@ -170,7 +170,10 @@ impl Request {
         tokenizer: bool,
     ) -> Result<(), SubmitError> {
         match self.mode {
-            DecodeMode::Diffusion(ref params) => params.check(vocab, rows)?,
+            DecodeMode::Diffusion(ref params) => {
+                params.check(vocab, rows)?;
+                params.check_hole(self.tokens.len(), self.max_tokens, vocab)?;
+            }
             _ if self.tokens.is_empty() => return Err(SubmitError::EmptyPrompt),
             DecodeMode::Verify { drafter: Drafter::Denoise { mask, .. }, .. }
                 if mask as usize >= vocab =>

@@ -191,6 +191,7 @@ impl Settings {
                 Commit::Clean => decode::Commit::Clean,
                 Commit::Fused => decode::Commit::Fused,
             },
+            suffix: Vec::new(),
         })
     }
 

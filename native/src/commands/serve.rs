@@ -149,6 +149,7 @@ fn server_config(
         proxies: server.trusted_proxy,
         host_names: server.allowed_host,
         demo: server.demo,
+        slot_save_path: server.slot_save_path,
         limits: RequestLimits {
             body: server.max_body,
             time: Duration::from_secs(server.request_timeout),

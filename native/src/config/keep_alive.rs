@@ -18,18 +18,28 @@ impl FromStr for KeepAlive {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
-        let unit = units.into_iter().find_map(|(name, seconds)| {
-            let number = text.strip_suffix(name)?.parse::<f64>().ok()?;
-            Some(number * seconds)
-        });
-        let seconds = unit.or_else(|| text.parse().ok()).filter(|seconds| seconds.is_finite());
+        let seconds = text.parse().ok().or_else(|| with_units(text));
+        let seconds = seconds.filter(|seconds: &f64| seconds.is_finite());
         match seconds {
             Some(seconds) if !(0.0..=LONGEST).contains(&seconds) => Ok(Self(None)),
             Some(seconds) => Ok(Self(Some(Duration::from_secs_f64(seconds)))),
             None => Err("expected a time such as 30s, 5m or 1h, seconds, or -1 for forever".into()),
         }
     }
+}
+
+/// Returns the seconds of a time with units, as Go writes it: `90s`, `1h30m`, `-1m`.
+fn with_units(text: &str) -> Option<f64> {
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
+    let (sign, mut rest) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let end = rest.find(char::is_alphabetic)?;
+        let (name, factor) = units.iter().find(|(name, _)| rest[end..].starts_with(name))?;
+        seconds += rest[..end].parse::<f64>().ok()? * factor;
+        rest = &rest[end + name.len()..];
+    }
+    (!text.is_empty()).then_some(sign * seconds)
 }
 
 impl fmt::Display for KeepAlive {
@@ -67,7 +77,7 @@ mod tests {
         let seconds = |n| Ok(Some(Duration::from_secs_f64(n)));
         assert_eq!(time("5m"), seconds(300.0));
         assert_eq!(time("1.5h"), seconds(5400.0));
-        assert_eq!(time("250ms"), seconds(0.25));
+        assert_eq!((time("250ms"), time("1h30m")), (seconds(0.25), seconds(5400.0)));
         assert_eq!(time("30"), seconds(30.0));
         assert_eq!(time("0"), seconds(0.0));
         assert_eq!((time("-1"), time("-1s"), time("1e300h")), (Ok(None), Ok(None), Ok(None)));

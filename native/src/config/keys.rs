@@ -112,6 +112,11 @@ pub struct ServerArgs {
     /// Folder of the browser demo, which `web/build` writes to web/demo/dist.
     #[arg(long, value_name = "FOLDER")]
     pub demo: Option<PathBuf>,
+    /// Folder for saved prompt caches of slots
+    ///
+    /// POST /slots/{id}?action=save and restore write and read files there [default: none].
+    #[arg(long, value_name = "FOLDER")]
+    pub slot_save_path: Option<PathBuf>,
     /// Serve HTTPS with this certificate (PEM)
     ///
     /// The file holds the certificate chain, the server's own certificate first.

@@ -51,6 +51,7 @@ enum EngineCommand {
         reply: oneshot::Sender<Result<(), QueueError>>,
     },
     Stats(oneshot::Sender<EngineStats>),
+    Run(Box<dyn FnOnce(&mut Engine) + Send>),
 }
 
 /// Submits requests to the engine's thread.
@@ -117,6 +118,17 @@ impl EngineHandle {
     /// Returns the number of requests that run or wait.
     pub fn active(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Runs work on the engine between two steps. Returns its result, or `None` if the thread has ended.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (reply, replied) = oneshot::channel();
+        let run = EngineCommand::Run(Box::new(move |engine| drop(reply.send(work(engine)))));
+        self.commands.send(run).ok()?;
+        replied.await.ok()
     }
 
     /// Returns the current statistics, or `None` if the thread has ended.
@@ -204,6 +216,7 @@ impl EngineThread {
                 // the requests that were submitted already.
                 let _ = reply.send(submitted);
             }
+            EngineCommand::Run(work) => work(&mut self.engine),
             EngineCommand::Stats(reply) => {
                 let _ = reply.send(self.engine.stats());
             }

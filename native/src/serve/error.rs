@@ -116,6 +116,17 @@ impl ApiError {
         Self::new(status, "internal", message)
     }
 
+    /// Returns the message, with the field's name before it unless it has that: for formats that have no
+    /// member for the name.
+    pub fn message_with_param(&self) -> String {
+        match &self.param {
+            Some(param) if !self.message.contains(param.as_str()) => {
+                format!("{param}: {}", self.message)
+            }
+            _ => self.message.clone(),
+        }
+    }
+
     /// Returns OpenAI's name for the class of the error.
     fn kind(&self) -> &'static str {
         match self.status.as_u16() {
@@ -145,6 +156,9 @@ fn diffusion_param(error: &DiffusionError) -> &'static str {
         DiffusionError::Rows { .. } => "block_size",
         DiffusionError::Threshold(_) => "threshold",
         DiffusionError::Mask { .. } => "mask_token_id",
+        DiffusionError::Hole { .. }
+        | DiffusionError::Suffix { .. }
+        | DiffusionError::CausalSuffix => "suffix",
         _ => "decode_mode",
     }
 }

@@ -32,7 +32,9 @@ mod page;
 mod registry;
 mod reload;
 mod response_store;
+mod rfc3339;
 mod served_model;
+mod slots;
 mod startup;
 mod state;
 mod tls;
@@ -101,6 +103,8 @@ pub struct ServerConfig {
     pub host_names: Vec<String>,
     /// Folder of the browser demo.
     pub demo: Option<PathBuf>,
+    /// Folder of saved slots; `None` if none are saved.
+    pub slot_save_path: Option<PathBuf>,
     /// Limits of requests.
     pub limits: RequestLimits,
     /// Maximum time for running requests to finish at shutdown.
@@ -157,6 +161,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         proxies,
         host_names,
         demo,
+        slot_save_path,
         reread,
         warmup,
         settings,
@@ -178,6 +183,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         proxies,
         admission: Admission::new(limits.body),
         limits,
+        slot_save_path,
     });
     let router = match demo {
         Some(folder) => {

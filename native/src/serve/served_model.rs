@@ -3,11 +3,14 @@
 use super::engine_thread::EngineHandle;
 use super::error::ApiError;
 use super::grammars::GrammarCompiler;
+use super::slots::Slots;
 use crate::machine::Threads;
 use crate::models::engine::MAX_BATCH_TOKENS;
+use crate::models::weight_sizes;
+use std::collections::HashMap;
 use std::sync::Arc;
 use wrinklefree::cache::KvConfig;
-use wrinklefree::format::{DlmConfig, GenerationDefaults, Rope};
+use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec, Weights};
 use wrinklefree::model::Sparsity;
 use wrinklefree::settings::{ModelCapabilities, Reasoning, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
@@ -32,20 +35,20 @@ pub struct ServedModel {
     pub settings: Settings,
     /// Settings of reasoning for requests that do not set their own.
     pub reasoning: Reasoning,
+    /// Shape of the model.
+    pub spec: Spec,
+    /// Size of its weights.
+    pub size: ModelSize,
     /// Vocabulary size.
     pub vocab: usize,
     /// Cost of a token that its block for multi-token prediction drafts; `None` without one.
     pub mtp: Option<f32>,
-    /// Length of a hidden state.
-    pub hidden: usize,
     /// Maximum number of positions per sequence.
     pub context: usize,
+    /// Slots of running requests.
+    pub slots: Arc<Slots>,
     /// Types of the KV cache and the attention sparsity.
     pub kv: KvConfig,
-    /// True if it has recurrent states, which the prefix cache keeps at few positions only.
-    pub recurrent: bool,
-    /// Rotary position embedding.
-    pub rope: Rope,
     /// Rule that zeroes small activations.
     pub activation_sparsity: Sparsity,
     /// True if ternary weights use the tight layout.
@@ -62,9 +65,56 @@ pub struct ServedModel {
     pub grammars: Arc<GrammarCompiler>,
 }
 
+/// Size of a model's weights.
+#[derive(Clone, Debug)]
+pub struct ModelSize {
+    /// Number of parameters.
+    pub parameters: u64,
+    /// Bytes in memory.
+    pub bytes: u64,
+    /// Element type that most parameters have.
+    pub quantization: String,
+    /// Hash of the norms, which tells models of the same shape apart.
+    pub fingerprint: u64,
+}
+
+impl ModelSize {
+    /// Measures weights.
+    pub fn of(weights: &Weights) -> Self {
+        let groups = weight_sizes::groups(weights);
+        let mut kinds: HashMap<&str, u64> = HashMap::new();
+        for group in &groups {
+            *kinds.entry(&group.kind).or_default() += group.parameters;
+        }
+        let most = kinds.into_iter().max_by_key(|&(kind, parameters)| (parameters, kind));
+        Self {
+            parameters: groups.iter().map(|group| group.parameters).sum(),
+            bytes: groups.iter().map(|group| group.bytes).sum(),
+            quantization: most.map_or_else(String::new, |(kind, _)| kind.into()),
+            fingerprint: fingerprint(weights),
+        }
+    }
+}
+
+/// Hashes the norms of a model (FNV-1a, the same on every machine).
+fn fingerprint(weights: &Weights) -> u64 {
+    let of_layers = weights.layers.iter().flat_map(weight_sizes::norms).flat_map(|(_, norm)| norm);
+    let values = of_layers.chain(weights.final_norm.iter());
+    let bytes = values.flat_map(|value| value.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 impl ServedModel {
+    /// Returns true if it has recurrent states, which the prefix cache keeps at few positions only.
+    pub fn is_recurrent(&self) -> bool {
+        self.spec.linear_attention.is_some()
+    }
+
     /// Returns true if a request's `model` field means this model.
     pub fn has_name(&self, name: &str) -> bool {
+        let name = name.strip_suffix(":latest").unwrap_or(name);
         name == self.name || name == "default"
     }
 

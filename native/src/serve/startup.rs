@@ -3,14 +3,15 @@
 use super::engine_thread::EngineHandle;
 use super::grammars::{GrammarCompiler, Tokens};
 use super::registry::ModelSource;
-use super::served_model::ServedModel;
+use super::served_model::{ModelSize, ServedModel};
+use super::slots::Slots;
 use super::state::{ServerState, now};
 use super::warmup::Warmup;
 use crate::cli::args::{self, beyond_trained};
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvSize, MemoryNeed, NotEnoughMemory};
-use crate::models::{Loaded, row_cost, weight_sizes};
+use crate::models::{Loaded, row_cost};
 use anyhow::{Context, anyhow};
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -161,9 +162,9 @@ impl EngineBuilder {
         };
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
+        let size = ModelSize::of(model.weights());
         let (tight, screened, mtp) = (model.is_tight(), model.is_screened(), model.mtp_cost());
-        let weights = weight_sizes::bytes(model.weights());
-        let memory = memory.map(|memory| memory.saturating_sub(weights));
+        let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
         let (context, pages) = limits.kv_size(&spec, memory)?;
         if let Some(warning) = beyond_trained(context, &spec) {
             tracing::warn!("{warning}");
@@ -174,7 +175,7 @@ impl EngineBuilder {
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
         let kv = limits.pool(&spec);
-        let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + weights;
+        let bytes = MemoryNeed::engine(&spec, &kv, pages, limits.rows).total() + size.bytes;
         let row_cost = row_cost::measure(&model, &runtime, kv)?;
         let config = limits.config(context, pages, (row_cost, kv));
         let mut engine = Engine::new(model, Some(tokenizer.clone()), runtime, config)?;
@@ -201,12 +202,11 @@ impl EngineBuilder {
             settings,
             reasoning,
             vocab: spec.vocab_size,
-            hidden: spec.hidden_size,
             mtp,
             context,
+            slots: Slots::new(sequences),
             kv,
-            recurrent: spec.linear_attention.is_some(),
-            rope: spec.rope,
+            size,
             activation_sparsity,
             tight,
             screened,
@@ -214,6 +214,7 @@ impl EngineBuilder {
             isa,
             threads,
             grammars,
+            spec,
         };
         log_ready(&served, pages, sequences, radix_cache, time);
         Ok((served, thread, bytes))

@@ -8,6 +8,7 @@ use super::registry::ModelRegistry;
 use super::response_store::ResponseStore;
 use super::served_model::ServedModel;
 use crate::config::TrustedProxy;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,6 +32,8 @@ pub struct ServerState {
     pub responses: ResponseStore,
     /// Budgets of all requests.
     pub admission: Admission,
+    /// Folder of saved slots; `None` if none are saved.
+    pub slot_save_path: Option<PathBuf>,
 }
 
 /// Limits of a request.

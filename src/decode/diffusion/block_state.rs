@@ -63,12 +63,18 @@ impl BlockState {
         }
     }
 
-    /// Starts a block whose first tokens are `known`.
-    pub fn open(&mut self, known: &[u32]) {
+    /// Starts a block whose first tokens are `known`. With a `suffix`, only the `hole` slots before it
+    /// are decoded; the slots behind it stay MASK.
+    pub fn open(&mut self, known: &[u32], (hole, suffix): (usize, &[u32])) {
         self.tokens.fill(self.mask);
         self.tokens[..known.len()].copy_from_slice(known);
         self.masked.fill(true);
         self.masked[..known.len()].fill(false);
+        if !suffix.is_empty() {
+            let end = known.len() + hole;
+            self.tokens[end..end + suffix.len()].copy_from_slice(suffix);
+            self.masked[end..].fill(false);
+        }
         self.guesses.fill(None);
         self.certainties.fill(None);
         self.filled.fill(None);

@@ -7,6 +7,9 @@
 //! the finished block computes the keys and values that later blocks attend to. It runs alone or together
 //! with the next block's first pass ([`Commit`]).
 //!
+//! With a [suffix](DiffusionParams::suffix) the output fills the hole before it, within one block. The
+//! slots behind the suffix are MASK tokens, as in any block that is not finished.
+//!
 //! Differences from the reference: the whole prompt is kept, output ends exactly at `max_tokens`, every
 //! token follows the sampling parameters, and MASK is output only if the logits allow nothing else. With
 //! a grammar the slots of a block are filled from left to right: a pass unmasks the first masked slot,
@@ -94,7 +97,8 @@ enum Stage {
 
 impl BlockDiffusion {
     /// Makes a decoder that continues `prompt`, which may be empty, by at most `max_tokens`, or up to a
-    /// token in `eos`. The parameters must have passed [`DiffusionParams::check`].
+    /// token in `eos`. The parameters must have passed [`DiffusionParams::check`] and
+    /// [`DiffusionParams::check_hole`].
     ///
     /// # Panics
     /// If `max_tokens` is 0.
@@ -136,11 +140,12 @@ impl BlockDiffusion {
     /// Starts the next block: with the tail of the prompt, or behind an uncommitted block.
     fn open(&mut self) {
         let rest = &self.text[self.prefill_end..];
+        let hole = (self.max_tokens, &self.params.suffix[..]);
         if rest.len() < self.params.block {
-            self.block.open(rest);
+            self.block.open(rest, hole);
         } else {
             self.uncommitted.extend_from_slice(rest);
-            self.block.open(&[]);
+            self.block.open(&[], hole);
         }
         let (history, emitted) = (self.sampler.history(), self.emitted - self.repeated);
         self.snapshot = Snapshot { history, emitted };
@@ -317,7 +322,10 @@ impl BlockDiffusion {
             if self.eos.contains(&sampled.token) {
                 outcome.finished = Some(FinishReason::Stop);
             } else if self.emitted == self.max_tokens {
-                outcome.finished = Some(FinishReason::Length);
+                // A hole that is full is finished, not cut off.
+                let full = !self.params.suffix.is_empty();
+                let reason = if full { FinishReason::Stop } else { FinishReason::Length };
+                outcome.finished = Some(reason);
             }
             outcome.tokens.push(sampled);
             if outcome.finished.is_some() {

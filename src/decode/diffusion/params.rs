@@ -25,6 +25,10 @@ pub struct DiffusionParams {
     pub sub_cache: bool,
     /// Pass that computes the final keys and values of a finished block.
     pub commit: Commit,
+    /// Tokens behind the output: the output fills the hole between prompt and suffix. Hole and suffix
+    /// stand in the block in which the prompt ends, so all of its slots see both sides. Only with
+    /// [`Inside::Bidirectional`].
+    pub suffix: Vec<u32>,
 }
 
 /// The pass that computes the final keys and values of a finished block.
@@ -98,11 +102,38 @@ pub enum DiffusionError {
          attention reuses exact keys and values without it"
     )]
     SubCache,
+    /// A suffix with causal attention.
+    #[error("the model cannot see the text behind a hole: its attention inside a block is causal")]
+    CausalSuffix,
+    /// Hole and suffix do not fit the block.
+    #[error(
+        "a hole of {hole} tokens and a suffix of {suffix} do not fit the block of {block} slots, of \
+         which the prompt takes {known}: at most {} fit",
+        block.saturating_sub(*known)
+    )]
+    Hole {
+        /// Number of tokens to generate.
+        hole: usize,
+        /// Number of tokens behind them.
+        suffix: usize,
+        /// Number of positions in a block.
+        block: usize,
+        /// Number of first slots with the end of the prompt.
+        known: usize,
+    },
     /// The MASK token is outside the vocabulary.
     #[error("mask_token_id {mask} is outside the vocabulary of {vocab}")]
     Mask {
         /// The id.
         mask: u32,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// A token id of the suffix is outside the vocabulary.
+    #[error("token id {id} of the suffix is outside the vocabulary of {vocab} tokens")]
+    Suffix {
+        /// The id.
+        id: u32,
         /// Size of the vocabulary.
         vocab: usize,
     },
@@ -158,6 +189,44 @@ impl DiffusionParams {
             }
             Unmask::Top(0) => Err(DiffusionError::Top),
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the number of slots behind a prompt of so many tokens that hole and suffix may take.
+    #[must_use]
+    pub fn hole_slots(&self, prompt: usize) -> usize {
+        self.block - prompt % self.block
+    }
+
+    /// Checks that the hole of `max_tokens` tokens and the suffix fit the block behind a prompt of so
+    /// many tokens. The parameters must have passed [`check`](Self::check).
+    ///
+    /// # Errors
+    /// [`DiffusionError`] if they do not, or the suffix has an unknown token.
+    pub fn check_hole(
+        &self,
+        prompt: usize,
+        max_tokens: usize,
+        vocab: usize,
+    ) -> Result<(), DiffusionError> {
+        if self.suffix.is_empty() {
+            return Ok(());
+        }
+        if self.inside == Inside::Causal {
+            return Err(DiffusionError::CausalSuffix);
+        }
+        if let Some(&id) = self.suffix.iter().find(|&&id| id as usize >= vocab) {
+            return Err(DiffusionError::Suffix { id, vocab });
+        }
+        let (suffix, slots) = (self.suffix.len(), self.hole_slots(prompt));
+        match max_tokens.checked_add(suffix).is_some_and(|needed| needed <= slots) {
+            true => Ok(()),
+            false => Err(DiffusionError::Hole {
+                hole: max_tokens,
+                suffix,
+                block: self.block,
+                known: self.block - slots,
+            }),
         }
     }
 

@@ -1,4 +1,4 @@
-"""`litellm` against `wf-run serve`, through both APIs that it speaks."""
+"""`litellm` against `wf-run serve`, through the APIs that it speaks."""
 
 import os
 import unittest
@@ -12,7 +12,7 @@ PROMPT = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 
 def complete(provider, **more):
-    base = URL if provider == "openai" else URL.removesuffix("/v1")
+    base = URL if provider in ("openai", "hosted_vllm") else URL.removesuffix("/v1")
     request = {"model": f"{provider}/default", "api_base": base, "api_key": KEY}
     request |= {"messages": PROMPT, "temperature": 0, "max_tokens": 40}
     return litellm.completion(**{**request, **more})
@@ -21,7 +21,7 @@ def complete(provider, **more):
 class Litellm(unittest.TestCase):
     def test_answers_and_streams(self):
         texts = set()
-        for provider in ["openai", "anthropic"]:
+        for provider in ["openai", "anthropic", "hosted_vllm", "ollama_chat"]:
             answer = complete(provider)
             self.assertEqual(answer.usage.completion_tokens, 40)
             self.assertEqual(answer.choices[0].finish_reason, "length")
@@ -32,7 +32,7 @@ class Litellm(unittest.TestCase):
         self.assertEqual(len(texts), 1)
 
     def test_errors(self):
-        for provider in ["openai", "anthropic"]:
+        for provider in ["openai", "anthropic", "hosted_vllm"]:
             with self.assertRaises(litellm.BadRequestError):
                 complete(provider, top_p=7)
 

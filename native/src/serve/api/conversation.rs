@@ -89,7 +89,7 @@ impl PreparedConversation {
             .constrain(&model.tokenizer, &model.defaults.eos, answer)
             .map_err(reasoning_error)?;
         let requests = [request];
-        let started = Generation::start(&model.engine, arrival, &requests, count, field).await?;
+        let started = Generation::start(model, arrival, &requests, count, field).await?;
         Ok(started.with_reasoning(reasoning.parser()).with_validator(validator))
     }
 }
@@ -195,7 +195,7 @@ impl Conversation {
     /// Number of first tokens of the prompt that the next turn begins with, where the prefix cache needs
     /// to know it.
     fn stable_prefix(&self, model: &ServedModel, prompt: &str, tokens: usize) -> Option<usize> {
-        let template = model.template.as_ref().filter(|_| model.recurrent)?;
+        let template = model.template.as_ref().filter(|_| model.is_recurrent())?;
         let (messages, definitions) =
             tools::for_template(template, self.messages.clone(), self.tools.definitions());
         let inputs = self.inputs(model, definitions).ok()?;

@@ -3,9 +3,10 @@
 use super::validation::OutputValidator;
 use crate::models::grammar;
 use crate::serve::client::Arrival;
-use crate::serve::engine_thread::EngineHandle;
 use crate::serve::error::ApiError;
 use crate::serve::event::{RequestEvent, RequestTimes};
+use crate::serve::served_model::ServedModel;
+use crate::serve::slots::SlotGuard;
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all};
@@ -20,6 +21,8 @@ use wrinklefree::text::ReasoningParser;
 /// Running requests. Dropping it cancels them.
 pub struct Generation {
     events: SelectAll<IndexedEvents>,
+    /// Slot of each output.
+    slots: Vec<SlotGuard>,
     /// Number of outputs.
     pub count: usize,
     /// Outputs per prompt.
@@ -116,7 +119,7 @@ impl Generation {
     /// # Errors
     /// If the engine does not accept them.
     pub async fn start(
-        engine: &EngineHandle,
+        model: &ServedModel,
         arrival: Arrival,
         requests: &[Request],
         copies: usize,
@@ -125,13 +128,15 @@ impl Generation {
         let prompt_tokens = requests.iter().map(|r| r.tokens.len()).sum();
         let all: Vec<Request> = requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
         let count = all.len();
-        let receivers = engine.submit(all, arrival.client).await;
+        let slots = all.iter().map(|request| model.slots.enter(None, request)).collect();
+        let receivers = model.engine.submit(all, arrival.client).await;
         let receivers = receivers.map_err(|error| ApiError::queue(&error, prompt))?;
         let events = receivers.into_iter().enumerate().map(|(index, events)| -> IndexedEvents {
             UnboundedReceiverStream::new(events).map(move |event| (index, event)).boxed()
         });
         Ok(Self {
             events: select_all(events),
+            slots,
             count,
             copies,
             finished: 0,
@@ -147,6 +152,20 @@ impl Generation {
             texts: Vec::new(),
             reports: vec![None; count],
         })
+    }
+
+    /// Puts all outputs into a slot that the request asks for.
+    pub fn in_slot(mut self, model: &ServedModel, slot: Option<usize>, request: &Request) -> Self {
+        if slot.is_some() {
+            self.slots.clear();
+            self.slots.extend((0..self.count).map(|_| model.slots.enter(slot, request)));
+        }
+        self
+    }
+
+    /// Returns the slot of each output.
+    pub fn slot_ids(&self) -> Vec<usize> {
+        self.slots.iter().map(|slot| slot.id).collect()
     }
 
     /// Validates each output when it is complete.
@@ -195,8 +214,9 @@ impl Generation {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
                 return Err(ApiError::new(status, "model_error", NOT_FINITE));
             }
-            EventKind::Token { text, .. } => {
+            EventKind::Token { text, sampled } => {
                 self.tokens += 1;
+                self.slots[index].push(sampled.token);
                 if let Some(parser) = self.reasoning.get_mut(index) {
                     let reasoned = parser.reasons();
                     parser.push(text);

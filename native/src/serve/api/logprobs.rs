@@ -1,11 +1,11 @@
-//! Log-probabilities of a prompt, as vLLM returns them.
+//! Log-probabilities of tokens, as several APIs have them.
 
 use serde_json::{Map, Value, json};
 use wrinklefree::decode::Sampled;
 use wrinklefree::text::Tokenizer;
 
 /// Smallest log-probability that is returned: JSON has no infinity.
-pub const MIN_LOGPROB: f32 = -9999.0;
+const MIN_LOGPROB: f32 = -9999.0;
 
 /// Returns an object for each token of a prompt: the token and the `n` most likely ones, by id. The first
 /// one is null, because nothing predicts it. A token behind the `n` most likely ones has no rank.
@@ -28,4 +28,21 @@ pub fn prompt_logprobs(tokenizer: &Tokenizer, scored: &[Sampled], n: usize) -> V
         Value::from(entries)
     };
     std::iter::once(Value::Null).chain(scored.iter().map(place)).collect()
+}
+
+/// Returns a sampled token with its log-probability and `n` alternatives.
+pub fn sampled(tokenizer: &Tokenizer, sampled: &Sampled, n: usize) -> Value {
+    let mut entry = token(tokenizer, sampled.token, sampled.logprob.unwrap_or(0.0));
+    let top = sampled.top.iter().take(n).map(|&(id, logprob)| token(tokenizer, id, logprob));
+    entry["top_logprobs"] = top.collect();
+    entry
+}
+
+/// Returns a token with its log-probability.
+fn token(tokenizer: &Tokenizer, token: u32, logprob: f32) -> Value {
+    json!({
+        "token": tokenizer.decode(&[token]),
+        "logprob": logprob.max(MIN_LOGPROB),
+        "bytes": tokenizer.bytes(token),
+    })
 }

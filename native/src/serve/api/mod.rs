@@ -10,11 +10,16 @@ mod chat;
 mod completions;
 mod conversation;
 mod embeddings;
+mod error_formats;
 mod generation;
+mod infill;
+mod llama;
 mod logprobs;
 mod messages;
 mod models;
+mod ollama;
 mod openapi;
+mod plain_text;
 mod responses;
 mod schema;
 mod status;
@@ -55,12 +60,17 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/models/load", post(models::load))
         .route("/models/unload", post(models::unload))
         .route("/v1/loads", get(status::loads))
+        .route("/load", get(status::load))
+        .route("/pooling", post(embeddings::pooling))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/tokenizer_info", get(tokens::tokenizer_info))
         .route("/apply-template", post(tokens::apply_template))
         .route("/metrics", get(status::metrics))
         .route("/server_info", get(status::server_info))
+        .merge(ollama::router())
+        .merge(llama::router())
+        .merge(llama::aliases())
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::wrong_method)
         .layer(from_fn_with_state(server.clone(), auth::require_key));
@@ -78,7 +88,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
 pub fn observed(router: Router, server: &Arc<ServerState>) -> Router {
     router
         .layer(CatchPanicLayer::custom(log::panicked))
-        .layer(from_fn(messages::convert_errors))
+        .layer(from_fn(error_formats::convert_errors))
         .layer(from_fn(ignored::report))
         .layer(from_fn_with_state(server.metrics.clone(), log::requests))
 }

@@ -94,7 +94,11 @@ pub async fn unload(
     Ok(Json(json!({"success": true, "model": model})))
 }
 
-async fn statuses(server: &Arc<ServerState>) -> Result<Vec<ModelStatus>, ApiError> {
+/// Returns the states of all models.
+///
+/// # Errors
+/// 503 during shutdown, and while the only model of a server is loading.
+pub async fn statuses(server: &Arc<ServerState>) -> Result<Vec<ModelStatus>, ApiError> {
     server.serves()?;
     if !server.models.on_demand() {
         server.loaded(None)?;

@@ -1,7 +1,11 @@
 //! `GET /openapi.json`, generated from the structs of request bodies, and `GET /docs`, which shows it.
 
-use super::body::{chat, completions, embeddings, messages, model, responses, tokens};
+use super::body::{
+    chat, completions, embeddings, llama, messages, model, ollama, responses, tokens,
+};
+use super::llama::LlamaErrorBody;
 use super::messages::AnthropicErrorBody;
+use super::ollama::OllamaErrorBody;
 use super::schema::{SchemaFn, schema_of};
 use crate::serve::error::ErrorBody;
 use axum::Json;
@@ -65,6 +69,18 @@ impl Endpoint {
         Self { error: schema_of::<AnthropicErrorBody>, ..self }
     }
 
+    /// Uses Ollama's format of errors, and lines of JSON for streams.
+    fn ollama(self) -> Self {
+        let streams = self.content_types.len() > 1;
+        let content_types = if streams { &[JSON, "application/x-ndjson"][..] } else { &[JSON] };
+        Self { error: schema_of::<OllamaErrorBody>, content_types, ..self }
+    }
+
+    /// Uses llama-server's format of errors.
+    fn llama(self) -> Self {
+        Self { error: schema_of::<LlamaErrorBody>, ..self }
+    }
+
     /// Needs no API key.
     fn open(self) -> Self {
         Self { open: true, ..self }
@@ -91,6 +107,22 @@ fn endpoints() -> Vec<Endpoint> {
         post("/models/load", "Load a model and wait for it (llama-server's path)", model::LOAD),
         post("/models/unload", "Unload a model (llama-server's path)", model::UNLOAD),
         get("/v1/loads", "Show the load of the engine"),
+        get("/load", "Count the requests that run or wait (vLLM)"),
+        post("/pooling", "Compute embeddings of texts (vLLM)", embeddings::POOLING),
+        post("/api/chat", "Continue a conversation (Ollama)", ollama::CHAT).streams().ollama(),
+        post("/api/generate", "Answer or continue a text (Ollama)", ollama::GENERATE).streams().ollama(),
+        post("/api/embed", "Compute embeddings of texts (Ollama)", ollama::EMBED).ollama(),
+        post("/api/embeddings", "Compute the embedding of a text (Ollama)", ollama::EMBEDDINGS).ollama(),
+        get("/api/tags", "List the models (Ollama)").ollama(),
+        get("/api/ps", "List the loaded models (Ollama)").ollama(),
+        post("/api/show", "Describe a model (Ollama)", ollama::MODEL).ollama(),
+        get("/api/version", "Show the version of Ollama's API").ollama(),
+        post("/completion", "Continue prompts (llama-server)", llama::COMPLETION).streams().llama(),
+        post("/infill", "Fill a hole between two texts (llama-server)", llama::INFILL).streams().llama(),
+        post("/embedding", "Compute embeddings of texts (llama-server)", llama::EMBEDDING).llama(),
+        get("/props", "Describe the model and the defaults of requests (llama-server)").llama(),
+        get("/slots", "List the places for requests (llama-server)").llama(),
+        post("/slots/{id}", "Save, restore or erase the prompt cache of a slot (llama-server)", llama::SLOT).llama(),
         post("/tokenize", "Convert text to tokens", tokens::TOKENIZE),
         post("/detokenize", "Convert tokens to text", tokens::DETOKENIZE),
         get("/tokenizer_info", "Describe the tokenizer"),
@@ -168,7 +200,7 @@ static DOCUMENT: LazyLock<OpenApi> = LazyLock::new(|| {
     let keys = ["bearer", "x-api-key"].map(|name| SecurityRequirement::new(name, [""; 0]));
     let info = InfoBuilder::new()
         .title("wf-run serve")
-        .description(Some("Serves a ternary language model through OpenAI's and Anthropic's APIs."))
+        .description(Some("Serves a ternary language model through the APIs of OpenAI, Anthropic, Ollama and llama-server."))
         .version(env!("CARGO_PKG_VERSION"));
     let document = OpenApiBuilder::new().info(info).paths(paths).components(Some(components));
     document.security(Some(keys)).build()
@@ -190,15 +222,23 @@ mod tests {
 
     #[test]
     fn every_route_is_in_the_document() {
-        let code = include_str!("mod.rs");
-        let routes: Vec<(String, &str)> = code
-            .split(".route(")
-            .skip(1)
+        let routers = [
+            include_str!("mod.rs"),
+            include_str!("ollama/mod.rs"),
+            // Aliases are not in the document.
+            include_str!("llama/mod.rs").split("fn aliases").next().expect("code"),
+        ];
+        let routes: Vec<(String, &str)> = routers
+            .iter()
+            .flat_map(|code| code.split(".route(").skip(1))
             .map(|rest| {
                 let (_, rest) = rest.split_once('"').expect("a path");
                 let (path, rest) = rest.split_once("\", ").expect("a method");
-                (path.replace("{*", "{"), rest.split('(').next().expect("a handler"))
+                let (method, handler) = rest.split_once('(').expect("a handler");
+                (path.replace("{*", "{"), method, handler)
             })
+            .filter(|(_, _, handler)| !handler.starts_with("models::unsupported"))
+            .map(|(path, method, _)| (path, method))
             .collect();
         assert!(routes.len() > 10, "{routes:?}");
         let documented: Vec<(String, &str)> = endpoints()

@@ -61,6 +61,14 @@ pub async fn loads(
     })))
 }
 
+/// Returns the number of requests that run or wait, as vLLM does.
+pub async fn load(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
+    server.serves()?;
+    let statuses = server.models.list();
+    let active = statuses.iter().filter_map(|status| Some(status.served.as_ref()?.engine.active()));
+    Ok(Json(json!({"server_load": active.sum::<usize>()})))
+}
+
 /// Describes the model and its configuration.
 pub async fn server_info(
     State(server): State<Arc<ServerState>>,
@@ -80,7 +88,7 @@ pub async fn server_info(
             "values": model.kv.values.name(),
             "attention": model.kv.selection.to_string(),
         },
-        "rope": model.rope,
+        "rope": model.spec.rope,
         "activation_sparsity": model.activation_sparsity.to_string(),
         "layout": if model.tight { "tight" } else { "two-bit" },
         "logits": if model.screened { "screened" } else { "exact" },

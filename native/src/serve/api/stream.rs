@@ -1,11 +1,14 @@
-//! Streams outputs as server-sent events.
+//! Streams outputs as server-sent events or as lines of JSON.
 
+use super::body::StreamUsage;
 use super::generation::Generation;
 use super::validation::{attach, attach_to_end};
 use crate::serve::error::ApiError;
+use axum::body::Body;
+use axum::http::header;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,10 +19,23 @@ use wrinklefree::engine::{EventKind, FinishReason};
 /// Interval after which an idle stream sends a keep-alive. It also finds clients that have gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
+/// Separation of the values of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Server-sent events that are named by their `type`.
+    NamedEvents,
+    /// Server-sent events without names; `[DONE]` is last.
+    EventsUntilDone,
+    /// Server-sent events without names; the last value says that it is last.
+    Events,
+    /// One value per line (NDJSON).
+    JsonLines,
+}
+
 /// Formats a stream as an API defines it.
 pub trait StreamFormatter: Send + 'static {
-    /// True if events are named by their `type`. Otherwise they have no names and `[DONE]` is last.
-    const NAMED_EVENTS: bool;
+    /// Separation of the values.
+    const FRAMING: Framing;
 
     /// Returns the keep-alive event.
     fn keep_alive() -> Event {
@@ -38,6 +54,10 @@ pub trait StreamFormatter: Send + 'static {
     fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value>;
     /// Returns the events after the last output.
     fn end(&mut self, generation: &Generation) -> Vec<Value>;
+    /// Returns true if each value has the token usage so far.
+    fn continuous_usage(&self) -> bool {
+        false
+    }
     /// Returns the events of an error that ends the stream.
     fn failed(&mut self, error: &ApiError) -> Vec<Value> {
         vec![error.body()]
@@ -56,8 +76,8 @@ pub struct Envelope {
     pub created: u64,
     /// Name of the model.
     pub model: String,
-    /// True if a stream ends with the token usage.
-    pub include_usage: bool,
+    /// Chunks of a stream that have the token usage.
+    pub usage: StreamUsage,
 }
 
 impl Envelope {
@@ -82,7 +102,7 @@ impl Envelope {
     /// Returns a chunk with one choice.
     pub fn chunk(&self, choice: Value) -> Value {
         let mut chunk = self.around(self.chunk, &[choice]);
-        if self.include_usage {
+        if self.usage.last {
             chunk["usage"] = Value::Null;
         }
         chunk
@@ -90,7 +110,7 @@ impl Envelope {
 
     /// Returns the last chunk, with the token usage, if it was requested.
     pub fn last(&self, generation: &Generation) -> Option<Value> {
-        self.include_usage.then(|| {
+        self.usage.last.then(|| {
             let mut chunk = self.around(self.chunk, &[]);
             chunk["usage"] = json!(generation.usage());
             chunk["timings"] = json!(generation.timings());
@@ -101,20 +121,37 @@ impl Envelope {
 
 /// Returns the response that streams `generation`.
 pub fn respond<F: StreamFormatter>(generation: Generation, mut formatter: F) -> Response {
-    let pending = formatter.begin().into_iter().map(event::<F>).collect();
-    let state = StreamState { generation, formatter, pending, ended: false };
-    let events = stream::unfold(state, |mut state| async {
-        let event = state.next().await?;
-        Some((Ok::<_, Infallible>(event), state))
+    let begin = formatter.begin();
+    let mut state = StreamState { generation, formatter, pending: VecDeque::new(), ended: false };
+    state.push(begin);
+    let values = stream::unfold(state, |mut state| async {
+        let value = state.next().await?;
+        Some((value, state))
     });
+    match F::FRAMING {
+        Framing::JsonLines => {
+            let lines = values.map(|value| Ok::<_, Infallible>(format!("{value}\n")));
+            let json_lines = [(header::CONTENT_TYPE, "application/x-ndjson")];
+            (json_lines, Body::from_stream(lines)).into_response()
+        }
+        Framing::EventsUntilDone => {
+            let done = stream::once(async { Event::default().data("[DONE]") });
+            sse::<F>(values.map(event::<F>).chain(done))
+        }
+        Framing::NamedEvents | Framing::Events => sse::<F>(values.map(event::<F>)),
+    }
+}
+
+/// Returns the response with server-sent events.
+fn sse<F: StreamFormatter>(events: impl Stream<Item = Event> + Send + 'static) -> Response {
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).event(F::keep_alive());
-    Sse::new(events).keep_alive(keep_alive).into_response()
+    Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(keep_alive).into_response()
 }
 
 fn event<F: StreamFormatter>(value: Value) -> Event {
     let event = Event::default().data(value.to_string());
     match value["type"].as_str() {
-        Some(name) if F::NAMED_EVENTS => event.event(name),
+        Some(name) if F::FRAMING == Framing::NamedEvents => event.event(name),
         _ => event,
     }
 }
@@ -122,14 +159,14 @@ fn event<F: StreamFormatter>(value: Value) -> Event {
 struct StreamState<F> {
     generation: Generation,
     formatter: F,
-    /// Events to send next.
-    pending: VecDeque<Event>,
-    /// True if no more events follow the pending ones.
+    /// Values to send next.
+    pending: VecDeque<Value>,
+    /// True if no more values follow the pending ones.
     ended: bool,
 }
 
 impl<F: StreamFormatter> StreamState<F> {
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<Value> {
         while self.pending.is_empty() && !self.ended {
             let values = match self.generation.next().await {
                 Ok(Some((index, EventKind::Scored(tokens)))) => {
@@ -143,30 +180,47 @@ impl<F: StreamFormatter> StreamState<F> {
                     self.formatter.token(index, &sampled, &text)
                 }
                 Ok(Some((index, EventKind::Finished { reason, text, .. }))) => {
-                    let mut events = self.formatter.finish(index, reason, &text);
-                    if let (Some(last), false) = (events.last_mut(), F::NAMED_EVENTS) {
+                    let mut values = self.formatter.finish(index, reason, &text);
+                    if let (Some(last), Framing::EventsUntilDone) = (values.last_mut(), F::FRAMING)
+                    {
                         attach(last, &self.generation.reports[index..=index]);
                     }
-                    events
+                    values
                 }
-                Ok(None) => {
-                    self.ended = true;
-                    let mut events = self.formatter.end(&self.generation);
-                    if F::NAMED_EVENTS {
-                        attach_to_end(&mut events, self.generation.reports[0].as_ref());
-                    }
-                    events
-                }
+                Ok(None) => self.end(),
                 Err(error) => {
                     self.ended = true;
                     self.formatter.failed(&error)
                 }
             };
-            self.pending.extend(values.into_iter().map(event::<F>));
-            if self.ended && !F::NAMED_EVENTS {
-                self.pending.push_back(Event::default().data("[DONE]"));
-            }
+            self.push(values);
         }
         self.pending.pop_front()
+    }
+
+    /// Sends values next, each with the token usage so far if the formatter says so.
+    fn push(&mut self, mut values: Vec<Value>) {
+        if self.formatter.continuous_usage() && !self.ended {
+            let usage = json!(self.generation.usage());
+            values.iter_mut().for_each(|value| value["usage"] = usage.clone());
+        }
+        self.pending.extend(values);
+    }
+
+    /// Returns the values after the last output, with the report about it where they end it.
+    fn end(&mut self) -> Vec<Value> {
+        self.ended = true;
+        let mut values = self.formatter.end(&self.generation);
+        let reports = &self.generation.reports;
+        match F::FRAMING {
+            Framing::EventsUntilDone => {}
+            Framing::NamedEvents => attach_to_end(&mut values, reports[0].as_ref()),
+            Framing::Events | Framing::JsonLines => {
+                if let Some(last) = values.last_mut() {
+                    attach(last, reports);
+                }
+            }
+        }
+        values
     }
 }

@@ -14,6 +14,7 @@ use axum::extract::State;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use wrinklefree::text::Tokenizer;
 
 /// Bytes of a text that may always be tokenized, so that clients can cut texts that are too long.
 const MAX_TEXT: usize = 256 << 10;
@@ -23,9 +24,19 @@ const MAX_TOKENS: usize = 1 << 16;
 /// The response of `/tokenize`.
 #[derive(Serialize)]
 pub struct Tokenized {
-    tokens: Vec<u32>,
+    /// Ids, or objects with `id` and `piece`.
+    tokens: Value,
     count: usize,
     max_model_len: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_strs: Option<Vec<Option<String>>>,
+}
+
+/// Returns a token with its text, or with its bytes if they are no text.
+fn piece(tokenizer: &Tokenizer, id: u32) -> Value {
+    let bytes = tokenizer.bytes(id);
+    let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
+    json!({"id": id, "piece": piece})
 }
 
 /// Tokenizes a text.
@@ -33,13 +44,25 @@ pub async fn tokenize(body: JsonBody) -> Result<Json<Tokenized>, ApiError> {
     let (model, body) = body.with_model().await?;
     let max_model_len = model.context;
     let tokens = body.prepare(move |body| {
-        let TokenizeFields { content, add_special_tokens } = parse(body)?;
-        if content.len() > MAX_TEXT {
-            model.check_length(&content, model.context, "content")?;
+        let fields: TokenizeFields = parse(body)?;
+        if fields.parse_special == Some(false) {
+            let message = "`parse_special` is not supported: leave it out";
+            return Err(ApiError::bad("parse_special", message));
         }
-        let tokens = model.tokenizer.encode(&content, add_special_tokens);
-        let tokens = tokens.map_err(|e| ApiError::bad("content", e.to_string()))?;
-        Ok(Tokenized { count: tokens.len(), tokens, max_model_len })
+        let TokenizeFields { content, .. } = &fields;
+        if content.len() > MAX_TEXT {
+            model.check_length(content, model.context, "content")?;
+        }
+        let tokenizer = &model.tokenizer;
+        let tokens = tokenizer.encode(content, fields.add_special_tokens.unwrap_or(true));
+        let ids = tokens.map_err(|e| ApiError::bad("content", e.to_string()))?;
+        let names = || ids.iter().map(|&id| tokenizer.token(id)).collect();
+        let token_strs = fields.return_token_strs.unwrap_or(false).then(names);
+        let tokens = match fields.with_pieces.unwrap_or(false) {
+            true => ids.iter().map(|&id| piece(tokenizer, id)).collect(),
+            false => json!(ids),
+        };
+        Ok(Tokenized { count: ids.len(), tokens, max_model_len, token_strs })
     });
     Ok(Json(tokens.await?))
 }

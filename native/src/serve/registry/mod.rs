@@ -97,11 +97,14 @@ pub struct ModelStatus {
     pub error: Option<String>,
     /// Bytes of its files, if they are on disk.
     pub bytes: u64,
+    /// Time until it is unloaded, unless requests come; `None` if it stays.
+    pub expires_in: Option<Duration>,
 }
 
 impl ModelStatus {
     /// Returns true if a request's `model` field means this model.
     pub fn has_name(&self, name: &str) -> bool {
+        let name = name.strip_suffix(":latest").unwrap_or(name);
         self.name == name
             || self.aliases.iter().any(|alias| alias == name)
             || self.served.as_ref().is_some_and(|served| served.has_name(name))
@@ -240,8 +243,12 @@ impl ModelRegistry {
         Ok(())
     }
 
-    /// Sets how long a model stays in memory without requests; `None`: forever.
+    /// Sets how long a model stays in memory without requests; `None`: forever. The only model of a server
+    /// always stays.
     pub fn keep_alive(&self, name: &str, time: Option<Duration>) {
+        if !self.on_demand {
+            return;
+        }
         if let Some(entry) = self.lock().entries.iter_mut().find(|entry| entry.has_name(name)) {
             entry.keep_alive = time;
         }
@@ -389,6 +396,7 @@ impl Entry {
             downloaded: self.downloaded.load(Ordering::Relaxed),
             error: self.error.clone(),
             bytes: self.source.bytes,
+            expires_in: self.keep_alive.map(|time| time.saturating_sub(self.used.elapsed())),
         }
     }
 }

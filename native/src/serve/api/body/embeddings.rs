@@ -8,6 +8,9 @@ use utoipa::ToSchema;
 
 /// Schemas of the body.
 pub const BODY: &[SchemaFn] = &[schema_of::<ModelFields>, schema_of::<EmbeddingFields>];
+/// Schemas of the body of `/pooling`.
+pub const POOLING: &[SchemaFn] =
+    &[schema_of::<ModelFields>, schema_of::<EmbeddingFields>, schema_of::<PoolingFields>];
 
 /// Fields of embeddings.
 #[derive(Deserialize, ToSchema)]
@@ -20,6 +23,16 @@ pub struct EmbeddingFields {
     pub dimensions: Option<usize>,
     /// Method that combines the hidden states of a text into one embedding.
     pub pooling: Option<PoolingMethod>,
+}
+
+/// Fields that only `/pooling` has.
+#[derive(Deserialize, ToSchema)]
+pub struct PoolingFields {
+    /// Task: only `embed` is supported.
+    #[schema(pattern = "^embed$")]
+    pub task: Option<String>,
+    /// Embeddings have length 1. False is not supported.
+    pub normalize: Option<bool>,
 }
 
 /// Encoding of an embedding: an array of numbers, or base64 of little-endian f32.

@@ -10,8 +10,10 @@ mod content;
 pub mod embeddings;
 mod format;
 mod known;
+pub mod llama;
 pub mod messages;
 pub mod model;
+pub mod ollama;
 mod options;
 mod prompts;
 pub mod responses;
@@ -22,7 +24,8 @@ mod weight;
 
 pub use format::OutputFormatFields;
 pub use known::KnownFields;
-pub use options::{GenerationOptions, Texts};
+pub use options::{GenerationOptions, StreamUsage, Texts};
+pub use prompts::Prompts;
 
 use crate::serve::admission::BodyPermit;
 use crate::serve::auth::Tenant;
@@ -125,6 +128,19 @@ impl JsonBody {
     /// Returns the client, and the time that it gives the response.
     pub fn arrival(&self) -> Arrival {
         self.arrival
+    }
+
+    /// Takes an empty body for an empty object.
+    pub fn or_empty(mut self) -> Self {
+        if self.body.json.trim_ascii().is_empty() {
+            self.body.json = b"{}".to_vec();
+        }
+        self
+    }
+
+    /// Returns the tenant that sent the body.
+    pub fn tenant(&self) -> Tenant {
+        self.body.tenant.clone()
     }
 
     /// Returns the model that the body names, and the body again. Waits until the model is loaded.
@@ -283,6 +299,35 @@ pub fn refuse_unsupported(body: &Body, fields: &[&str]) -> Result<(), ApiError> 
 fn unsupported(field: &str) -> ApiError {
     let message = format!("`{field}` is not supported by this server: leave it out");
     ApiError { code: "unsupported", ..ApiError::bad(field, message) }
+}
+
+/// A field that this server does not have: its name, the value that asks for what the server does
+/// anyway, and advice for other values.
+type UnsupportedField = (&'static str, Value, &'static str);
+
+/// Refuses fields of an object that have another value than null or the accepted one. `prefix` stands
+/// before their names in errors.
+///
+/// # Errors
+/// Names the first such field.
+fn refuse_others(
+    fields: &Map<String, Value>,
+    prefix: &str,
+    table: &[UnsupportedField],
+) -> Result<(), ApiError> {
+    let equal = |given: &Value, accepted: &Value| match (given.as_f64(), accepted.as_f64()) {
+        (Some(given), Some(accepted)) => given == accepted,
+        _ => given == accepted,
+    };
+    for (name, accepted, advice) in table {
+        let given = fields.get(*name).filter(|given| !given.is_null());
+        if given.is_some_and(|given| !equal(given, accepted)) {
+            let name = format!("{prefix}{name}");
+            let message = format!("`{name}` is not supported by this server: {advice}");
+            return Err(ApiError { code: "unsupported", ..ApiError::bad(name, message) });
+        }
+    }
+    Ok(())
 }
 
 /// Returns a field that a part of type `kind` at `path` must have.

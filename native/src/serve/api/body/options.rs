@@ -149,6 +149,14 @@ pub struct GenerationOptions {
     /// tenants cannot detect them by timing.
     #[schema(max_length = 1024)]
     pub cache_salt: Option<String>,
+    /// Maximum number of tokens of prompt and output together; `None` for the server's context.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub max_positions: Option<usize>,
+    /// Whether a full context shifts; `None` for the server's setting.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub shift: Option<bool>,
 }
 
 /// Options of streaming.
@@ -156,6 +164,17 @@ pub struct GenerationOptions {
 pub struct StreamOptions {
     /// Send a last chunk with the token usage.
     pub include_usage: Option<bool>,
+    /// Send the token usage so far with each chunk.
+    pub continuous_usage_stats: Option<bool>,
+}
+
+/// Chunks of a stream that have the token usage.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamUsage {
+    /// A last chunk without choices has the token usage.
+    pub last: bool,
+    /// Each chunk has the token usage so far.
+    pub each: bool,
 }
 
 /// One string, or an array of strings.
@@ -238,7 +257,7 @@ impl GenerationOptions {
     }
 
     /// Returns the maximum number of tokens to generate; `None` is unlimited.
-    fn limit(&self) -> Option<usize> {
+    pub fn limit(&self) -> Option<usize> {
         let of_llama = || self.n_predict.and_then(|n| usize::try_from(n).ok());
         self.max_completion_tokens.or(self.max_tokens).or_else(of_llama)
     }
@@ -255,9 +274,13 @@ impl GenerationOptions {
         self.stream.unwrap_or(false)
     }
 
-    /// Returns true if a stream ends with the token usage.
-    pub fn include_usage(&self) -> bool {
-        self.stream_options.as_ref().and_then(|o| o.include_usage).unwrap_or(false)
+    /// Returns the chunks of a stream that have the token usage.
+    pub fn stream_usage(&self) -> StreamUsage {
+        let options = self.stream_options.clone().unwrap_or_default();
+        StreamUsage {
+            last: options.include_usage.unwrap_or(false),
+            each: options.continuous_usage_stats.unwrap_or(false),
+        }
     }
 
     /// Creates the engine's request for a prompt. `logprobs` is the number of alternatives per token,
@@ -282,11 +305,7 @@ impl GenerationOptions {
             let message = format!("min_tokens is {least}, but at most {most} may be generated");
             return Err(ApiError::bad("min_tokens", message));
         }
-        // Without a limit the output fills the context. The context shifts only for a longer one, so
-        // that modes which cannot shift still accept all others.
-        let longer = limit.is_some_and(|n| tokens.len().saturating_add(n) > model.context);
-        let (max_tokens, context_shift) =
-            (limit.unwrap_or(usize::MAX), model.context_shift.filter(|_| longer));
+        let (max_tokens, context_shift) = self.length(model, tokens.len())?;
         let (eos, stop) = (self.end_tokens(model)?, self.stops()?);
         let mut sampling = self.sampling(model, logprobs)?;
         if let Some(n) = self.prompt_logprobs()? {
@@ -305,6 +324,46 @@ impl GenerationOptions {
             cache_salt,
             ..Request::default()
         })
+    }
+
+    /// Returns the maximum number of tokens behind a prompt of so many tokens, and the context shift.
+    fn length(
+        &self,
+        model: &ServedModel,
+        prompt: usize,
+    ) -> Result<(usize, Option<usize>), ApiError> {
+        let limit = self.limit();
+        if self.shift == Some(true) && model.context_shift.is_none() {
+            let message =
+                "`shift`: this server does not shift contexts: start it with --context-shift";
+            return Err(ApiError::bad("shift", message));
+        }
+        // Without a limit the output fills the context. The context shifts only for a longer one, so
+        // that modes which cannot shift still accept all others.
+        let longer = limit.is_some_and(|n| prompt.saturating_add(n) > model.context);
+        let shifts = longer && self.shift != Some(false) && self.max_positions.is_none();
+        let max_tokens = limit.unwrap_or(usize::MAX);
+        let context_shift = model.context_shift.filter(|_| shifts);
+        let Some(positions) = self.max_positions else { return Ok((max_tokens, context_shift)) };
+        if positions > model.context {
+            let message = format!(
+                "`options.num_ctx` is {positions}, but this server's context is {}: leave it out, or \
+                 start the server with --context {positions}",
+                model.context
+            );
+            return Err(ApiError::bad("options.num_ctx", message));
+        }
+        match positions.checked_sub(prompt) {
+            None | Some(0) => {
+                let message = format!(
+                    "the prompt has {prompt} tokens, but `options.num_ctx` is {positions}: shorten \
+                     it, or ask for a larger context"
+                );
+                let error = ApiError::bad("options.num_ctx", message);
+                Err(ApiError { code: "context_length_exceeded", ..error })
+            }
+            Some(room) => Ok((max_tokens.min(room), None)),
+        }
     }
 
     /// Returns the salt of the prefix cache: requests with the same one share cached prefixes.

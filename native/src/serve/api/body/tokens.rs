@@ -21,12 +21,14 @@ pub struct TokenizeFields {
     #[serde(alias = "prompt")]
     pub content: String,
     /// Add the special tokens that the model expects, such as begin-of-sequence. Defaults to true.
-    #[serde(default = "yes")]
-    pub add_special_tokens: bool,
-}
-
-fn yes() -> bool {
-    true
+    #[serde(alias = "add_special")]
+    pub add_special_tokens: Option<bool>,
+    /// Convert the texts of special tokens to those tokens. False is not supported.
+    pub parse_special: Option<bool>,
+    /// Return each token with its text, or with its bytes if they are no text.
+    pub with_pieces: Option<bool>,
+    /// Return the names of the tokens in the vocabulary.
+    pub return_token_strs: Option<bool>,
 }
 
 /// Fields of `/detokenize`.

@@ -2,8 +2,8 @@
 
 use crate::serve::api::conversation::OutputRequest;
 use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
-use crate::serve::api::logprobs::{MIN_LOGPROB, prompt_logprobs};
-use crate::serve::api::stream::{Envelope, StreamFormatter};
+use crate::serve::api::logprobs;
+use crate::serve::api::stream::{Envelope, Framing, StreamFormatter};
 use crate::serve::api::tools::{OutputBlocks, OutputDelta, OutputParser, ToolCall};
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
-use wrinklefree::text::Tokenizer;
 
 /// Formats the outputs of one request.
 pub struct ChatFormatter {
@@ -61,7 +60,8 @@ impl ChatFormatter {
             body["prompt_token_ids"] = json!(self.beginning.prompt);
         }
         if let (Some(n), Some(first)) = (self.outputs.prompt_logprobs, outputs.first()) {
-            body["prompt_logprobs"] = prompt_logprobs(&self.model.tokenizer, &first.scored, n);
+            body["prompt_logprobs"] =
+                logprobs::prompt_logprobs(&self.model.tokenizer, &first.scored, n);
         }
         body
     }
@@ -102,12 +102,8 @@ impl ChatFormatter {
     }
 
     fn logprob(&self, sampled: &Sampled) -> Value {
-        let tokenizer = &self.model.tokenizer;
-        let mut entry = logprob(tokenizer, sampled.token, sampled.logprob.unwrap_or(0.0));
-        let top = sampled.top.iter().take(self.outputs.logprobs.unwrap_or(0));
-        let top = top.map(|&(token, p)| logprob(tokenizer, token, p));
-        entry["top_logprobs"] = top.collect();
-        entry
+        let top = self.outputs.logprobs.unwrap_or(0);
+        logprobs::sampled(&self.model.tokenizer, sampled, top)
     }
 
     fn chunk(&self, index: usize, delta: Value, logprobs: Value, reason: Value) -> Value {
@@ -149,15 +145,6 @@ impl StreamedChoice {
     }
 }
 
-/// Returns a token with its log-probability.
-fn logprob(tokenizer: &Tokenizer, token: u32, logprob: f32) -> Value {
-    json!({
-        "token": tokenizer.decode(&[token]),
-        "logprob": logprob.max(MIN_LOGPROB),
-        "bytes": tokenizer.bytes(token),
-    })
-}
-
 fn tool_call(ToolCall { name, arguments }: &ToolCall) -> Value {
     let function = json!({"name": name, "arguments": arguments});
     json!({"id": ids::new("call"), "type": "function", "function": function})
@@ -171,7 +158,7 @@ fn finish_reason(reason: FinishReason, calls: usize) -> &'static str {
 }
 
 impl StreamFormatter for ChatFormatter {
-    const NAMED_EVENTS: bool = false;
+    const FRAMING: Framing = Framing::EventsUntilDone;
 
     fn begin(&mut self) -> Vec<Value> {
         let delta = || json!({"role": "assistant", "content": self.beginning.echo});
@@ -207,6 +194,10 @@ impl StreamFormatter for ChatFormatter {
         let reason = finish_reason(reason, self.choices[index].calls);
         chunks.push(self.chunk(index, json!({}), Value::Null, reason.into()));
         chunks
+    }
+
+    fn continuous_usage(&self) -> bool {
+        self.envelope.usage.each
     }
 
     fn end(&mut self, generation: &Generation) -> Vec<Value> {

@@ -45,9 +45,9 @@ pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
         };
         let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
         let echo = chat.echoed(&conversation.messages, conversation.ending);
-        Ok((prompt, options.streams(), options.include_usage(), outputs, echo))
+        Ok((prompt, options.streams(), options.stream_usage(), outputs, echo))
     });
-    let (prompt, streams, include_usage, outputs, echo) = prepared.await?;
+    let (prompt, streams, usage, outputs, echo) = prepared.await?;
     let prompt_tokens = prompt.tokens().to_vec();
     let parser = prompt.parser.clone();
     let mut generation = prompt.start(&model, arrival, outputs.count).await?;
@@ -57,7 +57,7 @@ pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
         chunk: "chat.completion.chunk",
         created: now(),
         model: model.name.clone(),
-        include_usage,
+        usage,
     };
     let beginning = Beginning { echo, prompt: prompt_tokens };
     let formatter = ChatFormatter::new(envelope, model, outputs, parser, beginning);

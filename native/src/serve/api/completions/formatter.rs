@@ -2,7 +2,7 @@
 
 use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
 use crate::serve::api::logprobs::prompt_logprobs;
-use crate::serve::api::stream::{Envelope, StreamFormatter};
+use crate::serve::api::stream::{Envelope, Framing, StreamFormatter};
 use crate::serve::served_model::ServedModel;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -139,7 +139,7 @@ fn first_token(echo: &[u32]) -> Vec<Sampled> {
 }
 
 impl StreamFormatter for CompletionFormatter {
-    const NAMED_EVENTS: bool = false;
+    const FRAMING: Framing = Framing::EventsUntilDone;
 
     fn begin(&mut self) -> Vec<Value> {
         let mut prompts = Vec::new();
@@ -183,6 +183,10 @@ impl StreamFormatter for CompletionFormatter {
 
     fn finish(&mut self, index: usize, reason: FinishReason, text: &str) -> Vec<Value> {
         vec![self.chunk(index, text, Value::Null, reason_name(reason).into())]
+    }
+
+    fn continuous_usage(&self) -> bool {
+        self.envelope.usage.each
     }
 
     fn end(&mut self, generation: &Generation) -> Vec<Value> {

@@ -3,12 +3,15 @@
 mod formatter;
 
 use super::body::completions::{BODY, CompletionFields, OutputCounts};
-use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
-use super::generation::{Generation, RequestOutput};
+use super::body::{
+    Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, StreamUsage, parse,
+};
+use super::generation::RequestOutput;
+use super::infill::Hole;
+use super::plain_text::PlainText;
 use super::stream::{self, Envelope};
-use super::validation::{OutputValidator, attach};
+use super::validation::attach;
 use crate::serve::error::ApiError;
-use crate::serve::grammars::RequestedGrammar;
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
 use crate::serve::state::now;
@@ -16,7 +19,6 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use formatter::{CompletionFormatter, Extras};
 use std::sync::LazyLock;
-use wrinklefree::engine::Request;
 
 /// Maximum number of prompts per request.
 const MAX_PROMPTS: usize = 32;
@@ -29,9 +31,8 @@ static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &
 /// A body that is parsed and tokenized.
 struct Prepared {
     streams: bool,
-    include_usage: bool,
-    requests: Vec<Request>,
-    grammar: Option<RequestedGrammar>,
+    usage: StreamUsage,
+    text: PlainText,
     /// The prompts, if the response repeats them.
     echoes: Option<Vec<Vec<u32>>>,
     logprobs: Option<usize>,
@@ -47,27 +48,43 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     let grammar = parse::<OutputFormatFields>(body)?.grammar()?;
     let echo = completion.echo.unwrap_or(false);
     let (logprobs, counts) = (completion.logprobs()?, completion.counts(&options)?);
-    options.limit_to(MAX_TOKENS);
-    let max_tokens = options.max_tokens.unwrap_or(MAX_TOKENS);
+    let suffix = completion.suffix.filter(|suffix| !suffix.is_empty());
+    if suffix.is_none() {
+        options.limit_to(MAX_TOKENS);
+    }
     // With max_tokens 0 scoring is the only work; it also lets the engine check the prompt's length.
-    let score_prompt = echo && (logprobs.is_some() || max_tokens == 0);
+    let score_prompt = echo && (logprobs.is_some() || options.max_tokens == Some(0));
     // The best outputs are the most probable ones.
     let ranked = counts.generated > counts.returned;
     let needed = if ranked { Some(logprobs.unwrap_or(0)) } else { logprobs };
-    let prompts = completion.prompt.encode(model, "prompt", MAX_PROMPTS)?;
-    let echoes = echo.then(|| prompts.clone());
-    let request = |tokens: Vec<u32>| {
-        let mut request = options.request(model, &body.tenant, tokens, needed)?;
-        request.sampling.score_prompt |= score_prompt;
-        Ok(request)
+    let mut requests = match &suffix {
+        None => {
+            let prompts = completion.prompt.encode(model, "prompt", MAX_PROMPTS)?;
+            let request = |tokens| options.request(model, &body.tenant, tokens, needed);
+            prompts.into_iter().map(request).collect::<Result<Vec<_>, _>>()?
+        }
+        Some(_) if echo => {
+            return Err(ApiError::bad("echo", "`echo` does not work with `suffix`: leave it out"));
+        }
+        Some(suffix) => {
+            let prompts = completion.prompt.texts("prompt", MAX_PROMPTS)?;
+            let request = |prompt: &String| {
+                let hole = Hole::new((prompt, "prompt"), (suffix, "suffix"));
+                let hole = Hole { tokens: Some(MAX_TOKENS), ..hole };
+                hole.request(model, body, &options, needed)
+            };
+            prompts.iter().map(request).collect::<Result<_, _>>()?
+        }
     };
-    let requests = prompts.into_iter().map(request).collect::<Result<_, ApiError>>()?;
-    let (streams, include_usage) = (options.streams(), options.include_usage());
+    requests.iter_mut().for_each(|request| request.sampling.score_prompt |= score_prompt);
+    let echoes = echo.then(|| requests.iter().map(|request| request.tokens.clone()).collect());
+    let (streams, usage) = (options.streams(), options.stream_usage());
+    let text = PlainText { field: "prompt", requests, grammar };
     let extras = Extras {
         prompt_logprobs: options.prompt_logprobs()?,
         token_ids: options.returns_token_ids(),
     };
-    Ok(Prepared { streams, include_usage, requests, grammar, echoes, logprobs, counts, extras })
+    Ok(Prepared { streams, usage, text, echoes, logprobs, counts, extras })
 }
 
 /// Continues texts.
@@ -75,21 +92,11 @@ pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let (own, arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| prepare(body, &own)).await?;
-    let Prepared { streams, include_usage, mut requests, grammar, echoes, logprobs, .. } = prepared;
-    let Prepared { counts, extras, .. } = prepared;
+    let Prepared { streams, usage, text, echoes, logprobs, counts, extras } = prepared;
     let OutputCounts { returned: n, generated: best_of } = counts;
-    let mut left_out = Vec::new();
-    if let Some(requested) = &grammar {
-        let (compiled, without) = model.grammars.compile(requested, &arrival).await?;
-        for request in &mut requests {
-            request.sampling.constraint = Some(compiled.constraint.clone());
-        }
-        left_out = without;
-    }
-    let validator = OutputValidator::new(&model.grammars, grammar, left_out, arrival, None);
-    let prompts = requests.len();
-    let started = Generation::start(&model.engine, arrival, &requests, best_of, "prompt").await?;
-    let mut generation = started.with_validator(validator);
+    let tokens: Vec<Vec<u32>> = text.requests.iter().map(|r| r.tokens.clone()).collect();
+    let prompts = tokens.len();
+    let mut generation = text.start(&model, arrival, best_of).await?;
     let formatter = CompletionFormatter {
         envelope: Envelope {
             id: ids::new("cmpl"),
@@ -97,11 +104,11 @@ pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
             chunk: "text_completion",
             created: now(),
             model: model.name.clone(),
-            include_usage,
+            usage,
         },
         logprobs,
         extras,
-        prompts: requests.into_iter().map(|request| request.tokens).collect(),
+        prompts: tokens,
         count: prompts * n,
         offsets: vec![0; prompts * n],
         echoes,

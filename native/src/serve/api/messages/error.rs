@@ -1,17 +1,9 @@
 //! Errors in the format of Anthropic's API.
 
 use crate::serve::error::ApiError;
-use axum::body;
-use axum::extract::Request;
-use axum::http::header;
-use axum::middleware::Next;
-use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-
-/// Path below which errors have this format.
-const PATH: &str = "/v1/messages";
 
 /// The body of an error response.
 #[derive(Debug, Serialize, ToSchema)]
@@ -47,26 +39,9 @@ pub fn body(error: &ApiError) -> Value {
         400..=499 => "invalid_request_error",
         _ => "api_error",
     };
-    // The format has no member for the field's name, so the message must contain it.
-    let message = match &error.param {
-        Some(param) if !error.message.contains(param.as_str()) => {
-            format!("{param}: {}", error.message)
-        }
-        _ => error.message.clone(),
-    };
+    let message = error.message_with_param();
     let error = AnthropicErrorDetails { kind, message };
     json!(AnthropicErrorBody { kind: "error", error })
-}
-
-/// Middleware: converts errors below [`PATH`], whichever layer of the server they come from.
-pub async fn convert_errors(request: Request, next: Next) -> Response {
-    let applies = request.uri().path().starts_with(PATH);
-    let mut response = next.run(request).await;
-    if let Some(error) = response.extensions_mut().remove::<ApiError>().filter(|_| applies) {
-        response.headers_mut().remove(header::CONTENT_LENGTH);
-        *response.body_mut() = body::Body::from(body(&error).to_string());
-    }
-    response
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::error;
 use crate::serve::api::generation::{Generation, RequestOutput};
-use crate::serve::api::stream::StreamFormatter;
+use crate::serve::api::stream::{Framing, StreamFormatter};
 use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
@@ -152,7 +152,7 @@ fn usage_of(prompt: usize, cached: usize, output: usize) -> Value {
 }
 
 impl StreamFormatter for MessageFormatter {
-    const NAMED_EVENTS: bool = true;
+    const FRAMING: Framing = Framing::NamedEvents;
 
     fn keep_alive() -> Event {
         Event::default().event("ping").data(json!({"type": "ping"}).to_string())

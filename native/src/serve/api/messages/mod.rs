@@ -3,7 +3,10 @@
 mod error;
 mod formatter;
 
-pub use error::{AnthropicErrorBody, convert_errors};
+pub use error::{AnthropicErrorBody, body as error_body};
+
+/// Path below which errors have this API's format.
+pub const PATH: &str = "/v1/messages";
 
 use super::body::messages::{
     AnthropicLimits, AnthropicMessageFields, AnthropicOutputFields, AnthropicThinkingFields,

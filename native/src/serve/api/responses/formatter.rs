@@ -3,7 +3,7 @@
 use crate::serve::admission::BodyPermit;
 use crate::serve::api::body::Body;
 use crate::serve::api::generation::{Generation, RequestOutput};
-use crate::serve::api::stream::StreamFormatter;
+use crate::serve::api::stream::{Framing, StreamFormatter};
 use crate::serve::api::template_messages::TemplateMessages;
 use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser};
 use crate::serve::auth::Tenant;
@@ -312,7 +312,7 @@ fn part(text: &str) -> Value {
 }
 
 impl StreamFormatter for ResponsesFormatter {
-    const NAMED_EVENTS: bool = true;
+    const FRAMING: Framing = Framing::NamedEvents;
 
     fn begin(&mut self) -> Vec<Value> {
         let response = json!({"response": self.response()});

@@ -1,0 +1,106 @@
+//! `options` of Ollama's API.
+
+use super::super::options::{GenerationOptions, Texts};
+use super::super::{Body, UnsupportedField, refuse_others};
+use crate::serve::error::ApiError;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+/// Options of sampling, under Ollama's names.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub struct OllamaOptions {
+    /// Maximum number of tokens to generate. Negative: as many as fit the context.
+    num_predict: Option<i64>,
+    /// Maximum number of tokens of prompt and output together.
+    #[schema(minimum = 1)]
+    num_ctx: Option<usize>,
+    /// Sampling temperature. 0 always selects the most probable token.
+    #[schema(minimum = 0)]
+    temperature: Option<f32>,
+    /// Keep the `top_k` most probable tokens.
+    #[schema(minimum = -1)]
+    top_k: Option<i64>,
+    /// Keep the smallest set of tokens whose cumulative probability is at least `top_p`.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    top_p: Option<f32>,
+    /// Keep tokens whose probability is at least `min_p` times that of the most probable token.
+    #[schema(minimum = 0, maximum = 1)]
+    min_p: Option<f32>,
+    /// Locally typical sampling; 1 keeps all.
+    typical_p: Option<f32>,
+    /// Mirostat: 1 or 2 keep the surprise of the output near `mirostat_tau`; 0 is off.
+    mirostat: Option<u8>,
+    /// Target of Mirostat, in bits.
+    mirostat_tau: Option<f32>,
+    /// Rate of Mirostat.
+    mirostat_eta: Option<f32>,
+    /// Divides the positive logits of tokens that have occurred before. 1 has no effect.
+    #[schema(exclusive_minimum = 0)]
+    repeat_penalty: Option<f32>,
+    /// Subtracted from the logits of tokens that have occurred before.
+    presence_penalty: Option<f32>,
+    /// Subtracted from the logits of tokens once for each time that they have occurred before.
+    frequency_penalty: Option<f32>,
+    /// Seed of the random number generator. -1: random.
+    seed: Option<i64>,
+    /// Strings that end the output.
+    stop: Option<Texts>,
+}
+
+impl From<OllamaOptions> for GenerationOptions {
+    fn from(options: OllamaOptions) -> Self {
+        Self {
+            max_tokens: options.num_predict.and_then(|n| usize::try_from(n).ok()),
+            max_positions: options.num_ctx,
+            temperature: options.temperature,
+            top_k: options.top_k,
+            top_p: options.top_p,
+            min_p: options.min_p,
+            typical_p: options.typical_p,
+            mirostat: options.mirostat,
+            mirostat_tau: options.mirostat_tau,
+            mirostat_eta: options.mirostat_eta,
+            repetition_penalty: options.repeat_penalty,
+            presence_penalty: options.presence_penalty,
+            frequency_penalty: options.frequency_penalty,
+            seed: options.seed.filter(|&seed| seed >= 0),
+            stop: options.stop,
+            ..Self::default()
+        }
+    }
+}
+
+/// Options that configure how Ollama loads a model or that this server does not have, with the values
+/// that describe this server, and what to do instead.
+fn unsupported() -> [UnsupportedField; 15] {
+    let server = "set it when the server starts";
+    let none = "leave it out";
+    [
+        ("num_gpu", json!(0), "this server computes on CPUs"),
+        ("main_gpu", json!(0), "this server computes on CPUs"),
+        ("low_vram", json!(false), "this server computes on CPUs"),
+        ("num_thread", json!(null), "start the server with --threads"),
+        ("num_batch", json!(null), server),
+        ("num_keep", json!(null), "start the server with --context-shift"),
+        ("numa", json!(false), none),
+        ("use_mmap", json!(true), server),
+        ("use_mlock", json!(false), server),
+        ("vocab_only", json!(false), none),
+        ("penalize_newline", json!(true), none),
+        ("repeat_last_n", json!(-1), "penalties cover the whole text"),
+        ("tfs_z", json!(1), none),
+        ("draft_num_predict", json!(null), "use `decode_mode` of /v1/chat/completions"),
+        ("embedding_only", json!(false), none),
+    ]
+}
+
+/// Refuses options that this server does not have.
+///
+/// # Errors
+/// Names the first such option.
+pub fn refuse_unsupported_options(body: &Body) -> Result<(), ApiError> {
+    let fields = body.fields(&["options"]);
+    let Some(Value::Object(options)) = fields.get("options") else { return Ok(()) };
+    refuse_others(options, "options.", &unsupported())
+}

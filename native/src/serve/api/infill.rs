@@ -1,0 +1,184 @@
+//! Holes between two texts. A model fills them that was trained with tokens around prefix and suffix, or
+//! that denoises blocks: it sees both sides of a block.
+
+use super::body::{Body, GenerationOptions};
+use crate::serve::error::ApiError;
+use crate::serve::served_model::ServedModel;
+use wrinklefree::decode::DecodeMode;
+use wrinklefree::engine::Request;
+use wrinklefree::settings::Mode;
+use wrinklefree::text::Tokenizer;
+
+/// Names of the tokens before prefix, suffix and middle (fill in the middle), by model family.
+const FIM_TOKENS: [[&str; 3]; 6] = [
+    // Qwen2.5-Coder and Qwen3.
+    ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
+    // StarCoder, Granite and SmolLM.
+    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
+    ["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
+    // DeepSeek-Coder: begin, hole, end.
+    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
+    // Code Llama.
+    ["▁<PRE>", "▁<SUF>", "▁<MID>"],
+    // GLM.
+    ["<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"],
+];
+/// Names of the token before the name of a project.
+const PROJECT: [&str; 3] = ["<|repo_name|>", "<repo_name>", "<reponame>"];
+/// Names of the token before the name of a file.
+const FILE: [&str; 3] = ["<|file_sep|>", "<file_sep>", "<filename>"];
+/// Names of tokens that end the text in a hole.
+const ENDS: [&str; 6] =
+    ["<|endoftext|>", "<|fim_pad|>", "<fim_pad>", "<|cursor|>", "▁<EOT>", "<EOT>"];
+
+/// A hole between two texts, with the names of the request fields that the texts came in.
+pub struct Hole<'a> {
+    /// Text before the hole.
+    pub prefix: (&'a str, &'static str),
+    /// Text behind the hole.
+    pub suffix: (&'a str, &'static str),
+    /// Names and texts of other files of the project.
+    pub extra: Vec<(String, String)>,
+    /// Beginning of the text in the hole.
+    pub begin: String,
+    /// Number of tokens to generate for requests that do not say, where the hole has no limit itself.
+    pub tokens: Option<usize>,
+}
+
+/// Ids of the tokens around the parts of a prompt.
+struct FimTokens {
+    around: [u32; 3],
+    project: Option<u32>,
+    file: Option<u32>,
+    ends: Vec<u32>,
+}
+
+impl FimTokens {
+    /// Finds the tokens of a tokenizer; `None` if it has none.
+    fn of(tokenizer: &Tokenizer) -> Option<Self> {
+        let id = |name: &&str| tokenizer.id(name);
+        let all = |names: &[&str; 3]| {
+            let ids = names.each_ref().map(id);
+            Some([ids[0]?, ids[1]?, ids[2]?])
+        };
+        let around = FIM_TOKENS.iter().find_map(all)?;
+        let (project, file) = (PROJECT.iter().find_map(id), FILE.iter().find_map(id));
+        let ends = ENDS.iter().filter_map(id).chain(project).chain(file).collect();
+        Some(Self { around, project, file, ends })
+    }
+}
+
+/// Returns true if a model can fill holes.
+pub fn is_supported(model: &ServedModel) -> bool {
+    model.dlm.is_some() || FimTokens::of(&model.tokenizer).is_some()
+}
+
+impl<'a> Hole<'a> {
+    /// Makes a hole without other files.
+    pub fn new(prefix: (&'a str, &'static str), suffix: (&'a str, &'static str)) -> Self {
+        Self { prefix, suffix, extra: Vec::new(), begin: String::new(), tokens: None }
+    }
+
+    /// Makes the engine's request for the text in the hole: with the tokenizer's tokens for holes, or by
+    /// block diffusion.
+    ///
+    /// # Errors
+    /// If the model cannot fill holes, or an option is invalid.
+    pub fn request(
+        &self,
+        model: &ServedModel,
+        body: &Body,
+        options: &GenerationOptions,
+        logprobs: Option<usize>,
+    ) -> Result<Request, ApiError> {
+        if let Some(fim) = FimTokens::of(&model.tokenizer) {
+            let tokens = self.fim_prompt(model, &fim)?;
+            let mut options = options.clone();
+            if let Some(tokens) = self.tokens {
+                options.limit_to(tokens);
+            }
+            let mut request = options.request(model, &body.tenant, tokens, logprobs)?;
+            if !request.eos.is_empty() {
+                request.eos.extend(fim.ends);
+            }
+            return Ok(request);
+        }
+        if model.dlm.is_some() {
+            return self.denoised(model, body, options, logprobs);
+        }
+        let message = format!(
+            "`{}`: {} cannot fill a hole: its tokenizer has no tokens for it, such as \
+             <|fim_prefix|>, and it is no block-diffusion model",
+            self.suffix.1, model.name
+        );
+        Err(ApiError { code: "unsupported", ..ApiError::bad(self.suffix.1, message) })
+    }
+
+    /// Makes the request for block diffusion. Hole and suffix must fit the block in which the prefix ends.
+    fn denoised(
+        &self,
+        model: &ServedModel,
+        body: &Body,
+        options: &GenerationOptions,
+        logprobs: Option<usize>,
+    ) -> Result<Request, ApiError> {
+        let (prefix, prefix_field) = self.prefix;
+        if !self.extra.is_empty() {
+            let message = "`input_extra`: this model has no tokens for other files: leave it out";
+            return Err(ApiError::bad("input_extra", message));
+        }
+        let tokens = model.encode(&format!("{prefix}{}", self.begin), true, prefix_field)?;
+        let suffix = model.encode(self.suffix.0, false, self.suffix.1)?;
+        let (length, limit) = (tokens.len(), options.limit());
+        let mut options = options.clone();
+        let denoises = |mode| matches!(mode, Mode::Greedy | Mode::Iterative | Mode::Adaptive);
+        let own = model.settings.decode_mode.filter(|&mode| denoises(mode));
+        options.decode_mode = match options.decode_mode.filter(|&mode| mode != Mode::Auto) {
+            None => own.or(Some(Mode::Iterative)),
+            Some(mode) if denoises(mode) => Some(mode),
+            Some(mode) => {
+                let message = format!(
+                    "decode_mode {} cannot fill a hole with this model: use iterative, or leave it out",
+                    mode.name()
+                );
+                return Err(ApiError::bad("decode_mode", message));
+            }
+        };
+        let mut request = options.request(model, &body.tenant, tokens, logprobs)?;
+        if let DecodeMode::Diffusion(params) = &mut request.mode {
+            // Without a limit the hole takes all slots that are left.
+            let room = params.hole_slots(length).saturating_sub(suffix.len()).max(1);
+            request.max_tokens = limit.unwrap_or(room);
+            params.suffix = suffix;
+        }
+        Ok(request)
+    }
+
+    /// Returns the prompt for a model with tokens for holes: other files, prefix, suffix, and the
+    /// beginning of the text in the hole.
+    fn fim_prompt(&self, model: &ServedModel, fim: &FimTokens) -> Result<Vec<u32>, ApiError> {
+        let (prefix, prefix_field) = self.prefix;
+        let (suffix, suffix_field) = self.suffix;
+        let mut tokens = model.encode("", true, prefix_field)?;
+        if !self.extra.is_empty() {
+            if let Some(project) = fim.project {
+                tokens.push(project);
+                tokens.extend(model.encode("project\n", false, "input_extra")?);
+            }
+            let files = self.extra.iter().map(|(name, text)| format!("{name}\n{text}"));
+            let own = fim.file.is_some().then(|| "file\n".to_string());
+            for text in files.chain(own) {
+                tokens.extend(fim.file);
+                tokens.extend(model.encode(&text, false, "input_extra")?);
+            }
+        }
+        let [before_prefix, before_suffix, before_middle] = fim.around;
+        tokens.push(before_prefix);
+        tokens.extend(model.encode(prefix, false, prefix_field)?);
+        tokens.push(before_suffix);
+        tokens.extend(model.encode(suffix, false, suffix_field)?);
+        tokens.push(before_middle);
+        tokens.extend(model.encode(&self.begin, false, "prompt")?);
+        Ok(tokens)
+    }
+}

@@ -1,0 +1,31 @@
+//! `POST /embedding` of llama-server.
+
+use crate::serve::api::body::llama::LlamaEmbeddingFields;
+use crate::serve::api::body::{GenerationOptions, JsonBody, parse};
+use crate::serve::api::embeddings::TextsToEmbed;
+use crate::serve::error::ApiError;
+use axum::Json;
+use serde_json::{Value, json};
+use wrinklefree::decode::Pooling;
+
+/// Norm of embeddings: the Euclidean one.
+const NORM: i64 = 2;
+
+/// Returns the embeddings of texts.
+pub async fn embedding(body: JsonBody) -> Result<Json<Value>, ApiError> {
+    let (model, body) = body.with_model().await?;
+    let (own, arrival) = (model.clone(), body.arrival());
+    let texts = body.prepare(move |body| {
+        let LlamaEmbeddingFields { content, embd_normalize } = parse(body)?;
+        if embd_normalize.is_some_and(|norm| norm != NORM) {
+            let message = "`embd_normalize`: embeddings have the Euclidean norm 1: leave it out";
+            return Err(ApiError::bad("embd_normalize", message));
+        }
+        let salt = GenerationOptions::default().salt(&body.tenant)?;
+        TextsToEmbed::encode(&own, content, "content", Pooling::Mean, salt)
+    });
+    let embeddings = texts.await?.vectors(&model, arrival).await?;
+    let entry =
+        |(index, vector): (usize, &Vec<f32>)| json!({"index": index, "embedding": [vector]});
+    Ok(Json(embeddings.iter().enumerate().map(entry).collect()))
+}

@@ -1,0 +1,60 @@
+//! llama-server's own API.
+
+mod completion;
+mod embedding;
+mod error;
+mod formatter;
+mod props;
+mod slots;
+
+pub use error::{LlamaErrorBody, body as error_body};
+
+use super::{chat, embeddings, messages, models, responses, tokens};
+use crate::serve::state::ServerState;
+use axum::Router;
+use axum::routing::{get, post};
+use std::sync::Arc;
+
+/// Paths whose errors have this API's format.
+const PATHS: [&str; 8] = [
+    "/completion",
+    "/completions",
+    "/infill",
+    "/embedding",
+    "/embeddings",
+    "/props",
+    "/slots",
+    "/lora-adapters",
+];
+
+/// Returns true if errors of a path have this API's format.
+pub fn owns(path: &str) -> bool {
+    PATHS.contains(&path) || path.starts_with("/slots/")
+}
+
+/// Returns the router of this API.
+pub fn router() -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/completion", post(completion::completion))
+        .route("/infill", post(completion::infill))
+        .route("/embedding", post(embedding::embedding))
+        .route("/props", get(props::props))
+        .route("/slots", get(slots::list))
+        .route("/slots/{id}", post(slots::change))
+}
+
+/// Returns the router of other paths for endpoints, and of those that are refused by name.
+pub fn aliases() -> Router<Arc<ServerState>> {
+    let adapters = get(props::no_adapters).post(props::no_adapters);
+    Router::new()
+        .route("/completions", post(completion::completion))
+        .route("/embeddings", post(embedding::embedding))
+        .route("/chat/completions", post(chat::chat))
+        .route("/responses", post(responses::responses))
+        .route("/messages", post(messages::messages))
+        .route("/models", get(models::models))
+        .route("/models/{*id}", get(models::model))
+        .route("/v1/tokenize", post(tokens::tokenize))
+        .route("/v1/pooling", post(embeddings::pooling))
+        .route("/lora-adapters", adapters)
+}

@@ -1,0 +1,264 @@
+//! `GET /slots` and `POST /slots/{id}`: saves and restores the prompt cache of a slot in a file.
+
+use crate::cli::atomic_file::Draft;
+use crate::serve::api::body::llama::SlotFields;
+use crate::serve::api::body::{JsonBody, parse};
+use crate::serve::api::status::ModelQuery;
+use crate::serve::auth::Tenant;
+use crate::serve::error::ApiError;
+use crate::serve::served_model::ServedModel;
+use crate::serve::slots::SlotText;
+use crate::serve::state::ServerState;
+use axum::Json;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use wrinklefree::cache::{KvPool, PAGE, SavedError};
+
+/// First bytes of a file.
+const MAGIC: &[u8; 8] = b"WFSLOT1\n";
+/// Maximum size of a file's header in bytes.
+const MAX_HEADER: usize = 64 << 20;
+/// Maximum length of a file's name in bytes.
+const MAX_NAME: usize = 255;
+
+/// Header of a file, as JSON behind [`MAGIC`] and its length (u32, little-endian). The pages follow.
+#[derive(Deserialize, Serialize)]
+struct Header {
+    /// Properties of the model and of its cache that must be the same.
+    model: Value,
+    /// Tokens of the text.
+    tokens: Vec<u32>,
+    /// Positions of a block of finished tokens.
+    block: usize,
+}
+
+/// Lists the slots.
+pub async fn list(
+    State(server): State<Arc<ServerState>>,
+    ModelQuery(name): ModelQuery,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, ApiError> {
+    let model = server.loaded(name.as_deref())?;
+    let states = model.slots.states();
+    let query = query.unwrap_or_default();
+    if query.contains("fail_on_no_slot") && states.iter().all(|(busy, _)| *busy) {
+        return Err(ApiError::unavailable("no slot is free"));
+    }
+    let slot = |(id, (busy, tokens)): (usize, (bool, usize))| json!({"id": id, "n_ctx": model.context, "is_processing": busy, "n_past": tokens});
+    Ok(Json(states.into_iter().enumerate().map(slot).collect()))
+}
+
+/// Saves, restores or erases the prompt cache of a slot.
+pub async fn change(
+    State(server): State<Arc<ServerState>>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let (model, body) = body.or_empty().with_model().await?;
+    let tenant = body.tenant();
+    let fields: SlotFields = body.prepare(parse).await?;
+    let slot = id.parse::<usize>().ok().filter(|&id| id < model.slots.count());
+    let Some(slot) = slot else {
+        let message = format!("`{id}` is no slot: expected a number below {}", model.slots.count());
+        return Err(ApiError::bad("id_slot", message));
+    };
+    let query = query.unwrap_or_default();
+    let action = query.split('&').find_map(|pair| pair.strip_prefix("action="));
+    let file = |fields: SlotFields| path(&server, fields.filename);
+    match action {
+        Some("save") => save(&model, slot, &tenant, file(fields)?).await,
+        Some("restore") => restore(&model, slot, &tenant, file(fields)?).await,
+        Some("erase") => erase(&model, slot, &tenant).await,
+        _ => Err(ApiError::bad("action", "action must be save, restore or erase")),
+    }
+}
+
+/// Returns the place of a file and its name.
+fn path(server: &ServerState, name: Option<String>) -> Result<(PathBuf, String), ApiError> {
+    let Some(folder) = &server.slot_save_path else {
+        let message = "this server saves no slots: start it with --slot-save-path DIR";
+        return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "unsupported", message));
+    };
+    let name = name.unwrap_or_default();
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.is_empty()
+        || name.len() > MAX_NAME
+        || name.starts_with('.')
+        || !name.chars().all(allowed)
+    {
+        let message = "filename must be 1 to 255 letters, digits, `.`, `_` and `-`, and not begin with \
+                       `.`";
+        return Err(ApiError::bad("filename", message));
+    }
+    Ok((folder.join(&name), name))
+}
+
+/// Returns the text of a slot, empty if it is another tenant's.
+fn own_text(model: &ServedModel, slot: usize, tenant: &Tenant) -> SlotText {
+    let text = model.slots.text(slot).unwrap_or_default();
+    let own = text.salt.split(' ').next() == Some(tenant.0.as_str());
+    if own { text } else { SlotText::default() }
+}
+
+async fn save(
+    model: &Arc<ServedModel>,
+    slot: usize,
+    tenant: &Tenant,
+    (path, name): (PathBuf, String),
+) -> Result<Json<Value>, ApiError> {
+    let started = Instant::now();
+    let text = own_text(model, slot, tenant);
+    let SlotText { mut tokens, salt, block } = text;
+    let all = tokens.clone();
+    let saved = model.engine.run(move |engine| engine.save_prefix((&salt, block), &all)).await;
+    let saved = saved.ok_or_else(stopped)?.map_err(refused)?;
+    tokens.truncate(saved.positions);
+    let header = Header { model: identity(model), tokens, block };
+    let (positions, bytes) = blocking(move || write(&path, &header, &saved.bytes)).await?;
+    Ok(Json(json!({
+        "id_slot": slot,
+        "filename": name,
+        "n_saved": positions,
+        "n_written": bytes,
+        "timings": {"save_ms": milliseconds(started)},
+    })))
+}
+
+/// Writes a file. Returns its positions and its size in bytes.
+fn write(path: &FilePath, header: &Header, pages: &[u8]) -> anyhow::Result<(usize, u64)> {
+    let json = serde_json::to_vec(header)?;
+    let length = u32::try_from(json.len())?.to_le_bytes();
+    let mut draft = Draft::new(path, true)?;
+    for part in [&MAGIC[..], &length, &json, pages] {
+        draft.write_all(part)?;
+    }
+    draft.keep()?;
+    let bytes = MAGIC.len() + length.len() + json.len() + pages.len();
+    Ok((header.tokens.len(), bytes as u64))
+}
+
+async fn restore(
+    model: &Arc<ServedModel>,
+    slot: usize,
+    tenant: &Tenant,
+    (path, name): (PathBuf, String),
+) -> Result<Json<Value>, ApiError> {
+    let started = Instant::now();
+    let (own, shown) = (model.clone(), name.clone());
+    let (header, pages, read) = tokio::task::spawn_blocking(move || read(&path, &shown, &own))
+        .await
+        .map_err(ApiError::internal)??;
+    let Header { tokens, block, .. } = header;
+    let salt = format!("{} ", tenant.0);
+    let text = SlotText { tokens: tokens.clone(), salt: salt.clone(), block };
+    let restored = model
+        .engine
+        .run(move |engine| engine.restore_prefix((&salt, block), &tokens, &pages))
+        .await;
+    let positions = restored.ok_or_else(stopped)?.map_err(refused)?;
+    model.slots.set_text(slot, text);
+    Ok(Json(json!({
+        "id_slot": slot,
+        "filename": name,
+        "n_restored": positions,
+        "n_read": read,
+        "timings": {"restore_ms": milliseconds(started)},
+    })))
+}
+
+/// Reads a file. Returns its header, its pages and its size in bytes.
+fn read(
+    path: &FilePath,
+    name: &str,
+    model: &ServedModel,
+) -> Result<(Header, Vec<u8>, usize), ApiError> {
+    let bad = |message: String| ApiError::bad("filename", format!("{name}: {message}"));
+    let unreadable = |error: io::Error| bad(format!("cannot read it: {error}"));
+    let length = fs::metadata(path).map_err(unreadable)?.len();
+    let most = KvPool::bytes(&model.spec, model.context.div_ceil(PAGE), &model.kv) + MAX_HEADER;
+    if length > most as u64 {
+        return Err(bad(format!("it has {length} bytes, more than a context of this model takes")));
+    }
+    let bytes = fs::read(path).map_err(unreadable)?;
+    let invalid = || bad("it is no saved slot".into());
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(invalid)?;
+    let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(invalid)?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let (json, pages) =
+        rest.split_at_checked(length).filter(|_| length <= MAX_HEADER).ok_or_else(invalid)?;
+    let header: Header = serde_json::from_slice(json).map_err(|_| invalid())?;
+    if header.model != identity(model) {
+        return Err(bad(
+            "it was saved by another model, or with other settings of the cache".into()
+        ));
+    }
+    if header.tokens.iter().any(|&token| token as usize >= model.vocab) || header.block == 0 {
+        return Err(invalid());
+    }
+    let (pages, size) = (pages.to_vec(), bytes.len());
+    Ok((header, pages, size))
+}
+
+async fn erase(
+    model: &Arc<ServedModel>,
+    slot: usize,
+    tenant: &Tenant,
+) -> Result<Json<Value>, ApiError> {
+    let SlotText { tokens, salt, block } = own_text(model, slot, tenant);
+    let count = tokens.len();
+    let erased =
+        model.engine.run(move |engine| engine.forget_prefix((&salt, block), &tokens)).await;
+    erased.ok_or_else(stopped)?;
+    if count > 0 {
+        model.slots.set_text(slot, SlotText::default());
+    }
+    Ok(Json(json!({"id_slot": slot, "n_erased": count})))
+}
+
+/// Returns the properties that decide what the bytes of a page mean.
+fn identity(model: &ServedModel) -> Value {
+    json!({
+        "spec": model.spec,
+        "fingerprint": model.size.fingerprint,
+        "keys": model.kv.keys.name(),
+        "values": model.kv.values.name(),
+        "attention": model.kv.selection.to_string(),
+        "isa": model.isa,
+        "sparsity": model.activation_sparsity.to_string(),
+    })
+}
+
+/// Runs work with files on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?;
+    done.map_err(|error| ApiError::internal(format!("{error:#}")))
+}
+
+fn stopped() -> ApiError {
+    ApiError::unavailable("the engine has stopped")
+}
+
+/// Returns the error of a cache that cannot be saved or restored.
+fn refused(error: SavedError) -> ApiError {
+    match error {
+        SavedError::Recurrent => {
+            ApiError::new(StatusCode::NOT_IMPLEMENTED, "unsupported", error.to_string())
+        }
+        SavedError::Size { .. } => ApiError::bad("filename", error.to_string()),
+        SavedError::Full(_) => ApiError::unavailable(error.to_string()),
+    }
+}
+
+fn milliseconds(started: Instant) -> f64 {
+    started.elapsed().as_secs_f64() * 1e3
+}

@@ -1,0 +1,135 @@
+//! `POST /api/chat` and `/api/generate`.
+
+use super::formatter::Shape;
+use super::{Prepared, Prompt, answer};
+use crate::serve::api::body::chat::ChatToolFields;
+use crate::serve::api::body::ollama::{
+    OllamaChatFields, OllamaFields, OllamaGenerateFields, OllamaLoadFields,
+};
+use crate::serve::api::body::{Body, GenerationOptions, JsonBody, parse, refuse_unsupported};
+use crate::serve::api::conversation::Conversation;
+use crate::serve::api::infill::Hole;
+use crate::serve::api::plain_text::PlainText;
+use crate::serve::api::template_messages::Ending;
+use crate::serve::api::tools::Tools;
+use crate::serve::error::ApiError;
+use crate::serve::served_model::ServedModel;
+use crate::serve::state::ServerState;
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Instant;
+use wrinklefree::engine::Request;
+
+/// Continues a conversation.
+pub async fn chat(
+    State(server): State<Arc<ServerState>>,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    run(&server, body, Shape::Chat).await
+}
+
+/// Answers or continues a text.
+pub async fn generate(
+    State(server): State<Arc<ServerState>>,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    run(&server, body, Shape::Generate).await
+}
+
+async fn run(server: &ServerState, body: JsonBody, shape: Shape) -> Result<Response, ApiError> {
+    let times = (body.arrival(), Instant::now());
+    let (model, body) = body.with_model().await?;
+    let own = model.clone();
+    let prepared = body.prepare(move |body| {
+        let fields = OllamaFields::parse(body)?;
+        let options = fields.options();
+        let prompt = match shape {
+            Shape::Chat => chat_prompt(body, &own, &fields, &options),
+            Shape::Generate => generate_prompt(body, &own, &fields, &options),
+        };
+        let prepared =
+            Prepared { prompt: prompt?, streams: fields.streams(), logprobs: fields.logprobs()? };
+        Ok((prepared, parse::<OllamaLoadFields>(body)?))
+    });
+    let (prepared, load) = prepared.await?;
+    let unloads = load.unloads() && matches!(prepared.prompt, Prompt::None);
+    if unloads {
+        server.models.unload(&model.name).await?;
+    } else {
+        load.apply(server, &model);
+    }
+    answer(model, times, prepared, (shape, unloads)).await
+}
+
+fn chat_prompt(
+    body: &Body,
+    model: &ServedModel,
+    fields: &OllamaFields,
+    options: &GenerationOptions,
+) -> Result<Prompt, ApiError> {
+    let messages = parse::<OllamaChatFields>(body)?.messages()?;
+    let tools = parse::<ChatToolFields>(body)?.tools()?;
+    conversation(body, model, fields, options, (messages, tools))
+}
+
+fn generate_prompt(
+    body: &Body,
+    model: &ServedModel,
+    fields: &OllamaFields,
+    options: &GenerationOptions,
+) -> Result<Prompt, ApiError> {
+    refuse_unsupported(body, &["images"])?;
+    let OllamaGenerateFields { prompt, suffix, system, raw } = parse(body)?;
+    let system = system.filter(|system| !system.is_empty());
+    if let Some(suffix) = suffix.filter(|suffix| !suffix.is_empty()) {
+        let hole = Hole::new((&prompt, "prompt"), (&suffix, "suffix"));
+        return text(hole.request(model, body, options, fields.logprobs()?)?, fields);
+    }
+    let raw = raw.unwrap_or(false) || (model.template.is_none() && system.is_none());
+    if prompt.is_empty() {
+        return Ok(Prompt::None);
+    }
+    if !raw {
+        let user = json!({"role": "user", "content": prompt});
+        let system = system.map(|text| json!({"role": "system", "content": text}));
+        let messages = system.into_iter().chain([user]).collect();
+        return conversation(body, model, fields, options, (messages, Tools::default()));
+    }
+    if system.is_some() {
+        let message = "`system` needs the chat template: leave out `raw`";
+        return Err(ApiError::bad("system", message));
+    }
+    let tokens = model.encode(&prompt, true, "prompt")?;
+    text(options.request(model, &body.tenant, tokens, fields.logprobs()?)?, fields)
+}
+
+/// Returns the prompt of a text to continue.
+fn text(request: Request, fields: &OllamaFields) -> Result<Prompt, ApiError> {
+    let grammar = fields.grammar()?;
+    Ok(Prompt::Text(PlainText { field: "prompt", requests: vec![request], grammar }))
+}
+
+fn conversation(
+    body: &Body,
+    model: &ServedModel,
+    fields: &OllamaFields,
+    options: &GenerationOptions,
+    (messages, tools): (Vec<Value>, Tools),
+) -> Result<Prompt, ApiError> {
+    if messages.is_empty() {
+        return Ok(Prompt::None);
+    }
+    let conversation = Conversation {
+        field: "messages",
+        ending: Ending::of_last(messages.last()),
+        messages,
+        tools,
+        documents: None,
+        grammar: fields.grammar()?,
+        reasoning: fields.reasoning(),
+    };
+    let prepared = conversation.prepare(model, body, options, fields.logprobs()?)?;
+    Ok(Prompt::Conversation(Box::new(prepared)))
+}

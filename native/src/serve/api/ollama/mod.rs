@@ -1,0 +1,107 @@
+//! Ollama's API, below `/api/`.
+
+mod embed;
+mod error;
+mod formatter;
+mod generate;
+mod models;
+
+pub use error::{OllamaErrorBody, body as error_body};
+
+use super::conversation::PreparedConversation;
+use super::generation::Generation;
+use super::plain_text::PlainText;
+use super::stream;
+use super::tools::{CallParser, OutputParser};
+use super::validation::attach;
+use crate::serve::client::Arrival;
+use crate::serve::error::ApiError;
+use crate::serve::served_model::ServedModel;
+use crate::serve::state::ServerState;
+use axum::Json;
+use axum::Router;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use formatter::{OllamaFormatter, Shape};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Path below which this API is.
+pub const PATH: &str = "/api/";
+
+/// Returns the router of this API.
+pub fn router() -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/api/chat", post(generate::chat))
+        .route("/api/generate", post(generate::generate))
+        .route("/api/embed", post(embed::embed))
+        .route("/api/embeddings", post(embed::embeddings))
+        .route("/api/tags", get(models::tags))
+        .route("/api/ps", get(models::ps))
+        .route("/api/show", post(models::show))
+        .route("/api/version", get(models::version))
+        .route("/api/delete", delete(models::unsupported))
+        .route("/api/pull", post(models::unsupported))
+        .route("/api/push", post(models::unsupported))
+        .route("/api/create", post(models::unsupported))
+        .route("/api/copy", post(models::unsupported))
+}
+
+/// A text to generate, tokenized.
+enum Prompt {
+    /// Nothing: the model is only loaded or unloaded.
+    None,
+    /// A conversation to continue.
+    Conversation(Box<PreparedConversation>),
+    /// A text to continue.
+    Text(PlainText),
+}
+
+/// A body that is parsed and tokenized.
+struct Prepared {
+    prompt: Prompt,
+    streams: bool,
+    logprobs: Option<usize>,
+}
+
+impl Prompt {
+    /// Starts generating one output. Also returns its parser.
+    async fn start(
+        self,
+        model: &Arc<ServedModel>,
+        arrival: Arrival,
+    ) -> Result<Option<(Generation, OutputParser)>, ApiError> {
+        Ok(match self {
+            Self::None => None,
+            Self::Conversation(conversation) => {
+                let parser = conversation.parser.clone();
+                Some((conversation.start(model, arrival, 1).await?, parser))
+            }
+            Self::Text(text) => {
+                let parser = OutputParser::new(None, CallParser::Plain);
+                Some((text.start(model, arrival, 1).await?, parser))
+            }
+        })
+    }
+}
+
+/// Answers a request that arrived at `started`. One without a prompt `unloads` the model or has loaded it.
+async fn answer(
+    model: Arc<ServedModel>,
+    (arrival, started): (Arrival, Instant),
+    prepared: Prepared,
+    (shape, unloads): (Shape, bool),
+) -> Result<Response, ApiError> {
+    let Prepared { prompt, streams, logprobs } = prepared;
+    let Some((mut generation, parser)) = prompt.start(&model, arrival).await? else {
+        return Ok(Json(formatter::loaded(&model, shape, unloads)).into_response());
+    };
+    let formatter = OllamaFormatter::new(model, shape, parser, logprobs, started);
+    if streams {
+        return Ok(stream::respond(generation, formatter));
+    }
+    let outputs = generation.collect().await?;
+    let mut body = formatter.whole(&outputs[0], &generation);
+    attach(&mut body, &generation.reports);
+    Ok(Json(body).into_response())
+}

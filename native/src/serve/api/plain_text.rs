@@ -1,0 +1,45 @@
+//! Texts to continue as they are, independent of the API that they came through.
+
+use super::generation::Generation;
+use super::validation::OutputValidator;
+use crate::serve::client::Arrival;
+use crate::serve::error::ApiError;
+use crate::serve::grammars::RequestedGrammar;
+use crate::serve::served_model::ServedModel;
+use wrinklefree::engine::Request;
+
+/// Prompts that are tokenized and wait for their grammar and the engine.
+pub struct PlainText {
+    /// Name of the request field with the prompts, for errors.
+    pub field: &'static str,
+    /// One request per prompt.
+    pub requests: Vec<Request>,
+    /// Grammar of all outputs.
+    pub grammar: Option<RequestedGrammar>,
+}
+
+impl PlainText {
+    /// Starts generating `copies` outputs of each prompt.
+    ///
+    /// # Errors
+    /// If the grammar cannot be used, or the engine does not accept the requests.
+    pub async fn start(
+        self,
+        model: &ServedModel,
+        arrival: Arrival,
+        copies: usize,
+    ) -> Result<Generation, ApiError> {
+        let Self { field, mut requests, grammar } = self;
+        let mut left_out = Vec::new();
+        if let Some(requested) = &grammar {
+            let (compiled, without) = model.grammars.compile(requested, &arrival).await?;
+            for request in &mut requests {
+                request.sampling.constraint = Some(compiled.constraint.clone());
+            }
+            left_out = without;
+        }
+        let validator = OutputValidator::new(&model.grammars, grammar, left_out, arrival, None);
+        let started = Generation::start(model, arrival, &requests, copies, field).await?;
+        Ok(started.with_validator(validator))
+    }
+}

@@ -177,7 +177,7 @@ fn invalid_requests_get_openais_errors() {
     error("/v1/completions", &json!({"prompt": [99999]}), 400, "prompt");
     error("/v1/completions", &json!({"max_tokens": 3}), 400, "prompt");
     error("/v1/completions", &json!({"prompt": vec!["a"; 32], "n": 8}), 400, "prompt");
-    error("/v1/completions", &json!({"prompt": "a", "suffix": "b"}), 400, "suffix");
+    error("/v1/completions", &json!({"prompt": "a", "suffix": "b ".repeat(99)}), 400, "suffix");
     error("/v1/completions", &json!({"prompt": "a", "best_of": 2, "n": 3}), 400, "best_of");
     error("/detokenize", &json!({"tokens": [99999]}), 400, "tokens");
     server.idle();

@@ -43,6 +43,8 @@ typedef enum wf_status {
   WF_STATUS_STOPPED = 8,
   // A fault of the library. Please report it.
   WF_STATUS_INTERNAL = 9,
+  // The model computed a number that is not finite: its weights are broken.
+  WF_STATUS_MODEL_FAILED = 10,
 } wf_status;
 
 // The kind of an event.

@@ -11,7 +11,7 @@ mod reference;
 
 use common::Noise;
 use hybrid::Kind;
-use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
+use wrinklefree::cache::{KvConfig, KvPool, KvSeq, PageSelection};
 use wrinklefree::decode::{DecodeMode, Drafter};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step, SubmitError};
 use wrinklefree::format::{Linear, Mixer, MtpWeights, Spec, Weights};
@@ -150,6 +150,35 @@ fn the_block_is_no_layer() {
             bits
         };
         assert!(logits(&plain, false) == logits(&model, true));
+    }
+}
+
+/// A sequence whose block has not read all of its text drafts the same whatever was in its pages before.
+#[test]
+fn pages_of_the_block_hold_nothing_of_another_sequence() {
+    let rt = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
+    let (spec, weights) = models().remove(0);
+    let model = Model::new(spec, weights).unwrap();
+    let (size, mut ws) = (model.spec().hidden_size, Workspace::default());
+    for selection in [PageSelection::Dense, PageSelection::TopK(64)] {
+        let config = KvConfig { selection, ..KvConfig::EXACT };
+        let mut kv = KvPool::new(model.spec(), 4, config).unwrap();
+        // Only the last row of the text is read.
+        let mut draft = |kv: &mut KvPool, ws: &mut Workspace| {
+            let seq = kv.open(100).unwrap();
+            let span = span(seq, 99, &[5], LogitRows::Last);
+            let drafts = model.draft(&rt, kv, &[span], &vec![0.25; size], ws);
+            let bits: Vec<u32> = drafts.logits.values().iter().map(|x| x.to_bits()).collect();
+            kv.close(seq);
+            bits
+        };
+        let fresh = draft(&mut kv, &mut ws);
+        let other = kv.open(128).unwrap();
+        let text = tokens(128, 3);
+        let span = span(other, 0, &text, LogitRows::None);
+        model.draft(&rt, &mut kv, &[span], &vec![0.5; 128 * size], &mut ws);
+        kv.close(other);
+        assert!(draft(&mut kv, &mut ws) == fresh, "{selection:?}");
     }
 }
 

@@ -58,6 +58,11 @@ fn inspect_shows_the_block_and_its_size() {
     let text = run(&["inspect", PLAIN]).ends(0, &[]).stdout;
     let line = text.lines().find(|line| line.contains("drafting block (MTP)")).expect("a line");
     assert!(line.ends_with("none"), "{line}");
+    // The drafting tensors of this directory are of no model.
+    let damaged =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/models/qwen35-wrapped-bf16-tied");
+    let text = run(&["inspect", damaged]).ends(0, &[]).stdout;
+    assert!(text.contains("not usable: model.safetensors: tensor `mtp."), "{text}");
     let report: Value =
         serde_json::from_str(&run(&["inspect", MODEL, "--json"]).ends(0, &[]).stdout).unwrap();
     assert_eq!((&report["spec"]["mtp_layers"], &report["mtp_fault"]), (&json!(1), &Value::Null));

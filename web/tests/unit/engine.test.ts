@@ -36,6 +36,15 @@ describe("loading", () => {
     }
   });
 
+  test("loads a block for multi-token prediction if asked to", async () => {
+    for (const [mtp, defaultDecodeMode] of [
+      [true, "verify"],
+      [false, "ar"],
+    ] as const) {
+      expect((await load(new Blob(["x"]), { mtp })).info()).toMatchObject({ defaultDecodeMode });
+    }
+  });
+
   test("takes paths, URLs and buffers", async () => {
     const here = import.meta.url;
     for (const source of [new URL(here), here, new URL(here).pathname]) {
@@ -77,6 +86,7 @@ describe("loading", () => {
       [{ simd: "scalar" as never }, "simd"],
       [{ kvType: "f64" as never }, "kvType"],
       [{ kvType: { key: "f32" } as never }, "kvType"],
+      [{ mtp: "yes" as never }, "mtp"],
       [{ name: 5 as never }, "name"],
       [{ sha256: "00" }, "sha256"],
       [{ sha256: 5 as never }, "sha256"],

@@ -87,6 +87,7 @@ export class Session {
       simd: "simd128",
       threads: this.options.threads,
       decode_modes: ["ar"],
+      default_decode_mode: this.options.mtp ? "verify" : "ar",
       context: this.options.context ?? 128,
       kv_types: { keys: this.options.kv.keys ?? "f32", values: this.options.kv.values ?? "f32" },
       attention: this.options.kv.attention ?? "dense",

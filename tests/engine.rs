@@ -2,12 +2,15 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "engine/grammar.rs"]
+mod grammar;
 #[path = "../benches/common/hybrid.rs"]
 mod hybrid;
 #[path = "common/samplers.rs"]
 mod samplers;
 
 use common::Noise;
+use grammar::Steps;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,54 +57,6 @@ fn engine(mut model: Model, config: EngineConfig, sparsity: Sparsity) -> Engine 
     model.sparsity = sparsity;
     let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
     Engine::new(model, None, runtime, config).unwrap()
-}
-
-/// A grammar: token i of the output is i or i + 1 modulo 5, and the text ends after `length` tokens.
-#[derive(Clone, Debug, Default)]
-struct Steps {
-    length: usize,
-    output: Vec<u32>,
-    /// Time that a call of `next` says it takes.
-    time: Duration,
-    /// Number of calls of `next`.
-    calls: Arc<AtomicUsize>,
-}
-
-impl Steps {
-    fn allows(&self, place: usize, token: u32) -> bool {
-        let rest = (token as usize + 5 - place % 5) % 5;
-        rest < 2 && (token as usize) < VOCAB
-    }
-}
-
-impl Constraint for Steps {
-    fn next(&mut self) -> Next {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        let place = self.output.len();
-        if place == self.length {
-            return Next::End;
-        }
-        let bit = |token: u32| u64::from(self.allows(place, token)) << token;
-        let set = (0..VOCAB as u32).map(bit).sum::<u64>();
-        Next::Tokens(vec![set as u32, (set >> 32) as u32])
-    }
-
-    fn accept(&mut self, token: u32) {
-        assert!(self.allows(self.output.len(), token), "{token} after {:?}", self.output);
-        self.output.push(token);
-    }
-
-    fn rewind(&mut self, tokens: usize) {
-        self.output.truncate(self.output.len() - tokens);
-    }
-
-    fn last_time(&self) -> Duration {
-        self.time
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Constraint> {
-        Box::new(self.clone())
-    }
 }
 
 /// Page selections that read all pages of the texts here.

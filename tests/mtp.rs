@@ -164,7 +164,7 @@ fn pages_of_the_block_hold_nothing_of_another_sequence() {
         let config = KvConfig { selection, ..KvConfig::EXACT };
         let mut kv = KvPool::new(model.spec(), 4, config).unwrap();
         // Only the last row of the text is read.
-        let mut draft = |kv: &mut KvPool, ws: &mut Workspace| {
+        let draft = |kv: &mut KvPool, ws: &mut Workspace| {
             let seq = kv.open(100).unwrap();
             let span = span(seq, 99, &[5], LogitRows::Last);
             let drafts = model.draft(&rt, kv, &[span], &vec![0.25; size], ws);

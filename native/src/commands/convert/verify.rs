@@ -86,8 +86,11 @@ pub fn exported(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<Exporte
     if let Some(id) = lost {
         bail!("token {id} does not end a text any more: the format has room for fewer of them");
     }
-    let without_ids =
-        |g: &GenerationDefaults| GenerationDefaults { bos: None, eos: Vec::new(), ..g.clone() };
+    // What is absent is off.
+    let without_ids = |g: &GenerationDefaults| {
+        let [temperature, top_p] = [g.temperature.unwrap_or(0.0), g.top_p.unwrap_or(1.0)];
+        (temperature, top_p, g.top_k.unwrap_or(0), g.repetition_penalty.unwrap_or(1.0))
+    };
     ensure!(
         without_ids(&want.generation) == without_ids(&found.generation),
         "sampling defaults: {:?} became {:?}",

@@ -93,7 +93,7 @@ impl<'a> GgufFile<'a> {
             meta.size("general.file_type", file_type);
         }
         meta.size("general.quantization_version", 2);
-        text::put_sampling(&mut meta, &checkpoint.generation);
+        text::put_sampling(&mut meta, &checkpoint.generation, spec.architecture);
         declaration.put(&mut meta, spec, tied)?;
         if let Some(dlm) = &checkpoint.dlm {
             metadata::put_dlm(&mut meta, dlm);

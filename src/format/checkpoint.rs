@@ -299,7 +299,8 @@ pub struct GgufVocab {
 pub struct GenerationDefaults {
     /// Id of the begin-of-text token.
     pub bos: Option<u32>,
-    /// Ids that end a text.
+    /// Ids that end a text, as the files state. [`end_tokens`](crate::text::end_tokens) adds those that
+    /// are known by name.
     pub eos: Vec<u32>,
     /// Recommended softmax temperature.
     pub temperature: Option<f32>,
@@ -312,9 +313,6 @@ pub struct GenerationDefaults {
 }
 
 impl GenerationDefaults {
-    /// Names of the tokens that end a text or a turn in vocabularies that have them as special tokens.
-    pub(super) const END_TOKENS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
-
     /// Adds an id that ends a text.
     pub(super) fn add_eos(&mut self, id: u32) {
         if !self.eos.contains(&id) {

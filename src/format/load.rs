@@ -4,7 +4,7 @@ use super::numbers::NumberCheck;
 use super::{Checkpoint, File, LoadError, LoadErrorKind as Kind, gguf, hf, packed, safetensors};
 use crate::loader::WeightLoader;
 
-/// Reads a model: one GGUF file, one packed file, or the files of a Hugging Face directory.
+/// Reads a model: a GGUF file or the parts of a split one, one packed file, or the files of a Hugging Face directory.
 ///
 /// Weights that need no conversion are views into the files. Bytes of converted weights are freed one
 /// segment at a time, where a file has several segments ([`FileBytes`](super::FileBytes)).
@@ -45,16 +45,10 @@ fn read(
     options: LoadOptions,
     numbers: &mut NumberCheck<'_, '_, '_>,
 ) -> Result<Checkpoint, LoadError> {
-    let mut ggufs = (0..files.len()).filter(|&i| gguf::recognize(&files[i].bytes.first()));
-    if let Some(file) = ggufs.next() {
-        return match ggufs.next() {
-            None => gguf::load(files.swap_remove(file), options, numbers),
-            Some(second) => {
-                let found = format!("also {}", files[second].name);
-                Err(LoadError::new(Kind::NotAModel, &files[file].name, "one GGUF file", found)
-                    .advice("name one of them; merge split files first"))
-            }
-        };
+    files.iter().try_for_each(refuse_what_is_no_file)?;
+    if files.iter().any(|file| gguf::recognize(&file.bytes.first())) {
+        files.retain(|file| gguf::recognize(&file.bytes.first()));
+        return gguf::load(std::mem::take(files), options, numbers);
     }
     // A file with this ending gets the safetensors parser's error, whatever it contains.
     if let [file] = &files[..]
@@ -67,4 +61,23 @@ fn read(
         }
     }
     hf::load(std::mem::take(files), options, numbers)
+}
+
+/// Refuses what downloads leave in a file's place.
+fn refuse_what_is_no_file(file: &File) -> Result<(), LoadError> {
+    let error = |found: &str, advice: &str| {
+        Err(LoadError::new(Kind::NotAModel, &file.name, "a file of a model", found).advice(advice))
+    };
+    let start = file.bytes.first();
+    let text = start.trim_ascii_start();
+    let html = |tag: &[u8]| text.get(..tag.len()).is_some_and(|t| t.eq_ignore_ascii_case(tag));
+    if file.bytes.is_empty() {
+        error("an empty file", "download it again")
+    } else if start.starts_with(b"version https://git-lfs") {
+        error("a Git LFS pointer", "fetch the real file: git lfs pull")
+    } else if html(b"<!doctype html") || html(b"<html") {
+        error("an HTML page", "download the file itself; a login may be needed")
+    } else {
+        Ok(())
+    }
 }

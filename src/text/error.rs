@@ -33,9 +33,23 @@ pub enum TextError {
         /// Rows of the model's embedding.
         model: usize,
     },
+    /// A token that was asked for is not in the vocabulary.
+    #[error("the vocabulary has no token {token:?}: give a token's exact name, or its id")]
+    UnknownToken {
+        /// The name or id that was asked for.
+        token: String,
+    },
     /// The tokenizer could not encode a text.
     #[error("the text cannot be tokenized: {0}")]
     Encode(String),
+    /// A chat template that was asked for is neither known by name nor Jinja.
+    #[error("no chat template is named {name:?}: known are {known}, and Jinja is taken as it is")]
+    UnknownTemplate {
+        /// The name that was asked for.
+        name: String,
+        /// The known names.
+        known: String,
+    },
     /// The chat template is not valid Jinja.
     #[error("the chat template is not valid Jinja: {0}")]
     TemplateSyntax(String),
@@ -56,7 +70,9 @@ impl TextError {
             Self::UnknownModel { .. } => "unknown_tokenizer_model",
             Self::UnknownPre { .. } => "unknown_pre_tokenizer",
             Self::Mismatch { .. } => "tokenizer_mismatch",
+            Self::UnknownToken { .. } => "unknown_token",
             Self::Encode(_) => "encode_failed",
+            Self::UnknownTemplate { .. } => "unknown_chat_template",
             Self::TemplateSyntax(_) => "bad_chat_template",
             Self::TemplateRefused(_) => "chat_template_refused",
             Self::TemplateFailed(_) => "chat_template_failed",

@@ -39,20 +39,34 @@ const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The pre-tokenizers that are known by name.
+/// The pre-tokenizers that are known by name. Those without NFC and BOS of their own have the rules of
+/// llama.cpp, which splits in the same way.
 const TABLE: &[(&[&str], PreTokenizerSpec)] = &[
     (
-        &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e", "falcon-h1", "pixtral", "lfm2"],
+        &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon_e",
+            "falcon-h1",
+            "pixtral",
+            "lfm2",
+            "midm-2.0",
+            "jina-v5-nano",
+        ],
         PreTokenizerSpec {
             ignore_merges: true,
             add_bos: true,
             ..splitting(WordSplit::Words(LLAMA3))
         },
     ),
+    (&["dbrx", "smaug-bpe", "chatglm-bpe", "glm4"], splitting(WordSplit::Words(LLAMA3))),
     (
         &["qwen2", "deepseek-r1-qwen", "megrez"],
         PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Words(QWEN2)) },
     ),
+    (&["kormo", "f2llmv2", "stablelm2", "hunyuan", "grok-2"], splitting(WordSplit::Words(QWEN2))),
     (&["qwen35"], PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Words(QWEN35)) }),
     (
         &["tekken"],
@@ -62,9 +76,31 @@ const TABLE: &[(&[&str], PreTokenizerSpec)] = &[
             ..splitting(WordSplit::Words(TEKKEN))
         },
     ),
-    (&["gpt-2", "phi-2"], splitting(WordSplit::Gpt2)),
+    (
+        &[
+            "gpt-2",
+            "phi-2",
+            "mpt",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "exaone4",
+            "mellum",
+            "gigachat",
+            "a.x-4.0",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
+            "modern-bert",
+        ],
+        splitting(WordSplit::Gpt2),
+    ),
     (&["olmo"], PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Gpt2) }),
-    (&["smollm", "starcoder", "refact"], splitting(WordSplit::DigitsGpt2)),
+    (
+        &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
+        splitting(WordSplit::DigitsGpt2),
+    ),
     (&["falcon"], splitting(WordSplit::Falcon)),
 ];
 
@@ -75,11 +111,7 @@ const fn splitting(split: WordSplit) -> PreTokenizerSpec {
 impl PreTokenizerSpec {
     /// The pre-tokenizer that a GGUF vocabulary names.
     pub(super) fn of(vocab: &GgufVocab) -> Result<Self, TextError> {
-        let name = match vocab.pre.as_deref() {
-            // Early converters, BitNet's among them, wrote no name or `default`.
-            None | Some("" | "default") => recognize(vocab),
-            Some(name) => name,
-        };
+        let name = guessed(vocab).or(vocab.pre.as_deref()).unwrap_or_default();
         let known = TABLE.iter().find(|(names, _)| names.contains(&name));
         known.map(|(_, spec)| *spec).ok_or_else(|| {
             let known: Vec<_> = TABLE.iter().flat_map(|(names, _)| *names).copied().collect();
@@ -140,16 +172,81 @@ fn steps(pre_tokenizer: &Value) -> Vec<Value> {
     if step.is_null() { Vec::new() } else { vec![step] }
 }
 
-/// Guesses a missing name by tokens that only one vocabulary has at these ids.
-fn recognize(vocab: &GgufVocab) -> &'static str {
+/// Returns the name of the pre-tokenizer that is guessed for a byte-level vocabulary which names none.
+/// Early converters, BitNet's among them, wrote no name or `default`.
+pub(super) fn guessed(vocab: &GgufVocab) -> Option<&'static str> {
+    let unnamed = matches!(vocab.pre.as_deref(), None | Some("" | "default"));
+    (unnamed && vocab.model == "gpt2").then(|| by_tokens(vocab).unwrap_or_else(|| by_merges(vocab)))
+}
+
+/// Recognizes a vocabulary by tokens that no other one has at these ids.
+fn by_tokens(vocab: &GgufVocab) -> Option<&'static str> {
     let is = |id: usize, text: &str| vocab.tokens.get(id).is_some_and(|t| t == text);
     if is(128_000, "<|begin_of_text|>") {
-        "llama-bpe"
+        Some("llama-bpe")
     } else if is(151_643, "<|endoftext|>") && is(151_644, "<|im_start|>") {
-        "qwen2"
+        Some("qwen2")
     } else if is(248_044, "<|endoftext|>") && is(248_046, "<|im_end|>") {
-        "qwen35"
+        Some("qwen35")
     } else {
-        "gpt-2"
+        None
     }
 }
+
+/// What merges tell of the words that they were learned from: a merge never crosses the end of a word.
+#[derive(Default)]
+struct Signs {
+    /// Most digits in a word.
+    digits: usize,
+    /// A punctuation mark begins a word of letters (`.get`).
+    mark_with_letters: bool,
+    /// A line break ends a word of punctuation.
+    mark_with_break: bool,
+    /// A capital follows a small letter (`getName`).
+    camel_case: bool,
+    /// A word has a space before digits.
+    space_with_digits: bool,
+}
+
+impl Signs {
+    fn add(&mut self, word: &str) {
+        let text = word.strip_prefix('Ġ').unwrap_or(word);
+        let all = |text: &str, test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
+        let digit = |c: char| c.is_ascii_digit();
+        let letter = |c: char| c.is_ascii_alphabetic();
+        let mark = |c: char| c.is_ascii_punctuation() && c != '\'';
+        if all(text, digit) {
+            self.digits = self.digits.max(text.len());
+            self.space_with_digits |= text.len() < word.len();
+        }
+        let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+        self.mark_with_letters |= all(first, mark) && all(rest, letter) && text.len() == word.len();
+        let before = text.trim_end_matches('Ċ');
+        self.mark_with_break |= before.len() < text.len() && all(before, mark);
+        let pairs = text.as_bytes().windows(2);
+        let camel = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
+        self.camel_case |= all(text, letter) && { pairs }.any(camel);
+    }
+}
+
+/// Guesses a pre-tokenizer by the words that the merges make.
+fn by_merges(vocab: &GgufVocab) -> &'static str {
+    let mut signs = Signs::default();
+    let mut word = String::new();
+    for (left, right) in vocab.merges.iter().filter_map(|merge| merge.split_once(' ')) {
+        word.clear();
+        word.extend([left, right]);
+        signs.add(&word);
+    }
+    let Signs { digits, mark_with_letters, mark_with_break, camel_case, space_with_digits } = signs;
+    match (mark_with_letters && mark_with_break, digits) {
+        (true, 2..=3) => "llama-bpe",
+        (true, _) if camel_case => "qwen2",
+        (true, _) => "tekken",
+        (false, 0..=1) if vocab.merges.len() > LEARNED && !space_with_digits => "smollm",
+        (false, _) => "gpt-2",
+    }
+}
+
+/// Number of merges of a vocabulary that has words of several digits, if its rules allow them.
+const LEARNED: usize = 10_000;

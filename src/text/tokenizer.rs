@@ -1,7 +1,8 @@
 //! Tokenizer. The `tokenizers` crate encodes, so ids equal those of the model's authors. The streaming
 //! [`Detokenizer`] decodes, so a streamed text equals a whole one.
 
-use super::{Detokenizer, TextError, gguf_vocab, token_bytes::TokenBytes, tokenizer_json};
+use super::token_bytes::TokenBytes;
+use super::{Detokenizer, TextError, gguf_vocab, pretokenize, tokenizer_json};
 use crate::format::Vocabulary;
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ struct Inner {
     token_bytes: TokenBytes,
     /// Most bytes of a text that one token can stand for.
     longest: usize,
+    guessed_pre: Option<&'static str>,
 }
 
 /// Largest factor by which normalization makes a text shorter: NFKC composes three characters.
@@ -47,7 +49,10 @@ impl Tokenizer {
     pub fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
         match vocabulary {
             Vocabulary::Json(bytes) => Self::from_json(bytes),
-            Vocabulary::Gguf(vocab) => Self::from_hf(gguf_vocab::parts(vocab)?.build()?),
+            Vocabulary::Gguf(vocab) => {
+                let guessed = pretokenize::guessed(vocab);
+                Self::from_hf(gguf_vocab::parts(vocab)?.build()?, guessed)
+            }
         }
     }
 
@@ -56,10 +61,13 @@ impl Tokenizer {
     /// # Errors
     /// When the text is malformed or the tokenizer is not supported.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
-        Self::from_hf(tokenizer_json::read(json)?)
+        Self::from_hf(tokenizer_json::read(json)?, None)
     }
 
-    fn from_hf(mut hf: tokenizers::Tokenizer) -> Result<Self, TextError> {
+    fn from_hf(
+        mut hf: tokenizers::Tokenizer,
+        guessed_pre: Option<&'static str>,
+    ) -> Result<Self, TextError> {
         // Some files have the limits of a training run, which would silently cut or pad prompts.
         hf.with_truncation(None).expect("no truncation is valid");
         hf.with_padding(None);
@@ -75,7 +83,7 @@ impl Tokenizer {
         let ids = 0..u32::try_from(token_bytes.len()).unwrap_or(u32::MAX);
         let longest = ids.map(|id| token_bytes.bytes(id).len()).max().unwrap_or(0).max(1);
         let longest = if hf.get_normalizer().is_some() { longest * SHRINKS } else { longest };
-        Ok(Self { inner: Arc::new(Inner { hf, token_bytes, longest }) })
+        Ok(Self { inner: Arc::new(Inner { hf, token_bytes, longest, guessed_pre }) })
     }
 
     /// Encodes a text. With `add_special`, the model's special tokens (BOS…) are added around it. The
@@ -140,6 +148,13 @@ impl Tokenizer {
     #[must_use]
     pub fn vocab_size(&self) -> usize {
         self.inner.token_bytes.len()
+    }
+
+    /// The pre-tokenizer (`llama-bpe`, `qwen2`…) that was guessed because the GGUF file names none;
+    /// `None`: it was not guessed.
+    #[must_use]
+    pub fn guessed_pre_tokenizer(&self) -> Option<&'static str> {
+        self.inner.guessed_pre
     }
 
     /// Checks that a model whose embedding has `embedded` rows has one for every id. More rows than

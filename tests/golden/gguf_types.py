@@ -167,7 +167,64 @@ def q4_k():
     save("Q4_K", data, gguf.quants.dequantize(data.reshape(ROWS, -1), T.Q4_K))
 
 
+def with_halves(kind, places, offset=0.0):
+    """Random blocks with finite f16 numbers at these places."""
+    weights, size = gguf.GGML_QUANT_SIZES[kind]
+    data = blocks(weights, size, places[0])
+    for place in places[1:]:
+        half = rng.uniform(0.01, 2, (len(data), 1)) - offset
+        data[:, place : place + 2] = half.astype(np.float16).view(np.uint8)
+    return data
+
+
+def more_types():
+    places = [
+        (T.Q4_1, [0, 2]),
+        (T.Q5_0, [0]),
+        (T.Q5_1, [0, 2]),
+        (T.Q2_K, [80, 82]),
+        (T.Q3_K, [108]),
+        (T.Q5_K, [0, 2]),
+        (T.IQ4_NL, [0]),
+        (T.IQ4_XS, [0]),
+    ]
+    for kind, at in places:
+        data = with_halves(kind, at, 1.0 if kind in (T.Q4_1, T.Q5_1) else 0.0)
+        save(kind.name, data, gguf.quants.dequantize(data.reshape(ROWS, -1), kind))
+    data = rng.integers(0, 256, (ROWS * COLS // 32, 17), dtype=np.uint8)
+    data[:, 0] = rng.integers(100, 140, len(data))
+    data[0, 0] = 5  # almost no weight
+    save("MXFP4", data, gguf.quants.dequantize(data.reshape(ROWS, -1), T.MXFP4))
+
+
+def row_scaled():
+    """ik_llama.cpp's types, which the gguf package does not know."""
+    codes = rng.integers(0, 3, (ROWS, COLS))
+    for name, scales in [("IQ1_BN", [0.5, 1.25]), ("IQ2_BN", [0.37, 0.37])]:
+        out = []
+        for row, scale in zip(codes, scales):
+            kind = np.float16 if name == "IQ1_BN" else np.float32
+            out.append(np.array([scale], kind).tobytes())
+            for block in row.reshape(-1, 64):
+                out.append(bytes((iq1_bn if name == "IQ1_BN" else iq2_bn)(block)))
+        scales = np.array(scales, np.float32)[:, None]
+        save(name, np.frombuffer(b"".join(out), np.uint8), (codes - 1) * scales)
+
+
+def iq1_bn(block):
+    """Base-3 fractions of 256, rounded up: groups of five, and every 16th weight in the last byte."""
+    fives = [block[16 * q + 5 * k : 16 * q + 5 * k + 5] for q in range(4) for k in range(3)]
+    fives.append(np.append(block[15::16], 0))
+    return [-(-sum(int(t) * 3**i for i, t in enumerate(five)) * 256 // 243) for five in fives]
+
+
+def iq2_bn(block):
+    return [sum(int(block[j + 16 * k]) << (2 * k) for k in range(4)) for j in range(16)]
+
+
 OUT.mkdir(exist_ok=True)
 types()
 tiny()
 q4_k()
+more_types()
+row_scaled()

@@ -69,8 +69,17 @@ fn gguf_gives_the_ids_of_the_json_it_was_made_from() {
         // Some converters omit the name.
         for missing in [None, Some(String::new()), Some("default".into())] {
             vocab.pre = missing;
-            assert_ids(name, &from_gguf(&vocab).unwrap(), &golden[name]);
+            let guessed = from_gguf(&vocab).unwrap();
+            assert_ids(name, &guessed, &golden[name]);
+            assert_eq!(guessed.guessed_pre_tokenizer(), Some(pre));
         }
+        // Nor has a vocabulary of their own the tokens by which these are known.
+        let mut unknown = gguf::byte_level(&json, "default", rows);
+        for token in unknown.tokens.iter_mut().filter(|token| token.starts_with("<|")) {
+            *token = token.replace("<|", "<<");
+        }
+        let guessed = from_gguf(&unknown).unwrap();
+        assert_eq!(guessed.guessed_pre_tokenizer(), Some(pre), "by the merges");
 
         vocab.pre = Some(pre.into());
         let hello = tokenizer.encode("Hello", false).unwrap();
@@ -153,7 +162,11 @@ fn malformed_gguf_vocabularies_are_refused() {
         assert!(error.to_string().contains(says), "{error}");
     };
     fails(&|v| v.model = "rwkv".into(), "unknown_tokenizer_model", "`rwkv`");
-    fails(&|v| v.pre = Some("dbrx".into()), "unknown_pre_tokenizer", "`dbrx`; known are llama-bpe");
+    fails(
+        &|v| v.pre = Some("gpt-4o".into()),
+        "unknown_pre_tokenizer",
+        "`gpt-4o`; known are llama-bpe",
+    );
     fails(&|v| v.types.truncate(2), "bad_vocabulary", "4 tokens but 2 types");
     fails(&|v| v.scores.push(0.0), "bad_vocabulary", "4 tokens but 1 scores");
     fails(&|v| v.merges.push("ab".into()), "bad_vocabulary", "\"ab\" is not two tokens");
@@ -164,4 +177,29 @@ fn malformed_gguf_vocabularies_are_refused() {
         "bad_vocabulary",
         "bos_token_id is 9 in a vocabulary of 4",
     );
+}
+
+#[test]
+fn names_of_pre_tokenizers_that_mean_known_rules() {
+    let Some(json) = npm::file("qwen3", "tokenizer.json") else {
+        return;
+    };
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    let text = "I'll pay 1234.50 (in 2025)…\n\n\tit's_fine  ok";
+    let ids = |pre: &str| {
+        let tokenizer = from_gguf(&gguf::byte_level(&json, pre, 0)).unwrap();
+        assert_eq!(tokenizer.guessed_pre_tokenizer(), None);
+        tokenizer.encode(text, false).unwrap()
+    };
+    let groups: [(&str, &[&str]); 4] = [
+        ("llama-bpe", &["midm-2.0", "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"]),
+        ("qwen2", &["kormo", "megrez", "stablelm2", "hunyuan", "grok-2"]),
+        ("gpt-2", &["exaone4", "mellum", "a.x-4.0", "mpt", "jais", "trillion"]),
+        ("smollm", &["command-r", "codeshell", "exaone", "minerva-7b"]),
+    ];
+    for (first, others) in groups {
+        let want = ids(first);
+        others.iter().for_each(|name| assert_eq!(ids(name), want, "{name} as {first}"));
+    }
+    assert_ne!(ids("gpt-2"), ids("qwen2"), "the text shows the difference");
 }

@@ -4,6 +4,7 @@
 mod allowance;
 mod control;
 mod detokenize;
+mod end_tokens;
 mod gguf;
 mod hostile;
 mod ids;

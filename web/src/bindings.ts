@@ -3,7 +3,7 @@
  * and without threads, with simd128 and with relaxed SIMD.
  */
 
-import type { KvType } from "./types.js";
+import type { EndToken, KvType } from "./types.js";
 
 /** The exports of an artifact's JavaScript module. */
 export interface WasmBindings {
@@ -49,6 +49,8 @@ export interface SessionInfo {
   context: number;
   weights_bytes: number;
   subnormal_weights: number;
+  end_tokens: EndToken[];
+  notes: string[];
   kv_bytes: number;
   kv_types: { keys: KvType; values: KvType };
   attention: string;

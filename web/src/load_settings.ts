@@ -18,7 +18,7 @@ const SIMD_CHOICES = ["auto", "simd128", "relaxed"];
  */
 export function loadSettings(options: LoadOptions, files: readonly SourceFile[]): LoadSettings {
   const { threads = "auto", simd = "auto", cache = true, context, sha256 = {}, name } = options;
-  const { kvType = {}, attention, allowControlTokens = false, mtp = false } = options;
+  const { kvType = {}, attention, mtp = false } = options;
   const first = (files[0] as SourceFile).name;
   const threadCountOk =
     Number.isInteger(threads) && Number(threads) > 0 && Number(threads) <= MAX_THREADS;
@@ -29,8 +29,6 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
   check("name", name === undefined || typeof name === "string", "a string", name);
   const attentionOk = attention === undefined || typeof attention === "string";
   check("attention", attentionOk, "a string", attention);
-  const allowOk = typeof allowControlTokens === "boolean";
-  check("allowControlTokens", allowOk, "true or false", allowControlTokens);
   check("mtp", typeof mtp === "boolean", "true or false", mtp);
   return {
     name: name ?? first.replace(/(\.wf)?\.(safetensors|gguf)$/, ""),
@@ -39,9 +37,28 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
     cache,
     sha256: hashes(sha256, files),
     ...(context === undefined ? {} : { context }),
-    ...(allowControlTokens ? { allow_control_tokens: true } : {}),
+    text: textSettings(options),
     ...(mtp ? { mtp: true } : {}),
     kv: { ...kvTypes(kvType), ...(attention === undefined ? {} : { attention }) },
+  };
+}
+
+/** Returns the options of tokens and templates. Those that are not set are left out. */
+function textSettings(options: LoadOptions): LoadSettings["text"] {
+  const { allowControlTokens, stopTokens, chatTemplate, templateFixes } = options;
+  for (const [name, value] of Object.entries({ allowControlTokens, templateFixes })) {
+    const ok = value === undefined || typeof value === "boolean";
+    check(name, ok, "true or false", value);
+  }
+  const strings = (list: unknown) => Array.isArray(list) && list.every((s) => typeof s === "string");
+  check("stopTokens", stopTokens === undefined || strings(stopTokens), "strings", stopTokens);
+  const templateOk = chatTemplate === undefined || typeof chatTemplate === "string";
+  check("chatTemplate", templateOk, "a string", chatTemplate);
+  return {
+    allow_control_tokens: allowControlTokens,
+    stop_tokens: stopTokens,
+    chat_template: chatTemplate,
+    template_fixes: templateFixes,
   };
 }
 

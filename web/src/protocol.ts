@@ -42,10 +42,15 @@ export interface LoadSettings {
   context?: number;
   /** Key-value cache options, under the core's names. */
   kv: { keys?: string; values?: string; attention?: string };
-  /** Control tokens in messages act as such. Under the core's name. */
-  allow_control_tokens?: boolean;
   /** Loads the block for multi-token prediction. Under the core's name. */
   mtp?: boolean;
+  /** Options of tokens and templates, under the core's names. */
+  text: {
+    allow_control_tokens?: boolean | undefined;
+    stop_tokens?: readonly string[] | undefined;
+    chat_template?: string | undefined;
+    template_fixes?: boolean | undefined;
+  };
   /** Expected hashes by file name. */
   sha256: Record<string, string>;
 }

@@ -83,6 +83,18 @@ export interface LoadOptions {
    */
   mtp?: boolean;
   /**
+   * Tokens that end a text, by exact name or id, beside those of the model's files and those that are
+   * known by name.
+   */
+  stopTokens?: readonly string[];
+  /**
+   * Chat template instead of that of the model's files: `"bitnet"`, `"chatml"`, `"gemma"`, `"llama3"`,
+   * `"phi3"`, `"zephyr"`, or Jinja.
+   */
+  chatTemplate?: string;
+  /** Replaces chat templates that are known to be wrong (default `true`); `notes` says so. */
+  templateFixes?: boolean;
+  /**
    * Expected SHA-256 in hexadecimal: of the only file, or by file name. A file with another hash is
    * refused with `"hash_mismatch"`.
    */
@@ -278,6 +290,8 @@ export interface EngineInfo {
   weightsBytes: number;
   /** Number of subnormal weights that loading has set to zero: products with them are slow. */
   subnormalWeights: number;
+  /** Tokens that end a text, with the reasons. */
+  endTokens: EndToken[];
   /** Bytes of the key-value cache, which all sequences share. */
   kvBytes: number;
   /** Element types of the key-value cache. */
@@ -314,6 +328,16 @@ export interface EngineInfo {
   notes: string[];
   /** The files that were loaded. */
   files: LoadedFile[];
+}
+
+/** A token that ends a text. */
+export interface EndToken {
+  /** Its id. */
+  id: number;
+  /** Its name; `null` if the model has no tokenizer. */
+  token: string | null;
+  /** Why: the model's files state it, its name is known, or `stopTokens` has it. */
+  reason: "stated" | "named" | "asked";
 }
 
 /** A file that was loaded. */

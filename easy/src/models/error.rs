@@ -61,8 +61,21 @@ pub enum OpenError {
         /// Cause, with the tensor.
         source: ModelError,
     },
-    /// The tokenizer cannot be used.
-    #[error("cannot use the tokenizer of {model}")]
+    /// The file of a chat template could not be read.
+    #[error(
+        "cannot read the chat template {template}: {error}; known by name are {known}, and a text with \
+         {{{{ or {{% is taken as it is"
+    )]
+    Template {
+        /// The template that was asked for.
+        template: String,
+        /// The known names.
+        known: String,
+        /// Cause.
+        error: std::io::Error,
+    },
+    /// The tokenizer or the chat template cannot be used.
+    #[error("cannot use the tokenizer or template of {model}")]
     Tokenizer {
         /// Name of the model.
         model: String,

@@ -15,7 +15,10 @@ use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::par::Bound;
 use wrinklefree::settings::ModelCapabilities;
-use wrinklefree::text::{ChatTemplate, TextError, Tokenizer};
+use wrinklefree::text::{
+    ChatTemplate, EndToken, ModelText, TextError, TextOptions, Tokenizer, template_names,
+    template_text,
+};
 
 /// A model with everything that generating text needs.
 pub struct Loaded {
@@ -27,8 +30,10 @@ pub struct Loaded {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// `None`: the model only continues text.
     pub template: Option<ChatTemplate>,
-    /// Special ids and recommended sampling.
+    /// Special ids and recommended sampling. Its `eos` are the ids of `end_tokens`.
     pub defaults: GenerationDefaults,
+    /// Tokens that end a text, with the reasons.
+    pub end_tokens: Vec<EndToken>,
     /// `None`: the model's files do not mention block diffusion.
     pub dlm: Option<DlmConfig>,
     /// Time that loading took.
@@ -148,6 +153,38 @@ impl OpenOptions {
     }
 }
 
+impl OpenOptions {
+    /// Builds the text parts of a model whose files state that the ids `stated` end a text. A chat
+    /// template that is neither known by name nor Jinja is read from a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the text parts or these options cannot be used.
+    pub fn text(
+        &self,
+        name: &str,
+        parts: TextParts,
+        stated: &[u32],
+        mask: Option<u32>,
+    ) -> Result<ModelText, OpenError> {
+        let read = |template: &String| match template_text(template) {
+            Some(_) => Ok(template.clone()),
+            None => std::fs::read_to_string(template).map_err(|error| OpenError::Template {
+                template: template.clone(),
+                known: template_names(),
+                error,
+            }),
+        };
+        let options = TextOptions {
+            allow_control_tokens: self.allow_control_tokens,
+            stop_tokens: self.stop_tokens.clone(),
+            chat_template: self.chat_template.as_ref().map(read).transpose()?,
+            template_fixes: self.template_fixes,
+        };
+        ModelText::open(parts, stated, mask, &options)
+            .map_err(|source| OpenError::Tokenizer { model: name.into(), source })
+    }
+}
+
 impl Loaded {
     /// Opens model, tokenizer and chat template, to compute on `runtime`.
     ///
@@ -161,22 +198,22 @@ impl Loaded {
         let start = Instant::now();
         let Opened { name, checkpoint, files } = options.checkpoint(runtime, progress)?;
         let mtp = mtp_fault(checkpoint.mtp_fault.as_ref());
-        let Checkpoint { spec, weights, text, generation, dlm, flushed: count, .. } = checkpoint;
+        let Checkpoint { spec, weights, text, mut generation, dlm, flushed: count, .. } =
+            checkpoint;
         let model = model(&name, spec, weights)?;
         let (model, mut warnings) = options.prepare_from(model, &files, runtime);
         warnings.extend(flushed(count).into_iter().chain(mtp));
-        let tokenizer = tokenizer(&name, &text, model.spec().vocab_size)?.map(Arc::new);
-        let mut template = ChatTemplate::open(&text);
-        if let Some(fault) = template.as_ref().and_then(ChatTemplate::fault) {
-            warnings.push(format!("{name} cannot chat, only continue texts (--raw): {fault}"));
+        let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
+        let ModelText { tokenizer, template, end_tokens, notes } =
+            options.text(&name, text, &generation.eos, mask)?;
+        if let Some(tokenizer) = &tokenizer {
+            let checked = tokenizer.check(model.spec().vocab_size);
+            checked.map_err(|source| OpenError::Tokenizer { model: name.clone(), source })?;
         }
-        if let Some(tokenizer) = tokenizer.as_deref().filter(|_| !options.allow_control_tokens) {
-            let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
-            let ids: Vec<u32> = generation.eos.iter().copied().chain(mask).collect();
-            template = template.map(|template| template.with_control_tokens(tokenizer, &ids));
-        }
+        warnings.extend(notes.into_iter().map(|note| format!("{name}: {note}")));
+        generation.eos = end_tokens.iter().map(|end| end.id).collect();
         let (defaults, time) = (generation, start.elapsed());
-        Ok(Self { name, model, tokenizer, template, defaults, dlm, time, warnings })
+        Ok(Self { name, model, tokenizer, template, defaults, end_tokens, dlm, time, warnings })
     }
 
     /// Prepares the model for `runtime`, as these options say.

@@ -3,9 +3,11 @@
 use anyhow::{bail, ensure};
 
 /// Files that the loader reads beside the weights; the first one is required.
-pub const SIDE_FILES: [&str; 7] = [
+pub const SIDE_FILES: [&str; 9] = [
     "config.json",
     "tokenizer.json",
+    "tokenizer.model",
+    "added_tokens.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
@@ -33,14 +35,14 @@ pub fn select(names: &[String], wanted: &Wanted) -> anyhow::Result<Vec<String>> 
     match wanted {
         Wanted::File(name) => {
             ensure!(names.contains(name), "there is no {name}; {}", offer(&ggufs(names)));
-            Ok(vec![name.clone()])
+            Ok(parts(names, name))
         }
         Wanted::Quant(quant) => {
             let part = |p: &str| p.eq_ignore_ascii_case(quant);
             let mut fits = ggufs(names);
             fits.retain(|n| n.split(['-', '.', '/']).any(part));
             ensure!(!fits.is_empty(), "no GGUF file is {quant}; {}", offer(&ggufs(names)));
-            one(fits)
+            one_gguf(fits)
         }
         Wanted::Any => any(names),
     }
@@ -56,7 +58,12 @@ pub fn beside(names: &[String], file: &str) -> Vec<String> {
 }
 
 fn side_files(names: &[String]) -> impl Iterator<Item = String> {
-    SIDE_FILES.into_iter().map(String::from).filter(|s| names.contains(s))
+    let has = |name: &str| names.iter().any(|n| n == name);
+    // What only a directory without `tokenizer.json` needs.
+    let json = has("tokenizer.json");
+    let superseded =
+        move |name: &str| json && ["tokenizer.model", "added_tokens.json"].contains(&name);
+    SIDE_FILES.into_iter().filter(move |s| has(s) && !superseded(s)).map(String::from)
 }
 
 fn any(names: &[String]) -> anyhow::Result<Vec<String>> {
@@ -86,11 +93,45 @@ fn any(names: &[String]) -> anyhow::Result<Vec<String>> {
         "no weights: expected model.safetensors, model.safetensors.index.json with its shards, or \
          a .gguf file; found {found}"
     );
-    one(ggufs)
+    one_gguf(ggufs)
 }
 
+/// GGUF files; without vision encoders (`mmproj`), unless there are no others.
 fn ggufs(names: &[String]) -> Vec<String> {
-    names.iter().filter(|n| n.to_lowercase().ends_with(".gguf")).cloned().collect()
+    let all = names.iter().filter(|n| n.to_lowercase().ends_with(".gguf"));
+    let (vision, models): (Vec<_>, Vec<_>) =
+        all.cloned().partition(|n| n.to_lowercase().contains("mmproj"));
+    if models.is_empty() { vision } else { models }
+}
+
+/// The name of a split file (`m-00001-of-00003.gguf`) without the number of its part.
+fn split_name(name: &str) -> Option<(&str, &str)> {
+    const NUMBER: usize = "00001".len();
+    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (stem, number) = rest.rsplit_once('-')?;
+    let is_number = |text: &str| text.len() == NUMBER && text.bytes().all(|b| b.is_ascii_digit());
+    (is_number(number) && is_number(count)).then_some((stem, count))
+}
+
+/// Returns true for a part of a split file.
+pub fn is_split(name: &str) -> bool {
+    split_name(name).is_some()
+}
+
+/// All parts of a split file, or a whole file alone.
+pub fn parts(names: &[String], name: &str) -> Vec<String> {
+    match split_name(name) {
+        None => vec![name.into()],
+        split => names.iter().filter(|n| split_name(n) == split).cloned().collect(),
+    }
+}
+
+/// The only model of these GGUF files, which may be split.
+fn one_gguf(ggufs: Vec<String>) -> anyhow::Result<Vec<String>> {
+    match ggufs.first() {
+        Some(first) if parts(&ggufs, first).len() == ggufs.len() => Ok(ggufs),
+        _ => one(ggufs),
+    }
 }
 
 fn one(names: Vec<String>) -> anyhow::Result<Vec<String>> {
@@ -160,6 +201,26 @@ mod tests {
         assert_eq!(beside(&owned, names[4]), [names[0], names[4]]);
         let two = ["a.safetensors", "b.safetensors", "tokenizer.json"].map(String::from);
         assert_eq!(beside(&two, "b.safetensors"), ["tokenizer.json", "b.safetensors"]);
+    }
+
+    #[test]
+    fn a_split_model_is_one_and_its_vision_encoder_is_none() {
+        let names = ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf", "mmproj-f16.gguf"];
+        for wanted in [Wanted::Any, Wanted::Quant("q8_0".into()), Wanted::File(names[1].into())] {
+            assert_eq!(pick(&names, &wanted).expect("found"), names[..2], "{wanted:?}");
+        }
+        assert_eq!(pick(&names[2..], &Wanted::Any).expect("named"), names[2..]);
+        let two = ["a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "b.gguf"];
+        assert!(pick(&two, &Wanted::Any).expect_err("two models").contains("several models"));
+    }
+
+    #[test]
+    fn a_tokenizer_model_where_there_is_no_tokenizer_json() {
+        let names = ["config.json", "model.safetensors", "tokenizer.model", "tokenizer.json"];
+        let picked = pick(&names[..3], &Wanted::Any).expect("found");
+        assert_eq!(picked, ["config.json", "tokenizer.model", "model.safetensors"]);
+        let picked = pick(&names, &Wanted::Any).expect("found");
+        assert_eq!(picked, ["config.json", "tokenizer.json", "model.safetensors"]);
     }
 
     #[test]

@@ -33,6 +33,13 @@ pub struct OpenOptions {
     /// True to load the block for multi-token prediction, if the model has one:
     /// [`Settings::may_use_mtp`](wrinklefree::settings::Settings::may_use_mtp).
     pub mtp: bool,
+    /// Tokens that end a text beside those of the model's files and those that are known by name: exact
+    /// names, or ids.
+    pub stop_tokens: Vec<String>,
+    /// Chat template instead of that of the model's files: a known name, a file, or Jinja.
+    pub chat_template: Option<String>,
+    /// True if chat templates that are known to be wrong are replaced, with a warning.
+    pub template_fixes: bool,
 }
 
 impl Default for OpenOptions {
@@ -48,6 +55,9 @@ impl Default for OpenOptions {
             weights: Placement::default(),
             allow_control_tokens: false,
             mtp: false,
+            stop_tokens: Vec::new(),
+            chat_template: None,
+            template_fixes: true,
         }
     }
 }

@@ -120,7 +120,8 @@ fn from_hub(model: &str, _: &str, _: Placement, _: &mut dyn Progress) -> Result<
 /// Opens a file: a whole model, or a part of one together with the files beside it.
 fn file(path: &Path, placement: Placement) -> anyhow::Result<Source> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if !is_part(&mapped::map(path)?) {
+    let split = model_files::is_split(&name);
+    if !split && !is_part(&mapped::map(path)?) {
         return files(path, vec![(name, path.into())], placement);
     }
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -128,7 +129,12 @@ fn file(path: &Path, placement: Placement) -> anyhow::Result<Source> {
     // Two names that are not UTF-8 can look the same: this one is meant.
     there.retain(|(other, _)| *other != name);
     there.push((name.clone(), path.into()));
-    files(path, placed(model_files::beside(&names(&there), &name), there), placement)
+    let names = names(&there);
+    let wanted = match split {
+        true => model_files::parts(&names, &name),
+        false => model_files::beside(&names, &name),
+    };
+    files(path, placed(wanted, there), placement)
 }
 
 /// Returns true for safetensors as other programs write them: weights without a configuration.

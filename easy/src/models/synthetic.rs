@@ -163,6 +163,7 @@ impl Synthetic {
             tokenizer: None,
             template: None,
             defaults: GenerationDefaults::default(),
+            end_tokens: Vec::new(),
             dlm: hybrid::Shape::of(self).is_none().then_some(dlm),
             time: begin.elapsed(),
             warnings: Vec::new(),

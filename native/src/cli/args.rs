@@ -83,6 +83,24 @@ pub struct ModelArgs {
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", default_value = "false")]
     pub allow_control_tokens: bool,
+    /// Token that ends a text too; repeatable
+    ///
+    /// The exact name of a token, or its id. Texts also end at the tokens that the model's files name,
+    /// and at those of known names (<|eot_id|>, <|im_end|>, <end_of_turn> and others).
+    #[arg(long, value_name = "TOKEN|ID")]
+    pub stop_token: Vec<String>,
+    /// Chat template: a name, a file, or Jinja
+    ///
+    /// Replaces the chat template of the model's files. Known names: bitnet, chatml, gemma, llama3, phi3,
+    /// zephyr. A text with {{ or {% is Jinja, and anything else is a file.
+    #[arg(long, value_name = "NAME|FILE|TEXT")]
+    pub chat_template: Option<String>,
+    /// Replace chat templates known to be wrong
+    ///
+    /// Some files have a chat template that their model was not trained with. `false` keeps it.
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", default_value = "true")]
+    pub template_fixes: bool,
 }
 
 impl ModelArgs {
@@ -100,6 +118,9 @@ impl ModelArgs {
             weights: self.weights,
             allow_control_tokens: self.allow_control_tokens,
             mtp,
+            stop_tokens: self.stop_token.clone(),
+            chat_template: self.chat_template.clone(),
+            template_fixes: self.template_fixes,
         }
     }
 }

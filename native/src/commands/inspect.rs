@@ -6,14 +6,15 @@ use crate::config::ConfigArgs;
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::weight_sizes::{self, Group};
-use crate::models::{self, Opened};
+use crate::models::{OpenOptions, Opened};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, StateShape};
-use wrinklefree::format::{DlmConfig, GenerationDefaults, LayerWeights, Spec, TextParts, Weights};
+use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, LayerWeights, Spec, Weights};
 use wrinklefree::model::{Model, Workspace};
+use wrinklefree::text::{EndToken, ModelText, describe_end_tokens};
 
 /// Show architecture, sizes, types, kernels and memory of a model
 #[derive(clap::Args)]
@@ -62,6 +63,9 @@ struct Report {
     subnormal_weights: usize,
     tensors: Vec<Group>,
     tokenizer: bool,
+    end_tokens: Vec<EndToken>,
+    /// Oddities of the text parts.
+    notes: Vec<String>,
     chat_template: Option<String>,
     generation: GenerationDefaults,
     diffusion: Option<DlmConfig>,
@@ -123,6 +127,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let template = checkpoint.text.chat_template;
         return out::print(&(template.context("the model has no chat template")? + "\n"));
     }
+    let (text_parts, tokenizer) = text_parts(&name, &checkpoint);
     let tied_head = checkpoint.weights.head.is_none();
     let model = Model::new(checkpoint.spec, checkpoint.weights).context(name.clone())?;
     let spec = model.spec().clone();
@@ -135,7 +140,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let in_type =
         |t: KvType| (t.name(), cache(&KvConfig { keys: t, values: t, ..args.kv.config() }));
     let kv_cache_by_type = KvType::ALL.into_iter().map(in_type).collect();
-    let tokenizer = tokenizer_memory(&name, &checkpoint.text, spec.vocab_size);
     let buffers = Workspace::bytes(&spec, MAX_BATCH_TOKENS) as u64;
     let shape = StateShape::of(&spec);
     let states = shape.map_or(0, |shape| shape.bytes() as u64);
@@ -150,6 +154,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         subnormal_weights: checkpoint.flushed,
         tensors,
         tokenizer: checkpoint.text.vocabulary.is_some(),
+        end_tokens: text_parts.end_tokens,
+        notes: text_parts.notes,
         chat_template: checkpoint.text.chat_template,
         generation: checkpoint.generation,
         diffusion: checkpoint.dlm,
@@ -173,13 +179,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.json { out::json(&report) } else { out::print(&text(&report)) }
 }
 
-/// Builds the tokenizer, if it can be used, and returns the memory that it takes.
-fn tokenizer_memory(name: &str, text: &TextParts, vocab: usize) -> u64 {
+/// Builds the text parts, and returns them with the memory that they take. Those that cannot be used
+/// are a note.
+fn text_parts(name: &str, checkpoint: &Checkpoint) -> (ModelText, u64) {
     let before = machine::resident_memory();
-    let tokenizer = models::tokenizer(name, text, vocab);
+    let (text, stated) = (checkpoint.text.clone(), &checkpoint.generation.eos);
+    let built = OpenOptions::default().text(name, text, stated, None);
     let after = machine::resident_memory();
-    drop(tokenizer);
-    after.zip(before).map_or(0, |(after, before)| after.saturating_sub(before))
+    let memory = after.zip(before).map_or(0, |(after, before)| after.saturating_sub(before));
+    let unusable = |error| ModelText {
+        tokenizer: None,
+        template: None,
+        end_tokens: Vec::new(),
+        notes: vec![format!("{:#}", anyhow::Error::new(error))],
+    };
+    (built.unwrap_or_else(unusable), memory)
 }
 
 fn text(report: &Report) -> String {
@@ -195,6 +209,8 @@ fn text(report: &Report) -> String {
         0 => "none".into(),
         count => format!("{count}, set to zero"),
     };
+    let ends = describe_end_tokens(&report.end_tokens);
+    let notes = if report.notes.is_empty() { "none".into() } else { report.notes.join("; ") };
     let facts = [
         ("model", report.model.clone()),
         ("architecture", architecture.as_str().unwrap_or_default().into()),
@@ -212,7 +228,9 @@ fn text(report: &Report) -> String {
         ("drafting block (MTP)", drafting_block(report)),
         ("subnormal weights", subnormal),
         ("tokenizer", yes(report.tokenizer).into()),
+        ("end", ends),
         ("chat template", yes(report.chat_template.is_some()).into()),
+        ("notes", notes),
         ("block diffusion", diffusion),
         (
             "kernels",

@@ -10,10 +10,11 @@ const COLUMNS: usize = 80;
 const AROUND: usize = 8;
 
 /// Flags that few users need: `-h` only counts them.
-const RARE: [&str; 20] = [
+const RARE: [&str; 23] = [
     "activation_sparsity",
     "allow_control_tokens",
     "block_attention",
+    "chat_template",
     "chat_template_kwargs",
     "commit",
     "draft_length",
@@ -30,7 +31,9 @@ const RARE: [&str; 20] = [
     "row_cost",
     "selector",
     "slots_per_pass",
+    "stop_token",
     "sub_block_cache",
+    "template_fixes",
 ];
 
 /// Returns true if `-h` is among the arguments. As the value of another option it does no harm: only

@@ -22,6 +22,7 @@ use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::Spec;
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::{Reasoning, Settings};
+use wrinklefree::text::describe_end_tokens;
 
 /// Limits of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +155,7 @@ impl EngineBuilder {
         {
             tracing::warn!("{warning}");
         }
+        tracing::info!("{}", describe_end_tokens(&loaded.end_tokens));
         let Loaded { name: own, model, tokenizer, template, defaults, dlm, time, .. } = loaded;
         let Some(tokenizer) = tokenizer else {
             return Err(anyhow!(

@@ -1,6 +1,6 @@
 //! Converts weight layouts of other programs to and from the kernels' own, one file per layout.
 //!
-//! Decoding keeps every weight exactly, except for Q4_K, which becomes f16. Encoders exist for tests,
+//! Decoding keeps every weight exactly, except for formats with offsets, whose weights become f16. Encoders exist for tests,
 //! which convert there and back and compare bytes.
 //!
 //! ```
@@ -20,7 +20,8 @@ mod block;
 mod hf_packed;
 mod i2s;
 mod int8;
-mod q4_k;
+mod rounded;
+mod row_scaled;
 mod two_bit;
 
 pub use absmean::quantize_absmean;
@@ -29,9 +30,9 @@ pub use block::TernaryBlockFormat;
 pub use hf_packed::{decode_hf_packed, encode_hf_packed};
 pub(super) use i2s::size as i2s_size;
 pub use i2s::{I2S_TRAILER, decode_i2s, encode_i2s};
-pub use int8::{IntBlockFormat, Q4_0, Q6_K, Q8_0};
-pub use q4_k::decode_q4_k;
-pub(super) use q4_k::size as q4_k_size;
+pub use int8::{IQ4_NL, IQ4_XS, IntBlockFormat, MXFP4, Q3_K, Q4_0, Q5_0, Q6_K, Q8_0};
+pub use rounded::{Q2_K, Q4_1, Q4_K, Q5_1, Q5_K, RoundedBlockFormat};
+pub use row_scaled::{IQ1_BN, IQ2_BN, RowScaledFormat};
 pub use two_bit::{PQ2_0, Q2_0, TQ2_0};
 
 /// Order of a matrix's rows in a file.

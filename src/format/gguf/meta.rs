@@ -69,6 +69,13 @@ impl<'a> ByteReader<'a> {
             .map_err(|_| self.malformed(format!("{what} at {at} in UTF-8"), "other bytes"))
     }
 
+    /// Reads a text value. Vocabularies may hold tokens that are not UTF-8.
+    fn text(&mut self, key: &str) -> Result<MetaValue<'a>, LoadError> {
+        let n = self.u64(key)?;
+        let bytes = self.take(n, format!("`{key}`"))?;
+        Ok(std::str::from_utf8(bytes).map_or(MetaValue::Bytes(bytes), MetaValue::Text))
+    }
+
     pub(super) fn malformed(&self, want: impl Into<String>, found: impl Into<String>) -> LoadError {
         LoadError::new(Kind::Malformed, self.file, want, found)
     }
@@ -88,7 +95,7 @@ impl<'a> ByteReader<'a> {
             I32 => MetaValue::Signed(i32::from_le_bytes(self.array(key)?).into()),
             6 => MetaValue::Float(f32::from_le_bytes(self.array(key)?).into()),
             7 => MetaValue::Bool(self.array::<1>(key)?[0] != 0),
-            8 => MetaValue::Text(self.string(format!("`{key}`"))?),
+            8 => self.text(key)?,
             9 => self.list(key, depth)?,
             10 => MetaValue::Unsigned(self.u64(key)?),
             11 => MetaValue::Signed(i64::from_le_bytes(self.array(key)?)),
@@ -144,6 +151,8 @@ pub(super) enum MetaValue<'a> {
     Float(f64),
     Bool(bool),
     Text(&'a str),
+    /// A text that is not UTF-8.
+    Bytes(&'a [u8]),
     Array(MetaArray<'a>),
 }
 
@@ -155,6 +164,7 @@ impl MetaValue<'_> {
             Self::Float(v) => v.to_string(),
             Self::Bool(v) => v.to_string(),
             Self::Text(v) => format!("{v:?}"),
+            Self::Bytes(v) => format!("{:?}, which is not UTF-8", String::from_utf8_lossy(v)),
             Self::Array(v) => format!("a list of {}", v.count),
         }
     }
@@ -300,10 +310,11 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// Reads a list of texts.
+    /// Reads a list of texts. Bytes that are not UTF-8 become U+FFFD.
     pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, LoadError> {
         self.list(key, "a list of texts", |v| match v {
             MetaValue::Text(t) => Some(t.to_owned()),
+            MetaValue::Bytes(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
             _ => None,
         })
     }

@@ -6,6 +6,7 @@ mod parse;
 mod recipe;
 mod rope;
 mod spec;
+mod split;
 mod types;
 mod vocab;
 mod write;

@@ -3,7 +3,7 @@
 
 use super::meta::{ByteReader, Metadata};
 use super::spec::mtp_blocks;
-use super::types::{GgmlType, candidates, foreign_name, size};
+use super::types::{ambiguous, candidates, foreign_name, size};
 use crate::format::index::{DType, Tensor, TensorIndex};
 use crate::format::streamed_file::HeaderScan;
 use crate::format::{FileBytes, LoadError, LoadErrorKind as Kind};
@@ -201,12 +201,11 @@ fn locate_tensors(
         |t: &TensorInfo<'_>| block(t.name).zip(trunk).is_some_and(|(block, trunk)| block >= trunk);
     let (mtp, infos): (Vec<_>, Vec<_>) = infos.into_iter().partition(drafts);
     let two_bit = two_bit_type(&infos, alignment);
-    let bitnet = meta.text("general.architecture")?.is_some_and(|a| a.starts_with("bitnet"));
     let source: Arc<str> = file.into();
     let index = |infos: Vec<TensorInfo<'_>>| -> Result<TensorIndex, LoadError> {
         let mut index = TensorIndex::default();
         for t in infos {
-            let (dtype, size) = choose_type(file, &t, two_bit, alignment, bitnet)?;
+            let (dtype, size) = choose_type(file, &t, two_bit, alignment)?;
             index.insert(Tensor {
                 name: t.name.into(),
                 file: source.clone(),
@@ -222,14 +221,14 @@ fn locate_tensors(
 
 /// Number of blocks in front of those that draft tokens (multi-token prediction), if there are any. The
 /// drafting blocks are no layers of the model, and may have types that are not supported.
-fn trunk_blocks(meta: &Metadata<'_>) -> Result<Option<usize>, LoadError> {
+pub(super) fn trunk_blocks(meta: &Metadata<'_>) -> Result<Option<usize>, LoadError> {
     let blocks = meta.size("qwen35.block_count")?;
     let drafting = mtp_blocks(meta)?;
     Ok(blocks.zip(drafting).map(|(blocks, drafting)| blocks.saturating_sub(drafting)))
 }
 
 /// Number of the block that a tensor belongs to.
-fn block(name: &str) -> Option<usize> {
+pub(super) fn block(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
@@ -257,26 +256,22 @@ fn two_bit_type(infos: &[TensorInfo<'_>], alignment: usize) -> Option<DType> {
     decided.all(|dtype| dtype == first).then_some(first)
 }
 
+/// Names of the supported types, for messages.
+const SUPPORTED: &str = "F32, F16, BF16, F64, Q8_0, Q5_0, Q5_1, Q4_0, Q4_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, \
+    MXFP4, TQ1_0, TQ2_0, Q2_0, PQ2_0, PTQ1_0, I2_S, IQ1_BN or IQ2_BN";
+
 fn choose_type(
     file: &str,
     t: &TensorInfo<'_>,
     two_bit: Option<DType>,
     alignment: usize,
-    bitnet: bool,
 ) -> Result<(DType, usize), LoadError> {
     let error =
         |kind, want: String, found: String| LoadError::new(kind, file, want, found).tensor(t.name);
-    let unsupported = |found: String| {
-        error(
-            Kind::UnsupportedType,
-            "F32, F16, BF16, Q8_0, Q4_0, Q6_K, Q4_K, TQ1_0, TQ2_0, Q2_0, PQ2_0, PTQ1_0 or I2_S"
-                .into(),
-            found,
-        )
-    };
+    let unsupported = |found: String| error(Kind::UnsupportedType, SUPPORTED.into(), found);
     let kind = match candidates(t.type_id) {
         [] => {
-            let name = foreign_name(t.type_id, bitnet);
+            let name = foreign_name(t.type_id);
             return Err(unsupported(format!("type {} ({name})", t.type_id))
                 .advice("convert the original weights instead"));
         }
@@ -291,12 +286,13 @@ fn choose_type(
             }
             ([], _) => {
                 let sizes: Vec<usize> = several.iter().filter_map(|&d| t.size(d)).collect();
-                let want = format!("type 42 (Q2_0) in {sizes:?} bytes for {:?}", t.shape);
-                let found =
-                    format!("{} bytes until the next tensor or the file's end", t.available);
-                return Err(
-                    error(Kind::Offset, want, found).advice("the download may be incomplete")
-                );
+                return Err(unsupported(format!(
+                    "type 42 ({}) in {} bytes for {:?}, which Q2_0 and PQ2_0 store in {sizes:?}",
+                    foreign_name(t.type_id),
+                    t.available,
+                    t.shape
+                ))
+                .advice("if it is a Q2_0 file, the download may be incomplete"));
             }
         },
     };
@@ -307,11 +303,14 @@ fn choose_type(
             format!("{:?}", t.shape),
         ));
     };
-    if kind == DType::Block(GgmlType::I2S) && !fits(size, t.available, alignment) {
-        let name = foreign_name(t.type_id, bitnet);
+    if ambiguous(kind) && !fits(size, t.available, alignment) {
+        let name = foreign_name(t.type_id);
         return Err(unsupported(format!(
-            "type {} ({name}) in {} bytes for {:?}, which I2_S stores in {size}",
-            t.type_id, t.available, t.shape
+            "type {} ({name}) in {} bytes for {:?}, which {} stores in {size}",
+            t.type_id,
+            t.available,
+            t.shape,
+            kind.name()
         )));
     }
     if size > t.available {

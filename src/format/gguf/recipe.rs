@@ -4,10 +4,11 @@ use super::hadamard::Rotations;
 use super::meta::Metadata;
 use super::parse::{Tensors, parse};
 use super::spec::{mtp_blocks, spec};
+use super::split::{self, Part};
 use super::types::{BlockCodec, GgmlType};
 use super::vocab;
 use super::write::DLM;
-use crate::format::codec::{RowOrder, decode_i2s, decode_q4_k};
+use crate::format::codec::{RowOrder, decode_i2s};
 use crate::format::index::{DType, File, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
 use crate::format::recipe::{
@@ -21,23 +22,30 @@ use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Reads a GGUF file.
+/// Reads a GGUF file, or the parts of a split one. Vision encoders (`mmproj`) beside it are left out.
 pub(in crate::format) fn load(
-    File { name, bytes }: File,
+    files: Vec<File>,
     options: LoadOptions,
     numbers: &mut NumberCheck<'_, '_, '_>,
 ) -> Result<Checkpoint, LoadError> {
-    let head = bytes.first();
-    let (meta, Tensors { mut index, mtp }) = parse(&name, &head, bytes)?;
-    refuse_split(&meta)?;
+    let heads: Vec<_> = files.iter().map(|file| file.bytes.first()).collect();
+    let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
+    let mut parts = Vec::new();
+    for ((file, head), name) in files.into_iter().zip(&heads).zip(&names) {
+        let (meta, tensors) = parse(name, head, file.bytes)?;
+        parts.push(Part { meta, tensors });
+    }
+    let (meta, Tensors { mut index, mtp }) = split::join(parts)?;
+    let name = meta.file;
+    narrow(&mut index)?;
     let mut spec = spec(&meta, &mut index)?;
-    spec.check(&name)?;
+    spec.check(name)?;
     let mut rotations = Rotations::read(&meta, &mut spec, &index)?;
     for layer in (0..spec.layers).filter(|&l| spec.mixer(l) == MixerKind::Attention) {
         split_qkv(&spec, &|role| TensorRole::Layer(layer, role), &mut index, &mut rotations)?;
     }
     let mut source = GgufSource {
-        file: &name,
+        file: name,
         index,
         names: TensorNames::gguf(spec.architecture),
         order: RowOrder::of_gguf(&spec),
@@ -57,7 +65,7 @@ pub(in crate::format) fn load(
     };
     (spec.mtp_layers, weights.mtp) = (usize::from(mtp.is_some()), mtp.map(Box::new));
     let text = vocab::text_parts(&meta)?;
-    let generation = vocab::generation(&meta, &spec, text.vocabulary.as_ref())?;
+    let generation = vocab::generation(&meta, &spec)?;
     let dlm = dlm(&meta, spec.vocab_size)?;
     Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0, mtp_fault })
 }
@@ -73,16 +81,14 @@ fn dlm(meta: &Metadata<'_>, vocab_size: usize) -> Result<Option<DlmConfig>, Load
     Ok(Some(dlm))
 }
 
-fn refuse_split(meta: &Metadata<'_>) -> Result<(), LoadError> {
-    if meta.size("split.count")?.is_some_and(|n| n > 1) {
-        let found = "one part of a split model";
-        return Err(LoadError::new(
-            Kind::UnsupportedFeature,
-            meta.file,
-            "a model in one file",
-            found,
-        )
-        .advice("merge the parts first: llama-gguf-split --merge"));
+/// Converts 64-bit floats, which no kernel multiplies, to f32.
+fn narrow(index: &mut TensorIndex) -> Result<(), LoadError> {
+    let is_wide = |t: &&Tensor| t.dtype == DType::Block(GgmlType::F64);
+    let wide: Vec<String> = index.iter().filter(is_wide).map(|t| t.name.clone()).collect();
+    for t in wide.iter().filter_map(|name| index.take(name)).collect::<Vec<_>>() {
+        let narrow = |bytes: &[u8; 8]| (f64::from_le_bytes(*bytes) as f32).to_le_bytes();
+        let bytes: Vec<u8> = t.bytes.as_chunks().0.iter().flat_map(narrow).collect();
+        index.insert(Tensor { dtype: DType::Float(FloatType::F32), bytes: bytes.into(), ..t })?;
     }
     Ok(())
 }
@@ -238,7 +244,11 @@ impl GgufSource<'_, '_, '_, '_> {
                     refuse_code_3(t)?;
                     decode_i2s(&t.bytes, rows, cols, order).map(Matrix::Ternary)
                 }
-                BlockCodec::Q4K => decode_q4_k(&t.bytes, rows, cols, order).map(Matrix::Float),
+                BlockCodec::RowScaled(b) => {
+                    b.decode(&t.bytes, rows, cols, order).map(Matrix::Ternary)
+                }
+                BlockCodec::Rounded(b) => b.decode(&t.bytes, rows, cols, order).map(Matrix::Float),
+                BlockCodec::F64 => return Err(t.error(Kind::UnsupportedType, "F32", "F64")),
             },
             DType::U8 | DType::I8 => {
                 return Err(t.error(Kind::UnsupportedType, "a matrix type", t.dtype.name()));

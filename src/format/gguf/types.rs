@@ -1,7 +1,9 @@
 //! Element types of GGUF. Forks use ids above 35 with different meanings.
 
 use crate::format::DType;
-use crate::format::codec::{self, IntBlockFormat, TernaryBlockFormat};
+use crate::format::codec::{
+    self, IntBlockFormat, RoundedBlockFormat, RowScaledFormat, TernaryBlockFormat,
+};
 use crate::matrix::FloatType;
 
 /// A supported block format.
@@ -11,8 +13,32 @@ pub enum GgmlType {
     Q8_0,
     /// Four-bit blocks of 32.
     Q4_0,
+    /// Five-bit blocks of 32.
+    Q5_0,
+    /// Three-bit blocks of 256.
+    Q3K,
     /// Six-bit blocks of 256.
     Q6K,
+    /// Four-bit blocks of 32, of values in a table.
+    Iq4Nl,
+    /// Four-bit blocks of 256, of values in a table.
+    Iq4Xs,
+    /// Four-bit floats in blocks of 32.
+    Mxfp4,
+    /// Four-bit blocks of 32 with an offset.
+    Q4_1,
+    /// Five-bit blocks of 32 with an offset.
+    Q5_1,
+    /// Two-bit blocks of 256 with minima.
+    Q2K,
+    /// Five-bit blocks of 256 with minima.
+    Q5K,
+    /// 64-bit floats.
+    F64,
+    /// Base-3 rows with one scale (ik_llama.cpp).
+    Iq1Bn,
+    /// Two-bit rows with one scale (ik_llama.cpp).
+    Iq2Bn,
     /// Four-bit blocks of 256 with minima.
     Q4K,
     /// Base-3 blocks of 256.
@@ -34,7 +60,9 @@ pub(super) enum BlockCodec {
     Int8(&'static IntBlockFormat),
     Ternary(&'static TernaryBlockFormat),
     I2S,
-    Q4K,
+    Rounded(&'static RoundedBlockFormat),
+    RowScaled(&'static RowScaledFormat),
+    F64,
 }
 
 impl GgmlType {
@@ -44,7 +72,9 @@ impl GgmlType {
             BlockCodec::Int8(b) => b.name,
             BlockCodec::Ternary(b) => b.name,
             BlockCodec::I2S => "I2_S",
-            BlockCodec::Q4K => "Q4_K",
+            BlockCodec::Rounded(b) => b.name,
+            BlockCodec::RowScaled(b) => b.name,
+            BlockCodec::F64 => "F64",
         }
     }
 
@@ -59,7 +89,19 @@ impl GgmlType {
             Self::Pq2_0 => BlockCodec::Ternary(&codec::PQ2_0),
             Self::Ptq1_0 => BlockCodec::Ternary(&codec::PTQ1_0),
             Self::I2S => BlockCodec::I2S,
-            Self::Q4K => BlockCodec::Q4K,
+            Self::Q5_0 => BlockCodec::Int8(&codec::Q5_0),
+            Self::Q3K => BlockCodec::Int8(&codec::Q3_K),
+            Self::Iq4Nl => BlockCodec::Int8(&codec::IQ4_NL),
+            Self::Iq4Xs => BlockCodec::Int8(&codec::IQ4_XS),
+            Self::Mxfp4 => BlockCodec::Int8(&codec::MXFP4),
+            Self::Q4_1 => BlockCodec::Rounded(&codec::Q4_1),
+            Self::Q5_1 => BlockCodec::Rounded(&codec::Q5_1),
+            Self::Q2K => BlockCodec::Rounded(&codec::Q2_K),
+            Self::Q4K => BlockCodec::Rounded(&codec::Q4_K),
+            Self::Q5K => BlockCodec::Rounded(&codec::Q5_K),
+            Self::F64 => BlockCodec::F64,
+            Self::Iq1Bn => BlockCodec::RowScaled(&codec::IQ1_BN),
+            Self::Iq2Bn => BlockCodec::RowScaled(&codec::IQ2_BN),
         }
     }
 }
@@ -73,7 +115,9 @@ pub(super) fn size(dtype: DType, rows: usize, cols: usize) -> Option<usize> {
             BlockCodec::Int8(b) => b.size(rows, cols),
             BlockCodec::Ternary(b) => b.size(rows, cols),
             BlockCodec::I2S => codec::i2s_size(rows, cols),
-            BlockCodec::Q4K => codec::q4_k_size(rows, cols),
+            BlockCodec::Rounded(b) => b.size(rows, cols),
+            BlockCodec::RowScaled(b) => b.size(rows, cols),
+            BlockCodec::F64 => rows.checked_mul(cols)?.checked_mul(8),
         },
     }
 }
@@ -86,8 +130,20 @@ pub(super) fn candidates(id: u32) -> &'static [DType] {
         1 => &[DType::Float(FloatType::F16)],
         30 => &[DType::Float(FloatType::Bf16)],
         2 => &[Block(GgmlType::Q4_0)],
+        3 => &[Block(GgmlType::Q4_1)],
+        6 => &[Block(GgmlType::Q5_0)],
+        7 => &[Block(GgmlType::Q5_1)],
         8 => &[Block(GgmlType::Q8_0)],
+        10 => &[Block(GgmlType::Q2K)],
+        11 => &[Block(GgmlType::Q3K)],
         12 => &[Block(GgmlType::Q4K)],
+        13 => &[Block(GgmlType::Q5K)],
+        20 => &[Block(GgmlType::Iq4Nl)],
+        23 => &[Block(GgmlType::Iq4Xs)],
+        28 => &[Block(GgmlType::F64)],
+        39 => &[Block(GgmlType::Mxfp4)],
+        134 => &[Block(GgmlType::Iq1Bn)],
+        135 => &[Block(GgmlType::Iq2Bn)],
         14 => &[Block(GgmlType::Q6K)],
         34 => &[Block(GgmlType::Tq1_0)],
         35 => &[Block(GgmlType::Tq2_0)],
@@ -100,43 +156,41 @@ pub(super) fn candidates(id: u32) -> &'static [DType] {
     }
 }
 
-/// Name of an unsupported type.
-pub(super) fn foreign_name(id: u32, bitnet: bool) -> &'static str {
-    match (id, bitnet) {
-        (3, _) => "Q4_1",
-        (6, _) => "Q5_0",
-        (7, _) => "Q5_1",
-        (9, _) => "Q8_1",
-        (10, _) => "Q2_K",
-        (11, _) => "Q3_K",
-        (13, _) => "Q5_K",
-        (15, _) => "Q8_K",
-        (16, _) => "IQ2_XXS",
-        (17, _) => "IQ2_XS",
-        (18, _) => "IQ3_XXS",
-        (19, _) => "IQ1_S",
-        (20, _) => "IQ4_NL",
-        (21, _) => "IQ3_S",
-        (22, _) => "IQ2_S",
-        (23, _) => "IQ4_XS",
-        (24, _) => "I8",
-        (25, _) => "I16",
-        (26, _) => "I32",
-        (27, _) => "I64",
-        (28, _) => "F64",
-        (29, _) => "IQ1_M",
-        (31, _) => "Q4_0_4_4",
-        (32, _) => "Q4_0_4_8",
-        (33, _) => "Q4_0_8_8",
-        (36, _) => "I2_S or IQ4_NL_4_4",
-        (37, true) => "I8_S",
-        (37, false) => "IQ4_NL_4_8",
-        (38, true) => "TL1",
-        (38, false) => "IQ4_NL_8_8",
-        (39, true) => "TL2",
-        (39, false) => "MXFP4",
-        (40, _) => "NVFP4",
-        (41, _) => "Q1_0",
+/// Types whose id other programs use with another meaning. Only their exact size tells them apart.
+pub(super) fn ambiguous(dtype: DType) -> bool {
+    use GgmlType::{I2S, Iq1Bn, Iq2Bn, Mxfp4};
+    matches!(dtype, DType::Block(I2S | Mxfp4 | Iq1Bn | Iq2Bn))
+}
+
+/// Name of a type that is not supported, or of other types with the same id as a supported one.
+pub(super) fn foreign_name(id: u32) -> &'static str {
+    match id {
+        9 => "Q8_1",
+        15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        29 => "IQ1_M",
+        31 => "Q4_0_4_4",
+        32 => "Q4_0_4_8",
+        33 => "Q4_0_8_8",
+        36 => "I2_S or IQ4_NL_4_4",
+        37 => "I8_S or IQ4_NL_4_8",
+        38 => "TL1 or IQ4_NL_8_8",
+        39 => "MXFP4 or TL2",
+        40 => "NVFP4",
+        41 => "Q1_0",
+        42 => "Q2_0, PQ2_0 or STQ1_0",
+        43 => "STQ1_0",
+        134 => "IQ1_BN",
+        135 => "IQ2_BN",
         _ => "unknown",
     }
 }

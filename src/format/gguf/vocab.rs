@@ -72,15 +72,11 @@ fn int(v: MetaValue<'_>) -> Option<i32> {
     }
 }
 
-/// Type of a control token.
-const CONTROL: i32 = 3;
-
 /// Reads the special ids and the authors' sampling parameters. In many models a chat turn ends with
 /// another id than a text.
 pub(super) fn generation(
     meta: &Metadata<'_>,
     spec: &Spec,
-    vocabulary: Option<&Vocabulary>,
 ) -> Result<GenerationDefaults, LoadError> {
     // As shipped by the authors; GGUF files seldom have the keys.
     let (temperature, top_p, top_k) = match spec.architecture {
@@ -104,14 +100,6 @@ pub(super) fn generation(
     for name in ["eos_token_id", "eot_token_id", "eom_token_id"] {
         if let Some(id) = meta.id(&key(name))? {
             defaults.add_eos(id);
-        }
-    }
-    if let Some(Vocabulary::Gguf(vocab)) = vocabulary {
-        let ends = |token: &String| GenerationDefaults::END_TOKENS.contains(&token.as_str());
-        for (id, _) in (0u32..).zip(&vocab.tokens).filter(|(_, token)| ends(token)) {
-            if vocab.types.get(id as usize) == Some(&CONTROL) {
-                defaults.add_eos(id);
-            }
         }
     }
     Ok(defaults)

@@ -11,6 +11,9 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub(super) struct Config {
     model_type: Option<String>,
+    architectures: Option<Vec<String>>,
+    /// 1 in 1bitLLM's BitNet models, which are trained with ternary weights.
+    weight_bits: Option<u32>,
     vocab_size: Option<usize>,
     hidden_size: Option<usize>,
     intermediate_size: Option<usize>,
@@ -129,12 +132,18 @@ impl Config {
     fn family(&self) -> Option<Architecture> {
         Some(match self.model_type.as_deref()? {
             "bitnet" => Architecture::BitNet,
+            "llama" if self.one_bit() => Architecture::BitNet,
             "llama" => Architecture::Llama,
             "qwen2" | "Fast_dLLM_Qwen" => Architecture::Qwen2,
             "qwen3" | "sdar" => Architecture::Qwen3,
             "qwen3_5_text" => Architecture::Qwen35,
             _ => return None,
         })
+    }
+
+    /// Returns true for the layout of 1bitLLM's BitNet models: Llama's configuration, and two norms more.
+    pub(super) fn one_bit(&self) -> bool {
+        self.architectures.iter().flatten().any(|name| name == "BitnetForCausalLM")
     }
 
     /// Returns true for Qwen3.5.
@@ -311,7 +320,12 @@ impl Config {
 
     /// Quantization of the linear layers; `None` for a float model.
     pub(super) fn quantization(&self, file: &str) -> Result<Option<Quantization>, LoadError> {
-        let Some(q) = &self.quantization_config else { return Ok(None) };
+        let Some(q) = &self.quantization_config else {
+            // BitNet's weights are ternary in training, whether or not a file says so.
+            let ternary =
+                self.family() == Some(Architecture::BitNet) || self.weight_bits == Some(1);
+            return Ok(ternary.then(|| Quantization { multiply: true, excluded: Vec::new() }));
+        };
         match q.quant_method.as_deref() {
             Some("bitnet") => {}
             other => {

@@ -4,6 +4,7 @@
 mod config;
 mod json;
 mod qwen35;
+mod sentencepiece;
 mod text;
 mod write;
 
@@ -77,7 +78,11 @@ pub(super) fn load(
     let mut source = HfSource {
         file: &weights_file,
         index,
-        names: if wrapped { &TensorNames::HF_WRAPPED } else { &TensorNames::HF },
+        names: match (wrapped, config.one_bit()) {
+            (true, _) => &TensorNames::HF_WRAPPED,
+            (false, true) => &TensorNames::HF_ONE_BIT,
+            (false, false) => &TensorNames::HF,
+        },
         architecture: spec.architecture,
         config: &config,
         quantization,

@@ -1,7 +1,7 @@
 //! Reads tokenizer, chat template, special tokens and generation defaults of a directory.
 
 use super::config::{Config, TokenIds};
-use super::{find, json};
+use super::{find, json, sentencepiece};
 use crate::format::index::File;
 use crate::format::{GenerationDefaults, LoadError, LoadErrorKind as Kind, TextParts, Vocabulary};
 use serde::Deserialize;
@@ -11,10 +11,34 @@ use std::collections::BTreeMap;
 #[derive(Default, Deserialize)]
 struct TokenizerConfig {
     chat_template: Option<TemplateField>,
+    #[serde(flatten)]
+    special: SpecialTokens,
+}
+
+/// Special tokens, as in `special_tokens_map.json`.
+#[derive(Default, Deserialize)]
+struct SpecialTokens {
     bos_token: Option<TokenField>,
     eos_token: Option<TokenField>,
     unk_token: Option<TokenField>,
     pad_token: Option<TokenField>,
+}
+
+impl SpecialTokens {
+    /// Texts by the tokens' template names.
+    fn texts(self) -> BTreeMap<String, String> {
+        let tokens = [
+            ("bos_token", self.bos_token),
+            ("eos_token", self.eos_token),
+            ("unk_token", self.unk_token),
+            ("pad_token", self.pad_token),
+        ];
+        let text = |token| match token {
+            TokenField::Text(text) | TokenField::Object { content: text } => text,
+        };
+        let named = tokens.into_iter().map(|(name, token)| Some((name.to_owned(), text(token?))));
+        named.flatten().collect()
+    }
 }
 
 #[derive(Deserialize)]
@@ -62,19 +86,16 @@ pub(super) fn text_parts(files: &[File]) -> Result<TextParts, LoadError> {
         Some(file) => (Some(utf8(file)?), None),
         None => config.chat_template.map_or((None, None), TemplateField::pick),
     };
-    let mut special = BTreeMap::new();
-    let tokens = [
-        ("bos_token", config.bos_token),
-        ("eos_token", config.eos_token),
-        ("unk_token", config.unk_token),
-        ("pad_token", config.pad_token),
-    ];
-    for (name, token) in tokens {
-        if let Some(TokenField::Text(text) | TokenField::Object { content: text }) = token {
-            special.insert(name.to_owned(), text);
-        }
-    }
-    let vocabulary = find(files, "tokenizer.json").map(|f| Vocabulary::Json(f.bytes.whole()));
+    // Older directories have special tokens in a file of their own.
+    let mut special = match find(files, "special_tokens_map.json") {
+        Some(file) => json::parse::<SpecialTokens>(file)?.texts(),
+        None => BTreeMap::new(),
+    };
+    special.extend(config.special.texts());
+    let vocabulary = match find(files, "tokenizer.json") {
+        Some(file) => Some(Vocabulary::Json(file.bytes.whole())),
+        None => sentencepiece::vocabulary(files)?,
+    };
     Ok(TextParts { vocabulary, chat_template, tool_template, special })
 }
 
@@ -111,7 +132,7 @@ pub(super) fn generation(files: &[File], config: &Config) -> Result<GenerationDe
     let ids = |first: &Option<TokenIds>, second: &Option<TokenIds>| {
         first.as_ref().or(second.as_ref()).map_or(Vec::new(), |ids| ids.as_slice().to_vec())
     };
-    let mut defaults = GenerationDefaults {
+    Ok(GenerationDefaults {
         bos: ids(&g.bos_token_id, &config.bos_token_id).first().copied(),
         eos: ids(&g.eos_token_id, &config.eos_token_id),
         // As in `transformers`: without `do_sample` the temperature has no effect.
@@ -119,30 +140,5 @@ pub(super) fn generation(files: &[File], config: &Config) -> Result<GenerationDe
         top_p: g.top_p,
         top_k: g.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
         repetition_penalty: g.repetition_penalty,
-    };
-    if config.hybrid() {
-        end_ids(files).into_iter().for_each(|id| defaults.add_eos(id));
-    }
-    Ok(defaults)
-}
-
-/// Ids of the special tokens that end a text or a turn. A configuration without `generation_config.json`
-/// names only one of them.
-fn end_ids(files: &[File]) -> Vec<u32> {
-    #[derive(Deserialize)]
-    struct Tokenizer {
-        added_tokens: Vec<AddedToken>,
-    }
-    #[derive(Deserialize)]
-    struct AddedToken {
-        id: u32,
-        content: String,
-        special: bool,
-    }
-    // The tokenizer's own reader reports malformed files.
-    let read = find(files, "tokenizer.json").and_then(|file| json::parse::<Tokenizer>(file).ok());
-    let added = read.map_or(Vec::new(), |tokenizer| tokenizer.added_tokens);
-    let ends =
-        |t: &&AddedToken| t.special && GenerationDefaults::END_TOKENS.contains(&t.content.as_str());
-    added.iter().filter(ends).map(|t| t.id).collect()
+    })
 }

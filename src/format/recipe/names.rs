@@ -119,6 +119,16 @@ impl TensorNames {
         ..Self::HF
     };
 
+    /// Names in a directory of 1bitLLM's BitNet models.
+    pub(in crate::format) const HF_ONE_BIT: Self = Self {
+        layer_role: |role| match role {
+            LayerRole::AttnSubNorm => "self_attn.inner_attn_ln",
+            LayerRole::FfnSubNorm => "mlp.ffn_layernorm",
+            role => (Self::HF.layer_role)(role),
+        },
+        ..Self::HF
+    };
+
     /// Names of GGUF files.
     pub(in crate::format) const GGUF: Self = Self {
         embed: "token_embd",

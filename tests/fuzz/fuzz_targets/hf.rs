@@ -1,4 +1,4 @@
-//! Loads any text as one of the JSON files of a directory with valid weights. The first byte selects
+//! Loads any bytes as one of the small files of a directory with valid weights. The first byte selects
 //! the file.
 #![no_main]
 #[path = "../../common/format.rs"]
@@ -10,13 +10,16 @@ use std::sync::LazyLock;
 use wrinklefree::format::File;
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| Hf::new("bitnet", Style::Packed).files());
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 9] = [
     "config.json",
     "generation_config.json",
     "tokenizer_config.json",
     "dlm_config.json",
     "model.safetensors.index.json",
     "chat_template.jinja",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
 ];
 
 fuzz_target!(|data: &[u8]| {

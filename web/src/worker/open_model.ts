@@ -86,10 +86,10 @@ async function sequentially<T, R>(items: readonly T[], action: (item: T) => Prom
 function openSession(
   { bindings, poolWorkers }: StartedArtifact,
   uploads: Upload[],
-  { name, context, kv, allow_control_tokens, mtp }: LoadSettings,
+  { name, context, kv, text, mtp }: LoadSettings,
   { threads }: ArtifactChoice,
 ): Session {
-  const options = { name, threads, context, kv, allow_control_tokens, mtp };
+  const options = { name, threads, context, kv, mtp, ...text };
   const session = bindings.Session.open(uploads, JSON.stringify(options));
   runPoolWorkers(poolWorkers);
   return session;
@@ -113,6 +113,7 @@ function engineInfo(
     context: info.context,
     weightsBytes: info.weights_bytes,
     subnormalWeights: info.subnormal_weights,
+    endTokens: info.end_tokens,
     kvBytes: info.kv_bytes,
     kvTypes: info.kv_types,
     attention: info.attention,
@@ -127,7 +128,7 @@ function engineInfo(
     artifact: choice.artifact,
     artefact: choice.artifact,
     why: { ...choice.why, cache },
-    notes,
+    notes: [...notes, ...info.notes],
     files,
   };
 }

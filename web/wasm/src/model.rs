@@ -15,7 +15,7 @@ use wrinklefree::loader::WeightLoader;
 use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::ModelCapabilities;
 use wrinklefree::ternary::Layout;
-use wrinklefree::text::{ChatTemplate, Tokenizer};
+use wrinklefree::text::{ChatTemplate, EndToken, ModelText, TextOptions, Tokenizer};
 
 /// Maximum number of rows of a forward pass: few enough that a pass ends soon on a slow machine.
 const MAX_ROWS: usize = 128;
@@ -54,6 +54,24 @@ pub struct SessionOptions {
     /// Loads the block for multi-token prediction, if the model has one.
     #[serde(default)]
     mtp: bool,
+    /// Names or ids of further tokens that end a text.
+    #[serde(default)]
+    stop_tokens: Vec<String>,
+    /// Name of a known chat template, or Jinja.
+    chat_template: Option<String>,
+    /// False keeps chat templates that are known to be wrong.
+    template_fixes: Option<bool>,
+}
+
+impl SessionOptions {
+    fn text(&self) -> TextOptions {
+        TextOptions {
+            allow_control_tokens: self.allow_control_tokens,
+            stop_tokens: self.stop_tokens.clone(),
+            chat_template: self.chat_template.clone(),
+            template_fixes: self.template_fixes.unwrap_or(true),
+        }
+    }
 }
 
 /// Options of the key-value cache by name. A missing one is that of [`KvConfig::default()`].
@@ -90,6 +108,10 @@ pub struct LoadedModel {
     pub tokenizer: Option<Arc<Tokenizer>>,
     pub template: Option<ChatTemplate>,
     pub defaults: GenerationDefaults,
+    /// Tokens that end a text, with the reasons.
+    pub end_tokens: Vec<EndToken>,
+    /// Oddities of the files.
+    pub notes: Vec<String>,
     pub dlm: Option<DlmConfig>,
     /// Bytes of the model's files.
     pub bytes: usize,
@@ -111,17 +133,11 @@ impl LoadedModel {
         if let Some(fault) = checkpoint.mtp_fault {
             return Err(fault.into());
         }
-        let Checkpoint { spec, weights, text, generation, dlm, flushed, .. } = checkpoint;
-        let tokenizer = match &text.vocabulary {
-            Some(vocabulary) => Some(Arc::new(Tokenizer::new(vocabulary)?)),
-            None => None,
-        };
-        let mut template = ChatTemplate::open(&text);
-        if let Some(tokenizer) = tokenizer.as_deref().filter(|_| !options.allow_control_tokens) {
-            let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
-            let ids: Vec<u32> = generation.eos.iter().copied().chain(mask).collect();
-            template = template.map(|template| template.with_control_tokens(tokenizer, &ids));
-        }
+        let Checkpoint { spec, weights, text, mut generation, dlm, flushed, .. } = checkpoint;
+        let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
+        let ModelText { tokenizer, template, end_tokens, notes } =
+            ModelText::open(text, &generation.eos, mask, &options.text())?;
+        generation.eos = end_tokens.iter().map(|end| end.id).collect();
         let kernels = Kernels::best();
         let runtime = Runtime { kernels, thread_pool: threads::thread_pool(options.threads)? };
         let model = Model::new(spec, weights)?.with_layout(Layout::TwoBit, &runtime);
@@ -145,6 +161,8 @@ impl LoadedModel {
             tokenizer,
             template,
             defaults: generation,
+            end_tokens,
+            notes,
             dlm,
             bytes,
             flushed,

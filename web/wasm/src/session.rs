@@ -30,7 +30,7 @@ impl Session {
     pub fn info(&self) -> String {
         let LoadedModel { name, threads, isa, engine, template, dlm, bytes, flushed, .. } =
             &self.loaded;
-        let LoadedModel { kv, kv_bytes, .. } = &self.loaded;
+        let LoadedModel { kv, kv_bytes, end_tokens, notes, .. } = &self.loaded;
         let (model, spec) = (engine.model(), engine.model().spec());
         let modes = self.modes();
         json!({
@@ -44,6 +44,8 @@ impl Session {
             "context": engine.context(),
             "weights_bytes": bytes,
             "subnormal_weights": flushed,
+            "end_tokens": end_tokens,
+            "notes": notes,
             "kv_bytes": kv_bytes,
             "kv_types": { "keys": kv.keys.name(), "values": kv.values.name() },
             "attention": kv.selection.to_string(),

@@ -84,6 +84,8 @@ export class Session {
       architecture: "fake",
       weights_bytes: sizes.reduce((a, b) => a + b, 0),
       subnormal_weights: 0,
+      end_tokens: [],
+      notes: [],
       simd: "simd128",
       threads: this.options.threads,
       decode_modes: ["ar"],

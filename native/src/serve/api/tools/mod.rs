@@ -126,9 +126,11 @@ impl Tools {
     pub fn definitions(&self) -> Vec<Value> {
         let definition = |tool: &Tool| {
             let Tool { name, description, parameters, .. } = tool;
-            let description = description.as_deref().unwrap_or_default();
-            let function =
-                json!({"name": name, "description": description, "parameters": parameters});
+            // Templates print what is there: an empty description would be tokens of its own.
+            let function = match description {
+                Some(text) => json!({"name": name, "description": text, "parameters": parameters}),
+                None => json!({"name": name, "parameters": parameters}),
+            };
             json!({"type": "function", "function": function})
         };
         match self.choice {

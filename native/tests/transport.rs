@@ -310,3 +310,38 @@ fn the_server_survives_a_lack_of_file_descriptors() {
     let tries = log.matches("cannot accept a connection").count();
     assert!((1..=4).contains(&tries), "{tries}: {log}");
 }
+
+#[test]
+#[cfg(unix)]
+fn a_certificate_is_replaced_and_checked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
+    let renew = || {
+        let (certificate, key) = certificate();
+        write(directory.path(), "cert.pem", &certificate);
+        write(directory.path(), "key.pem", &key);
+        certificate
+    };
+    let old = renew();
+    write(directory.path(), "old.pem", &old);
+    let args = ["serve", "--port", "0", "-t", "1", "--tls-cert", &at("cert.pem")];
+    let server =
+        Server::run(wf_run(&[&args[..], &["--tls-key", &at("key.pem")]].concat()), Some(&old));
+    server.wait();
+    let health = |more: &[&str]| run(&[&["health", &server.address], more].concat()).code;
+    assert_eq!(health(&[]), Some(1), "nobody has signed it");
+    assert_eq!(health(&["--insecure"]), Some(0));
+    assert_eq!(health(&["--cacert", &at("old.pem")]), Some(0));
+    run(&["health", "--cacert", &at("key.pem")]).ends(2, &["has no certificate"]);
+    renew();
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().expect("runs").success());
+    let begin = Instant::now();
+    while health(&["--cacert", &at("cert.pem")]) != Some(0) {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "new connections get the new certificate"
+        );
+    }
+    assert_eq!(health(&["--cacert", &at("old.pem")]), Some(1));
+}

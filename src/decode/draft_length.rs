@@ -27,6 +27,8 @@ pub struct DraftLength {
     next_cooldown: usize,
     /// True if the next draft is a probe.
     probe: bool,
+    /// Cost of this sequence's part of a pass without a draft.
+    part: f32,
 }
 
 impl DraftLength {
@@ -37,7 +39,14 @@ impl DraftLength {
         let (passes, row_cost, token_cost) =
             (passes as f32, row_cost.max(0.0), token_cost.max(0.0));
         let (cooldown, next_cooldown, probe) = (0, COOLDOWN.0, false);
-        Self { passes, row_cost, token_cost, right, checked, cooldown, next_cooldown, probe }
+        let part = 1.0;
+        Self { passes, row_cost, token_cost, right, checked, cooldown, next_cooldown, probe, part }
+    }
+
+    /// Sets the cost of this sequence's part of a pass without a draft, relative to a pass of one row: many
+    /// sequences share a pass.
+    pub fn set_part(&mut self, part: f32) {
+        self.part = part;
     }
 
     /// Returns the length of the next draft, at most `most`; 0 if no draft pays off.
@@ -84,7 +93,7 @@ impl DraftLength {
             likely *= rate;
             tokens += likely;
             let (rows, drafted) = (self.row_cost * length as f32, self.token_cost * length as f32);
-            let gain = tokens / (self.passes * (1.0 + rows) + drafted);
+            let gain = tokens * self.part / (self.passes * (self.part + rows) + drafted);
             if gain > best.1 {
                 best = (length, gain);
             }
@@ -134,6 +143,15 @@ mod tests {
         // Nor do tokens that are expensive to draft; cheaper ones do.
         assert!(cost(1, 0.1, 0.9, 0.9) < 1.06);
         assert!(cost(1, 0.1, 0.2, 0.9) < 0.65);
+    }
+
+    #[test]
+    fn drafts_are_shorter_in_a_shared_pass() {
+        let mut length = DraftLength::new(1, 0.05, 0.0);
+        let alone = length.length(32);
+        length.set_part(0.1);
+        let shared = length.length(32);
+        assert!(alone > 4 && (1..alone / 2).contains(&shared), "{alone} and {shared}");
     }
 
     #[test]

@@ -238,6 +238,10 @@ pub trait Decoder {
     /// [`resume`](Self::resume).
     fn prefilling(&self) -> bool;
 
+    /// Learns how many sequences share its passes. They share the fixed cost of a pass, so a row costs more
+    /// of each one's part. The output does not depend on it.
+    fn share_pass(&mut self, _sequences: usize) {}
+
     /// Returns the final text, prompt first. It covers all committed positions.
     fn tokens(&self) -> &[u32];
 

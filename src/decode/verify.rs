@@ -30,6 +30,8 @@ pub struct Verify {
     /// Rows behind the last settled token, which the grammar has to judge first.
     held: Option<HeldLogits>,
     draft_length: DraftLength,
+    /// Cost of one more row, relative to a pass of one row.
+    row_cost: f32,
 }
 
 impl Verify {
@@ -37,9 +39,11 @@ impl Verify {
     /// more row in a pass, relative to a pass of one row. Drafts are as long as this pays off, and there
     /// are none while they cost more than they save.
     pub fn new(ar: Autoregressive, drafter: Drafter, row_cost: f32) -> Self {
+        let row_cost = row_cost.max(0.0);
         let draft_length = DraftLength::new(drafter.passes() + 1, row_cost, drafter.token_cost());
-        let (input, rows, held) = (Vec::new(), Vec::new(), None);
-        Self { ar, drafter, input, rows, due: 0, drafting: false, settled: 0, held, draft_length }
+        let (input, rows, held, due) = (Vec::new(), Vec::new(), None, 0);
+        let (drafting, settled) = (false, 0);
+        Self { ar, drafter, input, rows, due, drafting, settled, held, draft_length, row_cost }
     }
 
     /// Prepares the next round; the last token is known and not in the cache.
@@ -121,6 +125,12 @@ impl Decoder for Verify {
         self.settled = 0;
         self.verify(logits, &mut outcome);
         outcome
+    }
+
+    fn share_pass(&mut self, sequences: usize) {
+        let sequences = sequences.max(1) as f32;
+        let part = (1.0 + self.row_cost * (sequences - 1.0)) / sequences;
+        self.draft_length.set_part(part);
     }
 
     fn guide_due(&self) -> bool {

@@ -221,6 +221,12 @@ impl Engine {
         self.scheduler.resume(id);
     }
 
+    /// Sets the maximum number of rows of prompts in a pass beside sequences that decode; at least 1. So a
+    /// caller with a clock bounds the time that these sequences wait. Passes without them are not limited.
+    pub fn set_prompt_rows(&mut self, rows: usize) {
+        self.scheduler.prompt_rows = rows.max(1);
+    }
+
     /// Runs one forward pass over all rows that are due. Before it, the block for multi-token prediction
     /// drafts for the sequences that want it.
     pub fn step(&mut self) -> Step {

@@ -31,6 +31,8 @@ pub(super) struct Scheduler {
     events: VecDeque<Event>,
     /// Number of preemptions so far.
     preempted: u64,
+    /// Maximum number of rows of prompts in a pass beside sequences that decode.
+    pub prompt_rows: usize,
 }
 
 /// A sequence that has pages.
@@ -69,7 +71,8 @@ impl Scheduler {
     pub fn new(config: EngineConfig) -> Self {
         let (running, parked) = (Vec::new(), Vec::new());
         let (waiting, events) = (VecDeque::new(), VecDeque::new());
-        Self { config, running, waiting, parked, events, preempted: 0 }
+        let (preempted, prompt_rows) = (0, usize::MAX);
+        Self { config, running, waiting, parked, events, preempted, prompt_rows }
     }
 
     pub fn config(&self) -> &EngineConfig {
@@ -141,23 +144,29 @@ impl Scheduler {
     ///
     /// Sequences without rows in the last steps come first, the longest wait before the others; then
     /// those that decode, then prompts, both by age. A pass gives logits or hidden states: the kind that
-    /// the first sequence in this order needs.
+    /// the first sequence in this order needs. Beside sequences that decode, prompts have few rows.
     pub fn schedule(&mut self, pool: &KvPool) -> StepPlan<'_> {
         let mut left = self.config.max_batch_tokens.max(1);
         let mut order: Vec<(usize, &mut Running)> = self.running.iter_mut().enumerate().collect();
         order.sort_by_key(|(_, r)| (Reverse(r.sequence.waited), r.sequence.decoder.prefilling()));
         let output = order.first().map_or(Output::Logits, |(_, r)| r.sequence.decoder.output());
+        let decodes = order.iter().any(|(_, r)| !r.sequence.decoder.prefilling());
+        let mut prompts_left = if decodes { self.prompt_rows } else { usize::MAX };
         let (mut prefill_rows, mut decode_rows) = (0, 0);
         let mut keeps = vec![false; order.len()];
         let mut spans: Vec<Option<Span<'_>>> = vec![None; order.len()];
         for (index, Running { kv, sequence }) in order {
             let prefilling = sequence.decoder.prefilling();
             let fits = sequence.decoder.output() == output && !sequence.decoder.guide_due();
-            let budget = if fits { left.min(most_rows(sequence, *kv, pool)) } else { 0 };
+            let most = if prefilling { left.min(prompts_left) } else { left };
+            let budget = if fits { most.min(most_rows(sequence, *kv, pool)) } else { 0 };
             keeps[index] = sequence.pending_states.is_some();
             let Some(span) = sequence.next_span(*kv, budget) else { continue };
             let rows = span.tokens.len();
             left -= rows;
+            if prefilling {
+                prompts_left -= rows;
+            }
             *(if prefilling { &mut prefill_rows } else { &mut decode_rows }) += rows;
             spans[index] = Some(span);
         }
@@ -194,6 +203,7 @@ impl Scheduler {
         for &Scheduled { index, logits: count, .. } in scheduled {
             let Running { kv, sequence } = &mut self.running[index];
             let (own, rest) = logits.split(count);
+            sequence.decoder.share_pass(scheduled.len());
             let committed = sequence.accept(own, &mut self.events);
             commit(pool, *kv, sequence, committed);
             logits = rest;

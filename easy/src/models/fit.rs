@@ -9,6 +9,8 @@ use wrinklefree::model::Workspace;
 
 /// Least number of positions of a default context, where memory is small.
 const LEAST: usize = 512;
+/// Positions of a default context that may take nine tenths of the memory; longer ones take half of it.
+const MODEST: usize = 4096;
 
 /// Memory that a step of a program is about to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +149,10 @@ impl KvSize {
                 let buffers = (Workspace::bytes(spec, self.rows) as u64).saturating_add(states);
                 let one = match self.context {
                     Some(_) => each,
-                    None => each.min(fit((left / 10 * 9).saturating_sub(buffers))),
+                    None => {
+                        let modest = fit((left / 10 * 9).saturating_sub(buffers));
+                        each.min(modest.min(MODEST / PAGE))
+                    }
                 };
                 wanted.min(
                     fit((left / 2).saturating_sub(states)).max(one).max(each.min(LEAST / PAGE)),
@@ -210,6 +215,14 @@ mod tests {
         let (context, few) = pages(page * 100 + buffers * 2);
         assert!((60..128).contains(&few) && context == few * PAGE, "{context} {few}");
         assert_eq!(pages(0), (LEAST, LEAST / PAGE));
+    }
+
+    #[test]
+    fn a_long_default_context_takes_half_of_the_memory() {
+        let (spec, page) = (spec(), KvPool::bytes(&spec(), 1, &KvConfig::default()) as u64);
+        let long = KvSize { default_context: 1 << 20, ..size() };
+        assert_eq!(long.within(&spec, Some(page * 600)), (300 * PAGE, 300));
+        assert_eq!(long.within(&spec, Some(u64::MAX)), (1 << 20, 8 << 15));
     }
 
     #[test]

@@ -21,6 +21,8 @@ mod progress;
 pub mod rope_scaling;
 pub mod row_cost;
 mod source;
+#[cfg(feature = "hub")]
+pub mod store;
 mod synthetic;
 pub mod weight_sizes;
 

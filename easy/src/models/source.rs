@@ -100,9 +100,12 @@ fn from_hub(
     placement: Placement,
     progress: &mut dyn Progress,
 ) -> Result<Source, OpenError> {
-    let id = HubId::parse(model).ok_or_else(|| OpenError::NotFound {
+    let named = super::store::Store::from_env().id_of(model);
+    let named = named.map_err(|cause| OpenError::Files { model: model.into(), cause })?;
+    let id = HubId::parse(named.as_deref().unwrap_or(model)).ok_or_else(|| OpenError::NotFound {
         model: model.into(),
-        hub: "it is no hub id (org/name, org/name:QUANT or org/name/file.gguf)",
+        hub: "it is no hub id (org/name, org/name:QUANT or org/name/file.gguf) and no name of the \
+              store (wf-run list)",
     })?;
     let fetched = hub::fetch(&id, revision, progress)
         .map_err(|cause| OpenError::Download { model: model.into(), cause })?;

@@ -1,5 +1,7 @@
 //! Numbers and tables for people.
 
+use std::time::SystemTime;
+
 /// Formats bytes in binary units: `417.3 MiB`.
 pub fn bytes(n: u64) -> String {
     let mut value = n as f64;
@@ -22,6 +24,16 @@ pub fn count(n: u64) -> String {
     }
 }
 
+/// Formats the time since `time` in its largest unit: `3 days`.
+pub fn age(time: SystemTime) -> String {
+    let seconds = time.elapsed().map_or(0, |age| age.as_secs());
+    let units = [(86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
+    let (length, unit) =
+        units.into_iter().find(|(length, _)| seconds >= *length).unwrap_or((1, "second"));
+    let count = seconds / length;
+    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Formats rows of cells as aligned columns, two spaces apart; the first row is the heading.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -39,6 +51,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn units() {
@@ -47,6 +60,13 @@ mod tests {
         assert_eq!(bytes(5 << 40), "5.0 TiB");
         assert_eq!(count(999), "999");
         assert_eq!(count(2_412_820_480), "2.41 B");
+    }
+
+    #[test]
+    fn ages() {
+        let ago = |seconds| age(SystemTime::now() - Duration::from_secs(seconds));
+        assert_eq!((ago(0), ago(61)), ("0 seconds".into(), "1 minute".into()));
+        assert_eq!((ago(7200), ago(86_400 * 3)), ("2 hours".into(), "3 days".into()));
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod answer_format;
 pub mod args;
 pub mod atomic_directory;
 pub mod atomic_file;
+pub mod client;
 pub mod exit;
 pub mod human;
 pub mod malloc;

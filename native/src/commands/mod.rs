@@ -13,6 +13,7 @@ mod inspect;
 mod logits;
 mod serve;
 mod short_help;
+mod store;
 mod tune;
 
 use crate::config;
@@ -36,6 +37,8 @@ Examples:
   wf-run generate \"Once upon a time\"         the small embedded model
   wf-run chat -m microsoft/bitnet-b1.58-2B-4T  from the hub, downloaded once
   wf-run serve --port 8080                     a server for OpenAI's clients
+  wf-run pull org/name --name small            a model for the local store
+  wf-run serve --models store                  a server of all models of the store
   wf-run inspect ./my-model                    architecture, sizes, memory
   wf-run convert ./my-model my.safetensors     a file that loads at once
   wf-run bench --synthetic bitnet-2b -t 1,2    speed without any download
@@ -55,6 +58,12 @@ enum Command {
     Generate(generate::Args),
     Chat(chat::Args),
     Serve(Box<serve::Args>),
+    Pull(store::PullArgs),
+    #[command(visible_alias = "ls")]
+    List(store::ListArgs),
+    Rm(store::RemoveArgs),
+    Ps(store::PsArgs),
+    Run(store::RunArgs),
     Health(health::Args),
     Inspect(inspect::Args),
     Convert(convert::Args),
@@ -90,6 +99,11 @@ impl Cli {
             Command::Generate(args) => generate::run(&args),
             Command::Chat(args) => chat::run(args),
             Command::Serve(args) => serve::run(&args),
+            Command::Pull(args) => store::pull(&args),
+            Command::List(args) => store::list(&args),
+            Command::Rm(args) => store::remove(&args),
+            Command::Ps(args) => store::ps(&args),
+            Command::Run(args) => store::run(args),
             Command::Health(args) => health::run(&args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),

@@ -1,23 +1,27 @@
-//! `wf-run serve`: the model over HTTP.
+//! `wf-run serve`: models over HTTP.
+
+mod models;
 
 use super::Cli;
-use crate::cli::args::{self, KvArgs, ModelArgs};
+use crate::cli::args::{self, KvArgs};
 use crate::cli::exit::usage;
 use crate::cli::{malloc, open, out};
-use crate::config::{self, Keys, Layers, SchedulerArgs, ServerArgs};
+use crate::config::{self, BenchmarkArgs, Host, Keys, Layers, SchedulerArgs};
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::{Loaded, OpenOptions, Synthetic};
 use crate::serve::{
-    self, Access, ApiKeys, Benchmark, EngineLimits, ModelSource, Models, RequestLimits,
-    ServerConfig, Tls, Warmup, log,
+    self, Access, ApiKeys, Benchmark, EngineBuilder, EngineLimits, LoadModel, NamedKey,
+    RequestLimits, ServerConfig, Tls, Warmup, log,
 };
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
+use models::ModelSettings;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
+use wrinklefree::format::GenerationDefaults;
 
 /// Serve a model over HTTP, for OpenAI's clients
 ///
@@ -79,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         false => {
             let keys = Keys::from_arg_matches(&matches)?;
-            serve::run(server_config(keys, args.synthetic, &layers.warnings)?)
+            serve::run(server_config(keys, args.synthetic, layers)?)
         }
     }
 }
@@ -88,22 +92,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn server_config(
     keys: Keys,
     synthetic: Option<Synthetic>,
-    warnings: &[String],
+    layers: Layers,
 ) -> anyhow::Result<ServerConfig> {
     let Keys {
         model,
+        models,
         host,
         port,
         compute,
         warmup,
         server,
+        sampling,
         scheduler,
         kv,
         benchmark,
         settings,
         reasoning,
     } = keys;
-    let models = one_model(&model, &server);
     let files = AccessFiles {
         keys: server.api_key,
         key_file: server.api_key_file,
@@ -111,36 +116,42 @@ fn server_config(
         certificate_key: server.tls_key,
     };
     let access = files.read()?;
-    if access.keys.is_empty() && !host.is_loopback() && !server.insecure {
-        return Err(usage(format!(
-            "--host {host}: others could use this server. --api-key-file FILE asks them for a key, \
-             --insecure lets everybody in"
-        )));
-    }
+    let open = access.keys.is_empty() && !server.insecure;
+    check_host(host, open)?;
     log::start(server.log_format)?;
-    for warning in warnings {
+    for warning in &layers.warnings {
         tracing::warn!("{warning}");
     }
     // Wrong kernels and settings are said before anything listens.
     machine::kernels()?;
     settings.check()?;
-    let measured = Benchmark {
-        iterations: benchmark.benchmark_iterations.get(),
-        max_tokens: benchmark.benchmark_max_tokens.get(),
+    sampling.over(GenerationDefaults::default()).map_err(|error| usage(error.to_string()))?;
+    let models = ModelSettings {
+        args: &model,
+        folder: models,
+        list: layers.models,
+        keep_alive: server.keep_alive,
+        memory_limit: server.memory_limit,
+        aliases: server.alias,
+        any_name: server.any_model,
     };
-    let mtp = settings.may_use_mtp();
+    let models = models.models()?;
+    if models.on_demand && (server.served_model_name.is_some() || synthetic.is_some()) {
+        return Err(usage("--served-model-name and --synthetic are for a server of one model"));
+    }
     Ok(ServerConfig {
-        load: Box::new(move |source, runtime, progress| {
-            let options = OpenOptions { mtp, ..source.open.clone() };
-            let loaded = Loaded::open(&options, runtime, progress)?;
-            Ok(match synthetic {
-                None => loaded,
-                // No model was named, so this is the one inside the program.
-                Some(shape) => shape.loaded().prepared(&options, runtime).with_text_of(loaded),
-            })
-        }),
+        load: load_model(synthetic, settings.may_use_mtp()),
         models,
-        name: server.served_model_name,
+        builder: EngineBuilder {
+            name: server.served_model_name,
+            threads: compute.threads(),
+            limits: engine_limits(&scheduler, &kv),
+            settings,
+            sampling,
+            reasoning,
+            warmup: warm_up(warmup, &benchmark),
+            memory: None,
+        },
         host,
         port,
         access,
@@ -155,35 +166,41 @@ fn server_config(
             time: Duration::from_secs(server.request_timeout),
         },
         drain: Duration::from_secs(server.drain),
-        warmup: Warmup {
-            enabled: warmup,
-            benchmark: benchmark.benchmark_enabled.then_some(measured),
-        },
-        threads: compute.threads(),
-        engine: engine_limits(&scheduler, &kv),
-        settings,
-        reasoning,
     })
 }
 
-/// Returns the only model of a server.
-fn one_model(model: &ModelArgs, server: &ServerArgs) -> Models {
-    let source = ModelSource {
-        name: String::new(),
-        aliases: server.alias.clone(),
-        open: model.options(false),
-        context: None,
-        keep_alive: None,
-        preload: true,
-        bytes: 0,
-    };
-    Models {
-        sources: vec![source],
-        catalog: None,
-        on_demand: false,
-        memory_limit: None,
-        any_name: server.any_model,
+/// Refuses an address that others can reach, if the server is open to everybody.
+fn check_host(host: Host, open: bool) -> anyhow::Result<()> {
+    if open && !host.is_loopback() {
+        return Err(usage(format!(
+            "--host {host}: others could use this server. --api-key-file FILE asks them for a key, \
+             --insecure lets everybody in"
+        )));
     }
+    Ok(())
+}
+
+/// Returns the function that reads a model, or makes one of this shape. `mtp` is true if settings may use
+/// the block for multi-token prediction.
+fn load_model(synthetic: Option<Synthetic>, mtp: bool) -> LoadModel {
+    Box::new(move |source, runtime, progress| {
+        let options = OpenOptions { mtp, ..source.open.clone() };
+        let loaded = Loaded::open(&options, runtime, progress)?;
+        Ok(match synthetic {
+            None => loaded,
+            // No model was named, so this is the one inside the program.
+            Some(shape) => shape.loaded().prepared(&options, runtime).with_text_of(loaded),
+        })
+    })
+}
+
+/// Returns the work before the server is ready.
+fn warm_up(enabled: bool, benchmark: &BenchmarkArgs) -> Warmup {
+    let measured = Benchmark {
+        iterations: benchmark.benchmark_iterations.get(),
+        max_tokens: benchmark.benchmark_max_tokens.get(),
+    };
+    Warmup { enabled, benchmark: benchmark.benchmark_enabled.then_some(measured) }
 }
 
 fn engine_limits(scheduler: &SchedulerArgs, kv: &KvArgs) -> EngineLimits {
@@ -195,6 +212,7 @@ fn engine_limits(scheduler: &SchedulerArgs, kv: &KvArgs) -> EngineLimits {
         kv_tokens: scheduler.kv_tokens.map(NonZeroUsize::get),
         kv: kv.config(),
         rows: MAX_BATCH_TOKENS,
+        token_time: Duration::from_millis(scheduler.target_token_ms),
         radix_cache: scheduler.enable_radix_cache,
     }
 }
@@ -225,8 +243,9 @@ impl AccessFiles {
 
     /// Reads the API keys of the command line and of the key file.
     fn api_keys(&self) -> anyhow::Result<ApiKeys> {
-        let mut keys = self.keys.clone();
-        if keys.iter().any(|key| key.trim().is_empty()) {
+        let named = |key: &String| NamedKey { key: key.clone(), name: None };
+        let mut keys: Vec<NamedKey> = self.keys.iter().map(named).collect();
+        if keys.iter().any(|named| named.key.trim().is_empty()) {
             return Err(usage("an API key is empty"));
         }
         if let Some(path) = &self.key_file {

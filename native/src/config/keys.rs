@@ -1,18 +1,20 @@
 //! The keys of the configuration. Each is defined once, as a clap option with type, default and
 //! help; the file, the environment and their errors use the same definition.
 
-use super::{LogFormat, Origin, TrustedProxy};
+use super::{Bytes, Host, KeepAlive, LogFormat, Origin, TrustedProxy};
 use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Command};
-use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use wrinklefree::settings::{Reasoning, Settings};
+use wrinklefree::decode::SamplingError;
+use wrinklefree::format::GenerationDefaults;
+use wrinklefree::settings::{Reasoning, Sampling, Settings};
 
 /// The sections of the file: groups of options with these names. Flags of the last two begin with
 /// `--kv-` and `--benchmark-` if the key alone is unclear. Other keys stand outside of sections.
-pub const SECTIONS: [&str; 6] = ["server", "reasoning", "dlm", "scheduler", "kv", "benchmark"];
+pub const SECTIONS: [&str; 7] =
+    ["server", "sampling", "reasoning", "dlm", "scheduler", "kv", "benchmark"];
 
 /// The key whose value is never printed.
 const SECRET: &str = "api_key";
@@ -22,12 +24,20 @@ const SECRET: &str = "api_key";
 pub struct Keys {
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Address to listen on
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    pub host: IpAddr,
+    /// Address or name to listen on
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    pub host: Host,
     /// Port to listen on; 0: any free port
     #[arg(long, value_name = "PORT", default_value_t = 30000)]
     pub port: u16,
+    /// Folder of models, or `store`
+    ///
+    /// Serves all models of a folder: files, folders with a model each, and repositories of the hub's
+    /// cache. `store` is the local store of `wf-run pull`. Each is loaded when a request names it. A
+    /// list `models` in the file adds others.
+    #[arg(id = "models_dir", long = "models", value_name = "DIR",
+        conflicts_with_all = ["model_path", "served_model_name"])]
+    pub models: Option<PathBuf>,
     #[command(flatten)]
     pub compute: ComputeArgs,
     /// Run a little before reporting ready
@@ -38,6 +48,8 @@ pub struct Keys {
     pub warmup: bool,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub sampling: SamplingDefaults,
     #[command(flatten)]
     pub scheduler: SchedulerArgs,
     #[command(flatten)]
@@ -71,6 +83,19 @@ pub struct ServerArgs {
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value = "false")]
     pub any_model: bool,
+    /// Time in memory without requests
+    ///
+    /// How long a model of several stays in memory after its last request: 30s, 5m, 1h, or -1 for
+    /// forever.
+    #[arg(long, value_name = "TIME", default_value = "5m", allow_negative_numbers = true)]
+    pub keep_alive: KeepAlive,
+    /// Memory of all models together
+    ///
+    /// Bytes of weights, KV caches and buffers of all models, such as 8G. The model that was not used
+    /// for the longest time is unloaded for another one. A server of one model has no such limit
+    /// [default: nine tenths of the memory that is free at the start].
+    #[arg(long, value_name = "BYTES")]
+    pub memory_limit: Option<Bytes>,
     /// Key that requests must bring; repeatable
     ///
     /// May be given several times. Other users of the machine can see a command line: prefer
@@ -143,6 +168,65 @@ pub struct ServerArgs {
     pub log_format: LogFormat,
 }
 
+/// Sampling of requests that do not set their own.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[group(id = "sampling")]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingDefaults {
+    /// Temperature where a request has none
+    ///
+    /// [default: what the model's files recommend, else 1]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
+    /// Keep the K most likely tokens; 0: all
+    ///
+    /// For requests without `top_k` [default: what the model's files recommend, else 0].
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+    /// Keep the likeliest tokens up to P together
+    ///
+    /// For requests without `top_p` [default: what the model's files recommend, else 1].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
+    /// Make repeated tokens less likely; 1: off
+    ///
+    /// For requests without `repetition_penalty` [default: what the model's files recommend, else 1].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub repetition_penalty: Option<f32>,
+    /// Use what the model's files recommend
+    ///
+    /// Temperature, top_k, top_p and repetition penalty of generation_config.json are the defaults of
+    /// requests.
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", default_value = "true")]
+    pub generation_config: bool,
+}
+
+impl SamplingDefaults {
+    /// Returns the defaults of requests: these, else those of the model's files.
+    ///
+    /// # Errors
+    /// If a number is out of range. The error names the flag.
+    pub fn over(&self, model: GenerationDefaults) -> Result<GenerationDefaults, SamplingError> {
+        let model = match self.generation_config {
+            true => model,
+            false => {
+                let (bos, eos) = (model.bos, model.eos);
+                GenerationDefaults { bos, eos, ..GenerationDefaults::default() }
+            }
+        };
+        let defaults = GenerationDefaults {
+            temperature: self.temperature.or(model.temperature),
+            top_k: self.top_k.or(model.top_k),
+            top_p: self.top_p.or(model.top_p),
+            repetition_penalty: self.repetition_penalty.or(model.repetition_penalty),
+            ..model
+        };
+        Sampling::default().params(&defaults).validate(usize::MAX)?;
+        Ok(defaults)
+    }
+}
+
 /// Options of the scheduler.
 #[derive(Args)]
 #[group(id = "scheduler")]
@@ -156,7 +240,7 @@ pub struct SchedulerArgs {
     pub max_waiting: usize,
     /// Positions of a sequence
     ///
-    /// [default: the model's, at most 4096]
+    /// [default: the model's, as far as memory allows]
     #[arg(short, long, value_name = "N", value_parser = positions())]
     pub context: Option<usize>,
     /// If full: drop half, keep KEEP tokens
@@ -170,6 +254,12 @@ pub struct SchedulerArgs {
     /// [default: as many as they may have, in at most half of the free memory]
     #[arg(long, value_name = "N")]
     pub kv_tokens: Option<NonZeroUsize>,
+    /// Milliseconds between tokens to aim at
+    ///
+    /// A long prompt is computed in parts, so that streams beside it wait about this long for their next
+    /// token, and not for a whole batch. A larger number computes prompts faster. 0: no limit.
+    #[arg(long, value_name = "MS", default_value = "250")]
+    pub target_token_ms: u64,
     /// Do not reuse the KV cache of equal prefixes
     ///
     /// By default, prompts that begin alike share what was computed for their beginning.
@@ -280,6 +370,7 @@ mod tests {
                 "template_fixes",
                 "host",
                 "port",
+                "models_dir",
                 "threads",
                 "prefill_threads",
                 "pin_threads",

@@ -6,22 +6,28 @@ mod commands;
 mod decoding;
 mod environment;
 mod file;
+mod host;
 mod keep_alive;
 mod keys;
 mod log_format;
+mod model_list;
 mod origin;
 mod set;
 mod show;
+mod size;
 mod trusted_proxy;
 
 pub use commands::{ConfigArgs, configured};
 pub use decoding::DecodeArgs;
+pub use host::Host;
 pub use keep_alive::KeepAlive;
-pub use keys::{Keys, SchedulerArgs, ServerArgs};
+pub use keys::{BenchmarkArgs, Keys, SamplingDefaults, SchedulerArgs};
 pub use log_format::LogFormat;
+pub use model_list::ModelEntry;
 pub use origin::Origin;
 pub use set::set;
 pub use show::{effective, example};
+pub use size::Bytes;
 pub use trusted_proxy::TrustedProxy;
 
 use crate::cli::exit::usage;
@@ -39,10 +45,15 @@ use wrinklefree::settings::Settings;
 /// The variable that names the configuration file if the command line does not.
 const WF_CONFIG: &str = "WF_CONFIG";
 
+/// The key of the list of models, which only a file can have.
+pub const MODELS: &str = "models";
+
 /// Settings of the configuration file and the environment.
 #[derive(Debug, Default)]
 pub struct Layers {
     said: BTreeMap<String, Said>,
+    /// Models that a server loads on demand.
+    pub models: Vec<ModelEntry>,
     /// Variables that set nothing, for the caller to print or log.
     pub warnings: Vec<String>,
 }
@@ -91,6 +102,10 @@ impl Layers {
     /// Adds the settings of a file.
     fn file(&mut self, keys: &[Key], name: &str, root: Node) -> Result<(), String> {
         for (key, node) in entries(root, "a configuration")? {
+            if key == MODELS {
+                self.models = model_list::read(node)?;
+                continue;
+            }
             match SECTIONS.iter().find(|section| **section == key) {
                 Some(section) => {
                     for (key, node) in entries(node, &format!("the section `{section}`"))? {

@@ -187,7 +187,7 @@ fn wrong_files_name_line_key_and_what_was_meant() {
         ("port: 70000\n", &["line 1", "`port` cannot be `70000`", "65535"]),
         ("port: [1]\n", &["line 1", "`port` takes one value"]),
         ("port:\n  a: 1\n", &["line 1", "`port` takes a value"]),
-        ("host: localhost\n", &["line 1", "`host` cannot be `localhost`", "IP address"]),
+        ("host: example.org\n", &["line 1", "`host` cannot be `example.org`", "IP address"]),
         ("warmup: 3\n", &["line 1", "`warmup` cannot be `3`", "true"]),
         ("scheduler:\n  enable_radix_cache: x\n", &["line 2", "`enable_radix_cache`", "true"]),
         ("server:\n  cors_origin: [http://a, b]\n", &["line 2", "`cors_origin`", "origin"]),

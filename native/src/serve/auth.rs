@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::error::ApiError;
+use super::request_log::RequestRecord;
 use super::state::ServerState;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -14,39 +15,53 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 #[derive(Clone, Default)]
 pub struct ApiKeys(Arc<[NumberedKey]>);
 
-/// A key and its number, which stands for its owner as long as the program runs.
+/// A key and its number, which stands for its owner as long as the program runs, and its name for logs.
 #[derive(Clone, Debug, PartialEq)]
-struct NumberedKey(u64, String);
+struct NumberedKey {
+    number: u64,
+    key: String,
+    name: Option<String>,
+}
+
+/// An API key, and its name in logs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedKey {
+    /// The key.
+    pub key: String,
+    /// The comment behind it in the key file.
+    pub name: Option<String>,
+}
 
 impl ApiKeys {
     /// Trims the keys and drops empty ones.
-    pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
-        let keys = keys.into_iter().map(|key| key.trim().to_string()).filter(|key| !key.is_empty());
-        Self((1..).zip(keys).map(|(number, key)| NumberedKey(number, key)).collect())
+    pub fn new(keys: impl IntoIterator<Item = NamedKey>) -> Self {
+        let trimmed = |named: NamedKey| NamedKey { key: named.key.trim().into(), ..named };
+        let keys = keys.into_iter().map(trimmed).filter(|named| !named.key.is_empty());
+        let numbered = |(number, NamedKey { key, name })| NumberedKey { number, key, name };
+        Self((1..).zip(keys).map(numbered).collect())
     }
 
     /// Returns the keys in the text of a key file: one a line. What follows `#` at the start of a line
-    /// or after a space is a comment.
-    pub fn in_file(text: &str) -> Vec<String> {
-        let key = |line: &str| match line.trim_start().starts_with('#') {
-            true => String::new(),
-            false => {
-                let end = [" #", "\t#"].iter().filter_map(|mark| line.find(mark)).min();
-                line[..end.unwrap_or(line.len())].trim().to_string()
-            }
-        };
-        text.lines().map(key).filter(|key| !key.is_empty()).collect()
+    /// or after a space is a comment, which names the key in logs.
+    pub fn in_file(text: &str) -> Vec<NamedKey> {
+        let named = text.lines().map(split_comment).map(|(key, comment)| {
+            let name = comment.trim().trim_start_matches('#').trim();
+            let name = Some(name.to_string()).filter(|name| !name.is_empty());
+            NamedKey { key: key.trim().into(), name }
+        });
+        named.filter(|named| !named.key.is_empty()).collect()
     }
 
     /// Replaces the keys. A key that stays keeps its number, and no number is used again for another
     /// key: its owner would share the cached prefixes of the former one.
     pub fn replace(&mut self, new: &Self, last_number: &mut u64) {
-        let keys = new.0.iter().map(|NumberedKey(_, key)| {
-            let known = self.0.iter().find(|NumberedKey(_, old)| old == key).cloned();
-            known.unwrap_or_else(|| {
+        let keys = new.0.iter().map(|new| {
+            let known = self.0.iter().find(|old| old.key == new.key).map(|old| old.number);
+            let number = known.unwrap_or_else(|| {
                 *last_number += 1;
-                NumberedKey(*last_number, key.clone())
-            })
+                *last_number
+            });
+            NumberedKey { number, ..new.clone() }
         });
         self.0 = keys.collect();
     }
@@ -61,15 +76,29 @@ impl ApiKeys {
         self.0.is_empty()
     }
 
+    /// Returns the name of the key with this number for logs: its comment in the key file, or the number.
+    fn name(&self, number: u64) -> String {
+        let named = self.0.iter().find(|key| key.number == number);
+        named.and_then(|key| key.name.clone()).unwrap_or_else(|| number.to_string())
+    }
+
     /// Returns the number of a key, if it is accepted. The time this takes reveals only the lengths of
     /// the keys.
     fn number(&self, given: &[u8]) -> Option<u64> {
         let mut found = 0u64;
-        for NumberedKey(number, key) in self.0.iter() {
+        for NumberedKey { number, key, .. } in self.0.iter() {
             found.conditional_assign(number, key.as_bytes().ct_eq(given));
         }
         (found > 0).then_some(found)
     }
+}
+
+/// Splits a line of a key file into the key and the comment behind it.
+fn split_comment(line: &str) -> (&str, &str) {
+    let line = line.trim_start();
+    let ends = [" #", "\t#"].iter().filter_map(|mark| line.find(mark));
+    let end = ends.min().unwrap_or(line.len());
+    line.split_at(if line.starts_with('#') { 0 } else { end })
 }
 
 /// Returns the key of a request, from `Authorization: Bearer …` or `x-api-key`.
@@ -97,7 +126,10 @@ pub async fn require_key(
     let number = request_key(request.headers()).and_then(|key| keys.number(key));
     let accepted = match number {
         _ if keys.is_empty() => Some((Tenant::default(), Client::of(&request, &server.proxies))),
-        Some(number) => Some((Tenant(number.to_string()), Client::Key(number))),
+        Some(number) => {
+            RequestRecord::set_key(&keys.name(number));
+            Some((Tenant(number.to_string()), Client::Key(number)))
+        }
         None => None,
     };
     if let Some((tenant, client)) = accepted {
@@ -118,28 +150,40 @@ mod tests {
     use super::*;
     use axum::http::HeaderValue;
 
+    fn named(key: &str, name: Option<&str>) -> NamedKey {
+        NamedKey { key: key.into(), name: name.map(String::from) }
+    }
+
+    fn new_keys<const N: usize>(keys: [&str; N]) -> ApiKeys {
+        ApiKeys::new(keys.map(|key| named(key, None)))
+    }
+
     #[test]
     fn keys_match_exactly() {
-        let keys = ApiKeys::new(["a-key".into(), " other\n".into(), "  ".into()]);
+        let keys = new_keys(["a-key", " other\n", "  "]);
         assert_eq!((keys.number(b"a-key"), keys.number(b"other")), (Some(1), Some(2)));
         for wrong in [&b""[..], b"a-ke", b"a-key ", b"A-KEY", b"a-keyother"] {
             assert_eq!(keys.number(wrong), None);
         }
-        assert!(ApiKeys::new([String::new()]).is_empty());
+        assert!(new_keys([""]).is_empty());
     }
 
     #[test]
     fn key_files_have_comments() {
         let text = "# team A\nfirst # Ann\n\n  second\t#x\nthird#3\n\t# end\n";
-        assert_eq!(ApiKeys::in_file(text), ["first", "second", "third#3"]);
+        let want =
+            [named("first", Some("Ann")), named("second", Some("x")), named("third#3", None)];
+        assert_eq!(ApiKeys::in_file(text), want);
+        let keys = ApiKeys::new(want);
+        assert_eq!([1, 3].map(|number| keys.name(number)), ["Ann", "3"]);
     }
 
     #[test]
     fn replaced_keys_get_new_numbers() {
-        let (mut keys, mut last) = (ApiKeys::new(["a".into(), "b".into()]), 2);
-        keys.replace(&ApiKeys::new(["c".into(), "b".into()]), &mut last);
+        let (mut keys, mut last) = (new_keys(["a", "b"]), 2);
+        keys.replace(&new_keys(["c", "b"]), &mut last);
         assert_eq!([&b"a"[..], b"b", b"c"].map(|key| keys.number(key)), [None, Some(2), Some(3)]);
-        keys.replace(&ApiKeys::new(["a".into()]), &mut last);
+        keys.replace(&new_keys(["a"]), &mut last);
         assert_eq!((keys.number(b"a"), keys.number(b"b"), last), (Some(4), None, 4));
     }
 

@@ -5,7 +5,9 @@ use super::client::Client;
 use super::event::{EventReceiver, EventSender, RequestEvent, RequestTimes};
 use super::event_batcher::EventBatcher;
 use super::fair::{self, ScheduledRequest, Turn};
-use super::metrics::Metrics;
+use super::metrics::EngineMetrics;
+use super::prompt_pacer::PromptPacer;
+use super::turns::EngineTurns;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -52,6 +54,7 @@ enum EngineCommand {
     },
     Stats(oneshot::Sender<EngineStats>),
     Run(Box<dyn FnOnce(&mut Engine) + Send>),
+    Cut,
 }
 
 /// Submits requests to the engine's thread.
@@ -73,7 +76,7 @@ impl EngineHandle {
         engine: Engine,
         sequences: usize,
         limit: usize,
-        metrics: Arc<Metrics>,
+        (metrics, turns, pacer): (EngineMetrics, EngineTurns, PromptPacer),
         runtime: &Handle,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (commands, receiver) = mpsc::channel();
@@ -84,6 +87,8 @@ impl EngineHandle {
             sequences,
             limit,
             metrics,
+            turns,
+            pacer,
             warned,
             active,
             count: Arc::clone(&count),
@@ -113,6 +118,11 @@ impl EngineHandle {
         self.commands.send(submit).map_err(|_| QueueError::Stopped)?;
         replied.await.map_err(|_| QueueError::Stopped)??;
         Ok(receivers)
+    }
+
+    /// Ends all requests at once: their event channels close.
+    pub fn cut(&self) {
+        let _ = self.commands.send(EngineCommand::Cut);
     }
 
     /// Returns the number of requests that run or wait.
@@ -158,7 +168,9 @@ struct EngineThread {
     /// Maximum number of running and waiting requests together: only the next step decides which
     /// of them run.
     limit: usize,
-    metrics: Arc<Metrics>,
+    metrics: EngineMetrics,
+    turns: EngineTurns,
+    pacer: PromptPacer,
     /// True after the warning about the trained context length was logged.
     warned: bool,
     active: HashMap<SeqId, ActiveRequest>,
@@ -176,10 +188,10 @@ impl EngineThread {
             open = self.receive(&commands);
             self.cancel_abandoned();
             self.share_sequences();
-            let begin = Instant::now();
-            let step = self.engine.step();
+            let (step, time) = self.step();
             if let Step::Ran { prefill_rows, decode_rows } = step {
-                self.metrics.pass(begin.elapsed(), prefill_rows, decode_rows);
+                self.metrics.pass(time, prefill_rows, decode_rows);
+                self.pacer.observe(time, prefill_rows, decode_rows);
             }
             while let Some(event) = self.engine.poll() {
                 self.deliver(event);
@@ -187,6 +199,17 @@ impl EngineThread {
             self.batcher.flush(self.active.is_empty());
             self.metrics.stats(self.engine.stats());
         }
+    }
+
+    /// Runs a step of the engine when it is its turn. Returns also the time that it took.
+    fn step(&mut self) -> (Step, Duration) {
+        let engine = &mut self.engine;
+        engine.set_prompt_rows(self.pacer.rows());
+        self.turns.run(|| {
+            let begin = Instant::now();
+            let step = engine.step();
+            (step, begin.elapsed())
+        })
     }
 
     /// Handles all pending commands, and waits for one if no request is active. Returns false when
@@ -217,6 +240,12 @@ impl EngineThread {
                 let _ = reply.send(submitted);
             }
             EngineCommand::Run(work) => work(&mut self.engine),
+            EngineCommand::Cut => {
+                for (id, _) in self.active.drain() {
+                    self.engine.cancel(id);
+                }
+                self.count.store(0, Ordering::Relaxed);
+            }
             EngineCommand::Stats(reply) => {
                 let _ = reply.send(self.engine.stats());
             }

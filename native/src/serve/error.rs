@@ -21,6 +21,8 @@ pub struct ApiError {
     pub param: Option<String>,
     /// Stable name of the error.
     pub code: &'static str,
+    /// Tokens of a prompt that is too long, and the most that fit.
+    pub overflow: Option<(usize, usize)>,
 }
 
 /// The body of an error response.
@@ -48,12 +50,24 @@ impl ApiError {
     /// Creates a 400 for an invalid field `param`.
     pub fn bad(param: impl Into<String>, message: impl Into<String>) -> Self {
         let (status, code) = (StatusCode::BAD_REQUEST, "invalid_value");
-        Self { status, message: message.into(), param: Some(param.into()), code }
+        Self { status, message: message.into(), param: Some(param.into()), code, overflow: None }
+    }
+
+    /// Creates a 400 for a prompt of `tokens` tokens in a context of `context`, in the words of OpenAI's
+    /// API, which clients look for.
+    pub fn overflow(param: &str, tokens: usize, context: usize) -> Self {
+        let message = format!(
+            "This model's maximum context length is {context} tokens. However, your {param} resulted \
+             in at least {tokens} tokens. Please reduce the length of the {param}, or start the server \
+             with a longer --context."
+        );
+        let code = "context_length_exceeded";
+        Self { code, overflow: Some((tokens, context)), ..Self::bad(param, message) }
     }
 
     /// Creates an error that concerns no field.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), param: None, code }
+        Self { status, message: message.into(), param: None, code, overflow: None }
     }
 
     /// Creates a 503: the model is loading or the server is shutting down.
@@ -89,9 +103,11 @@ impl ApiError {
 
     fn rejected(rejected: &SubmitError, prompt: &str) -> Self {
         let (param, code) = match rejected {
+            &SubmitError::PromptTooLong { prompt: tokens, context } => {
+                return Self::overflow(prompt, tokens, context);
+            }
             SubmitError::EmptyPrompt => (prompt, "empty_prompt"),
             SubmitError::ZeroMaxTokens => ("max_tokens", "invalid_value"),
-            SubmitError::PromptTooLong { .. } => (prompt, "context_length_exceeded"),
             SubmitError::UnknownToken { .. } => (prompt, "invalid_value"),
             SubmitError::NoPromptScores => ("echo", "invalid_value"),
             SubmitError::NoContextShift => ("decode_mode", "invalid_value"),

@@ -4,6 +4,7 @@ use super::connection::ConnectionHandler;
 use super::connections::{ConnectionLimits, Connections};
 use crate::cli::system;
 use crate::config::TrustedProxy;
+use futures_util::future::select_all;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ const OTHER_FILES: usize = 64;
 /// Pause after a failed accept. Meanwhile connections may close and return their file descriptors.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A listening socket with limits on concurrent connections.
+/// Listening sockets with limits on concurrent connections.
 pub struct Listener {
-    socket: TcpListener,
+    sockets: Vec<TcpListener>,
     connections: Arc<Connections>,
     /// Proxies, whose connections are of many clients.
     proxies: Vec<TrustedProxy>,
@@ -30,15 +31,15 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Serves connections of `socket` with `handler`.
+    /// Serves connections of `sockets` with `handler`.
     pub fn new(
-        socket: TcpListener,
+        sockets: Vec<TcpListener>,
         handler: ConnectionHandler,
         proxies: Vec<TrustedProxy>,
     ) -> Self {
         let limits = ConnectionLimits::new(max_connections());
         let (connections, draining) = (Connections::new(limits), watch::Sender::new(false));
-        Self { socket, connections, proxies, handler, draining }
+        Self { sockets, connections, proxies, handler, draining }
     }
 
     /// Waits for one connection and spawns the task that serves it.
@@ -62,7 +63,8 @@ impl Listener {
 
     async fn next_stream(&self) -> (TcpStream, IpAddr) {
         loop {
-            match self.socket.accept().await {
+            let accepts = self.sockets.iter().map(|socket| Box::pin(socket.accept()));
+            match select_all(accepts).await.0 {
                 Ok((stream, address)) => return (stream, address.ip()),
                 Err(error) if closed_by_client(&error) => {}
                 Err(error) => {

@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::ids;
 use super::metrics::Metrics;
+use super::request_log::RequestRecord;
 use crate::cli::exit::usage;
 use crate::config::LogFormat;
 use axum::extract::{Request, State};
@@ -21,6 +22,8 @@ use tracing_subscriber::{EnvFilter, registry};
 
 /// Header that identifies a request in logs and responses.
 const REQUEST_ID: &str = "x-request-id";
+/// Name of that header in Anthropic's API.
+const ANTHROPIC_REQUEST_ID: &str = "request-id";
 
 /// Environment variable with the log filter.
 const WF_LOG: &str = "WF_LOG";
@@ -75,7 +78,8 @@ pub async fn requests(
         let fresh = ids::new("req");
         HeaderValue::from_str(&fresh).expect("letters and digits")
     });
-    let mut response = next.run(request).await;
+    let record = RequestRecord::new(id.to_str().unwrap_or("?"));
+    let mut response = record.scope(next.run(request)).await;
     let status = response.status().as_u16();
     if status >= 400 {
         metrics.refused(status);
@@ -88,6 +92,8 @@ pub async fn requests(
         milliseconds = begin.elapsed().as_millis() as u64,
         "request"
     );
+    // Anthropic's clients look for the second name.
+    response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id.clone());
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }

@@ -8,7 +8,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use wrinklefree::engine::{EngineStats, FinishReason};
 
@@ -33,6 +36,14 @@ pub struct Metrics {
     cache_usage: Gauge<f64, AtomicU64>,
     state_bytes: Gauge,
     heap_bytes: Gauge,
+    /// State of each engine, by number.
+    engines: Mutex<BTreeMap<u64, EngineStats>>,
+}
+
+/// The metrics of one of several engines. Dropping it takes the engine out of the gauges.
+pub struct EngineMetrics {
+    metrics: Arc<Metrics>,
+    number: u64,
 }
 
 /// Label: the reason why an output ended.
@@ -78,6 +89,7 @@ impl Metrics {
             cache_usage: Gauge::default(),
             state_bytes: Gauge::default(),
             heap_bytes: Gauge::default(),
+            engines: Mutex::default(),
         };
         this.register();
         this
@@ -158,18 +170,24 @@ impl Metrics {
         self.request_seconds.observe(time.as_secs_f64());
     }
 
-    /// Updates the gauges of the engine's load.
-    pub fn stats(&self, stats: EngineStats) {
-        self.running.set(stats.running as i64);
-        self.waiting.set(stats.waiting as i64);
-        self.state_bytes.set(stats.state_bytes as i64);
-        self.preemptions.inc_by(stats.preempted.saturating_sub(self.preemptions.get()));
-        let used = stats.kv_pages - stats.free_pages - stats.idle_pages;
-        self.cache_usage.set(if stats.kv_pages == 0 {
-            0.0
-        } else {
-            used as f64 / stats.kv_pages as f64
-        });
+    /// Updates the gauges, which show the sum of all engines. `stats` is the state of the engine with
+    /// this number; `None` if it has ended.
+    fn update(&self, number: u64, stats: Option<EngineStats>) {
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match stats {
+            Some(stats) => engines.insert(number, stats),
+            None => engines.remove(&number),
+        };
+        if let (Some(stats), Some(before)) = (stats, before) {
+            self.preemptions.inc_by(stats.preempted.saturating_sub(before.preempted));
+        }
+        let sum = |of: fn(&EngineStats) -> usize| engines.values().map(of).sum::<usize>();
+        self.running.set(sum(|stats| stats.running) as i64);
+        self.waiting.set(sum(|stats| stats.waiting) as i64);
+        self.state_bytes.set(sum(|stats| stats.state_bytes) as i64);
+        let used = sum(|stats| stats.kv_pages - stats.free_pages - stats.idle_pages);
+        let pages = sum(|stats| stats.kv_pages).max(1);
+        self.cache_usage.set(used as f64 / pages as f64);
     }
 
     /// Renders all metrics in the OpenMetrics text format.
@@ -178,5 +196,34 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");
         text
+    }
+}
+
+impl EngineMetrics {
+    /// Adds an engine.
+    pub fn new(metrics: &Arc<Metrics>) -> Self {
+        let mut engines = metrics.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = engines.last_key_value().map_or(0, |(last, _)| last + 1);
+        engines.insert(number, EngineStats::default());
+        Self { metrics: metrics.clone(), number }
+    }
+
+    /// Updates the gauges of the engine's load.
+    pub fn stats(&self, stats: EngineStats) {
+        self.metrics.update(self.number, Some(stats));
+    }
+}
+
+impl Deref for EngineMetrics {
+    type Target = Metrics;
+
+    fn deref(&self) -> &Metrics {
+        &self.metrics
+    }
+}
+
+impl Drop for EngineMetrics {
+    fn drop(&mut self) {
+        self.metrics.update(self.number, None);
     }
 }

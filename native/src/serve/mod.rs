@@ -29,8 +29,10 @@ mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod page;
+mod prompt_pacer;
 mod registry;
 mod reload;
+mod request_log;
 mod response_store;
 mod rfc3339;
 mod served_model;
@@ -38,21 +40,21 @@ mod slots;
 mod startup;
 mod state;
 mod tls;
+mod turns;
 mod warmup;
 
-pub use auth::ApiKeys;
+pub use auth::{ApiKeys, NamedKey};
 pub use grammars::{COMMAND as CHECK_GRAMMARS, serve_checks};
 pub use registry::{Catalog, LoadModel, ModelSource};
 pub use reload::{Access, AccessReader};
-pub use startup::EngineLimits;
+pub use startup::{EngineBuilder, EngineLimits};
 pub use state::RequestLimits;
 pub use tls::Tls;
 pub use warmup::{Benchmark, Warmup};
 
 use crate::cli::exit::usage;
 use crate::cli::{out, signals};
-use crate::config::{Origin, TrustedProxy};
-use crate::machine::Threads;
+use crate::config::{Host, Origin, TrustedProxy};
 use admission::Admission;
 use anyhow::Context;
 use connection::ConnectionHandler;
@@ -61,9 +63,8 @@ use metrics::Metrics;
 use registry::{LoadCommand, Loader, ModelRegistry};
 use reload::reload_on_hangup;
 use response_store::ResponseStore;
-use startup::EngineBuilder;
 use state::ServerState;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,10 +75,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use wrinklefree::settings::{Reasoning, Settings};
 
 /// Number of threads for connections. They parse and format; computing is the engine's.
 const CONNECTION_THREADS: usize = 2;
+
+/// Maximum time for the last events of requests that are cut off.
+const CUT_TIME: Duration = Duration::from_secs(2);
 
 /// Configuration of the server.
 pub struct ServerConfig {
@@ -85,10 +88,10 @@ pub struct ServerConfig {
     pub load: LoadModel,
     /// The models.
     pub models: Models,
-    /// Name of the model in requests; `None` for its own.
-    pub name: Option<String>,
+    /// Settings of the engines.
+    pub builder: EngineBuilder,
     /// Address to listen on.
-    pub host: IpAddr,
+    pub host: Host,
     /// Port to listen on; 0 for any free port.
     pub port: u16,
     /// Accepted API keys and the certificate for HTTPS.
@@ -109,16 +112,6 @@ pub struct ServerConfig {
     pub limits: RequestLimits,
     /// Maximum time for running requests to finish at shutdown.
     pub drain: Duration,
-    /// Work to do before the server is ready.
-    pub warmup: Warmup,
-    /// Compute threads.
-    pub threads: Threads,
-    /// Limits of the engine.
-    pub engine: EngineLimits,
-    /// Decode settings for requests that do not set their own.
-    pub settings: Settings,
-    /// Settings of reasoning for requests that do not set their own.
-    pub reasoning: Reasoning,
 }
 
 /// The models of a server.
@@ -154,31 +147,20 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
 }
 
 async fn serve(config: ServerConfig) -> anyhow::Result<()> {
-    let ServerConfig { load, models, name, host, port, access, .. } = config;
-    let ServerConfig { limits, drain, threads, engine, .. } = config;
-    let ServerConfig {
-        origins,
-        proxies,
-        host_names,
-        demo,
-        slot_save_path,
-        reread,
-        warmup,
-        settings,
-        reasoning,
-        ..
-    } = config;
+    let ServerConfig { load, models, builder, host, port, access, reread, .. } = config;
+    let ServerConfig { limits, drain, .. } = config;
+    let ServerConfig { origins, proxies, host_names, demo, slot_save_path, .. } = config;
     let Access { keys, tls } = access;
-    let address = SocketAddr::new(host, port);
-    let socket = TcpListener::bind(address).await;
-    let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
+    let (sockets, address) = listen(host, port).await?;
     let Models { sources, catalog, on_demand, memory_limit, any_name } = models;
-    let (models, commands) = ModelRegistry::new(sources, catalog, on_demand, engine.waiting);
+    let (models, commands) =
+        ModelRegistry::new(sources, catalog, on_demand, builder.limits.waiting);
     let server = Arc::new(ServerState {
         models: Arc::new(models.with_any_name(any_name)),
         responses: ResponseStore::default(),
         draining: AtomicBool::new(false),
         metrics: Arc::new(Metrics::new()),
+        turns: Arc::default(),
         keys: RwLock::new((keys.clone(), keys.count() as u64)),
         proxies,
         admission: Admission::new(limits.body),
@@ -191,15 +173,12 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         }
         None => api::router(&server),
     };
-    let memory = None;
-    let builder =
-        EngineBuilder { name, threads, limits: engine, settings, reasoning, warmup, memory };
     let (failed, mut load_error) = oneshot::channel();
     let tasks = Handle::current();
     let loader = Loader::new(server.clone(), builder, load, tasks, failed, memory_limit);
     let loader = spawn_loader(loader, commands)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    out::print(&format!("listening on {scheme}://{}\n", socket.local_addr()?))?;
+    out::print(&format!("listening on {scheme}://{address}\n"))?;
     let restricted = keys.is_empty() && host.is_loopback();
     let router = if restricted { host::restrict(router, host_names) } else { router };
     let router = browser::restrict(host::require(router), origins.clone());
@@ -207,7 +186,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     #[cfg(feature = "otlp")]
     let service = otlp::trace_requests(service);
     let handler = ConnectionHandler { service, tls: tls.clone(), timeout: api::CLIENT_TIMEOUT };
-    let listener = Listener::new(socket, handler, server.proxies.clone());
+    let listener = Listener::new(sockets, handler, server.proxies.clone());
     let shutdown = tokio::select! {
         shutdown = run_until_shutdown(&server, &listener, drain, &mut load_error) => shutdown,
         () = reload_on_hangup(reread, &server, tls) => unreachable!("it never returns"),
@@ -223,6 +202,27 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         Shutdown::Drained | Shutdown::Aborted => {}
     }
     Ok(())
+}
+
+/// Listens on the addresses of a host. Returns the sockets and the address of the first one. Others may
+/// be missing: not every machine has IPv6.
+async fn listen(host: Host, port: u16) -> anyhow::Result<(Vec<TcpListener>, SocketAddr)> {
+    let mut sockets = Vec::new();
+    let mut bound: Option<SocketAddr> = None;
+    for address in host.addresses() {
+        let address = SocketAddr::new(address, bound.map_or(port, |bound| bound.port()));
+        match (TcpListener::bind(address).await, bound) {
+            (Ok(socket), _) => {
+                bound = Some(bound.map_or_else(|| socket.local_addr(), Ok)?);
+                sockets.push(socket);
+            }
+            (Err(error), None) => {
+                return Err(error).with_context(|| format!("cannot listen on {address}"));
+            }
+            (Err(error), Some(_)) => tracing::warn!(%address, "cannot listen too: {error}"),
+        }
+    }
+    Ok((sockets, bound.expect("a host has an address")))
 }
 
 /// Starts the loader in a thread of its own, because loading takes long and never yields to tokio.
@@ -272,13 +272,17 @@ async fn run_until_shutdown(
                     return Shutdown::Drained;
                 }
                 tracing::warn!("running requests exceeded the drain time and were cut off");
-                return Shutdown::Aborted;
+                break;
             }
             () = &mut second => {
                 tracing::warn!("received a second signal: running requests were cut off");
-                return Shutdown::Aborted;
+                break;
             }
             () = listener.accept() => {}
         }
     }
+    // Streams end with an error event, so that clients can tell it from the end of an answer.
+    server.models.cut();
+    let _ = tokio::time::timeout(CUT_TIME, listener.drain()).await;
+    Shutdown::Aborted
 }

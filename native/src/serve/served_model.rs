@@ -138,11 +138,7 @@ impl ServedModel {
         if least <= tokens {
             return Ok(());
         }
-        let message = format!(
-            "the text has {} bytes, so at least {least} tokens, but at most {tokens} fit: shorten it",
-            text.len()
-        );
-        Err(ApiError { code: "context_length_exceeded", ..ApiError::bad(param, message) })
+        Err(ApiError::overflow(param, least, tokens))
     }
 
     /// Returns the properties that decode settings are resolved against.

@@ -2,12 +2,15 @@
 
 use super::engine_thread::EngineHandle;
 use super::grammars::{GrammarCompiler, Tokens};
+use super::metrics::EngineMetrics;
+use super::prompt_pacer::PromptPacer;
 use super::registry::ModelSource;
 use super::served_model::{ModelSize, ServedModel};
 use super::slots::Slots;
 use super::state::{ServerState, now};
 use super::warmup::Warmup;
 use crate::cli::args::{self, beyond_trained};
+use crate::config::SamplingDefaults;
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvSize, MemoryNeed, NotEnoughMemory};
@@ -41,6 +44,8 @@ pub struct EngineLimits {
     pub kv: KvConfig,
     /// Maximum number of rows per forward pass.
     pub rows: usize,
+    /// Longest time between two tokens of a stream that prompts beside it should cause; zero for any.
+    pub token_time: Duration,
     /// Share cached prefixes between prompts.
     pub radix_cache: bool,
 }
@@ -85,7 +90,7 @@ impl EngineLimits {
     /// # Errors
     /// If they do not fit in memory.
     fn kv_size(&self, spec: &Spec, memory: Option<u64>) -> Result<(usize, usize), NotEnoughMemory> {
-        let default_context = args::context(None, spec);
+        let default_context = spec.context_length;
         let size = KvSize {
             context: self.context,
             default_context,
@@ -95,8 +100,9 @@ impl EngineLimits {
             kv: self.pool(spec),
         };
         let (context, pages) = size.fitting(spec, memory)?;
-        if context < self.context.unwrap_or(default_context) {
-            tracing::warn!(context, "memory is small: the context is shorter than asked for");
+        if context < default_context && self.context.is_none() {
+            let model = default_context;
+            tracing::info!(context, model, "memory holds a shorter context than the model's");
         }
         Ok((context, pages))
     }
@@ -113,6 +119,8 @@ pub struct EngineBuilder {
     pub limits: EngineLimits,
     /// Decode settings for requests that do not set their own.
     pub settings: Settings,
+    /// Sampling of requests that do not set their own.
+    pub sampling: SamplingDefaults,
     /// Settings of reasoning for requests that do not set their own.
     pub reasoning: Reasoning,
     /// Work to do before the server is ready.
@@ -147,7 +155,7 @@ impl EngineBuilder {
         server: &ServerState,
         tasks: &Handle,
     ) -> anyhow::Result<(ServedModel, JoinHandle<()>, u64)> {
-        let Self { name, threads, limits, settings, reasoning, warmup, memory } = self;
+        let Self { name, threads, limits, settings, sampling, reasoning, warmup, memory } = self;
         // Unsupported settings fail here and not in every request.
         let mode = settings.mode(&loaded.capabilities())?;
         for warning in
@@ -157,6 +165,7 @@ impl EngineBuilder {
         }
         tracing::info!("{}", describe_end_tokens(&loaded.end_tokens));
         let Loaded { name: own, model, tokenizer, template, defaults, dlm, time, .. } = loaded;
+        let defaults = sampling.over(defaults)?;
         let Some(tokenizer) = tokenizer else {
             return Err(anyhow!(
                 "{own} has no tokenizer: put its tokenizer.json beside the weights"
@@ -168,12 +177,7 @@ impl EngineBuilder {
         let (tight, screened, mtp) = (model.is_tight(), model.is_screened(), model.mtp_cost());
         let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
         let (context, pages) = limits.kv_size(&spec, memory)?;
-        if let Some(warning) = beyond_trained(context, &spec) {
-            tracing::warn!("{warning}");
-        }
-        if template.as_ref().is_some_and(|template| !hears_system(template)) {
-            tracing::info!("the chat template ignores system messages");
-        }
+        log_limits(context, &spec, template.as_ref());
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
         let kv = limits.pool(&spec);
@@ -185,9 +189,10 @@ impl EngineBuilder {
         warmup.run(&mut engine, &tokenizer, &mode, cancelled)?;
         let context = engine.context();
         let limit = sequences.saturating_add(waiting);
-        let (engine, thread) =
-            EngineHandle::start(engine, sequences, limit, server.metrics.clone(), tasks)
-                .context("cannot start the engine's thread")?;
+        let pacer = PromptPacer::new(limits.token_time, limits.rows);
+        let parts = (EngineMetrics::new(&server.metrics), server.turns.engine(), pacer);
+        let (engine, thread) = EngineHandle::start(engine, sequences, limit, parts, tasks)
+            .context("cannot start the engine's thread")?;
         let grammars = GrammarCompiler::new(Tokens {
             tokenizer: tokenizer.clone(),
             vocab: spec.vocab_size,
@@ -220,6 +225,16 @@ impl EngineBuilder {
         };
         log_ready(&served, pages, sequences, radix_cache, time);
         Ok((served, thread, bytes))
+    }
+}
+
+/// Logs what a context and a chat template do not do as some may expect.
+fn log_limits(context: usize, spec: &Spec, template: Option<&wrinklefree::text::ChatTemplate>) {
+    if let Some(warning) = beyond_trained(context, spec) {
+        tracing::warn!("{warning}");
+    }
+    if template.is_some_and(|template| !hears_system(template)) {
+        tracing::info!("the chat template ignores system messages");
     }
 }
 

@@ -7,6 +7,7 @@ use super::metrics::Metrics;
 use super::registry::ModelRegistry;
 use super::response_store::ResponseStore;
 use super::served_model::ServedModel;
+use super::turns::ComputeTurns;
 use crate::config::TrustedProxy;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,8 @@ pub struct ServerState {
     pub draining: AtomicBool,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// Passes of the engines.
+    pub turns: Arc<ComputeTurns>,
     /// Accepted API keys, and the largest number that one had so far.
     pub keys: RwLock<(ApiKeys, u64)>,
     /// Proxies that name their clients.

@@ -82,18 +82,23 @@ impl Reply {
 
 impl Server {
     pub fn start(args: &[&str]) -> Self {
-        Self::with_kernels("", args)
+        Self::with("", "warn", args)
     }
 
     /// Starts a server whose responses take seconds, for tests that act meanwhile.
     pub fn slow(args: &[&str]) -> Self {
-        Self::with_kernels("scalar", args)
+        Self::with("scalar", "warn", args)
     }
 
-    fn with_kernels(isa: &str, args: &[&str]) -> Self {
+    /// Starts a server that logs every request.
+    pub fn logging(args: &[&str]) -> Self {
+        Self::with("", "info", args)
+    }
+
+    fn with(isa: &str, log: &str, args: &[&str]) -> Self {
         let args = [&["serve", "--port", "0", "-t", "1"], args].concat();
         let mut command = wf_run(&args);
-        command.env("WF_LOG", "warn");
+        command.env("WF_LOG", log);
         if !isa.is_empty() {
             command.env("WF_ISA", isa);
         }

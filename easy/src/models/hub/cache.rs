@@ -52,6 +52,40 @@ impl Repository {
         (names::is_commit(commit) && self.snapshot(commit).is_dir()).then(|| commit.into())
     }
 
+    /// Returns the commit of the branch `main`, or else the latest one that the cache has.
+    pub fn latest(&self) -> Option<String> {
+        let snapshots = || {
+            let entries = self.folder.join("snapshots").read_dir().into_iter().flatten().flatten();
+            let dated = entries.filter_map(|entry| {
+                Some((entry.metadata().ok()?.modified().ok()?, entry.file_name()))
+            });
+            let (_, name) = dated.max()?;
+            Some(name.to_string_lossy().into_owned()).filter(|name| names::is_commit(name))
+        };
+        self.commit("main").or_else(snapshots)
+    }
+
+    /// Deletes the whole repository.
+    pub fn remove(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.locks) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::remove_dir_all(&self.folder)
+    }
+
+    /// Deletes a file of a snapshot, and its contents.
+    pub fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let blob = path.canonicalize()?;
+        fs::remove_file(path)?;
+        // The contents of a link are deleted only where this repository keeps them.
+        let blobs = self.folder.join("blobs").canonicalize();
+        match blobs.is_ok_and(|blobs| blob.parent() == Some(&blobs)) {
+            true => fs::remove_file(blob),
+            false => Ok(()),
+        }
+    }
+
     fn reference(&self, revision: &str) -> PathBuf {
         self.folder.join("refs").join(revision)
     }

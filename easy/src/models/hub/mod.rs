@@ -1,6 +1,6 @@
 //! Downloads models from the Hugging Face hub into the cache that all its clients share.
 
-mod cache;
+pub(super) mod cache;
 mod client;
 mod download;
 mod error;
@@ -9,6 +9,7 @@ mod names;
 mod place;
 
 pub use id::HubId;
+pub(super) use place::Place;
 
 use super::Progress;
 use super::model_files::select;
@@ -17,7 +18,6 @@ use cache::Repository;
 use client::{Client, Listing};
 use download::Download;
 use error::Failure;
-use place::Place;
 use std::path::PathBuf;
 
 /// Returns the files of a model, and downloads those that the cache lacks.

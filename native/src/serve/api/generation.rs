@@ -1,10 +1,12 @@
 //! Runs the engine's requests of one API request and collects their outputs.
 
 use super::validation::OutputValidator;
+use crate::cli::session;
 use crate::models::grammar;
 use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
 use crate::serve::event::{RequestEvent, RequestTimes};
+use crate::serve::request_log::RequestRecord;
 use crate::serve::served_model::ServedModel;
 use crate::serve::slots::SlotGuard;
 use axum::http::StatusCode;
@@ -12,9 +14,10 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all};
 use serde::Serialize;
 use serde_json::Value;
+use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use wrinklefree::decode::Sampled;
+use wrinklefree::decode::{DecodeMode, Sampled};
 use wrinklefree::engine::{EventKind, FinishReason, NOT_FINITE, Request};
 use wrinklefree::text::ReasoningParser;
 
@@ -51,6 +54,10 @@ pub struct Generation {
     texts: Vec<String>,
     /// Reports about complete outputs.
     pub reports: Vec<Option<Value>>,
+    /// The request, for the log line at the end; `None` for embeddings.
+    record: Option<Arc<RequestRecord>>,
+    /// Reason why the last complete output ended.
+    reason: Option<FinishReason>,
 }
 
 /// Events of one request with the number of its output.
@@ -125,6 +132,7 @@ impl Generation {
         copies: usize,
         prompt: &str,
     ) -> Result<Self, ApiError> {
+        let generates = !requests.iter().all(|r| matches!(r.mode, DecodeMode::Embed(_)));
         let prompt_tokens = requests.iter().map(|r| r.tokens.len()).sum();
         let all: Vec<Request> = requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
         let count = all.len();
@@ -151,6 +159,8 @@ impl Generation {
             validator: None,
             texts: Vec::new(),
             reports: vec![None; count],
+            record: RequestRecord::current().filter(|_| generates),
+            reason: None,
         })
     }
 
@@ -171,7 +181,8 @@ impl Generation {
     /// Validates each output when it is complete.
     pub fn with_validator(mut self, validator: Option<OutputValidator>) -> Self {
         self.texts = validator.iter().flat_map(|_| vec![String::new(); self.count]).collect();
-        Self { validator, ..self }
+        self.validator = validator;
+        self
     }
 
     /// Adds to the text of an output that is validated, and validates it at its end.
@@ -202,7 +213,7 @@ impl Generation {
         let event = event.map_err(|_| ApiError::timeout())?;
         let Some((index, RequestEvent { kind, times })) = event else {
             return match self.finished < self.count {
-                true => Err(ApiError::unavailable("the engine has stopped")),
+                true => Err(ApiError::unavailable("the server shuts down: the answer is cut off")),
                 false => Ok(None),
             };
         };
@@ -223,8 +234,9 @@ impl Generation {
                     self.reasoning_tokens += usize::from(reasoned || parser.reasons());
                 }
             }
-            &EventKind::Finished { passes, cached, .. } => {
+            &EventKind::Finished { reason, passes, cached, .. } => {
                 self.finished += 1;
+                self.reason = Some(reason);
                 self.times.first_token = self.times.first_token.max(times.first_token);
                 self.times.decode = self.times.decode.max(times.decode);
                 self.passes = self.passes.max(passes);
@@ -298,6 +310,28 @@ impl Generation {
             tokens_per_pass: per(self.tokens as f64, (n * self.passes) as f64),
             cached_tokens: self.cached,
         }
+    }
+}
+
+/// Logs one line at the end of a generation, also of one that its client has left.
+impl Drop for Generation {
+    fn drop(&mut self) {
+        let Some(record) = &self.record else { return };
+        let reason = match self.reason {
+            Some(reason) if self.finished == self.count => session::reason_name(reason),
+            _ => "cut off",
+        };
+        tracing::info!(
+            id = record.id,
+            key = record.key(),
+            prompt_tokens = self.prompt_tokens,
+            cached_tokens = self.cached,
+            tokens = self.tokens,
+            reason,
+            first_token_milliseconds = self.times.first_token.as_millis() as u64,
+            milliseconds = record.arrived.elapsed().as_millis() as u64,
+            "answered"
+        );
     }
 }
 

@@ -233,8 +233,8 @@ mod tests {
             .flat_map(|code| code.split(".route(").skip(1))
             .map(|rest| {
                 let (_, rest) = rest.split_once('"').expect("a path");
-                let (path, rest) = rest.split_once("\", ").expect("a method");
-                let (method, handler) = rest.split_once('(').expect("a handler");
+                let (path, rest) = rest.split_once("\",").expect("a method");
+                let (method, handler) = rest.trim_start().split_once('(').expect("a handler");
                 (path.replace("{*", "{"), method, handler)
             })
             .filter(|(_, _, handler)| !handler.starts_with("models::unsupported"))

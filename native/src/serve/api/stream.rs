@@ -12,6 +12,7 @@ use futures_util::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{EventKind, FinishReason};
@@ -87,6 +88,7 @@ impl Envelope {
             "object": object,
             "created": self.created,
             "model": self.model,
+            "system_fingerprint": fingerprint(&self.model),
             "choices": choices,
         })
     }
@@ -117,6 +119,13 @@ impl Envelope {
             chunk
         })
     }
+}
+
+/// Returns a name of what computes an answer: this version of the program with this model.
+fn fingerprint(model: &str) -> String {
+    let mut hash = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), env!("BUILT_COMMIT"), model).hash(&mut hash);
+    format!("fp_{:010x}", hash.finish() >> 24)
 }
 
 /// Returns the response that streams `generation`.

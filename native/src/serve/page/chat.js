@@ -6,6 +6,8 @@ const [send, stop] = ["send", "stop"].map(at);
 // For screen readers: a region that is announced, and one that changes too often for that.
 const [status, speed] = ["status", "rate"].map(at);
 
+/** Name of the model that answers; of several, one that is in memory. */
+let model;
 /** The conversation so far, in the API's format. */
 let messages = [];
 /** Aborts the answer that is being streamed; null if there is none. */
@@ -139,6 +141,7 @@ function figures({ usage, timings }) {
 function body() {
   const value = (id) => (at(id).value === "" ? undefined : at(id).valueAsNumber);
   return JSON.stringify({
+    model,
     messages,
     stream: true,
     stream_options: { include_usage: true },
@@ -254,7 +257,9 @@ async function greet() {
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }
   const { data } = await (await request("v1/models")).json();
-  at("model").textContent = data[0].id;
+  const loaded = data.find(({ status }) => status.value === "loaded");
+  model = (loaded ?? data[0])?.id;
+  at("model").textContent = model ?? "has no models yet";
 }
 
 greet().catch(complain);

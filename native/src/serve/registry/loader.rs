@@ -2,6 +2,7 @@
 
 use super::{EntryState, LoadCommand, ModelSource, Waiter};
 use crate::machine;
+use crate::models::fit::NotEnoughMemory;
 use crate::models::{Loaded, Progress};
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
@@ -145,7 +146,23 @@ impl Loader {
         source: &ModelSource,
         downloaded: Arc<AtomicU8>,
     ) -> anyhow::Result<(Arc<ServedModel>, JoinHandle<()>, u64)> {
-        let left = self.make_room(source)?;
+        loop {
+            let left = self.make_room(source)?;
+            match self.start_within(left, source, downloaded.clone()) {
+                // The files alone did not show how much it needs.
+                Err(error) if lacks_memory(&error) && self.unload_oldest() => {}
+                started => return started,
+            }
+        }
+    }
+
+    /// Reads a model and starts its engine in `left` bytes.
+    fn start_within(
+        &self,
+        left: Option<u64>,
+        source: &ModelSource,
+        downloaded: Arc<AtomicU8>,
+    ) -> anyhow::Result<(Arc<ServedModel>, JoinHandle<()>, u64)> {
         let runtime = machine::runtime(self.builder.threads)?;
         let mut progress = LoadProgress { file: String::new(), downloaded, bytes: 0, of: 0 };
         let loaded = (self.load)(source, &runtime, &mut progress)?;
@@ -165,19 +182,25 @@ impl Loader {
             if left >= need {
                 return Ok(Some(left));
             }
-            let used = |name: &str| self.server.models.update(name, |entry| entry.used);
-            let oldest = self.resident.iter().min_by_key(|r| (r.is_busy(), used(&r.name)));
-            let Some(oldest) = oldest else {
+            if !self.unload_oldest() {
                 return Err(anyhow!(
                     "it needs at least {} MB, but the models of this server may take {} MB: raise \
                      --memory-limit",
                     need.div_ceil(1_000_000),
                     limit / 1_000_000
                 ));
-            };
-            let name = oldest.name.clone();
-            self.unload(&name);
+            }
         }
+    }
+
+    /// Unloads the model that was not used for the longest time, one without requests if there is one.
+    /// Returns false if none is in memory.
+    fn unload_oldest(&mut self) -> bool {
+        let used = |name: &str| self.server.models.update(name, |entry| entry.used);
+        let oldest = self.resident.iter().min_by_key(|r| (r.is_busy(), used(&r.name)));
+        let Some(name) = oldest.map(|resident| resident.name.clone()) else { return false };
+        self.unload(&name);
+        true
     }
 
     /// Unloads a model when its requests have ended.
@@ -211,6 +234,11 @@ impl Loader {
             self.unload(&name);
         }
     }
+}
+
+/// Returns true if a model was refused because memory is missing.
+fn lacks_memory(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<NotEnoughMemory>())
 }
 
 /// Answers requests that wait.

@@ -215,6 +215,24 @@ impl ModelRegistry {
         self.lock().entries.iter().map(Entry::status).collect()
     }
 
+    /// Describes how far a model is from being in memory; `None` if it is there or unknown.
+    pub fn progress(&self, name: &str) -> Option<String> {
+        let inner = self.lock();
+        let found = match name {
+            "" | "default" if inner.entries.len() == 1 => inner.entries.first(),
+            _ => inner.entries.iter().find(|entry| entry.has_name(name)),
+        };
+        let entry = found.filter(|entry| entry.served().is_none())?;
+        let name = entry.name();
+        Some(match (&entry.state, entry.downloaded.load(Ordering::Relaxed)) {
+            (EntryState::Loading, percent @ 1..100) => {
+                format!("the model {name} is loading: {percent} % of a file are downloaded")
+            }
+            (EntryState::Loading, _) => format!("the model {name} is loading"),
+            _ => format!("the model {name} waits until it can be loaded"),
+        })
+    }
+
     /// Reads the list of models again, if that is possible and was not done just now. Returns true if
     /// it did.
     pub async fn rescan(self: &Arc<Self>) -> bool {
@@ -261,6 +279,13 @@ impl ModelRegistry {
         let _ = self.commands.send(LoadCommand::Close);
         !inner.entries.iter().any(|entry| matches!(entry.state, EntryState::Loading))
             && (self.on_demand || inner.entries.iter().any(|entry| entry.served().is_some()))
+    }
+
+    /// Ends the running requests of all models at once.
+    pub fn cut(&self) {
+        for served in self.lock().entries.iter().filter_map(Entry::served) {
+            served.engine.cut();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -37,7 +37,7 @@ use crate::serve::state::ServerState;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use futures_util::StreamExt;
-use model::ModelFields;
+use model::{ModelFields, StreamField};
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Deserializer, Map, Value, json};
 use std::fmt;
@@ -48,6 +48,9 @@ use weight::Refused;
 
 /// Time limit between two pieces of a body.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Describes how far a model is from being in memory.
+pub type Progress = Box<dyn Fn() -> String + Send>;
 
 /// A body that has arrived, with its part of the server's memory.
 pub struct JsonBody {
@@ -152,6 +155,28 @@ impl JsonBody {
         (self.body, self.checked) = (body, true);
         let model = self.server.model(name.as_deref(), self.arrival.deadline).await?;
         Ok((model, self))
+    }
+
+    /// Returns the body, and the progress of loading if it asks for a stream of a model that is not in
+    /// memory.
+    ///
+    /// # Errors
+    /// If the body is not a JSON object of bounded weight, or one of these fields has the wrong type.
+    pub async fn waits_in_a_stream(mut self) -> Result<(Option<Progress>, Self), ApiError> {
+        if !self.server.models.on_demand() {
+            return Ok((None, self));
+        }
+        let fields = self.take(|body| {
+            Ok((parse::<ModelFields>(body)?.model, parse::<StreamField>(body)?.stream))
+        });
+        let ((name, stream), body) = fields.await?;
+        (self.body, self.checked) = (body, true);
+        let models = self.server.models.clone();
+        let name = name.unwrap_or_default();
+        let waits = stream == Some(true) && models.progress(&name).is_some();
+        let progress: Progress =
+            Box::new(move || models.progress(&name).unwrap_or("the model is in memory".into()));
+        Ok((waits.then_some(progress), self))
     }
 
     /// Runs `work`, which parses and tokenizes the body, when it is this client's turn, on a thread

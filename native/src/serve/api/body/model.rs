@@ -17,6 +17,13 @@ pub struct ModelFields {
     pub model: Option<String>,
 }
 
+/// The field that asks for a stream.
+#[derive(Deserialize)]
+pub struct StreamField {
+    /// True for a stream.
+    pub stream: Option<bool>,
+}
+
 /// Fields of the endpoint that loads a model.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct LoadFields {

@@ -147,7 +147,7 @@ impl StreamedChoice {
 
 fn tool_call(ToolCall { name, arguments }: &ToolCall) -> Value {
     let function = json!({"name": name, "arguments": arguments});
-    json!({"id": ids::new("call"), "type": "function", "function": function})
+    json!({"id": format!("call_{}", ids::unique()), "type": "function", "function": function})
 }
 
 fn finish_reason(reason: FinishReason, calls: usize) -> &'static str {

@@ -39,7 +39,10 @@ pub fn body(error: &ApiError) -> Value {
         400..=499 => "invalid_request_error",
         _ => "api_error",
     };
-    let message = error.message_with_param();
+    let message = match error.overflow {
+        Some((tokens, most)) => format!("prompt is too long: {tokens} tokens > {most} maximum"),
+        None => error.message_with_param(),
+    };
     let error = AnthropicErrorDetails { kind, message };
     json!(AnthropicErrorBody { kind: "error", error })
 }

@@ -1,0 +1,128 @@
+//! The models of a server, from its configuration.
+
+use crate::cli::args::ModelArgs;
+use crate::cli::exit::usage;
+use crate::config::{Bytes, KeepAlive, ModelEntry};
+use crate::machine;
+use crate::models::OpenOptions;
+use crate::models::store::{Store, StoredModel, in_folder};
+use crate::serve::{Catalog, ModelSource, Models};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder that stands for the local store.
+const STORE: &str = "store";
+
+/// Settings of the models of a server.
+pub struct ModelSettings<'a> {
+    /// Options of how models are opened, and the only model of a server without `folder` and `list`.
+    pub args: &'a ModelArgs,
+    /// Folder of models.
+    pub folder: Option<PathBuf>,
+    /// Models of the configuration file.
+    pub list: Vec<ModelEntry>,
+    /// Time in memory without requests.
+    pub keep_alive: KeepAlive,
+    /// Bytes of all of them.
+    pub memory_limit: Option<Bytes>,
+    /// Further names of the only model.
+    pub aliases: Vec<String>,
+    /// True if the only model answers to any name.
+    pub any_name: bool,
+}
+
+impl ModelSettings<'_> {
+    /// Returns the models.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or is itself a model.
+    pub fn models(self) -> anyhow::Result<Models> {
+        let options = self.args.options(false);
+        if self.folder.is_none() && self.list.is_empty() {
+            let (aliases, any_name) = (self.aliases, self.any_name);
+            let only = source(String::new(), options, KeepAlive(None));
+            let source = ModelSource { aliases, preload: true, ..only };
+            let sources = vec![source];
+            let (catalog, on_demand, memory_limit) = (None, false, None);
+            return Ok(Models { sources, catalog, on_demand, memory_limit, any_name });
+        }
+        if !self.aliases.is_empty() || self.any_name {
+            return Err(usage("--alias and --any-model are for a server of one model"));
+        }
+        if options.model.is_some() {
+            return Err(usage("--model names one model, but the list `models` names several"));
+        }
+        let listed: Vec<ModelSource> =
+            self.list.into_iter().map(|entry| listed(entry, &options, self.keep_alive)).collect();
+        let (mut sources, mut catalog) = (listed.clone(), None);
+        if let Some(folder) = self.folder {
+            let options = OpenOptions { model: None, ..options };
+            sources = with_folder(&listed, &folder, &options, self.keep_alive)?;
+            let read: Catalog = Box::new(move || {
+                // A folder that cannot be read at the moment has the models of the list alone.
+                with_folder(&listed, &folder, &options, self.keep_alive).unwrap_or(listed.clone())
+            });
+            catalog = Some(read);
+        }
+        if sources.is_empty() {
+            tracing::warn!("there are no models yet: wf-run pull downloads some");
+        }
+        let free = || machine::free_memory().map(|free| free / 10 * 9);
+        let memory_limit = self.memory_limit.map(|Bytes(limit)| limit).or_else(free);
+        Ok(Models { sources, catalog, on_demand: true, memory_limit, any_name: false })
+    }
+}
+
+/// Returns a source with the server's settings.
+fn source(name: String, open: OpenOptions, KeepAlive(keep_alive): KeepAlive) -> ModelSource {
+    let (aliases, context, preload) = (Vec::new(), None, false);
+    ModelSource { name, aliases, open, context, keep_alive, preload, bytes: 0 }
+}
+
+/// Returns the source of a model of the configuration file.
+fn listed(entry: ModelEntry, options: &OpenOptions, keep_alive: KeepAlive) -> ModelSource {
+    let ModelEntry { name, model_path, revision, aliases, context, preload, .. } = entry;
+    let revision = revision.unwrap_or(options.revision.clone());
+    let bytes = model_path.as_ref().map_or(0, |path| bytes_at(Path::new(path)));
+    let open = OpenOptions { model: model_path, revision, ..options.clone() };
+    let keep_alive = entry.keep_alive.unwrap_or(keep_alive);
+    ModelSource { aliases, context, preload, bytes, ..source(name, open, keep_alive) }
+}
+
+/// Returns the bytes of the model at a path, if it is on disk.
+fn bytes_at(path: &Path) -> u64 {
+    if let Ok(file) = fs::metadata(path)
+        && file.is_file()
+    {
+        return file.len();
+    }
+    let models = path.parent().and_then(|parent| in_folder(parent).ok()).unwrap_or_default();
+    models.iter().filter(|model| model.path == path).map(|model| model.bytes).sum()
+}
+
+/// Returns the models of the list and of a folder.
+fn with_folder(
+    listed: &[ModelSource],
+    folder: &Path,
+    options: &OpenOptions,
+    keep_alive: KeepAlive,
+) -> anyhow::Result<Vec<ModelSource>> {
+    let found = match folder == Path::new(STORE) && !folder.exists() {
+        true => Store::from_env().list()?,
+        false if folder.join("config.json").exists() => {
+            let folder = folder.display();
+            return Err(usage(format!("{folder} is one model: -m {folder} serves it")));
+        }
+        false => in_folder(folder).map_err(|error| {
+            usage(format!("cannot read the folder {}: {error}", folder.display()))
+        })?,
+    };
+    let known = |model: &StoredModel| listed.iter().any(|source| source.has_name(&model.id));
+    let new = found.into_iter().filter(|model| !known(model)).map(|model| {
+        let StoredModel { id, names, path, bytes, .. } = model;
+        let open = OpenOptions { model: Some(OsString::from(path)), ..options.clone() };
+        ModelSource { aliases: names, bytes, ..source(id, open, keep_alive) }
+    });
+    Ok(listed.iter().cloned().chain(new).collect())
+}

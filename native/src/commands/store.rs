@@ -1,0 +1,171 @@
+//! `wf-run pull`, `list`, `rm`, `ps` and `run`: the local store of models, and those in a server's memory.
+
+use super::Cli;
+use crate::cli::args::HubArgs;
+use crate::cli::client::ServerArgs;
+use crate::cli::progress::Progress;
+use crate::cli::{human, out};
+use crate::models::store::{Store, StoredModel};
+use anyhow::Context;
+use clap::Parser;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Download a model
+///
+/// Downloads what the local store lacks of a model of the hub. The store is the hub's cache, which other
+/// programs share, and a list of short names.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run pull microsoft/bitnet-b1.58-2B-4T
+  wf-run pull org/name:Q2_0 --name small")]
+pub struct PullArgs {
+    /// Hub id: org/name, org/name:QUANT or org/name/file.gguf
+    id: String,
+    /// Short name for it
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+/// List the models of the local store
+#[derive(clap::Args)]
+pub struct ListArgs {
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// Delete models from the local store
+///
+/// Deletes the files, which other programs that use the hub's cache share, and the short names.
+#[derive(clap::Args)]
+pub struct RemoveArgs {
+    /// Hub ids or short names
+    #[arg(required = true)]
+    models: Vec<String>,
+}
+
+/// List the models in a server's memory
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run ps
+  wf-run ps http://127.0.0.1:8080 --api-key KEY")]
+pub struct PsArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// API key [default: $WF_API_KEY]
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<String>,
+    /// List all models of the server
+    #[arg(short, long)]
+    all: bool,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// Talk with a model of the store, or answer a prompt
+///
+/// Downloads the model first if the store lacks it. With a prompt this is `wf-run generate`, else
+/// `wf-run chat`; their options may follow.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  wf-run run small
+  wf-run run small \"Why is the sky blue?\" --temperature 0.7")]
+pub struct RunArgs {
+    /// Short name, hub id, file or folder
+    model: OsString,
+    /// Prompt, and options of `generate` or `chat`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROMPT")]
+    rest: Vec<OsString>,
+}
+
+/// Runs `pull`.
+pub fn pull(args: &PullArgs) -> anyhow::Result<()> {
+    let store = Store::from_env();
+    let (name, progress) = (args.name.as_deref(), &mut Progress::default());
+    let id = store.pull(&args.id, &args.hub.revision, name, progress)?;
+    let models = store.list()?;
+    let bytes = models.iter().find(|model| model.id == id).map_or(0, |model| model.bytes);
+    let named = name.map(|name| format!(" as {name}")).unwrap_or_default();
+    out::print(&format!("{id}{named}: {}\n", human::bytes(bytes)))
+}
+
+/// Runs `list`.
+pub fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let store = Store::from_env();
+    let models = store.list()?;
+    if args.json {
+        return out::json(&models.iter().map(described).collect::<Vec<Value>>());
+    }
+    if models.is_empty() {
+        out::note(format_args!("{} has no models: wf-run pull ID", store.folder().display()));
+        return Ok(());
+    }
+    let heading = ["NAME", "ID", "SIZE", "CHANGED"].map(String::from).to_vec();
+    let row = |model: &StoredModel| {
+        let changed = model.modified.map(|time| format!("{} ago", human::age(time)));
+        let names = if model.names.is_empty() { "-".into() } else { model.names.join(", ") };
+        vec![names, model.id.clone(), human::bytes(model.bytes), changed.unwrap_or_default()]
+    };
+    let rows: Vec<_> = std::iter::once(heading).chain(models.iter().map(row)).collect();
+    out::print(&human::table(&rows))
+}
+
+/// Describes a model as JSON.
+fn described(model: &StoredModel) -> Value {
+    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|t| t.as_secs());
+    json!({
+        "id": model.id,
+        "names": model.names,
+        "path": model.path.to_string_lossy(),
+        "bytes": model.bytes,
+        "modified": model.modified.and_then(seconds),
+    })
+}
+
+/// Runs `rm`.
+pub fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
+    let store = Store::from_env();
+    for model in &args.models {
+        let bytes = store.remove(model)?;
+        out::print(&format!("deleted {model}: {}\n", human::bytes(bytes)))?;
+    }
+    Ok(())
+}
+
+/// Runs `ps`.
+pub fn ps(args: &PsArgs) -> anyhow::Result<()> {
+    let key = args.api_key.clone().or_else(|| std::env::var("WF_API_KEY").ok());
+    let text = args.server.client()?.get("/v1/models", key.as_deref())?;
+    let body: Value = serde_json::from_str(&text).context("the server's answer is not JSON")?;
+    let models = body["data"].as_array().context("the server's answer has no list of models")?;
+    let state = |model: &Value| model["status"]["value"].as_str().unwrap_or("loaded").to_string();
+    let shown: Vec<&Value> =
+        models.iter().filter(|model| args.all || state(model) != "unloaded").collect();
+    if args.json {
+        return out::json(&shown);
+    }
+    let heading = ["NAME", "STATE", "CONTEXT", "SIZE"].map(String::from).to_vec();
+    let row = |model: &&Value| {
+        let context = model["max_model_len"].as_u64().map_or("-".into(), |n| n.to_string());
+        let size = model["size"].as_u64().map_or("-".into(), human::bytes);
+        vec![model["id"].as_str().unwrap_or("?").into(), state(model), context, size]
+    };
+    let rows: Vec<_> = std::iter::once(heading).chain(shown.iter().map(row)).collect();
+    out::print(&human::table(&rows))
+}
+
+/// Runs `run`.
+pub fn run(args: RunArgs) -> anyhow::Result<()> {
+    let prompt = args.rest.first().is_some_and(|first| !first.to_string_lossy().starts_with('-'));
+    let command = if prompt { "generate" } else { "chat" };
+    let program = ["wf-run", command, "-m"].map(OsString::from).into_iter();
+    Cli::parse_from(program.chain([args.model]).chain(args.rest)).run()
+}

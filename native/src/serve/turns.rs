@@ -1,0 +1,143 @@
+//! Shares the machine between the engines of several models: one computes at a time, and each gets the
+//! same time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time between two passes after which an engine was idle. Others may take a turn in shorter pauses, but
+/// it catches up.
+const IDLE: Duration = Duration::from_millis(50);
+
+/// Passes of all engines.
+#[derive(Debug, Default)]
+pub struct ComputeTurns {
+    state: Mutex<TurnState>,
+    free: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct TurnState {
+    /// True if an engine computes.
+    busy: bool,
+    /// Time that the engines that wait have had, by number.
+    waiting: BTreeMap<u64, Duration>,
+    /// Time of the engine that computes or was the last to do so.
+    clock: Duration,
+    /// Number of engines so far.
+    engines: u64,
+}
+
+/// The turns of one engine.
+#[derive(Debug)]
+pub struct EngineTurns {
+    turns: Arc<ComputeTurns>,
+    number: u64,
+    /// Time that it had. An engine that was idle does not catch up.
+    used: Duration,
+    /// End of its last pass.
+    left: Option<Instant>,
+}
+
+impl ComputeTurns {
+    /// Adds an engine.
+    pub fn engine(self: &Arc<Self>) -> EngineTurns {
+        let mut state = self.lock();
+        state.engines += 1;
+        EngineTurns { turns: self.clone(), number: state.engines, used: state.clock, left: None }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TurnState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TurnState {
+    /// Returns true if it is this engine's turn: of those that wait it has had the least time.
+    fn is_next(&self, number: u64) -> bool {
+        let least = self.waiting.iter().min_by_key(|(number, used)| (**used, **number));
+        !self.busy && least.is_some_and(|(least, _)| *least == number)
+    }
+}
+
+impl EngineTurns {
+    /// Runs `pass` when it is this engine's turn.
+    pub fn run<T>(&mut self, pass: impl FnOnce() -> T) -> T {
+        let turns = self.turns.clone();
+        let mut state = turns.lock();
+        if self.left.is_none_or(|left| left.elapsed() > IDLE) {
+            self.used = self.used.max(state.clock);
+        }
+        state.waiting.insert(self.number, self.used);
+        while !state.is_next(self.number) {
+            state = turns.free.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting.remove(&self.number);
+        (state.busy, state.clock) = (true, self.used);
+        drop(state);
+        let _turn = Turn(&turns);
+        let begin = Instant::now();
+        let result = pass();
+        let end = Instant::now();
+        self.used += end - begin;
+        self.left = Some(end);
+        result
+    }
+}
+
+/// A turn, which ends when it is dropped, also by a panic.
+struct Turn<'a>(&'a ComputeTurns);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.lock().busy = false;
+        self.0.free.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    #[test]
+    fn an_engine_with_long_passes_gets_no_more_time() {
+        let turns = Arc::new(ComputeTurns::default());
+        let (computing, passes) = (AtomicUsize::new(0), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let end = Instant::now() + Duration::from_millis(600);
+        thread::scope(|scope| {
+            for (own, milliseconds) in passes.iter().zip([8, 2]) {
+                let (mut engine, computing) = (turns.engine(), &computing);
+                scope.spawn(move || {
+                    while Instant::now() < end {
+                        engine.run(|| {
+                            assert_eq!(
+                                computing.fetch_add(1, Ordering::SeqCst),
+                                0,
+                                "one at a time"
+                            );
+                            thread::sleep(Duration::from_millis(milliseconds));
+                            computing.fetch_sub(1, Ordering::SeqCst);
+                        });
+                        own.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        let [long, short] = passes.map(AtomicUsize::into_inner);
+        // Four to one; a busy machine makes short passes longer.
+        assert!(short > 2 * long && long > 2, "{long} long and {short} short passes");
+    }
+
+    #[test]
+    fn an_engine_that_was_idle_does_not_catch_up() {
+        let turns = Arc::new(ComputeTurns::default());
+        let (mut busy, mut idle) = (turns.engine(), turns.engine());
+        for _ in 0..3 {
+            busy.run(|| thread::sleep(Duration::from_millis(5)));
+        }
+        idle.run(|| ());
+        assert!(idle.used >= Duration::from_millis(10), "{:?}", idle.used);
+    }
+}

@@ -119,13 +119,11 @@ impl Scheduler {
             let Drafts { logits, hidden: states } =
                 model.draft(runtime, pool, &spans, &before, workspace);
             before.clear();
-            let mut row = 0;
-            for job in jobs.iter_mut().filter(|job| job.wanted > 0) {
+            for (row, job) in jobs.iter_mut().filter(|job| job.wanted > 0).enumerate() {
                 job.draft.push(likeliest(logits.row(row), None));
                 if job.draft.len() < job.wanted {
                     before.extend_from_slice(&states[row * hidden..(row + 1) * hidden]);
                 }
-                row += 1;
             }
             jobs.retain(|job| {
                 let done = job.draft.len() == job.wanted;

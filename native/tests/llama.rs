@@ -156,14 +156,18 @@ fn a_denoising_model_fills_holes() {
     let same = server.post("/api/generate", &ollama).is(200).json();
     assert_eq!(same["response"], fill["content"]);
     // What follows decides what is in the hole.
-    let mut fills: Vec<Value> = [" ball.", " dragon slept. The end.", "? \"No!\" said Mia."]
-        .iter()
-        .map(|suffix| {
-            let body = json!({"input_prefix": "Tom had a", "input_suffix": suffix,
+    let mut fills: Vec<Value> = [
+        " ball.",
+        " dragon slept. The end.",
+        " the red ball and was very happy.",
+    ]
+    .iter()
+    .map(|suffix| {
+        let body = json!({"input_prefix": "Tom was a boy. He found a", "input_suffix": suffix,
                               "temperature": 0, "n_predict": 4, "ignore_eos": true});
-            server.post("/infill", &body).is(200).json()["content"].clone()
-        })
-        .collect();
+        server.post("/infill", &body).is(200).json()["content"].clone()
+    })
+    .collect();
     fills.dedup();
     assert!(fills.len() > 1, "{fills:?}");
     let mut long = hole.clone();
@@ -218,7 +222,7 @@ fn slots_are_saved_and_restored() {
     let file = json!({"filename": "fox.slot"});
     let saved = first.post("/slots/1?action=save", &file).is(200).json();
     let positions = saved["n_saved"].as_u64().unwrap();
-    assert!(positions >= 64 && positions % 32 == 0, "{saved}");
+    assert!(positions >= 64 && positions.is_multiple_of(32), "{saved}");
     let size = std::fs::metadata(folder.path().join("fox.slot")).expect("a file").len();
     assert_eq!(saved["n_written"], size);
     drop(first);

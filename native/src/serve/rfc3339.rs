@@ -22,7 +22,9 @@ pub fn format(since_epoch: Duration) -> String {
 /// Returns year, month and day of a day of the Gregorian calendar, counted from 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
     let (mut year, mut left) = (1970, days);
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let days_of = |year| if is_leap(year) { 366 } else { 365 };
     // Whole cycles of 400 years first, so that no time takes long.
     year += left / 146_097 * 400;

@@ -38,7 +38,7 @@ Examples:
   wf-run chat -m microsoft/bitnet-b1.58-2B-4T  from the hub, downloaded once
   wf-run serve --port 8080                     a server for OpenAI's clients
   wf-run pull org/name --name small            a model for the local store
-  wf-run serve --models store                  a server of all models of the store
+  wf-run serve --models store                  a server of the store's models
   wf-run inspect ./my-model                    architecture, sizes, memory
   wf-run convert ./my-model my.safetensors     a file that loads at once
   wf-run bench --synthetic bitnet-2b -t 1,2    speed without any download

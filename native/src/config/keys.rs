@@ -87,14 +87,20 @@ pub struct ServerArgs {
     ///
     /// How long a model of several stays in memory after its last request: 30s, 5m, 1h, or -1 for
     /// forever.
-    #[arg(long, value_name = "TIME", default_value = "5m", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "TIME",
+        default_value = "5m",
+        allow_negative_numbers = true
+    )]
     pub keep_alive: KeepAlive,
     /// Memory of all models together
     ///
     /// Bytes of weights, KV caches and buffers of all models, such as 8G. The model that was not used
     /// for the longest time is unloaded for another one. A server of one model has no such limit
     /// [default: nine tenths of the memory that is free at the start].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES")]
     pub memory_limit: Option<Bytes>,
     /// Key that requests must bring; repeatable
     ///
@@ -176,28 +182,28 @@ pub struct SamplingDefaults {
     /// Temperature where a request has none
     ///
     /// [default: what the model's files recommend, else 1]
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
     /// Keep the K most likely tokens; 0: all
     ///
     /// For requests without `top_k` [default: what the model's files recommend, else 0].
-    #[arg(long, value_name = "K")]
+    #[arg(long, hide_short_help = true, value_name = "K")]
     pub top_k: Option<usize>,
     /// Keep the likeliest tokens up to P together
     ///
     /// For requests without `top_p` [default: what the model's files recommend, else 1].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
     /// Make repeated tokens less likely; 1: off
     ///
     /// For requests without `repetition_penalty` [default: what the model's files recommend, else 1].
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "X", allow_negative_numbers = true)]
     pub repetition_penalty: Option<f32>,
     /// Use what the model's files recommend
     ///
     /// Temperature, top_k, top_p and repetition penalty of generation_config.json are the defaults of
     /// requests.
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+    #[arg(long, hide_short_help = true, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value = "true")]
     pub generation_config: bool,
 }
@@ -258,7 +264,7 @@ pub struct SchedulerArgs {
     ///
     /// A long prompt is computed in parts, so that streams beside it wait about this long for their next
     /// token, and not for a whole batch. A larger number computes prompts faster. 0: no limit.
-    #[arg(long, value_name = "MS", default_value = "250")]
+    #[arg(long, hide_short_help = true, value_name = "MS", default_value = "250")]
     pub target_token_ms: u64,
     /// Do not reuse the KV cache of equal prefixes
     ///

@@ -203,8 +203,8 @@ pub struct SamplingDefaults {
     ///
     /// Temperature, top_k, top_p and repetition penalty of generation_config.json are the defaults of
     /// requests.
-    #[arg(long, hide_short_help = true, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
-        default_missing_value = "true", default_value = "true")]
+    #[arg(long, hide_short_help = true, value_name = "BOOL", action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub generation_config: bool,
 }
 

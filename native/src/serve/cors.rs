@@ -21,7 +21,7 @@ pub fn allow(router: Router, origins: &[Origin]) -> Router {
     router.layer(
         CorsLayer::new()
             .allow_origin(if any { AllowOrigin::any() } else { listed() })
-            .allow_methods([Method::GET, Method::POST])
+            .allow_methods([Method::GET, Method::POST, Method::DELETE])
             // Clients send various headers. Keys are not cookies: browsers never add them.
             .allow_headers(AllowHeaders::mirror_request())
             .expose_headers(EXPOSED)

@@ -100,7 +100,7 @@ fn a_template_that_does_not_compile_leaves_the_rest() {
     let path = directory.path().join("broken.safetensors");
     write("{% for %}", &path);
     let path = path.to_str().expect("UTF-8");
-    let says = ["broken.safetensors cannot chat", "not valid Jinja"];
+    let says = ["broken.safetensors: the model cannot chat", "not valid Jinja"];
     run(&["generate", "--raw", "Once", "-n", "2", "--model", path]).ends(0, &says);
     run(&["generate", "Once", "-n", "2", "--model", path]).ends(1, &["not valid Jinja"]);
     let server = Server::start(&["--model", path]);

@@ -17,7 +17,7 @@ pub struct CompletionFormatter {
     pub logprobs: Option<usize>,
     /// Further parts of the response.
     pub extras: Extras,
-    /// Tokens of the prompts.
+    /// Tokens of the prompts, if the response has them.
     pub prompts: Vec<Vec<u32>>,
     /// The prompts, if outputs begin with them.
     pub echoes: Option<Vec<Vec<u32>>>,

@@ -94,8 +94,10 @@ pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
     let prepared = body.prepare(move |body| prepare(body, &own)).await?;
     let Prepared { streams, usage, text, echoes, logprobs, counts, extras } = prepared;
     let OutputCounts { returned: n, generated: best_of } = counts;
-    let tokens: Vec<Vec<u32>> = text.requests.iter().map(|r| r.tokens.clone()).collect();
-    let prompts = tokens.len();
+    let prompts = text.requests.len();
+    // A copy only if the response has it: a prompt may be as large as its body.
+    let copied = text.requests.iter().filter(|_| extras.token_ids);
+    let tokens = copied.map(|request| request.tokens.clone()).collect();
     let mut generation = text.start(&model, arrival, best_of).await?;
     let formatter = CompletionFormatter {
         envelope: Envelope {

@@ -29,7 +29,9 @@ impl Tools {
         }
         let _ = writeln!(lark, "call: {}", alternatives.join(" | "));
         let shape = Shape::new(format);
-        let between = shape.between.filter(|_| self.parallel);
+        // A function that is named is called once.
+        let named = matches!(self.choice, ToolChoice::Named(_));
+        let between = shape.between.filter(|_| self.parallel && !named);
         let more = between.map(|between| format!("({} call)*", text(between))).unwrap_or_default();
         let _ = writeln!(lark, "calls: {} {more} {}", shape.first_call(), text(shape.end));
         let open = text(shape.open);

@@ -28,31 +28,31 @@ pub struct Sampling {
     /// Keep tokens near the entropy, up to P together
     ///
     /// Locally typical sampling: keeps the tokens whose surprise is nearest to the entropy.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "P", value_parser = fraction))]
     pub typical_p: Option<f32>,
     /// Keep logits within N standard deviations
     ///
     /// Top-nσ sampling: of all logits, counted from the highest one; 0: all.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = at_least_zero, allow_negative_numbers = true))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "N", value_parser = at_least_zero, allow_negative_numbers = true))]
     pub top_n_sigma: Option<f32>,
     /// Probability to remove the likeliest tokens
     ///
     /// XTC ("exclude top choices"): removes all tokens of at least the threshold but the last of them.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "P", value_parser = fraction))]
     pub xtc_probability: Option<f32>,
     /// Probability of the tokens that XTC removes [default: 0.1]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "P", value_parser = fraction))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "P", value_parser = fraction))]
     pub xtc_threshold: Option<f32>,
     /// Keep the surprise near a target: 1, 2; 0: off
     ///
     /// Mirostat, of this version. The model's recommended filters are off then.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=2)))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=2)))]
     pub mirostat: Option<u8>,
     /// Target of Mirostat in bits [default: 5]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "BITS", value_parser = at_least_zero, allow_negative_numbers = true))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "BITS", value_parser = at_least_zero, allow_negative_numbers = true))]
     pub mirostat_tau: Option<f32>,
     /// Rate of Mirostat [default: 0.1]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "RATE", value_parser = at_least_zero, allow_negative_numbers = true))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, value_name = "RATE", value_parser = at_least_zero, allow_negative_numbers = true))]
     pub mirostat_eta: Option<f32>,
     /// Make repeated tokens less likely; 1: off
     ///

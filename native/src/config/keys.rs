@@ -146,7 +146,7 @@ pub struct ServerArgs {
     /// Folder for saved prompt caches of slots
     ///
     /// POST /slots/{id}?action=save and restore write and read files there [default: none].
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, hide_short_help = true, value_name = "FOLDER")]
     pub slot_save_path: Option<PathBuf>,
     /// Serve HTTPS with this certificate (PEM)
     ///

@@ -71,9 +71,9 @@ fn models_take_turns_under_a_limit_that_holds_one() {
     }
     assert_ne!(alone[0], alone[1], "the models differ");
     let server = Server::start(&["--models", path(folder.path()), "--memory-limit", ONE]);
-    for i in 0..4 {
-        for (model, (name, _)) in TEMPLATES.into_iter().enumerate() {
-            assert_eq!(content(&server, &body(name, i)), alone[model][i], "{name} {i}");
+    for turn in 0..4 {
+        for ((name, _), alone) in TEMPLATES.into_iter().zip(&alone) {
+            assert_eq!(content(&server, &body(name, turn)), alone[turn], "{name} {turn}");
             assert_eq!(in_state(&server, "loaded"), [name], "the limit holds one");
         }
     }

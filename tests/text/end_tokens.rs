@@ -50,7 +50,8 @@ fn every_turn_of_a_supported_family_ends() {
         assert_eq!(found[0], (id(stated), EndReason::Stated), "{family}");
         let mut ids: Vec<u32> = found.iter().map(|(id, _)| *id).collect();
         let mut want: Vec<u32> = ends.iter().map(|end| id(end)).collect();
-        (ids.sort_unstable(), want.sort_unstable());
+        ids.sort_unstable();
+        want.sort_unstable();
         assert_eq!(ids, want, "{family}");
     }
 }

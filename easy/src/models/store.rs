@@ -24,6 +24,8 @@ const REPOSITORY: &str = "models--";
 pub struct StoredModel {
     /// Hub id, or the name of the file or folder.
     pub id: String,
+    /// The id with the name of the file, if the model is the only one of a repository and one file.
+    file: Option<String>,
     /// Short names.
     pub names: Vec<String>,
     /// File or folder to open.
@@ -82,7 +84,9 @@ fn of_files(id: &str, folder: &Path, files: &[String]) -> Vec<StoredModel> {
         && picked.iter().any(|name| weights(&name))
     {
         let paths: Vec<PathBuf> = picked.iter().map(|name| folder.join(name)).collect();
-        return vec![StoredModel::new(id, folder, &paths)];
+        let mut model = StoredModel::new(id, folder, &paths);
+        model.file = (picked.len() == 1).then(|| format!("{id}/{}", picked[0]));
+        return vec![model];
     }
     let each = files.iter().filter(weights);
     each.filter_map(|name| of_file(&format!("{id}/{name}"), &folder.join(name))).collect()
@@ -106,10 +110,16 @@ fn stem(name: &str) -> &str {
 }
 
 impl StoredModel {
+    /// Returns true if the model has this id, which may also name its only file.
+    fn is(&self, id: &str) -> bool {
+        self.id == id || self.file.as_deref() == Some(id)
+    }
+
     fn new(id: &str, path: &Path, files: &[PathBuf]) -> Self {
         let data: Vec<fs::Metadata> = files.iter().filter_map(|f| fs::metadata(f).ok()).collect();
         Self {
             id: id.into(),
+            file: None,
             names: Vec::new(),
             path: path.into(),
             bytes: data.iter().map(fs::Metadata::len).sum(),
@@ -142,7 +152,7 @@ impl Store {
             }
         };
         for (name, id) in self.names()? {
-            if let Some(model) = models.iter_mut().find(|model| model.id == id) {
+            if let Some(model) = models.iter_mut().find(|model| model.is(&id)) {
                 model.names.push(name);
             }
         }
@@ -200,8 +210,7 @@ impl Store {
     /// If the store has no such model, or a file cannot be deleted.
     pub fn remove(&self, name: &str) -> anyhow::Result<u64> {
         let models = self.list()?;
-        let named =
-            |model: &&StoredModel| model.id == name || model.names.iter().any(|n| n == name);
+        let named = |model: &&StoredModel| model.is(name) || model.names.iter().any(|n| n == name);
         let Some(model) = models.iter().find(named) else {
             bail!("the store {} has no model {name}", self.cache.display());
         };
@@ -218,7 +227,7 @@ impl Store {
         }
         .with_context(|| format!("cannot delete {}", model.path.display()))?;
         let mut names = self.names()?;
-        names.retain(|_, id| *id != model.id);
+        names.retain(|_, id| !model.is(id));
         self.write_names(&names)?;
         Ok(model.bytes)
     }
@@ -315,7 +324,7 @@ mod tests {
         store.write_names(&names.into()).expect("written");
         assert_eq!(store.list().expect("read")[0].names, ["small"]);
         assert_eq!(store.remove("small").expect("removed"), 4);
-        assert_eq!(ids(folder.path()), ["org/two/m-Q8.gguf"]);
+        assert_eq!(ids(folder.path()), ["org/two"], "the only file needs no name");
         assert_eq!(store.id_of("small").expect("read"), None);
         assert_eq!(store.remove("org/two/m-Q8.gguf").expect("removed"), 4);
         assert!(!folder.path().join("models--org--two").exists());

@@ -129,7 +129,7 @@ fn refuse(body: &Body, name: &'static str, accepted: &[&str]) -> Result<(), ApiE
     }
     let value = body.fields(&[name]).remove(name).unwrap_or(Value::Null);
     let same = |text: &&str| serde_json::from_str::<Value>(text).is_ok_and(|other| other == value);
-    match value.is_null() || accepted.iter().any(|text| same(text)) {
+    match value.is_null() || accepted.iter().any(same) {
         true => Ok(()),
         false => Err(super::unsupported(name)),
     }

@@ -61,11 +61,11 @@ fn grammar(body: &Body) -> Result<Option<RequestedGrammar>, ApiError> {
     }
 }
 
+/// Reads a body's prompt and what the answer has.
+type Prepare = fn(&Body, &ServedModel, &LlamaFields) -> Result<(PlainText, LlamaOutput), ApiError>;
+
 /// Prepares a body with `prepare` and answers it.
-async fn respond(
-    body: JsonBody,
-    prepare: fn(&Body, &ServedModel, &LlamaFields) -> Result<(PlainText, LlamaOutput), ApiError>,
-) -> Result<Response, ApiError> {
+async fn respond(body: JsonBody, prepare: Prepare) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let (own, arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| prepare(body, &own, &LlamaFields::parse(body)?));

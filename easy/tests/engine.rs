@@ -92,7 +92,7 @@ fn a_dropped_stream_frees_its_sequence() {
 fn a_handle_cancels_from_another_thread() {
     let engine = engine();
     // Its own end would come first on a busy machine.
-    let endless = GenerateOptions { ignore_eos: true, ..greedy(400) };
+    let endless = greedy(400).regex("(.|\\n){4000,}");
     let mut stream = engine.stream(PROMPT, &endless).expect("starts");
     assert!(stream.next().expect("a chunk").is_ok());
     let handle = stream.cancel_handle();

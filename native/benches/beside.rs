@@ -4,9 +4,12 @@
 //! beside a prompt of 8,000 tokens, without a target and with one of 250 ms. Arguments behind `--`:
 //! milliseconds, number of streams, tokens of the prompt, then arguments of `wf-run serve`.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+#[path = "common/server.rs"]
+mod server;
+
+use server::{address, open};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,25 +73,6 @@ fn measure(target: usize, streams: usize, prompt: usize, args: &[String]) {
     );
     server.kill().expect("was running");
     let _ = server.wait();
-}
-
-fn address(server: &mut Child) -> String {
-    let mut line = String::new();
-    let stdout = server.stdout.as_mut().expect("piped");
-    BufReader::new(stdout).read_line(&mut line).expect("a line");
-    line.trim().strip_prefix("listening on http://").expect("an address").into()
-}
-
-fn open(address: &str, method: &str, path: &str, body: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(address).expect("connects");
-    let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\
-         \r\n{body}"
-    )
-    .expect("sent");
-    stream
 }
 
 fn request(address: &str, method: &str, path: &str, body: &str) -> String {

@@ -4,9 +4,12 @@
 //! `cargo bench -p wf-run --bench serve` uses the model inside the program; arguments behind `--`
 //! go to `wf-run serve`.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+#[path = "common/server.rs"]
+mod server;
+
+use server::{address, open};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Tokens of an answer, and of a long one: what a request costs beside its tokens counts less there.
@@ -76,25 +79,6 @@ fn main() {
 struct Answer {
     first: f64,
     gaps: Vec<f64>,
-}
-
-fn address(server: &mut Child) -> String {
-    let mut line = String::new();
-    let stdout = server.stdout.as_mut().expect("piped");
-    BufReader::new(stdout).read_line(&mut line).expect("a line");
-    line.trim().strip_prefix("listening on http://").expect("an address").into()
-}
-
-fn open(address: &str, method: &str, path: &str, body: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(address).expect("connects");
-    let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\
-         \r\n{body}"
-    )
-    .expect("sent");
-    stream
 }
 
 fn request(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {

@@ -96,7 +96,8 @@ def cosine(ours, theirs):
 def main(wf_run, folder, *flags):
     short, folder = "--short" in flags, Path(folder)
     prompts, count, length = (PROMPTS[:3], 16, 33) if short else (PROMPTS, 40, 161)
-    kinds = {"F16": T.F16, "Q4_1": None} if short else {"F16": T.F16, "Q4_1": None, "Q8_0": T.Q8_0, "Q4_0": T.Q4_0}
+    # Over few tokens llama.cpp's rounding of activations decides the perplexity of other types.
+    kinds = {"F16": T.F16} if short else {"F16": T.F16, "Q4_1": None, "Q8_0": T.Q8_0, "Q4_0": T.Q4_0}
     text = (HERE.parents[1] / "LICENSE-APACHE").read_text()
     failures = []
 

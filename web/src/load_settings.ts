@@ -50,7 +50,8 @@ function textSettings(options: LoadOptions): LoadSettings["text"] {
     const ok = value === undefined || typeof value === "boolean";
     check(name, ok, "true or false", value);
   }
-  const strings = (list: unknown) => Array.isArray(list) && list.every((s) => typeof s === "string");
+  const strings = (list: unknown) =>
+    Array.isArray(list) && list.every((s) => typeof s === "string");
   check("stopTokens", stopTokens === undefined || strings(stopTokens), "strings", stopTokens);
   const templateOk = chatTemplate === undefined || typeof chatTemplate === "string";
   check("chatTemplate", templateOk, "a string", chatTemplate);

@@ -29,7 +29,9 @@ const value = {
 function tokens() {
   const printable = (b) => (b > 32 && b < 127) || (b > 160 && b < 173) || b > 173;
   let other = 256;
-  const bytes = Array.from({ length: 256 }, (_, b) => String.fromCodePoint(printable(b) ? b : other++));
+  const bytes = Array.from({ length: 256 }, (_, b) =>
+    String.fromCodePoint(printable(b) ? b : other++),
+  );
   const special = new Map([
     [HI, "Hi"],
     [128_000, "<|begin_of_text|>"],
@@ -56,12 +58,17 @@ function keys() {
   };
   return {
     "general.architecture": value.text(arch),
-    ...Object.fromEntries(Object.entries(sizes).map(([key, n]) => [`${arch}.${key}`, value.u32(n)])),
+    ...Object.fromEntries(
+      Object.entries(sizes).map(([key, n]) => [`${arch}.${key}`, value.u32(n)]),
+    ),
     [`${arch}.attention.layer_norm_rms_epsilon`]: value.f32(1e-5),
     [`${arch}.rope.freq_base`]: value.f32(500_000),
     "tokenizer.ggml.model": value.text("gpt2"),
     "tokenizer.ggml.tokens": list(8, tokens().map(text)),
-    "tokenizer.ggml.token_type": list(5, Array.from({ length: VOCAB }, (_, id) => u32(id < 128_000 ? 1 : 3))),
+    "tokenizer.ggml.token_type": list(
+      5,
+      Array.from({ length: VOCAB }, (_, id) => u32(id < 128_000 ? 1 : 3)),
+    ),
     "tokenizer.ggml.merges": list(8, [text("H i")]),
     "tokenizer.ggml.add_bos_token": value.bool(true),
     "tokenizer.ggml.bos_token_id": value.u32(128_000),
@@ -95,7 +102,9 @@ function tensors() {
     norm("output_norm"),
     ...["attn_norm", "ffn_norm", "attn_sub_norm", "ffn_sub_norm"].map((n) => norm(`blk.0.${n}`)),
     ...["attn_k", "attn_v"].map((name) => matrix(`blk.0.${name}`, HIDDEN / 2)),
-    ...["attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down"].map((n) => matrix(`blk.0.${n}`, HIDDEN)),
+    ...["attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down"].map((n) =>
+      matrix(`blk.0.${n}`, HIDDEN),
+    ),
   ];
 }
 

@@ -11,7 +11,11 @@ async function answer(options: LoadOptions, raw = false) {
   try {
     let text = "";
     let finishReason = null;
-    for await (const part of engine.stream("Good morning", { maxTokens: 12, temperature: 0, raw })) {
+    for await (const part of engine.stream("Good morning", {
+      maxTokens: 12,
+      temperature: 0,
+      raw,
+    })) {
       text += part.text;
       finishReason = part.finishReason;
     }

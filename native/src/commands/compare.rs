@@ -30,7 +30,7 @@ const PROBE: usize = 16;
 #[command(after_help = "\
 Examples:
   wf-run compare ./my-model my-model.gguf
-  wf-run compare ./my-model --baseline transformers.npy --tokens 1,2,3 --atol 1e-3
+  wf-run compare ./my-model --baseline hf.npy --tokens 1,2,3 --atol 1e-3
   wf-run compare ./my-model my-model.gguf -o json | jq .logits")]
 pub struct Args {
     /// A directory, a file or a hub id

@@ -30,6 +30,8 @@ struct Endpoint {
     body: &'static [SchemaFn],
     /// Content types of responses.
     content_types: &'static [&'static str],
+    /// What a JSON response is.
+    response: Type,
     /// Statuses of error responses.
     errors: &'static [u16],
     /// Schema of error responses.
@@ -47,6 +49,7 @@ fn get(path: &'static str, summary: &'static str) -> Endpoint {
         summary,
         body: &[],
         content_types: &[JSON],
+        response: Type::Object,
         errors: &[401, 404, 405, 500, 503],
         error: schema_of::<ErrorBody>,
         open: false,
@@ -79,6 +82,11 @@ impl Endpoint {
     /// Uses llama-server's format of errors.
     fn llama(self) -> Self {
         Self { error: schema_of::<LlamaErrorBody>, ..self }
+    }
+
+    /// Responds with an array.
+    fn array(self) -> Self {
+        Self { response: Type::Array, ..self }
     }
 
     /// Needs no API key.
@@ -119,9 +127,11 @@ fn endpoints() -> Vec<Endpoint> {
         get("/api/version", "Show the version of Ollama's API").ollama(),
         post("/completion", "Continue prompts (llama-server)", llama::COMPLETION).streams().llama(),
         post("/infill", "Fill a hole between two texts (llama-server)", llama::INFILL).streams().llama(),
-        post("/embedding", "Compute embeddings of texts (llama-server)", llama::EMBEDDING).llama(),
+        post("/embedding", "Compute embeddings of texts (llama-server)", llama::EMBEDDING)
+            .llama()
+            .array(),
         get("/props", "Describe the model and the defaults of requests (llama-server)").llama(),
-        get("/slots", "List the places for requests (llama-server)").llama(),
+        get("/slots", "List the places for requests (llama-server)").llama().array(),
         post("/slots/{id}", "Save, restore or erase the prompt cache of a slot (llama-server)", llama::SLOT).llama(),
         post("/tokenize", "Convert text to tokens", tokens::TOKENIZE),
         post("/detokenize", "Convert tokens to text", tokens::DETOKENIZE),
@@ -153,7 +163,10 @@ impl Endpoint {
         }
         let mut success = Response::new("Success");
         for content_type in self.content_types {
-            let schema = if *content_type == JSON { Type::Object } else { Type::String };
+            let schema = match *content_type {
+                JSON => self.response.clone(),
+                _ => Type::String,
+            };
             let schema = ObjectBuilder::new().schema_type(SchemaType::new(schema)).build();
             success.content.insert((*content_type).into(), Content::new(Some(schema)));
         }

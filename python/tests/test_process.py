@@ -68,6 +68,11 @@ except KeyboardInterrupt:
 """
 
 
+def hears_ctrl_c() -> None:
+    """A shell starts its background jobs, and so these tests perhaps, deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @posix
 @pytest.mark.parametrize(
     "call",
@@ -80,7 +85,7 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_a_request(call: str) -> None:
     script = SCRIPT.replace("{call}", call)
     command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hears_ctrl_c) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.3)
@@ -94,7 +99,8 @@ def test_ctrl_c_ends_the_program(wf_run: Path) -> None:
     biases = [f"--logit-bias={token}=-inf" for token in ENDLESS]
     options = ["--max-tokens=1000000000", "--context-shift=4", *biases]
     command = [str(wf_run), "generate", *options, "Once"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=hears_ctrl_c) as process:
         assert process.stdout is not None and process.stdout.read(1)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)

@@ -182,7 +182,7 @@ fn pages_of_the_block_hold_nothing_of_another_sequence() {
     }
 }
 
-/// What a model without the block costs, and what a layer of its keys and values does.
+/// A model without the block pays neither for its weights nor for a layer of its keys and values.
 #[test]
 fn a_block_that_is_not_loaded_costs_nothing() {
     let (spec, weights) = models().remove(1);

@@ -1,4 +1,4 @@
-//! What operators of a server and their clients rely on: log lines, error texts, ids, defaults.
+//! Operations of a server: log lines, error texts, ids, defaults.
 
 mod common;
 

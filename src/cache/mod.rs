@@ -117,7 +117,7 @@ pub struct KvPool {
     tree: Tree,
 }
 
-/// What one layer remembers.
+/// Cache of one layer.
 #[derive(Default)]
 struct Layer {
     /// Keys and values, `[kv_heads][pages]` of [`PageLayout`]; empty with linear attention.

@@ -37,7 +37,7 @@ const NAMES: [&str; 23] = [
 /// Names that end a text only as special tokens: elsewhere they are markup.
 const SPECIAL_NAMES: [&str; 2] = ["</s>", "<eos>"];
 
-/// Why a token ends a text.
+/// The reason that makes a token end a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
@@ -56,7 +56,7 @@ pub struct EndToken {
     pub id: u32,
     /// Its name; `None` if the model has no tokenizer, or no token with this id.
     pub token: Option<String>,
-    /// Why it ends a text.
+    /// The reason that makes it end a text.
     pub reason: EndReason,
 }
 

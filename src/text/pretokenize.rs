@@ -193,7 +193,8 @@ fn by_tokens(vocab: &GgufVocab) -> Option<&'static str> {
     }
 }
 
-/// What merges tell of the words that they were learned from: a merge never crosses the end of a word.
+/// Signs that merges keep of the words that they were learned from: a merge never crosses the end of a
+/// word.
 #[derive(Default)]
 struct Signs {
     /// Most digits in a word.

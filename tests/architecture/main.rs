@@ -172,7 +172,7 @@ fn operating_systems_differ_in_the_files_that_own_the_machine() {
     }
 }
 
-/// What the core must not name, and the one layer that may.
+/// The core names no system and no shell; for some words one layer is excepted.
 #[test]
 fn the_core_touches_no_system_and_names_no_shell() {
     for (words, exception) in [

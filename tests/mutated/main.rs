@@ -36,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const MEMORY: usize = 64 << 20;
 const TEXT: &str = " \u{0}<s> aab é\u{301} 日本\u{AD}\r\n 12\u{200D}👩‍💻  ▁<0x0A>";
 
-/// What became of the files.
+/// Counts of files by their end.
 #[derive(Default)]
 struct Tally {
     refused: u64,

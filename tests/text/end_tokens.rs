@@ -90,7 +90,7 @@ fn tokens_that_are_asked_for() {
     );
 }
 
-/// What the official GGUF file of BitNet b1.58 2B-4T has.
+/// The template of the official GGUF file of BitNet b1.58 2B-4T.
 const BITNET_GGUF: &str = "\
 {% for message in messages %}{% if loop.first %}{{ bos_token }}{% endif %}\
 {% if message['role'] == 'user' %}{{ 'Human: ' + message['content'] + '\\n\\nBITNETAssistant: ' + eos_token }}\

@@ -85,7 +85,7 @@ pub struct ServerArgs {
     pub any_model: bool,
     /// Time in memory without requests
     ///
-    /// How long a model of several stays in memory after its last request: 30s, 5m, 1h, or -1 for
+    /// A model of several stays in memory so long after its last request: 30s, 5m, 1h, or -1 for
     /// forever.
     #[arg(
         long,

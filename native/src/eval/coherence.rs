@@ -95,7 +95,7 @@ pub fn distinct<'a>(texts: impl IntoIterator<Item = &'a str>, n: usize) -> f64 {
 }
 
 impl Vocabulary {
-    /// That of a file, or of the model inside this program.
+    /// Reads the vocabulary of a file, or of the model inside this program.
     ///
     /// # Errors
     /// Names the file.

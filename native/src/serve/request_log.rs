@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// What the middleware knows of a request.
+/// A request as the middleware sees it.
 #[derive(Debug)]
 pub struct RequestRecord {
     /// Id in logs and in the response.

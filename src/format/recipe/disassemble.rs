@@ -72,7 +72,7 @@ fn mtp<'a, S: TensorSink<'a>>(
     }
 }
 
-/// Where the tensors of a layer go, and their roles.
+/// The sink of a layer's tensors, and their roles.
 struct Layer<'s, S, R> {
     sink: &'s mut S,
     at: R,

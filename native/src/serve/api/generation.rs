@@ -74,7 +74,7 @@ pub struct RequestOutput {
     pub embedding: Vec<f32>,
     /// Generated tokens.
     pub tokens: Vec<Sampled>,
-    /// Why it ended.
+    /// The reason of its end.
     pub reason: Option<FinishReason>,
     /// The report of the validator.
     pub report: Option<Value>,

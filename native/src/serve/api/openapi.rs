@@ -30,7 +30,7 @@ struct Endpoint {
     body: &'static [SchemaFn],
     /// Content types of responses.
     content_types: &'static [&'static str],
-    /// What a JSON response is.
+    /// Type of a JSON response.
     response: Type,
     /// Statuses of error responses.
     errors: &'static [u16],

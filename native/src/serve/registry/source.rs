@@ -1,4 +1,4 @@
-//! Where the models of a server come from.
+//! Sources of a server's models.
 
 use crate::models::OpenOptions;
 use std::time::Duration;

@@ -153,7 +153,7 @@ pub struct GenerationOptions {
     #[serde(skip)]
     #[schema(ignore)]
     pub max_positions: Option<usize>,
-    /// Whether a full context shifts; `None` for the server's setting.
+    /// True if a full context shifts; `None` for the server's setting.
     #[serde(skip)]
     #[schema(ignore)]
     pub shift: Option<bool>,

@@ -33,7 +33,7 @@ fn repeated_fields() -> [(&'static str, Value); 11] {
     ]
 }
 
-/// Where and with which conversation a complete response is stored.
+/// The store of a complete response, and the conversation that is stored with it.
 pub struct Storage {
     /// The store.
     pub store: ResponseStore,

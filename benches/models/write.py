@@ -79,7 +79,7 @@ def f16(rows, cols):
     return ((values - 0.5) * 0.1).astype(np.float16)
 
 
-# Which `gguf` does not know.
+# Ids that `gguf` does not know.
 IQ2_BN, MOSTLY_IQ2_BN = 135, 137
 KINDS = {
     "Q6_K": (q6_k, Q.Q6_K),

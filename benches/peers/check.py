@@ -1,4 +1,4 @@
-"""Whether all programs run the same model: their logits after the same tokens.
+"""Checks that all programs run the same model, by their logits after the same tokens.
 
 What remains between them is rounding. Activations get 8 bits per row in one program and per 64 or
 256 columns in others; litespark-inference has 4-bit embeddings besides. A wrong scale, rotation or
@@ -26,7 +26,7 @@ def saved(words, path):
 
 
 def command(home, peer, shape):
-    """What prints a peer's logits."""
+    """The command that prints a peer's logits."""
     if peer == LITESPARK:
         return [*home.litespark(), "-m", home.model(shape, ARRAYS), "--logits", TOKENS]
     ending = IQ2_BN if peer == IK else GGUF

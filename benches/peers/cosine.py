@@ -1,4 +1,4 @@
-"""How alike two programs' logits are; exits with 1 if less than they must be.
+"""Compares two programs' logits; exits with 1 if their cosine is below LEAST.
 
 python cosine.py OURS.npy THEIRS.f32 LEAST
 """

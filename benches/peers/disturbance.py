@@ -1,4 +1,4 @@
-"""How much of the cores others took while something was measured, and who they were."""
+"""The share of the cores that other processes took during a measurement, and their names."""
 
 import os
 import pathlib
@@ -46,7 +46,7 @@ def processes():
 
 
 def own_seconds():
-    """What this process and those that it has waited for have used."""
+    """CPU time of this process and of those that it has waited for."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in usage)
 

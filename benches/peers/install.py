@@ -95,7 +95,7 @@ class Home:
             found.rename(source)
 
     def litespark(self):
-        """What measures it. Without what its other half needs: PyTorch and transformers."""
+        """Installs the half that measures; the other one needs PyTorch and transformers."""
         # Off by default, because it would crash on other machines.
         amx = "1" if "amx_int8" in pathlib.Path("/proc/cpuinfo").read_text() else "0"
         environment = os.environ | {"LITESPARK_BUILD_AMX": amx}

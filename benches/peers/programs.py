@@ -32,7 +32,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Case:
-    """What one round measures with every program."""
+    """The measurement of one round, the same with every program."""
 
     model: str
     path: str
@@ -69,7 +69,7 @@ class Program:
 
     def run(self, case):
         """One sample; the program has ended when this returns."""
-        # What the reader's shell sets for one of them must not decide.
+        # The shell may set variables for one of the programs; they must not decide.
         outside = {k: v for k, v in os.environ.items() if k not in ("WF_ISA", "GLIBC_TUNABLES")}
         words = [*self.command, *self.options(case)]
         ran = subprocess.run(words, env=outside | self.environment, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""What can be tested without the peers: `python3 -m unittest discover benches/peers`."""
+"""Tests that need no peers: `python3 -m unittest discover benches/peers`."""
 
 import json
 import sys

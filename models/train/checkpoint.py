@@ -1,4 +1,4 @@
-"""What a run leaves behind: whole checkpoints to resume from, and small master files."""
+"""Files of a run: whole checkpoints to resume from, and small master files."""
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path

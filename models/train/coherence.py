@@ -1,4 +1,4 @@
-"""Whether a story holds together: checks that need no reader, the same here and in `wf-run eval quality`.
+"""Checks that a story is coherent. They need no reader, and are those of `wf-run eval quality`.
 
 `vocabulary.json` has what they look up: `words` (all that the generator can say), `names` and
 `species` of characters, and the `colors` and `things` that stories lose and find. A record of the

@@ -7,14 +7,14 @@ from noise import answers, divided, noisy, uniform
 from presets import Preset, Stage
 from spelling import Speller, misspelled
 
-# What each kind of loss counts: about as many tokens as it has. Spelling counts as a stage says.
+# Weight of each kind of loss, in proportion to its tokens. A stage sets the weight of spelling.
 SHARE = {"ar": 1.0, "block": 0.5, "draft": 0.25}
 # The share of positions that may count; what is beyond is left out at random.
 ROOM = {"ar": 0.72, "block": 0.7, "draft": 8 / 9}
 
 
 def shares(stage: Stage) -> dict[str, float]:
-    """What each kind of loss counts in a stage."""
+    """The weight of each kind of loss in a stage."""
     return SHARE | ({"spelling": stage.spelling} if stage.spelling else {})
 
 
@@ -26,9 +26,9 @@ def picked(weight: torch.Tensor, room: int, g: torch.Generator):
 
 def batch(rows: torch.Tensor, preset: Preset, stage: Stage, g: torch.Generator,
           speller: Speller | None = None):
-    """What `loss` needs for rows [B, T]: the streams; for each kind where, what and how much counts;
-    and for the clean stream's, if there is a speller, which tokens may stand there. The place of a
-    target is one before it."""
+    """The input of `loss` for rows [B, T]: the streams; positions, targets and weights of each kind;
+    and with a speller the tokens that each position of the clean stream allows. The position of a
+    target is the one before it."""
     found = answers(rows)
     continued, filled = divided(found, preset.rows(stage))
     groups = noisy(rows, filled, preset, g)

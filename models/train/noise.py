@@ -1,4 +1,4 @@
-"""What is learned from a row: which tokens count, and the noisy pieces that are made of it.
+"""Targets of a row: the tokens that count, and the noisy pieces that are made of it.
 
 Only answers teach. A noisy piece is a short run of positions that see each other and, before them,
 the clean tokens of their conversation. It belongs to one answer: what stands before that in the
@@ -43,7 +43,7 @@ def answers(rows: torch.Tensor) -> Answers:
 
 
 def divided(found: Answers, rows: tuple[int, int, int]) -> tuple[Answers, Answers]:
-    """What is learned by continuing and what by filling in, of so many rows of the generator's, with
+    """Divides answers into those to continue and those to fill in, of so many rows of the generator's, with
     stories that the model drew, and with its likeliest ones. Where there are any of the model's,
     those it drew are only continued, its likeliest only filled in, and of all other answers the
     short ones, of which each has but one right text."""

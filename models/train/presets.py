@@ -45,8 +45,8 @@ class Preset:
     drafts: int = 8  # drafts a row, as `verify` asks for them
 
     def rows(self, stage: Stage) -> tuple[int, int, int]:
-        """How many rows of a batch are the generator's, hold stories that the model drew, and its
-        likeliest ones: in this order."""
+        """Numbers of rows of a batch: the generator's, those with stories that the model sampled, and
+        those with its likeliest ones."""
         sampled, own = int(self.batch * stage.sampled), int(self.batch * stage.own)
         return self.batch - sampled - own, sampled, own
 

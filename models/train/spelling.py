@@ -17,7 +17,7 @@ BETWEEN = 1  # no letters stand there yet
 
 
 class Speller:
-    """Which tokens may follow which letters. A state is a number for the letters that a word has so
+    """The tokens that may follow letters. A state is a number for the letters that a word has so
     far; `follows` and `next` [states, vocabulary] say whether a token may follow, and the state then.
     """
 
@@ -59,6 +59,6 @@ class Speller:
 
 
 def misspelled(logits: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """How much of the probability is left to tokens that may not follow, as -log of the rest: [N], of
+    """The probability of tokens that may not follow, as -log of the rest: [N], of
     logits and `allowed` [N, vocabulary]."""
     return logits.logsumexp(-1) - logits.masked_fill(~allowed, -torch.inf).logsumexp(-1)

@@ -63,7 +63,7 @@ def conversation(tokenizer: Tokenizer, turns) -> list[int]:
 
 
 def text(tokenizer: Tokenizer, ids) -> str:
-    """What ids say, without special tokens."""
+    """The text of ids, without special tokens."""
     return tokenizer.decode([i for i in ids if i >= len(SPECIAL)])
 
 

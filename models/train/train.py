@@ -108,7 +108,7 @@ class Log:
 
 
 def is_stable(preset: Preset, stage: Stage, seen: int) -> bool:
-    """Whether the rate does not fall yet."""
+    """True while the rate does not fall yet."""
     return seen < stage.tokens * (1 - preset.decay)
 
 

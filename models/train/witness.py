@@ -42,7 +42,7 @@ def expected(model, ids: list):
 
 
 def logits(program: str, directory: Path, text: list):
-    """What `wf-run logits` gives."""
+    """The logits of `wf-run logits`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "logits.npy"
         wf_run(program, "logits", "--model", directory, "--tokens", ",".join(map(str, text)),

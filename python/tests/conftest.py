@@ -1,4 +1,4 @@
-"""What the tests share: one engine, and the program of the wheel."""
+"""Fixtures of all tests: one engine, and the program of the wheel."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def tiny():
     add("blk.0.ffn_gate.weight", ff, hidden, T.Q8_0)
     add("blk.0.ffn_up.weight", ff, hidden, T.Q4_0)
     add("blk.0.ffn_down.weight", hidden, ff, T.Q8_0)
-    # What converters store for rope_scaling llama3, factor 8, over 8192 positions.
+    # Values that converters store for rope_scaling llama3, factor 8, over 8192 positions.
     freqs = 500000.0 ** -(np.arange(0, dim, 2) / dim)
     wavelength = 2 * np.pi / freqs
     smooth = (8192 / wavelength - 1) / 3

@@ -273,7 +273,7 @@ def run_all(model, ids, sights):
 
 
 class Rounding:
-    """How near the scaled activations at the quantised layers come to a rounding boundary (n + 1/2)."""
+    """The least distance of the quantized layers' scaled activations from a rounding boundary (n + 1/2)."""
 
     def __init__(self, model):
         self.seen, self.names = {}, {x: n for n, x in model.named_modules() if isinstance(x, (BitLinear, AutoBitLinear))}
@@ -507,7 +507,7 @@ def rope_type(c):
 
 
 def llama3_factors(c):
-    """What the llama3 rule divides each inverse frequency by; a llama.cpp file carries these, not the rule."""
+    """Divisors of the inverse frequencies by the llama3 rule; a llama.cpp file has these, not the rule."""
     s = c["rope_scaling"]
     inv = 1.0 / c["rope_theta"] ** (np.arange(0, head_dim(c), 2, dtype=np.float32) / head_dim(c))
     wave, old, lo, hi = 2 * np.pi / inv, s["original_max_position_embeddings"], s["low_freq_factor"], s["high_freq_factor"]
@@ -692,7 +692,7 @@ def told_by(model, tok, message):
 
 
 def hidden(name):
-    """What the final norm gives for the same tokens, causal."""
+    """The output of the final norm for the same tokens, causal."""
     path = HERE / "models" / name
     ids = torch.tensor(np.load(path / "tokens.npy"))[None]
     np.save(path / "hidden.npy", load(path).model(input_ids=ids, use_cache=False).last_hidden_state[0].numpy())

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# What is published, the packages that it is built from, and the target if it is one alone.
+# Products, the packages that each is built from, and the target if it is one alone.
 PRODUCTS = {
     "native": (["wf-run", "wrinklefree-capi", "wrinklefree-python"], None),
     "web": (["wrinklefree-web"], "wasm32-unknown-unknown"),

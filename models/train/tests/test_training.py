@@ -101,7 +101,7 @@ class Spelling(unittest.TestCase):
         cls.speller = Speller(cls.tokenizer, Vocabulary())
 
     def follows(self, ids):
-        """Whether each token may stand where it does."""
+        """True for each token that may stand where it does."""
         rows = torch.tensor([ids])
         allowed = self.speller.allowed(rows, torch.arange(len(ids)))
         return allowed[torch.arange(len(ids)), rows[0]].tolist()

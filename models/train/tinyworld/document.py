@@ -19,7 +19,7 @@ def story_turns(rng, split: str) -> list[Turn]:
     else:
         turns = [(told.prompt, told.text)]
     asked = pick(rng, (0, 1, 2, 2, 3, 3, 4))
-    # What is special to this story comes first in the list, and is asked more often.
+    # The first questions of the list are about this story alone; they are asked more often.
     special = len(told.questions) // 2
     for question in rng.sample(told.questions, min(len(told.questions), asked)):
         if rng.random() < 0.3 and special:

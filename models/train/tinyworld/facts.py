@@ -65,7 +65,7 @@ ASK_SUCCESSOR = ("What comes after {}?", "What is next after {}?", "What comes b
 
 
 def calendar(rng, split):
-    """What comes after or before a day, a month or a season."""
+    """Asks for the day, month or season after or before another."""
     question, name = pick_pair(rng, split, ASK_SUCCESSOR, DAYS + MONTHS + SEASONS)
     names = next(names for names in (DAYS, MONTHS, SEASONS) if name in names)
     word, step = ("before", -1) if "before" in question else ("after", 1)
@@ -79,7 +79,7 @@ KINDS["toy"] = "ball kite doll drum teddy puzzle".split()
 
 
 def kind(rng, split):
-    """What sort of thing a word is."""
+    """Asks for the kind of a word."""
     while True:
         right, wrong = rng.sample(list(KINDS), 2)
         question = "Is {} %s or %s?" % tuple(a(x) for x in rng.sample((right, wrong), 2))
@@ -95,7 +95,7 @@ def kind(rng, split):
 
 
 def odd_one(rng, split):
-    """Which of three words is of another kind."""
+    """Asks for the one of three words that is of another kind."""
     right, other = rng.sample(list(KINDS), 2)
     while True:
         odd, *rest = pick(rng, KINDS[right]), *rng.sample(KINDS[other], 2)

@@ -39,7 +39,7 @@ def which(rng, split):
 
 
 def contains_turns(rng, split, count=1):
-    """Whether a list has a word, and others; each answer reads it up to there."""
+    """Asks if a list has a word, then others; each answer reads the list up to there."""
     xs, turns = sample(rng, split, "contains", low=3), []
     while len(turns) < count:
         if rng.random() < 0.5:
@@ -60,7 +60,7 @@ def count_words(rng, split):
 
 
 def count_kind_turns(rng, split, count=1):
-    """How often a word is in a list, and others; each answer reads it and counts."""
+    """Asks for the count of a word in a list, then of others; each answer reads the list and counts."""
     while True:
         word, *others = rng.sample(LISTED, 3)
         xs = [word] * rng.randint(1, 4) + [pick(rng, others) for _ in range(rng.randint(1, 3))]
@@ -119,7 +119,7 @@ def sort_words(rng, split):
 
 
 def where_turns(rng, split, count=1):
-    """Who is where, after some have moved; asked `count` times, and between that some move again."""
+    """Asks `count` times for a place or a person; before each question some people move."""
     while True:
         people = rng.sample(w.NAMES, rng.randint(2, 3))
         rooms = rng.sample(PLACES, len(people) + 1)
@@ -144,8 +144,8 @@ def where_turns(rng, split, count=1):
 
 
 def has_turns(rng, split, count=1):
-    """Who has what, and in which colour; asked `count` times. What stands before a thing is found by
-    reading all up to there."""
+    """Asks `count` times for an owner, a thing or its color. The words before a thing are found by
+    reading the list up to there."""
     while True:
         people = rng.sample(w.NAMES, rng.randint(2, 3))
         if fits(split, "has", people[0], people[1]):

@@ -1,4 +1,4 @@
-"""Which combinations belong to the training split, and which are held out.
+"""The combinations of the training split, and those that are held out.
 
 A model cannot say a word that it never saw, so what is held out is how known words meet: a tenth of
 all pairs (a name and a plot, a colour and a thing, two numbers of a sum, ...) never occurs in
@@ -17,7 +17,7 @@ def is_held(*key) -> bool:
 
 
 def fits(split: str, *key) -> bool:
-    """Whether worlds of the split may have this combination."""
+    """True if worlds of the split may have this combination."""
     return is_held(*key) == (split == HELDOUT)
 
 

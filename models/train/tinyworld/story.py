@@ -12,7 +12,7 @@ from .world import World
 
 PLOTS, RULES = load(Path(__file__).parent / "plots")
 
-# What somebody learns in a story with this lesson.
+# Lessons of stories, as a character learns them.
 LESSONS = {
     "share": "to share", "help": "to help others", "brave": "to be brave",
     "truth": "to tell the truth", "try": "to never give up", "kind": "to be kind",
@@ -80,7 +80,7 @@ def species(world) -> list[str]:
 
 
 def who(rng, world, prefix: str, letter: str) -> tuple[str, list[str]]:
-    """How a request speaks of a character, and the words that the story must have then."""
+    """A request's words for a character, and the words that the story must have then."""
     name, kind = world[letter], world[prefix + "sp"]
     k = rng.random()
     if k < 0.45:
@@ -133,7 +133,7 @@ def about(rng, world) -> tuple[str, list[str], list[str]]:
 
 
 def questions(world, plot, text: str, moral: str | None, ending: str) -> list[tuple[str, str]]:
-    """What the story answers: the plot's own questions, and those that fit every story."""
+    """Questions that the story answers: the plot's own, and those that fit every story."""
     found = [(q.format_map(world), a.format_map(world)) for q, a in plot.questions]
     name, kind = world["A"], world["sp"]
     found.append(("Who is the story about?", f"The story is about {name}."))
@@ -166,7 +166,7 @@ def color_questions(world) -> list[tuple[str, str]]:
 
 
 def speech_questions(text: str) -> list[tuple[str, str]]:
-    """Who said what, where one said it and nobody else did."""
+    """Asks for the speaker of a sentence that only one character said."""
     said = SPEECH.findall(text)
     found = []
     for words, speaker in said:

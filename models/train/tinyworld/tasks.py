@@ -5,7 +5,7 @@ from .split import TRAIN
 
 MAKERS = numbers.TASKS | lists.TASKS | facts.TASKS
 TASKS = list(MAKERS)
-# What takes more practice is asked more often.
+# Tasks that take more practice are asked more often.
 PRACTICE = {
     "add": 3, "subtract": 4, "double": 1, "sort numbers": 2, "sort words": 3, "letters": 1, "spell": 1,
     "where": 4, "has": 8, "count kind": 8, "contains": 8, "word problem": 3, "count": 4,

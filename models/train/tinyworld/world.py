@@ -20,7 +20,7 @@ PRONOUNS = {True: ("she", "her", "her"), False: ("he", "him", "his")}
 
 
 def usable(split: str, words: list[str], held: set[str]) -> list[str]:
-    """What stories of the split may speak of."""
+    """Words of a list that stories of the split may use."""
     return words if split == HELDOUT else [x for x in words if x not in held]
 
 
@@ -38,7 +38,7 @@ THINGS = {split: usable(split, w.TOYS, w.HELD_THINGS) for split in (TRAIN, HELDO
 
 
 class World(dict):
-    """What `{x}` means in a plot."""
+    """Values of the names `{x}` in a plot."""
 
     def __init__(self, rng, split, plot):
         super().__init__()

@@ -1,5 +1,6 @@
 //! Directories that appear completely or not at all.
 
+use crate::cli::atomic_file::{builder, resolved};
 use crate::cli::{signals, system};
 use anyhow::{Context, bail, ensure};
 use std::fs;
@@ -33,17 +34,12 @@ impl DraftDirectory {
                 );
             }
         }
-        let target = &target.canonicalize().unwrap_or_else(|_| target.to_owned());
-        let parent = match target.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".wf-run-").suffix(".tmp");
+        let (target, parent) = resolved(target);
+        let mut builder = builder();
         system::with_common_mode(&mut builder, true);
-        let directory = signals::temporary(|| builder.tempdir_in(parent), TempDir::path)
+        let directory = signals::temporary(|| builder.tempdir_in(&parent), TempDir::path)
             .with_context(|| format!("cannot write in {}", parent.display()))?;
-        Ok(Self { directory, target: target.clone() })
+        Ok(Self { directory, target })
     }
 
     /// The current path of the directory.
@@ -51,17 +47,28 @@ impl DraftDirectory {
         self.directory.path()
     }
 
-    /// Moves the directory to its destination.
+    /// Moves the directory to its destination. A directory that is there stays until the new one has its
+    /// name, and comes back if it does not get it.
     pub fn keep(self) -> anyhow::Result<()> {
         let Self { directory, target } = self;
-        if target.exists() {
-            fs::remove_dir_all(&target)
+        let old = directory.path().with_extension("old");
+        let replaces = target.exists();
+        if replaces {
+            fs::rename(&target, &old)
                 .with_context(|| format!("cannot replace {}", target.display()))?;
         }
-        fs::rename(directory.path(), &target)
-            .with_context(|| format!("cannot create {}", target.display()))?;
+        if let Err(error) = fs::rename(directory.path(), &target) {
+            if replaces {
+                fs::rename(&old, &target)
+                    .with_context(|| format!("the old directory is now {}", old.display()))?;
+            }
+            return Err(error).with_context(|| format!("cannot create {}", target.display()));
+        }
         // It is where it belongs.
         let _ = directory.keep();
+        if replaces {
+            fs::remove_dir_all(&old).with_context(|| format!("cannot delete {}", old.display()))?;
+        }
         Ok(())
     }
 }

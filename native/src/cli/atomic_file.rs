@@ -14,6 +14,23 @@ pub struct Draft {
     overwrite: bool,
 }
 
+/// Returns the path behind links, and the folder that holds it.
+pub fn resolved(target: &Path) -> (PathBuf, PathBuf) {
+    let target = target.canonicalize().unwrap_or_else(|_| target.to_owned());
+    let parent = match target.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    (target, parent)
+}
+
+/// Starts the description of a temporary file or directory.
+pub fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".wf-run-").suffix(".tmp");
+    builder
+}
+
 impl Draft {
     /// Starts the file that will replace `target`, or the file that `target` links to.
     pub fn new(target: &Path, overwrite: bool) -> anyhow::Result<Self> {
@@ -27,17 +44,12 @@ impl Draft {
         if target.exists() && !overwrite {
             bail!("{} exists: choose another name or add --force", target.display());
         }
-        let target = &target.canonicalize().unwrap_or_else(|_| target.to_owned());
-        let parent = match target.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".wf-run-").suffix(".tmp");
+        let (target, parent) = resolved(target);
+        let mut builder = builder();
         system::with_common_mode(&mut builder, false);
-        let file = signals::temporary(|| builder.tempfile_in(parent), NamedTempFile::path)
+        let file = signals::temporary(|| builder.tempfile_in(&parent), NamedTempFile::path)
             .with_context(|| format!("cannot write in {}", parent.display()))?;
-        Ok(Self { file: BufWriter::new(file), target: target.clone(), overwrite })
+        Ok(Self { file: BufWriter::new(file), target, overwrite })
     }
 
     /// Flushes the buffer and returns the current path of the file.

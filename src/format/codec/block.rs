@@ -1,6 +1,6 @@
 //! Ternary block formats of GGUF: `weights` consecutive columns share an f16 scale.
 
-use super::RowOrder;
+use super::{RowOrder, size_in_blocks};
 use crate::ternary::expect_bytes;
 use crate::ternary::{GroupScales, LayoutError, Scales, TernaryMatrix, ZERO_CODE};
 use half::f16;
@@ -29,9 +29,7 @@ pub struct TernaryBlockFormat {
 impl TernaryBlockFormat {
     /// Bytes of a matrix; `None` if it is too large or its rows are not whole blocks.
     pub fn size(&self, rows: usize, cols: usize) -> Option<usize> {
-        let whole = cols.is_multiple_of(self.weights);
-        whole.then_some(())?;
-        rows.checked_mul(cols / self.weights)?.checked_mul(self.bytes)
+        size_in_blocks((self.weights, self.bytes), rows, cols)
     }
 
     fn code_bytes<'a>(&self, block: &'a [u8]) -> &'a [u8] {

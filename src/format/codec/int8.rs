@@ -1,8 +1,8 @@
 //! Block formats of GGUF with three to eight bits per weight, whose values times scales the kernels
 //! multiply. Decoding is lossless.
 
-use super::RowOrder;
 use super::rounded::five_bits;
+use super::{RowOrder, size_in_blocks};
 use crate::matrix::{Int8Matrix, Matrix, SplitMatrix};
 use crate::ternary::LayoutError;
 use crate::ternary::expect_bytes;
@@ -194,8 +194,7 @@ pub(super) fn half_at(bytes: &[u8], at: usize) -> f32 {
 impl IntBlockFormat {
     /// Bytes of a matrix; `None` if it is too large or its rows are not whole blocks.
     pub fn size(&self, rows: usize, cols: usize) -> Option<usize> {
-        cols.is_multiple_of(self.weights).then_some(())?;
-        rows.checked_mul(cols / self.weights)?.checked_mul(self.bytes)
+        size_in_blocks((self.weights, self.bytes), rows, cols)
     }
 
     /// Decodes rows of blocks.

@@ -1,7 +1,7 @@
 //! Converts weight layouts of other programs to and from the kernels' own, one file per layout.
 //!
-//! Decoding keeps every weight exactly, except for formats with offsets, whose weights become f16. Encoders exist for tests,
-//! which convert there and back and compare bytes.
+//! Decoding keeps every weight exactly, except for formats with offsets, whose weights become f16.
+//! Encoders write the types that `convert --to gguf` offers.
 //!
 //! ```
 //! use wrinklefree::format::codec::{RowOrder, TQ2_0};
@@ -34,6 +34,13 @@ pub use int8::{IQ4_NL, IQ4_XS, IntBlockFormat, MXFP4, Q3_K, Q4_0, Q5_0, Q6_K, Q8
 pub use rounded::{Q2_K, Q4_1, Q4_K, Q5_1, Q5_K, RoundedBlockFormat};
 pub use row_scaled::{IQ1_BN, IQ2_BN, RowScaledFormat};
 pub use two_bit::{PQ2_0, Q2_0, TQ2_0};
+
+/// Bytes of a matrix in blocks of `weights` weights and `bytes` bytes; `None` if it is too large or its
+/// rows are not whole blocks.
+fn size_in_blocks((weights, bytes): (usize, usize), rows: usize, cols: usize) -> Option<usize> {
+    cols.is_multiple_of(weights).then_some(())?;
+    rows.checked_mul(cols / weights)?.checked_mul(bytes)
+}
 
 /// Order of a matrix's rows in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 //! Their weights are scale · value + offset. Kernels have no offsets, so each weight is rounded to f16,
 //! by at most 1 part in 2048: far less than the formats' own steps.
 
-use super::RowOrder;
 use super::int8::half_at;
+use super::{RowOrder, size_in_blocks};
 use crate::matrix::{FloatMatrix, FloatType};
 use crate::ternary::{LayoutError, expect_bytes};
 use bytes::Bytes;
@@ -128,8 +128,7 @@ fn six_bits(packed: &[u8], group: usize) -> (u8, u8) {
 impl RoundedBlockFormat {
     /// Bytes of a matrix; `None` if it is too large or its rows are not whole blocks.
     pub fn size(&self, rows: usize, cols: usize) -> Option<usize> {
-        cols.is_multiple_of(self.weights).then_some(())?;
-        rows.checked_mul(cols / self.weights)?.checked_mul(self.bytes)
+        size_in_blocks((self.weights, self.bytes), rows, cols)
     }
 
     /// Decodes rows of blocks to f16.

@@ -111,10 +111,12 @@ impl<'a, 'c> WeightLoader<'a, 'c> {
     /// Cuts `units` units of `bytes` bytes into parts, the same number for each worker. A worker's
     /// parts cover the units that it reads in a product.
     pub fn shares(&self, units: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let workers = self.scope.as_ref().map_or(1, |scope| scope.workers());
-        let parts = workers * units.div_ceil(workers * Self::units(bytes));
-        let bound = move |i| (units as u128 * i as u128 / parts as u128) as usize;
-        (0..parts).map(move |i| bound(i)..bound(i + 1))
+        let each = |workers: usize| units.div_ceil(workers * Self::units(bytes));
+        let bounds: Vec<usize> = match &self.scope {
+            Some(scope) => scope.cut(units, each(scope.workers())).collect(),
+            None => (0..=each(1)).map(|i| (i * Self::units(bytes)).min(units)).collect(),
+        };
+        (1..bounds.len()).map(move |i| bounds[i - 1]..bounds[i])
     }
 
     /// Runs `job(bytes, output)` for each part, with its bytes read into a staging buffer.

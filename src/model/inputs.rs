@@ -264,7 +264,7 @@ impl Inputs {
         let width: usize = linears.iter().map(|l| l.weight.rows()).sum();
         out.grow(self.rows * width);
         let kernels = exec.kernels;
-        let bounds = split(linears, self.rows, exec.scope.workers());
+        let bounds = split(linears, self.rows, &exec.scope);
         exec.scope.columns(&mut out[..self.rows * width], width, bounds, |mut view, scratch| {
             let range = view.range();
             let mut first = 0;
@@ -349,19 +349,23 @@ const FEW_ROWS: usize = 3;
 const LARGE_ROWS: usize = 14;
 const LARGE_PANELS: usize = 1024 / PANEL_ROWS;
 
-/// Number of parts of a product of `rows` rows with `panels` panels: equally many for each worker.
+/// Number of each worker's parts of a product of `rows` rows with `panels` panels.
 fn parts(rows: usize, panels: usize, workers: usize) -> usize {
-    let each = match rows {
+    match rows {
         _ if workers == 1 => 1,
         ..FEW_ROWS => LONG_PARTS,
         FEW_ROWS..LARGE_ROWS => PARTS,
         _ => (panels / LARGE_PANELS / workers).clamp(1, PARTS),
-    };
-    (each * workers).min(panels)
+    }
 }
 
-/// Columns at which the parts begin and end; each has an equal share of all panels.
-fn split(linears: &[&Linear], rows: usize, workers: usize) -> impl Iterator<Item = usize> {
+/// Columns at which the parts begin and end; each worker's cover the same panels whatever the rows. The
+/// loader places weights in memory by the same shares ([`crate::loader`]).
+fn split<'l, 's>(
+    linears: &'l [&'l Linear],
+    rows: usize,
+    scope: &PoolScope<'s>,
+) -> impl Iterator<Item = usize> + use<'l, 's> {
     let panels = |l: &Linear| l.weight.rows().div_ceil(PANEL_ROWS);
     let total: usize = linears.iter().map(|l| panels(l)).sum();
     let column = move |mut panel: usize| {
@@ -375,24 +379,5 @@ fn split(linears: &[&Linear], rows: usize, workers: usize) -> impl Iterator<Item
         }
         first
     };
-    let parts = parts(rows, total, workers);
-    (0..=parts).map(move |i| column(total * i / parts))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The loader places weights in memory by the same shares ([`crate::loader`]).
-    #[test]
-    fn a_worker_reads_the_same_share_whatever_the_rows() {
-        for (rows, workers) in (1..300).flat_map(|rows| (1..9).map(move |m| (rows, m))) {
-            for panels in [20, 240, 864, 8016] {
-                let count = parts(rows, panels, workers);
-                let begins = |worker: usize| panels * (worker * count / workers) / count;
-                let shares = (0..workers).map(|worker| panels * worker / workers);
-                assert!(count == panels || shares.eq((0..workers).map(begins)), "{rows} {workers}");
-            }
-        }
-    }
+    scope.cut(total, parts(rows, total, scope.workers())).map(column)
 }

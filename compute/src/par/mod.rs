@@ -21,13 +21,16 @@
 //! # Ok::<(), wrinklefree_compute::par::ThreadPoolError>(())
 //! ```
 
+mod core_speeds;
 mod fork_join;
 mod parts;
 mod work_queue;
 
+pub use core_speeds::CoreSpeeds;
 pub use parts::{Chunked, Chunks, Columns};
 
 use crate::mem::AlignedVec;
+use core_speeds::Shares;
 use fork_join::ForkJoin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work_queue::WorkQueue;
@@ -75,6 +78,8 @@ pub struct ThreadPool {
     scratch: Vec<Mutex<Scratch>>,
     /// One per worker: the parts of a step that are assigned to it.
     queues: Vec<WorkQueue>,
+    /// Each worker's share of a product.
+    shares: Shares,
     /// Number of workers for memory-bound work.
     memory_workers: usize,
     /// Number of workers for compute-bound work.
@@ -151,6 +156,7 @@ impl ThreadPool {
             bounds: Mutex::default(),
             scratch: (0..threads).map(|_| Mutex::default()).collect(),
             queues: (0..threads).map(|_| WorkQueue::default()).collect(),
+            shares: Shares::new(threads, &CoreSpeeds::Equal),
             memory_workers: threads,
             compute_workers: threads,
         };
@@ -178,6 +184,16 @@ impl ThreadPool {
         self
     }
 
+    /// Deals work by the speeds of the workers' cores, so that no step waits for a slow one.
+    ///
+    /// # Panics
+    /// If [`CoreSpeeds::Each`] has not a speed above 0 for every worker.
+    #[must_use]
+    pub fn on_cores(mut self, speeds: &CoreSpeeds) -> Self {
+        self.shares = Shares::new(self.threads(), speeds);
+        self
+    }
+
     /// Number of workers that take part in work with this bound.
     pub fn workers(&self, bound: Bound) -> usize {
         match bound {
@@ -201,7 +217,8 @@ impl ThreadPool {
         let (scratch, queues) = (&self.scratch[..workers], &self.queues[..workers]);
         self.fork_join.rest(false);
         let _rest = RestOnDrop(&self.fork_join);
-        pass(&mut PoolScope { fork_join: &self.fork_join, bounds, scratch, queues })
+        let shares = &self.shares;
+        pass(&mut PoolScope { fork_join: &self.fork_join, bounds, scratch, queues, shares })
     }
 }
 
@@ -231,12 +248,29 @@ pub struct PoolScope<'a> {
     bounds: &'a mut Vec<usize>,
     scratch: &'a [Mutex<Scratch>],
     queues: &'a [WorkQueue],
+    shares: &'a Shares,
 }
 
-impl PoolScope<'_> {
+impl<'a> PoolScope<'a> {
     /// Number of workers that take part, the calling thread included.
     pub fn workers(&self) -> usize {
         self.scratch.len()
+    }
+
+    /// Cuts `units` into `each` parts for every worker and returns the bounds of the parts. A worker on
+    /// a faster core gets larger parts. Where slow cores are among the workers' and the pool does not
+    /// know whose, parts are smaller and more.
+    ///
+    /// ```
+    /// use wrinklefree_compute::par::{Bound, CoreSpeeds, ThreadPool};
+    ///
+    /// let pool = ThreadPool::new(2)?.on_cores(&CoreSpeeds::Each(vec![2, 1]));
+    /// let bounds = pool.run(Bound::Arithmetic, |scope| scope.cut(60, 2).collect::<Vec<_>>());
+    /// assert_eq!(bounds, [0, 20, 40, 50, 60]);
+    /// # Ok::<(), wrinklefree_compute::par::ThreadPoolError>(())
+    /// ```
+    pub fn cut(&self, units: usize, each: usize) -> impl Iterator<Item = usize> + use<'a> {
+        self.shares.cut(units, each, self.workers())
     }
 
     /// Runs `job(part, scratch)` once for every `part < count`, in any order, on any worker.
@@ -385,8 +419,9 @@ mod tests {
         let (scratch, queues) =
             ([Mutex::default(), Mutex::default()], [(); 2].map(|()| WorkQueue::default()));
         let bounds = &mut Vec::new();
-        let mut scope =
-            PoolScope { fork_join: &fork_join, bounds, scratch: &scratch, queues: &queues };
+        let shares = &Shares::new(2, &CoreSpeeds::Equal);
+        let (fork_join, scratch, queues) = (&fork_join, &scratch, &queues);
+        let mut scope = PoolScope { fork_join, bounds, scratch, queues, shares };
         let mut cells = [0u8; 9];
         scope.chunks(9, true, Chunks::new(&mut cells, 1), |_, c, _| c[0] += 1);
         assert_eq!(cells, [1; 9]);

@@ -5,7 +5,7 @@ use anyhow::Context;
 use std::{env, fmt, thread};
 use wrinklefree::kernel::{Isa, Kernels};
 use wrinklefree::model::Runtime;
-use wrinklefree::par::ThreadPool;
+use wrinklefree::par::{CoreSpeeds, ThreadPool};
 
 /// The environment variable that overrides the choice of kernels.
 const WF_ISA: &str = "WF_ISA";
@@ -94,7 +94,17 @@ impl Threads {
             true => self.pinned_pool()?,
             false => ThreadPool::new(self.count())?,
         };
-        Ok(thread_pool.limited(self.decode, self.prefill))
+        Ok(thread_pool.on_cores(&self.speeds()).limited(self.decode, self.prefill))
+    }
+
+    /// Speeds of the cores that the threads run on. The system keeps as many threads as there are
+    /// performance cores on these.
+    fn speeds(&self) -> CoreSpeeds {
+        match self.pinned {
+            true => CoreSpeeds::Each(cores::speeds().into_iter().take(self.count()).collect()),
+            false if self.count() > cores::count() && cores::differ() => CoreSpeeds::Mixed,
+            false => CoreSpeeds::Equal,
+        }
     }
 
     /// Pins the calling thread too: it is the first of the pool.
@@ -127,7 +137,7 @@ pub fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
     Ok(Runtime { kernels: kernels()?, thread_pool: threads.thread_pool()? })
 }
 
-/// Starts one thread for each core, to load weights that another runtime will compute with.
+/// Starts one thread for each performance core, to load weights that another runtime will compute with.
 ///
 /// # Errors
 /// As [`runtime`].

@@ -42,10 +42,23 @@ pub struct Best {
     pub pinned: bool,
 }
 
-/// All setups for a machine: powers of two, three quarters of the cores, all cores, all CPUs.
-pub fn setups(cores: usize, cpus: usize) -> Vec<Setup> {
-    let powers = (0..).map(|i| 1 << i).take_while(|&n| n < cores);
-    let mut counts: Vec<usize> = powers.chain([(cores * 3).div_ceil(4), cores, cpus]).collect();
+/// Numbers of cores and CPUs that this process may use.
+#[derive(Clone, Copy)]
+pub struct Counts {
+    /// Fast cores: all, where all are alike.
+    pub performance: usize,
+    /// Cores of all kinds.
+    pub cores: usize,
+    /// CPUs: some cores have two.
+    pub cpus: usize,
+}
+
+/// All setups for a machine: powers of two, three quarters of the performance cores, all of these, all
+/// cores, all CPUs.
+pub fn setups(Counts { performance, cores, cpus }: Counts) -> Vec<Setup> {
+    let powers = (0..).map(|i| 1 << i).take_while(|&n| n < performance);
+    let most = [(performance * 3).div_ceil(4), performance, cores, cpus];
+    let mut counts: Vec<usize> = powers.chain(most).collect();
     counts.sort_unstable();
     counts.dedup();
     let both = |threads| [false, true].map(|pinned| Setup { threads, pinned });
@@ -96,13 +109,16 @@ mod tests {
 
     #[test]
     fn every_number_once() {
-        let counts = |cores, cpus| -> Vec<usize> {
-            setups(cores, cpus).iter().filter(|s| !s.pinned).map(|s| s.threads).collect()
+        let all = |performance, cores, cpus| setups(Counts { performance, cores, cpus });
+        let counts = |performance, cores, cpus| -> Vec<usize> {
+            let free = all(performance, cores, cpus).into_iter().filter(|s| !s.pinned);
+            free.map(|s| s.threads).collect()
         };
-        assert_eq!(counts(1, 1), [1]);
-        assert_eq!(counts(2, 2), [1, 2]);
-        assert_eq!(counts(30, 60), [1, 2, 4, 8, 16, 23, 30, 60]);
-        assert_eq!(setups(2, 4).len(), 6);
+        assert_eq!(counts(1, 1, 1), [1]);
+        assert_eq!(counts(2, 2, 2), [1, 2]);
+        assert_eq!(counts(30, 30, 60), [1, 2, 4, 8, 16, 23, 30, 60]);
+        assert_eq!(counts(8, 16, 24), [1, 2, 4, 6, 8, 16, 24]);
+        assert_eq!(all(2, 2, 4).len(), 6);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::bench::provenance;
 use crate::bench::report::{Format, heading, line};
-use crate::bench::tuning::{Best, Setup, Speeds, best, measure, setups};
+use crate::bench::tuning::{Best, Counts, Setup, Speeds, best, measure, setups};
 use crate::cli::args::{self, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::out;
@@ -63,13 +63,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         None => args.model.open_weights(runtime)?,
     };
-    let (cores, cpus) = (cores::count(), cores::cpus().len());
+    let counts =
+        Counts { performance: cores::count(), cores: cores::all(), cpus: cores::cpus().len() };
     let isa = machine::kernels()?.isa().name();
     if table {
-        let title = format!("{name} on {cores} cores ({cpus} CPUs), {isa}\n\n");
+        let title = format!("{name} on {}, {isa}\n\n", machine_name(counts));
         out::print(&(title + &heading(&COLUMNS)))?;
     }
-    let setups: Vec<Setup> = setups(cores, cpus);
+    let setups: Vec<Setup> = setups(counts);
     let time = Duration::from_secs(args.seconds) / setups.len() as u32;
     let mut measured = Vec::new();
     for setup in setups {
@@ -103,6 +104,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     match table {
         true => out::print(&format!("written to {}\n", path.display())),
         false => Ok(()),
+    }
+}
+
+/// The cores and CPUs in words.
+fn machine_name(Counts { performance, cores, cpus }: Counts) -> String {
+    match cores - performance {
+        0 => format!("{cores} cores ({cpus} CPUs)"),
+        slow => format!("{performance} performance and {slow} efficiency cores ({cpus} CPUs)"),
     }
 }
 

@@ -76,6 +76,8 @@ class Server:
                 return reply.status, json.load(reply)["choices"][0]
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode(errors="replace")
+        except (OSError, TimeoutError) as error:
+            return 599, f"no answer: {error}"
 
 
 def main():

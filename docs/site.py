@@ -25,6 +25,7 @@ PAGES = {
     "native/deploy/README.md": "deployment.md",
     "native/deploy/scale-out/README.md": "scale-out.md",
     "python/README.md": "python.md",
+    "release/README.md": "releases.md",
     "web/README.md": "browser.md",
 }
 

@@ -161,6 +161,8 @@ fn a_context_shift_continues_behind_a_full_context() {
 
 #[test]
 fn a_context_beyond_the_trained_one_gives_a_warning() {
+    let default = Engine::builder_default().threads(1).build().expect("opens");
+    assert_eq!(default.context(), 512, "that of the embedded model");
     let long = Engine::builder_default().threads(1).context(4096).build().expect("opens");
     assert!(long.warnings().iter().any(|w| w.contains("trained for")), "{:?}", long.warnings());
     assert!(engine().warnings().is_empty(), "{:?}", engine().warnings());

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 import tokens
 from checkpoint import load
-from model import EPSILON, LM, POSITIONS, eight_bits, ternary
+from model import EPSILON, LM, eight_bits, ternary
 from presets import Model
 
 NORMS = {
@@ -53,7 +53,7 @@ def configs(c: Model) -> dict:
             "architectures": ["BitNetForCausalLM"], "model_type": "bitnet", "vocab_size": c.vocab,
             "hidden_size": c.hidden, "intermediate_size": c.ff, "num_hidden_layers": c.layers,
             "num_attention_heads": c.heads, "num_key_value_heads": c.heads, "hidden_act": "relu2",
-            "max_position_embeddings": POSITIONS, "rms_norm_eps": EPSILON, "rope_theta": c.theta,
+            "max_position_embeddings": c.context, "rms_norm_eps": EPSILON, "rope_theta": c.theta,
             "tie_word_embeddings": True, "bos_token_id": tokens.BOS, "eos_token_id": tokens.EOS,
             "torch_dtype": "bfloat16", "bd_size": c.block, "mask_token_id": tokens.MASK,
             "quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear",
@@ -65,7 +65,7 @@ def configs(c: Model) -> dict:
             "logit_shift": 1,
         },
         "generation_config.json": {"bos_token_id": tokens.BOS, "eos_token_id": tokens.EOS},
-        "tokenizer_config.json": tokens.config(),
+        "tokenizer_config.json": tokens.config(c.context),
     }
 
 

@@ -13,7 +13,7 @@ from presets import Model
 from tokens import BOS
 
 EPSILON = 1e-5
-POSITIONS = 2048
+POSITIONS = 2048  # of the table of angles
 STRIDE = 128
 
 

@@ -67,10 +67,10 @@ def text(tokenizer: Tokenizer, ids) -> str:
     return tokenizer.decode([i for i in ids if i >= len(SPECIAL)])
 
 
-def config() -> dict:
+def config(context: int) -> dict:
     """`tokenizer_config.json` of an exported model."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|bos|>",
-        "eos_token": "<|eos|>", "mask_token": "<|mask|>", "model_max_length": 2048,
+        "eos_token": "<|eos|>", "mask_token": "<|mask|>", "model_max_length": context,
         "chat_template": CHAT_TEMPLATE,
     }

@@ -25,17 +25,19 @@ fn warnings(ran: &Ran) -> usize {
 
 #[test]
 fn more_than_the_trained_length_is_said_once_and_done() {
-    let long = "word ".repeat(2100);
-    let ran = run(&["generate", &long, "-n", "2", "--context", "4096"])
-        .ends(0, &["a context of 4096 positions", "trained for 2048", "--rope-scaling yarn:F"]);
+    let long = "word ".repeat(530);
+    let ran = run(&["generate", &long, "-n", "2", "--context", "1024"])
+        .ends(0, &["a context of 1024 positions", "trained for 512", "--rope-scaling yarn:F"]);
     assert_eq!(warnings(&ran), 1);
-    let ran = run(&["generate", &long, "-n", "2", "-c", "4096", "--rope-scaling", "yarn:2"]);
+    let ran = run(&["generate", &long, "-n", "2", "-c", "1024", "--rope-scaling", "yarn:2"]);
     assert_eq!(warnings(&ran.ends(0, &[])), 0, "it is stretched that far");
     let stretched = run(&["generate", &long, "-n", "2", "--rope-scaling", "linear:2"]);
-    stretched.ends(0, &["prompt 21"]);
-    let ran = run_with_input(&["chat", "-c", "4096", "-n", "2"], b"Hello\nHello\n");
-    assert_eq!(warnings(&ran.ends(0, &["trained for 2048"])), 1);
-    run(&["inspect", "-c", "4096"]).ends(0, &["trained for 2048"]);
+    stretched.ends(0, &["prompt 5"]);
+    let ran = run_with_input(&["chat", "-c", "1024", "-n", "2"], b"Hello\nHello\n");
+    assert_eq!(warnings(&ran.ends(0, &["trained for 512"])), 1);
+    run(&["inspect", "-c", "1024"]).ends(0, &["trained for 512"]);
+    let shown = run(&["inspect"]).ends(0, &[]).stdout;
+    assert!(shown.contains(" at 512 positions"), "the default follows: {shown}");
     let quiet = run(&["generate", "Hello!", "-n", "2"]).ends(0, &[]);
     assert_eq!(warnings(&quiet), 0);
 }
@@ -144,9 +146,9 @@ fn the_server_warns_once_about_the_trained_length() {
         server.chat(&ask("Tell me a story about a fox.", more)).is(200);
     }
     server.terminate();
-    let log = server.ended().ends(0, &["a context of 4096 positions", "--rope-scaling"]).stderr;
+    let log = server.ended().ends(0, &["a context of 1024 positions", "--rope-scaling"]).stderr;
     assert_eq!(log.matches("request exceeds the trained context length").count(), 1, "{log}");
-    let server = Server::start(&["-c", "4096", "--rope-scaling", "yarn:2"]);
+    let server = Server::start(&["-c", "1024", "--rope-scaling", "yarn:2"]);
     server.chat(&ask("Hello!", json!({"max_tokens": 4000, "stop": ["."]}))).is(200);
     server.terminate();
     assert!(!server.ended().ends(0, &[]).stderr.contains("trained for"));

@@ -227,8 +227,8 @@ fn prompts_come_from_files_and_wrong_lines_are_named() {
     fails("{\"prompt\": \"a\"}\n{\"promt\": \"b\"}\n", &["line 2", "promt", "prompt"]);
     fails("{\"answer\": \"a\"}\n", &["line 1", "either `messages` or `prompt`"]);
     fails("{\"prompt\": \"\"}\n", &["line 1", "empty"]);
-    let long = "word ".repeat(3000);
-    fails(&format!("\n{{\"prompt\": \"{long}\"}}\n"), &["line 2", "tokens", "holds 2048"]);
+    let long = "word ".repeat(600);
+    fails(&format!("\n{{\"prompt\": \"{long}\"}}\n"), &["line 2", "tokens", "holds 512"]);
     write("{\"prompt\": \"a\", \"answer\": \"b\", \"category\": \"x|y\\n\"}\n");
     let table = run(&[&["eval"], &eval[..]].concat()).ends(0, &[]).stdout;
     assert!(table.contains("x\\|y\u{fffd} 0/1"), "{table}");

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Commands with options, in the order of the table in the documentation.
-const COMMANDS: [&[&str]; 15] = [
+const COMMANDS: [&[&str]; 19] = [
     &["generate"],
     &["chat"],
     &["serve"],
@@ -24,6 +24,10 @@ const COMMANDS: [&[&str]; 15] = [
     &["eval", "agreement"],
     &["eval", "activations"],
     &["eval", "kv"],
+    &["pull"],
+    &["list"],
+    &["rm"],
+    &["ps"],
     &["health"],
 ];
 
@@ -119,7 +123,9 @@ fn every_command_says_which_keys_it_does_not_have() {
     let config = format!("{path}/wf.yaml");
     fs::write(&config, yaml).expect("written");
     fs::write(format!("{path}/text.txt"), "Once there was a fox.").expect("written");
-    let own = |command: &&&[&str]| !matches!(command[0], "serve" | "health");
+    let own = |command: &&&[&str]| {
+        !matches!(command[0], "serve" | "health" | "pull" | "list" | "rm" | "ps")
+    };
     for command in COMMANDS.iter().filter(own) {
         let args = arguments(command, path);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -241,33 +247,130 @@ fn a_conversation_is_loaded_set_and_answered_again() {
     run_with_input(&["chat"], commands.as_bytes()).ends(0, &parts);
 }
 
-/// A terminal by util-linux's `script`, to which all lines are typed at once.
+/// What a terminal shows of a conversation, which is util-linux's `script` with all lines typed at once.
 #[cfg(target_os = "linux")]
-#[test]
-fn lines_that_are_typed_ahead_survive() {
+fn talk_in_a_terminal(options: &str, typed: &str) -> String {
     use std::io::Write;
     use std::process::{Command, Stdio};
     let folder = tempfile::tempdir().expect("a directory");
-    let saved = folder.path().join("talk.json");
-    let talk = format!("{} chat -n 4", env!("CARGO_BIN_EXE_wf-run"));
-    let mut child = Command::new("script")
-        .args(["-qec", &talk, "/dev/null"])
-        .env("XDG_STATE_HOME", folder.path())
-        .env("TERM", "xterm")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("script is there");
-    let typed = format!("Hello!\rAgain!\r/save {}\r/quit\r", saved.display());
+    let talk = format!("stty cols 30 rows 20; {} chat {options}", env!("CARGO_BIN_EXE_wf-run"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &talk, "/dev/null"]);
+    script.env("XDG_STATE_HOME", folder.path()).env("TERM", "xterm");
+    let mut child =
+        script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script is there");
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(typed.as_bytes()).expect("typed");
     let output = child.wait_with_output().expect("ends");
     drop(stdin);
-    let text = fs::read_to_string(&saved);
-    let text = text.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stdout)));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn lines_that_are_typed_ahead_survive() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let saved = folder.path().join("talk.json");
+    let typed = format!("Hello!\rAgain!\r/save {}\r/quit\r", saved.display());
+    let shown = talk_in_a_terminal("-n 4", &typed);
+    let text = fs::read_to_string(&saved).unwrap_or_else(|_| panic!("{shown}"));
     let messages: Value = serde_json::from_str(&text).expect("JSON");
     let said = |i: usize| messages[i]["content"].as_str();
     assert_eq!((said(0), said(2)), (Some("Hello!"), Some("Again!")), "{text}");
+}
+
+/// The lines of an answer in a terminal of 30 columns, behind the line that asked for it.
+#[cfg(target_os = "linux")]
+fn answer_lines(shown: &str) -> Vec<String> {
+    let (_, answer) = shown.rsplit_once("Tell me a story.").expect("echoed");
+    let text: String = anstream::adapter::strip_str(answer).to_string();
+    let (answer, _) = text.split_once("> ").expect("the next prompt");
+    answer.lines().map(|line| line.trim_end().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn answers_break_between_words_in_a_terminal() {
+    let typed = "Tell me a story.\r/quit\r";
+    let lines = answer_lines(&talk_in_a_terminal("-n 60", typed));
+    let whole = run_with_input(&["chat", "-n", "60"], b"Tell me a story.\n").ends(0, &[]).stdout;
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&lines.join(" ")), words(&whole), "the same words");
+    assert!(lines.len() > 3 && lines.iter().all(|line| line.chars().count() <= 30), "{lines:?}");
+    // A form is no text to format.
+    let form = talk_in_a_terminal("--regex '[*]{2}a[*]{2}( b){20}'", typed);
+    assert!(form.contains(&format!("**a**{}", " b".repeat(20))), "{form}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_last_answer_is_printed_as_the_model_wrote_it() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let saved = folder.path().join("talk.json");
+    let typed = format!("Tell me a story.\r/raw\r/save {}\r/quit\r", saved.display());
+    let shown = talk_in_a_terminal("-n 30", &typed);
+    let talk: Value =
+        serde_json::from_str(&fs::read_to_string(&saved).expect("saved")).expect("JSON");
+    let told = talk[1]["content"].as_str().expect("an answer");
+    assert!(told.len() > 60 && shown.contains(told), "in one line, as wide as it is: {shown}");
+}
+
+#[test]
+fn every_result_is_json_with_its_origin() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("packed.safetensors");
+    let file = file.to_str().expect("UTF-8");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
+    let text = folder.path().join("text.txt");
+    fs::write(&text, "Once there was a fox.").expect("written");
+    let text = text.to_str().expect("UTF-8");
+    let fields: [(&[&str], &str, &str); 8] = [
+        (&["inspect"], "", "/spec/context_length"),
+        (&["generate", "Hello!", "-n", "2"], "", "/timings/generated_tokens"),
+        (&["convert", model, file], "", "/logits/equal"),
+        (&["compare", model, model, "--tokens", "1,2"], "", "/weights/tensors"),
+        (&["tune", "--synthetic", "tiny", "--seconds", "0"], "", "/best/threads"),
+        (&["bench", "-p", "0", "-n", "1", "-r", "1"], "/0", "/tokens_per_second"),
+        (&["eval", "perplexity", text], "/0", "/perplexity"),
+        (&["bench", "--decode-mode", "ar", "-n", "2", "-r", "1"], "/0", "/tokens_per_pass"),
+    ];
+    for (args, record, field) in fields {
+        let ran = run(&[args, &["-o", "json"]].concat()).ends(0, &[]);
+        let value: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        let record = value.pointer(record).expect("a record");
+        assert!(record.pointer(field).is_some_and(|found| !found.is_null()), "{args:?}: {value}");
+        for name in ["cpu", "version", "commit", "date"] {
+            assert!(record[name].is_string(), "{args:?}: {name}: {value}");
+        }
+    }
+    run(&["inspect", "-o", "json", "--json"]).ends(2, &["cannot be used with"]);
+    run(&["inspect", "-o", "yaml"]).ends(2, &["yaml", "text, json"]);
+}
+
+#[test]
+fn tables_have_columns_of_one_width_and_tune_is_drawn() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let drawn = folder.path().join("tune.svg");
+    let tune = ["tune", "--synthetic", "tiny", "--seconds", "0", "--plot"];
+    let bench =
+        ["bench", "-p", "16", "-n", "2", "-r", "2", "--roofline", "--profile", "-d", "0,64"];
+    let eval = ["eval", "kv", "--synthetic", "tiny", "--context", "64", "-r", "1"];
+    for args in [&[&tune[..], &[drawn.to_str().expect("UTF-8")]].concat()[..], &bench, &eval] {
+        let text = run(args).ends(0, &[]).stdout;
+        let width = |line: &str| line.chars().count();
+        let lines: Vec<&str> = text.lines().collect();
+        let tables = lines.chunk_by(|a, b| a.starts_with('|') && b.starts_with('|'));
+        let tables: Vec<_> = tables.filter(|table| table.len() > 2).collect();
+        assert!(!tables.is_empty(), "{text}");
+        for table in tables {
+            assert!(table.iter().all(|line| width(line) == width(table[0])), "{table:#?}");
+        }
+    }
+    let svg = fs::read_to_string(drawn).expect("drawn");
+    assert!(
+        svg.contains("decode, 1 thread<") && svg.contains("prompt, 1 thread, pinned<"),
+        "{svg}"
+    );
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn properties_and_other_paths() {
     let props = server.get("/props").is(200).json();
     assert_eq!(
         (&props["total_slots"], &props["default_generation_settings"]["n_ctx"]),
-        (&json!(3), &json!(2048))
+        (&json!(3), &json!(512))
     );
     assert!(props["chat_template"].as_str().unwrap().contains("messages"));
     let slots = server.get("/slots").is(200).json();

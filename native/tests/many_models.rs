@@ -70,7 +70,14 @@ fn models_take_turns_under_a_limit_that_holds_one() {
         alone.push((0..4).map(|i| content(&server, &body(name, i))).collect::<Vec<_>>());
     }
     assert_ne!(alone[0], alone[1], "the models differ");
-    let server = Server::start(&["--models", path(folder.path()), "--memory-limit", ONE]);
+    let server = Server::start(&[
+        "--models",
+        path(folder.path()),
+        "--memory-limit",
+        ONE,
+        "--context",
+        "2048",
+    ]);
     for turn in 0..4 {
         for ((name, _), alone) in TEMPLATES.into_iter().zip(&alone) {
             assert_eq!(content(&server, &body(name, turn)), alone[turn], "{name} {turn}");
@@ -116,7 +123,7 @@ fn models_are_listed_loaded_and_unloaded() {
     server.get("/server_info").is(400);
     assert_eq!(server.get("/server_info?model=owl").is(200).json()["model"], "owl");
     let tokens = server.post("/tokenize", &json!({"model": "owl", "prompt": "a fox"})).is(200);
-    assert_eq!(tokens.json()["max_model_len"], 2048);
+    assert_eq!(tokens.json()["max_model_len"], 512);
     server.post("/tokenize", &json!({"model": "cat", "prompt": "a fox"})).is(404);
     server.post("/v1/models/unload", &json!({"model": "fox"})).is(200);
     assert_eq!(in_state(&server, "loaded"), ["owl"]);
@@ -228,7 +235,10 @@ fn the_store_is_filled_listed_served_and_emptied() {
     assert_eq!(text, told.trim_end());
     let url = format!("http://{}", server.address);
     let shown = run(&["ps", &url]).ends(0, &[]).stdout;
-    assert!(shown.contains("org/tiny  loaded  2048"), "{shown}");
+    assert!(shown.contains("org/tiny  loaded  512"), "{shown}");
+    let shown = run(&["ps", &url, "-o", "json"]).ends(0, &[]).stdout;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert!(shown[0]["id"] == "org/tiny" && shown[0]["commit"].is_string(), "{shown}");
     run(&["health", &url]).ends(0, &[]);
     run(&["rm", "tiny"]).ends(0, &[]);
     run(&["rm", "tiny"]).ends(1, &["has no model tiny"]);

@@ -438,6 +438,6 @@ fn bench_measures_requests_in_a_decode_mode() {
     let text = run(&["bench", "--decode-mode", "verify", "-r", "2", "-n", "8"]).ends(0, &[]).stdout;
     assert!(text.contains("p95") && text.contains("| verify, denoise |"), "{text}");
     run(&["bench", "--threshold", "0.5"]).ends(2, &["--decode-mode"]);
-    let long = ["bench", "--decode-mode", "ar", "-p", "2000", "-n", "60", "-r", "1"];
-    run(&long).ends(0, &["2060 positions", "trained for 2048"]);
+    let long = ["bench", "--decode-mode", "ar", "-p", "500", "-n", "60", "-r", "1"];
+    run(&long).ends(0, &["560 positions", "trained for 512"]);
 }

@@ -199,13 +199,13 @@ fn models_are_described_and_texts_embedded() {
     assert_eq!(card["digest"].as_str().unwrap().len(), 64);
     assert!(card["size"].as_u64().unwrap() > 1_000_000, "{card}");
     let ps = server.get("/api/ps").is(200).json();
-    assert_eq!(ps["models"][0]["context_length"], 2048);
+    assert_eq!(ps["models"][0]["context_length"], 512);
     assert_eq!(ps["models"][0]["digest"], card["digest"]);
     let show = server.post("/api/show", &json!({"model": "tales:latest"})).is(200).json();
     assert_eq!(show["capabilities"], json!(["completion", "insert", "tools"]));
     assert!(show["template"].as_str().unwrap().contains("messages"), "{show}");
     let family = show["details"]["family"].as_str().unwrap();
-    assert_eq!(show["model_info"][format!("{family}.context_length")], 2048);
+    assert_eq!(show["model_info"][format!("{family}.context_length")], 512);
     server.post("/api/show", &json!({"model": "other"})).is(404);
     assert!(server.get("/api/version").is(200).json()["version"].is_string());
     let loaded = server.post("/api/generate", &json!({"model": "tales"})).is(200).json();

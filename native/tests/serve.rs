@@ -283,7 +283,7 @@ fn a_full_queue_answers_429() {
 #[test]
 #[cfg(unix)]
 fn sigterm_lets_running_requests_finish() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--context", "2048"]);
     let body = ask(
         "Tell me a story.",
         json!({"ignore_eos": true, "stream": true,

@@ -65,7 +65,8 @@ fn ctrl_c_removes_partial_logits() {
     let outputs = tempfile::tempdir().expect("a directory");
     let output = outputs.path().join("out");
     let tokens: Vec<_> = (0..2048).map(|t| t.to_string()).collect();
-    let args = ["logits", "-t1", "--tokens", &tokens.join(","), "--output"];
+    let args =
+        ["logits", "-t1", "--rope-scaling", "yarn:4", "--tokens", &tokens.join(","), "--output"];
     let child = wf_run(&args).arg(&output).spawn().expect("starts");
     let begun = || {
         let entries = outputs.path().read_dir().expect("a directory");

@@ -32,12 +32,16 @@ fn help_has_examples() {
 }
 
 /// Commands with options, and the most lines that their short help has.
-const COMMANDS: [(&[&str], usize); 18] = [
+const COMMANDS: [(&[&str], usize); 22] = [
     (&[], 50),
     (&["generate"], 65),
     (&["chat"], 65),
     (&["serve"], 80),
     (&["health"], 20),
+    (&["pull"], 20),
+    (&["list"], 15),
+    (&["rm"], 15),
+    (&["ps"], 20),
     (&["inspect"], 30),
     (&["convert"], 30),
     (&["compare"], 30),
@@ -110,7 +114,7 @@ const NONSENSE: &[(&[&str], &str)] = &[
     (&["generate", "x", "--threads", "0"], "--threads"),
     (&["generate", "x", "--threads", "100000"], "1..=1024"),
     (&["bench", "--synthetic", "tiny", "-t", "1,1025"], "1..=1024"),
-    (&["generate", "x", "--logprobs", "2"], "--json"),
+    (&["generate", "x", "--logprobs", "2"], "-o json"),
     (&["generate", "x", "--stop", ""], "--stop needs a text"),
     (&["generate", "x", "--raw", "--system", "y"], "--raw"),
     (&["generate", "x", "--logit-bias", "a=1"], "token id"),

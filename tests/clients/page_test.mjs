@@ -177,7 +177,7 @@ test("what goes wrong is said in words", async () => {
   await open();
   const long = "word ".repeat(3000).trim();
   await ask(long);
-  const words = /maximum context length is 2048 tokens/;
+  const words = /maximum context length is 512 tokens/;
   await page.getByRole("alert").getByText(words).waitFor();
   assert.equal(await page.getByLabel("Your message").inputValue(), long, "nothing typed is lost");
   await page.getByLabel("Temperature").fill("-1");

@@ -2,8 +2,7 @@
 
 pub mod limits;
 pub mod measure;
-mod plot;
-pub mod provenance;
+pub mod plot;
 pub mod report;
 pub mod requests;
 mod roofline;

@@ -1,7 +1,11 @@
 //! Results as bars in an SVG file.
 
-use super::provenance;
-use std::fmt::Write;
+use crate::cli::atomic_file::Draft;
+use crate::cli::provenance;
+use anyhow::Context;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
 
 /// A measured value.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +24,16 @@ const LABELS: usize = 320;
 const LONGEST: usize = 380;
 const WIDTH: usize = LABELS + LONGEST + 160;
 
+/// Draws bars in a file, which may exist.
+pub fn write(path: &Path, title: &str, bars: &[Bar]) -> anyhow::Result<()> {
+    let mut file = Draft::new(path, true)?;
+    file.write_all(svg(title, bars).as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    file.keep()
+}
+
 /// Draws bars below each other, those of a unit to one scale.
-pub fn svg(title: &str, bars: &[Bar]) -> String {
+fn svg(title: &str, bars: &[Bar]) -> String {
     let height = (bars.len() + 3) * LINE;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \

@@ -1,13 +1,9 @@
 //! Results as Markdown, CSV or JSON.
 
 use super::plot::{self, Bar};
-use super::provenance;
-use crate::cli::atomic_file::Draft;
-use crate::cli::out;
-use anyhow::Context;
+use crate::cli::{human, out, provenance};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
-use std::io::Write;
 use std::path::PathBuf;
 
 /// Output formats of results.
@@ -90,19 +86,39 @@ fn inert(cell: &str) -> String {
     cell.replace('|', "\\|").chars().map(printable).collect()
 }
 
-/// A line of a Markdown table.
-pub fn line<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
-    let cells: Vec<_> = cells.into_iter().map(|cell| inert(cell.as_ref())).collect();
-    format!("| {} |\n", cells.join(" | "))
+/// Formats a Markdown table with columns of one width. A colon at the end of a column's name aligns it
+/// to the right.
+pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let right: Vec<bool> = columns.iter().map(|column| column.ends_with(':')).collect();
+    let names = columns.iter().map(|column| inert(column.trim_end_matches(':'))).collect();
+    let rows = rows.iter().map(|row| row.iter().map(|cell| inert(cell)).collect());
+    let mut lines: Vec<Vec<String>> = [names].into_iter().chain(rows).collect();
+    let width =
+        |c: usize| lines.iter().map(|cells| human::width(&cells[c])).max().unwrap_or(0).max(3);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let rule = right.iter().zip(&widths).map(|(&right, &width)| match right {
+        true => "-".repeat(width - 1) + ":",
+        false => "-".repeat(width),
+    });
+    lines.insert(1, rule.collect());
+    let cell = |((cell, &width), &right): ((&String, &usize), &bool)| {
+        let space = " ".repeat(width - human::width(cell));
+        if right { space + cell } else { cell.clone() + &space }
+    };
+    let line = |cells: &Vec<String>| {
+        let cells: Vec<String> = cells.iter().zip(&widths).zip(&right).map(cell).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    lines.iter().map(line).collect()
 }
 
-/// The head of a Markdown table; a colon at a column's end aligns it to the right.
-pub fn heading(columns: &[&str]) -> String {
-    let rule = |c: &&str| if c.ends_with(':') { "---:" } else { "---" };
-    line(columns.iter().map(|c| c.trim_end_matches(':'))) + &line(columns.iter().map(rule))
+/// The text of a table with single spaces.
+#[cfg(test)]
+pub fn squeezed(text: &str) -> String {
+    text.split(' ').filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Prints rows as they come.
+/// Prints rows as they come, and a table at the end, when the widths of its columns are known.
 pub struct Report<R> {
     format: Format,
     plot: Option<PathBuf>,
@@ -127,9 +143,8 @@ impl<R: Record> Report<R> {
     /// Returns the text before the first row.
     pub fn head(&self) -> String {
         match self.format {
-            Format::Md => heading(R::COLUMNS),
             Format::Json => "[".into(),
-            Format::Csv | Format::Jsonl => String::new(),
+            Format::Md | Format::Csv | Format::Jsonl => String::new(),
         }
     }
 
@@ -137,7 +152,7 @@ impl<R: Record> Report<R> {
     pub fn row(&mut self, row: R) -> String {
         let first = self.rows.is_empty();
         let text = match self.format {
-            Format::Md => line(row.cells()),
+            Format::Md => String::new(),
             Format::Csv => {
                 let (names, cells): (Vec<_>, Vec<_>) = scalars(&row).into_iter().unzip();
                 let names = if first { names.join(",") + "\n" } else { String::new() };
@@ -158,16 +173,16 @@ impl<R: Record> Report<R> {
         let Some(path) = &self.plot else { return Ok(()) };
         let bars: Vec<Bar> = self.rows.iter().filter_map(bar).collect();
         let title = self.rows.first().map_or(Value::Null, |row| row.fields()["model"].take());
-        let mut file = Draft::new(path, true)?;
-        file.write_all(plot::svg(title.as_str().unwrap_or("wf-run"), &bars).as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        file.keep()
+        plot::write(path, title.as_str().unwrap_or("wf-run"), &bars)
     }
 
     /// Returns the text after the last row.
     fn tail(&self) -> String {
         match self.format {
-            Format::Md => R::summary(&self.rows),
+            Format::Md => {
+                let rows: Vec<_> = self.rows.iter().map(R::cells).collect();
+                table(R::COLUMNS, &rows) + &R::summary(&self.rows)
+            }
             Format::Json => "\n]\n".into(),
             Format::Csv | Format::Jsonl => String::new(),
         }

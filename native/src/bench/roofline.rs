@@ -1,6 +1,6 @@
 //! Comparison of a test with the machine's limits, as a whole and phase by phase.
 
-use super::report::{heading, line};
+use super::report::table;
 use super::speed::Row;
 use serde_json::{Map, Value, json};
 use wrinklefree::model::{Phase, PhaseWork};
@@ -24,7 +24,7 @@ impl Row {
         PhaseWork { products: products * rows, bytes }
     }
 
-    fn all_work(&self) -> PhaseWork {
+    pub(super) fn all_work(&self) -> PhaseWork {
         Phase::ALL.map(|phase| self.work(phase)).into_iter().fold(PhaseWork::default(), |a, b| {
             PhaseWork { products: a.products + b.products, bytes: a.bytes + b.bytes }
         })
@@ -42,23 +42,28 @@ impl Row {
         self.test.tokens as f64 / reading.max(multiplying)
     }
 
-    fn limit_cells(&self, products: f64) -> [String; 8] {
+    /// The share of what the machine allows; rounding gives no more than all.
+    fn of_limits(&self, products: f64) -> f64 {
+        (self.mean() / self.at_most(products)).min(1.0)
+    }
+
+    fn limit_cells(&self, products: f64) -> Vec<String> {
         let ([reading, multiplying], work) = (self.least_seconds(products), self.all_work());
         let per_second = self.mean() / self.test.tokens as f64;
-        [
+        vec![
             self.threads.to_string(),
             self.test.name(),
             format!("{:.1}", self.mean()),
             format!("{:.1}", self.at_most(products)),
             if reading > multiplying { "memory" } else { "products" }.into(),
-            format!("{:.0} %", 100.0 * self.mean() / self.at_most(products)),
+            format!("{:.0} %", 100.0 * self.of_limits(products)),
             format!("{:.1}", work.bytes as f64 * per_second / 1e9),
             format!("{:.0}", work.products as f64 * per_second / 1e9),
         ]
     }
 
-    /// One line for each phase that took any time.
-    fn phase_lines(&self, seconds: &[f64; Phase::COUNT]) -> String {
+    /// One row for each phase that took any time.
+    fn phase_rows(&self, seconds: &[f64; Phase::COUNT]) -> Vec<Vec<String>> {
         let total: f64 = seconds.iter().sum();
         let cells = |(phase, &seconds): (Phase, &f64)| {
             let work = self.work(phase);
@@ -66,13 +71,13 @@ impl Row {
                 0 => String::new(),
                 work => format!("{:.1}", work as f64 / seconds / 1e9),
             };
-            line([
+            vec![
                 phase.name().into(),
                 format!("{:.2}", 1e3 * seconds),
                 format!("{:.1} %", 100.0 * seconds / total),
                 rate(work.bytes),
                 rate(work.products),
-            ])
+            ]
         };
         Phase::ALL.into_iter().zip(seconds).filter(|(_, s)| **s > 0.0).map(cells).collect()
     }
@@ -81,8 +86,8 @@ impl Row {
 /// Returns the text below the table of speeds: limits and phases, if they were measured.
 pub fn summary(rows: &[Row]) -> String {
     let mut text = String::new();
-    let limits = rows.iter().filter_map(|row| Some(line(row.limit_cells(row.products?))));
-    let limits: String = limits.collect();
+    let limits = rows.iter().filter_map(|row| Some(row.limit_cells(row.products?)));
+    let limits: Vec<_> = limits.collect();
     if !limits.is_empty() {
         for group in rows.chunk_by(|a, b| a.threads == b.threads) {
             let [row @ Row { products: Some(products), .. }, ..] = group else { continue };
@@ -93,12 +98,12 @@ pub fn summary(rows: &[Row]) -> String {
                 row.work.iter().map(|work| work.products).sum::<usize>() as f64 / 1e9,
             );
         }
-        text += &format!("\n{}{limits}", heading(&LIMITS));
+        text += &format!("\n{}", table(&LIMITS, &limits));
     }
     for row in rows {
         if let Some(phases) = &row.phases {
             let title = format!("\n{} on {}:\n\n", row.test.name(), row.threads_label());
-            text += &format!("{title}{}{}", heading(&PHASES), row.phase_lines(phases));
+            text += &(title + &table(&PHASES, &row.phase_rows(phases)));
         }
     }
     text
@@ -111,7 +116,7 @@ pub fn fields(row: &Row) -> Map<String, Value> {
         fields.insert("products_per_second".into(), json!(products));
         fields.insert("products_of_test".into(), json!(row.all_work().products));
         fields.insert("tokens_per_second_at_most".into(), json!(row.at_most(products)));
-        fields.insert("fraction_of_limit".into(), json!(row.mean() / row.at_most(products)));
+        fields.insert("fraction_of_limit".into(), json!(row.of_limits(products)));
     }
     if let Some(phases) = &row.phases {
         let named = Phase::ALL.into_iter().zip(phases).map(|(p, s)| (p.name().into(), json!(s)));
@@ -123,6 +128,7 @@ pub fn fields(row: &Row) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::super::measure::Kind;
+    use super::super::report::squeezed;
     use super::super::speed::tests::row;
     use super::*;
 
@@ -137,7 +143,7 @@ mod tests {
 
     #[test]
     fn decoding_is_bound_by_memory_and_prompts_by_products() {
-        let text = summary(&[measured(Kind::Generate, 2), measured(Kind::Prompt, 512)]);
+        let text = squeezed(&summary(&[measured(Kind::Generate, 2), measured(Kind::Prompt, 512)]));
         // 0.5 GB at 10 GB/s; 1.6 G products at 100 G/s, and a head for each of two passes.
         assert!(text.contains("| 2 | tg2 | 10.0 | 20.0 | memory | 50 % | 5.0 | 17 |"), "{text}");
         assert!(
@@ -155,7 +161,7 @@ mod tests {
         row.test.depth = 99;
         row.position_bytes = 1_000_000;
         assert_eq!(row.work(Phase::Attention).bytes, 201_000_000);
-        assert!(summary(&[row]).contains("| 2 | tg2 @ d99 | 10.0 | 16.7 | memory |"));
+        assert!(squeezed(&summary(&[row])).contains("| 2 | tg2 @ d99 | 10.0 | 16.7 | memory |"));
     }
 
     #[test]

@@ -82,7 +82,7 @@ mod tests {
     fn markdown() {
         let text = all(Format::Md);
         assert!(
-            text.contains("| 1.0 GiB | 2.00 B | scalar | 2 | tg128 | 10.00 ± 1.00 |"),
+            text.contains("| 1.0 GiB | 2.00 B | scalar  |       2 | tg128 | 10.00 ± 1.00 |"),
             "{text}"
         );
         assert!(text.ends_with(

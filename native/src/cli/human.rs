@@ -1,6 +1,7 @@
 //! Numbers and tables for people.
 
 use std::time::SystemTime;
+use unicode_width::UnicodeWidthStr;
 
 /// Formats bytes in binary units: `417.3 MiB`.
 pub fn bytes(n: u64) -> String {
@@ -34,14 +35,22 @@ pub fn age(time: SystemTime) -> String {
     format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Returns the number of columns that a text takes in a terminal.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
 /// Formats rows of cells as aligned columns, two spaces apart; the first row is the heading.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max();
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| width(s)).max();
     let widths: Vec<usize> = (0..columns).map(|c| width(c).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, &w)| format!("{cell:<w$}"));
+        let cells = row.iter().zip(&widths).map(|(cell, &w)| {
+            let space = w - self::width(cell);
+            format!("{cell}{:space$}", "")
+        });
         text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text.push('\n');
     }
@@ -73,5 +82,7 @@ mod tests {
     fn columns_line_up() {
         let rows = [vec!["a".into(), "b".into()], vec!["long".into(), "c".into()]];
         assert_eq!(table(&rows), "a     b\nlong  c\n");
+        let wide = [vec!["模型".into(), "b".into()], vec!["abcde".into(), "c".into()]];
+        assert_eq!(table(&wide), "模型   b\nabcde  c\n");
     }
 }

@@ -3,6 +3,7 @@
 //! The print macros of std panic on a closed pipe, so only this file writes.
 
 use crate::cli::exit::Exit;
+use crate::cli::provenance;
 use anstyle::Style;
 use serde::Serialize;
 use std::fmt::Display;
@@ -15,6 +16,20 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Exit::OutputClosed.into()),
         Err(e) => Err(anyhow::Error::new(e).context("cannot write to standard output")),
+    }
+}
+
+/// Returns the columns of the terminal that standard output is, or `None` if it is none.
+pub fn terminal_columns() -> Option<usize> {
+    let size = terminal_size::terminal_size_of(io::stdout());
+    size.map(|(terminal_size::Width(columns), _)| usize::from(columns).max(1))
+}
+
+/// Prints text with styles on standard output, and leaves the styles out where the user wants none.
+pub fn styled(text: &str) -> anyhow::Result<()> {
+    match anstream::AutoStream::choice(&io::stdout()) {
+        anstream::ColorChoice::Never => print(&anstream::adapter::strip_str(text).to_string()),
+        _ => print(text),
     }
 }
 
@@ -33,11 +48,11 @@ pub fn dim(text: &str) {
 }
 
 /// Replaces a control character by a visible sign.
-fn visible(c: char) -> char {
+pub fn visible(c: char) -> char {
     if c.is_control() && !['\n', '\t'].contains(&c) { char::REPLACEMENT_CHARACTER } else { c }
 }
 
-/// Prints one JSON value, indented.
-pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
+/// Prints a result as JSON, indented, with the machine, the program and the time.
+pub fn json(result: &impl Serialize) -> anyhow::Result<()> {
+    print(&(serde_json::to_string_pretty(&provenance::attached(result)?)? + "\n"))
 }

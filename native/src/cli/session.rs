@@ -105,6 +105,11 @@ pub trait Watcher {
         Ok(())
     }
 
+    /// Called once, behind the last text.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Receives the slots after each forward pass, if the request asks for them.
     fn slots(&mut self, _engine: &Engine, _slots: Vec<Slot>) -> anyhow::Result<()> {
         Ok(())
@@ -136,7 +141,8 @@ impl<W: Watcher> Output<W> {
 
     fn finish(&mut self) -> anyhow::Result<()> {
         let rest = self.parser.as_mut().map(ReasoningParser::finish).unwrap_or_default();
-        self.parts(rest)
+        self.parts(rest)?;
+        self.watcher.finish()
     }
 
     fn parts(&mut self, parts: Vec<OutputPart>) -> anyhow::Result<()> {
@@ -219,12 +225,12 @@ pub fn run(
             (None, Step::Ran { .. }) => {}
         }
     };
+    output.finish()?;
     if reason == FinishReason::NotFinite {
         return Err(Exit::NotFinite.into());
     }
     timings.generated_tokens = tokens.len();
     timings.finish(first);
-    output.finish()?;
     let Output { text, reasoning, .. } = output;
     Ok(Answer { text, reasoning, tokens, reason, timings })
 }

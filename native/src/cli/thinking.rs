@@ -1,5 +1,6 @@
 //! Prints an answer while it is generated, and the thinking before it.
 
+use super::markdown::Markdown;
 use super::out;
 use super::session::Watcher;
 
@@ -15,6 +16,8 @@ pub enum Thinking {
 /// Prints text on standard output.
 pub struct AnswerView {
     thinking: Thinking,
+    /// Formats Markdown, if that is what the answer is shown as.
+    markdown: Option<Markdown>,
     /// True while the output is inside the thinking.
     thinks: bool,
 }
@@ -22,7 +25,22 @@ pub struct AnswerView {
 impl AnswerView {
     /// Before the first token.
     pub fn new(thinking: Thinking) -> Self {
-        Self { thinking, thinks: false }
+        Self { thinking, markdown: None, thinks: false }
+    }
+
+    /// Shows Markdown with styles and broken lines where standard output is a terminal.
+    #[must_use]
+    pub fn with_markdown(self) -> Self {
+        Self { markdown: out::terminal_columns().map(|_| Markdown::default()), ..self }
+    }
+
+    /// Prints what a terminal of its present width shows.
+    fn format(
+        &mut self,
+        format: impl FnOnce(&mut Markdown, usize) -> String,
+    ) -> anyhow::Result<()> {
+        let Some(markdown) = &mut self.markdown else { return Ok(()) };
+        out::styled(&format(markdown, out::terminal_columns().unwrap_or(usize::MAX)))
     }
 }
 
@@ -31,7 +49,14 @@ impl Watcher for AnswerView {
         if std::mem::take(&mut self.thinks) && self.thinking == Thinking::Shown {
             out::note("\n");
         }
-        out::print(text)
+        match self.markdown {
+            Some(_) => self.format(|markdown, columns| markdown.push(text, columns)),
+            None => out::print(text),
+        }
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.format(Markdown::finish)
     }
 
     fn reasoning(&mut self, text: &str) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use crate::bench::report::{OutputArgs, Report};
 use crate::bench::{limits, requests, speed};
 use crate::cli::args::{self, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
-use crate::cli::{open, out};
+use crate::cli::{open, out, progress};
 use crate::config::DecodeArgs;
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::SingleSequence;
@@ -144,11 +144,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let bandwidths = limits::bandwidths(&kernels, &threads);
     let products = args.roofline.then(|| limits::products(&kernels, &threads));
     let repetitions = args.repetitions.map_or(5, NonZeroUsize::get);
+    let bar = progress::bar(threads.len() * tests.len());
     for (i, &threads) in threads.iter().enumerate() {
         let runtime = machine::runtime(Threads::all(threads))?;
+        let mut rows = Vec::new();
         for &test in &tests {
             let mut bench = Bench::new(&model, &runtime, args.kv.config(), test)?;
-            let row = speed::Row {
+            rows.push(speed::Row {
                 model: name.clone(),
                 size_bytes: weight_sizes::bytes(model.weights()),
                 parameters: model.parameters() as u64,
@@ -161,10 +163,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 position_bytes: KvPool::bytes(model.spec(), 1, &args.kv.config()) / PAGE,
                 products: products.as_ref().map(|products| products[i]),
                 phases: args.profile.then(|| bench.phases()),
-            };
-            out::print(&report.row(row.with_reached_bandwidth()))?;
+            });
+            bar.inc(1);
         }
+        speed::raise_limits(&mut rows);
+        bar.suspend(|| rows.into_iter().try_for_each(|row| out::print(&report.row(row))))?;
     }
+    bar.finish_and_clear();
     report.finish()
 }
 
@@ -195,7 +200,9 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     out::print(&report.head())?;
     let Loaded { name, mut model, mut tokenizer, defaults, .. } = loaded;
     let name = described(name, &model);
-    for threads in threads(args) {
+    let threads = threads(args);
+    let bar = progress::bar(threads.len() * sizes.len());
+    for threads in threads {
         let runtime = machine::runtime(Threads::all(threads))?;
         let needs =
             SingleSequence { context, kv: args.kv.config(), modes: std::slice::from_ref(&mode) };
@@ -211,18 +218,14 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
             let iterations = args.repetitions.map_or(20, NonZeroUsize::get);
             let samples = requests::run(&mut engine, &request, iterations)?;
             let (model, mode) = (name.clone(), describe(&mode));
-            out::print(&report.row(requests::Row {
-                model,
-                backend,
-                threads,
-                mode,
-                prompt_tokens,
-                max_tokens,
-                samples,
-            }))?;
+            let row =
+                requests::Row { model, backend, threads, mode, prompt_tokens, max_tokens, samples };
+            bar.suspend(|| out::print(&report.row(row)))?;
+            bar.inc(1);
         }
         (model, tokenizer) = engine.into_parts();
     }
+    bar.finish_and_clear();
     report.finish()
 }
 

@@ -135,6 +135,7 @@ fn talk(editor: &mut DefaultEditor, conversation: &mut Conversation) -> anyhow::
             Some(Input::Wrong(what)) => out::note(what),
             Some(Input::Stats) => out::note(stats(last.as_ref())),
             Some(Input::Thinking) => out::note(thinking(last.as_ref())),
+            Some(Input::Raw) => raw(last.as_ref())?,
             Some(Input::Save(path)) => match save(conversation, &path) {
                 Ok(()) => out::note(format_args!("saved {} messages", conversation.messages.len())),
                 Err(error) => out::note(format_args!("error: {error:#}")),
@@ -188,6 +189,8 @@ fn restart(conversation: &mut Conversation, system: Option<String>) {
 fn answer(conversation: &mut Conversation, text: Option<String>) -> anyhow::Result<Answer> {
     signals::arm();
     let view = AnswerView::new(Thinking::Folded);
+    // The form of an answer is not Markdown.
+    let view = if conversation.form.is_none() { view.with_markdown() } else { view };
     let answer = match text {
         Some(text) => conversation.say(text, view),
         None => conversation.regenerate(view),
@@ -228,6 +231,15 @@ fn load(conversation: &mut Conversation, path: &Path) -> anyhow::Result<usize> {
         .and_then(|messages| conversation.load(messages))
         .with_context(|| format!("{} is no conversation", path.display()))?;
     Ok(conversation.messages.len())
+}
+
+/// Prints the last answer as the model wrote it.
+fn raw(last: Option<&Answer>) -> anyhow::Result<()> {
+    match last {
+        None => out::note("no answer yet"),
+        Some(answer) => out::print(&format!("{}\n", answer.text))?,
+    }
+    Ok(())
 }
 
 fn thinking(last: Option<&Answer>) -> &str {

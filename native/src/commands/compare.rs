@@ -1,6 +1,5 @@
 //! `wf-run compare`: two models, or a model and the logits of another program.
 
-use crate::bench::provenance;
 use crate::bench::report::Format;
 use crate::cli::args::{self, ComputeArgs, HubArgs};
 use crate::cli::exit::usage;
@@ -210,11 +209,7 @@ fn fields(a: &str, compared: &[Comparison], weights: Option<&[Compared]>) -> Val
             "first": changed(all).next(),
         })
     });
-    let mut fields = json!({"model": a, "logits": logits, "weights": weights});
-    if let Some(fields) = fields.as_object_mut() {
-        fields.append(&mut provenance::fields());
-    }
-    fields
+    json!({"model": a, "logits": logits, "weights": weights})
 }
 
 fn table(a: &str, compared: &[Comparison], weights: Option<&[Compared]>) -> String {

@@ -10,16 +10,18 @@ use crate::cli::atomic_directory::DraftDirectory;
 use crate::cli::atomic_file::Draft;
 use crate::cli::exit::usage;
 use crate::cli::progress::{BytesWritten, spinner};
+use crate::cli::result_format::ResultFormat;
 use crate::cli::{human, open, out, signals};
 use crate::config::ConfigArgs;
 use crate::machine;
 use crate::models::{self, Opened, mapped, weight_sizes};
 use anyhow::Context;
 use clap::ValueEnum;
+use serde_json::json;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use target::{Head, Target, TernaryType};
-use verify::HeadCheck;
+use verify::{Exported, HeadCheck, Probe};
 use wrinklefree::format::{
     Checkpoint, File, GgufOptions, LoadOptions, TextParts, ValueOrder, Vocabulary, load_with,
     write_packed,
@@ -82,6 +84,8 @@ pub struct Args {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    result: ResultFormat,
+    #[command(flatten)]
     hub: HubArgs,
     #[command(flatten)]
     compute: ComputeArgs,
@@ -137,12 +141,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (checkpoint, shares) = (changed, Some(zeros));
     }
     let conversion = Conversion { args, runtime: &runtime, input: &input, tokenizer, shares };
-    let note = match &mut output {
+    let Converted { note, bytes, compared, probe } = match &mut output {
         Output::Directory(directory) => conversion.hf(checkpoint, directory)?,
         Output::File(file) if target == Target::Gguf => conversion.gguf(checkpoint, file)?,
         Output::File(file) => conversion.packed(checkpoint, file)?,
     };
     output.keep()?;
+    if args.result.is_json() {
+        return out::json(&json!({
+            "input": name,
+            "output": args.output.to_string_lossy(),
+            "format": target,
+            "bytes": bytes,
+            "tensors": compared,
+            "logits": probe,
+            "zero_blocks": conversion.shares,
+        }));
+    }
     if let Some(reorder::Shares { before, after }) = conversion.shares {
         out::note(format_args!(
             "blocks of 16 columns in front of down_proj that are all zero on the text: {:.1} %, were \
@@ -179,6 +194,15 @@ impl Output {
     }
 }
 
+/// A result that was written and checked.
+struct Converted {
+    /// The result in words.
+    note: String,
+    bytes: u64,
+    compared: Exported,
+    probe: Probe,
+}
+
 /// A conversion and what it starts from.
 struct Conversion<'a> {
     args: &'a Args,
@@ -189,8 +213,8 @@ struct Conversion<'a> {
 }
 
 impl Conversion<'_> {
-    /// Writes a packed file and checks it; says what is in it.
-    fn packed(&self, mut checkpoint: Checkpoint, output: &mut Draft) -> anyhow::Result<String> {
+    /// Writes a packed file and checks it.
+    fn packed(&self, mut checkpoint: Checkpoint, output: &mut Draft) -> anyhow::Result<Converted> {
         checkpoint.weights.set_layout(match self.args.layout {
             None | Some(FileLayout::Tight) => Layout::Tight,
             Some(FileLayout::TwoBit) => Layout::TwoBit,
@@ -199,10 +223,10 @@ impl Conversion<'_> {
         let expected = weight_sizes::bytes(&checkpoint.weights);
         write_packed(&checkpoint, json.as_deref(), &mut BytesWritten::new(output, expected))
             .with_context(|| format!("cannot write {}", self.args.output.display()))?;
-        let (size, reloaded) = reloaded(output, "packed.safetensors")?;
+        let (bytes, reloaded) = reloaded(output, "packed.safetensors")?;
         let spinner = spinner("comparing");
-        verify::weights(&checkpoint, &reloaded)
-            .and_then(|()| self.text(&reloaded))
+        let compared = verify::weights(&checkpoint, &reloaded)
+            .and_then(|compared| self.text(&reloaded).map(|()| compared))
             .context("the new file is wrong: this is a bug")?;
         let probe = verify::probe(self.runtime, self.input, &reloaded)?;
         match (self.args.head, &self.shares) {
@@ -211,16 +235,17 @@ impl Conversion<'_> {
             (Some(_), _) => {}
         }
         drop(spinner);
-        Ok(format!(
+        let note = format!(
             "{} ({} of weights), every weight equal, {}",
-            human::bytes(size),
+            human::bytes(bytes),
             human::bytes(weight_sizes::bytes(&reloaded.weights)),
             HeadCheck(&probe)
-        ))
+        );
+        Ok(Converted { note, bytes, compared, probe })
     }
 
-    /// Writes a GGUF file and checks it; says what is in it.
-    fn gguf(&self, checkpoint: Checkpoint, output: &mut Draft) -> anyhow::Result<String> {
+    /// Writes a GGUF file and checks it.
+    fn gguf(&self, checkpoint: Checkpoint, output: &mut Draft) -> anyhow::Result<Converted> {
         let checkpoint = checkpoint.with_value_order(ValueOrder::Tiled)?;
         let options = GgufOptions {
             ternary: self.args.ternary.map(Into::into),
@@ -232,8 +257,8 @@ impl Conversion<'_> {
         self.exported(&checkpoint, &reloaded, size)
     }
 
-    /// Writes a directory and checks it; says what is in it.
-    fn hf(&self, checkpoint: Checkpoint, output: &DraftDirectory) -> anyhow::Result<String> {
+    /// Writes a directory and checks it.
+    fn hf(&self, checkpoint: Checkpoint, output: &DraftDirectory) -> anyhow::Result<Converted> {
         let checkpoint = checkpoint.with_value_order(ValueOrder::Grouped)?;
         let json = tokenizer_json(&self.input.text, self.tokenizer.as_ref());
         let size = export::hf(&checkpoint, json, output.path())?;
@@ -244,7 +269,12 @@ impl Conversion<'_> {
     }
 
     /// Checks what came back from another format, and says how equal it is.
-    fn exported(&self, want: &Checkpoint, found: &Checkpoint, size: u64) -> anyhow::Result<String> {
+    fn exported(
+        &self,
+        want: &Checkpoint,
+        found: &Checkpoint,
+        bytes: u64,
+    ) -> anyhow::Result<Converted> {
         let spinner = spinner("comparing");
         let compared = verify::exported(want, found)
             .and_then(|compared| self.text(found).map(|()| compared))
@@ -254,7 +284,8 @@ impl Conversion<'_> {
             probe.must_be_close()?;
         }
         drop(spinner);
-        Ok(format!("{}, {compared}, {}", human::bytes(size), HeadCheck(&probe)))
+        let note = format!("{}, {compared}, {}", human::bytes(bytes), HeadCheck(&probe));
+        Ok(Converted { note, bytes, compared, probe })
     }
 
     fn text(&self, found: &Checkpoint) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ mod diffusion_view;
 use crate::cli::answer_format::AnswerFormat;
 use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs, ShiftArgs};
 use crate::cli::exit::{Exit, usage};
+use crate::cli::result_format::ResultFormat;
 use crate::cli::session::{self, Answer};
 use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, open, out, signals};
@@ -26,7 +27,8 @@ use wrinklefree::text::{Message, Tokenizer};
 /// Answer a prompt
 ///
 /// The prompt is an argument or comes from standard input. It goes through the model's chat
-/// template when it has one. Text streams to standard output, a summary goes to standard error.
+/// template when it has one. Text streams to standard output, a summary goes to standard error. JSON
+/// holds the text, token ids, finish reason and timings.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +36,7 @@ Examples:
   wf-run generate -m ./my-model --temperature 0.7 \"Why is the sky blue?\"
   wf-run generate --raw --max-tokens 32 --stop . \"Once upon a time\"
   wf-run generate --regex \"(fox|owl)\" \"Who is there?\"
-  wf-run generate --json < question.txt | jq -r .text")]
+  wf-run generate -o json < question.txt | jq -r .text")]
 pub struct Args {
     /// The prompt; `-` or none reads standard input
     prompt: Option<String>,
@@ -65,17 +67,14 @@ pub struct Args {
     ///
     /// New tokens are bright and guesses dim; without a color terminal they are `[new]` and
     /// `(guess)`. A slot without a token yet is `_`.
-    #[arg(long, conflicts_with = "json")]
-    show_steps: bool,
-    /// Print one JSON object
-    ///
-    /// The object holds the text, token ids, finish reason and timings.
     #[arg(long)]
-    json: bool,
-    /// Add N log-probabilities to --json
+    show_steps: bool,
+    #[command(flatten)]
+    output: ResultFormat,
+    /// Add N log-probabilities to JSON
     ///
     /// Adds the log-probabilities of the chosen token and of the N most likely ones.
-    #[arg(long, value_name = "N", requires = "json")]
+    #[arg(long, value_name = "N")]
     logprobs: Option<usize>,
     #[command(flatten)]
     form: AnswerFormat,
@@ -89,11 +88,23 @@ pub struct Args {
     decoding: DecodeArgs,
 }
 
+impl Args {
+    /// Refuses options that make no sense together.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.stop.iter().any(String::is_empty) {
+            return Err(usage("--stop needs a text"));
+        }
+        match self.output.is_json() {
+            true if self.show_steps => Err(usage("--show-steps cannot be used with -o json")),
+            false if self.logprobs.is_some() => Err(usage("--logprobs needs -o json")),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    if args.stop.iter().any(String::is_empty) {
-        return Err(usage("--stop needs a text"));
-    }
+    args.check()?;
     let prompt = prompt(args.prompt.as_deref())?;
     let threads = args.compute.threads();
     let runtime = machine::runtime(threads)?;
@@ -113,18 +124,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     signals::watch()?;
     signals::arm();
     let parser = reasoning.parser();
-    let answer = match args {
-        Args { show_steps: true, .. } => {
-            session::run(&mut engine, request, parser, DiffusionView::new())
-        }
-        Args { json: true, .. } => session::run(&mut engine, request, parser, |_: &str| Ok(())),
-        _ => session::run(&mut engine, request, parser, AnswerView::new(Thinking::Shown)),
+    let json = args.output.is_json();
+    let answer = match args.show_steps {
+        true => session::run(&mut engine, request, parser, DiffusionView::new()),
+        false if json => session::run(&mut engine, request, parser, |_: &str| Ok(())),
+        false => session::run(&mut engine, request, parser, AnswerView::new(Thinking::Shown)),
     };
     let answer = answer.context("cannot answer the prompt")?;
     if args.show_steps {
         out::print(&answer.text)?;
     }
-    if args.json {
+    if json {
         out::json(&json!({
             "model": name,
             "decode_mode": mode,

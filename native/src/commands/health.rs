@@ -2,6 +2,8 @@
 
 use crate::cli::client::ServerArgs;
 use crate::cli::out;
+use crate::cli::result_format::ResultFormat;
+use serde_json::json;
 
 /// Check if a server can answer requests
 ///
@@ -15,9 +17,15 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    output: ResultFormat,
 }
 
 /// Asks.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    out::print(&format!("{}\n", args.server.client()?.get("/health", None)?))
+    let answer = args.server.client()?.get("/health", None)?;
+    match args.output.is_json() {
+        true => out::json(&json!({"healthy": true, "answer": answer})),
+        false => out::print(&(answer + "\n")),
+    }
 }

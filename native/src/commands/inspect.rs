@@ -1,6 +1,7 @@
 //! `wf-run inspect`: what a model is and what it needs.
 
 use crate::cli::args::{self, HubArgs, KvArgs};
+use crate::cli::result_format::ResultFormat;
 use crate::cli::{human, open, out};
 use crate::config::ConfigArgs;
 use crate::machine;
@@ -22,7 +23,7 @@ use wrinklefree::text::{EndToken, ModelText, describe_end_tokens};
 Examples:
   wf-run inspect                         the embedded model
   wf-run inspect ./my-model --context 8192
-  wf-run inspect org/name:Q2_0 --json | jq .spec
+  wf-run inspect org/name:Q2_0 -o json | jq .spec
   wf-run inspect ./my-model --template")]
 pub struct Args {
     /// File, directory or hub id [default: embedded]
@@ -40,11 +41,10 @@ pub struct Args {
     #[command(flatten)]
     _config: ConfigArgs,
     /// Print the chat template instead
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "output_format"])]
     template: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: ResultFormat,
 }
 
 /// All that is shown.
@@ -176,7 +176,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         },
         spec,
     };
-    if args.json { out::json(&report) } else { out::print(&text(&report)) }
+    if args.output.is_json() { out::json(&report) } else { out::print(&text(&report)) }
 }
 
 /// Builds the text parts, and returns them with the memory that they take. Those that cannot be used

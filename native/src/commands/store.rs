@@ -4,6 +4,7 @@ use super::Cli;
 use crate::cli::args::HubArgs;
 use crate::cli::client::ServerArgs;
 use crate::cli::progress::Progress;
+use crate::cli::result_format::ResultFormat;
 use crate::cli::{human, out};
 use crate::models::store::{Store, StoredModel};
 use anyhow::Context;
@@ -29,14 +30,15 @@ pub struct PullArgs {
     name: Option<String>,
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    output: ResultFormat,
 }
 
 /// List the models of the local store
 #[derive(clap::Args)]
 pub struct ListArgs {
-    /// Print one JSON array
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: ResultFormat,
 }
 
 /// Delete models from the local store
@@ -47,6 +49,8 @@ pub struct RemoveArgs {
     /// Hub ids or short names
     #[arg(required = true)]
     models: Vec<String>,
+    #[command(flatten)]
+    output: ResultFormat,
 }
 
 /// List the models in a server's memory
@@ -64,9 +68,8 @@ pub struct PsArgs {
     /// List all models of the server
     #[arg(short, long)]
     all: bool,
-    /// Print one JSON array
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: ResultFormat,
 }
 
 /// Talk with a model of the store, or answer a prompt
@@ -93,6 +96,9 @@ pub fn pull(args: &PullArgs) -> anyhow::Result<()> {
     let id = store.pull(&args.id, &args.hub.revision, name, progress)?;
     let models = store.list()?;
     let bytes = models.iter().find(|model| model.id == id).map_or(0, |model| model.bytes);
+    if args.output.is_json() {
+        return out::json(&json!({"id": id, "name": name, "bytes": bytes}));
+    }
     let named = name.map(|name| format!(" as {name}")).unwrap_or_default();
     out::print(&format!("{id}{named}: {}\n", human::bytes(bytes)))
 }
@@ -101,7 +107,7 @@ pub fn pull(args: &PullArgs) -> anyhow::Result<()> {
 pub fn list(args: &ListArgs) -> anyhow::Result<()> {
     let store = Store::from_env();
     let models = store.list()?;
-    if args.json {
+    if args.output.is_json() {
         return out::json(&models.iter().map(described).collect::<Vec<Value>>());
     }
     if models.is_empty() {
@@ -133,11 +139,19 @@ fn described(model: &StoredModel) -> Value {
 /// Runs `rm`.
 pub fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let store = Store::from_env();
-    for model in &args.models {
-        let bytes = store.remove(model)?;
-        out::print(&format!("deleted {model}: {}\n", human::bytes(bytes)))?;
+    let remove = |model: &String| store.remove(model).map(|bytes| (model.clone(), bytes));
+    if !args.output.is_json() {
+        return args.models.iter().map(remove).try_for_each(|removed| {
+            let (model, bytes) = removed?;
+            out::print(&format!("deleted {model}: {}\n", human::bytes(bytes)))
+        });
     }
-    Ok(())
+    let mut failed = None;
+    let removed =
+        args.models.iter().map(remove).map_while(|r| r.map_err(|e| failed = Some(e)).ok());
+    let removed = removed.map(|(model, bytes)| json!({"model": model, "bytes": bytes}));
+    out::json(&removed.collect::<Vec<Value>>())?;
+    failed.map_or(Ok(()), Err)
 }
 
 /// Runs `ps`.
@@ -149,7 +163,7 @@ pub fn ps(args: &PsArgs) -> anyhow::Result<()> {
     let state = |model: &Value| model["status"]["value"].as_str().unwrap_or("loaded").to_string();
     let shown: Vec<&Value> =
         models.iter().filter(|model| args.all || state(model) != "unloaded").collect();
-    if args.json {
+    if args.output.is_json() {
         return out::json(&shown);
     }
     let heading = ["NAME", "STATE", "CONTEXT", "SIZE"].map(String::from).to_vec();

@@ -1,15 +1,15 @@
 //! `wf-run tune`: which numbers of threads are best here.
 
-use crate::bench::provenance;
-use crate::bench::report::{Format, heading, line};
+use crate::bench::plot::{self, Bar};
+use crate::bench::report::{Format, table};
 use crate::bench::tuning::{Best, Counts, Setup, Speeds, best, measure, setups};
 use crate::cli::args::{self, ModelArgs};
 use crate::cli::exit::usage;
-use crate::cli::out;
+use crate::cli::{out, progress};
 use crate::config;
 use crate::machine::{self, cores};
 use crate::models::{Loaded, Synthetic};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,6 +39,9 @@ pub struct Args {
     /// Output format: md or json
     #[arg(short, long, value_enum, default_value = "md")]
     output: Format,
+    /// Draw the speeds in this file too
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
     /// Time for all measurements together
     ///
     /// Measurements cannot be cut arbitrarily short, so more time may pass.
@@ -54,7 +57,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if !matches!(args.output, Format::Md | Format::Json) {
         return Err(usage("-o: take md or json"));
     }
-    let table = args.output == Format::Md;
     let runtime = &machine::all_cores()?;
     let (name, model) = match args.synthetic {
         Some(shape) => {
@@ -66,33 +68,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let counts =
         Counts { performance: cores::count(), cores: cores::all(), cpus: cores::cpus().len() };
     let isa = machine::kernels()?.isa().name();
-    if table {
-        let title = format!("{name} on {}, {isa}\n\n", machine_name(counts));
-        out::print(&(title + &heading(&COLUMNS)))?;
-    }
+    let title = format!("{name} on {}, {isa}", machine_name(counts));
     let setups: Vec<Setup> = setups(counts);
     let time = Duration::from_secs(args.seconds) / setups.len() as u32;
     let mut measured = Vec::new();
+    let bar = progress::bar(setups.len());
     for setup in setups {
-        let speeds = measure(&model, setup, time)?;
-        let pinned = if setup.pinned { "yes" } else { "no" };
-        if table {
-            out::print(&line([
-                setup.threads.to_string(),
-                pinned.into(),
-                format!("{:.1}", speeds.decode),
-                format!("{:.1}", speeds.prompt),
-            ]))?;
-        }
-        measured.push((setup, speeds));
+        measured.push((setup, measure(&model, setup, time)?));
+        bar.inc(1);
     }
-    let Best { decode, prefill, pinned } = best(&measured);
-    let pin = if pinned { " --pin-threads" } else { "" };
-    if table {
-        out::print(&format!("\nbest: --threads {decode} --prefill-threads {prefill}{pin}\n"))?;
-    } else {
-        let best = json!({"threads": decode, "prefill_threads": prefill, "pin_threads": pinned});
-        out::json(&record(&name, isa, &measured, best))?;
+    bar.finish_and_clear();
+    let best @ Best { decode, prefill, pinned } = best(&measured);
+    match args.output {
+        Format::Md => out::print(&text(&title, &measured, best))?,
+        _ => out::json(&record(&name, isa, &measured, best))?,
+    }
+    if let Some(path) = &args.plot {
+        plot::write(path, &title, &bars(&measured))?;
     }
     let Some(path) = &args.config else { return Ok(()) };
     let keys = [
@@ -101,9 +93,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         ("pin_threads", pinned.to_string()),
     ];
     config::set(path, &keys)?;
-    match table {
-        true => out::print(&format!("written to {}\n", path.display())),
-        false => Ok(()),
+    match args.output {
+        Format::Md => out::print(&format!("written to {}\n", path.display())),
+        _ => Ok(()),
     }
 }
 
@@ -115,8 +107,43 @@ fn machine_name(Counts { performance, cores, cpus }: Counts) -> String {
     }
 }
 
+/// All measurements as a table, with the best setup below.
+fn text(title: &str, measured: &[(Setup, Speeds)], best: Best) -> String {
+    let row = |(setup, speeds): &(Setup, Speeds)| {
+        vec![
+            setup.threads.to_string(),
+            if setup.pinned { "yes" } else { "no" }.into(),
+            format!("{:.1}", speeds.decode),
+            format!("{:.1}", speeds.prompt),
+        ]
+    };
+    let rows: Vec<_> = measured.iter().map(row).collect();
+    let Best { decode, prefill, pinned } = best;
+    let pin = if pinned { " --pin-threads" } else { "" };
+    format!(
+        "{title}\n\n{}\nbest: --threads {decode} --prefill-threads {prefill}{pin}\n",
+        table(&COLUMNS, &rows)
+    )
+}
+
+/// A bar for each speed; those of decoding first.
+fn bars(measured: &[(Setup, Speeds)]) -> Vec<Bar> {
+    let kinds: [(&str, &str, fn(&Speeds) -> f64); 2] =
+        [("decode", "t/s", |s| s.decode), ("prompt", "prompt t/s", |s| s.prompt)];
+    let of_kind = |(kind, unit, speed): (&str, &'static str, fn(&Speeds) -> f64)| {
+        let bar = move |(setup, speeds): &(Setup, Speeds)| {
+            let plural = if setup.threads == 1 { "" } else { "s" };
+            let pinned = if setup.pinned { ", pinned" } else { "" };
+            let label = format!("{kind}, {} thread{plural}{pinned}", setup.threads);
+            Bar { label, value: speed(speeds), unit }
+        };
+        measured.iter().map(bar).collect::<Vec<_>>()
+    };
+    kinds.into_iter().flat_map(of_kind).collect()
+}
+
 /// All measurements as an object.
-fn record(name: &str, isa: &str, measured: &[(Setup, Speeds)], best: Value) -> Map<String, Value> {
+fn record(name: &str, isa: &str, measured: &[(Setup, Speeds)], best: Best) -> Value {
     let row = |(setup, speeds): &(Setup, Speeds)| {
         json!({
             "threads": setup.threads,
@@ -125,11 +152,14 @@ fn record(name: &str, isa: &str, measured: &[(Setup, Speeds)], best: Value) -> M
             "prompt_tokens_per_second": speeds.prompt,
         })
     };
-    let mut fields = Map::new();
-    fields.insert("model".into(), name.into());
-    fields.insert("backend".into(), isa.into());
-    fields.insert("measured".into(), measured.iter().map(row).collect());
-    fields.insert("best".into(), best);
-    fields.append(&mut provenance::fields());
-    fields
+    json!({
+        "model": name,
+        "backend": isa,
+        "measured": measured.iter().map(row).collect::<Vec<Value>>(),
+        "best": {
+            "threads": best.decode,
+            "prefill_threads": best.prefill,
+            "pin_threads": best.pinned,
+        },
+    })
 }

@@ -3,7 +3,7 @@
 use super::agreement::{Run, Scores, total};
 use super::coherence::{Coherence, Vocabulary, distinct};
 use super::prompts::Prompt;
-use crate::bench::report::{Record, heading, line};
+use crate::bench::report::{Record, table};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use wrinklefree::decode::{DecodeMode, Drafter};
@@ -135,9 +135,10 @@ impl Record for Row {
         let cells = |category: &String| {
             let score =
                 |row: &Self| row.scores.get(category).copied().unwrap_or_default().to_string();
-            line([category.clone()].into_iter().chain(rows.iter().map(score)))
+            [category.clone()].into_iter().chain(rows.iter().map(score)).collect()
         };
-        format!("\n{}{}", heading(&columns), categories.into_iter().map(cells).collect::<String>())
+        let cells: Vec<Vec<String>> = categories.into_iter().map(cells).collect();
+        format!("\n{}", table(&columns, &cells))
     }
 }
 

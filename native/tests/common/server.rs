@@ -85,9 +85,10 @@ impl Server {
         Self::with("", "warn", args)
     }
 
-    /// Starts a server whose responses take seconds, for tests that act meanwhile.
+    /// Starts a server whose responses take seconds, for tests that act meanwhile: longer ones than the
+    /// model was trained for.
     pub fn slow(args: &[&str]) -> Self {
-        Self::with("scalar", "warn", args)
+        Self::with("scalar", "warn", &[&["--context", "2048"], args].concat())
     }
 
     /// Starts a server that logs every request.

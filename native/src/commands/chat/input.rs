@@ -23,6 +23,8 @@ pub enum Input {
     Stats,
     /// `/thinking`
     Thinking,
+    /// `/raw`
+    Raw,
     /// `/help`
     Help,
     /// `/quit`
@@ -41,6 +43,7 @@ pub const HELP: &str = "\
 /set NAME VALUE change a setting for what follows; without NAME show them
 /stats          tokens, speed and memory of the last answer
 /thinking       the thinking before the last answer
+/raw            the last answer as the model wrote it, without formatting
 /help           this text
 /quit           leave, like Ctrl-D
 A line that ends with \\ continues on the next; lines between \"\"\" and \"\"\" are one message.
@@ -132,9 +135,10 @@ fn command(line: &str) -> Input {
         },
         ("/stats", "") => Input::Stats,
         ("/thinking", "") => Input::Thinking,
+        ("/raw", "") => Input::Raw,
         ("/help" | "/?", "") => Input::Help,
         ("/quit" | "/exit", "") => Input::Quit,
-        ("/reset" | "/regen" | "/stats" | "/thinking" | "/help" | "/quit", _) => {
+        ("/reset" | "/regen" | "/stats" | "/thinking" | "/raw" | "/help" | "/quit", _) => {
             Input::Wrong(format!("{name} takes nothing after it"))
         }
         _ => Input::Wrong(format!("{name} is no command; /help lists them")),

@@ -4,6 +4,7 @@
 use crate::eval::activation_stats::{Counter, Counts};
 use crate::eval::finite;
 use anyhow::Context;
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::fs;
 use std::path::Path;
@@ -20,6 +21,7 @@ const WINDOW: usize = 512;
 const ROWS: usize = 64;
 
 /// Shares of zero blocks before down_proj on the same text, before and after reordering.
+#[derive(Serialize)]
 pub struct Shares {
     /// Before.
     pub before: f64,

@@ -1,11 +1,13 @@
 //! Formats of converted models.
 
 use clap::ValueEnum;
+use serde::Serialize;
 use std::path::Path;
 use wrinklefree::format::{GgmlType, HeadType};
 
 /// A format that `convert` writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Target {
     /// One safetensors file in kernel layout, which loads at once
     Packed,

@@ -4,6 +4,7 @@ use crate::eval::logits;
 use crate::eval::tensors::{Compared, compare};
 use crate::models::weight_sizes::linears;
 use anyhow::{Context, bail, ensure};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use wrinklefree::format::{Checkpoint, GenerationDefaults, Spec, TextParts};
@@ -15,7 +16,7 @@ use wrinklefree::text::Tokenizer;
 const PROBE: usize = 16;
 
 /// Compares shapes and every number after unpacking.
-pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
+pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<Exported> {
     ensure!(want.spec == found.spec, "shape: {:?} became {:?}", want.spec, found.spec);
     ensure!(want.generation == found.generation, "generation defaults changed");
     ensure!(want.dlm == found.dlm, "diffusion parameters changed");
@@ -23,7 +24,8 @@ pub fn weights(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
     if let Some((name, difference)) = all.iter().find_map(Compared::changed) {
         bail!("{name}: {}", difference.what);
     }
-    activations(want, found)
+    activations(want, found)?;
+    Ok(Exported { same: all.len(), rounded: Vec::new() })
 }
 
 /// Checks that every matrix gets the activations that it had. Float matrices ignore them.
@@ -46,6 +48,7 @@ fn activations(want: &Checkpoint, found: &Checkpoint) -> anyhow::Result<()> {
 const ROUNDED: f32 = 0.005;
 
 /// Comparison of a model with what came back from another format.
+#[derive(Serialize)]
 pub struct Exported {
     /// Tensors that hold the same numbers.
     same: usize,
@@ -162,6 +165,7 @@ pub fn tokenizers(
 }
 
 /// Comparison of the logits of two models.
+#[derive(Serialize)]
 pub struct Probe {
     equal: bool,
     /// Largest difference of a logit, relative to the largest logit.

@@ -1,5 +1,6 @@
-//! The machine, the program and the time of a measurement, which every record has.
+//! The machine, the program and the time of a result, which every JSON result has.
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,6 +21,22 @@ pub fn fields() -> Map<String, Value> {
         fields.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect()
     });
     FIELDS.clone()
+}
+
+/// Returns a result with these fields behind its own, or an array of results that each have them.
+///
+/// # Errors
+/// If the result is no JSON.
+pub fn attached(result: &impl Serialize) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(result)?;
+    let objects = match &mut value {
+        Value::Array(results) => results.iter_mut(),
+        one => std::slice::from_mut(one).iter_mut(),
+    };
+    for object in objects.filter_map(Value::as_object_mut) {
+        object.append(&mut fields());
+    }
+    Ok(value)
 }
 
 /// Name of the processor, or its architecture where the system does not say.

@@ -4,7 +4,9 @@
 //! kernels agree within the tolerance that `tests/kernels.rs` states. With every set, a row's result
 //! depends on that row alone: not on the batch around it, nor on how the work is split.
 //!
-//! A new instruction set needs its functions and an arm in [`Kernels::for_isa`].
+//! Kernels over rows, float products and the loops of integer products are written once, over the trait
+//! `Simd`. A new instruction set needs a token with this trait, its inner products, and an arm in
+//! [`Kernels::for_isa`].
 //!
 //! ```
 //! use wrinklefree_compute::kernel::{Isa, Kernels};
@@ -25,16 +27,24 @@ mod attention_loop;
 pub mod delta;
 mod exp;
 mod finite;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+mod float;
 mod hadamard;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+mod int8;
 mod kv;
 mod operands;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod packing;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+mod panel_rows;
 #[cfg(target_arch = "x86_64")]
 mod panels;
+mod rows;
 mod scalar;
-mod sigmoid;
 mod simd;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+mod ternary;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -185,7 +195,7 @@ impl Kernels {
         rope: scalar::rope,
         silu_mul: scalar::silu_mul,
         relu2_mul: scalar::relu2_mul,
-        sigmoid_mul: |gate, x| sigmoid::sigmoid_mul(scalar::Scalar, gate, x),
+        sigmoid_mul: |gate, x| rows::sigmoid_mul(scalar::Scalar, gate, x),
         within: finite::within,
         add: scalar::add,
         hadamard: |x, block| hadamard::hadamard(scalar::Scalar, x, block),
@@ -209,9 +219,9 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::available().then_some(avx2::KERNELS),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512::available().then(|| avx512::tight(avx512::best())),
+            Isa::Avx512 => avx512::available().then(|| avx512::supported(avx512::best())),
             #[cfg(target_arch = "x86_64")]
-            Isa::Amx => amx::available().then(|| avx512::tight(amx::KERNELS)),
+            Isa::Amx => amx::available().then(|| avx512::supported(amx::KERNELS)),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Isa::Simd128 => Some(simd128::KERNELS),
             #[cfg(all(
@@ -255,7 +265,7 @@ impl Kernels {
     pub fn by_table(self, tables: bool) -> Self {
         #[cfg(target_arch = "x86_64")]
         if self.isa == Isa::Avx512 {
-            return avx512::tight(if tables { avx512::BY_TABLE } else { avx512::KERNELS });
+            return avx512::supported(if tables { avx512::BY_TABLE } else { avx512::KERNELS });
         }
         self
     }

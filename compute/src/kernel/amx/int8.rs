@@ -3,12 +3,11 @@
 
 use super::product::{ColumnChunks, PanelSteps, ProductBuffers, product};
 use super::tiles::{ROW_BYTES, ROWS, Weights};
-use crate::kernel::Quantized;
-use crate::kernel::avx512::int8::{
-    block, block_position, group_scales, int8 as in_vectors, join, rounded,
-};
-use crate::kernel::avx512::ternary::store;
+use crate::kernel::avx512::Avx512;
+use crate::kernel::avx512::int8::{block, block_position, int8 as in_vectors, join};
 use crate::kernel::packing::{BLOCKS, SIX, SPLIT, UPPER, WHOLE};
+use crate::kernel::simd::Simd;
+use crate::kernel::{Quantized, panel_rows};
 use crate::matrix::{Int8View, Packing};
 use crate::par::{Columns, Scratch};
 use crate::ternary::PANEL_ROWS;
@@ -59,7 +58,7 @@ fn tiled<const P: usize, const W: u8>(
     let steps = w.cols().div_ceil(ROW_BYTES);
     let chunk = steps.div_ceil(steps.div_ceil(CHUNK).max(1)).max(1);
     let split = ColumnChunks { steps, chunk, separate_sums: false };
-    let first = panels.start;
+    let (s, first) = (Avx512::new(), panels.start);
     // A group of rows contains whole tokens.
     const { assert!(ROWS.is_multiple_of(P)) };
     // SAFETY: this table is only handed out where tiles are available. The tiles lie within the panel,
@@ -72,16 +71,17 @@ fn tiled<const P: usize, const W: u8>(
             ProductBuffers { decoded: &mut scratch.decoded, sums: &mut scratch.sums },
             |PanelSteps { panel, steps }, _, out| weights::<W>(w, *panel, steps, out),
             |panel, _, rows, sums| {
-                let scales = group_scales(&w.scales(panel), 0);
+                let scales = panel_rows::int8_scales(s, &w.scales(panel), 0);
                 for (token, sums) in (rows.start / P..).zip(sums.as_chunks::<P>().0) {
                     let mut planes = [_mm512_setzero_si512(); P];
                     for (plane, sums) in planes.iter_mut().zip(sums) {
                         *plane = _mm512_loadu_si512(sums.as_ptr().cast());
                     }
-                    let value = _mm512_mul_ps(rounded(join(&planes)), scales);
-                    let total = _mm512_add_ps(_mm512_setzero_ps(), value);
+                    let mut total = s.panel(s.splat(0.0));
+                    let value = s.wide_round(join(s, &planes));
+                    panel_rows::add_scaled(s, &mut total, value, scales);
                     let out = &mut y.row(token)[(panel - first) * PANEL_ROWS..];
-                    store(total, x.joined_step(token), out, false);
+                    panel_rows::store(s, total, x.joined_step(token), out, false);
                 }
             },
         );

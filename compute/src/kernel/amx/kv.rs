@@ -10,8 +10,9 @@
 //! Other types, and heads of other widths, have the layout of all other instruction sets.
 
 use super::tiles::{ROW_BYTES, ROWS};
-use crate::kernel::avx2::{self, detected};
+use crate::kernel::avx2;
 use crate::kernel::kv::{self, Bf16, Element};
+use crate::kernel::simd::detected;
 use crate::kernel::{KvCodec, KvType, PAGE, PageLayout};
 use std::arch::x86_64::*;
 

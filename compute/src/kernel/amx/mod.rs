@@ -13,8 +13,12 @@ mod product;
 mod ternary;
 mod tiles;
 
-use super::avx2::detected;
-use super::{Isa, Kernels, avx512};
+use super::avx512::{self, Avx512, Vbmi, ternary_product};
+use super::simd::{compiled, detected};
+use super::{Isa, Kernels, Quantized};
+use crate::par::{Columns, Scratch};
+use crate::ternary::TernaryMatrix;
+use std::ops::Range;
 
 /// Returns true if the CPU and the operating system support these kernels.
 pub fn available() -> bool {
@@ -24,7 +28,8 @@ pub fn available() -> bool {
 /// The kernel table. Only `Kernels::for_isa` hands it out, after `available`.
 pub const KERNELS: Kernels = Kernels {
     isa: Isa::Amx,
-    two_bit: detected!(ternary::ternary, w, panels, x, y, scratch),
+    two_bit: ternary_product!(ternary::ternary::<Avx512>, Avx512),
+    tight: Some(ternary_product!(ternary::ternary::<Vbmi>, Vbmi)),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
     attend: detected!(attend::attend, a, out, scratch),
     kv: kv::KV,

@@ -3,7 +3,8 @@
 use super::product::{BLOCK_PANELS, BLOCK_ROWS, ColumnChunks, PanelSteps, ProductBuffers, product};
 use super::tiles::ROW_BYTES;
 use crate::kernel::Quantized;
-use crate::kernel::avx512::ternary::{TernaryArgs, ternary as in_vectors};
+use crate::kernel::avx512::ternary::{Codes, fields as panel_fields, ternary as in_vectors};
+use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{PANEL_ROWS, Scales, TernaryMatrix};
@@ -20,7 +21,8 @@ const FIELDS: usize = ROW_BYTES / 4;
 
 /// See the scalar definition.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn ternary(
+pub fn ternary<C: Codes>(
+    codes: C,
     w: &TernaryMatrix,
     panels: Range<usize>,
     x: &Quantized<'_>,
@@ -28,10 +30,10 @@ pub fn ternary(
     scratch: &mut Scratch,
 ) {
     let Some(split) = split(w).filter(|_| x.rows() >= TILED_ROWS) else {
-        return in_vectors::<false>(w, panels, x, y, scratch);
+        return in_vectors::<C, false>(codes, w, panels, x, y, scratch);
     };
     let Scratch { ints, decoded, sums, floats, .. } = scratch;
-    let args = TernaryArgs::new(w, x, panels.start, ints);
+    let args = TernaryArgs::new(codes, w, x, panels.start, ints);
     let mut totals = Totals::new(panels.start, x.rows(), floats);
     // SAFETY: this table is only handed out where tiles are available; `unpack` fills all tiles.
     unsafe {
@@ -43,9 +45,9 @@ pub fn ternary(
             |PanelSteps { panel, steps }, next, tiles| {
                 let next = next.map(|next| (next.panel, next.steps.start * FIELDS));
                 let out = tiles[..steps.len()].as_flattened_mut();
-                let fields = steps.start * FIELDS..(steps.end * FIELDS).min(args.fields());
+                let fields = steps.start * FIELDS..(steps.end * FIELDS).min(panel_fields(&args));
                 let (out, beyond) = out.split_at_mut(fields.len());
-                args.unpack((*panel, fields), next, out);
+                C::unpack(&args, (*panel, fields), next, out);
                 beyond.fill([0; ROW_BYTES]);
                 tiles.as_ptr()
             },
@@ -54,13 +56,15 @@ pub fn ternary(
                 let scales = args.scales(panel, group);
                 for (row, sums) in rows.zip(sums) {
                     let exact = _mm512_loadu_si512(sums.as_ptr().cast());
-                    let value = args.scaled(exact, row, group, scales);
-                    let total = match args.groups {
-                        1 => _mm512_add_ps(_mm512_setzero_ps(), value),
-                        _ => totals.add(panel, row, group, value),
-                    };
+                    let mut total = [_mm512_setzero_ps()];
+                    if group > 0 {
+                        total = bytemuck::must_cast(*totals.of(panel, row));
+                    }
+                    args.add_scaled(&mut total, [exact], (row, group), scales);
                     if group + 1 == args.groups {
-                        args.store(panel, row, total, y);
+                        args.store(panel, row, &[total], y);
+                    } else {
+                        *totals.of(panel, row) = bytemuck::must_cast(total);
                     }
                 }
             },
@@ -99,15 +103,10 @@ impl<'a> Totals<'a> {
         Self { values: values.as_chunks_mut().0, first, rows }
     }
 
-    /// Adds a group's value and returns the sum.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn add(&mut self, panel: usize, row: usize, group: usize, value: __m512) -> __m512 {
+    /// Returns the sums of a panel and a row.
+    #[inline(always)]
+    fn of(&mut self, panel: usize, row: usize) -> &mut [f32; PANEL_ROWS] {
         let at = (panel - self.first) % BLOCK_PANELS * self.rows + row % BLOCK_ROWS;
-        let total = &mut self.values[at];
-        let before = if group == 0 { _mm512_setzero_ps() } else { bytemuck::must_cast(*total) };
-        let sum = _mm512_add_ps(before, value);
-        *total = bytemuck::must_cast(sum);
-        sum
+        &mut self.values[at]
     }
 }

@@ -4,19 +4,35 @@
 //! the features; `Kernels::for_isa` checks it before it hands out the table.
 
 mod attend;
-mod float;
 mod int8;
-mod kv;
-mod lanes;
+pub mod lanes;
 mod limits;
-mod row;
-mod shared;
 pub mod ternary;
 
-use super::{Isa, Kernels};
+use super::kv::{self, codecs};
+use super::simd::{compiled, detected, kernels, simd};
+use super::{Isa, Kernels, KvCodec, KvType, float};
+use crate::matrix::FloatMatrix;
+use crate::par::Columns;
+use std::arch::x86_64::{__m256, __m256i};
+use std::ops::Range;
 
-pub use kv::KV;
 pub use lanes::{add_product_one, fetch, prefetch, prefetch_stream, total};
+
+/// Proof that the CPU has these instructions.
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+simd!(Avx2, "avx2,fma,f16c", [__m256, __m256i; 8], wide: lanes::Wide, chains: 2, registers: 16, lanes, unsafe);
+
+impl Avx2 {
+    /// Only functions with these features can call it safely.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub fn new() -> Self {
+        Self(())
+    }
+}
 
 /// Returns true if the CPU has the features of these kernels.
 pub fn available() -> bool {
@@ -25,46 +41,43 @@ pub fn available() -> bool {
         && is_x86_feature_detected!("f16c")
 }
 
-/// Wraps a function that needs CPU features in a plain function.
-macro_rules! detected {
-    ($path:path, $($arg:ident),+) => {
-        |$($arg),+| {
-            // SAFETY: the table is only reached through `Kernels::for_isa`, which has checked that
-            // the CPU has the features.
-            unsafe { $path($($arg),+) }
-        }
-    };
-}
-pub(super) use detected;
-
 /// [`KERNELS`] with a ternary product that does not skip zeros, under the same condition.
 pub const DENSE: Kernels =
     Kernels { two_bit: detected!(ternary::ternary::<false>, w, panels, x, y, scratch), ..KERNELS };
 
+macro_rules! codec {
+    ($element:ident) => {
+        KvCodec {
+            write_key: compiled!("avx2,fma,f16c", [unsafe], kv::write_key::<$element>,
+                (x: &[f32], codes: &mut [u8], slot: usize) -> f32),
+            write_value: compiled!("avx2,fma,f16c", [unsafe], kv::write_value::<$element>,
+                (x: &[f32], codes: &mut [u8], slot: usize) -> f32),
+            keys: compiled!("avx2,fma,f16c", [unsafe], kv::keys::<$element>,
+                (codes: &[u8], scales: &[f32], out: &mut [f32]) -> ()),
+            values: compiled!("avx2,fma,f16c", [unsafe], kv::values::<$element>,
+                (codes: &[u8], scales: &[f32], out: &mut [f32]) -> ()),
+            plain: true,
+        }
+    };
+}
+
+/// See [`KvCodec`].
+pub const KV: [KvCodec; KvType::COUNT] = codecs!(codec);
+
 /// The kernel table. Only `Kernels::for_isa` hands it out, after `available`.
-pub const KERNELS: Kernels = Kernels {
+pub const KERNELS: Kernels = kernels!("avx2,fma,f16c", [unsafe], Avx2::new(), {
     isa: Isa::Avx2,
     two_bit: detected!(ternary::ternary::<true>, w, panels, x, y, scratch),
     tight: None,
     int8: detected!(int8::int8, w, panels, x, y, scratch),
-    float: detected!(float::float, w, rows, x, y),
-    quantize8: detected!(row::quantize8, x, values),
-    quantize16: detected!(row::quantize16, x, high, low),
-    rms_norm: detected!(row::rms_norm, x, weight, eps, out),
-    rope: detected!(row::rope, head, cos, sin),
-    silu_mul: detected!(row::silu_mul, gate, up),
-    relu2_mul: detected!(row::relu2_mul, gate, up),
-    sigmoid_mul: detected!(shared::sigmoid_mul, gate, x),
-    within: detected!(row::within, x, bound),
-    add: detected!(row::add, x, y),
-    hadamard: detected!(shared::hadamard, x, block),
-    delta: detected!(shared::delta, rows, state, out, scratch),
+    float: compiled!("avx2,fma,f16c", [unsafe], float::float,
+        (w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut Columns<'_>) -> (), Avx2::new()),
     attend: detected!(attend::attend, a, out, scratch),
     kv: KV,
-    summarize: detected!(kv::summarize, keys, summary),
-    estimate: detected!(kv::estimate, queries, scale, summary),
-    sum_exp: detected!(row::sum_exp, logits, max),
-    weigh: detected!(row::weigh, logits, max, scale),
+    summarize: compiled!("avx2,fma,f16c", [unsafe], kv::summarize,
+        (keys: &[f32], summary: &mut [f32]) -> ()),
+    estimate: compiled!("avx2,fma,f16c", [unsafe], kv::estimate,
+        (queries: &[f32], scale: f32, summary: &[f32]) -> f32),
     read: detected!(limits::read, lines),
     multiply: detected!(limits::multiply, rounds),
-};
+});

@@ -1,16 +1,70 @@
-//! AVX-512 with VNNI. Products of float matrices, RoPE, KV codecs and page summaries are those of AVX2.
+//! AVX-512 with VNNI. Products of float matrices, KV codecs and page summaries are those of AVX2.
 
 mod arrange;
 pub mod attend;
 pub mod int8;
 pub mod lanes;
 mod limits;
-mod row;
-mod shared;
 pub mod ternary;
 
-use super::avx2::{self, detected};
-use super::{Isa, Kernels};
+use super::avx2;
+use super::simd::{compiled, detected, kernels, simd};
+use super::{Isa, Kernels, Quantized};
+use crate::par::{Columns, Scratch};
+use crate::ternary::TernaryMatrix;
+use std::arch::x86_64::{__m512, __m512i};
+use std::ops::Range;
+
+/// Proof that the CPU has these instructions.
+#[derive(Clone, Copy)]
+pub struct Avx512(());
+
+simd!(Avx512, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni", [__m512, __m512i; 16], wide: lanes::Wide, chains: 4, registers: 32, lanes, unsafe);
+
+impl Avx512 {
+    /// Only functions with these features can call it safely.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+    pub fn new() -> Self {
+        Self(())
+    }
+}
+
+/// Proof that the CPU has VBMI, too.
+#[derive(Clone, Copy)]
+pub struct Vbmi(Avx512);
+
+simd!(Vbmi, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi", [__m512, __m512i; 16], wide: lanes::Wide, chains: 4, registers: 32, lanes, unsafe);
+
+impl Vbmi {
+    /// Only functions with these features can call it safely.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+    pub fn new() -> Self {
+        Self(Avx512::new())
+    }
+
+    /// Returns the proof of the set without VBMI.
+    pub fn base(self) -> Avx512 {
+        self.0
+    }
+}
+
+/// Builds the pointer to a ternary product, with the instructions of a layout of codes.
+macro_rules! ternary_product {
+    ($function:path, Avx512) => {
+        ternary_product!($function, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni", Avx512::new())
+    };
+    ($function:path, Vbmi) => {
+        ternary_product!($function, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi", Vbmi::new())
+    };
+    ($function:path, $features:literal, $token:expr) => {
+        compiled!($features, [unsafe], $function,
+            (w: &TernaryMatrix, panels: Range<usize>, x: &Quantized<'_>, y: &mut Columns<'_>,
+             scratch: &mut Scratch) -> (), $token)
+    };
+}
+pub(super) use ternary_product;
 
 /// Returns true if the CPU has the features of these kernels.
 pub fn available() -> bool {
@@ -23,38 +77,31 @@ pub fn available() -> bool {
 }
 
 /// The kernel table. Only `Kernels::for_isa` hands it out, after `available`.
-pub const KERNELS: Kernels = Kernels {
+pub const KERNELS: Kernels = kernels!(
+    "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c", [unsafe], Avx512::new(), {
     isa: Isa::Avx512,
-    two_bit: detected!(ternary::ternary::<false>, w, panels, x, y, scratch),
+    two_bit: ternary_product!(ternary::ternary::<Avx512, false>, Avx512),
+    tight: Some(ternary_product!(ternary::ternary::<Vbmi, false>, Vbmi)),
     int8: detected!(int8::int8, w, panels, x, y, scratch),
-    quantize8: detected!(row::quantize8, x, values),
-    rms_norm: detected!(row::rms_norm, x, weight, eps, out),
-    silu_mul: detected!(row::silu_mul, gate, up),
-    relu2_mul: detected!(row::relu2_mul, gate, up),
-    sigmoid_mul: detected!(shared::sigmoid_mul, gate, x),
-    within: detected!(row::within, x, bound),
-    add: detected!(row::add, x, y),
-    hadamard: detected!(shared::hadamard, x, block),
-    delta: detected!(shared::delta, rows, state, out, scratch),
-    sum_exp: detected!(row::sum_exp, logits, max),
-    weigh: detected!(row::weigh, logits, max, scale),
     attend: detected!(attend::attend, a, out, scratch),
     multiply: detected!(limits::multiply, rounds),
     ..avx2::KERNELS
-};
+});
 
 /// [`KERNELS`] with lookup tables for large ternary batches, under the same condition.
-pub const BY_TABLE: Kernels =
-    Kernels { two_bit: detected!(ternary::ternary::<true>, w, panels, x, y, scratch), ..KERNELS };
+pub const BY_TABLE: Kernels = Kernels {
+    two_bit: ternary_product!(ternary::ternary::<Avx512, true>, Avx512),
+    tight: Some(ternary_product!(ternary::ternary::<Vbmi, true>, Vbmi)),
+    ..KERNELS
+};
 
 /// Returns the table that is faster on this CPU.
 pub fn best() -> Kernels {
     if ternary::lookup::is_faster() { BY_TABLE } else { KERNELS }
 }
 
-/// Adds the tight layout to a table whose ternary product is that of AVX-512 or calls it, if the CPU has
-/// VBMI. Both layouts have the same product.
-pub fn tight(table: Kernels) -> Kernels {
+/// Returns a table without the tight layout if the CPU lacks VBMI.
+pub fn supported(table: Kernels) -> Kernels {
     let has_vbmi = is_x86_feature_detected!("avx512vbmi");
-    Kernels { tight: has_vbmi.then_some(table.two_bit), ..table }
+    Kernels { tight: table.tight.filter(|_| has_vbmi), ..table }
 }

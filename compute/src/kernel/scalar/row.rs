@@ -3,7 +3,7 @@
 use crate::kernel::finite::norm_factor;
 
 /// Smallest max |x| that a quantization scale is made from (as `transformers` clamps it).
-const MIN_MAX: f32 = 1e-5;
+pub const MIN_MAX: f32 = 1e-5;
 
 /// Quantizes a row to 8 bits by its absolute maximum: s = 127 / max |x|, q = clamp(round(x · s), −128, 127).
 pub fn quantize8(x: &[f32], values: &mut [i8]) -> (i32, f32) {

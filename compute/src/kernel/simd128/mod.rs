@@ -12,44 +12,40 @@
 //! is undefined. Where that matters, integers are compared instead.
 
 mod attend;
-mod float;
 mod int8;
 mod lanes;
 mod limits;
-mod row;
-mod shared;
 mod ternary;
 
-use super::{Isa, Kernels, exp, finite, kv, scalar};
+use super::simd::{kernels, simd};
+use super::{Isa, Kernels, float, kv, scalar};
+use crate::matrix::FloatMatrix;
+use crate::par::Columns;
 use scalar::KV;
+use std::arch::wasm32::v128;
+use std::ops::Range;
+
+/// The token of plain SIMD, which a module's target has.
+#[derive(Clone, Copy)]
+struct Simd128;
+
+simd!(Simd128, "simd128", [v128, v128; 4], wide: lanes::Wide, chains: 4, registers: 16, lanes);
 
 /// The kernel table of plain SIMD. The compiler vectorizes short loops over floats.
-pub const KERNELS: Kernels = Kernels {
+pub const KERNELS: Kernels = kernels!("simd128", [], Simd128, {
     isa: Isa::Simd128,
     two_bit: ternary::ternary,
     tight: None,
     int8: int8::int8,
-    float: float::float,
-    quantize8: row::quantize8,
-    quantize16: row::quantize16,
-    rms_norm: row::rms_norm,
-    rope: scalar::rope,
-    silu_mul: row::silu_mul,
-    relu2_mul: row::relu2_mul,
-    sigmoid_mul: shared::sigmoid_mul,
-    within: finite::within,
-    add: scalar::add,
-    hadamard: shared::hadamard,
-    delta: shared::delta,
+    float: compiled!("simd128", [], float::float,
+        (w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut Columns<'_>) -> (), Simd128),
     attend: attend::attend,
     kv: KV,
     summarize: kv::summarize,
     estimate: kv::estimate,
-    sum_exp: exp::sum_exp,
-    weigh: exp::weigh,
     read: scalar::read,
     multiply: limits::multiply,
-};
+});
 
 /// The kernel table of relaxed SIMD.
 #[cfg(feature = "relaxed-simd")]

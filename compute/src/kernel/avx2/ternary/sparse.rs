@@ -24,10 +24,7 @@ pub fn sparse<const N: usize>(
     y: &mut Columns<'_>,
     buffer: &mut AlignedVec<u32>,
 ) -> bool {
-    let mut xs: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
-    for (n, x) in xs.iter_mut().enumerate() {
-        *x = &args.x.row_chunks(n)[..args.blocks];
-    }
+    let xs = args.activations::<N>(0);
     let Some(live) = live_blocks(&xs, args.blocks, buffer) else { return false };
     for panel in panels {
         self::panel(args, panel, &xs, live, y);

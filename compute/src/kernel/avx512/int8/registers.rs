@@ -1,13 +1,13 @@
 //! int8 × int8 for batches. Values are decoded in registers, once for as many rows as the registers hold
 //! sums for. Two planes are neighboring rows.
 
-use super::{
-    CHUNK, SHIFT, ShiftedInputs, block, block_position, fetch, group_scales, join, rounded,
-};
+use super::{CHUNK, SHIFT, block, block_position, fetch, join};
+use crate::kernel::avx512::Avx512;
 use crate::kernel::avx512::arrange::{ArrangedRows, ColumnQuad, TileSplit, add};
-use crate::kernel::avx512::ternary::store;
-use crate::kernel::packing::BLOCKS;
-use crate::matrix::{Int8Panel, Int8View};
+use crate::kernel::packing::{BLOCKS, SIX, SPLIT, UPPER, WHOLE};
+use crate::kernel::simd::Simd;
+use crate::kernel::{Quantized, panel_rows};
+use crate::matrix::{Int8Panel, Int8View, Packing};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::PANEL_ROWS;
@@ -23,24 +23,43 @@ const UNIT: usize = 4;
 
 /// Returns true if [`batch`] can compute a product and is faster: sums of a single group must fit 32
 /// bits.
-pub fn applies(w: Int8View<'_>, x: &ShiftedInputs<'_>) -> bool {
-    w.groups() == 1 && w.strips() <= CHUNK && x.x.rows() >= LEAST
+pub fn applies(w: Int8View<'_>, x: &Quantized<'_>) -> bool {
+    w.groups() == 1 && w.strips() <= CHUNK && x.rows() >= LEAST
 }
 
-/// Multiplies `panels` with all rows.
+/// Multiplies `panels` with all rows, whose shift of weights adds `offsets`, by token.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn batch<const W: u8>(
+pub fn batch(
     w: Int8View<'_>,
     panels: Range<usize>,
-    x: ShiftedInputs<'_>,
+    x: (&Quantized<'_>, &[i64]),
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
 ) {
-    let tiles = TileSplit { rows: 0..x.x.rows(), most: TILE, unit: UNIT };
-    let arranged = ArrangedRows::new(x.x, tiles, w.cols(), rearranged);
+    let tiles = TileSplit { rows: 0..x.0.rows(), most: TILE, unit: UNIT };
+    let arranged = ArrangedRows::new(x.0, tiles, w.cols(), rearranged);
+    match w.packing() {
+        Packing::Whole => products::<WHOLE>(w, panels, x, y, &arranged),
+        Packing::Upper => products::<UPPER>(w, panels, x, y, &arranged),
+        Packing::Six => products::<SIX>(w, panels, x, y, &arranged),
+        Packing::Split => products::<SPLIT>(w, panels, x, y, &arranged),
+    }
+}
+
+/// As [`batch`], for packing `W`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn products<const W: u8>(
+    w: Int8View<'_>,
+    panels: Range<usize>,
+    (x, offsets): (&Quantized<'_>, &[i64]),
+    y: &mut Columns<'_>,
+    arranged: &ArrangedRows<'_>,
+) {
+    let s = Avx512::new();
     for panel in panels.clone() {
         let values = w.panel(panel, 0..w.strips());
-        let scales = group_scales(&w.scales(panel), 0);
+        let scales = panel_rows::int8_scales(s, &w.scales(panel), 0);
         let from = (panel - panels.start) * PANEL_ROWS;
         for (tile, width, steps) in arranged.tiles() {
             let mut sums = [_mm512_setzero_si512(); TILE];
@@ -52,13 +71,13 @@ pub fn batch<const W: u8>(
                 20 => dot::<20, W>(&values, steps, &mut sums),
                 _ => dot::<TILE, W>(&values, steps, &mut sums),
             }
-            for (i, planes) in sums[..tile.len()].chunks(x.x.planes).enumerate() {
-                let token = tile.start / x.x.planes + i;
-                let offset = _mm512_set1_epi64(x.offsets[token]);
-                let exact = join(planes).map(|e| _mm512_sub_epi64(e, offset));
-                let total = _mm512_mul_ps(rounded(exact), scales);
-                let total = _mm512_add_ps(_mm512_setzero_ps(), total);
-                store(total, x.x.joined_step(token), &mut y.row(token)[from..], false);
+            for (i, planes) in sums[..tile.len()].chunks(x.planes).enumerate() {
+                let token = tile.start / x.planes + i;
+                let exact = s.wide_sub(join(s, planes), offsets[token]);
+                let mut total = s.panel(s.splat(0.0));
+                panel_rows::add_scaled(s, &mut total, s.wide_round(exact), scales);
+                let out = &mut y.row(token)[from..];
+                panel_rows::store(s, total, x.joined_step(token), out, false);
             }
         }
     }

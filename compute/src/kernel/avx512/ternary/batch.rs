@@ -2,8 +2,9 @@
 //! with one tile of rows after the other. Activations are rearranged in the order in which tiles read
 //! them.
 
-use super::{FIELDS, Field, TernaryArgs};
+use super::{Codes, FIELDS, Field, fields};
 use crate::kernel::avx512::arrange::{ArrangedRows, ColumnQuad, TileSplit};
+use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::BLOCK_BYTES;
@@ -20,29 +21,29 @@ const PANELS: usize = 2;
 
 /// Multiplies `panels` with some rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn batch(
-    args: &TernaryArgs<'_>,
+pub fn batch<C: Codes>(
+    args: &TernaryArgs<'_, C>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
     decoded: &mut AlignedVec<u8>,
 ) {
-    let steps = args.fields();
+    let steps = fields(args);
     let tiles = TileSplit { rows, most: TILE, unit: QUAD };
     let x = ArrangedRows::new(args.x, tiles, args.w.cols(), rearranged);
     decoded.grow(PANELS * steps * BLOCK_BYTES);
     for first in panels.clone().step_by(PANELS) {
         let pair = first..panels.end.min(first + PANELS);
-        let fields = decoded.as_chunks_mut().0;
-        for (panel, out) in pair.clone().zip(fields.chunks_exact_mut(steps)) {
-            args.unpack((panel, 0..steps), Some((panel + PANELS, 0)), out);
+        let codes = decoded.as_chunks_mut().0;
+        for (panel, out) in pair.clone().zip(codes.chunks_exact_mut(steps)) {
+            C::unpack(args, (panel, 0..steps), Some((panel + PANELS, 0)), out);
         }
         for (tile, width, x) in x.tiles() {
             match width {
-                4 => product::<4>(args, &pair, &tile, (fields, x), y),
-                8 => product::<8>(args, &pair, &tile, (fields, x), y),
-                _ => product::<TILE>(args, &pair, &tile, (fields, x), y),
+                4 => product::<_, 4>(args, &pair, &tile, (codes, x), y),
+                8 => product::<_, 8>(args, &pair, &tile, (codes, x), y),
+                _ => product::<_, TILE>(args, &pair, &tile, (codes, x), y),
             }
         }
     }
@@ -51,32 +52,26 @@ pub fn batch(
 /// Multiplies one or two panels × a tile of up to `N` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn product<const N: usize>(
-    args: &TernaryArgs<'_>,
+fn product<C: Codes, const N: usize>(
+    args: &TernaryArgs<'_, C>,
     pair: &Range<usize>,
     tile: &Range<usize>,
-    (fields, x): (&[Field], &[ColumnQuad]),
+    (codes, x): (&[Field], &[ColumnQuad]),
     y: &mut Columns<'_>,
 ) {
-    let (low, high) = fields.split_at(args.fields());
+    let (low, high) = codes.split_at(fields(args));
     let x = x.as_chunks::<N>().0;
-    let mut totals = [[_mm512_setzero_ps(); PANELS]; N];
+    let mut totals = [[[_mm512_setzero_ps()]; N]; PANELS];
     for g in 0..args.groups {
         let blocks = args.group(g);
         let steps = blocks.start * FIELDS..blocks.end * FIELDS;
         let exact = dot::<N>([&low[steps.clone()], &high[steps.clone()]], &x[steps]);
         for (p, panel) in pair.clone().enumerate() {
-            let scales = args.scales(panel, g);
-            for (n, row) in tile.clone().enumerate() {
-                let value = args.scaled(exact[n][p], row, g, scales);
-                totals[n][p] = _mm512_add_ps(totals[n][p], value);
-            }
+            args.scale(panel, g, tile.start, &exact[p][..tile.len()], &mut totals[p]);
         }
     }
-    for (n, row) in tile.clone().enumerate() {
-        for (p, panel) in pair.clone().enumerate() {
-            args.store(panel, row, totals[n][p], y);
-        }
+    for (panel, totals) in pair.clone().zip(totals) {
+        args.store(panel, tile.start, &totals[..tile.len()], y);
     }
 }
 
@@ -86,14 +81,14 @@ fn product<const N: usize>(
 fn dot<const N: usize>(
     fields: [&[Field]; PANELS],
     x: &[[ColumnQuad; N]],
-) -> [[__m512i; PANELS]; N] {
-    let mut sums = [[_mm512_setzero_si512(); PANELS]; N];
+) -> [[[__m512i; 1]; N]; PANELS] {
+    let mut sums = [[[_mm512_setzero_si512()]; N]; PANELS];
     for ((low, high), x) in fields[0].iter().zip(fields[1]).zip(x) {
         let (low, high) = (bytemuck::must_cast(*low), bytemuck::must_cast(*high));
         for n in 0..N {
             let x = _mm512_set1_epi32(bytemuck::must_cast(x[n]));
-            sums[n][0] = _mm512_dpbusd_epi32(sums[n][0], low, x);
-            sums[n][1] = _mm512_dpbusd_epi32(sums[n][1], high, x);
+            sums[0][n] = [_mm512_dpbusd_epi32(sums[0][n][0], low, x)];
+            sums[1][n] = [_mm512_dpbusd_epi32(sums[1][n][0], high, x)];
         }
     }
     sums

@@ -2,17 +2,18 @@
 //! vectors of 32 activation rows: a load and an addition for 128 multiply-adds, where `vpdpbusd` does 64.
 //! It is faster on CPUs whose `vpdpbusd` is not faster than an addition.
 
-use super::{TernaryArgs, registers, tight};
-use crate::kernel::avx2::ternary as avx2;
+use super::{Codes, registers};
+use crate::kernel::avx2::Avx2;
+use crate::kernel::avx2::ternary::lookup as tables;
+use crate::kernel::avx512::Avx512;
+use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
-use crate::ternary::{BLOCK_COLS, Layout};
-use avx2::lookup as tables;
 use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::LazyLock;
 pub use tables::LookupBuffers;
-use tables::{IndexWord, LookupOps, Sums, TILE, Tables, VECTORS};
+use tables::{IndexBuf, IndexWord, Lookup, Sums, TILE, Tables, VECTORS};
 
 /// Number of activation rows from which the last tile uses tables.
 const LEAST: usize = 25;
@@ -48,8 +49,8 @@ fn tabulated(rows: usize, panels: usize) -> usize {
 
 /// Multiplies `panels` with all rows: whole tiles by table, the rest by multiplication.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn batch(
-    args: &TernaryArgs<'_>,
+pub fn batch<C: Codes>(
+    args: &TernaryArgs<'_, C>,
     panels: Range<usize>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
@@ -57,25 +58,32 @@ pub fn batch(
 ) {
     let rows = args.x.rows();
     let most = tabulated(rows, panels.len());
-    let ops = match args.w.layout() {
-        Layout::TwoBit => LookupOps { add, ..tables::TWO_BIT },
-        Layout::Tight if args.groups == 1 => {
-            LookupOps { order: &tight::ORDER, encode_indices: tight::encode_indices, add }
-        }
-        Layout::Tight => {
-            LookupOps { encode_indices: tight::encode_group_indices, add, ..tables::TWO_BIT }
-        }
-    };
-    let size = args.group_blocks * BLOCK_COLS;
-    let narrow = avx2::TernaryArgs::new(args.w, args.x, args.first, (size, args.sums));
+    let (ops, narrow) = (C::lookup(args), args.with(Avx2::new()));
     for panels in tables::panel_blocks(panels) {
-        // SAFETY: this function has the features of `add`, and tight matrices only come with VBMI.
-        let done = unsafe { tables::lookup(&narrow, &ops, panels.clone(), 0..most, y, buffers) };
+        let done = tables::lookup(&narrow, &ops, panels.clone(), 0..most, y, buffers);
         let rest = if done { most..rows } else { 0..rows };
         match rest.len() {
-            ..=STREAMED => args.streams(panels, rest, y),
+            ..=STREAMED => C::streams(args, panels, rest, y),
             _ => registers::batch(args, panels, rest, y, rearranged),
         }
+    }
+}
+
+/// The two-bit layout, encoded as with AVX2.
+impl Lookup for Avx512 {
+    fn encode_indices(
+        &self,
+        args: &TernaryArgs<'_, Avx2>,
+        panel: usize,
+        periods: Range<usize>,
+        buf: &mut IndexBuf<'_>,
+    ) -> bool {
+        args.s.encode_indices(args, panel, periods, buf)
+    }
+
+    fn add(&self, tables: &Tables<VECTORS>, indices: &[IndexWord], narrow: &mut [Sums<VECTORS>]) {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { add(tables, indices, narrow) }
     }
 }
 

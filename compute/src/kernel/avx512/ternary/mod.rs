@@ -9,13 +9,16 @@ mod unpack;
 
 pub use unpack::{FIELDS, Field};
 
+use super::Avx512;
+use super::arrange::ColumnQuad;
 use crate::kernel::Quantized;
 use crate::kernel::avx2::prefetch;
+use crate::kernel::avx2::ternary::lookup::Lookup;
 use crate::kernel::panels::interleaved_panels;
-use crate::mem::AlignedVec;
+use crate::kernel::simd::Simd;
+use crate::kernel::ternary::{TernaryArgs, TernaryDot, tile};
 use crate::par::{Columns, Scratch};
-use crate::ternary::tight::{BYTES, COLS};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, Layout, PANEL_ROWS, Scales, TernaryMatrix};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -29,7 +32,8 @@ const FEW_ROWS: usize = 5;
 /// See the scalar definition. With `TABLES`, large batches use lookup tables, and small ones
 /// [`registers`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn ternary<const TABLES: bool>(
+pub fn ternary<C: Codes, const TABLES: bool>(
+    codes: C,
     w: &TernaryMatrix,
     panels: Range<usize>,
     x: &Quantized<'_>,
@@ -37,10 +41,10 @@ pub fn ternary<const TABLES: bool>(
     scratch: &mut Scratch,
 ) {
     let Scratch { ints, decoded, tables, rearranged, shorts, sums: exact, floats, .. } = scratch;
-    let args = TernaryArgs::new(w, x, panels.start, ints);
+    let args = TernaryArgs::new(codes, w, x, panels.start, ints);
     let streamed = if TABLES { FEW_ROWS } else { STREAMED_ROWS };
     match x.rows() {
-        rows if rows <= streamed => args.streams(panels, 0..rows, y),
+        rows if rows <= streamed => C::streams(&args, panels, 0..rows, y),
         _ if TABLES => {
             let mut buffers = lookup::LookupBuffers {
                 indices: decoded,
@@ -55,229 +59,170 @@ pub fn ternary<const TABLES: bool>(
     }
 }
 
-/// Arguments of a product that all its tiles share. Matrices in the tight layout only come here if the
-/// CPU has VBMI; see [`super::tight`].
-pub struct TernaryArgs<'a> {
-    pub w: &'a TernaryMatrix,
-    pub x: &'a Quantized<'a>,
-    /// Sums of activations, `[rows][groups]`.
-    sums: &'a [i32],
-    /// Number of blocks of 16 columns in a panel.
-    pub blocks: usize,
-    /// Number of groups of columns that share a scale.
-    pub groups: usize,
-    /// Number of blocks in a group.
-    pub group_blocks: usize,
-    /// First panel of the output view.
-    first: usize,
+/// A layout of codes, as a CPU that has its instructions decodes it.
+pub trait Codes: Simd<Panel = [__m512; 1], IntPanel = [__m512i; 1]> {
+    /// The layout's lookup.
+    type Lookup: Lookup;
+
+    /// Multiplies panels × some rows and decodes codes in registers. This is for small batches, which
+    /// memory bandwidth limits.
+    fn streams(
+        args: &TernaryArgs<'_, Self>,
+        panels: Range<usize>,
+        rows: Range<usize>,
+        y: &mut Columns<'_>,
+    );
+    /// Returns the exact Σ c·q of a group of a panel × `N` rows, by steps.
+    fn dot_rows<const N: usize>(
+        args: &TernaryArgs<'_, Self>,
+        panel: usize,
+        g: usize,
+        x: &[[ColumnQuad; N]],
+    ) -> [__m512i; N];
+    /// Decodes whole blocks of fields of a panel. Prefetches the same number of fields of another panel,
+    /// from `next` = (panel, field) on.
+    fn unpack(
+        args: &TernaryArgs<'_, Self>,
+        fields: (usize, Range<usize>),
+        next: Option<(usize, usize)>,
+        out: &mut [Field],
+    );
+    /// Returns the lookup of a product.
+    fn lookup(args: &TernaryArgs<'_, Self>) -> Self::Lookup;
 }
 
-impl<'a> TernaryArgs<'a> {
-    /// Collects the arguments; `sums` is a buffer for sums of activations.
-    pub fn new(
-        w: &'a TernaryMatrix,
-        x: &'a Quantized<'a>,
-        first: usize,
-        sums: &'a mut AlignedVec<i32>,
-    ) -> Self {
-        let (size, sums) = x.scale_groups(w, sums);
-        let (blocks, group_blocks) = (w.cols().div_ceil(BLOCK_COLS), size / BLOCK_COLS);
-        Self { w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
-    }
+/// Number of fields of a panel: vectors of 16 rows × 4 columns.
+pub fn fields<C: Codes>(args: &TernaryArgs<'_, C>) -> usize {
+    args.blocks * FIELDS
+}
 
-    /// Returns the blocks of group `g`.
-    pub fn group(&self, g: usize) -> Range<usize> {
-        g * self.group_blocks..((g + 1) * self.group_blocks).min(self.blocks)
-    }
+/// The two-bit layout.
+impl Codes for Avx512 {
+    type Lookup = Self;
 
-    /// Returns the blocks of group `g` in the tight layout.
-    fn tight_group(&self, g: usize) -> Range<usize> {
-        let all = self.w.group_blocks(Layout::Tight);
-        let own = (self.group(g).len() * BLOCK_COLS).div_ceil(COLS);
-        g * all..g * all + own.min(all)
-    }
-
-    /// Returns the activations of a row that a group multiplies. A single group's go on behind the matrix's
-    /// columns, with zeros.
-    fn activations(&self, row: usize, g: usize) -> &'a [i8] {
-        let row = self.x.row(row);
-        match self.groups {
-            1 => row,
-            _ => &row[self.group(g).start * BLOCK_COLS..self.group(g).end * BLOCK_COLS],
+    #[inline(always)]
+    fn streams(
+        args: &TernaryArgs<'_, Self>,
+        panels: Range<usize>,
+        rows: Range<usize>,
+        y: &mut Columns<'_>,
+    ) {
+        let (pairs, left) = interleaved_panels::<2>(panels, args.w.panel_bytes());
+        for pair in pairs {
+            stream(args, pair, rows.clone(), y);
+        }
+        for panel in left {
+            stream(args, [panel], rows.clone(), y);
         }
     }
 
-    /// Returns the two-bit codes of a panel.
-    fn codes(&self, panel: usize) -> &'a [[u8; BLOCK_BYTES]] {
-        self.panel(panel).as_chunks().0
+    #[inline(always)]
+    fn dot_rows<const N: usize>(
+        args: &TernaryArgs<'_, Self>,
+        panel: usize,
+        g: usize,
+        x: &[[ColumnQuad; N]],
+    ) -> [__m512i; N] {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { registers::dot(&args.codes(panel)[args.group(g)], x) }
     }
 
-    /// Returns the codes of a panel in the tight layout.
-    fn tight(&self, panel: usize) -> &'a [[u8; BYTES]] {
-        self.panel(panel).as_chunks().0
-    }
-
-    fn panel(&self, panel: usize) -> &'a [u8] {
-        let bytes = self.w.panel_bytes();
-        &self.w.codes()[panel * bytes..][..bytes]
-    }
-
-    /// Number of fields of a panel: vectors of 16 rows × 4 columns.
-    pub fn fields(&self) -> usize {
-        self.blocks * FIELDS
-    }
-
-    /// Decodes whole blocks of fields of a panel. Prefetches the same number of fields of another panel,
-    /// from `next` = (panel, field) on.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    pub fn unpack(
-        &self,
+    #[inline(always)]
+    fn unpack(
+        args: &TernaryArgs<'_, Self>,
         (panel, fields): (usize, Range<usize>),
         next: Option<(usize, usize)>,
         out: &mut [Field],
     ) {
-        let next = next.filter(|(panel, _)| panel * PANEL_ROWS < self.w.rows());
-        match self.w.layout() {
-            Layout::TwoBit => {
-                let at = |panel, field| &self.codes(panel)[field / FIELDS..];
-                let next = next.map_or(std::ptr::null(), |(p, field)| at(p, field).as_ptr());
-                let blocks = &at(panel, fields.start)[..fields.len() / FIELDS];
-                unpack::unpack(blocks, next.cast(), out);
-            }
-            Layout::Tight => {
-                let next = next.map_or((std::ptr::null(), 0), |(panel, field)| {
-                    (self.panel(panel).as_ptr(), field)
-                });
-                // SAFETY: this CPU has VBMI, because the matrix is in the tight layout.
-                unsafe { tight::unpack_groups(self.w, self.tight(panel), fields, next, out) }
-            }
-        }
+        let at = |panel, field| &args.codes(panel)[field / FIELDS..];
+        let next = next.filter(|(panel, _)| panel * PANEL_ROWS < args.w.rows());
+        let next = next.map_or(std::ptr::null(), |(panel, field)| at(panel, field).as_ptr());
+        let blocks = &at(panel, fields.start)[..fields.len() / FIELDS];
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { unpack::unpack(blocks, next.cast(), out) }
     }
 
-    /// Multiplies panels × some rows and decodes codes in registers. This is for small batches, which
-    /// memory bandwidth limits.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn streams(&self, panels: Range<usize>, rows: Range<usize>, y: &mut Columns<'_>) {
-        if self.w.layout() == Layout::Tight {
-            // SAFETY: this CPU has VBMI, because the matrix is in the tight layout.
-            return unsafe { tight::streams(self, panels, rows, y) };
-        }
-        let (pairs, left) = interleaved_panels::<2>(panels, self.w.panel_bytes());
-        for pair in pairs {
-            self.stream(pair, rows.clone(), y);
-        }
-        for panel in left {
-            self.stream([panel], rows.clone(), y);
-        }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn stream<const P: usize>(&self, panels: [usize; P], rows: Range<usize>, y: &mut Columns<'_>) {
-        let mut row = rows.start;
-        while row < rows.end {
-            // As many rows as the registers have room for.
-            let rows = match rows.end - row {
-                8.. => 8,
-                left => left.min(4),
-            };
-            match rows {
-                8 => panels.iter().for_each(|&panel| self.tile::<1, 8, 2>([panel], row, y)),
-                4 => panels.iter().for_each(|&panel| self.tile::<1, 4, 4>([panel], row, y)),
-                3 => self.tile::<P, 3, 2>(panels, row, y),
-                2 => self.tile::<P, 2, 2>(panels, row, y),
-                _ => self.tile::<P, 1, 4>(panels, row, y),
-            }
-            row += rows;
-        }
-    }
-
-    /// Multiplies `P` panels × `N` activation rows from `row` on, with `A` sums each to hide the latency of
-    /// `vpdpbusd`.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn tile<const P: usize, const N: usize, const A: usize>(
-        &self,
-        panels: [usize; P],
-        row: usize,
-        y: &mut Columns<'_>,
-    ) {
-        let mut xs: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
-        for (n, x) in xs.iter_mut().enumerate() {
-            *x = &self.x.row_chunks(row + n)[..self.blocks];
-        }
-        let mut totals = [[_mm512_setzero_ps(); N]; P];
-        for g in 0..self.groups {
-            let range = self.group(g);
-            // Loops: closures with these CPU features are not inlined into `array::map`.
-            let (mut codes, mut group_xs) = ([&[][..]; P], xs);
-            for (codes, panel) in codes.iter_mut().zip(panels) {
-                *codes = &self.codes(panel)[range.clone()];
-            }
-            for x in &mut group_xs {
-                *x = &x[range.clone()];
-            }
-            let exact = dot::<P, N, A>(codes, group_xs);
-            for p in 0..P {
-                let scales = self.scales(panels[p], g);
-                for n in 0..N {
-                    let scaled = self.scaled(exact[p][n], row + n, g, scales);
-                    totals[p][n] = _mm512_add_ps(totals[p][n], scaled);
-                }
-            }
-        }
-        for (panel, totals) in panels.into_iter().zip(totals) {
-            for (n, total) in totals.into_iter().enumerate() {
-                self.store(panel, row + n, total, y);
-            }
-        }
-    }
-
-    /// Returns (Σ c·q − Σ q) · scale of a row and a group, from the exact sums Σ c·q.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    pub fn scaled(&self, exact: __m512i, row: usize, group: usize, scales: __m512) -> __m512 {
-        let offset = _mm512_set1_epi32(self.sums[row * self.groups + group]);
-        // Not fused with the sum over groups: every instruction set rounds the product, so that all
-        // agree bit for bit.
-        _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(exact, offset)), scales)
-    }
-
-    /// Writes the outputs of a panel and a row, or adds them if they are a second plane's.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    pub fn store(&self, panel: usize, row: usize, total: __m512, y: &mut Columns<'_>) {
-        let (token, adds) = self.x.target(row);
-        let from = (panel - self.first) * PANEL_ROWS;
-        store(total, self.x.steps[row], &mut y.row(token)[from..], adds);
-    }
-
-    /// Returns the scales of a panel's 16 rows in one group.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    pub fn scales(&self, panel: usize, group: usize) -> __m512 {
-        match self.w.scales() {
-            Scales::Tensor(s) => _mm512_set1_ps(*s),
-            Scales::Groups(g) => {
-                let at = panel * g.groups() + group;
-                _mm512_cvtph_ps(bytemuck::must_cast(g.bytes().as_chunks::<32>().0[at]))
-            }
-        }
+    fn lookup(args: &TernaryArgs<'_, Self>) -> Self {
+        args.s
     }
 }
 
-/// Returns the exact Σ c·q of 16 rows of each panel × `N` activation rows.
+/// Multiplies `P` interleaved panels × some rows, as many at a time as the registers have room for.
+#[inline(always)]
+fn stream<const P: usize>(
+    args: &TernaryArgs<'_, Avx512>,
+    panels: [usize; P],
+    rows: Range<usize>,
+    y: &mut Columns<'_>,
+) {
+    let mut row = rows.start;
+    while row < rows.end {
+        let rows = match rows.end - row {
+            8.. => 8,
+            left => left.min(4),
+        };
+        match rows {
+            8 => each::<8>(args, &panels, row, y),
+            4 => each::<4>(args, &panels, row, y),
+            3 => tile::<_, P, 3>(args, panels, row, args.activations(row), y),
+            2 => tile::<_, P, 2>(args, panels, row, args.activations(row), y),
+            _ => tile::<_, P, 1>(args, panels, row, args.activations(row), y),
+        }
+        row += rows;
+    }
+}
+
+/// Multiplies one panel after the other × `N` activation rows from `row` on.
+#[inline(always)]
+fn each<const N: usize>(
+    args: &TernaryArgs<'_, Avx512>,
+    panels: &[usize],
+    row: usize,
+    y: &mut Columns<'_>,
+) {
+    for &panel in panels {
+        tile::<_, 1, N>(args, [panel], row, args.activations(row), y);
+    }
+}
+
+impl TernaryDot for Avx512 {
+    type Block = [i8; BLOCK_COLS];
+    /// 16 columns · 3 · 128 · 2¹⁸ blocks < 2³¹.
+    const CHUNK: usize = 1 << 18;
+
+    #[inline(always)]
+    fn dot<const P: usize, const N: usize>(
+        self,
+        codes: [&[[u8; BLOCK_BYTES]]; P],
+        xs: [&[[i8; BLOCK_COLS]]; N],
+        exact: &mut [[[__m512i; 1]; N]; P],
+    ) {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { dot(codes, xs, exact) }
+    }
+}
+
+/// Most sums that hide the latency of `vpdpbusd`.
+const CHAINS: usize = 4;
+
+/// Number of sums of each of `rows` rows that hide the latency and fit the registers.
+const fn chains(rows: usize) -> usize {
+    if rows == 1 || rows == 4 { CHAINS } else { 2 }
+}
+
+/// Adds the exact Σ c·q of 16 rows of each panel × `N` activation rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 #[allow(clippy::needless_range_loop)] // All of `codes` and `xs` share an index.
-fn dot<const P: usize, const N: usize, const A: usize>(
+fn dot<const P: usize, const N: usize>(
     codes: [&[[u8; BLOCK_BYTES]]; P],
     xs: [&[[i8; BLOCK_COLS]]; N],
-) -> [[__m512i; N]; P] {
+    exact: &mut [[[__m512i; 1]; N]; P],
+) {
     let mask = _mm512_set1_epi8(3);
-    let mut sums = [[[_mm512_setzero_si512(); A]; N]; P];
+    let mut sums = [[[_mm512_setzero_si512(); CHAINS]; N]; P];
     let blocks = codes[0].len();
-    let (mut codes, mut xs, mut totals) = (codes, xs, [[_mm512_setzero_si512(); N]; P]);
+    let (mut codes, mut xs) = (codes, xs);
     for codes in &mut codes {
         *codes = &codes[..blocks];
     }
@@ -293,7 +238,7 @@ fn dot<const P: usize, const N: usize, const A: usize>(
                 for n in 0..N {
                     let quads: &[[i8; 4]; 4] = bytemuck::must_cast_ref(&xs[n][b]);
                     let x = _mm512_set1_epi32(bytemuck::must_cast(quads[field]));
-                    let sum = &mut sums[p][n][field % A];
+                    let sum = &mut sums[p][n][field % const { chains(N) }];
                     *sum = _mm512_dpbusd_epi32(*sum, w, x);
                 }
                 q = _mm512_srli_epi16::<2>(q);
@@ -303,25 +248,8 @@ fn dot<const P: usize, const N: usize, const A: usize>(
     for p in 0..P {
         for n in 0..N {
             for sum in sums[p][n] {
-                totals[p][n] = _mm512_add_epi32(totals[p][n], sum);
+                exact[p][n][0] = _mm512_add_epi32(exact[p][n][0], sum);
             }
         }
-    }
-    totals
-}
-
-/// Writes a panel's outputs of one activation row to the first 16 elements of `out`, or adds them.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn store(total: __m512, step: f32, out: &mut [f32], adds: bool) {
-    let product = _mm512_mul_ps(total, _mm512_set1_ps(step));
-    let lanes = ((1u32 << out.len().min(PANEL_ROWS)) - 1) as u16;
-    // SAFETY: the mask has at most as many lanes as there are outputs.
-    unsafe {
-        let sum = match adds {
-            true => _mm512_add_ps(product, _mm512_maskz_loadu_ps(lanes, out.as_ptr())),
-            false => product,
-        };
-        _mm512_mask_storeu_ps(out.as_mut_ptr(), lanes, sum);
     }
 }

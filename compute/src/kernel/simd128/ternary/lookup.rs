@@ -9,7 +9,9 @@
 //! activations many more.
 
 use super::super::lanes::{load, transpose4};
-use super::{TernaryArgs, Total, VECTORS};
+use super::{Total, VECTORS};
+use crate::kernel::simd::Simd;
+use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_COLS, PANEL_ROWS};
@@ -54,8 +56,8 @@ pub struct LookupBuffers<'s> {
 /// Multiplies `panels`, at most [`PANELS`], with the activation rows `rows`, in tiles from the first on.
 /// Returns false, with nothing done, if there are no rows, the panels have the fourth code or a pair of
 /// blocks would cross a group boundary.
-pub fn lookup(
-    args: &TernaryArgs<'_>,
+pub fn lookup<S: Simd<Panel = Total>>(
+    args: &TernaryArgs<'_, S>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
@@ -77,7 +79,11 @@ pub fn lookup(
 /// Writes the table offsets of some panels. Zeros replace the second block of the last pair if it is
 /// missing; its activations are zero, too. Returns false if there is a fourth code, which is not a
 /// ternary weight.
-fn encode_offsets(args: &TernaryArgs<'_>, panels: Range<usize>, out: &mut AlignedVec<u8>) -> bool {
+fn encode_offsets<S: Simd>(
+    args: &TernaryArgs<'_, S>,
+    panels: Range<usize>,
+    out: &mut AlignedVec<u8>,
+) -> bool {
     out.grow(args.blocks.div_ceil(PAIR) * panels.len() * PANEL_ROWS * size_of::<RowOffsets>());
     let out: &mut [[v128; PANEL_ROWS]] = bytemuck::cast_slice_mut(out);
     let tables: [u16; QUADS] = std::array::from_fn(|i| (i * size_of::<Table>()) as u16);
@@ -121,8 +127,8 @@ fn numbers(codes: v128) -> v128 {
 
 /// Multiplies panels with one tile. The 16-bit sums are zero before and after it.
 #[inline(never)]
-fn product(
-    args: &TernaryArgs<'_>,
+fn product<S: Simd<Panel = Total>>(
+    args: &TernaryArgs<'_, S>,
     panels: Range<usize>,
     tile: Range<usize>,
     y: &mut Columns<'_>,
@@ -137,8 +143,8 @@ fn product(
     let totals = vectors::<f32>(totals, rows);
     for g in 0..args.groups {
         let (mut bounds, mut wide) = ([i16x8_splat(0); V], false);
-        let end = ((g + 1) * args.group_blocks).min(args.blocks);
-        for pair in g * args.group_blocks / PAIR..end.div_ceil(PAIR) {
+        let Range { start, end } = args.group(g);
+        for pair in start / PAIR..end.div_ceil(PAIR) {
             let magnitudes = tabulate(args, &tile, pair, tables);
             if !reserve(&mut bounds, &magnitudes) {
                 widen(narrow, exact, wide);
@@ -183,8 +189,8 @@ fn vectors<T: bytemuck::Pod>(buffer: &mut AlignedVec<T>, rows: usize) -> &mut [[
 }
 
 /// Computes the tables of one pair's quads for a tile of activation rows; returns Σ |q| of each row.
-fn tabulate(
-    args: &TernaryArgs<'_>,
+fn tabulate<S: Simd>(
+    args: &TernaryArgs<'_, S>,
     tile: &Range<usize>,
     pair: usize,
     Tables(tables): &mut Tables,
@@ -220,7 +226,11 @@ fn reserve(bounds: &mut [v128; V], magnitudes: &[v128; V]) -> bool {
 /// Transposes a block's 16 columns of the tile's activation rows, one row in each lane. Missing rows are
 /// 0.
 #[inline]
-fn columns(args: &TernaryArgs<'_>, tile: &Range<usize>, block: usize) -> [[v128; V]; BLOCK_COLS] {
+fn columns<S: Simd>(
+    args: &TernaryArgs<'_, S>,
+    tile: &Range<usize>,
+    block: usize,
+) -> [[v128; V]; BLOCK_COLS] {
     let bytes: [v128; TILE] = std::array::from_fn(|i| match tile.start + i {
         row if row < tile.end => bytemuck::must_cast(args.x.row_chunks::<BLOCK_COLS>(row)[block]),
         _ => i8x16_splat(0),

@@ -8,8 +8,11 @@
 //! CPU without VNNI. Sums are widened after [`CHUNK`] blocks: 4 fields × 2 products × 3 · 128 × 10 blocks
 //! = 30,720 fits an int16.
 
-use super::{Exact, TernaryArgs, VECTORS, lookup};
+use super::super::lanes;
+use super::{Exact, VECTORS, batch, lookup};
 use crate::kernel::Quantized;
+use crate::kernel::simd::simd;
+use crate::kernel::ternary::{TernaryArgs, TernaryDot, tile};
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
 use std::arch::wasm32::*;
@@ -19,6 +22,12 @@ use std::ops::Range;
 const CHUNK: usize = 10;
 /// Number of activation rows from which tables are faster, in all and in the last tile.
 const LOOKUP_ROWS: usize = 10;
+
+/// The token of relaxed SIMD, which a module's target has.
+#[derive(Clone, Copy)]
+struct RelaxedSimd;
+
+simd!(RelaxedSimd, "simd128,relaxed-simd", [v128, v128; 4], wide: lanes::Wide, chains: 4, registers: 16, lanes);
 
 /// See the scalar definition.
 #[target_feature(enable = "simd128,relaxed-simd")]
@@ -30,31 +39,33 @@ pub fn ternary(
     scratch: &mut Scratch,
 ) {
     let Scratch { ints, decoded, shorts, sums: exact, floats, .. } = scratch;
-    let (size, sums) = x.scale_groups(w, ints);
-    let args = TernaryArgs::new(w, x, (size, sums), panels.start);
+    let args = TernaryArgs::new(RelaxedSimd, w, x, panels.start, ints);
     let mut buffers =
         lookup::LookupBuffers { offsets: decoded, narrow: shorts, exact, totals: floats };
-    args.batch(panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| {
-        tile(&args, panel, row, y);
+    batch(&args, panels, LOOKUP_ROWS, y, &mut buffers, |panel, row, y| {
+        // The registers hold no more than one row: two rows at once are a fifth slower.
+        tile::<_, 1, 1>(&args, [panel], row, args.activations(row), y);
         1
     });
 }
 
-/// Multiplies one panel × one activation row. The registers hold no more: two rows at once are a fifth
-/// slower.
-#[inline]
-#[target_feature(enable = "simd128,relaxed-simd")]
-fn tile(args: &TernaryArgs<'_>, panel: usize, row: usize, y: &mut Columns<'_>) {
-    let x = &args.x.row_chunks(row)[..args.blocks];
-    let mut totals = [[f32x4_splat(0.0); VECTORS]];
-    for g in 0..args.groups {
-        let mut exact = [i32x4_splat(0); VECTORS];
-        for chunk in args.chunks(g, CHUNK) {
-            dot(&args.codes(panel)[chunk.clone()], &x[chunk], &mut exact);
+impl TernaryDot for RelaxedSimd {
+    type Block = [i8; BLOCK_COLS];
+    const CHUNK: usize = CHUNK;
+
+    #[inline(always)]
+    fn dot<const P: usize, const N: usize>(
+        self,
+        codes: [&[[u8; BLOCK_BYTES]]; P],
+        xs: [&[[i8; BLOCK_COLS]]; N],
+        exact: &mut [[Exact; N]; P],
+    ) {
+        for (codes, exact) in codes.into_iter().zip(exact) {
+            for (x, exact) in xs.into_iter().zip(exact) {
+                dot(codes, x, exact);
+            }
         }
-        args.scale(panel, g, row, &[exact], &mut totals);
     }
-    args.store(panel, row, &totals, y);
 }
 
 /// Adds Σ c·q of 16 rows × one activation row over a chunk.

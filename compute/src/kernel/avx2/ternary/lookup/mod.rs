@@ -17,11 +17,11 @@ mod indices;
 mod sums;
 mod tables;
 
-use super::TernaryArgs;
+use super::{Avx2, TernaryArgs};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_COLS, PANEL_ROWS};
-pub use indices::{IndexBuf, IndexWord, PanelIndices, QuadOrder};
+pub use indices::{IndexBuf, IndexWord, PanelIndices, QuadOrder, TWO_BIT};
 use std::arch::x86_64::*;
 use std::ops::Range;
 use sums::OverflowTracker;
@@ -47,22 +47,42 @@ pub const WORDS: usize = 12;
 /// 16-bit sums of a weight row with a tile.
 pub type Sums<const V: usize> = [[i16; LANES]; V];
 
-/// Functions that look up a layout of codes with an instruction set.
-#[derive(Clone, Copy)]
-pub struct LookupOps {
-    pub order: &'static QuadOrder,
+/// A layout of codes, as an instruction set looks it up.
+pub trait Lookup {
+    /// Returns the order of columns in index words.
+    fn order(&self) -> &'static QuadOrder {
+        &TWO_BIT
+    }
     /// Writes the indices of a panel in some periods; returns false if it has the fourth code.
-    pub encode_indices: unsafe fn(&TernaryArgs<'_>, usize, Range<usize>, &mut IndexBuf<'_>) -> bool,
+    fn encode_indices(
+        &self,
+        args: &TernaryArgs<'_>,
+        panel: usize,
+        periods: Range<usize>,
+        buf: &mut IndexBuf<'_>,
+    ) -> bool;
     /// Adds to each weight row's sums with a whole tile the table entries that its indices select.
-    pub add: unsafe fn(&Tables<VECTORS>, &[IndexWord], &mut [Sums<VECTORS>]),
+    fn add(&self, tables: &Tables<VECTORS>, indices: &[IndexWord], narrow: &mut [Sums<VECTORS>]);
 }
 
-/// The two-bit layout with AVX2.
-pub const TWO_BIT: LookupOps = LookupOps {
-    order: &indices::TWO_BIT,
-    encode_indices: indices::encode_two_bit,
-    add: add::<VECTORS>,
-};
+/// The two-bit layout.
+impl Lookup for Avx2 {
+    fn encode_indices(
+        &self,
+        args: &TernaryArgs<'_>,
+        panel: usize,
+        periods: Range<usize>,
+        buf: &mut IndexBuf<'_>,
+    ) -> bool {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { indices::encode_two_bit(args, panel, periods, buf) }
+    }
+
+    fn add(&self, tables: &Tables<VECTORS>, indices: &[IndexWord], narrow: &mut [Sums<VECTORS>]) {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { add(tables, indices, narrow) }
+    }
+}
 
 /// Buffers of [`lookup`].
 pub struct LookupBuffers<'s> {
@@ -85,20 +105,17 @@ pub fn panel_blocks(panels: Range<usize>) -> impl Iterator<Item = Range<usize>> 
 /// Multiplies `panels`, a block of [`panel_blocks`], with the activation rows `rows`, in tiles from the
 /// first on. Returns false, with nothing done, if there are no rows, the panels have the fourth code or
 /// a period would cross a group boundary.
-///
-/// # Safety
-/// The CPU has what `ops`'s functions need.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn lookup(
+pub fn lookup(
     args: &TernaryArgs<'_>,
-    ops: &LookupOps,
+    ops: &dyn Lookup,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
     buffers: &mut LookupBuffers<'_>,
 ) -> bool {
     let columns = args.group_blocks * BLOCK_COLS;
-    let whole = args.groups == 1 || columns.is_multiple_of(ops.order.cols);
+    let whole = args.groups == 1 || columns.is_multiple_of(ops.order().cols);
     let stripes = rows.clone().step_by(TILES * TILE);
     let mut stripes = stripes.map(|row| row..rows.end.min(row + TILES * TILE));
     // If the first stripe succeeds, all do, because they read the same weights.
@@ -106,15 +123,14 @@ pub unsafe fn lookup(
         && !rows.is_empty()
         && stripes.all(|rows| {
             let product = LookupProduct { args, ops, panels: panels.clone(), rows };
-            // SAFETY: the caller's promise.
-            unsafe { product.run(y, buffers) }
+            product.run(y, buffers)
         })
 }
 
 /// Product of some panels with the activation rows of at most [`TILES`] tiles.
 struct LookupProduct<'a> {
     args: &'a TernaryArgs<'a>,
-    ops: &'a LookupOps,
+    ops: &'a dyn Lookup,
     panels: Range<usize>,
     rows: Range<usize>,
 }
@@ -132,16 +148,13 @@ impl LookupProduct<'_> {
 
     /// Returns the periods of group `g`.
     fn periods(&self, g: usize) -> Range<usize> {
-        let TernaryArgs { blocks, group_blocks, .. } = *self.args;
-        let (from, to) = (g * group_blocks, ((g + 1) * group_blocks).min(blocks));
-        let period = self.ops.order.cols / BLOCK_COLS;
-        from / period..to.div_ceil(period)
+        let Range { start, end } = self.args.group(g);
+        let period = self.ops.order().cols / BLOCK_COLS;
+        start / period..end.div_ceil(period)
     }
 
-    /// # Safety
-    /// As [`lookup`].
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn run(&self, y: &mut Columns<'_>, buffers: &mut LookupBuffers<'_>) -> bool {
+    fn run(&self, y: &mut Columns<'_>, buffers: &mut LookupBuffers<'_>) -> bool {
         let sums = self.tiles().count() * self.weights() * TILE;
         buffers.narrow.grow(sums);
         buffers.narrow[..sums].fill(0);
@@ -149,26 +162,23 @@ impl LookupProduct<'_> {
         buffers.totals.grow(if self.args.groups == 1 { PANEL_ROWS * TILE } else { sums });
         buffers.tables.grow(QUADS * VALUES * TILE);
         let mut trackers = [OverflowTracker::default(); TILES];
-        let words = self.ops.order.words.len();
+        let words = self.ops.order().words.len();
         for g in 0..self.args.groups {
             let periods = self.periods(g);
             for first in periods.clone().step_by(WORDS / words) {
                 let periods = first..periods.end.min(first + WORDS / words);
-                // SAFETY: the caller's promise.
-                if !unsafe { self.encode_indices(periods.clone(), buffers.indices) } {
+                if !self.encode_indices(periods.clone(), buffers.indices) {
                     return false;
                 }
                 for (tile, tracker) in self.tiles().enumerate().zip(&mut trackers) {
                     let periods = periods.clone();
                     match tile.1.len() {
-                        // SAFETY: this function runs only with AVX2.
-                        ..=LANES => unsafe {
-                            self.accumulate(tile, periods, tracker, buffers, add::<1>)
-                        },
-                        // SAFETY: the caller's promise.
-                        _ => unsafe {
-                            self.accumulate(tile, periods, tracker, buffers, self.ops.add)
-                        },
+                        ..=LANES => self.accumulate(tile, periods, tracker, buffers, |t, i, n| {
+                            add::<1>(t, i, n);
+                        }),
+                        _ => self.accumulate(tile, periods, tracker, buffers, |t, i, n| {
+                            self.ops.add(t, i, n);
+                        }),
                     }
                 }
             }
@@ -183,12 +193,9 @@ impl LookupProduct<'_> {
     }
 
     /// Writes the indices of all panels in some periods; returns false if there is a fourth code.
-    ///
-    /// # Safety
-    /// As [`lookup`].
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn encode_indices(&self, periods: Range<usize>, indices: &mut AlignedVec<u8>) -> bool {
-        let words = periods.len() * self.ops.order.words.len();
+    fn encode_indices(&self, periods: Range<usize>, indices: &mut AlignedVec<u8>) -> bool {
+        let words = periods.len() * self.ops.order().words.len();
         let stride = self.stride();
         indices.grow(words * stride * size_of::<PanelIndices>());
         let out =
@@ -197,9 +204,7 @@ impl LookupProduct<'_> {
         let mut valid = true;
         for (p, panel) in self.panels.clone().enumerate() {
             buf.panel = p;
-            // SAFETY: the caller's promise.
-            valid &=
-                unsafe { (self.ops.encode_indices)(self.args, panel, periods.clone(), &mut buf) };
+            valid &= self.ops.encode_indices(self.args, panel, periods.clone(), &mut buf);
         }
         valid
     }
@@ -210,18 +215,16 @@ impl LookupProduct<'_> {
         self.panels.len() | 1
     }
 
-    /// Adds the products of some periods to the sums of the `t`-th tile.
-    ///
-    /// # Safety
-    /// The CPU has what `add` needs; [`LookupProduct::encode_indices`] has written the indices.
+    /// Adds the products of some periods, whose indices [`LookupProduct::encode_indices`] has written, to
+    /// the sums of the `t`-th tile.
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn accumulate<const V: usize>(
+    fn accumulate<const V: usize>(
         &self,
         (t, tile): (usize, Range<usize>),
         periods: Range<usize>,
         tracker: &mut OverflowTracker,
         buffers: &mut LookupBuffers<'_>,
-        add: unsafe fn(&Tables<V>, &[IndexWord], &mut [Sums<V>]),
+        add: impl Fn(&Tables<V>, &[IndexWord], &mut [Sums<V>]),
     ) {
         let weights = self.weights();
         let narrow = tile_slice(buffers.narrow, t, weights);
@@ -232,13 +235,12 @@ impl LookupProduct<'_> {
         let mut words = indices.chunks(self.stride() * PANEL_ROWS);
         let mut x = [[_mm256_setzero_si256(); V]; indices::MOST_COLS];
         for period in periods {
-            let order = self.ops.order;
+            let order = self.ops.order();
             let magnitudes = tables::transpose(self.args, &tile, (order, period), &mut x);
             tracker.reserve(&magnitudes, narrow, exact);
             for (quads, indices) in order.words.iter().zip(&mut words) {
                 tables::tabulate(&x, quads, tables);
-                // SAFETY: the caller's promise.
-                unsafe { add(tables, &indices[..weights], narrow) };
+                add(tables, &indices[..weights], narrow);
             }
         }
     }

@@ -1,16 +1,19 @@
 //! The tight layout with VBMI. A permutation moves bytes so that a multishift can extract each number, and
 //! a table gives the three codes of each number.
 
-use super::{FIELDS as TWO_BIT_FIELDS, Field, TernaryArgs};
+mod indices;
+
+use super::{Codes, FIELDS as TWO_BIT_FIELDS, Field};
 use crate::kernel::avx2::prefetch;
-use crate::kernel::avx2::ternary::TernaryArgs as Avx2Args;
-use crate::kernel::avx2::ternary::lookup::{IndexBuf, QUADS, QuadOrder, WORDS};
+use crate::kernel::avx512::Vbmi;
 use crate::kernel::avx512::arrange::{self, ColumnQuad};
 use crate::kernel::panels::interleaved_panels;
+use crate::kernel::ternary::TernaryArgs;
 use crate::par::Columns;
 use crate::ternary::tight::COLS;
 use crate::ternary::tight::{BYTES, CODES, FIELDS};
-use crate::ternary::{Layout, TernaryMatrix};
+use crate::ternary::{BLOCK_COLS, Layout, PANEL_ROWS, TernaryMatrix};
+use indices::{LAST, TightLookup};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -148,11 +151,79 @@ impl Decoder {
     }
 }
 
+impl<'a> TernaryArgs<'a, Vbmi> {
+    /// Returns the blocks of group `g` in the tight layout.
+    fn tight_group(&self, g: usize) -> Range<usize> {
+        let all = self.w.group_blocks(Layout::Tight);
+        let own = (self.group(g).len() * BLOCK_COLS).div_ceil(COLS);
+        g * all..g * all + own.min(all)
+    }
+
+    /// Returns the activations of a row that a group multiplies. A single group's go on behind the matrix's
+    /// columns, with zeros.
+    fn tight_activations(&self, row: usize, g: usize) -> &'a [i8] {
+        let row = self.x.row(row);
+        match self.groups {
+            1 => row,
+            _ => &row[self.group(g).start * BLOCK_COLS..self.group(g).end * BLOCK_COLS],
+        }
+    }
+
+    /// Returns the codes of a panel.
+    fn tight(&self, panel: usize) -> &'a [[u8; BYTES]] {
+        self.panel(panel).as_chunks().0
+    }
+}
+
+impl Codes for Vbmi {
+    type Lookup = TightLookup;
+
+    #[inline(always)]
+    fn streams(
+        args: &TernaryArgs<'_, Self>,
+        panels: Range<usize>,
+        rows: Range<usize>,
+        y: &mut Columns<'_>,
+    ) {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { streams(args, panels, rows, y) }
+    }
+
+    #[inline(always)]
+    fn dot_rows<const N: usize>(
+        args: &TernaryArgs<'_, Self>,
+        panel: usize,
+        g: usize,
+        x: &[[ColumnQuad; N]],
+    ) -> [__m512i; N] {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { dot_rows(&args.tight(panel)[args.tight_group(g)], x) }
+    }
+
+    #[inline(always)]
+    fn unpack(
+        args: &TernaryArgs<'_, Self>,
+        (panel, fields): (usize, Range<usize>),
+        next: Option<(usize, usize)>,
+        out: &mut [Field],
+    ) {
+        let next = next.filter(|(panel, _)| panel * PANEL_ROWS < args.w.rows());
+        let next = next
+            .map_or((std::ptr::null(), 0), |(panel, field)| (args.panel(panel).as_ptr(), field));
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { unpack_groups(args.w, args.tight(panel), fields, next, out) }
+    }
+
+    fn lookup(args: &TernaryArgs<'_, Self>) -> TightLookup {
+        TightLookup { s: args.s, one_group: args.groups == 1 }
+    }
+}
+
 /// Multiplies panels × some activation rows. A single row takes four interleaved panels, because two decode
 /// hardly faster than memory delivers them (four are 1.05 to 1.1 times as fast on a Xeon with AVX-512).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn streams(
-    args: &TernaryArgs<'_>,
+fn streams(
+    args: &TernaryArgs<'_, Vbmi>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
@@ -178,7 +249,7 @@ pub fn streams(
 /// grows up to four rows, whose sums fit the registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn stream<const P: usize>(
-    args: &TernaryArgs<'_>,
+    args: &TernaryArgs<'_, Vbmi>,
     panels: [usize; P],
     rows: Range<usize>,
     y: &mut Columns<'_>,
@@ -201,12 +272,12 @@ fn stream<const P: usize>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn tile<const P: usize, const N: usize>(
-    args: &TernaryArgs<'_>,
+    args: &TernaryArgs<'_, Vbmi>,
     panels: [usize; P],
     row: usize,
     y: &mut Columns<'_>,
 ) {
-    let mut totals = [[_mm512_setzero_ps(); N]; P];
+    let mut totals = [[[_mm512_setzero_ps()]; N]; P];
     for g in 0..args.groups {
         let blocks = args.tight_group(g);
         // Loops: closures with these CPU features are not inlined into `array::map`.
@@ -215,7 +286,7 @@ fn tile<const P: usize, const N: usize>(
             *codes = &args.tight(panel)[blocks.clone()];
         }
         for (n, x) in xs.iter_mut().enumerate() {
-            *x = args.activations(row + n, g);
+            *x = args.tight_activations(row + n, g);
         }
         let sums = match args.groups {
             1 => dot(codes, xs),
@@ -229,15 +300,12 @@ fn tile<const P: usize, const N: usize>(
                 let (second, third) =
                     (_mm512_srai_epi32::<2>(second), _mm512_srai_epi32::<4>(third));
                 let exact = _mm512_add_epi32(_mm512_add_epi32(first, second), third);
-                let scaled = args.scaled(exact, row + n, g, scales);
-                totals[p][n] = _mm512_add_ps(totals[p][n], scaled);
+                args.add_scaled(&mut totals[p][n], [exact], (row + n, g), scales);
             }
         }
     }
     for (panel, totals) in panels.into_iter().zip(totals) {
-        for (n, total) in totals.into_iter().enumerate() {
-            args.store(panel, row + n, total, y);
-        }
+        args.store(panel, row, &totals, y);
     }
 }
 
@@ -352,7 +420,7 @@ fn add(sums: &mut [__m512i; FIELDS], fields: [__m512i; FIELDS], x: &[i8; COLS]) 
 /// registers.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[ColumnQuad; N]]) -> [__m512i; N] {
+fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[ColumnQuad; N]]) -> [__m512i; N] {
     let decoder = Decoder::new();
     let mut sums = [_mm512_setzero_si512(); N];
     let (whole, rest) = x.as_chunks::<FIELDS>();
@@ -370,160 +438,10 @@ pub fn dot_rows<const N: usize>(codes: &[[u8; BYTES]], x: &[[ColumnQuad; N]]) ->
     sums
 }
 
-/// Number of blocks of a period of [`ORDER`]. Four blocks fill three half words.
-const PERIOD: usize = 2 * GROUP;
-const GROUP: usize = 4;
-
-/// Order of the columns of a period in index words. Of four blocks, each index of the first three is a
-/// number plus a code of the row's last number; the three indices of the fourth block fill the gaps.
-pub const ORDER: QuadOrder = QuadOrder { cols: PERIOD * COLS, words: &ORDERED };
-
-const ORDERED: [[[u8; 4]; QUADS]; FIELDS] = {
-    let mut words = [[[0; 4]; QUADS]; FIELDS];
-    let mut at = 0;
-    while at < FIELDS * QUADS {
-        let (group, half, byte) = (at / 4 / FIELDS, at / 4 % FIELDS, at % 4);
-        let (block, i) = if byte < FIELDS { (half, byte) } else { (FIELDS, half) };
-        let first = (group * GROUP + block) * COLS;
-        words[at / QUADS][at % QUADS] = [
-            (first + i) as u8,
-            (first + 4 + i) as u8,
-            (first + 8 + i) as u8,
-            (first + 3 + 4 * i) as u8,
-        ];
-        at += 1;
-    }
-    words
-};
-
-/// 27 times each code of a number, `[code][number]`.
-const LAST: [u8; 128] = {
-    let mut last = [0; 128];
-    let mut at = 0;
-    while at < FIELDS * CODES.len() {
-        last[at] = 27 * (CODES[at % CODES.len()] >> (2 * (at / CODES.len())) & 3);
-        at += 1;
-    }
-    last
-};
-
-/// Writes the indices of a panel in some periods of [`ORDER`]. Zeros replace missing blocks, whose
-/// activations are zero, too. Returns false if a number is not a sum of three codes below 3.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn encode_indices(
-    args: &Avx2Args<'_>,
-    panel: usize,
-    periods: Range<usize>,
-    buf: &mut IndexBuf<'_>,
-) -> bool {
-    let bytes = args.panel(panel);
-    let codes: &[[u8; BYTES]] = bytes.as_chunks().0;
-    let (whole, rest) = codes.as_chunks::<PERIOD>();
-    let mut last = [[0; BYTES]; PERIOD];
-    last[..rest.len()].copy_from_slice(rest);
-    let decoder = Decoder::new();
-    let mut most = _mm512_setzero_si512();
-    for (i, period) in periods.enumerate() {
-        let blocks = whole.get(period).unwrap_or(&last);
-        for line in 0..PERIOD * BYTES / LINE {
-            prefetch(blocks.as_ptr().cast(), bytes.len() + line * LINE);
-        }
-        let words = words(decoder, blocks, &mut most);
-        for (w, word) in words.into_iter().enumerate() {
-            *buf.word(i * FIELDS + w) = bytemuck::must_cast(word);
-        }
-    }
-    _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(26)) == 0
-}
-
-/// As [`encode_indices`], in the order of two-bit codes, for groups of columns that share a scale.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn encode_group_indices(
-    args: &Avx2Args<'_>,
-    panel: usize,
-    periods: Range<usize>,
-    buf: &mut IndexBuf<'_>,
-) -> bool {
-    const QUAD_FIELDS: usize = 4;
-    let mut fields = [[0; LINE]; MOST_FIELDS];
-    let range = periods.start * PERIOD_FIELDS..periods.end * PERIOD_FIELDS;
-    let fields = &mut fields[..range.len()];
-    let next = args.panel(panel).as_ptr().wrapping_add(args.panel(panel).len());
-    let codes = args.panel(panel).as_chunks().0;
-    unpack_groups(args.matrix(), codes, range.clone(), (next, range.start), fields);
-    let mut fourth = _mm512_setzero_si512();
-    for (i, period) in fields.chunks_exact(PERIOD_FIELDS).enumerate() {
-        let mut quads = [_mm512_setzero_si512(); 2];
-        for (quads, fields) in quads.iter_mut().zip(period.chunks_exact(QUAD_FIELDS)) {
-            for field in fields.iter().rev() {
-                let code: __m512i = bytemuck::must_cast(*field);
-                fourth =
-                    _mm512_or_si512(fourth, _mm512_and_si512(code, _mm512_srli_epi16::<1>(code)));
-                let triple = _mm512_add_epi8(_mm512_add_epi8(*quads, *quads), *quads);
-                *quads = _mm512_add_epi8(triple, code);
-            }
-        }
-        *buf.word(i) = bytemuck::must_cast(side_by_side(quads));
-    }
-    _mm512_test_epi8_mask(fourth, _mm512_set1_epi8(1)) == 0
-}
-
-/// Number of fields in a period of the order of two-bit codes.
-const PERIOD_FIELDS: usize = 8;
-/// Most fields whose indices are encoded at a time.
-const MOST_FIELDS: usize = PERIOD_FIELDS * WORDS;
-
-/// Returns the index words of a period, 8 rows per vector. Updates `most`, the largest numbers so far.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn words(
-    decoder: Decoder,
-    blocks: &[[u8; BYTES]; PERIOD],
-    most: &mut __m512i,
-) -> [[__m512i; 2]; FIELDS] {
-    let mut halves = [_mm512_setzero_si512(); 2 * FIELDS];
-    for (g, halves) in halves.as_chunks_mut::<FIELDS>().0.iter_mut().enumerate() {
-        let mut indices = [_mm512_setzero_si512(); GROUP];
-        for (b, indices) in indices.iter_mut().enumerate() {
-            let numbers = decoder.numbers(decoder.block(&blocks[g * GROUP + b]));
-            *most = _mm512_max_epu8(*most, numbers);
-            *indices = decoder.indices(numbers);
-        }
-        let last = indices[FIELDS];
-        let upper = _mm512_set1_epi32(255 << 24);
-        *halves = [
-            _mm512_or_si512(indices[0], _mm512_slli_epi32::<24>(last)),
-            chosen(indices[1], _mm512_slli_epi32::<16>(last), upper),
-            chosen(indices[2], _mm512_slli_epi32::<8>(last), upper),
-        ];
-    }
-    let mut words = [[_mm512_setzero_si512(); 2]; FIELDS];
-    for (word, halves) in words.iter_mut().zip(halves.as_chunks().0) {
-        *word = side_by_side(*halves);
-    }
-    words
-}
-
-/// Brings the two half words of each row side by side.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn side_by_side([a, b]: [__m512i; 2]) -> [__m512i; 2] {
-    let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-    [_mm512_permutex2var_epi32(a, low, b), _mm512_permutex2var_epi32(a, high, b)]
-}
-
-/// Returns a | (b & mask).
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn chosen(a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
-    _mm512_ternarylogic_epi32::<0b1111_1000>(a, b, mask)
-}
-
 /// Decodes some fields of a panel, group by group. Prefetches as many bytes of another panel, from a field
 /// on; it may be at any address.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub fn unpack_groups(
+fn unpack_groups(
     w: &TernaryMatrix,
     codes: &[[u8; BYTES]],
     fields: Range<usize>,

@@ -1,9 +1,10 @@
-"""Writes a synthetic ternary model as GGUF: random weights in TQ2_0, or in IQ2_BN.
+"""Writes a synthetic ternary model as GGUF: random weights in TQ2_0, or in IQ2_BN or Q2_0.
 
-    python write.py SHAPE OUT.gguf [IQ2_BN]
+    python write.py SHAPE OUT.gguf [IQ2_BN | Q2_0 | ROTATED]
 
 Every matrix of a layer has one scale, as BitNet's have, so all engines compute with the same
 weights. A token is a letter or a filler that no text holds: a prompt has as many tokens as letters.
+ROTATED is Q2_0 with `prism.hadamard` keys: matrices that read inputs in a rotated basis.
 """
 
 import sys
@@ -38,6 +39,20 @@ SHAPES = {
         arch="llama", embed="Q6_K", hidden=512, ff=1536, layers=8, heads=8, kv=8, vocab=4096
     ),
 }
+# Ternary-Bonsai-2: linear attention in three of four layers. `values` counts value heads, `block` is the
+# width of the Hadamard transform.
+HYBRIDS = {
+    "bonsai2-2b": dict(
+        hidden=2048, ff=6144, layers=24, heads=8, kv=2, values=16, tied=True, block=2048
+    ),
+    "bonsai2-9b": dict(
+        hidden=4096, ff=12288, layers=32, heads=16, kv=4, values=32, tied=False, block=4096
+    ),
+}
+HYBRID_VOCABULARY = 248_320
+ATTENDS = 4
+"""Every so many-th layer of a hybrid has attention."""
+HEAD, LINEAR_HEAD, KEY_HEADS, KERNEL = 256, 128, 16, 4
 BLOCK = 256
 rng = np.random.default_rng(2026)
 # The bytes that hold four codes from 0 to 2: the fourth code means nothing.
@@ -67,6 +82,13 @@ def iq2_bn(rows, cols):
     return np.concatenate([scales.view(np.uint8), packed], 1)
 
 
+def q2_0(rows, cols):
+    """The same weights with a scale for 64 columns in front of their codes, four neighbors a byte."""
+    codes = tq2_0(rows, cols).reshape(-1, BLOCK // 4 + 2)[:, :-2].reshape(-1, 16)
+    d = half((cols * 2 / 3) ** -0.5, len(codes))
+    return np.concatenate([d, codes], 1).reshape(rows, -1)
+
+
 def q6_k(rows, cols):
     count = rows * cols // BLOCK
     weights = rng.integers(0, 256, (count, BLOCK * 6 // 8), np.uint8)
@@ -80,12 +102,13 @@ def f16(rows, cols):
 
 
 # Ids that `gguf` does not know.
-IQ2_BN, MOSTLY_IQ2_BN = 135, 137
+IQ2_BN, MOSTLY_IQ2_BN, Q2_0 = 135, 137, 42
 KINDS = {
     "Q6_K": (q6_k, Q.Q6_K),
     "F16": (f16, Q.F16),
     "TQ2_0": (tq2_0, Q.TQ2_0),
     "IQ2_BN": (iq2_bn, IQ2_BN),
+    "Q2_0": (q2_0, Q2_0),
 }
 
 
@@ -100,65 +123,167 @@ def vocabulary(size):
     return tokens + [f"[{i}]" for i in range(len(tokens), size)], types
 
 
+class Writer(gguf.GGUFWriter):
+    """A file of one architecture, whose tensors are named without `.weight`."""
+
+    def about(self, ternary, layers, hidden, ff, heads, kv, vocab):
+        self.add_block_count(layers)
+        self.add_embedding_length(hidden)
+        self.add_feed_forward_length(ff)
+        self.add_head_count(heads)
+        self.add_head_count_kv(kv)
+        self.add_vocab_size(vocab)
+        self.add_file_type(
+            MOSTLY_IQ2_BN if ternary == "IQ2_BN" else gguf.LlamaFileType.MOSTLY_TQ2_0
+        )
+        self.add_quantization_version(gguf.GGML_QUANT_VERSION)
+
+    def tokenizer(self, pre, vocab):
+        tokens, types = vocabulary(vocab)
+        self.add_tokenizer_model("gpt2")
+        self.add_tokenizer_pre(pre)
+        self.add_token_list(tokens)
+        self.add_token_types(types)
+        self.add_token_merges(["Ġ Ġ"])
+        self.add_bos_token_id(1)
+        self.add_eos_token_id(2)
+
+    def matrix(self, name, rows, cols, kind):
+        blocks, number = KINDS[kind]
+        # `gguf` would conclude the shape from other bytes than int8, for the kinds that it knows.
+        data = blocks(rows, cols).view(np.int8)
+        self.add_tensor(f"{name}.weight", data, raw_shape=(rows, cols), raw_dtype=number)
+
+    def numbers(self, name, low, high, *shape):
+        self.add_tensor(name, rng.uniform(low, high, shape).astype(np.float32))
+
+    def norm(self, name, size):
+        self.numbers(f"{name}.weight", 0.8, 1.2, size)
+
+    def finish(self):
+        self.write_header_to_file()
+        self.write_kv_data_to_file()
+        self.write_tensors_to_file()
+        self.close()
+
+
 def write(path, ternary, arch, embed, hidden, ff, layers, heads, kv, vocab):
-    w = gguf.GGUFWriter(path, arch)
-    w.add_block_count(layers)
+    w = Writer(path, arch)
+    w.about(ternary, layers, hidden, ff, heads, kv, vocab)
     w.add_context_length(2048)
-    w.add_embedding_length(hidden)
-    w.add_feed_forward_length(ff)
-    w.add_head_count(heads)
-    w.add_head_count_kv(kv)
     w.add_rope_dimension_count(hidden // heads)
     w.add_rope_freq_base(500000.0)
     w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
     w.add_rope_scaling_factor(1.0)
     w.add_layer_norm_rms_eps(1e-5)
-    w.add_vocab_size(vocab)
-    w.add_file_type(MOSTLY_IQ2_BN if ternary == "IQ2_BN" else gguf.LlamaFileType.MOSTLY_TQ2_0)
-    w.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    tokens, types = vocabulary(vocab)
-    w.add_tokenizer_model("gpt2")
-    w.add_tokenizer_pre("llama-bpe")
-    w.add_token_list(tokens)
-    w.add_token_types(types)
-    w.add_token_merges(["Ġ Ġ"])
-    w.add_bos_token_id(1)
-    w.add_eos_token_id(2)
+    w.tokenizer("llama-bpe", vocab)
     w.add_add_bos_token(True)
 
-    def matrix(name, rows, cols, kind=ternary):
-        blocks, number = KINDS[kind]
-        # `gguf` would conclude the shape from other bytes than int8, for the kinds that it knows.
-        data = blocks(rows, cols).view(np.int8)
-        w.add_tensor(f"{name}.weight", data, raw_shape=(rows, cols), raw_dtype=number)
-
-    def norm(name, size):
-        w.add_tensor(f"{name}.weight", rng.uniform(0.8, 1.2, size).astype(np.float32))
+    def matrix(name, rows, cols):
+        w.matrix(name, rows, cols, ternary)
 
     # The embedding is the output head too.
-    matrix("token_embd", vocab, hidden, embed)
-    norm("output_norm", hidden)
+    w.matrix("token_embd", vocab, hidden, embed)
+    w.norm("output_norm", hidden)
     sub_norms = arch.startswith("bitnet")
     width = hidden // heads * kv
     for i in range(layers):
-        norm(f"blk.{i}.attn_norm", hidden)
+        w.norm(f"blk.{i}.attn_norm", hidden)
         matrix(f"blk.{i}.attn_q", hidden, hidden)
         matrix(f"blk.{i}.attn_k", width, hidden)
         matrix(f"blk.{i}.attn_v", width, hidden)
         if sub_norms:
-            norm(f"blk.{i}.attn_sub_norm", hidden)
-            norm(f"blk.{i}.ffn_sub_norm", ff)
+            w.norm(f"blk.{i}.attn_sub_norm", hidden)
+            w.norm(f"blk.{i}.ffn_sub_norm", ff)
         matrix(f"blk.{i}.attn_output", hidden, hidden)
-        norm(f"blk.{i}.ffn_norm", hidden)
+        w.norm(f"blk.{i}.ffn_norm", hidden)
         matrix(f"blk.{i}.ffn_gate", ff, hidden)
         matrix(f"blk.{i}.ffn_up", ff, hidden)
         matrix(f"blk.{i}.ffn_down", hidden, ff)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+    w.finish()
+
+
+def write_hybrid(path, ternary, hidden, ff, layers, heads, kv, values, tied, block):
+    """Architecture `qwen35`. All matrices are ternary, but for the small ones of the gates."""
+    w = Writer(path, "qwen35")
+    rotated, ternary = ternary == "ROTATED", "Q2_0" if ternary == "ROTATED" else ternary
+    w.about(ternary, layers, hidden, ff, heads, kv, HYBRID_VOCABULARY)
+    w.add_context_length(262_144)
+    w.add_key_length(HEAD)
+    w.add_value_length(HEAD)
+    w.add_rope_dimension_count(HEAD // 4)
+    w.add_rope_freq_base(1e7)
+    w.add_rope_dimension_sections([11, 11, 10, 0])
+    w.add_layer_norm_rms_eps(1e-6)
+    w.add_ssm_conv_kernel(KERNEL)
+    w.add_ssm_state_size(LINEAR_HEAD)
+    w.add_ssm_group_count(KEY_HEADS)
+    w.add_ssm_time_step_rank(values)
+    w.add_ssm_inner_size(values * LINEAR_HEAD)
+    w.add_uint32("qwen35.full_attention_interval", ATTENDS)
+    w.tokenizer("qwen35", HYBRID_VOCABULARY)
+    folded, widths = [], set()
+
+    def matrix(name, rows, cols):
+        folded.append(f"{name}.weight")
+        widths.add(cols)
+        w.matrix(name, rows, cols, ternary)
+
+    w.matrix("token_embd", HYBRID_VOCABULARY, hidden, ternary)
+    w.norm("output_norm", hidden)
+    if not tied:
+        matrix("output", HYBRID_VOCABULARY, hidden)
+    for i in range(layers):
+        w.norm(f"blk.{i}.attn_norm", hidden)
+        w.norm(f"blk.{i}.post_attention_norm", hidden)
+        matrix(f"blk.{i}.ffn_gate", ff, hidden)
+        matrix(f"blk.{i}.ffn_up", ff, hidden)
+        matrix(f"blk.{i}.ffn_down", hidden, ff)
+        if (i + 1) % ATTENDS == 0:
+            matrix(f"blk.{i}.attn_q", 2 * heads * HEAD, hidden)
+            matrix(f"blk.{i}.attn_k", kv * HEAD, hidden)
+            matrix(f"blk.{i}.attn_v", kv * HEAD, hidden)
+            matrix(f"blk.{i}.attn_output", hidden, heads * HEAD)
+            w.norm(f"blk.{i}.attn_q_norm", HEAD)
+            w.norm(f"blk.{i}.attn_k_norm", HEAD)
+            continue
+        inner = values * LINEAR_HEAD
+        channels = 2 * KEY_HEADS * LINEAR_HEAD + inner
+        matrix(f"blk.{i}.attn_qkv", channels, hidden)
+        matrix(f"blk.{i}.attn_gate", inner, hidden)
+        matrix(f"blk.{i}.ssm_out", hidden, inner)
+        w.matrix(f"blk.{i}.ssm_alpha", values, hidden, "F16")
+        w.matrix(f"blk.{i}.ssm_beta", values, hidden, "F16")
+        w.numbers(f"blk.{i}.ssm_conv1d.weight", -0.5, 0.5, channels, KERNEL)
+        w.numbers(f"blk.{i}.ssm_a", -0.5, -0.01, values)
+        w.numbers(f"blk.{i}.ssm_dt.bias", -1, 1, values)
+        w.norm(f"blk.{i}.ssm_norm", LINEAR_HEAD)
+    if rotated:
+        rotation(w, folded, sorted(widths), tied, block)
+    w.finish()
+
+
+def rotation(w, folded, widths, tied, block):
+    prefix = "prism.hadamard."
+    w.add_uint32(f"{prefix}version", 2 if tied else 1)
+    w.add_uint32(f"{prefix}block_size", block)
+    w.add_string(f"{prefix}transform", "normalized-sylvester-walsh-hadamard")
+    w.add_string(f"{prefix}axis", "input-last-dimension")
+    w.add_string(f"{prefix}sign_mode", "explicit")
+    w.add_array(f"{prefix}weight_names", folded)
+    w.add_array(f"{prefix}sign_widths", widths)
+    signs = rng.integers(0, 2, sum(widths)) * 2 - 1
+    w.add_array(f"{prefix}sign_values", signs.tolist())
+    w.add_array(f"{prefix}inverse_weight_names", ["token_embd.weight"])
+    w.add_bool(f"{prefix}gdn_v_grouped", True)
+    if tied:
+        w.add_bool(f"{prefix}tied_output", True)
 
 
 if __name__ == "__main__":
     shape, out, *ternary = sys.argv[1:]
-    write(out, *(ternary or ["TQ2_0"]), **SHAPES[shape])
+    kind = (*ternary, "TQ2_0")[0]
+    if shape in HYBRIDS:
+        write_hybrid(out, kind, **HYBRIDS[shape])
+    else:
+        write(out, kind, **SHAPES[shape])

@@ -33,16 +33,17 @@ def command(home, peer, shape):
     return [home.llama(peer)[1], home.model(shape, ending), TOKENS]
 
 
-def same_model(home, wf_run, shapes, peers):
+def same_model(home, wf_run, models, peers):
     """Prints a line for each; 1 if any is another model."""
     alike = True
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder, "ours.npy"), Path(folder, "theirs.f32")
-        for shape in shapes:
+        for model in models:
+            shape = model.shape
             options = {"--model": home.model(shape), "--tokens": TOKENS, "--output": ours}
             words = [wf_run, "logits", "--force", *chain.from_iterable(options.items())]
             saved(words, Path(folder, "said"))
-            for peer in peers:
+            for peer in (p for p in peers if p == LLAMA or not model.hybrid):
                 saved(command(home, peer, shape), theirs)
                 print(f"{shape}, {peer}: ", end="", flush=True)
                 words = [home.python, HERE / "cosine.py", ours, theirs, str(LEAST[peer])]

@@ -7,7 +7,7 @@ import sys
 import tarfile
 import tempfile
 
-from programs import ARRAYS, GGUF, IK, IQ2_BN, LITESPARK, LLAMA, PACKED, Failure
+from programs import ARRAYS, GGUF, IK, IQ2_BN, LITESPARK, LLAMA, PACKED, Q2_0, ROTATED, Failure
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = HERE.parent / "models" / "write.py"
@@ -109,8 +109,9 @@ class Home:
         """The file that `programs.Program.ending` names."""
         path, convert = self.path / f"{shape}{ending}", HERE / "litespark" / "convert.py"
         recipe, command = MODELS.read_text(), [self.python, MODELS, shape, path]
-        if ending == IQ2_BN:
-            command.append("IQ2_BN")
+        kinds = {IQ2_BN: "IQ2_BN", Q2_0: "Q2_0", ROTATED: "ROTATED"}
+        if ending in kinds:
+            command.append(kinds[ending])
         elif ending == PACKED:
             words = ["convert", "--force", "--head", "q8"]
             recipe += " ".join(words)

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass, field
 
 GGUF, IQ2_BN, ARRAYS, PACKED = ".gguf", ".iq2_bn.gguf", ".npz", ".wf.safetensors"
+Q2_0, ROTATED = ".q2_0.gguf", ".rotated.gguf"
 
 
 class Failure(Exception):
@@ -37,6 +38,7 @@ class Case:
     model: str
     path: str
     """Of the model's files, but for their endings."""
+    hybrid: bool
     threads: int
     test: Test
     repetitions: int
@@ -60,6 +62,11 @@ class Program:
     ending: str = GGUF
     """Of its file of the model."""
     environment: dict = field(default_factory=dict)
+    hybrid: bool = False
+    """True if it is measured on hybrid models, false if on the others."""
+
+    def fits(self, case):
+        return case.test.kind in self.kinds and case.hybrid == self.hybrid
 
     def options(self, case):
         prompt, generate = (case.test.tokens if case.test.kind == k else 0 for k in ("pp", "tg"))
@@ -117,6 +124,26 @@ def wf_run_packed(path):
     Not the same bits in the head, which has 8 of them and a scale a row where the others' has 6.6."""
     command = [path, "bench", "--logits", "screened"]
     return Program(f"{OURS}, packed, screened", command, read_wf_run, ("tg",), PACKED)
+
+
+def wf_run_hybrid(path):
+    """On rotated weights, as published; with 8-bit activations too, as llama.cpp has them; and on the same
+    weights without a rotation."""
+    int8 = [path, "bench", "--activations", "int8"]
+    return [
+        Program(OURS, [path, "bench"], read_wf_run, ending=ROTATED, hybrid=True),
+        Program(f"{OURS}, int8", int8, read_wf_run, ending=ROTATED, hybrid=True),
+        Program(f"{OURS}, int8, not rotated", int8, read_wf_run, ending=Q2_0, hybrid=True),
+    ]
+
+
+def llama_bench_hybrid(path):
+    """On both of its types. It reads `prism.hadamard` from b11739 on; an older one leaves the rotation out,
+    which only makes it faster."""
+    return [
+        Program(f"{LLAMA}, {name}", [path], read_llama_bench, ending=ending, hybrid=True)
+        for name, ending in (("TQ2_0", GGUF), ("Q2_0", Q2_0), ("Q2_0 rotated", ROTATED))
+    ]
 
 
 def llama_bench(path):

@@ -64,7 +64,7 @@ def measure(programs, cases, count, allow_noise):
             case = result.case
             place = f"{case.model}, {case.threads} threads, {case.test}"
             print(f"round {number + 1} of {count}: {place}", file=sys.stderr)
-            fitting = [p for p in programs if case.test.kind in p.kinds]
+            fitting = [p for p in programs if p.fits(case)]
             if allow_noise:
                 samples, worst = one_round(fitting, case, limit=inf)
             else:

@@ -26,7 +26,7 @@ from programs import (
     wf_run_packed,
 )
 
-CASE = Case("small", "small", 2, Test("pp", 32), 3)
+CASE = Case("small", "small", False, 2, Test("pp", 32), 3)
 ANSWER = '[{"backend": "x", "tokens_per_second": 2}]'
 PROC_STAT = "cpu  100 10 20 1000 50 5 5 30 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"
 

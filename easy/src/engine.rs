@@ -241,7 +241,7 @@ impl Engine {
         let tokens = prompt.encode(tokenizer)?;
         let stable = if self.shared.served.recurrent {
             let bare = chat_prompt::render_bare(template, messages, Inputs::default())?;
-            chat_prompt::stable_prefix(tokenizer, prompt.text(), bare.text(), tokens.len())
+            prompt.stable_prefix(bare.text(), tokens.len(), tokenizer)
         } else {
             None
         };

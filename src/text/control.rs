@@ -66,6 +66,17 @@ impl Prompt {
             Some((places, control)) => control.encode(&self.text, places),
         }
     }
+
+    /// Number of the prompt's first tokens, of `tokens` in total, that the next turn begins with. `bare` is
+    /// the text of the same conversation without the generation prompt, which templates replace.
+    #[must_use]
+    pub fn stable_prefix(&self, bare: &str, tokens: usize, tokenizer: &Tokenizer) -> Option<usize> {
+        let same = self.text.chars().zip(bare.chars()).take_while(|(a, b)| a == b);
+        let shared = same.map(|(a, _)| a.len_utf8()).sum::<usize>();
+        // Only the rest is tokenized again: conversations are long.
+        let rest = tokenizer.encode(&self.text[shared..], false).ok()?;
+        Some(tokens.saturating_sub(rest.len()))
+    }
 }
 
 impl std::fmt::Debug for Prompt {

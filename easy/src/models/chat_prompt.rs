@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::SystemTime;
-use wrinklefree::text::{ChatTemplate, Date, Message, Prompt, RenderOptions, TextError, Tokenizer};
+use wrinklefree::text::{ChatTemplate, Date, Message, Prompt, RenderOptions, TextError};
 
 /// Inputs of a template beside messages.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ pub fn render<M: Serialize>(
     render_with(template, messages, inputs, true)
 }
 
-/// Renders these messages without the generation prompt, as a prompt for [`stable_prefix`].
+/// Renders these messages without the generation prompt, for [`Prompt::stable_prefix`].
 pub fn render_bare<M: Serialize>(
     template: &ChatTemplate,
     messages: &[M],
@@ -57,21 +57,6 @@ fn render_with<M: Serialize>(
         RenderOptions { add_generation_prompt, date: Some(now()), tools, documents, variables };
     let messages = serde_json::to_value(messages).expect("messages are JSON");
     template.prompt(messages, options)
-}
-
-/// Returns the number of first tokens of `prompt`, of `tokens` in total, that are those of the same
-/// conversation without the generation prompt. Templates replace that prompt in the next turn.
-pub fn stable_prefix(
-    tokenizer: &Tokenizer,
-    prompt: &str,
-    bare: &str,
-    tokens: usize,
-) -> Option<usize> {
-    let same = prompt.chars().zip(bare.chars()).take_while(|(a, b)| a == b);
-    let shared = same.map(|(a, _)| a.len_utf8()).sum::<usize>();
-    // Only the rest is tokenized again: conversations are long.
-    let rest = tokenizer.encode(&prompt[shared..], false).ok()?;
-    Some(tokens.saturating_sub(rest.len()))
 }
 
 /// Returns true if system messages reach the model: some templates ignore them silently.

@@ -67,7 +67,8 @@ impl Request {
         loaded: &LoadedModel,
         now: i64,
     ) -> Result<(engine::Request, Option<ReasoningParser>), Error> {
-        let (tokens, reasoning) = self.input.tokens(loaded, &self.reasoning, now)?;
+        let InputTokens { tokens, stable_prefix, output: reasoning } =
+            self.input.tokens(loaded, &self.reasoning, now)?;
         let eos = &loaded.defaults.eos;
         let constraint = match reasoning.parser() {
             Some(_) => reasoning.constrain(loaded.tokenizer()?, eos, None)?,
@@ -75,6 +76,7 @@ impl Request {
         };
         let request = engine::Request {
             tokens,
+            stable_prefix,
             max_tokens: self.input.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
             mode: self.settings.mode(&loaded.capabilities())?,
             sampling: SamplingParams {
@@ -91,19 +93,28 @@ impl Request {
     }
 }
 
+/// The tokens of a prompt.
+#[derive(Default)]
+struct InputTokens {
+    tokens: Vec<u32>,
+    /// See [`engine::Request::stable_prefix`].
+    stable_prefix: Option<usize>,
+    /// The reasoning that the output has.
+    output: OutputReasoning,
+}
+
 impl Input {
-    /// Returns the tokens of the prompt, and the reasoning that its output has.
     fn tokens(
         &self,
         loaded: &LoadedModel,
         reasoning: &Reasoning,
         now: i64,
-    ) -> Result<(Vec<u32>, OutputReasoning), Error> {
+    ) -> Result<InputTokens, Error> {
+        let plain = |tokens| Ok(InputTokens { tokens, ..InputTokens::default() });
         let messages = match (&self.prompt, &self.messages, &self.tokens) {
-            (None, None, Some(tokens)) => return Ok((tokens.clone(), OutputReasoning::default())),
+            (None, None, Some(tokens)) => return plain(tokens.clone()),
             (Some(text), None, None) if self.raw || loaded.template.is_none() => {
-                let tokens = loaded.tokenizer()?.encode(text, true)?;
-                return Ok((tokens, OutputReasoning::default()));
+                return plain(loaded.tokenizer()?.encode(text, true)?);
             }
             (Some(text), None, None) => &json!([{"role": "user", "content": text}]),
             (None, Some(messages), None) => messages,
@@ -114,11 +125,22 @@ impl Input {
             }
         };
         let prompt = render(loaded, messages, reasoning, now)?;
+        let tokenizer = loaded.tokenizer()?;
+        let recurrent = loaded.engine.model().spec().linear_attention.is_some();
+        let tokens = prompt.encode(tokenizer)?;
+        // Without a recurrent state, every page of the prompt can be used again.
+        let stable_prefix = match recurrent {
+            true => {
+                let bare = render_with(loaded, messages, reasoning, now, false)?;
+                prompt.stable_prefix(bare.text(), tokens.len(), tokenizer)
+            }
+            false => None,
+        };
         let output = match &loaded.template {
             Some(template) => reasoning.of_output(template, prompt.text())?,
             None => OutputReasoning::default(),
         };
-        Ok((prompt.encode(loaded.tokenizer()?)?, output))
+        Ok(InputTokens { tokens, stable_prefix, output })
     }
 }
 
@@ -129,6 +151,16 @@ pub fn render(
     reasoning: &Reasoning,
     now: i64,
 ) -> Result<Prompt, Error> {
+    render_with(loaded, messages, reasoning, now, true)
+}
+
+fn render_with(
+    loaded: &LoadedModel,
+    messages: &Value,
+    reasoning: &Reasoning,
+    now: i64,
+    add_generation_prompt: bool,
+) -> Result<Prompt, Error> {
     let template = loaded.template.as_ref().ok_or_else(|| {
         let name = &loaded.name;
         Error::new(
@@ -137,7 +169,7 @@ pub fn render(
         )
     })?;
     let options = RenderOptions {
-        add_generation_prompt: true,
+        add_generation_prompt,
         date: Some(Date::from_unix(now)),
         variables: reasoning.variables()?,
         ..RenderOptions::default()

@@ -215,7 +215,7 @@ impl Conversation {
         let bare = chat_prompt::render_bare(&self.template, &seen, inputs.clone()).ok()?;
         let prompt = chat_prompt::render(&self.template, &seen, inputs).ok()?;
         let tokenizer = self.engine.tokenizer()?;
-        chat_prompt::stable_prefix(tokenizer, prompt.text(), bare.text(), tokens)
+        prompt.stable_prefix(bare.text(), tokens, tokenizer)
     }
 
     fn inputs(&self) -> anyhow::Result<Inputs> {

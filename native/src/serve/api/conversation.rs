@@ -108,7 +108,7 @@ impl Conversation {
     ) -> Result<PreparedConversation, ApiError> {
         let prompt = self.render(model)?;
         let tokens = self.encode(model, &prompt)?;
-        let stable_prefix = self.stable_prefix(model, prompt.text(), tokens.len());
+        let stable_prefix = self.stable_prefix(model, &prompt, tokens.len());
         let request = options.request(model, &body.tenant, tokens, logprobs)?;
         let request = Request { stable_prefix, ..request };
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
@@ -194,13 +194,13 @@ impl Conversation {
 
     /// Number of first tokens of the prompt that the next turn begins with, where the prefix cache needs
     /// to know it.
-    fn stable_prefix(&self, model: &ServedModel, prompt: &str, tokens: usize) -> Option<usize> {
+    fn stable_prefix(&self, model: &ServedModel, prompt: &Prompt, tokens: usize) -> Option<usize> {
         let template = model.template.as_ref().filter(|_| model.is_recurrent())?;
         let (messages, definitions) =
             tools::for_template(template, self.messages.clone(), self.tools.definitions());
         let inputs = self.inputs(model, definitions).ok()?;
         let bare = chat_prompt::render_bare(template, &messages, inputs).ok()?;
-        chat_prompt::stable_prefix(&model.tokenizer, prompt, bare.text(), tokens)
+        prompt.stable_prefix(bare.text(), tokens, &model.tokenizer)
     }
 
     /// Returns the tokens of the prompt.

@@ -7,14 +7,14 @@ mod batching;
 mod common;
 
 use batching::{bits, in_batches};
-use common::{Noise, bitnet, int8, odd, ternary};
+use common::{Noise, bitnet, int8, odd, small_model, ternary};
 use half::{bf16, f16};
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq};
 use wrinklefree::format::{
     Activation, Activations, Architecture, AttentionWeights, Linear, Llama3Scaling, RopeScaling,
     Spec, Weights,
 };
-use wrinklefree::kernel::{Isa, Kernels};
+use wrinklefree::kernel::{Attention, Isa, Kernels};
 use wrinklefree::matrix::{FloatMatrix, FloatType, GroupScales, Matrix, Scales, TernaryMatrix};
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
@@ -236,6 +236,36 @@ fn any_number_of_threads_gives_the_same() {
             assert!(run(&Runtime { kernels: rt.kernels, thread_pool }) == one, "{threads} threads");
         }
     });
+}
+
+#[test]
+fn workers_that_share_a_long_text_change_no_bit() {
+    // So large a head that a row is worth waking threads for.
+    let model = small_model(400_000, 3, 1.0);
+    let text = tokens(2 * Attention::PART + 70, 9);
+    let (prompt, rest) = text.split_at(text.len() - 2);
+    for kernels in Kernels::all().filter(|k| k.isa() != Isa::Scalar) {
+        let logits = |threads, whole: bool| {
+            let rt = Runtime { kernels, thread_pool: ThreadPool::new(threads).unwrap() };
+            let mut kv = KvPool::new(model.spec(), 80, KvConfig::default()).unwrap();
+            let (seq, mut ws) = (kv.open(text.len()).unwrap(), Workspace::default());
+            let mut pass = |start, tokens, rows| {
+                let (attention_mask, logits) = (AttentionMask::Causal, rows);
+                let span = Span { seq, start, tokens, attention_mask, logits };
+                bits(model.forward(&rt, &mut kv, &[span], &mut ws).values())
+            };
+            if whole {
+                return pass(0, &text, LogitRows::Only(&[prompt.len(), prompt.len() + 1]));
+            }
+            pass(0, prompt, LogitRows::None);
+            let first = pass(prompt.len(), &rest[..1], LogitRows::All);
+            [first, pass(prompt.len() + 1, &rest[1..], LogitRows::All)].concat()
+        };
+        let expected = logits(1, false);
+        for (threads, whole) in [(3, false), (1, true), (3, true)] {
+            assert!(logits(threads, whole) == expected, "{threads} {whole} {:?}", kernels.isa());
+        }
+    }
 }
 
 #[test]

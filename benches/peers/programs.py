@@ -15,20 +15,26 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class Test:
-    """`pp32`: a prompt of 32 tokens; `tg16`: 16 tokens one by one, from an empty context."""
+    """`pp32`: a prompt of 32 tokens; `tg16`: 16 tokens one by one, from an empty context;
+    `tg16@2048`: the same behind 2,048 tokens."""
 
     kind: str
     tokens: int
+    depth: int = 0
 
     def __str__(self):
-        return f"{self.kind}{self.tokens}"
+        behind = f"@{self.depth}" if self.depth else ""
+        return f"{self.kind}{self.tokens}{behind}"
 
     @classmethod
     def parse(cls, text):
-        kind, tokens = text[:2], text[2:]
-        if kind not in ("pp", "tg") or not tokens.isdigit() or int(tokens) == 0:
-            raise ValueError(f"ppN or tgN, not {text}")
-        return cls(kind, int(tokens))
+        word, at, depth = text.partition("@")
+        kind, tokens = word[:2], word[2:]
+        numbers = [tokens, depth] if at else [tokens]
+        whole = all(number.isdigit() and int(number) > 0 for number in numbers)
+        if kind not in ("pp", "tg") or not whole:
+            raise ValueError(f"ppN, tgN, ppN@DEPTH or tgN@DEPTH, not {text}")
+        return cls(kind, int(tokens), int(depth or 0))
 
 
 @dataclass(frozen=True)
@@ -64,15 +70,20 @@ class Program:
     environment: dict = field(default_factory=dict)
     hybrid: bool = False
     """True if it is measured on hybrid models, false if on the others."""
+    depth: tuple = ()
+    """Options of a test behind other tokens, the last of which takes their number; empty if it has
+    no such tests."""
 
     def fits(self, case):
-        return case.test.kind in self.kinds and case.hybrid == self.hybrid
+        has_depth = not case.test.depth or bool(self.depth)
+        return case.test.kind in self.kinds and case.hybrid == self.hybrid and has_depth
 
     def options(self, case):
         prompt, generate = (case.test.tokens if case.test.kind == k else 0 for k in ("pp", "tg"))
         pairs = {"-m": case.path + self.ending, "-p": prompt, "-n": generate}
         pairs |= {"-t": case.threads, "-r": case.repetitions, "-o": "json"}
-        return [str(word) for pair in pairs.items() for word in pair]
+        behind = [*self.depth, case.test.depth] if case.test.depth else []
+        return [str(word) for word in [*(word for pair in pairs.items() for word in pair), *behind]]
 
     def run(self, case):
         """One sample; the program has ended when this returns."""
@@ -101,6 +112,8 @@ def read_llama_bench(text):
 
 
 OURS, LLAMA, IK, LITESPARK = "wrinklefree", "llama.cpp", "ik_llama.cpp", "litespark"
+# Its prompts and contexts are faster with flash attention, which is not its default everywhere.
+LLAMA_DEPTH = ("-fa", "on", "-d")
 # Read, not mapped, into memory for which glibc asks the kernel for huge pages.
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
@@ -109,7 +122,7 @@ def wf_run(path, isa=None):
     """On the best instructions that it knows, or on `isa` in prompts, which they are for."""
     command = [path, "bench"]
     if isa is None:
-        return Program(OURS, command, read_wf_run)
+        return Program(OURS, command, read_wf_run, depth=("--depth",))
     return Program(f"{OURS}, {isa}", command, read_wf_run, ("pp",), environment={"WF_ISA": isa})
 
 
@@ -156,8 +169,10 @@ def llama_bench(path):
     """As it is by default, on a mapped file; and with its weights in huge pages."""
     huge = [path, "-lm", "none"]
     return [
-        Program(LLAMA, [path], read_llama_bench),
-        Program(f"{LLAMA}, huge pages", huge, read_llama_bench, environment=HUGE),
+        Program(LLAMA, [path], read_llama_bench, depth=LLAMA_DEPTH),
+        Program(
+            f"{LLAMA}, huge pages", huge, read_llama_bench, environment=HUGE, depth=LLAMA_DEPTH
+        ),
     ]
 
 

@@ -4,6 +4,7 @@ import json
 import sys
 import unittest
 from contextlib import redirect_stderr
+from dataclasses import replace
 from io import StringIO
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ from programs import (
     Sample,
     Test,
     ik_llama_bench,
+    litespark,
     llama_bench,
     read_llama_bench,
     read_wf_run,
@@ -40,7 +42,9 @@ class Programs(unittest.TestCase):
     def test_names_of_tests(self):
         self.assertEqual(Test.parse("pp512"), Test("pp", 512))
         self.assertEqual(str(Test.parse("tg16")), "tg16")
-        for wrong in ("pp", "pp0", "xx3", "tg-1", "512"):
+        self.assertEqual(Test.parse("tg16@2048"), Test("tg", 16, 2048))
+        self.assertEqual(str(Test.parse("tg16@2048")), "tg16@2048")
+        for wrong in ("pp", "pp0", "xx3", "tg-1", "512", "tg16@", "tg16@0", "@8", "tg16@x"):
             with self.assertRaises(ValueError):
                 Test.parse(wrong)
 
@@ -55,6 +59,16 @@ class Programs(unittest.TestCase):
         for program in ik_llama_bench("llama-bench"):
             self.assertEqual(program.options(CASE), ["-m", "small.iq2_bn.gguf", *asked[2:]])
         self.assertEqual(wf_run("wf-run", "avx2").environment, {"WF_ISA": "avx2"})
+
+    def test_depths(self):
+        case = replace(CASE, test=Test("tg", 16, 2048), repetitions=1)
+        asked = "-m small.gguf -p 0 -n 16 -t 2 -r 1 -o json".split()
+        self.assertEqual(wf_run("wf-run").options(case), [*asked, "--depth", "2048"])
+        for program in llama_bench("llama-bench"):
+            self.assertEqual(program.options(case), [*asked, "-fa", "on", "-d", "2048"])
+        for program in (wf_run_packed("wf-run"), *litespark("python", "bench.py")):
+            self.assertTrue(program.fits(replace(case, test=Test("tg", 16))))
+            self.assertFalse(program.fits(case))
 
     def test_answers(self):
         ours = '[{"model": "m", "backend": "avx512", "test": "pp32", "tokens_per_second": 12.5}]'

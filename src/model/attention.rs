@@ -2,6 +2,7 @@
 
 use super::forward::Pass;
 use super::heads::Heads;
+use super::heads_in_parts::KeyParts;
 use super::inputs::Fill;
 use super::profile::Phase;
 use super::{Model, Workspace};
@@ -60,7 +61,7 @@ impl Pass<'_, '_> {
     /// Computes attention of all rows.
     fn attend(&mut self, weights: &AttentionWeights, kept: &LayerPages<'_>) {
         let Self { model, exec, ws } = self;
-        let Workspace { batch, cos, sin, qkv, attn_out, .. } = &mut **ws;
+        let Workspace { batch, cos, sin, qkv, attn_out, attn_parts, part_bounds, .. } = &mut **ws;
         let (rows, spec, kernels) = (batch.rows.len(), &model.spec, exec.kernels);
         let LayerPages { pages, summaries, tables } = kept;
         let tables = *tables;
@@ -70,6 +71,14 @@ impl Pass<'_, '_> {
         attn_out.grow(rows * width);
         let out = &mut attn_out[..rows * width];
         let columns = (0..=width).step_by(width / spec.kv_heads);
+        if heads.need_parts(exec.scope.workers()) {
+            let mut parts = KeyParts { all: attn_parts, bounds: part_bounds };
+            parts.attend(&mut exec.scope, &heads, pages);
+            exec.scope.tiles(out, width, &batch.bounds, columns, |(i, head), mut out, scratch| {
+                parts.merge(&heads, batch.bounds[i]..batch.bounds[i + 1], head, &mut out, scratch);
+            });
+            return exec.profile.lap(Phase::Attention);
+        }
         exec.scope.tiles(out, width, &batch.bounds, columns, |(i, head), mut out, scratch| {
             let rows = batch.bounds[i]..batch.bounds[i + 1];
             let pages = &pages[head * bytes..][..bytes];

@@ -8,7 +8,7 @@ use super::{Model, Runtime, SparsityRule, Workspace};
 use crate::batch_types::{Logits, Output};
 use crate::cache::KvPool;
 use crate::format::{Activation, LayerWeights, Linear, Mixer, Spec};
-use crate::kernel::{Kernels, PAGE};
+use crate::kernel::{Attention, Kernels, PAGE};
 use crate::par::{Bound, Chunks};
 
 /// Bytes of weights × rows from which a pass uses more than one worker: about 300 µs of work. Below
@@ -22,7 +22,7 @@ const MAX_GROUP: usize = 8;
 /// Largest number of attention scores of such a group.
 const MAX_SCORES: usize = 64 << 10;
 /// Parts of the attention for each worker.
-const PARTS: usize = 4;
+pub(super) const PARTS: usize = 4;
 
 impl Model {
     /// Runs one pass over a batch: writes keys and values to the cache, and returns the requested
@@ -147,7 +147,7 @@ impl Model {
         let rows: usize = spans.iter().map(|s| s.tokens.len()).sum();
         let keys = spans.iter().map(Span::end).max().unwrap_or(1).next_multiple_of(PAGE);
         let shared = rows * kv_heads / (workers * PARTS);
-        let fitting = MAX_SCORES / (keys * (heads / kv_heads));
+        let fitting = MAX_SCORES / (keys.min(Attention::PART) * (heads / kv_heads));
         MAX_GROUP.min(shared).min(fitting).max(1)
     }
 }

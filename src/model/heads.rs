@@ -90,13 +90,53 @@ impl Heads<'_> {
         out: &mut Columns<'_>,
         scratch: &mut Scratch,
     ) {
-        let dim = self.spec.head_dim;
-        let group = self.spec.heads / self.spec.kv_heads;
-        let count = rows.len() * group;
         // Taken out of the scratch, because the kernel uses the rest of it.
-        let mut queries: AlignedVec<f32> = std::mem::take(&mut scratch.heads);
-        queries.grow((count + 1) * dim);
-        let (own, rest) = queries.split_at_mut(count * dim);
+        let mut queries = std::mem::take(&mut scratch.heads);
+        let failed = self.queries(rows.clone(), head, &mut queries);
+        let width = self.group() * self.spec.head_dim;
+        self.read(rows.clone(), &queries[..rows.len() * width], pages, summaries, out, scratch);
+        failed.into_iter().for_each(|row| out.row(row).fill(f32::NAN));
+        scratch.heads = queries;
+    }
+
+    /// As [`attend`](Self::attend), to one part of the keys and without a page selection; see
+    /// [`Kernels::attend_part`].
+    pub fn attend_part(
+        &self,
+        rows: Range<usize>,
+        (head, part): (usize, usize),
+        pages: &[u8],
+        out: &mut Columns<'_>,
+        scratch: &mut Scratch,
+    ) {
+        let mut queries = std::mem::take(&mut scratch.heads);
+        let failed = self.queries(rows.clone(), head, &mut queries);
+        let dim = self.spec.head_dim;
+        let attention = Attention {
+            queries: &queries[..rows.len() * self.group() * dim],
+            scale: 1.0 / (dim as f32).sqrt(),
+            layout: self.tables.layout(),
+            pages,
+            table: self.tables.table(self.batch.rows[rows.start].seq),
+            ends: &self.batch.ends[rows],
+        };
+        self.kernels.attend_part(&attention, part, out, scratch);
+        failed.into_iter().for_each(|row| out.row(row).fill(f32::NAN));
+        scratch.heads = queries;
+    }
+
+    /// Number of query heads that share a KV head.
+    pub fn group(&self) -> usize {
+        self.spec.heads / self.spec.kv_heads
+    }
+
+    /// Writes the queries of some rows that share a KV head, `[rows][group][head_dim]`. Returns the rows
+    /// that have a query without usable scores, counted from the first of them.
+    fn queries(&self, rows: Range<usize>, head: usize, out: &mut AlignedVec<f32>) -> Vec<usize> {
+        let (dim, group) = (self.spec.head_dim, self.group());
+        let count = rows.len() * group;
+        out.grow((count + 1) * dim);
+        let (own, rest) = out.split_at_mut(count * dim);
         let plain = &mut rest[..dim];
         let mut failed = Vec::new();
         for (n, query) in own.chunks_exact_mut(dim).enumerate() {
@@ -108,9 +148,7 @@ impl Heads<'_> {
                 failed.push(n / group);
             }
         }
-        self.read(rows, own, pages, summaries, out, scratch);
-        failed.into_iter().for_each(|row| out.row(row).fill(f32::NAN));
-        scratch.heads = queries;
+        failed
     }
 
     /// Computes attention of some rows over the pages that are selected for each. Neighboring rows with
@@ -129,7 +167,7 @@ impl Heads<'_> {
         let mut attend = |rows: Range<usize>, table: &[u32], ends: &[usize], s: &mut Scratch| {
             let queries = &queries[rows.start * width..rows.end * width];
             let attention = Attention { queries, scale, layout, pages, table, ends };
-            (self.kernels.attend)(&attention, &mut out.lines(rows), s);
+            self.kernels.attention(&attention, &mut out.lines(rows), s);
         };
         let (mut table, mut next) =
             (std::mem::take(&mut scratch.table), std::mem::take(&mut scratch.next_table));

@@ -39,6 +39,7 @@ mod batch;
 mod check;
 mod forward;
 mod heads;
+mod heads_in_parts;
 mod inputs;
 mod layout;
 mod linear_attention;

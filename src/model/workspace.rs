@@ -31,6 +31,11 @@ pub struct Workspace {
     /// Attention outputs, `[rows][heads · head_dim]`; of linear attention
     /// `[key_heads][rows][values of the key head]`.
     pub(super) attn_out: AlignedVec<f32>,
+    /// Attention to parts of the keys, `[parts][rows][kv_heads]` of
+    /// [`Attention::part_width`](crate::kernel::Attention::part_width).
+    pub(super) attn_parts: AlignedVec<f32>,
+    /// Bounds of the groups of rows in `attn_parts`.
+    pub(super) part_bounds: Vec<usize>,
     /// Gate and up, `[rows][2 · intermediate_size]`.
     pub(super) gate_up: AlignedVec<f32>,
     /// Logits, `[wanted][vocab_size]`.

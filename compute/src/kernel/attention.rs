@@ -10,14 +10,15 @@
 /// - the number of queries that are scored together if there are that many, and otherwise;
 /// - the number of vectors of sums that leave registers for the operands;
 /// - a module with its KV codecs and vector operations (`avx2::lanes` is an example);
-/// - the functions of that module that load 16-bit codes, for both types or none.
+/// - the types whose codes it reads, each with the type of a code and the functions that load a vector and
+///   a pair of vectors, and that put a pair into order and out of it.
 macro_rules! attention {
     ($features:literal, $lanes:literal, $many:literal, $queries:literal, $sums:literal, $ops:path,
-     [$($codes:ident $load:ident),*]) => {
+     [$($codes:ident $code:ident $load:ident $pair:ident $join:ident $split:ident),*]) => {
         use std::ops::Range;
         use $crate::kernel::PageElements;
         use $crate::kernel::attention_loop::{
-            PageData, PageOps, attention_loop, page_weights, queries_per_tile,
+            Ahead, Loads, PageData, PageOps, attention_loop, page_weights, queries_per_tile,
         };
         use $crate::kernel::{Attention, KvCodec, KvType, PAGE};
         use $crate::par::{Columns, Scratch};
@@ -25,9 +26,13 @@ macro_rules! attention {
 
         /// Number of floats in a vector.
         const LANES: usize = $lanes;
+        /// Number of floats in two vectors.
+        const PAIR: usize = 2 * LANES;
+        /// Number of dimensions that are scored without a check of their number between them.
+        const UNROLLED: usize = 8;
         /// Number of bytes that a prefetch loads.
         const LINE: usize = 64;
-        /// True if 16-bit codes are converted in registers.
+        /// True if codes are converted in registers.
         const READS_CODES: bool = !<[KvType]>::is_empty(&[$(KvType::$codes),*]);
 
         /// Number of vectors of sums per query for this number of queries: a power of two, up to four.
@@ -44,10 +49,16 @@ macro_rules! attention {
             if vectors(queries) < PAGE / LANES { vectors(queries) } else { PAGE / LANES }
         }
 
-        /// Number of lines of the next page to prefetch per `elements` elements of this page: as many as
-        /// hold them, or none.
-        const fn lines<const AHEAD: bool, E>(elements: usize) -> usize {
-            if AHEAD { (elements * size_of::<E>()).div_ceil(LINE) } else { 0 }
+        /// Prefetches as many lines of the next page as hold `elements` elements of this page.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn prefetch<const AHEAD: bool, E>(ahead: &mut Ahead, elements: usize) {
+            if AHEAD {
+                let place = ahead.advance();
+                for line in 0..(elements * size_of::<E>()).div_ceil(LINE) {
+                    ops::prefetch_second(place, line * LINE);
+                }
+            }
         }
 
         /// See the scalar definition.
@@ -88,23 +99,41 @@ macro_rules! attention {
         ) {
             match page.elements {
                 PageElements::F32(keys) => {
-                    let load = |keys: &[f32; LANES]| ops::load(keys);
-                    let page = page.with(keys);
+                    let load = |keys: &[f32; PAIR]| load_pair(keys);
+                    let (page, read) = (page.with(keys), (load, in_order));
                     match page.next.is_empty() {
-                        true => score_all::<false, _>(a, rows, page, scores, load),
-                        false => score_all::<true, _>(a, rows, page, scores, load),
+                        true => score_all::<false, _>(a, rows, page, scores, read),
+                        false => score_all::<true, _>(a, rows, page, scores, read),
                     }
                 }
                 $(PageElements::$codes(keys) => {
-                    let load = |keys: &[u16; LANES]| ops::$load(keys);
-                    score_all::<true, _>(a, rows, page.with(keys), scores, load);
+                    let read = (
+                        |keys: &[$code; PAIR]| ops::$pair(keys),
+                        |pair: [ops::Vector; 2]| ops::$join(pair),
+                    );
+                    score_all::<true, _>(a, rows, page.with(keys), scores, read);
                 })*
                 #[allow(unreachable_patterns)] // Some instruction sets read all types.
                 _ => unreachable!("this instruction set reads no codes"),
             }
         }
 
-        /// As [`score`], for keys of one type, which `load` loads. With `AHEAD` the next page is prefetched.
+        /// Loads two vectors of floats.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn load_pair(x: &[f32; PAIR]) -> [ops::Vector; 2] {
+            let [a, b] = *x.as_chunks::<LANES>().0.first_chunk::<2>().expect("two vectors");
+            [ops::load(&a), ops::load(&b)]
+        }
+
+        /// Returns a pair of vectors that is in order.
+        #[inline(always)]
+        fn in_order(pair: [ops::Vector; 2]) -> [ops::Vector; 2] {
+            pair
+        }
+
+        /// As [`score`], for keys of one type, which `read` loads in pairs and puts into order. With
+        /// `AHEAD` the next page is prefetched.
         #[inline]
         #[target_feature(enable = $features)]
         fn score_all<const AHEAD: bool, E: Copy>(
@@ -112,7 +141,10 @@ macro_rules! attention {
             rows: Range<usize>,
             page: PageData<'_, &[E]>,
             scores: &mut [f32],
-            load: impl Fn(&[E; LANES]) -> ops::Vector + Copy,
+            read: (
+                impl Fn(&[E; PAIR]) -> [ops::Vector; 2] + Copy,
+                impl Fn([ops::Vector; 2]) -> [ops::Vector; 2] + Copy,
+            ),
         ) {
             let padded = scores.len() / (rows.len() * a.group());
             let mut queries = a.rows(rows);
@@ -124,12 +156,12 @@ macro_rules! attention {
                 let (out, rest) = scores.split_at_mut(size * padded);
                 match size {
                     _ if size > 4 => {
-                        score_tile::<$many, { score_vectors($many) }, AHEAD, E>(a, now, page, out, load)
+                        score_tile::<$many, { score_vectors($many) }, AHEAD, E>(a, now, page, out, read)
                     }
-                    4 => score_tile::<4, { score_vectors(4) }, AHEAD, E>(a, now, page, out, load),
-                    3 => score_tile::<3, { score_vectors(3) }, AHEAD, E>(a, now, page, out, load),
-                    2 => score_tile::<2, { score_vectors(2) }, AHEAD, E>(a, now, page, out, load),
-                    _ => score_tile::<1, { score_vectors(1) }, AHEAD, E>(a, now, page, out, load),
+                    4 => score_tile::<4, { score_vectors(4) }, AHEAD, E>(a, now, page, out, read),
+                    3 => score_tile::<3, { score_vectors(3) }, AHEAD, E>(a, now, page, out, read),
+                    2 => score_tile::<2, { score_vectors(2) }, AHEAD, E>(a, now, page, out, read),
+                    _ => score_tile::<1, { score_vectors(1) }, AHEAD, E>(a, now, page, out, read),
                 }
                 (queries, scores) = (later, rest);
             }
@@ -144,44 +176,93 @@ macro_rules! attention {
             queries: &[f32],
             page: PageData<'_, &[E]>,
             scores: &mut [f32],
-            load: impl Fn(&[E; LANES]) -> ops::Vector,
+            (load, join): (
+                impl Fn(&[E; PAIR]) -> [ops::Vector; 2] + Copy,
+                impl Fn([ops::Vector; 2]) -> [ops::Vector; 2] + Copy,
+            ),
         ) {
-            let queries: [&[f32]; G] =
-                std::array::from_fn(|g| &queries[g * a.head_dim()..][..a.head_dim()]);
-            let scale = ops::splat(a.scale);
-            let padded = scores.len() / G;
+            let dim = a.head_dim();
+            let queries: [&[f32]; G] = std::array::from_fn(|g| &queries[g * dim..][..dim]);
+            let (whole, rest) = page.elements.as_chunks::<PAGE>().0.as_chunks::<UNROLLED>();
             // V vectors per dimension of the next page, too.
-            let ahead = V * LANES * page.next_element_size(a.head_dim());
-            let mut next = page.next.as_ptr();
+            let mut ahead = page.ahead(dim, 0, V * LANES);
             for part in 0..PAGE / LANES / V {
                 let mut sums = [[ops::zero(); V]; G];
-                for (d, keys) in page.elements.as_chunks::<PAGE>().0.iter().enumerate() {
-                    let keys = &keys.as_chunks::<LANES>().0[part * V..][..V];
-                    let lines = lines::<AHEAD, E>(V * LANES);
-                    (0..lines).for_each(|line| ops::prefetch(next, line * LINE));
-                    next = next.wrapping_add(ahead);
-                    for g in 0..G {
-                        let q = ops::splat(queries[g][d]);
-                        for v in 0..V {
-                            let key = load(&keys[v]);
-                            sums[g][v] = ops::add_product(q, key, sums[g][v]);
-                        }
+                for (i, keys) in whole.iter().enumerate() {
+                    let queries: [&[f32; UNROLLED]; G] =
+                        std::array::from_fn(|g| &queries[g].as_chunks().0[i]);
+                    for d in 0..UNROLLED {
+                        prefetch::<AHEAD, E>(&mut ahead, V * LANES);
+                        let query = std::array::from_fn(|g| queries[g][d]);
+                        add_scores::<G, V, E>(&mut sums, query, &keys[d], part, load);
                     }
                 }
-                for g in 0..G {
-                    let from = g * padded + page.i * PAGE + part * V * LANES;
-                    let out = scores[from..][..V * LANES].as_chunks_mut::<LANES>().0;
-                    for (out, sum) in out.iter_mut().zip(sums[g]) {
-                        ops::store(out, ops::mul(sum, scale));
+                for (keys, d) in rest.iter().zip(dim - rest.len()..) {
+                    prefetch::<AHEAD, E>(&mut ahead, V * LANES);
+                    let query = std::array::from_fn(|g| queries[g][d]);
+                    add_scores::<G, V, E>(&mut sums, query, keys, part, load);
+                }
+                store_scores(a, page, part, &sums, scores, join);
+            }
+        }
+
+        /// Adds the products of `G` queries and keys in one dimension, for the `part`-th `V` vectors of
+        /// positions.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn add_scores<const G: usize, const V: usize, E>(
+            sums: &mut [[ops::Vector; V]; G],
+            query: [f32; G],
+            keys: &[E; PAGE],
+            part: usize,
+            load: impl Fn(&[E; PAIR]) -> [ops::Vector; 2],
+        ) {
+            let mut loaded = [ops::zero(); V];
+            let keys = &keys.as_chunks::<PAIR>().0[part * V / 2..][..V / 2];
+            for (loaded, keys) in loaded.as_chunks_mut::<2>().0.iter_mut().zip(keys) {
+                *loaded = load(keys);
+            }
+            for g in 0..G {
+                let q = ops::splat(query[g]);
+                for v in 0..V {
+                    sums[g][v] = ops::add_product(q, loaded[v], sums[g][v]);
+                }
+            }
+        }
+
+        /// Writes the scores of the `part`-th `V` vectors of a page's positions.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn store_scores<const G: usize, const V: usize, E>(
+            a: &Attention<'_>,
+            page: PageData<'_, &[E]>,
+            part: usize,
+            sums: &[[ops::Vector; V]; G],
+            scores: &mut [f32],
+            join: impl Fn([ops::Vector; 2]) -> [ops::Vector; 2],
+        ) {
+            let (scale, padded) = (ops::splat(a.scale), scores.len() / G);
+            for (g, sums) in sums.iter().enumerate() {
+                let from = g * padded + page.i * PAGE + part * V * LANES;
+                let out = scores[from..][..V * LANES].as_chunks_mut::<LANES>().0;
+                for (i, out) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                    let pair = join([sums[2 * i], sums[2 * i + 1]]);
+                    for (v, out) in out.iter_mut().enumerate() {
+                        let mut score = ops::mul(pair[v], scale);
+                        let scales = page.scales.as_chunks().0;
+                        if let Some(scales) = scales.get(part * V + 2 * i + v) {
+                            score = ops::mul(score, ops::load(scales));
+                        }
+                        ops::store(out, score);
                     }
                 }
             }
         }
 
-        /// Replaces the first `end` scores by exp(s − max), and the rest by 0.
+        /// Replaces the first `end` scores by exp(s − max), and the rest by 0. Returns max.
         #[inline]
         #[target_feature(enable = $features)]
-        fn exponents(scores: &mut [f32], end: usize) {
+        fn exponents(scores: &mut [f32], end: usize) -> f32 {
             scores[end..].fill(f32::NEG_INFINITY);
             let vectors = scores.as_chunks_mut::<LANES>().0;
             let mut top = ops::splat(f32::NEG_INFINITY);
@@ -189,11 +270,12 @@ macro_rules! attention {
                 // In this order the number wins over a NaN.
                 top = ops::larger(ops::load(s), top);
             }
-            let top = ops::splat(ops::max(top));
+            let top = ops::max(top);
             for s in vectors.iter_mut() {
-                ops::store(s, ops::exp(ops::sub(ops::load(s), top)));
+                ops::store(s, ops::exp(ops::sub(ops::load(s), ops::splat(top))));
             }
             scores[end..].fill(0.0);
+            top
         }
 
         /// Adds the values of a page, weighted by one row's scores, to `out`, `[group][head_dim]`.
@@ -208,7 +290,13 @@ macro_rules! attention {
         ) {
             match page.elements {
                 PageElements::F32(values) => {
-                    let read = (|v: &[f32; LANES]| ops::load(v), |v: f32| v);
+                    let read = Loads {
+                        pair: |v: &[f32; PAIR]| load_pair(v),
+                        join: in_order,
+                        split: in_order,
+                        single: |v: &[f32; LANES]| ops::load(v),
+                        one: |v: f32| v,
+                    };
                     let page = page.with(values);
                     match page.next.is_empty() {
                         true => accumulate_all::<false, _>(a, row, page, scores, out, read),
@@ -217,7 +305,13 @@ macro_rules! attention {
                 }
                 $(PageElements::$codes(values) => {
                     use $crate::kernel::kv::{$codes, Element};
-                    let read = (|v: &[u16; LANES]| ops::$load(v), |v| $codes::decode(v));
+                    let read = Loads {
+                        pair: |v: &[$code; PAIR]| ops::$pair(v),
+                        join: |pair: [ops::Vector; 2]| ops::$join(pair),
+                        split: |pair: [ops::Vector; 2]| ops::$split(pair),
+                        single: |v: &[$code; LANES]| ops::$load(v),
+                        one: |v| $codes::decode(v),
+                    };
                     accumulate_all::<true, _>(a, row, page.with(values), scores, out, read);
                 })*
                 #[allow(unreachable_patterns)] // Some instruction sets read all types.
@@ -225,7 +319,7 @@ macro_rules! attention {
             }
         }
 
-        /// As [`accumulate`], for values of one type. `read` loads a vector of them, and a single one.
+        /// As [`accumulate`], for values of one type.
         #[inline]
         #[target_feature(enable = $features)]
         fn accumulate_all<const AHEAD: bool, E: Copy>(
@@ -234,7 +328,13 @@ macro_rules! attention {
             page: PageData<'_, &[E]>,
             scores: &[f32],
             out: &mut [f32],
-            read: (impl Fn(&[E; LANES]) -> ops::Vector + Copy, impl Fn(E) -> f32 + Copy),
+            read: Loads<
+                impl Fn(&[E; PAIR]) -> [ops::Vector; 2] + Copy,
+                impl Fn([ops::Vector; 2]) -> [ops::Vector; 2] + Copy,
+                impl Fn([ops::Vector; 2]) -> [ops::Vector; 2] + Copy,
+                impl Fn(&[E; LANES]) -> ops::Vector + Copy,
+                impl Fn(E) -> f32 + Copy,
+            >,
         ) {
             let padded = scores.len() / a.group();
             let slots = PAGE.min(a.ends[row] - page.i * PAGE);
@@ -273,27 +373,91 @@ macro_rules! attention {
             page: PageData<'_, &[E]>,
             weights: &[&[f32]; G],
             sums: &mut [f32],
-            (load, one): (impl Fn(&[E; LANES]) -> ops::Vector + Copy, impl Fn(E) -> f32 + Copy),
+            read: Loads<
+                impl Fn(&[E; PAIR]) -> [ops::Vector; 2] + Copy,
+                impl Fn([ops::Vector; 2]) -> [ops::Vector; 2] + Copy,
+                impl Fn([ops::Vector; 2]) -> [ops::Vector; 2] + Copy,
+                impl Fn(&[E; LANES]) -> ops::Vector + Copy,
+                impl Fn(E) -> f32 + Copy,
+            >,
         ) {
             let head_dim = sums.len() / G;
+            let scaled: [[f32; PAGE]; G];
+            let mut weights = *weights;
+            if !page.scales.is_empty() {
+                let times = |w: &[f32]| std::array::from_fn(|slot| w[slot] * page.scales[slot]);
+                scaled = weights.map(times);
+                weights = scaled.each_ref().map(|w| &w[..]);
+            }
+            let weights = &weights;
             let mut d = 0;
             while d < head_dim {
                 d += match head_dim - d {
-                    left if left >= V * LANES => {
-                        accumulate_lanes::<G, V, AHEAD, E>(page, weights, d, sums, load)
+                    left if left >= V * LANES && V > 1 => {
+                        accumulate_pairs::<G, V, AHEAD, E>(page, weights, d, sums, read)
                     }
                     left if left >= LANES => {
-                        accumulate_lanes::<G, 1, AHEAD, E>(page, weights, d, sums, load)
+                        accumulate_lanes::<G, AHEAD, E>(page, weights, d, sums, read.single)
                     }
-                    _ => accumulate_one(page.elements, weights, d, sums, one),
+                    _ => accumulate_one(page.elements, weights, d, sums, read.one),
                 };
             }
         }
 
-        /// Adds the `V` vectors from dimension `d` on; returns their number of dimensions.
+        /// Adds the `V` vectors from dimension `d` on, an even number; returns their number of dimensions.
         #[inline]
         #[target_feature(enable = $features)]
-        fn accumulate_lanes<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
+        fn accumulate_pairs<const G: usize, const V: usize, const AHEAD: bool, E: Copy>(
+            page: PageData<'_, &[E]>,
+            weights: &[&[f32]; G],
+            d: usize,
+            out: &mut [f32],
+            read: Loads<
+                impl Fn(&[E; PAIR]) -> [ops::Vector; 2],
+                impl Fn([ops::Vector; 2]) -> [ops::Vector; 2],
+                impl Fn([ops::Vector; 2]) -> [ops::Vector; 2],
+                impl Fn(&[E; LANES]) -> ops::Vector,
+                impl Fn(E) -> f32,
+            >,
+        ) -> usize {
+            let head_dim = out.len() / G;
+            let mut ahead = page.ahead(head_dim, d, head_dim);
+            let mut sums = [[ops::zero(); V]; G];
+            for g in 0..G {
+                let out = out[g * head_dim + d..][..LANES * V].as_chunks::<PAIR>().0;
+                for (sums, out) in sums[g].as_chunks_mut::<2>().0.iter_mut().zip(out) {
+                    *sums = (read.split)(load_pair(out));
+                }
+            }
+            for (slot, value) in page.elements.chunks_exact(head_dim).enumerate() {
+                prefetch::<AHEAD, E>(&mut ahead, V * LANES);
+                let value = &value[d..d + LANES * V].as_chunks::<PAIR>().0[..V / 2];
+                let mut loaded = [ops::zero(); V];
+                for (loaded, value) in loaded.as_chunks_mut::<2>().0.iter_mut().zip(value) {
+                    *loaded = (read.pair)(value);
+                }
+                for g in 0..G {
+                    let p = ops::splat(weights[g][slot]);
+                    for v in 0..V {
+                        sums[g][v] = ops::add_product(p, loaded[v], sums[g][v]);
+                    }
+                }
+            }
+            for g in 0..G {
+                let out = out[g * head_dim + d..][..LANES * V].as_chunks_mut::<LANES>().0;
+                let pairs = out.as_chunks_mut::<2>().0.iter_mut().zip(sums[g].as_chunks::<2>().0);
+                for (out, sums) in pairs {
+                    let joined = (read.join)(*sums);
+                    out.iter_mut().zip(joined).for_each(|(out, sum)| ops::store(out, sum));
+                }
+            }
+            LANES * V
+        }
+
+        /// Adds the vector from dimension `d` on; returns its number of dimensions.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn accumulate_lanes<const G: usize, const AHEAD: bool, E: Copy>(
             page: PageData<'_, &[E]>,
             weights: &[&[f32]; G],
             d: usize,
@@ -301,34 +465,23 @@ macro_rules! attention {
             load: impl Fn(&[E; LANES]) -> ops::Vector,
         ) -> usize {
             let head_dim = out.len() / G;
-            let size = page.next_element_size(head_dim);
-            let mut next = page.next.as_ptr().wrapping_add(d * size);
-            let mut sums = [[ops::zero(); V]; G];
+            let mut ahead = page.ahead(head_dim, d, head_dim);
+            let place = |g: usize| g * head_dim + d..g * head_dim + d + LANES;
+            let mut sums = [ops::zero(); G];
             for g in 0..G {
-                let out = out[g * head_dim + d..][..LANES * V].as_chunks::<LANES>().0;
-                for v in 0..V {
-                    sums[g][v] = ops::load(&out[v]);
-                }
+                sums[g] = ops::load(&out[place(g)].as_chunks().0[0]);
             }
             for (slot, value) in page.elements.chunks_exact(head_dim).enumerate() {
-                let value = &value[d..d + LANES * V].as_chunks::<LANES>().0[..V];
-                let lines = lines::<AHEAD, E>(V * LANES);
-                (0..lines).for_each(|line| ops::prefetch(next, line * LINE));
-                next = next.wrapping_add(head_dim * size);
+                prefetch::<AHEAD, E>(&mut ahead, LANES);
+                let value = load(&value[d..].as_chunks().0[0]);
                 for g in 0..G {
-                    let p = ops::splat(weights[g][slot]);
-                    for v in 0..V {
-                        sums[g][v] = ops::add_product(p, load(&value[v]), sums[g][v]);
-                    }
+                    sums[g] = ops::add_product(ops::splat(weights[g][slot]), value, sums[g]);
                 }
             }
             for g in 0..G {
-                let out = out[g * head_dim + d..][..LANES * V].as_chunks_mut::<LANES>().0;
-                for v in 0..V {
-                    ops::store(&mut out[v], sums[g][v]);
-                }
+                ops::store(&mut out[place(g)].as_chunks_mut().0[0], sums[g]);
             }
-            LANES * V
+            LANES
         }
 
         /// Adds dimension `d` alone; returns 1.

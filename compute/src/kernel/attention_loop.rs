@@ -14,7 +14,10 @@ pub struct PageData<'a, N = PageElements<'a>> {
     pub i: usize,
     /// Its keys `[head_dim][PAGE]` or values `[PAGE][head_dim]`.
     pub elements: N,
-    /// Bytes of the next page, or of the last page itself, to prefetch while this page is computed.
+    /// Scale of each position, `[PAGE]`; empty if the type has no scales.
+    pub scales: &'a [f32],
+    /// Bytes of the next page to prefetch while this page is computed, to the second-level cache: the
+    /// first one can wait for fewer lines at a time.
     ///
     /// They are requested a few lines at a time. Requesting all of them at once would stall the core
     /// until most had arrived. Empty if several rows read a page, because the first rows load it for
@@ -26,28 +29,61 @@ impl<'a, N> PageData<'a, N> {
     /// Returns the same page with its elements as another type.
     #[inline(always)]
     pub fn with<M>(&self, elements: M) -> PageData<'a, M> {
-        PageData { i: self.i, elements, next: self.next }
+        PageData { elements, i: self.i, scales: self.scales, next: self.next }
     }
 
-    /// Number of bytes of one element of the next page.
+    /// The places to prefetch in the next page, from its element `first` on, `step` elements apart.
     #[inline(always)]
-    pub fn next_element_size(&self, head_dim: usize) -> usize {
-        self.next.len() / (PAGE * head_dim)
+    pub fn ahead(&self, head_dim: usize, first: usize, step: usize) -> Ahead {
+        let size = self.next.len() / (PAGE * head_dim);
+        Ahead { place: self.next.as_ptr().wrapping_add(first * size), step: step * size }
     }
+}
+
+/// A place of a page to prefetch, and the bytes from one to the next.
+#[derive(Clone, Copy)]
+pub struct Ahead {
+    place: *const u8,
+    step: usize,
+}
+
+impl Ahead {
+    /// Returns this place and moves on to the next.
+    #[inline(always)]
+    pub fn advance(&mut self) -> *const u8 {
+        let place = self.place;
+        self.place = place.wrapping_add(self.step);
+        place
+    }
+}
+
+/// Functions that load numbers of one type.
+#[derive(Clone, Copy)]
+pub struct Loads<Pair, Join, Split, Single, One> {
+    /// Loads two vectors, in the order that is fastest.
+    pub pair: Pair,
+    /// Puts such a pair into the order of the numbers.
+    pub join: Join,
+    /// Puts a pair in the order of the numbers into the order in which `pair` loads it.
+    pub split: Split,
+    /// Loads one vector.
+    pub single: Single,
+    /// Loads one number.
+    pub one: One,
 }
 
 /// The operations of an instruction set on one page.
 pub struct PageOps<Score, Exponents, Accumulate, Total> {
     /// Writes the scores of some rows for a page to `[rows][group][position]`.
     pub score: Score,
-    /// Replaces the first scores, as many as it is told, by exp(s − max), and the rest by 0.
+    /// Replaces the first scores, as many as it is told, by exp(s − max), and the rest by 0. Returns max.
     pub exponents: Exponents,
     /// Adds a page's values, weighted by a row's scores, to `[group][head_dim]`.
     pub accumulate: Accumulate,
     /// Returns Σ of the scores.
     pub total: Total,
-    /// True if a single row reads 16-bit codes directly. It reads each code once, so decoding codes to
-    /// memory first would only cost time.
+    /// True if a single row reads codes directly. It reads each code once, so decoding codes to memory
+    /// first would only cost time.
     pub reads_codes: bool,
 }
 
@@ -60,59 +96,73 @@ pub fn attention_loop(
     scratch: &mut Scratch,
     ops: PageOps<
         impl Fn(Range<usize>, PageData<'_>, &mut [f32]),
-        impl Fn(&mut [f32], usize),
+        impl Fn(&mut [f32], usize) -> f32,
         impl Fn(usize, PageData<'_>, &[f32], &mut [f32]),
         impl Fn(&[f32]) -> f32,
     >,
 ) {
-    let (rows, group, padded) = (a.ends.len(), a.group(), a.pages() * PAGE);
-    let Scratch { floats, page: decoded, .. } = scratch;
+    let (rows, group, pages) = (a.ends.len(), a.group(), a.pages());
+    let padded = pages * PAGE;
+    let Scratch { floats, page: decoded, softmax, .. } = scratch;
     floats.grow(rows * group * padded);
     decoded.grow(a.head_dim() * PAGE);
+    softmax.grow(rows * group);
     // `[row][query of the group][position]`.
     let scores = &mut floats[..rows * group * padded];
     let of_row = group * padded;
-    let codes = |dtype, bytes| match ops.reads_codes && rows == 1 {
-        true => PageElements::of_codes(dtype, kv, bytes),
-        false => None,
-    };
+    let direct = ops.reads_codes && rows == 1;
 
-    let next = |i: usize| match rows {
-        1 => Some(a.page((i + 1).min(a.pages() - 1))),
-        _ => None,
-    };
-    for i in 0..a.pages() {
-        let keys = codes(a.layout.keys, a.layout.key_bytes(a.page(i)));
-        let elements =
-            keys.unwrap_or_else(|| PageElements::F32(a.layout.keys(kv, a.page(i), decoded)));
-        let page =
-            PageData { i, elements, next: next(i).map_or(&[], |page| a.layout.key_bytes(page)) };
+    for i in 0..pages {
+        let page = read_page(a, kv, i, direct, decoded);
         for rows in a.rows_with_page(i) {
             let scores = &mut scores[rows.start * of_row..rows.end * of_row];
             (ops.score)(rows, page, scores);
         }
     }
     for (query, scores) in scores.chunks_exact_mut(padded).enumerate() {
-        (ops.exponents)(scores, a.ends[query / group]);
+        softmax[query][0] = (ops.exponents)(scores, a.ends[query / group]);
     }
     (0..rows).for_each(|row| out.row(row).fill(0.0));
-    for i in 0..a.pages() {
-        let values = codes(a.layout.values, a.layout.value_bytes(a.page(i)));
-        let elements =
-            values.unwrap_or_else(|| PageElements::F32(a.layout.values(kv, a.page(i), decoded)));
-        let page =
-            PageData { i, elements, next: next(i).map_or(&[], |page| a.layout.value_bytes(page)) };
+    for i in 0..pages {
+        let page = PageData { i, ..read_page(a, kv, pages + i, direct, decoded) };
         for row in a.rows_with_page(i).flatten() {
             (ops.accumulate)(row, page, &scores[row * of_row..][..of_row], out.row(row));
         }
     }
     for (row, scores) in scores.chunks_exact(of_row).enumerate() {
-        let queries = out.row(row).chunks_exact_mut(a.head_dim());
-        for (scores, out) in scores.chunks_exact(padded).zip(queries) {
-            let inverse = 1.0 / (ops.total)(scores);
+        let queries = out.row(row).chunks_exact_mut(a.head_dim()).zip(&mut softmax[row * group..]);
+        for (scores, (out, softmax)) in scores.chunks_exact(padded).zip(queries) {
+            softmax[1] = (ops.total)(scores);
+            let inverse = 1.0 / softmax[1];
             out.iter_mut().for_each(|o| *o *= inverse);
         }
     }
+}
+
+/// Returns the `i`-th page of those that attention reads: first the keys of all pages, then their values.
+/// They are read as codes if `direct`, else decoded to a buffer.
+#[inline(always)]
+fn read_page<'a>(
+    a: &Attention<'a>,
+    kv: &[KvCodec; KvType::COUNT],
+    i: usize,
+    direct: bool,
+    buffer: &'a mut [f32],
+) -> PageData<'a> {
+    let pages = a.pages();
+    let half = |i: usize| match i < pages {
+        true => a.layout.key_codes_of(a.page(i)),
+        false => a.layout.value_codes_of(a.page(i - pages)),
+    };
+    let ahead = |i: usize| if a.ends.len() == 1 { half(i.min(2 * pages - 1)).codes } else { &[] };
+    let codes = half(i);
+    let elements = match direct {
+        true => PageElements::of_codes(kv, codes),
+        false => None,
+    };
+    let elements =
+        elements.unwrap_or_else(|| PageElements::F32(codes.decode(kv, i < pages, buffer)));
+    PageData { i, elements, scales: codes.scales, next: ahead(i + 1) }
 }
 
 /// Returns the number of queries to process together, of `left` in a group. It is `most`, which fills

@@ -24,6 +24,7 @@
 mod attention;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod attention_loop;
+mod attention_parts;
 pub mod delta;
 mod exp;
 mod finite;
@@ -55,9 +56,10 @@ mod avx512;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
+pub use attention_parts::merge_part;
 pub use delta::{DeltaRows, DeltaShape};
 pub use exp::exp;
-pub use kv::{KvCodec, KvType, PageElements, PageLayout};
+pub use kv::{KvCodec, KvType, PageCodes, PageElements, PageLayout};
 pub use operands::{Attention, Quantized};
 
 use crate::matrix::{FloatMatrix, Int8View};
@@ -158,7 +160,9 @@ pub struct Kernels {
     /// Computes Gated DeltaNet for consecutive positions of one text; see [`delta`]. The view `out` is
     /// `[rows][values · value_dim]`, and the state has [`DeltaShape::state_floats`].
     pub delta: fn(&DeltaRows<'_>, state: &mut [f32], out: &mut Columns<'_>, &mut Scratch),
-    /// Computes softmax attention; the view `out` is `[rows][group · head_dim]`.
+    /// Computes softmax attention to all keys at once; the view `out` is `[rows][group · head_dim]`. Leaves
+    /// the largest score and the sum of weights of each query in [`Scratch::softmax`]. See
+    /// [`Kernels::attention`] for any number of keys.
     pub attend: fn(&Attention<'_>, out: &mut Columns<'_>, &mut Scratch),
     /// Codec of each [`KvType`], in the order of [`KvType::ALL`].
     pub kv: [KvCodec; KvType::COUNT],

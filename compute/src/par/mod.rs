@@ -40,6 +40,12 @@ use work_queue::WorkQueue;
 pub struct Scratch {
     /// f32 numbers: attention scores, sums of products.
     pub floats: AlignedVec<f32>,
+    /// Largest score and sum of weights of each query, `[rows][group]`, as attention leaves them.
+    pub softmax: AlignedVec<[f32; 2]>,
+    /// Attention to parts of the keys.
+    pub parts: AlignedVec<f32>,
+    /// Number of keys that each row sees in a part.
+    pub part_ends: Vec<usize>,
     /// Decoded keys or values of a page.
     pub page: AlignedVec<f32>,
     /// Queries or keys of one KV head after norm and RoPE.

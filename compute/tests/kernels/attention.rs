@@ -35,7 +35,7 @@ pub(super) fn attend(
     let a = Attention { queries, scale: 0.3, layout, pages, table, ends };
     let mut out = vec![f32::NAN; queries.len()];
     let width = queries.len() / ends.len();
-    (k.attend)(&a, &mut Columns::whole(&mut out, width), &mut Scratch::default());
+    k.attention(&a, &mut Columns::whole(&mut out, width), &mut Scratch::default());
     out
 }
 
@@ -71,6 +71,43 @@ pub fn attention_agrees_and_ignores_slots_past_the_end() {
             }
         }
     }
+}
+
+pub fn long_texts_are_merged_from_parts() {
+    let mut noise = Noise(0x2468_ace0_1357_9bdf);
+    let (dim, group, count) = (32, 3, 2 * Attention::PART + 100);
+    let ends = [5, Attention::PART, Attention::PART + 1, 40, count];
+    for k in sets("attention to several parts") {
+        for dtype in KvType::ALL {
+            let layout = layout(dim, dtype);
+            let [pages, scalar] = pages(&k, count.div_ceil(PAGE), layout, &mut noise);
+            let table: Vec<u32> = (0..count.div_ceil(PAGE) as u32).rev().collect();
+            let queries = noise.floats(ends.len() * group * dim);
+            let got = attend(&k, &queries, layout, (&pages, &table), &ends);
+            let (what, width) = (format!("{:?} {dtype:?}", k.isa()), group * dim);
+            for (row, &end) in ends.iter().enumerate() {
+                let query = &queries[row * width..][..width];
+                let alone = attend(&k, query, layout, (&pages, &table), &[end]);
+                let got = &got[row * width..][..width];
+                assert_eq!(bits(got), bits(&alone), "{what} {row}");
+                close(got, &at_once(query, layout, (&scalar, &table), end), &what);
+            }
+        }
+    }
+}
+
+/// Returns the attention of a row as the scalar kernel computes it without parts.
+fn at_once(
+    queries: &[f32],
+    layout: PageLayout,
+    (pages, table): (&[u8], &[u32]),
+    end: usize,
+) -> Vec<f32> {
+    let a = Attention { queries, scale: 0.3, layout, pages, table, ends: &[end] };
+    let mut out = vec![f32::NAN; queries.len()];
+    let mut view = Columns::whole(&mut out, queries.len());
+    (Kernels::SCALAR.attend)(&a, &mut view, &mut Scratch::default());
+    out
 }
 
 /// Types of keys and values: each type, and mixtures.

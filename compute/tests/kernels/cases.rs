@@ -52,6 +52,7 @@ macro_rules! each_case {
             logits_are_weighed_as_scalar_weighs_them
             attention_agrees_and_ignores_slots_past_the_end
             rows_that_attend_together_get_what_each_gets_alone
+            long_texts_are_merged_from_parts
             keys_and_values_are_stored_as_scalar_stores_them
             stored_numbers_are_the_nearest
             numbers_that_are_not_finite_stay_so

@@ -22,7 +22,8 @@ pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
         return attend_with(a, &KV, out, scratch);
     }
     let attention = TiledAttention::new(a);
-    let Scratch { floats, page, shorts, .. } = scratch;
+    let Scratch { floats, page, shorts, softmax, .. } = scratch;
+    softmax.grow(attention.count);
     floats.grow(attention.count * attention.padded);
     page.grow(attention.count + SUM_TILES * ROWS * ROWS);
     shorts.grow(2 * a.queries.len());
@@ -37,7 +38,8 @@ pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
         attention.score(&pair, queries, scores);
     }
     for (query, scores) in scores.chunks_exact_mut(attention.padded).enumerate() {
-        inverse[query] = 1.0 / weigh(scores, a.ends[query / attention.group]);
+        softmax[query] = weigh(scores, a.ends[query / attention.group]);
+        inverse[query] = 1.0 / softmax[query][1];
     }
     for pair in attention.pairs() {
         attention.accumulate(&pair, (scores, inverse), sums, out);
@@ -72,10 +74,10 @@ fn pairs(a: __m512, b: __m512) -> [__m512i; 2] {
 }
 
 /// Replaces a query's scores by weights: exp(s − max) of the first `end` scores and 0 for the rest, as two
-/// bf16 each, page by page the high plane, then the low one. Returns the sum of the weights.
+/// bf16 each, page by page the high plane, then the low one. Returns max and the sum of the weights.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,fma")]
-fn weigh(scores: &mut [f32], end: usize) -> f32 {
+fn weigh(scores: &mut [f32], end: usize) -> [f32; 2] {
     let (whole, rest) = scores.split_at_mut(end.div_ceil(PAGE) * PAGE);
     rest.fill(0.0);
     whole[end..].fill(f32::NEG_INFINITY);
@@ -84,7 +86,8 @@ fn weigh(scores: &mut [f32], end: usize) -> f32 {
         // In this order the number wins over a NaN.
         top = _mm512_max_ps(bytemuck::must_cast(*s), top);
     }
-    let (top, mut totals) = (splat(max(top)), [splat(0.0); 2]);
+    let largest = max(top);
+    let (top, mut totals) = (splat(largest), [splat(0.0); 2]);
     for (i, page) in whole.as_chunks_mut::<PAGE>().0.iter_mut().enumerate() {
         let seen = u32::MAX >> (PAGE - PAGE.min(end - i * PAGE));
         let [a, b]: [[f32; ROWS]; 2] = bytemuck::must_cast(*page);
@@ -96,7 +99,7 @@ fn weigh(scores: &mut [f32], end: usize) -> f32 {
         let planes: [[f32; ROWS]; 2] = pairs(a, b).map(bytemuck::must_cast);
         *page = bytemuck::must_cast(planes);
     }
-    _mm512_reduce_add_ps(_mm512_add_ps(totals[0], totals[1]))
+    [largest, _mm512_reduce_add_ps(_mm512_add_ps(totals[0], totals[1]))]
 }
 
 /// Up to two tiles of queries.

@@ -22,6 +22,46 @@ lanes! { "avx2,fma,f16c":
         _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
     }
 
+    /// Loads 16 numbers of [`KvType::Bf16`](crate::kernel::KvType::Bf16): the even ones and the odd ones.
+    /// So each vector takes one operation.
+    fn load_bf16_pair(codes: &[u16; 16]) -> [__m256; 2] {
+        let pairs: __m256i = bytemuck::must_cast(*codes);
+        let odd = _mm256_and_si256(pairs, _mm256_set1_epi32(0xFFFF_0000_u32.cast_signed()));
+        [bytemuck::must_cast(_mm256_slli_epi32::<16>(pairs)), bytemuck::must_cast(odd)]
+    }
+
+    /// Loads 16 numbers of [`KvType::F16`](crate::kernel::KvType::F16), in order.
+    fn load_f16_pair(codes: &[u16; 16]) -> [__m256; 2] {
+        let [a, b]: [[u16; 8]; 2] = bytemuck::must_cast(*codes);
+        [load_f16(&a), load_f16(&b)]
+    }
+
+    /// Loads 8 numbers of [`KvType::Int8`](crate::kernel::KvType::Int8), without their scale.
+    fn load_int8(codes: &[i8; 8]) -> __m256 { floats(ints(codes)) }
+
+    /// Loads 16 numbers of [`KvType::Int8`](crate::kernel::KvType::Int8), in order.
+    fn load_int8_pair(codes: &[i8; 16]) -> [__m256; 2] {
+        let [a, b]: [[i8; 8]; 2] = bytemuck::must_cast(*codes);
+        [load_int8(&a), load_int8(&b)]
+    }
+
+    /// Returns a pair of vectors that is in order.
+    fn in_order(pair: [__m256; 2]) -> [__m256; 2] { pair }
+
+    /// Returns the vectors whose even numbers are `a` and whose odd ones are `b`.
+    fn interleave([a, b]: [__m256; 2]) -> [__m256; 2] {
+        let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        [_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)]
+    }
+
+    /// Returns the even and the odd numbers of two vectors.
+    fn deinterleave([a, b]: [__m256; 2]) -> [__m256; 2] {
+        let low = _mm256_permute2f128_ps::<0x20>(a, b);
+        let high = _mm256_permute2f128_ps::<0x31>(a, b);
+        let even = _mm256_shuffle_ps::<0b10_00_10_00>(low, high);
+        [even, _mm256_shuffle_ps::<0b11_01_11_01>(low, high)]
+    }
+
     fn store(x: &mut [f32; 8], v: __m256) { *x = bytemuck::must_cast(v); }
 
     /// Returns 8 zeros.
@@ -191,10 +231,15 @@ lanes! { "avx2,fma,f16c":
         _mm_prefetch::<_MM_HINT_T0>(here.wrapping_add(ahead).cast());
     }
 
+    /// Prefetches the cache line `ahead` bytes past `here` to the second-level cache; harmless past the end.
+    fn prefetch_second(here: *const u8, ahead: usize) {
+        _mm_prefetch::<_MM_HINT_T1>(here.wrapping_add(ahead).cast());
+    }
+
     /// Prefetches two lines of a stream: the one `second_level` bytes past `here` to the second-level
     /// cache, and the one `first_level` bytes past it to the first-level cache.
     fn prefetch_stream(here: *const u8, second_level: usize, first_level: usize) {
-        _mm_prefetch::<_MM_HINT_T1>(here.wrapping_add(second_level).cast());
+        prefetch_second(here, second_level);
         prefetch(here, first_level);
     }
 

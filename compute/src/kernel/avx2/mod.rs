@@ -17,7 +17,7 @@ use crate::par::Columns;
 use std::arch::x86_64::{__m256, __m256i};
 use std::ops::Range;
 
-pub use lanes::{add_product_one, fetch, prefetch, prefetch_stream, total};
+pub use lanes::{add_product_one, fetch, prefetch, prefetch_second, prefetch_stream, total};
 
 /// Proof that the CPU has these instructions.
 #[derive(Clone, Copy)]

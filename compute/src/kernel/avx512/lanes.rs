@@ -1,6 +1,6 @@
 //! Operations on vectors of 16 floats. Loads and stores take arrays.
 
-pub use crate::kernel::avx2::{KV, add_product_one, prefetch, total};
+pub use crate::kernel::avx2::{KV, add_product_one, prefetch, prefetch_second, total};
 use crate::kernel::simd::lanes;
 use std::arch::x86_64::*;
 
@@ -17,6 +17,47 @@ lanes! { "avx512f":
     fn load_bf16(codes: &[u16; 16]) -> __m512 {
         let wide = _mm512_cvtepu16_epi32(bytemuck::must_cast(*codes));
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+    }
+
+    /// As AVX2's function.
+    fn load_bf16_pair(codes: &[u16; 32]) -> [__m512; 2] {
+        let pairs: __m512i = bytemuck::must_cast(*codes);
+        let odd = _mm512_and_si512(pairs, _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed()));
+        [bytemuck::must_cast(_mm512_slli_epi32::<16>(pairs)), bytemuck::must_cast(odd)]
+    }
+
+    /// Loads 32 numbers of [`KvType::F16`](crate::kernel::KvType::F16), in order.
+    fn load_f16_pair(codes: &[u16; 32]) -> [__m512; 2] {
+        let [a, b]: [[u16; 16]; 2] = bytemuck::must_cast(*codes);
+        [load_f16(&a), load_f16(&b)]
+    }
+
+    /// Loads 16 numbers of [`KvType::Int8`](crate::kernel::KvType::Int8), without their scale.
+    fn load_int8(codes: &[i8; 16]) -> __m512 {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytemuck::must_cast(*codes)))
+    }
+
+    /// Loads 32 numbers of [`KvType::Int8`](crate::kernel::KvType::Int8), in order.
+    fn load_int8_pair(codes: &[i8; 32]) -> [__m512; 2] {
+        let [a, b]: [[i8; 16]; 2] = bytemuck::must_cast(*codes);
+        [load_int8(&a), load_int8(&b)]
+    }
+
+    /// Returns a pair of vectors that is in order.
+    fn in_order(pair: [__m512; 2]) -> [__m512; 2] { pair }
+
+    /// Returns the vectors whose even numbers are `a` and whose odd ones are `b`.
+    fn interleave([a, b]: [__m512; 2]) -> [__m512; 2] {
+        let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+        [_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(a, high, b)]
+    }
+
+    /// Returns the even and the odd numbers of two vectors.
+    fn deinterleave([a, b]: [__m512; 2]) -> [__m512; 2] {
+        let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+        [_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)]
     }
 
     fn store(x: &mut [f32; 16], v: __m512) { *x = bytemuck::must_cast(v); }

@@ -126,7 +126,39 @@ pub struct KvCodec {
     pub plain: bool,
 }
 
-/// Keys or values of a page, as f32 or as 16-bit codes.
+/// Codes of a page's keys or values, with their scales.
+#[derive(Clone, Copy)]
+pub struct PageCodes<'a> {
+    /// Type of the codes.
+    pub dtype: KvType,
+    /// Codes in the order of the instruction set.
+    pub codes: &'a [u8],
+    /// Scale of each position, `[PAGE]`; empty if the type has none.
+    pub scales: &'a [f32],
+}
+
+impl<'a> PageCodes<'a> {
+    /// Returns the numbers without their scales, `[head_dim][PAGE]` of keys or `[PAGE][head_dim]` of
+    /// values: f32 from the page itself, other types decoded to `buffer`.
+    #[inline]
+    pub fn decode(
+        &self,
+        kv: &[KvCodec; KvType::COUNT],
+        keys: bool,
+        buffer: &'a mut [f32],
+    ) -> &'a [f32] {
+        let Self { dtype, codes, .. } = *self;
+        if dtype == KvType::F32 {
+            return bytemuck::cast_slice(codes);
+        }
+        let codec = &kv[dtype as usize];
+        let buffer = &mut buffer[..codes.len() / dtype.size()];
+        (if keys { codec.keys } else { codec.values })(codes, &[], buffer);
+        buffer
+    }
+}
+
+/// Keys or values of a page without their scales, as f32 or as codes.
 #[derive(Clone, Copy)]
 pub enum PageElements<'a> {
     /// Decoded numbers.
@@ -135,15 +167,20 @@ pub enum PageElements<'a> {
     F16(&'a [u16]),
     /// Codes of [`KvType::Bf16`].
     Bf16(&'a [u16]),
+    /// Codes of [`KvType::Int8`].
+    Int8(&'a [i8]),
 }
 
 impl<'a> PageElements<'a> {
-    /// Returns 16-bit codes if the type has them and they are in the order of the decoded numbers.
-    pub fn of_codes(dtype: KvType, kv: &[KvCodec; KvType::COUNT], codes: &'a [u8]) -> Option<Self> {
+    /// Returns codes that kernels read, if they are in the order of the decoded numbers.
+    #[inline]
+    pub fn of_codes(kv: &[KvCodec; KvType::COUNT], page: PageCodes<'a>) -> Option<Self> {
+        let PageCodes { dtype, codes, .. } = page;
         match dtype {
             _ if !kv[dtype as usize].plain => None,
             KvType::F16 => Some(Self::F16(bytemuck::cast_slice(codes))),
             KvType::Bf16 => Some(Self::Bf16(bytemuck::cast_slice(codes))),
+            KvType::Int8 => Some(Self::Int8(bytemuck::cast_slice(codes))),
             _ => None,
         }
     }
@@ -213,9 +250,18 @@ impl PageLayout {
         &page[self.key_codes()]
     }
 
-    /// Returns the bytes of a page's values.
-    pub fn value_bytes<'a>(&self, page: &'a [u8]) -> &'a [u8] {
-        &page[self.value_codes()]
+    /// Returns the codes of a page's keys.
+    #[inline]
+    pub fn key_codes_of<'a>(&self, page: &'a [u8]) -> PageCodes<'a> {
+        let scales = bytemuck::cast_slice(&page[self.key_scales()]);
+        PageCodes { dtype: self.keys, codes: &page[self.key_codes()], scales }
+    }
+
+    /// Returns the codes of a page's values.
+    #[inline]
+    pub fn value_codes_of<'a>(&self, page: &'a [u8]) -> PageCodes<'a> {
+        let scales = bytemuck::cast_slice(&page[self.value_scales()]);
+        PageCodes { dtype: self.values, codes: &page[self.value_codes()], scales }
     }
 
     /// Returns a page's keys, `[head_dim][PAGE]`: f32 from the page itself, other types decoded to

@@ -22,25 +22,26 @@ pub const KV: [KvCodec; KvType::COUNT] = codecs!(codec);
 
 /// Computes out = softmax(q · Kᵀ · scale) · V for every query of every row, keys in order of position.
 pub fn attend(a: &Attention<'_>, out: &mut Columns<'_>, scratch: &mut Scratch) {
-    let Scratch { floats, page, .. } = scratch;
+    let Scratch { floats, page, softmax, .. } = scratch;
     page.grow(a.head_dim() * PAGE);
+    softmax.grow(a.ends.len() * a.group());
     for (row, &end) in a.ends.iter().enumerate() {
         floats.grow(end);
-        let queries = a.row(row).chunks_exact(a.head_dim());
-        for (query, out) in queries.zip(out.row(row).chunks_exact_mut(a.head_dim())) {
-            attend_query(a, query, &mut floats[..end], page, out);
+        let queries = a.row(row).chunks_exact(a.head_dim()).zip(&mut softmax[row * a.group()..]);
+        for ((query, softmax), out) in queries.zip(out.row(row).chunks_exact_mut(a.head_dim())) {
+            *softmax = attend_query(a, query, &mut floats[..end], page, out);
         }
     }
 }
 
-/// Computes one query. `scores` has an element for every key that it sees; `decoded` holds a page.
+/// Computes one query; returns the largest score and the sum of weights. `scores` has an element for every key that it sees; `decoded` holds a page.
 fn attend_query(
     a: &Attention<'_>,
     query: &[f32],
     scores: &mut [f32],
     decoded: &mut [f32],
     out: &mut [f32],
-) {
+) -> [f32; 2] {
     for (i, scores) in scores.chunks_mut(PAGE).enumerate() {
         let keys = a.layout.keys(&KV, a.page(i), decoded);
         for (slot, score) in scores.iter_mut().enumerate() {
@@ -64,4 +65,5 @@ fn attend_query(
         }
     }
     out.iter_mut().for_each(|o| *o *= 1.0 / sum);
+    [max, sum]
 }

@@ -18,6 +18,9 @@ lanes! { "simd128":
     /// Does nothing: WebAssembly has no prefetch.
     fn prefetch(_: *const u8, _: usize) {}
 
+    /// Does nothing, too.
+    fn prefetch_second(_: *const u8, _: usize) {}
+
     fn load(x: &[f32; 4]) -> v128 { bytemuck::must_cast(*x) }
     fn load_f16(codes: &[u16; 4]) -> v128 { widen_f16(load_codes(codes)) }
     fn load_bf16(codes: &[u16; 4]) -> v128 { i32x4_shl(load_codes(codes), 16) }

@@ -77,6 +77,8 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// AVX2 with AVX-VNNI: integer dot products of AVX-512 for 256 bits.
+    AvxVnni,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
     /// AVX-512 with AMX tiles of int8 and bf16, on Linux.
@@ -89,14 +91,23 @@ pub enum Isa {
 
 impl Isa {
     /// All instruction sets; those of an architecture from the narrowest to the widest.
-    pub const ALL: [Self; 6] =
-        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx, Self::Simd128, Self::RelaxedSimd];
+    pub const ALL: [Self; 7] = [
+        Self::Scalar,
+        Self::Avx2,
+        Self::AvxVnni,
+        Self::Avx512,
+        Self::Amx,
+        Self::Simd128,
+        Self::RelaxedSimd,
+    ];
 
-    /// Name of the set, as in `WF_ISA`: `scalar`, `avx2`, `avx512`, `amx`, `simd128` or `relaxed-simd`.
+    /// Name of the set, as in `WF_ISA`: `scalar`, `avx2`, `avxvnni`, `avx512`, `amx`, `simd128` or
+    /// `relaxed-simd`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
+            Self::AvxVnni => "avxvnni",
             Self::Avx512 => "avx512",
             Self::Amx => "amx",
             Self::Simd128 => "simd128",
@@ -223,6 +234,8 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::available().then_some(avx2::KERNELS),
             #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => avx2::vnni::available().then_some(avx2::vnni::KERNELS),
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::available().then(|| avx512::supported(avx512::best())),
             #[cfg(target_arch = "x86_64")]
             Isa::Amx => amx::available().then(|| avx512::supported(amx::KERNELS)),
@@ -256,8 +269,10 @@ impl Kernels {
     pub fn dense(self) -> Self {
         // Only AVX2 skips zeros.
         #[cfg(target_arch = "x86_64")]
-        if self.isa == Isa::Avx2 {
-            return avx2::DENSE;
+        match self.isa {
+            Isa::Avx2 => return avx2::DENSE,
+            Isa::AvxVnni => return avx2::vnni::DENSE,
+            _ => {}
         }
         self
     }

@@ -48,7 +48,7 @@ Examples:
 Environment:
   WF_HOST, WF_BLOCK_SIZE…  settings, as in `wf-run serve --help`
   WF_LOG                   server log: warn, info, debug [default: info]
-  WF_ISA                   kernels: scalar, avx2, avx512, amx [default: best]
+  WF_ISA                   kernels: scalar, avx2, avxvnni, avx512, amx [best]
   HF_HOME, HF_HUB_CACHE    where models from the hub are kept
   HF_ENDPOINT, HF_TOKEN    the hub, and your access token
   HF_HUB_OFFLINE=1         use no network";

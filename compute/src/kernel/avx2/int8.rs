@@ -13,6 +13,7 @@ use super::lanes::{load_u8, prefetch};
 use crate::kernel::Quantized;
 use crate::kernel::int8::{Int8Args, Int8Dot};
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, UPPER, WHOLE, lines};
+use crate::kernel::simd::Simd;
 use crate::matrix::{INT8_BLOCK_COLS, Int8Panel, Int8View};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
@@ -28,7 +29,7 @@ const AHEAD: usize = 2048;
 const CHUNK: usize = 32;
 
 /// A block's columns of one token: the even columns, then the odd ones.
-type Quad = [[i16; 2]; 2];
+pub type Quad = [[i16; 2]; 2];
 
 /// See the scalar definition.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -39,8 +40,32 @@ pub fn int8(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
+    product(Avx2::new(), w, panels, (x, y), scratch);
+}
+
+/// Products of the AVX2 set or of one with more instructions.
+pub trait PairDot: Simd<IntPanel = [__m256i; 2]> {
+    /// Returns the exact Σ w·q of 16 rows of each panel × `N` tokens over the strips from `first` on, as
+    /// many as `x` has.
+    fn dot<const P: usize, const N: usize, const W: u8>(
+        self,
+        values: &[Int8Panel<'_>; P],
+        first: usize,
+        x: &[Strip<N>],
+    ) -> [[[[__m256i; 2]; 1]; N]; P];
+}
+
+/// See the scalar definition.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn product<S: PairDot>(
+    s: S,
+    w: Int8View<'_>,
+    panels: Range<usize>,
+    (x, y): (&Quantized<'_>, &mut Columns<'_>),
+    scratch: &mut Scratch,
+) {
     let wide = join(x, BLOCKS * w.strips(), &mut scratch.shorts);
-    let dot = JoinedInputs { s: Avx2::new(), wide, strips: w.strips() };
+    let dot = JoinedInputs { s, wide, strips: w.strips() };
     Int8Args { dot, w, x, first: panels.start }.product(panels, y);
 }
 
@@ -77,24 +102,24 @@ fn join<'o>(x: &Quantized<'_>, blocks: usize, out: &'o mut AlignedVec<i16>) -> &
 
 /// Activations as written by [`join`].
 #[derive(Clone, Copy)]
-struct JoinedInputs<'a> {
-    s: Avx2,
+struct JoinedInputs<'a, S> {
+    s: S,
     wide: &'a [Quad],
     strips: usize,
 }
 
 /// Columns of a strip of `N` tokens.
-type Strip<const N: usize> = [[Quad; N]; BLOCKS];
+pub type Strip<const N: usize> = [[Quad; N]; BLOCKS];
 
-impl<'a> Int8Dot for JoinedInputs<'a> {
-    type Set = Avx2;
+impl<'a, S: PairDot> Int8Dot for JoinedInputs<'a, S> {
+    type Set = S;
     type Tile<const N: usize> = &'a [Strip<N>];
     type Sums = [[__m256i; 2]; 1];
     const SHORT: usize = CHUNK;
     const CHUNK: usize = CHUNK;
 
     #[inline(always)]
-    fn set(self) -> Avx2 {
+    fn set(self) -> S {
         self.s
     }
 
@@ -112,8 +137,7 @@ impl<'a> Int8Dot for JoinedInputs<'a> {
         strips: Range<usize>,
         _: bool,
     ) -> [[Self::Sums; N]; P] {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { dot::<P, N, W>(values, strips.start, &x[strips]) }
+        self.s.dot::<P, N, W>(values, strips.start, &x[strips])
     }
 
     #[inline(always)]
@@ -133,44 +157,95 @@ impl<'a> Int8Dot for JoinedInputs<'a> {
     }
 }
 
-/// Returns the exact Σ w·q of 16 rows of each panel × `N` tokens over the strips from `first` on, as many
-/// as `x` has.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-#[allow(clippy::needless_range_loop)] // The sums of all tokens share an index.
-fn dot<const P: usize, const N: usize, const W: u8>(
-    values: &[Int8Panel<'_>; P],
-    first: usize,
-    x: &[Strip<N>],
-) -> [[[[__m256i; 2]; 1]; N]; P] {
-    let mut sums = [[[[_mm256_setzero_si256(); 2]; 1]; N]; P];
-    for (i, x) in (first..).zip(x) {
-        for (values, sums) in values.iter().zip(&mut sums) {
-            fetch::<W>(values, i);
-            for (block, x) in x.iter().enumerate() {
-                for h in 0..2 {
-                    let w = half::<W>(values, i, block, h);
-                    let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w));
-                    let odd = _mm256_srai_epi16::<8>(w);
-                    for n in 0..N {
-                        let [x_even, x_odd] = x[n];
-                        let x_even = _mm256_set1_epi32(bytemuck::must_cast(x_even));
-                        let x_odd = _mm256_set1_epi32(bytemuck::must_cast(x_odd));
-                        let sum = &mut sums[n][0][h];
-                        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(even, x_even));
-                        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(odd, x_odd));
+/// Implements [`PairDot`] for a token with these features. `$add` adds the products of pairs of 16-bit
+/// numbers to sums, of which few tokens have up to `$chains` each: more hide its latency.
+macro_rules! pair_dot {
+    ($token:ty, $features:literal, $add:path, chains: $chains:literal) => {
+        impl $crate::kernel::avx2::int8::PairDot for $token {
+            #[inline(always)]
+            fn dot<const P: usize, const N: usize, const W: u8>(
+                self,
+                values: &[Int8Panel<'_>; P],
+                first: usize,
+                x: &[Strip<N>],
+            ) -> [[[[__m256i; 2]; 1]; N]; P] {
+                // SAFETY: the token proves that the CPU has the features.
+                unsafe { dot::<P, N, W>(values, first, x) }
+            }
+        }
+
+        /// See [`PairDot::dot`].
+        #[inline]
+        #[target_feature(enable = $features)]
+        #[allow(clippy::needless_range_loop)] // The sums of all tokens share an index.
+        fn dot<const P: usize, const N: usize, const W: u8>(
+            values: &[Int8Panel<'_>; P],
+            first: usize,
+            x: &[Strip<N>],
+        ) -> [[[[__m256i; 2]; 1]; N]; P] {
+            let mut chains = [[[[_mm256_setzero_si256(); 2]; N]; $chains]; P];
+            for (i, x) in (first..).zip(x) {
+                for (values, chains) in values.iter().zip(&mut chains) {
+                    fetch::<W>(values, i);
+                    for (block, x) in x.iter().enumerate() {
+                        for h in 0..2 {
+                            let w = half::<W>(values, i, block, h);
+                            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w));
+                            let odd = _mm256_srai_epi16::<8>(w);
+                            for n in 0..N {
+                                let [x_even, x_odd] = x[n];
+                                let x_even = _mm256_set1_epi32(bytemuck::must_cast(x_even));
+                                let x_odd = _mm256_set1_epi32(bytemuck::must_cast(x_odd));
+                                for (odd, (w, x)) in
+                                    [(even, x_even), (odd, x_odd)].into_iter().enumerate()
+                                {
+                                    let chain = chain::<N>(block, odd) % $chains;
+                                    chains[chain][n][h] = $add(chains[chain][n][h], w, x);
+                                }
+                            }
+                        }
                     }
                 }
             }
+            let mut sums = [[[[_mm256_setzero_si256(); 2]; 1]; N]; P];
+            for (sums, chains) in sums.iter_mut().zip(&chains) {
+                for chain in chains {
+                    for n in 0..N {
+                        for h in 0..2 {
+                            sums[n][0][h] = _mm256_add_epi32(sums[n][0][h], chain[n][h]);
+                        }
+                    }
+                }
+            }
+            sums
         }
+    };
+}
+pub(super) use pair_dot;
+pair_dot!(Avx2, "avx2,fma,f16c", add_pairs, chains: 1);
+
+/// Returns the chain of sums that takes a block's even or odd columns: one of four for a token, one of two
+/// for two tokens, and the same for more, whose sums fill the registers.
+#[inline(always)]
+pub const fn chain<const N: usize>(block: usize, odd: usize) -> usize {
+    match N {
+        1 => 2 * (block % 2) + odd,
+        2 => odd,
+        _ => 0,
     }
-    sums
+}
+
+/// Adds the products of pairs of 16-bit numbers to sums.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_pairs(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
 }
 
 /// Prefetches the lines that are [`AHEAD`] bytes past the `i`-th strip.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn fetch<const W: u8>(w: &Int8Panel<'_>, i: usize) {
+pub fn fetch<const W: u8>(w: &Int8Panel<'_>, i: usize) {
     let (values, low) = lines(W);
     for (plane, lines) in [(w.values, values), (w.low, low)] {
         for line in &plane.as_chunks::<BLOCK>().0[i * lines..(i + 1) * lines] {
@@ -182,7 +257,7 @@ fn fetch<const W: u8>(w: &Int8Panel<'_>, i: usize) {
 /// Returns eight rows of a block of the `i`-th strip, one byte per weight.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn half<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, h: usize) -> __m256i {
+pub fn half<const W: u8>(w: &Int8Panel<'_>, i: usize, block: usize, h: usize) -> __m256i {
     let (values, low) = lines(W);
     let load =
         |plane: &[u8], line: usize| load_u8(&plane.as_chunks::<BLOCK>().0[line].as_chunks().0[h]);

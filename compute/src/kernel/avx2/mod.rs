@@ -8,6 +8,7 @@ mod int8;
 pub mod lanes;
 mod limits;
 pub mod ternary;
+pub mod vnni;
 
 use super::kv::{self, codecs};
 use super::simd::{compiled, detected, kernels, simd};

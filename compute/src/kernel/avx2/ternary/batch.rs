@@ -5,7 +5,8 @@
 //! codes are decoded once per stripe and multiplied with one tile of rows after the other.
 
 use super::super::lanes::{prefetch, repeat4};
-use super::{AHEAD, CHUNK, Exact, TernaryArgs, widen};
+use super::{AHEAD, BatchDot, CHUNK, Exact, widen};
+use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
@@ -29,8 +30,8 @@ type Decoded = [[__m256i; 2]; STEPS * CHUNK];
 
 /// Multiplies `panels` with some activation rows.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn batch(
-    args: &TernaryArgs<'_>,
+pub fn batch<S: BatchDot>(
+    args: &TernaryArgs<'_, S>,
     panels: Range<usize>,
     rows: Range<usize>,
     y: &mut Columns<'_>,
@@ -52,7 +53,7 @@ pub fn batch(
                 exact.fill([_mm256_setzero_si256(); 2]);
                 for chunk in args.chunks(g, CHUNK) {
                     let codes = decode(&args.codes(panel)[chunk.clone()], &mut decoded);
-                    stripe.dot(codes, chunk, buffer, exact);
+                    stripe.dot(args.s, codes, chunk, buffer, exact);
                 }
                 args.scale(panel, g, first, exact, totals);
             }
@@ -82,7 +83,7 @@ impl Stripe {
 
     /// Writes the stripe's activations in the order in which [`Stripe::dot`] reads them.
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn rearrange(&self, args: &TernaryArgs<'_>, out: &mut [i8]) {
+    fn rearrange<S: BatchDot>(&self, args: &TernaryArgs<'_, S>, out: &mut [i8]) {
         for chunk in (0..args.groups).flat_map(|g| args.chunks(g, CHUNK)) {
             for tile in self.tiles() {
                 let out = &mut out[self.range(&tile, &chunk).start..];
@@ -106,8 +107,9 @@ impl Stripe {
     /// Adds Σ c·q over a chunk of blocks to the sums of each row.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn dot(
+    fn dot<S: BatchDot>(
         &self,
+        s: S,
         codes: &[[__m256i; 2]],
         chunk: Range<usize>,
         rearranged: &[i8],
@@ -117,12 +119,12 @@ impl Stripe {
             let x = rearranged[self.range(&tile, &chunk)].as_chunks().0;
             let exact = &mut exact[tile];
             match exact.len() {
-                1 => dot::<1>(codes, x, exact),
-                2 => dot::<2>(codes, x, exact),
-                3 => dot::<3>(codes, x, exact),
-                4 => dot::<4>(codes, x, exact),
-                5 => dot::<5>(codes, x, exact),
-                _ => dot::<TILE>(codes, x, exact),
+                1 => s.dot_steps::<1>(codes, x, exact),
+                2 => s.dot_steps::<2>(codes, x, exact),
+                3 => s.dot_steps::<3>(codes, x, exact),
+                4 => s.dot_steps::<4>(codes, x, exact),
+                5 => s.dot_steps::<5>(codes, x, exact),
+                _ => s.dot_steps::<TILE>(codes, x, exact),
             }
         }
     }
@@ -167,7 +169,7 @@ fn decode<'o>(packed: &[[u8; BLOCK_BYTES]], out: &'o mut Decoded) -> &'o [[__m25
 /// Adds Σ c·q of one tile over a chunk.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const N: usize>(codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]) {
+pub fn dot<const N: usize>(codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]) {
     let mut narrow = [[_mm256_setzero_si256(); 2]; N];
     for (w, x) in codes.iter().zip(x.as_chunks::<N>().0) {
         for n in 0..N {

@@ -13,7 +13,7 @@ use super::Avx2;
 use super::lanes::{prefetch, repeat4};
 use crate::kernel::Quantized;
 use crate::kernel::panels::interleaved_panels;
-use crate::kernel::ternary::{TernaryDot, tile};
+use crate::kernel::ternary::{self, TernaryDot, tile};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
@@ -23,7 +23,7 @@ use std::ops::Range;
 /// Most blocks whose products fit 16-bit sums.
 const CHUNK: usize = 10;
 /// Prefetch distance in bytes.
-const AHEAD: usize = 1536;
+pub const AHEAD: usize = 1536;
 /// Number of activation rows from which the last tile uses tables with any number of panels.
 const LOOKUP_ROWS: usize = 28;
 /// Number of panels from which a last tile with fewer rows uses tables.
@@ -41,12 +41,34 @@ pub fn ternary<const SKIPS: bool>(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
+    product::<_, SKIPS>(Avx2::new(), w, panels, (x, y), scratch);
+}
+
+/// Products of the AVX2 set or of one with more instructions.
+pub trait BatchDot: TernaryDot<Block = [i8; BLOCK_COLS], IntPanel = Exact, Panel = Total> {
+    /// Number of rows from which the last tile of a batch with many panels uses tables.
+    const LOOKUP_FROM: usize;
+
+    /// Adds Σ c·q of decoded codes, `[step][half]`, and `N` activation rows, `[step][row]`.
+    fn dot_steps<const N: usize>(self, codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]);
+}
+
+/// See the scalar definition; see [`ternary`] for `SKIPS`.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn product<S: BatchDot, const SKIPS: bool>(
+    s: S,
+    w: &TernaryMatrix,
+    panels: Range<usize>,
+    (x, y): (&Quantized<'_>, &mut Columns<'_>),
+    scratch: &mut Scratch,
+) {
     let Scratch { ints, decoded, tables, shorts, sums: exact, floats, rearranged, live, .. } =
         scratch;
-    let args = TernaryArgs::new(Avx2::new(), w, x, panels.start, ints);
+    let args = ternary::TernaryArgs::new(s, w, x, panels.start, ints);
+    let plain = args.with(Avx2::new());
     let skips = match (x.rows(), x.planes) {
-        (1, _) if SKIPS => sparse::sparse::<1>(&args, panels.clone(), y, live),
-        (2, 2) if SKIPS => sparse::sparse::<2>(&args, panels.clone(), y, live),
+        (1, _) if SKIPS => sparse::sparse::<1>(&plain, panels.clone(), y, live),
+        (2, 2) if SKIPS => sparse::sparse::<2>(&plain, panels.clone(), y, live),
         _ => false,
     };
     if skips {
@@ -73,36 +95,37 @@ pub fn ternary<const SKIPS: bool>(
 
 /// Returns the number of a batch's rows that use tables: those of whole tiles, and the rest if that is
 /// faster.
-fn tabulated(rows: usize, panels: usize) -> usize {
+fn tabulated<S: BatchDot>(rows: usize, panels: usize) -> usize {
     match rows % lookup::TILE {
         LOOKUP_ROWS.. => rows,
-        14..=16 | 22.. if panels >= LOOKUP_PANELS => rows,
+        rest @ (14..=16 | 22..) if rest >= S::LOOKUP_FROM && panels >= LOOKUP_PANELS => rows,
         rest => rows - rest,
     }
 }
 
 /// Arguments of a product.
-pub type TernaryArgs<'a> = crate::kernel::ternary::TernaryArgs<'a, Avx2>;
+pub type TernaryArgs<'a> = ternary::TernaryArgs<'a, Avx2>;
 /// Sums of one activation row with the 16 rows of a panel.
-type Exact = [__m256i; 2];
+pub type Exact = [__m256i; 2];
 /// Scaled sums of one activation row with the 16 rows of a panel.
 type Total = [__m256; 2];
 
 /// Multiplies more rows than registers can hold: by table if that is faster, else by multiplication.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn batch(
-    args: &TernaryArgs<'_>,
+fn batch<S: BatchDot>(
+    args: &ternary::TernaryArgs<'_, S>,
     panels: Range<usize>,
     y: &mut Columns<'_>,
     rearranged: &mut AlignedVec<i8>,
     buffers: &mut lookup::LookupBuffers<'_>,
 ) {
-    let (all, tables) = (0..args.x.rows(), 0..tabulated(args.x.rows(), panels.len()));
+    let (all, tables) = (0..args.x.rows(), 0..tabulated::<S>(args.x.rows(), panels.len()));
     if tables.is_empty() {
         return batch::batch(args, panels, all, y, rearranged);
     }
+    let plain = args.with(Avx2::new());
     for panels in lookup::panel_blocks(panels) {
-        let done = lookup::lookup(args, &args.s, panels.clone(), tables.clone(), y, buffers);
+        let done = lookup::lookup(&plain, &plain.s, panels.clone(), tables.clone(), y, buffers);
         let rest = if done { tables.end..all.end } else { all.clone() };
         batch::batch(args, panels, rest, y, rearranged);
     }
@@ -111,24 +134,42 @@ fn batch(
 /// Multiplies panels × all activation rows and decodes codes in registers. This is for small batches,
 /// which memory bandwidth limits, or whose single tile would not repay decoding to memory.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn streams<const P: usize>(args: &TernaryArgs<'_>, panels: [usize; P], y: &mut Columns<'_>) {
+fn streams<S: BatchDot, const P: usize>(
+    args: &ternary::TernaryArgs<'_, S>,
+    panels: [usize; P],
+    y: &mut Columns<'_>,
+) {
     match args.x.rows() {
         0 => {}
         // Panels are interleaved as long as registers hold the sums.
         1 => tile::<_, P, 1>(args, panels, 0, args.activations(0), y),
         2 => tile::<_, P, 2>(args, panels, 0, args.activations(0), y),
-        3 => each::<3>(args, &panels, y),
-        4 => each::<4>(args, &panels, y),
-        5 => each::<5>(args, &panels, y),
-        _ => each::<STREAMED_ROWS>(args, &panels, y),
+        3 => each::<_, 3>(args, &panels, y),
+        4 => each::<_, 4>(args, &panels, y),
+        5 => each::<_, 5>(args, &panels, y),
+        _ => each::<_, STREAMED_ROWS>(args, &panels, y),
     }
 }
 
 /// Multiplies one panel after the other × all `N` activation rows.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn each<const N: usize>(args: &TernaryArgs<'_>, panels: &[usize], y: &mut Columns<'_>) {
+fn each<S: BatchDot, const N: usize>(
+    args: &ternary::TernaryArgs<'_, S>,
+    panels: &[usize],
+    y: &mut Columns<'_>,
+) {
     for &panel in panels {
         tile::<_, 1, N>(args, [panel], 0, args.activations(0), y);
+    }
+}
+
+impl BatchDot for Avx2 {
+    const LOOKUP_FROM: usize = 14;
+
+    #[inline(always)]
+    fn dot_steps<const N: usize>(self, codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]) {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { batch::dot::<N>(codes, x, exact) }
     }
 }
 

@@ -1,0 +1,214 @@
+//! AVX2 with AVX-VNNI: products of int8 that are added in 32 bits by one instruction, where AVX2 takes two
+//! or three. Everything else is AVX2.
+//!
+//! The cargo feature `evex-vnni` encodes these instructions as AVX-512 VL does. It exists to time the
+//! kernels on a CPU that has AVX-512 and no AVX-VNNI.
+
+use super::int8::{Strip, chain, fetch, half, pair_dot};
+use super::lanes::{self, prefetch, repeat4};
+use super::ternary::{AHEAD, BatchDot, Exact};
+use super::{detected, int8, ternary};
+use crate::kernel::Quantized;
+use crate::kernel::simd::simd;
+use crate::kernel::ternary::TernaryDot;
+use crate::kernel::{Isa, Kernels};
+use crate::matrix::{Int8Panel, Int8View};
+use crate::par::{Columns, Scratch};
+use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
+use std::arch::x86_64::*;
+use std::hint::black_box;
+use std::ops::Range;
+
+/// Defines functions with the features of these kernels; generic parameters stand in brackets.
+macro_rules! vnni {
+    ($($(#[$doc:meta])* fn $name:ident[$($generic:tt)*]($($args:tt)*) -> $out:ty $body:block)*) => {$(
+        $(#[$doc])*
+        #[inline]
+        #[cfg_attr(not(feature = "evex-vnni"), target_feature(enable = "avx2,fma,f16c,avxvnni"))]
+        #[cfg_attr(
+            feature = "evex-vnni",
+            target_feature(enable = "avx2,fma,f16c,avx512vnni,avx512vl")
+        )]
+        fn $name<$($generic)*>($($args)*) -> $out $body
+    )*};
+}
+
+/// Proof that the CPU has these instructions.
+#[derive(Clone, Copy)]
+pub struct AvxVnni(());
+
+#[cfg(not(feature = "evex-vnni"))]
+simd!(AvxVnni, "avx2,fma,f16c,avxvnni", [__m256, __m256i; 8], wide: lanes::Wide, chains: 2, registers: 16, lanes, unsafe);
+#[cfg(feature = "evex-vnni")]
+simd!(AvxVnni, "avx2,fma,f16c,avx512vnni,avx512vl", [__m256, __m256i; 8], wide: lanes::Wide, chains: 2, registers: 16, lanes, unsafe);
+
+impl AvxVnni {
+    vnni! {
+        /// Only functions with these features can call it safely.
+        fn new[]() -> Self {
+            Self(())
+        }
+    }
+}
+
+/// Returns true if the CPU has the features of these kernels.
+pub fn available() -> bool {
+    let vnni = match cfg!(feature = "evex-vnni") {
+        true => is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vl"),
+        false => is_x86_feature_detected!("avxvnni"),
+    };
+    super::available() && vnni
+}
+
+/// [`KERNELS`] with a ternary product that does not skip zeros, under the same condition.
+pub const DENSE: Kernels =
+    Kernels { two_bit: detected!(two_bit::<false>, w, panels, x, y, scratch), ..KERNELS };
+
+/// The kernel table. Only `Kernels::for_isa` hands it out, after `available`.
+pub const KERNELS: Kernels = Kernels {
+    isa: Isa::AvxVnni,
+    two_bit: detected!(two_bit::<true>, w, panels, x, y, scratch),
+    int8: detected!(product, w, panels, x, y, scratch),
+    multiply: detected!(multiply, rounds),
+    ..super::KERNELS
+};
+
+vnni! {
+    /// See the scalar definition. With `SKIPS`, blocks of zeros of a single token are skipped if that is
+    /// faster.
+    fn two_bit[const SKIPS: bool](
+        w: &TernaryMatrix,
+        panels: Range<usize>,
+        x: &Quantized<'_>,
+        y: &mut Columns<'_>,
+        scratch: &mut Scratch,
+    ) -> () {
+        ternary::product::<_, SKIPS>(AvxVnni::new(), w, panels, (x, y), scratch);
+    }
+
+    /// See the scalar definition.
+    fn product[](
+        w: Int8View<'_>,
+        panels: Range<usize>,
+        x: &Quantized<'_>,
+        y: &mut Columns<'_>,
+        scratch: &mut Scratch,
+    ) -> () {
+        int8::product(AvxVnni::new(), w, panels, (x, y), scratch);
+    }
+
+    /// Adds the products of four bytes of `a`, which are not negative, and `b` to each sum.
+    fn add_quads[](sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        #[cfg(not(feature = "evex-vnni"))]
+        return _mm256_dpbusd_avx_epi32(sum, a, b);
+        #[cfg(feature = "evex-vnni")]
+        return _mm256_dpbusd_epi32(sum, a, b);
+    }
+
+    /// Adds the products of pairs of 16-bit numbers to sums.
+    fn add_pairs[](sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        #[cfg(not(feature = "evex-vnni"))]
+        return _mm256_dpwssd_avx_epi32(sum, a, b);
+        #[cfg(feature = "evex-vnni")]
+        return _mm256_dpwssd_epi32(sum, a, b);
+    }
+
+    /// Adds Σ c·q of packed blocks of each panel.
+    fn dot_blocks[const P: usize, const N: usize](
+        packed: [&[[u8; BLOCK_BYTES]]; P],
+        xs: [&[[i8; BLOCK_COLS]]; N],
+        exact: &mut [[Exact; N]; P],
+    ) -> () {
+        let blocks = packed[0].len();
+        let (mut codes, mut rows) = (packed, xs);
+        for codes in &mut codes {
+            *codes = &codes[..blocks];
+        }
+        for row in &mut rows {
+            *row = &row[..blocks];
+        }
+        let (mut sums, mask) = (*exact, _mm256_set1_epi8(3));
+        for b in 0..blocks {
+            for p in 0..P {
+                prefetch(codes[p][b].as_ptr(), AHEAD);
+                let mut q: [__m256i; 2] = bytemuck::must_cast(codes[p][b]);
+                for field in 0..4 {
+                    let w = [_mm256_and_si256(q[0], mask), _mm256_and_si256(q[1], mask)];
+                    for n in 0..N {
+                        let x = repeat4(&rows[n][b].as_chunks().0[field]);
+                        for h in 0..2 {
+                            sums[p][n][h] = add_quads(sums[p][n][h], w[h], x);
+                        }
+                    }
+                    q = [_mm256_srli_epi16::<2>(q[0]), _mm256_srli_epi16::<2>(q[1])];
+                }
+            }
+        }
+        *exact = sums;
+    }
+
+    /// Adds Σ c·q of one tile over a chunk of decoded codes.
+    fn dot_decoded[const N: usize](
+        codes: &[[__m256i; 2]],
+        x: &[[i8; 4]],
+        exact: &mut [Exact],
+    ) -> () {
+        let mut sums = [[_mm256_setzero_si256(); 2]; N];
+        sums.copy_from_slice(exact);
+        for (w, x) in codes.iter().zip(x.as_chunks::<N>().0) {
+            for n in 0..N {
+                let x = repeat4(&x[n]);
+                for h in 0..2 {
+                    sums[n][h] = add_quads(sums[n][h], w[h], x);
+                }
+            }
+        }
+        exact.copy_from_slice(&sums);
+    }
+
+    /// Computes `rounds` times twelve vectors of 32 int8 products.
+    fn multiply[](rounds: usize) -> u64 {
+        let (weights, x) = black_box((_mm256_set1_epi8(1), _mm256_set1_epi8(3)));
+        let mut sums = [_mm256_setzero_si256(); 12];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = add_quads(*sum, weights, x);
+            }
+        }
+        black_box(sums);
+        12 * 32 * rounds as u64
+    }
+}
+
+impl TernaryDot for AvxVnni {
+    type Block = [i8; BLOCK_COLS];
+    /// Sums of 16 columns · 3 · 128 fit 32 bits for 349,525 blocks.
+    const CHUNK: usize = 1 << 18;
+
+    #[inline(always)]
+    fn dot<const P: usize, const N: usize>(
+        self,
+        codes: [&[[u8; BLOCK_BYTES]]; P],
+        xs: [&[[i8; BLOCK_COLS]]; N],
+        exact: &mut [[Exact; N]; P],
+    ) {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { dot_blocks(codes, xs, exact) }
+    }
+}
+
+impl BatchDot for AvxVnni {
+    // A product by multiplication takes half of the time that it takes in AVX2.
+    const LOOKUP_FROM: usize = 28;
+
+    #[inline(always)]
+    fn dot_steps<const N: usize>(self, codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]) {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { dot_decoded::<N>(codes, x, exact) }
+    }
+}
+
+#[cfg(not(feature = "evex-vnni"))]
+pair_dot!(AvxVnni, "avx2,fma,f16c,avxvnni", add_pairs, chains: 4);
+#[cfg(feature = "evex-vnni")]
+pair_dot!(AvxVnni, "avx2,fma,f16c,avx512vnni,avx512vl", add_pairs, chains: 4);

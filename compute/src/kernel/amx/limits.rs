@@ -18,10 +18,10 @@ pub fn multiply(rounds: usize) -> u64 {
         zero::<6>();
         zero::<7>();
         for _ in 0..rounds {
-            multiply_tile::<0, 4, 6, false>();
-            multiply_tile::<1, 4, 7, false>();
-            multiply_tile::<2, 5, 6, false>();
-            multiply_tile::<3, 5, 7, false>();
+            multiply_tile::<0, 4, 6>(false);
+            multiply_tile::<1, 4, 7>(false);
+            multiply_tile::<2, 5, 6>(false);
+            multiply_tile::<3, 5, 7>(false);
         }
     }
     (4 * ROWS * ROWS * ROW_BYTES * rounds) as u64

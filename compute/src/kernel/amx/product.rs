@@ -258,17 +258,17 @@ impl TileProduct<'_> {
             for step in 0..self.steps.len() {
                 tiles::load::<4>(x[0].add(step * ROW_BYTES), stride);
                 tiles::load::<6>(self.weights[0].add(step).cast(), ROW_BYTES);
-                tiles::multiply::<0, 4, 6, SIGNED>();
+                tiles::multiply::<0, 4, 6>(SIGNED);
                 if P == 2 {
                     tiles::load::<7>(self.weights[1].add(step).cast(), ROW_BYTES);
-                    tiles::multiply::<1, 4, 7, SIGNED>();
+                    tiles::multiply::<1, 4, 7>(SIGNED);
                 }
                 if G == 2 {
                     tiles::load::<5>(x[1].add(step * ROW_BYTES), stride);
-                    tiles::multiply::<2, 5, 6, SIGNED>();
+                    tiles::multiply::<2, 5, 6>(SIGNED);
                 }
                 if G == 2 && P == 2 {
-                    tiles::multiply::<3, 5, 7, SIGNED>();
+                    tiles::multiply::<3, 5, 7>(SIGNED);
                 }
             }
             if !stores {

@@ -203,15 +203,15 @@ pub unsafe fn multiply_bf16<const C: usize, const A: usize, const B: usize>() {
 }
 
 /// Adds the products of activations in tile `A` and weights in tile `B` to the sums in tile `C`.
-/// Weights are signed if `SIGNED`.
+/// Weights are signed if `signed`.
 ///
 /// # Safety
 /// [`Tiles`] exist.
 #[inline(always)]
-pub unsafe fn multiply<const C: usize, const A: usize, const B: usize, const SIGNED: bool>() {
+pub unsafe fn multiply<const C: usize, const A: usize, const B: usize>(signed: bool) {
     // SAFETY: the caller's promise.
     unsafe {
-        if SIGNED {
+        if signed {
             asm!("tdpbssd tmm{c}, tmm{a}, tmm{b}", c = const C, a = const A, b = const B, options(nostack, nomem));
         } else {
             asm!("tdpbsud tmm{c}, tmm{a}, tmm{b}", c = const C, a = const A, b = const B, options(nostack, nomem));

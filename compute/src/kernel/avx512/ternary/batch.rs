@@ -82,14 +82,18 @@ fn dot<const N: usize>(
     fields: [&[Field]; PANELS],
     x: &[[ColumnQuad; N]],
 ) -> [[[__m512i; 1]; N]; PANELS] {
-    let mut sums = [[[_mm512_setzero_si512()]; N]; PANELS];
+    let mut sums = [[_mm512_setzero_si512(); PANELS]; N];
     for ((low, high), x) in fields[0].iter().zip(fields[1]).zip(x) {
         let (low, high) = (bytemuck::must_cast(*low), bytemuck::must_cast(*high));
         for n in 0..N {
             let x = _mm512_set1_epi32(bytemuck::must_cast(x[n]));
-            sums[0][n] = [_mm512_dpbusd_epi32(sums[0][n][0], low, x)];
-            sums[1][n] = [_mm512_dpbusd_epi32(sums[1][n][0], high, x)];
+            sums[n][0] = _mm512_dpbusd_epi32(sums[n][0], low, x);
+            sums[n][1] = _mm512_dpbusd_epi32(sums[n][1], high, x);
         }
     }
-    sums
+    let mut out = [[[_mm512_setzero_si512()]; N]; PANELS];
+    for n in 0..N {
+        (out[0][n], out[1][n]) = ([sums[n][0]], [sums[n][1]]);
+    }
+    out
 }

@@ -1,7 +1,7 @@
 //! int8 × int8 or, with two planes, int8 × 15 bits: what products of all instruction sets share.
 
 use super::packing::{SIX, SPLIT, UPPER, WHOLE};
-use super::simd::{Simd, Task};
+use super::simd::{Simd, Task, align_stack};
 use super::{Quantized, panel_rows};
 use crate::matrix::{INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, Packing};
 use crate::par::Columns;
@@ -68,6 +68,7 @@ impl<D: Int8Dot, const P: usize, const N: usize, const W: u8> Task
 {
     #[inline(always)]
     fn run(self) {
+        align_stack();
         self.args.run_tile::<P, N, W>(self.panels, self.token, self.y);
     }
 }

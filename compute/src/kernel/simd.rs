@@ -124,6 +124,18 @@ pub trait Simd: Copy {
     }
 }
 
+/// Aligns the stack of the calling function to cache lines. The compiler does so only for variables in
+/// memory, but not for vectors that it spills: those may then cross lines, which takes several times as
+/// long.
+#[inline(always)]
+pub fn align_stack() {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let line = std::mem::MaybeUninit::<std::arch::x86_64::__m512i>::uninit();
+        std::hint::black_box(&line);
+    }
+}
+
 /// Work for [`Simd::outlined`].
 pub trait Task {
     /// Does the work; `#[inline(always)]`, so that it gets the features.

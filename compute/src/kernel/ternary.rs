@@ -1,6 +1,6 @@
 //! Ternary × int8: what products of all instruction sets share.
 
-use super::simd::Simd;
+use super::simd::{Simd, align_stack};
 use super::{Quantized, panel_rows};
 use crate::mem::AlignedVec;
 use crate::par::Columns;
@@ -74,6 +74,7 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
     }
 
     /// Returns the activations of `N` rows from `row` on, by block.
+    #[cfg(any(not(target_arch = "wasm32"), feature = "relaxed-simd"))]
     #[inline(always)]
     pub fn activations<const N: usize>(&self, row: usize) -> [&'a [[i8; BLOCK_COLS]]; N] {
         let mut xs: [&[[i8; BLOCK_COLS]]; N] = [&[]; N];
@@ -161,6 +162,7 @@ pub fn tile<S: TernaryDot, const P: usize, const N: usize>(
     xs: [&[S::Block]; N],
     y: &mut Columns<'_>,
 ) {
+    align_stack();
     let s = args.s;
     let mut totals = [[s.panel(s.splat(0.0)); N]; P];
     for g in 0..args.groups {

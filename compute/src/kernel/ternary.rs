@@ -54,6 +54,7 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
     }
 
     /// Splits the blocks of group `g` into chunks of `size`.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn chunks(&self, g: usize, size: usize) -> impl Iterator<Item = Range<usize>> + use<S> {
         let Range { start, end } = self.group(g);
@@ -167,7 +168,11 @@ pub fn tile<S: TernaryDot, const P: usize, const N: usize>(
     let mut totals = [[s.panel(s.splat(0.0)); N]; P];
     for g in 0..args.groups {
         let mut exact = [[s.int_panel(s.splat_int(0)); N]; P];
-        for chunk in args.chunks(g, S::CHUNK) {
+        let Range { mut start, end } = args.group(g);
+        // A loop without `step_by`, whose division would cost short groups some cycles.
+        while start < end {
+            let chunk = start..end.min(start + S::CHUNK);
+            start = chunk.end;
             let (mut codes, mut chunk_xs) = ([&[][..]; P], xs);
             for (codes, panel) in codes.iter_mut().zip(panels) {
                 *codes = &args.codes(panel)[chunk.clone()];

@@ -183,6 +183,7 @@ macro_rules! pair_dot {
             first: usize,
             x: &[Strip<N>],
         ) -> [[[[__m256i; 2]; 1]; N]; P] {
+            $crate::kernel::simd::align_stack();
             let mut chains = [[[[_mm256_setzero_si256(); 2]; N]; $chains]; P];
             for (i, x) in (first..).zip(x) {
                 for (values, chains) in values.iter().zip(&mut chains) {

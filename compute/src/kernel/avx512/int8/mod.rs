@@ -11,7 +11,7 @@ use crate::kernel::avx2::prefetch_stream;
 use crate::kernel::int8::{Int8Args, Int8Dot};
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, UPPER, WHOLE, lines};
 use crate::kernel::panels::interleaved_panels;
-use crate::kernel::simd::Simd;
+use crate::kernel::simd::{Simd, align_stack};
 use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
@@ -218,6 +218,7 @@ impl<'a, const PLANES: usize> ShiftedInputs<'a, PLANES> {
         xs: &[Token<'a, PLANES>; N],
         strips: Range<usize>,
     ) -> [[[[__m512i; 1]; PLANES]; N]; P] {
+        align_stack();
         let mut chains = [[[[_mm512_setzero_si512(); 2]; PLANES]; N]; P];
         // The same instruction reads a line of each panel in turn. The hardware prefetcher follows
         // addresses that one instruction reads from front to back.

@@ -190,7 +190,9 @@ fn a_story_is_checked_against_its_request_and_a_vocabulary() {
     write(&vocabulary, nothing);
     assert_eq!(number(&row(&["--vocabulary", &vocabulary]), "spelled"), 0.0);
     let table = run(&[&["eval"], &eval[..]].concat()).ends(0, &[]).stdout;
-    assert!(table.contains("| ar | – |") && table.contains("| 0.0 % |"), "{table}");
+    let cells: Vec<&str> = table.split_whitespace().collect();
+    let cells = cells.join(" ");
+    assert!(cells.contains("| ar | – |") && cells.contains("| 0.0 % |"), "{table}");
 
     let fails = |more: &[&str], parts: &[&str]| {
         run(&[&["eval"], &eval[..], more].concat()).ends(1, parts);
@@ -338,5 +340,5 @@ fn rules_for_activations_are_compared_with_off() {
     let text = std::fs::read_to_string(TEXT).expect("there");
     assert!(number(off, "tokens") == 511.0 && text.len() > 2048);
     let table = run(&[&["eval"], &args[..]].concat()).ends(0, &[]).stdout;
-    assert!(table.contains("| topk:0.3@down | "), "{table}");
+    assert!(table.contains("| topk:0.3@down "), "{table}");
 }

@@ -50,7 +50,7 @@ def logits(wf_run, model, path, folder):
 def answers(wf_run, model, path):
     tokenizer = AutoTokenizer.from_pretrained(path)
     for prompt in PROMPTS:
-        command = [wf_run, "generate", "-m", path, "-o", "json", "-n", "24", "--kv-dtype", "f32", prompt]
+        command = [wf_run, "generate", "-m", path, "--json", "-n", "24", "--kv-dtype", "f32", prompt]
         answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         message = [{"role": "user", "content": prompt}]
         ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_tensors="pt", return_dict=True)

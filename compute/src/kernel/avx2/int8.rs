@@ -177,7 +177,7 @@ macro_rules! pair_dot {
         /// See [`PairDot::dot`].
         #[inline]
         #[target_feature(enable = $features)]
-        #[allow(clippy::needless_range_loop)] // The sums of all tokens share an index.
+        #[allow(clippy::needless_range_loop, clippy::modulo_one)] // Indices are shared; AVX2 has one chain.
         fn dot<const P: usize, const N: usize, const W: u8>(
             values: &[Int8Panel<'_>; P],
             first: usize,

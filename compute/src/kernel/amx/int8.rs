@@ -78,7 +78,7 @@ fn tiled<const P: usize, const W: u8>(
                         *plane = _mm512_loadu_si512(sums.as_ptr().cast());
                     }
                     let mut total = s.panel(s.splat(0.0));
-                    let value = s.wide_round(join(s, &planes));
+                    let value = s.wide_round(join(&planes));
                     panel_rows::add_scaled(s, &mut total, value, scales);
                     let out = &mut y.row(token)[(panel - first) * PANEL_ROWS..];
                     panel_rows::store(s, total, x.joined_step(token), out, false);

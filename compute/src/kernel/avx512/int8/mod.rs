@@ -5,16 +5,16 @@
 mod registers;
 
 use super::Avx512;
-use super::lanes::Wide;
+use super::lanes::{Wide, wide_add, wide_join, wide_round, wide_zero};
 use crate::kernel::Quantized;
-use crate::kernel::avx2::prefetch_stream;
-use crate::kernel::int8::{Int8Args, Int8Dot};
-use crate::kernel::packing::{BLOCK, BLOCKS, SIX, UPPER, WHOLE, lines};
+use crate::kernel::avx2::{prefetch, prefetch_stream};
+use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE, lines};
+use crate::kernel::panel_rows;
 use crate::kernel::panels::interleaved_panels;
-use crate::kernel::simd::{Simd, align_stack};
-use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View};
+use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, Packing};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
+use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -32,11 +32,9 @@ const SHORT: usize = 16;
 /// The shift of weights by 128, as a mask of the bits that it flips.
 const SHIFT: i8 = -128;
 
-/// Activations with `P` planes, and the offsets that the shift of weights adds to their products.
+/// Activations, and the offsets that the shift of weights adds to their products.
 #[derive(Clone, Copy)]
-struct ShiftedInputs<'a, const P: usize> {
-    s: Avx512,
-    w: Int8View<'a>,
+struct ShiftedInputs<'a> {
     x: &'a Quantized<'a>,
     /// 128 · Σ of a token's joined values in each group, `[token][group]`.
     offsets: &'a [i64],
@@ -52,19 +50,20 @@ pub fn int8(
     scratch: &mut Scratch,
 ) {
     let Scratch { ints, rearranged, .. } = scratch;
-    let (s, offsets, first) = (Avx512::new(), offsets(w, x, ints), panels.start);
+    let offsets = offsets(w, x, ints);
     if registers::applies(w, x) {
         return registers::batch(w, panels, (x, offsets), y, rearranged);
     }
-    if x.planes == 1 {
-        let dot = ShiftedInputs::<1> { s, w, x, offsets };
-        return Int8Args { dot, w, x, first }.product(panels, y);
+    let x = ShiftedInputs { x, offsets };
+    match w.packing() {
+        Packing::Whole => planes::<WHOLE>(w, panels, x, y),
+        Packing::Upper => planes::<UPPER>(w, panels, x, y),
+        Packing::Six => planes::<SIX>(w, panels, x, y),
+        Packing::Split => planes::<SPLIT>(w, panels, x, y),
     }
-    let dot = ShiftedInputs::<2> { s, w, x, offsets };
-    Int8Args { dot, w, x, first }.product(panels, y);
 }
 
-/// Computes the offsets of [`ShiftedInputs`], `[token][group]`.
+/// Computes the offsets of [`ShiftedInputs`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn offsets<'s>(w: Int8View<'_>, x: &Quantized<'_>, out: &'s mut AlignedVec<i32>) -> &'s [i64] {
     let (groups, tokens) = (w.groups(), x.tokens());
@@ -86,181 +85,286 @@ fn offsets<'s>(w: Int8View<'_>, x: &Quantized<'_>, out: &'s mut AlignedVec<i32>)
     out
 }
 
-/// Activations of a token, by plane and block.
-type Token<'a, const P: usize> = [&'a [[i8; INT8_BLOCK_COLS]]; P];
-
-impl<'a, const PLANES: usize> Int8Dot for ShiftedInputs<'a, PLANES> {
-    type Set = Avx512;
-    type Tile<const N: usize> = [Token<'a, PLANES>; N];
-    type Sums = [[__m512i; 1]; PLANES];
-    const SHORT: usize = SHORT;
-    const CHUNK: usize = CHUNK;
-
-    #[inline(always)]
-    fn set(self) -> Avx512 {
-        self.s
+/// Computes the product with packing `W`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn planes<const W: u8>(
+    w: Int8View<'_>,
+    panels: Range<usize>,
+    x: ShiftedInputs<'_>,
+    y: &mut Columns<'_>,
+) {
+    match x.x.planes {
+        1 => product::<1, W>(w, panels, x, y),
+        _ => product::<2, W>(w, panels, x, y),
     }
+}
 
-    #[inline(always)]
-    fn tile<const N: usize>(self, token: usize) -> [Token<'a, PLANES>; N] {
-        let mut xs: [Token<'a, PLANES>; N] = [[&[]; PLANES]; N];
-        for (i, blocks) in xs.as_flattened_mut().iter_mut().enumerate() {
-            let row = self.x.row_chunks::<INT8_BLOCK_COLS>(token * PLANES + i);
-            *blocks = &row[..self.w.strips() * BLOCKS];
+/// Computes the product with `P` planes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn product<const P: usize, const W: u8>(
+    w: Int8View<'_>,
+    panels: Range<usize>,
+    x: ShiftedInputs<'_>,
+    y: &mut Columns<'_>,
+) {
+    let (first, bytes) = (panels.start, w.panel_bytes());
+    let mut left = panels;
+    // Whole values take so little work that the end of a panel costs more than four streams do.
+    if W == WHOLE && x.x.tokens() == 1 {
+        let (fours, rest) = interleaved_panels::<4>(left, bytes);
+        for four in fours {
+            tile::<4, 1, P, W>(w, (four, first), x, 0, y);
         }
-        xs
+        left = rest;
     }
-
-    #[inline(always)]
-    fn offset(self, token: usize, group: usize) -> i64 {
-        self.offsets[token * self.w.groups() + group]
+    let (pairs, left) = interleaved_panels::<2>(left, bytes);
+    for pair in pairs {
+        stream::<2, P, W>(w, (pair, first), x, y);
     }
-
-    #[inline(always)]
-    fn fetch_scales(self, scales: &Int8Scales<'_>, group: usize, short: bool) {
-        let ahead = if short { GROUPS_AHEAD } else { 0 };
-        match scales {
-            Int8Scales::Float(scales) => {
-                self.s.prefetch(scales[group].as_ptr(), ahead * size_of_val(&scales[0]))
-            }
-            Int8Scales::Parts(parts, _) => {
-                self.s.prefetch(parts[group].as_ptr(), ahead * size_of_val(&parts[0]))
-            }
-        }
+    for panel in left {
+        stream::<1, P, W>(w, ([panel], first), x, y);
     }
+}
 
-    #[inline(always)]
-    fn dot<const P: usize, const N: usize, const W: u8>(
-        self,
-        values: &[Int8Panel<'_>; P],
-        x: [Token<'a, PLANES>; N],
-        strips: Range<usize>,
-        few: bool,
-    ) -> [[Self::Sums; N]; P] {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe {
-            match few {
-                true => Self::sums::<OneChain, P, N, W>(values, &x, strips),
-                false => Self::sums::<TwoChains, P, N, W>(values, &x, strips),
-            }
+/// Multiplies `S` interleaved panels × all tokens; outputs start with the panel `first`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn stream<const S: usize, const P: usize, const W: u8>(
+    w: Int8View<'_>,
+    (panels, first): ([usize; S], usize),
+    x: ShiftedInputs<'_>,
+    y: &mut Columns<'_>,
+) {
+    // With short groups, the sums, scales and addresses of four tokens exceed the registers.
+    let most = if w.group() <= 2 * INT8_PAD_COLS { 2 } else { 4 };
+    let mut token = 0;
+    while token < x.x.tokens() {
+        let tokens = (x.x.tokens() - token).min(most);
+        let one = |panel| ([panel], first);
+        match tokens {
+            4 => panels.iter().for_each(|&p| tile::<1, 4, P, W>(w, one(p), x, token, y)),
+            3 => panels.iter().for_each(|&p| tile::<1, 3, P, W>(w, one(p), x, token, y)),
+            2 => tile::<S, 2, P, W>(w, (panels, first), x, token, y),
+            _ => tile::<S, 1, P, W>(w, (panels, first), x, token, y),
         }
+        token += tokens;
     }
+}
 
-    #[inline(always)]
-    fn walk<const W: u8>(args: &Int8Args<'_, Self>, panels: Range<usize>, y: &mut Columns<'_>) {
-        let (mut left, bytes) = (panels, args.w.panel_bytes());
-        // Whole values take so little work that the end of a panel costs more than four streams do.
-        if W == WHOLE && args.x.tokens() == 1 {
-            let (fours, rest) = interleaved_panels::<4>(left, bytes);
-            for four in fours {
-                args.tile::<4, 1, W>(four, 0, y);
-            }
-            left = rest;
+/// Multiplies `S` panels × `N` tokens from `token` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
+    w: Int8View<'_>,
+    (panels, first): ([usize; S], usize),
+    ShiftedInputs { x, offsets }: ShiftedInputs<'_>,
+    token: usize,
+    y: &mut Columns<'_>,
+) {
+    let mut xs: [Token<'_, P>; N] = [Token { blocks: [&[]; P], offsets: &[] }; N];
+    for (n, x_token) in xs.iter_mut().enumerate() {
+        for (p, blocks) in x_token.blocks.iter_mut().enumerate() {
+            let row = x.row_chunks::<INT8_PAD_COLS>((token + n) * P + p);
+            *blocks = &row.as_flattened().as_chunks().0[..w.strips() * BLOCKS];
         }
-        let (pairs, left) = interleaved_panels::<2>(left, bytes);
-        for pair in pairs {
-            Self::stream::<2, W>(args, pair, y);
-        }
-        for panel in left {
-            Self::stream::<1, W>(args, [panel], y);
+        x_token.offsets = &offsets[(token + n) * w.groups()..][..w.groups()];
+    }
+    // GGUF files have groups of 16 and 32 columns: so many groups that each must cost little.
+    let even = w.cols().is_multiple_of(w.group());
+    let totals = match w.group().div_ceil(INT8_PAD_COLS) {
+        1 if even => short_groups::<S, N, P, W, 1>(w, panels, &xs),
+        2 if even => short_groups::<S, N, P, W, 2>(w, panels, &xs),
+        strips => groups::<S, N, P, W>(w, panels, strips, &xs),
+    };
+    for s in 0..S {
+        let from = (panels[s] - first) * PANEL_ROWS;
+        for (n, total) in totals[s].iter().enumerate() {
+            let out = &mut y.row(token + n)[from..];
+            panel_rows::store(Avx512::new(), [*total], x.joined_step(token + n), out, false);
         }
     }
 }
 
-/// Number of chains of sums that hide the latency of `vpdpbusd`.
-trait Chains {
-    const COUNT: usize;
+/// Activations of a token.
+#[derive(Clone, Copy)]
+struct Token<'a, const P: usize> {
+    /// Activations of each plane, `[block]`.
+    blocks: [&'a [[i8; INT8_BLOCK_COLS]]; P],
+    /// See [`ShiftedInputs`], `[group]`.
+    offsets: &'a [i64],
 }
 
-/// One chain, for short groups, whose products are independent.
-struct OneChain;
-/// Two chains.
-struct TwoChains;
-
-impl Chains for OneChain {
-    const COUNT: usize = 1;
-}
-
-impl Chains for TwoChains {
-    const COUNT: usize = 2;
-}
-
-impl<'a, const PLANES: usize> ShiftedInputs<'a, PLANES> {
-    /// Multiplies interleaved panels × all tokens.
-    #[inline(always)]
-    fn stream<const P: usize, const W: u8>(
-        args: &Int8Args<'_, Self>,
-        panels: [usize; P],
-        y: &mut Columns<'_>,
-    ) {
-        // With short groups, the sums, scales and addresses of four tokens exceed the registers.
-        let most = if args.w.group() <= 2 * INT8_PAD_COLS { 2 } else { 4 };
-        let mut token = 0;
-        while token < args.x.tokens() {
-            let tokens = (args.x.tokens() - token).min(most);
-            match tokens {
-                4 => panels.iter().for_each(|&panel| args.tile::<1, 4, W>([panel], token, y)),
-                3 => panels.iter().for_each(|&panel| args.tile::<1, 3, W>([panel], token, y)),
-                2 => args.tile::<P, 2, W>(panels, token, y),
-                _ => args.tile::<P, 1, W>(panels, token, y),
+/// Returns Σ w·q of 16 rows of each panel × `N` tokens, rounded once per group of `strips` strips.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
+    w: Int8View<'_>,
+    panels: [usize; S],
+    strips: usize,
+    xs: &[Token<'_, P>; N],
+) -> [[__m512; N]; S] {
+    let scales = panels.map(|panel| w.scales(panel));
+    let mut totals = [[_mm512_setzero_ps(); N]; S];
+    for g in 0..w.groups() {
+        let range = g * strips..((g + 1) * strips).min(w.strips());
+        scales.iter().for_each(|scales| fetch_scales(scales, g, 0));
+        let exact = group::<S, N, P, W>(w, panels, range, xs, g);
+        for s in 0..S {
+            let [scales] = panel_rows::int8_scales(Avx512::new(), &scales[s], g);
+            for n in 0..N {
+                totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact[s][n], scales));
             }
-            token += tokens;
         }
     }
+    totals
+}
 
-    /// Returns the exact Σ (w + 128)·q of 16 rows of each panel × the planes of `N` tokens over some
-    /// strips.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    #[allow(clippy::needless_range_loop)] // All of `values` and `xs` share an index.
-    fn sums<C: Chains, const P: usize, const N: usize, const W: u8>(
-        values: &[Int8Panel<'_>; P],
-        xs: &[Token<'a, PLANES>; N],
-        strips: Range<usize>,
-    ) -> [[[[__m512i; 1]; PLANES]; N]; P] {
-        align_stack();
-        let mut chains = [[[[_mm512_setzero_si512(); 2]; PLANES]; N]; P];
-        // The same instruction reads a line of each panel in turn. The hardware prefetcher follows
-        // addresses that one instruction reads from front to back.
-        let lines = const { lines(W).0 };
-        for line in strips.start * lines..strips.end * lines {
-            for p in 0..P {
-                fetch::<W>(&values[p], line);
-                for part in 0..BLOCKS / lines {
-                    let w = block::<W>(&values[p], line, part, SHIFT);
-                    for n in 0..N {
-                        for plane in 0..PLANES {
-                            let x = xs[n][plane][line * (BLOCKS / lines) + part];
-                            let x = _mm512_set1_epi32(bytemuck::must_cast(x));
-                            let sum = &mut chains[p][n][plane][part % C::COUNT];
-                            *sum = _mm512_dpbusd_epi32(*sum, w, x);
-                        }
+/// Prefetches the scales of the group that is `ahead` groups after this one.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn fetch_scales(scales: &Int8Scales<'_>, group: usize, ahead: usize) {
+    match scales {
+        Int8Scales::Float(scales) => {
+            prefetch(scales[group].as_ptr(), ahead * size_of_val(&scales[0]))
+        }
+        Int8Scales::Parts(parts, _) => {
+            prefetch(parts[group].as_ptr(), ahead * size_of_val(&parts[0]))
+        }
+    }
+}
+
+/// As [`groups`], if all groups have `G` strips, at most [`SHORT`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+#[allow(clippy::needless_range_loop)] // All panels and tokens share an index.
+fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, const G: usize>(
+    w: Int8View<'_>,
+    panels: [usize; S],
+    xs: &[Token<'_, P>; N],
+) -> [[__m512; N]; S] {
+    let values = panels.map(|panel| w.panel(panel, 0..w.strips()));
+    let scales = panels.map(|panel| w.scales(panel));
+    let mut totals = [[_mm512_setzero_ps(); N]; S];
+    for g in 0..w.groups() {
+        let sums = dot::<S, N, P, W, 1>(&values, 0, xs, g * G..g * G + G);
+        for s in 0..S {
+            fetch_scales(&scales[s], g, GROUPS_AHEAD);
+            let [scales] = panel_rows::int8_scales(Avx512::new(), &scales[s], g);
+            for n in 0..N {
+                let exact = _mm512_cvtepi32_ps(join_short(&sums[s][n], xs[n].offsets[g]));
+                totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact, scales));
+            }
+        }
+    }
+    totals
+}
+
+/// Returns Σ w·q of 16 rows of each panel × `N` tokens over the strips of a group, rounded once.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+#[allow(clippy::needless_range_loop)] // All panels and tokens share an index.
+fn group<const S: usize, const N: usize, const P: usize, const W: u8>(
+    w: Int8View<'_>,
+    panels: [usize; S],
+    range: Range<usize>,
+    xs: &[Token<'_, P>; N],
+    group: usize,
+) -> [[__m512; N]; S] {
+    let values = panels.map(|panel| w.panel(panel, range.clone()));
+    let mut out = [[_mm512_setzero_ps(); N]; S];
+    if range.len() <= SHORT {
+        let sums = dot::<S, N, P, W, 2>(&values, range.start, xs, range);
+        for s in 0..S {
+            for n in 0..N {
+                out[s][n] = _mm512_cvtepi32_ps(join_short(&sums[s][n], xs[n].offsets[group]));
+            }
+        }
+        return out;
+    }
+    let mut exact = [[[_mm512_setzero_si512(); 2]; N]; S];
+    for from in range.clone().step_by(CHUNK) {
+        let part = from..range.end.min(from + CHUNK);
+        let sums = dot::<S, N, P, W, 2>(&values, range.start, xs, part);
+        for (exact, sums) in exact.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+            let joined = join(sums);
+            *exact = [0, 1].map(|h| _mm512_add_epi64(exact[h], joined[h]));
+        }
+    }
+    for s in 0..S {
+        for n in 0..N {
+            let offset = _mm512_set1_epi64(xs[n].offsets[group]);
+            [out[s][n]] = wide_round(exact[s][n].map(|e| _mm512_sub_epi64(e, offset)));
+        }
+    }
+    out
+}
+
+/// As [`join`], for sums over at most [`SHORT`] strips, minus the offset of the shift.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn join_short<const P: usize>(planes: &[__m512i; P], offset: i64) -> __m512i {
+    let mut joined = planes[0];
+    for low in &planes[1..] {
+        joined = _mm512_add_epi32(_mm512_slli_epi32::<8>(joined), *low);
+    }
+    _mm512_sub_epi32(joined, _mm512_set1_epi32(offset as i32))
+}
+
+/// Returns the exact Σ (w + 128)·q of 16 rows of each panel × `P` planes of `N` tokens over some strips,
+/// in `C` chains that hide the latency. `values` begin with the strip `first`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+#[allow(clippy::needless_range_loop)] // All of `values` and `xs` share an index.
+fn dot<const S: usize, const N: usize, const P: usize, const W: u8, const C: usize>(
+    values: &[Int8Panel<'_>; S],
+    first: usize,
+    xs: &[Token<'_, P>; N],
+    range: Range<usize>,
+) -> [[[__m512i; P]; N]; S] {
+    let mut chains = [[[[_mm512_setzero_si512(); C]; P]; N]; S];
+    // The same instruction reads a line of each panel in turn. The hardware prefetcher follows addresses
+    // that one instruction reads from front to back.
+    let lines = const { lines(W).0 };
+    for line in range.start * lines..range.end * lines {
+        for s in 0..S {
+            fetch::<W>(&values[s], line - first * lines);
+            for part in 0..BLOCKS / lines {
+                let w = block::<W>(&values[s], line - first * lines, part, SHIFT);
+                for n in 0..N {
+                    for p in 0..P {
+                        let x = xs[n].blocks[p][line * (BLOCKS / lines) + part];
+                        let x = _mm512_set1_epi32(bytemuck::must_cast(x));
+                        let sum = &mut chains[s][n][p][part % C];
+                        *sum = _mm512_dpbusd_epi32(*sum, w, x);
                     }
                 }
             }
         }
-        let mut sums = [[[[_mm512_setzero_si512(); 1]; PLANES]; N]; P];
-        for p in 0..P {
-            for n in 0..N {
-                for plane in 0..PLANES {
-                    let [first, second] = chains[p][n][plane];
-                    sums[p][n][plane] = match C::COUNT {
-                        1 => [first],
-                        _ => [_mm512_add_epi32(first, second)],
-                    };
-                }
+    }
+    let mut sums = [[[_mm512_setzero_si512(); P]; N]; S];
+    for s in 0..S {
+        for n in 0..N {
+            for p in 0..P {
+                let chains = &chains[s][n][p];
+                sums[s][n][p] = match C {
+                    1 => chains[0],
+                    _ => _mm512_add_epi32(chains[0], chains[1]),
+                };
             }
         }
-        sums
     }
+    sums
 }
 
-/// Joins the sums of 16 rows with a token's planes.
-#[inline(always)]
-pub fn join(s: Avx512, planes: &[__m512i]) -> Wide {
-    let mut joined = s.wide_zero();
+/// Joins the sums of 16 rows with a token's planes to those with its joined values, in 64 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn join(planes: &[__m512i]) -> Wide {
+    let mut joined = wide_zero();
     for plane in planes {
-        joined = s.wide_join(joined, s.wide_add(s.wide_zero(), [*plane]));
+        joined = wide_join(joined, wide_add(wide_zero(), [*plane]));
     }
     joined
 }

@@ -73,7 +73,7 @@ fn products<const W: u8>(
             }
             for (i, planes) in sums[..tile.len()].chunks(x.planes).enumerate() {
                 let token = tile.start / x.planes + i;
-                let exact = s.wide_sub(join(s, planes), offsets[token]);
+                let exact = s.wide_sub(join(planes), offsets[token]);
                 let mut total = s.panel(s.splat(0.0));
                 panel_rows::add_scaled(s, &mut total, s.wide_round(exact), scales);
                 let out = &mut y.row(token)[from..];

@@ -287,3 +287,106 @@ fn unknown_fields_are_named_and_known_ones_are_refused() {
     let log = server.ended().stderr;
     assert_eq!(log.matches("nonsense").count(), 1, "{log}");
 }
+
+/// The APIs of llama-server and Ollama name fields without effect as the others do.
+#[test]
+fn every_api_names_fields_without_effect() {
+    let server = Server::start(&[]);
+    let chat = json!([{"role": "user", "content": "Hi"}]);
+    for (path, body, names) in [
+        ("/completion", json!({"prompt": "Hi", "n_predict": 1}), "sparkle"),
+        ("/embedding", json!({"content": "Hi"}), "sparkle"),
+        (
+            "/api/chat",
+            json!({"messages": chat, "stream": false, "options": {"num_predict": 1, "num_keep": null, "glow": 1}}),
+            "sparkle, options.glow",
+        ),
+        (
+            "/api/generate",
+            json!({"prompt": "Hi", "stream": false, "keep_alive": "5m", "images": [], "options": {"num_predict": 1, "glow": 1}}),
+            "sparkle, options.glow",
+        ),
+        ("/api/embed", json!({"input": "Hi", "options": {"temperature": 0}}), "sparkle"),
+        ("/v1/embeddings", json!({"input": "Hi", "user": "x"}), "sparkle"),
+        ("/pooling", json!({"input": "Hi"}), "sparkle"),
+        ("/tokenize", json!({"prompt": "Hi", "add_special": true}), "sparkle"),
+        ("/detokenize", json!({"tokens": [5]}), "sparkle"),
+        ("/apply-template", json!({"messages": chat}), "sparkle"),
+    ] {
+        let with = |more: Option<&str>| {
+            let mut body = body.clone();
+            body["model"] = "default".into();
+            if let Some(field) = more {
+                body[field] = 1.into();
+            }
+            server.post(path, &body).is(200).head
+        };
+        let head = with(Some("sparkle"));
+        assert!(head.contains(&format!("x-ignored-fields: {names}\r\n")), "{path}: {head}");
+        let own =
+            names.strip_prefix("sparkle, ").map(|rest| format!("x-ignored-fields: {rest}\r\n"));
+        let head = with(None);
+        assert_eq!(head.contains("x-ignored-fields"), own.is_some(), "{path}: {head}");
+        assert!(own.is_none_or(|own| head.contains(&own)), "{path}: {head}");
+    }
+}
+
+/// Samplers of the server hold for requests that do not set their own.
+#[test]
+fn a_server_has_defaults_of_all_samplers() {
+    let prompt = "The fox and the owl and the fox and the owl and the fox and the";
+    let flags = [
+        ("--dry-multiplier", "5", "dry_multiplier"),
+        ("--top-n-sigma", "0.01", "top_n_sigma"),
+        ("--xtc-probability", "1", "xtc_probability"),
+        ("--typical-p", "0.05", "typical_p"),
+        ("--min-p", "0.9", "min_p"),
+        ("--presence-penalty", "2", "presence_penalty"),
+    ];
+    let answer = |server: &Server, more: Value| {
+        let mut body = json!({"prompt": prompt, "max_tokens": 24, "seed": 5, "temperature": 1});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let body = server.post("/v1/completions", &body).is(200).json();
+        body["choices"][0]["text"].as_str().expect("text").to_string()
+    };
+    let plain = Server::start(&[]);
+    let without = answer(&plain, json!({}));
+    for (flag, value, field) in flags {
+        let server = Server::start(&[flag, value]);
+        let number: f64 = value.parse().expect("a number");
+        let want = answer(&plain, json!({field: number}));
+        assert_ne!(want, without, "{flag} changes this answer");
+        assert_eq!(answer(&server, json!({})), want, "{flag}");
+    }
+    // Samplers of the server do not refuse greedy requests.
+    let args = ["--typical-p", "0.5", "--xtc-probability", "0.5"];
+    answer(&Server::start(&args), json!({"temperature": 0}));
+    let server = Server::start(&["--mirostat", "2", "--mirostat-tau", "1"]);
+    assert_eq!(
+        answer(&server, json!({})),
+        answer(&plain, json!({"mirostat": 2, "mirostat_tau": 1}))
+    );
+    answer(&server, json!({"temperature": 0}));
+    for (flag, value) in [("--min-p", "2"), ("--dry-base", "0.5"), ("--dry-penalty-last-n", "-7")] {
+        let args = ["serve", "--port", "0", "--dry-multiplier", "1", flag, value];
+        let ran = common::run(&args);
+        assert_ne!(ran.code, Some(0), "{flag} {value}: {}", ran.stderr);
+        assert!(ran.stderr.contains(&flag[2..].replace('-', "_")), "{flag}: {}", ran.stderr);
+    }
+}
+
+/// All names of a model answer, and lists have those that are meant for lists.
+#[test]
+fn a_model_has_several_served_names() {
+    let args = ["--served-model-name", "tales", "stories", "--served-model-name", "more"];
+    let server = Server::start(&[&args[..], &["--alias", "gpt-4o"]].concat());
+    for name in ["tales", "stories", "more", "gpt-4o", "default"] {
+        let answer = server.chat(&ask("Hi", json!({"model": name, "max_tokens": 1})));
+        assert_eq!(answer.is(200).json()["model"], "tales", "{name}");
+    }
+    server.chat(&ask("Hi", json!({"model": "other"}))).is(404);
+    let list = server.get("/v1/models").is(200).json();
+    let ids = list["data"].as_array().unwrap().iter().map(|card| card["id"].as_str().unwrap());
+    assert_eq!(ids.collect::<Vec<_>>(), ["tales", "stories", "more"]);
+    assert_eq!(server.get("/v1/models/stories").is(200).json()["id"], "tales");
+}

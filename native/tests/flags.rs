@@ -166,6 +166,15 @@ fn a_configuration_means_the_same_in_every_command() {
     let mut asked = wf_run(&generate);
     asked.env("WF_THREADS", "1");
     assert_eq!(threads(asked.output().expect("starts").into()), Some(1));
+    // `run` is `generate` with a model before it.
+    let shape = folder.path().join("fox.safetensors");
+    common::model::write_with(&shape, "{{ messages[0].content }}", &[]);
+    let shape = shape.to_str().expect("UTF-8");
+    let mut asked = wf_run(&[&["run", shape], &generate[1..]].concat());
+    asked.env("WF_THREADS", "1");
+    assert_eq!(threads(asked.output().expect("starts").into()), Some(1));
+    let more = ["run", shape, "Hello!", "-n", "2", "--json", "--config", config];
+    assert_eq!(threads(run(&more)), Some(1));
 
     let kv = |args: &[&str]| {
         let ran = run(&[&["inspect", "--json"], args].concat()).ends(0, &[]);
@@ -178,6 +187,27 @@ fn a_configuration_means_the_same_in_every_command() {
     wrong.env("WF_THREADS", "many");
     let ran: Ran = wrong.output().expect("starts").into();
     ran.ends(2, &["WF_THREADS", "many"]);
+}
+
+#[test]
+fn repetitions_are_penalized() {
+    let prompt = "The fox and the owl and the fox and the owl and the fox and the";
+    let answer = |more: &[&str]| {
+        let args = ["generate", "--raw", prompt, "-n", "16", "--temperature", "0"];
+        run(&[&args[..], more].concat()).ends(0, &[]).stdout
+    };
+    let plain = answer(&[]);
+    assert_ne!(answer(&["--dry-multiplier", "9"]), plain);
+    let off = ["--dry-multiplier", "9", "--dry-allowed-length", "90"];
+    assert_eq!(answer(&off), plain, "no repetition is so long");
+    run(&["generate", "Hi", "--dry-multiplier", "1", "--dry-base", "0.5"]).ends(1, &["dry_base"]);
+    run(&["generate", "Hi", "--dry-multiplier", "1", "--dry-penalty-last-n", "-9"])
+        .ends(2, &["dry_penalty_last_n"]);
+    let chat = run_with_input(&["chat"], b"/set dry_multiplier 0.5\n/set\n").ends(0, &[]);
+    assert!(
+        chat.stdout.contains("dry_multiplier      0.5")
+            || chat.stderr.contains("dry_multiplier      0.5")
+    );
 }
 
 #[test]

@@ -270,3 +270,34 @@ fn slots_are_saved_and_restored() {
     let closed = Server::start(&[]);
     closed.post("/slots/0?action=save", &file).is(501);
 }
+
+/// A prompt cache belongs to the key that saved it.
+#[test]
+fn slots_of_other_keys_stay_theirs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().unwrap();
+    let args = ["--slot-save-path", path, "--api-key", "ann", "--api-key", "bob"];
+    let server = Server::start(&args);
+    let post = |server: &Server, key: &str, path: &str, body: Value| {
+        let headers = format!("authorization: Bearer {key}\r\n");
+        server.send("POST", path, &headers, &body.to_string())
+    };
+    let file = || json!({"filename": "fox.slot"});
+    let prompt = "Tell me a story about a fox who lives in the forest. ".repeat(6);
+    let body = |text: &str| json!({"prompt": text, "n_predict": 8, "id_slot": 0});
+    post(&server, "ann", "/completion", body(&prompt)).is(200);
+    post(&server, "ann", "/slots/0?action=save", file()).is(200);
+    let refused = post(&server, "bob", "/slots/0?action=restore", file()).is(400).json();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("cannot read"), "{refused}");
+    // Bob's file of the same name does not replace hers.
+    post(&server, "bob", "/completion", body(&prompt.replace("fox", "owl"))).is(200);
+    post(&server, "bob", "/slots/0?action=save", file()).is(200);
+    drop(server);
+    let server = Server::start(&["--slot-save-path", path, "--api-key", "bob", "--api-key", "ann"]);
+    post(&server, "ann", "/slots/0?action=restore", file()).is(200);
+    let headers = "authorization: Bearer ann\r\n";
+    let body = json!({"prompt": prompt, "max_tokens": 1}).to_string();
+    let answer = server.send("POST", "/v1/completions", headers, &body).is(200).json();
+    let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    assert!(cached >= 64, "her own cache is there after a restart: {answer}");
+}

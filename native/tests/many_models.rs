@@ -247,3 +247,81 @@ fn the_store_is_filled_listed_served_and_emptied() {
     run(&["pull", "tiny"]).ends(1, &["is no hub id"]);
     run(&["pull", "org/tiny", "--name", "a/b"]).ends(1, &["is no name"]);
 }
+
+/// Starts a server of the store in `home`, which this hub fills.
+fn store_server(hub: &Hub, home: &Path, args: &[&str]) -> Server {
+    let mut command = wf_run(&[&["serve", "--port", "0", "-t", "1"], args].concat());
+    hub.environment(&mut command, home).env("WF_LOG", "warn");
+    Server::of(command)
+}
+
+#[test]
+fn clients_pull_and_delete_models_where_that_is_allowed() {
+    let folder = models();
+    let bytes = fs::read(folder.path().join("fox.safetensors")).expect("there");
+    let size = bytes.len();
+    let files = [("model.safetensors".to_string(), bytes)].into();
+    let state = State { repos: [("org/tiny".to_string(), files)].into(), ..State::default() };
+    let (hub, home) = (Hub::start(state), tempfile::tempdir().expect("a folder"));
+    let closed = store_server(&hub, home.path(), &["--models", "store"]);
+    let error = closed.post("/api/pull", &json!({"model": "org/tiny"})).is(403).json();
+    assert!(error["error"].as_str().expect("text").contains("--manage-models"), "{error}");
+    closed.send("DELETE", "/api/delete", "", "{\"model\": \"org/tiny\"}").is(403);
+    drop(closed);
+
+    let server = store_server(&hub, home.path(), &["--models", "store", "--manage-models"]);
+    let reply = server.post("/api/pull", &json!({"model": "hf.co/org/tiny:latest"})).is(200);
+    assert!(reply.head.contains("application/x-ndjson"), "{}", reply.head);
+    let lines: Vec<Value> =
+        reply.body.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines[0], json!({"status": "pulling manifest"}));
+    assert_eq!(lines[lines.len() - 1], json!({"status": "success"}));
+    let progress: Vec<&Value> = lines.iter().filter(|line| line["digest"].is_string()).collect();
+    assert_eq!(progress[0]["status"], "pulling model.safetensors");
+    assert!(progress.iter().all(|line| line["total"] == size), "{lines:?}");
+    assert_eq!(progress[progress.len() - 1]["completed"], size);
+    assert_eq!(in_state(&server, "unloaded"), ["org/tiny"], "it is there at once");
+    content(&server, &ask("Hi", json!({"model": "org/tiny", "max_tokens": 2})));
+    let again = server.post("/api/pull", &json!({"name": "org/tiny", "stream": false})).is(200);
+    assert_eq!(again.json(), json!({"status": "success"}));
+
+    for (body, status, part) in [
+        (json!({"model": "llama3.2"}), 400, "is no hub id"),
+        (json!({"model": "org/tiny", "insecure": true}), 400, "insecure"),
+        (json!({"model": "org/none", "stream": false}), 502, "org/none"),
+    ] {
+        let error = server.post("/api/pull", &body).is(status).json();
+        assert!(error["error"].as_str().expect("text").contains(part), "{error}");
+    }
+    let reply = server.post("/api/pull", &json!({"model": "org/none"})).is(200);
+    assert!(reply.body.lines().last().expect("a line").contains("\"error\""), "{}", reply.body);
+
+    let delete =
+        |name: &str| server.send("DELETE", "/api/delete", "", &json!({"model": name}).to_string());
+    delete("org/other").is(404);
+    assert_eq!(delete("org/tiny:latest").is(200).body, "");
+    assert!(!home.path().join("hub/models--org--tiny").exists(), "its files are gone");
+    assert_eq!(server.get("/api/tags").is(200).json(), json!({"models": []}));
+    delete("org/tiny").is(404);
+    common::run(&["serve", "--manage-models"]).ends(2, &["--models store"]);
+}
+
+/// A client that leaves ends its download, so the next one begins at once.
+#[test]
+fn a_download_ends_with_its_client() {
+    let files = [("model.safetensors".to_string(), vec![0; 16 << 20])].into();
+    let state = State { repos: [("org/big".to_string(), files)].into(), ..State::default() };
+    let (hub, home) = (Hub::start(state), tempfile::tempdir().expect("a folder"));
+    hub.change(|state| state.pause = Some(Duration::from_secs(1)));
+    let server = store_server(&hub, home.path(), &["--models", "store", "--manage-models"]);
+    let body = json!({"model": "org/big"});
+    let first = server.open("POST", "/api/pull", "", &body.to_string());
+    let mut lines = BufReader::new(&first).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("pulling model.safetensors")));
+    server.post("/api/pull", &body).is(429);
+    drop(first);
+    wait_for("the download ended", || {
+        let other = server.post("/api/pull", &json!({"model": "org/none", "stream": false}));
+        other.status == 502
+    });
+}

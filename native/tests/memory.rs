@@ -5,6 +5,7 @@ mod bench;
 mod common;
 
 use bench::{bitnet, bitnet_2b};
+use common::server::Server;
 use common::wf_run;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -18,6 +19,9 @@ const DEFAULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf
 
 /// Allowance beside the weights: buffers, parts being loaded, huge pages that are not full.
 const BESIDE: u64 = 24 << 20;
+
+/// Allowance of an idle server beside weights and tokenizer.
+const IDLE: u64 = 100_000_000;
 
 /// 48 MiB of ternary weights in two bits and more, which is when layouts are measured, and 45 of head.
 fn spec() -> Spec {
@@ -77,5 +81,56 @@ fn nothing_is_in_memory_twice() {
                 }
             }
         }
+    }
+}
+
+/// Shape of SmolLM2 135M, with positions for 8K tokens.
+fn small_shape() -> Spec {
+    Spec {
+        vocab_size: 49_152,
+        hidden_size: 576,
+        intermediate_size: 1536,
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        context_length: 8192,
+        ..bitnet_2b()
+    }
+}
+
+/// Resident memory of a process in bytes.
+fn resident(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
+/// A server without requests takes weights and tokenizer, whatever texts and requests it is ready for.
+#[test]
+fn an_idle_server_takes_no_memory_for_its_context() {
+    let bytes = fs::read(DEFAULT).expect("there").into();
+    let small = load(vec![format::File { name: "default".into(), bytes }]).expect("loads");
+    let Some(Vocabulary::Json(tokenizer)) = &small.text.vocabulary else { panic!("it has one") };
+    let tokenizer = tokenizer.clone();
+    let generation = GenerationDefaults::default();
+    let weights = bitnet(&small_shape(), 1);
+    let model = Checkpoint { weights, generation, spec: small_shape(), ..small };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("model.safetensors");
+    write_packed(&model, Some(&tokenizer), &mut File::create(&path).expect("a file"))
+        .expect("written");
+    let path = path.to_str().expect("UTF-8");
+    let inspected = common::run(&["inspect", "--json", "--model", path]).ends(0, &[]);
+    let report: Value = serde_json::from_str(&inspected.stdout).expect("JSON");
+    let part = |name: &str| report["memory"][name].as_u64().expect("bytes");
+    let most = part("weights") + part("tokenizer") + IDLE;
+    for settings in [&["--context", "512"][..], &[], &["--max-sequences", "64"]] {
+        let server = Server::start(&[&["--model", path, "--weights", "copied"], settings].concat());
+        let Some(found) = resident(server.child.id()) else {
+            eprintln!("skipped: this system does not tell how much memory a process has");
+            return;
+        };
+        println!("{settings:?}: {} kB of at most {} kB", found >> 10, most >> 10);
+        assert!(found <= most, "{settings:?}: {found} bytes, not {most}");
     }
 }

@@ -47,15 +47,25 @@ async function ask(text) {
   await page.getByLabel("Your message").press("Enter");
 }
 
+const models = () => page.getByRole("article", { name: "Model" });
+
 /** Asks; the answer and what stands below it. */
 async function answered(text) {
-  const answers = page.getByRole("article", { name: "Model" });
-  const count = await answers.locator("footer").count();
+  const count = await models().locator(".figures").count();
   await ask(text);
-  await answers.nth(count).locator("footer").waitFor();
-  const [paragraph, footer] = ["p", "footer"].map((part) => answers.nth(count).locator(part));
-  return { text: await paragraph.textContent(), figures: await footer.textContent() };
+  return answer(count);
 }
+
+/** Waits for this answer. */
+async function answer(index) {
+  const figures = models().nth(index).locator(".figures");
+  await figures.waitFor();
+  const text = await models().nth(index).locator(".text").evaluate((body) => body.innerText);
+  return { text: words(text), figures: await figures.textContent() };
+}
+
+/** The words of a text: Markdown shows other spaces. */
+const words = (text) => text.trim().split(/\s+/).join(" ");
 
 async function api(path, body) {
   const headers = { authorization: `Bearer ${KEY}` };
@@ -91,7 +101,7 @@ test("a key is asked for, until it fits, and kept for this tab", async () => {
   await key.press("Enter");
   await page.getByText("default", { exact: true }).waitFor();
   assert.equal(await page.evaluate("sessionStorage.getItem('key')"), KEY);
-  assert.equal(await page.evaluate("localStorage.length"), 0);
+  assert.equal(await page.evaluate("JSON.stringify(localStorage)"), "{}", "nowhere else");
   await page.reload();
   await page.getByText("default", { exact: true }).waitFor();
   assert.equal(await key.isVisible(), false);
@@ -100,20 +110,21 @@ test("a key is asked for, until it fits, and kept for this tab", async () => {
   await ask(STORY);
   await key.fill(KEY);
   await key.press("Enter");
-  await page.locator("article footer").waitFor();
+  await models().locator(".figures").waitFor();
+  assert.ok(!(await page.evaluate("JSON.stringify(localStorage)")).includes(KEY));
 });
 
 test("an answer streams, and says what it cost", async () => {
   await open();
   await ask(STORY);
-  const paragraph = page.getByRole("article", { name: "Model" }).locator("p");
+  const body = models().locator(".text");
   const lengths = new Set();
   await until("an answer", async () => {
-    lengths.add((await paragraph.textContent()).length);
-    return page.locator("article footer").count();
+    lengths.add((await body.textContent()).length);
+    return models().locator(".figures").count();
   });
   assert.ok(lengths.size > 3, `text grows: ${[...lengths]}`);
-  const figures = await page.locator("article footer").textContent();
+  const { text, figures } = await answer(0);
   const [tokens, rate, perPass, first] = figures.split(" · ");
   assert.match(tokens, /^\d+ tokens$/);
   assert.match(rate, /^[\d.,]+ tok\/s$/);
@@ -122,7 +133,7 @@ test("an answer streams, and says what it cost", async () => {
 
   const messages = [{ role: "user", content: STORY }];
   const want = await api("/v1/chat/completions", { messages, temperature: 0 });
-  assert.equal(await paragraph.textContent(), want.choices[0].message.content);
+  assert.equal(text, words(want.choices[0].message.content));
 
   await page.setViewportSize({ width: 800, height: 420 });
   const second = await answered("What did the fox do?");
@@ -132,7 +143,8 @@ test("an answer streams, and says what it cost", async () => {
   assert.ok(below < 2, `the end stays in sight: ${below} pixels are below`);
   messages.push(want.choices[0].message, { role: "user", content: "What did the fox do?" });
   const next = await api("/v1/chat/completions", { messages, temperature: 0 });
-  assert.equal(second.text, next.choices[0].message.content, "it knows what was said before");
+  const known = words(next.choices[0].message.content);
+  assert.equal(second.text, known, "it knows what was said before");
 });
 
 test("modes and bounds are those of the request", async () => {
@@ -161,15 +173,15 @@ test("Stop ends the answer, here and in the server", async () => {
     await ask(STORY);
     await until("an answer", async () => (await running()) === 1);
     // Its text depends on the stopped answers before it.
-    const words = page.getByRole("article", { name: "Model" }).last().locator("p");
-    await until("its first words", async () => (await words.textContent()).trim() !== "");
+    const begun = models().last().locator(".text");
+    await until("its first words", async () => (await begun.textContent()).trim() !== "");
     assert.equal(await running(), 1, "the answer goes on");
     await stop();
     await until("nothing runs", async () => (await running()) === 0);
     if (await page.locator("article").count()) {
       await page.getByText(/^stopped/).last().waitFor();
     }
-    await page.getByRole("button", { name: "Send" }).waitFor();
+    await page.getByRole("button", { name: "Send", exact: true }).waitFor();
   }
 });
 
@@ -182,7 +194,7 @@ test("what goes wrong is said in words", async () => {
   assert.equal(await page.getByLabel("Your message").inputValue(), long, "nothing typed is lost");
   await page.getByLabel("Temperature").fill("-1");
   await page.getByLabel("Your message").fill("Hi");
-  await page.getByRole("button", { name: "Send" }).click();
+  await page.getByRole("button", { name: "Send", exact: true }).click();
   assert.equal(await page.locator("article").count(), 0, "the browser says what is wrong");
   await page.getByLabel("Temperature").fill("");
   await page.route("**/v1/chat/completions", (route) => route.abort());
@@ -224,9 +236,205 @@ test("everybody can use it", async () => {
     await ask("word ".repeat(3000));
     await page.getByRole("alert").waitFor();
     await accessible("a chat");
+    for (const name of ["Settings", "Chats"]) {
+      await page.getByRole("button", { name, exact: true }).click();
+      await accessible(name);
+      await page.keyboard.press("Escape");
+    }
     const width = await page.evaluate("document.documentElement.scrollWidth");
     assert.ok(width <= 360, `nothing sticks out: ${width}`);
   }
+});
+
+/** Answers requests in the server's place, with this text. */
+async function says(...texts) {
+  await page.route("**/v1/chat/completions", (route) => {
+    const event = (value) => `data: ${JSON.stringify(value)}\n\n`;
+    const [delta, rest] = [texts.shift(), {}];
+    rest.usage = { completion_tokens: 3 };
+    rest.timings = { decode_tokens_per_second: 5, tokens_per_pass: 1, first_token_seconds: 0.1 };
+    const chunks = [
+      { choices: [{ delta }] },
+      { choices: [{ delta: {}, finish_reason: "stop" }] },
+      { choices: [], ...rest },
+    ];
+    const body = `${chunks.map(event).join("")}data: [DONE]\n\n`;
+    return route.fulfill({ contentType: "text/event-stream", body });
+  });
+}
+
+test("Markdown is shown, and code can be copied", async () => {
+  await open();
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  const content = [
+    "# Title", "Some **bold**, *slanted* and `coded` words, 2*3*4 and snake_case_name.", "",
+    "- one", "- two", "  - inner", "", "1. first", "2. second", "", "> quoted", "",
+    "| a | b |", "|---|:-:|", "| 1 | <b>2</b> |", "",
+    "[good](https://example.org/x) [bad](javascript:alert(1)) <i>raw</i>", "",
+    "```rust", "fn main() {", "    // <script>", "}", "```", "The end",
+  ].join("\n");
+  await says({ content, reasoning_content: "Let me think." });
+  await ask("Hi");
+  await answer(0);
+  const body = models().locator(".text");
+  const texts = async (selector) => body.locator(selector).allTextContents();
+  assert.deepEqual(await texts("h2"), ["Title"]);
+  assert.deepEqual(await texts("strong"), ["bold"]);
+  assert.deepEqual(await texts("em"), ["slanted"]);
+  assert.deepEqual(await texts("p code"), ["coded"]);
+  assert.deepEqual(await texts("ul ul li"), ["inner"]);
+  assert.deepEqual(await texts("ol li"), ["first", "second"]);
+  assert.deepEqual(await texts("blockquote"), ["quoted"]);
+  assert.deepEqual(await texts("td"), ["1", "<b>2</b>"]);
+  assert.deepEqual(await texts("a"), ["good"]);
+  assert.equal(await body.locator("a").getAttribute("href"), "https://example.org/x");
+  assert.deepEqual(await texts("figcaption span"), ["rust"]);
+  assert.equal(await body.locator(":is(i, b, script)").count(), 0, "no markup of the model");
+  await page.getByRole("button", { name: "Copy code" }).click();
+  await page.getByRole("button", { name: "Copied" }).waitFor();
+  const copied = await page.evaluate("navigator.clipboard.readText()");
+  assert.equal(copied, "fn main() {\n    // <script>\n}");
+  const thought = models().locator("details p");
+  assert.equal(await thought.isVisible(), false, "thinking is folded");
+  await page.getByText("Thinking", { exact: true }).click();
+  assert.equal(await thought.textContent(), "Let me think.");
+  await accessible("Markdown");
+});
+
+test("a long answer of marks takes no time", async () => {
+  await open();
+  const content = ["*".repeat(9000), "`".repeat(9000), "[".repeat(9000), "> ".repeat(3000), "- ".repeat(2000),
+    `${" ".repeat(20)}- x\n`.repeat(500), "|".repeat(5000), "_a".repeat(4000)].join("\n\n");
+  await says({ content });
+  const begin = Date.now();
+  await answered("Hi");
+  assert.ok(Date.now() - begin < 20_000, `${Date.now() - begin} ms`);
+});
+
+test("chats are kept in this browser, and can be deleted", async () => {
+  await open();
+  const first = await answered(STORY);
+  await page.getByRole("button", { name: "New chat" }).click();
+  await page.getByLabel("Max tokens").fill("8");
+  await answered("Who is there?");
+  await page.reload();
+  await page.getByText("default", { exact: true }).waitFor();
+  assert.equal(await page.getByLabel("Max tokens").inputValue(), "8", "settings are kept too");
+  assert.equal(await page.locator("article").count(), 0, "a new chat");
+  const chats = page.getByRole("button", { name: "Chats" });
+  await chats.click();
+  const kept = page.locator("#kept li button:first-child");
+  assert.deepEqual(await kept.allTextContents(), ["Who is there?", STORY], "the latest first");
+  await page.getByRole("button", { name: STORY, exact: true }).click();
+  const again = await answer(0);
+  assert.equal(again.text, first.text);
+  // The chat goes on where it was.
+  let sent;
+  page.on("request", (request) => (sent = request.postDataJSON?.() ?? sent));
+  await answered("And then?");
+  assert.deepEqual(sent.messages.map(({ role }) => role), ["user", "assistant", "user"]);
+  await chats.click();
+  await page.getByRole("button", { name: "Delete Who is there?" }).click();
+  assert.deepEqual(await kept.allTextContents(), [STORY]);
+  await page.getByRole("button", { name: "Delete all" }).click();
+  await page.getByText("There are none yet.").waitFor();
+  await page.getByRole("button", { name: "Close" }).click();
+  assert.equal(await page.evaluate("localStorage.getItem('wf-conversations')"), null);
+  // Not everybody wants them kept.
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByLabel("Keep chats in this browser").uncheck();
+  await page.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("button", { name: "New chat" }).click();
+  await answered("Who is there?");
+  assert.equal(await page.evaluate("localStorage.getItem('wf-conversations')"), null);
+});
+
+test("a question is edited, and an answer made again", async () => {
+  await open();
+  const sent = [];
+  page.on("request", (request) => request.url().endsWith("completions") && sent.push(request.postDataJSON()));
+  await says({ content: "One." }, { content: "Two." }, { content: "Three." }, { content: "Four." });
+  await answered("First?");
+  await answered("Second?");
+  await page.getByRole("button", { name: "Regenerate" }).last().click();
+  await models().getByText("Three.").waitFor();
+  const texts = () => page.locator("article .text").allInnerTexts();
+  assert.deepEqual(await texts(), ["First?", "One.", "Second?", "Three."]);
+  await page.getByRole("button", { name: "Edit" }).first().click();
+  await page.getByLabel("Edit your message").fill("Another?");
+  await page.getByRole("button", { name: "Send again" }).click();
+  await models().getByText("Four.").waitFor();
+  assert.deepEqual(await texts(), ["Another?", "Four."]);
+  assert.deepEqual(sent.at(-1).messages, [{ role: "user", content: "Another?" }]);
+  await page.getByRole("button", { name: "Edit" }).click();
+  await page.getByRole("button", { name: "Cancel" }).click();
+  assert.deepEqual(await texts(), ["Another?", "Four."], "nothing changed");
+});
+
+test("suggestions, a system prompt, settings and files are sent", async () => {
+  await open();
+  const sent = [];
+  page.on("request", (request) => request.url().endsWith("completions") && sent.push(request.postDataJSON()));
+  await says({ content: "A." }, { content: "B." });
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByLabel("System prompt").fill("Be short.");
+  await page.getByLabel("Top p").fill("0.9");
+  await page.getByLabel("Seed").fill("7");
+  await page.getByLabel("Thinking").selectOption("off");
+  await page.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("button", { name: "Write a short poem about rain." }).click();
+  await answer(0);
+  assert.deepEqual(sent[0].messages, [
+    { role: "system", content: "Be short." },
+    { role: "user", content: "Write a short poem about rain." },
+  ]);
+  const { top_p, seed, enable_thinking } = sent[0];
+  assert.deepEqual({ top_p, seed, enable_thinking }, { top_p: 0.9, seed: 7, enable_thinking: false });
+
+  const file = (name, buffer) => ({ name, mimeType: "text/plain", buffer: Buffer.from(buffer) });
+  const files = page.getByLabel("Text files", { exact: true });
+  await files.setInputFiles([file("a.md", "x ``` y\n"), file("b.txt", "b")]);
+  await page.getByRole("button", { name: "Remove b.txt" }).click();
+  await answered("What is it?");
+  assert.equal(sent[1].messages.at(-1).content, "File a.md:\n````\nx ``` y\n````\n\nWhat is it?");
+  await page.getByText("a.md (2 lines)").waitFor();
+  for (const [name, bytes, part] of [
+    ["large.txt", "x".repeat(300_000), "is larger than 256 KiB"],
+    ["image.png", [0x89, 0x50, 0xff, 0x00], "is no text"],
+  ]) {
+    await files.setInputFiles([file(name, bytes)]);
+    await page.getByRole("alert").getByText(`${name} ${part}`).waitFor();
+  }
+  assert.equal(await page.locator("#files li").count(), 0);
+});
+
+test("the reference of the API has examples that can be tried", async () => {
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width: 360, height: 640 });
+    await page.goto(`${base}/docs`);
+    await page.getByText("/v1/chat/completions").waitFor();
+    await page.getByText("/v1/chat/completions").click();
+    await accessible("the reference");
+    const width = await page.evaluate("document.documentElement.scrollWidth");
+    assert.ok(width <= 360, `nothing sticks out: ${width}`);
+  }
+  const chat = page.locator("details", { hasText: "/v1/chat/completions" });
+  await chat.getByRole("button", { name: "Try it" }).click();
+  const response = chat.getByLabel("Response", { exact: true });
+  await response.getByText("401").waitFor();
+  await page.getByLabel("API key").fill(KEY);
+  await chat.getByRole("button", { name: "Try it" }).click();
+  await response.getByText("[DONE]").waitFor();
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await chat.getByRole("button", { name: "Copy as curl" }).click();
+  await chat.getByRole("button", { name: "Copied" }).waitFor();
+  const command = await page.evaluate("navigator.clipboard.readText()");
+  assert.match(command, /^curl -X POST 'http:.*\/v1\/chat\/completions' -H .* -d '\{/s);
+  assert.ok(!command.includes(KEY), "the key is not in it");
+  const bodies = Object.entries((await api("/openapi.json")).paths).flatMap(([path, item]) =>
+    Object.values(item).map((operation) => [path, operation.requestBody?.content["application/json"]]));
+  for (const [path, body] of bodies) if (body) assert.ok(body.example, path);
 });
 
 /** What axe finds wrong: names, contrast, order. */

@@ -9,6 +9,11 @@ pub trait Progress {
     /// More bytes of that file have arrived.
     fn downloaded(&mut self, _bytes: u64) {}
 
+    /// Returns true if nobody waits for the download any more. What has arrived is kept for the next one.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
     /// The connection broke; another attempt follows.
     fn download_interrupted(&mut self, _file: &str, _reason: &str) {}
 

@@ -167,6 +167,23 @@ impl Store {
         Ok(self.names()?.remove(name))
     }
 
+    /// Checks that a model can be pulled by this hub id or short name.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn check_id(&self, id: &str) -> anyhow::Result<()> {
+        self.parse(id).map(drop)
+    }
+
+    /// Parses a hub id, or that of a short name.
+    fn parse(&self, id: &str) -> anyhow::Result<HubId> {
+        let known = self.id_of(id)?;
+        let id = known.as_deref().unwrap_or(id);
+        HubId::parse(id).with_context(|| {
+            format!("{id} is no hub id: expected org/name, org/name:QUANT or org/name/file.gguf")
+        })
+    }
+
     /// Downloads what the store lacks of a model, and gives it a short name. Returns its id.
     ///
     /// # Errors
@@ -178,12 +195,7 @@ impl Store {
         name: Option<&str>,
         progress: &mut dyn Progress,
     ) -> anyhow::Result<String> {
-        let known = self.id_of(id)?;
-        let id = known.as_deref().unwrap_or(id);
-        let parsed = HubId::parse(id);
-        let parsed = parsed.with_context(|| {
-            format!("{id} is no hub id: expected org/name, org/name:QUANT or org/name/file.gguf")
-        })?;
+        let parsed = self.parse(id)?;
         if let Some(name) = name {
             check_name(name)?;
         }

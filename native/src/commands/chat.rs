@@ -10,7 +10,7 @@ use crate::cli::exit::Exit;
 use crate::cli::session::Answer;
 use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, out, signals};
-use crate::config::DecodeArgs;
+use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
 use crate::models::grammar;
 use anyhow::Context;
@@ -59,6 +59,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: Sampling,
     #[command(flatten)]
+    dry: DryArgs,
+    #[command(flatten)]
     reasoning: Reasoning,
     #[command(flatten)]
     decoding: DecodeArgs,
@@ -70,7 +72,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
     let context = args::context(args.context, loaded.model.spec());
     args::warn_beyond(context, loaded.model.spec());
-    let settings = ChatSettings::new(args.sampling, loaded.defaults.clone(), args.max_tokens);
+    let sampling = (args.sampling, args.dry);
+    let settings = ChatSettings::new(sampling, loaded.defaults.clone(), args.max_tokens);
+    settings.params(loaded.tokenizer()?)?;
     let mode = args.decoding.mode(&loaded.capabilities())?;
     let shift = args.shift.keep(&mode, context)?;
     out::note(format_args!("{} · {context} positions · /help lists commands", loaded.name));

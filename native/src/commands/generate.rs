@@ -9,7 +9,7 @@ use crate::cli::result_format::ResultFormat;
 use crate::cli::session::{self, Answer};
 use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, open, out, signals};
-use crate::config::DecodeArgs;
+use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
 use crate::models::chat_prompt::{self, Inputs};
 use crate::models::engine::SingleSequence;
@@ -82,6 +82,8 @@ pub struct Args {
     kv: KvArgs,
     #[command(flatten)]
     sampling: Sampling,
+    #[command(flatten)]
+    dry: DryArgs,
     #[command(flatten)]
     reasoning: Reasoning,
     #[command(flatten)]
@@ -196,7 +198,8 @@ fn request(
 ) -> anyhow::Result<(Request, OutputReasoning)> {
     let (tokens, reasoning) = encode(loaded, args, prompt)?;
     let mode = args.decoding.mode(&loaded.capabilities())?;
-    let params = args.sampling.params(&loaded.defaults);
+    let dry = args.dry.resolve(loaded.tokenizer()?).map_err(|invalid| usage(invalid.message))?;
+    let params = SamplingParams { dry, ..args.sampling.params(&loaded.defaults) };
     let form = args.form.constraint(loaded)?;
     let constraint = reasoning.constrain(loaded.tokenizer()?, &loaded.defaults.eos, form)?;
     let request = Request {

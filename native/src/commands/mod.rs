@@ -19,6 +19,7 @@ mod tune;
 use crate::config;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::env;
+use std::ffi::OsString;
 
 /// Run ternary language models on ordinary CPUs.
 #[derive(Parser)]
@@ -84,12 +85,20 @@ impl Cli {
     /// # Errors
     /// If the configuration is wrong.
     pub fn from_arguments() -> anyhow::Result<Self> {
-        let command = match short_help::is_asked(env::args_os()) {
+        Self::configured(env::args_os().collect())
+    }
+
+    /// Parses these arguments, the program's name first, as [`from_arguments`](Self::from_arguments) does.
+    ///
+    /// # Errors
+    /// If the configuration is wrong.
+    fn configured(arguments: Vec<OsString>) -> anyhow::Result<Self> {
+        let command = match short_help::is_asked(arguments.iter().cloned()) {
             true => short_help::shorten(Self::command()),
             false => Self::command(),
         };
-        let first = command.clone().get_matches();
-        let matches = config::configured(command, env::args_os(), first)?;
+        let first = command.clone().get_matches_from(&arguments);
+        let matches = config::configured(command, arguments.into_iter(), first)?;
         Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
     }
 

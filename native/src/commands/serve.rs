@@ -3,15 +3,17 @@
 mod models;
 
 use super::Cli;
-use crate::cli::args::{self, KvArgs};
+use crate::cli::args::{self, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{malloc, open, out};
-use crate::config::{self, BenchmarkArgs, Host, Keys, Layers, SchedulerArgs};
+use crate::config::{
+    self, BenchmarkArgs, Host, Keys, Layers, ModelEntry, SchedulerArgs, ServerArgs,
+};
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::{Loaded, OpenOptions, Synthetic};
 use crate::serve::{
-    self, Access, ApiKeys, Benchmark, EngineBuilder, EngineLimits, LoadModel, NamedKey,
+    self, Access, ApiKeys, Benchmark, EngineBuilder, EngineLimits, LoadModel, Models, NamedKey,
     RequestLimits, ServerConfig, Tls, Warmup, log,
 };
 use anyhow::Context;
@@ -103,6 +105,7 @@ fn server_config(
         warmup,
         server,
         sampling,
+        dry,
         scheduler,
         kv,
         benchmark,
@@ -110,10 +113,10 @@ fn server_config(
         reasoning,
     } = keys;
     let files = AccessFiles {
-        keys: server.api_key,
-        key_file: server.api_key_file,
-        certificate: server.tls_cert,
-        certificate_key: server.tls_key,
+        keys: server.api_key.clone(),
+        key_file: server.api_key_file.clone(),
+        certificate: server.tls_cert.clone(),
+        certificate_key: server.tls_key.clone(),
     };
     let access = files.read()?;
     let open = access.keys.is_empty() && !server.insecure;
@@ -126,28 +129,19 @@ fn server_config(
     machine::kernels()?;
     settings.check()?;
     sampling.over(GenerationDefaults::default()).map_err(|error| usage(error.to_string()))?;
-    let models = ModelSettings {
-        args: &model,
-        folder: models,
-        list: layers.models,
-        keep_alive: server.keep_alive,
-        memory_limit: server.memory_limit,
-        aliases: server.alias,
-        any_name: server.any_model,
-    };
-    let models = models.models()?;
-    if models.on_demand && (server.served_model_name.is_some() || synthetic.is_some()) {
-        return Err(usage("--served-model-name and --synthetic are for a server of one model"));
-    }
+    let (models, name) =
+        served_models(&server, &model, (models, layers.models), synthetic.is_some())?;
     Ok(ServerConfig {
         load: load_model(synthetic, settings.may_use_mtp()),
         models,
+        manage_models: server.manage_models,
         builder: EngineBuilder {
-            name: server.served_model_name,
+            name,
             threads: compute.threads(),
             limits: engine_limits(&scheduler, &kv),
             settings,
             sampling,
+            dry,
             reasoning,
             warmup: warm_up(warmup, &benchmark),
             memory: None,
@@ -167,6 +161,35 @@ fn server_config(
         },
         drain: Duration::from_secs(server.drain),
     })
+}
+
+/// Returns the models of a folder and a list, or the only one, and its name.
+fn served_models(
+    server: &ServerArgs,
+    model: &ModelArgs,
+    (folder, list): (Option<PathBuf>, Vec<ModelEntry>),
+    synthetic: bool,
+) -> anyhow::Result<(Models, Option<String>)> {
+    if server.manage_models && !folder.as_deref().is_some_and(models::is_store) {
+        return Err(usage("--manage-models changes the local store: it needs --models store"));
+    }
+    let mut names = server.served_model_name.iter().cloned();
+    let name = names.next();
+    let models = ModelSettings {
+        args: model,
+        folder,
+        list,
+        keep_alive: server.keep_alive,
+        memory_limit: server.memory_limit,
+        names: names.collect(),
+        aliases: server.alias.clone(),
+        any_name: server.any_model,
+    };
+    let models = models.models()?;
+    if models.on_demand && (name.is_some() || synthetic) {
+        return Err(usage("--served-model-name and --synthetic are for a server of one model"));
+    }
+    Ok((models, name))
 }
 
 /// Refuses an address that others can reach, if the server is open to everybody.

@@ -8,7 +8,6 @@ use crate::cli::result_format::ResultFormat;
 use crate::cli::{human, out};
 use crate::models::store::{Store, StoredModel};
 use anyhow::Context;
-use clap::Parser;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -181,5 +180,5 @@ pub fn run(args: RunArgs) -> anyhow::Result<()> {
     let prompt = args.rest.first().is_some_and(|first| !first.to_string_lossy().starts_with('-'));
     let command = if prompt { "generate" } else { "chat" };
     let program = ["wf-run", command, "-m"].map(OsString::from).into_iter();
-    Cli::parse_from(program.chain([args.model]).chain(args.rest)).run()
+    Cli::configured(program.chain([args.model]).chain(args.rest).collect())?.run()
 }

@@ -1,7 +1,7 @@
 //! The keys of the configuration. Each is defined once, as a clap option with type, default and
 //! help; the file, the environment and their errors use the same definition.
 
-use super::{Bytes, Host, KeepAlive, LogFormat, Origin, TrustedProxy};
+use super::{Bytes, DryArgs, Host, KeepAlive, LogFormat, Origin, TrustedProxy};
 use crate::cli::args::{ComputeArgs, KEEP, KvArgs, ModelArgs, positions};
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Command};
@@ -15,6 +15,10 @@ use wrinklefree::settings::{Reasoning, Sampling, Settings};
 /// `--kv-` and `--benchmark-` if the key alone is unclear. Other keys stand outside of sections.
 pub const SECTIONS: [&str; 7] =
     ["server", "sampling", "reasoning", "dlm", "scheduler", "kv", "benchmark"];
+
+/// The group of options about DRY, and the section that it is in.
+const DRY: &str = "dry";
+const SAMPLING: &str = "sampling";
 
 /// The key whose value is never printed.
 const SECRET: &str = "api_key";
@@ -51,6 +55,8 @@ pub struct Keys {
     #[command(flatten)]
     pub sampling: SamplingDefaults,
     #[command(flatten)]
+    pub dry: DryArgs,
+    #[command(flatten)]
     pub scheduler: SchedulerArgs,
     #[command(flatten)]
     pub kv: KvArgs,
@@ -67,12 +73,13 @@ pub struct Keys {
 #[group(id = "server")]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
-    /// Name of the model in the API
+    /// Name of the model in the API; repeatable
     ///
-    /// The name that requests know the model by [default: its own].
-    #[arg(long, value_name = "NAME")]
-    pub served_model_name: Option<String>,
-    /// Further name of the model; repeatable
+    /// The name that requests know the model by [default: its own]. Of several names, responses have the
+    /// first one, and /v1/models lists all.
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    pub served_model_name: Vec<String>,
+    /// Further name that is not listed; repeatable
     ///
     /// For programs that ask for models by names of their own, such as `claude-sonnet-4-5`.
     #[arg(long, value_name = "NAME")]
@@ -102,6 +109,13 @@ pub struct ServerArgs {
     /// [default: nine tenths of the memory that is free at the start].
     #[arg(long, hide_short_help = true, value_name = "BYTES")]
     pub memory_limit: Option<Bytes>,
+    /// Let clients pull and delete models
+    ///
+    /// POST /api/pull downloads models of the hub to the local store, and DELETE /api/delete deletes them.
+    /// Needs `--models store`.
+    #[arg(long, hide_short_help = true, value_name = "BOOL", action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub manage_models: bool,
     /// Key that requests must bring; repeatable
     ///
     /// May be given several times. Other users of the machine can see a command line: prefer
@@ -194,6 +208,39 @@ pub struct SamplingDefaults {
     /// For requests without `top_p` [default: what the model's files recommend, else 1].
     #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
+    /// Drop tokens below P × the likeliest one
+    #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
+    /// Keep tokens near the entropy, up to P together
+    #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
+    pub typical_p: Option<f32>,
+    /// Keep logits within N standard deviations
+    #[arg(long, hide_short_help = true, value_name = "N", allow_negative_numbers = true)]
+    pub top_n_sigma: Option<f32>,
+    /// Probability to remove the likeliest tokens
+    #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
+    pub xtc_probability: Option<f32>,
+    /// Probability of the tokens that XTC removes [default: 0.1]
+    #[arg(long, hide_short_help = true, value_name = "P", allow_negative_numbers = true)]
+    pub xtc_threshold: Option<f32>,
+    /// Keep the surprise near a target: 1, 2; 0: off
+    ///
+    /// Mirostat, of this version.
+    #[arg(long, hide_short_help = true, value_name = "VERSION",
+        value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub mirostat: Option<u8>,
+    /// Target of Mirostat in bits [default: 5]
+    #[arg(long, hide_short_help = true, value_name = "BITS", allow_negative_numbers = true)]
+    pub mirostat_tau: Option<f32>,
+    /// Rate of Mirostat [default: 0.1]
+    #[arg(long, hide_short_help = true, value_name = "RATE", allow_negative_numbers = true)]
+    pub mirostat_eta: Option<f32>,
+    /// Subtract X per earlier occurrence
+    #[arg(long, hide_short_help = true, value_name = "X", allow_negative_numbers = true)]
+    pub frequency_penalty: Option<f32>,
+    /// Subtract X from tokens that occurred
+    #[arg(long, hide_short_help = true, value_name = "X", allow_negative_numbers = true)]
+    pub presence_penalty: Option<f32>,
     /// Make repeated tokens less likely; 1: off
     ///
     /// For requests without `repetition_penalty` [default: what the model's files recommend, else 1].
@@ -229,7 +276,27 @@ impl SamplingDefaults {
             ..model
         };
         Sampling::default().params(&defaults).validate(usize::MAX)?;
+        // Some samplers need a temperature, which a request without one gets.
+        let samplers = Sampling { temperature: Some(1.0), ..self.samplers() };
+        samplers.params(&defaults).validate(usize::MAX)?;
         Ok(defaults)
+    }
+
+    /// Returns the settings that a model's files never recommend.
+    pub fn samplers(&self) -> Sampling {
+        Sampling {
+            min_p: self.min_p,
+            typical_p: self.typical_p,
+            top_n_sigma: self.top_n_sigma,
+            xtc_probability: self.xtc_probability,
+            xtc_threshold: self.xtc_threshold,
+            mirostat: self.mirostat,
+            mirostat_tau: self.mirostat_tau,
+            mirostat_eta: self.mirostat_eta,
+            frequency_penalty: self.frequency_penalty,
+            presence_penalty: self.presence_penalty,
+            ..Sampling::default()
+        }
     }
 }
 
@@ -313,7 +380,8 @@ impl Key {
         let section = |arg: &clap::Arg| {
             let of = |group: &&clap::ArgGroup| group.get_args().any(|id| id == arg.get_id());
             let groups = command.get_groups().filter(of).map(|group| group.get_id().as_str());
-            let mut sections = groups.filter_map(|id| SECTIONS.iter().find(|s| **s == id));
+            let group = |id| if id == DRY { SAMPLING } else { id };
+            let mut sections = groups.filter_map(|id| SECTIONS.iter().find(|s| **s == group(id)));
             sections.next().copied().unwrap_or_default()
         };
         let key = |arg: &clap::Arg| Self { section: section(arg), arg: arg.clone() };

@@ -4,6 +4,7 @@
 
 mod commands;
 mod decoding;
+mod dry;
 mod environment;
 mod file;
 mod host;
@@ -19,9 +20,10 @@ mod trusted_proxy;
 
 pub use commands::{ConfigArgs, configured};
 pub use decoding::DecodeArgs;
+pub use dry::{DryArgs, InvalidDry};
 pub use host::Host;
 pub use keep_alive::KeepAlive;
-pub use keys::{BenchmarkArgs, Keys, SamplingDefaults, SchedulerArgs};
+pub use keys::{BenchmarkArgs, Keys, SamplingDefaults, SchedulerArgs, ServerArgs};
 pub use log_format::LogFormat;
 pub use model_list::ModelEntry;
 pub use origin::Origin;

@@ -150,7 +150,7 @@ fn what_counts_is_shown_with_its_source() {
     };
     assert_eq!(line("port:"), "port: 3 # command line");
     assert_eq!(line("max_waiting:"), "max_waiting: 5 # WF_MAX_WAITING");
-    assert_eq!(line("served_model_name:"), "served_model_name: \"a b\" # wf.yaml:3");
+    assert_eq!(line("served_model_name:"), "served_model_name: [\"a b\"] # wf.yaml:3");
     assert_eq!(line("enable_radix_cache:"), "enable_radix_cache: false # wf.yaml:5");
     assert_eq!(line("host:"), "host: 127.0.0.1 # default");
     assert_eq!(line("threshold:"), "threshold: null # default: 0.9");

@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use ring::digest::{SHA256, digest};
 use std::sync::Arc;
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
@@ -74,6 +75,15 @@ impl ApiKeys {
     /// Returns true if no key is needed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns a name for the files of a tenant, which tells nothing of its key and stays the same when the
+    /// program starts again; `None` without keys, or if the key is not accepted any more.
+    pub fn folder(&self, tenant: &Tenant) -> Option<String> {
+        let number = tenant.0.parse::<u64>().ok()?;
+        let key = self.0.iter().find(|key| key.number == number)?;
+        let hash = digest(&SHA256, format!("wf-run slots {}", key.key).as_bytes());
+        Some(hash.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Returns the name of the key with this number for logs: its comment in the key file, or the number.
@@ -185,6 +195,17 @@ mod tests {
         assert_eq!([&b"a"[..], b"b", b"c"].map(|key| keys.number(key)), [None, Some(2), Some(3)]);
         keys.replace(&new_keys(["a"]), &mut last);
         assert_eq!((keys.number(b"a"), keys.number(b"b"), last), (Some(4), None, 4));
+    }
+
+    #[test]
+    fn folders_belong_to_keys() {
+        let keys = new_keys(["a", "b"]);
+        let folder = |keys: &ApiKeys, number: &str| keys.folder(&Tenant(number.into()));
+        let [a, b] = ["1", "2"].map(|number| folder(&keys, number).expect("a folder"));
+        assert!(a != b && a.len() == 32 && a.chars().all(|c| c.is_ascii_hexdigit()), "{a} {b}");
+        assert_eq!(folder(&new_keys(["b"]), "1"), Some(b), "another start numbers keys anew");
+        assert_eq!(folder(&keys, "3"), None);
+        assert_eq!(ApiKeys::default().folder(&Tenant::default()), None);
     }
 
     #[test]

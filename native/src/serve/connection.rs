@@ -1,9 +1,10 @@
-//! Serves HTTP/1.1 on one connection, with limits on how long a client may keep it waiting.
+//! Serves HTTP/1.1 and HTTP/2 on one connection, with limits on how long a client may keep it waiting.
 
 use super::client::Peer;
 use super::connections::{Busy, Slot};
 use super::error::ApiError;
 use super::half_close::{Phase, SharedStream, gone};
+use super::http2::{self, AnswerProgress, Answers};
 use super::tls::Tls;
 use axum::Router;
 use axum::body::Body;
@@ -48,6 +49,8 @@ struct Connection {
     slot: Arc<Slot>,
     phase: Arc<Phase>,
     had_request: AtomicBool,
+    /// Answers that are being sent.
+    answers: Answers,
     /// True if interim responses can be sent beside HTTP's own bytes.
     plain: bool,
 }
@@ -69,18 +72,26 @@ impl ConnectionHandler {
         // A client that does not read would hold its place forever.
         stream.set_write_timeout(Some(self.timeout));
         let stream = Box::pin(stream);
-        let connection = Connection {
+        let connection = Arc::new(Connection {
             peer: Peer(peer),
             slot: Arc::new(slot),
             phase: Arc::default(),
             had_request: AtomicBool::new(false),
+            answers: Answers::default(),
             plain: self.tls.is_none(),
-        };
+        });
+        let limit = self.limit(&connection);
         let served = async {
             match &self.tls {
-                None => self.serve_http(stream, &connection, draining.subscribe()).await,
+                None if http2::begins(&watched, limit).await => {
+                    self.serve_http2(stream, &connection, draining.subscribe()).await;
+                }
+                None => self.serve_http1(stream, &connection, draining.subscribe()).await,
                 Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => self.serve_http(stream, &connection, draining.subscribe()).await,
+                    Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(http2::ALPN) => {
+                        self.serve_http2(stream, &connection, draining.subscribe()).await;
+                    }
+                    Ok(stream) => self.serve_http1(stream, &connection, draining.subscribe()).await,
                     Err(error) => tracing::debug!(%error, "TLS handshake failed"),
                 },
             }
@@ -92,9 +103,44 @@ impl ConnectionHandler {
         }
     }
 
+    /// Time limit for the headers of a request.
+    fn limit(&self, connection: &Connection) -> Duration {
+        if connection.slot.reserved { RESERVED_TIMEOUT } else { self.timeout }
+    }
+
+    /// Answers requests of HTTP/2, several at a time, as [`serve_http1`](Self::serve_http1) does. A
+    /// connection without requests ends after the time limit.
+    async fn serve_http2<S>(
+        &self,
+        stream: S,
+        connection: &Arc<Connection>,
+        mut draining: watch::Receiver<bool>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let (own, service) = (connection.clone(), self.service.clone());
+        let answer = service_fn(move |request| {
+            let (own, service) = (own.clone(), service.clone());
+            async move { own.answer(&service, request).await }
+        });
+        let http = http2::builder().serve_connection(TokioIo::new(stream), answer);
+        let mut http = pin!(http);
+        let over = connection.answers.idle_or_stalled(self.limit(connection));
+        let mut over = pin!(over);
+        tokio::select! {
+            _ = http.as_mut() => return,
+            () = over.as_mut() => return,
+            _ = draining.wait_for(|&draining| draining) => http.as_mut().graceful_shutdown(),
+        }
+        tokio::select! {
+            _ = http => {}
+            () = over => {}
+        }
+    }
+
     /// Answers requests until the client disconnects. Once `draining` is true, no new request
     /// begins; the receiver is held as long as one is running.
-    async fn serve_http<S>(
+    async fn serve_http1<S>(
         &self,
         stream: S,
         connection: &Connection,
@@ -102,10 +148,9 @@ impl ConnectionHandler {
     ) where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let reserved = connection.slot.reserved;
         let http = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(if reserved { RESERVED_TIMEOUT } else { self.timeout })
+            .header_read_timeout(self.limit(connection))
             // `gone` watches for clients that disconnect.
             .half_close(true)
             .serve_connection(
@@ -136,8 +181,15 @@ impl Connection {
         mut request: hyper::Request<Incoming>,
     ) -> Result<Response, Infallible> {
         self.had_request.store(true, Ordering::Relaxed);
-        self.phase.begin(self.plain && request.version() == Version::HTTP_11);
-        let guard = Answering { _busy: Busy::new(&self.slot), phase: self.phase.clone() };
+        let multiplexed = request.version() == Version::HTTP_2;
+        if multiplexed {
+            name_host(&mut request);
+        } else {
+            self.phase.begin(self.plain && request.version() == Version::HTTP_11);
+        }
+        let busy = Busy::new(&self.slot);
+        let guard =
+            Answering { _busy: busy, phase: self.phase.clone(), progress: self.answers.begin() };
         let known = RESERVED_PATHS.contains(&request.uri().path());
         let mut response = if self.slot.reserved && !known {
             let message = "this server has too many connections: try again later";
@@ -146,11 +198,22 @@ impl Connection {
             request.extensions_mut().insert(self.peer);
             service.clone().oneshot(request.map(Body::new)).await?
         };
-        if self.slot.reserved {
+        if self.slot.reserved && !multiplexed {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        self.phase.answer();
-        Ok(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
+        if !multiplexed {
+            self.phase.answer();
+        }
+        Ok(response.map(|body| Body::new(GuardedBody { body, guard })))
+    }
+}
+
+/// Adds the `Host` header, which HTTP/2 sends as a part of the target. The target counts if a client sends
+/// both.
+fn name_host(request: &mut hyper::Request<Incoming>) {
+    let host = request.uri().authority().map(|host| HeaderValue::from_str(host.as_str()));
+    if let Some(Ok(host)) = host {
+        request.headers_mut().insert(header::HOST, host);
     }
 }
 
@@ -158,6 +221,7 @@ impl Connection {
 struct Answering {
     _busy: Busy,
     phase: Arc<Phase>,
+    progress: Arc<AnswerProgress>,
 }
 
 impl Drop for Answering {
@@ -169,7 +233,7 @@ impl Drop for Answering {
 /// The body of an answer, which keeps its request in progress.
 struct GuardedBody {
     body: Body,
-    _guard: Answering,
+    guard: Answering,
 }
 
 impl HttpBody for GuardedBody {
@@ -180,7 +244,12 @@ impl HttpBody for GuardedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        self.guard.progress.asked();
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_ready() {
+            self.guard.progress.sent();
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -227,9 +296,42 @@ mod tests {
 
     #[tokio::test]
     async fn stalled_clients_are_disconnected() {
-        for request in ["GET / HTTP/1.1\r\nhost: x\r\n\r\n", "GET / HTTP/1.1\r\nhos"] {
+        let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let requests =
+            ["GET / HTTP/1.1\r\nhost: x\r\n\r\n", "GET / HTTP/1.1\r\nhos", "PRI * ", preface];
+        for request in requests {
             let time = connection_time(request).await;
             assert!(time >= Duration::from_millis(250), "{time:?} for {request:?}");
         }
+    }
+
+    /// The client answers pings and reads nothing of its answer.
+    #[tokio::test]
+    async fn a_closed_window_ends_a_connection() {
+        let endless = || async {
+            let chunks = stream::repeat_with(|| Ok::<_, Infallible>(vec![b'x'; 1 << 16]));
+            Body::from_stream(chunks)
+        };
+        let service = Router::new().route("/", get(endless));
+        let timeout = Duration::from_millis(300);
+        let handler = ConnectionHandler { service, tls: None, timeout };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let client = TcpStream::connect(address).await.expect("connects");
+        let (server, _) = listener.accept().await.expect("accepted");
+        let slot = Connections::new(ConnectionLimits::new(1)).enter(address.ip(), true);
+        let served =
+            handler.serve(server, address.ip(), slot.expect("a place"), watch::Sender::new(false));
+        let reading = tokio::spawn(async {
+            let (mut requests, connection) = h2::client::handshake(client).await.expect("HTTP/2");
+            let driven = tokio::spawn(connection);
+            let request = hyper::Request::builder().uri("http://x/").body(()).expect("a request");
+            let (response, _) = requests.send_request(request, true).expect("sent");
+            let answer = response.await.expect("an answer");
+            let _ = driven.await;
+            drop(answer);
+        });
+        tokio::time::timeout(Duration::from_secs(20), served).await.expect("it ends");
+        reading.abort();
     }
 }

@@ -46,8 +46,10 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     client: Client,
-    /// Time since which it has had no request; `None` while it has one.
-    idle: Option<Instant>,
+    /// Requests in progress: HTTP/2 has several.
+    running: usize,
+    /// Time since which it has had none.
+    idle: Instant,
     /// Tells its task to close it.
     close: Arc<Notify>,
     reserved: bool,
@@ -96,8 +98,9 @@ impl Connections {
         }
         let (number, close, reserved) = (table.next, Arc::new(Notify::new()), !place);
         table.next += 1;
-        let idle = Some(Instant::now());
-        table.open.insert(number, Entry { client, idle, close: close.clone(), reserved });
+        let (running, idle) = (0, Instant::now());
+        let entry = Entry { client, running, idle, close: close.clone(), reserved };
+        table.open.insert(number, entry);
         Some(Slot { connections: self.clone(), number, close, reserved })
     }
 
@@ -121,7 +124,8 @@ impl Table {
     /// Closes the connection that has been idle longest. Returns false if none is idle.
     fn close_idle(&mut self, of: impl Fn(&Entry) -> bool) -> bool {
         let idle = self.open.iter().filter(|(_, entry)| !entry.reserved && of(entry));
-        let longest = idle.filter_map(|(number, entry)| Some((entry.idle?, *number))).min();
+        let idle = idle.filter(|(_, entry)| entry.running == 0);
+        let longest = idle.map(|(number, entry)| (entry.idle, *number)).min();
         // Its task ends a little later, but its place is free now.
         let closed = longest.and_then(|(_, number)| self.open.remove(&number));
         closed.inspect(|entry| entry.close.notify_one()).is_some()
@@ -129,9 +133,9 @@ impl Table {
 }
 
 impl Slot {
-    fn set_idle(&self, idle: Option<Instant>) {
+    fn change(&self, change: impl FnOnce(&mut Entry)) {
         if let Some(entry) = self.connections.lock().open.get_mut(&self.number) {
-            entry.idle = idle;
+            change(entry);
         }
     }
 }
@@ -139,14 +143,14 @@ impl Slot {
 impl Busy {
     /// Marks the beginning of a request.
     pub fn new(slot: &Arc<Slot>) -> Self {
-        slot.set_idle(None);
+        slot.change(|entry| entry.running += 1);
         Self(slot.clone())
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.set_idle(Some(Instant::now()));
+        self.0.change(|entry| (entry.running, entry.idle) = (entry.running - 1, Instant::now()));
     }
 }
 
@@ -183,7 +187,8 @@ mod tests {
         let fourth = connections.enter(HOSTILE.into(), true).expect("the second one's place");
         assert!(!fourth.reserved);
         assert!(!closed(&slots[0]).await && closed(&slots[1]).await && !closed(&slots[2]).await);
-        drop(busy);
+        // Of two requests one goes on.
+        drop((Busy::new(&slots[0]), busy));
         // It is idle for a shorter time than the others.
         let honest = [0; 2].map(|_| connections.enter(HONEST.into(), true).expect("a place"));
         assert!(honest.iter().all(|slot| !slot.reserved));

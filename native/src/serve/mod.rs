@@ -21,6 +21,7 @@ mod fair;
 mod grammars;
 mod half_close;
 mod host;
+mod http2;
 mod ids;
 mod ignored;
 mod listener;
@@ -74,7 +75,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Number of threads for connections. They parse and format; computing is the engine's.
 const CONNECTION_THREADS: usize = 2;
@@ -88,6 +89,8 @@ pub struct ServerConfig {
     pub load: LoadModel,
     /// The models.
     pub models: Models,
+    /// True if clients may change the local store.
+    pub manage_models: bool,
     /// Settings of the engines.
     pub builder: EngineBuilder,
     /// Address to listen on.
@@ -148,7 +151,7 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
 
 async fn serve(config: ServerConfig) -> anyhow::Result<()> {
     let ServerConfig { load, models, builder, host, port, access, reread, .. } = config;
-    let ServerConfig { limits, drain, .. } = config;
+    let ServerConfig { limits, drain, manage_models, .. } = config;
     let ServerConfig { origins, proxies, host_names, demo, slot_save_path, .. } = config;
     let Access { keys, tls } = access;
     let (sockets, address) = listen(host, port).await?;
@@ -165,6 +168,8 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         proxies,
         admission: Admission::new(limits.body),
         limits,
+        manage_models,
+        pulls: Arc::new(Semaphore::new(1)),
         slot_save_path,
     });
     let router = match demo {

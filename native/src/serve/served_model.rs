@@ -4,6 +4,7 @@ use super::engine_thread::EngineHandle;
 use super::error::ApiError;
 use super::grammars::GrammarCompiler;
 use super::slots::Slots;
+use crate::config::DryArgs;
 use crate::machine::Threads;
 use crate::models::engine::MAX_BATCH_TOKENS;
 use crate::models::weight_sizes;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use wrinklefree::cache::KvConfig;
 use wrinklefree::format::{DlmConfig, GenerationDefaults, Spec, Weights};
 use wrinklefree::model::Sparsity;
-use wrinklefree::settings::{ModelCapabilities, Reasoning, Settings};
+use wrinklefree::settings::{ModelCapabilities, Reasoning, Sampling, Settings};
 use wrinklefree::text::{ChatTemplate, Tokenizer};
 
 /// A loaded model and its settings.
@@ -33,6 +34,10 @@ pub struct ServedModel {
     pub dlm: Option<DlmConfig>,
     /// Decode settings for requests that do not set their own.
     pub settings: Settings,
+    /// Samplers of requests that do not set their own.
+    pub sampling: Sampling,
+    /// Settings of DRY for requests that do not set their own.
+    pub dry: DryArgs,
     /// Settings of reasoning for requests that do not set their own.
     pub reasoning: Reasoning,
     /// Shape of the model.

@@ -10,22 +10,25 @@ use super::slots::Slots;
 use super::state::{ServerState, now};
 use super::warmup::Warmup;
 use crate::cli::args::{self, beyond_trained};
-use crate::config::SamplingDefaults;
+use crate::cli::exit::usage;
+use crate::config::{DryArgs, SamplingDefaults};
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvSize, MemoryNeed, NotEnoughMemory};
 use crate::models::{Loaded, row_cost};
 use anyhow::{Context, anyhow};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use wrinklefree::cache::{KvConfig, PAGE, StateLimits, StateShape};
+use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::Spec;
 use wrinklefree::model::Runtime;
 use wrinklefree::settings::{Reasoning, Settings};
-use wrinklefree::text::describe_end_tokens;
+use wrinklefree::text::{Tokenizer, describe_end_tokens};
 
 /// Limits of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +124,8 @@ pub struct EngineBuilder {
     pub settings: Settings,
     /// Sampling of requests that do not set their own.
     pub sampling: SamplingDefaults,
+    /// Settings of DRY for requests that do not set their own.
+    pub dry: DryArgs,
     /// Settings of reasoning for requests that do not set their own.
     pub reasoning: Reasoning,
     /// Work to do before the server is ready.
@@ -155,7 +160,8 @@ impl EngineBuilder {
         server: &ServerState,
         tasks: &Handle,
     ) -> anyhow::Result<(ServedModel, JoinHandle<()>, u64)> {
-        let Self { name, threads, limits, settings, sampling, reasoning, warmup, memory } = self;
+        let Self { name, threads, limits, settings, sampling, dry, reasoning, warmup, memory } =
+            self;
         // Unsupported settings fail here and not in every request.
         let mode = settings.mode(&loaded.capabilities())?;
         for warning in
@@ -166,11 +172,7 @@ impl EngineBuilder {
         tracing::info!("{}", describe_end_tokens(&loaded.end_tokens));
         let Loaded { name: own, model, tokenizer, template, defaults, dlm, time, .. } = loaded;
         let defaults = sampling.over(defaults)?;
-        let Some(tokenizer) = tokenizer else {
-            return Err(anyhow!(
-                "{own} has no tokenizer: put its tokenizer.json beside the weights"
-            ));
-        };
+        let tokenizer = checked_tokenizer(&own, tokenizer, &dry)?;
         let (name, isa) = (name.unwrap_or(own), runtime.kernels.isa().name());
         let (spec, activation_sparsity) = (model.spec().clone(), model.sparsity);
         let size = ModelSize::of(model.weights());
@@ -207,6 +209,8 @@ impl EngineBuilder {
             defaults,
             dlm,
             settings,
+            sampling: sampling.samplers(),
+            dry,
             reasoning,
             vocab: spec.vocab_size,
             mtp,
@@ -226,6 +230,22 @@ impl EngineBuilder {
         log_ready(&served, pages, sequences, radix_cache, time);
         Ok((served, thread, bytes))
     }
+}
+
+/// Returns the tokenizer of the model `name`. The server's settings of DRY are checked with it, so that they
+/// fail here and not in every request.
+fn checked_tokenizer(
+    name: &str,
+    tokenizer: Option<Arc<Tokenizer>>,
+    dry: &DryArgs,
+) -> anyhow::Result<Arc<Tokenizer>> {
+    let tokenizer = tokenizer.ok_or_else(|| {
+        anyhow!("{name} has no tokenizer: put its tokenizer.json beside the weights")
+    })?;
+    let dry = dry.resolve(&tokenizer).map_err(|invalid| usage(invalid.message))?;
+    let params = SamplingParams { dry, ..SamplingParams::default() };
+    params.validate(usize::MAX).map_err(|error| usage(error.to_string()))?;
+    Ok(tokenizer)
 }
 
 /// Logs what a context and a chat template do not do as some may expect.

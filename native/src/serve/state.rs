@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// State of the server.
@@ -35,6 +36,10 @@ pub struct ServerState {
     pub responses: ResponseStore,
     /// Budgets of all requests.
     pub admission: Admission,
+    /// True if clients may change the local store.
+    pub manage_models: bool,
+    /// Permit of the download that runs.
+    pub pulls: Arc<Semaphore>,
     /// Folder of saved slots; `None` if none are saved.
     pub slot_save_path: Option<PathBuf>,
 }

@@ -1,5 +1,6 @@
 //! TLS for HTTPS connections.
 
+use super::http2;
 use crate::cli::exit::usage;
 use anyhow::Context;
 use std::io;
@@ -52,7 +53,7 @@ impl Tls {
                 names.0, names.1
             )),
         })?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![http2::ALPN.to_vec(), b"http/1.1".to_vec()];
         Ok(Self(Arc::new(RwLock::new(TlsAcceptor::from(Arc::new(config))))))
     }
 

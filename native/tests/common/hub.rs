@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Commit of every revision.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
+/// Bytes of a piece of a download.
+const PIECE: usize = 256 << 10;
+
 /// Behavior of the hub and a log of its requests.
 #[derive(Default)]
 pub struct State {
@@ -31,6 +34,8 @@ pub struct State {
     pub forged: BTreeMap<String, Vec<u8>>,
     /// Whole responses to requests whose method and path contain this, first match first.
     pub scripts: Vec<(String, Vec<u8>)>,
+    /// Time between pieces of a download.
+    pub pause: Option<Duration>,
     /// Path and range of every request; those without a body begin with their method.
     pub log: Vec<String>,
     /// Tokens that arrived.
@@ -160,6 +165,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let part = &body[first..(last + 1).min(body.len())];
     let is_file = path.contains("/resolve/") && range.as_deref() != Some("0-0");
     let cut = if is_file { state.cuts.pop() } else { None };
+    let pause = state.pause;
     drop(state);
     let (status, extra) = match range {
         Some(_) => (
@@ -169,7 +175,11 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         None => ("200 OK", described),
     };
     head(&stream, status, part.len(), &extra)?;
-    (&stream).write_all(&part[..cut.unwrap_or(part.len()).min(part.len())])
+    for piece in part[..cut.unwrap_or(part.len()).min(part.len())].chunks(PIECE) {
+        (&stream).write_all(piece)?;
+        pause.into_iter().for_each(thread::sleep);
+    }
+    Ok(())
 }
 
 /// Returns the file at a path, or the list of a repository's files.

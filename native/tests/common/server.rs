@@ -103,6 +103,11 @@ impl Server {
         if !isa.is_empty() {
             command.env("WF_ISA", isa);
         }
+        Self::of(command)
+    }
+
+    /// Starts the server of this command, and waits until it is ready.
+    pub fn of(command: Command) -> Self {
         let (mut child, address) = start(command);
         let mut stderr = child.stderr.take().expect("piped");
         // A full pipe would block the server.

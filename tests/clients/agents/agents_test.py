@@ -10,7 +10,9 @@ import unittest
 from proxy import ANSWER, Proxy
 
 URL, KEY = os.environ["WF_URL"], os.environ["WF_KEY"]
-AGENTS = pathlib.Path(os.environ["AGENTS"])
+BIN = pathlib.Path(os.environ["AGENTS"])
+# Programs that npm did not install.
+AGENTS = {"aider": os.environ["AIDER"]}
 SECRET = "the fox is called Reinhard"
 
 
@@ -24,7 +26,7 @@ class Agent(unittest.TestCase):
     def run_agent(self, command, proxy, **environment):
         usual = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         ran = subprocess.run(
-            [AGENTS / command[0], *command[1:]],
+            [AGENTS.get(command[0], BIN / command[0]), *command[1:]],
             cwd=self.home,
             env={**usual, "HOME": str(self.home), "NO_COLOR": "1", **environment},
             stdin=subprocess.DEVNULL,
@@ -105,6 +107,65 @@ class Agent(unittest.TestCase):
             return self.run_agent(["opencode", "run", "--model", "wf/default", text], proxy)
 
         self.both(run, "read", {"filePath": str(self.home / "fox.txt")})
+
+    def test_continue(self):
+        def run(proxy, text):
+            model = {
+                "name": "default",
+                "provider": "openai",
+                "model": "default",
+                "apiBase": proxy.url + "/v1",
+                "apiKey": KEY,
+            }
+            settings = {"name": "wf", "version": "0.0.1", "schema": "v1", "models": [model]}
+            (self.home / "config.yaml").write_text(json.dumps(settings))
+            return self.run_agent(["cn", "-p", "--auto", "--config", "config.yaml", text], proxy)
+
+        self.both(run, "Read", {"filepath": str(self.home / "fox.txt")})
+
+    def test_goose(self):
+        def run(proxy, text):
+            command = ["goose", "run", "--no-session", "--with-builtin", "developer", "-t", text]
+            return self.run_agent(
+                command,
+                proxy,
+                GOOSE_PROVIDER="openai",
+                GOOSE_MODEL="default",
+                GOOSE_MODE="auto",
+                GOOSE_DISABLE_KEYRING="1",
+                GOOSE_TELEMETRY_ENABLED="false",
+                OPENAI_HOST=proxy.url,
+                OPENAI_API_KEY=KEY,
+            )
+
+        self.both(run, "shell", {"command": "cat fox.txt"})
+
+    def test_cline(self):
+        def run(proxy, text):
+            provider, state = "openai-compatible", ["--data-dir", str(self.home / "state")]
+            quiet = {"CLINE_TELEMETRY_DISABLED": "1"}
+            login = ["cline", "auth", "-p", provider, "-k", KEY, "-b", proxy.url + "/v1", "-m", "default"]
+            self.run_agent([*login, *state], proxy, **quiet)
+            # One word is taken for a command.
+            command = ["cline", "-P", provider, "-m", "default", *state, text + " "]
+            return self.run_agent(command, proxy, **quiet)
+
+        self.both(run, "run_commands", {"commands": ["cat fox.txt"]})
+
+    def test_aider(self):
+        """aider calls no tools: it puts files into the conversation."""
+        with Proxy(URL) as proxy:
+            said = self.run_agent(
+                [
+                    *["aider", "--model", "openai/default", "--message", "hello", "fox.txt"],
+                    *["--openai-api-base", proxy.url + "/v1", "--openai-api-key", KEY],
+                    *["--no-git", "--yes-always", "--no-check-update", "--analytics-disable"],
+                    *["--no-show-model-warnings", "--no-pretty"],
+                ],
+                proxy,
+            )
+        self.assertIn(ANSWER, said)
+        self.assertIn(SECRET, json.dumps(proxy.requests[0]))
 
 
 if __name__ == "__main__":

@@ -132,6 +132,9 @@ impl Download<'_> {
             }
             part.write(&buffer[..count])?;
             progress.downloaded(count as u64);
+            if progress.is_cancelled() {
+                return Err(Failure::Local("the download was cancelled".into()));
+            }
         }
         if contents.total.is_none() && read(&mut contents.reader, &mut buffer[..1])? > 0 {
             return Err(Failure::Refused(format!("it sends more than {size} bytes")));

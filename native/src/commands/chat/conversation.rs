@@ -149,7 +149,7 @@ impl Conversation {
         let request = Request {
             max_tokens: self.settings.max_tokens.get(),
             context_shift: self.length.shift,
-            sampling: SamplingParams { constraint, ..self.settings.params() },
+            sampling: SamplingParams { constraint, ..self.settings.params(tokenizer)? },
             mode: self.mode.clone(),
             eos: self.eos.clone(),
             tokens,

@@ -26,7 +26,9 @@ pub struct ModelSettings<'a> {
     pub keep_alive: KeepAlive,
     /// Bytes of all of them.
     pub memory_limit: Option<Bytes>,
-    /// Further names of the only model.
+    /// Further names of the only model that are listed.
+    pub names: Vec<String>,
+    /// Its names that are not listed.
     pub aliases: Vec<String>,
     /// True if the only model answers to any name.
     pub any_name: bool,
@@ -40,9 +42,9 @@ impl ModelSettings<'_> {
     pub fn models(self) -> anyhow::Result<Models> {
         let options = self.args.options(false);
         if self.folder.is_none() && self.list.is_empty() {
-            let (aliases, any_name) = (self.aliases, self.any_name);
+            let (names, aliases, any_name) = (self.names, self.aliases, self.any_name);
             let only = source(String::new(), options, KeepAlive(None));
-            let source = ModelSource { aliases, preload: true, ..only };
+            let source = ModelSource { names, aliases, preload: true, ..only };
             let sources = vec![source];
             let (catalog, on_demand, memory_limit) = (None, false, None);
             return Ok(Models { sources, catalog, on_demand, memory_limit, any_name });
@@ -76,8 +78,8 @@ impl ModelSettings<'_> {
 
 /// Returns a source with the server's settings.
 fn source(name: String, open: OpenOptions, KeepAlive(keep_alive): KeepAlive) -> ModelSource {
-    let (aliases, context, preload) = (Vec::new(), None, false);
-    ModelSource { name, aliases, open, context, keep_alive, preload, bytes: 0 }
+    let (names, aliases, context, preload) = (Vec::new(), Vec::new(), None, false);
+    ModelSource { name, names, aliases, open, context, keep_alive, preload, bytes: 0 }
 }
 
 /// Returns the source of a model of the configuration file.
@@ -101,6 +103,11 @@ fn bytes_at(path: &Path) -> u64 {
     models.iter().filter(|model| model.path == path).map(|model| model.bytes).sum()
 }
 
+/// Returns true if the folder of models is the local store.
+pub fn is_store(folder: &Path) -> bool {
+    folder == Path::new(STORE) && !folder.exists()
+}
+
 /// Returns the models of the list and of a folder.
 fn with_folder(
     listed: &[ModelSource],
@@ -108,7 +115,7 @@ fn with_folder(
     options: &OpenOptions,
     keep_alive: KeepAlive,
 ) -> anyhow::Result<Vec<ModelSource>> {
-    let found = match folder == Path::new(STORE) && !folder.exists() {
+    let found = match is_store(folder) {
         true => Store::from_env().list()?,
         false if folder.join("config.json").exists() => {
             let folder = folder.display();

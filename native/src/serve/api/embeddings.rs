@@ -1,8 +1,11 @@
 //! `POST /v1/embeddings`, and `POST /pooling` of vLLM.
 
-use super::body::embeddings::{EmbeddingEncoding, EmbeddingFields, PoolingFields, PoolingMethod};
+use super::body::embeddings::{
+    self, EmbeddingEncoding, EmbeddingFields, PoolingFields, PoolingMethod,
+};
 use super::body::{
-    Body as RequestBody, GenerationOptions, JsonBody, Prompts, parse, refuse_unsupported,
+    Body as RequestBody, GenerationOptions, JsonBody, KnownFields, Prompts, parse,
+    refuse_unsupported,
 };
 use super::generation::Generation;
 use crate::serve::client::Arrival;
@@ -19,8 +22,16 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::iter;
+use std::sync::LazyLock;
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::Request;
+
+/// Fields of `/v1/embeddings`.
+static EMBEDDINGS: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(embeddings::BODY, &[]).and(["cache_salt"]));
+/// Fields of `/pooling`.
+static POOLING: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(embeddings::POOLING, &[]).and(["cache_salt", "messages"]));
 
 /// Maximum number of texts per request.
 const MAX_TEXTS: usize = 2048;
@@ -134,6 +145,8 @@ async fn respond(body: JsonBody, kind: &'static str, more: Value) -> Result<Resp
         .prepare(move |body| {
             if kind == "pooling" {
                 check_pooling(body)?;
+            } else {
+                EMBEDDINGS.check(body)?;
             }
             prepare(body, &own)
         })
@@ -167,6 +180,7 @@ async fn respond(body: JsonBody, kind: &'static str, more: Value) -> Result<Resp
 /// If the task is not that of embeddings.
 fn check_pooling(body: &RequestBody) -> Result<(), ApiError> {
     refuse_unsupported(body, &["messages"])?;
+    POOLING.check(body)?;
     let PoolingFields { task, normalize } = parse(body)?;
     match task.as_deref() {
         None | Some("embed") => {}

@@ -56,7 +56,7 @@ pub struct Generation {
     pub reports: Vec<Option<Value>>,
     /// The request, for the log line at the end; `None` for embeddings.
     record: Option<Arc<RequestRecord>>,
-    /// Reason why the last complete output ended.
+    /// Reason why the last complete output ended, or one was cut off.
     reason: Option<FinishReason>,
 }
 
@@ -116,6 +116,20 @@ pub struct Timings {
     forward_passes: usize,
     tokens_per_pass: f64,
     cached_tokens: usize,
+    #[serde(flatten)]
+    llama: LlamaTimings,
+}
+
+/// The same numbers under llama-server's names, which its clients show.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct LlamaTimings {
+    cache_n: usize,
+    prompt_n: usize,
+    prompt_ms: f64,
+    prompt_per_second: f64,
+    predicted_n: usize,
+    predicted_ms: f64,
+    predicted_per_second: f64,
 }
 
 impl Generation {
@@ -218,10 +232,12 @@ impl Generation {
             };
         };
         match &kind {
-            EventKind::Finished { reason: FinishReason::Constraint, .. } => {
+            &EventKind::Finished { reason: reason @ FinishReason::Constraint, .. } => {
+                self.reason = Some(reason);
                 return Err(ApiError::bad("response_format", grammar::TOO_COMPLEX));
             }
-            EventKind::Finished { reason: FinishReason::NotFinite, .. } => {
+            &EventKind::Finished { reason: reason @ FinishReason::NotFinite, .. } => {
+                self.reason = Some(reason);
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
                 return Err(ApiError::new(status, "model_error", NOT_FINITE));
             }
@@ -301,14 +317,25 @@ impl Generation {
         let decode = self.times.decode.as_secs_f64();
         let first_token = self.times.first_token.as_secs_f64();
         let computed = self.prompt_tokens.saturating_sub(self.cached);
+        let (prefill_rate, decode_rate) =
+            (per(computed as f64, first_token), per(self.tokens.saturating_sub(n) as f64, decode));
         Timings {
             first_token_seconds: first_token,
-            prefill_tokens_per_second: per(computed as f64, first_token),
+            prefill_tokens_per_second: prefill_rate,
             decode_seconds: decode,
-            decode_tokens_per_second: per(self.tokens.saturating_sub(n) as f64, decode),
+            decode_tokens_per_second: decode_rate,
             forward_passes: self.passes,
             tokens_per_pass: per(self.tokens as f64, (n * self.passes) as f64),
             cached_tokens: self.cached,
+            llama: LlamaTimings {
+                cache_n: self.cached,
+                prompt_n: computed,
+                prompt_ms: first_token * 1e3,
+                prompt_per_second: prefill_rate,
+                predicted_n: self.tokens,
+                predicted_ms: decode * 1e3,
+                predicted_per_second: decode_rate,
+            },
         }
     }
 }
@@ -318,6 +345,10 @@ impl Drop for Generation {
     fn drop(&mut self) {
         let Some(record) = &self.record else { return };
         let reason = match self.reason {
+            // These cut the response off, and the client reads an error.
+            Some(reason @ (FinishReason::Constraint | FinishReason::NotFinite)) => {
+                session::reason_name(reason)
+            }
             Some(reason) if self.finished == self.count => session::reason_name(reason),
             _ => "cut off",
         };

@@ -11,6 +11,7 @@ mod completions;
 mod conversation;
 mod embeddings;
 mod error_formats;
+mod examples;
 mod generation;
 mod infill;
 mod llama;
@@ -99,7 +100,6 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/health", get(status::health))
         .route("/version", get(status::version))
         .route("/openapi.json", get(openapi::document))
-        .route("/docs", get(openapi::docs))
         .merge(page::router())
         .method_not_allowed_fallback(status::wrong_method);
     with_key.merge(open).with_state(server.clone())

@@ -38,12 +38,24 @@ fn model_card(status: &ModelStatus) -> Value {
     card
 }
 
+/// Describes a model under each of its names that lists have.
+fn model_cards(status: &ModelStatus) -> Vec<Value> {
+    let first = model_card(status);
+    let named = |name: &String| {
+        let mut card = first.clone();
+        (card["id"], card["root"]) = (name.as_str().into(), status.name.as_str().into());
+        card
+    };
+    let others: Vec<Value> = status.names.iter().map(named).collect();
+    [vec![first], others].concat()
+}
+
 /// Lists the models.
 ///
 /// # Errors
 /// 503 while the only model of a server is loading.
 pub async fn models(State(server): State<Arc<ServerState>>) -> Result<Json<Value>, ApiError> {
-    let cards: Vec<Value> = statuses(&server).await?.iter().map(model_card).collect();
+    let cards: Vec<Value> = statuses(&server).await?.iter().flat_map(model_cards).collect();
     Ok(Json(json!({"object": "list", "data": cards})))
 }
 

@@ -1,15 +1,15 @@
-//! `GET /openapi.json`, generated from the structs of request bodies, and `GET /docs`, which shows it.
+//! `GET /openapi.json`, generated from the structs of request bodies, which the page at `/docs` shows.
 
 use super::body::{
     chat, completions, embeddings, llama, messages, model, ollama, responses, tokens,
 };
+use super::examples;
 use super::llama::LlamaErrorBody;
 use super::messages::AnthropicErrorBody;
 use super::ollama::OllamaErrorBody;
 use super::schema::{SchemaFn, schema_of};
 use crate::serve::error::ErrorBody;
 use axum::Json;
-use axum::response::Html;
 use std::sync::LazyLock;
 use utoipa::openapi::path::{
     HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn,
@@ -19,7 +19,9 @@ use utoipa::openapi::schema::{AllOfBuilder, Components, ObjectBuilder, SchemaTyp
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::{Content, InfoBuilder, OpenApi, OpenApiBuilder, Paths, Required, Response};
+use utoipa::openapi::{
+    Content, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Paths, Required, Response,
+};
 
 /// Description of an endpoint.
 struct Endpoint {
@@ -84,6 +86,11 @@ impl Endpoint {
         Self { error: schema_of::<LlamaErrorBody>, ..self }
     }
 
+    /// Needs the operator's consent and the hub.
+    fn of_store(self) -> Self {
+        Self { errors: &[400, 401, 403, 404, 405, 408, 413, 429, 500, 502, 503, 504], ..self }
+    }
+
     /// Responds with an array.
     fn array(self) -> Self {
         Self { response: Type::Array, ..self }
@@ -125,6 +132,8 @@ fn endpoints() -> Vec<Endpoint> {
         get("/api/ps", "List the loaded models (Ollama)").ollama(),
         post("/api/show", "Describe a model (Ollama)", ollama::MODEL).ollama(),
         get("/api/version", "Show the version of Ollama's API").ollama(),
+        post("/api/pull", "Download a model to the local store (Ollama)", ollama::PULL).streams().ollama().of_store(),
+        Endpoint { method: HttpMethod::Delete, ..post("/api/delete", "Delete a model from the local store (Ollama)", ollama::MODEL).ollama().of_store() },
         post("/completion", "Continue prompts (llama-server)", llama::COMPLETION).streams().llama(),
         post("/infill", "Fill a hole between two texts (llama-server)", llama::INFILL).streams().llama(),
         post("/embedding", "Compute embeddings of texts (llama-server)", llama::EMBEDDING)
@@ -152,7 +161,9 @@ impl Endpoint {
         if !self.body.is_empty() {
             let parts = self.body.iter().map(|schema| schema(components));
             let schema = parts.fold(AllOfBuilder::new(), AllOfBuilder::item);
-            let body = RequestBodyBuilder::new().content(JSON, Content::new(Some(schema)));
+            let content = ContentBuilder::new().schema(Some(schema));
+            let content = content.example(examples::of(self.path)).build();
+            let body = RequestBodyBuilder::new().content(JSON, content);
             operation = operation.request_body(Some(body.required(Some(Required::True)).build()));
         }
         for name in self.path.split(['{', '}']).skip(1).step_by(2) {
@@ -188,11 +199,13 @@ fn status_description(status: u16) -> &'static str {
     match status {
         400 => "The request is invalid; the message names the field",
         401 => "The API key is missing or invalid",
+        403 => "Clients may not change the models of this server",
         404 => "There is no such endpoint or model",
         405 => "The endpoint does not support this method",
         408 => "The body arrived too slowly",
         413 => "The body is too large",
         429 => "The queue is full: try again later",
+        502 => "The hub or the local store cannot be used",
         503 => "The model is loading, or the server is shutting down",
         504 => "The response took longer than this server allows",
         _ => "Internal error",
@@ -224,11 +237,6 @@ pub async fn document() -> Json<&'static OpenApi> {
     Json(&DOCUMENT)
 }
 
-/// Returns the page that shows the document.
-pub async fn docs() -> Html<&'static str> {
-    Html(include_str!("docs.html"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,6 +245,7 @@ mod tests {
     fn every_route_is_in_the_document() {
         let routers = [
             include_str!("mod.rs"),
+            ".route(\"/docs\", get(page))",
             include_str!("ollama/mod.rs"),
             // Aliases are not in the document.
             include_str!("llama/mod.rs").split("fn aliases").next().expect("code"),
@@ -269,6 +278,13 @@ mod tests {
             assert!(documented.contains(route), "{route:?} is in no line of `endpoints`");
         }
         assert_eq!(routes.len(), documented.len(), "{documented:?} are not all routes");
+    }
+
+    #[test]
+    fn every_body_has_an_example() {
+        for Endpoint { path, body, .. } in endpoints() {
+            assert_eq!(examples::of(path).is_some(), !body.is_empty(), "{path}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `/tokenize`, `/detokenize`, `/tokenizer_info` and `/apply-template`.
 
 use super::body::chat::template_messages;
-use super::body::tokens::{ApplyTemplateFields, DetokenizeFields, TokenizeFields};
-use super::body::{JsonBody, parse};
+use super::body::tokens::{self, ApplyTemplateFields, DetokenizeFields, TokenizeFields};
+use super::body::{JsonBody, KnownFields, parse};
 use super::conversation::Conversation;
 use super::status::ModelQuery;
 use super::template_messages::Ending;
@@ -13,8 +13,16 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use wrinklefree::text::Tokenizer;
+
+/// Fields of the bodies.
+static TOKENIZE: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(tokens::TOKENIZE, &[]).and(["prompt", "add_special"]));
+static DETOKENIZE: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(tokens::DETOKENIZE, &[]));
+static APPLY_TEMPLATE: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(tokens::APPLY_TEMPLATE, &[]));
 
 /// Bytes of a text that may always be tokenized, so that clients can cut texts that are too long.
 const MAX_TEXT: usize = 256 << 10;
@@ -45,6 +53,7 @@ pub async fn tokenize(body: JsonBody) -> Result<Json<Tokenized>, ApiError> {
     let max_model_len = model.context;
     let tokens = body.prepare(move |body| {
         let fields: TokenizeFields = parse(body)?;
+        TOKENIZE.check(body)?;
         if fields.parse_special == Some(false) {
             let message = "`parse_special` is not supported: leave it out";
             return Err(ApiError::bad("parse_special", message));
@@ -72,6 +81,7 @@ pub async fn detokenize(body: JsonBody) -> Result<Json<Value>, ApiError> {
     let (model, body) = body.with_model().await?;
     let text = body.prepare(move |body| {
         let DetokenizeFields { tokens } = parse(body)?;
+        DETOKENIZE.check(body)?;
         let limit = model.context.max(MAX_TOKENS);
         if tokens.len() > limit {
             let message = format!("tokens has {} ids: send at most {limit}", tokens.len());
@@ -112,6 +122,7 @@ pub async fn apply_template(body: JsonBody) -> Result<Json<Value>, ApiError> {
     let (model, body) = body.with_model().await?;
     let prompt = body.prepare(move |body| {
         let ApplyTemplateFields { messages } = parse(body)?;
+        APPLY_TEMPLATE.check(body)?;
         let messages = template_messages(messages)?;
         let conversation = Conversation {
             field: "messages",

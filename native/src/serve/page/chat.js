@@ -1,127 +1,26 @@
-// A chat over /v1/chat/completions. Model output is only inserted as text, never as HTML.
+// A chat over /v1/chat/completions.
+
+import { Problem, events, explain, request } from "./api.js";
+import { conversations, forget, forgetAll, fresh, keep, keepSettings, settings } from "./conversations.js";
+import { Attachments } from "./files.js";
+import { Shown, forApi } from "./messages.js";
 
 const at = (id) => document.getElementById(id);
 const [log, notice, form, question] = ["log", "notice", "ask", "question"].map(at);
-const [send, stop] = ["send", "stop"].map(at);
+const [send, stop, models] = ["send", "stop", "models"].map(at);
 // For screen readers: a region that is announced, and one that changes too often for that.
 const [status, speed] = ["status", "rate"].map(at);
 
-/** Name of the model that answers; of several, one that is in memory. */
+/** Name of the model that answers; of several, first one that is in memory. */
 let model;
-/** The conversation so far, in the API's format. */
-let messages = [];
+/** The conversation on the page. */
+let conversation = fresh(settings().system ?? "");
+/** Its messages on the page. */
+let shown = [];
 /** Aborts the answer that is being streamed; null if there is none. */
 let running = null;
 
-/** An error with a message for the user. */
-class Problem extends Error {}
-
-/** Sends a request with the key of this tab; asks for another key until the server accepts it. */
-async function request(path, options = {}) {
-  for (;;) {
-    const key = sessionStorage.getItem("key");
-    const headers = { "content-type": "application/json" };
-    if (key) headers.authorization = `Bearer ${key}`;
-    const response = await fetch(path, { ...options, headers }).catch((error) => {
-      if (error.name === "AbortError") throw error;
-      throw new Problem("The server does not answer. Is it still running?");
-    });
-    if (response.ok) return response;
-    if (response.status !== 401) throw await problem(response);
-    await askForKey(key !== null);
-  }
-}
-
-/** Returns the error message of a response. */
-async function problem(response) {
-  const body = await response.json().catch(() => null);
-  return explain(body?.error) ?? new Problem(`The server answered with status ${response.status}.`);
-}
-
-function explain(error) {
-  if (!error?.message) return null;
-  const text = error.message[0].toUpperCase() + error.message.slice(1);
-  const help = {
-    context_length_exceeded: "A new chat begins with an empty one.",
-    unavailable: "It may be there in a moment.",
-  };
-  return new Problem([`${text}.`, help[error.code]].filter(Boolean).join(" "));
-}
-
-/** Asks the user for a key; resolves when one was entered. */
-function askForKey(wrong) {
-  const [dialog, field] = [at("key-dialog"), at("key")];
-  at("key-wrong").hidden = !wrong;
-  field.value = "";
-  if (!dialog.open) dialog.showModal();
-  return new Promise((resolve, reject) => {
-    at("key-form").onsubmit = (event) => {
-      event.preventDefault();
-      sessionStorage.setItem("key", field.value.trim());
-      dialog.oncancel = null;
-      dialog.close();
-      resolve();
-    };
-    dialog.oncancel = () => reject(new Problem("Without an API key this server does not answer."));
-  });
-}
-
-/** Yields the JSON of a response's server-sent events, in arrays of those that have arrived. */
-async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) throw new Problem("The connection broke off before the answer was complete.");
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    const data = lines.filter((line) => line.startsWith("data: ")).map((line) => line.slice(6));
-    const end = data.indexOf("[DONE]");
-    yield (end < 0 ? data : data.slice(0, end)).map((text) => JSON.parse(text));
-    if (end >= 0) return;
-  }
-}
-
-/** Shows a message and returns the nodes that can still change. */
-function show(role, content) {
-  at("welcome").hidden = true;
-  const article = document.createElement("article");
-  article.className = role;
-  article.ariaLabel = role === "user" ? "You" : "Model";
-  const [text, paragraph] = [document.createTextNode(content), document.createElement("p")];
-  paragraph.append(text);
-  article.append(paragraph);
-  log.append(article);
-  log.scrollTop = log.scrollHeight;
-  return { article, text };
-}
-
-/** Returns the text node of an answer's folded thinking, made when its first text arrives. */
-function thinking(answered) {
-  if (!answered.thinking) {
-    const elements = ["details", "summary", "p"].map((tag) => document.createElement(tag));
-    const [fold, summary, paragraph] = elements;
-    summary.textContent = "Thinking";
-    answered.thinking = document.createTextNode("");
-    paragraph.append(answered.thinking);
-    fold.append(summary, paragraph);
-    answered.article.prepend(fold);
-  }
-  return answered.thinking;
-}
-
-function note(article, words) {
-  const footer = document.createElement("footer");
-  footer.textContent = words.filter(Boolean).join(" · ");
-  grow(() => article.append(footer));
-}
-
-/** Makes a change that adds lines, and scrolls to the end if it was in sight, within some lines. */
-function grow(change) {
-  const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 100;
-  change();
-  if (follows) log.scrollTop = log.scrollHeight;
-}
+const attachments = new Attachments(at("files"), complain);
 
 const number = (value, digits) =>
   value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
@@ -138,71 +37,128 @@ function figures({ usage, timings }) {
 }
 
 /** Returns the body of a request. Empty fields are left out, so the server's defaults apply. */
-function body() {
+function body(messages) {
   const value = (id) => (at(id).value === "" ? undefined : at(id).valueAsNumber);
+  const { system } = conversation;
+  const thinking = at("thinking").value;
   return JSON.stringify({
     model,
-    messages,
+    messages: [...(system ? [{ role: "system", content: system }] : []), ...messages.map(forApi)],
     stream: true,
     stream_options: { include_usage: true },
     decode_mode: at("mode").value,
     temperature: value("temperature"),
     max_tokens: value("max-tokens"),
+    top_p: value("top-p"),
+    top_k: value("top-k"),
+    seed: value("seed"),
+    enable_thinking: thinking === "" ? undefined : thinking === "on",
   });
 }
 
-/** Streams an answer into the page. */
-async function answer(answered) {
-  const { article, text } = answered;
+/** Streams an answer into the page. Returns the words about it. */
+async function answer(answered, messages) {
   const { signal } = running;
-  const response = await request("v1/chat/completions", { method: "POST", body: body(), signal });
-  let [reason, pieces, begin] = [null, 0, 0];
+  const options = { method: "POST", body: body(messages), signal };
+  const response = await request("v1/chat/completions", options);
+  let [reason, pieces, begin, words] = [null, 0, 0, []];
   for await (const chunks of events(response)) {
+    let content = "";
     for (const chunk of chunks) {
       if (chunk.error) throw explain(chunk.error) ?? new Problem("The answer broke off.");
       const [choice] = chunk.choices;
-      const { content, reasoning_content: thought } = choice?.delta ?? {};
-      if (thought) grow(() => thinking(answered).appendData(thought));
-      if (content) grow(() => text.appendData(content));
-      if (thought || content) {
+      const { content: part, reasoning_content: thought } = choice?.delta ?? {};
+      if (thought) answered.think(thought);
+      content += part ?? "";
+      if (thought || part) {
         begin ||= performance.now();
         pieces++;
       }
       reason = choice?.finish_reason ?? reason;
-      if (chunk.timings) {
-        note(article, [...figures(chunk), reason === "length" && "cut at max tokens"]);
-      }
+      if (chunk.timings) words = [...figures(chunk), reason === "length" && "cut at max tokens"];
     }
+    if (content) answered.append(content);
     const rate = (1000 * pieces) / (performance.now() - begin);
     if (pieces > 20) speed.textContent = `about ${number(rate, 0)} tok/s`;
   }
+  return words;
 }
 
-async function converse(content) {
+/** Answers the last message of the conversation. */
+async function reply() {
   running = new AbortController();
   working(true);
-  messages.push({ role: "user", content });
-  const [asked, answered] = [show("user", content), show("assistant", "")];
+  const [own, asked] = [conversation, shown.at(-1)];
+  const message = { role: "assistant", content: "" };
+  const answered = new Shown(message);
   answered.article.ariaBusy = "true";
-  const own = messages;
+  let words = [];
   try {
-    await answer(answered);
+    words = await answer(answered, own.messages);
   } catch (error) {
-    if (error.name === "AbortError") note(answered.article, ["stopped", speed.textContent]);
+    if (error.name === "AbortError") words = ["stopped", speed.textContent];
     else complain(error);
   }
   answered.article.ariaBusy = "false";
-  if (answered.text.data || answered.thinking) {
-    own.push({ role: "assistant", content: answered.text.data });
+  if (message.content || message.reasoning) {
+    message.figures = words.filter(Boolean);
+    own.messages.push(message);
+    if (own === conversation) add(answered);
+    else answered.remove();
+    save(own);
   } else {
-    // Nothing arrived, so the question can be sent again.
-    own.pop();
-    asked.article.remove();
-    answered.article.remove();
-    if (own === messages && !question.value) question.value = content;
+    answered.remove();
+    if (own === conversation) takeBack(asked);
   }
   running = null;
   working(false);
+}
+
+/** Puts a question that got no answer back, so that it can be sent again. */
+function takeBack(asked) {
+  conversation.messages.pop();
+  shown.pop();
+  asked.remove();
+  if (!question.value) question.value = asked.message.content;
+  if (asked.message.files?.length && !attachments.files.length) attachments.put(asked.message.files);
+  at("welcome").hidden = shown.length > 0;
+}
+
+/** Takes a message that is on the page into the list, with what can be done with it. */
+function add(one) {
+  shown.push(one);
+  at("welcome").hidden = true;
+  const idle = (act) => () => {
+    if (!running) act();
+  };
+  const again = idle(() => {
+    // The question of this answer is before it.
+    cut(shown.indexOf(one));
+    reply();
+  });
+  const edit = idle(() => one.edit((content) => {
+    const { files } = one.message;
+    cut(shown.indexOf(one));
+    say(content, files);
+  }));
+  const copy = (button) => one.copy(button);
+  const actions = one.message.role === "user" ? { Edit: edit } : { Copy: copy, Regenerate: again };
+  one.finish(one.message.figures ?? [], actions);
+}
+
+/** Drops the messages from this one on. */
+function cut(index) {
+  for (const one of shown.splice(index)) one.remove();
+  conversation.messages.length = index;
+  notice.hidden = true;
+}
+
+/** Says something, and shows the answer. */
+function say(content, files = []) {
+  const message = { role: "user", content, ...(files.length && { files }) };
+  conversation.messages.push(message);
+  add(new Shown(message));
+  return reply();
 }
 
 function working(now) {
@@ -219,13 +175,58 @@ function complain(error) {
   if (!(error instanceof Problem)) console.error(error);
 }
 
+/** Keeps a conversation in this browser, if the user wants that. */
+function save(one) {
+  if (at("keep").checked) keep(one);
+  list();
+}
+
+/** Shows a conversation; without one, an empty one. */
+function open(one = fresh(at("system").value)) {
+  running?.abort();
+  conversation = one;
+  for (const message of shown) message.remove();
+  for (const article of log.querySelectorAll("article")) article.remove();
+  shown = [];
+  at("system").value = one.system ?? "";
+  at("welcome").hidden = false;
+  notice.hidden = true;
+  for (const message of one.messages) add(new Shown(message));
+  question.focus();
+}
+
+/** Lists the conversations that are kept. */
+function list() {
+  const items = conversations().map((one) => {
+    const [item, pick, remove] = ["li", "button", "button"].map((tag) => document.createElement(tag));
+    pick.type = remove.type = "button";
+    pick.textContent = one.title;
+    pick.onclick = () => {
+      at("history").close();
+      open(one);
+    };
+    remove.textContent = "Delete";
+    remove.ariaLabel = `Delete ${one.title}`;
+    remove.onclick = () => {
+      forget(one.id);
+      if (one.id === conversation.id) open();
+      list();
+    };
+    item.append(pick, remove);
+    return item;
+  });
+  at("kept").replaceChildren(...items);
+  at("none-kept").hidden = items.length > 0;
+  at("forget").hidden = items.length === 0;
+}
+
 form.onsubmit = (event) => {
   event.preventDefault();
   const content = question.value.trim();
-  if (running || !content) return;
+  if (running || (!content && !attachments.files.length)) return;
   notice.hidden = true;
   question.value = "";
-  converse(content);
+  say(content, attachments.take());
 };
 
 question.onkeydown = (event) => {
@@ -236,19 +237,61 @@ question.onkeydown = (event) => {
 
 stop.onclick = () => running?.abort();
 document.onkeydown = (event) => {
-  if (event.key === "Escape" && !at("key-dialog").open) running?.abort();
+  if (event.key === "Escape" && !document.querySelector("dialog[open]")) running?.abort();
 };
 
-at("new").onclick = () => {
-  running?.abort();
-  messages = [];
-  for (const article of log.querySelectorAll("article")) article.remove();
-  at("welcome").hidden = false;
-  notice.hidden = true;
-  question.focus();
+at("new").onclick = () => open();
+
+for (const suggestion of document.querySelectorAll("#suggestions button")) {
+  suggestion.onclick = () => {
+    question.value = suggestion.textContent;
+    form.requestSubmit();
+  };
+}
+
+at("attach").onclick = () => at("file").click();
+at("file").onchange = async () => {
+  await attachments.add(at("file").files);
+  at("file").value = "";
+};
+form.ondragover = (event) => event.preventDefault();
+form.ondrop = (event) => {
+  event.preventDefault();
+  attachments.add(event.dataTransfer.files);
 };
 
-/** Shows the name of the model; waits while it is being loaded. */
+at("show-history").onclick = () => {
+  list();
+  at("history").showModal();
+};
+at("show-settings").onclick = () => at("settings").showModal();
+for (const close of document.querySelectorAll("dialog .close")) {
+  close.onclick = () => close.closest("dialog").close();
+}
+at("forget").onclick = () => {
+  forgetAll();
+  list();
+};
+
+/** Settings that are kept, by the id of their field. */
+const KEPT = ["system", "mode", "temperature", "max-tokens", "top-p", "top-k", "seed", "thinking"];
+
+function restoreSettings() {
+  const values = settings();
+  for (const id of KEPT) if (typeof values[id] === "string") at(id).value = values[id];
+  at("keep").checked = values.keep ?? true;
+}
+
+document.onchange = ({ target: { id } }) => {
+  if (id !== "keep" && !KEPT.includes(id)) return;
+  conversation.system = at("system").value;
+  keepSettings({
+    ...Object.fromEntries(KEPT.map((id) => [id, at(id).value])),
+    keep: at("keep").checked,
+  });
+};
+
+/** Shows the models; waits while the only one is being loaded. */
 async function greet() {
   for (;;) {
     const response = await fetch("health");
@@ -260,6 +303,13 @@ async function greet() {
   const loaded = data.find(({ status }) => status.value === "loaded");
   model = (loaded ?? data[0])?.id;
   at("model").textContent = model ?? "has no models yet";
+  if (data.length < 2) return;
+  models.replaceChildren(...data.map(({ id }) => new Option(id)));
+  models.value = model;
+  models.onchange = () => (model = models.value);
+  at("model").hidden = true;
+  models.parentElement.hidden = false;
 }
 
+restoreSettings();
 greet().catch(complain);

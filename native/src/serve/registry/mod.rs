@@ -85,6 +85,8 @@ pub enum LoadCommand {
 pub struct ModelStatus {
     /// Name in requests.
     pub name: String,
+    /// Further names that lists of models have.
+    pub names: Vec<String>,
     /// Other names.
     pub aliases: Vec<String>,
     /// `unloaded`, `loading`, `loaded` or `unloading`.
@@ -106,7 +108,7 @@ impl ModelStatus {
     pub fn has_name(&self, name: &str) -> bool {
         let name = name.strip_suffix(":latest").unwrap_or(name);
         self.name == name
-            || self.aliases.iter().any(|alias| alias == name)
+            || self.names.iter().chain(&self.aliases).any(|other| other == name)
             || self.served.as_ref().is_some_and(|served| served.has_name(name))
     }
 }
@@ -329,7 +331,7 @@ impl ModelRegistry {
     }
 
     /// Takes models in that are new, and drops those that are gone and not in memory.
-    fn read_catalog(&self) {
+    pub fn read_catalog(&self) {
         let Some(catalog) = &self.catalog else { return };
         let sources = catalog();
         let mut inner = self.lock();
@@ -415,6 +417,7 @@ impl Entry {
     fn status(&self) -> ModelStatus {
         ModelStatus {
             name: self.name(),
+            names: self.source.names.clone(),
             aliases: self.source.aliases.clone(),
             state: self.state.name(),
             served: self.served(),

@@ -11,6 +11,8 @@ pub type Catalog = Box<dyn Fn() -> Vec<ModelSource> + Send + Sync>;
 pub struct ModelSource {
     /// Name in requests. Empty if the model's own name is used, which is known when it is loaded.
     pub name: String,
+    /// Further names that lists of models have.
+    pub names: Vec<String>,
     /// Other names.
     pub aliases: Vec<String>,
     /// Location of the files, and how they are opened.
@@ -29,6 +31,7 @@ impl ModelSource {
     /// Returns true if a request's `model` field means this model.
     pub fn has_name(&self, name: &str) -> bool {
         let name = name.strip_suffix(":latest").unwrap_or(name);
-        !name.is_empty() && (self.name == name || self.aliases.iter().any(|alias| alias == name))
+        let mut others = self.names.iter().chain(&self.aliases);
+        !name.is_empty() && (self.name == name || others.any(|other| other == name))
     }
 }

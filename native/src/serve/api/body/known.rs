@@ -100,6 +100,17 @@ impl KnownFields {
         Self { names, unsupported }
     }
 
+    /// Adds names of fields that other code honors or refuses.
+    pub fn and<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.names.extend(names.into_iter().map(String::from));
+        self
+    }
+
+    /// Returns true if a body may have this field.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     /// Refuses fields that ask for features which this server does not have. Ignoring them would silently
     /// answer a different request. Other fields have no effect and are reported.
     ///
@@ -110,7 +121,7 @@ impl KnownFields {
         let Ok(keys) = Keys.deserialize(&mut Deserializer::from_slice(&body.json)) else {
             return Ok(());
         };
-        for key in keys.iter().filter(|key| !self.names.contains(*key)) {
+        for key in keys.iter().filter(|key| !self.has(key)) {
             let key = key.as_str();
             if let Some((name, accepted)) = OTHERS.iter().find(|(name, _)| *name == key) {
                 refuse(body, name, accepted)?;

@@ -4,7 +4,7 @@ use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::{GenerationOptions, Texts};
 use super::prompts::Prompts;
-use super::{Body, UnsupportedField, parse, refuse_others, refuse_unsupported};
+use super::{Body, KnownFields, UnsupportedField, parse, refuse_others};
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
@@ -181,6 +181,13 @@ pub struct LlamaOutput {
     pub fields: Option<Vec<String>>,
 }
 
+/// Returns the fields of a body with [`LlamaFields`].
+pub fn known_fields(body: &[SchemaFn]) -> KnownFields {
+    let table = unsupported();
+    let refused = table.iter().map(|(name, ..)| *name);
+    KnownFields::new(body, &["return_progress"]).and(refused.chain(["max_tokens"]))
+}
+
 /// Fields that this server does not have.
 fn unsupported() -> [UnsupportedField; 9] {
     let none = "leave it out";
@@ -203,14 +210,15 @@ fn unsupported_names(table: &[UnsupportedField]) -> Vec<&'static str> {
 }
 
 impl LlamaFields {
-    /// Parses the fields of a body and refuses those that no response would honor.
+    /// Parses the fields of a body, refuses those that no response would honor, and reports those that
+    /// are not `known`.
     ///
     /// # Errors
     /// Names the first invalid field.
-    pub fn parse(body: &Body) -> Result<Self, ApiError> {
+    pub fn parse(body: &Body, known: &KnownFields) -> Result<Self, ApiError> {
         let table = unsupported();
         refuse_others(&body.fields(&unsupported_names(&table)), "", &table)?;
-        refuse_unsupported(body, &["samplers", "post_sampling_probs", "return_progress"])?;
+        known.check(body)?;
         parse(body)
     }
 

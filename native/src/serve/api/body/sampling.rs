@@ -1,6 +1,7 @@
 //! Sampling parameters of a request.
 
 use super::options::GenerationOptions;
+use crate::config::{DryArgs, InvalidDry};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
@@ -14,10 +15,6 @@ const MAX_STOP_TOKENS: usize = 64;
 /// Maximum number of bad words, and of bytes in one.
 const MAX_BAD_WORDS: usize = 128;
 const MAX_BAD_WORD: usize = 256;
-/// Maximum number of breakers of DRY.
-const MAX_BREAKERS: usize = 32;
-/// llama-server's breakers of DRY.
-const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
 impl GenerationOptions {
     /// Returns the sampling parameters. `logprobs` is the number of alternatives per token, or `None` for
@@ -36,22 +33,30 @@ impl GenerationOptions {
             return Err(ApiError::bad("mirostat", message));
         }
         // Above this threshold at most one token is a top choice, so that none is removed.
-        let in_use = |_: &f32| self.xtc_threshold.is_none_or(|x| x <= 0.5 || x > 1.0);
+        let xtc_threshold = self.xtc_threshold.or(model.sampling.xtc_threshold);
+        let in_use = |_: &f32| xtc_threshold.is_none_or(|x| x <= 0.5 || x > 1.0);
+        let own = &model.sampling;
+        let temperature = self.temperature.or(defaults.temperature).or(Some(TEMPERATURE));
+        // The server's samplers do not refuse requests for the most likely tokens.
+        let greedy = temperature == Some(0.0);
         let sampling = Sampling {
-            temperature: self.temperature.or(defaults.temperature).or(Some(TEMPERATURE)),
+            temperature,
             top_k: self.top_k()?,
             top_p: self.top_p,
-            min_p: self.min_p,
-            typical_p: self.typical_p,
-            top_n_sigma: self.top_n_sigma.filter(|&n| n != -1.0),
-            xtc_probability: self.xtc_probability.filter(in_use),
-            xtc_threshold: self.xtc_threshold,
-            mirostat: self.mirostat,
-            mirostat_tau: self.mirostat_tau,
-            mirostat_eta: self.mirostat_eta,
+            min_p: self.min_p.or(own.min_p),
+            typical_p: self.typical_p.or(own.typical_p.filter(|_| !greedy)),
+            top_n_sigma: self.top_n_sigma.or(own.top_n_sigma).filter(|&n| n != -1.0),
+            xtc_probability: self
+                .xtc_probability
+                .or(own.xtc_probability.filter(|_| !greedy))
+                .filter(in_use),
+            xtc_threshold,
+            mirostat: self.mirostat.or(own.mirostat.filter(|_| !greedy)),
+            mirostat_tau: self.mirostat_tau.or(own.mirostat_tau),
+            mirostat_eta: self.mirostat_eta.or(own.mirostat_eta),
             repetition_penalty: self.repetition_penalty,
-            frequency_penalty: self.frequency_penalty,
-            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty.or(own.frequency_penalty),
+            presence_penalty: self.presence_penalty.or(own.presence_penalty),
             logit_bias: self.biases()?,
             seed: self.seed.map_or_else(ids::random, i64::cast_unsigned),
         };
@@ -86,33 +91,21 @@ impl GenerationOptions {
         Ok([eos, own].concat())
     }
 
+    /// Returns the settings of DRY. Fields that are not set are the server's.
     fn dry(&self, model: &ServedModel) -> Result<Option<Dry>, ApiError> {
-        let window = match self.dry_penalty_last_n.unwrap_or(-1) {
-            -1 => usize::MAX,
-            n => usize::try_from(n).map_err(|_| {
-                let message = format!("dry_penalty_last_n is {n}: at least 0, or -1 for all");
-                ApiError::bad("dry_penalty_last_n", message)
-            })?,
-        };
-        let Some(multiplier) = self.dry_multiplier.filter(|&x| x != 0.0 && window > 0) else {
-            return Ok(None);
-        };
         let breakers = match &self.dry_sequence_breakers {
-            Some(texts) if texts.len() > MAX_BREAKERS || texts.iter().any(String::is_empty) => {
-                let message = format!("send at most {MAX_BREAKERS} texts that are not empty");
-                return Err(ApiError::bad("dry_sequence_breakers", message));
-            }
-            Some(texts) => breakers(model, texts.iter().map(String::as_str)),
-            None => breakers(model, BREAKERS.into_iter()),
+            Some(none) if none.is_empty() => vec![DryArgs::NONE.into()],
+            texts => texts.clone().unwrap_or_default(),
         };
-        let default = Dry::default();
-        Ok(Some(Dry {
-            multiplier,
-            base: self.dry_base.unwrap_or(default.base),
-            allowed_length: self.dry_allowed_length.unwrap_or(default.allowed_length),
-            window,
-            breakers,
-        }))
+        let asked = DryArgs {
+            dry_multiplier: self.dry_multiplier,
+            dry_base: self.dry_base,
+            dry_allowed_length: self.dry_allowed_length,
+            dry_penalty_last_n: self.dry_penalty_last_n,
+            dry_sequence_breakers: breakers,
+        };
+        let dry = asked.or(&model.dry).resolve(&model.tokenizer);
+        dry.map_err(|InvalidDry { field, message }| ApiError::bad(field, message))
     }
 
     /// Returns the tokens of bad words, with and without a space before them.
@@ -137,19 +130,4 @@ impl GenerationOptions {
         }
         Ok(tokens)
     }
-}
-
-/// Returns the tokens of DRY's breakers: each token that contains one, and the tokens of those that no
-/// token contains.
-fn breakers<'a>(model: &ServedModel, texts: impl Iterator<Item = &'a str>) -> Vec<Vec<u32>> {
-    let mut breakers = Vec::new();
-    for text in texts {
-        let contains = |&id: &u32| {
-            let bytes = model.tokenizer.bytes(id);
-            bytes.windows(text.len()).any(|part| part == text.as_bytes())
-        };
-        breakers.extend((0..model.vocab as u32).filter(contains).map(|id| vec![id]));
-        breakers.extend(model.tokenizer.encode(text, false).ok().filter(|ids| ids.len() > 1));
-    }
-    breakers
 }

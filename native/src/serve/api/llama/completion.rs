@@ -2,9 +2,9 @@
 
 use super::formatter::LlamaFormatter;
 use crate::serve::api::body::llama::{
-    ExtraFile, InfillFields, LlamaFields, LlamaOutput, LlamaPromptFields,
+    self, ExtraFile, InfillFields, LlamaFields, LlamaOutput, LlamaPromptFields, known_fields,
 };
-use crate::serve::api::body::{Body, JsonBody, OutputFormatFields, parse};
+use crate::serve::api::body::{Body, JsonBody, KnownFields, OutputFormatFields, parse};
 use crate::serve::api::infill::Hole;
 use crate::serve::api::plain_text::PlainText;
 use crate::serve::api::stream;
@@ -14,13 +14,19 @@ use crate::serve::served_model::ServedModel;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use std::sync::LazyLock;
 
 /// Maximum number of prompts per request.
 const MAX_PROMPTS: usize = 32;
 
+/// Fields of `/completion`.
+static COMPLETION: LazyLock<KnownFields> = LazyLock::new(|| known_fields(llama::COMPLETION));
+/// Fields of `/infill`.
+static INFILL: LazyLock<KnownFields> = LazyLock::new(|| known_fields(llama::INFILL));
+
 /// Continues texts.
 pub async fn completion(body: JsonBody) -> Result<Response, ApiError> {
-    respond(body, |body, model, fields| {
+    respond(body, &COMPLETION, |body, model, fields| {
         let options = fields.options(model)?;
         let output = fields.output(&options)?;
         let LlamaPromptFields { prompt } = parse(body)?;
@@ -34,7 +40,7 @@ pub async fn completion(body: JsonBody) -> Result<Response, ApiError> {
 
 /// Fills a hole between two texts.
 pub async fn infill(body: JsonBody) -> Result<Response, ApiError> {
-    respond(body, |body, model, fields| {
+    respond(body, &INFILL, |body, model, fields| {
         let options = fields.options(model)?;
         let output = fields.output(&options)?;
         let InfillFields { input_prefix, input_suffix, input_extra, prompt } = parse(body)?;
@@ -64,11 +70,15 @@ fn grammar(body: &Body) -> Result<Option<RequestedGrammar>, ApiError> {
 /// Reads a body's prompt and what the answer has.
 type Prepare = fn(&Body, &ServedModel, &LlamaFields) -> Result<(PlainText, LlamaOutput), ApiError>;
 
-/// Prepares a body with `prepare` and answers it.
-async fn respond(body: JsonBody, prepare: Prepare) -> Result<Response, ApiError> {
+/// Prepares a body of `known` fields with `prepare` and answers it.
+async fn respond(
+    body: JsonBody,
+    known: &'static KnownFields,
+    prepare: Prepare,
+) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let (own, arrival) = (model.clone(), body.arrival());
-    let prepared = body.prepare(move |body| prepare(body, &own, &LlamaFields::parse(body)?));
+    let prepared = body.prepare(move |body| prepare(body, &own, &LlamaFields::parse(body, known)?));
     let (text, output) = prepared.await?;
     let requests = text.requests.clone();
     let slots = model.slots.count();

@@ -1,15 +1,20 @@
 //! `POST /embedding` of llama-server.
 
-use crate::serve::api::body::llama::LlamaEmbeddingFields;
-use crate::serve::api::body::{GenerationOptions, JsonBody, parse};
+use crate::serve::api::body::llama::{EMBEDDING, LlamaEmbeddingFields};
+use crate::serve::api::body::{GenerationOptions, JsonBody, KnownFields, parse};
 use crate::serve::api::embeddings::TextsToEmbed;
 use crate::serve::error::ApiError;
 use axum::Json;
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 use wrinklefree::decode::Pooling;
 
 /// Norm of embeddings: the Euclidean one.
 const NORM: i64 = 2;
+
+/// Fields of the body.
+static FIELDS: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(EMBEDDING, &[]).and(["input"]));
 
 /// Returns the embeddings of texts.
 pub async fn embedding(body: JsonBody) -> Result<Json<Value>, ApiError> {
@@ -17,6 +22,7 @@ pub async fn embedding(body: JsonBody) -> Result<Json<Value>, ApiError> {
     let (own, arrival) = (model.clone(), body.arrival());
     let texts = body.prepare(move |body| {
         let LlamaEmbeddingFields { content, embd_normalize } = parse(body)?;
+        FIELDS.check(body)?;
         if embd_normalize.is_some_and(|norm| norm != NORM) {
             let message = "`embd_normalize`: embeddings have the Euclidean norm 1: leave it out";
             return Err(ApiError::bad("embd_normalize", message));

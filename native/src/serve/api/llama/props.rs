@@ -15,7 +15,7 @@ pub async fn props(
     ModelQuery(name): ModelQuery,
 ) -> Result<Json<Value>, ApiError> {
     let model = server.loaded(name.as_deref())?;
-    let defaults = &model.defaults;
+    let (defaults, own) = (&model.defaults, &model.sampling);
     let special = |name: &str| {
         let template = model.template.as_ref()?;
         template.special().get(name).cloned()
@@ -29,10 +29,10 @@ pub async fn props(
                 "temperature": defaults.temperature.unwrap_or(1.0),
                 "top_k": defaults.top_k.unwrap_or(0),
                 "top_p": defaults.top_p.unwrap_or(1.0),
-                "min_p": 0.0,
+                "min_p": own.min_p.unwrap_or(0.0),
                 "repeat_penalty": defaults.repetition_penalty.unwrap_or(1.0),
-                "presence_penalty": 0.0,
-                "frequency_penalty": 0.0,
+                "presence_penalty": own.presence_penalty.unwrap_or(0.0),
+                "frequency_penalty": own.frequency_penalty.unwrap_or(0.0),
                 "seed": -1,
                 "stop": [],
             },

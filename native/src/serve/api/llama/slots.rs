@@ -72,7 +72,7 @@ pub async fn change(
     };
     let query = query.unwrap_or_default();
     let action = query.split('&').find_map(|pair| pair.strip_prefix("action="));
-    let file = |fields: SlotFields| path(&server, fields.filename);
+    let file = |fields: SlotFields| path(&server, &tenant, fields.filename);
     match action {
         Some("save") => save(&model, slot, &tenant, file(fields)?).await,
         Some("restore") => restore(&model, slot, &tenant, file(fields)?).await,
@@ -81,8 +81,12 @@ pub async fn change(
     }
 }
 
-/// Returns the place of a file and its name.
-fn path(server: &ServerState, name: Option<String>) -> Result<(PathBuf, String), ApiError> {
+/// Returns the place of a tenant's file, and its name. Each API key has a folder of its own.
+fn path(
+    server: &ServerState,
+    tenant: &Tenant,
+    name: Option<String>,
+) -> Result<(PathBuf, String), ApiError> {
     let Some(folder) = &server.slot_save_path else {
         let message = "this server saves no slots: start it with --slot-save-path DIR";
         return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "unsupported", message));
@@ -98,6 +102,10 @@ fn path(server: &ServerState, name: Option<String>) -> Result<(PathBuf, String),
                        `.`";
         return Err(ApiError::bad("filename", message));
     }
+    let folder = match server.keys().folder(tenant) {
+        Some(own) => folder.join(own),
+        None => folder.clone(),
+    };
     Ok((folder.join(&name), name))
 }
 
@@ -136,6 +144,10 @@ async fn save(
 fn write(path: &FilePath, header: &Header, pages: &[u8]) -> anyhow::Result<(usize, u64)> {
     let json = serde_json::to_vec(header)?;
     let length = u32::try_from(json.len())?.to_le_bytes();
+    // The operator's folder exists, a key's may not.
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
     let mut draft = Draft::new(path, true)?;
     for part in [&MAGIC[..], &length, &json, pages] {
         draft.write_all(part)?;

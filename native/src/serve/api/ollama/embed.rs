@@ -1,18 +1,25 @@
 //! `POST /api/embed` and `/api/embeddings`.
 
 use crate::serve::api::body::ollama::{
-    OllamaEmbedFields, OllamaEmbeddingsFields, OllamaLoadFields, refuse_unsupported_options,
+    self, OllamaEmbedFields, OllamaEmbeddingsFields, OllamaLoadFields, check_options,
 };
-use crate::serve::api::body::{GenerationOptions, JsonBody, parse};
+use crate::serve::api::body::{GenerationOptions, JsonBody, KnownFields, parse};
 use crate::serve::api::embeddings::{TextsToEmbed, check_dimensions};
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use wrinklefree::decode::Pooling;
+
+/// Fields of `/api/embed`.
+static EMBED: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(ollama::EMBED, &[]).and(["options"]));
+/// Fields of `/api/embeddings`.
+static EMBEDDINGS: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(ollama::EMBEDDINGS, &[]).and(["options"]));
 
 /// Returns the embeddings of texts.
 pub async fn embed(
@@ -24,7 +31,8 @@ pub async fn embed(
     let own = model.clone();
     let texts = body.prepare(move |body| {
         let fields: OllamaEmbedFields = parse(body)?;
-        refuse_unsupported_options(body)?;
+        EMBED.check(body)?;
+        check_options(body)?;
         let load: OllamaLoadFields = parse(body)?;
         check_dimensions(&own, fields.dimensions)?;
         let salt = GenerationOptions::default().salt(&body.tenant)?;
@@ -60,7 +68,8 @@ pub async fn embeddings(
     let own = model.clone();
     let texts = body.prepare(move |body| {
         let fields: OllamaEmbeddingsFields = parse(body)?;
-        refuse_unsupported_options(body)?;
+        EMBEDDINGS.check(body)?;
+        check_options(body)?;
         let load: OllamaLoadFields = parse(body)?;
         let salt = GenerationOptions::default().salt(&body.tenant)?;
         let prompt = fields.prompt.into();

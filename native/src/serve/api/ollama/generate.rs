@@ -6,7 +6,9 @@ use crate::serve::api::body::chat::ChatToolFields;
 use crate::serve::api::body::ollama::{
     OllamaChatFields, OllamaFields, OllamaGenerateFields, OllamaLoadFields,
 };
-use crate::serve::api::body::{Body, GenerationOptions, JsonBody, parse, refuse_unsupported};
+use crate::serve::api::body::{
+    Body, GenerationOptions, JsonBody, KnownFields, ollama, parse, refuse_unsupported,
+};
 use crate::serve::api::conversation::Conversation;
 use crate::serve::api::infill::Hole;
 use crate::serve::api::plain_text::PlainText;
@@ -18,9 +20,18 @@ use crate::serve::state::ServerState;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use wrinklefree::engine::Request;
+
+/// Fields that Ollama has and this server refuses.
+const UNSUPPORTED: &[&str] = &["template", "context", "truncate"];
+/// Fields of `/api/chat`.
+static CHAT: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(ollama::CHAT, UNSUPPORTED).and(["name"]));
+/// Fields of `/api/generate`.
+static GENERATE: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(ollama::GENERATE, UNSUPPORTED).and(["name", "images"]));
 
 /// Continues a conversation.
 pub async fn chat(
@@ -43,7 +54,8 @@ async fn run(server: &ServerState, body: JsonBody, shape: Shape) -> Result<Respo
     let (model, body) = body.with_model().await?;
     let own = model.clone();
     let prepared = body.prepare(move |body| {
-        let fields = OllamaFields::parse(body)?;
+        let known = if shape == Shape::Chat { &*CHAT } else { &*GENERATE };
+        let fields = OllamaFields::parse(body, known)?;
         let options = fields.options();
         let prompt = match shape {
             Shape::Chat => chat_prompt(body, &own, &fields, &options),

@@ -5,6 +5,7 @@ mod error;
 mod formatter;
 mod generate;
 mod models;
+mod store;
 
 pub use error::{OllamaErrorBody, body as error_body};
 
@@ -40,8 +41,8 @@ pub fn router() -> Router<Arc<ServerState>> {
         .route("/api/ps", get(models::ps))
         .route("/api/show", post(models::show))
         .route("/api/version", get(models::version))
-        .route("/api/delete", delete(models::unsupported))
-        .route("/api/pull", post(models::unsupported))
+        .route("/api/delete", delete(store::delete))
+        .route("/api/pull", post(store::pull))
         .route("/api/push", post(models::unsupported))
         .route("/api/create", post(models::unsupported))
         .route("/api/copy", post(models::unsupported))

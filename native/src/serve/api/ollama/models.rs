@@ -101,7 +101,7 @@ fn modified(status: &ModelStatus) -> String {
 }
 
 /// Returns 64 hexadecimal digits that tell models of different names apart. They are no hash of a file.
-fn digest(name: &str) -> String {
+pub fn digest(name: &str) -> String {
     let part = |index: u64| {
         let mut hasher = DefaultHasher::new();
         (index, name).hash(&mut hasher);

@@ -4,13 +4,13 @@ mod chat;
 mod options;
 
 pub use chat::OllamaChatFields;
-pub use options::refuse_unsupported_options;
+pub use options::check_options;
 
 use super::chat::ChatToolFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::prompts::Prompts;
-use super::{Body, parse, refuse_unsupported};
+use super::{Body, KnownFields, parse};
 use crate::config::KeepAlive;
 use crate::models::grammar::Grammar;
 use crate::serve::api::schema::{SchemaFn, schema_of};
@@ -31,16 +31,23 @@ pub const CHAT: &[SchemaFn] = &[
     schema_of::<OllamaFields>,
     schema_of::<OllamaChatFields>,
     schema_of::<ChatToolFields>,
+    schema_of::<OllamaLoadFields>,
 ];
 /// Schemas of the body of `/api/generate`.
-pub const GENERATE: &[SchemaFn] =
-    &[schema_of::<ModelFields>, schema_of::<OllamaFields>, schema_of::<OllamaGenerateFields>];
+pub const GENERATE: &[SchemaFn] = &[
+    schema_of::<ModelFields>,
+    schema_of::<OllamaFields>,
+    schema_of::<OllamaGenerateFields>,
+    schema_of::<OllamaLoadFields>,
+];
 /// Schemas of the body of `/api/embed`.
 pub const EMBED: &[SchemaFn] =
     &[schema_of::<ModelFields>, schema_of::<OllamaEmbedFields>, schema_of::<OllamaLoadFields>];
 /// Schemas of the body of `/api/embeddings`.
 pub const EMBEDDINGS: &[SchemaFn] =
     &[schema_of::<ModelFields>, schema_of::<OllamaEmbeddingsFields>, schema_of::<OllamaLoadFields>];
+/// Schemas of the body of `/api/pull`.
+pub const PULL: &[SchemaFn] = &[schema_of::<OllamaModelFields>, schema_of::<OllamaPullFields>];
 /// Schemas of the bodies that name a model.
 pub const MODEL: &[SchemaFn] = &[schema_of::<OllamaModelFields>];
 
@@ -118,6 +125,13 @@ pub struct OllamaModelFields {
     pub model: String,
 }
 
+/// Fields of `/api/pull`.
+#[derive(Deserialize, ToSchema)]
+pub struct OllamaPullFields {
+    /// Send the progress as lines of JSON. Defaults to true.
+    pub stream: Option<bool>,
+}
+
 /// Fields about loading a model.
 #[derive(Deserialize, ToSchema)]
 pub struct OllamaLoadFields {
@@ -141,13 +155,14 @@ impl OllamaLoadFields {
 }
 
 impl OllamaFields {
-    /// Parses the fields of a body and refuses those that no response would honour.
+    /// Parses the fields of a body, refuses those that no response would honor, and reports those that
+    /// are not `known`.
     ///
     /// # Errors
     /// Names the first invalid field.
-    pub fn parse(body: &Body) -> Result<Self, ApiError> {
-        refuse_unsupported(body, &["template", "context", "truncate"])?;
-        refuse_unsupported_options(body)?;
+    pub fn parse(body: &Body, known: &KnownFields) -> Result<Self, ApiError> {
+        known.check(body)?;
+        check_options(body)?;
         parse(body)
     }
 

@@ -1,11 +1,17 @@
 //! `options` of Ollama's API.
 
 use super::super::options::{GenerationOptions, Texts};
-use super::super::{Body, UnsupportedField, refuse_others};
+use super::super::{Body, KnownFields, UnsupportedField, refuse_others};
+use crate::serve::api::schema::schema_of;
 use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 use utoipa::ToSchema;
+
+/// The options.
+static KNOWN: LazyLock<KnownFields> =
+    LazyLock::new(|| KnownFields::new(&[schema_of::<OllamaOptions>], &[]));
 
 /// Options of sampling, under Ollama's names.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
@@ -95,12 +101,19 @@ fn unsupported() -> [UnsupportedField; 15] {
     ]
 }
 
-/// Refuses options that this server does not have.
+/// Refuses options that this server does not have, and reports unknown ones.
 ///
 /// # Errors
 /// Names the first such option.
-pub fn refuse_unsupported_options(body: &Body) -> Result<(), ApiError> {
+pub fn check_options(body: &Body) -> Result<(), ApiError> {
     let fields = body.fields(&["options"]);
     let Some(Value::Object(options)) = fields.get("options") else { return Ok(()) };
-    refuse_others(options, "options.", &unsupported())
+    let unsupported = unsupported();
+    refuse_others(options, "options.", &unsupported)?;
+    let known =
+        |name: &String| KNOWN.has(name) || unsupported.iter().any(|(other, ..)| *other == name);
+    for name in options.keys().filter(|name| !known(name)) {
+        body.ignored.add(&format!("options.{name}"));
+    }
+    Ok(())
 }

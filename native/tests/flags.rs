@@ -414,7 +414,7 @@ fn results_have_their_origin_and_are_drawn() {
     let args = ["bench", "-p", "0", "-n", "2", "-r", "1", "-t", "1", "-o", "json", "--plot"];
     let ran = run(&[&args[..], &[drawn.to_str().expect("UTF-8")]].concat()).ends(0, &[]);
     let rows: Value = serde_json::from_str(&ran.stdout).expect("JSON");
-    for name in ["cpu", "version", "commit", "date"] {
+    for name in ["cpu", "instruction_sets", "version", "commit", "date"] {
         assert!(rows[0][name].is_string(), "{name}: {rows}");
     }
     assert!(rows[0]["fraction_of_bandwidth_limit"].as_f64() <= Some(1.0), "{rows}");

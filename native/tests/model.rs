@@ -407,7 +407,10 @@ fn bench_measures_each_test() {
     assert_eq!(tests, ["pp8", "pp4", "tg4"]);
     assert!(rows.iter().all(|r| r["samples"].as_array().map(Vec::len) == Some(2)));
     assert!(rows[2]["fraction_of_bandwidth_limit"].as_f64() > Some(0.0));
-    assert!(bench("md").contains("1 thread can read"));
+    let table = bench("md");
+    assert!(table.contains("1 thread can read"));
+    // What somebody who sends the table must say, too.
+    assert!(table.lines().last().is_some_and(|line| line.contains("; scalar")), "{table}");
 }
 
 #[test]

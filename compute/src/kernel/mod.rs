@@ -20,22 +20,38 @@
 //! assert!(Kernels::for_isa(isa).is_some(), "the scalar kernels run on every machine");
 //! ```
 
-#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod attention;
-#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod attention_loop;
 mod attention_parts;
 pub mod delta;
 mod exp;
 mod finite;
-#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod float;
 mod hadamard;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod int8;
 mod kv;
 mod operands;
-#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod packing;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
 mod panel_rows;
@@ -53,6 +69,8 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+mod neon;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
@@ -83,6 +101,12 @@ pub enum Isa {
     Avx512,
     /// AVX-512 with AMX tiles of int8 and bf16, on Linux.
     Amx,
+    /// 64-bit ARM.
+    Neon,
+    /// NEON with the dot product of 8-bit integers (`dotprod`).
+    DotProd,
+    /// NEON with the product of 8-bit integer matrices (`i8mm`), and the dot product.
+    I8mm,
     /// WebAssembly with 128-bit SIMD.
     Simd128,
     /// WebAssembly SIMD with the relaxed integer dot product; needs the cargo feature `relaxed-simd`.
@@ -91,18 +115,21 @@ pub enum Isa {
 
 impl Isa {
     /// All instruction sets; those of an architecture from the narrowest to the widest.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Scalar,
         Self::Avx2,
         Self::AvxVnni,
         Self::Avx512,
         Self::Amx,
+        Self::Neon,
+        Self::DotProd,
+        Self::I8mm,
         Self::Simd128,
         Self::RelaxedSimd,
     ];
 
-    /// Name of the set, as in `WF_ISA`: `scalar`, `avx2`, `avxvnni`, `avx512`, `amx`, `simd128` or
-    /// `relaxed-simd`.
+    /// Name of the set, as in `WF_ISA`: `scalar`, `avx2`, `avxvnni`, `avx512`, `amx`, `neon`, `dotprod`,
+    /// `i8mm`, `simd128` or `relaxed-simd`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -110,6 +137,9 @@ impl Isa {
             Self::AvxVnni => "avxvnni",
             Self::Avx512 => "avx512",
             Self::Amx => "amx",
+            Self::Neon => "neon",
+            Self::DotProd => "dotprod",
+            Self::I8mm => "i8mm",
             Self::Simd128 => "simd128",
             Self::RelaxedSimd => "relaxed-simd",
         }
@@ -239,6 +269,12 @@ impl Kernels {
             Isa::Avx512 => avx512::available().then(|| avx512::supported(avx512::best())),
             #[cfg(target_arch = "x86_64")]
             Isa::Amx => amx::available().then(|| avx512::supported(amx::KERNELS)),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Isa::Neon => Some(neon::KERNELS),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Isa::DotProd => neon::dotprod(),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Isa::I8mm => neon::i8mm(),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Isa::Simd128 => Some(simd128::KERNELS),
             #[cfg(all(

@@ -14,7 +14,7 @@ pub const BLOCK: usize = PANEL_ROWS * INT8_BLOCK_COLS;
 pub const BLOCKS: usize = INT8_PAD_COLS / INT8_BLOCK_COLS;
 
 /// See [`Packing::lines`].
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub const fn lines(packing: u8) -> (usize, usize) {
     match packing {
         WHOLE => Packing::Whole.lines(),

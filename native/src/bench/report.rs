@@ -170,6 +170,9 @@ impl<R: Record> Report<R> {
     /// Prints the text after the last row, and draws all rows if the user wants it.
     pub fn finish(&self) -> anyhow::Result<()> {
         out::print(&self.tail())?;
+        if self.format == Format::Md {
+            out::print(&format!("\n{}\n", provenance::line()))?;
+        }
         let Some(path) = &self.plot else { return Ok(()) };
         let bars: Vec<Bar> = self.rows.iter().filter_map(bar).collect();
         let title = self.rows.first().map_or(Value::Null, |row| row.fields()["model"].take());

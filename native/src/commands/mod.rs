@@ -49,7 +49,8 @@ Examples:
 Environment:
   WF_HOST, WF_BLOCK_SIZE…  settings, as in `wf-run serve --help`
   WF_LOG                   server log: warn, info, debug [default: info]
-  WF_ISA                   kernels: scalar, avx2, avxvnni, avx512, amx [best]
+  WF_ISA                   kernels: scalar, avx2, avxvnni, avx512, amx; on ARM
+                           scalar, neon, dotprod, i8mm [default: best]
   HF_HOME, HF_HUB_CACHE    where models from the hub are kept
   HF_ENDPOINT, HF_TOKEN    the hub, and your access token
   HF_HUB_OFFLINE=1         use no network";

@@ -73,7 +73,7 @@ impl Pass<'_, '_> {
         let columns = (0..=width).step_by(width / spec.kv_heads);
         if heads.need_parts(exec.scope.workers()) {
             let mut parts = KeyParts { all: attn_parts, bounds: part_bounds };
-            parts.attend(&mut exec.scope, &heads, pages);
+            parts.attend(exec.scope, &heads, pages);
             exec.scope.tiles(out, width, &batch.bounds, columns, |(i, head), mut out, scratch| {
                 parts.merge(&heads, batch.bounds[i]..batch.bounds[i + 1], head, &mut out, scratch);
             });

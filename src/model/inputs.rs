@@ -264,7 +264,7 @@ impl Inputs {
         let width: usize = linears.iter().map(|l| l.weight.rows()).sum();
         out.grow(self.rows * width);
         let kernels = exec.kernels;
-        let bounds = split(linears, self.rows, &exec.scope);
+        let bounds = split(linears, self.rows, exec.scope);
         exec.scope.columns(&mut out[..self.rows * width], width, bounds, |mut view, scratch| {
             let range = view.range();
             let mut first = 0;

@@ -12,7 +12,7 @@ const STORY = "Tell me a story about a fox.";
 let server, base, browser, page;
 
 before(async () => {
-  const args = ["serve", "--port", "0", "--threads", "1", "--api-key", KEY];
+  const args = ["serve", "--port", "0", "--context", "2048", "--threads", "1", "--api-key", KEY];
   const env = { ...process.env, WF_ISA: "scalar", WF_LOG: "warn" };
   server = spawn(process.env.WF_RUN, args, { env, stdio: ["ignore", "pipe", "inherit"] });
   const [line] = await once(server.stdout, "data");
@@ -189,7 +189,7 @@ test("what goes wrong is said in words", async () => {
   await open();
   const long = "word ".repeat(3000).trim();
   await ask(long);
-  const words = /maximum context length is 512 tokens/;
+  const words = /maximum context length is 2048 tokens/;
   await page.getByRole("alert").getByText(words).waitFor();
   assert.equal(await page.getByLabel("Your message").inputValue(), long, "nothing typed is lost");
   await page.getByLabel("Temperature").fill("-1");

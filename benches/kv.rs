@@ -127,7 +127,7 @@ fn bandwidth(k: &Kernels, (group, head_dim): (usize, usize), dtype: KvType, cont
     let lines: Vec<&[[u64; 8]]> = memory.chunks(1 << 14).collect();
     for threads in [1, 2] {
         let pool = ThreadPool::new(threads).expect("threads");
-        let mut read = || {
+        let read = || {
             pool.run(Bound::Memory, |scope| {
                 scope.chunks(lines.len(), true, (), |i, (), _| {
                     black_box((k.read)(lines[i]));
@@ -138,7 +138,7 @@ fn bandwidth(k: &Kernels, (group, head_dim): (usize, usize), dtype: KvType, cont
             .map(|_| {
                 let attending =
                     seconds(|| cache.attend_in_parts(k, &pool, &queries, black_box(&mut out)));
-                [attending, seconds(&mut read)].map(|time| cache.bytes() as f64 / time / 1e9)
+                [attending, seconds(read)].map(|time| cache.bytes() as f64 / time / 1e9)
             })
             .collect();
         rates.sort_by(|a, b| (a[0] / a[1]).total_cmp(&(b[0] / b[1])));

@@ -128,9 +128,11 @@ fn text(title: &str, measured: &[(Setup, Speeds)], best: Best) -> String {
 
 /// A bar for each speed; those of decoding first.
 fn bars(measured: &[(Setup, Speeds)]) -> Vec<Bar> {
-    let kinds: [(&str, &str, fn(&Speeds) -> f64); 2] =
+    /// Its name, its unit, and how it is read.
+    type Kind = (&'static str, &'static str, fn(&Speeds) -> f64);
+    let kinds: [Kind; 2] =
         [("decode", "t/s", |s| s.decode), ("prompt", "prompt t/s", |s| s.prompt)];
-    let of_kind = |(kind, unit, speed): (&str, &'static str, fn(&Speeds) -> f64)| {
+    let of_kind = |(kind, unit, speed): Kind| {
         let bar = move |(setup, speeds): &(Setup, Speeds)| {
             let plural = if setup.threads == 1 { "" } else { "s" };
             let pinned = if setup.pinned { ", pinned" } else { "" };

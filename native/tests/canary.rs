@@ -73,7 +73,7 @@ fn assert_clean(text: &str, own: usize) {
 
 /// Returns the choices of a new server that has no other requests.
 fn choices_alone(number: usize) -> Vec<Value> {
-    let server = Server::start(&[]);
+    let server = Server::start(&["-c", "2048"]);
     choices(&server.post("/v1/completions", &body(number)).is(200))
 }
 
@@ -89,7 +89,7 @@ fn secrets_stay_with_their_request() {
     }
 
     // Pages for one sequence, or for a few that share their prefix.
-    let server = Server::start(&["--kv-tokens", "1024", "--max-sequences", "8"]);
+    let server = Server::start(&["-c", "1024", "--kv-tokens", "1024", "--max-sequences", "8"]);
     let next = AtomicUsize::new(0);
     let client = || {
         loop {

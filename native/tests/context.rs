@@ -146,7 +146,7 @@ fn the_server_warns_once_about_the_trained_length() {
         server.chat(&ask("Tell me a story about a fox.", more)).is(200);
     }
     server.terminate();
-    let log = server.ended().ends(0, &["a context of 1024 positions", "--rope-scaling"]).stderr;
+    let log = server.ended().ends(0, &["a context of 4096 positions", "--rope-scaling"]).stderr;
     assert_eq!(log.matches("request exceeds the trained context length").count(), 1, "{log}");
     let server = Server::start(&["-c", "1024", "--rope-scaling", "yarn:2"]);
     server.chat(&ask("Hello!", json!({"max_tokens": 4000, "stop": ["."]}))).is(200);

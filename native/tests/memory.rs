@@ -120,7 +120,7 @@ fn an_idle_server_takes_no_memory_for_its_context() {
     write_packed(&model, Some(&tokenizer), &mut File::create(&path).expect("a file"))
         .expect("written");
     let path = path.to_str().expect("UTF-8");
-    let inspected = common::run(&["inspect", "--json", "--model", path]).ends(0, &[]);
+    let inspected = common::run(&["inspect", "--json", path]).ends(0, &[]);
     let report: Value = serde_json::from_str(&inspected.stdout).expect("JSON");
     let part = |name: &str| report["memory"][name].as_u64().expect("bytes");
     let most = part("weights") + part("tokenizer") + IDLE;

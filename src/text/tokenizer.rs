@@ -100,6 +100,12 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// The most bytes that a token stands for.
+    #[must_use]
+    pub fn longest_token(&self) -> usize {
+        self.inner.longest
+    }
+
     /// The least number of tokens that a text of so many bytes has. Vocabularies without byte tokens may
     /// have fewer for texts of unknown characters.
     #[must_use]

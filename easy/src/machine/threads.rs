@@ -90,11 +90,13 @@ impl Threads {
     }
 
     fn thread_pool(&self) -> anyhow::Result<ThreadPool> {
+        // A pinned thread sees its own CPU alone.
+        let speeds = self.speeds();
         let thread_pool = match self.pinned {
             true => self.pinned_pool()?,
             false => ThreadPool::new(self.count())?,
         };
-        Ok(thread_pool.on_cores(&self.speeds()).limited(self.decode, self.prefill))
+        Ok(thread_pool.on_cores(&speeds).limited(self.decode, self.prefill))
     }
 
     /// Speeds of the cores that the threads run on. The system keeps as many threads as there are

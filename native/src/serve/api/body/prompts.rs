@@ -164,6 +164,33 @@ impl From<String> for Prompts {
 }
 
 impl Prompts {
+    /// Cuts texts behind the bytes that fit the context at most, so that [`encode`](Self::encode) accepts
+    /// them.
+    #[must_use]
+    pub fn cut(mut self, model: &ServedModel) -> Self {
+        let cut = |text: &mut String| {
+            let most = model.context.saturating_mul(model.tokenizer.longest_token());
+            let mut end = most.min(text.len());
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+        };
+        match &mut self {
+            Self::Text(text) => cut(text),
+            Self::Texts(texts) => texts.iter_mut().for_each(cut),
+            Self::Tokens(_) | Self::Many(_) => {}
+            Self::Mixed(parts) | Self::Each(parts) => {
+                for part in parts {
+                    if let PromptPart::Text(text) = part {
+                        cut(text);
+                    }
+                }
+            }
+        }
+        self
+    }
+
     /// Returns the texts of prompts that came in the field `param`.
     ///
     /// # Errors

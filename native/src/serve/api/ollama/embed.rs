@@ -37,8 +37,10 @@ pub async fn embed(
         check_dimensions(&own, fields.dimensions)?;
         let salt = GenerationOptions::default().salt(&body.tenant)?;
         let Some(input) = fields.input else { return Ok((None, load)) };
+        let truncate = fields.truncate.unwrap_or(true);
+        let input = if truncate { input.cut(&own) } else { input };
         let mut texts = TextsToEmbed::encode(&own, input, "input", Pooling::Mean, salt)?;
-        if fields.truncate.unwrap_or(true) {
+        if truncate {
             texts.truncate(own.context);
         }
         Ok((Some(texts), load))

@@ -11,11 +11,15 @@ import type { ServeOptions } from "./arguments.js";
 
 /** Most bytes of a request's body, as in `wf-run serve`. */
 const BODY_LIMIT = 4 << 20;
+/** Modules of the page. */
+const MODULES = ["api", "chat", "conversations", "files", "markdown", "messages"];
 /** Files of the page, which are those of `wf-run serve`. */
 const PAGE: Record<string, [file: string, type: string]> = {
   "/": ["index.html", "text/html; charset=utf-8"],
   "/page/style.css": ["style.css", "text/css; charset=utf-8"],
-  "/page/chat.js": ["chat.js", "text/javascript; charset=utf-8"],
+  ...Object.fromEntries(
+    MODULES.map((name) => [`/page/${name}.js`, [`${name}.js`, "text/javascript; charset=utf-8"]]),
+  ),
 };
 const PAGE_HEADERS = {
   "content-security-policy":

@@ -10,6 +10,8 @@ const root = fileURLToPath(new URL("../..", import.meta.url));
 const pack = execFileSync("npm", ["pack", "--dry-run", "--json", "--silent"], { cwd: root });
 const files: string[] = JSON.parse(pack.toString())[0].files.map((f: { path: string }) => f.path);
 
+const PAGE_MODULES = ["api", "chat", "conversations", "files", "markdown", "messages"];
+
 test("the package has exactly these files", () => {
   const kinds = ["single-simd128", "single-relaxed", "threads-simd128", "threads-relaxed"];
   const scripts = ["cli", "index", "index.node", "worker", "worker.node"];
@@ -18,7 +20,8 @@ test("the package has exactly these files", () => {
     [
       ...["README.md", "THIRD_PARTY.md", "package.json", "dist/default.wf.safetensors"],
       ...["dist/LICENSE-MIT", "dist/LICENSE-APACHE"],
-      ...["index.html", "style.css", "chat.js"].map((name) => `dist/page/${name}`),
+      ...["index.html", "style.css"].map((name) => `dist/page/${name}`),
+      ...PAGE_MODULES.map((name) => `dist/page/${name}.js`),
       ...kinds.flatMap((kind) => [`dist/wasm/${kind}.js`, `dist/wasm/${kind}_bg.wasm`]),
       ...scripts.flatMap((name) => [`dist/${name}.js`, `dist/${name}.js.map`]),
     ].sort(),

@@ -110,7 +110,16 @@ describe("serve", () => {
     expect(page.headers.get("content-security-policy")).toContain("default-src 'none'");
     const files = [...(await page.text()).matchAll(/(?:href|src)="(page\/[^"]+)"/g)];
     expect(files.length).toBe(2);
-    for (const [, file] of files) expect((await fetch(`${url}/${file}`)).status).toBe(200);
+    const queue = files.map(([, file]) => file as string);
+    for (const file of queue) {
+      const response = await fetch(`${url}/${file}`);
+      expect(response.status, file).toBe(200);
+      // Modules that this one imports.
+      for (const [, name] of (await response.text()).matchAll(/from "\.\/(\w+\.js)"/g)) {
+        if (!queue.includes(`page/${name}`)) queue.push(`page/${name}`);
+      }
+    }
+    expect(queue).toContain("page/markdown.js");
     expect((await fetch(`${url}/health`)).status).toBe(200);
     expect((await (await fetch(`${url}/v1/models`)).json()).data[0].id).toBe("default");
   });

@@ -294,7 +294,9 @@ fn warm_up_and_benchmark_run_before_ready() {
 #[cfg(unix)]
 fn the_server_survives_a_lack_of_file_descriptors() {
     let program = env!("CARGO_BIN_EXE_wf-run");
-    let limited = format!("ulimit -n 48; exec {program} serve --port 0 -t 1");
+    // Other files take so many that the connections which the server allows cannot all be open.
+    let others: String = (3..=9).map(|file| format!(" {file}</dev/null")).collect();
+    let limited = format!("ulimit -n 28; exec {program} serve --port 0 -t 1{others}");
     let mut command = Command::new("sh");
     command.args(["-c", &limited]).env("WF_LOG", "warn");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -302,13 +304,13 @@ fn the_server_survives_a_lack_of_file_descriptors() {
     server.wait();
     let address = server.address.strip_prefix("http://").expect("an address");
     let crowd: Vec<_> =
-        (0..80).map(|_| TcpStream::connect(address).expect("the system accepts")).collect();
+        (0..40).map(|_| TcpStream::connect(address).expect("the system accepts")).collect();
     std::thread::sleep(Duration::from_secs(2));
     drop(crowd);
     server.wait();
     let log = server.log();
     let tries = log.matches("cannot accept a connection").count();
-    assert!((1..=4).contains(&tries), "{tries}: {log}");
+    assert!((1..=10).contains(&tries), "{tries}: {log}");
 }
 
 #[test]

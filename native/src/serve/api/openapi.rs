@@ -15,7 +15,7 @@ use utoipa::openapi::path::{
     HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn,
 };
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{AllOfBuilder, Components, ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::schema::{AllOfBuilder, Components, Object, ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
@@ -43,6 +43,7 @@ struct Endpoint {
 }
 
 const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
 
 fn get(path: &'static str, summary: &'static str) -> Endpoint {
     Endpoint {
@@ -66,7 +67,7 @@ fn post(path: &'static str, summary: &'static str, body: &'static [SchemaFn]) ->
 impl Endpoint {
     /// Adds the response to requests with `stream`.
     fn streams(self) -> Self {
-        Self { content_types: &[JSON, "text/event-stream"], ..self }
+        Self { content_types: &[JSON, EVENTS], ..self }
     }
 
     /// Uses Anthropic's format of errors.
@@ -174,11 +175,7 @@ impl Endpoint {
         }
         let mut success = Response::new("Success");
         for content_type in self.content_types {
-            let schema = match *content_type {
-                JSON => self.response.clone(),
-                _ => Type::String,
-            };
-            let schema = ObjectBuilder::new().schema_type(SchemaType::new(schema)).build();
+            let schema = self.response_schema(content_type);
             success.content.insert((*content_type).into(), Content::new(Some(schema)));
         }
         operation = operation.response("200", success);
@@ -191,6 +188,21 @@ impl Endpoint {
             operation = operation.securities(Some([SecurityRequirement::default()]));
         }
         operation.build()
+    }
+
+    /// Returns the schema of a response, or of each event of a stream.
+    fn response_schema(&self, content_type: &str) -> Object {
+        let of_type = |kind| ObjectBuilder::new().schema_type(SchemaType::new(kind));
+        let text = || of_type(Type::String).build();
+        match content_type {
+            JSON => of_type(self.response.clone()).build(),
+            EVENTS => of_type(Type::Object)
+                .property("event", text())
+                .property("data", text())
+                .required("data")
+                .build(),
+            _ => text(),
+        }
     }
 }
 

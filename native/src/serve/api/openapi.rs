@@ -32,8 +32,8 @@ struct Endpoint {
     body: &'static [SchemaFn],
     /// Content types of responses.
     content_types: &'static [&'static str],
-    /// Type of a JSON response.
-    response: Type,
+    /// Types that a JSON response may have.
+    response: &'static [Type],
     /// Statuses of error responses.
     errors: &'static [u16],
     /// Schema of error responses.
@@ -52,7 +52,7 @@ fn get(path: &'static str, summary: &'static str) -> Endpoint {
         summary,
         body: &[],
         content_types: &[JSON],
-        response: Type::Object,
+        response: &[Type::Object],
         errors: &[401, 404, 405, 500, 503],
         error: schema_of::<ErrorBody>,
         open: false,
@@ -94,7 +94,12 @@ impl Endpoint {
 
     /// Responds with an array.
     fn array(self) -> Self {
-        Self { response: Type::Array, ..self }
+        Self { response: &[Type::Array], ..self }
+    }
+
+    /// Responds with an array where several answers are asked for.
+    fn maybe_array(self) -> Self {
+        Self { response: &[Type::Object, Type::Array], ..self }
     }
 
     /// Needs no API key.
@@ -135,8 +140,8 @@ fn endpoints() -> Vec<Endpoint> {
         get("/api/version", "Show the version of Ollama's API").ollama(),
         post("/api/pull", "Download a model to the local store (Ollama)", ollama::PULL).streams().ollama().of_store(),
         Endpoint { method: HttpMethod::Delete, ..post("/api/delete", "Delete a model from the local store (Ollama)", ollama::MODEL).ollama().of_store() },
-        post("/completion", "Continue prompts (llama-server)", llama::COMPLETION).streams().llama(),
-        post("/infill", "Fill a hole between two texts (llama-server)", llama::INFILL).streams().llama(),
+        post("/completion", "Continue prompts (llama-server)", llama::COMPLETION).streams().llama().maybe_array(),
+        post("/infill", "Fill a hole between two texts (llama-server)", llama::INFILL).streams().llama().maybe_array(),
         post("/embedding", "Compute embeddings of texts (llama-server)", llama::EMBEDDING)
             .llama()
             .array(),
@@ -192,11 +197,16 @@ impl Endpoint {
 
     /// Returns the schema of a response, or of each event of a stream.
     fn response_schema(&self, content_type: &str) -> Object {
-        let of_type = |kind| ObjectBuilder::new().schema_type(SchemaType::new(kind));
-        let text = || of_type(Type::String).build();
+        let of_type = |kinds: &[Type]| {
+            ObjectBuilder::new().schema_type(match kinds {
+                [one] => SchemaType::new(one.clone()),
+                several => SchemaType::from_iter(several.iter().cloned()),
+            })
+        };
+        let text = || of_type(&[Type::String]).build();
         match content_type {
-            JSON => of_type(self.response.clone()).build(),
-            EVENTS => of_type(Type::Object)
+            JSON => of_type(self.response).build(),
+            EVENTS => of_type(&[Type::Object])
                 .property("event", text())
                 .property("data", text())
                 .required("data")

@@ -96,7 +96,7 @@ fn a_hostile_client_beside_honest_streams() {
     let seconds = number("WF_ATTACK_SECONDS", 30);
     let (seed, allowed) = (number("WF_ATTACK_SEED", 1), number("WF_ATTACK_GAP_MS", 250));
     watch::raise_file_limit();
-    let server = Server::start(&["--kv-tokens", &KV_TOKENS.to_string()]);
+    let server = Server::start(&["-c", "2048", "--kv-tokens", &KV_TOKENS.to_string()]);
     let streams: Vec<Honest> = (0..STREAMS).map(|number| Honest::alone(&server, number)).collect();
     fill_cache(&server);
     // The grammar compiler's tables stay.

@@ -277,7 +277,7 @@ fn a_conversation_is_loaded_set_and_answered_again() {
     run_with_input(&["chat"], commands.as_bytes()).ends(0, &parts);
 }
 
-/// What a terminal shows of a conversation, which is util-linux's `script` with all lines typed at once.
+/// The screen of a terminal after a conversation, by util-linux's `script` with all lines typed at once.
 #[cfg(target_os = "linux")]
 fn talk_in_a_terminal(options: &str, typed: &str) -> String {
     use std::io::Write;

@@ -118,7 +118,7 @@ fn scale<S: Simd>(s: S, x: &[f32], weight: &[f32], factor: f32, out: &mut [f32])
     }
 }
 
-/// How a row's numbers are reduced to one.
+/// A reduction of a row's numbers to one.
 trait Reduction {
     /// Adds a vector to an accumulator.
     fn step<S: Simd>(s: S, x: S::Vector, chain: S::Vector) -> S::Vector;

@@ -57,6 +57,16 @@ class UnsafeCrates(unittest.TestCase):
         self.assertEqual([uses for (name, _), uses in counts.items() if name == "rustls"], [0])
 
 
+class Macos(unittest.TestCase):
+    def test_no_crate_links_frameworks_which_other_systems_do_not_have_to_link_with(self):
+        crates = script("sbom")
+        packages, _ = crates.linked(crates.metadata("aarch64-apple-darwin"), crates.PRODUCTS["native"][0])
+        named = {package["name"] for package in packages.values()}
+        self.assertIn("rustix", named)
+        frameworks = {"objc2", "core-foundation-sys", "security-framework-sys"}
+        self.assertEqual(named & frameworks, set())
+
+
 class BillOfMaterials(unittest.TestCase):
     def test_it_is_valid_and_complete(self):
         validator = JsonStrictValidator(SchemaVersion.V1_5)

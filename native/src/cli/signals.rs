@@ -23,15 +23,31 @@ static STATE: AtomicU8 = AtomicU8::new(DISARMED);
 static DRAFT: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Installs the handler: from now on a signal leaves no unfinished file behind, and [`arm`] works.
+///
+/// # Errors
+/// If the system refuses a handler or its thread.
+#[cfg(unix)]
 pub fn watch() -> anyhow::Result<()> {
-    ctrlc::set_handler(|| {
-        let recorded =
-            STATE.compare_exchange(ARMED, REQUESTED, Ordering::Relaxed, Ordering::Relaxed);
-        if recorded.is_err() {
-            end();
-        }
-    })
-    .context("cannot watch for Ctrl-C")
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    const REFUSED: &str = "cannot watch for Ctrl-C";
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]).context(REFUSED)?;
+    let wait = move || signals.forever().for_each(|_| record_or_end());
+    std::thread::Builder::new().name("signals".into()).spawn(wait).context(REFUSED)?;
+    Ok(())
+}
+
+/// See above.
+#[cfg(windows)]
+pub fn watch() -> anyhow::Result<()> {
+    ctrlc::set_handler(record_or_end).context("cannot watch for Ctrl-C")
+}
+
+/// Records a signal where a loop checks for it, and ends the program otherwise.
+fn record_or_end() {
+    if STATE.compare_exchange(ARMED, REQUESTED, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        end();
+    }
 }
 
 /// Records signals for [`requested`] from now on, and forgets an earlier one.

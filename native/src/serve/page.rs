@@ -19,8 +19,9 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Files of the pages: path, type and text.
-const FILES: [(&str, &str, &str); 11] = [
+const FILES: [(&str, &str, &str); 12] = [
     ("/", HTML, include_str!("page/index.html")),
+    ("/page/theme.css", CSS, include_str!("page/theme.css")),
     ("/page/style.css", CSS, include_str!("page/style.css")),
     ("/page/chat.js", SCRIPT, include_str!("page/chat.js")),
     ("/page/api.js", SCRIPT, include_str!("page/api.js")),

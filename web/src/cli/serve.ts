@@ -16,6 +16,7 @@ const MODULES = ["api", "chat", "conversations", "files", "markdown", "messages"
 /** Files of the page, which are those of `wf-run serve`. */
 const PAGE: Record<string, [file: string, type: string]> = {
   "/": ["index.html", "text/html; charset=utf-8"],
+  "/page/theme.css": ["theme.css", "text/css; charset=utf-8"],
   "/page/style.css": ["style.css", "text/css; charset=utf-8"],
   ...Object.fromEntries(
     MODULES.map((name) => [`/page/${name}.js`, [`${name}.js`, "text/javascript; charset=utf-8"]]),

@@ -20,7 +20,7 @@ test("the package has exactly these files", () => {
     [
       ...["README.md", "THIRD_PARTY.md", "package.json", "dist/default.wf.safetensors"],
       ...["dist/LICENSE-MIT", "dist/LICENSE-APACHE"],
-      ...["index.html", "style.css"].map((name) => `dist/page/${name}`),
+      ...["index.html", "theme.css", "style.css"].map((name) => `dist/page/${name}`),
       ...PAGE_MODULES.map((name) => `dist/page/${name}.js`),
       ...kinds.flatMap((kind) => [`dist/wasm/${kind}.js`, `dist/wasm/${kind}_bg.wasm`]),
       ...scripts.flatMap((name) => [`dist/${name}.js`, `dist/${name}.js.map`]),

@@ -109,7 +109,7 @@ describe("serve", () => {
     const page = await fetch(url);
     expect(page.headers.get("content-security-policy")).toContain("default-src 'none'");
     const files = [...(await page.text()).matchAll(/(?:href|src)="(page\/[^"]+)"/g)];
-    expect(files.length).toBe(2);
+    expect(files.length).toBe(3);
     const queue = files.map(([, file]) => file as string);
     for (const file of queue) {
       const response = await fetch(`${url}/${file}`);

@@ -22,7 +22,7 @@ ROUNDED = {"default.wf.safetensors", "bitnet-packed", "llama-bitlinear", "tq2_0.
 MODELS = [
     EMBEDDED, GOLDEN / "bitnet-packed", GOLDEN / "llama-bitlinear", GOLDEN / "gguf-bitnet/tq2_0.gguf",
     GOLDEN / "gguf-llama/f16.gguf", GOLDEN / "gguf-qwen3/q8_0.gguf", GOLDEN / "llama-plain", GOLDEN / "qwen2-yarn",
-    GOLDEN / "qwen3-groups/q2_0.gguf", GOLDEN / "qwen35-flat-bf16", GOLDEN / "qwen35-gguf-q2_0/model.gguf",
+    GOLDEN / "qwen3-groups/q2_0.gguf", GOLDEN / "qwen35-flat-bf16", GOLDEN / "qwen35-gguf-bf16-tied-mtp/model.gguf",
 ]
 LEAST, LEAST_ROUNDED = 0.9999, 0.99
 PROMPTS = ["Tell me a story about a fox named Pip.", "What is two and three?", "Hello!"]
@@ -33,7 +33,11 @@ def cosine(a, b):
 
 
 def load(path):
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    # An embedding beside packed matrices keeps the type of its file otherwise.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.float() if parameter.is_floating_point() else parameter.data
+    return model
 
 
 def logits(wf_run, model, path, folder):

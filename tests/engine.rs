@@ -185,7 +185,7 @@ impl Dice {
                     let length = self.below(120);
                     let time =
                         [Duration::ZERO, Duration::from_millis(6), Duration::MAX][length % 3];
-                    Some(Box::new(Steps { length, time, ..Steps::default() }))
+                    Some(Box::new(Steps { length, time, polls: length % 4, ..Steps::default() }))
                 }
                 _ => None,
             },
@@ -533,7 +533,8 @@ fn expensive_grammars_do_not_delay_other_sequences() {
         ..Request::default()
     };
     for index in 0..8 {
-        let steps = Steps { length: 30, time, calls: calls.clone(), ..Steps::default() };
+        let (calls, polls) = (calls.clone(), index % 3);
+        let steps = Steps { length: 30, time, calls, polls, ..Steps::default() };
         let mode = [DecodeMode::Autoregressive, lookup.clone()][index % 2].clone();
         engine.submit(request(&mode, Some(Box::new(steps)))).unwrap();
     }

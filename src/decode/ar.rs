@@ -157,12 +157,12 @@ impl Decoder for Autoregressive {
         !self.finished && self.sampler.mask_due()
     }
 
-    fn guide(&mut self, budget: &mut Duration) -> StepOutcome {
-        let mut outcome = self.outcome();
-        if self.sampler.compute_mask(budget) {
+    fn guide(&mut self, budget: &mut Duration) -> Option<StepOutcome> {
+        self.sampler.compute_mask(budget).then(|| {
+            let mut outcome = self.outcome();
             self.check_end(&mut outcome);
-        }
-        outcome
+            outcome
+        })
     }
 
     fn prefilling(&self) -> bool {

@@ -137,8 +137,8 @@ impl Decoder for Verify {
         self.ar.guide_due()
     }
 
-    fn guide(&mut self, budget: &mut Duration) -> StepOutcome {
-        let mut outcome = self.ar.guide(budget);
+    fn guide(&mut self, budget: &mut Duration) -> Option<StepOutcome> {
+        let mut outcome = self.ar.guide(budget)?;
         if !self.guide_due()
             && let Some(held) = self.held.take()
         {
@@ -147,7 +147,7 @@ impl Decoder for Verify {
                 None => self.verify(held.view(), &mut outcome),
             }
         }
-        outcome
+        Some(outcome)
     }
 
     fn next_end(&self) -> usize {

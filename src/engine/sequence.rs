@@ -119,11 +119,11 @@ impl Sequence {
     }
 
     /// Lets the grammar decide which tokens may follow, and reports the tokens that became final. Stops
-    /// when nothing is left of `budget`. Returns the number of positions as [`accept`](Self::accept).
+    /// when a decision takes longer than is left of `budget`. Returns the number of positions as [`accept`](Self::accept).
     pub fn guide(&mut self, budget: &mut Duration, events: &mut VecDeque<Event>) -> Option<usize> {
         let mut committed = None;
-        while !self.finished && self.decoder.guide_due() && !budget.is_zero() {
-            let outcome = self.decoder.guide(budget);
+        while !self.finished && self.decoder.guide_due() {
+            let Some(outcome) = self.decoder.guide(budget) else { break };
             committed = Some(self.apply(outcome, events));
         }
         committed

@@ -17,7 +17,7 @@ use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use watch::{connections, cpu_seconds, resident};
+use watch::{connections, cpu_seconds};
 
 /// Streams of honest clients.
 const STREAMS: usize = 8;
@@ -57,7 +57,7 @@ fn run(
         let beside = scope.spawn(move || beside(ended));
         let (begin, mut peak) = (Instant::now(), 0f64);
         while begin.elapsed() < time {
-            peak = peak.max(resident(server));
+            peak = peak.max(server.resident_mib());
             thread::sleep(Duration::from_millis(50));
         }
         ended.store(true, Ordering::Relaxed);
@@ -78,7 +78,7 @@ fn settle(server: &Server, idle: f64) -> (Duration, String, f64) {
         thread::sleep(Duration::from_millis(500));
         // A compilation would use a core.
         let busy = (cpu_seconds(server) - used) / 0.5;
-        let memory = resident(server) - idle;
+        let memory = server.resident_mib() - idle;
         let left = format!(
             "{open} connections, {running} running, {waiting} waiting, {:.0} % of a core, {memory:+.0} MiB",
             busy * 100.0
@@ -105,7 +105,7 @@ fn a_hostile_client_beside_honest_streams() {
     let alone = Duration::from_secs((seconds / 4).max(6));
     let (before, _, _) = run(&server, &streams, alone, |_| Tally::default());
     server.idle();
-    let idle = resident(&server);
+    let (idle, heap) = (server.resident_mib(), server.heap_mib());
     let attack = |ended: &AtomicBool| hostile::attack(&server, seed, ACTIVITIES, ended);
     let (during, tally, peak) = run(&server, &streams, Duration::from_secs(seconds), attack);
     let (settled, left, growth) = settle(&server, idle);
@@ -115,8 +115,9 @@ fn a_hostile_client_beside_honest_streams() {
     println!("| alone | {before} |");
     println!("| beside the attack | {during} |");
     println!(
-        "| memory | idle {idle:.0} MiB | peak {:+.0} MiB | afterwards {growth:+.0} MiB |",
-        peak - idle
+        "| memory | idle {idle:.0} MiB | peak {:+.0} MiB | afterwards {growth:+.0} MiB, heap {:+.0} MiB |",
+        peak - idle,
+        server.heap_mib() - heap
     );
     println!("| nothing left after | {settled:.1?} | {left} |");
     assert!(during.answers > 0 && during.wrong.is_empty(), "{:?}", during.wrong);

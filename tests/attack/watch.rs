@@ -3,14 +3,6 @@
 use crate::common::server::Server;
 use std::fs;
 
-/// Resident memory in MiB.
-pub fn resident(server: &Server) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.child.id()));
-    let status = status.expect("the server runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-    line.trim().trim_end_matches("kB").trim().parse::<f64>().expect("a number") / 1024.0
-}
-
 /// Processor time in seconds.
 pub fn cpu_seconds(server: &Server) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", server.child.id())).expect("it runs");

@@ -11,8 +11,11 @@ use wrinklefree::decode::{Constraint, Next};
 pub struct Steps {
     pub length: usize,
     pub output: Vec<u32>,
-    /// Time that a call of `next` says it takes.
+    /// Time that a step says it takes.
     pub time: Duration,
+    /// Number of calls of `poll` for which a step is not ready.
+    pub polls: usize,
+    pub late: usize,
     /// Number of calls of `next`.
     pub calls: Arc<AtomicUsize>,
 }
@@ -45,8 +48,14 @@ impl Constraint for Steps {
         self.output.truncate(self.output.len() - tokens);
     }
 
-    fn last_time(&self) -> Duration {
-        self.time
+    fn poll(&mut self, budget: &mut Duration) -> Option<Next> {
+        if self.late < self.polls {
+            self.late += 1;
+            return None;
+        }
+        self.late = 0;
+        *budget = budget.saturating_sub(self.time);
+        Some(self.next())
     }
 
     fn boxed_clone(&self) -> Box<dyn Constraint> {

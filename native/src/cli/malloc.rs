@@ -14,6 +14,15 @@ pub fn share() {
     }
 }
 
+/// Returns memory that is free to the system, also from between what is in use. Takes milliseconds.
+pub fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: `malloc_trim` takes a number and gives back pages that nothing uses.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Bytes that the program holds, as glibc counts them. `None` with another allocator, and before glibc
 /// 2.33.
 pub fn live_bytes() -> Option<u64> {

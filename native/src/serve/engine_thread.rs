@@ -8,6 +8,7 @@ use super::fair::{self, ScheduledRequest, Turn};
 use super::metrics::EngineMetrics;
 use super::prompt_pacer::PromptPacer;
 use super::turns::EngineTurns;
+use crate::cli::malloc;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ impl EngineHandle {
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (commands, receiver) = mpsc::channel();
         let (active, batcher) = (HashMap::new(), EventBatcher::start(runtime));
-        let (warned, changed, count) = (false, false, Arc::default());
+        let (warned, changed, used, count) = (false, false, None, Arc::default());
         let state = EngineThread {
             engine,
             sequences,
@@ -93,6 +94,7 @@ impl EngineHandle {
             active,
             count: Arc::clone(&count),
             changed,
+            used,
             batcher,
         };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(receiver))?;
@@ -178,6 +180,8 @@ struct EngineThread {
     count: Arc<AtomicUsize>,
     /// True if requests came or ended since the sequences were shared.
     changed: bool,
+    /// Time of the last pass, until the memory that it left free is returned to the system.
+    used: Option<Instant>,
     batcher: EventBatcher,
 }
 
@@ -190,6 +194,7 @@ impl EngineThread {
             self.share_sequences();
             let (step, time) = self.step();
             if let Step::Ran { prefill_rows, decode_rows } = step {
+                self.used = Some(Instant::now());
                 self.metrics.pass(time, prefill_rows, decode_rows);
                 self.pacer.observe(time, prefill_rows, decode_rows);
             }
@@ -221,6 +226,7 @@ impl EngineThread {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
+            self.rest();
         }
         loop {
             match commands.try_recv() {
@@ -228,6 +234,14 @@ impl EngineThread {
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }
+        }
+    }
+
+    /// Returns the memory that a busy time has left free to the system, once nothing runs any more.
+    fn rest(&mut self) {
+        if self.active.is_empty() && self.used.is_some_and(|used| used.elapsed() >= IDLE_WAIT) {
+            malloc::trim();
+            self.used = None;
         }
     }
 

@@ -91,6 +91,22 @@ impl Server {
         Self::with("scalar", "warn", &[&["--context", "2048"], args].concat())
     }
 
+    /// Resident memory in MiB.
+    #[cfg(target_os = "linux")]
+    pub fn resident_mib(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("the server runs");
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("a line");
+        line.trim().trim_end_matches("kB").trim().parse::<f64>().expect("a number") / 1024.0
+    }
+
+    /// The heap in use in MiB; zero if the allocator does not count it.
+    pub fn heap_mib(&self) -> f64 {
+        let metrics = self.get("/metrics").is(200).body;
+        let line = metrics.lines().find_map(|l| l.strip_prefix("wf_heap_bytes ")).expect("a line");
+        line.trim().parse::<f64>().expect("a number") / f64::from(1 << 20)
+    }
+
     /// Starts a server that logs every request.
     pub fn logging(args: &[&str]) -> Self {
         Self::with("", "info", args)

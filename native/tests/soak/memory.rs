@@ -29,24 +29,11 @@ pub fn watch(server: &Server, time: Duration) -> Memory {
         let asked = Instant::now();
         server.get("/health").is(200);
         assert!(asked.elapsed() < Duration::from_secs(10), "the server is well");
-        resident.push(resident_now(server));
-        live.push(live_now(server));
+        resident.push(server.resident_mib());
+        live.push(server.heap_mib());
         sleep(Duration::from_millis(200));
     }
     Memory { time, resident, live }
-}
-
-fn live_now(server: &Server) -> f64 {
-    let metrics = server.get("/metrics").is(200).body;
-    let line = metrics.lines().find_map(|l| l.strip_prefix("wf_heap_bytes ")).expect("a line");
-    line.trim().parse::<f64>().expect("a number") / f64::from(1 << 20)
-}
-
-fn resident_now(server: &Server) -> f64 {
-    let path = format!("/proc/{}/status", server.child.id());
-    let status = std::fs::read_to_string(path).expect("it runs");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("a line");
-    line.trim().trim_end_matches("kB").trim().parse::<f64>().expect("a number") / 1024.0
 }
 
 impl Memory {

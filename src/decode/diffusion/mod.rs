@@ -418,15 +418,16 @@ impl Decoder for BlockDiffusion {
         self.stage != Stage::Finished && self.sampler.mask_due()
     }
 
-    fn guide(&mut self, budget: &mut Duration) -> StepOutcome {
+    fn guide(&mut self, budget: &mut Duration) -> Option<StepOutcome> {
         let mut outcome = StepOutcome::default();
-        if self.sampler.compute_mask(budget)
-            && let Some(held) = self.held.take()
-        {
+        if !self.sampler.compute_mask(budget) {
+            return None;
+        }
+        if let Some(held) = self.held.take() {
             self.fill_held(held, &mut outcome);
         }
         outcome.committed = self.committed;
-        outcome
+        Some(outcome)
     }
 
     fn next_end(&self) -> usize {

@@ -48,10 +48,11 @@ pub trait Constraint: Debug + Send + Sync {
     /// Removes the last `tokens` tokens.
     fn rewind(&mut self, tokens: usize);
 
-    /// Returns the time that the last [`next`](Self::next) took. The engine spreads expensive calls over
-    /// its steps, so that they do not delay other sequences. Zero by default: a call is always cheap.
-    fn last_time(&self) -> Duration {
-        Duration::ZERO
+    /// Returns what [`next`](Self::next) does, or `None` if it would take longer than is left of
+    /// `budget`: then another call asks again. The time that the engine lost is taken from `budget`, so
+    /// that slow grammars do not delay other sequences. By default, a call is always cheap.
+    fn poll(&mut self, _budget: &mut Duration) -> Option<Next> {
+        Some(self.next())
     }
 
     /// Returns a copy with a state of its own.
@@ -108,10 +109,9 @@ impl Guide {
             if budget.is_zero() {
                 return false;
             }
-            self.next();
-            *budget = budget.saturating_sub(self.constraint.last_time());
+            self.next = self.constraint.poll(budget);
         }
-        true
+        !self.is_due()
     }
 
     pub fn accept(&mut self, token: u32) {

@@ -121,8 +121,24 @@ impl ReasoningConstraint {
         self.closing(index).map_or(Phase::Answer, |_| Phase::Closing(index))
     }
 
-    fn next_of_answer(&mut self) -> Next {
-        self.answer.as_mut().map_or(ANY, |answer| answer.next())
+    /// Returns the tokens that may come next, where the answer allows `next`.
+    fn next_with(&self, mut next: Next) -> Next {
+        match self.phase {
+            Phase::Reasoning(_) if self.answer.is_some() => Next::Except(self.tokens.eos.clone()),
+            Phase::Reasoning(_) => ANY,
+            Phase::Answer => next,
+            Phase::Closing(index) => {
+                let mut set = Vec::new();
+                self.closing(index).inspect(|&token| insert(&mut set, token));
+                Next::Tokens(set)
+            }
+            Phase::Start => {
+                if let (Next::Tokens(set), Some(open)) = (&mut next, self.tokens.open) {
+                    insert(set, open);
+                }
+                next
+            }
+        }
     }
 }
 
@@ -135,23 +151,11 @@ fn insert(set: &mut Vec<u32>, token: u32) {
 
 impl Constraint for ReasoningConstraint {
     fn next(&mut self) -> Next {
-        match self.phase {
-            Phase::Reasoning(_) if self.answer.is_some() => Next::Except(self.tokens.eos.clone()),
-            Phase::Reasoning(_) => ANY,
-            Phase::Answer => self.next_of_answer(),
-            Phase::Closing(index) => {
-                let mut set = Vec::new();
-                self.closing(index).inspect(|&token| insert(&mut set, token));
-                Next::Tokens(set)
-            }
-            Phase::Start => {
-                let mut next = self.next_of_answer();
-                if let (Next::Tokens(set), Some(open)) = (&mut next, self.tokens.open) {
-                    insert(set, open);
-                }
-                next
-            }
-        }
+        let next = match (self.phase, &mut self.answer) {
+            (Phase::Start | Phase::Answer, Some(answer)) => answer.next(),
+            _ => ANY,
+        };
+        self.next_with(next)
     }
 
     fn accept(&mut self, token: u32) {
@@ -181,11 +185,12 @@ impl Constraint for ReasoningConstraint {
         }
     }
 
-    fn last_time(&self) -> Duration {
-        match (self.phase, &self.answer) {
-            (Phase::Start | Phase::Answer, Some(answer)) => answer.last_time(),
-            _ => Duration::ZERO,
-        }
+    fn poll(&mut self, budget: &mut Duration) -> Option<Next> {
+        let next = match (self.phase, &mut self.answer) {
+            (Phase::Start | Phase::Answer, Some(answer)) => answer.poll(budget)?,
+            _ => ANY,
+        };
+        Some(self.next_with(next))
     }
 
     fn boxed_clone(&self) -> Box<dyn Constraint> {

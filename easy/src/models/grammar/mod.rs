@@ -9,6 +9,7 @@ mod gbnf;
 mod guided;
 mod negate;
 mod schema;
+mod step_queue;
 mod validate;
 
 pub use closed::closed;

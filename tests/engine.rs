@@ -460,7 +460,7 @@ fn recurrent_states_change_nothing() {
     assert!(tally.taken > 300 && refused > 100, "{} requests, {refused} not", tally.taken);
     assert!(tally.preempted > 20, "{} preemptions", tally.preempted);
     assert!(tally.shifted > 20, "{} were longer than their context", tally.shifted);
-    assert!(tally.cached > 100 && kept > 50, "{} tokens of {kept} snapshots", tally.cached);
+    assert!(tally.cached > 50 && kept > 50, "{} tokens of {kept} snapshots", tally.cached);
 }
 
 /// Drafts of the model's block in every situation: the output is that of `ar`, bit for bit.

@@ -144,12 +144,13 @@ impl Scheduler {
     ///
     /// Sequences without rows in the last steps come first, the longest wait before the others; then
     /// those that decode, then prompts, both by age. A pass gives logits or hidden states: the kind that
-    /// the first sequence in this order needs. Beside sequences that decode, prompts have few rows.
+    /// the first sequence in this order needs that does not wait for its grammar. Beside sequences that decode, prompts have few rows.
     pub fn schedule(&mut self, pool: &KvPool) -> StepPlan<'_> {
         let mut left = self.config.max_batch_tokens.max(1);
         let mut order: Vec<(usize, &mut Running)> = self.running.iter_mut().enumerate().collect();
         order.sort_by_key(|(_, r)| (Reverse(r.sequence.waited), r.sequence.decoder.prefilling()));
-        let output = order.first().map_or(Output::Logits, |(_, r)| r.sequence.decoder.output());
+        let first = order.iter().find(|(_, r)| !r.sequence.decoder.guide_due());
+        let output = first.map_or(Output::Logits, |(_, r)| r.sequence.decoder.output());
         let decodes = order.iter().any(|(_, r)| !r.sequence.decoder.prefilling());
         let mut prompts_left = if decodes { self.prompt_rows } else { usize::MAX };
         let (mut prefill_rows, mut decode_rows) = (0, 0);

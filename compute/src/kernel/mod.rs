@@ -43,7 +43,11 @@ mod finite;
 ))]
 mod float;
 mod hadamard;
-#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod int8;
 mod kv;
 mod operands;
@@ -53,14 +57,22 @@ mod operands;
     all(target_arch = "wasm32", target_feature = "simd128")
 ))]
 mod packing;
-#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod panel_rows;
 #[cfg(target_arch = "x86_64")]
 mod panels;
 mod rows;
 mod scalar;
 mod simd;
-#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", target_feature = "simd128")))]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_feature = "neon"),
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 mod ternary;
 
 #[cfg(target_arch = "x86_64")]

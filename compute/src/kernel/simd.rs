@@ -127,7 +127,6 @@ pub trait Simd: Copy {
 /// Aligns the stack of the calling function to cache lines. The compiler does so only for variables in
 /// memory, but not for vectors that it spills: those may then cross lines, which takes several times as
 /// long.
-#[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
 pub fn align_stack() {
     #[cfg(target_arch = "x86_64")]

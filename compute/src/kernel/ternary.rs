@@ -138,8 +138,8 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
     }
 }
 
-/// Products of two-bit codes, which decode in registers.
-pub trait TernaryDot: Simd {
+/// Products of blocks of codes: by default two-bit codes, which decode in registers.
+pub trait TernaryDot<Codes = [u8; BLOCK_BYTES]>: Simd {
     /// A block's activations of one row.
     type Block;
     /// Most blocks whose products fit the sums of [`dot`](Self::dot).
@@ -148,17 +148,34 @@ pub trait TernaryDot: Simd {
     /// Adds Σ c·q of the blocks of `P` panels × `N` activation rows.
     fn dot<const P: usize, const N: usize>(
         self,
-        codes: [&[[u8; BLOCK_BYTES]]; P],
+        codes: [&[Codes]; P],
         xs: [&[Self::Block]; N],
         exact: &mut [[Self::IntPanel; N]; P],
     );
 }
 
 /// Multiplies `P` panels × `N` activation rows from `row` on, whose blocks are `xs`.
+#[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
 pub fn tile<S: TernaryDot, const P: usize, const N: usize>(
     args: &TernaryArgs<'_, S>,
     panels: [usize; P],
+    row: usize,
+    xs: [&[S::Block]; N],
+    y: &mut Columns<'_>,
+) {
+    let mut codes = [&[][..]; P];
+    for (codes, panel) in codes.iter_mut().zip(panels) {
+        *codes = args.codes(panel);
+    }
+    tile_of(args, (panels, codes), row, xs, y);
+}
+
+/// As [`tile`], of any blocks of codes.
+#[inline(always)]
+pub fn tile_of<Codes, S: TernaryDot<Codes>, const P: usize, const N: usize>(
+    args: &TernaryArgs<'_, S>,
+    (panels, codes): ([usize; P], [&[Codes]; P]),
     row: usize,
     xs: [&[S::Block]; N],
     y: &mut Columns<'_>,
@@ -173,14 +190,14 @@ pub fn tile<S: TernaryDot, const P: usize, const N: usize>(
         while start < end {
             let chunk = start..end.min(start + S::CHUNK);
             start = chunk.end;
-            let (mut codes, mut chunk_xs) = ([&[][..]; P], xs);
-            for (codes, panel) in codes.iter_mut().zip(panels) {
-                *codes = &args.codes(panel)[chunk.clone()];
+            let (mut chunk_codes, mut chunk_xs) = (codes, xs);
+            for codes in &mut chunk_codes {
+                *codes = &codes[chunk.clone()];
             }
             for x in &mut chunk_xs {
                 *x = &x[chunk.clone()];
             }
-            s.dot(codes, chunk_xs, &mut exact);
+            s.dot(chunk_codes, chunk_xs, &mut exact);
         }
         for p in 0..P {
             args.scale(panels[p], g, row, &exact[p], &mut totals[p]);

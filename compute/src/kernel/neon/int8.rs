@@ -1,22 +1,15 @@
-//! int8 × int8 or 15 bits. Both planes of activations are multiplied by themselves; their sums are exact
-//! in 32 bits for some strips and in f64 beyond that.
+//! int8 × int8 or 15 bits. Both planes of activations are multiplied by themselves.
 
-use super::lanes::store;
 use super::multiply::{CHUNK, Multiply, Sums};
-use super::strips::{Row, VECTORS};
+use super::strips::{Row, strips as cut};
 use crate::kernel::Quantized;
-use crate::kernel::packing::{SIX, SPLIT, UPPER, WHOLE};
-use crate::matrix::{INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, PARTS, Packing};
+use crate::kernel::int8::{Int8Args, Int8Dot};
+use crate::matrix::{Int8Panel, Int8View};
 use crate::par::{Columns, Scratch};
-use crate::ternary::PANEL_ROWS;
-use std::arch::aarch64::*;
 use std::ops::Range;
 
 /// Most strips whose products with joined activations fit 32 bits: 128 · 32,512 · 16 · 32 < 2³¹.
 const JOINED: usize = 32;
-
-/// Scaled or rounded sums of one activation row with the 16 rows of a panel.
-type Total = [float32x4_t; VECTORS];
 
 /// See the scalar definition.
 #[inline]
@@ -29,147 +22,111 @@ pub fn int8<S: Multiply>(
     y: &mut Columns<'_>,
     _: &mut Scratch,
 ) {
-    match w.packing() {
-        Packing::Whole => product::<S, WHOLE>(set, w, panels, x, y),
-        Packing::Upper => product::<S, UPPER>(set, w, panels, x, y),
-        Packing::Six => product::<S, SIX>(set, w, panels, x, y),
-        Packing::Split => product::<S, SPLIT>(set, w, panels, x, y),
-    }
-}
-
-/// Computes the product with packing `W`.
-#[inline]
-#[target_feature(enable = "neon")]
-fn product<S: Multiply, const W: u8>(
-    set: S,
-    w: Int8View<'_>,
-    panels: Range<usize>,
-    x: &Quantized<'_>,
-    y: &mut Columns<'_>,
-) {
-    let first = panels.start;
-    for panel in panels {
-        let (mut row, at) = (0, (panel, (panel - first) * PANEL_ROWS));
-        while row < x.rows() {
-            // Tiles of several rows have an even number, so both planes of a token.
-            row += match x.rows() - row {
-                6.. if S::ROWS >= 6 => tile::<S, W, 6>(set, w, at, x, row, y),
-                4.. if S::ROWS >= 4 => tile::<S, W, 4>(set, w, at, x, row, y),
-                2.. => tile::<S, W, 2>(set, w, at, x, row, y),
-                _ => tile::<S, W, 1>(set, w, at, x, row, y),
-            };
+    let (first, strips) = (panels.start, w.strips());
+    match x.planes {
+        1 => {
+            let dot = Planes::<S, 1> { set, x, strips };
+            Int8Args { dot, w, x, first }.product(panels, y);
+        }
+        _ => {
+            let dot = Planes::<S, 2> { set, x, strips };
+            Int8Args { dot, w, x, first }.product(panels, y);
         }
     }
 }
 
-/// Multiplies a panel, whose outputs begin at `from`, × `N` activation rows from `row` on; returns `N`.
-#[inline]
-#[target_feature(enable = "neon")]
-fn tile<S: Multiply, const W: u8, const N: usize>(
+/// Activations of `P` planes, as they are in memory.
+#[derive(Clone, Copy)]
+struct Planes<'a, S, const P: usize> {
     set: S,
-    w: Int8View<'_>,
-    (panel, from): (usize, usize),
-    x: &Quantized<'_>,
-    row: usize,
-    y: &mut Columns<'_>,
-) -> usize {
-    let xs: [Row<'_>; N] = std::array::from_fn(|n| &x.row_chunks(row + n)[..w.strips()]);
-    let (values, scales) = (w.panel(panel, 0..w.strips()), w.scales(panel));
-    let (strips, tokens) = (w.group().div_ceil(INT8_PAD_COLS), N / x.planes);
-    let mut totals = [[vdupq_n_f32(0.0); VECTORS]; N];
-    for g in 0..w.groups() {
-        let range = g * strips..((g + 1) * strips).min(w.strips());
-        let sums = rounded::<S, W, N>(set, &values, range, &xs, x.planes);
-        let scales = group_scales(&scales, g);
-        for n in 0..tokens {
-            for v in 0..VECTORS {
-                totals[n][v] = vaddq_f32(totals[n][v], vmulq_f32(sums[n][v], scales[v]));
-            }
-        }
-    }
-    for (n, total) in totals[..tokens].iter().enumerate() {
-        let token = row / x.planes + n;
-        let mut lanes = [0.0; PANEL_ROWS];
-        for (lanes, total) in lanes.as_chunks_mut().0.iter_mut().zip(total) {
-            store(lanes, vmulq_n_f32(*total, x.joined_step(token)));
-        }
-        y.row(token)[from..].iter_mut().zip(lanes).for_each(|(out, lane)| *out = lane);
-    }
-    N
+    x: &'a Quantized<'a>,
+    strips: usize,
 }
 
-/// Returns Σ w·q of each token over the strips of a group, rounded once.
-#[inline]
-#[target_feature(enable = "neon")]
-fn rounded<S: Multiply, const W: u8, const N: usize>(
-    set: S,
-    w: &Int8Panel<'_>,
-    range: Range<usize>,
-    xs: &[Row<'_>; N],
-    planes: usize,
-) -> [Total; N] {
-    let mut out = [[vdupq_n_f32(0.0); VECTORS]; N];
-    if range.len() <= if planes == 1 { CHUNK } else { JOINED } {
+impl<S: Multiply, const P: usize> Planes<'_, S, P> {
+    /// Writes Σ w·q of the `R` rows of a tile.
+    #[inline(always)]
+    fn dot_rows<const W: u8, const R: usize>(
+        self,
+        w: &Int8Panel<'_>,
+        strips: Range<usize>,
+        rows: &[Row<'_>],
+        out: &mut [Sums],
+    ) {
+        let (w, mut xs) = (&cut::<W>(w, strips.start, strips.len()), [&[][..]; R]);
+        for (cut, row) in xs.iter_mut().zip(rows) {
+            *cut = &row[strips.clone()];
+        }
         // SAFETY: this module is only compiled for targets with NEON.
-        let sums = unsafe { set.int8::<W, N>(w, range, xs) };
-        for n in 0..N / planes {
-            for v in 0..VECTORS {
-                out[n][v] = vcvtq_f32_s32(joined(&sums, n, v, planes));
-            }
-        }
-        return out;
-    }
-    let mut exact = [[[vdupq_n_f64(0.0); 2]; VECTORS]; N];
-    for at in range.clone().step_by(CHUNK) {
-        let strips = at..range.end.min(at + CHUNK);
-        // SAFETY: as above.
-        let sums = unsafe { set.int8::<W, N>(w, strips, xs) };
-        for n in 0..N {
-            for v in 0..VECTORS {
-                let [low, high] = &mut exact[n / planes][v];
-                let factor = if n % planes + 1 < planes { 256.0 } else { 1.0 };
-                *low =
-                    vfmaq_n_f64(*low, vcvtq_f64_s64(vmovl_s32(vget_low_s32(sums[n][v]))), factor);
-                *high = vfmaq_n_f64(*high, vcvtq_f64_s64(vmovl_high_s32(sums[n][v])), factor);
-            }
-        }
-    }
-    for n in 0..N / planes {
-        for v in 0..VECTORS {
-            let [low, high] = exact[n][v];
-            out[n][v] = vcvt_high_f32_f64(vcvt_f32_f64(low), high);
-        }
-    }
-    out
-}
-
-/// Returns the sums of token `n`, joined from its planes.
-#[inline]
-#[target_feature(enable = "neon")]
-fn joined<const N: usize>(sums: &[Sums; N], n: usize, v: usize, planes: usize) -> int32x4_t {
-    match planes {
-        1 => sums[n][v],
-        _ => vaddq_s32(vshlq_n_s32::<8>(sums[2 * n][v]), sums[2 * n + 1][v]),
+        out.copy_from_slice(&unsafe { self.set.int8::<W, R>(w, &xs) });
     }
 }
 
-/// Returns the scales of a group's 16 rows.
-#[inline]
-#[target_feature(enable = "neon")]
-fn group_scales(scales: &Int8Scales<'_>, group: usize) -> Total {
-    let floats =
-        |bytes: [u8; 4 * PANEL_ROWS]| -> [[f32; 4]; VECTORS] { bytemuck::must_cast(bytes) };
-    match scales {
-        Int8Scales::Float(scales) => floats(scales[group]).map(|s| super::lanes::load(&s)),
-        Int8Scales::Parts(parts, factors) => {
-            let mut out = floats(factors[group / PARTS]).map(|s| super::lanes::load(&s));
-            let parts = vreinterpretq_s8_u8(super::lanes::load_u8(&parts[group]));
-            let halves = [vmovl_s8(vget_low_s8(parts)), vmovl_high_s8(parts)];
-            for (out, half) in out.as_chunks_mut::<2>().0.iter_mut().zip(halves) {
-                out[0] = vmulq_f32(out[0], vcvtq_f32_s32(vmovl_s16(vget_low_s16(half))));
-                out[1] = vmulq_f32(out[1], vcvtq_f32_s32(vmovl_high_s16(half)));
+impl<'a, S: Multiply, const P: usize> Int8Dot for Planes<'a, S, P> {
+    type Set = S;
+    type Tile<const N: usize> = [[Row<'a>; P]; N];
+    type Sums = [Sums; P];
+    const SHORT: usize = if P == 1 { CHUNK } else { JOINED };
+    const CHUNK: usize = CHUNK;
+
+    #[inline(always)]
+    fn set(self) -> S {
+        self.set
+    }
+
+    #[inline(always)]
+    fn tile<const N: usize>(self, token: usize) -> Self::Tile<N> {
+        let mut tile: Self::Tile<N> = [[&[]; P]; N];
+        for (i, row) in tile.as_flattened_mut().iter_mut().enumerate() {
+            *row = &self.x.row_chunks(token * P + i)[..self.strips];
+        }
+        tile
+    }
+
+    #[inline(always)]
+    fn dot<const M: usize, const N: usize, const W: u8>(
+        self,
+        values: &[Int8Panel<'_>; M],
+        x: Self::Tile<N>,
+        strips: Range<usize>,
+        _: bool,
+    ) -> [[Self::Sums; N]; M] {
+        let mut sums = [[[self.set.int_panel(self.set.splat_int(0)); P]; N]; M];
+        for (w, sums) in values.iter().zip(&mut sums) {
+            let (w, strips, rows, out) =
+                (w, strips.clone(), x.as_flattened(), sums.as_flattened_mut());
+            match N * P {
+                1 => self.dot_rows::<W, 1>(w, strips, rows, out),
+                2 => self.dot_rows::<W, 2>(w, strips, rows, out),
+                4 => self.dot_rows::<W, 4>(w, strips, rows, out),
+                _ => self.dot_rows::<W, 6>(w, strips, rows, out),
             }
-            out
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn walk<const W: u8>(args: &Int8Args<'_, Self>, panels: Range<usize>, y: &mut Columns<'_>) {
+        for panel in panels {
+            let mut token = 0;
+            while token < args.x.tokens() {
+                // A tile of several rows has an even number.
+                let tokens = match (args.x.tokens() - token).min(S::ROWS / P) {
+                    6.. => 6,
+                    4.. => 4,
+                    3 if P == 2 => 3,
+                    2.. => 2,
+                    _ => 1,
+                };
+                match tokens {
+                    6 => args.tile::<1, 6, W>([panel], token, y),
+                    4 => args.tile::<1, 4, W>([panel], token, y),
+                    3 => args.tile::<1, 3, W>([panel], token, y),
+                    2 => args.tile::<1, 2, W>([panel], token, y),
+                    _ => args.tile::<1, 1, W>([panel], token, y),
+                }
+                token += tokens;
+            }
         }
     }
 }

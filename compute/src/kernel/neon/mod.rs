@@ -17,7 +17,6 @@ use super::{Isa, Kernels, float, kv, scalar};
 use crate::matrix::FloatMatrix;
 use crate::par::Columns;
 use instructions::{DotProd, I8mm};
-use multiply::Base;
 use scalar::KV;
 use std::arch::aarch64::{float32x4_t, int32x4_t};
 use std::ops::Range;
@@ -47,15 +46,21 @@ macro_rules! with {
 #[derive(Clone, Copy)]
 struct Neon;
 
-simd!(Neon, "neon", [float32x4_t, int32x4_t; 4], wide: lanes::Wide, chains: 4, registers: 32, lanes,
-    unsafe);
+/// Implements [`Simd`](super::simd::Simd) for a token by the functions of NEON.
+macro_rules! neon {
+    ($($token:ty),+) => {$(
+        simd!($token, "neon", [float32x4_t, int32x4_t; 4], wide: lanes::Wide, chains: 4, registers: 32,
+            lanes, unsafe);
+    )+};
+}
+neon!(Neon, DotProd, I8mm);
 
 /// The kernel table of plain NEON. The compiler vectorizes short loops over floats.
 pub const KERNELS: Kernels = kernels!("neon", [unsafe], Neon, {
     isa: Isa::Neon,
-    two_bit: with!(ternary::ternary, Base; w, panels, x, y, scratch),
+    two_bit: with!(ternary::ternary, Neon; w, panels, x, y, scratch),
     tight: None,
-    int8: with!(int8::int8, Base; w, panels, x, y, scratch),
+    int8: with!(int8::int8, Neon; w, panels, x, y, scratch),
     float: compiled!("neon", [unsafe], float::float,
         (w: &FloatMatrix, rows: Range<usize>, x: &[f32], y: &mut Columns<'_>) -> (), Neon),
     attend: detected!(attend::attend, a, out, scratch),

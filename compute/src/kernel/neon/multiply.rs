@@ -1,16 +1,17 @@
 //! Exact sums of products of 16 weight rows × `N` activation rows, for each instruction set.
 
+use super::Neon;
 use super::instructions::{DotProd, I8mm};
 use super::lanes::{load_i8, load_u8};
 use super::strips::{
-    PAIRS, Row, STRIP, TWO_BIT, VECTORS, columns, cut, decode_pairs, decode_whole, pairs, strip,
-    vector,
+    PAIRS, Row, STRIP, TWO_BIT, VECTORS, columns, decode_pairs, decode_whole, of_one_length, pairs,
+    strips, vector,
 };
 use crate::kernel::packing::WHOLE;
+use crate::kernel::simd::Simd;
 use crate::matrix::Int8Panel;
 use crate::ternary::BLOCK_BYTES;
 use std::arch::aarch64::*;
-use std::ops::Range;
 
 /// Most strips whose sums fit 32 bits: 128 · 128 · 16 columns · 4096 = 2³⁰.
 pub const CHUNK: usize = 4096;
@@ -20,42 +21,41 @@ const NARROW: usize = 21;
 /// Sums of one activation row with the 16 rows of a panel.
 pub type Sums = [int32x4_t; VECTORS];
 
+/// Calls a function for each block of a strip, whose number is its last generic parameter.
+macro_rules! blocks {
+    ($add:ident[$($generic:ident),+] $args:tt) => {
+        $add::<$($generic,)+ 0> $args;
+        $add::<$($generic,)+ 1> $args;
+        $add::<$($generic,)+ 2> $args;
+        $add::<$($generic,)+ 3> $args;
+    };
+}
+
 /// Integer products of an instruction set; a value proves that the CPU has it.
 ///
 /// All methods need NEON, which every target has that this module is compiled for.
-pub trait Multiply: Copy {
+pub trait Multiply: Simd<Ints = int32x4_t, IntPanel = Sums> {
     /// Most activation rows of a tile: 2, 4 or 6.
     const ROWS: usize;
     /// Number of activation rows from which ternary weights are decoded to memory, once for all rows.
     const DECODED_ROWS: usize;
 
-    /// Returns Σ w·q over at most [`CHUNK`] strips of int8 weights.
+    /// Returns Σ w·q of int8 weights over the strips of `xs`, at most [`CHUNK`].
     unsafe fn int8<const W: u8, const N: usize>(
         self,
         w: &Int8Panel<'_>,
-        strips: Range<usize>,
         xs: &[Row<'_>; N],
     ) -> [Sums; N];
 
     /// As [`int8`](Self::int8), of ternary codes.
-    unsafe fn two_bit<const N: usize>(
-        self,
-        w: &Int8Panel<'_>,
-        strips: Range<usize>,
-        xs: &[Row<'_>; N],
-    ) -> [Sums; N];
+    unsafe fn two_bit<const N: usize>(self, w: &Int8Panel<'_>, xs: &[Row<'_>; N]) -> [Sums; N];
 
     /// As [`int8`](Self::int8), of codes that [`decode`](Self::decode) has written.
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn decoded<const N: usize>(
-        self,
-        w: &Int8Panel<'_>,
-        strips: Range<usize>,
-        xs: &[Row<'_>; N],
-    ) -> [Sums; N] {
+    unsafe fn decoded<const N: usize>(self, w: &Int8Panel<'_>, xs: &[Row<'_>; N]) -> [Sums; N] {
         // SAFETY: the same condition.
-        unsafe { self.int8::<WHOLE, N>(w, strips, xs) }
+        unsafe { self.int8::<WHOLE, N>(w, xs) }
     }
 
     /// Decodes a panel of ternary codes.
@@ -66,11 +66,7 @@ pub trait Multiply: Copy {
     }
 }
 
-/// NEON without extensions.
-#[derive(Clone, Copy)]
-pub struct Base;
-
-impl Multiply for Base {
+impl Multiply for Neon {
     const ROWS: usize = 2;
     const DECODED_ROWS: usize = usize::MAX;
 
@@ -79,40 +75,25 @@ impl Multiply for Base {
     unsafe fn int8<const W: u8, const N: usize>(
         self,
         w: &Int8Panel<'_>,
-        strips: Range<usize>,
         xs: &[Row<'_>; N],
     ) -> [Sums; N] {
-        let mut sums = [[[vdupq_n_s32(0); 2]; VECTORS]; N];
-        let xs = cut(xs, &strips);
-        for (at, i) in strips.enumerate() {
-            let (w, x) = (&strip::<W>(w, i), columns(&xs, at));
-            add_wide::<W, N, 0>(w, &x, &mut sums);
-            add_wide::<W, N, 1>(w, &x, &mut sums);
-            add_wide::<W, N, 2>(w, &x, &mut sums);
-            add_wide::<W, N, 3>(w, &x, &mut sums);
+        let (xs, mut sums) = (of_one_length(xs), [[[vdupq_n_s32(0); 2]; VECTORS]; N]);
+        for i in 0..xs[0].len() {
+            let (w, x) = (&strips::<W>(w, i, 1), columns(&xs, i));
+            blocks!(add_wide[W, N](w, &x, &mut sums));
         }
         joined(&sums)
     }
 
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn two_bit<const N: usize>(
-        self,
-        w: &Int8Panel<'_>,
-        strips: Range<usize>,
-        xs: &[Row<'_>; N],
-    ) -> [Sums; N] {
-        let mut sums = [[[vdupq_n_s32(0); 2]; VECTORS]; N];
-        for at in strips.clone().step_by(NARROW) {
+    unsafe fn two_bit<const N: usize>(self, w: &Int8Panel<'_>, xs: &[Row<'_>; N]) -> [Sums; N] {
+        let (xs, mut sums) = (of_one_length(xs), [[[vdupq_n_s32(0); 2]; VECTORS]; N]);
+        for from in (0..xs[0].len()).step_by(NARROW) {
             let mut narrow = [[[vdupq_n_s16(0); 2]; VECTORS]; N];
-            let strips = at..strips.end.min(at + NARROW);
-            let xs = cut(xs, &strips);
-            for (at, i) in strips.enumerate() {
-                let (w, x) = (&strip::<TWO_BIT>(w, i), columns(&xs, at));
-                add_narrow::<N, 0>(w, &x, &mut narrow);
-                add_narrow::<N, 1>(w, &x, &mut narrow);
-                add_narrow::<N, 2>(w, &x, &mut narrow);
-                add_narrow::<N, 3>(w, &x, &mut narrow);
+            for i in from..xs[0].len().min(from + NARROW) {
+                let (w, x) = (&strips::<TWO_BIT>(w, i, 1), columns(&xs, i));
+                blocks!(add_narrow[N](w, &x, &mut narrow));
             }
             for n in 0..N {
                 for v in 0..VECTORS {
@@ -193,33 +174,23 @@ impl Multiply for DotProd {
     unsafe fn int8<const W: u8, const N: usize>(
         self,
         w: &Int8Panel<'_>,
-        strips: Range<usize>,
         xs: &[Row<'_>; N],
     ) -> [Sums; N] {
-        let mut sums = [[vdupq_n_s32(0); VECTORS]; N];
-        let xs = cut(xs, &strips);
-        for (at, i) in strips.enumerate() {
-            let (w, x) = (&strip::<W>(w, i), columns(&xs, at));
-            add_dots::<W, N, 0>(self, w, &x, &mut sums);
-            add_dots::<W, N, 1>(self, w, &x, &mut sums);
-            add_dots::<W, N, 2>(self, w, &x, &mut sums);
-            add_dots::<W, N, 3>(self, w, &x, &mut sums);
+        let (xs, mut sums) = (of_one_length(xs), [[vdupq_n_s32(0); VECTORS]; N]);
+        for i in 0..xs[0].len() {
+            let (w, x) = (&strips::<W>(w, i, 1), columns(&xs, i));
+            blocks!(add_dots[W, N](self, w, &x, &mut sums));
         }
         sums
     }
 
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn two_bit<const N: usize>(
-        self,
-        w: &Int8Panel<'_>,
-        strips: Range<usize>,
-        xs: &[Row<'_>; N],
-    ) -> [Sums; N] {
+    unsafe fn two_bit<const N: usize>(self, w: &Int8Panel<'_>, xs: &[Row<'_>; N]) -> [Sums; N] {
         match N {
-            1 => [masked(self, w, strips, xs[0]); N],
+            1 => [masked(self, w, xs[0]); N],
             // SAFETY: the same condition.
-            _ => unsafe { self.int8::<TWO_BIT, N>(w, strips, xs) },
+            _ => unsafe { self.int8::<TWO_BIT, N>(w, xs) },
         }
     }
 }
@@ -259,10 +230,9 @@ fn add_dot<const N: usize, const BLOCK: usize>(
 /// a code takes one instruction. Codes that are 4 or 16 times too large have sums of their own.
 #[inline]
 #[target_feature(enable = "neon")]
-fn masked(set: DotProd, w: &Int8Panel<'_>, strips: Range<usize>, x: Row<'_>) -> Sums {
+fn masked(set: DotProd, w: &Int8Panel<'_>, x: Row<'_>) -> Sums {
     let mut sums = [[vdupq_n_s32(0); 3]; VECTORS];
-    let blocks = &w.values.as_chunks::<BLOCK_BYTES>().0[strips.clone()];
-    for (block, x) in blocks.iter().zip(&x[strips]) {
+    for (block, x) in w.values.as_chunks::<BLOCK_BYTES>().0.iter().zip(x) {
         let x = load_i8(x);
         for (codes, sums) in block.as_chunks().0.iter().zip(&mut sums) {
             let codes = load_u8(codes);
@@ -287,43 +257,32 @@ impl Multiply for I8mm {
     unsafe fn int8<const W: u8, const N: usize>(
         self,
         w: &Int8Panel<'_>,
-        strips: Range<usize>,
         xs: &[Row<'_>; N],
     ) -> [Sums; N] {
         match N {
             // SAFETY: the same condition.
-            1 | 2 => unsafe { self.dotprod.int8::<W, N>(w, strips, xs) },
-            _ => by_pairs::<W, N>(self, w, strips, xs),
+            1 | 2 => unsafe { self.dotprod.int8::<W, N>(w, xs) },
+            _ => by_pairs::<W, N>(self, w, xs),
         }
     }
 
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn two_bit<const N: usize>(
-        self,
-        w: &Int8Panel<'_>,
-        strips: Range<usize>,
-        xs: &[Row<'_>; N],
-    ) -> [Sums; N] {
+    unsafe fn two_bit<const N: usize>(self, w: &Int8Panel<'_>, xs: &[Row<'_>; N]) -> [Sums; N] {
         match N {
             // SAFETY: the same condition.
-            1 | 2 => unsafe { self.dotprod.two_bit(w, strips, xs) },
-            _ => by_pairs::<TWO_BIT, N>(self, w, strips, xs),
+            1 | 2 => unsafe { self.dotprod.two_bit(w, xs) },
+            _ => by_pairs::<TWO_BIT, N>(self, w, xs),
         }
     }
 
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn decoded<const N: usize>(
-        self,
-        w: &Int8Panel<'_>,
-        strips: Range<usize>,
-        xs: &[Row<'_>; N],
-    ) -> [Sums; N] {
+    unsafe fn decoded<const N: usize>(self, w: &Int8Panel<'_>, xs: &[Row<'_>; N]) -> [Sums; N] {
         if N == 1 {
-            return [by_pairs::<PAIRS, 2>(self, w, strips, &[xs[0]; 2])[0]; N];
+            return [by_pairs::<PAIRS, 2>(self, w, &[xs[0]; 2])[0]; N];
         }
-        by_pairs::<PAIRS, N>(self, w, strips, xs)
+        by_pairs::<PAIRS, N>(self, w, xs)
     }
 
     #[inline]
@@ -340,14 +299,12 @@ impl Multiply for I8mm {
 fn by_pairs<const W: u8, const N: usize>(
     set: I8mm,
     w: &Int8Panel<'_>,
-    strips: Range<usize>,
     xs: &[Row<'_>; N],
 ) -> [Sums; N] {
     // `[pair of activation rows][first or second pair of four weight rows][vector of weight rows]`.
-    let mut sums = [[vdupq_n_s32(0); VECTORS]; N];
-    let xs = cut(xs, &strips);
-    for (at, i) in strips.enumerate() {
-        let (w, x) = (&strip::<W>(w, i), columns(&xs, at));
+    let (xs, mut sums) = (of_one_length(xs), [[vdupq_n_s32(0); VECTORS]; N]);
+    for i in 0..xs[0].len() {
+        let (w, x) = (&strips::<W>(w, i, 1), columns(&xs, i));
         add_half::<W, N, 0>(set, w, &x, &mut sums);
         add_half::<W, N, 1>(set, w, &x, &mut sums);
     }

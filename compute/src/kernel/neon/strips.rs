@@ -5,7 +5,6 @@ use crate::kernel::packing::{BLOCK, BLOCKS, SIX, UPPER, WHOLE, lines};
 use crate::matrix::{INT8_PAD_COLS, Int8Panel};
 use crate::ternary::PANEL_ROWS;
 use std::arch::aarch64::*;
-use std::ops::Range;
 
 /// Number of vectors of 4 rows in a panel.
 pub const VECTORS: usize = PANEL_ROWS / 4;
@@ -25,15 +24,17 @@ fn line(plane: &[u8], blocks: usize, block: usize, v: usize) -> uint8x16_t {
     load_u8(&plane.as_chunks::<BLOCK>().0[block / blocks].as_chunks::<16>().0[v])
 }
 
-/// Returns the `i`-th strip of a panel.
+/// Returns `count` strips of a panel from the `first`-th on.
 #[inline]
-pub fn strip<'a, const W: u8>(w: &Int8Panel<'a>, i: usize) -> Int8Panel<'a> {
+pub fn strips<'a, const W: u8>(w: &Int8Panel<'a>, first: usize, count: usize) -> Int8Panel<'a> {
     let (values, low) = match W {
         TWO_BIT => (1, 0),
         PAIRS => (BLOCKS, 0),
         _ => lines(W),
     };
-    let cut = |plane: &'a [u8], lines: usize| &plane[i * lines * BLOCK..][..lines * BLOCK];
+    // The compiler sees the length of a single strip, so that its loads need no checks.
+    let cut =
+        |plane: &'a [u8], lines: usize| &plane[first * lines * BLOCK..][..count * lines * BLOCK];
     Int8Panel { values: cut(w.values, values), low: cut(w.low, low), fill: w.fill }
 }
 
@@ -86,7 +87,7 @@ fn joined<const W: u8>(w: &Int8Panel<'_>, block: usize, v: usize) -> uint8x16_t 
 pub fn decode_whole(w: &Int8Panel<'_>, out: &mut [[u8; STRIP]]) {
     for (i, out) in out.iter_mut().enumerate() {
         for (at, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
-            store(out, vector::<TWO_BIT>(&strip::<TWO_BIT>(w, i), at / VECTORS, at % VECTORS));
+            store(out, vector::<TWO_BIT>(&strips::<TWO_BIT>(w, i, 1), at / VECTORS, at % VECTORS));
         }
     }
 }
@@ -96,7 +97,7 @@ pub fn decode_whole(w: &Int8Panel<'_>, out: &mut [[u8; STRIP]]) {
 #[target_feature(enable = "neon")]
 pub fn decode_pairs(w: &Int8Panel<'_>, out: &mut [[u8; STRIP]]) {
     for (i, out) in out.iter_mut().enumerate() {
-        let (w, out) = (&strip::<TWO_BIT>(w, i), out.as_chunks_mut().0.as_chunks_mut::<2>().0);
+        let (w, out) = (&strips::<TWO_BIT>(w, i, 1), out.as_chunks_mut().0.as_chunks_mut::<2>().0);
         for v in 0..VECTORS {
             // Halves that are known at compile time: shifts have constants.
             let (first, second) = (pairs::<TWO_BIT>(w, 0, v), pairs::<TWO_BIT>(w, 1, v));
@@ -129,10 +130,10 @@ pub fn pairs<const W: u8>(w: &Int8Panel<'_>, half: usize, v: usize) -> [int8x16_
     [vzip1q_s32(a, b), vzip2q_s32(a, b)].map(|pair| vreinterpretq_s8_s32(pair))
 }
 
-/// Returns some strips of `N` rows.
+/// Returns the same rows; the compiler then knows that they have one length.
 #[inline]
-pub fn cut<'a, const N: usize>(xs: &[Row<'a>; N], strips: &Range<usize>) -> [Row<'a>; N] {
-    xs.map(|x| &x[strips.clone()])
+pub fn of_one_length<'a, const N: usize>(xs: &[Row<'a>; N]) -> [Row<'a>; N] {
+    xs.map(|x| &x[..xs[0].len()])
 }
 
 /// Loads a strip of the activations of `N` rows.

@@ -111,9 +111,9 @@ impl<D: Int8Dot> Int8Args<'_, D> {
         // GGUF files have groups of 16 and 32 columns: so many groups that each must cost little.
         let even = w.cols().is_multiple_of(w.group());
         let totals = match w.group().div_ceil(INT8_PAD_COLS) {
-            1 if even => self.short_groups::<P, N, W>(panels, token, 1),
-            2 if even => self.short_groups::<P, N, W>(panels, token, 2),
-            strips => self.groups::<P, N, W>(panels, token, strips),
+            1 if even => self.groups::<P, N, W>(panels, token, 1, true),
+            2 if even => self.groups::<P, N, W>(panels, token, 2, true),
+            strips => self.groups::<P, N, W>(panels, token, strips, false),
         };
         for (panel, totals) in panels.into_iter().zip(totals) {
             let from = (panel - self.first) * PANEL_ROWS;
@@ -124,57 +124,32 @@ impl<D: Int8Dot> Int8Args<'_, D> {
         }
     }
 
-    /// Returns Σ w·q, rounded once per group of `strips` strips.
+    /// Returns Σ w·q, rounded once per group of `strips` strips. If `short`, all groups have this number of
+    /// strips, at most [`SHORT`](Int8Dot::SHORT).
     #[inline(always)]
     fn groups<const P: usize, const N: usize, const W: u8>(
         &self,
         panels: [usize; P],
         token: usize,
         strips: usize,
+        short: bool,
     ) -> Totals<D::Set, P, N> {
         let (s, w, x) = (self.dot.set(), self.w, self.dot.tile::<N>(token));
         let values = panels.map(|panel| w.panel(panel, 0..w.strips()));
         let scales = panels.map(|panel| w.scales(panel));
         let mut totals = [[s.panel(s.splat(0.0)); N]; P];
         for g in 0..w.groups() {
-            let range = g * strips..((g + 1) * strips).min(w.strips());
+            let end = (g + 1) * strips;
+            let range = g * strips..if short { end } else { end.min(w.strips()) };
             for scales in &scales {
-                self.dot.fetch_scales(scales, g, false);
+                self.dot.fetch_scales(scales, g, short);
             }
-            let sums = match range.len() <= D::SHORT {
-                true => {
-                    self.short_sums(self.dot.dot::<P, N, W>(&values, x, range, false), token, g)
-                }
-                false => self.long_sums::<P, N, W>(&values, x, range, token, g),
+            let sums = if short || range.len() <= D::SHORT {
+                self.short_sums(self.dot.dot::<P, N, W>(&values, x, range, short), token, g)
+            } else {
+                self.long_sums::<P, N, W>(&values, x, range, token, g)
             };
             for p in 0..P {
-                let scales = panel_rows::int8_scales(s, &scales[p], g);
-                for n in 0..N {
-                    panel_rows::add_scaled(s, &mut totals[p][n], sums[p][n], scales);
-                }
-            }
-        }
-        totals
-    }
-
-    /// As [`groups`](Self::groups), if all groups have this number of strips, at most
-    /// [`SHORT`](Int8Dot::SHORT).
-    #[inline(always)]
-    fn short_groups<const P: usize, const N: usize, const W: u8>(
-        &self,
-        panels: [usize; P],
-        token: usize,
-        strips: usize,
-    ) -> Totals<D::Set, P, N> {
-        let (s, w, x) = (self.dot.set(), self.w, self.dot.tile::<N>(token));
-        let values = panels.map(|panel| w.panel(panel, 0..w.strips()));
-        let scales = panels.map(|panel| w.scales(panel));
-        let mut totals = [[s.panel(s.splat(0.0)); N]; P];
-        for g in 0..w.groups() {
-            let exact = self.dot.dot::<P, N, W>(&values, x, g * strips..g * strips + strips, true);
-            let sums = self.short_sums(exact, token, g);
-            for p in 0..P {
-                self.dot.fetch_scales(&scales[p], g, true);
                 let scales = panel_rows::int8_scales(s, &scales[p], g);
                 for n in 0..N {
                     panel_rows::add_scaled(s, &mut totals[p][n], sums[p][n], scales);

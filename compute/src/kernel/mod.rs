@@ -33,6 +33,8 @@ mod attention;
 ))]
 mod attention_loop;
 mod attention_parts;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "wasm32", feature = "relaxed-simd")))]
+mod byte_dot;
 pub mod delta;
 mod exp;
 mod finite;

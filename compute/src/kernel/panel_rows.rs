@@ -44,6 +44,14 @@ pub fn int8_scales<S: Simd>(s: S, scales: &Int8Scales<'_>, group: usize) -> S::P
     }
 }
 
+/// Adds integers.
+#[inline(always)]
+pub fn add_ints<S: Simd>(s: S, total: &mut S::IntPanel, x: &S::IntPanel) {
+    for (total, x) in total.as_mut().iter_mut().zip(x.as_ref()) {
+        *total = s.add_ints(*total, *x);
+    }
+}
+
 /// Returns 256 · high + low.
 #[inline(always)]
 pub fn join<S: Simd>(s: S, high: S::IntPanel, low: S::IntPanel) -> S::IntPanel {

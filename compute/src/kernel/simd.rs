@@ -197,7 +197,7 @@ macro_rules! simd {
                 $($unsafe)? { run(task) }
             }
 
-            simd!(@each [$ops] [$($unsafe)?] {
+            $crate::kernel::simd::simd!(@each [$ops] [$($unsafe)?] {
                 load(x: &Self::Array) -> Self::Vector;
                 load_f16(x: &Self::Codes) -> Self::Vector;
                 load_bf16(x: &Self::Codes) -> Self::Vector;
@@ -234,7 +234,7 @@ macro_rules! simd {
         }
     };
     (@each [$ops:path] $unsafe:tt { $($name:ident($($arg:ident: $of:ty),*) -> $out:ty;)* }) => {
-        $(simd!(@one [$ops] $unsafe $name($($arg: $of),*) -> $out);)*
+        $($crate::kernel::simd::simd!(@one [$ops] $unsafe $name($($arg: $of),*) -> $out);)*
     };
     (@one [$ops:path] [$($unsafe:tt)?] $name:ident($($arg:ident: $of:ty),*) -> $out:ty) => {
         #[inline(always)]
@@ -265,6 +265,18 @@ macro_rules! lanes {
     };
 }
 pub(super) use lanes;
+
+/// Calls a function with the target features of a token.
+#[cfg(target_arch = "x86_64")]
+macro_rules! by_token {
+    ($token:expr, $($call:tt)*) => {{
+        let _token = $token;
+        // SAFETY: a token is only made where the CPU has the target features.
+        unsafe { $($call)* }
+    }};
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use by_token;
 
 /// Builds a function pointer to a function that needs CPU features.
 macro_rules! detected {

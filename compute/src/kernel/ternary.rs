@@ -145,13 +145,12 @@ pub trait TernaryDot<Codes = [u8; BLOCK_BYTES]>: Simd {
     /// Most blocks whose products fit the sums of [`dot`](Self::dot).
     const CHUNK: usize;
 
-    /// Adds Σ c·q of the blocks of `P` panels × `N` activation rows.
+    /// Returns Σ c·q of the blocks of `P` panels × `N` activation rows, at most [`CHUNK`](Self::CHUNK).
     fn dot<const P: usize, const N: usize>(
         self,
         codes: [&[Codes]; P],
         xs: [&[Self::Block]; N],
-        exact: &mut [[Self::IntPanel; N]; P],
-    );
+    ) -> [[Self::IntPanel; N]; P];
 }
 
 /// Multiplies `P` panels × `N` activation rows from `row` on, whose blocks are `xs`.
@@ -184,21 +183,7 @@ pub fn tile_of<Codes, S: TernaryDot<Codes>, const P: usize, const N: usize>(
     let s = args.s;
     let mut totals = [[s.panel(s.splat(0.0)); N]; P];
     for g in 0..args.groups {
-        let mut exact = [[s.int_panel(s.splat_int(0)); N]; P];
-        let Range { mut start, end } = args.group(g);
-        // A loop without `step_by`, whose division would cost short groups some cycles.
-        while start < end {
-            let chunk = start..end.min(start + S::CHUNK);
-            start = chunk.end;
-            let (mut chunk_codes, mut chunk_xs) = (codes, xs);
-            for codes in &mut chunk_codes {
-                *codes = &codes[chunk.clone()];
-            }
-            for x in &mut chunk_xs {
-                *x = &x[chunk.clone()];
-            }
-            s.dot(chunk_codes, chunk_xs, &mut exact);
-        }
+        let exact = sums(s, codes, xs, args.group(g));
         for p in 0..P {
             args.scale(panels[p], g, row, &exact[p], &mut totals[p]);
         }
@@ -206,4 +191,45 @@ pub fn tile_of<Codes, S: TernaryDot<Codes>, const P: usize, const N: usize>(
     for (panel, totals) in panels.into_iter().zip(totals) {
         args.store(panel, row, &totals, y);
     }
+}
+
+/// Returns Σ c·q of a group's blocks. Those that fit a chunk have no loop around them, whose sums the
+/// compiler would keep in memory.
+#[inline(always)]
+fn sums<Codes, S: TernaryDot<Codes>, const P: usize, const N: usize>(
+    s: S,
+    codes: [&[Codes]; P],
+    xs: [&[S::Block]; N],
+    Range { mut start, end }: Range<usize>,
+) -> [[S::IntPanel; N]; P] {
+    if end - start <= S::CHUNK {
+        return chunk(s, codes, xs, start..end);
+    }
+    let mut exact = [[s.int_panel(s.splat_int(0)); N]; P];
+    while start < end {
+        let next = end.min(start + S::CHUNK);
+        let more = chunk(s, codes, xs, start..next);
+        for (exact, more) in exact.as_flattened_mut().iter_mut().zip(more.as_flattened()) {
+            panel_rows::add_ints(s, exact, more);
+        }
+        start = next;
+    }
+    exact
+}
+
+/// Returns Σ c·q of a chunk of blocks.
+#[inline(always)]
+fn chunk<Codes, S: TernaryDot<Codes>, const P: usize, const N: usize>(
+    s: S,
+    mut codes: [&[Codes]; P],
+    mut xs: [&[S::Block]; N],
+    blocks: Range<usize>,
+) -> [[S::IntPanel; N]; P] {
+    for codes in &mut codes {
+        *codes = &codes[blocks.clone()];
+    }
+    for x in &mut xs {
+        *x = &x[blocks.clone()];
+    }
+    s.dot(codes, xs)
 }

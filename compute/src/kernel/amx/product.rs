@@ -126,7 +126,15 @@ pub unsafe fn product<const SIGNED: bool>(
                         steps: split.steps(chunk),
                     };
                     // SAFETY: the tiles are configured; the weights are those of all steps.
-                    unsafe { tile_product.run::<SIGNED>(begin, !keeps || last, sums) };
+                    unsafe {
+                        let (t, stores) = (&tile_product, !keeps || last);
+                        match (t.pair.len(), t.weights[1].is_null()) {
+                            (1, true) => t.multiply::<1, 1, SIGNED>(begin, stores, sums),
+                            (1, false) => t.multiply::<1, 2, SIGNED>(begin, stores, sums),
+                            (_, true) => t.multiply::<2, 1, SIGNED>(begin, stores, sums),
+                            (_, false) => t.multiply::<2, 2, SIGNED>(begin, stores, sums),
+                        }
+                    }
                     if split.separate_sums || last {
                         tile_product.each_tile(sums, |p, rows, sums| {
                             emit(panels.start + at % pairs * PAIR + p, chunk, rows, sums);
@@ -200,26 +208,11 @@ struct TileProduct<'a> {
 }
 
 impl TileProduct<'_> {
-    /// # Safety
-    /// [`Tiles`] exist, and `weights` are those of all steps.
-    #[inline(always)]
-    unsafe fn run<const SIGNED: bool>(&self, begin: SumsStart, stores: bool, sums: &mut QuadSums) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match (self.pair.len(), self.weights[1].is_null()) {
-                (1, true) => self.multiply::<1, 1, SIGNED>(begin, stores, sums),
-                (1, false) => self.multiply::<1, 2, SIGNED>(begin, stores, sums),
-                (_, true) => self.multiply::<2, 1, SIGNED>(begin, stores, sums),
-                (_, false) => self.multiply::<2, 2, SIGNED>(begin, stores, sums),
-            }
-        }
-    }
-
     /// Multiplies `G` groups × `P` panels. Sums are in the tiles 0 to 3, activations in 4 and 5, weights
     /// in 6 and 7.
     ///
     /// # Safety
-    /// As [`TileProduct::run`].
+    /// [`Tiles`] exist, and `weights` are those of all steps.
     unsafe fn multiply<const G: usize, const P: usize, const SIGNED: bool>(
         &self,
         begin: SumsStart,

@@ -204,10 +204,15 @@ lanes! { "avx2,fma,f16c":
         columns
     }
 
-    /// Repeats 4 bytes in every 32-bit lane.
-    fn repeat4(x: &[i8; 4]) -> __m256i {
-        _mm256_set1_epi32(i32::from_le_bytes(bytemuck::must_cast(*x)))
+    fn splat_byte(x: u8) -> __m256i { _mm256_set1_epi8(x.cast_signed()) }
+    fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+    fn right2(x: __m256i) -> __m256i { _mm256_srli_epi16::<2>(x) }
+
+    fn add_quads(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+        _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x))
     }
+
+    fn widen(sum: __m256i) -> __m256i { _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) }
 
     fn sum(v: __m256) -> f32 {
         let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));

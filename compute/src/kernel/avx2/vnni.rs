@@ -5,16 +5,16 @@
 //! kernels on a CPU that has AVX-512 and no AVX-VNNI.
 
 use super::int8::{Strip, chain, fetch, half, pair_dot};
-use super::lanes::{self, prefetch, repeat4};
-use super::ternary::{AHEAD, BatchDot, Exact};
+use super::lanes::{self, and, right2, splat_byte};
+use super::ternary::{AHEAD, BatchDot};
 use super::{detected, int8, ternary};
 use crate::kernel::Quantized;
+use crate::kernel::byte_dot::byte_dot;
 use crate::kernel::simd::simd;
-use crate::kernel::ternary::TernaryDot;
 use crate::kernel::{Isa, Kernels};
 use crate::matrix::{Int8Panel, Int8View};
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
+use crate::ternary::TernaryMatrix;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 use std::ops::Range;
@@ -113,57 +113,8 @@ vnni! {
         return _mm256_dpwssd_epi32(sum, a, b);
     }
 
-    /// Adds Σ c·q of packed blocks of each panel.
-    fn dot_blocks[const P: usize, const N: usize](
-        packed: [&[[u8; BLOCK_BYTES]]; P],
-        xs: [&[[i8; BLOCK_COLS]]; N],
-        exact: &mut [[Exact; N]; P],
-    ) -> () {
-        let blocks = packed[0].len();
-        let (mut codes, mut rows) = (packed, xs);
-        for codes in &mut codes {
-            *codes = &codes[..blocks];
-        }
-        for row in &mut rows {
-            *row = &row[..blocks];
-        }
-        let (mut sums, mask) = (*exact, _mm256_set1_epi8(3));
-        for b in 0..blocks {
-            for p in 0..P {
-                prefetch(codes[p][b].as_ptr(), AHEAD);
-                let mut q: [__m256i; 2] = bytemuck::must_cast(codes[p][b]);
-                for field in 0..4 {
-                    let w = [_mm256_and_si256(q[0], mask), _mm256_and_si256(q[1], mask)];
-                    for n in 0..N {
-                        let x = repeat4(&rows[n][b].as_chunks().0[field]);
-                        for h in 0..2 {
-                            sums[p][n][h] = add_quads(sums[p][n][h], w[h], x);
-                        }
-                    }
-                    q = [_mm256_srli_epi16::<2>(q[0]), _mm256_srli_epi16::<2>(q[1])];
-                }
-            }
-        }
-        *exact = sums;
-    }
-
-    /// Adds Σ c·q of one tile over a chunk of decoded codes.
-    fn dot_decoded[const N: usize](
-        codes: &[[__m256i; 2]],
-        x: &[[i8; 4]],
-        exact: &mut [Exact],
-    ) -> () {
-        let mut sums = [[_mm256_setzero_si256(); 2]; N];
-        sums.copy_from_slice(exact);
-        for (w, x) in codes.iter().zip(x.as_chunks::<N>().0) {
-            for n in 0..N {
-                let x = repeat4(&x[n]);
-                for h in 0..2 {
-                    sums[n][h] = add_quads(sums[n][h], w[h], x);
-                }
-            }
-        }
-        exact.copy_from_slice(&sums);
+    fn widen[](sum: __m256i) -> __m256i {
+        sum
     }
 
     /// Computes `rounds` times twelve vectors of 32 int8 products.
@@ -180,33 +131,13 @@ vnni! {
     }
 }
 
-impl TernaryDot for AvxVnni {
-    type Block = [i8; BLOCK_COLS];
-    /// Sums of 16 columns · 3 · 128 fit 32 bits for 349,525 blocks.
-    const CHUNK: usize = 1 << 18;
-
-    #[inline(always)]
-    fn dot<const P: usize, const N: usize>(
-        self,
-        codes: [&[[u8; BLOCK_BYTES]]; P],
-        xs: [&[[i8; BLOCK_COLS]]; N],
-        exact: &mut [[Exact; N]; P],
-    ) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { dot_blocks(codes, xs, exact) }
-    }
-}
-
 impl BatchDot for AvxVnni {
     // A product by multiplication takes half of the time that it takes in AVX2.
     const LOOKUP_FROM: usize = 28;
-
-    #[inline(always)]
-    fn dot_steps<const N: usize>(self, codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { dot_decoded::<N>(codes, x, exact) }
-    }
 }
+
+// Sums of 16 columns · 3 · 128 fit 32 bits for 349,525 blocks.
+byte_dot!(AvxVnni, crate::kernel::avx2::vnni, chunk: 1 << 18, ahead: AHEAD, chains: [1; 9], unsafe);
 
 #[cfg(not(feature = "evex-vnni"))]
 pair_dot!(AvxVnni, "avx2,fma,f16c,avxvnni", add_pairs, chains: 4);

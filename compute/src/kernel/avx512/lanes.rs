@@ -158,3 +158,15 @@ lanes! { "avx512f,avx512dq":
         bytemuck::must_cast([_mm512_cvtepi64_ps(low), _mm512_cvtepi64_ps(high)])
     }
 }
+
+lanes! { "avx512f,avx512bw,avx512vnni":
+    fn splat_byte(x: u8) -> __m512i { _mm512_set1_epi8(x.cast_signed()) }
+    fn and(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
+    fn right2(x: __m512i) -> __m512i { _mm512_srli_epi16::<2>(x) }
+
+    fn add_quads(sum: __m512i, w: __m512i, x: __m512i) -> __m512i {
+        _mm512_dpbusd_epi32(sum, w, x)
+    }
+
+    fn widen(sum: __m512i) -> __m512i { sum }
+}

@@ -89,17 +89,13 @@ macro_rules! ternary_dot {
                 self,
                 codes: [&[$codes]; P],
                 xs: [Row<'_>; N],
-                exact: &mut [[Sums; N]; P],
-            ) {
-                for (codes, exact) in codes.into_iter().zip(exact) {
+            ) -> [[Sums; N]; P] {
+                let mut exact = [[self.int_panel(self.splat_int(0)); N]; P];
+                for (codes, exact) in codes.into_iter().zip(&mut exact) {
                     // SAFETY: this module is only compiled for targets with NEON.
-                    let sums = unsafe { self.$dot(&whole(codes), &xs) };
-                    for (exact, sums) in exact.iter_mut().zip(sums) {
-                        for (exact, sum) in exact.iter_mut().zip(sums) {
-                            *exact = self.add_ints(*exact, sum);
-                        }
-                    }
+                    *exact = unsafe { self.$dot(&whole(codes), &xs) };
                 }
+                exact
             }
         }
     };

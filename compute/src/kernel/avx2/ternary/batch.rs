@@ -4,8 +4,10 @@
 //! panel reads it from front to back: `[chunk][tile][step of 4 columns][row of the tile]`. A chunk's
 //! codes are decoded once per stripe and multiplied with one tile of rows after the other.
 
-use super::super::lanes::{prefetch, repeat4};
-use super::{AHEAD, BatchDot, CHUNK, Exact, widen};
+use super::super::lanes::prefetch;
+use super::{AHEAD, BatchDot, CHUNK, Exact};
+use crate::kernel::byte_dot::{add_quads, widen};
+use crate::kernel::panel_rows;
 use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
@@ -119,12 +121,12 @@ impl Stripe {
             let x = rearranged[self.range(&tile, &chunk)].as_chunks().0;
             let exact = &mut exact[tile];
             match exact.len() {
-                1 => s.dot_steps::<1>(codes, x, exact),
-                2 => s.dot_steps::<2>(codes, x, exact),
-                3 => s.dot_steps::<3>(codes, x, exact),
-                4 => s.dot_steps::<4>(codes, x, exact),
-                5 => s.dot_steps::<5>(codes, x, exact),
-                _ => s.dot_steps::<TILE>(codes, x, exact),
+                1 => dot::<_, 1>(s, codes, x, exact),
+                2 => dot::<_, 2>(s, codes, x, exact),
+                3 => dot::<_, 3>(s, codes, x, exact),
+                4 => dot::<_, 4>(s, codes, x, exact),
+                5 => dot::<_, 5>(s, codes, x, exact),
+                _ => dot::<_, TILE>(s, codes, x, exact),
             }
         }
     }
@@ -167,17 +169,21 @@ fn decode<'o>(packed: &[[u8; BLOCK_BYTES]], out: &'o mut Decoded) -> &'o [[__m25
 }
 
 /// Adds Σ c·q of one tile over a chunk.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub fn dot<const N: usize>(codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]) {
-    let mut narrow = [[_mm256_setzero_si256(); 2]; N];
+#[inline(always)]
+fn dot<S: BatchDot, const N: usize>(
+    s: S,
+    codes: &[[__m256i; 2]],
+    x: &[[i8; 4]],
+    exact: &mut [Exact],
+) {
+    let mut sums = [s.int_panel(s.splat_int(0)); N];
     for (w, x) in codes.iter().zip(x.as_chunks::<N>().0) {
         for n in 0..N {
-            let x = repeat4(&x[n]);
-            for h in 0..2 {
-                narrow[n][h] = _mm256_add_epi16(narrow[n][h], _mm256_maddubs_epi16(w[h], x));
-            }
+            let x = s.splat_int(i32::from_le_bytes(x[n].map(i8::cast_unsigned)));
+            add_quads(s, &mut sums[n], w, x);
         }
     }
-    widen(&narrow, exact);
+    for (exact, sums) in exact.iter_mut().zip(sums) {
+        panel_rows::add_ints(s, exact, &widen(s, &[sums]));
+    }
 }

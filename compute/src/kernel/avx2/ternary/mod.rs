@@ -10,13 +10,13 @@ pub mod lookup;
 mod sparse;
 
 use super::Avx2;
-use super::lanes::{prefetch, repeat4};
 use crate::kernel::Quantized;
+use crate::kernel::byte_dot::{ByteDot, byte_dot};
 use crate::kernel::panels::interleaved_panels;
-use crate::kernel::ternary::{self, TernaryDot, tile};
+use crate::kernel::ternary::{self, tile};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
+use crate::ternary::TernaryMatrix;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -45,12 +45,9 @@ pub fn ternary<const SKIPS: bool>(
 }
 
 /// Products of the AVX2 set or of one with more instructions.
-pub trait BatchDot: TernaryDot<Block = [i8; BLOCK_COLS], IntPanel = Exact, Panel = Total> {
+pub trait BatchDot: ByteDot<Ints = __m256i, IntPanel = Exact, Panel = Total> {
     /// Number of rows from which the last tile of a batch with many panels uses tables.
     const LOOKUP_FROM: usize;
-
-    /// Adds Σ c·q of decoded codes, `[step][half]`, and `N` activation rows, `[step][row]`.
-    fn dot_steps<const N: usize>(self, codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]);
 }
 
 /// See the scalar definition; see [`ternary`] for `SKIPS`.
@@ -165,92 +162,6 @@ fn each<S: BatchDot, const N: usize>(
 
 impl BatchDot for Avx2 {
     const LOOKUP_FROM: usize = 14;
-
-    #[inline(always)]
-    fn dot_steps<const N: usize>(self, codes: &[[__m256i; 2]], x: &[[i8; 4]], exact: &mut [Exact]) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { batch::dot::<N>(codes, x, exact) }
-    }
 }
 
-impl TernaryDot for Avx2 {
-    type Block = [i8; BLOCK_COLS];
-    const CHUNK: usize = CHUNK;
-
-    #[inline(always)]
-    fn dot<const P: usize, const N: usize>(
-        self,
-        codes: [&[[u8; BLOCK_BYTES]]; P],
-        xs: [&[[i8; BLOCK_COLS]]; N],
-        exact: &mut [[Exact; N]; P],
-    ) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { dot(codes, xs, exact) }
-    }
-}
-
-/// Adds Σ c·q over a chunk of packed blocks of each panel.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const P: usize, const N: usize>(
-    packed: [&[[u8; BLOCK_BYTES]]; P],
-    xs: [&[[i8; BLOCK_COLS]]; N],
-    exact: &mut [[Exact; N]; P],
-) {
-    let blocks = packed[0].len();
-    let (mut codes, mut rows) = (packed, xs);
-    for codes in &mut codes {
-        *codes = &codes[..blocks];
-    }
-    for row in &mut rows {
-        *row = &row[..blocks];
-    }
-    let mut narrow = [[[_mm256_setzero_si256(); 2]; N]; P];
-    for b in 0..blocks {
-        let mut x: [&[i8; BLOCK_COLS]; N] = [&[0; BLOCK_COLS]; N];
-        for n in 0..N {
-            x[n] = &rows[n][b];
-        }
-        for p in 0..P {
-            prefetch(codes[p][b].as_ptr(), AHEAD);
-            multiply(&codes[p][b], &x, &mut narrow[p]);
-        }
-    }
-    for p in 0..P {
-        widen(&narrow[p], &mut exact[p]);
-    }
-}
-
-/// Adds the products of a packed block with 16 activations of each row to 16-bit sums.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn multiply<const N: usize>(
-    block: &[u8; BLOCK_BYTES],
-    xs: &[&[i8; BLOCK_COLS]; N],
-    narrow: &mut [[__m256i; 2]; N],
-) {
-    let mask = _mm256_set1_epi8(3);
-    let mut q: [__m256i; 2] = bytemuck::must_cast(*block);
-    for field in 0..4 {
-        let w = [_mm256_and_si256(q[0], mask), _mm256_and_si256(q[1], mask)];
-        for n in 0..N {
-            let x = repeat4(&xs[n].as_chunks().0[field]);
-            for h in 0..2 {
-                narrow[n][h] = _mm256_add_epi16(narrow[n][h], _mm256_maddubs_epi16(w[h], x));
-            }
-        }
-        q = [_mm256_srli_epi16::<2>(q[0]), _mm256_srli_epi16::<2>(q[1])];
-    }
-}
-
-/// Adds pairs of 16-bit sums to the 32-bit ones.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn widen(narrow: &[[__m256i; 2]], exact: &mut [Exact]) {
-    let ones = _mm256_set1_epi16(1);
-    for (narrow, exact) in narrow.iter().zip(exact) {
-        for h in 0..2 {
-            exact[h] = _mm256_add_epi32(exact[h], _mm256_madd_epi16(narrow[h], ones));
-        }
-    }
-}
+byte_dot!(Avx2, super::lanes, chunk: CHUNK, ahead: AHEAD, chains: [1; 9], unsafe);

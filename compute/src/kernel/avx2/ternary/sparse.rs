@@ -1,8 +1,10 @@
 //! Ternary × int8 for a token with many zeros. Blocks of columns whose activations are all zero are
 //! skipped. Their products are zero, so the result has the same bits.
 
-use super::{CHUNK, TernaryArgs, multiply, widen};
+use super::{CHUNK, TernaryArgs};
 use crate::kernel::avx2::lanes::prefetch;
+use crate::kernel::byte_dot::{multiply, widen};
+use crate::kernel::panel_rows;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_BYTES, BLOCK_COLS};
@@ -81,13 +83,15 @@ fn panel<const N: usize>(
         at = group.end;
         let mut exact = [[_mm256_setzero_si256(); 2]; N];
         for first in group.clone().step_by(CHUNK) {
-            let mut narrow = [[_mm256_setzero_si256(); 2]; N];
+            let mut narrow = [[[_mm256_setzero_si256(); 2]; 4]; N];
             for i in first..group.end.min(first + CHUNK) {
                 let b = blocks[i] as usize;
                 prefetch(codes.as_ptr().cast(), blocks[i + AHEAD] as usize * BLOCK_BYTES);
-                multiply(&codes[b], &std::array::from_fn(|n| &xs[n][b]), &mut narrow);
+                multiply(args.s, &codes[b], &std::array::from_fn(|n| &xs[n][b]), &mut narrow);
             }
-            widen(&narrow, &mut exact);
+            for (exact, narrow) in exact.iter_mut().zip(&narrow) {
+                panel_rows::add_ints(args.s, exact, &widen(args.s, &narrow[..1]));
+            }
         }
         args.scale(panel, g, 0, &exact, &mut totals);
     }

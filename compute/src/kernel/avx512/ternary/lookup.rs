@@ -6,6 +6,7 @@ use super::{Codes, registers};
 use crate::kernel::avx2::Avx2;
 use crate::kernel::avx2::ternary::lookup as tables;
 use crate::kernel::avx512::Avx512;
+use crate::kernel::simd::by_token;
 use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
@@ -82,8 +83,7 @@ impl Lookup for Avx512 {
     }
 
     fn add(&self, tables: &Tables<VECTORS>, indices: &[IndexWord], narrow: &mut [Sums<VECTORS>]) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { add(tables, indices, narrow) }
+        by_token!(self, add(tables, indices, narrow));
     }
 }
 

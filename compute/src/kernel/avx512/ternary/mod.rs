@@ -12,13 +12,13 @@ pub use unpack::{FIELDS, Field};
 use super::Avx512;
 use super::arrange::ColumnQuad;
 use crate::kernel::Quantized;
-use crate::kernel::avx2::prefetch;
 use crate::kernel::avx2::ternary::lookup::Lookup;
+use crate::kernel::byte_dot::byte_dot;
 use crate::kernel::panels::interleaved_panels;
-use crate::kernel::simd::Simd;
-use crate::kernel::ternary::{TernaryArgs, TernaryDot, tile};
+use crate::kernel::simd::{Simd, by_token};
+use crate::kernel::ternary::{TernaryArgs, tile};
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, PANEL_ROWS, TernaryMatrix};
+use crate::ternary::{PANEL_ROWS, TernaryMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -123,8 +123,7 @@ impl Codes for Avx512 {
         g: usize,
         x: &[[ColumnQuad; N]],
     ) -> [__m512i; N] {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { registers::dot(&args.codes(panel)[args.group(g)], x) }
+        by_token!(args.s, registers::dot(&args.codes(panel)[args.group(g)], x))
     }
 
     #[inline(always)]
@@ -138,8 +137,7 @@ impl Codes for Avx512 {
         let next = next.filter(|(panel, _)| panel * PANEL_ROWS < args.w.rows());
         let next = next.map_or(std::ptr::null(), |(panel, field)| at(panel, field).as_ptr());
         let blocks = &at(panel, fields.start)[..fields.len() / FIELDS];
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { unpack::unpack(blocks, next.cast(), out) }
+        by_token!(args.s, unpack::unpack(blocks, next.cast(), out));
     }
 
     fn lookup(args: &TernaryArgs<'_, Self>) -> Self {
@@ -185,71 +183,5 @@ fn each<const N: usize>(
     }
 }
 
-impl TernaryDot for Avx512 {
-    type Block = [i8; BLOCK_COLS];
-    /// 16 columns · 3 · 128 · 2¹⁸ blocks < 2³¹.
-    const CHUNK: usize = 1 << 18;
-
-    #[inline(always)]
-    fn dot<const P: usize, const N: usize>(
-        self,
-        codes: [&[[u8; BLOCK_BYTES]]; P],
-        xs: [&[[i8; BLOCK_COLS]]; N],
-        exact: &mut [[[__m512i; 1]; N]; P],
-    ) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { dot(codes, xs, exact) }
-    }
-}
-
-/// Most sums that hide the latency of `vpdpbusd`.
-const CHAINS: usize = 4;
-
-/// Number of sums of each of `rows` rows that hide the latency and fit the registers.
-const fn chains(rows: usize) -> usize {
-    if rows == 1 || rows == 4 { CHAINS } else { 2 }
-}
-
-/// Adds the exact Σ c·q of 16 rows of each panel × `N` activation rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-#[allow(clippy::needless_range_loop)] // All of `codes` and `xs` share an index.
-fn dot<const P: usize, const N: usize>(
-    codes: [&[[u8; BLOCK_BYTES]]; P],
-    xs: [&[[i8; BLOCK_COLS]]; N],
-    exact: &mut [[[__m512i; 1]; N]; P],
-) {
-    let mask = _mm512_set1_epi8(3);
-    let mut sums = [[[_mm512_setzero_si512(); CHAINS]; N]; P];
-    let blocks = codes[0].len();
-    let (mut codes, mut xs) = (codes, xs);
-    for codes in &mut codes {
-        *codes = &codes[..blocks];
-    }
-    for x in &mut xs {
-        *x = &x[..blocks];
-    }
-    for b in 0..blocks {
-        for p in 0..P {
-            prefetch(codes[p][b].as_ptr(), AHEAD);
-            let mut q = bytemuck::must_cast(codes[p][b]);
-            for field in 0..4 {
-                let w = _mm512_and_si512(q, mask);
-                for n in 0..N {
-                    let quads: &[[i8; 4]; 4] = bytemuck::must_cast_ref(&xs[n][b]);
-                    let x = _mm512_set1_epi32(bytemuck::must_cast(quads[field]));
-                    let sum = &mut sums[p][n][field % const { chains(N) }];
-                    *sum = _mm512_dpbusd_epi32(*sum, w, x);
-                }
-                q = _mm512_srli_epi16::<2>(q);
-            }
-        }
-    }
-    for p in 0..P {
-        for n in 0..N {
-            for sum in sums[p][n] {
-                exact[p][n][0] = _mm512_add_epi32(exact[p][n][0], sum);
-            }
-        }
-    }
-}
+// 16 columns · 3 · 128 · 2¹⁸ blocks < 2³¹.
+byte_dot!(Avx512, super::lanes, chunk: 1 << 18, ahead: AHEAD, chains: [1, 4, 2, 2, 4, 2, 2, 2, 2], unsafe);

@@ -114,15 +114,8 @@ impl TernaryDot for Simd128 {
         self,
         codes: [&[[u8; BLOCK_BYTES]]; P],
         xs: [&[Pairs]; N],
-        exact: &mut [[Exact; N]; P],
-    ) {
-        for (codes, exact) in codes.into_iter().zip(exact) {
-            for (exact, sums) in exact.iter_mut().zip(dot(codes, xs)) {
-                for v in 0..VECTORS {
-                    exact[v] = i32x4_add(exact[v], i32x4_shr(sums[v], EXCESS));
-                }
-            }
-        }
+    ) -> [[Exact; N]; P] {
+        codes.map(|codes| dot(codes, xs).map(|sums| sums.map(|sum| i32x4_shr(sum, EXCESS))))
     }
 }
 

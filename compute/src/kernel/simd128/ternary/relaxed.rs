@@ -9,12 +9,13 @@
 //! = 30,720 fits an int16.
 
 use super::super::lanes;
-use super::{Exact, VECTORS, batch, lookup};
+use super::{batch, lookup};
 use crate::kernel::Quantized;
+use crate::kernel::byte_dot::byte_dot;
 use crate::kernel::simd::simd;
-use crate::kernel::ternary::{TernaryArgs, TernaryDot, tile};
+use crate::kernel::ternary::{TernaryArgs, tile};
 use crate::par::{Columns, Scratch};
-use crate::ternary::{BLOCK_BYTES, BLOCK_COLS, TernaryMatrix};
+use crate::ternary::TernaryMatrix;
 use std::arch::wasm32::*;
 use std::ops::Range;
 
@@ -49,45 +50,22 @@ pub fn ternary(
     });
 }
 
-impl TernaryDot for RelaxedSimd {
-    type Block = [i8; BLOCK_COLS];
-    const CHUNK: usize = CHUNK;
+/// What [`byte_dot`] takes from this set.
+mod ops {
+    use crate::kernel::simd::lanes;
+    use std::arch::wasm32::*;
 
-    #[inline(always)]
-    fn dot<const P: usize, const N: usize>(
-        self,
-        codes: [&[[u8; BLOCK_BYTES]]; P],
-        xs: [&[[i8; BLOCK_COLS]]; N],
-        exact: &mut [[Exact; N]; P],
-    ) {
-        for (codes, exact) in codes.into_iter().zip(exact) {
-            for (x, exact) in xs.into_iter().zip(exact) {
-                dot(codes, x, exact);
-            }
+    lanes! { "simd128,relaxed-simd":
+        fn splat_byte(x: u8) -> v128 { u8x16_splat(x) }
+        fn and(a: v128, b: v128) -> v128 { v128_and(a, b) }
+        fn right2(x: v128) -> v128 { u16x8_shr(x, 2) }
+
+        fn add_quads(sum: v128, w: v128, x: v128) -> v128 {
+            i16x8_add(sum, i16x8_relaxed_dot_i8x16_i7x16(x, w))
         }
+
+        fn widen(sum: v128) -> v128 { i32x4_extadd_pairwise_i16x8(sum) }
     }
 }
 
-/// Adds Σ c·q of 16 rows × one activation row over a chunk.
-#[inline]
-#[target_feature(enable = "simd128,relaxed-simd")]
-fn dot(packed: &[[u8; BLOCK_BYTES]], x: &[[i8; BLOCK_COLS]], exact: &mut Exact) {
-    let mask = u8x16_splat(3);
-    let mut narrow = [i16x8_splat(0); VECTORS];
-    for (block, x) in packed.iter().zip(x) {
-        let mut codes: [v128; VECTORS] = bytemuck::must_cast(*block);
-        let fields: [[i8; 4]; 4] = bytemuck::must_cast(*x);
-        for x in fields {
-            let x = i32x4_splat(bytemuck::must_cast(x));
-            for v in 0..VECTORS {
-                let products = i16x8_relaxed_dot_i8x16_i7x16(x, v128_and(codes[v], mask));
-                narrow[v] = i16x8_add(narrow[v], products);
-            }
-            // The mask removes the bits of the neighboring byte.
-            codes = codes.map(|code| u16x8_shr(code, 2));
-        }
-    }
-    for v in 0..VECTORS {
-        exact[v] = i32x4_add(exact[v], i32x4_extadd_pairwise_i16x8(narrow[v]));
-    }
-}
+byte_dot!(RelaxedSimd, ops, chunk: CHUNK, ahead: 0, chains: [1; 9]);

@@ -18,6 +18,7 @@ mod sums;
 mod tables;
 
 use super::{Avx2, TernaryArgs};
+use crate::kernel::simd::by_token;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
 use crate::ternary::{BLOCK_COLS, PANEL_ROWS};
@@ -74,13 +75,11 @@ impl Lookup for Avx2 {
         periods: Range<usize>,
         buf: &mut IndexBuf<'_>,
     ) -> bool {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { indices::encode_two_bit(args, panel, periods, buf) }
+        by_token!(self, indices::encode_two_bit(args, panel, periods, buf))
     }
 
     fn add(&self, tables: &Tables<VECTORS>, indices: &[IndexWord], narrow: &mut [Sums<VECTORS>]) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { add(tables, indices, narrow) }
+        by_token!(self, add(tables, indices, narrow));
     }
 }
 

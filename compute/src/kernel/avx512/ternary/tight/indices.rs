@@ -7,6 +7,7 @@ use crate::kernel::avx2::ternary::lookup::{
     IndexBuf, IndexWord, Lookup, QUADS, QuadOrder, Sums, TWO_BIT, Tables, VECTORS, WORDS,
 };
 use crate::kernel::avx512::Vbmi;
+use crate::kernel::simd::by_token;
 use crate::ternary::tight::{BYTES, CODES, COLS, FIELDS};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -30,12 +31,9 @@ impl Lookup for TightLookup {
         periods: Range<usize>,
         buf: &mut IndexBuf<'_>,
     ) -> bool {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe {
-            match self.one_group {
-                true => encode_indices(args, panel, periods, buf),
-                false => encode_group_indices(args, panel, periods, buf),
-            }
+        match self.one_group {
+            true => by_token!(self.s, encode_indices(args, panel, periods, buf)),
+            false => by_token!(self.s, encode_group_indices(args, panel, periods, buf)),
         }
     }
 

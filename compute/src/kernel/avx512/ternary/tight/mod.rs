@@ -8,6 +8,7 @@ use crate::kernel::avx2::prefetch;
 use crate::kernel::avx512::Vbmi;
 use crate::kernel::avx512::arrange::{self, ColumnQuad};
 use crate::kernel::panels::interleaved_panels;
+use crate::kernel::simd::by_token;
 use crate::kernel::ternary::TernaryArgs;
 use crate::par::Columns;
 use crate::ternary::tight::COLS;
@@ -185,8 +186,7 @@ impl Codes for Vbmi {
         rows: Range<usize>,
         y: &mut Columns<'_>,
     ) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { streams(args, panels, rows, y) }
+        by_token!(args.s, streams(args, panels, rows, y))
     }
 
     #[inline(always)]
@@ -196,8 +196,7 @@ impl Codes for Vbmi {
         g: usize,
         x: &[[ColumnQuad; N]],
     ) -> [__m512i; N] {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { dot_rows(&args.tight(panel)[args.tight_group(g)], x) }
+        by_token!(args.s, dot_rows(&args.tight(panel)[args.tight_group(g)], x))
     }
 
     #[inline(always)]
@@ -210,8 +209,7 @@ impl Codes for Vbmi {
         let next = next.filter(|(panel, _)| panel * PANEL_ROWS < args.w.rows());
         let next = next
             .map_or((std::ptr::null(), 0), |(panel, field)| (args.panel(panel).as_ptr(), field));
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { unpack_groups(args.w, args.tight(panel), fields, next, out) }
+        by_token!(args.s, unpack_groups(args.w, args.tight(panel), fields, next, out))
     }
 
     fn lookup(args: &TernaryArgs<'_, Self>) -> TightLookup {

@@ -132,6 +132,7 @@ fn samplers_are_honored_and_drafts_stay_lossless() {
         (json!({"stop_token_ids": [99999]}), "stop_token_ids"),
         (json!({"bad_words": [" "]}), "bad_words"),
         (json!({"truncate_prompt_tokens": 0}), "truncate_prompt_tokens"),
+        (json!({"stream_options": {"include_usage": true}}), "stream_options"),
         (json!({"prompt_logprobs": 1, "stream": true}), "prompt_logprobs"),
     ] {
         let error = plain(fields.clone()).is(400).json();
@@ -207,6 +208,13 @@ fn prompts_are_cut_and_scored() {
     let cut = json!({"truncate_prompt_tokens": 3, "return_token_ids": true});
     let answer = plain(cut).is(200).json();
     assert_eq!(answer["prompt_token_ids"].as_array().unwrap().len(), 3);
+    let [last, first] = ["left", "right"].map(|side| {
+        let cut = json!({"prompt": [5, 6, 7, 8], "truncate_prompt_tokens": 2, "max_tokens": 1,
+                         "truncation_side": side, "return_token_ids": true});
+        let answer = server.post("/v1/completions", &cut).is(200).json();
+        answer["choices"][0]["prompt_token_ids"].clone()
+    });
+    assert_eq!((last, first), (json!([7, 8]), json!([5, 6])));
     let answer = plain(json!({"prompt_logprobs": 2})).is(200).json();
     let scores = answer["prompt_logprobs"].as_array().expect("scores");
     assert_eq!(answer["usage"]["prompt_tokens"], scores.len());
@@ -216,6 +224,51 @@ fn prompts_are_cut_and_scored() {
         assert!((2..=3).contains(&entries.len()), "{score}");
         assert!(entries.values().all(|entry| entry["logprob"].as_f64().expect("one") <= 0.0));
     }
+}
+
+#[test]
+fn log_probabilities_name_tokens_as_vllm_does() {
+    let server = Server::start(&[]);
+    let body = json!({"prompt": "Once upon", "max_tokens": 4, "temperature": 0, "logprobs": 2,
+                      "return_tokens_as_token_ids": true, "return_token_ids": true});
+    let answer = server.post("/v1/completions", &body).is(200).json();
+    let choice = &answer["choices"][0];
+    let ids = choice["token_ids"].as_array().unwrap();
+    let names: Vec<String> = ids.iter().map(|id| format!("token_id:{id}")).collect();
+    assert_eq!(choice["logprobs"]["tokens"], json!(names));
+    for (top, name) in choice["logprobs"]["top_logprobs"].as_array().unwrap().iter().zip(&names) {
+        assert!(top[name].is_number() && (2..=3).contains(&top.as_object().unwrap().len()), "{top}");
+    }
+    let chat = story(
+        &server,
+        json!({"logprobs": true, "top_logprobs": 1, "temperature": 0,
+                                     "return_tokens_as_token_ids": true}),
+    )
+    .is(200)
+    .json();
+    let token = &chat["choices"][0]["logprobs"]["content"][0];
+    assert!(token["token"].as_str().unwrap().starts_with("token_id:"), "{token}");
+    assert_eq!(token["token"], token["top_logprobs"][0]["token"]);
+
+    // The token itself is there also without alternatives.
+    let body = json!({"prompt": "Once upon", "max_tokens": 2, "logprobs": 0});
+    let answer = server.post("/v1/completions", &body).is(200).json();
+    let logprobs = &answer["choices"][0]["logprobs"];
+    let own = logprobs["tokens"][0].as_str().unwrap();
+    assert_eq!(logprobs["top_logprobs"][0][own], logprobs["token_logprobs"][0]);
+}
+
+#[test]
+fn usage_is_streamed_as_vllm_does() {
+    let server = Server::start(&[]);
+    let usage = |options: Value| {
+        let chunks =
+            story(&server, json!({"stream": true, "stream_options": options})).is(200).chunks();
+        chunks.iter().filter(|chunk| !chunk["usage"].is_null()).count()
+    };
+    assert_eq!(usage(json!({"continuous_usage_stats": true})), 0);
+    assert_eq!(usage(json!({"include_usage": true})), 1);
+    assert!(usage(json!({"include_usage": true, "continuous_usage_stats": true})) > 2);
 }
 
 #[test]

@@ -100,9 +100,114 @@ fn options_of_completion_are_honored() {
     error("/completion", json!({"n_probs": 1000}), 400, "n_probs");
     error("/completion", json!({"logit_bias": [["x", "y"]]}), 400, "logit_bias");
     error("/completion", json!({"lora": [{"id": 0, "scale": 1}]}), 400, "lora");
-    error("/completion", json!({"n_indent": 4}), 400, "n_indent");
+    error("/completion", json!({"samplers": ["infill"]}), 400, "infill");
+    error("/completion", json!({"t_max_predict_ms": "x"}), 400, "t_max_predict_ms");
+    error("/completion", json!({"prompt": [1, 99999]}), 400, "99999");
+    let media = json!({"prompt_string": "a", "multimodal_data": ["aGk="]});
+    error("/completion", json!({"prompt": media}), 400, "multimodal_data");
     error("/completion", json!({"prompt": "fox ".repeat(4000)}), 400, "");
     error("/lora-adapters", json!({}), 501, "adapters");
+}
+
+#[test]
+fn prompts_are_objects_too() {
+    let server = Server::start(&[]);
+    let complete = |prompt: Value| {
+        let answer = server.post("/completion", &ask(json!({"prompt": prompt}))).is(200).json();
+        answer["content"].clone()
+    };
+    let object = json!({"prompt_string": PROMPT});
+    let want = complete(PROMPT.into());
+    assert_eq!(complete(object.clone()), want);
+    let several = ask(json!({"prompt": [object, PROMPT, [69, "x", 872], [69, 872]]}));
+    let answers = server.post("/completion", &several).is(200).json();
+    assert_eq!(answers.as_array().unwrap().len(), 4, "{answers}");
+    assert_eq!((&answers[0]["content"], &answers[1]["content"]), (&want, &want));
+    assert_eq!(
+        (&answers[2]["tokens_evaluated"], &answers[3]["tokens_evaluated"]),
+        (&json!(3), &json!(2))
+    );
+
+    let embed = |input: Value| {
+        let reply = server.post("/v1/embeddings", &json!({"input": input})).is(200).json();
+        reply["data"].as_array().unwrap().iter().map(|d| d["embedding"].clone()).collect::<Vec<_>>()
+    };
+    let one = embed(json!("a fox"));
+    let content =
+        json!({"content": [{"type": "text", "text": "a "}, {"type": "text", "text": "fox"}]});
+    assert_eq!(embed(content.clone()), one);
+    let all = embed(json!(["a fox", {"prompt_string": "a fox"}, content, [69, "x"]]));
+    assert_eq!(all.len(), 4);
+    assert_eq!(all[..3], [one.clone(), one.clone(), one].concat());
+}
+
+#[test]
+fn prompts_that_are_too_long_get_llama_servers_numbers() {
+    let server = Server::start(&["--context", "128"]);
+    let long = "fox ".repeat(200);
+    let chat = json!({"messages": [{"role": "user", "content": long}]});
+    let completion = json!({"prompt": long});
+    for (path, body) in [("/completion", &completion), ("/chat/completions", &chat)] {
+        let reply = server.post(path, body).is(400).json();
+        let error = &reply["error"];
+        assert_eq!(
+            (&error["type"], &error["n_ctx"]),
+            (&json!("exceed_context_size_error"), &json!(128))
+        );
+        assert!(error["n_prompt_tokens"].as_u64().unwrap() > 128, "{reply}");
+    }
+    let reply = server.post("/chat/completions", &chat).is(400).json();
+    assert_eq!(reply["error"]["code"], "context_length_exceeded", "OpenAI's clients read it");
+    let reply = server.post("/v1/chat/completions", &chat).is(400).json();
+    assert_eq!(reply["error"]["type"], "invalid_request_error");
+}
+
+#[test]
+fn the_first_chunk_of_a_chat_has_the_apis_own_form() {
+    let server = Server::start(&[]);
+    let chat =
+        json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "stream": true});
+    for (path, content) in [("/chat/completions", Value::Null), ("/v1/chat/completions", json!(""))]
+    {
+        let first = server.post(path, &chat).is(200).chunks().remove(0);
+        let delta = json!({"role": "assistant", "content": content});
+        assert_eq!(first["choices"][0]["delta"], delta, "{path}");
+    }
+}
+
+#[test]
+fn fields_of_editors_are_honored() {
+    let server = Server::start(&[]);
+    let complete = |more: Value| server.post("/completion", &ask(more)).is(200).json();
+    let drawn = |more: Value| {
+        let mut body = json!({"temperature": 1.5, "seed": 5, "top_k": 1});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        complete(body)["content"].clone()
+    };
+    let best = complete(json!({}))["content"].clone();
+    assert_eq!(drawn(json!({})), best, "top_k is 1");
+    assert_eq!(drawn(json!({"samplers": ["top_k", "temperature"]})), best);
+    assert_ne!(drawn(json!({"samplers": ["temperature"]})), best, "top_k is off");
+    assert_ne!(drawn(json!({"samplers": "t"})), best);
+
+    let code = "root ::= \"a:\\n    b\\nc\\n\"";
+    let indented = complete(json!({"grammar": code, "n_indent": 4}));
+    assert_eq!(
+        (&indented["content"], &indented["stop_type"]),
+        (&json!("a:\n    b\n"), &json!("limit"))
+    );
+    let streamed = ask(json!({"grammar": code, "n_indent": 4, "stream": true}));
+    let events = server.post("/completion", &streamed).is(200).events();
+    let parts = events.iter().map(|event| serde_json::from_str::<Value>(event).expect("JSON"));
+    let text: String = parts.map(|part| part["content"].as_str().unwrap().to_string()).collect();
+    assert_eq!(text, "a:\n    b\n");
+
+    // A line is done after the first millisecond, but 300 tokens are not.
+    let lines = "root ::= (\"fox\\n\"){100}";
+    let timed = complete(json!({"grammar": lines, "n_predict": 300, "t_max_predict_ms": 1}));
+    assert_eq!(timed["stop_type"], "limit");
+    assert!(timed["tokens_predicted"].as_u64().unwrap() < 300, "{timed}");
+    assert!(timed["content"].as_str().unwrap().ends_with("fox\n"), "{timed}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The client of a request: whom limits are counted for.
 
+use super::text_limits::TextLimits;
 use crate::config::TrustedProxy;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
@@ -15,14 +16,15 @@ pub enum Client {
     Address(IpAddr),
 }
 
-/// The client of a request, and the time at which its response must be complete, which counts from its
-/// arrival.
+/// The client of a request, and the limits of its response. Its time counts from its arrival.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// The client.
     pub client: Client,
     /// End of the request's time.
     pub deadline: Instant,
+    /// Limits of the texts.
+    pub limits: TextLimits,
 }
 
 /// Address of the other end of a connection: a client or a proxy.

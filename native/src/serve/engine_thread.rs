@@ -1,12 +1,13 @@
 //! The thread that owns the engine. It loops over `step` and sends each request its events; other
 //! threads talk to it through [`EngineHandle`] and share nothing with it.
 
-use super::client::Client;
+use super::client::{Arrival, Client};
 use super::event::{EventReceiver, EventSender, RequestEvent, RequestTimes};
 use super::event_batcher::EventBatcher;
 use super::fair::{self, ScheduledRequest, Turn};
 use super::metrics::EngineMetrics;
 use super::prompt_pacer::PromptPacer;
+use super::text_limits::{LimitedText, TextLimits};
 use super::turns::EngineTurns;
 use crate::cli::malloc;
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 use wrinklefree::engine::{
-    Engine, EngineStats, Event, EventKind, Request, SeqId, Step, SubmitError,
+    Engine, EngineStats, Event, EventKind, FinishReason, Request, SeqId, Step, SubmitError,
 };
 
 /// One client gets at most the queue without this part of it.
@@ -51,6 +52,7 @@ enum EngineCommand {
     Submit {
         requests: Vec<(Request, EventSender)>,
         client: Client,
+        limits: TextLimits,
         reply: oneshot::Sender<Result<(), QueueError>>,
     },
     Stats(oneshot::Sender<EngineStats>),
@@ -101,14 +103,14 @@ impl EngineHandle {
         Ok((Self { commands, count }, thread))
     }
 
-    /// Submits requests of a client, all of them or none. Returns the receiver of each request's events.
+    /// Submits requests that arrived together, all of them or none. Returns the receiver of each request's events.
     ///
     /// # Errors
     /// If they are not accepted.
     pub async fn submit(
         &self,
         requests: Vec<Request>,
-        client: Client,
+        arrival: Arrival,
     ) -> Result<Vec<EventReceiver>, QueueError> {
         let channels = requests.into_iter().map(|request| {
             let (sender, receiver) = unbounded_channel();
@@ -116,7 +118,8 @@ impl EngineHandle {
         });
         let (requests, receivers) = channels.unzip();
         let (reply, replied) = oneshot::channel();
-        let submit = EngineCommand::Submit { requests, client, reply };
+        let Arrival { client, limits, .. } = arrival;
+        let submit = EngineCommand::Submit { requests, client, limits, reply };
         self.commands.send(submit).map_err(|_| QueueError::Stopped)?;
         replied.await.map_err(|_| QueueError::Stopped)??;
         Ok(receivers)
@@ -160,6 +163,42 @@ struct ActiveRequest {
     arrived: Instant,
     /// Times of the first and the latest token.
     tokens: Option<(Instant, Instant)>,
+    /// The text, if it has limits.
+    limited: Option<LimitedText>,
+    /// True if the text reached its limit.
+    ended: bool,
+}
+
+/// Consequence of the limits of a text for an event.
+enum Limited {
+    Pass,
+    /// It is the last one with text.
+    End,
+    /// It comes behind the end.
+    Drop,
+}
+
+impl ActiveRequest {
+    /// Applies the limits of the text to an event that arrives now.
+    fn limit(&mut self, kind: &mut EventKind, now: Instant) -> Limited {
+        let Some(limited) = &mut self.limited else { return Limited::Pass };
+        match kind {
+            EventKind::Token { .. } if self.ended => return Limited::Drop,
+            EventKind::Token { text, .. } => {
+                let first = self.tokens.map_or(now, |(first, _)| first);
+                self.ended = limited.push(text, now - first);
+                if self.ended {
+                    return Limited::End;
+                }
+            }
+            EventKind::Finished { reason, text, .. } if self.ended => {
+                *reason = FinishReason::Length;
+                text.clear();
+            }
+            _ => {}
+        }
+        Limited::Pass
+    }
 }
 
 /// State of the engine's thread.
@@ -247,8 +286,8 @@ impl EngineThread {
 
     fn handle(&mut self, command: EngineCommand) {
         match command {
-            EngineCommand::Submit { requests, client, reply } => {
-                let submitted = self.submit(requests, client);
+            EngineCommand::Submit { requests, client, limits, reply } => {
+                let submitted = self.submit(requests, client, limits);
                 // If the caller is gone or was refused, its receivers are dropped, which cancels
                 // the requests that were submitted already.
                 let _ = reply.send(submitted);
@@ -270,6 +309,7 @@ impl EngineThread {
         &mut self,
         requests: Vec<(Request, EventSender)>,
         client: Client,
+        limits: TextLimits,
     ) -> Result<(), QueueError> {
         let (requested, limit) = (requests.len(), self.limit);
         // The rest of the queue is for other clients.
@@ -287,8 +327,16 @@ impl EngineThread {
             let id = self.engine.submit(request).map_err(QueueError::Rejected)?;
             self.engine.park(id);
             self.metrics.request(prompt_tokens);
-            let (arrived, tokens, parked) = (Instant::now(), None, true);
-            self.active.insert(id, ActiveRequest { events, client, parked, arrived, tokens });
+            let active = ActiveRequest {
+                events,
+                client,
+                parked: true,
+                arrived: Instant::now(),
+                tokens: None,
+                limited: LimitedText::new(limits),
+                ended: false,
+            };
+            self.active.insert(id, active);
         }
         self.count.store(self.active.len(), Ordering::Relaxed);
         self.changed = true;
@@ -351,9 +399,14 @@ impl EngineThread {
         }
     }
 
-    fn deliver(&mut self, Event { seq, kind }: Event) {
+    fn deliver(&mut self, Event { seq, mut kind }: Event) {
         let Some(active) = self.active.get_mut(&seq) else { return };
         let now = Instant::now();
+        match active.limit(&mut kind, now) {
+            Limited::Drop => return,
+            Limited::End => self.engine.cancel(seq),
+            Limited::Pass => {}
+        }
         let (mut urgent, mut finished) = (false, false);
         match kind {
             EventKind::Token { .. } => {

@@ -40,6 +40,7 @@ mod served_model;
 mod slots;
 mod startup;
 mod state;
+mod text_limits;
 mod tls;
 mod turns;
 mod warmup;

@@ -18,13 +18,6 @@ def reasons():
     return [line.split("\t") for line in lines if line and not line.startswith("#")]
 
 
-def pytest_sessionstart():
-    # The presets' models are not used, so they need no download.
-    import utils
-
-    utils.ServerPreset.load_all = staticmethod(lambda: None)
-
-
 def pytest_collection_modifyitems(items):
     listed = reasons()
     for item in items:

@@ -47,6 +47,8 @@ pub struct OutputRequest {
     pub prompt_logprobs: Option<usize>,
     /// Return the ids of tokens.
     pub token_ids: bool,
+    /// Log-probabilities name tokens by their ids.
+    pub by_id: bool,
 }
 
 /// A conversation that is tokenized and waits for its grammar and the engine.

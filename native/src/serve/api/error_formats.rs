@@ -18,6 +18,8 @@ fn converted(path: &str, error: &ApiError) -> Option<Value> {
         Some(ollama::error_body(error))
     } else if llama::owns(path) {
         Some(llama::error_body(error))
+    } else if path == llama::CHAT {
+        Some(llama::alias_body(error))
     } else {
         None
     }

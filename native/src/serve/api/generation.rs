@@ -151,7 +151,7 @@ impl Generation {
         let all: Vec<Request> = requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
         let count = all.len();
         let slots = all.iter().map(|request| model.slots.enter(None, request)).collect();
-        let receivers = model.engine.submit(all, arrival.client).await;
+        let receivers = model.engine.submit(all, arrival).await;
         let receivers = receivers.map_err(|error| ApiError::queue(&error, prompt))?;
         let events = receivers.into_iter().enumerate().map(|(index, events)| -> IndexedEvents {
             UnboundedReceiverStream::new(events).map(move |event| (index, event)).boxed()

@@ -38,6 +38,20 @@ pub fn sampled(tokenizer: &Tokenizer, sampled: &Sampled, n: usize) -> Value {
     entry
 }
 
+/// Returns the name of a token by its id, as vLLM's API has it.
+pub fn id_name(token: u32) -> String {
+    format!("token_id:{token}")
+}
+
+/// Names the tokens of an entry that [`sampled()`] returned by their ids.
+pub fn name_by_id(entry: &mut Value, sampled: &Sampled) {
+    entry["token"] = id_name(sampled.token).into();
+    let top = entry["top_logprobs"].as_array_mut().into_iter().flatten();
+    for (entry, &(token, _)) in top.zip(&sampled.top) {
+        entry["token"] = id_name(token).into();
+    }
+}
+
 /// Returns a token with its log-probability.
 fn token(tokenizer: &Tokenizer, token: u32, logprob: f32) -> Value {
     json!({

@@ -58,7 +58,6 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("repeat_last_n", &["-1"]),
     ("response_fields", &[]),
     ("return_hidden_states", &[]),
-    ("return_tokens_as_token_ids", &[]),
     ("samplers", &[]),
     ("separate_reasoning", &["true"]),
     ("session_params", &[]),

@@ -4,14 +4,17 @@ use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::{GenerationOptions, Texts};
 use super::prompts::Prompts;
+use super::samplers::SamplerOrder;
 use super::{Body, KnownFields, UnsupportedField, parse, refuse_others};
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
+use crate::serve::text_limits::TextLimits;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use utoipa::ToSchema;
 
 /// Schemas of the body of `/completion`.
@@ -137,6 +140,13 @@ pub struct LlamaFields {
     timings_per_token: Option<bool>,
     /// Use and fill the prefix cache. Defaults to true.
     cache_prompt: Option<bool>,
+    /// Samplers to use, in their order. Others are off. An order that the engine does not have is refused.
+    samplers: Option<SamplerOrder>,
+    /// Time in milliseconds from the first token, after which the output ends with its line, unless that is
+    /// its first one. 0 or less: no limit.
+    t_max_predict_ms: Option<i64>,
+    /// Minimum indentation of each line but the first. A line with less ends the output.
+    n_indent: Option<usize>,
     /// Slot that is reported with the request; -1 for any.
     id_slot: Option<i64>,
     /// Fields of the response to return; `a/b` is a field within a field.
@@ -179,6 +189,8 @@ pub struct LlamaOutput {
     pub slot: Option<usize>,
     /// Fields of the response to return.
     pub fields: Option<Vec<String>>,
+    /// Limits of the texts.
+    pub limits: TextLimits,
 }
 
 /// Returns the fields of a body with [`LlamaFields`].
@@ -189,15 +201,13 @@ pub fn known_fields(body: &[SchemaFn]) -> KnownFields {
 }
 
 /// Fields that this server does not have.
-fn unsupported() -> [UnsupportedField; 9] {
+fn unsupported() -> [UnsupportedField; 7] {
     let none = "leave it out";
     [
         ("n_keep", json!(0), "start the server with --context-shift"),
-        ("n_indent", json!(0), none),
         ("min_keep", json!(0), none),
         ("repeat_last_n", json!(-1), "penalties cover the whole text"),
         ("dynatemp_range", json!(0), none),
-        ("t_max_predict_ms", json!(0), "the server has --request-timeout"),
         ("n_discard", json!(0), none),
         ("image_data", json!([]), "send text only"),
         ("lora", json!([]), "adapters are not supported"),
@@ -252,6 +262,7 @@ impl LlamaFields {
             frequency_penalty: self.frequency_penalty,
             logit_bias: self.biases(model)?,
             seed: self.seed.filter(|&seed| seed >= 0 && seed != i64::from(u32::MAX)),
+            samplers: self.samplers.clone(),
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
             stream: self.stream,
@@ -269,6 +280,7 @@ impl LlamaFields {
             let message = format!("n_probs is {top}: at most {MAX_N_PROBS}");
             return Err(ApiError::bad("n_probs", message));
         }
+        let time = self.t_max_predict_ms.and_then(|time| u64::try_from(time).ok());
         Ok(LlamaOutput {
             streams: options.streams(),
             count: options.n()?,
@@ -277,6 +289,10 @@ impl LlamaFields {
             timings: self.timings_per_token.unwrap_or(false),
             slot: self.id_slot.and_then(|slot| usize::try_from(slot).ok()),
             fields: self.response_fields.clone().filter(|fields| !fields.is_empty()),
+            limits: TextLimits {
+                time: time.filter(|&time| time > 0).map(Duration::from_millis),
+                indent: self.n_indent.unwrap_or(0),
+            },
         })
     }
 

@@ -1,5 +1,6 @@
 //! Fields that all generating endpoints share: sampling, decoding and streaming.
 
+use super::samplers::SamplerOrder;
 use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
@@ -120,15 +121,19 @@ pub struct GenerationOptions {
     /// Texts that no repetition contains. Defaults to a line break, `:`, `"` and `*`.
     #[schema(max_items = 32)]
     pub dry_sequence_breakers: Option<Vec<String>>,
-    /// Keep only this many last tokens of the prompt; -1 keeps what fits the context.
+    /// Keep only this many tokens of the prompt; -1 keeps what fits the context.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
+    /// Side of the prompt that `truncate_prompt_tokens` cuts. Defaults to `left`: the last tokens stay.
+    pub truncation_side: Option<Side>,
     /// Return the log-probability of each prompt token and of this many most probable tokens. Only in
     /// chat and text completions that are not streamed.
     #[schema(maximum = 20)]
     pub prompt_logprobs: Option<usize>,
     /// Return the ids of the prompt's and the output's tokens. Only in chat and text completions.
     pub return_token_ids: Option<bool>,
+    /// Name tokens in log-probabilities by their ids, as `token_id:17`. Only in chat and text completions.
+    pub return_tokens_as_token_ids: Option<bool>,
     /// Decode mode. Speculative decoding (`verify`) gives the output of `ar`; block diffusion
     /// (`greedy`, `iterative`, `adaptive`) does not.
     pub decode_mode: Option<Mode>,
@@ -153,6 +158,10 @@ pub struct GenerationOptions {
     #[serde(skip)]
     #[schema(ignore)]
     pub max_positions: Option<usize>,
+    /// The samplers to use and their order; `None` for all.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub samplers: Option<SamplerOrder>,
     /// True if a full context shifts; `None` for the server's setting.
     #[serde(skip)]
     #[schema(ignore)]
@@ -175,6 +184,14 @@ pub struct StreamUsage {
     pub last: bool,
     /// Each chunk has the token usage so far.
     pub each: bool,
+}
+
+/// Side of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    Left,
+    Right,
 }
 
 /// One string, or an array of strings.
@@ -226,6 +243,7 @@ impl GenerationOptions {
         let fields = [
             ("prompt_logprobs", self.prompt_logprobs.is_some()),
             ("return_token_ids", self.returns_token_ids()),
+            ("return_tokens_as_token_ids", self.names_tokens_by_id()),
         ];
         match fields.into_iter().find(|(_, set)| *set) {
             None => Ok(()),
@@ -239,6 +257,11 @@ impl GenerationOptions {
     /// Returns true if the response has the ids of tokens.
     pub fn returns_token_ids(&self) -> bool {
         self.return_token_ids.unwrap_or(false)
+    }
+
+    /// Returns true if log-probabilities name tokens by their ids.
+    pub fn names_tokens_by_id(&self) -> bool {
+        self.return_tokens_as_token_ids.unwrap_or(false)
     }
 
     /// Returns the number of alternatives per prompt token, or `None` for no log-probabilities.
@@ -275,12 +298,17 @@ impl GenerationOptions {
     }
 
     /// Returns the chunks of a stream that have the token usage.
-    pub fn stream_usage(&self) -> StreamUsage {
-        let options = self.stream_options.clone().unwrap_or_default();
-        StreamUsage {
-            last: options.include_usage.unwrap_or(false),
-            each: options.continuous_usage_stats.unwrap_or(false),
+    ///
+    /// # Errors
+    /// If the response is not streamed, but a field asks for chunks.
+    pub fn stream_usage(&self) -> Result<StreamUsage, ApiError> {
+        let Some(options) = &self.stream_options else { return Ok(StreamUsage::default()) };
+        if !self.streams() {
+            let message = "stream_options is for streams: set `stream`, or leave it out";
+            return Err(ApiError::bad("stream_options", message));
         }
+        let last = options.include_usage.unwrap_or(false);
+        Ok(StreamUsage { last, each: last && options.continuous_usage_stats.unwrap_or(false) })
     }
 
     /// Creates the engine's request for a prompt. `logprobs` is the number of alternatives per token,
@@ -380,7 +408,7 @@ impl GenerationOptions {
         Ok(format!("{} {salt}", tenant.0))
     }
 
-    /// Returns the last tokens of a prompt, if a field asks for them.
+    /// Returns the last tokens of a prompt, or the first ones, if a field asks for them.
     fn truncated(&self, mut tokens: Vec<u32>, context: usize) -> Result<Vec<u32>, ApiError> {
         let keep = match self.truncate_prompt_tokens {
             None => return Ok(tokens),
@@ -391,7 +419,10 @@ impl GenerationOptions {
                 return Err(ApiError::bad("truncate_prompt_tokens", message));
             }
         };
-        tokens.drain(..tokens.len().saturating_sub(keep));
+        match self.truncation_side.unwrap_or(Side::Left) {
+            Side::Left => drop(tokens.drain(..tokens.len().saturating_sub(keep))),
+            Side::Right => tokens.truncate(keep),
+        }
         Ok(tokens)
     }
 

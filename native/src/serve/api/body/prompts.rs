@@ -2,7 +2,9 @@
 
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use std::fmt;
 use utoipa::ToSchema;
 
@@ -15,18 +17,87 @@ pub enum Prompts {
     Tokens(Vec<u32>),
     Many(Vec<Vec<u32>>),
     /// One prompt of texts and token ids.
-    Mixed(Vec<PromptPart>),
-    /// Prompts that are texts or arrays of token ids.
-    Each(Vec<PromptPart>),
+    Mixed(Vec<TextOrToken>),
+    /// One prompt as llama-server's object.
+    Object(PromptObject),
+    /// Prompts in several forms.
+    Each(Vec<Prompt>),
 }
 
-/// A text, a token id, or an array of token ids.
+/// One prompt.
 #[derive(Clone, ToSchema)]
 #[serde(untagged)]
-pub enum PromptPart {
+pub enum Prompt {
+    Text(String),
+    Tokens(Vec<u32>),
+    Mixed(Vec<TextOrToken>),
+    Object(PromptObject),
+}
+
+/// A text or a token id.
+#[derive(Clone, ToSchema)]
+#[serde(untagged)]
+pub enum TextOrToken {
     Text(String),
     Token(u32),
-    Tokens(Vec<u32>),
+}
+
+/// A prompt as llama-server's object: a text, or the content of a message.
+#[derive(Clone, Deserialize, ToSchema)]
+pub struct PromptObject {
+    /// The text.
+    prompt_string: Option<String>,
+    /// Parts of the text.
+    content: Option<Vec<PromptContent>>,
+    /// Images and sounds, which are not supported.
+    #[schema(max_items = 0)]
+    multimodal_data: Option<Vec<String>>,
+}
+
+/// A part of a text.
+#[derive(Clone, Deserialize, ToSchema)]
+struct PromptContent {
+    /// Type of the part: only `text` is supported.
+    #[serde(rename = "type")]
+    #[schema(pattern = "^text$")]
+    kind: String,
+    /// The text.
+    text: Option<String>,
+}
+
+impl TextOrToken {
+    fn text_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Token(_) => None,
+        }
+    }
+}
+
+impl PromptObject {
+    /// Returns the text of an object in the field `param`.
+    fn text(self, param: &str) -> Result<String, ApiError> {
+        let bad = |message: &str| Err(ApiError::bad(param, format!("{param} {message}")));
+        if self.multimodal_data.is_some_and(|data| !data.is_empty()) {
+            return bad("has `multimodal_data`, but this server's models read text only");
+        }
+        match (self.prompt_string, self.content) {
+            (Some(text), None) => Ok(text),
+            (None, Some(parts)) if parts.iter().all(|part| part.kind == "text") => {
+                Ok(parts.into_iter().filter_map(|part| part.text).collect())
+            }
+            (None, Some(_)) => {
+                bad("has `content` that is no text: this server's models read text only")
+            }
+            _ => bad("is an object: it needs `prompt_string` or `content`"),
+        }
+    }
+
+    /// Returns each text.
+    fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let parts = self.content.iter_mut().flatten().filter_map(|part| part.text.as_mut());
+        self.prompt_string.iter_mut().chain(parts)
+    }
 }
 
 /// Reads prompts by the types of the elements. Deriving would keep a copy of all values.
@@ -42,22 +113,29 @@ impl<'de> Visitor<'de> for PromptsVisitor {
     type Value = Prompts;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string, an array of strings, an array of token ids, or an array of those")
+        f.write_str(
+            "a string, an array of strings, token ids, arrays of those, or objects with `prompt_string`",
+        )
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Prompts, E> {
         Ok(Prompts::Text(text.into()))
     }
 
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Prompts, A::Error> {
+        PromptObject::deserialize(MapAccessDeserializer::new(map)).map(Prompts::Object)
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Prompts, A::Error> {
         // Token ids are most of a long array and stay four bytes each until something else comes.
         let (mut ids, mut parts) = (Vec::new(), Vec::new());
-        while let Some(part) = list.next_element()? {
-            match part {
-                PromptPart::Token(id) if parts.is_empty() => ids.push(id),
-                part => {
-                    parts.extend(std::mem::take(&mut ids).into_iter().map(PromptPart::Token));
-                    parts.push(part);
+        while let Some(element) = list.next_element()? {
+            match element {
+                Element::One(TextOrToken::Token(id)) if parts.is_empty() => ids.push(id),
+                element => {
+                    let tokens = std::mem::take(&mut ids).into_iter().map(TextOrToken::Token);
+                    parts.extend(tokens.map(Element::One));
+                    parts.push(element);
                 }
             }
         }
@@ -65,95 +143,162 @@ impl<'de> Visitor<'de> for PromptsVisitor {
             let none = ids.is_empty();
             return Ok(if none { Prompts::Texts(Vec::new()) } else { Prompts::Tokens(ids) });
         }
-        of_parts(parts).ok_or_else(|| A::Error::invalid_type(Unexpected::Seq, &self))
+        of_elements(parts).ok_or_else(|| A::Error::invalid_type(Unexpected::Seq, &self))
     }
+}
+
+/// An element of an array of prompts: a part of one prompt, or a prompt.
+enum Element {
+    One(TextOrToken),
+    Prompt(Prompt),
 }
 
 /// Returns the prompts of an array that is not of token ids alone; `None` if token ids stand beside
-/// arrays of them.
-fn of_parts(parts: Vec<PromptPart>) -> Option<Prompts> {
-    let is_text = |part: &PromptPart| matches!(part, PromptPart::Text(_));
-    let is_token = |part: &PromptPart| matches!(part, PromptPart::Token(_));
-    let texts = parts.iter().filter(|part| is_text(part)).count();
-    let tokens = parts.iter().filter(|part| is_token(part)).count();
-    let lists = parts.len() - texts - tokens;
-    match (texts, tokens, lists) {
-        (_, 0, 0) => Some(Prompts::Texts(parts.into_iter().filter_map(PromptPart::text).collect())),
-        (0, 0, _) => {
-            Some(Prompts::Many(parts.into_iter().filter_map(PromptPart::tokens).collect()))
-        }
-        (_, 0, _) => Some(Prompts::Each(parts)),
-        (_, _, 0) => Some(Prompts::Mixed(parts)),
-        _ => None,
+/// prompts.
+fn of_elements(elements: Vec<Element>) -> Option<Prompts> {
+    let is_text = |element: &Element| matches!(element, Element::One(TextOrToken::Text(_)));
+    let is_token = |element: &Element| matches!(element, Element::One(TextOrToken::Token(_)));
+    let is_list = |element: &Element| matches!(element, Element::Prompt(Prompt::Tokens(_)));
+    if elements.iter().all(is_text) {
+        return Some(Prompts::Texts(elements.into_iter().filter_map(Element::text).collect()));
     }
+    if elements.iter().all(is_list) {
+        return Some(Prompts::Many(elements.into_iter().filter_map(Element::tokens).collect()));
+    }
+    if !elements.iter().any(is_token) {
+        return Some(Prompts::Each(elements.into_iter().filter_map(Element::prompt).collect()));
+    }
+    let parts: Option<Vec<TextOrToken>> = elements.into_iter().map(Element::part).collect();
+    parts.map(Prompts::Mixed)
 }
 
-impl PromptPart {
+impl Element {
     fn text(self) -> Option<String> {
         match self {
-            Self::Text(text) => Some(text),
-            Self::Token(_) | Self::Tokens(_) => None,
+            Self::One(TextOrToken::Text(text)) => Some(text),
+            _ => None,
         }
     }
 
     fn tokens(self) -> Option<Vec<u32>> {
         match self {
-            Self::Tokens(tokens) => Some(tokens),
-            Self::Token(_) | Self::Text(_) => None,
+            Self::Prompt(Prompt::Tokens(tokens)) => Some(tokens),
+            _ => None,
         }
     }
 
-    /// Returns the tokens of a part that came in the field `param`, a text with special tokens around
-    /// it if it is `first`.
-    fn encode(self, model: &ServedModel, param: &str, first: bool) -> Result<Vec<u32>, ApiError> {
+    fn part(self) -> Option<TextOrToken> {
         match self {
-            Self::Text(text) => model.encode(&text, first, param),
-            Self::Token(id) => Ok(vec![id]),
-            Self::Tokens(tokens) => Ok(tokens),
+            Self::One(part) => Some(part),
+            Self::Prompt(_) => None,
+        }
+    }
+
+    fn prompt(self) -> Option<Prompt> {
+        match self {
+            Self::One(TextOrToken::Text(text)) => Some(Prompt::Text(text)),
+            Self::One(TextOrToken::Token(_)) => None,
+            Self::Prompt(prompt) => Some(prompt),
         }
     }
 }
 
-/// Collects an array whose first element was read.
-fn rest<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
-    first: T,
-    mut list: A,
-) -> Result<Vec<T>, A::Error> {
-    let mut all = vec![first];
-    while let Some(next) = list.next_element()? {
-        all.push(next);
+impl Prompt {
+    /// Returns the tokens of a prompt that came in the field `param`, with special tokens around its first
+    /// text.
+    fn encode(self, model: &ServedModel, param: &str) -> Result<Vec<u32>, ApiError> {
+        match self {
+            Self::Text(text) => model.encode(&text, true, param),
+            Self::Tokens(tokens) => Ok(tokens),
+            Self::Mixed(parts) => encode_mixed(parts, model, param),
+            Self::Object(object) => model.encode(&object.text(param)?, true, param),
+        }
     }
-    Ok(all)
+}
+
+/// Returns the tokens of a prompt of texts and token ids.
+fn encode_mixed(
+    parts: Vec<TextOrToken>,
+    model: &ServedModel,
+    param: &str,
+) -> Result<Vec<u32>, ApiError> {
+    let mut tokens = Vec::new();
+    for (index, part) in parts.into_iter().enumerate() {
+        match part {
+            TextOrToken::Text(text) => tokens.extend(model.encode(&text, index == 0, param)?),
+            TextOrToken::Token(id) => tokens.push(id),
+        }
+    }
+    Ok(tokens)
+}
+
+struct ElementVisitor;
+
+impl<'de> Deserialize<'de> for Element {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ElementVisitor)
+    }
+}
+
+impl<'de> Visitor<'de> for ElementVisitor {
+    type Value = Element;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, a token id, an array of those, or an object with `prompt_string`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Element, E> {
+        PartVisitor.visit_str(text).map(Element::One)
+    }
+
+    fn visit_u64<E: Error>(self, id: u64) -> Result<Element, E> {
+        PartVisitor.visit_u64(id).map(Element::One)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Element, A::Error> {
+        let object = PromptObject::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Element::Prompt(Prompt::Object(object)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Element, A::Error> {
+        let (mut ids, mut parts) = (Vec::new(), Vec::new());
+        while let Some(part) = list.next_element()? {
+            match part {
+                TextOrToken::Token(id) if parts.is_empty() => ids.push(id),
+                part => {
+                    parts.extend(std::mem::take(&mut ids).into_iter().map(TextOrToken::Token));
+                    parts.push(part);
+                }
+            }
+        }
+        let prompt = if parts.is_empty() { Prompt::Tokens(ids) } else { Prompt::Mixed(parts) };
+        Ok(Element::Prompt(prompt))
+    }
 }
 
 struct PartVisitor;
 
-impl<'de> Deserialize<'de> for PromptPart {
+impl<'de> Deserialize<'de> for TextOrToken {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(PartVisitor)
     }
 }
 
-impl<'de> Visitor<'de> for PartVisitor {
-    type Value = PromptPart;
+impl Visitor<'_> for PartVisitor {
+    type Value = TextOrToken;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string, a token id, or an array of token ids")
+        f.write_str("a string or a token id")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<PromptPart, E> {
-        Ok(PromptPart::Text(text.into()))
+    fn visit_str<E: Error>(self, text: &str) -> Result<TextOrToken, E> {
+        Ok(TextOrToken::Text(text.into()))
     }
 
-    fn visit_u64<E: Error>(self, id: u64) -> Result<PromptPart, E> {
+    fn visit_u64<E: Error>(self, id: u64) -> Result<TextOrToken, E> {
         let id = u32::try_from(id);
-        id.map(PromptPart::Token).map_err(|_| E::custom("a token id is larger than any vocabulary"))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PromptPart, A::Error> {
-        let first = list.next_element()?;
-        let tokens = first.map_or_else(|| Ok(Vec::new()), |first| rest(first, list))?;
-        Ok(PromptPart::Tokens(tokens))
+        id.map(TextOrToken::Token)
+            .map_err(|_| E::custom("a token id is larger than any vocabulary"))
     }
 }
 
@@ -180,10 +325,17 @@ impl Prompts {
             Self::Text(text) => cut(text),
             Self::Texts(texts) => texts.iter_mut().for_each(cut),
             Self::Tokens(_) | Self::Many(_) => {}
-            Self::Mixed(parts) | Self::Each(parts) => {
-                for part in parts {
-                    if let PromptPart::Text(text) = part {
-                        cut(text);
+            Self::Mixed(parts) => parts.iter_mut().filter_map(TextOrToken::text_mut).for_each(cut),
+            Self::Object(object) => object.texts_mut().for_each(cut),
+            Self::Each(prompts) => {
+                for prompt in prompts {
+                    match prompt {
+                        Prompt::Text(text) => cut(text),
+                        Prompt::Tokens(_) => {}
+                        Prompt::Mixed(parts) => {
+                            parts.iter_mut().filter_map(TextOrToken::text_mut).for_each(cut);
+                        }
+                        Prompt::Object(object) => object.texts_mut().for_each(cut),
                     }
                 }
             }
@@ -199,7 +351,7 @@ impl Prompts {
         let texts = match self {
             Self::Text(text) => vec![text],
             Self::Texts(texts) => texts,
-            Self::Tokens(_) | Self::Many(_) | Self::Mixed(_) | Self::Each(_) => {
+            Self::Tokens(_) | Self::Many(_) | Self::Mixed(_) | Self::Object(_) | Self::Each(_) => {
                 return Err(ApiError::bad(param, format!("{param} must be a text here")));
             }
         };
@@ -226,14 +378,11 @@ impl Prompts {
                 check_count(prompts.len(), param, limit)?;
                 return Ok(prompts);
             }
-            Self::Mixed(parts) => {
-                let parts = parts.into_iter().enumerate();
-                let tokens = parts.map(|(index, part)| part.encode(model, param, index == 0));
-                return Ok(vec![tokens.collect::<Result<Vec<_>, _>>()?.concat()]);
-            }
-            Self::Each(parts) => {
-                check_count(parts.len(), param, limit)?;
-                return parts.into_iter().map(|part| part.encode(model, param, true)).collect();
+            Self::Mixed(parts) => return Ok(vec![encode_mixed(parts, model, param)?]),
+            Self::Object(object) => vec![object.text(param)?],
+            Self::Each(prompts) => {
+                check_count(prompts.len(), param, limit)?;
+                return prompts.into_iter().map(|prompt| prompt.encode(model, param)).collect();
             }
         };
         check_count(texts.len(), param, limit)?;
@@ -268,8 +417,13 @@ mod tests {
         for mixed in [json!([1, "a", 2]), json!(["a", 1])] {
             assert!(matches!(read(mixed), Ok(Prompts::Mixed(_))));
         }
-        assert!(matches!(read(json!([[1], "a"])), Ok(Prompts::Each(parts)) if parts.len() == 2));
-        for wrong in [json!([1, [2]]), json!([[1, "a"]]), json!([-1]), json!([1.5]), json!({})] {
+        let object = json!({"prompt_string": "a"});
+        for each in [json!([[1], "a"]), json!([[1], [2, "a"]]), json!([object, [1]])] {
+            assert!(matches!(read(each), Ok(Prompts::Each(prompts)) if prompts.len() == 2));
+        }
+        assert!(matches!(read(object.clone()), Ok(Prompts::Object(_))));
+        let deep = json!([[[1]]]);
+        for wrong in [json!([1, [2]]), json!([object, 1]), json!([-1]), json!([1.5]), deep] {
             assert!(read(wrong.clone()).is_err(), "{wrong}");
         }
     }

@@ -60,13 +60,17 @@ impl GenerationOptions {
             logit_bias: self.biases()?,
             seed: self.seed.map_or_else(ids::random, i64::cast_unsigned),
         };
-        Ok(SamplingParams {
+        let mut params = SamplingParams {
             logprobs,
             dry: self.dry(model)?,
             bad_words: self.bad_word_tokens(model)?,
             min_tokens: self.min_tokens.unwrap_or(0),
             ..sampling.params(defaults)
-        })
+        };
+        if let Some(samplers) = &self.samplers {
+            samplers.apply(&mut params)?;
+        }
+        Ok(params)
     }
 
     /// Returns the tokens that end the output.

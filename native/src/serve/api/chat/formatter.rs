@@ -29,6 +29,8 @@ pub struct Beginning {
     pub echo: String,
     /// Tokens of the prompt.
     pub prompt: Vec<u32>,
+    /// A stream's first chunk has null for an empty text.
+    pub null_first: bool,
 }
 
 /// State of an output that is streamed.
@@ -103,7 +105,11 @@ impl ChatFormatter {
 
     fn logprob(&self, sampled: &Sampled) -> Value {
         let top = self.outputs.logprobs.unwrap_or(0);
-        logprobs::sampled(&self.model.tokenizer, sampled, top)
+        let mut entry = logprobs::sampled(&self.model.tokenizer, sampled, top);
+        if self.outputs.by_id {
+            logprobs::name_by_id(&mut entry, sampled);
+        }
+        entry
     }
 
     fn chunk(&self, index: usize, delta: Value, logprobs: Value, reason: Value) -> Value {
@@ -161,7 +167,9 @@ impl StreamFormatter for ChatFormatter {
     const FRAMING: Framing = Framing::EventsUntilDone;
 
     fn begin(&mut self) -> Vec<Value> {
-        let delta = || json!({"role": "assistant", "content": self.beginning.echo});
+        let Beginning { echo, null_first, .. } = &self.beginning;
+        let content = Some(echo).filter(|echo| !(*null_first && echo.is_empty()));
+        let delta = || json!({"role": "assistant", "content": content});
         let chunk = |index| self.chunk(index, delta(), Value::Null, Value::Null);
         let mut chunks: Vec<Value> = (0..self.choices.len()).map(chunk).collect();
         if let (true, Some(first)) = (self.outputs.token_ids, chunks.first_mut()) {

@@ -20,6 +20,16 @@ static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &
 
 /// Continues a conversation.
 pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
+    respond(body, false).await
+}
+
+/// Continues a conversation. The first chunk of a stream has no text, as llama-server's.
+pub async fn llama_chat(body: JsonBody) -> Result<Response, ApiError> {
+    respond(body, true).await
+}
+
+/// Answers a body. With `null_first`, the content of a stream's first chunk is null where it is empty.
+async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
     let own = model.clone();
     let arrival = body.arrival();
@@ -32,6 +42,7 @@ pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
             logprobs: chat.logprobs()?,
             prompt_logprobs: options.prompt_logprobs()?,
             token_ids: options.returns_token_ids(),
+            by_id: options.names_tokens_by_id(),
         };
         let messages = chat.messages()?;
         let conversation = Conversation {
@@ -45,7 +56,7 @@ pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
         };
         let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
         let echo = chat.echoed(&conversation.messages, conversation.ending);
-        Ok((prompt, options.streams(), options.stream_usage(), outputs, echo))
+        Ok((prompt, options.streams(), options.stream_usage()?, outputs, echo))
     });
     let (prompt, streams, usage, outputs, echo) = prepared.await?;
     let prompt_tokens = prompt.tokens().to_vec();
@@ -59,7 +70,7 @@ pub async fn chat(body: JsonBody) -> Result<Response, ApiError> {
         model: model.name.clone(),
         usage,
     };
-    let beginning = Beginning { echo, prompt: prompt_tokens };
+    let beginning = Beginning { echo, prompt: prompt_tokens, null_first };
     let formatter = ChatFormatter::new(envelope, model, outputs, parser, beginning);
     if streams {
         return Ok(stream::respond(generation, formatter));

@@ -1,7 +1,7 @@
 //! Formats outputs as OpenAI's API for text completions does.
 
 use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
-use crate::serve::api::logprobs::prompt_logprobs;
+use crate::serve::api::logprobs::{id_name, prompt_logprobs};
 use crate::serve::api::stream::{Envelope, Framing, StreamFormatter};
 use crate::serve::served_model::ServedModel;
 use serde_json::{Map, Value, json};
@@ -38,6 +38,8 @@ pub struct Extras {
     pub prompt_logprobs: Option<usize>,
     /// Return the ids of tokens.
     pub token_ids: bool,
+    /// Log-probabilities name tokens by their ids.
+    pub by_id: bool,
 }
 
 impl CompletionFormatter {
@@ -76,16 +78,20 @@ impl CompletionFormatter {
     /// Returns log-probabilities as parallel lists. The first token begins at character `offset` of the
     /// text, which is advanced to the end of the last one.
     fn all_logprobs(&self, tokens: &[Sampled], offset: &mut usize) -> Value {
-        let text = |token: u32| self.model.tokenizer.decode(&[token]);
+        let text = |token: u32| match self.extras.by_id {
+            true => id_name(token),
+            false => self.model.tokenizer.decode(&[token]),
+        };
         let mut offsets = Vec::new();
         for sampled in tokens {
             offsets.push(*offset);
             *offset += self.characters(sampled.token);
         }
         let top = |sampled: &Sampled| -> Option<Map<String, Value>> {
-            sampled.logprob?;
+            // The token itself is always there.
+            let own = (sampled.token, sampled.logprob?);
             let top = sampled.top.iter().take(self.logprobs.unwrap_or(0));
-            Some(top.map(|&(token, p)| (text(token), json!(p))).collect())
+            Some(top.chain([&own]).map(|&(token, p)| (text(token), json!(p))).collect())
         };
         json!({
             "tokens": tokens.iter().map(|t| text(t.token)).collect::<Vec<_>>(),

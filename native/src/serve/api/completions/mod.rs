@@ -78,11 +78,12 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     };
     requests.iter_mut().for_each(|request| request.sampling.score_prompt |= score_prompt);
     let echoes = echo.then(|| requests.iter().map(|request| request.tokens.clone()).collect());
-    let (streams, usage) = (options.streams(), options.stream_usage());
+    let (streams, usage) = (options.streams(), options.stream_usage()?);
     let text = PlainText { field: "prompt", requests, grammar };
     let extras = Extras {
         prompt_logprobs: options.prompt_logprobs()?,
         token_ids: options.returns_token_ids(),
+        by_id: options.names_tokens_by_id(),
     };
     Ok(Prepared { streams, usage, text, echoes, logprobs, counts, extras })
 }

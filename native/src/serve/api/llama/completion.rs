@@ -77,9 +77,10 @@ async fn respond(
     prepare: Prepare,
 ) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
-    let (own, arrival) = (model.clone(), body.arrival());
+    let (own, mut arrival) = (model.clone(), body.arrival());
     let prepared = body.prepare(move |body| prepare(body, &own, &LlamaFields::parse(body, known)?));
     let (text, output) = prepared.await?;
+    arrival.limits = output.limits;
     let requests = text.requests.clone();
     let slots = model.slots.count();
     if let Some(slot) = output.slot.filter(|&slot| slot >= slots) {

@@ -5,6 +5,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+/// Class of errors about prompts that are too long.
+const OVERFLOW: &str = "exceed_context_size_error";
+
 /// The body of an error response.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = LlamaError)]
@@ -23,13 +26,19 @@ struct LlamaErrorDetails {
     /// Class of the error, as in llama-server's API.
     #[serde(rename = "type")]
     kind: &'static str,
+    /// Number of tokens of a prompt that is too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n_prompt_tokens: Option<usize>,
+    /// Number of tokens that fit the context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n_ctx: Option<usize>,
 }
 
 /// Returns the response body of an error.
 pub fn body(error: &ApiError) -> Value {
     let code = error.status.as_u16();
     let kind = match code {
-        _ if error.code == "context_length_exceeded" => "exceed_context_size_error",
+        _ if error.code == "context_length_exceeded" => OVERFLOW,
         401 => "authentication_error",
         403 => "permission_error",
         404 => "not_found_error",
@@ -39,5 +48,19 @@ pub fn body(error: &ApiError) -> Value {
         _ => "server_error",
     };
     let message = error.message_with_param();
-    json!(LlamaErrorBody { error: LlamaErrorDetails { code, message, kind } })
+    let (n_prompt_tokens, n_ctx) = error.overflow.unzip();
+    let error = LlamaErrorDetails { code, message, kind, n_prompt_tokens, n_ctx };
+    json!(LlamaErrorBody { error })
+}
+
+/// Returns the response body of an error at a path that llama-server has beside OpenAI's: OpenAI's format,
+/// and for prompts that are too long also llama-server's class and numbers.
+pub fn alias_body(error: &ApiError) -> Value {
+    let mut body = error.body();
+    if let Some((tokens, context)) = error.overflow {
+        body["error"]["type"] = OVERFLOW.into();
+        body["error"]["n_prompt_tokens"] = tokens.into();
+        body["error"]["n_ctx"] = context.into();
+    }
+    body
 }

@@ -7,7 +7,7 @@ mod formatter;
 mod props;
 mod slots;
 
-pub use error::{LlamaErrorBody, body as error_body};
+pub use error::{LlamaErrorBody, alias_body, body as error_body};
 
 use super::{chat, embeddings, messages, models, responses, tokens};
 use crate::serve::state::ServerState;
@@ -32,6 +32,9 @@ pub fn owns(path: &str) -> bool {
     PATHS.contains(&path) || path.starts_with("/slots/")
 }
 
+/// Path of chats without OpenAI's `/v1`, as llama-server's own clients call it.
+pub const CHAT: &str = "/chat/completions";
+
 /// Returns the router of this API.
 pub fn router() -> Router<Arc<ServerState>> {
     Router::new()
@@ -49,7 +52,7 @@ pub fn aliases() -> Router<Arc<ServerState>> {
     Router::new()
         .route("/completions", post(completion::completion))
         .route("/embeddings", post(embedding::embedding))
-        .route("/chat/completions", post(chat::chat))
+        .route(CHAT, post(chat::llama_chat))
         .route("/responses", post(responses::responses))
         .route("/messages", post(messages::messages))
         .route("/models", get(models::models))

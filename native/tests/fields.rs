@@ -237,7 +237,10 @@ fn log_probabilities_name_tokens_as_vllm_does() {
     let names: Vec<String> = ids.iter().map(|id| format!("token_id:{id}")).collect();
     assert_eq!(choice["logprobs"]["tokens"], json!(names));
     for (top, name) in choice["logprobs"]["top_logprobs"].as_array().unwrap().iter().zip(&names) {
-        assert!(top[name].is_number() && (2..=3).contains(&top.as_object().unwrap().len()), "{top}");
+        assert!(
+            top[name].is_number() && (2..=3).contains(&top.as_object().unwrap().len()),
+            "{top}"
+        );
     }
     let chat = story(
         &server,

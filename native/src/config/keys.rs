@@ -330,8 +330,7 @@ pub struct SchedulerArgs {
     /// Milliseconds between tokens to aim at
     ///
     /// A long prompt is computed in parts, so that streams beside it wait about this long for their next
-    /// token, and not for a whole batch. Where such parts would be much slower, they take up to 1.75 times as
-    /// long. A larger number computes prompts faster. 0: no limit.
+    /// token, and not for a whole batch. A larger number computes prompts faster. 0: no limit.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value = "250")]
     pub target_token_ms: u64,
     /// Do not reuse the KV cache of equal prefixes

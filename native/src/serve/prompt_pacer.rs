@@ -3,14 +3,8 @@
 
 use std::time::Duration;
 
-/// Rows of a block of the kernels, and of a small pass. A pass costs about as much as one whose last block
-/// is full.
-const BLOCK: usize = 32;
-const SMALL_BLOCK: usize = 16;
-/// Share of the rate of the longest passes that a pass should reach.
-const SHARE: f64 = 0.92;
-/// Longest pass for that share, in targets.
-const LONGEST: f64 = 1.75;
+/// Rows by which the number changes: kernels compute blocks of 16.
+const BLOCK: usize = 16;
 /// Rows of the first passes, before the cost of a row is known.
 const FIRST: usize = 32;
 /// Weight of a new measurement below the average. One above it counts at once, because a pass that is too
@@ -28,48 +22,28 @@ pub struct PromptPacer {
     decode: Option<f64>,
     /// Seconds of a row of a prompt.
     row: Option<f64>,
-    /// Rows of the last pass that decode.
-    decoding: usize,
 }
 
 impl PromptPacer {
-    /// Aims at passes of at most `target` with at most `most` rows; zero is no target. Where passes of that
-    /// length would compute much fewer tokens a second than the longest ones, they may take longer, but
-    /// less than twice the target.
+    /// Aims at passes of at most `target` with at most `most` rows; zero is no target.
     pub fn new(target: Duration, most: usize) -> Self {
         let target = Some(target.as_secs_f64()).filter(|target| *target > 0.0);
-        Self { target, most, decode: None, row: None, decoding: 0 }
+        Self { target, most, decode: None, row: None }
     }
 
     /// Returns the maximum number of rows of prompts in the next pass, if sequences decode in it.
     pub fn rows(&self) -> usize {
         let Some(target) = self.target else { return self.most };
         let Some(row) = self.row else { return FIRST.min(self.most) };
-        let (row, decode) = (row.max(1e-9), self.decode.unwrap_or(0.0));
-        let within = |time: f64| (time - decode).max(0.0) / row;
-        let rows = within(target).max(self.paying_rows(row, decode).min(within(LONGEST * target)));
+        let left = (target - self.decode.unwrap_or(0.0)).max(0.0);
         // A float beyond the range of numbers becomes the largest one.
-        let all = (rows as usize).saturating_add(self.decoding);
-        let block = if all < BLOCK { SMALL_BLOCK } else { BLOCK };
-        let least = self.decoding / SMALL_BLOCK * SMALL_BLOCK + SMALL_BLOCK;
-        let full = (all / block * block).max(least) - self.decoding;
-        full.clamp(1, self.most.max(SMALL_BLOCK))
-    }
-
-    /// Returns the rows with which a pass computes [`SHARE`] of the tokens a second of the longest one.
-    fn paying_rows(&self, row: f64, decode: f64) -> f64 {
-        let (own, most) = (self.decoding as f64, self.most as f64);
-        let rate = SHARE * (own + most) / (decode + row * most);
-        // Rows of prompts alone reach less than this.
-        if rate * row < 1.0 { ((rate * decode - own) / (1.0 - rate * row)).max(0.0) } else { 0.0 }
+        let rows = (left / row.max(1e-9)) as usize / BLOCK * BLOCK;
+        rows.clamp(BLOCK, self.most.max(BLOCK))
     }
 
     /// Learns from a pass with these numbers of rows.
     pub fn observe(&mut self, time: Duration, prefill_rows: usize, decode_rows: usize) {
         let seconds = time.as_secs_f64();
-        if decode_rows > 0 {
-            self.decoding = decode_rows;
-        }
         match (prefill_rows, decode_rows) {
             (0, 0) => {}
             (0, _) => update(&mut self.decode, seconds, WEIGHT),
@@ -108,28 +82,6 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_longer_where_short_ones_lose_much() {
-        // The model of 2B on two cores: a pass of four streams alone takes 110 ms, a row 8 ms more.
-        let mut pacer = PromptPacer::new(milliseconds(250.0), 512);
-        pacer.observe(milliseconds(110.0), 0, 4);
-        let time = |rows: usize| 110.0 + 8.0 * rows as f64;
-        let rate = |rows: usize| (rows + 4) as f64 / time(rows);
-        let mut rows = 0;
-        for _ in 0..20 {
-            rows = pacer.rows();
-            assert_eq!((rows + 4) % BLOCK, if rows == FIRST { 4 } else { 0 }, "full blocks");
-            pacer.observe(milliseconds(time(rows)), rows, 4);
-        }
-        assert!((250.0..=437.5).contains(&time(rows)), "{} ms", time(rows));
-        assert!(rate(rows) > 0.75 * rate(512), "{} of {}", rate(rows), rate(512));
-        // A faster machine keeps the target.
-        let mut fast = PromptPacer::new(milliseconds(250.0), 512);
-        fast.observe(milliseconds(10.0), 0, 4);
-        fast.observe(milliseconds(42.0), 32, 4);
-        assert!(fast.rows() <= 240, "{}", fast.rows());
-    }
-
-    #[test]
     fn passes_approach_the_target() {
         let mut pacer = PromptPacer::new(milliseconds(250.0), 256);
         pacer.observe(milliseconds(40.0), 0, 4);
@@ -147,7 +99,7 @@ mod tests {
     fn limits() {
         let mut slow = PromptPacer::new(milliseconds(10.0), 256);
         passes(&mut slow, 50.0, 3);
-        assert_eq!(slow.rows(), SMALL_BLOCK - 4, "prompts go on, however slow");
+        assert_eq!(slow.rows(), BLOCK, "prompts go on, however slow");
         let mut fast = PromptPacer::new(milliseconds(250.0), 256);
         passes(&mut fast, 0.0, 3);
         assert_eq!(fast.rows(), 256);

@@ -25,7 +25,7 @@ pub struct Guided {
 }
 
 enum State {
-    Ready(Matcher),
+    Ready(Box<Matcher>),
     /// A thread computes the next step.
     Computing(Receiver<Step>),
     /// The thread panicked.
@@ -34,7 +34,7 @@ enum State {
 
 /// A step that is computed: the matcher behind it, what may follow, and the time that it took.
 struct Step {
-    matcher: Matcher,
+    matcher: Box<Matcher>,
     next: Next,
     time: Duration,
 }
@@ -42,7 +42,7 @@ struct Step {
 impl Guided {
     /// Makes the state at the beginning of an output of a model with `vocab` tokens.
     pub fn new(matcher: Matcher, vocab: usize) -> Self {
-        let matcher = Mutex::new(State::Ready(matcher));
+        let matcher = Mutex::new(State::Ready(Box::new(matcher)));
         Self { matcher, vocab, pending: Vec::new(), time: Duration::ZERO }
     }
 
@@ -104,7 +104,7 @@ fn lost() -> Next {
 }
 
 /// Consumes tokens and computes which may follow.
-fn step(mut matcher: Matcher, pending: &[u32], vocab: usize) -> Step {
+fn step(mut matcher: Box<Matcher>, pending: &[u32], vocab: usize) -> Step {
     let begin = Instant::now();
     let next = next(&mut matcher, pending, vocab);
     Step { matcher, next, time: begin.elapsed() }
@@ -174,7 +174,7 @@ impl Constraint for Guided {
 
     fn boxed_clone(&self) -> Box<dyn Constraint> {
         let mut state = self.matcher.lock().unwrap_or_else(PoisonError::into_inner);
-        let copy = state.matcher().map_or(State::Lost, |m| State::Ready(m.deep_clone()));
+        let copy = state.matcher().map_or(State::Lost, |m| State::Ready(Box::new(m.deep_clone())));
         let (matcher, pending) = (Mutex::new(copy), self.pending.clone());
         Box::new(Self { matcher, pending, ..*self })
     }

@@ -68,7 +68,8 @@ fn products(model: &Model, k: &Kernels, rows: usize, scratch: &mut Scratch, y: &
         let (rows, stride) = (tokens * planes, Quantized::stride_of(w.cols()));
         let values = vec![1i8; rows * stride];
         let (sums, steps) = (vec![w.cols() as i32; rows], vec![1f32; rows]);
-        let x = Quantized { values: &values, stride, sums: &sums, steps: &steps, planes };
+        let x =
+            Quantized { values: &values, stride, sums: &sums, steps: &steps, planes, groups: None };
         let panels = 0..w.rows().div_ceil(16);
         let y = &mut Columns::whole(&mut y[..tokens * w.rows()], w.rows());
         match w {

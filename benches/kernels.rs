@@ -58,6 +58,7 @@ impl Activations {
             sums: &self.sums,
             steps: &self.steps,
             planes: self.planes,
+            groups: None,
         }
     }
 }

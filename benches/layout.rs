@@ -41,7 +41,7 @@ impl Activations {
 
     fn view(&self) -> Quantized<'_> {
         let Self { values, stride, sums, steps } = self;
-        Quantized { values, stride: *stride, sums, steps, planes: 1 }
+        Quantized { values, stride: *stride, sums, steps, planes: 1, groups: None }
     }
 }
 

@@ -46,7 +46,14 @@ fn multiply(
     s: &mut Scratch,
 ) {
     let sums = [values.iter().map(|&v| i32::from(v)).sum()];
-    let x = Quantized { values, stride: values.len(), sums: &sums, steps: &[0.01], planes: 1 };
+    let x = Quantized {
+        values,
+        stride: values.len(),
+        sums: &sums,
+        steps: &[0.01],
+        planes: 1,
+        groups: None,
+    };
     let rows = y.len();
     for w in matrices {
         k.ternary(w, 0..rows / 16, &x, &mut Columns::whole(y, rows), s);

@@ -50,6 +50,7 @@ impl Token {
             sums: &self.sums,
             steps: &[0.01; 2][..planes],
             planes,
+            groups: None,
         }
     }
 }

@@ -25,13 +25,13 @@ fn tokens(n: usize, seed: u64) -> Vec<u32> {
     (0..n).map(|_| (noise.bits() >> 20) as u32 % 131).collect()
 }
 
-fn models(kind: Kind) -> Vec<Model> {
+fn models(kind: Kind) -> [Model; 3] {
     let shapes = [(hybrid::plain(), false), (hybrid::rotated(), true), (hybrid::tiled(), false)];
     let model = |(spec, rotated): (Spec, bool)| {
         let weights = hybrid::weights(&spec, kind, rotated, 31);
         Model::new(spec, weights).unwrap()
     };
-    shapes.into_iter().map(model).collect()
+    shapes.map(model)
 }
 
 fn runtime(threads: usize, kernels: Kernels) -> Runtime {
@@ -71,6 +71,9 @@ fn each(test: impl Fn(&Model, &Runtime)) {
         println!("runs on {}", kernels.isa().name());
         let rt = runtime(1, kernels);
         models(Kind::Ternary).iter().for_each(|model| test(model, &rt));
+        // With a scale per row and group of columns.
+        let [_, rotated, _] = models(Kind::Ternary);
+        test(&rotated.with_int8_activations(), &rt);
     }
 }
 

@@ -5,11 +5,13 @@ mod common;
 #[path = "../benches/common/hybrid.rs"]
 mod hybrid;
 
-use wrinklefree::cache::{KvConfig, KvType, PAGE, PageSelection, SavedError};
+use wrinklefree::cache::{
+    KvConfig, KvPool, KvType, Namespace, PAGE, PageSelection, SaltHash, SavedError,
+};
 use wrinklefree::engine::{Engine, EngineConfig, EventKind, Request, Step};
 use wrinklefree::format::Spec;
 use wrinklefree::kernel::Kernels;
-use wrinklefree::model::{Model, Runtime};
+use wrinklefree::model::{AttentionMask, LogitRows, Model, Runtime, Span, Workspace};
 use wrinklefree::par::ThreadPool;
 
 const VOCAB: usize = 40;
@@ -48,6 +50,29 @@ fn run(engine: &mut Engine, tokens: &[u32]) -> (Vec<u32>, usize) {
 
 fn prompt() -> Vec<u32> {
     (0..100).map(|i| (i * 7 + 3) % VOCAB as u32).collect()
+}
+
+#[test]
+fn repeated_pages_are_copies() {
+    let (model, tokens) = (small(), prompt());
+    let runtime = Runtime { kernels: Kernels::best(), thread_pool: ThreadPool::new(1).unwrap() };
+    let selection = PageSelection::TopK(2 * PAGE);
+    let mut kv =
+        KvPool::new(model.spec(), 4, KvConfig { selection, ..KvConfig::default() }).unwrap();
+    let namespace = Namespace { salt: SaltHash::new(""), block: 1 };
+    let (seq, _) = kv.open_shared(&namespace, &tokens);
+    kv.grow(seq, tokens.len()).unwrap();
+    let (attention_mask, logits) = (AttentionMask::Causal, LogitRows::None);
+    let span = Span { seq, start: 0, tokens: &tokens[..PAGE], attention_mask, logits };
+    model.forward(&runtime, &mut kv, &[span], &mut Workspace::default());
+    kv.repeat_pages(seq, tokens.len());
+    assert_eq!(kv.written(seq), 3 * PAGE, "whole pages of 100 positions");
+    kv.commit(seq, 3 * PAGE);
+    kv.publish(seq, &tokens);
+    let saved = kv.save(&namespace, &tokens).unwrap();
+    let pages: Vec<&[u8]> = saved.bytes.chunks_exact(saved.bytes.len() / 3).collect();
+    assert!(pages[0].iter().any(|&byte| byte != 0));
+    assert!(pages[1] == pages[0] && pages[2] == pages[0]);
 }
 
 #[test]

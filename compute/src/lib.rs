@@ -33,7 +33,8 @@
 //! let stride = Quantized::stride_of(3);
 //! let mut values = vec![0; stride];
 //! let (sum, step) = (kernels.quantize8)(&[1.0, 2.0, 4.0], &mut values[..3]);
-//! let x = Quantized { values: &values, stride, sums: &[sum], steps: &[step], planes: 1 };
+//! let (sums, steps) = (&[sum], &[step]);
+//! let x = Quantized { values: &values, stride, sums, steps, planes: 1, groups: None };
 //!
 //! // One panel of up to 16 rows; the output has one row of two columns.
 //! let mut y = [0.0; 2];

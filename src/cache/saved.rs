@@ -1,7 +1,7 @@
 //! Cached prefixes as bytes, so that a shell can keep them in a file.
 
 use super::prefix::Namespace;
-use super::{CacheFull, KvPool, Layer, PAGE};
+use super::{CacheFull, KvPool, KvSeq, Layer, PAGE};
 use std::ops::Range;
 
 /// Error: a cached prefix could not be saved or restored.
@@ -101,6 +101,35 @@ impl KvPool {
         self.publish(seq, tokens);
         self.close(seq);
         Ok(positions)
+    }
+
+    /// Fills a sequence with copies of its written pages, up to the last whole page of `positions`: keys
+    /// and values that take as long to read as those of a text. Recurrent states stay. It measures long
+    /// contexts without computing them.
+    ///
+    /// # Panics
+    /// If the sequence has no whole written page, or no room.
+    pub fn repeat_pages(&mut self, seq: KvSeq, positions: usize) {
+        let (known, end) = (self.written(seq) / PAGE, positions / PAGE);
+        assert!(known > 0, "a page to copy");
+        let (pages, size) = (self.pages, self.layout.bytes());
+        for index in known..end {
+            let table = self.table(seq);
+            let (from, to) = (table[index % known], table[index]);
+            for layer in &mut self.layers {
+                let keys = [from, to].map(|page| layer.key_ranges(pages, size, page));
+                let summaries = [from, to].map(|page| layer.summary_ranges(pages, size, page));
+                let [from, to] = keys;
+                for (from, to) in from.zip(to) {
+                    layer.pages.copy_within(from, to.start);
+                }
+                let [from, to] = summaries;
+                for (from, to) in from.zip(to) {
+                    layer.summaries.copy_within(from, to.start);
+                }
+            }
+        }
+        self.mark_written(seq, end * PAGE);
     }
 
     /// Drops the cached pages that `tokens` begin with, unless other sequences use them. Returns the

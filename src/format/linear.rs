@@ -15,6 +15,24 @@ pub enum HeadType {
 }
 
 impl Linear {
+    /// Most columns of a group that shares a scale of 8-bit activations.
+    pub const MOST_GROUP_COLUMNS: usize = 256;
+
+    /// Number of columns that share a scale of the weights, if 8-bit activations can have scales of such
+    /// groups too: a power of two, at most [`MOST_GROUP_COLUMNS`](Self::MOST_GROUP_COLUMNS).
+    pub fn group_columns(&self) -> Option<usize> {
+        let columns = match &self.weight {
+            Matrix::Float(_) => return None,
+            Matrix::Ternary(m) => match m.scales() {
+                Scales::Tensor(_) => return None,
+                Scales::Groups(groups) => groups.size(),
+            },
+            Matrix::Int8(m) => m.view().group(),
+            Matrix::Split(m) => m.view().group(),
+        };
+        (columns.is_power_of_two() && columns <= Self::MOST_GROUP_COLUMNS).then_some(columns)
+    }
+
     /// A layer with the activations that its weights were trained for: 8 bits for ternary matrices
     /// with one scale, 15 bits for all other quantized matrices.
     pub fn new(weight: Matrix, bias: Option<Vec<f32>>) -> Self {

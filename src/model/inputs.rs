@@ -4,7 +4,7 @@
 use super::SparsityRule;
 use super::profile::{Phase, Profile};
 use crate::format::{Activations, Linear, Rotation};
-use crate::kernel::{Kernels, Quantized};
+use crate::kernel::{GroupSteps, Kernels, Quantized};
 use crate::matrix::{Int8View, Matrix, SplitMatrix};
 use crate::mem::AlignedVec;
 use crate::par::{Chunked, Chunks, Columns, PoolScope, Scratch};
@@ -52,16 +52,26 @@ struct Form {
     /// `[rows][width]`.
     floats: AlignedVec<f32>,
     int8: Planes,
+    int8_groups: Planes,
     int16: Planes,
 }
+
+/// Least number of columns that share a scale of 8-bit activations, where they have scales of groups.
+const LEAST_GROUP: usize = 128;
+
+/// The quantized forms of a row, in the order of [`Form`]'s fields.
+const KINDS: [Activations; 3] = [Activations::Int8, Activations::Int8Groups, Activations::Int16];
 
 /// Forms of a row that some matrices read.
 #[derive(Clone, Copy)]
 struct Needs {
-    /// True for 8 bits, and for 15 bits.
-    wanted: [bool; 2],
+    /// True for each of [`KINDS`] that some matrix reads.
+    wanted: [bool; KINDS.len()],
     /// Their rules.
-    rules: [SparsityRule; 2],
+    rules: [SparsityRule; KINDS.len()],
+    /// Number of columns that share a scale of [`Activations::Int8Groups`]: a multiple of all readers'
+    /// groups. `None` if a rule compares all values of a row.
+    group: Option<usize>,
 }
 
 impl Needs {
@@ -71,11 +81,13 @@ impl Needs {
             let all = readers.iter().filter(|l| l.rotation.is_some() == rotated);
             all.filter(move |l| l.activations == a && !matches!(l.weight, Matrix::Float(_)))
         };
-        let kinds = [Activations::Int8, Activations::Int16];
-        let ternary = kinds.map(|a| of(a).all(|l| matches!(l.weight, Matrix::Ternary(_))));
+        let ternary = KINDS.map(|a| of(a).all(|l| matches!(l.weight, Matrix::Ternary(_))));
+        let rules = ternary.map(|t| if t { rule } else { SparsityRule::Off });
+        let columns = of(Activations::Int8Groups).filter_map(|l| l.group_columns()).max();
         Self {
-            wanted: kinds.map(|a| of(a).next().is_some()),
-            rules: ternary.map(|t| if t { rule } else { SparsityRule::Off }),
+            wanted: KINDS.map(|a| of(a).next().is_some()),
+            rules,
+            group: columns.filter(|_| rules[1] == SparsityRule::Off).map(|c| c.max(LEAST_GROUP)),
         }
     }
 }
@@ -84,16 +96,29 @@ impl Form {
     /// Allocates `rows` rows: one chunk of each kind per row. The chunks of quantized rows that are not
     /// needed are empty.
     fn chunks(&mut self, needs: Needs, rows: usize, width: usize) -> FormChunks<'_> {
-        let (stride, [int8, int16]) = (Quantized::stride_of(width), needs.wanted);
         self.floats.grow(rows * width);
-        let floats = Chunks::new(&mut self.floats, width);
-        let int8 = self.int8.chunks(int8, rows, 1, stride);
-        (floats, int8, self.int16.chunks(int16, rows, 2, stride))
+        self.int8_groups.group = needs.group;
+        let [int8, int8_groups, int16] = needs.wanted;
+        (
+            Chunks::new(&mut self.floats, width),
+            self.int8.chunks(int8, rows, 1, width),
+            self.int8_groups.chunks(int8_groups, rows, 1, width),
+            self.int16.chunks(int16, rows, 2, width),
+        )
+    }
+
+    /// The quantized rows of a kind.
+    fn quantized(&self, kind: Activations, rows: usize, width: usize) -> Quantized<'_> {
+        match kind {
+            Activations::Int8 => self.int8.view(rows, 1, width),
+            Activations::Int8Groups => self.int8_groups.view(rows, 1, width),
+            Activations::Int16 => self.int16.view(rows, 2, width),
+        }
     }
 }
 
-/// One chunk per row: as f32, in 8 and in 15 bits.
-type FormChunks<'a> = (Chunks<'a, f32>, PlaneChunks<'a>, PlaneChunks<'a>);
+/// One chunk per row: as f32, and of each of [`KINDS`].
+type FormChunks<'a> = (Chunks<'a, f32>, PlaneChunks<'a>, PlaneChunks<'a>, PlaneChunks<'a>);
 
 /// Selects the planes of a [`SplitMatrix`] that take part in a product.
 type PlaneSelector = fn(&SplitMatrix) -> Int8View<'_>;
@@ -104,9 +129,12 @@ struct Planes {
     values: AlignedVec<i8>,
     sums: AlignedVec<i32>,
     steps: AlignedVec<f32>,
+    group_steps: AlignedVec<f32>,
+    /// Number of columns that share one of the group steps.
+    group: Option<usize>,
 }
 
-type PlaneChunks<'a> = (Chunks<'a, i8>, Chunks<'a, i32>, Chunks<'a, f32>);
+type PlaneChunks<'a> = (Chunks<'a, i8>, Chunks<'a, i32>, Chunks<'a, f32>, Chunks<'a, f32>);
 
 impl Planes {
     /// Allocates `rows` tokens of `planes` rows each, in one chunk per token. The chunks are empty
@@ -116,56 +144,89 @@ impl Planes {
         wanted: bool,
         rows: usize,
         planes: usize,
-        stride: usize,
+        width: usize,
     ) -> PlaneChunks<'_> {
         let planes = if wanted { planes } else { 0 };
+        let (stride, groups) = (Quantized::stride_of(width), planes * self.groups(width));
         self.values.grow(rows * planes * stride);
         self.sums.grow(rows * planes);
         self.steps.grow(rows * planes);
+        self.group_steps.grow(rows * groups);
         (
             Chunks::new(&mut self.values, planes * stride),
             Chunks::new(&mut self.sums, planes),
             Chunks::new(&mut self.steps, planes),
+            Chunks::new(&mut self.group_steps, groups),
         )
     }
 
-    fn view(&self, rows: usize, planes: usize, stride: usize) -> Quantized<'_> {
+    /// Number of group steps of a row.
+    fn groups(&self, width: usize) -> usize {
+        self.group.map_or(0, |columns| width.div_ceil(columns))
+    }
+
+    fn view(&self, rows: usize, planes: usize, width: usize) -> Quantized<'_> {
+        let steps = &self.group_steps[..rows * self.groups(width)];
+        let stride = Quantized::stride_of(width);
         Quantized {
             values: &self.values[..rows * planes * stride],
             stride,
             sums: &self.sums[..rows * planes],
             steps: &self.steps[..rows * planes],
             planes,
+            groups: self.group.map(|columns| GroupSteps { columns, steps }),
         }
     }
+}
+
+/// Quantizes each group of columns to 8 bits with its own scale; returns the sum of all values.
+fn quantize_groups(
+    kernels: &Kernels,
+    row: &[f32],
+    columns: usize,
+    values: &mut [i8],
+    steps: &mut [f32],
+) -> i32 {
+    let groups = row.chunks(columns).zip(values.chunks_mut(columns)).zip(steps);
+    groups
+        .map(|((row, values), step)| {
+            let sum;
+            (sum, *step) = (kernels.quantize8)(row, &mut values[..row.len()]);
+            sum
+        })
+        .sum()
 }
 
 /// Quantizes one row into each kind of chunk that is not empty, and applies that kind's rule.
 fn quantize(
     kernels: &Kernels,
     row: &[f32],
-    rules: [SparsityRule; 2],
-    int8: <PlaneChunks<'_> as Chunked>::Part,
-    int16: <PlaneChunks<'_> as Chunked>::Part,
+    needs: Needs,
+    [int8, int8_groups, int16]: [<PlaneChunks<'_> as Chunked>::Part; KINDS.len()],
 ) {
     let width = row.len();
     // Quantized values are always numbers. Those of a row that is not finite get a step that makes every
     // output NaN.
     let checked = |step: f32| if (kernels.within)(row, f32::INFINITY) { step } else { f32::NAN };
-    if let (values, [sum], [step]) = int8 {
-        (*sum, *step) = (kernels.quantize8)(row, &mut values[..width]);
-        *step = checked(*step);
-        rules[0].apply8(&mut values[..width], sum);
-        values[width..].fill(0);
+    for (kind, chunk) in [(0, int8), (1, int8_groups)] {
+        if let (values, [sum], [step], group_steps) = chunk {
+            (*sum, *step) = match needs.group.filter(|_| kind == 1) {
+                None => (kernels.quantize8)(row, &mut values[..width]),
+                Some(columns) => (quantize_groups(kernels, row, columns, values, group_steps), 1.0),
+            };
+            *step = checked(*step);
+            needs.rules[kind].apply8(&mut values[..width], sum);
+            values[width..].fill(0);
+        }
     }
-    if let (values, [high_sum, low_sum], [high_step, low_step]) = int16 {
+    if let (values, [high_sum, low_sum], [high_step, low_step], _) = int16 {
         let stride = values.len() / 2;
         let (high, low) = values.split_at_mut(stride);
         ([*high_sum, *low_sum], *low_step) =
             (kernels.quantize16)(row, &mut high[..width], &mut low[..width]);
         *low_step = checked(*low_step);
         *high_step = 256.0 * *low_step;
-        rules[1].apply16(&mut high[..width], &mut low[..width], [high_sum, low_sum]);
+        needs.rules[2].apply16(&mut high[..width], &mut low[..width], [high_sum, low_sum]);
         high[width..].fill(0);
         low[width..].fill(0);
     }
@@ -186,9 +247,9 @@ impl Inputs {
         let (needs, kernels) = (Needs::of(readers, false, self.rule), exec.kernels);
         let chunks = (self.plain.chunks(needs, rows, width), source);
         exec.scope.chunks(rows, rows >= WORTH_ROWS, chunks, |i, (form, part), _| {
-            let (row, int8, int16) = form;
+            let (row, int8, int8_groups, int16) = form;
             job(i, row, part);
-            quantize(kernels, row, needs.rules, int8, int16);
+            quantize(kernels, row, needs, [int8, int8_groups, int16]);
         });
         exec.profile.lap(phase);
         self.observe(readers, false, needs.wanted);
@@ -204,24 +265,23 @@ impl Inputs {
         let source = Chunks::new(&mut self.plain.floats, width);
         let chunks = (self.rotated.chunks(needs, rows, width), source);
         exec.scope.chunks(rows, rows >= WORTH_ROWS, chunks, |_, (form, plain), _| {
-            let (row, int8, int16) = form;
+            let (row, int8, int8_groups, int16) = form;
             rotation.apply(kernels.hadamard, plain, row);
-            quantize(kernels, row, needs.rules, int8, int16);
+            quantize(kernels, row, needs, [int8, int8_groups, int16]);
         });
         exec.profile.lap(Phase::Rotation);
         self.observe(readers, true, needs.wanted);
     }
 
     /// Shows the observer the quantized rows of one form, and the matrices that read them.
-    fn observe(&mut self, readers: &[&Linear], rotated: bool, wanted: [bool; 2]) {
+    fn observe(&mut self, readers: &[&Linear], rotated: bool, wanted: [bool; KINDS.len()]) {
         let Some(observer) = &mut self.observer else { return };
         let readers: Vec<&Linear> =
             readers.iter().copied().filter(|l| l.rotation.is_some() == rotated).collect();
         let form = if rotated { &self.rotated } else { &self.plain };
-        let stride = Quantized::stride_of(self.width);
-        for (planes, kind) in [&form.int8, &form.int16].into_iter().enumerate() {
-            if wanted[planes] {
-                observer(&readers, &kind.view(self.rows, planes + 1, stride));
+        for (kind, wanted) in KINDS.into_iter().zip(wanted) {
+            if wanted {
+                observer(&readers, &form.quantized(kind, self.rows, self.width));
             }
         }
     }
@@ -306,11 +366,7 @@ impl Inputs {
 
     /// The rows, quantized for a matrix.
     fn quantized(&self, linear: &Linear) -> Quantized<'_> {
-        let (form, stride) = (self.form(linear), Quantized::stride_of(self.width));
-        match linear.activations {
-            Activations::Int8 => form.int8.view(self.rows, 1, stride),
-            Activations::Int16 => form.int16.view(self.rows, 2, stride),
-        }
+        self.form(linear).quantized(linear.activations, self.rows, self.width)
     }
 
     /// Computes outputs of one matrix, from its row `from` on, as many as `view` has columns.

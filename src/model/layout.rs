@@ -73,7 +73,7 @@ impl Model {
     }
 
     /// Quantizes the inputs of the layers' large matrices to 8 bits, also of those that were trained with
-    /// more. The head keeps its 15 bits: it is computed for few rows, and its errors reach the logits
+    /// more. Those get a scale per group of columns where the weights have groups. The head keeps its 15 bits: it is computed for few rows, and its errors reach the logits
     /// undamped. So do the decays of linear attention, whose errors add up over a text.
     #[must_use]
     pub fn with_int8_activations(mut self) -> Self {
@@ -84,7 +84,7 @@ impl Model {
                 Mixer::Linear(w) => Some([w.alpha.activations, w.beta.activations]),
             };
             let linears = layer.groups_mut().flatten();
-            linears.for_each(|linear| linear.activations = Activations::Int8);
+            linears.for_each(|linear| linear.activations = int8(linear));
             if let (Mixer::Linear(w), Some(decays)) = (&mut layer.mixer, decays) {
                 [w.alpha.activations, w.beta.activations] = decays;
             }
@@ -171,6 +171,15 @@ impl Model {
             Matrix::Ternary(w) => Some((linear, w)),
             _ => None,
         })
+    }
+}
+
+/// Returns the 8-bit form of a matrix's activations. Models that were trained with 8 bits keep one scale.
+fn int8(linear: &Linear) -> Activations {
+    match (linear.activations, linear.group_columns()) {
+        (Activations::Int16, Some(_)) => Activations::Int8Groups,
+        (Activations::Int16, None) => Activations::Int8,
+        (chosen, _) => chosen,
     }
 }
 

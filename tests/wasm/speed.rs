@@ -47,6 +47,7 @@ impl Activations {
             sums: &self.sums[..rows],
             steps: &self.steps[..rows],
             planes,
+            groups: None,
         }
     }
 }

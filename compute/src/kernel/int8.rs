@@ -137,6 +137,7 @@ impl<D: Int8Dot> Int8Args<'_, D> {
         let (s, w, x) = (self.dot.set(), self.w, self.dot.tile::<N>(token));
         let values = panels.map(|panel| w.panel(panel, 0..w.strips()));
         let scales = panels.map(|panel| w.scales(panel));
+        let steps = self.x.matrix_group_steps(w.cols(), w.group());
         let mut totals = [[s.panel(s.splat(0.0)); N]; P];
         for g in 0..w.groups() {
             let end = (g + 1) * strips;
@@ -152,7 +153,15 @@ impl<D: Int8Dot> Int8Args<'_, D> {
             for p in 0..P {
                 let scales = panel_rows::int8_scales(s, &scales[p], g);
                 for n in 0..N {
-                    panel_rows::add_scaled(s, &mut totals[p][n], sums[p][n], scales);
+                    let at = (token + n, g);
+                    panel_rows::add_scaled_group(
+                        s,
+                        &mut totals[p][n],
+                        sums[p][n],
+                        scales,
+                        steps,
+                        at,
+                    );
                 }
             }
         }

@@ -92,7 +92,7 @@ pub use attention_parts::merge_part;
 pub use delta::{DeltaRows, DeltaShape};
 pub use exp::exp;
 pub use kv::{KvCodec, KvType, PageCodes, PageElements, PageLayout};
-pub use operands::{Attention, Quantized};
+pub use operands::{Attention, GroupSteps, Quantized};
 
 use crate::matrix::{FloatMatrix, Int8View};
 use crate::par::{Columns, Scratch};

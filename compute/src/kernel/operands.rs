@@ -22,6 +22,38 @@ pub struct Quantized<'a> {
     pub steps: &'a [f32],
     /// Number of rows per token: 1 or 2.
     pub planes: usize,
+    /// Scales of groups of columns, in front of the rows' scales; only with one plane.
+    pub groups: Option<GroupSteps<'a>>,
+}
+
+/// Scales of groups of columns.
+///
+/// Products round after each group of a matrix's columns, so an activation group is one or several of
+/// those: a power of two times their size.
+#[derive(Clone, Copy)]
+pub struct GroupSteps<'a> {
+    /// Number of columns of a group.
+    pub columns: usize,
+    /// Scale of each group, `[rows][groups]`.
+    pub steps: &'a [f32],
+}
+
+/// [`GroupSteps`] by the groups of a matrix.
+#[derive(Clone, Copy)]
+pub struct MatrixGroupSteps<'a> {
+    steps: &'a [f32],
+    /// Number of scales of a row.
+    stride: usize,
+    /// log₂ of the number of the matrix's groups that share a scale.
+    shift: u32,
+}
+
+impl MatrixGroupSteps<'_> {
+    /// Returns the scale of a row in the matrix's group `g`.
+    #[inline(always)]
+    pub fn of(&self, row: usize, g: usize) -> f32 {
+        self.steps[row * self.stride + (g >> self.shift)]
+    }
 }
 
 /// Number of bytes of a cache line, and of columns that an AMX tile reads at once.
@@ -70,6 +102,25 @@ impl<'a> Quantized<'a> {
     #[inline]
     pub fn row_chunks<const N: usize>(&self, row: usize) -> &'a [[i8; N]] {
         self.row(row).as_chunks().0
+    }
+
+    /// Returns the scales of groups of columns by the groups of a matrix: `size` of its `cols` columns
+    /// share a scale there.
+    ///
+    /// # Panics
+    /// If the sizes of groups do not fit; see [`GroupSteps`].
+    #[inline]
+    pub(crate) fn matrix_group_steps(
+        &self,
+        cols: usize,
+        size: usize,
+    ) -> Option<MatrixGroupSteps<'a>> {
+        let GroupSteps { columns, steps } = self.groups?;
+        let shared = columns / size;
+        let fits = shared.is_power_of_two() && shared * size == columns && self.planes == 1;
+        assert!(fits, "scales of {columns} columns for a matrix with groups of {size}");
+        let (stride, shift) = (cols.div_ceil(columns), shared.trailing_zeros());
+        Some(MatrixGroupSteps { steps, stride, shift })
     }
 
     /// Returns the number of columns of `w` that share a scale, and the sum of each such group of

@@ -1,5 +1,6 @@
 //! Operations on numbers of a panel's 16 rows, in as many vectors as they fill.
 
+use super::operands::MatrixGroupSteps;
 use super::simd::Simd;
 use crate::matrix::{Int8Scales, PARTS};
 use crate::ternary::PANEL_ROWS;
@@ -80,6 +81,25 @@ pub fn add_scaled<S: Simd>(s: S, total: &mut S::Panel, value: S::Panel, scales: 
     for (total, (value, scale)) in total.as_mut().iter_mut().zip(values) {
         *total = s.add(*total, s.mul(*value, *scale));
     }
+}
+
+/// As [`add_scaled`], if a group of activations may have a scale: adds (value · group step) · scales.
+#[inline(always)]
+pub fn add_scaled_group<S: Simd>(
+    s: S,
+    total: &mut S::Panel,
+    mut value: S::Panel,
+    scales: S::Panel,
+    steps: Option<MatrixGroupSteps<'_>>,
+    (row, g): (usize, usize),
+) {
+    if let Some(steps) = steps {
+        let step = s.splat(steps.of(row, g));
+        for value in value.as_mut() {
+            *value = s.mul(*value, step);
+        }
+    }
+    add_scaled(s, total, value, scales);
 }
 
 /// Writes total · step to the first 16 elements of `out`, or adds it.

@@ -1,5 +1,6 @@
 //! Ternary × int8: what products of all instruction sets share.
 
+use super::operands::MatrixGroupSteps;
 use super::simd::{Simd, align_stack};
 use super::{Quantized, panel_rows};
 use crate::mem::AlignedVec;
@@ -15,6 +16,8 @@ pub struct TernaryArgs<'a, S> {
     pub x: &'a Quantized<'a>,
     /// Sums of activations, `[rows][groups]`.
     sums: &'a [i32],
+    /// Scales of groups of activations.
+    steps: Option<MatrixGroupSteps<'a>>,
     /// Number of blocks of 16 columns in a panel.
     pub blocks: usize,
     /// Number of groups of columns that share a scale.
@@ -36,15 +39,17 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
         sums: &'a mut AlignedVec<i32>,
     ) -> Self {
         let (size, sums) = x.scale_groups(w, sums);
+        let steps = x.matrix_group_steps(w.cols(), size);
         let (blocks, group_blocks) = (w.cols().div_ceil(BLOCK_COLS), size / BLOCK_COLS);
-        Self { s, w, x, sums, blocks, groups: blocks.div_ceil(group_blocks), group_blocks, first }
+        let groups = blocks.div_ceil(group_blocks);
+        Self { s, w, x, sums, steps, blocks, groups, group_blocks, first }
     }
 
     /// Returns the same arguments for another instruction set.
     #[cfg(target_arch = "x86_64")]
     pub fn with<T>(&self, s: T) -> TernaryArgs<'a, T> {
-        let Self { w, x, sums, blocks, groups, group_blocks, first, .. } = *self;
-        TernaryArgs { s, w, x, sums, blocks, groups, group_blocks, first }
+        let Self { w, x, sums, steps, blocks, groups, group_blocks, first, .. } = *self;
+        TernaryArgs { s, w, x, sums, steps, blocks, groups, group_blocks, first }
     }
 
     /// Returns the blocks of group `g`.
@@ -97,7 +102,19 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
         }
     }
 
-    /// Adds (Σ c·q − Σ q) · scale of an activation row and a group to its total, from the exact Σ c·q.
+    /// Returns the scales of group `g` of the activation rows from `row` on; `None` if rows have one scale.
+    #[inline(always)]
+    pub fn group_steps<const N: usize>(&self, row: usize, g: usize) -> Option<[f32; N]> {
+        let (steps, last) = (self.steps?, self.x.rows() - 1);
+        let mut out = [0.0; N];
+        for (n, out) in out.iter_mut().enumerate() {
+            *out = steps.of((row + n).min(last), g);
+        }
+        Some(out)
+    }
+
+    /// Adds (Σ c·q − Σ q) · group step · scale of an activation row and a group to its total, from the
+    /// exact Σ c·q.
     #[inline(always)]
     pub fn add_scaled(
         &self,
@@ -107,7 +124,7 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
         scales: S::Panel,
     ) {
         let value = panel_rows::floats(self.s, exact, self.sums[row * self.groups + g]);
-        panel_rows::add_scaled(self.s, total, value, scales);
+        panel_rows::add_scaled_group(self.s, total, value, scales, self.steps, (row, g));
     }
 
     /// As [`add_scaled`](Self::add_scaled), for activation rows from `row` on.

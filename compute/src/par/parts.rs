@@ -173,3 +173,4 @@ macro_rules! chunked_tuple {
 }
 chunked_tuple!(A 0, B 1);
 chunked_tuple!(A 0, B 1, C 2);
+chunked_tuple!(A 0, B 1, C 2, D 3);

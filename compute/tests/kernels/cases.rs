@@ -7,6 +7,8 @@ mod attention;
 mod batches;
 #[path = "finite.rs"]
 mod finite;
+#[path = "group_steps.rs"]
+mod group_steps;
 #[path = "int8.rs"]
 mod int8;
 #[path = "linear_attention.rs"]
@@ -15,11 +17,12 @@ mod linear_attention;
 pub use attention::*;
 pub use batches::*;
 pub use finite::*;
+pub use group_steps::*;
 pub use int8::*;
 pub use linear_attention::*;
 
 use half::{bf16, f16};
-use wrinklefree_compute::kernel::{Isa, Kernels, Quantized};
+use wrinklefree_compute::kernel::{GroupSteps, Isa, Kernels, Quantized};
 use wrinklefree_compute::matrix::{
     FloatMatrix, FloatType, GroupScales, Int8Matrix, Scales, TernaryMatrix,
 };
@@ -42,6 +45,9 @@ macro_rules! each_case {
             split_products_equal_int8
             products_with_parts_of_scales_equal_int8
             int8_products_are_exact_beyond_32_bits
+            ternary_products_with_group_steps_equal_scalar
+            int8_products_with_group_steps_equal_scalar
+            group_steps_scale_their_columns
             float_products_agree_and_do_not_depend_on_the_batch
             quantization_equals_scalar
             fifteen_bit_activations_are_close_to_the_floats
@@ -117,6 +123,8 @@ struct Activations {
     sums: Vec<i32>,
     steps: Vec<f32>,
     planes: usize,
+    /// Number of columns of a group with a scale of its own, and the scales, `[rows][groups]`.
+    groups: Option<(usize, Vec<f32>)>,
 }
 
 impl Activations {
@@ -137,7 +145,13 @@ impl Activations {
         let sum = |row: &[i8]| row.iter().map(|&v| i32::from(v)).sum();
         let sums = values.chunks_exact(stride).map(sum).collect();
         let steps = (0..rows).map(|r| 0.01 + 0.003 * r as f32).collect();
-        Self { values, stride, sums, steps, planes }
+        Self { values, stride, sums, steps, planes, groups: None }
+    }
+    /// Gives each group of columns a scale.
+    fn with_group_steps(mut self, cols: usize, columns: usize, noise: &mut Noise) -> Self {
+        let steps = noise.floats(self.sums.len() * cols.div_ceil(columns));
+        self.groups = Some((columns, steps));
+        self
     }
     fn view(&self) -> Quantized<'_> {
         Quantized {
@@ -146,6 +160,10 @@ impl Activations {
             sums: &self.sums,
             steps: &self.steps,
             planes: self.planes,
+            groups: self
+                .groups
+                .as_ref()
+                .map(|(columns, steps)| GroupSteps { columns: *columns, steps }),
         }
     }
 }

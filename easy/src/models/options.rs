@@ -117,7 +117,8 @@ pub enum ActivationBits {
     /// 15 bits, in two planes.
     #[default]
     Exact,
-    /// 8 bits: half of the arithmetic.
+    /// 8 bits, with a scale per row and group of columns where the weights have groups: half of the
+    /// arithmetic.
     Int8,
 }
 

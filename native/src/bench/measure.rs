@@ -26,6 +26,9 @@ pub struct Test {
     pub tokens: usize,
     /// Tokens before them, which are not timed.
     pub depth: usize,
+    /// Number of the first of them that are computed, if copies of their keys and values stand for the
+    /// others.
+    pub computed: Option<usize>,
 }
 
 impl Test {
@@ -59,9 +62,13 @@ impl Test {
             Kind::Prompt => "pp",
             Kind::Generate => "tg",
         };
-        match self.depth {
-            0 => format!("{kind}{}", self.tokens),
-            depth => format!("{kind}{} @ d{depth}", self.tokens),
+        let name = format!("{kind}{}", self.tokens);
+        match (self.depth, self.computed) {
+            (0, _) => name,
+            (depth, Some(computed)) if computed < depth => {
+                format!("{name} @ d{depth} ({computed} computed)")
+            }
+            (depth, _) => format!("{name} @ d{depth}"),
         }
     }
 }
@@ -107,7 +114,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// Computes the positions before the test, if that was not done. Recurrent states cannot go back:
+    /// Computes the positions before the test, or copies what the test allows, if that was not done. Recurrent states cannot go back:
     /// they are kept before the test and continue from there.
     fn begin(&mut self) {
         let (depth, positions) = (self.test.depth, self.test.positions());
@@ -119,6 +126,11 @@ impl<'a> Bench<'a> {
             self.kv.grow(self.seq, positions).expect("the pool is as large as the test");
         }
         if known < depth {
+            if let Some(computed) = self.test.computed.filter(|&n| known < n && n < depth) {
+                self.compute(known..computed.next_multiple_of(PAGE).min(depth), MAX_BATCH_TOKENS);
+                self.kv.repeat_pages(self.seq, depth);
+                known = self.kv.written(self.seq);
+            }
             self.compute(known..depth, MAX_BATCH_TOKENS);
             self.kv.commit(self.seq, depth);
             self.kv.publish(self.seq, &self.tokens[..depth]);

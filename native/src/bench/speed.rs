@@ -99,7 +99,7 @@ pub mod tests {
             parameters: 2_000_000_000,
             backend: "scalar",
             threads: 2,
-            test: Test { kind, tokens, depth: 0 },
+            test: Test { kind, tokens, depth: 0, computed: None },
             samples: vec![9.0, 10.0, 11.0],
             bandwidth: 1e10,
             work,

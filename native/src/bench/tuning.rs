@@ -71,7 +71,7 @@ pub fn measure(model: &Model, setup: Setup, time: Duration) -> anyhow::Result<Sp
     let alone = || {
         let runtime = machine::runtime(threads)?;
         let speed = |kind, tokens| {
-            let test = Test { kind, tokens, depth: 0 };
+            let test = Test { kind, tokens, depth: 0, computed: None };
             let mut bench = Bench::new(model, &runtime, KvConfig::default(), test)?;
             let begin = Instant::now();
             let mut samples = bench.samples(2);

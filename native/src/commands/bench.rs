@@ -37,6 +37,7 @@ Examples:
   wf-run bench --model ./my-model -p 128,512 -n 64 -r 3 -o json
   wf-run bench --synthetic tiny -p 0 -n 32        decode only
   wf-run bench -p 0 -n 32 --depth 128,2048,8192   decoding in longer contexts
+  wf-run bench -p 0 -n 16 --depth 32768 --depth-computed 2048
   wf-run bench --roofline --profile               what bounds speed
   wf-run bench --decode-mode adaptive --threshold 0.7 -p 32 -n 128")]
 pub struct Args {
@@ -70,6 +71,12 @@ pub struct Args {
     /// Tokens in the context before each test
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<usize>,
+    /// Tokens of a context to compute; copies fill the rest
+    ///
+    /// A context of --depth tokens takes minutes to compute. With this option, copies of the keys and
+    /// values of its first tokens, in whole pages of 32, stand for the rest: they take as long to read.
+    #[arg(long, value_name = "N")]
+    depth_computed: Option<NonZeroUsize>,
     /// Repetitions of each test
     ///
     /// [default: 5; with --decode-mode 20]
@@ -114,7 +121,7 @@ const STORY: &str = "Once there was a small fox named Pip. Pip lived near a quie
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let settings = args.decoding.settings()?;
     if settings.decode_mode.is_some() {
-        if args.depth != [0] {
+        if args.depth != [0] || args.depth_computed.is_some() {
             return Err(usage("--depth is for tests without --decode-mode"));
         }
         return answer(args, &settings);
@@ -276,7 +283,8 @@ fn tests(args: &Args) -> Vec<Test> {
     let all = kinds.into_iter().flat_map(|(kind, counts)| {
         let each = counts.iter().filter(|&&tokens| tokens > 0);
         each.flat_map(move |&tokens| {
-            args.depth.iter().map(move |&depth| Test { kind, tokens, depth })
+            let computed = args.depth_computed.map(NonZeroUsize::get);
+            args.depth.iter().map(move |&depth| Test { kind, tokens, depth, computed })
         })
     });
     all.collect()

@@ -32,7 +32,8 @@ pub fn int8(
     y: &mut Columns<'_>,
     scratch: &mut Scratch,
 ) {
-    let fits = w.groups() == 1 && w.cols() <= MAX_COLS && x.rows() >= TILED_ROWS;
+    let one_scale = w.groups() == 1 && x.groups.is_none();
+    let fits = one_scale && w.cols() <= MAX_COLS && x.rows() >= TILED_ROWS;
     match (x.planes, w.packing()) {
         _ if !fits => in_vectors(w, panels, x, y, scratch),
         (1, Packing::Whole) => tiled::<1, WHOLE>(w, panels, x, y, scratch),

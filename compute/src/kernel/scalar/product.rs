@@ -1,13 +1,15 @@
 //! Matrix products.
 
 use crate::kernel::Quantized;
+use crate::kernel::operands::MatrixGroupSteps;
 use crate::matrix::{FloatMatrix, FloatType, Int8View};
 use crate::par::{Columns, Scratch};
 use crate::ternary::{BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use half::{bf16, f16};
 use std::ops::Range;
 
-/// Computes ternary × int8: (Σ over groups of (Σ c·q − Σ q) · scale) · step, groups from left to right.
+/// Computes ternary × int8: (Σ over groups of (Σ c·q − Σ q) · group step · scale) · step, groups from left
+/// to right. Rows without scales of groups leave out their factor.
 pub fn ternary(
     w: &TernaryMatrix,
     panels: Range<usize>,
@@ -19,6 +21,7 @@ pub fn ternary(
         Scales::Tensor(_) => w.cols().next_multiple_of(BLOCK_COLS),
         Scales::Groups(g) => g.size(),
     };
+    let steps = x.matrix_group_steps(w.cols(), group);
     let mut codes = vec![0u8; w.cols()];
     let first = panels.start * PANEL_ROWS;
     for row in first..(panels.end * PANEL_ROWS).min(w.rows()) {
@@ -30,15 +33,21 @@ pub fn ternary(
                 let products = c.iter().zip(q).map(|(&c, &q)| i32::from(c) * i32::from(q));
                 let offset: i32 = q.iter().map(|&q| i32::from(q)).sum();
                 let exact = products.sum::<i32>() - offset;
-                sum += exact as f32 * w.scale_at(row, g * group);
+                let value = with_step(exact as f32, steps, b, g);
+                sum += value * w.scale_at(row, g * group);
             }
             store(y, x, b, row - first, sum);
         }
     }
 }
 
-/// Computes int8 × int8 or, with two planes, int8 × 15 bits: (Σ over groups of (Σ w·q) · scale) · step,
-/// groups from left to right.
+/// Returns a group's value times its activations' scale, if they have one.
+fn with_step(value: f32, steps: Option<MatrixGroupSteps<'_>>, row: usize, g: usize) -> f32 {
+    steps.map_or(value, |steps| value * steps.of(row, g))
+}
+
+/// Computes int8 × int8 or, with two planes, int8 × 15 bits: (Σ over groups of (Σ w·q) · group step ·
+/// scale) · step, groups from left to right.
 ///
 /// Σ w·q is exact (it may need more than 32 bits) and rounded once. With two planes q = 256 · high + low
 /// and the step is the low plane's.
@@ -49,6 +58,7 @@ pub fn int8(
     y: &mut Columns<'_>,
     _: &mut Scratch,
 ) {
+    let steps = x.matrix_group_steps(w.cols(), w.group());
     let mut values = vec![0i8; w.cols()];
     let first = panels.start * PANEL_ROWS;
     for row in first..(panels.end * PANEL_ROWS).min(w.rows()) {
@@ -60,7 +70,8 @@ pub fn int8(
                     .iter()
                     .enumerate()
                     .map(|(k, &v)| i64::from(v) * i64::from(x.joined(token, g * w.group() + k)));
-                sum += products.sum::<i64>() as f32 * w.scale(row, g);
+                let value = with_step(products.sum::<i64>() as f32, steps, token, g);
+                sum += value * w.scale(row, g);
             }
             y.row(token)[row - first] = sum * x.joined_step(token);
         }

@@ -16,7 +16,7 @@ fn main() {
 
     let stride = Quantized::stride_of(cols);
     let (values, sums, steps) = (vec![1; batch * stride], vec![0; batch], vec![1.0; batch]);
-    let x = Quantized { values: &values, stride, sums: &sums, steps: &steps, planes: 1 };
+    let x = Quantized { values: &values, stride, sums: &sums, steps: &steps, planes: 1, groups: None };
     let (mut y, mut scratch) = (vec![0.0; batch * rows], Scratch::default());
     let (y, panels) = (&mut Columns::whole(&mut y, rows), 0..rows.div_ceil(16));
     if what == "int8" {

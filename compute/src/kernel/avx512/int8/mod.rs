@@ -8,8 +8,9 @@ use super::Avx512;
 use super::lanes::{Wide, wide_add, wide_join, wide_round, wide_zero};
 use crate::kernel::Quantized;
 use crate::kernel::avx2::{prefetch, prefetch_stream};
+use crate::kernel::operands::MatrixGroupSteps;
 use crate::kernel::packing::{BLOCK, BLOCKS, SIX, SPLIT, UPPER, WHOLE, lines};
-use crate::kernel::panel_rows;
+use crate::kernel::panel_rows::{self, add_scaled_group};
 use crate::kernel::panels::interleaved_panels;
 use crate::matrix::{INT8_BLOCK_COLS, INT8_PAD_COLS, Int8Panel, Int8Scales, Int8View, Packing};
 use crate::mem::AlignedVec;
@@ -171,12 +172,13 @@ fn tile<const S: usize, const N: usize, const P: usize, const W: u8>(
         }
         x_token.offsets = &offsets[(token + n) * w.groups()..][..w.groups()];
     }
+    let steps = (x.matrix_group_steps(w.cols(), w.group()), token);
     // GGUF files have groups of 16 and 32 columns: so many groups that each must cost little.
     let even = w.cols().is_multiple_of(w.group());
     let totals = match w.group().div_ceil(INT8_PAD_COLS) {
-        1 if even => short_groups::<S, N, P, W, 1>(w, panels, &xs),
-        2 if even => short_groups::<S, N, P, W, 2>(w, panels, &xs),
-        strips => groups::<S, N, P, W>(w, panels, strips, &xs),
+        1 if even => short_groups::<S, N, P, W, 1>(w, panels, &xs, steps),
+        2 if even => short_groups::<S, N, P, W, 2>(w, panels, &xs, steps),
+        strips => groups::<S, N, P, W>(w, panels, strips, &xs, steps),
     };
     for s in 0..S {
         let from = (panels[s] - first) * PANEL_ROWS;
@@ -204,6 +206,7 @@ fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
     panels: [usize; S],
     strips: usize,
     xs: &[Token<'_, P>; N],
+    (steps, token): (Option<MatrixGroupSteps<'_>>, usize),
 ) -> [[__m512; N]; S] {
     let scales = panels.map(|panel| w.scales(panel));
     let mut totals = [[_mm512_setzero_ps(); N]; S];
@@ -212,9 +215,10 @@ fn groups<const S: usize, const N: usize, const P: usize, const W: u8>(
         scales.iter().for_each(|scales| fetch_scales(scales, g, 0));
         let exact = group::<S, N, P, W>(w, panels, range, xs, g);
         for s in 0..S {
-            let [scales] = panel_rows::int8_scales(Avx512::new(), &scales[s], g);
+            let scales = panel_rows::int8_scales(Avx512::new(), &scales[s], g);
             for n in 0..N {
-                totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact[s][n], scales));
+                let (total, at) = (std::array::from_mut(&mut totals[s][n]), (token + n, g));
+                add_scaled_group(Avx512::new(), total, [exact[s][n]], scales, steps, at);
             }
         }
     }
@@ -243,6 +247,7 @@ fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, con
     w: Int8View<'_>,
     panels: [usize; S],
     xs: &[Token<'_, P>; N],
+    (steps, token): (Option<MatrixGroupSteps<'_>>, usize),
 ) -> [[__m512; N]; S] {
     let values = panels.map(|panel| w.panel(panel, 0..w.strips()));
     let scales = panels.map(|panel| w.scales(panel));
@@ -251,10 +256,11 @@ fn short_groups<const S: usize, const N: usize, const P: usize, const W: u8, con
         let sums = dot::<S, N, P, W, 1>(&values, 0, xs, g * G..g * G + G);
         for s in 0..S {
             fetch_scales(&scales[s], g, GROUPS_AHEAD);
-            let [scales] = panel_rows::int8_scales(Avx512::new(), &scales[s], g);
+            let scales = panel_rows::int8_scales(Avx512::new(), &scales[s], g);
             for n in 0..N {
                 let exact = _mm512_cvtepi32_ps(join_short(&sums[s][n], xs[n].offsets[g]));
-                totals[s][n] = _mm512_add_ps(totals[s][n], _mm512_mul_ps(exact, scales));
+                let (total, at) = (std::array::from_mut(&mut totals[s][n]), (token + n, g));
+                add_scaled_group(Avx512::new(), total, [exact], scales, steps, at);
             }
         }
     }

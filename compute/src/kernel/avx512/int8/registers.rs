@@ -24,7 +24,7 @@ const UNIT: usize = 4;
 /// Returns true if [`batch`] can compute a product and is faster: sums of a single group must fit 32
 /// bits.
 pub fn applies(w: Int8View<'_>, x: &Quantized<'_>) -> bool {
-    w.groups() == 1 && w.strips() <= CHUNK && x.rows() >= LEAST
+    w.groups() == 1 && x.groups.is_none() && w.strips() <= CHUNK && x.rows() >= LEAST
 }
 
 /// Multiplies `panels` with all rows, whose shift of weights adds `offsets`, by token.

@@ -152,12 +152,14 @@ fn product<S: Simd<Panel = Total>>(
             }
             add(tables, &offsets[pair * rows..][..rows], narrow);
         }
+        let steps = args.group_steps(tile.start, g);
         for (p, panel) in panels.clone().enumerate() {
             let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
             // With a single group they are read at once and stay in the first-level cache.
             let totals = &mut totals[if args.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
             let exact = wide.then(|| &exact[rows.clone()]);
-            scale(&args.scales(panel, g), &mut narrow[rows], exact, totals, g > 0);
+            let scales = args.scales(panel, g);
+            scale((&scales, steps.as_ref()), &mut narrow[rows], exact, totals, g > 0);
             if g + 1 == args.groups {
                 for (i, row) in tile.clone().step_by(4).enumerate() {
                     let count = 4.min(tile.end - row);
@@ -367,10 +369,10 @@ fn halves(lanes: [i16; LANES]) -> [v128; 2] {
 }
 
 /// Scales a panel's 16-bit sums, plus its 32-bit sums if there are any, and writes them to its totals or
-/// adds them.
+/// adds them. `steps` are the scales of the tile's activations.
 #[inline]
 fn scale(
-    scales: &[v128; VECTORS],
+    (scales, steps): (&[v128; VECTORS], Option<&[f32; TILE]>),
     narrow: &mut [[[i16; LANES]; V]],
     exact: Option<&[[[i32; LANES]; V]]>,
     totals: &mut [[[f32; LANES]; V]],
@@ -391,8 +393,11 @@ fn scale(
                 total = bytemuck::must_cast(totals[v]);
             }
             for h in 0..2 {
-                let value = f32x4_mul(f32x4_convert_i32x4(sums[h]), scale);
-                total[h] = f32x4_add(total[h], value);
+                let mut value = f32x4_convert_i32x4(sums[h]);
+                if let Some(steps) = steps {
+                    value = f32x4_mul(value, load(&steps.as_chunks().0[2 * v + h]));
+                }
+                total[h] = f32x4_add(total[h], f32x4_mul(value, scale));
             }
             totals[v] = bytemuck::must_cast(total);
         }

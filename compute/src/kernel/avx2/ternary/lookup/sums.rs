@@ -2,7 +2,7 @@
 
 use super::super::super::lanes::{load, transpose8};
 use super::super::{TernaryArgs, Total};
-use super::{LANES, Sums, VECTORS};
+use super::{LANES, Sums, TILE, VECTORS};
 use crate::par::Columns;
 use crate::ternary::PANEL_ROWS;
 use std::arch::x86_64::*;
@@ -60,12 +60,14 @@ impl OverflowTracker {
         (narrow, exact, totals): (&mut [Sums<V>], &[Exact<V>], &mut [Totals<V>]),
         y: &mut Columns<'_>,
     ) {
+        let steps = args.group_steps(tile.start, group);
         for (p, panel) in panels.enumerate() {
             let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
             // With a single group they are read at once and stay in the first-level cache.
             let totals = &mut totals[if args.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
             let exact = self.wide.then(|| &exact[rows.clone()]);
-            scale(&args.scales(panel, group), &mut narrow[rows], exact, totals, group > 0);
+            let scales = args.scales(panel, group);
+            scale((&scales, steps.as_ref()), &mut narrow[rows], exact, totals, group > 0);
             if group + 1 == args.groups {
                 for (i, row) in tile.clone().step_by(8).enumerate() {
                     let count = 8.min(tile.end - row);
@@ -117,11 +119,12 @@ fn halves(lanes: [i16; LANES]) -> [__m256i; 2] {
 }
 
 /// Scales a panel's 16-bit sums, plus its 32-bit sums if there are any, and writes them to its totals or
-/// adds them. Not fused: every instruction set rounds the product, so that all agree bit for bit.
+/// adds them. `steps` are the scales of the tile's activations. Not fused: every instruction set rounds the
+/// product, so that all agree bit for bit.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn scale<const V: usize>(
-    scales: &[__m256; 2],
+    (scales, steps): (&[__m256; 2], Option<&[f32; TILE]>),
     narrow: &mut [Sums<V>],
     exact: Option<&[Exact<V>]>,
     totals: &mut [Totals<V>],
@@ -144,8 +147,11 @@ fn scale<const V: usize>(
                 total = bytemuck::must_cast(totals[v]);
             }
             for h in 0..2 {
-                let value = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[h]), scale);
-                total[h] = _mm256_add_ps(total[h], value);
+                let mut value = _mm256_cvtepi32_ps(sums[h]);
+                if let Some(steps) = steps {
+                    value = _mm256_mul_ps(value, load(&steps.as_chunks().0[2 * v + h]));
+                }
+                total[h] = _mm256_add_ps(total[h], _mm256_mul_ps(value, scale));
             }
             totals[v] = bytemuck::must_cast(total);
         }

@@ -34,7 +34,7 @@ pub fn int8_products_equal_scalar() {
     }
 }
 
-pub fn random_int8(
+pub(super) fn random_int8(
     noise: &mut Noise,
     (rows, cols, group): (usize, usize, usize),
     weight: impl Fn(&mut Noise) -> i8,
@@ -47,7 +47,12 @@ pub fn random_int8(
 }
 
 /// Compares the product of a set with the scalar one, and returns it.
-pub fn int8_equals_scalar(k: &Kernels, w: Int8View<'_>, x: &Activations, what: &str) -> Vec<u32> {
+pub(super) fn int8_equals_scalar(
+    k: &Kernels,
+    w: Int8View<'_>,
+    x: &Activations,
+    what: &str,
+) -> Vec<u32> {
     let batch = x.view().tokens();
     let run = |k: &Kernels| product(batch, w.rows(), 0, |p, y, s| (k.int8)(w, p, &x.view(), y, s));
     let want = run(&Kernels::SCALAR);
@@ -107,7 +112,10 @@ pub fn products_with_parts_of_scales_equal_int8() {
 }
 
 /// Returns a matrix of six-bit noise and its values, `[rows][cols]`.
-pub fn random_six(noise: &mut Noise, shape: (usize, usize, usize)) -> (SplitMatrix, Vec<i8>) {
+pub(super) fn random_six(
+    noise: &mut Noise,
+    shape: (usize, usize, usize),
+) -> (SplitMatrix, Vec<i8>) {
     let (rows, cols, group) = shape;
     let values: Vec<i8> = (0..rows * cols).map(|_| noise.next() as i8 >> 2).collect();
     let groups = cols.div_ceil(group);

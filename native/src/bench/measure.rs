@@ -63,13 +63,17 @@ impl Test {
             Kind::Generate => "tg",
         };
         let name = format!("{kind}{}", self.tokens);
-        match (self.depth, self.computed) {
+        match (self.depth, self.copied_behind()) {
             (0, _) => name,
-            (depth, Some(computed)) if computed < depth => {
-                format!("{name} @ d{depth} ({computed} computed)")
-            }
-            (depth, _) => format!("{name} @ d{depth}"),
+            (depth, None) => format!("{name} @ d{depth}"),
+            (depth, Some(computed)) => format!("{name} @ d{depth} ({computed} computed)"),
         }
+    }
+
+    /// Whole pages of the context that are computed, if copies stand for the others.
+    fn copied_behind(&self) -> Option<usize> {
+        let pages = |n: usize| n.min(self.depth).next_multiple_of(PAGE);
+        self.computed.map(pages).filter(|&computed| computed < self.depth)
     }
 }
 
@@ -126,8 +130,8 @@ impl<'a> Bench<'a> {
             self.kv.grow(self.seq, positions).expect("the pool is as large as the test");
         }
         if known < depth {
-            if let Some(computed) = self.test.computed.filter(|&n| known < n && n < depth) {
-                self.compute(known..computed.next_multiple_of(PAGE).min(depth), MAX_BATCH_TOKENS);
+            if let Some(computed) = self.test.copied_behind().filter(|&computed| known < computed) {
+                self.compute(known..computed, MAX_BATCH_TOKENS);
                 self.kv.repeat_pages(self.seq, depth);
                 known = self.kv.written(self.seq);
             }
@@ -174,4 +178,20 @@ impl<'a> Bench<'a> {
 fn seconds() -> f64 {
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     BEGIN.elapsed().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_how_much_of_a_context_is_computed() {
+        let named =
+            |depth, computed| Test { kind: Kind::Generate, tokens: 8, depth, computed }.name();
+        assert_eq!(named(0, Some(64)), "tg8");
+        assert_eq!(named(100, None), "tg8 @ d100");
+        assert_eq!(named(100, Some(33)), "tg8 @ d100 (64 computed)");
+        assert_eq!(named(100, Some(97)), "tg8 @ d100", "a copy is a whole page");
+        assert_eq!(named(20, Some(usize::MAX)), "tg8 @ d20");
+    }
 }

@@ -72,11 +72,8 @@ fn small_columns_keep_their_bits_beside_large_ones() {
     let [groups, mut rows] = [uneven(), uneven()].map(Model::with_int8_activations);
     // A rule compares all values of a row, so the row has one scale. This one keeps all values.
     rows.sparsity = "threshold:0".parse::<Sparsity>().unwrap();
-    let [groups, rows] = [groups, rows].map(|model| {
-        let found = logits(&model, Kernels::best());
-        assert!(found == logits(&model, Kernels::SCALAR), "the same on every instruction set");
-        distance(&found, &exact)
-    });
+    let [groups, rows] =
+        [groups, rows].map(|model| distance(&logits(&model, Kernels::best()), &exact));
     println!("distance {groups} with scales of groups, {rows} with a scale per row");
     assert!(groups > 0.0 && groups < 0.2 && rows > 3.0 * groups, "{groups} and {rows}");
 }

@@ -71,7 +71,7 @@ pub struct Args {
     /// Tokens in the context before each test
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<usize>,
-    /// Tokens of a context to compute; copies fill the rest
+    /// Computed tokens of a context; copies fill it
     ///
     /// A context of --depth tokens takes minutes to compute. With this option, copies of the keys and
     /// values of its first tokens, in whole pages of 32, stand for the rest: they take as long to read.

@@ -1,7 +1,8 @@
 //! Models write the same tokens on every instruction set of this machine, in every decode mode: those of
 //! `golden/transcripts.json`, which x86 and ARM share. Floats differ in their last bits between
-//! sets, by the order of sums, so logits are compared within a tolerance (`golden.rs`, `golden_qwen35.rs`)
-//! and tokens here. `-- --ignored` writes the file, from what the scalar kernels compute.
+//! sets, by the order of sums, so logits are compared within a tolerance (`golden.rs`,
+//! `golden_qwen35.rs`) and tokens here. `-- --ignored` writes the file, from what the scalar kernels
+//! compute.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -144,7 +144,8 @@ impl Scheduler {
     ///
     /// Sequences without rows in the last steps come first, the longest wait before the others; then
     /// those that decode, then prompts, both by age. A pass gives logits or hidden states: the kind that
-    /// the first sequence in this order needs that does not wait for its grammar. Beside sequences that decode, prompts have few rows.
+    /// the first sequence in this order needs that does not wait for its grammar. Beside sequences that
+    /// decode, prompts have few rows.
     pub fn schedule(&mut self, pool: &KvPool) -> StepPlan<'_> {
         let mut left = self.config.max_batch_tokens.max(1);
         let mut order: Vec<(usize, &mut Running)> = self.running.iter_mut().enumerate().collect();

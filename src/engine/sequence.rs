@@ -119,7 +119,8 @@ impl Sequence {
     }
 
     /// Lets the grammar decide which tokens may follow, and reports the tokens that became final. Stops
-    /// when a decision takes longer than is left of `budget`. Returns the number of positions as [`accept`](Self::accept).
+    /// when a decision takes longer than is left of `budget`. Returns the number of positions as
+    /// [`accept`](Self::accept).
     pub fn guide(&mut self, budget: &mut Duration, events: &mut VecDeque<Event>) -> Option<usize> {
         let mut committed = None;
         while !self.finished && self.decoder.guide_due() {

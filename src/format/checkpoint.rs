@@ -241,8 +241,8 @@ pub enum Activations {
     /// 15 bits in two int8 planes, for models trained with full-precision activations.
     Int16,
     /// 8 bits with a scale per token and group of columns, for models trained with full-precision
-    /// activations ([`Model::with_int8_activations`](crate::model::Model::with_int8_activations)). Files do
-    /// not ask for it. The weights have groups of a power of two columns, at most
+    /// activations ([`Model::with_int8_activations`](crate::model::Model::with_int8_activations)).
+    /// Files do not ask for it. The weights have groups of a power of two columns, at most
     /// [`Linear::MOST_GROUP_COLUMNS`].
     #[serde(skip)]
     Int8Groups,

@@ -73,8 +73,9 @@ impl Model {
     }
 
     /// Quantizes the inputs of the layers' large matrices to 8 bits, also of those that were trained with
-    /// more. Those get a scale per group of columns where the weights have groups. The head keeps its 15 bits: it is computed for few rows, and its errors reach the logits
-    /// undamped. So do the decays of linear attention, whose errors add up over a text.
+    /// more. Those get a scale per group of columns where the weights have groups. The head keeps its
+    /// 15 bits: it is computed for few rows, and its errors reach the logits undamped. So do the decays
+    /// of linear attention, whose errors add up over a text.
     #[must_use]
     pub fn with_int8_activations(mut self) -> Self {
         let mtp = self.weights.mtp.as_mut().map(|mtp| &mut mtp.layer);
@@ -174,7 +175,8 @@ impl Model {
     }
 }
 
-/// Returns the 8-bit form of a matrix's activations. Models that were trained with 8 bits keep one scale.
+/// Returns the 8-bit form of a matrix's activations. Models that were trained with 8 bits keep one
+/// scale.
 fn int8(linear: &Linear) -> Activations {
     match (linear.activations, linear.group_columns()) {
         (Activations::Int16, Some(_)) => Activations::Int8Groups,

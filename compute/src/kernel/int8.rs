@@ -124,8 +124,8 @@ impl<D: Int8Dot> Int8Args<'_, D> {
         }
     }
 
-    /// Returns Σ w·q, rounded once per group of `strips` strips. If `short`, all groups have this number of
-    /// strips, at most [`SHORT`](Int8Dot::SHORT).
+    /// Returns Σ w·q, rounded once per group of `strips` strips. If `short`, all groups have this
+    /// number of strips, at most [`SHORT`](Int8Dot::SHORT).
     #[inline(always)]
     fn groups<const P: usize, const N: usize, const W: u8>(
         &self,

@@ -102,7 +102,8 @@ impl<'a, S: Simd> TernaryArgs<'a, S> {
         }
     }
 
-    /// Returns the scales of group `g` of the activation rows from `row` on; `None` if rows have one scale.
+    /// Returns the scales of group `g` of the activation rows from `row` on; `None` if rows have one
+    /// scale.
     #[cfg(not(target_arch = "aarch64"))]
     #[inline(always)]
     pub fn group_steps<const N: usize>(&self, row: usize, g: usize) -> Option<[f32; N]> {

@@ -79,7 +79,8 @@ pub fn int8_products_with_group_steps_equal_scalar() {
     }
 }
 
-/// The scalar products, which define all others, are those of the numbers that the activations stand for.
+/// The scalar products, which define all others, are those of the numbers that the activations stand
+/// for.
 pub fn group_steps_scale_their_columns() {
     let (mut noise, rows, cols, batch) = (Noise(0x1122_3344_5566_7788), 20, 300, 3);
     let x = random_activations(&mut noise, batch, (cols, 128));

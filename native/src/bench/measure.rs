@@ -118,8 +118,8 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// Computes the positions before the test, or copies what the test allows, if that was not done. Recurrent states cannot go back:
-    /// they are kept before the test and continue from there.
+    /// Computes the positions before the test, or copies what the test allows, if that was not done.
+    /// Recurrent states cannot go back: they are kept before the test and continue from there.
     fn begin(&mut self) {
         let (depth, positions) = (self.test.depth, self.test.positions());
         let mut known = self.kv.written(self.seq);

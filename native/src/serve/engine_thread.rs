@@ -103,7 +103,8 @@ impl EngineHandle {
         Ok((Self { commands, count }, thread))
     }
 
-    /// Submits requests that arrived together, all of them or none. Returns the receiver of each request's events.
+    /// Submits requests that arrived together, all of them or none. Returns the receiver of each
+    /// request's events.
     ///
     /// # Errors
     /// If they are not accepted.

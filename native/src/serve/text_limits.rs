@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Limits of an output for editors, which want few lines soon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextLimits {
-    /// Time since the first token after which the output ends with its line, unless that is its first line.
+    /// Time since the first token after which the output ends with its line, unless that is its first
+    /// line.
     pub time: Option<Duration>,
     /// Minimum indentation of each line but the first. A line with less ends the output before it.
     pub indent: usize,
@@ -25,8 +26,8 @@ impl LimitedText {
         (limits != TextLimits::default()).then_some(Self { limits, indent: None })
     }
 
-    /// Adds text that arrived so long after the first token. Returns true if the output ends, and cuts the
-    /// text there.
+    /// Adds text that arrived so long after the first token. Returns true if the output ends, and cuts
+    /// the text there.
     pub fn push(&mut self, text: &mut String, elapsed: Duration) -> bool {
         let late = self.limits.time.is_some_and(|limit| elapsed > limit);
         for (index, letter) in text.char_indices() {

@@ -8,8 +8,8 @@ use crate::ternary::{BLOCK_COLS, PANEL_ROWS, Scales, TernaryMatrix};
 use half::{bf16, f16};
 use std::ops::Range;
 
-/// Computes ternary × int8: (Σ over groups of (Σ c·q − Σ q) · group step · scale) · step, groups from left
-/// to right. Rows without scales of groups leave out their factor.
+/// Computes ternary × int8: (Σ over groups of (Σ c·q − Σ q) · group step · scale) · step, groups from
+/// left to right. Rows without scales of groups leave out their factor.
 pub fn ternary(
     w: &TernaryMatrix,
     panels: Range<usize>,

@@ -140,10 +140,11 @@ pub struct LlamaFields {
     timings_per_token: Option<bool>,
     /// Use and fill the prefix cache. Defaults to true.
     cache_prompt: Option<bool>,
-    /// Samplers to use, in their order. Others are off. An order that the engine does not have is refused.
+    /// Samplers to use, in their order. Others are off. An order that the engine does not have is
+    /// refused.
     samplers: Option<SamplerOrder>,
-    /// Time in milliseconds from the first token, after which the output ends with its line, unless that is
-    /// its first one. 0 or less: no limit.
+    /// Time in milliseconds from the first token, after which the output ends with its line, unless
+    /// that is its first one. 0 or less: no limit.
     t_max_predict_ms: Option<i64>,
     /// Minimum indentation of each line but the first. A line with less ends the output.
     n_indent: Option<usize>,

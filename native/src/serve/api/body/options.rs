@@ -132,7 +132,8 @@ pub struct GenerationOptions {
     pub prompt_logprobs: Option<usize>,
     /// Return the ids of the prompt's and the output's tokens. Only in chat and text completions.
     pub return_token_ids: Option<bool>,
-    /// Name tokens in log-probabilities by their ids, as `token_id:17`. Only in chat and text completions.
+    /// Name tokens in log-probabilities by their ids, as `token_id:17`. Only in chat and text
+    /// completions.
     pub return_tokens_as_token_ids: Option<bool>,
     /// Decode mode. Speculative decoding (`verify`) gives the output of `ar`; block diffusion
     /// (`greedy`, `iterative`, `adaptive`) does not.

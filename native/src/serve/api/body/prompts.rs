@@ -204,8 +204,8 @@ impl Element {
 }
 
 impl Prompt {
-    /// Returns the tokens of a prompt that came in the field `param`, with special tokens around its first
-    /// text.
+    /// Returns the tokens of a prompt that came in the field `param`, with special tokens around its
+    /// first text.
     fn encode(self, model: &ServedModel, param: &str) -> Result<Vec<u32>, ApiError> {
         match self {
             Self::Text(text) => model.encode(&text, true, param),

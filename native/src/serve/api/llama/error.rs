@@ -53,8 +53,8 @@ pub fn body(error: &ApiError) -> Value {
     json!(LlamaErrorBody { error })
 }
 
-/// Returns the response body of an error at a path that llama-server has beside OpenAI's: OpenAI's format,
-/// and for prompts that are too long also llama-server's class and numbers.
+/// Returns the response body of an error at a path that llama-server has beside OpenAI's: OpenAI's
+/// format, and for prompts that are too long also llama-server's class and numbers.
 pub fn alias_body(error: &ApiError) -> Value {
     let mut body = error.body();
     if let Some((tokens, context)) = error.overflow {

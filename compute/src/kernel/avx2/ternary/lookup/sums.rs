@@ -119,8 +119,8 @@ fn halves(lanes: [i16; LANES]) -> [__m256i; 2] {
 }
 
 /// Scales a panel's 16-bit sums, plus its 32-bit sums if there are any, and writes them to its totals or
-/// adds them. `steps` are the scales of the tile's activations. Not fused: every instruction set rounds the
-/// product, so that all agree bit for bit.
+/// adds them. `steps` are the scales of the tile's activations. Not fused: every instruction set rounds
+/// the product, so that all agree bit for bit.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn scale<const V: usize>(

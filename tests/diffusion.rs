@@ -3,6 +3,8 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "common/diffusion.rs"]
+mod parameters;
 #[path = "diffusion/reference.rs"]
 mod reference;
 
@@ -21,18 +23,7 @@ use wrinklefree::par::ThreadPool;
 const BLOCK: usize = 32;
 
 fn params(unmask: Unmask, sub_block: usize) -> DiffusionParams {
-    DiffusionParams {
-        block: BLOCK,
-        sub_block,
-        mask: 0,
-        unmask,
-        inside: Inside::Bidirectional,
-        clean_causal: true,
-        shift: true,
-        sub_cache: false,
-        commit: Commit::Clean,
-        suffix: Vec::new(),
-    }
+    parameters::params(BLOCK, sub_block, unmask)
 }
 
 /// A random model whose logits are far enough apart for thresholds to matter.

@@ -4,6 +4,9 @@
 //! `golden_qwen35.rs`) and tokens here. `-- --ignored` writes the file, from what the scalar kernels
 //! compute.
 
+#[path = "common/diffusion.rs"]
+mod parameters;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wrinklefree::cache::KvConfig;
@@ -78,18 +81,7 @@ fn denoise() -> DecodeMode {
 }
 
 fn diffusion(unmask: Unmask) -> DiffusionParams {
-    DiffusionParams {
-        block: 16,
-        sub_block: 4,
-        mask: 0,
-        unmask,
-        inside: Inside::Bidirectional,
-        clean_causal: true,
-        shift: true,
-        sub_cache: false,
-        commit: Commit::Clean,
-        suffix: Vec::new(),
-    }
+    parameters::params(16, 4, unmask)
 }
 
 /// Every way to generate, and the name of its transcript: drafts change no token.

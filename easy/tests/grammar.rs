@@ -230,7 +230,7 @@ fn steps_have_limits() {
     assert!(slowest < Duration::from_secs(20), "{slowest:?}");
 }
 
-/// A step that takes long does not hold up who polls, and decides what it decides otherwise.
+/// Polling does not wait for a step, and gives the same tokens as waiting.
 #[test]
 fn slow_steps_are_computed_elsewhere() {
     let regex = Grammar::Regex("(.*[a-z]{20}.*)+".into());

@@ -50,7 +50,7 @@ pub fn ternary(
     });
 }
 
-/// What [`byte_dot`] takes from this set.
+/// The operations of this set that [`byte_dot`] uses.
 mod ops {
     use crate::kernel::simd::lanes;
     use std::arch::wasm32::*;

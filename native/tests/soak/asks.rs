@@ -114,7 +114,6 @@ fn sampling(rng: &mut Rng, mut body: Value) -> Value {
     let mode = modes[rng.usize(..modes.len())];
     for (field, value) in [
         ("stream", json!(true)),
-        ("stream_options", json!({"include_usage": true})),
         ("decode_mode", json!(mode)),
         ("temperature", json!(2.0 * unit(rng))),
         ("top_p", json!(unit(rng))),
@@ -131,6 +130,9 @@ fn sampling(rng: &mut Rng, mut body: Value) -> Value {
         ("user", json!("somebody")),
     ] {
         maybe(rng, field, value);
+    }
+    if body["stream"] == true && rng.bool() {
+        body["stream_options"] = json!({"include_usage": true});
     }
     body
 }

@@ -15,7 +15,8 @@ const VALUE: usize = 72;
 const OBJECT: usize = 300;
 /// Estimated memory of an entry besides its value.
 const ENTRY: usize = 64;
-/// Fields of a body whose numbers are token ids. They are parsed into plain arrays.
+/// Fields of a body whose numbers are token ids. They are parsed into plain arrays, unless texts stand
+/// beside them.
 const TOKEN_FIELDS: [&str; 3] = ["prompt", "input", "tokens"];
 /// Arrays around token ids: a list of prompts, and a prompt.
 const TOKEN_ARRAYS: usize = 2;
@@ -41,7 +42,7 @@ pub fn check(json: &[u8]) -> Result<(), Refused> {
     let left = Cell::new(Some(LIMIT));
     let mut deserializer = Deserializer::from_slice(json);
     let root = Weigh { left: &left, nesting: Nesting::Root };
-    let object = root.deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    let object = root.deserialize(&mut deserializer).and_then(|_| deserializer.end());
     match object {
         Err(_) if left.get().is_none() => Err(Refused::TooHeavy),
         Err(error) => Err(Refused::Syntax(error)),
@@ -61,7 +62,8 @@ enum Nesting {
     Other,
 }
 
-/// Subtracts the memory of a value from what is left.
+/// Subtracts the memory of a value from what is left. Returns whether the value was a token id, which
+/// costs nothing so far.
 #[derive(Clone, Copy)]
 struct Weigh<'a> {
     /// Memory that is left; `None` once it is used up.
@@ -70,54 +72,54 @@ struct Weigh<'a> {
 }
 
 impl Weigh<'_> {
-    fn spend<E: Error>(self, bytes: usize) -> Result<(), E> {
+    fn spend<E: Error>(self, bytes: usize) -> Result<bool, E> {
         let left = self.left.get().and_then(|left| left.checked_sub(bytes));
         self.left.set(left);
-        left.map(drop).ok_or_else(|| E::custom("too many values"))
+        left.map(|_| false).ok_or_else(|| E::custom("too many values"))
     }
 
-    fn number<E: Error>(self) -> Result<(), E> {
+    fn number<E: Error>(self) -> Result<bool, E> {
         let is_token = matches!(self.nesting, Nesting::Tokens(arrays) if arrays < TOKEN_ARRAYS);
-        if is_token { Ok(()) } else { self.spend(VALUE) }
+        if is_token { Ok(true) } else { self.spend(VALUE) }
     }
 }
 
 impl<'de> DeserializeSeed<'de> for Weigh<'_> {
-    type Value = ();
+    type Value = bool;
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Weigh<'_> {
-    type Value = ();
+    type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
         self.spend(VALUE)
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+    fn visit_bool<E: Error>(self, _: bool) -> Result<bool, E> {
         self.spend(VALUE)
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+    fn visit_u64<E: Error>(self, _: u64) -> Result<bool, E> {
         self.number()
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+    fn visit_i64<E: Error>(self, _: i64) -> Result<bool, E> {
         self.number()
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+    fn visit_f64<E: Error>(self, _: f64) -> Result<bool, E> {
         self.number()
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
         self.spend(VALUE)?;
         if self.nesting == Nesting::JsonText {
             let inner = Weigh { nesting: Nesting::Other, ..self };
@@ -127,23 +129,29 @@ impl<'de> Visitor<'de> for Weigh<'_> {
         self.spend(0)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
         self.spend(VALUE)?;
         let nesting = match self.nesting {
             Nesting::Tokens(arrays) if arrays > 0 => Nesting::Tokens(arrays - 1),
             _ => Nesting::Other,
         };
-        while list.next_element_seed(Weigh { nesting, ..self })?.is_some() {}
-        Ok(())
+        let (mut ids, mut plain) = (0, true);
+        while let Some(is_token) = list.next_element_seed(Weigh { nesting, ..self })? {
+            match is_token {
+                true => ids += 1,
+                false => plain = false,
+            }
+        }
+        self.spend(if plain { 0 } else { ids * VALUE })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
         self.spend(OBJECT)?;
         while let Some(nesting) = map.next_key_seed(Key(self.nesting))? {
             self.spend(ENTRY)?;
             map.next_value_seed(Weigh { nesting, ..self })?;
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -198,6 +206,12 @@ mod tests {
         assert!(matches!(check(&arguments), Err(Refused::TooHeavy)));
         assert!(check(&repeated("{\"prompt\":[", "0", "]}")).is_ok(), "a prompt of tokens");
         assert!(check(&repeated("{\"input\":[[", "0", "]]}")).is_ok(), "a list of them");
+        for mixed in ["{\"prompt\":[\"a\",", "{\"input\":[[\"a\","] {
+            let end = if mixed.contains("[[") { "]]}" } else { "]}" };
+            assert!(matches!(check(&repeated(mixed, "0", end)), Err(Refused::TooHeavy)), "{mixed}");
+        }
+        let last = repeated("{\"prompt\":[", "0", ",\"a\"]}");
+        assert!(matches!(check(&last), Err(Refused::TooHeavy)), "a text behind tokens");
         let deep = repeated("{\"prompt\":[[[", "0", "]]]}");
         assert!(matches!(check(&deep), Err(Refused::TooHeavy)));
         let text = "word, {word}: [word] ".repeat(200_000);

@@ -189,6 +189,8 @@ fn fields_of_editors_are_honored() {
     assert_eq!(drawn(json!({"samplers": ["top_k", "temperature"]})), best);
     assert_ne!(drawn(json!({"samplers": ["temperature"]})), best, "top_k is off");
     assert_ne!(drawn(json!({"samplers": "t"})), best);
+    let infill = json!({"samplers": ["top_k", "top_p", "infill"], "top_k": 40, "n_predict": 300});
+    assert_eq!(complete(infill)["stop_type"], "eos", "it ends where no text is likely");
 
     let code = "root ::= \"a:\\n    b\\nc\\n\"";
     let indented = complete(json!({"grammar": code, "n_indent": 4}));

@@ -3,7 +3,8 @@
 //! 1. Penalties, DRY and biases change the logits; bad words and early end tokens are removed.
 //! 2. The grammar removes tokens that it does not allow.
 //! 3. With temperature 0 the highest logit wins. Otherwise temperature, top-k, top-nσ, typical-p, top-p,
-//!    min-p, XTC and Mirostat shape a distribution, in this order, and one random number draws from it.
+//!    min-p, XTC, infill sampling and Mirostat shape a distribution, in this order, and one random number
+//!    draws from it.
 //!
 //! The same logits, parameters and history give the same token on every platform and with any number of
 //! threads. Sums run in a fixed order, and `exp` and `ln` are the crate's own and `libm`'s. The random
@@ -17,6 +18,7 @@ mod certainty;
 mod constraint;
 mod dry;
 mod filters;
+mod infill;
 mod mirostat;
 mod params;
 mod reasoning;
@@ -24,6 +26,7 @@ mod reasoning;
 pub use certainty::Certainty;
 pub use constraint::{Constraint, Next};
 pub use dry::Dry;
+pub use infill::{Infill, TokenTexts};
 pub use mirostat::{Mirostat, MirostatVersion};
 pub use params::{SamplingError, SamplingParams};
 pub use reasoning::{ReasoningConstraint, ReasoningTokens};

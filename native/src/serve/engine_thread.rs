@@ -28,6 +28,8 @@ use wrinklefree::engine::{
 const OTHERS_SHARE: usize = 8;
 /// Longest time an idle engine waits for a command before it updates the metrics.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// Time between returns of free memory to the system while requests run. A return takes milliseconds.
+const TRIM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Reason why requests were not accepted.
 #[derive(Debug)]
@@ -97,6 +99,7 @@ impl EngineHandle {
             count: Arc::clone(&count),
             changed,
             used,
+            trimmed: Instant::now(),
             batcher,
         };
         let thread = thread::Builder::new().name("engine".into()).spawn(|| state.run(receiver))?;
@@ -222,6 +225,8 @@ struct EngineThread {
     changed: bool,
     /// Time of the last pass, until the memory that it left free is returned to the system.
     used: Option<Instant>,
+    /// Time when memory was last returned.
+    trimmed: Instant,
     batcher: EventBatcher,
 }
 
@@ -243,6 +248,7 @@ impl EngineThread {
             }
             self.batcher.flush(self.active.is_empty());
             self.metrics.stats(self.engine.stats());
+            self.trim();
         }
     }
 
@@ -266,7 +272,6 @@ impl EngineThread {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
-            self.rest();
         }
         loop {
             match commands.try_recv() {
@@ -277,11 +282,13 @@ impl EngineThread {
         }
     }
 
-    /// Returns the memory that a busy time has left free to the system, once nothing runs any more.
-    fn rest(&mut self) {
-        if self.active.is_empty() && self.used.is_some_and(|used| used.elapsed() >= IDLE_WAIT) {
+    /// Returns free memory to the system: once nothing runs any more, and every minute of a busy time.
+    fn trim(&mut self) {
+        let Some(used) = self.used else { return };
+        let rests = self.active.is_empty() && used.elapsed() >= IDLE_WAIT;
+        if rests || self.trimmed.elapsed() >= TRIM_INTERVAL {
             malloc::trim();
-            self.used = None;
+            (self.used, self.trimmed) = (None, Instant::now());
         }
     }
 

@@ -42,6 +42,9 @@ impl Candidates {
         if random[1] < f64::from(p.xtc_probability) {
             remove_top_choices(list, f64::from(p.xtc_threshold));
         }
+        if let Some(infill) = &p.infill {
+            infill.keep(list);
+        }
         if let Some(mirostat) = &p.mirostat {
             mirostat.truncate(list, limit, logits.len());
             list.sort_unstable_by_key(|entry| entry.0);

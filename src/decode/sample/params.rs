@@ -1,6 +1,7 @@
 //! Sampling parameters and their valid ranges.
 
-use super::{Constraint, Dry, Mirostat};
+use super::infill::MOST_CANDIDATES;
+use super::{Constraint, Dry, Infill, Mirostat};
 
 /// Parameters of sampling. The default is greedy, without penalties.
 ///
@@ -37,6 +38,8 @@ pub struct SamplingParams {
     pub xtc_probability: f32,
     /// Probability from which XTC counts a token among the top choices.
     pub xtc_threshold: f32,
+    /// Keeps likely texts, or ends the output. `None` is off. Needs [`top_k`](Self::top_k) from 1 to 1000.
+    pub infill: Option<Infill>,
     /// Keeps the surprise of the output near a target. `None` is off.
     pub mirostat: Option<Mirostat>,
     /// Divides positive logits and multiplies negative logits of tokens in prompt or output; 1 is off.
@@ -74,6 +77,7 @@ impl Default for SamplingParams {
             top_n_sigma: 0.0,
             xtc_probability: 0.0,
             xtc_threshold: 0.1,
+            infill: None,
             mirostat: None,
             repetition_penalty: 1.0,
             frequency_penalty: 0.0,
@@ -151,7 +155,7 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// Checks the parameters of DRY, Mirostat, XTC, typical and top-nσ sampling.
+    /// Checks the parameters of DRY, Mirostat, XTC, typical, top-nσ and infill sampling.
     fn validate_samplers(&self) -> Result<(), SamplingError> {
         let at_least_0 = |x: f32| x.is_finite() && x >= 0.0;
         let sigma = self.top_n_sigma;
@@ -166,10 +170,14 @@ impl SamplingParams {
             check(at_least_0(target), "mirostat_tau", "finite and at least 0", &target)?;
             check(at_least_0(rate), "mirostat_eta", "finite and at least 0", &rate)?;
         }
+        let few = self.infill.is_none() || (1..=MOST_CANDIDATES).contains(&self.top_k);
+        let range = format!("from 1 to {MOST_CANDIDATES} with infill sampling");
+        check(few, "top_k", &range, &self.top_k)?;
         // At temperature 0 the most likely token wins, which these may remove.
         let removing = [
             ("typical_p", self.typical_p < 1.0),
             ("xtc_probability", self.xtc_probability > 0.0),
+            ("infill", self.infill.is_some()),
             ("mirostat", self.mirostat.is_some()),
         ];
         for (field, on) in removing {

@@ -7,7 +7,7 @@ use wrinklefree::decode::SamplingParams;
 
 /// Samplers in the order of the engine: the name, other names, llama-server's letter, a test whether the
 /// parameters use it, and a change that turns it off.
-const SAMPLERS: [Sampler; 9] = [
+const SAMPLERS: [Sampler; 10] = [
     Sampler {
         names: &["penalties"],
         letter: 'e',
@@ -65,6 +65,12 @@ const SAMPLERS: [Sampler; 9] = [
         letter: 'x',
         is_on: |p| p.xtc_probability > 0.0,
         turn_off: |p| p.xtc_probability = 0.0,
+    },
+    Sampler {
+        names: &["infill"],
+        letter: 'i',
+        is_on: |p| p.infill.is_some(),
+        turn_off: |p| p.infill = None,
     },
 ];
 /// Place of the temperature in [`SAMPLERS`].
@@ -177,7 +183,7 @@ mod tests {
         assert!(wrong.contains("top_p before temperature"), "{wrong}");
         assert!(apply(&["top_p", "top_k"]).is_err());
         assert!(apply(&["top_k", "top_k"]).unwrap_err().contains("twice"));
-        assert!(apply(&["top_k", "infill"]).unwrap_err().contains("`infill`"));
+        assert!(apply(&["top_k", "penalties2"]).unwrap_err().contains("`penalties2`"));
         // min_p is off, so its place does not matter.
         assert!(apply(&["min_p", "top_k", "top_p"]).is_ok());
     }

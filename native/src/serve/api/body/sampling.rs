@@ -5,8 +5,10 @@ use crate::config::{DryArgs, InvalidDry};
 use crate::serve::error::ApiError;
 use crate::serve::ids;
 use crate::serve::served_model::ServedModel;
-use wrinklefree::decode::{Dry, SamplingParams};
+use std::sync::Arc;
+use wrinklefree::decode::{Dry, Infill, SamplingParams, TokenTexts};
 use wrinklefree::settings::Sampling;
+use wrinklefree::text::Tokenizer;
 
 /// OpenAI's default temperature, for models whose files recommend none.
 const TEMPERATURE: f32 = 1.0;
@@ -15,6 +17,16 @@ const MAX_STOP_TOKENS: usize = 64;
 /// Maximum number of bad words, and of bytes in one.
 const MAX_BAD_WORDS: usize = 128;
 const MAX_BAD_WORD: usize = 256;
+
+/// The bytes of a tokenizer's tokens.
+#[derive(Debug)]
+struct Texts(Arc<Tokenizer>);
+
+impl TokenTexts for Texts {
+    fn bytes(&self, token: u32) -> &[u8] {
+        if self.0.is_special(token) { &[] } else { self.0.bytes(token) }
+    }
+}
 
 impl GenerationOptions {
     /// Returns the sampling parameters. `logprobs` is the number of alternatives per token, or `None` for
@@ -68,6 +80,8 @@ impl GenerationOptions {
             ..sampling.params(defaults)
         };
         if let Some(samplers) = &self.samplers {
+            // It is on where the request names it.
+            params.infill = Some(self.infill(model)?);
             samplers.apply(&mut params)?;
         }
         Ok(params)
@@ -93,6 +107,11 @@ impl GenerationOptions {
             false => &model.defaults.eos[..],
         };
         Ok([eos, own].concat())
+    }
+
+    fn infill(&self, model: &ServedModel) -> Result<Infill, ApiError> {
+        let texts = Arc::new(Texts(model.tokenizer.clone()));
+        Ok(Infill { texts, end_tokens: self.end_tokens(model)? })
     }
 
     /// Returns the settings of DRY. Fields that are not set are the server's.

@@ -84,3 +84,18 @@ fn models_that_were_trained_with_eight_bits_keep_their_arithmetic() {
     let trained = logits(&model, Kernels::best());
     assert!(logits(&model.with_int8_activations(), Kernels::best()) == trained);
 }
+
+#[test]
+fn matrices_in_a_rotated_basis_may_have_eight_bits_alone() {
+    let bits = |rotated: bool, change: fn(Model) -> Model| {
+        let spec = if rotated { hybrid::rotated() } else { hybrid::plain() };
+        let weights = hybrid::weights(&spec, Kind::Ternary, rotated, 5);
+        logits(&change(Model::new(spec, weights).unwrap()), Kernels::best())
+    };
+    let [exact, chosen] = [|model| model, Model::with_int8_rotated_activations];
+    assert!(bits(false, chosen) == bits(false, exact), "nothing is rotated");
+    assert!(bits(true, chosen) != bits(true, exact));
+    let off = distance(&bits(true, chosen), &bits(true, exact));
+    println!("distance {off}");
+    assert!(off < 0.2, "{off}");
+}

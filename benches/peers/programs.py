@@ -142,9 +142,9 @@ def wf_run_packed(path):
 def wf_run_hybrid(path):
     """On rotated weights, as published; with 8-bit activations too, as llama.cpp has them; and on the same
     weights without a rotation."""
-    int8 = [path, "bench", "--activations", "int8"]
+    exact, int8 = ([path, "bench", "--activations", bits] for bits in ("exact", "int8"))
     return [
-        Program(OURS, [path, "bench"], read_wf_run, ending=ROTATED, hybrid=True),
+        Program(OURS, exact, read_wf_run, ending=ROTATED, hybrid=True),
         Program(f"{OURS}, int8", int8, read_wf_run, ending=ROTATED, hybrid=True),
         Program(f"{OURS}, int8, not rotated", int8, read_wf_run, ending=Q2_0, hybrid=True),
     ]

@@ -15,7 +15,7 @@ use wrinklefree_easy::{Engine as EasyEngine, EngineBuilder, KvType};
 #[pyfunction]
 #[pyo3(signature = (
     model = None, *, revision = "main", threads = None, pinned = false, context = None,
-    max_sequences = None, kv_dtype = "bf16", logits = "exact", activations = "exact",
+    max_sequences = None, kv_dtype = "bf16", logits = "exact", activations = "auto",
     layout = "auto", allow_control_tokens = false,
 ))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one call in Python")]

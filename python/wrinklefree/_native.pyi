@@ -157,7 +157,7 @@ def load(
     max_sequences: int | None = None,
     kv_dtype: Literal["f32", "f16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8"] = "bf16",
     logits: Literal["exact", "screened"] = "exact",
-    activations: Literal["exact", "int8"] = "exact",
+    activations: Literal["auto", "exact", "int8"] = "auto",
     layout: Literal["auto", "two-bit", "tight"] = "auto",
     allow_control_tokens: bool = False,
 ) -> Engine: ...

@@ -77,15 +77,27 @@ impl Model {
     /// 15 bits: it is computed for few rows, and its errors reach the logits undamped. So do the decays
     /// of linear attention, whose errors add up over a text.
     #[must_use]
-    pub fn with_int8_activations(mut self) -> Self {
+    pub fn with_int8_activations(self) -> Self {
+        self.with_int8_inputs(|_| true)
+    }
+
+    /// As [`with_int8_activations`](Self::with_int8_activations), for matrices in a rotated basis alone.
+    /// Their inputs have no outliers, so 8 bits change little.
+    #[must_use]
+    pub fn with_int8_rotated_activations(self) -> Self {
+        self.with_int8_inputs(|linear| linear.rotation.is_some())
+    }
+
+    fn with_int8_inputs(mut self, applies: impl Fn(&Linear) -> bool) -> Self {
         let mtp = self.weights.mtp.as_mut().map(|mtp| &mut mtp.layer);
         for layer in self.weights.layers.iter_mut().chain(mtp) {
             let decays = match &layer.mixer {
                 Mixer::Attention(_) => None,
                 Mixer::Linear(w) => Some([w.alpha.activations, w.beta.activations]),
             };
-            let linears = layer.groups_mut().flatten();
-            linears.for_each(|linear| linear.activations = int8(linear));
+            for linear in layer.groups_mut().flatten().filter(|linear| applies(linear)) {
+                linear.activations = int8(linear);
+            }
             if let (Mixer::Linear(w), Some(decays)) = (&mut layer.mixer, decays) {
                 [w.alpha.activations, w.beta.activations] = decays;
             }

@@ -114,8 +114,10 @@ impl Logits {
 /// Accuracy of the activations of quantized matrices that were not trained with eight bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ActivationBits {
-    /// 15 bits, in two planes.
+    /// 8 bits for matrices in a rotated basis, whose inputs have no outliers, and 15 bits for others.
     #[default]
+    Auto,
+    /// 15 bits, in two planes.
     Exact,
     /// 8 bits, with a scale per row and group of columns where the weights have groups: half of the
     /// arithmetic.
@@ -124,11 +126,12 @@ pub enum ActivationBits {
 
 impl ActivationBits {
     /// All choices.
-    pub const ALL: &[Self] = &[Self::Exact, Self::Int8];
+    pub const ALL: &[Self] = &[Self::Auto, Self::Exact, Self::Int8];
 
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Exact => "exact",
             Self::Int8 => "int8",
         }
@@ -152,6 +155,7 @@ impl OpenOptions {
     ) -> (Model, Vec<String>) {
         let begin = Instant::now();
         let model = match self.activations {
+            ActivationBits::Auto => model.with_int8_rotated_activations(),
             ActivationBits::Exact => model,
             ActivationBits::Int8 => model.with_int8_activations(),
         };

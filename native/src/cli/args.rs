@@ -50,11 +50,12 @@ pub struct ModelArgs {
     #[arg(long, value_name = "HOW", value_parser = one_of(Logits::ALL, Logits::name),
         default_value = Logits::default().name())]
     pub logits: Logits,
-    /// Activations: exact (15 bits), or int8
+    /// Activations: auto, exact (15 bits), or int8
     ///
     /// Bits of the inputs of matrices that were not trained with eight bits. `exact` keeps 15 bits in two
     /// int8 planes. `int8` takes one plane, half of the arithmetic of prompts and batches; answers change
-    /// a little. Models that were trained with eight bits have these anyway.
+    /// a little. `auto` takes int8 for matrices in a rotated basis (Ternary-Bonsai-2), where that changes
+    /// least. Models that were trained with eight bits have these anyway.
     #[arg(long, value_name = "BITS", value_parser = one_of(ActivationBits::ALL, ActivationBits::name),
         default_value = ActivationBits::default().name())]
     pub activations: ActivationBits,
@@ -123,6 +124,11 @@ impl ModelArgs {
             template_fixes: self.template_fixes,
         }
     }
+}
+
+/// Makes the activations of a command exact by default, because it compares numbers.
+pub fn exact_by_default(activations: clap::Arg) -> clap::Arg {
+    activations.default_value(ActivationBits::Exact.name())
 }
 
 /// Options about the hub.

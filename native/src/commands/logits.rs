@@ -17,6 +17,7 @@ use wrinklefree::model::AttentionMask;
 ///
 /// The file holds f32 [tokens, vocab]: row i is what the model predicts after token i.
 #[derive(clap::Args)]
+#[command(mut_arg("activations", args::exact_by_default))]
 #[command(after_help = "\
 Examples:
   wf-run logits -m ./my-model --tokens 1,2,3 --output logits.npy

@@ -35,12 +35,17 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Parses the responses of a closed connection. The last one may be cut off.
+    /// Parses the responses of a closed connection, without interim ones (1xx). The last one may be cut
+    /// off.
     pub fn all(mut text: &str) -> Vec<Self> {
         let mut replies = Vec::new();
         while let Some((head, rest)) = text.split_once("\r\n\r\n") {
-            let (body, after) = body(&head.to_lowercase(), rest);
             let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
+            if let 100..200 = status {
+                text = rest;
+                continue;
+            }
+            let (body, after) = body(&head.to_lowercase(), rest);
             replies.push(Self { status, head: head.to_lowercase(), body });
             text = after;
         }

@@ -140,7 +140,8 @@ impl LoadedModel {
         generation.eos = end_tokens.iter().map(|end| end.id).collect();
         let kernels = Kernels::best();
         let runtime = Runtime { kernels, thread_pool: threads::thread_pool(options.threads)? };
-        let model = Model::new(spec, weights)?.with_layout(Layout::TwoBit, &runtime);
+        let model = Model::new(spec, weights)?.with_int8_rotated_activations();
+        let model = model.with_layout(Layout::TwoBit, &runtime);
         if let Some(tokenizer) = &tokenizer {
             tokenizer.check(model.spec().vocab_size)?;
         }

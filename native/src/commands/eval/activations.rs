@@ -26,6 +26,7 @@ const POLICIES: &str = "off,threshold:0.02@down,threshold:0.05@down,topk:0.3@dow
 /// nothing (run in turn; medians); the cosine of its logits with those of `off`, on average and at
 /// worst; and the perplexity of the text.
 #[derive(clap::Args)]
+#[command(mut_arg("activations", args::exact_by_default))]
 #[command(after_help = "\
 Examples:
   wf-run eval activations held-out.txt

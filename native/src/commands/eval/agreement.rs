@@ -2,7 +2,7 @@
 
 use super::modes::{Bench, ModesArgs, said};
 use crate::bench::report::{OutputArgs, Report};
-use crate::cli::args::{ComputeArgs, KvArgs, ModelArgs};
+use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs};
 use crate::cli::{open, out};
 use crate::config::DecodeArgs;
 use crate::eval::prompts;
@@ -25,6 +25,7 @@ use wrinklefree::settings::{Commit, Draft, Mode, Selector, Settings, describe};
 /// A line of the prompt file is a JSON object with `prompt` (a text) or `messages` (a conversation,
 /// as in the chat API), and optionally `answer` and `category`.
 #[derive(clap::Args)]
+#[command(mut_arg("activations", args::exact_by_default))]
 #[command(after_help = "\
 Examples:
   wf-run eval agreement

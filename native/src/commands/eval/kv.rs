@@ -23,6 +23,7 @@ use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, PageSelection};
 /// up. Then all caches of a context take turns at one more token: how long a pass takes, and what
 /// of it the context costs. All caches of a context are in memory together.
 #[derive(clap::Args)]
+#[command(mut_arg("activations", args::exact_by_default))]
 #[command(after_help = "\
 Examples:
   wf-run eval kv models/eval/text.txt

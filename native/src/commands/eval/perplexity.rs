@@ -21,6 +21,7 @@ use wrinklefree::settings::{Mode, Settings};
 /// for several shares of masked tokens in a block: each block behind its clean predecessors, with
 /// masks that are the same every time. Markers of special tokens in the text are special tokens.
 #[derive(clap::Args)]
+#[command(mut_arg("activations", args::exact_by_default))]
 #[command(after_help = "\
 Examples:
   wf-run eval perplexity held-out.txt

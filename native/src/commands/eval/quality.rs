@@ -3,7 +3,7 @@
 
 use super::modes::{Bench, ModesArgs, said};
 use crate::bench::report::{OutputArgs, Report};
-use crate::cli::args::{ComputeArgs, KvArgs, ModelArgs};
+use crate::cli::args::{self, ComputeArgs, KvArgs, ModelArgs};
 use crate::cli::out;
 use crate::config::DecodeArgs;
 use crate::eval::coherence::Vocabulary;
@@ -30,6 +30,7 @@ use wrinklefree::settings::{Mode, Sampling, Settings, describe};
 /// A line of the prompt file is a JSON object as for `eval agreement`, and optionally `story`, with
 /// `asked` (words that the story must have) and `thing` (what is lost and found).
 #[derive(clap::Args)]
+#[command(mut_arg("activations", args::exact_by_default))]
 #[command(after_help = "\
 Examples:
   wf-run eval quality

@@ -195,6 +195,9 @@ class RemoteOpenAIServer:
         args = translated(vllm_serve_args)
         if "--served-model-name" not in args:
             args += ["--served-model-name", model]
+        # A small model does not end its answers by itself.
+        if "--context" not in args:
+            args += ["--context", "1024"]
         if key:
             args += ["--api-key", key]
         program, file = os.environ["WF_RUN"], os.environ["WF_PEER_MODEL"]

@@ -22,9 +22,9 @@ lief.logging.disable()
 GLIBC = (2, 28)
 LINUX = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux-x86-64|ld-linux-aarch64)\.so\.\d")
 WINDOWS = {
-    *("advapi32.dll", "bcrypt.dll", "bcryptprimitives.dll", "kernel32.dll", "kernelbase.dll"),
-    *("msvcrt.dll", "ntdll.dll", "ole32.dll", "psapi.dll", "shell32.dll", "user32.dll"),
-    *("userenv.dll", "ws2_32.dll", "python3.dll"),
+    *("advapi32.dll", "bcrypt.dll", "bcryptprimitives.dll", "combase.dll", "gdi32.dll"),
+    *("kernel32.dll", "kernelbase.dll", "msvcrt.dll", "ntdll.dll", "ole32.dll", "psapi.dll"),
+    *("shell32.dll", "user32.dll", "userenv.dll", "ws2_32.dll", "python3.dll"),
 }
 MACOS = [11, 0, 0]
 SYSTEM = Path(ziglang.__file__).parent / "lib/libc/darwin/libSystem.tbd"

@@ -287,6 +287,15 @@ fn a_last_message_of_the_assistant_is_continued() {
     let prompt = server.post("/apply-template", &body(json!({}))).is(200).json();
     let prompt = prompt["prompt"].as_str().expect("text");
     assert!(prompt.ends_with("there was a dragon"), "{prompt}");
+    let tokenize = |body: Value| server.post("/tokenize", &body);
+    let tokens = tokenize(json!({"prompt": prompt, "add_special_tokens": false})).is(200).json();
+    let messages = body(json!({}))["messages"].clone();
+    let mut talk = json!({"messages": messages});
+    assert_eq!(tokenize(talk.clone()).is(200).json()["tokens"], tokens["tokens"]);
+    talk["add_generation_prompt"] = true.into();
+    assert!(tokenize(talk.clone()).is(200).json()["count"].as_u64() > tokens["count"].as_u64());
+    talk["content"] = "and a text".into();
+    assert_eq!(tokenize(talk).is(400).json()["error"]["param"], "content");
     let next = text(server.chat(&body(json!({}))));
     let completed = json!({"prompt": prompt, "temperature": 0, "max_tokens": 8});
     let completed = server.post("/v1/completions", &completed).is(200).json();

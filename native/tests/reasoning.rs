@@ -52,6 +52,15 @@ fn a_budget_closes_the_thinking_and_the_answer_follows() {
         let counted = details["reasoning_tokens"].as_u64().expect("counted");
         assert!((budget as u64..budget as u64 + 4).contains(&counted), "{answer}");
 
+        let mut hidden = body.clone();
+        hidden["include_reasoning"] = false.into();
+        let answer = server.chat(&hidden).is(200).json();
+        assert_eq!(message(&answer), (String::new(), content.clone()), "{answer}");
+        hidden["stream"] = true.into();
+        let streamed = server.chat(&hidden).is(200);
+        assert!(!streamed.body.contains("reasoning_content"), "{}", streamed.body);
+        assert_eq!(streamed.streamed(), content);
+
         let mut body = body;
         body["stream"] = true.into();
         let (mut streamed, mut order) = ([String::new(), String::new()], Vec::new());

@@ -49,6 +49,8 @@ pub struct OutputRequest {
     pub token_ids: bool,
     /// Log-probabilities name tokens by their ids.
     pub by_id: bool,
+    /// Return the reasoning before the answer.
+    pub reasoning: bool,
 }
 
 /// A conversation that is tokenized and waits for its grammar and the engine.

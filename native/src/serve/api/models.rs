@@ -17,6 +17,8 @@ fn model_card(status: &ModelStatus) -> Value {
         "object": "model",
         "created": status.served.as_ref().map_or(0, |served| served.created),
         "owned_by": "wrinklefree",
+        "root": status.name,
+        "parent": null,
         "status": {"value": status.state},
     });
     if !status.aliases.is_empty() {
@@ -43,7 +45,7 @@ fn model_cards(status: &ModelStatus) -> Vec<Value> {
     let first = model_card(status);
     let named = |name: &String| {
         let mut card = first.clone();
-        (card["id"], card["root"]) = (name.as_str().into(), status.name.as_str().into());
+        card["id"] = name.as_str().into();
         card
     };
     let others: Vec<Value> = status.names.iter().map(named).collect();

@@ -1,13 +1,12 @@
 //! `/tokenize`, `/detokenize`, `/tokenizer_info` and `/apply-template`.
 
-use super::body::chat::template_messages;
+use super::body::chat::{ChatMessage, ChatToolFields, EndingFields, template_messages};
 use super::body::tokens::{self, ApplyTemplateFields, DetokenizeFields, TokenizeFields};
-use super::body::{JsonBody, KnownFields, parse};
+use super::body::{Body, JsonBody, KnownFields, parse};
 use super::conversation::Conversation;
 use super::status::ModelQuery;
-use super::template_messages::Ending;
-use super::tools::Tools;
 use crate::serve::error::ApiError;
+use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
 use axum::Json;
 use axum::extract::State;
@@ -36,7 +35,6 @@ pub struct Tokenized {
     tokens: Value,
     count: usize,
     max_model_len: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     token_strs: Option<Vec<Option<String>>>,
 }
 
@@ -47,7 +45,39 @@ fn piece(tokenizer: &Tokenizer, id: u32) -> Value {
     json!({"id": id, "piece": piece})
 }
 
-/// Tokenizes a text.
+fn text_tokens(model: &ServedModel, text: &str, special: bool) -> Result<Vec<u32>, ApiError> {
+    if text.len() > MAX_TEXT {
+        model.check_length(text, model.context, "content")?;
+    }
+    model.tokenizer.encode(text, special).map_err(|e| ApiError::bad("content", e.to_string()))
+}
+
+/// Refuses a field that would write the special tokens of a conversation twice.
+fn no_special_tokens(model: &ServedModel, asked: Option<bool>) -> Result<(), ApiError> {
+    match asked == Some(true) && !text_tokens(model, "", true)?.is_empty() {
+        false => Ok(()),
+        true => Err(ApiError::bad(
+            "add_special_tokens",
+            "the chat template writes the special tokens of messages: leave add_special_tokens out",
+        )),
+    }
+}
+
+/// Returns a conversation of which the prompt alone is needed.
+fn conversation(body: &Body, messages: Vec<ChatMessage>) -> Result<Conversation, ApiError> {
+    let messages = template_messages(messages)?;
+    Ok(Conversation {
+        field: "messages",
+        ending: parse::<EndingFields>(body)?.ending(&messages)?,
+        messages,
+        tools: parse::<ChatToolFields>(body)?.tools()?,
+        documents: None,
+        grammar: None,
+        reasoning: parse(body)?,
+    })
+}
+
+/// Tokenizes a text or a conversation.
 pub async fn tokenize(body: JsonBody) -> Result<Json<Tokenized>, ApiError> {
     let (model, body) = body.with_model().await?;
     let max_model_len = model.context;
@@ -58,13 +88,16 @@ pub async fn tokenize(body: JsonBody) -> Result<Json<Tokenized>, ApiError> {
             let message = "`parse_special` is not supported: leave it out";
             return Err(ApiError::bad("parse_special", message));
         }
-        let TokenizeFields { content, .. } = &fields;
-        if content.len() > MAX_TEXT {
-            model.check_length(content, model.context, "content")?;
-        }
         let tokenizer = &model.tokenizer;
-        let tokens = tokenizer.encode(content, fields.add_special_tokens.unwrap_or(true));
-        let ids = tokens.map_err(|e| ApiError::bad("content", e.to_string()))?;
+        let special = fields.add_special_tokens;
+        let ids = match (fields.content, fields.messages) {
+            (Some(text), None) => text_tokens(&model, &text, special.unwrap_or(true))?,
+            (None, Some(messages)) => {
+                no_special_tokens(&model, special)?;
+                conversation(body, messages)?.tokens(&model)?
+            }
+            _ => return Err(ApiError::bad("content", "send either `content` or `messages`")),
+        };
         let names = || ids.iter().map(|&id| tokenizer.token(id)).collect();
         let token_strs = fields.return_token_strs.unwrap_or(false).then(names);
         let tokens = match fields.with_pieces.unwrap_or(false) {
@@ -123,17 +156,7 @@ pub async fn apply_template(body: JsonBody) -> Result<Json<Value>, ApiError> {
     let prompt = body.prepare(move |body| {
         let ApplyTemplateFields { messages } = parse(body)?;
         APPLY_TEMPLATE.check(body)?;
-        let messages = template_messages(messages)?;
-        let conversation = Conversation {
-            field: "messages",
-            ending: Ending::of_last(messages.last()),
-            messages,
-            tools: Tools::default(),
-            documents: None,
-            grammar: None,
-            reasoning: parse(body)?,
-        };
-        Ok(conversation.render(&model)?.text().to_owned())
+        Ok(conversation(body, messages)?.render(&model)?.text().to_owned())
     });
     Ok(Json(json!({"prompt": prompt.await?})))
 }

@@ -20,6 +20,7 @@ pub const BODY: &[SchemaFn] = &[
     schema_of::<ModelFields>,
     schema_of::<GenerationOptions>,
     schema_of::<ChatFields>,
+    schema_of::<EndingFields>,
     schema_of::<ChatToolFields>,
     schema_of::<OutputFormatFields>,
     schema_of::<Reasoning>,
@@ -45,12 +46,19 @@ pub struct ChatFields {
     /// `text`.
     #[schema(max_items = 128)]
     documents: Option<Vec<Map<String, Value>>>,
+    /// Return a message that is continued from its beginning.
+    echo: Option<bool>,
+    /// Return the reasoning before the answer. Defaults to true.
+    include_reasoning: Option<bool>,
+}
+
+/// Fields about the end of the prompt.
+#[derive(Deserialize, ToSchema)]
+pub struct EndingFields {
     /// Continue the last message, a text of the assistant. True by default for such a message.
     continue_final_message: Option<bool>,
     /// Begin a new message of the assistant. False ends the prompt behind the last message.
     add_generation_prompt: Option<bool>,
-    /// Return a message that is continued from its beginning.
-    echo: Option<bool>,
 }
 
 /// A message of a chat.
@@ -126,6 +134,30 @@ enum ChatToolChoice {
     Function { function: FunctionName },
 }
 
+impl EndingFields {
+    /// Returns the end of the prompt of these messages.
+    ///
+    /// # Errors
+    /// If the fields contradict each other or the last message.
+    pub fn ending(&self, messages: &[Value]) -> Result<Ending, ApiError> {
+        let last = messages.last();
+        let bad = |message: &str| Err(ApiError::bad("continue_final_message", message));
+        match (self.continue_final_message, self.add_generation_prompt) {
+            (Some(true), Some(true)) => bad(
+                "continue_final_message continues the last message and add_generation_prompt begins \
+                 a new one: set only one",
+            ),
+            (Some(true), _) if !last.is_some_and(is_prefill) => {
+                bad("continue_final_message needs a text of the assistant as the last message")
+            }
+            (None, None) => Ok(Ending::of_last(last)),
+            (Some(true), _) => Ok(Ending::LastMessage),
+            (_, Some(false)) => Ok(Ending::Bare),
+            (Some(false), None) | (_, Some(true)) => Ok(Ending::NewMessage),
+        }
+    }
+}
+
 impl ChatFields {
     /// Returns the number of alternatives per token, or `None` for no log-probabilities.
     ///
@@ -157,26 +189,9 @@ impl ChatFields {
         Ok(documents.map(|documents| documents.iter().cloned().map(Value::from).collect()))
     }
 
-    /// Returns the end of the prompt of these messages.
-    ///
-    /// # Errors
-    /// If the fields contradict each other or the last message.
-    pub fn ending(&self, messages: &[Value]) -> Result<Ending, ApiError> {
-        let last = messages.last();
-        let bad = |message: &str| Err(ApiError::bad("continue_final_message", message));
-        match (self.continue_final_message, self.add_generation_prompt) {
-            (Some(true), Some(true)) => bad(
-                "continue_final_message continues the last message and add_generation_prompt begins \
-                 a new one: set only one",
-            ),
-            (Some(true), _) if !last.is_some_and(is_prefill) => {
-                bad("continue_final_message needs a text of the assistant as the last message")
-            }
-            (None, None) => Ok(Ending::of_last(last)),
-            (Some(true), _) => Ok(Ending::LastMessage),
-            (_, Some(false)) => Ok(Ending::Bare),
-            (Some(false), None) | (_, Some(true)) => Ok(Ending::NewMessage),
-        }
+    /// Returns true if responses have the reasoning.
+    pub fn includes_reasoning(&self) -> bool {
+        self.include_reasoning.unwrap_or(true)
     }
 
     /// Returns the text that outputs begin with.

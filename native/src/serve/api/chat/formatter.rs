@@ -74,7 +74,7 @@ impl ChatFormatter {
         let calls = blocks.calls().collect::<Vec<_>>();
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
         let reasoning = blocks.reasoning();
-        if !reasoning.is_empty() {
+        if self.outputs.reasoning && !reasoning.is_empty() {
             message["reasoning_content"] = reasoning.into();
         }
         if !calls.is_empty() {
@@ -127,6 +127,9 @@ impl ChatFormatter {
         let mut deltas = choice.parser.push(text);
         if ends {
             deltas.extend(choice.parser.finish());
+        }
+        if !self.outputs.reasoning {
+            deltas.retain(|delta| !matches!(delta, OutputDelta::Reasoning(_)));
         }
         deltas.into_iter().map(|delta| choice.delta(delta)).collect()
     }

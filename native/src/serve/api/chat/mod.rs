@@ -2,7 +2,7 @@
 
 mod formatter;
 
-use super::body::chat::{BODY, ChatFields, ChatToolFields};
+use super::body::chat::{BODY, ChatFields, ChatToolFields, EndingFields};
 use super::body::{GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
 use super::conversation::{Conversation, OutputRequest};
 use super::stream::{self, Envelope};
@@ -43,12 +43,13 @@ async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError>
             prompt_logprobs: options.prompt_logprobs()?,
             token_ids: options.returns_token_ids(),
             by_id: options.names_tokens_by_id(),
+            reasoning: chat.includes_reasoning(),
         };
         let messages = chat.messages()?;
         let conversation = Conversation {
             field: "messages",
             documents: chat.documents()?,
-            ending: chat.ending(&messages)?,
+            ending: parse::<EndingFields>(body)?.ending(&messages)?,
             messages,
             tools: tools.tools()?,
             grammar: parse::<OutputFormatFields>(body)?.grammar()?,

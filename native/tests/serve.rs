@@ -90,6 +90,11 @@ fn several_outputs_log_probabilities_and_echo() {
     assert_eq!(texts.len(), 4);
     assert!(texts[1].starts_with("Once upon") && texts[2].starts_with("The"), "{texts:?}");
     assert_eq!(answer["usage"]["completion_tokens"], 2 * 3 * 4, "all of best_of count");
+    let eos = server.get("/tokenizer_info").is(200).json()["eos_token"].clone();
+    let text = format!("a fox{}Once", eos.as_str().expect("a name"));
+    let ids = server.post("/tokenize", &json!({"content": text})).is(200).json();
+    let back = server.post("/detokenize", &json!({"tokens": ids["tokens"]})).is(200).json();
+    assert_eq!(back["content"], text, "with the special token");
     let ids = server.post("/tokenize", &json!({"content": "Once upon"})).is(200).json();
     let body = json!({"prompt": ids["tokens"], "max_tokens": 4, "temperature": 0, "logprobs": 1,
                       "ignore_eos": true});

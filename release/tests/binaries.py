@@ -27,6 +27,7 @@ WINDOWS = {
     *("shell32.dll", "user32.dll", "userenv.dll", "ws2_32.dll", "python3.dll"),
 }
 MACOS = [11, 0, 0]
+MACOS_LIBRARIES = {f"/usr/lib/{n}.dylib" for n in ("libSystem.B", "libcharset.1", "libiconv.2")}
 SYSTEM = Path(ziglang.__file__).parent / "lib/libc/darwin/libSystem.tbd"
 CODE_DIRECTORY, SHA256 = 0xFADE0C02, 2
 
@@ -71,11 +72,12 @@ def macho_part(binary, data, known):
     assert list(oldest) == MACOS, f"{name}: needs macOS {oldest}"
     libraries = [library.name for library in binary.libraries]
     own = [library.name for library in binary.commands if library.command.name == "ID_DYLIB"]
-    strange = [n for n in libraries if n != "/usr/lib/libSystem.B.dylib" and n not in own]
+    strange = [n for n in libraries if n not in MACOS_LIBRARIES and n not in own]
     assert not strange, f"{name}: needs {strange}"
     module = binary.header.file_type.name != "EXECUTE"
     missing = [symbol.name for symbol in binary.imported_symbols if symbol.name not in known]
-    missing = [m for m in missing if m != "dyld_stub_binder" and not (module and m.startswith("_Py"))]
+    python = ("_Py", "__Py") if module else ()
+    missing = [m for m in missing if m != "dyld_stub_binder" and not m.startswith(python)]
     assert not missing, f"{name}: no system library has {missing}"
     assert binary.has_code_signature or name != "ARM64", "Apple's processors run signed programs alone"
     if binary.has_code_signature:

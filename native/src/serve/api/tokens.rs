@@ -109,7 +109,17 @@ pub async fn tokenize(body: JsonBody) -> Result<Json<Tokenized>, ApiError> {
     Ok(Json(tokens.await?))
 }
 
-/// Converts tokens to text.
+/// Returns the text of tokens, also of special ones.
+fn text_of(tokenizer: &Tokenizer, ids: &[u32]) -> String {
+    let runs = ids.chunk_by(|&a, &b| tokenizer.is_special(a) == tokenizer.is_special(b));
+    let text = |run: &[u32]| match tokenizer.is_special(run[0]) {
+        true => run.iter().filter_map(|&id| tokenizer.token(id)).collect(),
+        false => tokenizer.decode(run),
+    };
+    runs.map(text).collect()
+}
+
+/// Converts tokens to text, special tokens too.
 pub async fn detokenize(body: JsonBody) -> Result<Json<Value>, ApiError> {
     let (model, body) = body.with_model().await?;
     let text = body.prepare(move |body| {
@@ -125,7 +135,7 @@ pub async fn detokenize(body: JsonBody) -> Result<Json<Value>, ApiError> {
                 format!("token id {id} is outside the vocabulary of {} tokens", model.vocab);
             return Err(ApiError::bad("tokens", message));
         }
-        Ok(model.tokenizer.decode(&tokens))
+        Ok(text_of(&model.tokenizer, &tokens))
     });
     let text = text.await?;
     Ok(Json(json!({"content": text, "prompt": text})))

@@ -42,6 +42,7 @@ SWITCHES = {
     "--enable-auto-tool-choice", "--enable-tokenizer-info-endpoint", "--enable-chunked-prefill",
     "--enable-server-load-tracking", "--trust-remote-code", "--enable-prefix-caching",
     "--enable-per-request-metrics", "--enable-request-id-headers", "--no-enable-server-load-tracking",
+    "--no-async-scheduling",
 }
 
 

@@ -10,6 +10,8 @@ HEAD = """# Clients
 
 `tests/clients/more/run` made this table: unmodified clients of these versions against `wf-run serve` with the model inside the program. `yes` is a feature that was tested and works; an empty cell was not tested. Tool calls are forced (`tool_choice`), because that model only knows stories. CI tests the `openai`, `anthropic`, `ollama` and `litellm` packages and lm-eval with `tests/clients/run`.
 
+The peers' own tests of their servers run unmodified, too (2026-11-28): of llama.cpp's portable ones 100 of 107 pass (`tests/clients/peers/run`, llama-cpp-python 0.3.36), of vLLM's 62 of 81 (`tests/clients/peers/vllm/run`, vLLM 0.33.0, SmolLM2-135M-Instruct). `not_portable.txt` beside each script names the others with their reasons, such as LoRA, multimodal models, or answers that only a large model gives.
+
 """
 
 

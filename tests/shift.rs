@@ -2,11 +2,11 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "common/diffusion.rs"]
+mod diffusion;
 
 use wrinklefree::cache::KvConfig;
-use wrinklefree::decode::{
-    Commit, DecodeMode, DiffusionParams, Drafter, Inside, Sampled, SamplingParams, Unmask,
-};
+use wrinklefree::decode::{DecodeMode, Drafter, Sampled, SamplingParams, Unmask};
 use wrinklefree::engine::{
     Engine, EngineConfig, EventKind, FinishReason, Request, Step, SubmitError,
 };
@@ -164,18 +164,7 @@ fn prompts_are_scored_before_anything_is_dropped() {
 fn impossible_shifts_are_refused() {
     let mut engine = engine(true);
     let mut refuse = |request| engine.submit(request).expect_err("refused");
-    let blocks = DecodeMode::Diffusion(DiffusionParams {
-        block: 8,
-        sub_block: 8,
-        mask: 3,
-        unmask: Unmask::All,
-        inside: Inside::Bidirectional,
-        clean_causal: true,
-        shift: true,
-        sub_cache: false,
-        commit: Commit::Clean,
-        suffix: Vec::new(),
-    });
+    let blocks = DecodeMode::Diffusion(diffusion::params(8, 8, Unmask::All));
     let error = refuse(request(blocks, 4, 10));
     assert_eq!(error, SubmitError::NoContextShift);
     assert!(error.to_string().contains("context shift works with the decode modes ar and verify"));

@@ -192,6 +192,11 @@ fn fields_of_editors_are_honored() {
     let infill = json!({"samplers": ["top_k", "top_p", "infill"], "top_k": 40, "n_predict": 300});
     assert_eq!(complete(infill)["stop_type"], "eos", "it ends where no text is likely");
 
+    let held =
+        json!({"samplers": ["top_k", "infill"], "top_k": 40, "grammar": "root ::= [a-z]{20}"});
+    let held = complete(held)["content"].as_str().expect("text").to_string();
+    assert!(held.bytes().all(|b| b.is_ascii_lowercase()) && !held.is_empty(), "{held:?}");
+
     let code = "root ::= \"a:\\n    b\\nc\\n\"";
     let indented = complete(json!({"grammar": code, "n_indent": 4}));
     assert_eq!(

@@ -58,6 +58,21 @@ const COMMANDS: [(&[&str], usize); 22] = [
 ];
 
 #[test]
+fn commands_that_compare_numbers_are_exact_by_default() {
+    let default = |command: &[&str]| {
+        let help = run(&[command, &["--help"]].concat()).ends(0, &[]).stdout;
+        let (_, option) = help.split_once("--activations <BITS>").expect("the option");
+        let (_, value) = option.split_once("[default: ").expect("a default");
+        value.split_once(']').expect("its end").0.to_string()
+    };
+    for what in ["perplexity", "quality", "agreement", "activations", "kv"] {
+        assert_eq!(default(&["eval", what]), "exact", "{what}");
+    }
+    assert_eq!(default(&["logits"]), "exact");
+    assert_eq!([default(&["generate"]), default(&["serve"])], ["auto", "auto"]);
+}
+
+#[test]
 fn short_help_has_a_line_for_each_flag_and_fits_80_columns() {
     for (command, most) in COMMANDS {
         // A wide terminal: clap must not have to wrap anything.

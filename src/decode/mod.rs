@@ -209,9 +209,8 @@ pub trait Decoder {
     }
 
     /// Computes which tokens the grammar allows next, and goes on with the logits that the last pass
-    /// left.
-    /// `None` if that takes longer than is left of `budget`, which the time is taken from. The outcome
-    /// does not depend on how many calls it is spread over.
+    /// left. `None` if that takes longer than is left of `budget`, which the time is taken from. The
+    /// outcome does not depend on how many calls it is spread over.
     fn guide(&mut self, _budget: &mut Duration) -> Option<StepOutcome> {
         unreachable!("the mode has no grammar")
     }

@@ -43,7 +43,7 @@ impl Candidates {
             remove_top_choices(list, f64::from(p.xtc_threshold));
         }
         if let Some(infill) = &p.infill {
-            infill.keep(list);
+            infill.keep(list, logits);
         }
         if let Some(mirostat) = &p.mirostat {
             mirostat.truncate(list, limit, logits.len());

@@ -25,13 +25,14 @@ pub trait TokenTexts: Debug + Send + Sync {
 pub struct Infill {
     /// The bytes of the model's tokens.
     pub texts: Arc<dyn TokenTexts>,
-    /// Tokens that end the output. The first one is chosen where no text is likely.
+    /// Tokens that end the output. The first one that is allowed is chosen where no text is likely.
     pub end_tokens: Vec<u32>,
 }
 
 impl Infill {
-    /// Keeps likely texts, or the end alone. At least one token stays, and the list is sorted by id.
-    pub(super) fn keep(&self, list: &mut Vec<(u32, f32)>) {
+    /// Keeps likely texts, or the end alone. At least one token stays, and the list is sorted by id. Tokens
+    /// whose logit is −∞ are not allowed.
+    pub(super) fn keep(&self, list: &mut Vec<(u32, f32)>, logits: &[f32]) {
         let is_end = |&(token, _): &(u32, f32)| self.end_tokens.contains(&token);
         let all = total(list);
         let end: f64 = list.iter().filter(|entry| is_end(entry)).map(|e| f64::from(e.1)).sum();
@@ -48,7 +49,10 @@ impl Infill {
         keep(list, LEAST);
         let texts = list.iter().filter(|entry| !is_end(entry)).count();
         if texts == 0 {
-            *list = vec![self.end_tokens.first().map_or(best, |&token| (token, 1.0))];
+            let allowed =
+                |token: &&u32| logits.get(**token as usize).is_some_and(|&x| x > f32::NEG_INFINITY);
+            let end = self.end_tokens.iter().find(allowed);
+            *list = vec![end.map_or(best, |&token| (token, 1.0))];
             return;
         }
         keep(list, 1.0 / (texts + 1) as f64);
@@ -91,7 +95,9 @@ mod tests {
     fn kept(words: &'static [&'static str], weights: &[f32]) -> Vec<u32> {
         let infill = Infill { texts: Arc::new(Words(words)), end_tokens: vec![0] };
         let mut list: Vec<(u32, f32)> = (0..).zip(weights.iter().copied()).collect();
-        infill.keep(&mut list);
+        list.retain(|entry| entry.1 > 0.0);
+        let logits: Vec<f32> = weights.iter().map(|weight| weight.ln()).collect();
+        infill.keep(&mut list, &logits);
         list.iter().map(|entry| entry.0).collect()
     }
 
@@ -103,5 +109,7 @@ mod tests {
         assert_eq!(kept(words, &[0.001, 0.14, 0.09, 0.4, 0.369]), [0, 3, 4], "a quarter is needed");
         let letters = &["", "a", "b", "c", "d", "e", "f", "g"];
         assert_eq!(kept(letters, &[0.001, 0.14, 0.14, 0.14, 0.14, 0.14, 0.14, 0.159]), [0]);
+        let allowed_alone = kept(letters, &[0.0, 0.14, 0.14, 0.14, 0.14, 0.14, 0.14, 0.16]);
+        assert_eq!(allowed_alone, [7], "a grammar forbids the end");
     }
 }

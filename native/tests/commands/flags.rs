@@ -1,0 +1,423 @@
+//! Every configuration key in every command: it is a default there, or the command says that it changes
+//! nothing. And the forms of answers in `generate` and `chat`.
+
+use crate::common::{Ran, run, run_with_input, wf_run};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+
+/// Commands with options, in the order of the table in the documentation.
+const COMMANDS: [&[&str]; 19] = [
+    &["generate"],
+    &["chat"],
+    &["serve"],
+    &["inspect"],
+    &["convert"],
+    &["compare"],
+    &["logits"],
+    &["bench"],
+    &["tune"],
+    &["eval", "perplexity"],
+    &["eval", "quality"],
+    &["eval", "agreement"],
+    &["eval", "activations"],
+    &["eval", "kv"],
+    &["pull"],
+    &["list"],
+    &["rm"],
+    &["ps"],
+    &["health"],
+];
+
+/// The long flags of a command.
+fn flags(command: &[&str]) -> BTreeSet<String> {
+    let help = run(&[command, &["--help"]].concat()).ends(0, &[]).stdout;
+    let flag = |line: &str| {
+        let line = line.trim_start();
+        let (_, rest) = line.split_once("--").filter(|(short, _)| {
+            short.is_empty()
+                || (short.len() == 4 && short.starts_with('-') && short.ends_with(", "))
+        })?;
+        let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
+        Some(rest[..end.unwrap_or(rest.len())].to_owned())
+    };
+    help.lines().filter_map(flag).filter(|flag| !flag.is_empty() && flag != "help").collect()
+}
+
+/// The table of flags and commands, as Markdown.
+fn table() -> String {
+    let of: Vec<BTreeSet<String>> = COMMANDS.iter().map(|command| flags(command)).collect();
+    let names = COMMANDS.map(|command| command.join(" "));
+    let mut text =
+        format!("| flag | {} |\n| --- |{}\n", names.join(" | "), " --- |".repeat(names.len()));
+    for flag in of.iter().flatten().collect::<BTreeSet<_>>() {
+        let marks: Vec<&str> =
+            of.iter().map(|own| if own.contains(flag) { "x" } else { "" }).collect();
+        text += &format!("| `--{flag}` | {} |\n", marks.join(" | "));
+    }
+    text
+}
+
+/// Flags that are newer than the table are missing in it; UPDATE_DOCS=1 writes it again.
+#[test]
+fn the_documentation_says_which_flags_a_command_has() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md");
+    let page = fs::read_to_string(path).expect("there");
+    let (before, listed) = page.split_at(page.find("| flag |").expect("a table"));
+    let table = table();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(path, format!("{before}{table}")).expect("written");
+        return;
+    }
+    let lines: BTreeSet<&str> = table.lines().collect();
+    let wrong: Vec<&str> = listed.lines().filter(|line| !lines.contains(line)).collect();
+    assert!(wrong.is_empty(), "docs/command-line.md: UPDATE_DOCS=1 corrects {wrong:#?}");
+    assert!(listed.lines().count() > 100, "{listed}");
+}
+
+/// Keys that are set, outside of sections, with values that every command accepts.
+const KEYS: &[(&str, &str)] = &[
+    ("threads", "1"),
+    ("prefill_threads", "1"),
+    ("pin_threads", "false"),
+    ("layout", "two-bit"),
+    ("weights", "mapped"),
+    ("logits", "exact"),
+    ("revision", "main"),
+    ("port", "1234"),
+    ("warmup", "true"),
+];
+
+/// The least arguments with which a command begins to run.
+fn arguments(command: &[&str], folder: &str) -> Vec<String> {
+    let text = format!("{folder}/text.txt");
+    let more: Vec<String> = match command {
+        ["generate"] => ["Hello", "-n", "1"].map(Into::into).into(),
+        ["chat"] | ["inspect"] => Vec::new(),
+        // These end with an error that names a missing file, behind the warnings.
+        ["convert"] => vec!["/no/model".into(), format!("{folder}/out")],
+        ["compare"] => ["/no/model", "/no/model"].map(Into::into).into(),
+        ["logits"] => {
+            vec!["--tokens=1".into(), format!("--output={folder}/l.npy"), "--force".into()]
+        }
+        ["bench"] => ["-p", "0", "-n", "1", "-r", "1"].map(Into::into).into(),
+        ["tune"] => ["--synthetic", "tiny", "--seconds", "0"].map(Into::into).into(),
+        ["eval", "perplexity"] => vec![text],
+        ["eval", "quality"] | ["eval", "agreement"] => vec!["--prompts=/no/file".into()],
+        ["eval", "activations"] => vec!["/no/file".into()],
+        ["eval", "kv"] => ["--synthetic", "tiny", "--context", "64", "-r", "1", "--types", "f16"]
+            .map(Into::into)
+            .into(),
+        other => panic!("{other:?}"),
+    };
+    command.iter().map(|&name| name.into()).chain(more).collect()
+}
+
+#[test]
+fn every_command_says_which_keys_it_does_not_have() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().to_str().expect("UTF-8");
+    let yaml: String = KEYS.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
+    let config = format!("{path}/wf.yaml");
+    fs::write(&config, yaml).expect("written");
+    fs::write(format!("{path}/text.txt"), "Once there was a fox.").expect("written");
+    let own = |command: &&&[&str]| {
+        !matches!(command[0], "serve" | "health" | "pull" | "list" | "rm" | "ps")
+    };
+    for command in COMMANDS.iter().filter(own) {
+        let args = arguments(command, path);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut asked = wf_run(&args);
+        asked.env("WF_CONFIG", &config);
+        let ran: Ran = asked.output().expect("starts").into();
+        let name = command.join(" ");
+        let end = format!("nothing in `wf-run {name}`");
+        let line = ran.stderr.lines().find(|line| line.ends_with(&end));
+        let line = line.unwrap_or_else(|| panic!("{name}: {}", ran.stderr));
+        let unread = line.strip_prefix(&format!("warning: {config}: ")).expect("the file first");
+        let unread: Vec<&str> = unread.split([',', ' ']).collect();
+        let flags = flags(command);
+        for (key, _) in KEYS {
+            // tune writes these keys.
+            let written = command[0] == "tune" && key.contains("threads");
+            let has = flags.contains(&key.replace('_', "-"))
+                && (command[0], *key) != ("convert", "layout");
+            assert_eq!(!has && !written, unread.contains(key), "{name}: {key}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_configuration_means_the_same_in_every_command() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let config = folder.path().join("wf.yaml");
+    let config = config.to_str().expect("UTF-8");
+    fs::write(config, "threads: 1\nkv:\n  dtype: f32\n").expect("written");
+    let generate = ["generate", "Hello!", "-n", "2", "--json"];
+    let threads = |ran: Ran| {
+        let answer: Value = serde_json::from_str(&ran.ends(0, &[]).stdout).expect("JSON");
+        answer["threads"].as_u64()
+    };
+    assert_eq!(threads(run(&[&generate[..], &["--config", config]].concat())), Some(1));
+    let more = [&generate[..], &["--config", config, "--threads", "2"]].concat();
+    assert_eq!(threads(run(&more)), Some(2), "the command line counts more");
+    let mut asked = wf_run(&generate);
+    asked.env("WF_THREADS", "1");
+    assert_eq!(threads(asked.output().expect("starts").into()), Some(1));
+    // `run` is `generate` with a model before it.
+    let shape = folder.path().join("fox.safetensors");
+    crate::common::model::write_with(&shape, "{{ messages[0].content }}", &[]);
+    let shape = shape.to_str().expect("UTF-8");
+    let mut asked = wf_run(&[&["run", shape], &generate[1..]].concat());
+    asked.env("WF_THREADS", "1");
+    assert_eq!(threads(asked.output().expect("starts").into()), Some(1));
+    let more = ["run", shape, "Hello!", "-n", "2", "--json", "--config", config];
+    assert_eq!(threads(run(&more)), Some(1));
+
+    let kv = |args: &[&str]| {
+        let ran = run(&[&["inspect", "--json"], args].concat()).ends(0, &[]);
+        let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        report["memory"]["kv_cache"].as_u64().expect("bytes")
+    };
+    assert_eq!(kv(&["--config", config]), kv(&["--kv-dtype", "f32"]));
+    assert!(kv(&["--config", config]) > kv(&[]));
+    let mut wrong = wf_run(&["logits", "--tokens=1", "--output=x"]);
+    wrong.env("WF_THREADS", "many");
+    let ran: Ran = wrong.output().expect("starts").into();
+    ran.ends(2, &["WF_THREADS", "many"]);
+}
+
+#[test]
+fn repetitions_are_penalized() {
+    let prompt = "The fox and the owl and the fox and the owl and the fox and the";
+    let answer = |more: &[&str]| {
+        let args = ["generate", "--raw", prompt, "-n", "16", "--temperature", "0"];
+        run(&[&args[..], more].concat()).ends(0, &[]).stdout
+    };
+    let plain = answer(&[]);
+    assert_ne!(answer(&["--dry-multiplier", "9"]), plain);
+    let off = ["--dry-multiplier", "9", "--dry-allowed-length", "90"];
+    assert_eq!(answer(&off), plain, "no repetition is so long");
+    run(&["generate", "Hi", "--dry-multiplier", "1", "--dry-base", "0.5"]).ends(1, &["dry_base"]);
+    run(&["generate", "Hi", "--dry-multiplier", "1", "--dry-penalty-last-n", "-9"])
+        .ends(2, &["dry_penalty_last_n"]);
+    let chat = run_with_input(&["chat"], b"/set dry_multiplier 0.5\n/set\n").ends(0, &[]);
+    assert!(
+        chat.stdout.contains("dry_multiplier      0.5")
+            || chat.stderr.contains("dry_multiplier      0.5")
+    );
+}
+
+#[test]
+fn answers_have_the_form_that_is_asked_for() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let schema = r#"{"type": "object", "required": ["age"], "additionalProperties": false,
+        "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}}}"#;
+    let file = folder.path().join("schema.json");
+    fs::write(&file, schema).expect("written");
+    let answer = |option: &str, form: &str| {
+        let args = ["generate", "Who is there?", "--temperature", "1", option, form];
+        run(&args).ends(0, &[]).stdout.trim().to_owned()
+    };
+    for form in [schema, file.to_str().expect("UTF-8")] {
+        let value: Value = serde_json::from_str(&answer("--json-schema", form)).expect("JSON");
+        assert!(value["age"].as_u64().is_some_and(|age| age < 100), "{value}");
+    }
+    let word = answer("--regex", "(fox|owl) [0-9]{2}");
+    assert!(word.len() == 6 && (word.starts_with("fox ") || word.starts_with("owl ")), "{word}");
+    assert!(["yes", "no"].contains(&&answer("--grammar", "start: \"yes\" | \"no\"")[..]));
+    let chat = ["chat", "--regex", "(fox|owl)"];
+    let said = run_with_input(&chat, b"Hello\nAgain\n").ends(0, &[]).stdout;
+    assert!(said.lines().count() == 2, "{said}");
+    assert!(said.lines().all(|line| ["fox", "owl"].contains(&line)), "{said}");
+}
+
+#[test]
+fn forms_that_cannot_be_used_are_refused_by_name() {
+    for (args, parts) in [
+        (&["--json-schema", "{\"type\": 7}"][..], &["--json-schema: "][..]),
+        (&["--json-schema", "{oops"], &["--json-schema", "expected a JSON schema"]),
+        (&["--json-schema", "/no/file"], &["--json-schema: cannot read /no/file"]),
+        (&["--regex", "("], &["--regex: "]),
+        (&["--grammar", "start: nothing"], &["--grammar: "]),
+        (&["--regex", "a", "--grammar", "start: \"a\""], &["--regex", "cannot be used with"]),
+        (&["--image", "cat.png"], &["--image cat.png", "text only"]),
+    ] {
+        run(&[&["generate", "x"], args].concat()).ends(2, parts);
+        run(&[&["chat"], args].concat()).ends(2, parts);
+    }
+}
+
+#[test]
+fn a_conversation_is_loaded_set_and_answered_again() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let saved = folder.path().join("talk.json");
+    let saved = saved.to_str().expect("UTF-8");
+    let commands = format!("Tell me a story.\n/save {saved}\n");
+    run_with_input(&["chat", "-n", "8"], commands.as_bytes()).ends(0, &["saved 2 messages"]);
+
+    let commands =
+        format!("/load {saved}\n/set temperature 1.5\n/set max_tokens 5\n/set\n/regen\n/stats\n");
+    let ran = run_with_input(&["chat", "-n", "8"], commands.as_bytes());
+    let parts = [
+        "loaded 2 messages",
+        "temperature         1.5",
+        "max_tokens          5",
+        "generated 5 tokens",
+    ];
+    ran.ends(0, &parts);
+    let talk = fs::read_to_string(saved).expect("saved");
+    assert!(talk.contains("Tell me a story."), "{talk}");
+
+    fs::write(saved, "[{\"role\": \"assistant\", \"content\": \"x\"}]").expect("written");
+    let commands = format!("/load {saved}\n/regen\n/set color red\n");
+    let parts = ["is no conversation", "message of the user", "there is no answer yet", "--color"];
+    run_with_input(&["chat"], commands.as_bytes()).ends(0, &parts);
+}
+
+/// The screen of a terminal after a conversation, by util-linux's `script` with all lines typed at once.
+#[cfg(target_os = "linux")]
+fn talk_in_a_terminal(options: &str, typed: &str) -> String {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().expect("a directory");
+    let talk = format!("stty cols 30 rows 20; {} chat {options}", env!("CARGO_BIN_EXE_wf-run"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &talk, "/dev/null"]);
+    script.env("XDG_STATE_HOME", folder.path()).env("TERM", "xterm");
+    let mut child =
+        script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script is there");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(typed.as_bytes()).expect("typed");
+    let output = child.wait_with_output().expect("ends");
+    drop(stdin);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn lines_that_are_typed_ahead_survive() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let saved = folder.path().join("talk.json");
+    let typed = format!("Hello!\rAgain!\r/save {}\r/quit\r", saved.display());
+    let shown = talk_in_a_terminal("-n 4", &typed);
+    let text = fs::read_to_string(&saved).unwrap_or_else(|_| panic!("{shown}"));
+    let messages: Value = serde_json::from_str(&text).expect("JSON");
+    let said = |i: usize| messages[i]["content"].as_str();
+    assert_eq!((said(0), said(2)), (Some("Hello!"), Some("Again!")), "{text}");
+}
+
+/// The lines that show a text in a terminal, from the one that begins as the text does.
+#[cfg(target_os = "linux")]
+fn shown_lines(shown: &str, text: &str) -> Vec<String> {
+    let plain = anstream::adapter::strip_str(shown).to_string();
+    let lines = plain.split(['\r', '\n']).map(str::trim).filter(|line| !line.is_empty());
+    let begins = |line: &&str| line.len() > 10 && text.starts_with(line);
+    let mut left = text.split_whitespace().count();
+    let told = lines.skip_while(|line| !begins(line)).take_while(|line| {
+        let goes_on = left > 0;
+        left = left.saturating_sub(line.split_whitespace().count());
+        goes_on
+    });
+    told.map(str::to_owned).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn answers_break_between_words_in_a_terminal() {
+    let typed = "Tell me a story.\r/quit\r";
+    let whole = run_with_input(&["chat"], b"Tell me a story.\n").ends(0, &[]).stdout;
+    let shown = talk_in_a_terminal("", typed);
+    let lines = shown_lines(&shown, &whole);
+    let words: Vec<&str> = whole.split_whitespace().collect();
+    assert_eq!(lines.join(" "), words.join(" "), "the same words: {shown}");
+    assert!(lines.len() > 3 && lines.iter().all(|line| line.chars().count() <= 30), "{lines:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_last_answer_is_printed_as_the_model_wrote_it() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let saved = folder.path().join("talk.json");
+    let typed = format!("Tell me a story.\r/raw\r/save {}\r/quit\r", saved.display());
+    let shown = talk_in_a_terminal("-n 30", &typed);
+    let talk: Value =
+        serde_json::from_str(&fs::read_to_string(&saved).expect("saved")).expect("JSON");
+    let told = talk[1]["content"].as_str().expect("an answer");
+    assert!(told.len() > 60 && shown.contains(told), "in one line, as wide as it is: {shown}");
+}
+
+#[test]
+fn every_result_is_json_with_its_origin() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("packed.safetensors");
+    let file = file.to_str().expect("UTF-8");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/default.wf.safetensors");
+    let text = folder.path().join("text.txt");
+    fs::write(&text, "Once there was a fox.").expect("written");
+    let text = text.to_str().expect("UTF-8");
+    let fields: [(&[&str], &str, &str); 8] = [
+        (&["inspect"], "", "/spec/context_length"),
+        (&["generate", "Hello!", "-n", "2"], "", "/timings/generated_tokens"),
+        (&["convert", model, file], "", "/logits/equal"),
+        (&["compare", model, model, "--tokens", "1,2"], "", "/weights/tensors"),
+        (&["tune", "--synthetic", "tiny", "--seconds", "0"], "", "/best/threads"),
+        (&["bench", "-p", "0", "-n", "1", "-r", "1"], "/0", "/tokens_per_second"),
+        (&["eval", "perplexity", text], "/0", "/perplexity"),
+        (&["bench", "--decode-mode", "ar", "-n", "2", "-r", "1"], "/0", "/tokens_per_pass"),
+    ];
+    for (args, record, field) in fields {
+        let ran = run(&[args, &["-o", "json"]].concat()).ends(0, &[]);
+        let value: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        let record = value.pointer(record).expect("a record");
+        assert!(record.pointer(field).is_some_and(|found| !found.is_null()), "{args:?}: {value}");
+        for name in ["cpu", "version", "commit", "date"] {
+            assert!(record[name].is_string(), "{args:?}: {name}: {value}");
+        }
+    }
+    run(&["inspect", "-o", "json", "--json"]).ends(2, &["cannot be used with"]);
+    run(&["inspect", "-o", "yaml"]).ends(2, &["yaml", "text, json"]);
+}
+
+#[test]
+fn tables_have_columns_of_one_width_and_tune_is_drawn() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let drawn = folder.path().join("tune.svg");
+    let tune = ["tune", "--synthetic", "tiny", "--seconds", "0", "--plot"];
+    let bench =
+        ["bench", "-p", "16", "-n", "2", "-r", "2", "--roofline", "--profile", "-d", "0,64"];
+    let eval = ["eval", "kv", "--synthetic", "tiny", "--context", "64", "-r", "1"];
+    for args in [&[&tune[..], &[drawn.to_str().expect("UTF-8")]].concat()[..], &bench, &eval] {
+        let text = run(args).ends(0, &[]).stdout;
+        let width = |line: &str| line.chars().count();
+        let lines: Vec<&str> = text.lines().collect();
+        let tables = lines.chunk_by(|a, b| a.starts_with('|') && b.starts_with('|'));
+        let tables: Vec<_> = tables.filter(|table| table.len() > 2).collect();
+        assert!(!tables.is_empty(), "{text}");
+        for table in tables {
+            assert!(table.iter().all(|line| width(line) == width(table[0])), "{table:#?}");
+        }
+    }
+    let svg = fs::read_to_string(drawn).expect("drawn");
+    assert!(
+        svg.contains("decode, 1 thread<") && svg.contains("prompt, 1 thread, pinned<"),
+        "{svg}"
+    );
+}
+
+#[test]
+fn results_have_their_origin_and_are_drawn() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let drawn = folder.path().join("speed.svg");
+    let args = ["bench", "-p", "0", "-n", "2", "-r", "1", "-t", "1", "-o", "json", "--plot"];
+    let ran = run(&[&args[..], &[drawn.to_str().expect("UTF-8")]].concat()).ends(0, &[]);
+    let rows: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    for name in ["cpu", "instruction_sets", "version", "commit", "date"] {
+        assert!(rows[0][name].is_string(), "{name}: {rows}");
+    }
+    assert!(rows[0]["fraction_of_bandwidth_limit"].as_f64() <= Some(1.0), "{rows}");
+    let svg = fs::read_to_string(drawn).expect("drawn");
+    assert!(svg.contains("tg2, 1 thread") && svg.contains(" t/s</text>"), "{svg}");
+    let nowhere = run(&[&args[..], &["/no/such/place.svg"]].concat());
+    nowhere.ends(1, &["cannot write in /no/such"]);
+}

@@ -1,0 +1,15 @@
+//! The commands of `wf-run`, run as a user runs them, one file a topic.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod convert;
+mod eval;
+mod files;
+mod finite;
+mod flags;
+mod hub;
+mod memory;
+mod model;
+mod odd_models;
+mod signals;
+mod usage;

@@ -1,0 +1,24 @@
+//! The server, driven over HTTP by its own client, one file a topic.
+
+mod agents;
+mod canary;
+#[path = "../common/mod.rs"]
+mod common;
+mod context;
+mod fields;
+mod grammars;
+mod hostile;
+mod http2;
+mod limits;
+mod llama;
+mod many_models;
+mod mtp;
+mod ollama;
+mod operations;
+mod reasoning;
+mod serve;
+mod stop_tokens;
+mod structured;
+mod templates;
+mod tool_prompts;
+mod transport;

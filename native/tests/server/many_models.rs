@@ -1,0 +1,327 @@
+//! Several models in one server: loading on demand, a memory limit, states, and the local store.
+
+use crate::common::hub::{Hub, State};
+use crate::common::model::write_with;
+use crate::common::server::{Server, ask};
+use crate::common::{Ran, wf_run};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Chat templates that give different answers.
+const TEMPLATES: [(&str, &str); 2] = [
+    ("fox", "{% for m in messages %}<|bos|><|user|>{{ m.content }}<|bot|>{% endfor %}"),
+    ("owl", "{% for m in messages %}{{ m.content }} Once upon a time{% endfor %}"),
+];
+/// Memory for one of them beside its KV cache, not for two.
+const ONE: &str = "32M";
+
+/// Writes both models to a folder.
+fn models() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, template) in TEMPLATES {
+        write_with(&folder.path().join(format!("{name}.safetensors")), template, &[]);
+    }
+    folder
+}
+
+fn path(folder: &Path) -> &str {
+    folder.to_str().expect("UTF-8")
+}
+
+fn content(server: &Server, body: &Value) -> String {
+    let answer = server.chat(body).is(200).json();
+    answer["choices"][0]["message"]["content"].as_str().expect("text").into()
+}
+
+/// Returns the names of the models in this state.
+fn in_state(server: &Server, state: &str) -> Vec<String> {
+    let list = server.get("/v1/models").is(200).json();
+    let all = list["data"].as_array().expect("models").iter();
+    let there = all.filter(|model| model["status"]["value"] == state);
+    there.map(|model| model["id"].as_str().expect("a name").into()).collect()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn models_take_turns_under_a_limit_that_holds_one() {
+    let folder = models();
+    let body = |name: &str, i: usize| {
+        let more = json!({"model": name, "max_tokens": 16 + i, "seed": i, "temperature": 0.8});
+        ask("Tell me a story about Pip.", more)
+    };
+    let mut alone = Vec::new();
+    for (name, _) in TEMPLATES {
+        let file = folder.path().join(format!("{name}.safetensors"));
+        let server = Server::start(&["-m", path(&file), "--served-model-name", name]);
+        alone.push((0..4).map(|i| content(&server, &body(name, i))).collect::<Vec<_>>());
+    }
+    assert_ne!(alone[0], alone[1], "the models differ");
+    let server = Server::start(&[
+        "--models",
+        path(folder.path()),
+        "--memory-limit",
+        ONE,
+        "--context",
+        "2048",
+    ]);
+    for turn in 0..4 {
+        for ((name, _), alone) in TEMPLATES.into_iter().zip(&alone) {
+            assert_eq!(content(&server, &body(name, turn)), alone[turn], "{name} {turn}");
+            assert_eq!(in_state(&server, "loaded"), [name], "the limit holds one");
+        }
+    }
+    // All at once: nobody is refused, and nobody gets the other model's answer.
+    thread::scope(|scope| {
+        for i in 0..8 {
+            let (server, alone, body) = (&server, &alone, &body);
+            scope.spawn(move || {
+                let text = content(server, &body(TEMPLATES[i % 2].0, i / 2));
+                assert_eq!(text, alone[i % 2][i / 2]);
+            });
+        }
+    });
+    wait_for("the gauges count all engines", || {
+        server.get("/metrics").is(200).body.contains("wf_num_requests_running 0\n")
+    });
+}
+
+#[test]
+fn models_are_listed_loaded_and_unloaded() {
+    let folder = models();
+    let server = Server::start(&["--models", path(folder.path()), "--keep-alive", "-1"]);
+    assert_eq!(in_state(&server, "unloaded"), ["fox", "owl"]);
+    let error = server.chat(&ask("Hi", json!({"model": "cat"}))).is(404).json();
+    let text = error["error"]["message"].as_str().expect("text");
+    assert!(text.contains("`cat` does not exist") && text.contains("`fox`, `owl`"), "{text}");
+    assert_eq!(error["error"]["code"], "model_not_found");
+    let error = server.chat(&ask("Hi", json!({}))).is(400).json();
+    assert_eq!(error["error"]["param"], "model");
+    let body =
+        json!({"model": "cat", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]});
+    let error = server.post("/v1/messages", &body).is(404).json();
+    assert_eq!(error["error"]["type"], "not_found_error", "in that API's words");
+    server.get("/v1/loads").is(503);
+    server.post("/v1/models/load", &json!({"model": "fox"})).is(200);
+    assert_eq!(in_state(&server, "loaded"), ["fox"]);
+    assert_eq!(server.get("/server_info").is(200).json()["model"], "fox", "the only one");
+    server.post("/models/load", &json!({"model": "owl"})).is(200);
+    assert_eq!(in_state(&server, "loaded"), ["fox", "owl"], "there is memory for both");
+    server.get("/server_info").is(400);
+    assert_eq!(server.get("/server_info?model=owl").is(200).json()["model"], "owl");
+    let tokens = server.post("/tokenize", &json!({"model": "owl", "prompt": "a fox"})).is(200);
+    assert_eq!(tokens.json()["max_model_len"], 512);
+    server.post("/tokenize", &json!({"model": "cat", "prompt": "a fox"})).is(404);
+    server.post("/v1/models/unload", &json!({"model": "fox"})).is(200);
+    assert_eq!(in_state(&server, "loaded"), ["owl"]);
+    server.post("/v1/models/unload", &json!({"model": "cat"})).is(404);
+    // A model that comes later is found.
+    thread::sleep(Duration::from_millis(1100));
+    fs::copy(folder.path().join("fox.safetensors"), folder.path().join("elk.safetensors"))
+        .expect("copied");
+    assert!(!content(&server, &ask("Hi", json!({"model": "elk", "max_tokens": 4}))).is_empty());
+    server.terminate();
+    server.ended().ends(0, &[]);
+}
+
+#[test]
+fn models_without_requests_leave_memory() {
+    let folder = models();
+    let server = Server::start(&["--models", path(folder.path()), "--keep-alive", "300ms"]);
+    content(&server, &ask("Hi", json!({"model": "fox", "max_tokens": 4})));
+    wait_for("it is unloaded", || in_state(&server, "loaded").is_empty());
+    server.post("/models/load", &json!({"model": "owl", "keep_alive": -1})).is(200);
+    thread::sleep(Duration::from_millis(900));
+    assert_eq!(in_state(&server, "loaded"), ["owl"], "it was asked to stay");
+}
+
+#[test]
+fn a_stream_tells_that_its_model_is_loading() {
+    let folder = models();
+    let args = ["--models", path(folder.path()), "--memory-limit", ONE];
+    let server = Server::slow(&args);
+    let headers = "content-type: application/json\r\n";
+    let long =
+        ask("Hi", json!({"model": "fox", "max_tokens": 400, "ignore_eos": true, "stream": true}));
+    let mut first =
+        BufReader::new(server.open("POST", "/v1/chat/completions", headers, &long.to_string()));
+    let mut line = String::new();
+    while !line.starts_with("data: ") {
+        line.clear();
+        first.read_line(&mut line).expect("a line");
+    }
+    // The limit holds one model, so the other one waits until this answer has ended.
+    let body =
+        ask("Hi", json!({"model": "owl", "max_tokens": 4, "ignore_eos": true, "stream": true}));
+    let reply = server.chat(&body).is(200);
+    assert!(reply.head.contains("text/event-stream"), "{}", reply.head);
+    assert!(reply.body.starts_with(": the model owl "), "{}", reply.body);
+    assert_eq!(reply.chunks().last().expect("chunks")["choices"][0]["finish_reason"], "length");
+    let broken = folder.path().join("broken.gguf");
+    fs::write(&broken, "GGUF").expect("written");
+    thread::sleep(Duration::from_millis(1100));
+    let error = server.chat(&ask("Hi", json!({"model": "broken"}))).is(500).json();
+    assert_eq!(error["error"]["code"], "model_load_failed");
+    let body = ask("Hi", json!({"model": "broken", "stream": true}));
+    let events = server.chat(&body).is(200).events();
+    assert!(events[0].contains("model_load_failed"), "{events:?}");
+    let model = server.get("/v1/models/broken").is(200).json();
+    assert_eq!(model["status"]["failed"], true, "{model}");
+}
+
+#[test]
+fn a_configuration_lists_models() {
+    let folder = models();
+    let (fox, file) = (folder.path().join("fox.safetensors"), folder.path().join("wf.yaml"));
+    let text = format!(
+        "models:\n  - name: a\n    model_path: {}\n    aliases: [gpt-4o]\n    context: 512\n  - name: b\n    \
+         preload: true\n",
+        path(&fox)
+    );
+    fs::write(&file, text).expect("written");
+    let server = Server::start(&["--config", path(&file)]);
+    wait_for("b is loaded", || in_state(&server, "loaded") == ["b"]);
+    content(&server, &ask("Hi", json!({"model": "gpt-4o", "max_tokens": 4})));
+    let model = server.get("/v1/models/gpt-4o").is(200).json();
+    assert_eq!((&model["id"], &model["max_model_len"]), (&json!("a"), &json!(512)));
+    fs::write(&file, "models:\n  - name: a\n    size: 1\n").expect("written");
+    crate::common::run(&["serve", "--config", path(&file)])
+        .ends(2, &["line 3", "unknown key `size`"]);
+    let args = ["serve", "--models", path(folder.path()), "-m", path(&fox)];
+    crate::common::run(&args).ends(2, &["--models"]);
+    crate::common::run(&["serve", "--models", "/nowhere"])
+        .ends(2, &["cannot read the folder /nowhere"]);
+}
+
+/// Runs with the store in `home`, which this hub fills.
+fn with_store(hub: &Hub, home: &Path, args: &[&str]) -> Ran {
+    let mut command = wf_run(args);
+    hub.environment(&mut command, home).output().expect("wf-run starts").into()
+}
+
+#[test]
+fn the_store_is_filled_listed_served_and_emptied() {
+    let folder = models();
+    let bytes = fs::read(folder.path().join("fox.safetensors")).expect("there");
+    let files = [("model.safetensors".to_string(), bytes)].into();
+    let state = State { repos: [("org/tiny".to_string(), files)].into(), ..State::default() };
+    let (hub, home) = (Hub::start(state), tempfile::tempdir().expect("a folder"));
+    let run = |args: &[&str]| with_store(&hub, home.path(), args);
+    run(&["list"]).ends(0, &["has no models", "wf-run pull"]);
+    let pulled = run(&["pull", "org/tiny", "--name", "tiny"]).ends(0, &[]).stdout;
+    assert!(pulled.starts_with("org/tiny as tiny: "), "{pulled}");
+    let listed = run(&["ls"]).ends(0, &[]).stdout;
+    assert!(listed.contains("tiny  org/tiny  "), "{listed}");
+    let listed: Value = serde_json::from_str(&run(&["list", "--json"]).stdout).expect("JSON");
+    assert_eq!((&listed[0]["id"], &listed[0]["names"]), (&json!("org/tiny"), &json!(["tiny"])));
+    let direct = ["run", "tiny", "Tell me a story.", "-n", "8"];
+    let told = run(&direct).ends(0, &[]).stdout;
+    assert_eq!(told, run(&["generate", "-m", "org/tiny", "Tell me a story.", "-n", "8"]).stdout);
+    let cache = home.path().join("hub");
+    let server = Server::start(&["--models", path(&cache)]);
+    let text =
+        content(&server, &ask("Tell me a story.", json!({"model": "org/tiny", "max_tokens": 8})));
+    assert_eq!(text, told.trim_end());
+    let url = format!("http://{}", server.address);
+    let shown = run(&["ps", &url]).ends(0, &[]).stdout;
+    assert!(shown.contains("org/tiny  loaded  512"), "{shown}");
+    let shown = run(&["ps", &url, "-o", "json"]).ends(0, &[]).stdout;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert!(shown[0]["id"] == "org/tiny" && shown[0]["commit"].is_string(), "{shown}");
+    run(&["health", &url]).ends(0, &[]);
+    run(&["rm", "tiny"]).ends(0, &[]);
+    run(&["rm", "tiny"]).ends(1, &["has no model tiny"]);
+    assert!(!cache.join("models--org--tiny").exists());
+    run(&["generate", "-m", "tiny", "Hi"]).ends(1, &["no name of the store"]);
+    run(&["pull", "tiny"]).ends(1, &["is no hub id"]);
+    run(&["pull", "org/tiny", "--name", "a/b"]).ends(1, &["is no name"]);
+}
+
+/// Starts a server of the store in `home`, which this hub fills.
+fn store_server(hub: &Hub, home: &Path, args: &[&str]) -> Server {
+    let mut command = wf_run(&[&["serve", "--port", "0", "-t", "1"], args].concat());
+    hub.environment(&mut command, home).env("WF_LOG", "warn");
+    Server::of(command)
+}
+
+#[test]
+fn clients_pull_and_delete_models_where_that_is_allowed() {
+    let folder = models();
+    let bytes = fs::read(folder.path().join("fox.safetensors")).expect("there");
+    let size = bytes.len();
+    let files = [("model.safetensors".to_string(), bytes)].into();
+    let state = State { repos: [("org/tiny".to_string(), files)].into(), ..State::default() };
+    let (hub, home) = (Hub::start(state), tempfile::tempdir().expect("a folder"));
+    let closed = store_server(&hub, home.path(), &["--models", "store"]);
+    let error = closed.post("/api/pull", &json!({"model": "org/tiny"})).is(403).json();
+    assert!(error["error"].as_str().expect("text").contains("--manage-models"), "{error}");
+    closed.send("DELETE", "/api/delete", "", "{\"model\": \"org/tiny\"}").is(403);
+    drop(closed);
+
+    let server = store_server(&hub, home.path(), &["--models", "store", "--manage-models"]);
+    let reply = server.post("/api/pull", &json!({"model": "hf.co/org/tiny:latest"})).is(200);
+    assert!(reply.head.contains("application/x-ndjson"), "{}", reply.head);
+    let lines: Vec<Value> =
+        reply.body.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines[0], json!({"status": "pulling manifest"}));
+    assert_eq!(lines[lines.len() - 1], json!({"status": "success"}));
+    let progress: Vec<&Value> = lines.iter().filter(|line| line["digest"].is_string()).collect();
+    assert_eq!(progress[0]["status"], "pulling model.safetensors");
+    assert!(progress.iter().all(|line| line["total"] == size), "{lines:?}");
+    assert_eq!(progress[progress.len() - 1]["completed"], size);
+    assert_eq!(in_state(&server, "unloaded"), ["org/tiny"], "it is there at once");
+    content(&server, &ask("Hi", json!({"model": "org/tiny", "max_tokens": 2})));
+    let again = server.post("/api/pull", &json!({"name": "org/tiny", "stream": false})).is(200);
+    assert_eq!(again.json(), json!({"status": "success"}));
+
+    for (body, status, part) in [
+        (json!({"model": "llama3.2"}), 400, "is no hub id"),
+        (json!({"model": "org/tiny", "insecure": true}), 400, "insecure"),
+        (json!({"model": "org/none", "stream": false}), 502, "org/none"),
+    ] {
+        let error = server.post("/api/pull", &body).is(status).json();
+        assert!(error["error"].as_str().expect("text").contains(part), "{error}");
+    }
+    let reply = server.post("/api/pull", &json!({"model": "org/none"})).is(200);
+    assert!(reply.body.lines().last().expect("a line").contains("\"error\""), "{}", reply.body);
+
+    let delete =
+        |name: &str| server.send("DELETE", "/api/delete", "", &json!({"model": name}).to_string());
+    delete("org/other").is(404);
+    assert_eq!(delete("org/tiny:latest").is(200).body, "");
+    assert!(!home.path().join("hub/models--org--tiny").exists(), "its files are gone");
+    assert_eq!(server.get("/api/tags").is(200).json(), json!({"models": []}));
+    delete("org/tiny").is(404);
+    crate::common::run(&["serve", "--manage-models"]).ends(2, &["--models store"]);
+}
+
+/// A client that leaves ends its download, so the next one begins at once.
+#[test]
+fn a_download_ends_with_its_client() {
+    let files = [("model.safetensors".to_string(), vec![0; 16 << 20])].into();
+    let state = State { repos: [("org/big".to_string(), files)].into(), ..State::default() };
+    let (hub, home) = (Hub::start(state), tempfile::tempdir().expect("a folder"));
+    hub.change(|state| state.pause = Some(Duration::from_secs(1)));
+    let server = store_server(&hub, home.path(), &["--models", "store", "--manage-models"]);
+    let body = json!({"model": "org/big"});
+    let first = server.open("POST", "/api/pull", "", &body.to_string());
+    let mut lines = BufReader::new(&first).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("pulling model.safetensors")));
+    server.post("/api/pull", &body).is(429);
+    drop(first);
+    wait_for("the download ended", || {
+        let other = server.post("/api/pull", &json!({"model": "org/none", "stream": false}));
+        other.status == 502
+    });
+}

@@ -1,0 +1,18 @@
+//! The engine: requests, decoders and samplers.
+
+#[path = "../../benches/common/mod.rs"]
+mod common;
+mod diffusion;
+#[path = "../../benches/common/hybrid.rs"]
+mod hybrid;
+mod mtp;
+#[path = "../common/diffusion.rs"]
+mod parameters;
+mod prompt_rows;
+mod requests;
+mod samplers;
+mod sampling;
+mod saved_prefix;
+mod shift;
+mod transcripts;
+mod verify;

@@ -2,7 +2,7 @@
 
 The program is a file of its own, not a function of the module: it starts without Python, and Ctrl-C
 reaches it without Python's handlers. CARGO_BUILD_TARGET selects another target; WHEEL_PROFILE the
-profile (default: release).
+profile (default: release); WHEEL_PROGRAM names a program that is built already.
 """
 
 import os
@@ -26,13 +26,16 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
 
 def build_program():
     """Builds `wf-run` and lays it where `data` of pyproject.toml points."""
-    command = ["cargo", "build", "--locked", "--profile", PROFILE, "--package", "wf-run"]
-    subprocess.run(command, cwd=ROOT, check=True)
     target = os.environ.get("CARGO_BUILD_TARGET", "")
     windows = "windows" in target or (not target and os.name == "nt")
     program = "wf-run.exe" if windows else "wf-run"
     folder = "debug" if PROFILE == "dev" else PROFILE
+    built = os.environ.get("WHEEL_PROGRAM")
+    if not built:
+        command = ["cargo", "build", "--locked", "--profile", PROFILE, "--package", "wf-run"]
+        subprocess.run(command, cwd=ROOT, check=True)
+        built = ROOT / "target" / target / folder / program
     scripts = ROOT / "target/wheel-data/scripts"
     shutil.rmtree(scripts, ignore_errors=True)
     scripts.mkdir(parents=True)
-    shutil.copy2(ROOT / "target" / target / folder / program, scripts)
+    shutil.copy2(built, scripts / program)

@@ -6,21 +6,28 @@
 use super::error::ApiError;
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{StatusCode, Version, header};
+use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Refuses HTTP/1.1 requests that do not name exactly one host (RFC 9112, section 3.2).
+/// Refuses HTTP/1.1 requests that do not name exactly one host (RFC 9112, section 3.2), and hosts that
+/// are not one with or without a port.
 pub fn require(router: Router) -> Router {
     router.layer(from_fn(async |request: Request, next: Next| {
-        let hosts = request.headers().get_all(header::HOST).iter().count();
+        let values = request.headers().get_all(header::HOST);
+        let (hosts, invalid) =
+            (values.iter().count(), values.iter().any(|host| host_of(host).is_none()));
         let least = usize::from(request.version() >= Version::HTTP_11);
-        if (least..=1).contains(&hosts) {
+        if (least..=1).contains(&hosts) && !invalid {
             return next.run(request).await;
         }
-        let message = format!("the request has {hosts} `Host` headers: HTTP/1.1 needs one");
+        let message = if invalid {
+            "the `Host` header is not the name or address of a host, with or without a port".into()
+        } else {
+            format!("the request has {hosts} `Host` headers: HTTP/1.1 needs one")
+        };
         ApiError::new(StatusCode::BAD_REQUEST, "invalid_host", message).into_response()
     }))
 }
@@ -42,19 +49,32 @@ pub fn restrict(router: Router, names: Vec<String>) -> Router {
 /// Returns the host that a request is for, unless it is allowed. A request without `Host` comes
 /// from no browser and is allowed.
 fn foreign_host(request: &Request, names: &[String]) -> Option<String> {
-    let values = request.headers().get_all(header::HOST).iter().map(|value| value.to_str());
-    let hosts = values.map(|host| without_port(host.unwrap_or("?")).to_lowercase());
-    hosts
-        .into_iter()
-        .find(|host| !is_local(host) && !names.iter().any(|n| n.eq_ignore_ascii_case(host)))
+    let headers = request.headers().get_all(header::HOST).iter().map(host_of);
+    // HTTP/2 names the host there.
+    let authority = request.uri().authority().map(|authority| host(authority.as_str()));
+    let mut hosts = headers.chain(authority).map(|host| host.unwrap_or("?").to_lowercase());
+    hosts.find(|host| !is_local(host) && !names.iter().any(|n| n.eq_ignore_ascii_case(host)))
 }
 
-/// Returns a host without its port.
-fn without_port(host: &str) -> &str {
-    match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, _)) => address,
-        None => host.split(':').next().unwrap_or_default(),
-    }
+/// Returns the host of a header's value.
+fn host_of(value: &HeaderValue) -> Option<&str> {
+    host(value.to_str().ok()?)
+}
+
+/// Returns the host of a text that is a name or an address with or without a port; `None` for other texts.
+fn host(text: &str) -> Option<&str> {
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (address, port) = rest.split_once(']')?;
+        address.parse::<Ipv6Addr>().ok()?;
+        (address, port)
+    } else {
+        let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        (Some(host).filter(|host| !host.is_empty() && host.chars().all(allowed))?, port)
+    };
+    // A port may be empty (RFC 3986, section 3.2.3).
+    let digits = port.strip_prefix(':').or_else(|| port.is_empty().then_some(""))?;
+    (digits.len() <= 5 && digits.chars().all(|c| c.is_ascii_digit())).then_some(host)
 }
 
 fn is_local(host: &str) -> bool {
@@ -97,5 +117,20 @@ mod tests {
             assert!(foreign_host(&[other]).is_some(), "{other}");
         }
         assert!(foreign_host(&["localhost", "evil.org"]).is_some());
+        for wrong in [
+            "[::1]evil.org",
+            "[::1]:80x",
+            "localhost:80:evil.org",
+            "localhost:x",
+            "localhost@evil.org",
+            "user@localhost",
+            "localhost/evil",
+            "[localhost]",
+            "localhost:123456",
+        ] {
+            assert_eq!(host(wrong), None, "{wrong}");
+            assert!(foreign_host(&[wrong]).is_some(), "{wrong}");
+        }
+        assert_eq!(host("localhost:"), Some("localhost"));
     }
 }

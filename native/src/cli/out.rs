@@ -6,11 +6,25 @@ use crate::cli::exit::Exit;
 use crate::cli::provenance;
 use anstyle::Style;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Prints on standard output and flushes, so that streamed text appears at once.
+/// Prints on standard output and flushes, so that streamed text appears at once. On a terminal control
+/// characters, which models and names from files may hold, are replaced by a visible sign.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    write(&shown(text, io::stdout().is_terminal()))
+}
+
+/// Returns a text as a terminal, or another output, gets it.
+fn shown(text: &str, terminal: bool) -> Cow<'_, str> {
+    if terminal && text.chars().any(|c| visible(c) != c) {
+        return text.chars().map(visible).collect::<String>().into();
+    }
+    text.into()
+}
+
+fn write(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
@@ -25,11 +39,12 @@ pub fn terminal_columns() -> Option<usize> {
     size.map(|(terminal_size::Width(columns), _)| usize::from(columns).max(1))
 }
 
-/// Prints text with styles on standard output, and leaves the styles out where the user wants none.
+/// Prints text with styles on standard output, and leaves the styles out where the user wants none. The
+/// caller has made the control characters of others visible.
 pub fn styled(text: &str) -> anyhow::Result<()> {
     match anstream::AutoStream::choice(&io::stdout()) {
         anstream::ColorChoice::Never => print(&anstream::adapter::strip_str(text).to_string()),
-        _ => print(text),
+        _ => write(text),
     }
 }
 
@@ -55,4 +70,17 @@ pub fn visible(c: char) -> char {
 /// Prints a result as JSON, indented, with the machine, the program and the time.
 pub fn json(result: &impl Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string_pretty(&provenance::attached(result)?)? + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminals_get_no_control_characters_of_others() {
+        let text = "a\x1b]0;title\x07\tb\u{9b}2J\r\n";
+        assert_eq!(shown(text, true), "a\u{fffd}]0;title\u{fffd}\tb\u{fffd}2J\u{fffd}\n");
+        assert_eq!(shown(text, false), text, "programs get what was generated");
+        assert_eq!(shown("plain ä\n", true), "plain ä\n");
+    }
 }

@@ -51,7 +51,7 @@ function inline(text) {
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`\s]*)/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^(#{1,6})\s+(\S.*)$/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const ROW = /^\s*\|.*\|\s*$/;
 const RULER = /^\s*\|(\s*:?-+:?\s*\|)+\s*$/;
@@ -111,7 +111,11 @@ function element({ kind, lines }, depth) {
     case "code": return code(lines);
     case "rule": return make("hr");
     case "heading": {
-      const [, marks, text] = HEADING.exec(lines[0]);
+      const [, marks, rest] = HEADING.exec(lines[0]);
+      // Signs at the end are no text. A pattern for them would look for their begin at each character.
+      let end = rest.length;
+      while (rest[end - 1] === "#") end--;
+      const text = rest.slice(0, end).trimEnd();
       // The page itself has the first level.
       return make(`h${Math.min(marks.length + 1, 6)}`, ...inline(text));
     }

@@ -25,16 +25,14 @@ impl TemplateMessages {
         let system = (first > 0).then(|| json!({"role": "system", "content": joined.join("\n\n")}));
         let mut all: Vec<Value> = system.into_iter().collect();
         for message in &messages[first..] {
-            let last = all.last_mut().filter(|last| last["role"] == "user");
-            match last {
-                // Many templates want turns to alternate.
-                Some(last) if is_system(&message) => {
-                    last["content"] = format!("{}\n\n{}", text(last), text(message)).into();
-                }
-                _ if is_system(&message) => {
-                    all.push(json!({"role": "user", "content": text(message)}));
-                }
-                _ => all.push(message.clone()),
+            if !is_system(&message) {
+                all.push(message.clone());
+                continue;
+            }
+            // Many templates want turns to alternate.
+            match all.last_mut().filter(|last| last["role"] == "user") {
+                Some(last) => append(&mut last["content"], message["content"].as_str()),
+                None => all.push(json!({"role": "user", "content": text(message)})),
             }
         }
         Some(all)
@@ -79,6 +77,17 @@ impl TemplateMessages {
     /// Adds the result of the tool call `id`.
     pub fn push_result(&mut self, id: &str, text: &str) {
         self.messages.push(json!({"role": "tool", "content": text, "tool_call_id": id}));
+    }
+}
+
+/// Appends a paragraph to a text in place: thousands of messages may be joined.
+fn append(content: &mut Value, more: Option<&str>) {
+    if !content.is_string() {
+        *content = "".into();
+    }
+    if let Value::String(text) = content {
+        text.push_str("\n\n");
+        text.push_str(more.unwrap_or_default());
     }
 }
 

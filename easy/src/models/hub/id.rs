@@ -26,6 +26,10 @@ impl HubId {
         let ([org, name, file @ ..], true) = (&parts[..], parts.iter().all(ok)) else {
             return None;
         };
+        // The hub has no such names, and the cache could not tell `a/b--c` from `a--b/c`.
+        if [org, name].iter().any(|part| part.contains("--") || part.contains("..")) {
+            return None;
+        }
         let is_gguf = |f: &str| f.to_ascii_lowercase().ends_with(".gguf");
         let wanted = match (file, quant) {
             // `models/x.gguf` is a path that does not exist, not a repository.
@@ -68,6 +72,9 @@ mod tests {
             "a b/c",
             "models/x.safetensors",
             "a/b/m.gguf:Q4",
+            "a--b/c",
+            "a/b--c",
+            "a/b..c",
             "C:\\models\\x",
             "",
         ] {

@@ -308,3 +308,89 @@ fn grammars_of_llama_cpp_are_held() {
         assert_eq!(accepts(constraint, text), want, "{text:?} of {lark}");
     }
 }
+
+/// Schemas and grammars of hostile shape, at random: each is compiled or refused, in bounded time and on a
+/// thread with a small stack.
+#[test]
+fn hostile_shapes_end() {
+    let shapes = (0..24).map(|seed| (seed, hostile_schema(seed, 40)));
+    for (seed, schema) in shapes {
+        let begin = Instant::now();
+        let result = compiler().grammars.compile(Grammar::JsonSchema(schema.clone()));
+        let size = schema.to_string().len();
+        assert!(begin.elapsed() < Duration::from_secs(20), "{seed}, {size}: {:?}", begin.elapsed());
+        drop(result);
+        let _ = compiler().grammars.compile_best_effort(&schema);
+        let _ = validate(&schema, "{\"a\": [1, {\"b\": null}]}");
+    }
+    let links: String = (0..9000).map(|i| format!("a{i}::=a{}\n", i + 1)).collect();
+    let signs = "?+*".repeat(20_000);
+    for gbnf in [
+        format!("root ::= \"a\"{signs}"),
+        format!("root ::= ([a-z]{signs} \"x\"{signs})+ r{signs}\nr ::= .{signs}"),
+        format!("root ::= a0\n{links}a9000::=\"x\"\n"),
+        format!("root ::= {}\"a\"{}", "(".repeat(64), ")?".repeat(64)),
+    ] {
+        if let Ok(lark) = gbnf_to_lark(&gbnf) {
+            let _ = compiler().grammars.compile(Grammar::Lark(lark));
+        }
+    }
+    for lark in [
+        format!("start: {}\"a\"{}", "(".repeat(60_000), ")".repeat(60_000)),
+        format!("start: {}\"a\"", "~".repeat(120_000)),
+        format!("start: {}", "f{".repeat(60_000)),
+        format!("start: %json {}", "[".repeat(120_000)),
+        format!("start: \"a\"{}", "?".repeat(100_000)),
+    ] {
+        assert!(compiler().grammars.compile(Grammar::Lark(lark)).is_err());
+    }
+    let deep = (0..5000).fold(json!({}), |inner, _| json!({"items": inner}));
+    let refused = compiler().grammars.compile(Grammar::JsonSchema(deep.clone()));
+    assert!(refused.expect_err("deep").contains("nested"));
+    assert!(compiler().grammars.compile_best_effort(&deep).is_err());
+    assert_eq!(validate(&deep, "[]").valid, None);
+}
+
+/// Returns a schema of about `size` schemas whose shape a seed decides: deep, wide, chained by references,
+/// and with options in options.
+fn hostile_schema(seed: u64, size: usize) -> Value {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let kinds = ["null", "boolean", "number", "string", "array", "object"];
+    let mut schema = json!({"type": kinds[random(6)]});
+    let mut definitions = serde_json::Map::new();
+    for step in 0..size {
+        let other = json!({"type": kinds[random(6)]});
+        schema = match random(9) {
+            0 => json!({"oneOf": [{"not": schema}, other, {"type": "null"}, {"type": "array"}]}),
+            1 => json!({"anyOf": [schema, schema, other]}),
+            2 => {
+                json!({"allOf": [{"anyOf": [schema, other]}, {"anyOf": [other, {"not": schema}]}]})
+            }
+            3 => json!({"not": {"anyOf": [schema, other]}}),
+            4 => json!({"if": schema, "then": other, "else": {"not": schema}}),
+            5 => json!({"type": "object", "properties": {"a": schema, "b": schema},
+                "dependentSchemas": {"a": other}}),
+            6 => json!({"type": "array", "prefixItems": vec![schema; 3], "contains": other}),
+            7 => {
+                json!({"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "properties": {"a": schema}})
+            }
+            _ => {
+                definitions.insert(format!("d{step}"), schema);
+                json!({"$ref": format!("#/$defs/d{step}")})
+            }
+        };
+        // What was built is behind a reference before it grows without bound.
+        if schema.to_string().len() > 3000 {
+            definitions.insert(format!("e{step}"), schema);
+            schema = json!({"anyOf": [{"$ref": format!("#/$defs/e{step}")}, other]});
+        }
+    }
+    schema["$defs"] = definitions.into();
+    schema
+}

@@ -1,27 +1,36 @@
 //! Outputs constrained by a grammar: llguidance computes which tokens may follow.
 //!
-//! The compiler of grammars is not made for hostile ones. [`Grammars::compile`] has limits on work, which
-//! end what is known to take long or to need much memory; a service for strangers compiles in a process
-//! of its own first, as `wf-run serve` does.
+//! A grammar may come from a stranger. What is done with it here is limited by count: the size of its
+//! text ([`TEXT`]), its nesting ([`DEPTH`]), the values that rewriting adds, the states and symbols of
+//! the compiler, and the work of each step. These limits hold in every program. The compiler itself can
+//! still take seconds and hundreds of megabytes where they do not reach: a service for strangers
+//! compiles in a process of its own first, as `wf-run serve` does, which has limits on time and memory.
 
+mod budget;
 mod closed;
 mod gbnf;
 mod guided;
 mod negate;
+mod prepared;
+mod references;
 mod schema;
 mod step_queue;
 mod validate;
+mod walk;
 
+pub use budget::{DEPTH, TEXT, check_depth, check_size, json_size, without_annotations};
 pub use closed::closed;
 pub use gbnf::{gbnf_to_lark, is_gbnf};
-pub use schema::{Effort, Relaxed, places, relax};
+pub use prepared::{PreparedGrammar, compact, lenient};
+pub use schema::{Effort, Relaxed, relax};
 pub use validate::{Validation, validate};
+pub use walk::places;
 
 use guided::Guided;
-use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::api::{GrammarInit, ParserLimits};
 use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
-use schema::{multiplies, suspects};
+use schema::suspects;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -39,8 +48,6 @@ const COMPILE_FUEL: u64 = 1_000_000;
 const STEP_FUEL: u64 = 200_000;
 /// Largest number of parser items of one step.
 const STEP_ITEMS: usize = 10_000;
-/// Largest size of a grammar's text in bytes.
-pub const TEXT: usize = 128 << 10;
 /// Size of the compiler's stack in bytes; only the part that is used takes memory. llguidance
 /// follows rules and `$ref`s by recursion, with 3 to 10 kB each, and a text of [`TEXT`] bytes has
 /// room for some 16,000 of them.
@@ -156,12 +163,35 @@ impl Grammars {
     /// # Errors
     /// A message that says what is wrong with the grammar.
     pub fn compile(&self, grammar: Grammar) -> Result<Compiled, String> {
-        thread::scope(|scope| {
-            let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK);
-            let compiling = thread.spawn_scoped(scope, || self.compile_here(grammar));
-            let compiling = compiling.map_err(|e| format!("no thread to compile it on: {e}"))?;
-            compiling.join().unwrap_or_else(|_| Err("the compiler of grammars gave up".into()))
+        Ok(self.prepare(grammar)?.1)
+    }
+
+    /// Compiles a grammar, and returns it also in the form that it was compiled from, which
+    /// [`compile_prepared`](Self::compile_prepared) compiles for another vocabulary.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with the grammar.
+    pub fn prepare(&self, grammar: Grammar) -> Result<(PreparedGrammar, Compiled), String> {
+        on_large_stack(|| {
+            let schema = match &grammar {
+                Grammar::JsonSchema(schema) => Some(schema.clone()),
+                _ => None,
+            };
+            let prepared = PreparedGrammar::new(grammar)?;
+            match (self.construct(&prepared), schema) {
+                (Ok(compiled), _) => Ok((prepared, compiled)),
+                (Err(error), Some(schema)) => Err(explained(error, &schema)),
+                (Err(error), None) => Err(error),
+            }
         })
+    }
+
+    /// Compiles a grammar that was prepared, maybe by another process.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with the grammar.
+    pub fn compile_prepared(&self, grammar: &PreparedGrammar) -> Result<Compiled, String> {
+        on_large_stack(|| self.construct(grammar))
     }
 
     /// Compiles as much of a JSON schema as a grammar can hold. Returns the parts that it does not
@@ -170,6 +200,7 @@ impl Grammars {
     /// # Errors
     /// If it is no schema.
     pub fn compile_best_effort(&self, schema: &Value) -> Result<(Compiled, Vec<String>), String> {
+        check_depth(schema)?;
         let mut last = String::new();
         for effort in Effort::BEST {
             let Relaxed { schema: relaxed, left_out } = relax(schema, effort);
@@ -185,35 +216,9 @@ impl Grammars {
     }
 
     /// Compiles on the stack of the calling thread.
-    fn compile_here(&self, grammar: Grammar) -> Result<Compiled, String> {
-        let grammar = match grammar {
-            Grammar::JsonSchema(schema) => {
-                let explain = schema.clone();
-                let schema = relax(&schema, Effort::Whole).schema;
-                check_size(schema.to_string().len())?;
-                if multiplies(&schema) {
-                    return Err("too many options are combined with too many keywords: move the \
-                                keywords into the options"
-                        .into());
-                }
-                let grammar = TopLevelGrammar::from_json_schema(compact(schema)?);
-                return self.construct(grammar).map_err(|error| explained(error, &explain));
-            }
-            Grammar::Regex(regex) => {
-                check_size(regex.len())?;
-                TopLevelGrammar::from_regex(&regex)
-            }
-            Grammar::Lark(lark) => {
-                check_size(lark.len())?;
-                TopLevelGrammar::from_lark(lark)
-            }
-        };
-        self.construct(grammar)
-    }
-
-    fn construct(&self, grammar: TopLevelGrammar) -> Result<Compiled, String> {
+    fn construct(&self, grammar: &PreparedGrammar) -> Result<Compiled, String> {
         let limits = self.factory.limits();
-        let init = GrammarInit::Serialized(grammar);
+        let init = GrammarInit::Serialized(grammar.0.clone());
         let (grammar, lexer) = init
             .to_internal(Some(self.factory.tok_env().clone()), limits.clone())
             .map_err(|error| error.to_string())?;
@@ -252,11 +257,14 @@ impl Grammars {
     }
 }
 
-fn check_size(size: usize) -> Result<(), String> {
-    match size > TEXT {
-        true => Err(format!("it has {size} bytes, of which there may be {TEXT}")),
-        false => Ok(()),
-    }
+/// Runs work that recurses, on a thread with a stack of its own.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK);
+        let working = thread.spawn_scoped(scope, work);
+        let working = working.map_err(|e| format!("no thread to compile it on: {e}"))?;
+        working.join().unwrap_or_else(|_| Err("the compiler of grammars gave up".into()))
+    })
 }
 
 /// Adds the keywords that may be the reason of an error, with their places.
@@ -305,38 +313,4 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
             if bytes.first() == Some(&marker) { Vec::new() } else { bytes.to_vec() }
         }
     }
-}
-
-/// Returns the schema for JSON with one space after `:` and `,` and no others, unless it says
-/// otherwise: models that are unsure of the next token tend to write spaces forever.
-///
-/// # Errors
-/// If it is no schema.
-pub fn compact(mut schema: Value) -> Result<Value, String> {
-    if schema == json!(true) {
-        schema = json!({});
-    }
-    let Some(fields) = schema.as_object_mut() else {
-        return Err(format!("a JSON schema is an object, not {schema}"));
-    };
-    let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
-    if let Some(options) = options.as_object_mut() {
-        options.entry("whitespace_flexible").or_insert(false.into());
-        options.entry("item_separator").or_insert(", ".into());
-        options.entry("key_separator").or_insert(": ".into());
-    }
-    Ok(schema)
-}
-
-/// Returns the schema, which `effort` has kept, so that `oneOf` may count as `anyOf` if it has to.
-pub fn lenient(mut schema: Value, effort: Effort) -> Value {
-    if effort > Effort::Whole
-        && let Some(fields) = schema.as_object_mut()
-    {
-        let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
-        if let Some(options) = options.as_object_mut() {
-            options.entry("lenient").or_insert(true.into());
-        }
-    }
-    schema
 }

@@ -1,5 +1,6 @@
 //! Negation of schemas, where other keywords can express it.
 
+use super::budget::Budget;
 use serde_json::{Map, Value, json};
 
 /// All types of JSON.
@@ -11,8 +12,9 @@ pub fn without(fields: &mut Map<String, Value>, keywords: &[&str]) {
 }
 
 /// Returns the schema of exactly those values that `schema` does not match, without `not`. `None` if
-/// the keywords that llguidance knows cannot express it.
-pub fn negate(schema: &Value) -> Option<Value> {
+/// the keywords that llguidance knows cannot express it, or the budget has no room for it.
+pub fn negate(schema: &Value, budget: &mut Budget) -> Option<Value> {
+    budget.take(1)?;
     let fields = match schema {
         Value::Bool(all) => return Some(json!(!all)),
         schema => schema.as_object()?,
@@ -21,17 +23,18 @@ pub fn negate(schema: &Value) -> Option<Value> {
     keys.sort_unstable();
     match keys[..] {
         [] => Some(json!(false)),
-        ["not"] => fields.get("not").cloned(),
+        ["not"] => budget.copy(&fields["not"]),
         ["type"] => Some(json!({"type": other_types(&fields["type"])?})),
-        ["required"] => lacks(&fields["required"]),
+        ["required"] => lacks(&fields["required"], budget),
         ["required", "type"] => {
             let others = json!({"type": other_types(&fields["type"])?});
-            let lacks = lacks(&fields["required"])?;
+            let lacks = lacks(&fields["required"], budget)?;
             (fields["type"] == "object").then(|| json!({"anyOf": [others, lacks]}))
         }
         ["anyOf"] => {
-            let options = fields["anyOf"].as_array()?;
-            let negated: Vec<Value> = options.iter().map(negate).collect::<Option<_>>()?;
+            let options = fields["anyOf"].as_array()?.iter();
+            let negated: Vec<Value> =
+                options.map(|option| negate(option, budget)).collect::<Option<_>>()?;
             Some(json!({"allOf": negated}))
         }
         _ => None,
@@ -54,8 +57,9 @@ fn other_types(types: &Value) -> Option<Vec<&'static str>> {
 
 /// Returns the schema of objects that lack one of these properties. Other values have all that
 /// `required` asks for.
-fn lacks(names: &Value) -> Option<Value> {
+fn lacks(names: &Value, budget: &mut Budget) -> Option<Value> {
     let names: Vec<&str> = names.as_array()?.iter().map(Value::as_str).collect::<Option<_>>()?;
+    budget.take(4 * names.len())?;
     let absent = |name: &&str| json!({"type": "object", "properties": {*name: false}});
     match &names[..] {
         [] => Some(json!(false)),
@@ -93,7 +97,7 @@ mod tests {
             json!({"a": 1, "b": 2}),
         ];
         for schema in &schemas {
-            let negated = negate(schema).expect("can be negated");
+            let negated = negate(schema, &mut Budget::new()).expect("can be negated");
             for value in &values {
                 let (is, is_not) =
                     (jsonschema::is_valid(schema, value), jsonschema::is_valid(&negated, value));
@@ -101,7 +105,7 @@ mod tests {
             }
         }
         for schema in [json!({"type": "integer"}), json!({"const": 1}), json!({"minimum": 1})] {
-            assert_eq!(negate(&schema), None);
+            assert_eq!(negate(&schema, &mut Budget::new()), None);
         }
     }
 }

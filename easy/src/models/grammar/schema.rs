@@ -4,12 +4,14 @@
 //! done, and changes no meaning. What is left of them no grammar holds: a strict request is refused
 //! then, and one for best effort goes on without them.
 
+use super::budget::Budget;
 use super::negate::{negate, without};
+use super::walk::{Inside, Place, Places, each, inside};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::collections::HashSet;
 
 /// Keywords that describe and constrain nothing.
-const ANNOTATIONS: [&str; 10] = [
+pub const ANNOTATIONS: [&str; 10] = [
     "title",
     "description",
     "default",
@@ -61,27 +63,8 @@ const VALUES: [&str; 14] = [
 /// Formats that llguidance knows. Others constrain nothing, as the specification says.
 const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
-/// Keywords whose value is a schema, an array of schemas, or an object of schemas.
-const SCHEMAS: [&str; 12] = [
-    "additionalProperties",
-    "additionalItems",
-    "items",
-    "not",
-    "contains",
-    "propertyNames",
-    "if",
-    "then",
-    "else",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "contentSchema",
-];
-const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-const MAPS: [&str; 6] =
-    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
-
 /// Parts of a schema that are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Effort {
     /// All.
     Whole,
@@ -108,17 +91,28 @@ pub struct Relaxed {
 }
 
 /// Writes a schema with keywords that llguidance knows, as far as possible without changing its
-/// meaning, and leaves out what `effort` does not keep.
+/// meaning, and leaves out what `effort` does not keep. Where that would copy too much, nothing is
+/// copied: what would be written anew counts as what no grammar holds.
+///
+/// Recurses as deep as the schema is nested.
 #[must_use]
 pub fn relax(schema: &Value, effort: Effort) -> Relaxed {
     if effort == Effort::Kind && schema.is_object() {
         let kind = schema.get("type").map_or(json!({}), |kind| json!({"type": kind}));
         return Relaxed { schema: kind, left_out: vec!["all but the type at `#`".into()] };
     }
-    let mut walk = Walk { effort, left_out: Vec::new() };
-    let mut schema = schema.clone();
-    walk.schema(&mut schema, "#");
-    Relaxed { schema, left_out: walk.left_out }
+    let run = |budget| {
+        let mut walk =
+            Walk { effort, budget, place: Place::default(), left_out: Places::default() };
+        let mut schema = schema.clone();
+        walk.schema(&mut schema);
+        let relaxed = Relaxed { schema, left_out: walk.left_out.into_list() };
+        (relaxed, walk.budget.exhausted)
+    };
+    match run(Budget::new()) {
+        (relaxed, false) => relaxed,
+        _ => run(Budget::none()).0,
+    }
 }
 
 /// Returns the keywords of a rewritten schema that no grammar holds, each with its place, and those
@@ -126,124 +120,85 @@ pub fn relax(schema: &Value, effort: Effort) -> Relaxed {
 #[must_use]
 pub fn suspects(schema: &Value) -> (Vec<String>, Vec<String>) {
     let unsupported = relax(schema, Effort::Supported).left_out;
-    let mut doubtful = Vec::new();
-    each(schema, "#", &mut |schema, place| {
+    let mut doubtful = Places::default();
+    each(schema, &mut |schema, place| {
         for keyword in ["oneOf", "pattern", "patternProperties", "multipleOf", "$ref"] {
             if schema.contains_key(keyword) {
-                doubtful.push(at(keyword, place));
+                doubtful.add(keyword, place);
             }
         }
     });
-    (unsupported, doubtful)
-}
-
-/// Returns the places of a keyword.
-#[must_use]
-pub fn places(schema: &Value, keyword: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    each(schema, "#", &mut |schema, place| {
-        found.extend(schema.contains_key(keyword).then(|| at(keyword, place)));
-    });
-    found
-}
-
-fn at(keyword: &str, place: &str) -> String {
-    format!("`{keyword}` at `{place}`")
-}
-
-/// Escapes a key for a JSON pointer.
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
-}
-
-/// Returns the schemas directly inside one, with their places.
-fn children<'a>(schema: &'a Map<String, Value>, place: &str) -> Vec<(String, &'a Value)> {
-    let mut found = Vec::new();
-    for (key, value) in schema {
-        let inner = || format!("{place}/{}", escaped(key));
-        match value {
-            Value::Array(list) if LISTS.contains(&&**key) || key == "items" => {
-                found.extend((0..).zip(list).map(|(i, value)| (format!("{}/{i}", inner()), value)));
-            }
-            Value::Object(map) if MAPS.contains(&&**key) => {
-                let entry = |(name, value): (&String, &'a Value)| {
-                    (format!("{}/{}", inner(), escaped(name)), value)
-                };
-                found.extend(map.iter().map(entry));
-            }
-            _ if SCHEMAS.contains(&&**key) => found.push((inner(), value)),
-            _ => {}
-        }
-    }
-    found
-}
-
-/// Calls `visit` for a schema and all schemas inside it.
-fn each(schema: &Value, place: &str, visit: &mut dyn FnMut(&Map<String, Value>, &str)) {
-    let Some(fields) = schema.as_object() else { return };
-    visit(fields, place);
-    for (place, child) in children(fields, place) {
-        each(child, &place, visit);
-    }
+    (unsupported, doubtful.into_list())
 }
 
 struct Walk {
     effort: Effort,
-    left_out: Vec<String>,
+    budget: Budget,
+    place: Place,
+    left_out: Places,
 }
 
 impl Walk {
-    fn schema(&mut self, schema: &mut Value, place: &str) {
+    fn schema(&mut self, schema: &mut Value) {
         let Some(fields) = schema.as_object_mut() else { return };
         fields.retain(|key, _| !ANNOTATIONS.contains(&&**key));
         drop_empty(fields);
-        rewrite(fields);
+        rewrite(fields, &mut self.budget);
         if self.effort >= Effort::Supported {
-            self.leave_out(fields, &UNSUPPORTED, place);
+            self.leave_out(fields, &UNSUPPORTED);
         }
         if self.effort >= Effort::Structure {
-            self.leave_out(fields, &VALUES, place);
-            self.simplify_reference(fields, place);
+            self.leave_out(fields, &VALUES);
+            self.simplify_reference(fields);
         }
         for (key, value) in fields.iter_mut() {
-            let inner = format!("{place}/{}", escaped(key));
-            match value {
-                Value::Array(list) if LISTS.contains(&&**key) || key == "items" => {
-                    for (index, value) in list.iter_mut().enumerate() {
-                        self.schema(value, &format!("{inner}/{index}"));
+            match (inside(key, value), value) {
+                (Inside::Schema, schema) => self.below(&[key.as_str()], schema),
+                (Inside::List, Value::Array(list)) => {
+                    for (index, schema) in list.iter_mut().enumerate() {
+                        self.below(&[key.as_str(), &index.to_string()], schema);
                     }
                 }
-                Value::Object(map) if MAPS.contains(&&**key) => {
-                    for (name, value) in map {
-                        self.schema(value, &format!("{inner}/{}", escaped(name)));
+                (Inside::Map, Value::Object(map)) => {
+                    for (name, schema) in map {
+                        self.below(&[key.as_str(), name.as_str()], schema);
                     }
                 }
-                value if SCHEMAS.contains(&&**key) => self.schema(value, &inner),
                 _ => {}
             }
         }
     }
 
-    fn leave_out(&mut self, fields: &mut Map<String, Value>, keywords: &[&str], place: &str) {
+    /// Writes the schema that is so many steps below the current place.
+    fn below(&mut self, steps: &[&str], schema: &mut Value) {
+        self.place.enter(steps);
+        self.schema(schema);
+        self.place.leave(steps.len());
+    }
+
+    fn leave_out(&mut self, fields: &mut Map<String, Value>, keywords: &[&str]) {
         for keyword in keywords {
             if fields.shift_remove(*keyword).is_some() {
-                self.left_out.push(at(keyword, place));
+                self.left_out.add(keyword, &self.place);
             }
         }
     }
 
     /// Keeps a reference inside the schema without the keywords beside it, and drops others.
-    fn simplify_reference(&mut self, fields: &mut Map<String, Value>, place: &str) {
+    fn simplify_reference(&mut self, fields: &mut Map<String, Value>) {
         let Some(Value::String(target)) = fields.get("$ref") else { return };
         if !target.starts_with('#') {
-            self.leave_out(fields, &["$ref"], place);
+            self.leave_out(fields, &["$ref"]);
             return;
         }
-        let beside =
-            |key: &String| !["$ref", "$defs", "definitions", "$schema", "$id"].contains(&&**key);
-        let keys: Vec<String> = fields.keys().filter(|key| beside(key)).cloned().collect();
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        self.leave_out(fields, &keys, place);
+        let kept = ["$ref", "$defs", "definitions", "$schema", "$id"];
+        fields.retain(|key, _| {
+            let keep = kept.contains(&&**key);
+            if !keep {
+                self.left_out.add(key, &self.place);
+            }
+            keep
+        });
     }
 }
 
@@ -265,17 +220,17 @@ fn drop_empty(fields: &mut Map<String, Value>) {
 }
 
 /// Writes keywords that llguidance does not know with others, where that is possible.
-fn rewrite(fields: &mut Map<String, Value>) {
+fn rewrite(fields: &mut Map<String, Value>, budget: &mut Budget) {
     let mut all_of = Vec::new();
     for keyword in ["dependencies", "dependentRequired", "dependentSchemas"] {
         let Some(Value::Object(map)) = fields.shift_remove(keyword) else { continue };
         all_of.extend(map.into_iter().map(|(name, needs)| dependency(&name, needs)));
     }
-    if let Some(negated) = fields.get("not").and_then(negate) {
+    if let Some(negated) = fields.get("not").and_then(|schema| negate(schema, budget)) {
         fields.shift_remove("not");
         all_of.push(negated);
     }
-    if let Some(any_of) = fields.get("oneOf").and_then(exactly_one) {
+    if let Some(any_of) = fields.get("oneOf").and_then(|options| exactly_one(options, budget)) {
         fields.shift_remove("oneOf");
         all_of.push(json!({"anyOf": any_of}));
     }
@@ -304,16 +259,20 @@ fn dependency(name: &str, needs: Value) -> Value {
     json!({"anyOf": [absent, present]})
 }
 
-/// Returns `oneOf` as `anyOf` of schemas that exclude each other, if they can be negated.
-fn exactly_one(options: &Value) -> Option<Vec<Value>> {
+/// Returns `oneOf` as `anyOf` of schemas that exclude each other, if they can be negated and there is room
+/// for the copies.
+fn exactly_one(options: &Value, budget: &mut Budget) -> Option<Vec<Value>> {
     let options = options.as_array().filter(|options| (2..=8).contains(&options.len()))?;
-    let negated: Vec<Value> = options.iter().map(negate).collect::<Option<_>>()?;
-    let only = |index: usize| {
-        let others = negated.iter().enumerate().filter(|(other, _)| *other != index);
-        let others = others.map(|(_, negated)| negated.clone());
-        json!({"allOf": std::iter::once(options[index].clone()).chain(others).collect::<Vec<_>>()})
+    let negated = options.iter().map(|option| negate(option, budget));
+    let negated: Vec<Value> = negated.collect::<Option<_>>()?;
+    let mut only = |index: usize| {
+        let mut all = vec![budget.copy(&options[index])?];
+        for (other, negated) in negated.iter().enumerate() {
+            all.extend(if other == index { None } else { Some(budget.copy(negated)?) });
+        }
+        Some(json!({"allOf": all}))
     };
-    Some((0..options.len()).map(only).collect())
+    (0..options.len()).map(&mut only).collect()
 }
 
 /// Without keywords that apply further schemas to the same value, `unevaluated…` is `additional…`.
@@ -360,7 +319,7 @@ const COPIES: usize = 4_000_000;
 #[must_use]
 pub fn multiplies(schema: &Value) -> bool {
     let mut copies = 0_usize;
-    each(schema, "#", &mut |fields, _| {
+    each(schema, &mut |fields, _| {
         let options = ["anyOf", "oneOf", "enum"].map(|key| {
             fields.get(key).and_then(Value::as_array).map_or(1, |options| options.len().max(1))
         });
@@ -382,45 +341,6 @@ fn size(value: &Value) -> usize {
         Value::Object(map) => map.values().map(size).sum::<usize>(),
         _ => 0,
     }
-}
-
-/// Returns true if a schema applies itself to the same value again, which no validator ends.
-#[must_use]
-pub fn refers_to_itself(root: &Value) -> bool {
-    let mut done = HashSet::new();
-    let mut found = false;
-    each(root, "#", &mut |fields, place| {
-        if !found && fields.contains_key("$ref") {
-            found = cycles(root, place, &mut Vec::new(), &mut done);
-        }
-    });
-    found
-}
-
-/// Follows the schemas that apply to the same value as the one at `place`. `path` has those that led
-/// here, `done` those without a cycle.
-fn cycles(root: &Value, place: &str, path: &mut Vec<String>, done: &mut HashSet<String>) -> bool {
-    if path.iter().any(|earlier| earlier == place) {
-        return true;
-    }
-    let pointer = place.strip_prefix('#').unwrap_or(place);
-    let Some(fields) = root.pointer(pointer).and_then(Value::as_object) else { return false };
-    if done.contains(place) {
-        return false;
-    }
-    path.push(place.into());
-    let reference = fields.get("$ref").and_then(Value::as_str).filter(|r| r.starts_with('#'));
-    let mut next: Vec<String> = reference.map(String::from).into_iter().collect();
-    let inside = ["/allOf/", "/anyOf/", "/oneOf/", "/dependentSchemas/", "/dependencies/"];
-    let single = ["/not", "/if", "/then", "/else"];
-    next.extend(children(fields, place).into_iter().map(|(child, _)| child).filter(|child| {
-        let step = &child[place.len()..];
-        single.contains(&step) || inside.iter().any(|keyword| step.starts_with(keyword))
-    }));
-    let cyclic = next.iter().any(|child| cycles(root, child, path, done));
-    path.pop();
-    done.insert(place.into());
-    cyclic
 }
 
 #[cfg(test)]
@@ -465,17 +385,24 @@ mod tests {
         assert_eq!(relax(&json!({"type": "array"}), Effort::Kind).schema, json!({"type": "array"}));
     }
 
+    /// Each level is copied 14 times by a rewriting that knows no limit.
     #[test]
-    fn cycles_without_progress_are_found() {
-        for cyclic in [
-            json!({"$ref": "#"}),
-            json!({"properties": {"a": {"allOf": [{"$ref": "#/properties/a"}]}}}),
-            json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"not": {"$ref": "#/$defs/a"}}}}),
-        ] {
-            assert!(refers_to_itself(&cyclic), "{cyclic}");
+    fn rewriting_that_multiplies_is_given_up() {
+        let others = ["null", "boolean", "number", "array", "object", "null", "number"];
+        let nested = |depth: usize| {
+            (0..depth).fold(json!({"type": "string"}), |inner, _| {
+                let others = others.map(|name| json!({"type": name}));
+                let options: Vec<_> = [json!({"not": inner})].into_iter().chain(others).collect();
+                json!({"oneOf": options})
+            })
+        };
+        assert!(whole(nested(1)).get("oneOf").is_none(), "a small one is written anew");
+        for depth in [6, 12, 24] {
+            let relaxed = relax(&nested(depth), Effort::Whole);
+            assert!(relaxed.schema.get("oneOf").is_some(), "{depth}");
+            let relaxed = relax(&nested(depth), Effort::Supported);
+            assert!(relaxed.left_out[0].starts_with("`not`"), "{:?}", relaxed.left_out);
         }
-        let tree = json!({"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}});
-        assert!(!refers_to_itself(&tree));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Checks JSON against a schema after it was generated, where no grammar could hold the whole schema.
 
-use super::schema::refers_to_itself;
+use super::STACK;
+use super::budget::check_depth;
+use super::references::refers_to_itself;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 /// Maximum number of errors in a report, and of bytes in one of them.
 const ERRORS: usize = 8;
@@ -21,6 +23,8 @@ pub struct Validation {
 }
 
 /// Validates a JSON text against a schema. `format` is checked as far as the schema's draft asks for it.
+/// Schemas are limited in depth, but not in the time that they take: a service for strangers validates
+/// in a process of its own, as `wf-run serve` does.
 #[must_use]
 pub fn validate(schema: &Value, text: &str) -> Validation {
     let report = |valid, errors| Validation { valid, errors, not_enforced: Vec::new() };
@@ -28,22 +32,31 @@ pub fn validate(schema: &Value, text: &str) -> Validation {
         Ok(value) => value,
         Err(error) => return report(Some(false), vec![format!("the output is not JSON: {error}")]),
     };
-    if refers_to_itself(schema) {
-        let error = "cannot validate: the schema refers to itself without going into the value";
-        return report(None, vec![error.into()]);
-    }
-    let checked = catch_unwind(AssertUnwindSafe(|| {
-        let validator = jsonschema::validator_for(schema).map_err(|e| e.to_string())?;
-        let error = |e: jsonschema::ValidationError<'_>| match e.instance_path.as_str() {
-            "" => e.to_string(),
-            path => format!("{path}: {e}"),
-        };
-        Ok::<_, String>(validator.iter_errors(&value).take(ERRORS).map(error).collect::<Vec<_>>())
-    }));
-    match checked.unwrap_or_else(|_| Err("the validator gave up".into())) {
+    // The validator follows references by recursion.
+    let errors = thread::scope(|scope| {
+        let thread = thread::Builder::new().name("validate".into()).stack_size(STACK / 4);
+        let checking = thread.spawn_scoped(scope, || errors(schema, &value));
+        let checking = checking.map_err(|error| format!("no thread for it: {error}"))?;
+        checking.join().unwrap_or_else(|_| Err("the validator gave up".into()))
+    });
+    match errors {
         Ok(errors) => report(Some(errors.is_empty()), errors.into_iter().map(short).collect()),
         Err(error) => report(None, vec![short(format!("cannot validate: {error}"))]),
     }
+}
+
+/// Returns the first mismatches of a value.
+fn errors(schema: &Value, value: &Value) -> Result<Vec<String>, String> {
+    check_depth(schema)?;
+    if refers_to_itself(schema) {
+        return Err("the schema refers to itself without going into the value".into());
+    }
+    let validator = jsonschema::validator_for(schema).map_err(|error| error.to_string())?;
+    let error = |e: jsonschema::ValidationError<'_>| match e.instance_path.as_str() {
+        "" => e.to_string(),
+        path => format!("{path}: {e}"),
+    };
+    Ok(validator.iter_errors(value).take(ERRORS).map(error).collect())
 }
 
 /// Cuts a message at a length that fits an answer.

@@ -2,11 +2,22 @@
 
 use std::collections::BTreeMap;
 
-/// Largest depth of groups.
+/// Largest number of groups and counted repetitions within each other. What reads a grammar recurses so
+/// deep, and llguidance reads some 28 groups.
 const DEPTH: usize = 64;
 
-/// Rules by name.
-pub type Rules = BTreeMap<String, Node>;
+/// Index of a node in [`Rules::nodes`].
+pub type NodeId = usize;
+
+/// A grammar: its rules, with all their parts in one list. A part comes after the parts inside it, so
+/// passes over all of them are loops, and dropping them does not recurse.
+#[derive(Debug, Default)]
+pub struct Rules {
+    /// The parts of all rules.
+    pub nodes: Vec<Node>,
+    /// The part that each rule is, by the rule's name.
+    pub bodies: BTreeMap<String, NodeId>,
+}
 
 /// A part of a rule.
 #[derive(Debug, PartialEq)]
@@ -22,31 +33,19 @@ pub enum Node {
     /// A control token, by name or id.
     Token(String),
     Rule(String),
-    Sequence(Vec<Node>),
-    Alternatives(Vec<Node>),
+    Sequence(Vec<NodeId>),
+    Alternatives(Vec<NodeId>),
     /// A part with its least and most number of repetitions.
-    Repeat(Box<Node>, usize, Option<usize>),
+    Repeat(NodeId, usize, Option<usize>),
 }
 
 impl Node {
-    /// Calls `see` with this node and all below.
-    pub fn walk<'a>(&'a self, see: &mut impl FnMut(&'a Self)) {
-        see(self);
+    /// Returns the parts directly inside this one.
+    pub fn children(&self) -> &[NodeId] {
         match self {
-            Self::Sequence(nodes) | Self::Alternatives(nodes) => {
-                nodes.iter().for_each(|node| node.walk(see));
-            }
-            Self::Repeat(node, ..) => node.walk(see),
-            _ => {}
-        }
-    }
-
-    /// Returns true for a sequence of nothing.
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Sequence(nodes) => nodes.iter().all(Self::is_empty),
-            Self::Literal(text) => text.is_empty(),
-            _ => false,
+            Self::Sequence(nodes) | Self::Alternatives(nodes) => nodes,
+            Self::Repeat(node, ..) => std::slice::from_ref(node),
+            _ => &[],
         }
     }
 }
@@ -56,8 +55,8 @@ impl Node {
 /// # Errors
 /// A message with the line that is wrong.
 pub fn parse(text: &str) -> Result<Rules, String> {
-    let mut parser = Parser { rest: text, line: 1, depth: 0 };
-    let (mut rules, mut used) = (Rules::new(), Vec::new());
+    let mut parser =
+        Parser { rest: text, line: 1, depth: 0, rules: Rules::default(), used: Vec::new() };
     parser.skip(true);
     while !parser.rest.is_empty() {
         let (name, line) = (parser.name()?, parser.line);
@@ -66,22 +65,24 @@ pub fn parse(text: &str) -> Result<Rules, String> {
             return Err(parser.error(&format!("expected `::=` behind `{name}`")));
         }
         parser.skip(true);
-        let body = parser.alternatives(&mut used)?;
+        let body = parser.alternatives()?;
         if !parser.rest.is_empty() && !parser.rest.starts_with(['\n', '\r']) {
             return Err(parser.unexpected());
         }
         parser.skip(true);
-        if rules.contains_key(&name) {
+        if parser.rules.bodies.contains_key(&name) {
             return Err(format!("line {line}: two rules are called `{name}`"));
         }
-        rules.insert(name, body);
+        parser.rules.bodies.insert(name, body.node);
     }
-    if let Some((name, line)) = used.iter().find(|(name, _)| !rules.contains_key(name)) {
+    let Parser { rules, used, .. } = parser;
+    if let Some((name, line)) = used.iter().find(|(name, _)| !rules.bodies.contains_key(name)) {
         return Err(format!("line {line}: there is no rule `{name}`"));
     }
-    match rules.contains_key("root") {
-        true => Ok(rules),
-        false => Err("there is no rule `root`, with which texts begin".into()),
+    if rules.bodies.contains_key("root") {
+        Ok(rules)
+    } else {
+        Err("there is no rule `root`, with which texts begin".into())
     }
 }
 
@@ -90,12 +91,31 @@ struct Parser<'a> {
     line: usize,
     /// Number of open groups.
     depth: usize,
+    rules: Rules,
+    /// Names of the rules that are used, with their lines.
+    used: Vec<(String, usize)>,
 }
 
-/// Names of the rules that are used, with their lines.
-type Used = Vec<(String, usize)>;
+/// A parsed part, with the number of groups and counted repetitions within each other.
+#[derive(Clone, Copy)]
+struct Part {
+    node: NodeId,
+    height: usize,
+}
 
 impl Parser<'_> {
+    fn add(&mut self, node: Node, height: usize) -> Part {
+        self.rules.nodes.push(node);
+        Part { node: self.rules.nodes.len() - 1, height }
+    }
+
+    fn check_depth(&self, depth: usize) -> Result<(), String> {
+        if depth > DEPTH {
+            return Err(self.error(&format!("more than {DEPTH} nested groups and repetitions")));
+        }
+        Ok(())
+    }
+
     fn error(&self, message: &str) -> String {
         format!("line {}: {message}", self.line)
     }
@@ -150,76 +170,106 @@ impl Parser<'_> {
         Ok(name.into())
     }
 
-    fn alternatives(&mut self, used: &mut Used) -> Result<Node, String> {
-        let mut all = vec![self.sequence(used)?];
+    fn alternatives(&mut self) -> Result<Part, String> {
+        let mut all = vec![self.sequence()?];
         while self.take("|") {
             self.skip(true);
-            all.push(self.sequence(used)?);
+            all.push(self.sequence()?);
         }
-        Ok(if all.len() == 1 { all.remove(0) } else { Node::Alternatives(all) })
+        Ok(self.joined(all, Node::Alternatives))
     }
 
-    fn sequence(&mut self, used: &mut Used) -> Result<Node, String> {
-        let mut nodes = Vec::new();
+    /// Adds a part of several, unless there is only one.
+    fn joined(&mut self, parts: Vec<Part>, join: fn(Vec<NodeId>) -> Node) -> Part {
+        if let [only] = parts[..] {
+            return only;
+        }
+        let height = parts.iter().map(|part| part.height).max().unwrap_or(0);
+        self.add(join(parts.into_iter().map(|part| part.node).collect()), height)
+    }
+
+    fn sequence(&mut self) -> Result<Part, String> {
+        let mut parts = Vec::new();
         loop {
-            let node = match self.rest.chars().next() {
+            let part = match self.rest.chars().next() {
                 None | Some('|' | ')' | '\n' | '\r') => break,
-                Some('"') => self.literal()?,
-                Some('[') => self.class()?,
-                Some('(') => self.group(used)?,
-                Some('<') => self.token()?,
-                Some('.') => {
-                    self.next();
-                    Node::Any
-                }
-                Some(_) => {
-                    let line = self.line;
-                    let name = self.name()?;
-                    used.push((name.clone(), line));
-                    Node::Rule(name)
+                Some('(') => self.group()?,
+                Some(first) => {
+                    let node = self.node(first)?;
+                    self.add(node, 0)
                 }
             };
-            let node = self.repeated(node)?;
-            nodes.push(node);
+            let part = self.repeated(part)?;
+            parts.push(part);
             self.skip(false);
         }
-        Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::Sequence(nodes) })
+        Ok(self.joined(parts, Node::Sequence))
     }
 
-    fn group(&mut self, used: &mut Used) -> Result<Node, String> {
-        if self.depth == DEPTH {
-            return Err(self.error(&format!("more than {DEPTH} nested groups")));
+    /// Parses a part that has no parts and begins with `first`.
+    fn node(&mut self, first: char) -> Result<Node, String> {
+        match first {
+            '"' => self.literal(),
+            '[' => self.class(),
+            '<' => self.token(),
+            '.' => {
+                self.next();
+                Ok(Node::Any)
+            }
+            _ => {
+                let line = self.line;
+                let name = self.name()?;
+                self.used.push((name.clone(), line));
+                Ok(Node::Rule(name))
+            }
         }
+    }
+
+    fn group(&mut self) -> Result<Part, String> {
+        self.check_depth(self.depth + 1)?;
         self.next();
         self.depth += 1;
         self.skip(true);
-        let node = self.alternatives(used)?;
+        let Part { node, height } = self.alternatives()?;
         self.depth -= 1;
-        match self.take(")") {
-            true => Ok(node),
-            false => Err(self.error("expected `)`")),
+        if !self.take(")") {
+            return Err(self.error("expected `)`"));
         }
+        self.check_depth(height + 1)?;
+        Ok(Part { node, height: height + 1 })
     }
 
-    /// Parses what stands behind a part: a number of repetitions.
-    fn repeated(&mut self, mut node: Node) -> Result<Node, String> {
+    /// Parses what stands behind a part: numbers of repetitions.
+    fn repeated(&mut self, mut part: Part) -> Result<Part, String> {
         loop {
-            let (least, most) = match self.rest.chars().next() {
+            let sign = match self.rest.chars().next() {
                 Some('*') => (0, None),
                 Some('+') => (1, None),
                 Some('?') => (0, Some(1)),
                 Some('{') => {
-                    node = self.counted(node)?;
+                    part = self.counted(part)?;
                     continue;
                 }
-                _ => return Ok(node),
+                _ => return Ok(part),
             };
             self.next();
-            node = Node::Repeat(Box::new(node), least, most);
+            part = self.signed(part, sign);
         }
     }
 
-    fn counted(&mut self, node: Node) -> Result<Node, String> {
+    /// Returns a part with a sign of repetition. Signs one after the other are one: `(x?)+` is `x*`.
+    fn signed(&mut self, part: Part, (least, most): (usize, Option<usize>)) -> Part {
+        match &mut self.rules.nodes[part.node] {
+            Node::Repeat(_, inner_least @ (0 | 1), inner_most @ (None | Some(1))) => {
+                *inner_least *= least;
+                *inner_most = inner_most.and(most);
+                part
+            }
+            _ => self.add(Node::Repeat(part.node, least, most), part.height),
+        }
+    }
+
+    fn counted(&mut self, part: Part) -> Result<Part, String> {
         self.next();
         let Some((inside, rest)) = self.rest.split_once('}') else {
             return Err(self.error("expected `}`"));
@@ -238,7 +288,8 @@ impl Parser<'_> {
             let message = format!("a repetition of at least {least} and at most {most}");
             return Err(self.error(&message));
         }
-        Ok(Node::Repeat(Box::new(node), least, most))
+        self.check_depth(part.height + 1)?;
+        Ok(self.add(Node::Repeat(part.node, least, most), part.height + 1))
     }
 
     fn literal(&mut self) -> Result<Node, String> {

@@ -13,26 +13,35 @@ use wrinklefree::decode::{Constraint, Next};
 /// Time that [`Constraint::poll`] waits for a step that was late before.
 const LATE: Duration = Duration::from_micros(500);
 
-/// The state of llguidance in one output.
+/// The state of llguidance in one output. What takes long happens on other threads, also where the output
+/// is rewound. Only [`Constraint::next`] and copies wait for a step: engines call them before a request
+/// runs, when nothing has to be computed.
 pub struct Guided {
     matcher: Mutex<State>,
     vocab: usize,
-    /// Accepted tokens that the matcher has not consumed: consuming is as expensive as a mask, so it
-    /// belongs to the next step.
+    /// Tokens to remove from the matcher, then tokens for it to consume: both are as expensive as a mask,
+    /// so they belong to the next step.
+    removed: usize,
     pending: Vec<u32>,
+    /// What may follow at the beginning, until a token is accepted. Copies need not compute it again.
+    known: Option<Next>,
     /// Time that the last step took.
     time: Duration,
 }
 
 enum State {
     Ready(Box<Matcher>),
-    /// A thread computes the next step.
-    Computing(Receiver<Step>),
+    /// A thread computes the next step. If it is `stale`, tokens were removed since, and only its
+    /// matcher is of use.
+    Computing {
+        step: Receiver<Step>,
+        stale: bool,
+    },
     /// The thread panicked.
     Lost,
 }
 
-/// A step that is computed: the matcher behind it, what may follow, and the time that it took.
+/// A step that is computed: the matcher after it, what may follow, and the time that it took.
 struct Step {
     matcher: Box<Matcher>,
     next: Next,
@@ -43,25 +52,25 @@ impl Guided {
     /// Makes the state at the beginning of an output of a model with `vocab` tokens.
     pub fn new(matcher: Matcher, vocab: usize) -> Self {
         let matcher = Mutex::new(State::Ready(Box::new(matcher)));
-        Self { matcher, vocab, pending: Vec::new(), time: Duration::ZERO }
+        Self { matcher, vocab, removed: 0, pending: Vec::new(), known: None, time: Duration::ZERO }
     }
 
     fn state(&mut self) -> &mut State {
         self.matcher.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the next step on another thread, unless it runs. Returns the time for which it is waited.
+    /// Starts the next step on another thread, unless one runs. Returns the time for which it is waited.
     fn start(&mut self, budget: Duration) -> Duration {
-        let (vocab, time) = (self.vocab, self.time);
-        let pending = mem::take(&mut self.pending);
-        let state = self.state();
-        match mem::replace(state, State::Lost) {
+        match mem::replace(self.state(), State::Lost) {
             State::Ready(matcher) => {
-                *state = State::Computing(compute(time, move || step(matcher, &pending, vocab)));
+                let (vocab, time, removed) = (self.vocab, self.time, mem::take(&mut self.removed));
+                let pending = mem::take(&mut self.pending);
+                let step = compute(time, move || step(matcher, removed, &pending, vocab));
+                *self.state() = State::Computing { step, stale: false };
                 budget
             }
             other => {
-                *state = other;
+                *self.state() = other;
                 LATE.min(budget)
             }
         }
@@ -69,12 +78,13 @@ impl Guided {
 
     /// Waits until the step that a thread computes is there, for at most `time`.
     fn receive(&mut self, time: Duration) -> Option<Next> {
-        let State::Computing(step) = self.state() else { return Some(lost()) };
+        let State::Computing { step, stale } = self.state() else { return Some(lost()) };
+        let stale = *stale;
         match step.recv_timeout(time) {
             Ok(Step { matcher, next, time }) => {
                 *self.state() = State::Ready(matcher);
                 self.time = time;
-                Some(next)
+                (!stale).then_some(next)
             }
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
@@ -86,9 +96,9 @@ impl Guided {
 }
 
 impl State {
-    /// Returns the matcher, behind the step that a thread computes.
+    /// Returns the matcher, after the step that a thread computes.
     fn matcher(&mut self) -> Option<&mut Matcher> {
-        if let Self::Computing(step) = self {
+        if let Self::Computing { step, .. } = self {
             *self = step.recv().map_or(Self::Lost, |step| Self::Ready(step.matcher));
         }
         match self {
@@ -103,14 +113,17 @@ fn lost() -> Next {
     Next::Unknown("its computation failed".into())
 }
 
-/// Consumes tokens and computes which may follow.
-fn step(mut matcher: Box<Matcher>, pending: &[u32], vocab: usize) -> Step {
+/// Removes tokens, consumes others, and computes which may follow.
+fn step(mut matcher: Box<Matcher>, removed: usize, pending: &[u32], vocab: usize) -> Step {
     let begin = Instant::now();
-    let next = next(&mut matcher, pending, vocab);
+    let next = next(&mut matcher, removed, pending, vocab);
     Step { matcher, next, time: begin.elapsed() }
 }
 
-fn next(matcher: &mut Matcher, pending: &[u32], vocab: usize) -> Next {
+fn next(matcher: &mut Matcher, removed: usize, pending: &[u32], vocab: usize) -> Next {
+    if removed > 0 {
+        let _ = matcher.rollback(removed);
+    }
     if !pending.is_empty() {
         // The reason to stop has the error.
         let _ = matcher.consume_tokens(pending);
@@ -142,14 +155,22 @@ impl fmt::Debug for Guided {
 
 impl Constraint for Guided {
     fn next(&mut self) -> Next {
-        let (pending, vocab) = (mem::take(&mut self.pending), self.vocab);
-        match self.state().matcher() {
-            Some(matcher) => next(matcher, &pending, vocab),
-            None => lost(),
+        if let Some(known) = &self.known {
+            return known.clone();
         }
+        let (removed, vocab) = (mem::take(&mut self.removed), self.vocab);
+        let pending = mem::take(&mut self.pending);
+        let computed = match self.state().matcher() {
+            Some(matcher) => next(matcher, removed, &pending, vocab),
+            None => lost(),
+        };
+        self.known.insert(computed).clone()
     }
 
     fn poll(&mut self, budget: &mut Duration) -> Option<Next> {
+        if let Some(known) = &self.known {
+            return Some(known.clone());
+        }
         let begin = Instant::now();
         let wait = self.start(*budget);
         let next = self.receive(wait);
@@ -158,17 +179,20 @@ impl Constraint for Guided {
     }
 
     fn accept(&mut self, token: u32) {
+        self.known = None;
         self.pending.push(token);
     }
 
     fn rewind(&mut self, tokens: usize) {
+        if tokens == 0 {
+            return;
+        }
+        self.known = None;
         let pending = tokens.min(self.pending.len());
         self.pending.truncate(self.pending.len() - pending);
-        if tokens > pending
-            && let Some(matcher) = self.state().matcher()
-        {
-            // The next step reports the error.
-            let _ = matcher.rollback(tokens - pending);
+        self.removed += tokens - pending;
+        if let State::Computing { stale, .. } = self.state() {
+            *stale = true;
         }
     }
 
@@ -176,6 +200,6 @@ impl Constraint for Guided {
         let mut state = self.matcher.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = state.matcher().map_or(State::Lost, |m| State::Ready(Box::new(m.deep_clone())));
         let (matcher, pending) = (Mutex::new(copy), self.pending.clone());
-        Box::new(Self { matcher, pending, ..*self })
+        Box::new(Self { matcher, pending, known: self.known.clone(), ..*self })
     }
 }

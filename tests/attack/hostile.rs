@@ -1,6 +1,7 @@
 //! The hostile client: random mixtures of everything that once hurt a server, from 127.0.0.2.
 
 mod bodies;
+mod shapes;
 mod transport;
 
 use crate::common::server::{Reply, Server};
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 type Activity = (&'static str, fn(&Attacker, &mut Rng) -> u16);
 
 /// All activities.
-const ACTIVITIES: [Activity; 21] = [
+const ACTIVITIES: [Activity; 27] = [
     ("large bodies", bodies::large),
     ("grammars that grow", bodies::growing_grammar),
     ("eight outputs with a regular expression", bodies::many_constrained),
@@ -43,6 +44,12 @@ const ACTIVITIES: [Activity; 21] = [
     ("half-closed clients", transport::half_closed),
     ("noise instead of HTTP", transport::noise),
     ("foreign web pages", transport::web_page),
+    ("schemas of hostile shape", shapes::schemas),
+    ("grammars of hostile shape", shapes::grammars),
+    ("answers that are dear to format", shapes::formatters),
+    ("continuations of large responses", shapes::continuations),
+    ("loads and unloads", shapes::loads),
+    ("slow readers", shapes::slow_reader),
 ];
 
 /// The hostile client.

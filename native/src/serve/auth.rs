@@ -122,8 +122,15 @@ fn request_key(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// The owner of a request: the number of its API key, empty without keys. The prefix cache is
 /// separate for each tenant.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tenant(pub String);
+
+impl Tenant {
+    /// Returns the salt of the prefix cache of requests without a `cache_salt`.
+    pub fn unsalted(&self) -> String {
+        format!("{} ", self.0)
+    }
+}
 
 /// Middleware: refuses requests without an accepted key, and adds the [`Tenant`] and the [`Client`] to
 /// the others.

@@ -2,7 +2,7 @@
 //! threads talk to it through [`EngineHandle`] and share nothing with it.
 
 use super::client::{Arrival, Client};
-use super::event::{EventReceiver, EventSender, RequestEvent, RequestTimes};
+use super::event::{self, EventReceiver, EventSender, RequestEvent, RequestTimes};
 use super::event_batcher::EventBatcher;
 use super::fair::{self, ScheduledRequest, Turn};
 use super::metrics::EngineMetrics;
@@ -18,7 +18,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 use wrinklefree::engine::{
     Engine, EngineStats, Event, EventKind, FinishReason, Request, SeqId, Step, SubmitError,
@@ -117,7 +116,7 @@ impl EngineHandle {
         arrival: Arrival,
     ) -> Result<Vec<EventReceiver>, QueueError> {
         let channels = requests.into_iter().map(|request| {
-            let (sender, receiver) = unbounded_channel();
+            let (sender, receiver) = event::channel();
             ((request, sender), receiver)
         });
         let (requests, receivers) = channels.unzip();
@@ -394,10 +393,10 @@ impl EngineThread {
         }
     }
 
-    /// Cancels requests whose receiver was dropped.
+    /// Cancels requests whose receiver was dropped or does not read.
     fn cancel_abandoned(&mut self) {
         let abandoned =
-            |(id, active): (&SeqId, &ActiveRequest)| active.events.is_closed().then_some(*id);
+            |(id, active): (&SeqId, &ActiveRequest)| active.events.is_abandoned().then_some(*id);
         let abandoned: Vec<SeqId> = self.active.iter().filter_map(abandoned).collect();
         for id in abandoned {
             self.engine.cancel(id);

@@ -54,7 +54,7 @@ async fn deliver_loop(mut batches: UnboundedReceiver<EventBatch>) {
     while let Some(batch) = batches.recv().await {
         for (events, event) in batch {
             // The engine's thread notices closed channels before its next step.
-            let _ = events.send(event);
+            events.send(event);
         }
     }
 }
@@ -62,31 +62,32 @@ async fn deliver_loop(mut batches: UnboundedReceiver<EventBatch>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::event::RequestTimes;
+    use crate::serve::event::{self, RequestTimes};
+    use futures_util::StreamExt;
     use wrinklefree::engine::EventKind;
 
-    fn event() -> RequestEvent {
+    fn an_event() -> RequestEvent {
         RequestEvent { kind: EventKind::Embedded(Vec::new()), times: RequestTimes::default() }
     }
 
     #[tokio::test]
     async fn events_are_batched_for_a_short_time() {
         let mut batcher = EventBatcher::start(&Handle::current());
-        let (to, mut events) = unbounded_channel();
+        let (to, mut events) = event::channel();
         let mut arrived = async |batcher: &mut EventBatcher, force| {
             batcher.flush(force);
-            tokio::time::timeout(Duration::from_millis(50), events.recv())
+            tokio::time::timeout(Duration::from_millis(50), events.next())
                 .await
                 .is_ok_and(|got| got.is_some())
         };
         batcher.last_flush = Instant::now() + Duration::from_secs(1);
-        batcher.push(to.clone(), event(), false);
+        batcher.push(to.clone(), an_event(), false);
         assert!(!arrived(&mut batcher, false).await, "the interval has not passed");
         assert!(arrived(&mut batcher, true).await, "the flush is forced");
         batcher.last_flush = Instant::now() + Duration::from_secs(1);
-        batcher.push(to.clone(), event(), true);
+        batcher.push(to.clone(), an_event(), true);
         assert!(arrived(&mut batcher, false).await, "the event is urgent");
-        batcher.push(to, event(), false);
+        batcher.push(to, an_event(), false);
         std::thread::sleep(FLUSH_INTERVAL);
         assert!(arrived(&mut batcher, false).await, "the interval has passed");
     }

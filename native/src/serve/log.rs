@@ -2,10 +2,12 @@
 
 use super::error::ApiError;
 use super::ids;
+use super::log_writer::LogWriter;
 use super::metrics::Metrics;
 use super::request_log::RequestRecord;
 use crate::cli::exit::usage;
 use crate::config::LogFormat;
+use anyhow::Context;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
@@ -53,7 +55,8 @@ pub fn start(format: LogFormat) -> anyhow::Result<()> {
     let filter = filter()?;
     #[cfg(feature = "otlp")]
     let filter = filter.add_directive(super::otlp::log_directive());
-    let lines = layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let writer = LogWriter::start().context("cannot start the log")?;
+    let lines = layer().with_writer(writer).with_ansi(io::stderr().is_terminal());
     let lines = match format {
         LogFormat::Text => lines.with_target(false).boxed(),
         LogFormat::Json => lines.json().boxed(),

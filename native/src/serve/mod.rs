@@ -26,6 +26,7 @@ mod ids;
 mod ignored;
 mod listener;
 pub mod log;
+mod log_writer;
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -80,6 +81,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 /// Number of threads for connections. They parse and format; computing is the engine's.
 const CONNECTION_THREADS: usize = 2;
+
+/// Downloads that their clients have left and that have not noticed it.
+const LEFT_PULLS: usize = 3;
 
 /// Maximum time for the last events of requests that are cut off.
 const CUT_TIME: Duration = Duration::from_secs(2);
@@ -147,6 +151,7 @@ pub fn run(config: ServerConfig) -> anyhow::Result<()> {
     runtime.shutdown_background();
     #[cfg(feature = "otlp")]
     otlp::shut_down();
+    log_writer::flush();
     ended
 }
 
@@ -171,6 +176,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<()> {
         limits,
         manage_models,
         pulls: Arc::new(Semaphore::new(1)),
+        left_pulls: Arc::new(Semaphore::new(LEFT_PULLS)),
         slot_save_path,
     });
     let router = match demo {

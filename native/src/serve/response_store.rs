@@ -33,19 +33,26 @@ type Key = (String, String);
 pub struct StoredResponse {
     /// The response.
     pub response: Arc<str>,
-    /// Messages of the conversation, for chat templates, without the instructions.
-    pub messages: Arc<str>,
+    /// Messages of the conversation, for chat templates, without the instructions: JSON arrays, one after
+    /// the other. Responses that go on from each other share them.
+    pub messages: Vec<Arc<str>>,
 }
 
 impl StoredResponse {
     fn bytes(&self) -> usize {
-        self.response.len() + self.messages.len() + ENTRY
+        self.response.len() + bytes(&self.messages) + ENTRY
     }
 
     /// Returns the messages of the conversation.
     pub fn conversation(&self) -> Vec<Value> {
-        serde_json::from_str(&self.messages).unwrap_or_default()
+        let parse = |text: &Arc<str>| serde_json::from_str::<Vec<Value>>(text).unwrap_or_default();
+        self.messages.iter().flat_map(parse).collect()
     }
+}
+
+/// Returns the bytes of the messages of a conversation.
+pub fn bytes(messages: &[Arc<str>]) -> usize {
+    messages.iter().map(|text| text.len()).sum()
 }
 
 impl ResponseStore {
@@ -114,7 +121,7 @@ mod tests {
     use super::*;
 
     fn stored(size: usize) -> StoredResponse {
-        StoredResponse { response: "x".repeat(size).into(), messages: "[]".into() }
+        StoredResponse { response: "x".repeat(size).into(), messages: vec!["[]".into()] }
     }
 
     #[test]

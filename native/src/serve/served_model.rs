@@ -70,6 +70,18 @@ pub struct ServedModel {
     pub grammars: Arc<GrammarCompiler>,
 }
 
+/// What an answer needs of its model. It keeps no engine: a model can be unloaded while clients still
+/// read its answers.
+#[derive(Clone)]
+pub struct ModelLabel {
+    /// Name in responses.
+    pub name: String,
+    /// Tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Maximum number of positions per sequence.
+    pub context: usize,
+}
+
 /// Size of a model's weights.
 #[derive(Clone, Debug)]
 pub struct ModelSize {
@@ -112,6 +124,12 @@ fn fingerprint(weights: &Weights) -> u64 {
 }
 
 impl ServedModel {
+    /// Returns what answers need of the model.
+    pub fn label(&self) -> ModelLabel {
+        let (name, tokenizer) = (self.name.clone(), self.tokenizer.clone());
+        ModelLabel { name, tokenizer, context: self.context }
+    }
+
     /// Returns true if it has recurrent states, which the prefix cache keeps at few positions only.
     pub fn is_recurrent(&self) -> bool {
         self.spec.linear_attention.is_some()

@@ -39,9 +39,14 @@ impl Slots {
         self.lock().len()
     }
 
-    /// Returns for each slot whether a request runs in it, and the length of the last text.
-    pub fn states(&self) -> Vec<(bool, usize)> {
-        self.lock().iter().map(|slot| (slot.running > 0, slot.text.tokens.len())).collect()
+    /// Returns for each slot whether a request runs in it, and the length of the last text if it has this
+    /// salt.
+    pub fn states(&self, salt: &str) -> Vec<(bool, usize)> {
+        let state = |slot: &Slot| {
+            let length = if slot.text.salt == salt { slot.text.tokens.len() } else { 0 };
+            (slot.running > 0, length)
+        };
+        self.lock().iter().map(state).collect()
     }
 
     /// Returns the text of a slot; `None` if there is no such slot.
@@ -127,12 +132,13 @@ mod tests {
         assert_eq!((first.id, second.id), (0, 1));
         first.push(3);
         drop((first, second));
-        assert_eq!(slots.states(), [(false, 3), (false, 2)]);
+        assert_eq!(slots.states(""), [(false, 3), (false, 2)]);
+        assert_eq!(slots.states("1 "), [(false, 0), (false, 0)], "texts of others");
         assert_eq!(slots.text(0).unwrap().tokens, [1, 2, 3]);
         let again = slots.enter(None, &request(&[5, 6, 7]));
         assert_eq!(again.id, 1, "it begins with the text of slot 1");
         assert_eq!(slots.enter(Some(1), &request(&[9])).id, 1, "slots are names, not limits");
-        assert_eq!(slots.states()[0], (false, 3));
+        assert_eq!(slots.states("")[0], (false, 3));
         assert!(slots.text(2).is_none());
     }
 }

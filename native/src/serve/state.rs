@@ -2,6 +2,7 @@
 
 use super::admission::Admission;
 use super::auth::ApiKeys;
+use super::client::Client;
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::registry::ModelRegistry;
@@ -40,6 +41,8 @@ pub struct ServerState {
     pub manage_models: bool,
     /// Permit of the download that runs.
     pub pulls: Arc<Semaphore>,
+    /// Permits of downloads that their clients have left, until they notice.
+    pub left_pulls: Arc<Semaphore>,
     /// Folder of saved slots; `None` if none are saved.
     pub slot_save_path: Option<PathBuf>,
 }
@@ -74,10 +77,11 @@ impl ServerState {
     pub async fn model(
         &self,
         name: Option<&str>,
+        client: Client,
         deadline: Instant,
     ) -> Result<Arc<ServedModel>, ApiError> {
         self.serves()?;
-        self.models.find(name, deadline).await
+        self.models.find(name, client, deadline).await
     }
 
     /// Returns a model that is in memory, to describe it.

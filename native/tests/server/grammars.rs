@@ -185,3 +185,203 @@ fn expensive_steps_do_not_stall_a_stream() {
     assert!(longest < Duration::from_secs(3), "{longest:?}");
     drop(streams);
 }
+
+/// S₀ is a string; each further schema is one of "not the last one" and seven other types.
+fn multiplying(depth: usize) -> Value {
+    let others = ["null", "boolean", "number", "array", "object", "null", "number"];
+    (0..depth).fold(json!({"type": "string"}), |inner, _| {
+        let others = others.map(|name| json!({"type": name}));
+        let options: Vec<Value> = [json!({"not": inner})].into_iter().chain(others).collect();
+        json!({"oneOf": options})
+    })
+}
+
+/// A grammar whose rules name the next one, of about `bytes` bytes.
+fn chained(bytes: usize) -> String {
+    let count = bytes / 18;
+    let links: String = (0..count).map(|i| format!("r{i}::=r{}\n", i + 1)).collect();
+    format!("root ::= r0\n{links}r{count} ::= \"x\"\n")
+}
+
+/// Returns requests of all APIs that ask for a schema, with the field's name.
+fn with_schema(schema: &Value) -> Vec<(&'static str, Value)> {
+    let object = json!({"type": "object", "properties": {"a": schema}, "required": ["a"]});
+    let function = json!({"name": "f", "parameters": object});
+    let chat_tools = json!([{"type": "function", "function": function}]);
+    let format = json!({"type": "json_schema", "name": "x", "schema": schema,
+        "json_schema": {"name": "x", "schema": schema}});
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let tool = json!([{"name": "f", "input_schema": object}]);
+    let output = json!({"format": {"type": "json_schema", "schema": schema}});
+    let options = json!({"num_predict": 8});
+    vec![
+        ("/v1/chat/completions", short(json!({"guided_json": schema}))),
+        ("/v1/chat/completions", short(json!({"guided_json": schema.to_string()}))),
+        ("/v1/chat/completions", short(json!({"guided_json": schema, "best_effort": true}))),
+        ("/v1/chat/completions", short(json!({"response_format": format}))),
+        ("/v1/chat/completions", short(json!({"structured_outputs": {"json": schema}}))),
+        ("/v1/chat/completions", short(json!({"tools": chat_tools, "tool_choice": "required"}))),
+        ("/v1/chat/completions", short(json!({"tools": chat_tools, "response_format": format}))),
+        ("/v1/completions", json!({"prompt": "Hi", "max_tokens": 8, "json_schema": schema})),
+        ("/completion", json!({"prompt": "Hi", "n_predict": 8, "json_schema": schema})),
+        ("/infill", json!({"input_prefix": "a", "input_suffix": "b", "json_schema": schema})),
+        (
+            "/v1/responses",
+            json!({"input": "Hi", "max_output_tokens": 16, "text": {"format": format}}),
+        ),
+        (
+            "/v1/messages",
+            json!({"messages": messages, "max_tokens": 9, "tools": tool,
+                "tool_choice": {"type": "tool", "name": "f"}}),
+        ),
+        ("/v1/messages", json!({"messages": messages, "max_tokens": 9, "output_config": output})),
+        (
+            "/api/chat",
+            json!({"messages": messages, "stream": false, "options": options, "format": schema}),
+        ),
+        (
+            "/api/generate",
+            json!({"prompt": "Hi", "stream": false, "options": options, "format": schema}),
+        ),
+    ]
+}
+
+/// Returns requests of all APIs that take a grammar.
+fn with_grammar(grammar: &str) -> Vec<(&'static str, Value)> {
+    vec![
+        ("/v1/chat/completions", short(json!({"grammar": grammar}))),
+        ("/v1/chat/completions", short(json!({"guided_grammar": grammar}))),
+        ("/v1/chat/completions", short(json!({"ebnf": grammar}))),
+        ("/v1/chat/completions", short(json!({"structured_outputs": {"grammar": grammar}}))),
+        ("/v1/completions", json!({"prompt": "Hi", "max_tokens": 8, "grammar": grammar})),
+        ("/completion", json!({"prompt": "Hi", "n_predict": 8, "grammar": grammar})),
+        ("/v1/responses", json!({"input": "Hi", "max_output_tokens": 16, "grammar": grammar})),
+    ]
+}
+
+/// Sends a request and returns its status, after the server has shown that it lives and is small.
+fn survives(server: &Server, idle: f64, path: &str, body: &Value) -> u16 {
+    let begin = Instant::now();
+    let reply = server.post(path, body);
+    assert!([200, 400, 501].contains(&reply.status), "{path}: {} {}", reply.status, reply.body);
+    assert!(begin.elapsed() < Duration::from_secs(40), "{path}: {:?}", begin.elapsed());
+    server.get("/health").is(200);
+    #[cfg(target_os = "linux")]
+    assert!(server.resident_mib() - idle < 400.0, "{path}: {} MiB", server.resident_mib() - idle);
+    let _ = idle;
+    reply.status
+}
+
+#[cfg(target_os = "linux")]
+fn resident(server: &Server) -> f64 {
+    server.resident_mib()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resident(_: &Server) -> f64 {
+    0.0
+}
+
+/// Shapes whose recursion, rewriting or conversion once ended the server or took gigabytes, through the
+/// fields of all APIs.
+#[test]
+fn shapes_that_a_client_chooses_end_no_server() {
+    let server = Server::start(&[]);
+    server.chat(&short(json!({"guided_regex": "[0-9]+"}))).is(200);
+    let idle = resident(&server);
+    let signs = "?".repeat(6000);
+    for (path, body) in
+        with_grammar(&format!("root ::= \"a\"{signs} [b]{signs} (c){signs}\nc ::= .{signs}"))
+    {
+        survives(&server, idle, path, &body);
+    }
+    let nested = format!("root ::= {}\"a\"{}", "(".repeat(5000), ")+".repeat(5000));
+    let counted = format!("root ::= \"a\"{}", "{1,2}".repeat(5000));
+    for grammar in [nested, counted, chained(120 << 10), chained(548 << 10)] {
+        let (path, body) = &with_grammar(&grammar)[0];
+        assert_eq!(survives(&server, idle, path, body), 400, "{}", &grammar[..40]);
+    }
+    for (path, body) in with_schema(&multiplying(7)) {
+        survives(&server, idle, path, &body);
+    }
+    let (path, body) = &with_schema(&multiplying(12))[5];
+    survives(&server, idle, path, body);
+    let deep = (0..110).fold(json!(true), |inner, _| json!({"not": inner}));
+    let wide: Vec<Value> = (0..3000).map(|i| json!({"const": i})).collect();
+    let wide = json!({"oneOf": [{"anyOf": wide}, {"not": {"anyOf": wide}}]});
+    let link = |i: usize| {
+        (format!("d{i}"), json!({"anyOf": [{"$ref": format!("#/$defs/d{}", i + 1)}, true]}))
+    };
+    let mut links: serde_json::Map<String, Value> = (0..1500).map(link).collect();
+    links.insert("d1500".into(), json!({"type": "null"}));
+    let linked = json!({"$ref": "#/$defs/d0", "$defs": links});
+    let named = json!({"properties": {"k".repeat(50_000): {"anyOf": vec![json!({"not": {"const": 1}}); 2000]}}});
+    for schema in [deep, wide, linked, named] {
+        for index in [0, 2, 5] {
+            let (path, body) = &with_schema(&schema)[index];
+            survives(&server, idle, path, body);
+        }
+    }
+    server.terminate();
+    let log = server.ended().ends(0, &[]).stderr;
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// The size is checked before anything is converted, and schemas may also be texts.
+#[test]
+fn large_grammars_are_refused_at_once() {
+    let server = Server::start(&[]);
+    let choices: Vec<String> = (0..20_000).map(|i| format!("choice number {i}")).collect();
+    let schema = json!({"enum": choices});
+    let mut bodies = with_schema(&schema);
+    bodies.extend(with_grammar(&chained(200 << 10)));
+    bodies.push(("/v1/chat/completions", short(json!({"guided_choice": choices}))));
+    bodies.push(("/v1/chat/completions", short(json!({"guided_regex": choices.join("|")}))));
+    for (path, body) in &bodies {
+        let begin = Instant::now();
+        let refused = server.post(path, body);
+        if refused.status != 501 && !path.contains("infill") {
+            assert_eq!(refused.status, 400, "{path}: {}", refused.body);
+            assert!(refused.body.contains("131072 bytes"), "{path}: {}", refused.body);
+        }
+        assert!(begin.elapsed() < Duration::from_secs(5), "{path}: {:?}", begin.elapsed());
+    }
+    // What only describes does not count.
+    let described = json!({"type": "boolean", "description": "x".repeat(200 << 10)});
+    server.chat(&short(json!({"guided_json": described}))).is(200);
+    let text = json!({"type": "boolean"}).to_string();
+    let answer = server.chat(&short(json!({"guided_json": text}))).is(200).json();
+    let content = answer["choices"][0]["message"]["content"].as_str().expect("text");
+    assert!(["true", "false"].contains(&content), "{content}");
+    let error = server.chat(&short(json!({"guided_json": "{no JSON"}))).is(400);
+    assert!(error.body.contains("not JSON"), "{}", error.body);
+    let error = server.chat(&short(json!({"grammar": "root ::= \"a"}))).is(400).json();
+    assert_eq!(error["error"]["code"], "invalid_grammar", "{error}");
+    assert!(error["error"]["message"].as_str().expect("text").contains("line 1"), "{error}");
+}
+
+/// Grammars that take as long as they may: requests of other kinds are answered meanwhile, and nothing
+/// goes on when their clients have left.
+#[test]
+fn conversion_holds_up_nobody() {
+    let server = Server::start(&[]);
+    server.chat(&short(json!({"guided_regex": "[0-9]+"}))).is(200);
+    let open = |number: usize| {
+        let body =
+            short(json!({"grammar": format!("{}# {number}", chained(110 << 10))})).to_string();
+        server.open("POST", "/v1/chat/completions", "content-type: application/json\r\n", &body)
+    };
+    let streams: Vec<TcpStream> = (0..8).map(open).collect();
+    for _ in 0..4 {
+        let begin = Instant::now();
+        server.chat(&short(json!({}))).is(200);
+        server.post("/tokenize", &json!({"content": "Hi"})).is(200);
+        server.get("/health").is(200);
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    }
+    drop(streams);
+    let begin = Instant::now();
+    while server.chat(&short(json!({"guided_regex": "(ab){2,3}d"}))).status != 200 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    }
+}

@@ -461,3 +461,108 @@ fn a_trusted_proxy_names_its_clients() {
     sleep(Duration::from_millis(500));
     assert!(rest(send("127.0.0.3", "9.9.8.8")).starts_with("HTTP/1.1 429"));
 }
+
+/// A log that nobody reads fills its pipe after 64 KiB: requests go on.
+#[test]
+fn a_log_that_nobody_reads_blocks_no_request() {
+    let mut command = wf_run(&["serve", "--port", "0", "-t", "1"]);
+    command.env("WF_LOG", "info");
+    let (mut child, address) = start(command);
+    let address = address.strip_prefix("http://").expect("an address").to_string();
+    let id = "x".repeat(120);
+    for _ in 0..1200 {
+        let mut stream = TcpStream::connect(&address).expect("connects");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+        let head = format!("GET /version HTTP/1.1\r\nhost: localhost\r\nx-request-id: {id}\r\n");
+        stream.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).expect("sent");
+        assert!(rest(stream).starts_with("HTTP/1.1 200"), "an answer");
+    }
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}
+
+/// A client that writes all of a large body before it reads still gets the answer.
+#[test]
+fn large_bodies_get_their_status_from_clients_that_write_first() {
+    let server = Server::start(&[]);
+    for length in [5 * MIB, 24 * MIB] {
+        let mut stream = server.connect();
+        stream.write_all(head(CHAT, length).as_bytes()).expect("sent");
+        for _ in 0..length / MIB {
+            stream.write_all(&vec![b' '; MIB]).expect("the server reads on");
+        }
+        let text = rest(stream);
+        assert!(text.starts_with("HTTP/1.1 413"), "{length}: {text}");
+    }
+}
+
+/// Bodies whose parts are parsed again, or that fields nobody supports hold, take few times their size.
+#[test]
+#[cfg(target_os = "linux")]
+fn texts_and_lists_in_unlikely_fields_take_little_memory() {
+    let server = Server::start(&[]);
+    server.chat(&ask("Hi", json!({"max_tokens": 2}))).is(200);
+    let list = format!("[{}0]", "0,".repeat(1_900_000));
+    let schema = format!("{{\"enum\": {}}}", list.replace("0,", "{},").replace('0', "{}"));
+    let schema = json!(&schema[..3_900_000]).to_string();
+    let samplers = "k".repeat(3_900_000);
+    let idle = peak(&server);
+    for (path, body) in [
+        (CHAT, format!("{{\"messages\": [], \"guided_json\": {schema}}}")),
+        (CHAT, format!("{{\"messages\": [], \"json_schema\": {schema}}}")),
+        ("/completion", format!("{{\"prompt\": \"a\", \"samplers\": \"{samplers}\"}}")),
+        ("/v1/responses", format!("{{\"input\": \"a\", \"prompt\": {list}}}")),
+        ("/v1/responses", format!("{{\"input\": \"a\", \"conversation\": \"{samplers}\"}}")),
+    ] {
+        let json = "content-type: application/json\r\n";
+        let reply = server.send("POST", path, json, &body);
+        assert!((400..500).contains(&reply.status), "{path}: {} {}", reply.status, reply.body);
+        assert!(reply.body.len() < 100_000, "{path}: {} bytes", reply.body.len());
+        let more = peak(&server) - idle;
+        assert!(more < 70, "{path}: {} MB body, {more} MiB", body.len() / 1_000_000);
+    }
+}
+
+/// `response_fields` of any number, over many outputs, once took 30 s of the connections' threads.
+#[test]
+fn formatting_has_limits() {
+    let server = Server::start(&[]);
+    let body = |fields: Vec<String>| json!({"prompt": vec!["a"; 15], "n_cmpl": 8, "n_predict": 1, "response_fields": fields});
+    let refused = server.post("/completion", &body(vec!["a/b/c".into(); 10_000])).is(400);
+    assert!(refused.body.contains("response_fields"), "{}", refused.body);
+    server.post("/completion", &body(vec!["a/".repeat(1000)])).is(400);
+    let answer = server.post("/completion", &body(vec!["content".into(); 64])).is(200).json();
+    assert_eq!(answer.as_array().map(Vec::len), Some(120));
+}
+
+/// What others wrote before is neither saved nor erased with another salt, and has no length for others.
+#[test]
+fn slots_keep_to_their_salt() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(&["--slot-save-path", folder.path().to_str().expect("UTF-8")]);
+    let text = "Once upon a time there was a fox. ".repeat(8);
+    let completion = |more: Value| {
+        let mut body = json!({"prompt": text, "max_tokens": 2});
+        body.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
+        server.post("/v1/completions", &body).is(200).json()
+    };
+    completion(json!({"cache_salt": "secret"}));
+    let lengths = |server: &Server| {
+        let slots = server.get("/slots").is(200).json();
+        slots
+            .as_array()
+            .expect("slots")
+            .iter()
+            .map(|s| s["n_past"].as_u64().unwrap_or(0))
+            .sum::<u64>()
+    };
+    assert_eq!(lengths(&server), 0, "the salt's text");
+    let save = |name: &str| server.post("/slots/0?action=save", &json!({"filename": name}));
+    assert_eq!(save("a.slot").is(200).json()["n_saved"], 0);
+    assert_eq!(server.post("/slots/0?action=erase", &json!({})).is(200).json()["n_erased"], 0);
+    let again = completion(json!({"cache_salt": "secret"}));
+    assert!(again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64() > Some(0), "{again}");
+    for name in ["nul", "NUL.slot", "com1", "LPT9.x", "a."] {
+        save(name).is(400);
+    }
+}

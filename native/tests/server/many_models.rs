@@ -325,3 +325,124 @@ fn a_download_ends_with_its_client() {
         other.status == 502
     });
 }
+
+/// Reads the beginning of a stream and leaves the rest unread.
+fn slow_reader(server: &Server, model: &str) -> BufReader<std::net::TcpStream> {
+    let more = json!({"model": model, "max_tokens": 1000, "n": 4, "logprobs": true,
+        "top_logprobs": 20, "ignore_eos": true, "stream": true});
+    let body = ask("Hi", more).to_string();
+    let headers = "content-type: application/json\r\n";
+    let mut stream = BufReader::new(server.open("POST", "/v1/chat/completions", headers, &body));
+    let mut line = String::new();
+    while !line.starts_with("data: ") {
+        line.clear();
+        stream.read_line(&mut line).expect("a line");
+    }
+    stream
+}
+
+/// Each endpoint that loads or unloads, with all ways to say so: none waits for itself.
+#[test]
+fn handlers_do_not_wait_for_themselves() {
+    let folder = models();
+    let server = Server::start(&["--models", path(folder.path()), "--keep-alive", "-1"]);
+    let unloads = [
+        ("/api/generate", json!({"model": "fox", "keep_alive": 0})),
+        ("/api/generate", json!({"model": "fox", "keep_alive": "0s", "prompt": ""})),
+        ("/api/chat", json!({"model": "fox", "keep_alive": 0, "messages": []})),
+        ("/models/unload", json!({"model": "fox"})),
+        ("/v1/models/unload", json!({"model": "fox"})),
+    ];
+    for (endpoint, body) in &unloads {
+        server.post("/models/load", &json!({"model": "fox"})).is(200);
+        let begin = Instant::now();
+        server.post(endpoint, body).is(200);
+        assert!(begin.elapsed() < Duration::from_secs(10), "{endpoint}: {:?}", begin.elapsed());
+        assert!(in_state(&server, "loaded").is_empty(), "{endpoint} {body}");
+    }
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    for (endpoint, body) in [
+        ("/v1/chat/completions", json!({"messages": messages, "max_tokens": 2})),
+        ("/v1/completions", json!({"prompt": "Hi", "max_tokens": 2})),
+        ("/v1/responses", json!({"input": "Hi", "max_output_tokens": 16})),
+        ("/v1/messages", json!({"messages": messages, "max_tokens": 2})),
+        ("/v1/messages/count_tokens", json!({"messages": messages})),
+        ("/v1/embeddings", json!({"input": "Hi"})),
+        ("/completion", json!({"prompt": "Hi", "n_predict": 2})),
+        ("/embedding", json!({"content": "Hi"})),
+        ("/tokenize", json!({"content": "Hi"})),
+        ("/detokenize", json!({"tokens": [5]})),
+        ("/apply-template", json!({"messages": messages})),
+        ("/slots/0?action=erase", json!({})),
+        ("/api/chat", json!({"messages": messages, "stream": false, "keep_alive": 0})),
+        ("/api/generate", json!({"prompt": "Hi", "stream": false, "keep_alive": 0})),
+        ("/api/embed", json!({"input": "Hi", "keep_alive": 0})),
+        ("/api/embeddings", json!({"prompt": "Hi"})),
+        ("/api/show", json!({})),
+    ] {
+        let mut body = body;
+        body["model"] = "fox".into();
+        let begin = Instant::now();
+        let status = server.post(endpoint, &body).status;
+        assert!([200, 400, 501].contains(&status), "{endpoint}: {status}");
+        server.post("/models/unload", &json!({"model": "fox"})).is(200);
+        assert!(begin.elapsed() < Duration::from_secs(20), "{endpoint}: {:?}", begin.elapsed());
+    }
+}
+
+/// Clients that read slowly keep no engine: others get their model when the answers are computed.
+#[test]
+fn slow_readers_keep_no_model_in_memory() {
+    let folder = models();
+    let args = ["--models", path(folder.path()), "--memory-limit", ONE, "--context", "2048"];
+    let server = Server::start(&args);
+    let readers = [slow_reader(&server, "fox"), slow_reader(&server, "fox")];
+    let begin = Instant::now();
+    content(&server, &ask("Hi", json!({"model": "owl", "max_tokens": 4})));
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    assert_eq!(in_state(&server, "loaded"), ["owl"]);
+    drop(readers);
+}
+
+/// A body that is wrong whatever the model gets its status, also if its model is not in memory.
+#[test]
+fn bad_streams_of_models_that_load_get_their_status() {
+    let folder = models();
+    let server = Server::start(&["--models", path(folder.path())]);
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let bad = [
+        ("/v1/chat/completions", json!({"messages": messages, "temperature": "hot"})),
+        ("/v1/chat/completions", json!({"messages": messages, "n": 99})),
+        ("/v1/chat/completions", json!({"messages": 1})),
+        ("/v1/completions", json!({"prompt": "Hi", "logprobs": 99})),
+        ("/v1/responses", json!({"input": "Hi", "text": {"format": {"type": "x"}}})),
+        ("/v1/messages", json!({"messages": messages})),
+    ];
+    for (endpoint, mut body) in bad {
+        body["model"] = "fox".into();
+        body["stream"] = true.into();
+        let reply = server.post(endpoint, &body);
+        assert_eq!(reply.status, 400, "{endpoint} {body}: {}", reply.body);
+    }
+    assert!(in_state(&server, "loaded").is_empty(), "nothing was loaded for them");
+}
+
+/// Errors of files name no folders of the server, and a broken file is not read for each request.
+#[test]
+fn load_errors_tell_no_folders() {
+    let folder = models();
+    fs::write(folder.path().join("broken.gguf"), "GGUF").expect("written");
+    let server = Server::start(&["--models", path(folder.path())]);
+    for _ in 0..3 {
+        let error = server.chat(&ask("Hi", json!({"model": "broken"}))).is(500);
+        assert!(!error.body.contains(path(folder.path())), "{}", error.body);
+        assert!(error.body.contains("broken"), "{}", error.body);
+    }
+    for list in ["/v1/models", "/v1/models/broken", "/api/tags"] {
+        let body = server.get(list).is(200).body;
+        assert!(!body.contains(path(folder.path())), "{body}");
+    }
+    server.terminate();
+    let log = server.ended().ends(0, &[]).stderr;
+    assert_eq!(log.matches("cannot load").count(), 1, "{log}");
+}

@@ -4,9 +4,9 @@ use super::Attacker;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-const CHAT: &str = "/v1/chat/completions";
+pub const CHAT: &str = "/v1/chat/completions";
 
-fn chat(more: &Value) -> String {
+pub fn chat(more: &Value) -> String {
     let mut body = json!({"messages": [{"role": "user", "content": "Tell me a story."}]});
     body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     body.to_string()

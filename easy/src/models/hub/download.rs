@@ -39,7 +39,7 @@ impl Download<'_> {
                 done => return done,
             };
             failures = if received >= MUCH { 0 } else { failures };
-            if failures == RESUMES {
+            if failures == RESUMES || progress.is_cancelled() {
                 return Err(failure);
             }
             progress.download_interrupted(self.name, &failure.reason());

@@ -1,15 +1,14 @@
 //! A conversation to continue, independent of the API that it came through.
 
 use super::body::{Body, GenerationOptions};
-use super::generation::Generation;
+use super::generation::{Generation, aside};
 use super::template_messages::{Ending, TemplateMessages};
 use super::tools::{self, CallFormat, OutputParser, Tools};
 use super::validation::OutputValidator;
 use crate::models::chat_prompt::{self, Inputs};
-use crate::models::grammar::{Effort, Grammar, closed, lenient, relax};
 use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
-use crate::serve::grammars::RequestedGrammar;
+use crate::serve::grammars::{CallableTools, RequestedGrammar};
 use crate::serve::served_model::ServedModel;
 use serde_json::Value;
 use std::sync::Arc;
@@ -58,8 +57,6 @@ pub struct PreparedConversation {
     field: &'static str,
     request: Request,
     grammar: Option<RequestedGrammar>,
-    /// The schema of answers.
-    validated: Option<RequestedGrammar>,
     reasoning: OutputReasoning,
     /// Parser of each output.
     pub parser: OutputParser,
@@ -81,14 +78,16 @@ impl PreparedConversation {
         arrival: Arrival,
         count: usize,
     ) -> Result<Generation, ApiError> {
-        let Self { field, mut request, grammar, validated, reasoning, parser } = self;
+        let Self { field, mut request, grammar, reasoning, parser } = self;
         let (mut answer, mut left_out) = (None, Vec::new());
-        if let Some(requested) = grammar {
-            let (compiled, without) = model.grammars.compile(&requested, &arrival).await?;
-            (answer, left_out) = (Some(compiled.constraint), without);
+        if let Some(requested) = &grammar {
+            let ready = model.grammars.compile(requested, &arrival).await?;
+            answer = Some(aside(|| ready.compiled.constraint.clone()));
+            left_out.clone_from(&ready.not_enforced);
         }
         let compiler = &model.grammars;
-        let validator = OutputValidator::new(compiler, validated, left_out, arrival, Some(parser));
+        let grammar = grammar.as_ref();
+        let validator = OutputValidator::new(compiler, grammar, left_out, arrival, Some(parser));
         request.sampling.constraint = reasoning
             .constrain(&model.tokenizer, &model.defaults.eos, answer)
             .map_err(reasoning_error)?;
@@ -124,8 +123,7 @@ impl Conversation {
         }
         let parser = OutputParser::new(reasoning.parser(), self.tools.parser(format));
         let grammar = self.output_grammar(format)?;
-        let (field, validated) = (self.field, self.grammar.clone());
-        Ok(PreparedConversation { field, request, grammar, validated, reasoning, parser })
+        Ok(PreparedConversation { field: self.field, request, grammar, reasoning, parser })
     }
 
     /// Renders the prompt with the model's chat template.
@@ -231,30 +229,14 @@ impl Conversation {
         self.reasoning.clone().or(model.reasoning.clone())
     }
 
-    /// Returns the grammar of outputs with and without calls.
+    /// Returns what outputs with and without calls must look like.
     fn output_grammar(&self, format: CallFormat) -> Result<Option<RequestedGrammar>, ApiError> {
+        let answer = self.grammar.clone();
         if !self.tools.callable() {
-            return Ok(self.grammar.clone());
+            return Ok(answer);
         }
-        let schema = match &self.grammar {
-            None => None,
-            Some(RequestedGrammar {
-                grammar: Grammar::JsonSchema(schema), best_effort, ..
-            }) => Some(match best_effort {
-                true => {
-                    let kept = relax(&closed(schema.clone()), Effort::Supported).schema;
-                    lenient(kept, Effort::Supported)
-                }
-                false => closed(schema.clone()),
-            }),
-            Some(_) => {
-                let message = "tools can be combined with JSON output only, not with a regular \
-                               expression, a choice or a grammar";
-                return Err(ApiError::bad("tools", message));
-            }
-        };
-        let grammar = self.tools.grammar(schema, format).map_err(|e| ApiError::bad("tools", e))?;
-        Ok(Some(RequestedGrammar { grammar, field: "tools", best_effort: false }))
+        let tools = CallableTools { tools: self.tools.clone(), format };
+        RequestedGrammar::with_tools(answer, tools)?.checked().map(Some)
     }
 }
 

@@ -16,7 +16,6 @@ use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use wrinklefree::decode::{DecodeMode, Sampled};
 use wrinklefree::engine::{EventKind, FinishReason, NOT_FINITE, Request};
 use wrinklefree::text::ReasoningParser;
@@ -148,13 +147,15 @@ impl Generation {
     ) -> Result<Self, ApiError> {
         let generates = !requests.iter().all(|r| matches!(r.mode, DecodeMode::Embed(_)));
         let prompt_tokens = requests.iter().map(|r| r.tokens.len()).sum();
-        let all: Vec<Request> = requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
+        // A grammar's state can have megabytes, of which each output has its own.
+        let copy = || requests.iter().flat_map(|r| with_seeds(r, copies)).collect();
+        let all: Vec<Request> = aside(copy);
         let count = all.len();
         let slots = all.iter().map(|request| model.slots.enter(None, request)).collect();
         let receivers = model.engine.submit(all, arrival).await;
         let receivers = receivers.map_err(|error| ApiError::queue(&error, prompt))?;
         let events = receivers.into_iter().enumerate().map(|(index, events)| -> IndexedEvents {
-            UnboundedReceiverStream::new(events).map(move |event| (index, event)).boxed()
+            events.map(move |event| (index, event)).boxed()
         });
         Ok(Self {
             events: select_all(events),
@@ -223,6 +224,10 @@ impl Generation {
     /// # Errors
     /// If the time is over, an output cannot match its grammar, or the engine has stopped.
     pub async fn next(&mut self) -> Result<Option<(usize, EventKind)>, ApiError> {
+        // Events that wait for a client that reads slowly are late, too.
+        if Instant::now() >= self.deadline {
+            return Err(ApiError::timeout());
+        }
         let event = timeout_at(self.deadline, self.events.next()).await;
         let event = event.map_err(|_| ApiError::timeout())?;
         let Some((index, RequestEvent { kind, times })) = event else {
@@ -240,6 +245,11 @@ impl Generation {
                 self.reason = Some(reason);
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
                 return Err(ApiError::new(status, "model_error", NOT_FINITE));
+            }
+            &EventKind::Finished { reason: reason @ FinishReason::Cancelled, .. } => {
+                self.reason = Some(reason);
+                let message = "the answer was cut off: too much of it waited to be read";
+                return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "not_read", message));
             }
             EventKind::Token { text, sampled } => {
                 self.tokens += 1;
@@ -364,6 +374,11 @@ impl Drop for Generation {
             "answered"
         );
     }
+}
+
+/// Runs work whose size a client chooses. The connections of this thread go on meanwhile.
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+    tokio::task::block_in_place(work)
 }
 
 /// Returns `n` copies of a request with consecutive seeds.

@@ -1,6 +1,6 @@
 //! Streams progress to requests whose model is still loading.
 
-use super::body::{JsonBody, Progress};
+use super::body::{BodyCheck, JsonBody, Progress};
 use super::messages::error_body;
 use crate::serve::error::ApiError;
 use crate::serve::request_log::RequestRecord;
@@ -29,19 +29,21 @@ pub enum ErrorEvent {
 }
 
 /// Answers a request with `handler`. If the request is for a stream and its model is not in memory, the
-/// stream begins at once with comments about the progress.
+/// stream begins at once with comments about the progress. `check` finds before what is wrong with the
+/// body whatever the model: a stream has the status 200.
 ///
 /// # Errors
 /// Those of the body and of `handler`.
 pub async fn answer<F>(
     body: JsonBody,
     handler: impl FnOnce(JsonBody) -> F,
+    check: BodyCheck,
     format: ErrorEvent,
 ) -> Result<Response, ApiError>
 where
     F: Future<Output = Result<Response, ApiError>> + Send + 'static,
 {
-    let (waits, body) = body.waits_in_a_stream().await?;
+    let (waits, body) = body.waits_in_a_stream(check).await?;
     let Some(progress) = waits else { return handler(body).await };
     let mut interval = interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -28,7 +28,7 @@ mod status;
 mod stream;
 mod template_messages;
 mod tokens;
-mod tools;
+pub mod tools;
 mod validation;
 
 use super::state::ServerState;
@@ -51,12 +51,19 @@ pub fn router(server: &Arc<ServerState>) -> Router {
     let with_key = Router::new()
         .route(
             "/v1/chat/completions",
-            post(|body: JsonBody| loading::answer(body, chat::chat, ErrorEvent::Completions)),
+            post(|body: JsonBody| {
+                loading::answer(body, chat::chat, chat::check, ErrorEvent::Completions)
+            }),
         )
         .route(
             "/v1/completions",
             post(|body: JsonBody| {
-                loading::answer(body, completions::completions, ErrorEvent::Completions)
+                loading::answer(
+                    body,
+                    completions::completions,
+                    completions::check,
+                    ErrorEvent::Completions,
+                )
             }),
         )
         .route("/v1/embeddings", post(embeddings::embeddings))
@@ -64,7 +71,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
             "/v1/responses",
             post(|state: State<Arc<ServerState>>, body: JsonBody| {
                 let handler = |body| responses::responses(state, body);
-                loading::answer(body, handler, ErrorEvent::Responses)
+                loading::answer(body, handler, responses::check, ErrorEvent::Responses)
             }),
         )
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
@@ -72,7 +79,9 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/v1/responses/{id}", delete(responses::delete))
         .route(
             "/v1/messages",
-            post(|body: JsonBody| loading::answer(body, messages::messages, ErrorEvent::Anthropic)),
+            post(|body: JsonBody| {
+                loading::answer(body, messages::messages, messages::check, ErrorEvent::Anthropic)
+            }),
         )
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::models))

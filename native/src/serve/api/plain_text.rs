@@ -1,6 +1,6 @@
 //! Texts to continue as they are, independent of the API that they came through.
 
-use super::generation::Generation;
+use super::generation::{Generation, aside};
 use super::validation::OutputValidator;
 use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
@@ -32,12 +32,15 @@ impl PlainText {
         let Self { field, mut requests, grammar } = self;
         let mut left_out = Vec::new();
         if let Some(requested) = &grammar {
-            let (compiled, without) = model.grammars.compile(requested, &arrival).await?;
-            for request in &mut requests {
-                request.sampling.constraint = Some(compiled.constraint.clone());
-            }
-            left_out = without;
+            let ready = model.grammars.compile(requested, &arrival).await?;
+            aside(|| {
+                for request in &mut requests {
+                    request.sampling.constraint = Some(ready.compiled.constraint.clone());
+                }
+            });
+            left_out.clone_from(&ready.not_enforced);
         }
+        let grammar = grammar.as_ref();
         let validator = OutputValidator::new(&model.grammars, grammar, left_out, arrival, None);
         let started = Generation::start(model, arrival, &requests, copies, field).await?;
         Ok(started.with_validator(validator))

@@ -1,7 +1,7 @@
 //! Streams outputs as server-sent events or as lines of JSON.
 
 use super::body::StreamUsage;
-use super::generation::Generation;
+use super::generation::{Generation, aside};
 use super::validation::{attach, attach_to_end};
 use crate::serve::error::ApiError;
 use axum::body::Body;
@@ -189,7 +189,7 @@ impl<F: StreamFormatter> StreamState<F> {
                     self.formatter.token(index, &sampled, &text)
                 }
                 Ok(Some((index, EventKind::Finished { reason, text, .. }))) => {
-                    let mut values = self.formatter.finish(index, reason, &text);
+                    let mut values = aside(|| self.formatter.finish(index, reason, &text));
                     if let (Some(last), Framing::EventsUntilDone) = (values.last_mut(), F::FRAMING)
                     {
                         attach(last, &self.generation.reports[index..=index]);
@@ -219,7 +219,7 @@ impl<F: StreamFormatter> StreamState<F> {
     /// Returns the values after the last output, with the report about it where they end it.
     fn end(&mut self) -> Vec<Value> {
         self.ended = true;
-        let mut values = self.formatter.end(&self.generation);
+        let mut values = aside(|| self.formatter.end(&self.generation));
         let reports = &self.generation.reports;
         match F::FRAMING {
             Framing::EventsUntilDone => {}

@@ -1,9 +1,8 @@
 //! Reports whether outputs match a schema that was held for best effort.
 
 use super::tools::{OutputBlocks, OutputParser};
-use crate::models::grammar::Grammar;
 use crate::serve::client::Arrival;
-use crate::serve::grammars::{GrammarCompiler, RequestedGrammar};
+use crate::serve::grammars::{AnswerForm, GrammarCompiler, RequestedGrammar};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ const FIELD: &str = "schema_validation";
 /// Validates the outputs of one request.
 pub struct OutputValidator {
     compiler: Arc<GrammarCompiler>,
-    schema: Value,
+    schema: AnswerForm,
     not_enforced: Vec<String>,
     arrival: Arrival,
     /// Finds the answer in an output.
@@ -24,17 +23,13 @@ impl OutputValidator {
     /// Makes the validator of a request for best effort; `None` for others.
     pub fn new(
         compiler: &Arc<GrammarCompiler>,
-        requested: Option<RequestedGrammar>,
+        requested: Option<&RequestedGrammar>,
         not_enforced: Vec<String>,
         arrival: Arrival,
         parser: Option<OutputParser>,
     ) -> Option<Self> {
-        match requested? {
-            RequestedGrammar {
-                grammar: Grammar::JsonSchema(schema), best_effort: true, ..
-            } => Some(Self { compiler: compiler.clone(), schema, not_enforced, arrival, parser }),
-            _ => None,
-        }
+        let schema = requested?.validated()?.clone();
+        Some(Self { compiler: compiler.clone(), schema, not_enforced, arrival, parser })
     }
 
     /// Returns the report about an output; `None` if it calls tools instead of answering.
@@ -49,7 +44,7 @@ impl OutputValidator {
                 blocks.text()
             }
         };
-        let mut report = self.compiler.validate(&self.schema, answer, &self.arrival).await;
+        let mut report = self.compiler.validate(&self.schema, &answer, &self.arrival).await;
         report.not_enforced.clone_from(&self.not_enforced);
         Some(json!(report))
     }

@@ -2,6 +2,7 @@
 
 use crate::models::grammar::Compiled;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Most entries, and most bytes of all entries as estimated.
 const ENTRIES: usize = 64;
@@ -22,13 +23,13 @@ pub struct Ready {
 /// The grammars that were used last, newest at the end.
 #[derive(Debug, Default)]
 pub struct Cache {
-    entries: VecDeque<(Key, usize, Ready)>,
+    entries: VecDeque<(Key, usize, Arc<Ready>)>,
     bytes: usize,
 }
 
 impl Cache {
     /// Returns a grammar, which becomes the newest.
-    pub fn get(&mut self, key: &Key) -> Option<Ready> {
+    pub fn get(&mut self, key: &Key) -> Option<Arc<Ready>> {
         let index = self.entries.iter().position(|(other, ..)| other == key)?;
         let entry = self.entries.remove(index)?;
         let ready = entry.2.clone();
@@ -37,7 +38,7 @@ impl Cache {
     }
 
     /// Adds a grammar, and drops the oldest ones beyond the limits.
-    pub fn insert(&mut self, key: Key, ready: Ready) {
+    pub fn insert(&mut self, key: Key, ready: Arc<Ready>) {
         let bytes = key.1.len() + ready.compiled.bytes;
         if bytes > BYTES / 4 || self.entries.iter().any(|(other, ..)| *other == key) {
             return;
@@ -76,7 +77,7 @@ mod tests {
         let key = |i: usize| (String::new(), i.to_string());
         let insert = |cache: &mut Cache, i, bytes| {
             let compiled = Compiled { constraint: Box::new(Free), warnings: Vec::new(), bytes };
-            cache.insert(key(i), Ready { compiled, not_enforced: Vec::new() });
+            cache.insert(key(i), Arc::new(Ready { compiled, not_enforced: Vec::new() }));
         };
         (0..ENTRIES).for_each(|i| insert(&mut cache, i, 10));
         assert!(cache.get(&key(0)).is_some(), "and is the newest now");

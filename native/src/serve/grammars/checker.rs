@@ -1,16 +1,19 @@
-//! A process that compiles grammars and validates outputs before, or instead of, the server.
+//! A process that converts and compiles grammars and validates outputs before, or instead of, the server.
 //!
-//! Neither llguidance nor the validator can be interrupted, and a hostile grammar can take minutes and
-//! gigabytes in places that their own limits do not reach. A process can be ended, and has limits.
+//! Neither the conversion nor llguidance nor the validator can be interrupted, and a hostile grammar can
+//! take minutes and gigabytes in places that their own limits do not reach. A process can be ended, and
+//! has limits. What a client wrote reaches it as data ([`RequestedGrammar`]).
 
+use super::requested::{AnswerForm, RequestedGrammar};
 use crate::cli::system;
-use crate::models::grammar::{Grammar, Grammars, Validation, Vocabulary, validate};
+use crate::models::grammar::{
+    Effort, Grammars, PreparedGrammar, Validation, Vocabulary, replaced, validate,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::process::Stdio;
-use std::thread;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -23,25 +26,39 @@ const MESSAGE: u32 = 64 << 20;
 
 /// Work for the process.
 #[derive(Serialize, Deserialize)]
-pub enum Job {
-    /// Compiles a grammar.
-    Compile(Grammar),
+pub enum Job<'a> {
+    /// Converts and compiles a grammar.
+    Compile {
+        /// What a client asks for.
+        requested: Cow<'a, RequestedGrammar>,
+        /// The parts of it to keep.
+        effort: Effort,
+    },
     /// Validates an output against a schema.
     Validate {
         /// The schema.
-        schema: Value,
+        schema: Cow<'a, AnswerForm>,
         /// The output.
-        text: String,
+        text: Cow<'a, str>,
     },
 }
 
 /// The answer to a [`Job`].
 #[derive(Serialize, Deserialize)]
 pub enum Reply {
-    /// The grammar can be compiled, or the reason why not.
-    Compiled(Result<(), String>),
+    /// The grammar, which can be compiled, or the reason why it cannot.
+    Compiled(Result<Checked, String>),
     /// The report about the output.
     Validated(Validation),
+}
+
+/// A grammar that the process has compiled.
+#[derive(Serialize, Deserialize)]
+pub struct Checked {
+    /// The grammar, for the server to compile.
+    pub grammar: PreparedGrammar,
+    /// Parts of a schema that it does not hold, each with its place.
+    pub not_enforced: Vec<String>,
 }
 
 /// A running process. Dropping it kills it.
@@ -73,7 +90,7 @@ impl Checker {
     ///
     /// # Errors
     /// If the process has ended: the job exceeded its memory, or the stack.
-    pub async fn run(&mut self, job: &Job) -> io::Result<Reply> {
+    pub async fn run(&mut self, job: &Job<'_>) -> io::Result<Reply> {
         self.send(job).await?;
         let length = self.replies.read_u32_le().await?;
         let mut reply = vec![0; checked(length)?];
@@ -107,10 +124,12 @@ pub fn serve_checks() -> anyhow::Result<()> {
     let (mut jobs, mut replies) = (io::stdin().lock(), io::stdout().lock());
     let Some(vocabulary) = receive::<Vocabulary>(&mut jobs)? else { return Ok(()) };
     let grammars = Grammars::for_checks(&vocabulary)?;
-    while let Some(job) = receive::<Job>(&mut jobs)? {
+    while let Some(job) = receive::<Job<'_>>(&mut jobs)? {
         let reply = match job {
-            Job::Compile(grammar) => Reply::Compiled(grammars.compile(grammar).map(|_| ())),
-            Job::Validate { schema, text } => Reply::Validated(validated(schema, text)),
+            Job::Compile { requested, effort } => {
+                Reply::Compiled(compile(&grammars, &requested, effort))
+            }
+            Job::Validate { schema, text } => Reply::Validated(validated(&schema, &text)),
         };
         let reply = serde_json::to_vec(&reply)?;
         replies.write_all(&u32::try_from(reply.len())?.to_le_bytes())?;
@@ -120,12 +139,27 @@ pub fn serve_checks() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Validates on a stack that fits deep schemas.
-fn validated(schema: Value, text: String) -> Validation {
-    let thread = thread::Builder::new().stack_size(crate::models::grammar::STACK / 4);
-    let report = thread.spawn(move || validate(&schema, &text)).ok().and_then(|t| t.join().ok());
-    let failed = || Validation { errors: vec!["cannot validate".into()], ..Validation::default() };
-    report.unwrap_or_else(failed)
+fn compile(
+    grammars: &Grammars,
+    requested: &RequestedGrammar,
+    effort: Effort,
+) -> Result<Checked, String> {
+    let (grammar, mut not_enforced) = requested.convert(effort)?;
+    let (grammar, compiled) = grammars.prepare(grammar)?;
+    if let Some(answer) = requested.validated() {
+        not_enforced.extend(replaced(&answer.schema()?, &compiled));
+    }
+    Ok(Checked { grammar, not_enforced })
+}
+
+fn validated(schema: &AnswerForm, text: &str) -> Validation {
+    match schema.schema() {
+        Ok(schema) => validate(&schema, text),
+        Err(error) => Validation {
+            errors: vec![format!("cannot validate: {error}")],
+            ..Validation::default()
+        },
+    }
 }
 
 /// Reads a message; `None` at the end of the input.

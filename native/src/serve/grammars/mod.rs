@@ -1,21 +1,22 @@
 //! Compiles the grammars of requests: on threads of its own, a bounded number at a time, fairly between
-//! clients, and only after a process that can be ended has compiled the same grammar.
+//! clients, and only after a process that can be ended has made and compiled the same grammar.
 
 mod cache;
 mod checker;
+mod convert;
+mod requested;
 
+pub use cache::Ready;
 pub use checker::{COMMAND, serve_checks};
+pub use requested::{AnswerForm, CallableTools, RequestedGrammar};
 
 use super::client::{Arrival, Client};
 use super::error::ApiError;
-use crate::models::grammar::{
-    Compiled, Effort, Grammar, Grammars, Relaxed, Validation, Vocabulary, closed, lenient, relax,
-    replaced,
-};
+use crate::models::grammar::{Compiled, Effort, Grammars, PreparedGrammar, Validation, Vocabulary};
 use axum::http::StatusCode;
-use cache::{Cache, Key, Ready};
-use checker::{Checker, Job, Reply};
-use serde_json::Value;
+use cache::{Cache, Key};
+use checker::{Checked, Checker, Job, Reply};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
@@ -31,17 +32,6 @@ const WAITING: usize = 32;
 const WAITING_OF_CLIENT: usize = 8;
 /// Most time for one grammar.
 const COMPILE_TIME: Duration = Duration::from_secs(5);
-
-/// A grammar that a request asks for.
-#[derive(Clone, Debug)]
-pub struct RequestedGrammar {
-    /// The grammar.
-    pub grammar: Grammar,
-    /// The request field that it came in, for errors.
-    pub field: &'static str,
-    /// Leave out what no grammar can hold of a JSON schema, and validate outputs afterwards.
-    pub best_effort: bool,
-}
 
 /// The model's tokens, as grammars need them.
 pub struct Tokens {
@@ -103,38 +93,35 @@ impl GrammarCompiler {
         self: &Arc<Self>,
         requested: &RequestedGrammar,
         arrival: &Arrival,
-    ) -> Result<(Compiled, Vec<String>), ApiError> {
+    ) -> Result<Arc<Ready>, ApiError> {
         let key = key(requested, arrival)?;
-        if let Some(Ready { compiled, not_enforced }) = lock(&self.cache).get(&key) {
-            return Ok((compiled, not_enforced));
+        if let Some(ready) = lock(&self.cache).get(&key) {
+            return Ok(ready);
         }
         let (_places, queue) = self.enter(arrival.client)?;
         let turn = timeout_at(arrival.deadline, self.turn(queue))
             .await
             .map_err(|_| ApiError::timeout())?;
-        let (grammar, left_out) = self.check(requested, arrival).await?;
+        let Checked { grammar, not_enforced } = self.check(requested, arrival).await?;
         let compiled = self.compile_here(grammar, turn).await?;
         let compiled = compiled.map_err(|error| invalid(requested.field, &error))?;
-        let mut not_enforced = left_out;
-        if let (true, Grammar::JsonSchema(schema)) = (requested.best_effort, &requested.grammar) {
-            not_enforced.extend(replaced(schema, &compiled));
-        } else if !compiled.warnings.is_empty() {
+        if !requested.best_effort && !compiled.warnings.is_empty() {
             tracing::warn!(warnings = ?compiled.warnings, "parts of a grammar are not enforced");
         }
-        let ready = Ready { compiled: compiled.clone(), not_enforced: not_enforced.clone() };
-        lock(&self.cache).insert(key, ready);
-        Ok((compiled, not_enforced))
+        let ready = Arc::new(Ready { compiled, not_enforced });
+        lock(&self.cache).insert(key, ready.clone());
+        Ok(ready)
     }
 
     /// Validates an output against a schema.
-    pub async fn validate(&self, schema: &Value, text: String, arrival: &Arrival) -> Validation {
+    pub async fn validate(&self, schema: &AnswerForm, text: &str, arrival: &Arrival) -> Validation {
         let failed = |why: &str| Validation {
             errors: vec![format!("cannot validate: {why}")],
             ..Validation::default()
         };
         let turn = timeout_at(arrival.deadline, self.turn(self.queue(arrival.client))).await;
         let Ok(_turn) = turn else { return failed("the request's time is over") };
-        let job = Job::Validate { schema: schema.clone(), text };
+        let job = Job::Validate { schema: Cow::Borrowed(schema), text: text.into() };
         match self.run(&job, arrival).await {
             Ok(Reply::Validated(report)) => report,
             Ok(Reply::Compiled(_)) => failed("an internal error"),
@@ -174,17 +161,13 @@ impl GrammarCompiler {
         &self,
         requested: &RequestedGrammar,
         arrival: &Arrival,
-    ) -> Result<(Grammar, Vec<String>), ApiError> {
+    ) -> Result<Checked, ApiError> {
         let efforts = if requested.best_effort { &Effort::BEST[..] } else { &Effort::BEST[..1] };
         let mut last = String::new();
         for &effort in efforts {
-            let (grammar, left_out) = attempt(requested, effort);
-            let job = Job::Compile(grammar);
+            let job = Job::Compile { requested: Cow::Borrowed(requested), effort };
             match self.run(&job, arrival).await {
-                Ok(Reply::Compiled(Ok(()))) => {
-                    let Job::Compile(grammar) = job else { break };
-                    return Ok((grammar, left_out));
-                }
+                Ok(Reply::Compiled(Ok(checked))) => return Ok(checked),
                 Ok(Reply::Compiled(Err(error))) | Err(error) => last = error,
                 Ok(Reply::Validated(_)) => break,
             }
@@ -197,7 +180,7 @@ impl GrammarCompiler {
 
     /// Runs a job in a process. A process that does not reply in time is killed, also if the client
     /// leaves.
-    async fn run(&self, job: &Job, arrival: &Arrival) -> Result<Reply, String> {
+    async fn run(&self, job: &Job<'_>, arrival: &Arrival) -> Result<Reply, String> {
         let deadline = arrival.deadline.min(Instant::now() + COMPILE_TIME);
         let idle = lock(&self.idle).pop();
         let replied = timeout_at(deadline, async {
@@ -230,18 +213,22 @@ impl GrammarCompiler {
     /// Compiles a checked grammar on a thread, which keeps the turn.
     async fn compile_here(
         self: &Arc<Self>,
-        grammar: Grammar,
+        grammar: PreparedGrammar,
         turn: Turn,
     ) -> Result<Result<Compiled, String>, ApiError> {
         let (reply, compiled) = oneshot::channel();
         let this = self.clone();
         let work = move || {
+            if reply.is_closed() {
+                // The client has left.
+                return;
+            }
             let grammars = this.grammars.get_or_init(|| {
                 let Tokens { tokenizer, vocab, eos } = &this.tokens;
                 Grammars::new(tokenizer, *vocab, eos).map_err(|error| format!("{error:#}"))
             });
             let grammars = grammars.as_ref().map_err(Clone::clone);
-            let _ = reply.send(grammars.and_then(|grammars| grammars.compile(grammar)));
+            let _ = reply.send(grammars.and_then(|grammars| grammars.compile_prepared(&grammar)));
             drop(turn);
         };
         let thread = thread::Builder::new().name("grammars".into());
@@ -250,21 +237,9 @@ impl GrammarCompiler {
     }
 }
 
-/// Returns the grammar with the parts that an effort keeps, and what it leaves out.
-fn attempt(requested: &RequestedGrammar, effort: Effort) -> (Grammar, Vec<String>) {
-    match &requested.grammar {
-        Grammar::JsonSchema(schema) if requested.best_effort => {
-            let Relaxed { schema, left_out } = relax(&closed(schema.clone()), effort);
-            (Grammar::JsonSchema(lenient(schema, effort)), left_out)
-        }
-        Grammar::JsonSchema(schema) => (Grammar::JsonSchema(closed(schema.clone())), Vec::new()),
-        grammar => (grammar.clone(), Vec::new()),
-    }
-}
-
 fn key(requested: &RequestedGrammar, arrival: &Arrival) -> Result<Key, ApiError> {
-    let text = serde_json::to_string(&(&requested.grammar, requested.best_effort));
-    Ok((format!("{:?}", arrival.client), text.map_err(ApiError::internal)?))
+    let text = serde_json::to_string(requested).map_err(ApiError::internal)?;
+    Ok((format!("{:?}", arrival.client), text))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -3,12 +3,14 @@
 //! One thread ([`Loader`]) loads and unloads, one model at a time, so memory is counted without races.
 //! A request looks its model up and waits for the loader if the model is not in memory.
 
+mod load_queue;
 mod loader;
 mod source;
 
 pub use loader::{LoadModel, Loader};
 pub use source::{Catalog, ModelSource};
 
+use super::client::Client;
 use super::error::ApiError;
 use super::served_model::ServedModel;
 use axum::http::StatusCode;
@@ -23,6 +25,8 @@ use tokio::time::timeout_at;
 const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Models that an error names.
 const NAMED: usize = 10;
+/// The requests of one client that wait for a model are at most all without this part of them.
+const OTHERS_SHARE: usize = 8;
 
 /// The models of a server.
 pub struct ModelRegistry {
@@ -51,6 +55,8 @@ struct Entry {
     waiting: Vec<Waiter>,
     /// Reason why it could not be loaded the last time.
     error: Option<String>,
+    /// Until then requests get the last error: the files are not read again for each of them.
+    broken: Option<(Instant, ApiError)>,
     /// Percentage of a download that is part of loading.
     downloaded: Arc<AtomicU8>,
     /// Time that it stays in memory without requests; `None`: forever.
@@ -59,7 +65,11 @@ struct Entry {
     used: Instant,
 }
 
-type Waiter = oneshot::Sender<Result<Arc<ServedModel>, ApiError>>;
+/// A request that waits for a model.
+struct Waiter {
+    client: Client,
+    answer: oneshot::Sender<Result<Arc<ServedModel>, ApiError>>,
+}
 
 /// State of a model.
 #[derive(Clone)]
@@ -75,8 +85,10 @@ enum EntryState {
 pub enum LoadCommand {
     /// Load a model, if requests wait for it or `always`.
     Load { name: String, always: bool },
-    /// Unload a model when its requests have ended, and drop the sender.
+    /// Unload a model when its requests have ended, and answer then.
     Unload { name: String, done: oneshot::Sender<()> },
+    /// The engine of a model that is unloaded has ended.
+    Ended { name: String },
     /// Unload all models and end.
     Close,
 }
@@ -157,14 +169,15 @@ impl ModelRegistry {
     pub async fn find(
         self: &Arc<Self>,
         name: Option<&str>,
+        client: Client,
         deadline: tokio::time::Instant,
     ) -> Result<Arc<ServedModel>, ApiError> {
-        let mut found = self.look_up(name)?;
+        let mut found = self.look_up(name, client)?;
         if matches!(found, Found::Unknown) && self.rescan().await {
-            found = self.look_up(name)?;
+            found = self.look_up(name, client)?;
         }
         if matches!(found, Found::Unknown) && self.any_name {
-            found = self.look_up(Some("default"))?;
+            found = self.look_up(Some("default"), client)?;
         }
         let waits = match found {
             Found::Loaded(served) => return Ok(served),
@@ -295,7 +308,7 @@ impl ModelRegistry {
     }
 
     /// Looks a model up. Asks the loader for one that is not in memory.
-    fn look_up(&self, name: Option<&str>) -> Result<Found, ApiError> {
+    fn look_up(&self, name: Option<&str>, client: Client) -> Result<Found, ApiError> {
         let mut inner = self.lock();
         if !self.on_demand {
             let served = inner.entries.iter().find_map(Entry::served);
@@ -316,13 +329,19 @@ impl ModelRegistry {
             entry.used = Instant::now();
             return Ok(Found::Loaded(served.clone()));
         }
-        entry.waiting.retain(|waiter| !waiter.is_closed());
-        if entry.waiting.len() >= self.waiting_limit {
+        if let Some((_, error)) = entry.broken.as_ref().filter(|(until, _)| Instant::now() < *until)
+        {
+            return Err(error.clone());
+        }
+        entry.waiting.retain(|waiter| !waiter.answer.is_closed());
+        let own = entry.waiting.iter().filter(|waiter| waiter.client == client).count();
+        let share = self.waiting_limit - self.waiting_limit / OTHERS_SHARE;
+        if entry.waiting.len() >= self.waiting_limit || own >= share {
             let message = "too many requests wait for this model to load: try again later";
             return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message));
         }
-        let (waiter, waits) = oneshot::channel();
-        entry.waiting.push(waiter);
+        let (answer, waits) = oneshot::channel();
+        entry.waiting.push(Waiter { client, answer });
         if entry.waiting.len() == 1 {
             let name = entry.key();
             let _ = self.commands.send(LoadCommand::Load { name, always: false });
@@ -387,6 +406,7 @@ impl Entry {
             state: EntryState::Unloaded,
             waiting: Vec::new(),
             error: None,
+            broken: None,
             downloaded: Arc::default(),
             used: Instant::now(),
         }

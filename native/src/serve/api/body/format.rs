@@ -1,10 +1,9 @@
 //! Format of the output: `response_format`, `structured_outputs` and the fields of other servers.
 
-use crate::models::grammar::{Grammar, gbnf_to_lark, is_gbnf};
 use crate::serve::error::ApiError;
-use crate::serve::grammars::RequestedGrammar;
+use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// Constraints on the output. At most one of these fields may be set.
@@ -82,22 +81,21 @@ struct StructuredOutputs {
     grammar: Option<String>,
 }
 
-/// Grammars with the fields that ask for them.
-type Requested = Vec<(Grammar, &'static str)>;
+/// Forms with the fields that ask for them.
+type Requested = Vec<(AnswerForm, &'static str)>;
 
 impl StructuredOutputs {
     fn add_to(self, all: &mut Requested) -> Result<(), ApiError> {
         const FIELD: &str = "structured_outputs";
         let before = all.len();
-        all.extend(self.json.map(|schema| (Grammar::JsonSchema(schema), FIELD)));
-        all.extend(self.json_object.filter(|&on| on).map(|_| (Grammar::json_object(), FIELD)));
-        all.extend(self.regex.map(|regex| (Grammar::Regex(regex), FIELD)));
+        all.extend(self.json.map(|schema| (AnswerForm::JsonSchema(schema), FIELD)));
+        all.extend(self.json_object.filter(|&on| on).map(|_| (AnswerForm::JsonObject, FIELD)));
+        all.extend(self.regex.map(|regex| (AnswerForm::Regex(regex), FIELD)));
         if let Some(texts) = self.choice {
-            all.push((choice_grammar(&texts, "structured_outputs.choice")?, FIELD));
+            all.push((choice(texts, "structured_outputs.choice")?, FIELD));
         }
-        if let Some(text) = self.grammar {
-            all.push((text_grammar(text, "structured_outputs.grammar")?, FIELD));
-        }
+        let grammar = self.grammar.map(AnswerForm::Grammar);
+        all.extend(grammar.map(|grammar| (grammar, "structured_outputs.grammar")));
         match all.len() - before {
             1 => Ok(()),
             n => {
@@ -130,8 +128,8 @@ impl OutputFormatFields {
         match self.response_format {
             None | Some(ResponseFormat::Text) => {}
             Some(ResponseFormat::JsonObject { schema }) => {
-                let grammar = schema.map_or_else(Grammar::json_object, Grammar::JsonSchema);
-                all.push((grammar, "response_format"));
+                let form = schema.map_or(AnswerForm::JsonObject, AnswerForm::JsonSchema);
+                all.push((form, "response_format"));
             }
             Some(ResponseFormat::JsonSchema { json_schema, schema }) => {
                 best_effort |=
@@ -139,31 +137,30 @@ impl OutputFormatFields {
                 let schema = json_schema.map(|given| given.schema).or(schema);
                 let missing = "a response_format of type `json_schema` needs `json_schema.schema`";
                 let schema = schema.ok_or_else(|| ApiError::bad("response_format", missing))?;
-                all.push((Grammar::JsonSchema(schema), "response_format"));
+                all.push((AnswerForm::JsonSchema(schema), "response_format"));
             }
         }
         if let Some(structured) = self.structured_outputs {
             structured.add_to(&mut all)?;
         }
         for (regex, field) in [(self.regex, "regex"), (self.guided_regex, "guided_regex")] {
-            all.extend(regex.map(|regex| (Grammar::Regex(regex), field)));
+            all.extend(regex.map(|regex| (AnswerForm::Regex(regex), field)));
         }
         for (text, field) in [
             (self.grammar, "grammar"),
             (self.ebnf, "ebnf"),
             (self.guided_grammar, "guided_grammar"),
         ] {
-            if let Some(text) = text.filter(|text| !text.is_empty()) {
-                all.push((text_grammar(text, field)?, field));
-            }
+            let text = text.filter(|text| !text.is_empty());
+            all.extend(text.map(|text| (AnswerForm::Grammar(text), field)));
         }
         for (schema, field) in
             [(self.json_schema, "json_schema"), (self.guided_json, "guided_json")]
         {
-            all.extend(schema.map(|schema| (Grammar::JsonSchema(parsed(schema)), field)));
+            all.extend(schema.map(|schema| (schema_or_text(schema), field)));
         }
         if let Some(texts) = self.guided_choice {
-            all.push((choice_grammar(&texts, "guided_choice")?, "guided_choice"));
+            all.push((choice(texts, "guided_choice")?, "guided_choice"));
         }
         only(all, other, best_effort)
     }
@@ -175,8 +172,10 @@ fn only(
     other: Option<RequestedGrammar>,
     best_effort: bool,
 ) -> Result<Option<RequestedGrammar>, ApiError> {
-    let fields =
-        all.into_iter().map(|(grammar, field)| RequestedGrammar { grammar, field, best_effort });
+    let fields = all.into_iter().map(|(form, field)| RequestedGrammar {
+        best_effort,
+        ..RequestedGrammar::of_answer(form, field)
+    });
     let other = other
         .map(|other| RequestedGrammar { best_effort: other.best_effort || best_effort, ..other });
     let mut requested = other.into_iter().chain(fields);
@@ -189,35 +188,22 @@ fn only(
                 first.field, second.field
             ),
         )),
-        _ => Ok(first),
+        _ => first.map(RequestedGrammar::checked).transpose(),
     }
 }
 
-/// Returns a schema that may have come as a text.
-fn parsed(schema: Value) -> Value {
-    match schema.as_str().map(serde_json::from_str) {
-        Some(Ok(parsed)) => parsed,
-        _ => schema,
+/// Returns the form of a schema, which may have come as a text. Nobody parses it here.
+fn schema_or_text(schema: Value) -> AnswerForm {
+    match schema {
+        Value::String(text) => AnswerForm::JsonSchemaText(text),
+        schema => AnswerForm::JsonSchema(schema),
     }
 }
 
-/// Returns the grammar that a text in GBNF or Lark describes.
-fn text_grammar(text: String, field: &str) -> Result<Grammar, ApiError> {
-    if !is_gbnf(&text) {
-        return Ok(Grammar::Lark(text));
-    }
-    gbnf_to_lark(&text).map(Grammar::Lark).map_err(|error| {
-        let message = format!("cannot use this grammar: {error}");
-        ApiError { code: "invalid_grammar", ..ApiError::bad(field, message) }
-    })
-}
-
-/// Returns a grammar of exactly these texts.
-fn choice_grammar(texts: &[String], field: &str) -> Result<Grammar, ApiError> {
+/// Returns the form of exactly these texts.
+fn choice(texts: Vec<String>, field: &str) -> Result<AnswerForm, ApiError> {
     if texts.is_empty() {
         return Err(ApiError::bad(field, format!("{field} is empty: send at least one string")));
     }
-    // Lark's string literals are JSON's.
-    let texts: Vec<String> = texts.iter().map(|text| json!(text).to_string()).collect();
-    Ok(Grammar::Lark(format!("start: {}\n", texts.join(" | "))))
+    Ok(AnswerForm::Choice(texts))
 }

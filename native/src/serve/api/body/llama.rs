@@ -39,6 +39,9 @@ pub const SLOT: &[SchemaFn] = &[schema_of::<ModelFields>, schema_of::<SlotFields
 
 /// Maximum number of alternatives per token.
 const MAX_N_PROBS: usize = 20;
+/// Maximum number of `response_fields`, and of bytes of one.
+const MAX_FIELDS: usize = 64;
+const MAX_FIELD: usize = 128;
 
 /// The prompts of `/completion`.
 #[derive(Deserialize, ToSchema)]
@@ -275,11 +278,19 @@ impl LlamaFields {
     /// Returns the fields that format the response.
     ///
     /// # Errors
-    /// If `n_probs` is too large.
+    /// If `n_probs` is too large, or `response_fields` too long.
     pub fn output(&self, options: &GenerationOptions) -> Result<LlamaOutput, ApiError> {
         if let Some(top) = self.n_probs.filter(|&top| top > MAX_N_PROBS) {
             let message = format!("n_probs is {top}: at most {MAX_N_PROBS}");
             return Err(ApiError::bad("n_probs", message));
+        }
+        let fields = self.response_fields.clone().unwrap_or_default();
+        if fields.len() > MAX_FIELDS || fields.iter().any(|field| field.len() > MAX_FIELD) {
+            let message = format!(
+                "response_fields has {} names: at most {MAX_FIELDS} of {MAX_FIELD} bytes",
+                fields.len()
+            );
+            return Err(ApiError::bad("response_fields", message));
         }
         let time = self.t_max_predict_ms.and_then(|time| u64::try_from(time).ok());
         Ok(LlamaOutput {
@@ -289,7 +300,7 @@ impl LlamaFields {
             tokens: self.return_tokens.unwrap_or(false),
             timings: self.timings_per_token.unwrap_or(false),
             slot: self.id_slot.and_then(|slot| usize::try_from(slot).ok()),
-            fields: self.response_fields.clone().filter(|fields| !fields.is_empty()),
+            fields: Some(fields).filter(|fields| !fields.is_empty()),
             limits: TextLimits {
                 time: time.filter(|&time| time > 0).map(Duration::from_millis),
                 indent: self.n_indent.unwrap_or(0),

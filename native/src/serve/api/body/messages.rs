@@ -5,12 +5,11 @@ use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::required;
-use crate::models::grammar::Grammar;
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::api::template_messages::TemplateMessages;
 use crate::serve::api::tools::{Tool, ToolChoice, Tools};
 use crate::serve::error::ApiError;
-use crate::serve::grammars::RequestedGrammar;
+use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -266,8 +265,7 @@ impl AnthropicOutputFields {
                 (new, None) => (new, "output_config.format"),
             };
         Ok(format.map(|AnthropicOutputFormat::JsonSchema { schema }| {
-            let grammar = Grammar::JsonSchema(schema);
-            RequestedGrammar { grammar, field, best_effort: false }
+            RequestedGrammar::of_answer(AnswerForm::JsonSchema(schema), field)
         }))
     }
 }

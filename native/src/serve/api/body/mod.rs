@@ -9,6 +9,7 @@ pub mod completions;
 mod content;
 pub mod embeddings;
 mod format;
+mod is_set;
 mod known;
 pub mod llama;
 pub mod messages;
@@ -36,12 +37,14 @@ use crate::serve::ignored::IgnoredFields;
 use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
 use crate::serve::text_limits::TextLimits;
+use axum::body::BodyDataStream;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use futures_util::StreamExt;
+use is_set::SetFields;
 use model::{ModelFields, StreamField};
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
-use serde_json::{Deserializer, Map, Value, json};
+use serde_json::{Deserializer, Map, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +53,13 @@ use weight::Refused;
 
 /// Time limit between two pieces of a body.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Most bytes of a refused body that are read, and the time for it.
+const DRAINED_BYTES: usize = 64 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// Checks a body without its model.
+pub type BodyCheck = fn(&Body) -> Result<(), ApiError>;
 
 /// Describes how far a model is from being in memory.
 pub type Progress = Box<dyn Fn() -> String + Send>;
@@ -102,22 +112,43 @@ async fn read(
     let limit = server.limits.body;
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let waits = request.headers().contains_key(header::EXPECT);
+    let (mut json, mut pieces) = (Vec::new(), request.into_body().into_data_stream());
     if length.is_some_and(|length| length > limit) {
+        if !waits {
+            drain(&mut pieces).await;
+        }
         return Err(too_large(limit));
     }
-    let (mut json, mut pieces) = (Vec::new(), request.into_body().into_data_stream());
     while let Some(piece) = timeout(PIECE_TIMEOUT, pieces.next()).await.map_err(|_| too_slow())? {
         let piece = piece.map_err(|error| {
             let message = format!("cannot read the body: {error}");
             ApiError::new(StatusCode::BAD_REQUEST, "bad_body", message)
         })?;
         if json.len() + piece.len() > limit {
+            drop((std::mem::take(&mut json), piece));
+            drain(&mut pieces).await;
             return Err(too_large(limit));
         }
         server.admission.grow(permit, piece.len())?;
         json.extend_from_slice(&piece);
     }
     Ok(json)
+}
+
+/// Reads the rest of a body that is refused, and forgets it: a client that writes all before it reads would
+/// lose the answer with the connection.
+async fn drain(pieces: &mut BodyDataStream) {
+    let mut left = DRAINED_BYTES;
+    let rest = async {
+        while let Some(Ok(piece)) = pieces.next().await {
+            left = left.saturating_sub(piece.len());
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    let _ = timeout(DRAIN_TIME, rest).await;
 }
 
 fn too_large(limit: usize) -> ApiError {
@@ -156,7 +187,8 @@ impl JsonBody {
     pub async fn with_model(mut self) -> Result<(Arc<ServedModel>, Self), ApiError> {
         let (name, body) = self.take(|body| Ok(parse::<ModelFields>(body)?.model)).await?;
         (self.body, self.checked) = (body, true);
-        let model = self.server.model(name.as_deref(), self.arrival.deadline).await?;
+        let Arrival { client, deadline, .. } = self.arrival;
+        let model = self.server.model(name.as_deref(), client, deadline).await?;
         Ok((model, self))
     }
 
@@ -164,19 +196,28 @@ impl JsonBody {
     /// memory.
     ///
     /// # Errors
-    /// If the body is not a JSON object of bounded weight, or one of these fields has the wrong type.
-    pub async fn waits_in_a_stream(mut self) -> Result<(Option<Progress>, Self), ApiError> {
+    /// If the body is not a JSON object of bounded weight, one of these fields has the wrong type, or
+    /// `check` refuses a body whose model is not in memory.
+    pub async fn waits_in_a_stream(
+        mut self,
+        check: BodyCheck,
+    ) -> Result<(Option<Progress>, Self), ApiError> {
         if !self.server.models.on_demand() {
             return Ok((None, self));
         }
-        let fields = self.take(|body| {
-            Ok((parse::<ModelFields>(body)?.model, parse::<StreamField>(body)?.stream))
+        let models = self.server.models.clone();
+        let fields = self.take(move |body| {
+            let name = parse::<ModelFields>(body)?.model.unwrap_or_default();
+            let streams = parse::<StreamField>(body)?.stream == Some(true);
+            let waits = streams && models.progress(&name).is_some();
+            if waits {
+                check(body)?;
+            }
+            Ok((name, waits))
         });
-        let ((name, stream), body) = fields.await?;
+        let ((name, waits), body) = fields.await?;
         (self.body, self.checked) = (body, true);
         let models = self.server.models.clone();
-        let name = name.unwrap_or_default();
-        let waits = stream == Some(true) && models.progress(&name).is_some();
         let progress: Progress =
             Box::new(move || models.progress(&name).unwrap_or("the model is in memory".into()));
         Ok((waits.then_some(progress), self))
@@ -306,20 +347,10 @@ impl<'de> Visitor<'de> for Selected<'_> {
 /// # Errors
 /// Names the first such field.
 pub fn refuse_unsupported(body: &Body, fields: &[&str]) -> Result<(), ApiError> {
-    let given = body.fields(fields);
-    let is_set = |field: &&&str| match given.get(**field).unwrap_or(&Value::Null) {
-        Value::Null => false,
-        Value::Array(list) => !list.is_empty(),
-        Value::Bool(value) => *value,
-        Value::Object(object) => {
-            !["text", "disabled"].map(|t| Some(json!(t))).contains(&object.get("type").cloned())
-        }
-        Value::String(text) => !text.is_empty(),
-        _ => true,
-    };
-    match fields.iter().find(is_set) {
+    let set = SetFields(fields).deserialize(&mut Deserializer::from_slice(&body.json));
+    match fields.iter().zip(set.unwrap_or_default()).find(|(_, is_set)| *is_set) {
         None => Ok(()),
-        Some(field) => Err(unsupported(field)),
+        Some((field, _)) => Err(unsupported(field)),
     }
 }
 

@@ -6,12 +6,11 @@ use super::model::ModelFields;
 use super::options::GenerationOptions;
 use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
 use super::{parse_arguments, required};
-use crate::models::grammar::Grammar;
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::api::template_messages::TemplateMessages;
 use crate::serve::api::tools::{ToolChoice, Tools};
 use crate::serve::error::ApiError;
-use crate::serve::grammars::RequestedGrammar;
+use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use crate::serve::ignored::IgnoredFields;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -211,15 +210,16 @@ impl ResponsesToolFields {
 impl ResponsesTextFields {
     /// Returns the grammar that these fields ask for.
     pub fn grammar(self) -> Option<RequestedGrammar> {
-        let (grammar, strict) = match self.text?.format? {
+        let (form, strict) = match self.text?.format? {
             ResponsesTextFormat::Text => return None,
-            ResponsesTextFormat::JsonObject => (Grammar::json_object(), None),
+            ResponsesTextFormat::JsonObject => (AnswerForm::JsonObject, None),
             ResponsesTextFormat::JsonSchema { schema, strict } => {
-                (Grammar::JsonSchema(schema), strict)
+                (AnswerForm::JsonSchema(schema), strict)
             }
         };
         let best_effort = strict == Some(false);
-        Some(RequestedGrammar { grammar, field: "text.format", best_effort })
+        let requested = RequestedGrammar::of_answer(form, "text.format");
+        Some(RequestedGrammar { best_effort, ..requested })
     }
 }
 

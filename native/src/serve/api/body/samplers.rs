@@ -137,11 +137,13 @@ impl SamplerOrder {
         }
     }
 
-    fn names(&self) -> Vec<String> {
-        match self {
-            Self::Names(names) => names.clone(),
-            Self::Letters(letters) => letters.chars().map(String::from).collect(),
-        }
+    /// Returns the names one by one: the first wrong one is an error, and a text may have millions.
+    fn names(&self) -> impl Iterator<Item = String> {
+        let (names, letters) = match self {
+            Self::Names(names) => (&names[..], ""),
+            Self::Letters(letters) => (&[][..], letters.as_str()),
+        };
+        names.iter().cloned().chain(letters.chars().map(String::from))
     }
 }
 

@@ -6,9 +6,8 @@ use crate::serve::api::logprobs;
 use crate::serve::api::stream::{Envelope, Framing, StreamFormatter};
 use crate::serve::api::tools::{OutputBlocks, OutputDelta, OutputParser, ToolCall};
 use crate::serve::ids;
-use crate::serve::served_model::ServedModel;
+use crate::serve::served_model::ModelLabel;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -20,7 +19,7 @@ pub struct ChatFormatter {
     /// Parser of each output.
     parser: OutputParser,
     choices: Vec<StreamedChoice>,
-    model: Arc<ServedModel>,
+    model: ModelLabel,
 }
 
 /// Texts before the outputs.
@@ -44,7 +43,7 @@ impl ChatFormatter {
     /// Creates the formatter of outputs that `parser` parses.
     pub fn new(
         envelope: Envelope,
-        model: Arc<ServedModel>,
+        model: ModelLabel,
         outputs: OutputRequest,
         parser: OutputParser,
         beginning: Beginning,

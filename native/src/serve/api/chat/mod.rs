@@ -3,8 +3,9 @@
 mod formatter;
 
 use super::body::chat::{BODY, ChatFields, ChatToolFields, EndingFields};
-use super::body::{GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
+use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
 use super::conversation::{Conversation, OutputRequest};
+use super::generation::aside;
 use super::stream::{self, Envelope};
 use super::validation::attach;
 use crate::serve::error::ApiError;
@@ -28,6 +29,41 @@ pub async fn llama_chat(body: JsonBody) -> Result<Response, ApiError> {
     respond(body, true).await
 }
 
+/// Checks all of a body that can be checked without the model.
+pub fn check(body: &Body) -> Result<(), ApiError> {
+    let options: GenerationOptions = parse(body)?;
+    FIELDS.check(body)?;
+    options.stream_usage()?;
+    outputs(&options, &parse(body)?)?;
+    conversation(body, &mut parse(body)?).map(drop)
+}
+
+fn outputs(options: &GenerationOptions, chat: &ChatFields) -> Result<OutputRequest, ApiError> {
+    Ok(OutputRequest {
+        count: options.n()?,
+        logprobs: chat.logprobs()?,
+        prompt_logprobs: options.prompt_logprobs()?,
+        token_ids: options.returns_token_ids(),
+        by_id: options.names_tokens_by_id(),
+        reasoning: chat.includes_reasoning(),
+    })
+}
+
+/// Reads the conversation of a body.
+fn conversation(body: &Body, chat: &mut ChatFields) -> Result<Conversation, ApiError> {
+    let tools: ChatToolFields = parse(body)?;
+    let messages = chat.messages()?;
+    Ok(Conversation {
+        field: "messages",
+        documents: chat.documents()?,
+        ending: parse::<EndingFields>(body)?.ending(&messages)?,
+        messages,
+        tools: tools.tools()?,
+        grammar: parse::<OutputFormatFields>(body)?.grammar()?,
+        reasoning: parse(body)?,
+    })
+}
+
 /// Answers a body. With `null_first`, the content of a stream's first chunk is null where it is empty.
 async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
@@ -36,25 +72,9 @@ async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError>
     let prepared = body.prepare(move |body| {
         let options: GenerationOptions = parse(body)?;
         FIELDS.check(body)?;
-        let (mut chat, tools): (ChatFields, ChatToolFields) = (parse(body)?, parse(body)?);
-        let outputs = OutputRequest {
-            count: options.n()?,
-            logprobs: chat.logprobs()?,
-            prompt_logprobs: options.prompt_logprobs()?,
-            token_ids: options.returns_token_ids(),
-            by_id: options.names_tokens_by_id(),
-            reasoning: chat.includes_reasoning(),
-        };
-        let messages = chat.messages()?;
-        let conversation = Conversation {
-            field: "messages",
-            documents: chat.documents()?,
-            ending: parse::<EndingFields>(body)?.ending(&messages)?,
-            messages,
-            tools: tools.tools()?,
-            grammar: parse::<OutputFormatFields>(body)?.grammar()?,
-            reasoning: parse(body)?,
-        };
+        let mut chat: ChatFields = parse(body)?;
+        let outputs = outputs(&options, &chat)?;
+        let conversation = conversation(body, &mut chat)?;
         let prompt = conversation.prepare(&own, body, &options, outputs.logprobs)?;
         let echo = chat.echoed(&conversation.messages, conversation.ending);
         Ok((prompt, options.streams(), options.stream_usage()?, outputs, echo))
@@ -72,12 +92,12 @@ async fn respond(body: JsonBody, null_first: bool) -> Result<Response, ApiError>
         usage,
     };
     let beginning = Beginning { echo, prompt: prompt_tokens, null_first };
-    let formatter = ChatFormatter::new(envelope, model, outputs, parser, beginning);
+    let formatter = ChatFormatter::new(envelope, model.label(), outputs, parser, beginning);
     if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    let mut body = formatter.whole(&outputs, &generation);
+    let mut body = aside(|| formatter.whole(&outputs, &generation));
     attach(&mut body, &generation.reports);
     Ok(Json(body).into_response())
 }

@@ -3,9 +3,8 @@
 use crate::serve::api::generation::{Generation, RequestOutput, reason_name};
 use crate::serve::api::logprobs::{id_name, prompt_logprobs};
 use crate::serve::api::stream::{Envelope, Framing, StreamFormatter};
-use crate::serve::served_model::ServedModel;
+use crate::serve::served_model::ModelLabel;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
 
@@ -28,7 +27,7 @@ pub struct CompletionFormatter {
     /// Number of characters of each output that were streamed with log-probabilities.
     pub offsets: Vec<usize>,
     /// The model.
-    pub model: Arc<ServedModel>,
+    pub model: ModelLabel,
 }
 
 /// Parts of a response that vLLM adds.

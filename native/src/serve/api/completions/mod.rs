@@ -6,7 +6,7 @@ use super::body::completions::{BODY, CompletionFields, OutputCounts};
 use super::body::{
     Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, StreamUsage, parse,
 };
-use super::generation::RequestOutput;
+use super::generation::{RequestOutput, aside};
 use super::infill::Hole;
 use super::plain_text::PlainText;
 use super::stream::{self, Envelope};
@@ -38,6 +38,16 @@ struct Prepared {
     logprobs: Option<usize>,
     counts: OutputCounts,
     extras: Extras,
+}
+
+/// Checks all of a body that can be checked without the model.
+pub fn check(body: &Body) -> Result<(), ApiError> {
+    let (options, completion): (GenerationOptions, CompletionFields) = (parse(body)?, parse(body)?);
+    FIELDS.check(body)?;
+    parse::<OutputFormatFields>(body)?.grammar()?;
+    completion.logprobs()?;
+    completion.counts(&options)?;
+    options.stream_usage().map(drop)
 }
 
 /// Parses and tokenizes a body.
@@ -116,7 +126,7 @@ pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
         offsets: vec![0; prompts * n],
         echoes,
         n,
-        model,
+        model: model.label(),
     };
     if streams {
         return Ok(stream::respond(generation, formatter));
@@ -126,7 +136,7 @@ pub async fn completions(body: JsonBody) -> Result<Response, ApiError> {
         outputs = outputs.chunks(best_of).flat_map(|of| best(of, n)).collect();
     }
     let reports: Vec<_> = outputs.iter_mut().map(|output| output.report.take()).collect();
-    let mut body = formatter.whole(&outputs, &generation);
+    let mut body = aside(|| formatter.whole(&outputs, &generation));
     attach(&mut body, &reports);
     Ok(Json(body).into_response())
 }

@@ -5,6 +5,7 @@ use crate::serve::api::body::llama::{
     self, ExtraFile, InfillFields, LlamaFields, LlamaOutput, LlamaPromptFields, known_fields,
 };
 use crate::serve::api::body::{Body, JsonBody, KnownFields, OutputFormatFields, parse};
+use crate::serve::api::generation::aside;
 use crate::serve::api::infill::Hole;
 use crate::serve::api::plain_text::PlainText;
 use crate::serve::api::stream;
@@ -90,12 +91,12 @@ async fn respond(
     let started = text.start(&model, arrival, output.count).await?;
     let mut generation = started.in_slot(&model, output.slot, &requests[0]);
     let streams = output.streams;
-    let formatter = LlamaFormatter::new(model, output, requests, generation.slot_ids());
+    let formatter = LlamaFormatter::new(model.label(), output, requests, generation.slot_ids());
     if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    let mut bodies = formatter.whole(&outputs, &generation);
+    let mut bodies = aside(|| formatter.whole(&outputs, &generation));
     let body = if bodies.len() == 1 { bodies.remove(0) } else { bodies.into() };
     Ok(Json(body).into_response())
 }

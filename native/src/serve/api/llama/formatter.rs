@@ -6,19 +6,21 @@ use crate::serve::api::generation::{Generation, RequestOutput};
 use crate::serve::api::logprobs;
 use crate::serve::api::stream::{Framing, StreamFormatter};
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
+use crate::serve::served_model::ModelLabel;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
+use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{FinishReason, Request};
 
 /// Formats the outputs of one request.
 pub struct LlamaFormatter {
-    model: Arc<ServedModel>,
+    model: ModelLabel,
     output: LlamaOutput,
     /// One for each prompt.
     requests: Vec<Request>,
+    /// Text of each prompt, once an output that shows it has ended.
+    prompts: Vec<OnceCell<String>>,
     /// Slot of each output.
     slots: Vec<usize>,
     started: Instant,
@@ -52,13 +54,14 @@ impl Choice {
 impl LlamaFormatter {
     /// Creates the formatter of the outputs of `requests`.
     pub fn new(
-        model: Arc<ServedModel>,
+        model: ModelLabel,
         output: LlamaOutput,
         requests: Vec<Request>,
         slots: Vec<usize>,
     ) -> Self {
         let choices = vec![Choice::default(); requests.len() * output.count];
-        Self { model, output, requests, slots, started: Instant::now(), choices }
+        let prompts = vec![OnceCell::new(); requests.len()];
+        Self { model, output, requests, prompts, slots, started: Instant::now(), choices }
     }
 
     /// Returns the response about each output.
@@ -155,7 +158,8 @@ impl LlamaFormatter {
             "tokens_predicted": choice.tokens,
             "tokens_evaluated": prompt.len(),
             "generation_settings": self.settings(index),
-            "prompt": self.model.tokenizer.decode(prompt),
+            "prompt": self.prompts[index / self.output.count]
+                .get_or_init(|| self.model.tokenizer.decode(prompt)),
             "has_new_line": choice.has_new_line,
             "truncated": false,
             "stop_type": kind,

@@ -9,9 +9,9 @@ use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
 use crate::serve::slots::SlotText;
 use crate::serve::state::ServerState;
-use axum::Json;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs;
@@ -27,6 +27,11 @@ const MAGIC: &[u8; 8] = b"WFSLOT1\n";
 const MAX_HEADER: usize = 64 << 20;
 /// Maximum length of a file's name in bytes.
 const MAX_NAME: usize = 255;
+/// Maximum number of files of one client, and of their bytes.
+const MAX_FILES: usize = 64;
+const MAX_BYTES: u64 = 8 << 30;
+/// Names that mean devices on Windows, whatever stands after a dot.
+const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "com", "lpt"];
 
 /// Header of a file, as JSON behind [`MAGIC`] and its length (u32, little-endian). The pages follow.
 #[derive(Deserialize, Serialize)]
@@ -44,9 +49,11 @@ pub async fn list(
     State(server): State<Arc<ServerState>>,
     ModelQuery(name): ModelQuery,
     RawQuery(query): RawQuery,
+    tenant: Option<Extension<Tenant>>,
 ) -> Result<Json<Value>, ApiError> {
     let model = server.loaded(name.as_deref())?;
-    let states = model.slots.states();
+    let Extension(tenant) = tenant.unwrap_or_default();
+    let states = model.slots.states(&tenant.unsalted());
     let query = query.unwrap_or_default();
     if query.contains("fail_on_no_slot") && states.iter().all(|(busy, _)| *busy) {
         return Err(ApiError::unavailable("no slot is free"));
@@ -96,24 +103,53 @@ fn path(
     if name.is_empty()
         || name.len() > MAX_NAME
         || name.starts_with('.')
+        || name.ends_with('.')
         || !name.chars().all(allowed)
+        || is_device(&name)
     {
-        let message = "filename must be 1 to 255 letters, digits, `.`, `_` and `-`, and not begin with \
-                       `.`";
+        let message = "filename must be 1 to 255 letters, digits, `.`, `_` and `-`, not begin or end \
+                       with `.`, and not be the name of a device, such as `nul`";
         return Err(ApiError::bad("filename", message));
     }
     let folder = match server.keys().folder(tenant) {
         Some(own) => folder.join(own),
-        None => folder.clone(),
+        None if *tenant == Tenant::default() => folder.clone(),
+        None => return Err(ApiError::unavailable("the key is not accepted any more")),
     };
     Ok((folder.join(&name), name))
 }
 
-/// Returns the text of a slot, empty if it is another tenant's.
+/// Returns true for a name that Windows takes for a device: `nul`, `COM1.slot`.
+fn is_device(name: &str) -> bool {
+    let base = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    DEVICES.contains(&base.trim_end_matches(|c: char| c.is_ascii_digit()))
+}
+
+/// Checks that a client's folder has room for a file of so many bytes, which replaces one of its name.
+fn check_quota(path: &FilePath, bytes: u64) -> anyhow::Result<()> {
+    let (mut files, mut used) = (1, bytes);
+    for entry in path.parent().map(fs::read_dir).transpose()?.into_iter().flatten() {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_file() && entry.path() != path {
+            (files, used) = (files + 1, used + metadata.len());
+        }
+    }
+    if files > MAX_FILES || used > MAX_BYTES {
+        let message = format!(
+            "this client may save {MAX_FILES} files of {} GiB together: save to a name that exists",
+            MAX_BYTES >> 30
+        );
+        return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message).into());
+    }
+    Ok(())
+}
+
+/// Returns the text of a slot, empty if it is another tenant's, or has a `cache_salt`: only who knows the
+/// salt may use its cache, and a file would not know it.
 fn own_text(model: &ServedModel, slot: usize, tenant: &Tenant) -> SlotText {
     let text = model.slots.text(slot).unwrap_or_default();
-    let own = text.salt.split(' ').next() == Some(tenant.0.as_str());
-    if own { text } else { SlotText::default() }
+    if text.salt == tenant.unsalted() { text } else { SlotText::default() }
 }
 
 async fn save(
@@ -148,13 +184,14 @@ fn write(path: &FilePath, header: &Header, pages: &[u8]) -> anyhow::Result<(usiz
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
+    let size = MAGIC.len() + length.len() + json.len() + pages.len();
+    check_quota(path, size as u64)?;
     let mut draft = Draft::new(path, true)?;
     for part in [&MAGIC[..], &length, &json, pages] {
         draft.write_all(part)?;
     }
     draft.keep()?;
-    let bytes = MAGIC.len() + length.len() + json.len() + pages.len();
-    Ok((header.tokens.len(), bytes as u64))
+    Ok((header.tokens.len(), size as u64))
 }
 
 async fn restore(
@@ -169,7 +206,7 @@ async fn restore(
         .await
         .map_err(ApiError::internal)??;
     let Header { tokens, block, .. } = header;
-    let salt = format!("{} ", tenant.0);
+    let salt = tenant.unsalted();
     let text = SlotText { tokens: tokens.clone(), salt: salt.clone(), block };
     let restored = model
         .engine
@@ -253,7 +290,13 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?;
-    done.map_err(|error| ApiError::internal(format!("{error:#}")))
+    done.map_err(|error| {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if kind == Some(io::ErrorKind::QuotaExceeded) {
+            return ApiError::bad("filename", error.to_string());
+        }
+        ApiError::internal(format!("{error:#}"))
+    })
 }
 
 fn stopped() -> ApiError {

@@ -16,6 +16,7 @@ use super::body::{
     Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, Texts, parse,
 };
 use super::conversation::Conversation;
+use super::generation::aside;
 use super::stream;
 use super::template_messages::Ending;
 use super::validation::attach;
@@ -52,6 +53,14 @@ fn conversation(body: &Body) -> Result<Conversation, ApiError> {
     })
 }
 
+/// Checks all of a body that can be checked without the model.
+pub fn check(body: &Body) -> Result<(), ApiError> {
+    let (options, _): (GenerationOptions, AnthropicLimits) = (parse(body)?, parse(body)?);
+    FIELDS.check(body)?;
+    options.require_plain_output()?;
+    conversation(body).map(drop)
+}
+
 /// Continues a conversation.
 pub async fn messages(body: JsonBody) -> Result<Response, ApiError> {
     let (model, body) = body.with_model().await?;
@@ -77,7 +86,7 @@ pub async fn messages(body: JsonBody) -> Result<Response, ApiError> {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    let mut body = formatter.whole(&outputs[0], &generation);
+    let mut body = aside(|| formatter.whole(&outputs[0], &generation));
     attach(&mut body, &generation.reports);
     Ok(Json(body).into_response())
 }

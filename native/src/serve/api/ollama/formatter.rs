@@ -6,10 +6,9 @@ use crate::serve::api::logprobs;
 use crate::serve::api::stream::{Framing, StreamFormatter};
 use crate::serve::api::tools::{OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
+use crate::serve::served_model::ModelLabel;
 use crate::serve::{ids, rfc3339};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::FinishReason;
@@ -25,7 +24,7 @@ pub enum Shape {
 
 /// Formats the output of one request.
 pub struct OllamaFormatter {
-    model: Arc<ServedModel>,
+    model: ModelLabel,
     shape: Shape,
     parser: OutputParser,
     /// Number of alternatives per token, or `None` for no log-probabilities.
@@ -47,7 +46,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn value(self, model: &ServedModel, shape: Shape) -> Value {
+    fn value(self, model: &ModelLabel, shape: Shape) -> Value {
         let Self { text, thinking, calls } = self;
         let mut value = json!({"model": model.name, "created_at": rfc3339::now()});
         let content = match shape {
@@ -72,7 +71,7 @@ impl Part<'_> {
 }
 
 /// Returns the response to a request without a prompt: the model is loaded or unloaded.
-pub fn loaded(model: &ServedModel, shape: Shape, unloads: bool) -> Value {
+pub fn loaded(model: &ModelLabel, shape: Shape, unloads: bool) -> Value {
     let mut value = Part::default().value(model, shape);
     value["done"] = true.into();
     value["done_reason"] = if unloads { "unload" } else { "load" }.into();
@@ -82,7 +81,7 @@ pub fn loaded(model: &ServedModel, shape: Shape, unloads: bool) -> Value {
 impl OllamaFormatter {
     /// Creates the formatter of an output that `parser` parses.
     pub fn new(
-        model: Arc<ServedModel>,
+        model: ModelLabel,
         shape: Shape,
         parser: OutputParser,
         logprobs: Option<usize>,

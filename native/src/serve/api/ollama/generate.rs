@@ -66,13 +66,16 @@ async fn run(server: &ServerState, body: JsonBody, shape: Shape) -> Result<Respo
         Ok((prepared, parse::<OllamaLoadFields>(body)?))
     });
     let (prepared, load) = prepared.await?;
-    let unloads = load.unloads() && matches!(prepared.prompt, Prompt::None);
+    let (label, unloads) =
+        (model.label(), load.unloads() && matches!(prepared.prompt, Prompt::None));
     if unloads {
-        server.models.unload(&model.name).await?;
-    } else {
-        load.apply(server, &model);
+        // The model goes when nobody holds it any more.
+        drop(model);
+        server.models.unload(&label.name).await?;
+        return answer((None, label), times, prepared, (shape, unloads)).await;
     }
-    answer(model, times, prepared, (shape, unloads)).await
+    load.apply(server, &model);
+    answer((Some(model), label), times, prepared, (shape, unloads)).await
 }
 
 fn chat_prompt(

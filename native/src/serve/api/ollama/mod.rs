@@ -10,14 +10,14 @@ mod store;
 pub use error::{OllamaErrorBody, body as error_body};
 
 use super::conversation::PreparedConversation;
-use super::generation::Generation;
+use super::generation::{Generation, aside};
 use super::plain_text::PlainText;
 use super::stream;
 use super::tools::{CallParser, OutputParser};
 use super::validation::attach;
 use crate::serve::client::Arrival;
 use crate::serve::error::ApiError;
-use crate::serve::served_model::ServedModel;
+use crate::serve::served_model::{ModelLabel, ServedModel};
 use crate::serve::state::ServerState;
 use axum::Json;
 use axum::Router;
@@ -86,23 +86,28 @@ impl Prompt {
     }
 }
 
-/// Answers a request that arrived at `started`. One without a prompt `unloads` the model or has loaded it.
+/// Answers a request that arrived at `started`. One without a prompt `unloads` the model or has loaded it;
+/// there is no model then: who holds one keeps it in memory.
 async fn answer(
-    model: Arc<ServedModel>,
+    (model, label): (Option<Arc<ServedModel>>, ModelLabel),
     (arrival, started): (Arrival, Instant),
     prepared: Prepared,
     (shape, unloads): (Shape, bool),
 ) -> Result<Response, ApiError> {
     let Prepared { prompt, streams, logprobs } = prepared;
-    let Some((mut generation, parser)) = prompt.start(&model, arrival).await? else {
-        return Ok(Json(formatter::loaded(&model, shape, unloads)).into_response());
+    let started_output = match &model {
+        Some(model) => prompt.start(model, arrival).await?,
+        None => None,
     };
-    let formatter = OllamaFormatter::new(model, shape, parser, logprobs, started);
+    let Some((mut generation, parser)) = started_output else {
+        return Ok(Json(formatter::loaded(&label, shape, unloads)).into_response());
+    };
+    let formatter = OllamaFormatter::new(label, shape, parser, logprobs, started);
     if streams {
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    let mut body = formatter.whole(&outputs[0], &generation);
+    let mut body = aside(|| formatter.whole(&outputs[0], &generation));
     attach(&mut body, &generation.reports);
     Ok(Json(body).into_response())
 }

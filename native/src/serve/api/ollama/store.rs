@@ -128,11 +128,29 @@ pub async fn pull(
         return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message));
     };
     let (lines, receiver) = channel(LINES);
-    tokio::task::spawn_blocking(move || {
-        let last = download(&server, &id, &lines).unwrap_or_else(|error| error::body(&error));
-        // The permit is free when the client has the last line.
-        drop(permit);
-        let _ = lines.blocking_send(last);
+    tokio::spawn(async move {
+        let (own, sender) = (server.clone(), lines.clone());
+        let work = move || download(&own, &id, &sender).unwrap_or_else(|error| error::body(&error));
+        let mut work = tokio::task::spawn_blocking(work);
+        tokio::select! {
+            last = &mut work => {
+                // The permit is free when the client has the last line.
+                drop(permit);
+                if let Ok(last) = last {
+                    let _ = lines.send(last).await;
+                }
+            }
+            () = lines.closed() => {
+                // A hub that sends nothing is noticed after 30 s. Another client need not wait for that.
+                if let Ok(_left) = server.left_pulls.clone().try_acquire_owned() {
+                    drop(permit);
+                    let _ = work.await;
+                } else {
+                    let _ = work.await;
+                    drop(permit);
+                }
+            }
+        }
     });
     let mut lines = ReceiverStream::new(receiver);
     if streams {

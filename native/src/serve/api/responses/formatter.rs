@@ -39,8 +39,8 @@ pub struct Storage {
     pub store: ResponseStore,
     /// Owner of the response.
     pub tenant: Tenant,
-    /// Messages of the conversation, as JSON.
-    pub messages: String,
+    /// Messages of the conversation, as JSON arrays. Those of the response before are shared with it.
+    pub messages: Vec<Arc<str>>,
 }
 
 /// Formats the output of one request.
@@ -149,12 +149,9 @@ impl ResponsesFormatter {
                 }
             }
         }
-        let mut all: Vec<Value> = serde_json::from_str(messages).expect("it was written as JSON");
-        all.extend(output.finish());
-        let stored = StoredResponse {
-            response: response.to_string().into(),
-            messages: Value::from(all).to_string().into(),
-        };
+        let output: Arc<str> = Value::from(output.finish()).to_string().into();
+        let messages = messages.iter().cloned().chain([output]).collect();
+        let stored = StoredResponse { response: response.to_string().into(), messages };
         store.insert(tenant, response["id"].as_str().unwrap_or_default(), stored);
     }
 

@@ -8,12 +8,14 @@ use super::body::responses::{
 };
 use super::body::{Body, GenerationOptions, JsonBody, KnownFields, OutputFormatFields, parse};
 use super::conversation::Conversation;
+use super::generation::aside;
 use super::stream;
 use super::template_messages::Ending;
 use super::validation::attach;
 use crate::serve::auth::Tenant;
 use crate::serve::error::ApiError;
-use crate::serve::response_store::ResponseStore;
+use crate::serve::response_store::{ResponseStore, bytes};
+use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
@@ -22,6 +24,10 @@ use axum::{Extension, Json};
 use formatter::{ResponsesFormatter, Storage};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
+
+/// A conversation is stored if its JSON is no longer than the longest text of so many contexts: signs of
+/// JSON are no text.
+const STORED_CONTEXTS: usize = 2;
 
 /// Fields that are not supported.
 const UNSUPPORTED: [&str; 4] = ["conversation", "background", "prompt", "top_logprobs"];
@@ -33,6 +39,7 @@ static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::new(BODY, &
 /// response is stored with.
 fn conversation(
     body: &Body,
+    model: &ServedModel,
     store: &ResponseStore,
 ) -> Result<(Conversation, Option<Storage>), ApiError> {
     let (mut input, tools): (ResponsesInputFields, ResponsesToolFields) =
@@ -40,15 +47,22 @@ fn conversation(
     let format = parse::<ResponsesTextFields>(body)?.grammar();
     let state: ResponsesStateFields = parse(body)?;
     let system = input.system();
-    let mut messages = match &state.previous_response_id {
-        None => Vec::new(),
-        Some(id) => store.get(&body.tenant, id).ok_or_else(|| not_stored(id))?.conversation(),
+    let (mut messages, mut texts) = match &state.previous_response_id {
+        None => (Vec::new(), Vec::new()),
+        Some(id) => {
+            let stored = store.get(&body.tenant, id).ok_or_else(|| not_stored(id))?;
+            (stored.conversation(), stored.messages)
+        }
     };
-    messages.extend(input.messages()?);
-    let storage = state.store.unwrap_or(true).then(|| Storage {
+    let input = input.messages()?;
+    texts.push(Value::from(input.clone()).to_string().into());
+    messages.extend(input);
+    // What no context can show is of no use later.
+    let fits = model.tokenizer.least_tokens(bytes(&texts)) <= STORED_CONTEXTS * model.context;
+    let storage = (fits && state.store.unwrap_or(true)).then(|| Storage {
         store: store.clone(),
         tenant: body.tenant.clone(),
-        messages: Value::from(messages.clone()).to_string(),
+        messages: texts,
     });
     let conversation = Conversation {
         field: "input",
@@ -60,6 +74,20 @@ fn conversation(
         reasoning: parse::<ResponsesReasoningFields>(body)?.reasoning().or(parse(body)?),
     };
     Ok((conversation, storage))
+}
+
+/// Checks all of a body that can be checked without the model.
+pub fn check(body: &Body) -> Result<(), ApiError> {
+    let options: GenerationOptions = parse(body)?;
+    FIELDS.check(body)?;
+    options.require_plain_output()?;
+    parse::<ResponsesLimits>(body)?;
+    let (input, tools): (ResponsesInputFields, ResponsesToolFields) = (parse(body)?, parse(body)?);
+    input.messages()?;
+    tools.tools(&body.ignored)?;
+    let format = parse::<ResponsesTextFields>(body)?.grammar();
+    parse::<OutputFormatFields>(body)?.or(format)?;
+    parse::<ResponsesReasoningFields>(body).map(drop)
 }
 
 /// Creates the 400 for a response that is not stored.
@@ -88,7 +116,7 @@ pub async fn responses(
         options.require_plain_output()?;
         let limit = parse::<ResponsesLimits>(body)?.max_output_tokens;
         options.max_completion_tokens = limit.or(options.max_completion_tokens);
-        let (conversation, storage) = conversation(body, &server.responses)?;
+        let (conversation, storage) = conversation(body, &own, &server.responses)?;
         let prompt = conversation.prepare(&own, body, &options, None)?;
         let parser = prompt.parser.clone();
         let formatter = ResponsesFormatter::new(own.name.clone(), body, parser, storage);
@@ -100,7 +128,7 @@ pub async fn responses(
         return Ok(stream::respond(generation, formatter));
     }
     let outputs = generation.collect().await?;
-    let mut body = formatter.whole(&outputs[0], &generation);
+    let mut body = aside(|| formatter.whole(&outputs[0], &generation));
     attach(&mut body, &generation.reports);
     Ok(Json(body).into_response())
 }
@@ -113,7 +141,7 @@ pub async fn input_tokens(
     let (model, body) = body.with_model().await?;
     let count = body.prepare(move |body| {
         FIELDS.check(body)?;
-        Ok(conversation(body, &server.responses)?.0.tokens(&model)?.len())
+        Ok(conversation(body, &model, &server.responses)?.0.tokens(&model)?.len())
     });
     Ok(Json(json!({"object": "response.input_tokens", "input_tokens": count.await?})))
 }

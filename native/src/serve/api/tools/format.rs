@@ -4,10 +4,11 @@ use super::Tool;
 use super::json_calls::JsonCallParser;
 use super::output::CallParser;
 use super::xml::{self, XmlDialect, XmlParser, XmlTypes};
+use serde::{Deserialize, Serialize};
 use wrinklefree::text::ChatTemplate;
 
 /// Format of calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallFormat {
     /// JSON between markers: Hermes 2, Qwen2.5 and Qwen3.
     #[default]

@@ -3,8 +3,9 @@
 use super::format::JsonFormat;
 use super::xml::{self, XmlDialect};
 use super::{CallFormat, Tool, ToolChoice, Tools};
-use crate::models::grammar::{Effort, Grammar, closed, compact, lenient, relax};
+use crate::models::grammar::{Effort, Grammar, check_size, closed, compact, lenient, relax};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 impl Tools {
@@ -12,7 +13,7 @@ impl Tools {
     /// or is any text.
     ///
     /// # Errors
-    /// If `output` or the parameters of a tool are not a JSON schema.
+    /// If `output` or the parameters of a tool are not a JSON schema, or the grammar becomes too large.
     pub fn grammar(&self, output: Option<Value>, format: CallFormat) -> Result<Grammar, String> {
         let mut lark = String::from("%llguidance {}\n");
         let mut alternatives = Vec::new();
@@ -22,6 +23,7 @@ impl Tools {
                 Some(json) => json_call(index, tool, json)?,
                 None => xml_call(index, tool, format.xml())?,
             };
+            check_size(lark.len())?;
         }
         if format.json().is_none() {
             let end = escaped(format.xml().end_of_value);
@@ -148,13 +150,13 @@ fn xml_call(index: usize, tool: &Tool, dialect: &XmlDialect) -> Result<String, S
     let Some(properties) = tool.parameters["properties"].as_object() else {
         return Ok(format!("call_{index}: {head} {close}\n"));
     };
-    let required = tool.parameters["required"].as_array();
-    let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|n| n == name));
+    let required = tool.parameters["required"].as_array().into_iter().flatten();
+    let required: HashSet<&str> = required.filter_map(Value::as_str).collect();
     for (i, (name, schema)) in properties.iter().enumerate() {
         if name.contains(['<', '>', '\n']) {
             return Err(format!("the name of the parameter {name:?} cannot stand in XML"));
         }
-        let optional = if is_required(name) { "" } else { "?" };
+        let optional = if required.contains(&**name) { "" } else { "?" };
         let _ = write!(parameters, " p_{index}_{i}{optional}");
         let [before, behind] = dialect.parameter;
         let head = text(&format!("{before}{name}{behind}"));
@@ -172,6 +174,7 @@ fn xml_call(index: usize, tool: &Tool, dialect: &XmlDialect) -> Result<String, S
             }
         };
         let _ = writeln!(rules, "p_{index}_{i}: {head} {value}");
+        check_size(rules.len())?;
     }
     Ok(format!("call_{index}: {head}{parameters} {close}\n{rules}"))
 }

@@ -23,7 +23,9 @@ pub use format::CallFormat;
 pub use output::{CallParser, OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 pub use prompt::for_template;
 
+use crate::models::grammar::without_annotations;
 use crate::serve::error::ApiError;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Maximum number of tools per request.
@@ -31,7 +33,7 @@ const MAX_TOOLS: usize = 128;
 /// Maximum length of a tool's name.
 const MAX_NAME: usize = 64;
 /// A function that the model may call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// Name: letters, digits, `_` and `-`.
     pub name: String,
@@ -45,7 +47,7 @@ pub struct Tool {
 }
 
 /// Constraint on the calls of an output.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum ToolChoice {
     /// No call.
     None,
@@ -59,7 +61,7 @@ pub enum ToolChoice {
 }
 
 /// The tools of a request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tools {
     list: Vec<Tool>,
     choice: ToolChoice,
@@ -106,6 +108,20 @@ impl Tools {
                 Ok(Self { list, choice, parallel })
             }
         }
+    }
+
+    /// Returns the tools without what only describes them.
+    ///
+    /// # Errors
+    /// If a schema is nested too deeply.
+    pub fn without_annotations(&self) -> Result<Self, String> {
+        let bare = |tool: &Tool| {
+            let parameters = without_annotations(&tool.parameters)
+                .map_err(|error| format!("the parameters of `{}`: {error}", tool.name))?;
+            Ok(Tool { name: tool.name.clone(), description: None, parameters, ..*tool })
+        };
+        let list = self.list.iter().map(bare).collect::<Result<_, String>>()?;
+        Ok(Self { list, choice: self.choice.clone(), parallel: self.parallel })
     }
 
     /// Returns true if the output may contain calls.

@@ -12,10 +12,9 @@ use super::options::GenerationOptions;
 use super::prompts::Prompts;
 use super::{Body, KnownFields, parse};
 use crate::config::KeepAlive;
-use crate::models::grammar::Grammar;
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::error::ApiError;
-use crate::serve::grammars::RequestedGrammar;
+use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use crate::serve::served_model::ServedModel;
 use crate::serve::state::ServerState;
 use options::OllamaOptions;
@@ -182,17 +181,17 @@ impl OllamaFields {
     /// # Errors
     /// If it is neither `json` nor a schema.
     pub fn grammar(&self) -> Result<Option<RequestedGrammar>, ApiError> {
-        let grammar = match &self.format {
+        let form = match &self.format {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(text)) if text.is_empty() => return Ok(None),
-            Some(Value::String(text)) if text == "json" => Grammar::json_object(),
-            Some(schema @ Value::Object(_)) => Grammar::JsonSchema(schema.clone()),
+            Some(Value::String(text)) if text == "json" => AnswerForm::JsonObject,
+            Some(schema @ Value::Object(_)) => AnswerForm::JsonSchema(schema.clone()),
             Some(other) => {
                 let message = format!("format is {other}: expected \"json\" or a JSON schema");
                 return Err(ApiError::bad("format", message));
             }
         };
-        Ok(Some(RequestedGrammar { grammar, field: "format", best_effort: false }))
+        RequestedGrammar::of_answer(form, "format").checked().map(Some)
     }
 
     /// Returns the settings of reasoning.

@@ -145,6 +145,18 @@ mod tests {
         assert_eq!(TemplateMessages::with_one_system(&[]), None);
     }
 
+    /// Each message once copied all before it: 80 GB here.
+    #[test]
+    fn joining_takes_linear_time() {
+        let system = json!({"role": "system", "content": "x".repeat(100)});
+        let mut messages = vec![json!({"role": "user", "content": "Hi"})];
+        messages.resize(40_000, system);
+        let begin = std::time::Instant::now();
+        let joined = TemplateMessages::with_one_system(&messages).expect("several");
+        assert_eq!(joined[0]["content"].as_str().map(str::len), Some(2 + 39_999 * 102));
+        assert!(begin.elapsed() < std::time::Duration::from_secs(3), "{:?}", begin.elapsed());
+    }
+
     #[test]
     fn calls_join_the_assistants_last_message() {
         let mut messages = TemplateMessages::default();

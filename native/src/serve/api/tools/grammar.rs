@@ -1,9 +1,10 @@
 //! Grammars of outputs with tool calls.
 
+use super::definitions::{self, Definitions};
 use super::format::JsonFormat;
 use super::xml::{self, XmlDialect};
 use super::{CallFormat, Tool, ToolChoice, Tools};
-use crate::models::grammar::{Effort, Grammar, closed, compact, lenient, relax};
+use crate::models::grammar::{Effort, Grammar, TEXT, closed, compact, lenient, relax};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -15,12 +16,12 @@ impl Tools {
     /// If `output` or the parameters of a tool are not a JSON schema.
     pub fn grammar(&self, output: Option<Value>, format: CallFormat) -> Result<Grammar, String> {
         let mut lark = String::from("%llguidance {}\n");
-        let mut alternatives = Vec::new();
+        let (mut alternatives, mut copies) = (Vec::new(), TEXT);
         for (index, tool) in self.callable_tools().enumerate() {
             alternatives.push(format!("call_{index}"));
             lark += &match format.json() {
                 Some(json) => json_call(index, tool, json)?,
-                None => xml_call(index, tool, format.xml())?,
+                None => xml_call(index, tool, format.xml(), &mut copies)?,
             };
         }
         if format.json().is_none() {
@@ -124,32 +125,48 @@ fn escaped(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Returns a schema for a part of a tool's arguments.
-fn argument_schema(tool: &Tool, schema: &Value) -> Result<Value, String> {
-    let effort = if tool.strict { Effort::Whole } else { Effort::Supported };
-    compact(lenient(relax(&closed(schema.clone()), effort).schema, effort))
+/// Returns the schema of a tool's arguments as far as a grammar holds it.
+fn argument_schema(tool: &Tool) -> Value {
+    relax(&closed(tool.parameters.clone()), effort(tool)).schema
+}
+
+fn effort(tool: &Tool) -> Effort {
+    if tool.strict { Effort::Whole } else { Effort::Supported }
+}
+
+/// Returns the schema of a tool's arguments, or of one of them, for a grammar.
+fn grammar_schema(tool: &Tool, schema: Value) -> Result<Value, String> {
+    compact(lenient(schema, effort(tool)))
 }
 
 /// Returns the rules of a call in JSON, from its name on.
 fn json_call(index: usize, tool: &Tool, format: &JsonFormat) -> Result<String, String> {
     let head = text(&format!("{}{}", tool.name, format.after_name));
-    let schema = argument_schema(tool, &tool.parameters)?;
+    let schema = grammar_schema(tool, argument_schema(tool))?;
     let close = text(format.close);
     Ok(format!("call_{index}: {head} args_{index} {close}\nargs_{index}: %json {schema}\n"))
 }
 
 /// Returns the rules of a call in XML, behind its opening marker. Parameters come in the order of the
-/// schema. Of a string's schema only a list of values is enforced.
-fn xml_call(index: usize, tool: &Tool, dialect: &XmlDialect) -> Result<String, String> {
+/// schema. Of a string's schema only a list of values is enforced. The definitions that parameters refer
+/// to may take `copies` bytes.
+fn xml_call(
+    index: usize,
+    tool: &Tool,
+    dialect: &XmlDialect,
+    copies: &mut usize,
+) -> Result<String, String> {
     let [before, behind] = dialect.function;
     let head = text(&format!("{before}{}{behind}", tool.name));
     let close = text(&format!("{}{}", dialect.end_of_function, xml::END_OF_CALL));
     let (mut parameters, mut rules) = (String::new(), String::new());
-    let Some(properties) = tool.parameters["properties"].as_object() else {
+    let arguments = argument_schema(tool);
+    let Some(properties) = arguments["properties"].as_object() else {
         return Ok(format!("call_{index}: {head} {close}\n"));
     };
-    let required = tool.parameters["required"].as_array();
+    let required = arguments["required"].as_array();
     let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|n| n == name));
+    let mut definitions = Definitions::new(&arguments, copies);
     for (i, (name, schema)) in properties.iter().enumerate() {
         if name.contains(['<', '>', '\n']) {
             return Err(format!("the name of the parameter {name:?} cannot stand in XML"));
@@ -159,14 +176,16 @@ fn xml_call(index: usize, tool: &Tool, dialect: &XmlDialect) -> Result<String, S
         let [before, behind] = dialect.parameter;
         let head = text(&format!("{before}{name}{behind}"));
         let end = text(&format!("{}\n", dialect.end_of_value));
-        let value = match (xml::is_string(schema), schema["enum"].as_array()) {
+        let target = schema["$ref"].as_str().and_then(definitions::pointer);
+        let listed = target.and_then(|pointer| arguments.pointer(&pointer)).unwrap_or(schema);
+        let value = match (xml::is_string(schema, &arguments), listed["enum"].as_array()) {
             (true, None) => "string".into(),
             (true, Some(values)) => {
                 let values = values.iter().filter_map(Value::as_str).map(text);
                 format!("({}) {end}", values.collect::<Vec<_>>().join(" | "))
             }
             (false, _) => {
-                let schema = argument_schema(tool, schema)?;
+                let schema = grammar_schema(tool, definitions.whole(schema)?)?;
                 let _ = writeln!(rules, "v_{index}_{i}: %json {schema}");
                 format!("v_{index}_{i} {end}")
             }
@@ -331,6 +350,54 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Pydantic and MCP write nested types as references to definitions of the whole tool.
+    #[test]
+    fn parameters_in_xml_know_the_definitions_of_their_tool() {
+        let runtime = machine::all_cores().expect("threads");
+        let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
+        let parameters = json!({"type": "object", "required": ["c"], "properties": {
+            "c": {"$ref": "#/$defs/Color"},
+            "n": {"anyOf": [{"$ref": "#/definitions/Node"}, {"type": "null"}]}},
+            "$defs": {"Color": {"type": "string", "enum": ["red", "blue"]}},
+            "definitions": {"Node": {"type": "object", "properties": {
+                "color": {"$ref": "#/$defs/Color"}, "next": {"$ref": "#/definitions/Node"}}}}});
+        let tools = |parameters: &Value| {
+            let list = vec![tool("paint", parameters.clone())];
+            Tools::new(list, ToolChoice::Required, true).expect("valid")
+        };
+        let qwen = |color: &str, node: &str| {
+            let node = Some(node).filter(|node| !node.is_empty());
+            let node = node.map(|node| format!("<parameter=n>\n{node}\n</parameter>\n"));
+            let node = node.unwrap_or_default();
+            format!(
+                "<tool_call>\n<function=paint>\n<parameter=c>\n{color}\n</parameter>\n{node}</function>\n</tool_call>"
+            )
+        };
+        let glm = |color: &str| {
+            format!(
+                "<tool_call>paint\n<arg_key>c</arg_key>\n<arg_value>{color}</arg_value>\n</tool_call>"
+            )
+        };
+        let nested = "{\"color\": \"blue\", \"next\": {\"color\": \"red\"}}";
+        for (format, text, want) in [
+            (CallFormat::QwenXml, qwen("red", ""), true),
+            (CallFormat::QwenXml, qwen("green", ""), false),
+            (CallFormat::QwenXml, qwen("red", nested), true),
+            (CallFormat::QwenXml, qwen("red", "{\"color\": \"green\"}"), false),
+            (CallFormat::QwenXml, qwen("red", "null"), true),
+            (CallFormat::GlmXml, glm("blue"), true),
+            (CallFormat::GlmXml, glm("green"), false),
+        ] {
+            assert_eq!(accepts(&loaded, &tools(&parameters), None, format, &text), want, "{text}");
+        }
+        let mut large = parameters;
+        large["definitions"]["Node"]["properties"]["x"] = json!({"const": "x".repeat(TEXT)});
+        let error = tools(&large).grammar(None, CallFormat::QwenXml).expect_err("too large");
+        assert!(error.contains("too large"), "{error}");
+        large["definitions"]["Node"]["properties"]["x"] = json!({"description": "x".repeat(TEXT)});
+        assert!(tools(&large).grammar(None, CallFormat::QwenXml).is_ok());
     }
 
     /// Some vocabularies have the markers as control tokens, which text never contains.

@@ -11,6 +11,7 @@
 //!
 //! A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
 
+mod definitions;
 mod format;
 mod grammar;
 mod held_text;

@@ -22,6 +22,7 @@
 //! Values are raw text. The tool's schema says which are strings; the others are JSON.
 
 use super::Tool;
+use super::definitions;
 use super::held_text::HeldText;
 use super::output::OutputDelta;
 use serde_json::{Value, json};
@@ -31,6 +32,9 @@ use std::sync::Arc;
 /// Text before a call, and behind it.
 pub const OPEN: &str = "<tool_call>";
 pub const END_OF_CALL: &str = "</tool_call>";
+
+/// Most schemas that are looked at to find the type of a parameter: references may lead in circles.
+const MOST_SCHEMAS: usize = 1000;
 
 /// Texts around the parts of a call.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,8 +72,9 @@ impl XmlTypes {
     /// Reads the schemas of tools.
     pub fn new<'a>(tools: impl Iterator<Item = &'a Tool>) -> Self {
         let json_parameters = |tool: &Tool| {
-            let properties = tool.parameters["properties"].as_object();
-            let json = properties.into_iter().flatten().filter(|(_, schema)| !is_string(schema));
+            let root = &tool.parameters;
+            let properties = root["properties"].as_object().into_iter().flatten();
+            let json = properties.filter(|(_, schema)| !is_string(schema, root));
             json.map(|(name, _)| name.clone()).collect()
         };
         Self(Arc::new(tools.map(|tool| (tool.name.clone(), json_parameters(tool))).collect()))
@@ -80,20 +85,31 @@ impl XmlTypes {
     }
 }
 
-/// Returns true if values of this schema are written without quotes.
-pub fn is_string(schema: &Value) -> bool {
+/// Returns true if values of this schema, a part of `root`, are written without quotes.
+pub fn is_string(schema: &Value, root: &Value) -> bool {
+    let mut left = MOST_SCHEMAS;
+    writes_text(schema, root, &mut left)
+}
+
+/// Looks at `left` schemas at most.
+fn writes_text(schema: &Value, root: &Value, left: &mut usize) -> bool {
     let strings =
         |list: &Value| list.as_array().is_some_and(|all| all.iter().all(Value::is_string));
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
     match &schema["type"] {
         Value::String(name) => name == "string",
         Value::Array(names) => names.iter().any(|name| name == "string"),
         _ if schema["enum"].is_array() => strings(&schema["enum"]),
         _ if schema.get("const").is_some() => schema["const"].is_string(),
-        _ => match schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
-            Some(alternatives) => alternatives.iter().any(is_string),
+        _ => {
+            let target = schema["$ref"].as_str().and_then(definitions::pointer);
+            let target = target.as_deref().and_then(|pointer| root.pointer(pointer));
+            let lists = ["anyOf", "oneOf", "allOf"].map(|keyword| schema[keyword].as_array());
             // Without a type everything is possible. JSON stays what it is.
-            None => false,
-        },
+            let mut parts = lists.into_iter().flatten().flatten().chain(target);
+            parts.any(|part| writes_text(part, root, left))
+        }
     }
 }
 

@@ -71,8 +71,11 @@ pub struct ChatMessage {
     #[serde(default)]
     content: Option<Content>,
     /// Reasoning of the assistant before its content.
-    #[serde(default, alias = "reasoning")]
+    #[serde(default)]
     reasoning_content: Option<String>,
+    /// Other name of `reasoning_content`. Some clients send both.
+    #[serde(default)]
+    reasoning: Option<String>,
     /// Name of the author, for chat templates that use it.
     #[serde(default)]
     name: Option<String>,
@@ -232,7 +235,7 @@ impl ChatMessage {
             message.insert("tool_calls".into(), calls.collect::<Result<Vec<_>, _>>()?.into());
         }
         let named = [
-            ("reasoning_content", self.reasoning_content),
+            ("reasoning_content", self.reasoning_content.or(self.reasoning)),
             ("name", self.name),
             ("tool_call_id", self.tool_call_id),
         ];

@@ -4,6 +4,7 @@
 //! is parsed into each struct whose fields it may have: serde's `flatten` would lose the path of an
 //! invalid field.
 
+mod aliases;
 pub mod chat;
 pub mod completions;
 mod content;
@@ -251,8 +252,7 @@ impl Body {
 /// # Errors
 /// Names the field that is missing or has the wrong type.
 pub fn parse<T: DeserializeOwned>(body: &Body) -> Result<T, ApiError> {
-    let mut json = Deserializer::from_slice(&body.json);
-    serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    aliases::read(&body.json).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.inner().to_string();
         // Lines and columns help nobody: programs write bodies.

@@ -48,8 +48,12 @@ fn superfluous(
     error: &PathError,
     skipped: &[&'static str],
 ) -> Option<Vec<&'static str>> {
-    let text = error.inner().to_string();
-    let field = text.strip_prefix("duplicate field `")?.split('`').next()?;
+    let (text, path) = (error.inner().to_string(), error.path().to_string());
+    let field = match text.strip_prefix("duplicate field `") {
+        Some(rest) => rest.split('`').next()?,
+        None if text.starts_with("invalid type: null") => path.as_str(),
+        None => return None,
+    };
     let group = |names: &&&[&'static str]| {
         let new = !names.iter().any(|name| skipped.contains(name));
         new && names.contains(&field) && given(json, names).len() > 1

@@ -7,8 +7,8 @@ use super::output::{OutputDelta, text_delta};
 pub struct HeldText {
     /// The text.
     pub text: String,
-    /// True after the first call: line breaks after calls are dropped.
-    called: bool,
+    /// True after a call until other text comes: line breaks there are dropped.
+    gap: bool,
 }
 
 impl HeldText {
@@ -29,18 +29,20 @@ impl HeldText {
 
     /// Marks the end of a call.
     pub fn end_call(&mut self) {
-        self.called = true;
+        self.gap = true;
     }
 
     /// Takes the text up to the end of a call, as [`until`](Self::until) does.
     pub fn until_end_of_call(&mut self, marker: &str) -> (String, bool) {
         let (text, found) = self.until(marker);
-        self.called |= found;
+        self.gap |= found;
         (text, found)
     }
 
-    /// Returns the increment of text between calls.
-    pub fn between_calls(&self, text: &str) -> Option<OutputDelta> {
-        text_delta(if self.called { text.trim_start_matches('\n') } else { text })
+    /// Returns the increment of text between calls, without line breaks directly after a call.
+    pub fn between_calls(&mut self, text: &str) -> Option<OutputDelta> {
+        let shown = if self.gap { text.trim_start_matches('\n') } else { text };
+        self.gap &= shown.is_empty();
+        text_delta(shown)
     }
 }

@@ -199,7 +199,7 @@ mod tests {
         let both = || vec![text("See:"), f.clone(), g.clone()];
         let hermes = format!(
             "See:<tool_call>\n{{\"name\": \"f\", \"arguments\": {ARGUMENTS}}}\n</tool_call>\n\
-             <tool_call>\n{{\"name\": \"g\", \"arguments\": {{}}}}\n</tool_call>\n\nDone."
+             <tool_call>\n{{\"name\": \"g\", \"arguments\": {{}}}}\n</tool_call>\n\nDone.\n\n- a\n\n"
         );
         let mistral = format!(
             "See:[TOOL_CALLS][{{\"name\": \"f\", \"arguments\": {ARGUMENTS}}}, \
@@ -210,7 +210,7 @@ mod tests {
             format!("See:<function=f>{ARGUMENTS}</function><function=g>{{}}</function>");
         let args = format!("See:[TOOL_CALLS]f[ARGS]{ARGUMENTS}[TOOL_CALLS]g[ARGS]{{}}");
         vec![
-            (CallFormat::Hermes, hermes, [both(), vec![text("Done.")]].concat()),
+            (CallFormat::Hermes, hermes, [both(), vec![text("Done.\n\n- a\n\n")]].concat()),
             (CallFormat::Mistral, mistral, both()),
             (CallFormat::MistralArgs, args, both()),
             (CallFormat::Functionary, functionary, both()),

@@ -3,7 +3,7 @@
 use super::body::{Body, GenerationOptions};
 use super::generation::Generation;
 use super::template_messages::{Ending, TemplateMessages};
-use super::tools::{self, CallFormat, OutputParser, Tools};
+use super::tools::{self, AnswerScope, CallFormat, OutputParser, Tools};
 use super::validation::OutputValidator;
 use crate::models::chat_prompt::{self, Inputs};
 use crate::models::grammar::{Effort, Grammar, closed, lenient, relax};
@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
-use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers};
+use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers, StopScope};
 
 /// A conversation and the constraints on its continuation.
 #[derive(Clone, Debug)]
@@ -114,7 +114,6 @@ impl Conversation {
         let tokens = self.encode(model, &prompt)?;
         let stable_prefix = self.stable_prefix(model, &prompt, tokens.len());
         let request = options.request(model, &body.tenant, tokens, logprobs)?;
-        let request = Request { stable_prefix, ..request };
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
             let settings = self.reasoning(model);
@@ -123,6 +122,10 @@ impl Conversation {
             format = CallFormat::of_template(template).unwrap_or_default();
         }
         let parser = OutputParser::new(reasoning.parser(), self.tools.parser(format));
+        let scoped = !request.stop.is_empty() && !parser.is_plain();
+        let stop_scope =
+            scoped.then(|| Box::new(AnswerScope::new(parser.clone())) as Box<dyn StopScope>);
+        let request = Request { stable_prefix, stop_scope, ..request };
         let grammar = self.output_grammar(format)?;
         let (field, validated) = (self.field, self.grammar.clone());
         Ok(PreparedConversation { field, request, grammar, validated, reasoning, parser })

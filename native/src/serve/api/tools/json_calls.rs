@@ -33,6 +33,11 @@ impl JsonCallParser {
         Self { format, state: State::Text, held, arguments, begun: false }
     }
 
+    /// Length of the end of the text that is not parsed yet.
+    pub fn held_len(&self) -> usize {
+        self.held.text.len()
+    }
+
     /// Parses more of the output.
     pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
         self.held.text += text;

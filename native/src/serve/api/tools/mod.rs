@@ -11,6 +11,7 @@
 //!
 //! A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
 
+mod answer_scope;
 mod definitions;
 mod format;
 mod grammar;
@@ -20,6 +21,7 @@ mod output;
 mod prompt;
 mod xml;
 
+pub use answer_scope::AnswerScope;
 pub use format::CallFormat;
 pub use output::{CallParser, OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 pub use prompt::for_template;

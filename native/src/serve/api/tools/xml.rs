@@ -157,6 +157,11 @@ impl XmlParser {
         }
     }
 
+    /// Length of the end of the text that is not parsed yet.
+    pub fn held_len(&self) -> usize {
+        self.held.text.len()
+    }
+
     /// Parses more of the text.
     pub fn push(&mut self, text: &str) -> Vec<OutputDelta> {
         self.held.text += text;

@@ -38,7 +38,7 @@ use axum::extract::State;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
 use body::JsonBody;
-use loading::ErrorEvent;
+use loading::SignFormat;
 use std::sync::Arc;
 use std::time::Duration;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -51,12 +51,12 @@ pub fn router(server: &Arc<ServerState>) -> Router {
     let with_key = Router::new()
         .route(
             "/v1/chat/completions",
-            post(|body: JsonBody| loading::answer(body, chat::chat, ErrorEvent::Completions)),
+            post(|body: JsonBody| loading::answer(body, chat::chat, SignFormat::Completions)),
         )
         .route(
             "/v1/completions",
             post(|body: JsonBody| {
-                loading::answer(body, completions::completions, ErrorEvent::Completions)
+                loading::answer(body, completions::completions, SignFormat::Completions)
             }),
         )
         .route("/v1/embeddings", post(embeddings::embeddings))
@@ -64,7 +64,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
             "/v1/responses",
             post(|state: State<Arc<ServerState>>, body: JsonBody| {
                 let handler = |body| responses::responses(state, body);
-                loading::answer(body, handler, ErrorEvent::Responses)
+                loading::answer(body, handler, SignFormat::Responses)
             }),
         )
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
@@ -72,7 +72,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route("/v1/responses/{id}", delete(responses::delete))
         .route(
             "/v1/messages",
-            post(|body: JsonBody| loading::answer(body, messages::messages, ErrorEvent::Anthropic)),
+            post(|body: JsonBody| loading::answer(body, messages::messages, SignFormat::Anthropic)),
         )
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::models))

@@ -52,8 +52,19 @@ use weight::Refused;
 /// Time limit between two pieces of a body.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Longest body that is looked at before its turn, in bytes.
+const LOOKED_AT: usize = 1 << 20;
+
 /// Describes how far a model is from being in memory.
 pub type Progress = Box<dyn Fn() -> String + Send>;
+
+/// A stream whose answer is not there yet.
+pub struct WaitingStream {
+    /// Name of the model, as the request has it.
+    pub model: String,
+    /// The progress of loading, if the model is not in memory.
+    pub progress: Option<Progress>,
+}
 
 /// A body that has arrived, with its part of the server's memory.
 pub struct JsonBody {
@@ -161,26 +172,21 @@ impl JsonBody {
         Ok((model, self))
     }
 
-    /// Returns the body, and the progress of loading if it asks for a stream of a model that is not in
-    /// memory.
-    ///
-    /// # Errors
-    /// If the body is not a JSON object of bounded weight, or one of these fields has the wrong type.
-    pub async fn waits_in_a_stream(mut self) -> Result<(Option<Progress>, Self), ApiError> {
-        if !self.server.models.on_demand() {
-            return Ok((None, self));
-        }
-        let fields = self.take(|body| {
-            Ok((parse::<ModelFields>(body)?.model, parse::<StreamField>(body)?.stream))
-        });
-        let ((name, stream), body) = fields.await?;
-        (self.body, self.checked) = (body, true);
+    /// Returns what a stream tells while its answer is prepared; `None` if the body asks for no stream.
+    /// Without the field, it is as `default` says. Long bodies are looked at later, in their turn.
+    pub fn waits_in_a_stream(&self, default: bool) -> Option<WaitingStream> {
+        let json = Some(&self.body.json).filter(|json| json.len() <= LOOKED_AT)?;
+        let (stream, name): (StreamField, ModelFields) =
+            (aliases::read(json).ok()?, aliases::read(json).ok()?);
+        let name = name.model.unwrap_or_default();
         let models = self.server.models.clone();
-        let name = name.unwrap_or_default();
-        let waits = stream == Some(true) && models.progress(&name).is_some();
-        let progress: Progress =
-            Box::new(move || models.progress(&name).unwrap_or("the model is in memory".into()));
-        Ok((waits.then_some(progress), self))
+        let loading = self.server.models.on_demand() && models.progress(&name).is_some();
+        let model = name.clone();
+        let progress = move || -> String {
+            models.progress(&name).unwrap_or_else(|| "the model is in memory".into())
+        };
+        let progress = loading.then(|| Box::new(progress) as Progress);
+        stream.stream.unwrap_or(default).then_some(WaitingStream { model, progress })
     }
 
     /// Runs `work`, which parses and tokenizes the body, when it is this client's turn, on a thread

@@ -26,7 +26,7 @@ mod weight;
 
 pub use format::OutputFormatFields;
 pub use known::KnownFields;
-pub use options::{GenerationOptions, StreamUsage, Texts};
+pub use options::{GenerationOptions, Side, StreamUsage, Texts};
 pub use prompts::Prompts;
 
 use crate::serve::admission::BodyPermit;

@@ -20,6 +20,7 @@ mod prompts;
 pub mod responses;
 mod samplers;
 mod sampling;
+mod surrogates;
 pub mod tokens;
 mod tools;
 mod weight;
@@ -207,9 +208,10 @@ impl JsonBody {
         work: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Body), ApiError> {
         let permit = self.body.permit.clone();
-        let (body, checked) = (self.body.take(), self.checked);
+        let (mut body, checked) = (self.body.take(), self.checked);
         let checked = move || {
             if !checked {
+                surrogates::replace_halves(&mut body.json);
                 body.check()?;
             }
             Ok((work(&body)?, body))
@@ -374,14 +376,4 @@ fn required<T>(value: Option<T>, path: &str, kind: &str, field: &str) -> Result<
         ApiError::bad(format!("{path}.{field}"), message)
     };
     value.ok_or_else(missing)
-}
-
-/// Parses the arguments of a tool call, which came as a string in the field `param`.
-///
-/// # Errors
-/// If they are not JSON.
-fn parse_arguments(name: &str, text: &str, param: &str) -> Result<Value, ApiError> {
-    let invalid =
-        |e| ApiError::bad(param, format!("the arguments of `{name}` are not valid JSON: {e}"));
-    serde_json::from_str(text).map_err(invalid)
 }

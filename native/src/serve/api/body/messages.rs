@@ -299,7 +299,7 @@ impl AnthropicToolFields {
         let tool = |(index, tool): (usize, AnthropicTool)| match tool.kind.as_deref() {
             None | Some("custom") => {
                 let AnthropicTool { name, description, input_schema: parameters, .. } = tool;
-                Ok(Tool { name, description, parameters, strict: false })
+                Ok(Tool { index, name, description, parameters, strict: false })
             }
             Some(kind) => {
                 let message = format!("unsupported tool type `{kind}`: expected `custom`");

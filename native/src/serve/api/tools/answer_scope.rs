@@ -67,7 +67,7 @@ mod tests {
     fn parts(format: CallFormat, output: &str, size: usize) -> Vec<(String, bool)> {
         let markers = ReasoningMarkers { open: "<think>", close: "</think>" };
         let reasoning = ReasoningParser::new(markers, ReasoningStart::Optional);
-        let parser = OutputParser::new(Some(reasoning), format.parser(std::iter::empty()));
+        let parser = OutputParser::new(Some(reasoning), format.parser(std::iter::empty(), false));
         let mut scope = AnswerScope::new(parser);
         let chars: Vec<char> = output.chars().collect();
         let chunks = chars.chunks(size).map(|chunk| chunk.iter().collect::<String>());

@@ -18,6 +18,9 @@ use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
 use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers, StopScope};
 
+/// Changes messages; `None` if there is nothing to change.
+type Repair = fn(&[Value]) -> Option<Vec<Value>>;
+
 /// Changes of messages that a template refuses, in this order: many templates write the members of
 /// arguments, allow one system message, and only as the first one, and want turns to alternate.
 const REPAIRS: [fn(&[Value]) -> Option<Vec<Value>>; 3] =

@@ -402,7 +402,7 @@ mod tests {
             for size in 1..output.len() {
                 let blocks = parse(&output, size);
                 let calls: Vec<_> = blocks.calls().map(|call| call.arguments.clone()).collect();
-                assert_eq!(calls, [want.clone()], "{size}");
+                assert_eq!(calls, std::slice::from_ref(&want), "{size}");
                 assert_eq!(blocks.text(), "", "{size}");
             }
         }

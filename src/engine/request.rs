@@ -4,6 +4,7 @@ use crate::decode::{
     DecodeMode, DiffusionError, Drafter, FinishReason, Next, Sampled, SamplingError,
     SamplingParams, Slot,
 };
+use crate::text::StopScope;
 
 /// Handle of a submitted request; unique within its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +21,8 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// Stop strings: texts that end the output and are not part of it.
     pub stop: Vec<String>,
+    /// Parts of the output in which stop strings act; `None` for all of it.
+    pub stop_scope: Option<Box<dyn StopScope>>,
     /// Token ids that end the output; they are not part of its text.
     pub eos: Vec<u32>,
     /// Decoding algorithm.

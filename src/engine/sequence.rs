@@ -65,7 +65,8 @@ impl Sequence {
         tokenizer: Option<&Tokenizer>,
         row_cost: f32,
     ) -> Self {
-        let Request { tokens, sampling, stop, eos, mode, watch, cache_salt, .. } = request;
+        let Request { tokens, sampling, stop, stop_scope, eos, mode, watch, cache_salt, .. } =
+            request;
         let min_tokens = sampling.min_tokens;
         let max_tokens = request.max_tokens.min(context - tokens.len());
         let left = request.max_tokens - max_tokens;
@@ -90,7 +91,7 @@ impl Sequence {
             eos,
             unstoppable: min_tokens,
             detokenizer: tokenizer.map(Detokenizer::new),
-            stops: StopStrings::new(stop),
+            stops: StopStrings::new(stop).within(stop_scope),
         }
     }
 
@@ -205,7 +206,7 @@ impl Sequence {
         self.unstoppable = self.unstoppable.saturating_sub(1);
         let stopped = match &mut self.detokenizer {
             Some(detokenizer) if early => {
-                shown = detokenizer.push(sampled.token);
+                self.stops.pass(&detokenizer.push(sampled.token), &mut shown);
                 None
             }
             Some(detokenizer) if !self.eos.contains(&sampled.token) => {

@@ -31,6 +31,6 @@ pub use error::TextError;
 pub use known_templates::{template_names, template_text};
 pub use model_text::{ModelText, TextOptions};
 pub use reasoning::{OutputPart, ReasoningMarkers, ReasoningParser, ReasoningStart};
-pub use stop::{StopStrings, Stopped};
+pub use stop::{ScopedText, StopScope, StopStrings, Stopped};
 pub use template::{ChatTemplate, Message, RenderOptions};
 pub use tokenizer::Tokenizer;

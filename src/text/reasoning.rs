@@ -110,6 +110,12 @@ impl ReasoningParser {
         self.state == State::Reasoning
     }
 
+    /// Returns the end of the output that is not parsed yet: it may be the beginning of a marker.
+    #[must_use]
+    pub fn held(&self) -> &str {
+        &self.held
+    }
+
     /// Parses more of the output.
     pub fn push(&mut self, text: &str) -> Vec<OutputPart> {
         self.held += text;

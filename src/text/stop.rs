@@ -1,5 +1,37 @@
 //! Stop strings in a stream of text. They are found across chunks, and never shown.
 
+use std::fmt::Debug;
+
+/// Decides in which parts of an output stop strings act: in the answer, and not in the reasoning or in
+/// calls.
+///
+/// The parts that [`push`](Self::push) and [`finish`](Self::finish) return are the whole output, in order.
+pub trait StopScope: Debug + Send + Sync {
+    /// Reads more of the output. Returns the text for which it is decided whether stop strings act there.
+    fn push(&mut self, text: &str) -> Vec<ScopedText>;
+
+    /// Returns the rest, at the end of the output.
+    fn finish(&mut self) -> Vec<ScopedText>;
+
+    /// Returns a copy with a state of its own.
+    fn boxed_clone(&self) -> Box<dyn StopScope>;
+}
+
+impl Clone for Box<dyn StopScope> {
+    fn clone(&self) -> Self {
+        self.as_ref().boxed_clone()
+    }
+}
+
+/// A part of an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopedText {
+    /// The text.
+    pub text: String,
+    /// True if stop strings act on it.
+    pub stops: bool,
+}
+
 /// Searches a stream of text for stop strings, which end the text.
 ///
 /// Text is held back only while it may be the start of a stop string. The stop string that is complete
@@ -22,6 +54,8 @@ pub struct StopStrings {
     /// Text that may be the start of a stop string.
     held: String,
     stopped: bool,
+    /// Parts of the text that are searched; `None` for all.
+    scope: Option<Box<dyn StopScope>>,
 }
 
 /// The result of finding a stop string.
@@ -37,12 +71,46 @@ impl StopStrings {
         Self { stops: stops.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
+    /// Searches only the parts of the text that `scope` names. No stop string lies across their borders.
+    #[must_use]
+    pub fn within(self, scope: Option<Box<dyn StopScope>>) -> Self {
+        Self { scope, ..self }
+    }
+
     /// Adds a chunk of text, and appends to `shown` the text that cannot be part of a stop string.
     /// Returns the stop string that ends the text, if one does; later chunks are then ignored.
     pub fn push(&mut self, text: &str, shown: &mut String) -> Option<Stopped> {
-        if self.stopped {
-            return None;
+        match &mut self.scope {
+            _ if self.stopped => None,
+            None => self.search(text, shown),
+            Some(scope) => {
+                let parts = scope.push(text);
+                self.search_parts(parts, shown)
+            }
         }
+    }
+
+    /// Adds a chunk of text in which no stop string acts.
+    pub fn pass(&mut self, text: &str, shown: &mut String) {
+        match &mut self.scope {
+            None => shown.push_str(text),
+            Some(scope) => scope.push(text).iter().for_each(|part| shown.push_str(&part.text)),
+        }
+    }
+
+    fn search_parts(&mut self, parts: Vec<ScopedText>, shown: &mut String) -> Option<Stopped> {
+        for part in parts {
+            if !part.stops {
+                shown.push_str(&std::mem::take(&mut self.held));
+                shown.push_str(&part.text);
+            } else if let Some(stopped) = self.search(&part.text, shown) {
+                return Some(stopped);
+            }
+        }
+        None
+    }
+
+    fn search(&mut self, text: &str, shown: &mut String) -> Option<Stopped> {
         self.held.push_str(text);
         let first = self
             .stops
@@ -66,10 +134,15 @@ impl StopStrings {
         None
     }
 
-    /// Ends the text, and returns the text that was held back.
+    /// Ends the text, and returns the text that was held back, up to a stop string.
     #[must_use]
     pub fn finish(&mut self) -> String {
-        std::mem::take(&mut self.held)
+        let mut shown = String::new();
+        if let Some(scope) = self.scope.as_mut().filter(|_| !self.stopped) {
+            let parts = scope.finish();
+            self.search_parts(parts, &mut shown);
+        }
+        shown + &std::mem::take(&mut self.held)
     }
 
     /// Length of the longest suffix of `held` that is a prefix of a stop string.
@@ -98,6 +171,51 @@ mod tests {
         }
         shown += &watch.finish();
         (shown, stopped)
+    }
+
+    /// Stop strings act in parentheses.
+    #[derive(Clone, Debug, Default)]
+    struct Parentheses(bool);
+
+    impl StopScope for Parentheses {
+        fn push(&mut self, text: &str) -> Vec<ScopedText> {
+            let part = |c: char| {
+                self.0 = c == '(' || (self.0 && c != ')');
+                ScopedText { text: c.into(), stops: self.0 }
+            };
+            text.chars().map(part).collect()
+        }
+
+        fn finish(&mut self) -> Vec<ScopedText> {
+            vec![ScopedText { text: "!x".into(), stops: true }]
+        }
+
+        fn boxed_clone(&self) -> Box<dyn StopScope> {
+            Box::new(self.clone())
+        }
+    }
+
+    #[test]
+    fn a_scope_limits_the_search() {
+        for (text, want) in
+            [("a xy (b x) xy (cxy", "a xy (b x) xy (c"), ("x(x)y", "x(x)y"), ("(x", "(")]
+        {
+            for size in 1..=text.len() {
+                let stops = StopStrings::new(["xy", "x!", "!x"])
+                    .within(Some(Box::<Parentheses>::default()));
+                let (mut stops, mut shown) = (stops.clone(), String::new());
+                for chunk in text.as_bytes().chunks(size) {
+                    stops.push(std::str::from_utf8(chunk).expect("ASCII"), &mut shown);
+                }
+                shown += &stops.finish();
+                assert_eq!(shown, want, "{text}, {size}");
+            }
+        }
+        let mut early = StopStrings::new(["x"]).within(Some(Box::<Parentheses>::default()));
+        let mut shown = String::new();
+        early.pass("(x", &mut shown);
+        assert_eq!(early.push("x)", &mut shown), Some(Stopped { index: 0 }));
+        assert_eq!(shown, "(x");
     }
 
     #[test]

@@ -290,6 +290,8 @@ fn configurations_that_are_not_supported() {
     let error = refuse("model_type", json!("gpt2"), &["config.json", "gpt2", "bitnet", "qwen3"]);
     assert_eq!(error.code(), "unsupported_architecture");
     refuse("model_type", json!(null), &["model_type"]);
+    let classifier = json!(["Qwen3ForSequenceClassification"]);
+    refuse("architectures", classifier, &["config.json", "Qwen3ForSequenceClassification"]);
     refuse("hidden_act", json!("gelu"), &["gelu", "relu2"]);
     refuse("num_key_value_heads", json!(3), &["divide"]);
     refuse("head_dim", json!(7), &["even"]);

@@ -1,6 +1,7 @@
 //! Requests as agents send them: Claude Code's and Codex's fields, roles, tools and model names.
 
 use crate::common::server::{Reply, Server, ask};
+use crate::puppet;
 use serde_json::{Value, json};
 
 fn ignored(reply: &Reply) -> &str {
@@ -160,4 +161,300 @@ fn a_model_may_have_any_name() {
     server.chat(&ask("Hi!", json!({"model": "gpt-4o", "max_tokens": 1}))).is(200);
     let strict = Server::start(&[]);
     strict.chat(&ask("Hi!", json!({"model": "gpt-4o", "max_tokens": 1}))).is(404);
+}
+
+/// Templates in the manner of Qwen3's (calls in JSON) and Qwen3.5's (calls in XML; the prompt begins the
+/// thinking).
+const JSON_CALLS: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}\
+    {%- for call in m.tool_calls or [] -%}\n<tool_call>\n{\"name\": \"{{ call.function.name }}\", \"arguments\": \
+    {%- if call.function.arguments is string %} {{ call.function.arguments }}\
+    {%- else %} {{ call.function.arguments | tojson }}{% endif %}}\n</tool_call>{%- endfor -%}\
+    <|im_end|>\n{% endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n{% endif -%}";
+const XML_CALLS: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}\
+    {%- for call in m.tool_calls or [] -%}\n<tool_call>\n<function={{ call.function.name }}>\n\
+    {%- for name, value in call.function.arguments|items %}<parameter={{ name }}>\n{{ value | string }}\n</parameter>\n{% endfor -%}\
+    </function>\n</tool_call>{%- endfor -%}\
+    <|im_end|>\n{% endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n<think>\n{# </think> #}{% endif -%}";
+
+/// What the puppets say: name, template, text.
+#[rustfmt::skip]
+const SCRIPTS: [(&str, &str, &str); 12] = [
+    ("json", JSON_CALLS, "ok then"),
+    ("xml", XML_CALLS, "Hm.\n</think>\n\nYes."),
+    ("null", XML_CALLS, "Hm.\n</think>\n\n<tool_call>\n<function=f>\n<parameter=d>\nnull\n</parameter>\n</function>\n</tool_call>"),
+    ("red", XML_CALLS, "Hm.\n</think>\n\n<tool_call>\n<function=f>\n<parameter=d>\nred\n</parameter>\n</function>\n</tool_call>"),
+    ("closing", XML_CALLS, "Hm.\n</think>\n\n<tool_call>\n<function=f>\n<parameter=d>\nopen\n</parameter>\nclose\n</parameter>\n</function>\n</tool_call>"),
+    ("lines", JSON_CALLS, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"d\": \"Oslo\"}}\n</tool_call>\nSo it is.\n\n\n- one\n\n- two end."),
+    ("stop", XML_CALLS, "The Question: is\nold.\n</think>\n\nIt is blue Question: x"),
+    ("shell", XML_CALLS, "Hm.\n</think>\n\n<tool_call>\n<function=f>\n<parameter=d>\necho '}'\n</parameter>\n</function>\n</tool_call>"),
+    ("letter", JSON_CALLS, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"d\": \"a\\u00e9b\"}}\n</tool_call>"),
+    ("separator", JSON_CALLS, "An\u{2028}swer."),
+    ("mention", JSON_CALLS, "The model writes <tool_call> before a call."),
+    ("thinks", XML_CALLS, "Is it?\n</think>\n\nYes, it is."),
+];
+
+/// Starts a server of the puppets with these names.
+fn puppets(names: &[&str]) -> (tempfile::TempDir, Server) {
+    let home = tempfile::tempdir().expect("a directory");
+    for (name, template, text) in SCRIPTS.iter().filter(|(name, ..)| names.contains(name)) {
+        let folder = home.path().join(name);
+        std::fs::create_dir(&folder).expect("made");
+        puppet::write(&folder, &puppet::pieces(text), template);
+    }
+    let server = Server::start(&["--models", home.path().to_str().expect("UTF-8")]);
+    (home, server)
+}
+
+/// A chat with a tool `f` whose parameter `d` has this schema.
+fn call_of(model: &str, schema: Value, more: Value) -> Value {
+    let parameters = json!({"type": "object", "properties": {"d": schema}, "required": ["d"]});
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
+    let mut body =
+        ask("hi", json!({"model": model, "temperature": 0, "max_tokens": 160, "tools": tools}));
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+/// Returns text, reasoning, calls and end of an answer, which is also streamed: its pieces are the whole.
+#[track_caller]
+fn answer(server: &Server, body: &Value) -> (String, String, Vec<Value>, String) {
+    let whole = server.chat(body).is(200).json();
+    let choice = &whole["choices"][0];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let message = &choice["message"];
+    let calls: Vec<String> = message["tool_calls"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|call| text(&call["function"]["arguments"]))
+        .collect();
+    let mut streaming = body.clone();
+    streaming["stream"] = true.into();
+    let mut pieces = (String::new(), String::new(), Vec::<String>::new(), String::new());
+    for chunk in server.chat(&streaming).is(200).chunks() {
+        let choice = &chunk["choices"][0];
+        pieces.0 += &text(&choice["delta"]["content"]);
+        pieces.1 += &text(&choice["delta"]["reasoning_content"]);
+        pieces.3 += &text(&choice["finish_reason"]);
+        for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
+            if call["id"].is_string() {
+                pieces.2.push(String::new());
+            }
+            *pieces.2.last_mut().expect("a call") += &text(&call["function"]["arguments"]);
+        }
+    }
+    let whole = (
+        text(&message["content"]),
+        text(&message["reasoning_content"]),
+        calls,
+        text(&choice["finish_reason"]),
+    );
+    assert_eq!(pieces, whole);
+    let (text, reasoning, calls, end) = whole;
+    let calls =
+        calls.iter().map(|call| serde_json::from_str(call).unwrap_or_else(|_| call.clone().into()));
+    (text, reasoning, calls.collect(), end)
+}
+
+#[test]
+fn schemas_in_xml_mean_what_they_mean_in_json() {
+    let (_home, server) = puppets(&["null", "red", "closing"]);
+    let text = json!({"type": "string"});
+    let required = json!({"tool_choice": "required"});
+    let arguments = |model: &str, schema: Value, more: &Value| {
+        let (text, _, calls, end) = answer(&server, &call_of(model, schema, more.clone()));
+        assert!(text.is_empty() && end == "tool_calls", "{text:?} {calls:?} {end}");
+        calls
+    };
+    for (schema, want) in [
+        (json!({"type": ["string", "null"]}), Value::Null),
+        (json!({"anyOf": [text, {"type": "null"}]}), Value::Null),
+        (json!({"type": ["string", "null"], "enum": ["a", null]}), Value::Null),
+        (text.clone(), json!("null")),
+    ] {
+        assert_eq!(arguments("null", schema.clone(), &required), [json!({"d": want})], "{schema}");
+    }
+    let parameters = |parameters: Value| {
+        json!({"tools": [{"type": "function", "function": {"name": "f", "parameters": parameters}}],
+            "tool_choice": "required"})
+    };
+    for schema in [
+        json!({}),
+        json!({"properties": {"d": {"$ref": "#/$defs/C"}}, "$defs": {"C": {"enum": ["blue", "red"]}}}),
+        json!({"properties": {"d": text}, "required": null}),
+        json!({"$ref": "#/$defs/P", "$defs": {"P": {"properties": {"d": text}}}}),
+    ] {
+        assert_eq!(arguments("red", json!({}), &parameters(schema)), [json!({"d": "red"})]);
+    }
+    let file = arguments("closing", text, &json!({}));
+    assert_eq!(file, [json!({"d": "open\n</parameter>\nclose"})]);
+    let mut strict = call_of("red", json!({"type": "string", "pattern": "^b"}), required);
+    strict["tools"][0]["function"]["strict"] = true.into();
+    let error = server.chat(&strict).is(400).json();
+    assert!(error["error"]["message"].as_str().is_some_and(|m| m.contains("tools[0]")), "{error}");
+}
+
+#[test]
+fn streams_and_stop_strings_respect_what_is_text() {
+    let (_home, server) =
+        puppets(&["lines", "stop", "shell", "letter", "separator", "mention", "thinks"]);
+    let text = || json!({"type": "string"});
+    let (said, _, calls, _) = answer(&server, &call_of("lines", text(), json!({})));
+    assert_eq!(
+        (said.as_str(), &calls[..]),
+        ("So it is.\n\n\n- one\n\n- two end.", &[json!({"d": "Oslo"})][..])
+    );
+    for (stop, want) in [("\n", "It is blue Question: x"), ("Question:", "It is blue ")] {
+        let body = ask(
+            "hi",
+            json!({"model": "stop", "temperature": 0, "stop": [stop], "max_tokens": 160}),
+        );
+        let (said, thought, ..) = answer(&server, &body);
+        assert_eq!((said.as_str(), thought.as_str()), (want, "The Question: is\nold."), "{stop:?}");
+    }
+    let (said, _, calls, end) =
+        answer(&server, &call_of("shell", text(), json!({"stop": ["echo"]})));
+    assert_eq!(
+        (said, calls, end),
+        (String::new(), vec![json!({"d": "echo '}'"})], "tool_calls".into())
+    );
+    let (_, _, calls, _) = answer(&server, &call_of("letter", text(), json!({})));
+    assert_eq!(calls, [json!({"d": "aéb"})]);
+    let (said, _, calls, end) = answer(&server, &call_of("mention", text(), json!({})));
+    assert_eq!(
+        (said.as_str(), calls.len(), end.as_str()),
+        ("The model writes <tool_call> before a call.", 0, "stop")
+    );
+
+    let user = json!([{"role": "user", "content": "hi"}]);
+    let body = json!({"model": "separator", "messages": user, "options": {"temperature": 0}});
+    let lines = server.post("/api/chat", &body).is(200).body;
+    assert!(lines.contains("\\u2028") && !lines.contains('\u{2028}'), "{lines}");
+    let body = json!({"model": "thinks", "messages": user, "max_tokens": 99, "temperature": 0, "stream": true});
+    let events = server.post("/v1/messages", &body).is(200).events();
+    let events: Vec<Value> =
+        events.iter().map(|event| serde_json::from_str(event).expect("JSON")).collect();
+    let end =
+        events.iter().position(|event| event["type"] == "content_block_stop").expect("an end");
+    let delta = &events[end - 1]["delta"];
+    assert_eq!(delta["type"], "signature_delta", "{delta}");
+    assert!(delta["signature"].as_str().is_some_and(|signature| !signature.is_empty()));
+}
+
+/// Whatever an earlier turn contains, the conversation goes on, and the model sees what is readable.
+#[test]
+fn no_history_ends_a_conversation() {
+    let (_home, server) = puppets(&["json", "xml"]);
+    let call = |arguments: Value| json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}});
+    let around = |messages: Vec<Value>| {
+        let user = |text: &str| json!({"role": "user", "content": text});
+        [vec![user("Do it.")], messages, vec![user("Go on.")]].concat()
+    };
+    let called = |call: Value| {
+        around(vec![
+            json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+            json!({"role": "tool", "tool_call_id": "c", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}),
+        ])
+    };
+    let answered = |content: Value| around(vec![json!({"role": "assistant", "content": content})]);
+    let cases = [
+        (called(call(json!("{\"value\": "))), "{\"value\":"),
+        (called(call(json!(""))), "f"),
+        (called(call(json!("[1]"))), "[1]"),
+        (called(call(json!({"a": "Reinhard"}))), "Reinhard"),
+        (called(call(json!("{}"))), "[image]"),
+        (called(json!({"type": "custom", "custom": {"name": "f", "input": "rm -r"}})), "rm -r"),
+        (answered(json!([{"type": "refusal", "refusal": "I will not."}])), "I will not."),
+        (answered(json!("half a pair")), "half a pair"),
+        (
+            around(vec![
+                json!({"role": "assistant", "function_call": {"name": "f", "arguments": "{\"a\": \"old\"}"}}),
+                json!({"role": "function", "name": "f", "content": "done"}),
+            ]),
+            "old",
+        ),
+        (
+            around(vec![
+                json!({"role": "assistant", "content": "a", "reasoning": "Hm.", "reasoning_content": "Hm."}),
+                json!({"role": "assistant", "content": "b", "reasoning": "Hm.", "reasoning_content": null}),
+            ]),
+            "b",
+        ),
+    ];
+    for (messages, shown) in cases {
+        for model in ["json", "xml"] {
+            let body = json!({"model": model, "messages": messages, "max_tokens": 2});
+            server.chat(&body).is(200);
+            let prompt = server.post("/apply-template", &body).is(200).json();
+            assert!(
+                prompt["prompt"].as_str().is_some_and(|p| p.contains(shown)),
+                "{model}: {prompt}"
+            );
+        }
+    }
+}
+
+/// The same in the other APIs, and for texts that are cut within a character.
+#[test]
+fn no_item_or_block_ends_a_conversation() {
+    let (_home, server) = puppets(&["json", "xml"]);
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let half =
+        json!({"model": "json", "max_tokens": 2, "messages": [user("Do it."), user("Go on.")]})
+            .to_string();
+    let half = half.replace("Go on.", "\\ud83d x \\udc00 \\ud83d\\ude00");
+    server
+        .send("POST", "/v1/chat/completions", "content-type: application/json\r\n", &half)
+        .is(200);
+    for items in [
+        json!([user("a"), {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{\"v"},
+            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "image_url": "data:"}]}]),
+        json!([user("a"), {"type": "web_search_call", "id": "w", "action": {"query": "fox"}}, user("b")]),
+    ] {
+        for model in ["json", "xml"] {
+            server
+                .post(
+                    "/v1/responses",
+                    &json!({"model": model, "input": items, "max_output_tokens": 3}),
+                )
+                .is(200);
+        }
+    }
+    let image = json!({"type": "image", "source": {"type": "base64", "data": "AA"}});
+    let blocks = json!([{"role": "user", "content": [image]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": "{\"v"}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [image]}]}]);
+    server
+        .post("/v1/messages", &json!({"model": "xml", "messages": blocks, "max_tokens": 2}))
+        .is(200);
+    let calls = json!([{"function": {"name": "f", "arguments": "{\"v"}}]);
+    let turns = json!([{"role": "user", "content": "a", "images": ["AA"]},
+        {"role": "assistant", "content": "", "tool_calls": calls}, user("b")]);
+    server
+        .post(
+            "/api/chat",
+            &json!({"model": "xml", "messages": turns, "options": {"num_predict": 2}}),
+        )
+        .is(200);
+    // What is asked now must be readable.
+    let now = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]);
+    server.chat(&json!({"model": "json", "messages": now})).is(400);
+}
+
+#[test]
+fn errors_about_tools_name_the_tool() {
+    let server = Server::start(&[]);
+    let good =
+        json!({"type": "function", "function": {"name": "f", "parameters": {"required": null}}});
+    let odd = json!({"name": "exec", "type": "function", "function": {"parameters": {}}});
+    let body = |tools: Value| ask("hi", json!({"tools": tools, "max_tokens": 2}));
+    let error = server.chat(&body(json!([good, odd]))).is(400).json();
+    assert_eq!(error["error"]["param"], "tools[1]", "{error}");
+    server.chat(&body(json!([good]))).is(200);
+    let mut cut = body(json!([good]));
+    cut["tool_choice"] = "required".into();
+    let cut = server.chat(&cut).is(200).json();
+    assert_eq!(cut["choices"][0]["message"]["content"], "", "{cut}");
+    let long = json!({"input": "fox ".repeat(2000), "truncate_prompt_tokens": 100});
+    assert_eq!(server.post("/v1/embeddings", &long).is(200).json()["usage"]["prompt_tokens"], 100);
 }

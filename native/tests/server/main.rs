@@ -15,6 +15,8 @@ mod many_models;
 mod mtp;
 mod ollama;
 mod operations;
+#[path = "../common/puppet.rs"]
+mod puppet;
 mod reasoning;
 mod serve;
 mod stop_tokens;

@@ -7,6 +7,15 @@ use crate::format::{
 };
 use serde::Deserialize;
 
+/// Ends of the names of classes that classify.
+const HEADS: [&str; 5] = [
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+    "RewardModel",
+];
+
 /// The relevant fields of `config.json`.
 #[derive(Deserialize)]
 pub(super) struct Config {
@@ -158,6 +167,7 @@ impl Config {
 
     /// The configuration of the text model. Fields that it leaves out are those around it.
     pub(super) fn text_model(self, file: &str) -> Result<Self, LoadError> {
+        self.refuse_heads(file)?;
         if self.model_type.as_deref() != Some("qwen3_5") {
             return Ok(self);
         }
@@ -227,6 +237,20 @@ impl Config {
             mixers: if hybrid { self.mixers(file, layers)? } else { Vec::new() },
             mtp_layers: 0,
         })
+    }
+
+    /// Refuses models whose head gives labels instead of tokens: their hidden states were trained for it
+    /// alone, and are no embeddings either.
+    fn refuse_heads(&self, file: &str) -> Result<(), LoadError> {
+        let labels = |class: &&String| HEADS.iter().any(|head| class.ends_with(head));
+        match self.architectures.iter().flatten().find(labels) {
+            None => Ok(()),
+            Some(class) => {
+                let want = "a model that generates text (`…ForCausalLM`) in `architectures`";
+                let found = format!("`{class}`, which classifies");
+                Err(LoadError::new(Kind::UnsupportedArchitecture, file, want, found))
+            }
+        }
     }
 
     fn refuse_variants(&self, file: &str) -> Result<(), LoadError> {

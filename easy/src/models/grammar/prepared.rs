@@ -80,6 +80,8 @@ pub fn compact(mut schema: Value) -> Result<Value, String> {
         options.entry("whitespace_flexible").or_insert(false.into());
         options.entry("item_separator").or_insert(", ".into());
         options.entry("key_separator").or_insert(": ".into());
+        // Any escape that JSON has for a character, not only for control characters.
+        options.entry("json_allow_general_unicode_escapes").or_insert(true.into());
     }
     Ok(schema)
 }

@@ -202,8 +202,9 @@ impl Walk {
     }
 }
 
-/// Removes keywords that have no effect.
+/// Removes keywords that have no effect. Some clients send null for those that they do not set.
 fn drop_empty(fields: &mut Map<String, Value>) {
+    fields.retain(|key, value| !value.is_null() || key == "const");
     let unknown = |format: &Value| format.as_str().is_none_or(|name| !FORMATS.contains(&name));
     if fields.get("format").is_some_and(unknown) {
         fields.shift_remove("format");
@@ -358,6 +359,8 @@ mod tests {
         let want = json!({"properties": {"title": {"type": "string"},
             "format": {"format": "date"}}});
         assert_eq!(whole(schema), want);
+        let unset = json!({"properties": {"a": {"items": null, "const": null}}, "required": null});
+        assert_eq!(whole(unset), json!({"properties": {"a": {"const": null}}}));
     }
 
     #[test]

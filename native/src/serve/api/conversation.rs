@@ -3,7 +3,7 @@
 use super::body::{Body, GenerationOptions};
 use super::generation::{Generation, aside};
 use super::template_messages::{Ending, TemplateMessages};
-use super::tools::{self, CallFormat, OutputParser, Tools};
+use super::tools::{self, AnswerScope, CallFormat, OutputParser, Tools};
 use super::validation::OutputValidator;
 use crate::models::chat_prompt::{self, Inputs};
 use crate::serve::client::Arrival;
@@ -11,10 +11,19 @@ use crate::serve::error::ApiError;
 use crate::serve::grammars::{CallableTools, RequestedGrammar};
 use crate::serve::served_model::ServedModel;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::sync::Arc;
 use wrinklefree::engine::Request;
 use wrinklefree::settings::{OutputReasoning, Reasoning, ReasoningError};
-use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers};
+use wrinklefree::text::{ChatTemplate, Prompt, ReasoningMarkers, StopScope};
+
+/// Changes messages; `None` if there is nothing to change.
+type Repair = fn(&[Value]) -> Option<Vec<Value>>;
+
+/// Changes of messages that a template refuses, in this order: many templates write the members of
+/// arguments, allow one system message, and only as the first one, and want turns to alternate.
+const REPAIRS: [fn(&[Value]) -> Option<Vec<Value>>; 3] =
+    [TemplateMessages::with_objects, TemplateMessages::with_one_system, TemplateMessages::joined];
 
 /// A conversation and the constraints on its continuation.
 #[derive(Clone, Debug)]
@@ -109,11 +118,10 @@ impl Conversation {
         options: &GenerationOptions,
         logprobs: Option<usize>,
     ) -> Result<PreparedConversation, ApiError> {
-        let prompt = self.render(model)?;
+        let (prompt, messages) = self.render_readable(model)?;
         let tokens = self.encode(model, &prompt)?;
-        let stable_prefix = self.stable_prefix(model, &prompt, tokens.len());
+        let stable_prefix = self.stable_prefix(model, &messages, &prompt, tokens.len());
         let request = options.request(model, &body.tenant, tokens, logprobs)?;
-        let request = Request { stable_prefix, ..request };
         let (mut reasoning, mut format) = (OutputReasoning::default(), CallFormat::default());
         if let Some(template) = &model.template {
             let settings = self.reasoning(model);
@@ -122,6 +130,10 @@ impl Conversation {
             format = CallFormat::of_template(template).unwrap_or_default();
         }
         let parser = OutputParser::new(reasoning.parser(), self.tools.parser(format));
+        let scoped = !request.stop.is_empty() && !parser.is_plain();
+        let stop_scope =
+            scoped.then(|| Box::new(AnswerScope::new(parser.clone())) as Box<dyn StopScope>);
+        let request = Request { stable_prefix, stop_scope, ..request };
         let grammar = self.output_grammar(format)?;
         Ok(PreparedConversation { field: self.field, request, grammar, reasoning, parser })
     }
@@ -131,6 +143,11 @@ impl Conversation {
     /// # Errors
     /// If there are no messages, or no template, or the template refuses the messages.
     pub fn render(&self, model: &ServedModel) -> Result<Prompt, ApiError> {
+        self.render_readable(model).map(|(prompt, _)| prompt)
+    }
+
+    /// Renders the prompt. Also returns the messages in the form that the template could read.
+    fn render_readable(&self, model: &ServedModel) -> Result<(Prompt, Cow<'_, [Value]>), ApiError> {
         let param = self.field;
         if self.messages.is_empty() {
             let message = format!("{param} is empty: send at least one message");
@@ -148,14 +165,19 @@ impl Conversation {
             let message = format!("the chat template of {} takes no documents", model.name);
             return Err(ApiError::bad("documents", message));
         }
-        self.render_messages(template, &self.messages, inputs.clone())
-            .or_else(|error| {
-                // Many templates allow one system message, and only as the first one.
-                let plain = TemplateMessages::with_one_system(&self.messages);
-                let plain = plain.ok_or_else(|| error.clone())?;
-                self.render_messages(template, &plain, inputs).map_err(|_| error)
-            })
-            .map_err(|e| ApiError::bad(param, format!("the chat template failed: {e}")))
+        let mut messages = Cow::from(&self.messages);
+        let first = match self.render_messages(template, &messages, inputs.clone()) {
+            Ok(prompt) => return Ok((prompt, messages)),
+            Err(error) => error,
+        };
+        for repair in REPAIRS {
+            let Some(repaired) = repair(&messages) else { continue };
+            messages = repaired.into();
+            if let Ok(prompt) = self.render_messages(template, &messages, inputs.clone()) {
+                return Ok((prompt, messages));
+            }
+        }
+        Err(ApiError::bad(param, format!("the chat template failed: {first}")))
     }
 
     fn render_messages(
@@ -196,10 +218,16 @@ impl Conversation {
 
     /// Number of first tokens of the prompt that the next turn begins with, where the prefix cache needs
     /// to know it.
-    fn stable_prefix(&self, model: &ServedModel, prompt: &Prompt, tokens: usize) -> Option<usize> {
+    fn stable_prefix(
+        &self,
+        model: &ServedModel,
+        messages: &[Value],
+        prompt: &Prompt,
+        tokens: usize,
+    ) -> Option<usize> {
         let template = model.template.as_ref().filter(|_| model.is_recurrent())?;
         let (messages, definitions) =
-            tools::for_template(template, self.messages.clone(), self.tools.definitions());
+            tools::for_template(template, messages.to_vec(), self.tools.definitions());
         let inputs = self.inputs(model, definitions).ok()?;
         let bare = chat_prompt::render_bare(template, &messages, inputs).ok()?;
         prompt.stable_prefix(bare.text(), tokens, &model.tokenizer)

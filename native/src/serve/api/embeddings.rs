@@ -26,12 +26,14 @@ use std::sync::LazyLock;
 use wrinklefree::decode::{DecodeMode, Pooling};
 use wrinklefree::engine::Request;
 
+/// Fields of other endpoints that embeddings have, too.
+const SHARED: [&str; 3] = ["cache_salt", "truncate_prompt_tokens", "truncation_side"];
 /// Fields of `/v1/embeddings`.
 static EMBEDDINGS: LazyLock<KnownFields> =
-    LazyLock::new(|| KnownFields::new(embeddings::BODY, &[]).and(["cache_salt"]));
+    LazyLock::new(|| KnownFields::new(embeddings::BODY, &[]).and(SHARED));
 /// Fields of `/pooling`.
 static POOLING: LazyLock<KnownFields> =
-    LazyLock::new(|| KnownFields::new(embeddings::POOLING, &[]).and(["cache_salt", "messages"]));
+    LazyLock::new(|| KnownFields::new(embeddings::POOLING, &[]).and(SHARED).and(["messages"]));
 
 /// Maximum number of texts per request.
 const MAX_TEXTS: usize = 2048;
@@ -122,7 +124,11 @@ fn prepare(
         PoolingMethod::Last => Pooling::Last,
     };
     let salt = options.salt(&body.tenant)?;
-    let texts = TextsToEmbed::encode(model, input, "input", pooling, salt)?;
+    let input = input.cut(model, options.truncates());
+    let mut texts = TextsToEmbed::encode(model, input, "input", pooling, salt)?;
+    for text in &mut texts.texts {
+        *text = options.truncated(std::mem::take(text), model.context)?;
+    }
     Ok((texts, encoding_format.unwrap_or_default()))
 }
 

@@ -1,7 +1,9 @@
-//! Streams progress to requests whose model is still loading.
+//! Streams signs of life to requests that wait: for their model, their turn or their grammar.
 
-use super::body::{BodyCheck, JsonBody, Progress};
+use super::body::{BodyCheck, JsonBody, WaitingStream};
 use super::messages::error_body;
+use super::ollama::{self, Shape};
+use super::stream::KEEP_ALIVE;
 use crate::serve::error::ApiError;
 use crate::serve::request_log::RequestRecord;
 use axum::body::{Body, BodyDataStream, Bytes};
@@ -12,25 +14,28 @@ use futures_util::stream::{self, StreamExt};
 use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 /// Interval between two progress events.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Format of an error event in a stream.
+/// Format of signs and errors in a stream.
 #[derive(Clone, Copy)]
-pub enum ErrorEvent {
+pub enum SignFormat {
     /// OpenAI's completions: the error, then `[DONE]`.
     Completions,
     /// OpenAI's Responses API.
     Responses,
     /// Anthropic's API.
     Anthropic,
+    /// Ollama's API: lines of JSON.
+    Ollama(Shape),
 }
 
-/// Answers a request with `handler`. If the request is for a stream and its model is not in memory, the
-/// stream begins at once with comments about the progress. `check` finds before what is wrong with the
-/// body whatever the model: a stream has the status 200.
+/// Answers a request with `handler`. If the request is for a stream, the stream begins at once with signs
+/// about the progress where its model is not in memory, and where the answer takes longer than the signs
+/// of a stream are apart. `check` finds before what is wrong with the body whatever the model: a stream
+/// has the status 200.
 ///
 /// # Errors
 /// Those of the body and of `handler`.
@@ -38,38 +43,48 @@ pub async fn answer<F>(
     body: JsonBody,
     handler: impl FnOnce(JsonBody) -> F,
     check: BodyCheck,
-    format: ErrorEvent,
+    format: SignFormat,
 ) -> Result<Response, ApiError>
 where
     F: Future<Output = Result<Response, ApiError>> + Send + 'static,
 {
-    let (waits, body) = body.waits_in_a_stream(check).await?;
-    let Some(progress) = waits else { return handler(body).await };
-    let mut interval = interval(INTERVAL);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let Some(waiting) = body.waits_in_a_stream(matches!(format, SignFormat::Ollama(_))) else {
+        return handler(body).await;
+    };
+    let body = match waiting.progress {
+        Some(_) => body.checked_by(check).await?,
+        None => body,
+    };
     // The stream is read outside of the handler, which has the record of the request.
     let (record, answer) = (RequestRecord::current(), handler(body));
-    let answer: BoxFuture<'static, _> = match record {
+    let mut answer: BoxFuture<'static, _> = match record {
         Some(record) => Box::pin(record.scope(answer)),
         None => Box::pin(answer),
     };
-    let state = Stage::Loading { answer, interval, progress, format };
+    // Ollama's clients know no comments, and few lines without text.
+    let loads = waiting.progress.is_some() && !matches!(format, SignFormat::Ollama(_));
+    if !loads && let Ok(answered) = timeout(KEEP_ALIVE, &mut answer).await {
+        return answered;
+    }
+    let mut interval = interval(if loads { INTERVAL } else { KEEP_ALIVE });
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let state = Stage::Waiting { answer, interval, waiting, format };
     let pieces = stream::unfold(state, Stage::next);
     let mut response = Body::from_stream(pieces.map(Ok::<_, Infallible>)).into_response();
-    let kind = HeaderValue::from_static("text/event-stream");
+    let kind = HeaderValue::from_static(format.content_type());
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     let no_cache = HeaderValue::from_static("no-cache");
     response.headers_mut().insert(header::CACHE_CONTROL, no_cache);
     Ok(response)
 }
 
-/// Stage of a stream that began before its model was loaded.
+/// Stage of a stream that began before its answer.
 enum Stage {
-    Loading {
+    Waiting {
         answer: BoxFuture<'static, Result<Response, ApiError>>,
         interval: Interval,
-        progress: Progress,
-        format: ErrorEvent,
+        waiting: WaitingStream,
+        format: SignFormat,
     },
     Answering(BodyDataStream),
     Ended,
@@ -79,19 +94,22 @@ impl Stage {
     /// Returns the next piece of the stream.
     async fn next(self) -> Option<(Bytes, Self)> {
         match self {
-            Self::Loading { mut answer, mut interval, progress, format } => {
+            Self::Waiting { mut answer, mut interval, waiting, format } => {
                 tokio::select! {
                     biased;
                     answered = &mut answer => match answered {
                         Ok(response) => {
                             let body = response.into_body().into_data_stream();
-                            Some((Bytes::from_static(b": loaded\n\n"), Self::Answering(body)))
+                            let sign = format.sign("ready", &waiting.model);
+                            Some((sign.into(), Self::Answering(body)))
                         }
                         Err(error) => Some((format.event(&error).into(), Self::Ended)),
                     },
                     _ = interval.tick() => {
-                        let comment = format!(": {}\n\n", progress().replace(['\r', '\n'], " "));
-                        Some((comment.into(), Self::Loading { answer, interval, progress, format }))
+                        let progress = waiting.progress.as_ref();
+                        let progress = progress.map_or("waiting".into(), |progress| progress());
+                        let sign = format.sign(&progress, &waiting.model);
+                        Some((sign.into(), Self::Waiting { answer, interval, waiting, format }))
                     }
                 }
             }
@@ -104,7 +122,22 @@ impl Stage {
     }
 }
 
-impl ErrorEvent {
+impl SignFormat {
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Ollama(_) => "application/x-ndjson",
+            Self::Completions | Self::Responses | Self::Anthropic => "text/event-stream",
+        }
+    }
+
+    /// Returns a sign of life of this model: a comment about the progress, or an empty text.
+    fn sign(self, progress: &str, model: &str) -> String {
+        match self {
+            Self::Ollama(shape) => format!("{}\n", ollama::empty_part(model, shape)),
+            _ => format!(": {}\n\n", progress.replace(['\r', '\n'], " ")),
+        }
+    }
+
     /// Returns the text of an event with an error.
     fn event(self, error: &ApiError) -> String {
         match self {
@@ -117,6 +150,7 @@ impl ErrorEvent {
                 format!("event: error\ndata: {event}\n\n")
             }
             Self::Anthropic => format!("event: error\ndata: {}\n\n", error_body(error)),
+            Self::Ollama(_) => format!("{}\n", ollama::error_body(error)),
         }
     }
 }

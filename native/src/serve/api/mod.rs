@@ -38,7 +38,7 @@ use axum::extract::State;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
 use body::JsonBody;
-use loading::ErrorEvent;
+use loading::SignFormat;
 use std::sync::Arc;
 use std::time::Duration;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -52,7 +52,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route(
             "/v1/chat/completions",
             post(|body: JsonBody| {
-                loading::answer(body, chat::chat, chat::check, ErrorEvent::Completions)
+                loading::answer(body, chat::chat, chat::check, SignFormat::Completions)
             }),
         )
         .route(
@@ -62,7 +62,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
                     body,
                     completions::completions,
                     completions::check,
-                    ErrorEvent::Completions,
+                    SignFormat::Completions,
                 )
             }),
         )
@@ -71,7 +71,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
             "/v1/responses",
             post(|state: State<Arc<ServerState>>, body: JsonBody| {
                 let handler = |body| responses::responses(state, body);
-                loading::answer(body, handler, responses::check, ErrorEvent::Responses)
+                loading::answer(body, handler, responses::check, SignFormat::Responses)
             }),
         )
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
@@ -80,7 +80,7 @@ pub fn router(server: &Arc<ServerState>) -> Router {
         .route(
             "/v1/messages",
             post(|body: JsonBody| {
-                loading::answer(body, messages::messages, messages::check, ErrorEvent::Anthropic)
+                loading::answer(body, messages::messages, messages::check, SignFormat::Anthropic)
             }),
         )
         .route("/v1/messages/count_tokens", post(messages::count_tokens))

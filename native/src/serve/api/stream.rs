@@ -14,11 +14,15 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
+use tokio::time::timeout;
 use wrinklefree::decode::Sampled;
 use wrinklefree::engine::{EventKind, FinishReason};
 
 /// Interval after which an idle stream sends a keep-alive. It also finds clients that have gone.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Characters that JSON allows in texts and that end a line for JavaScript or Python.
+const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
 /// Separation of the values of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,10 @@ pub trait StreamFormatter: Send + 'static {
     /// Returns the keep-alive event.
     fn keep_alive() -> Event {
         Event::default().comment("")
+    }
+    /// Returns what makes the value that a stream of lines sends instead of a comment while it is idle.
+    fn idle(&self) -> Box<dyn Fn() -> Value + Send + Sync> {
+        Box::new(|| Value::Null)
     }
     /// Returns the events before the first token.
     fn begin(&mut self) -> Vec<Value>;
@@ -130,7 +138,7 @@ fn fingerprint(model: &str) -> String {
 
 /// Returns the response that streams `generation`.
 pub fn respond<F: StreamFormatter>(generation: Generation, mut formatter: F) -> Response {
-    let begin = formatter.begin();
+    let (begin, idle) = (formatter.begin(), formatter.idle());
     let mut state = StreamState { generation, formatter, pending: VecDeque::new(), ended: false };
     state.push(begin);
     let values = stream::unfold(state, |mut state| async {
@@ -139,7 +147,8 @@ pub fn respond<F: StreamFormatter>(generation: Generation, mut formatter: F) -> 
     });
     match F::FRAMING {
         Framing::JsonLines => {
-            let lines = values.map(|value| Ok::<_, Infallible>(format!("{value}\n")));
+            let lines = with_signs(values, idle, KEEP_ALIVE);
+            let lines = lines.map(|value| Ok::<_, Infallible>(one_line(&value) + "\n"));
             let json_lines = [(header::CONTENT_TYPE, "application/x-ndjson")];
             (json_lines, Body::from_stream(lines)).into_response()
         }
@@ -151,6 +160,31 @@ pub fn respond<F: StreamFormatter>(generation: Generation, mut formatter: F) -> 
     }
 }
 
+/// Adds values that `idle` makes where no other value has come for this time.
+fn with_signs(
+    values: impl Stream<Item = Value> + Send + 'static,
+    idle: Box<dyn Fn() -> Value + Send + Sync>,
+    interval: Duration,
+) -> impl Stream<Item = Value> + Send {
+    stream::unfold((Box::pin(values), idle), move |(mut values, idle)| async move {
+        let value = timeout(interval, values.next()).await.unwrap_or_else(|_| Some(idle()))?;
+        Some((value, (values, idle)))
+    })
+}
+
+/// Returns a value as JSON without any character that some program takes for the end of a line.
+fn one_line(value: &Value) -> String {
+    let json = value.to_string();
+    if !json.contains(LINE_ENDS) {
+        return json;
+    }
+    let escaped = |c: char| match LINE_ENDS.contains(&c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.into(),
+    };
+    json.chars().map(escaped).collect()
+}
+
 /// Returns the response with server-sent events.
 fn sse<F: StreamFormatter>(events: impl Stream<Item = Event> + Send + 'static) -> Response {
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).event(F::keep_alive());
@@ -158,7 +192,7 @@ fn sse<F: StreamFormatter>(events: impl Stream<Item = Event> + Send + 'static) -
 }
 
 fn event<F: StreamFormatter>(value: Value) -> Event {
-    let event = Event::default().data(value.to_string());
+    let event = Event::default().data(one_line(&value));
     match value["type"].as_str() {
         Some(name) if F::FRAMING == Framing::NamedEvents => event.event(name),
         _ => event,
@@ -231,5 +265,30 @@ impl<F: StreamFormatter> StreamState<F> {
             }
         }
         values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_one_line_for_every_program() {
+        let text = "a\u{85}b\u{2028}\u{2029}c\u{1F600}\n";
+        let line = one_line(&json!({"x": text}));
+        assert_eq!(line, "{\"x\":\"a\\u0085b\\u2028\\u2029c\u{1F600}\\n\"}");
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["x"], text);
+    }
+
+    #[tokio::test]
+    async fn an_idle_stream_sends_signs() {
+        let values = stream::once(async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            json!(1)
+        });
+        let interval = Duration::from_millis(50);
+        let signs = with_signs(values, Box::new(|| json!(0)), interval).collect::<Vec<_>>().await;
+        assert!(signs.len() > 2, "{signs:?}");
+        assert_eq!((&signs[0], signs.last()), (&json!(0), Some(&json!(1))));
     }
 }

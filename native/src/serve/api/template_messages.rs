@@ -38,6 +38,42 @@ impl TemplateMessages {
         Some(all)
     }
 
+    /// Returns the messages with objects as the arguments of all calls: others become a member of one, for
+    /// templates that write an object's members. `None` if they are objects already.
+    pub fn with_objects(messages: &[Value]) -> Option<Vec<Value>> {
+        let mut all = messages.to_vec();
+        let calls = all.iter_mut().filter_map(|message| message.get_mut("tool_calls"));
+        let calls = calls.filter_map(Value::as_array_mut).flatten();
+        let arguments = calls.filter_map(|call| call["function"].get_mut("arguments"));
+        let mut changed = false;
+        for text in arguments.filter(|arguments| !arguments.is_object()) {
+            *text = json!({"arguments": text.take()});
+            changed = true;
+        }
+        changed.then_some(all)
+    }
+
+    /// Returns the messages so that users and assistants alternate: texts of the same role are joined.
+    /// `None` if there are none.
+    pub fn joined(messages: &[Value]) -> Option<Vec<Value>> {
+        let mut all: Vec<Value> = Vec::new();
+        for message in messages {
+            let joins = |last: &&mut Value| {
+                let is_text = |message: &Value| message.get("tool_calls").is_none();
+                let talks = message["role"] == "user" || message["role"] == "assistant";
+                talks && last["role"] == message["role"] && is_text(last) && is_text(message)
+            };
+            match all.last_mut().filter(joins) {
+                Some(last) => {
+                    let texts = [&*last, message].map(|message| message["content"].as_str());
+                    last["content"] = texts.map(Option::unwrap_or_default).join("\n\n").into();
+                }
+                None => all.push(message.clone()),
+            }
+        }
+        (all.len() < messages.len()).then_some(all)
+    }
+
     /// Adds a message with a text.
     pub fn push_text(&mut self, role: &str, text: &str) {
         let mut message = json!({"role": role, "content": text});
@@ -47,6 +83,18 @@ impl TemplateMessages {
             message["reasoning_content"] = reasoning.into();
         }
         self.messages.push(message);
+    }
+
+    /// Adds a line to the last message, if it is a text of this role, or as a new one.
+    pub fn push_line(&mut self, role: &str, line: &str) {
+        let last = self.messages.last_mut();
+        match last.filter(|last| last["role"] == role && last.get("tool_calls").is_none()) {
+            Some(last) => {
+                let text = last["content"].as_str().unwrap_or_default();
+                last["content"] = format!("{text}\n{line}").into();
+            }
+            None => self.push_text(role, line),
+        }
     }
 
     /// Adds reasoning to the assistant's next message.
@@ -155,6 +203,29 @@ mod tests {
         let joined = TemplateMessages::with_one_system(&messages).expect("several");
         assert_eq!(joined[0]["content"].as_str().map(str::len), Some(2 + 39_999 * 102));
         assert!(begin.elapsed() < std::time::Duration::from_secs(3), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn arguments_become_objects() {
+        let call = |arguments: Value| json!({"role": "assistant", "tool_calls": [tool_call(None, "f", arguments)]});
+        let given = [call(json!({"a": 1})), call("{\"a".into())];
+        let want = [call(json!({"a": 1})), call(json!({"arguments": "{\"a"}))];
+        assert_eq!(TemplateMessages::with_objects(&given).expect("a text"), want);
+        assert_eq!(TemplateMessages::with_objects(&want), None);
+    }
+
+    #[test]
+    fn texts_of_a_role_are_joined() {
+        let message = |role: &str, content: &str| json!({"role": role, "content": content});
+        let given = [
+            message("user", "a"),
+            message("user", "b"),
+            message("tool", "c"),
+            message("tool", "d"),
+        ];
+        let want = [message("user", "a\n\nb"), message("tool", "c"), message("tool", "d")];
+        assert_eq!(TemplateMessages::joined(&given).expect("two"), want);
+        assert_eq!(TemplateMessages::joined(&want), None);
     }
 
     #[test]

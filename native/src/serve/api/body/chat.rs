@@ -1,17 +1,16 @@
 //! The body of `POST /v1/chat/completions`.
 
-use super::content::{Content, template_role};
+use super::content::{Content, called_arguments, is_asked, template_role};
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
-use super::parse_arguments;
 use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::api::template_messages::{Ending, is_prefill, tool_call};
 use crate::serve::api::tools::{ToolChoice, Tools};
 use crate::serve::error::ApiError;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use wrinklefree::settings::Reasoning;
 
@@ -64,21 +63,28 @@ pub struct EndingFields {
 /// A message of a chat.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ChatMessage {
-    /// Role of the author: `system` or `developer`, `user`, `assistant`, or `tool`.
-    #[schema(pattern = "^(system|developer|user|assistant|tool)$")]
+    /// Role of the author: `system` or `developer`, `user`, `assistant`, `tool`, or its older name
+    /// `function`.
+    #[schema(pattern = "^(system|developer|user|assistant|tool|function)$")]
     role: String,
     /// Content of the message.
     #[serde(default)]
     content: Option<Content>,
     /// Reasoning of the assistant before its content.
-    #[serde(default, alias = "reasoning")]
+    #[serde(default)]
     reasoning_content: Option<String>,
+    /// Other name of `reasoning_content`. Some clients send both.
+    #[serde(default)]
+    reasoning: Option<String>,
     /// Name of the author, for chat templates that use it.
     #[serde(default)]
     name: Option<String>,
     /// Tool calls of the assistant.
     #[serde(default)]
     tool_calls: Option<Vec<ChatToolCall>>,
+    /// Tool call of the assistant, in the older form.
+    #[serde(default)]
+    function_call: Option<CalledFunction>,
     /// Id of the call that a `tool` message answers.
     #[serde(default)]
     tool_call_id: Option<String>,
@@ -91,7 +97,10 @@ struct ChatToolCall {
     #[serde(default)]
     id: Option<String>,
     /// The function and its arguments.
-    function: CalledFunction,
+    #[schema(required = true)]
+    function: Option<CalledFunction>,
+    /// The custom tool and its input.
+    custom: Option<CalledCustomTool>,
 }
 
 /// A called function.
@@ -99,8 +108,20 @@ struct ChatToolCall {
 struct CalledFunction {
     /// Name of the function.
     name: String,
-    /// Arguments of the call: a JSON object, serialized.
-    arguments: String,
+    /// Arguments of the call: a JSON object, serialized. Other texts are shown to the model as they are.
+    #[serde(default)]
+    #[schema(value_type = String, required = true)]
+    arguments: Option<Value>,
+}
+
+/// A called custom tool.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+struct CalledCustomTool {
+    /// Name of the tool.
+    name: String,
+    /// Input of the call.
+    #[serde(default)]
+    input: String,
 }
 
 /// Fields about tools.
@@ -215,24 +236,29 @@ impl ChatFields {
 /// # Errors
 /// Names the first invalid field.
 pub fn template_messages(messages: Vec<ChatMessage>) -> Result<Vec<Value>, ApiError> {
+    let answered = messages.iter().rposition(|message| !is_asked(&message.role));
+    let first_asked = answered.map_or(0, |last| last + 1);
     let numbered = messages.into_iter().enumerate();
-    numbered.map(|(index, message)| message.into_value(index)).collect()
+    numbered.map(|(index, message)| message.into_value(index, index >= first_asked)).collect()
 }
 
 impl ChatMessage {
-    /// Converts message number `index` for chat templates.
-    fn into_value(self, index: usize) -> Result<Value, ApiError> {
+    /// Converts message number `index` for chat templates. It is `asked` if no other role's follows.
+    fn into_value(self, index: usize, asked: bool) -> Result<Value, ApiError> {
         let role = template_role(&self.role, &format!("messages[{index}].role"))?;
-        let content = self.content.map(|c| c.text(&format!("messages[{index}].content")));
+        let param = format!("messages[{index}].content");
+        let content = self.content.map(|content| content.of_turn(asked, &param)).transpose()?;
         let mut message = Map::new();
         message.insert("role".into(), role.into());
-        message.insert("content".into(), content.transpose()?.unwrap_or_default().into());
-        if let Some(calls) = self.tool_calls.filter(|calls| !calls.is_empty()) {
-            let calls = calls.into_iter().map(|call| call.into_value(index));
-            message.insert("tool_calls".into(), calls.collect::<Result<Vec<_>, _>>()?.into());
+        message.insert("content".into(), content.unwrap_or_default().into());
+        let calls = self.tool_calls.into_iter().flatten().map(|call| call.into_value(index));
+        let older = self.function_call.map(|call| Ok(call.into_value(None)));
+        let calls: Vec<Value> = calls.chain(older).collect::<Result<_, _>>()?;
+        if !calls.is_empty() {
+            message.insert("tool_calls".into(), calls.into());
         }
         let named = [
-            ("reasoning_content", self.reasoning_content),
+            ("reasoning_content", self.reasoning_content.or(self.reasoning)),
             ("name", self.name),
             ("tool_call_id", self.tool_call_id),
         ];
@@ -242,12 +268,25 @@ impl ChatMessage {
     }
 }
 
+impl CalledFunction {
+    fn into_value(self, id: Option<String>) -> Value {
+        tool_call(id, &self.name, called_arguments(self.arguments))
+    }
+}
+
 impl ChatToolCall {
+    /// Converts a call of message number `index`.
     fn into_value(self, index: usize) -> Result<Value, ApiError> {
-        let CalledFunction { name, arguments } = self.function;
-        let param = format!("messages[{index}].tool_calls");
-        let arguments = parse_arguments(&name, &arguments, &param)?;
-        Ok(tool_call(self.id, &name, arguments))
+        match (self.function, self.custom) {
+            (Some(function), _) => Ok(function.into_value(self.id)),
+            (None, Some(CalledCustomTool { name, input })) => {
+                Ok(tool_call(self.id, &name, json!({"input": input})))
+            }
+            (None, None) => {
+                let message = "a tool call needs its `function`";
+                Err(ApiError::bad(format!("messages[{index}].tool_calls"), message))
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bodies of `POST /v1/messages` and `/v1/messages/count_tokens` (Anthropic's API).
 
-use super::content::{Content, text_only};
+use super::content::{Content, called_arguments, stand_in, text_only};
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
@@ -11,7 +11,7 @@ use crate::serve::api::tools::{Tool, ToolChoice, Tools};
 use crate::serve::error::ApiError;
 use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use wrinklefree::settings::{Effort, Reasoning};
 
@@ -63,7 +63,8 @@ struct AnthropicMessage {
     /// Role of the author.
     role: AnthropicRole,
     /// Content of the message.
-    content: AnthropicContent,
+    #[schema(value_type = AnthropicContent, required = true)]
+    content: Option<AnthropicContent>,
 }
 
 /// Role of a message's author.
@@ -99,8 +100,7 @@ enum AnthropicContent {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct AnthropicBlock {
     /// Type of the block: `text`, `thinking`, `redacted_thinking`, `tool_use` or `tool_result`. Images
-    /// and other types are not supported.
-    #[schema(pattern = "^(text|thinking|redacted_thinking|tool_use|tool_result)$")]
+    /// and other types are not supported; in older messages a line stands for them.
     #[serde(rename = "type")]
     kind: String,
     /// Text of a `text` block.
@@ -118,6 +118,9 @@ struct AnthropicBlock {
     tool_use_id: Option<String>,
     /// Result of a tool call.
     content: Option<Content>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    rest: Map<String, Value>,
 }
 
 /// Output format of the Messages API.
@@ -294,7 +297,7 @@ impl AnthropicToolFields {
         let tool = |(index, tool): (usize, AnthropicTool)| match tool.kind.as_deref() {
             None | Some("custom") => {
                 let AnthropicTool { name, description, input_schema: parameters, .. } = tool;
-                Ok(Tool { name, description, parameters, strict: false })
+                Ok(Tool { index, name, description, parameters, strict: false })
             }
             Some(kind) => {
                 let message = format!("unsupported tool type `{kind}`: expected `custom`");
@@ -319,23 +322,32 @@ impl AnthropicMessageFields {
         if let Some(system) = self.system {
             messages.push_text("system", &system.text("system")?);
         }
+        let is_answer = |message: &AnthropicMessage| message.role == AnthropicRole::Assistant;
+        let first_asked = self.messages.iter().rposition(is_answer).map_or(0, |last| last + 1);
         for (index, message) in self.messages.into_iter().enumerate() {
-            message.push_to(&mut messages, &format!("messages[{index}].content"))?;
+            let path = format!("messages[{index}].content");
+            message.push_to(&mut messages, index >= first_asked, &path)?;
         }
         Ok(messages.finish())
     }
 }
 
 impl AnthropicMessage {
-    /// Adds the message, whose content came in the field `path`.
-    fn push_to(self, messages: &mut TemplateMessages, path: &str) -> Result<(), ApiError> {
+    /// Adds the message, whose content came in the field `path`. It is `asked` if no answer follows.
+    fn push_to(
+        self,
+        messages: &mut TemplateMessages,
+        asked: bool,
+        path: &str,
+    ) -> Result<(), ApiError> {
         let role = self.role.name();
         let blocks = match self.content {
-            AnthropicContent::Text(text) => {
+            None => Vec::new(),
+            Some(AnthropicContent::Text(text)) => {
                 messages.push_text(role, &text);
                 return Ok(());
             }
-            AnthropicContent::Blocks(blocks) => blocks,
+            Some(AnthropicContent::Blocks(blocks)) => blocks,
         };
         // Consecutive text blocks become one message.
         let mut texts: Vec<String> = Vec::new();
@@ -346,11 +358,14 @@ impl AnthropicMessage {
         };
         for (index, block) in blocks.into_iter().enumerate() {
             let path = format!("{path}[{index}]");
-            if block.kind == "text" {
-                texts.push(required(block.text, &path, "text", "text")?);
-            } else {
-                flush(&mut texts, messages);
-                block.push_to(messages, &path)?;
+            match block.kind.as_str() {
+                kind @ "text" => texts.push(required(block.text, &path, kind, "text")?),
+                "thinking" | "redacted_thinking" | "tool_use" | "tool_result" => {
+                    flush(&mut texts, messages);
+                    block.push_to(messages, &path)?;
+                }
+                kind if asked => return Err(text_only(&path, kind)),
+                _ => texts.push(block.line()),
             }
         }
         flush(&mut texts, messages);
@@ -359,27 +374,37 @@ impl AnthropicMessage {
 }
 
 impl AnthropicBlock {
-    /// Adds a tool call or result, which came in the field `path`.
+    /// Adds reasoning, a tool call or a result, which came in the field `path`.
     fn push_to(self, messages: &mut TemplateMessages, path: &str) -> Result<(), ApiError> {
         match self.kind.as_str() {
             kind @ "thinking" => {
                 messages.push_reasoning(&required(self.thinking, path, kind, "thinking")?);
             }
-            // Only the model that wrote it could read it.
-            "redacted_thinking" => {}
             kind @ "tool_use" => {
                 let id = required(self.id, path, kind, "id")?;
                 let name = required(self.name, path, kind, "name")?;
-                messages.push_call(id, &name, required(self.input, path, kind, "input")?);
+                messages.push_call(id, &name, called_arguments(self.input));
             }
             kind @ "tool_result" => {
                 let id = required(self.tool_use_id, path, kind, "tool_use_id")?;
-                let text = self.content.map(|c| c.text(&format!("{path}.content")));
-                messages.push_result(&id, &text.transpose()?.unwrap_or_default());
+                messages.push_result(&id, &self.content.map(Content::history).unwrap_or_default());
             }
-            kind => return Err(text_only(path, kind)),
+            // Only the model that wrote it could read it.
+            _ => {}
         }
         Ok(())
+    }
+
+    /// Returns a line that stands for a block of another type.
+    fn line(self) -> String {
+        let Self { kind, name, input, content, mut rest, .. } = self;
+        let given = [
+            ("name", name.map(Value::from)),
+            ("input", input),
+            ("content", content.map(|content| content.history().into())),
+        ];
+        rest.extend(given.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?))));
+        stand_in(&kind, &rest)
     }
 }
 
@@ -412,6 +437,26 @@ mod tests {
                 "tool_calls": [call]},
             {"role": "tool", "content": "rain", "tool_call_id": "1"},
             {"role": "user", "content": "And\nnow?"},
+        ]);
+        assert_eq!(Value::from(messages.expect("valid")), want);
+    }
+
+    #[test]
+    fn lines_stand_for_foreign_blocks_of_older_messages() {
+        let image = json!({"type": "image", "source": {"type": "base64", "data": "AA"}});
+        let search = json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "fox"}});
+        let messages = read(json!({"messages": [
+            {"role": "user", "content": [image, {"type": "text", "text": "See."}]},
+            {"role": "assistant", "content": [search, {"type": "tool_use", "id": "1", "name": "f", "input": "{\"a"}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [image]}]},
+        ]}));
+        let call =
+            json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a"}});
+        let line = "[server_tool_use: {\"name\":\"web_search\",\"input\":{\"query\":\"fox\"}}]";
+        let want = json!([
+            {"role": "user", "content": "[image]\nSee."},
+            {"role": "assistant", "content": line, "tool_calls": [call]},
+            {"role": "tool", "content": "[image]", "tool_call_id": "1"},
         ]);
         assert_eq!(Value::from(messages.expect("valid")), want);
     }

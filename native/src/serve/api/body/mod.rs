@@ -4,6 +4,7 @@
 //! is parsed into each struct whose fields it may have: serde's `flatten` would lose the path of an
 //! invalid field.
 
+mod aliases;
 pub mod chat;
 pub mod completions;
 mod content;
@@ -20,13 +21,14 @@ mod prompts;
 pub mod responses;
 mod samplers;
 mod sampling;
+mod surrogates;
 pub mod tokens;
 mod tools;
 mod weight;
 
 pub use format::OutputFormatFields;
 pub use known::KnownFields;
-pub use options::{GenerationOptions, StreamUsage, Texts};
+pub use options::{GenerationOptions, Side, StreamUsage, Texts};
 pub use prompts::Prompts;
 
 use crate::serve::admission::BodyPermit;
@@ -60,9 +62,19 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Checks a body without its model.
 pub type BodyCheck = fn(&Body) -> Result<(), ApiError>;
+/// Longest body that is looked at before its turn, in bytes.
+const LOOKED_AT: usize = 1 << 20;
 
 /// Describes how far a model is from being in memory.
 pub type Progress = Box<dyn Fn() -> String + Send>;
+
+/// A stream whose answer is not there yet.
+pub struct WaitingStream {
+    /// Name of the model, as the request has it.
+    pub model: String,
+    /// The progress of loading, if the model is not in memory.
+    pub progress: Option<Progress>,
+}
 
 /// A body that has arrived, with its part of the server's memory.
 pub struct JsonBody {
@@ -192,35 +204,31 @@ impl JsonBody {
         Ok((model, self))
     }
 
-    /// Returns the body, and the progress of loading if it asks for a stream of a model that is not in
-    /// memory.
+    /// Returns what a stream tells while its answer is prepared; `None` if the body asks for no stream.
+    /// Without the field, it is as `default` says. Long bodies are looked at later, in their turn.
+    pub fn waits_in_a_stream(&self, default: bool) -> Option<WaitingStream> {
+        let json = Some(&self.body.json).filter(|json| json.len() <= LOOKED_AT)?;
+        let (stream, name): (StreamField, ModelFields) =
+            (aliases::read(json).ok()?, aliases::read(json).ok()?);
+        let name = name.model.unwrap_or_default();
+        let models = self.server.models.clone();
+        let loading = self.server.models.on_demand() && models.progress(&name).is_some();
+        let model = name.clone();
+        let progress = move || -> String {
+            models.progress(&name).unwrap_or_else(|| "the model is in memory".into())
+        };
+        let progress = loading.then(|| Box::new(progress) as Progress);
+        stream.stream.unwrap_or(default).then_some(WaitingStream { model, progress })
+    }
+
+    /// Returns the body, which `check` has not refused.
     ///
     /// # Errors
-    /// If the body is not a JSON object of bounded weight, one of these fields has the wrong type, or
-    /// `check` refuses a body whose model is not in memory.
-    pub async fn waits_in_a_stream(
-        mut self,
-        check: BodyCheck,
-    ) -> Result<(Option<Progress>, Self), ApiError> {
-        if !self.server.models.on_demand() {
-            return Ok((None, self));
-        }
-        let models = self.server.models.clone();
-        let fields = self.take(move |body| {
-            let name = parse::<ModelFields>(body)?.model.unwrap_or_default();
-            let streams = parse::<StreamField>(body)?.stream == Some(true);
-            let waits = streams && models.progress(&name).is_some();
-            if waits {
-                check(body)?;
-            }
-            Ok((name, waits))
-        });
-        let ((name, waits), body) = fields.await?;
+    /// If the body is not a JSON object of bounded weight, or those of `check`.
+    pub async fn checked_by(mut self, check: BodyCheck) -> Result<Self, ApiError> {
+        let ((), body) = self.take(check).await?;
         (self.body, self.checked) = (body, true);
-        let models = self.server.models.clone();
-        let progress: Progress =
-            Box::new(move || models.progress(&name).unwrap_or("the model is in memory".into()));
-        Ok((waits.then_some(progress), self))
+        Ok(self)
     }
 
     /// Runs `work`, which parses and tokenizes the body, when it is this client's turn, on a thread
@@ -241,9 +249,10 @@ impl JsonBody {
         work: impl FnOnce(&Body) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Body), ApiError> {
         let permit = self.body.permit.clone();
-        let (body, checked) = (self.body.take(), self.checked);
+        let (mut body, checked) = (self.body.take(), self.checked);
         let checked = move || {
             if !checked {
+                surrogates::replace_halves(&mut body.json);
                 body.check()?;
             }
             Ok((work(&body)?, body))
@@ -292,8 +301,7 @@ impl Body {
 /// # Errors
 /// Names the field that is missing or has the wrong type.
 pub fn parse<T: DeserializeOwned>(body: &Body) -> Result<T, ApiError> {
-    let mut json = Deserializer::from_slice(&body.json);
-    serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    aliases::read(&body.json).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.inner().to_string();
         // Lines and columns help nobody: programs write bodies.
@@ -399,14 +407,4 @@ fn required<T>(value: Option<T>, path: &str, kind: &str, field: &str) -> Result<
         ApiError::bad(format!("{path}.{field}"), message)
     };
     value.ok_or_else(missing)
-}
-
-/// Parses the arguments of a tool call, which came as a string in the field `param`.
-///
-/// # Errors
-/// If they are not JSON.
-fn parse_arguments(name: &str, text: &str, param: &str) -> Result<Value, ApiError> {
-    let invalid =
-        |e| ApiError::bad(param, format!("the arguments of `{name}` are not valid JSON: {e}"));
-    serde_json::from_str(text).map_err(invalid)
 }

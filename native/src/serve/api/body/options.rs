@@ -327,7 +327,9 @@ impl GenerationOptions {
         let mode = self.settings().or(model.settings.clone()).mode(&model.capabilities());
         let param = if self.draft.is_some() { "draft" } else { "decode_mode" };
         let mode = mode.map_err(|e| ApiError::bad(param, format!("{e:#}")))?;
-        let (limit, tokens) = (self.limit(), self.truncated(tokens, model.context)?);
+        let limit = self.limit();
+        let most = model.context.saturating_sub(limit.unwrap_or(1)).max(1);
+        let tokens = self.truncated(tokens, most)?;
         if let (Some(least), Some(most)) = (self.min_tokens, limit.filter(|&most| most > 0))
             && least > most
         {
@@ -409,20 +411,29 @@ impl GenerationOptions {
         Ok(format!("{} {salt}", tenant.0))
     }
 
-    /// Returns the last tokens of a prompt, or the first ones, if a field asks for them.
-    fn truncated(&self, mut tokens: Vec<u32>, context: usize) -> Result<Vec<u32>, ApiError> {
+    /// Returns the side of prompts that is cut; `None` if they are not.
+    pub fn truncates(&self) -> Option<Side> {
+        self.truncate_prompt_tokens?;
+        Some(self.truncation_side.unwrap_or(Side::Left))
+    }
+
+    /// Returns the last tokens of a prompt, or the first ones, if a field asks for them; -1 keeps `most`.
+    ///
+    /// # Errors
+    /// If the number is invalid.
+    pub fn truncated(&self, mut tokens: Vec<u32>, most: usize) -> Result<Vec<u32>, ApiError> {
         let keep = match self.truncate_prompt_tokens {
             None => return Ok(tokens),
-            Some(-1) => context.saturating_sub(self.limit().unwrap_or(1)).max(1),
+            Some(-1) => most,
             Some(n @ 1..) => usize::try_from(n).unwrap_or(usize::MAX),
             Some(n) => {
                 let message = format!("truncate_prompt_tokens is {n}: at least 1, or -1");
                 return Err(ApiError::bad("truncate_prompt_tokens", message));
             }
         };
-        match self.truncation_side.unwrap_or(Side::Left) {
-            Side::Left => drop(tokens.drain(..tokens.len().saturating_sub(keep))),
-            Side::Right => tokens.truncate(keep),
+        match self.truncates() {
+            Some(Side::Right) => tokens.truncate(keep),
+            _ => drop(tokens.drain(..tokens.len().saturating_sub(keep))),
         }
         Ok(tokens)
     }

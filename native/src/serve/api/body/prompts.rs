@@ -1,5 +1,6 @@
 //! Prompts in all forms that OpenAI's API and llama-server accept.
 
+use super::options::Side;
 use crate::serve::error::ApiError;
 use crate::serve::served_model::ServedModel;
 use serde::Deserialize;
@@ -309,17 +310,25 @@ impl From<String> for Prompts {
 }
 
 impl Prompts {
-    /// Cuts texts behind the bytes that fit the context at most, so that [`encode`](Self::encode) accepts
-    /// them.
+    /// Cuts texts on this side, if there is one, to the bytes that fit the context at most, so that
+    /// [`encode`](Self::encode) accepts them.
     #[must_use]
-    pub fn cut(mut self, model: &ServedModel) -> Self {
+    pub fn cut(mut self, model: &ServedModel, side: Option<Side>) -> Self {
+        let Some(side) = side else { return self };
+        let most = model.context.saturating_mul(model.tokenizer.longest_token());
         let cut = |text: &mut String| {
-            let most = model.context.saturating_mul(model.tokenizer.longest_token());
-            let mut end = most.min(text.len());
-            while !text.is_char_boundary(end) {
-                end -= 1;
+            let end = text.len();
+            let at = match side {
+                Side::Right => (0..=most.min(end)).rfind(|&at| text.is_char_boundary(at)),
+                Side::Left => {
+                    (end.saturating_sub(most)..=end).find(|&at| text.is_char_boundary(at))
+                }
+            };
+            let at = at.unwrap_or(end);
+            match side {
+                Side::Right => text.truncate(at),
+                Side::Left => drop(text.drain(..at)),
             }
-            text.truncate(end);
         };
         match &mut self {
             Self::Text(text) => cut(text),

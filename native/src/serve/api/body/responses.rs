@@ -1,11 +1,11 @@
 //! The body of `POST /v1/responses`.
 
-use super::content::{Content, template_role};
+use super::content::{Content, called_arguments, is_asked, stand_in, template_role};
 use super::format::OutputFormatFields;
 use super::model::ModelFields;
 use super::options::GenerationOptions;
+use super::required;
 use super::tools::{FunctionDefinition, FunctionName, ToolChoiceMode};
-use super::{parse_arguments, required};
 use crate::serve::api::schema::{SchemaFn, schema_of};
 use crate::serve::api::template_messages::TemplateMessages;
 use crate::serve::api::tools::{ToolChoice, Tools};
@@ -13,7 +13,7 @@ use crate::serve::error::ApiError;
 use crate::serve::grammars::{AnswerForm, RequestedGrammar};
 use crate::serve::ignored::IgnoredFields;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use wrinklefree::settings::{Effort, Reasoning};
 
@@ -76,8 +76,8 @@ enum ResponsesInput {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct ResponsesItem {
     /// Type of the item: `message` (the default), `reasoning`, `function_call`,
-    /// `function_call_output`, or those of custom tools.
-    #[schema(pattern = "^(message|reasoning|(function_call|custom_tool_call)(_output)?)$")]
+    /// `function_call_output`, or those of custom tools. A line stands for an item of another type, as of
+    /// a web search.
     #[serde(rename = "type")]
     kind: Option<String>,
     /// Role of a message's author: `system` or `developer`, `user`, or `assistant`.
@@ -91,12 +91,16 @@ struct ResponsesItem {
     call_id: Option<String>,
     /// Name of the called function.
     name: Option<String>,
-    /// Arguments of a call: a JSON object, serialized.
-    arguments: Option<String>,
+    /// Arguments of a call: a JSON object, serialized. Other texts are shown to the model as they are.
+    #[schema(value_type = Option<String>)]
+    arguments: Option<Value>,
     /// Input of a custom tool's call.
     input: Option<String>,
     /// Result of a call.
     output: Option<Content>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    rest: Map<String, Value>,
 }
 
 /// Output format of the Responses API.
@@ -239,8 +243,11 @@ impl ResponsesInputFields {
         match self.input {
             ResponsesInput::Text(text) => messages.push_text("user", &text),
             ResponsesInput::Items(items) => {
+                let answered = items.iter().rposition(|item| !item.is_asked());
+                let first_asked = answered.map_or(0, |last| last + 1);
                 for (index, item) in items.into_iter().enumerate() {
-                    item.push_to(&mut messages, &format!("input[{index}]"))?;
+                    let asked = index >= first_asked;
+                    item.push_to(&mut messages, asked, &format!("input[{index}]"))?;
                 }
             }
         }
@@ -249,49 +256,68 @@ impl ResponsesInputFields {
 }
 
 impl ResponsesItem {
-    /// Adds the item, which came in the field `path`.
-    fn push_to(self, messages: &mut TemplateMessages, path: &str) -> Result<(), ApiError> {
-        let text = |content: Content, field: &str| content.text(&format!("{path}.{field}"));
+    /// Returns true for a message that the model answers.
+    fn is_asked(&self) -> bool {
+        let is_message = self.kind.as_deref().is_none_or(|kind| kind == "message");
+        is_message && self.role.as_deref().is_some_and(is_asked)
+    }
+
+    /// Adds the item, which came in the field `path`. It is `asked` if only such items follow.
+    fn push_to(
+        self,
+        messages: &mut TemplateMessages,
+        asked: bool,
+        path: &str,
+    ) -> Result<(), ApiError> {
         match self.kind.as_deref().unwrap_or("message") {
             kind @ "message" => {
                 let role = required(self.role, path, kind, "role")?;
                 let role = template_role(&role, &format!("{path}.role"))?;
-                let content = required(self.content, path, kind, "content")?;
-                messages.push_text(role, &text(content, "content")?);
+                let content = match self.content {
+                    None if !asked => Content::Text(String::new()),
+                    content => required(content, path, kind, "content")?,
+                };
+                messages.push_text(role, &content.of_turn(asked, &format!("{path}.content"))?);
             }
             "reasoning" => {
-                let content = self.content.map(|c| text(c, "content")).transpose()?;
-                let content = content.filter(|text| !text.is_empty());
-                let summary = || self.summary.map(|c| text(c, "summary")).transpose();
-                let reasoning = content.map_or_else(summary, |text| Ok(Some(text)))?;
-                messages.push_reasoning(&reasoning.unwrap_or_default());
+                let content = self.content.map(Content::history).filter(|text| !text.is_empty());
+                let summary = || self.summary.map(Content::history).unwrap_or_default();
+                messages.push_reasoning(&content.unwrap_or_else(summary));
             }
-            kind @ "function_call" => {
+            kind @ ("function_call" | "custom_tool_call") => {
                 let id = required(self.call_id, path, kind, "call_id")?;
                 let name = required(self.name, path, kind, "name")?;
-                let arguments = required(self.arguments, path, kind, "arguments")?;
-                let param = format!("{path}.arguments");
-                messages.push_call(id, &name, parse_arguments(&name, &arguments, &param)?);
-            }
-            kind @ "custom_tool_call" => {
-                let id = required(self.call_id, path, kind, "call_id")?;
-                let name = required(self.name, path, kind, "name")?;
-                messages.push_call(id, &name, json!({"input": self.input.unwrap_or_default()}));
+                let arguments = match kind {
+                    "function_call" => called_arguments(self.arguments),
+                    _ => json!({"input": self.input.unwrap_or_default()}),
+                };
+                messages.push_call(id, &name, arguments);
             }
             kind @ ("function_call_output" | "custom_tool_call_output") => {
                 let id = required(self.call_id, path, kind, "call_id")?;
-                let output = required(self.output, path, kind, "output")?;
-                messages.push_result(&id, &text(output, "output")?);
+                messages.push_result(&id, &self.output.map(Content::history).unwrap_or_default());
             }
-            kind => {
-                let message = format!(
-                    "unsupported item type `{kind}`: expected `message`, `reasoning`, \
-                     `function_call` or `function_call_output`"
-                );
+            "item_reference" => {
+                let message = "items are not kept by their ids: send the item itself";
                 return Err(ApiError::bad(format!("{path}.type"), message));
             }
+            _ => self.push_line(messages),
         }
         Ok(())
+    }
+
+    /// Adds a line that stands for an item of another type: what the model did, or what it got.
+    fn push_line(self, messages: &mut TemplateMessages) {
+        let Self { kind, name, arguments, output, mut rest, .. } = self;
+        let kind = kind.unwrap_or_default();
+        let given = [
+            ("name", name.map(Value::from)),
+            ("arguments", arguments),
+            ("output", output.map(|output| output.history().into())),
+        ];
+        rest.extend(given.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?))));
+        let got = kind.ends_with("_output") || kind.ends_with("_response");
+        messages.push_line(if got { "user" } else { "assistant" }, &stand_in(&kind, &rest));
     }
 }
 
@@ -332,6 +358,29 @@ mod tests {
     }
 
     #[test]
+    fn lines_stand_for_foreign_items() {
+        let image = json!([{"type": "input_image", "image_url": "data:"}, {"type": "input_text", "text": "See."}]);
+        let messages = read(json!({"input": [
+            {"role": "user", "content": image},
+            {"type": "web_search_call", "id": "w", "status": "completed", "action": {"query": "fox"}},
+            {"type": "computer_call_output", "call_id": "1", "output": {"type": "image", "url": "x"}},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{\"x\": "},
+            {"type": "function_call_output", "call_id": "1", "output": image},
+            {"role": "user", "content": "And?"},
+        ]}));
+        let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\":"}});
+        let want = json!([
+            {"role": "user", "content": "[image]\nSee."},
+            {"role": "assistant", "content": "[web_search_call: {\"action\":{\"query\":\"fox\"}}]"},
+            {"role": "user", "content": "[computer_call_output: {\"output\":\"{\\\"type\\\":\\\"image\\\",\\\"url\\\":\\\"x\\\"}\"}]"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "[image]\nSee.", "tool_call_id": "1"},
+            {"role": "user", "content": "And?"},
+        ]);
+        assert_eq!(Value::from(messages.expect("valid")), want);
+    }
+
+    #[test]
     fn errors_name_the_field() {
         let error_param =
             |item: Value| read(json!({"input": [item]})).expect_err("invalid").param.unwrap();
@@ -339,7 +388,7 @@ mod tests {
         assert_eq!(error_param(json!({"type": "item_reference"})), "input[0].type");
         let image = json!([{"type": "input_image", "image_url": "x"}]);
         assert_eq!(error_param(json!({"role": "user", "content": image})), "input[0].content");
-        let call = json!({"type": "function_call", "call_id": "1", "name": "f", "arguments": "{"});
-        assert_eq!(error_param(call), "input[0].arguments");
+        let call = json!({"type": "function_call", "call_id": "1", "arguments": "{"});
+        assert_eq!(error_param(call), "input[0].name");
     }
 }

@@ -34,7 +34,7 @@ impl FunctionDefinition {
         }
         let parameters = self.parameters.unwrap_or_else(|| json!({"type": "object"}));
         let strict = self.strict.unwrap_or(false);
-        Ok(Tool { name: self.name, description: self.description, parameters, strict })
+        Ok(Tool { index, name: self.name, description: self.description, parameters, strict })
     }
 }
 

@@ -69,7 +69,8 @@ fn prepare(body: &Body, model: &ServedModel) -> Result<Prepared, ApiError> {
     let needed = if ranked { Some(logprobs.unwrap_or(0)) } else { logprobs };
     let mut requests = match &suffix {
         None => {
-            let prompts = completion.prompt.encode(model, "prompt", MAX_PROMPTS)?;
+            let prompts = completion.prompt.cut(model, options.truncates());
+            let prompts = prompts.encode(model, "prompt", MAX_PROMPTS)?;
             let request = |tokens| options.request(model, &body.tenant, tokens, needed);
             prompts.into_iter().map(request).collect::<Result<Vec<_>, _>>()?
         }

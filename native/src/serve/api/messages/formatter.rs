@@ -69,13 +69,22 @@ impl MessageFormatter {
     fn block(&self, index: usize, block: &OutputBlock) -> Option<Value> {
         let mut value = self.empty_block(index, block);
         match block {
-            OutputBlock::Reasoning(text) => value["thinking"] = text.as_str().into(),
+            OutputBlock::Reasoning(text) => {
+                value["thinking"] = text.as_str().into();
+                value["signature"] = self.signature(index).into();
+            }
             OutputBlock::Text(text) => value["text"] = text.as_str().into(),
             OutputBlock::Call(call) => {
                 value["input"] = serde_json::from_str(&call.arguments).ok()?
             }
         }
         Some(value)
+    }
+
+    /// Returns the signature of a block of thinking. Clients send it back and want it not to be empty;
+    /// this server does not check it.
+    fn signature(&self, index: usize) -> String {
+        format!("{}_{index}", self.unique)
     }
 
     /// Returns a block without its content.
@@ -111,7 +120,7 @@ impl MessageFormatter {
         let mut events = Vec::new();
         let before = self.blocks.0.len();
         if self.blocks.push(delta) {
-            events.extend(block_stop(before));
+            events.extend(self.block_stop(before));
             let block = self.empty_block(before, &self.blocks.0[before]);
             events.push(
                 json!({"type": "content_block_start", "index": before, "content_block": block}),
@@ -129,12 +138,18 @@ impl MessageFormatter {
         events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
         events
     }
-}
 
-/// Returns the event at the end of the last of `blocks` blocks.
-fn block_stop(blocks: usize) -> Option<Value> {
-    let index = blocks.checked_sub(1)?;
-    Some(json!({"type": "content_block_stop", "index": index}))
+    /// Returns the events at the end of the last of `blocks` blocks.
+    fn block_stop(&self, blocks: usize) -> Vec<Value> {
+        let Some(index) = blocks.checked_sub(1) else { return Vec::new() };
+        let mut events = Vec::new();
+        if matches!(self.blocks.0[index], OutputBlock::Reasoning(_)) {
+            let delta = json!({"type": "signature_delta", "signature": self.signature(index)});
+            events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        }
+        events.push(json!({"type": "content_block_stop", "index": index}));
+        events
+    }
 }
 
 fn usage(generation: &Generation) -> Value {
@@ -171,7 +186,7 @@ impl StreamFormatter for MessageFormatter {
         let mut deltas = self.parser.push(text);
         deltas.extend(self.parser.finish());
         let mut events = self.events(deltas);
-        events.extend(block_stop(self.blocks.0.len()));
+        events.extend(self.block_stop(self.blocks.0.len()));
         self.reason = Some(reason);
         events
     }

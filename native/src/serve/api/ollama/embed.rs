@@ -3,7 +3,7 @@
 use crate::serve::api::body::ollama::{
     self, OllamaEmbedFields, OllamaEmbeddingsFields, OllamaLoadFields, check_options,
 };
-use crate::serve::api::body::{GenerationOptions, JsonBody, KnownFields, parse};
+use crate::serve::api::body::{GenerationOptions, JsonBody, KnownFields, Side, parse};
 use crate::serve::api::embeddings::{TextsToEmbed, check_dimensions};
 use crate::serve::error::ApiError;
 use crate::serve::state::ServerState;
@@ -38,7 +38,7 @@ pub async fn embed(
         let salt = GenerationOptions::default().salt(&body.tenant)?;
         let Some(input) = fields.input else { return Ok((None, load)) };
         let truncate = fields.truncate.unwrap_or(true);
-        let input = if truncate { input.cut(&own) } else { input };
+        let input = input.cut(&own, truncate.then_some(Side::Right));
         let mut texts = TextsToEmbed::encode(&own, input, "input", Pooling::Mean, salt)?;
         if truncate {
             texts.truncate(own.context);

@@ -45,10 +45,15 @@ struct Part<'a> {
     calls: Vec<Value>,
 }
 
+/// Returns the part of a stream that adds nothing: a sign of life.
+pub fn empty_part(model: &str, shape: Shape) -> Value {
+    Part::default().value(model, shape)
+}
+
 impl Part<'_> {
-    fn value(self, model: &ModelLabel, shape: Shape) -> Value {
+    fn value(self, model: &str, shape: Shape) -> Value {
         let Self { text, thinking, calls } = self;
-        let mut value = json!({"model": model.name, "created_at": rfc3339::now()});
+        let mut value = json!({"model": model, "created_at": rfc3339::now()});
         let content = match shape {
             Shape::Chat => {
                 value["message"] = json!({"role": "assistant", "content": text});
@@ -72,7 +77,7 @@ impl Part<'_> {
 
 /// Returns the response to a request without a prompt: the model is loaded or unloaded.
 pub fn loaded(model: &ModelLabel, shape: Shape, unloads: bool) -> Value {
-    let mut value = Part::default().value(model, shape);
+    let mut value = Part::default().value(&model.name, shape);
     value["done"] = true.into();
     value["done_reason"] = if unloads { "unload" } else { "load" }.into();
     value
@@ -107,7 +112,7 @@ impl OllamaFormatter {
     }
 
     fn part(&self, part: Part) -> Value {
-        part.value(&self.model, self.shape)
+        part.value(&self.model.name, self.shape)
     }
 
     /// Adds the fields of a response's end.
@@ -162,6 +167,11 @@ fn tool_call(index: usize, ToolCall { name, arguments }: &ToolCall) -> Option<Va
 
 impl StreamFormatter for OllamaFormatter {
     const FRAMING: Framing = Framing::JsonLines;
+
+    fn idle(&self) -> Box<dyn Fn() -> Value + Send + Sync> {
+        let (model, shape) = (self.model.clone(), self.shape);
+        Box::new(move || empty_part(&model.name, shape))
+    }
 
     fn begin(&mut self) -> Vec<Value> {
         Vec::new()

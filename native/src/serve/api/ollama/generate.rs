@@ -11,6 +11,7 @@ use crate::serve::api::body::{
 };
 use crate::serve::api::conversation::Conversation;
 use crate::serve::api::infill::Hole;
+use crate::serve::api::loading::{self, SignFormat};
 use crate::serve::api::plain_text::PlainText;
 use crate::serve::api::template_messages::Ending;
 use crate::serve::api::tools::Tools;
@@ -33,23 +34,39 @@ static CHAT: LazyLock<KnownFields> =
 static GENERATE: LazyLock<KnownFields> =
     LazyLock::new(|| KnownFields::new(ollama::GENERATE, UNSUPPORTED).and(["name", "images"]));
 
-/// Continues a conversation.
-pub async fn chat(
+/// Continues a conversation, or answers or continues a text. A stream has signs of life while it waits.
+pub async fn run(
     State(server): State<Arc<ServerState>>,
     body: JsonBody,
+    shape: Shape,
 ) -> Result<Response, ApiError> {
-    run(&server, body, Shape::Chat).await
+    let handler = |body| async move { respond(&server, body, shape).await };
+    let check = if shape == Shape::Chat { check_chat } else { check_generate };
+    loading::answer(body, handler, check, SignFormat::Ollama(shape)).await
 }
 
-/// Answers or continues a text.
-pub async fn generate(
-    State(server): State<Arc<ServerState>>,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    run(&server, body, Shape::Generate).await
+/// Checks a body of `/api/chat` without its model.
+fn check_chat(body: &Body) -> Result<(), ApiError> {
+    check_fields(body, &CHAT)?;
+    parse::<OllamaChatFields>(body)?.messages()?;
+    parse::<ChatToolFields>(body)?.tools().map(drop)
 }
 
-async fn run(server: &ServerState, body: JsonBody, shape: Shape) -> Result<Response, ApiError> {
+/// Checks a body of `/api/generate` without its model.
+fn check_generate(body: &Body) -> Result<(), ApiError> {
+    check_fields(body, &GENERATE)?;
+    refuse_unsupported(body, &["images"])?;
+    parse::<OllamaGenerateFields>(body).map(drop)
+}
+
+fn check_fields(body: &Body, known: &KnownFields) -> Result<(), ApiError> {
+    let fields = OllamaFields::parse(body, known)?;
+    fields.logprobs()?;
+    fields.grammar()?;
+    parse::<OllamaLoadFields>(body).map(drop)
+}
+
+async fn respond(server: &ServerState, body: JsonBody, shape: Shape) -> Result<Response, ApiError> {
     let times = (body.arrival(), Instant::now());
     let (model, body) = body.with_model().await?;
     let own = model.clone();

@@ -8,7 +8,9 @@ mod models;
 mod store;
 
 pub use error::{OllamaErrorBody, body as error_body};
+pub use formatter::{Shape, empty_part};
 
+use super::body::JsonBody;
 use super::conversation::PreparedConversation;
 use super::generation::{Generation, aside};
 use super::plain_text::PlainText;
@@ -21,20 +23,30 @@ use crate::serve::served_model::{ModelLabel, ServedModel};
 use crate::serve::state::ServerState;
 use axum::Json;
 use axum::Router;
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use formatter::{OllamaFormatter, Shape};
+use formatter::OllamaFormatter;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Path below which this API is.
 pub const PATH: &str = "/api/";
 
+/// The server, for handlers.
+type Server = State<Arc<ServerState>>;
+
 /// Returns the router of this API.
 pub fn router() -> Router<Arc<ServerState>> {
     Router::new()
-        .route("/api/chat", post(generate::chat))
-        .route("/api/generate", post(generate::generate))
+        .route(
+            "/api/chat",
+            post(|state: Server, body: JsonBody| generate::run(state, body, Shape::Chat)),
+        )
+        .route(
+            "/api/generate",
+            post(|state: Server, body: JsonBody| generate::run(state, body, Shape::Generate)),
+        )
         .route("/api/embed", post(embed::embed))
         .route("/api/embeddings", post(embed::embeddings))
         .route("/api/tags", get(models::tags))

@@ -133,11 +133,11 @@ impl CallFormat {
         if self == Self::GlmXml { &xml::GLM } else { &xml::QWEN }
     }
 
-    /// Returns a parser of outputs with calls of these tools.
-    pub fn parser<'a>(self, tools: impl Iterator<Item = &'a Tool>) -> CallParser {
+    /// Returns a parser of outputs with calls of these tools, at least one if it is `required`.
+    pub fn parser<'a>(self, tools: impl Iterator<Item = &'a Tool>, required: bool) -> CallParser {
         match self.json() {
-            Some(format) => CallParser::Json(JsonCallParser::new(format)),
-            None => CallParser::Xml(XmlParser::new(XmlTypes::new(tools), self.xml())),
+            Some(format) => CallParser::Json(JsonCallParser::new(format, required)),
+            None => CallParser::Xml(XmlParser::new(XmlTypes::new(tools), self.xml(), required)),
         }
     }
 }

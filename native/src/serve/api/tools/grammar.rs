@@ -2,10 +2,10 @@
 
 use super::format::JsonFormat;
 use super::xml::{self, XmlDialect};
+use super::xml_grammar::XmlRules;
 use super::{CallFormat, Tool, ToolChoice, Tools};
 use crate::models::grammar::{Effort, Grammar, check_size, closed, compact, lenient, relax};
 use serde_json::{Value, json};
-use std::collections::HashSet;
 use std::fmt::Write;
 
 impl Tools {
@@ -16,18 +16,19 @@ impl Tools {
     /// If `output` or the parameters of a tool are not a JSON schema, or the grammar becomes too large.
     pub fn grammar(&self, output: Option<Value>, format: CallFormat) -> Result<Grammar, String> {
         let mut lark = String::from("%llguidance {}\n");
+        let mut xml = XmlRules::new(format.xml());
         let mut alternatives = Vec::new();
         for (index, tool) in self.callable_tools().enumerate() {
             alternatives.push(format!("call_{index}"));
-            lark += &match format.json() {
-                Some(json) => json_call(index, tool, json)?,
-                None => xml_call(index, tool, format.xml())?,
+            let written = match format.json() {
+                Some(json) => json_call(index, tool, json).map(|rules| lark += &rules),
+                None => xml.call(index, tool),
             };
+            written.map_err(|error| format!("tools[{}] (`{}`): {error}", tool.index, tool.name))?;
             check_size(lark.len())?;
         }
         if format.json().is_none() {
-            let end = escaped(format.xml().end_of_value);
-            let _ = writeln!(lark, "string[lazy]: /(.|\\n)*{end}{}/", escaped("\n"));
+            lark += &xml.lark;
         }
         let _ = writeln!(lark, "call: {}", alternatives.join(" | "));
         let shape = Shape::new(format);
@@ -35,13 +36,13 @@ impl Tools {
         let named = matches!(self.choice, ToolChoice::Named(_));
         let between = shape.between.filter(|_| self.parallel && !named);
         let more = between.map(|between| format!("({} call)*", text(between))).unwrap_or_default();
-        let _ = writeln!(lark, "calls: {} {more} {}", shape.first_call(), text(shape.end));
-        let open = text(shape.open);
+        let _ = writeln!(lark, "calls: call {more} {}", text(shape.end));
+        let head = format!("{} {}", text(shape.open), text(shape.before_name));
         let start = match (&self.choice, output) {
-            (ToolChoice::Required | ToolChoice::Named(_), _) => format!("start: {open} calls"),
+            (ToolChoice::Required | ToolChoice::Named(_), _) => format!("start: {head} calls"),
             (_, Some(schema)) => {
                 let schema = compact(schema)?;
-                format!("start: {open} calls | answer\nanswer: %json {schema}")
+                format!("start: {head} calls | answer\nanswer: %json {schema}")
             }
             (_, None) => shape.optional(self.parallel),
         };
@@ -73,52 +74,48 @@ impl Shape {
             Some(&JsonFormat { open, before_name, between, end, first, mixed, .. }) => {
                 Self { open, before_name, between, end, first, mixed }
             }
-            None => Self {
-                open: xml::OPEN,
-                before_name: "",
-                between: Some("\n<tool_call>"),
-                end: "",
-                first: false,
-                mixed: true,
-            },
+            None => {
+                let XmlDialect { function, between, .. } = format.xml();
+                Self {
+                    open: xml::OPEN,
+                    before_name: function[0],
+                    between: Some(between),
+                    end: "",
+                    first: false,
+                    mixed: true,
+                }
+            }
         }
-    }
-
-    /// Returns the symbols of a call behind the opening marker.
-    fn first_call(&self) -> String {
-        format!("{} call", text(self.before_name))
     }
 
     /// Returns the rules of outputs that may call tools.
     fn optional(&self, parallel: bool) -> String {
-        let open = escaped(self.open);
-        // The answer is a text without the marker.
+        let head = regex(&format!("{}{}", self.open, self.before_name));
+        // The answer is a text without the head of a call. It may mention the marker.
         if self.first {
-            let open_text = text(self.open);
-            return format!(
-                "start: {open_text} calls | AFTER\nAFTER: /(.|\\n)*/ & ~/{open}(.|\\n)*/"
-            );
+            let open = text(self.open);
+            return format!("start: {open} calls | AFTER\nAFTER: /(.|\\n)*/ & ~/{head}(.|\\n)*/");
         }
         let start = match (self.mixed, parallel) {
-            (true, true) => format!("start: (before {})* AFTER", self.first_call()),
-            (true, false) => format!("start: before {} | AFTER", self.first_call()),
-            (false, _) => "start: before calls | AFTER".into(),
+            (true, true) => "start: (before call)* AFTER",
+            (true, false) => "start: before call | AFTER",
+            (false, _) => "start: before calls | AFTER",
         };
-        // `before` ends with the marker of a call; AFTER does not contain it.
+        // `before` ends with the head of a call; AFTER does not contain it.
         format!(
-            "{start}\nbefore[lazy]: /(.|\\n)*{open}/\n\
-             AFTER: /(.|\\n)*/ & ~/(.|\\n)*{open}(.|\\n)*/"
+            "{start}\nbefore[lazy]: /(.|\\n)*{head}/\n\
+             AFTER: /(.|\\n)*/ & ~/(.|\\n)*{head}(.|\\n)*/"
         )
     }
 }
 
 /// Returns a text as a terminal; nothing for no text.
-fn text(text: &str) -> String {
+pub fn text(text: &str) -> String {
     if text.is_empty() { String::new() } else { json!(text).to_string() }
 }
 
 /// Returns a regular expression for a text.
-fn escaped(text: &str) -> String {
+pub fn regex(text: &str) -> String {
     let escape = |c: char| match c.is_ascii_alphanumeric() || c == '_' {
         true => c.to_string(),
         false => format!("\\x{{{:x}}}", u32::from(c)),
@@ -126,70 +123,46 @@ fn escaped(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Returns a schema for a part of a tool's arguments.
-fn argument_schema(tool: &Tool, schema: &Value) -> Result<Value, String> {
-    let effort = if tool.strict { Effort::Whole } else { Effort::Supported };
-    compact(lenient(relax(&closed(schema.clone()), effort).schema, effort))
+/// Returns the schema of a tool's arguments, an object, as far as a grammar holds it.
+pub fn argument_schema(tool: &Tool) -> Value {
+    let mut schema = relax(&closed(tool.parameters.clone()), effort(tool)).schema;
+    let combines = ["$ref", "allOf", "anyOf", "oneOf"];
+    if let Some(fields) = schema.as_object_mut()
+        && !combines.iter().any(|keyword| fields.contains_key(*keyword))
+    {
+        fields.entry("type").or_insert_with(|| "object".into());
+    }
+    schema
+}
+
+fn effort(tool: &Tool) -> Effort {
+    if tool.strict { Effort::Whole } else { Effort::Supported }
+}
+
+/// Returns the schema of a tool's arguments, or of one of them, for a grammar.
+pub fn grammar_schema(tool: &Tool, schema: Value) -> Result<Value, String> {
+    compact(lenient(schema, effort(tool)))
 }
 
 /// Returns the rules of a call in JSON, from its name on.
 fn json_call(index: usize, tool: &Tool, format: &JsonFormat) -> Result<String, String> {
     let head = text(&format!("{}{}", tool.name, format.after_name));
-    let schema = argument_schema(tool, &tool.parameters)?;
+    let schema = grammar_schema(tool, argument_schema(tool))?;
     let close = text(format.close);
     Ok(format!("call_{index}: {head} args_{index} {close}\nargs_{index}: %json {schema}\n"))
-}
-
-/// Returns the rules of a call in XML, behind its opening marker. Parameters come in the order of the
-/// schema. Of a string's schema only a list of values is enforced.
-fn xml_call(index: usize, tool: &Tool, dialect: &XmlDialect) -> Result<String, String> {
-    let [before, behind] = dialect.function;
-    let head = text(&format!("{before}{}{behind}", tool.name));
-    let close = text(&format!("{}{}", dialect.end_of_function, xml::END_OF_CALL));
-    let (mut parameters, mut rules) = (String::new(), String::new());
-    let Some(properties) = tool.parameters["properties"].as_object() else {
-        return Ok(format!("call_{index}: {head} {close}\n"));
-    };
-    let required = tool.parameters["required"].as_array().into_iter().flatten();
-    let required: HashSet<&str> = required.filter_map(Value::as_str).collect();
-    for (i, (name, schema)) in properties.iter().enumerate() {
-        if name.contains(['<', '>', '\n']) {
-            return Err(format!("the name of the parameter {name:?} cannot stand in XML"));
-        }
-        let optional = if required.contains(&**name) { "" } else { "?" };
-        let _ = write!(parameters, " p_{index}_{i}{optional}");
-        let [before, behind] = dialect.parameter;
-        let head = text(&format!("{before}{name}{behind}"));
-        let end = text(&format!("{}\n", dialect.end_of_value));
-        let value = match (xml::is_string(schema), schema["enum"].as_array()) {
-            (true, None) => "string".into(),
-            (true, Some(values)) => {
-                let values = values.iter().filter_map(Value::as_str).map(text);
-                format!("({}) {end}", values.collect::<Vec<_>>().join(" | "))
-            }
-            (false, _) => {
-                let schema = argument_schema(tool, schema)?;
-                let _ = writeln!(rules, "v_{index}_{i}: %json {schema}");
-                format!("v_{index}_{i} {end}")
-            }
-        };
-        let _ = writeln!(rules, "p_{index}_{i}: {head} {value}");
-        check_size(rules.len())?;
-    }
-    Ok(format!("call_{index}: {head}{parameters} {close}\n{rules}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::machine;
-    use crate::models::grammar::Grammars;
+    use crate::models::grammar::{Grammars, TEXT};
     use crate::models::{Loaded, OpenOptions};
     use wrinklefree::decode::Next;
     use wrinklefree::text::Tokenizer;
 
     fn tool(name: &str, parameters: Value) -> Tool {
-        Tool { name: name.into(), description: None, parameters, strict: false }
+        Tool { name: name.into(), parameters, ..Tool::default() }
     }
 
     fn tools(choice: ToolChoice, parallel: bool) -> Tools {
@@ -241,7 +214,7 @@ mod tests {
         let named = || ToolChoice::Named("time".into());
         #[rustfmt::skip]
         let cases = [
-            (ToolChoice::Auto, true, &[(OSLO, true), (&both, true), (&talk, true), ("No.", true), (&paris, false), ("a<tool_call>b", false)][..]),
+            (ToolChoice::Auto, true, &[(OSLO, true), (&both, true), (&talk, true), ("No.", true), (&paris, false), ("a<tool_call>b", true), ("a<tool_call>\n{\"name\": \"b", false)][..]),
             (ToolChoice::Auto, false, &[(OSLO, true), (&both, false), ("No.", true)]),
             (ToolChoice::Required, true, &[(OSLO, true), (&both, true), (&talk, false), ("No.", false)]),
             (ToolChoice::Required, false, &[(TIME, true), (&both, false)]),
@@ -289,7 +262,14 @@ mod tests {
         };
         let oslo = call(&[("city", "Oslo\n\"N\""), ("days", "3")]);
         let time = "<tool_call>\n<function=time>\n</function>\n</tool_call>";
+        // A line like the closing tag ends a text only where a parameter or the end of the call follows.
+        let inner = call(&[("city", "a\n</parameter>\nb\n</parameter>"), ("days", "3")]);
+        let open = call(&[("days", "3"), ("x", "a\n</parameter>\nb")]).replace("=weather", "=time");
+        let ended = call(&[("city", "a\n</parameter>\n</function>\nb"), ("days", "3")]);
         for (text, want) in [
+            (inner.as_str(), true),
+            (&open, true),
+            (&ended, false),
             (oslo.as_str(), true),
             (time, true),
             (&format!("{oslo}\n{time}"), true),
@@ -300,6 +280,25 @@ mod tests {
             (OSLO, false),
         ] {
             assert_eq!(accepts(&loaded, &tools, None, CallFormat::QwenXml, text), want, "{text}");
+        }
+    }
+
+    /// A model may write any escape that JSON has for a character.
+    #[test]
+    fn texts_in_json_may_have_escapes() {
+        let runtime = machine::all_cores().expect("threads");
+        let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
+        let text = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+        let list = vec![tool("weather", text)];
+        let tools = Tools::new(list, ToolChoice::Required, true).expect("valid");
+        for (text, want) in [
+            ("a\\u00e9\\u0000\\n", true),
+            ("\\ud83d\\ude00", true),
+            ("\\ud83d", false),
+            ("\\u00g0", false),
+        ] {
+            let call = OSLO.replace("Oslo", text);
+            assert_eq!(accepts(&loaded, &tools, None, CallFormat::Hermes, &call), want, "{text}");
         }
     }
 
@@ -334,6 +333,114 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What a value may be, for a parameter `d` with this schema.
+    #[test]
+    fn values_in_xml_are_those_of_the_schema() {
+        let runtime = machine::all_cores().expect("threads");
+        let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
+        let listed = json!({"anyOf": [{"type": "string", "enum": ["a", "ab"]}, {"type": "null"}]});
+        let of = |schema: Value| json!({"type": "object", "properties": {"d": schema}, "required": ["d"]});
+        let open = json!({"type": "object", "additionalProperties": {"type": "integer"}});
+        let either = json!({"type": "object", "additionalProperties": false,
+            "properties": {"d": {"type": "string"}, "e": {"type": "integer"}},
+            "anyOf": [{"required": ["d"]}, {"required": ["e"]}]});
+        #[rustfmt::skip]
+        let cases = [
+            (of(listed), &[(&[("d", "ab")][..], true), (&[("d", "null")], true), (&[("d", "None")], true), (&[("d", "b")], false)][..]),
+            (of(json!({"type": ["string", "integer"]})), &[(&[("d", "7")], true), (&[("d", "x")], true)]),
+            (of(json!({"type": "string"})), &[(&[("d", "x"), ("e", "1")], false)]),
+            (json!({}), &[(&[("d", "x"), ("other", "{\"a\": 1}")], true), (&[], true)]),
+            (json!({"type": "object", "properties": {}}), &[(&[], true), (&[("d", "x")], false)]),
+            (open, &[(&[("d", "7"), ("e", "8")], true), (&[("d", "x")], false)]),
+            (json!({"properties": {"d": {"type": "integer"}}, "additionalProperties": true, "required": null}), &[(&[("d", "7"), ("e", "x")], true), (&[("d", "x")], false), (&[("e", "x")], true)]),
+            (either, &[(&[("d", "x")], true), (&[("e", "7")], true), (&[("d", "x"), ("e", "7")], true), (&[], false)]),
+        ];
+        for (parameters, texts) in cases {
+            let list = vec![tool("f", parameters.clone())];
+            let tools = Tools::new(list, ToolChoice::Required, true).expect("valid");
+            for (values, want) in texts {
+                let qwen = |(name, value): &(&str, &str)| {
+                    format!("<parameter={name}>\n{value}\n</parameter>\n")
+                };
+                let glm = |(name, value): &(&str, &str)| {
+                    format!("<arg_key>{name}</arg_key>\n<arg_value>{value}</arg_value>\n")
+                };
+                let qwen: String = values.iter().map(qwen).collect();
+                let glm: String = values.iter().map(glm).collect();
+                for (format, text) in [
+                    (
+                        CallFormat::QwenXml,
+                        format!("<tool_call>\n<function=f>\n{qwen}</function>\n</tool_call>"),
+                    ),
+                    (CallFormat::GlmXml, format!("<tool_call>f\n{glm}</tool_call>")),
+                ] {
+                    assert_eq!(
+                        accepts(&loaded, &tools, None, format, &text),
+                        *want,
+                        "{parameters}: {text}"
+                    );
+                }
+            }
+        }
+        let strict =
+            Tool { strict: true, ..tool("f", of(json!({"type": "string", "pattern": "^b"}))) };
+        let tools = Tools::new(vec![strict], ToolChoice::Auto, true).expect("valid");
+        let error = tools.grammar(None, CallFormat::QwenXml).expect_err("a pattern");
+        assert!(
+            error.contains("tools[0]") && error.contains("`pattern` of the parameter `d`"),
+            "{error}"
+        );
+        assert!(tools.grammar(None, CallFormat::Hermes).is_ok());
+    }
+
+    /// Pydantic and MCP write nested types as references to definitions of the whole tool.
+    #[test]
+    fn parameters_in_xml_know_the_definitions_of_their_tool() {
+        let runtime = machine::all_cores().expect("threads");
+        let loaded = Loaded::open(&OpenOptions::default(), &runtime, &mut ()).expect("loads");
+        let parameters = json!({"type": "object", "required": ["c"], "properties": {
+            "c": {"$ref": "#/$defs/Color"},
+            "n": {"anyOf": [{"$ref": "#/definitions/Node"}, {"type": "null"}]}},
+            "$defs": {"Color": {"type": "string", "enum": ["red", "blue"]}},
+            "definitions": {"Node": {"type": "object", "properties": {
+                "color": {"$ref": "#/$defs/Color"}, "next": {"$ref": "#/definitions/Node"}}}}});
+        let tools = |parameters: &Value| {
+            let list = vec![tool("paint", parameters.clone())];
+            Tools::new(list, ToolChoice::Required, true).expect("valid")
+        };
+        let qwen = |color: &str, node: &str| {
+            let node = Some(node).filter(|node| !node.is_empty());
+            let node = node.map(|node| format!("<parameter=n>\n{node}\n</parameter>\n"));
+            let node = node.unwrap_or_default();
+            format!(
+                "<tool_call>\n<function=paint>\n<parameter=c>\n{color}\n</parameter>\n{node}</function>\n</tool_call>"
+            )
+        };
+        let glm = |color: &str| {
+            format!(
+                "<tool_call>paint\n<arg_key>c</arg_key>\n<arg_value>{color}</arg_value>\n</tool_call>"
+            )
+        };
+        let nested = "{\"color\": \"blue\", \"next\": {\"color\": \"red\"}}";
+        for (format, text, want) in [
+            (CallFormat::QwenXml, qwen("red", ""), true),
+            (CallFormat::QwenXml, qwen("green", ""), false),
+            (CallFormat::QwenXml, qwen("red", nested), true),
+            (CallFormat::QwenXml, qwen("red", "{\"color\": \"green\"}"), false),
+            (CallFormat::QwenXml, qwen("red", "null"), true),
+            (CallFormat::GlmXml, glm("blue"), true),
+            (CallFormat::GlmXml, glm("green"), false),
+        ] {
+            assert_eq!(accepts(&loaded, &tools(&parameters), None, format, &text), want, "{text}");
+        }
+        let mut large = parameters;
+        large["definitions"]["Node"]["properties"]["x"] = json!({"const": "x".repeat(TEXT)});
+        let error = tools(&large).grammar(None, CallFormat::QwenXml).expect_err("too large");
+        assert!(error.contains("too large"), "{error}");
+        large["definitions"]["Node"]["properties"]["x"] = json!({"description": "x".repeat(TEXT)});
+        assert!(tools(&large).grammar(None, CallFormat::QwenXml).is_ok());
     }
 
     /// Some vocabularies have the markers as control tokens, which text never contains.

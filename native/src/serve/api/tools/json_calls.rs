@@ -8,6 +8,7 @@ use super::output::OutputDelta;
 #[derive(Clone, Debug)]
 pub struct JsonCallParser {
     format: &'static JsonFormat,
+    required: bool,
     state: State,
     held: HeldText,
     arguments: JsonScanner,
@@ -27,10 +28,15 @@ enum State {
 }
 
 impl JsonCallParser {
-    /// Makes a parser of one output.
-    pub fn new(format: &'static JsonFormat) -> Self {
+    /// Makes a parser of one output. If a call is `required`, there is no text before it.
+    pub fn new(format: &'static JsonFormat, required: bool) -> Self {
         let (held, arguments) = (HeldText::default(), JsonScanner::default());
-        Self { format, state: State::Text, held, arguments, begun: false }
+        Self { format, required, state: State::Text, held, arguments, begun: false }
+    }
+
+    /// Length of the end of the text that is not parsed yet.
+    pub fn held_len(&self) -> usize {
+        self.held.text.len()
     }
 
     /// Parses more of the output.
@@ -46,9 +52,8 @@ impl JsonCallParser {
     /// Returns text that was held back, at the end of the output. A call that was cut off before its
     /// name is complete is dropped, and so is what was to close a call.
     pub fn finish(&mut self) -> Vec<OutputDelta> {
-        let rest = std::mem::take(&mut self.held.text);
         let text = match self.state {
-            State::Text => self.held.between_calls(&rest),
+            State::Text => self.held.rest_of_text(self.format.open, self.required),
             State::Name | State::Arguments | State::Close | State::Between => None,
         };
         text.into_iter().collect()
@@ -112,7 +117,7 @@ impl JsonCallParser {
             deltas.extend(self.held.between_calls(&text));
             return None;
         }
-        let (text, found) = self.held.until(open);
+        let (text, found) = self.held.until(&format!("{open}{}", self.format.before_name));
         deltas.extend(self.held.between_calls(&text));
         found.then_some(State::Name)
     }
@@ -169,7 +174,24 @@ mod tests {
     use super::super::output::{CallParser, OutputBlock, OutputBlocks, OutputParser, ToolCall};
 
     fn parser(format: CallFormat) -> OutputParser {
-        OutputParser::new(None, format.parser(std::iter::empty()))
+        OutputParser::new(None, format.parser(std::iter::empty(), false))
+    }
+
+    #[test]
+    fn a_required_call_that_is_cut_leaves_no_text() {
+        for format in [
+            CallFormat::Hermes,
+            CallFormat::QwenXml,
+            CallFormat::GlmXml,
+            CallFormat::Llama,
+            CallFormat::MistralArgs,
+        ] {
+            let open = format.json().map_or("<tool_call>", |json| json.open);
+            for cut in 1..open.len() {
+                let parser = OutputParser::new(None, format.parser(std::iter::empty(), true));
+                assert_eq!(OutputBlocks::parse(&open[..cut], parser).0, [], "{format:?}, {cut}");
+            }
+        }
     }
 
     fn parse(format: CallFormat, output: &str, size: usize) -> OutputBlocks {
@@ -199,7 +221,7 @@ mod tests {
         let both = || vec![text("See:"), f.clone(), g.clone()];
         let hermes = format!(
             "See:<tool_call>\n{{\"name\": \"f\", \"arguments\": {ARGUMENTS}}}\n</tool_call>\n\
-             <tool_call>\n{{\"name\": \"g\", \"arguments\": {{}}}}\n</tool_call>\n\nDone."
+             <tool_call>\n{{\"name\": \"g\", \"arguments\": {{}}}}\n</tool_call>\n\nDone.\n\n- a\n\n"
         );
         let mistral = format!(
             "See:[TOOL_CALLS][{{\"name\": \"f\", \"arguments\": {ARGUMENTS}}}, \
@@ -210,7 +232,7 @@ mod tests {
             format!("See:<function=f>{ARGUMENTS}</function><function=g>{{}}</function>");
         let args = format!("See:[TOOL_CALLS]f[ARGS]{ARGUMENTS}[TOOL_CALLS]g[ARGS]{{}}");
         vec![
-            (CallFormat::Hermes, hermes, [both(), vec![text("Done.")]].concat()),
+            (CallFormat::Hermes, hermes, [both(), vec![text("Done.\n\n- a\n\n")]].concat()),
             (CallFormat::Mistral, mistral, both()),
             (CallFormat::MistralArgs, args, both()),
             (CallFormat::Functionary, functionary, both()),
@@ -221,6 +243,9 @@ mod tests {
                 vec![text("{\"name\": 1} [no call]")],
             ),
             (CallFormat::Hermes, "1 < 2 <tool_cal".into(), vec![text("1 < 2 <tool_cal")]),
+            (CallFormat::Hermes, "a <tool_call> b".into(), vec![text("a <tool_call> b")]),
+            (CallFormat::Hermes, "a <tool_call>".into(), vec![text("a <tool_call>")]),
+            (CallFormat::Hermes, "a <tool_call>\n{\"na".into(), vec![text("a ")]),
         ]
     }
 

@@ -11,14 +11,20 @@
 //!
 //! A grammar guarantees that each call names a tool and that its arguments match the tool's schema.
 
+mod answer_scope;
+mod definitions;
 mod format;
 mod grammar;
 mod held_text;
 mod json_calls;
 mod output;
+mod parameters;
 mod prompt;
+mod values;
 mod xml;
+mod xml_grammar;
 
+pub use answer_scope::AnswerScope;
 pub use format::CallFormat;
 pub use output::{CallParser, OutputBlock, OutputBlocks, OutputDelta, OutputParser, ToolCall};
 pub use prompt::for_template;
@@ -33,8 +39,10 @@ const MAX_TOOLS: usize = 128;
 /// Maximum length of a tool's name.
 const MAX_NAME: usize = 64;
 /// A function that the model may call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
+    /// Place in the request's list.
+    pub index: usize,
     /// Name: letters, digits, `_` and `-`.
     pub name: String,
     /// Description for the model.
@@ -75,13 +83,20 @@ impl Tools {
     /// # Errors
     /// If there are too many, a name is invalid or occurs twice, or the choice names no tool.
     pub fn new(list: Vec<Tool>, choice: ToolChoice, parallel: bool) -> Result<Self, ApiError> {
-        let bad = |message: String| Err(ApiError::bad("tools", message));
         if list.len() > MAX_TOOLS {
-            return bad(format!("{} tools: send at most {MAX_TOOLS}", list.len()));
+            let message = format!("{} tools: send at most {MAX_TOOLS}", list.len());
+            return Err(ApiError::bad("tools", message));
         }
         for (index, tool) in list.iter().enumerate() {
             let allowed = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
             let name = &tool.name;
+            let bad = |message: String| {
+                let param = format!("tools[{}]", tool.index);
+                Err(ApiError::bad(&param, format!("{param}: {message}")))
+            };
+            if name.is_empty() {
+                return bad("the function has no `name`".into());
+            }
             if !(1..=MAX_NAME).contains(&name.len()) || !name.chars().all(allowed) {
                 return bad(format!(
                     "invalid tool name `{name}`: expected 1 to {MAX_NAME} letters, digits, `_` and \
@@ -89,7 +104,7 @@ impl Tools {
                 ));
             }
             if list[..index].iter().any(|other| other.name == *name) {
-                return bad(format!("two tools have the name `{name}`"));
+                return bad(format!("another tool has the name `{name}`, too"));
             }
         }
         let exists = |name: &str| list.iter().any(|tool| tool.name == name);
@@ -133,7 +148,10 @@ impl Tools {
     pub fn parser(&self, format: CallFormat) -> CallParser {
         match format {
             _ if !self.callable() => CallParser::Plain,
-            format => format.parser(self.list.iter()),
+            format => {
+                let required = matches!(self.choice, ToolChoice::Required | ToolChoice::Named(_));
+                format.parser(self.list.iter(), required)
+            }
         }
     }
 
@@ -165,18 +183,21 @@ mod tests {
         let error = |list: Vec<Tool>, choice: ToolChoice| {
             Tools::new(list, choice, true).expect_err("invalid").message
         };
-        let f =
-            |parameters| Tool { name: "f".into(), description: None, parameters, strict: false };
+        let f = |parameters| Tool { name: "f".into(), parameters, ..Tool::default() };
         let ok = || f(json!({}));
-        assert!(error(vec![ok(), ok()], ToolChoice::Auto).contains("two tools have the name `f`"));
+        assert!(
+            error(vec![ok(), Tool { index: 1, ..ok() }], ToolChoice::Auto).contains("tools[1]")
+        );
+        assert!(error(vec![Tool::default()], ToolChoice::Auto).contains("tools[0]"));
         assert!(
             error(vec![Tool { name: "f g".into(), ..ok() }], ToolChoice::Auto).contains("`f g`")
         );
         assert!(error(vec![ok()], ToolChoice::Named("g".into())).contains("`g`"));
         assert!(error(Vec::new(), ToolChoice::Required).contains("no tools"));
         let text = Tools::new(vec![f(json!("x"))], ToolChoice::Auto, true).expect("valid");
-        assert!(
-            text.grammar(None, CallFormat::Hermes).expect_err("no schema").contains("an object")
-        );
+        for format in [CallFormat::Hermes, CallFormat::QwenXml] {
+            let error = text.grammar(None, format).expect_err("no schema");
+            assert!(error.contains("an object") && error.contains("tools[0]"), "{error}");
+        }
     }
 }

@@ -17,6 +17,16 @@ pub enum OutputDelta {
     Arguments(String),
 }
 
+impl OutputDelta {
+    /// Returns the new text of the answer.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Reasoning(_) | Self::CallStart(_) | Self::Arguments(_) => None,
+        }
+    }
+}
+
 /// A part of a complete output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OutputBlock {
@@ -69,6 +79,15 @@ impl CallParser {
         }
     }
 
+    /// Length of the end of the text that is not parsed yet.
+    fn held_len(&self) -> usize {
+        match self {
+            Self::Plain => 0,
+            Self::Json(parser) => parser.held_len(),
+            Self::Xml(parser) => parser.held_len(),
+        }
+    }
+
     fn finish(&mut self) -> Vec<OutputDelta> {
         match self {
             Self::Plain => Vec::new(),
@@ -87,6 +106,17 @@ impl OutputParser {
     /// Makes a parser of one output; `reasoning` parses its beginning.
     pub fn new(reasoning: Option<ReasoningParser>, calls: CallParser) -> Self {
         Self { reasoning, calls }
+    }
+
+    /// Returns true if the whole output is the answer.
+    pub fn is_plain(&self) -> bool {
+        self.reasoning.is_none() && matches!(self.calls, CallParser::Plain)
+    }
+
+    /// Length of the end of the output that is not parsed yet: it may be the beginning of a marker.
+    pub fn held_len(&self) -> usize {
+        let reasoning = self.reasoning.as_ref().map_or(0, |reasoning| reasoning.held().len());
+        reasoning + self.calls.held_len()
     }
 
     /// Parses more of the output.

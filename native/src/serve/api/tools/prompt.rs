@@ -85,7 +85,10 @@ fn as_text(mut message: Value) -> Value {
         let text = |call: &Value| {
             let function = &call["function"];
             let name = function["name"].as_str().unwrap_or_default();
-            let arguments = &function["arguments"];
+            let arguments = match &function["arguments"] {
+                Value::String(text) => text.clone(),
+                arguments => arguments.to_string(),
+            };
             format!("{OPEN}{name}{AFTER_NAME}{arguments}{CLOSE}")
         };
         let calls: Vec<String> = calls.iter().map(text).collect();

@@ -19,12 +19,16 @@
 //! </tool_call>
 //! ```
 //!
-//! Values are raw text. The tool's schema says which are strings; the others are JSON.
+//! Values are raw text. Where the tool's schema allows other values, what JSON can say comes first.
+//! `</parameter>` and `</arg_value>` end a value only where another parameter or the end of the call follows.
 
 use super::Tool;
+use super::grammar::argument_schema;
 use super::held_text::HeldText;
 use super::output::OutputDelta;
-use serde_json::{Value, json};
+use super::parameters::alternatives;
+use super::values::Values;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,10 +43,12 @@ pub struct XmlDialect {
     pub function: [&'static str; 2],
     /// Text before a parameter's name, and between name and value.
     pub parameter: [&'static str; 2],
-    /// Text behind a value.
-    pub end_of_value: &'static str,
-    /// Text behind the last parameter, before the end of the call.
-    pub end_of_function: &'static str,
+    /// Text after a value, which is its end only where another parameter or the end of the call follows.
+    end_of_value: &'static str,
+    /// Text after the last parameter, and the rest of the end of a call.
+    close: [&'static str; 2],
+    /// Text between a call and the next one's function.
+    pub between: &'static str,
 }
 
 /// The XML of Qwen3-Coder and Qwen3.5.
@@ -50,50 +56,77 @@ pub const QWEN: XmlDialect = XmlDialect {
     function: ["\n<function=", ">\n"],
     parameter: ["<parameter=", ">\n"],
     end_of_value: "\n</parameter>",
-    end_of_function: "</function>\n",
+    close: ["</function>", "\n</tool_call>"],
+    between: "\n<tool_call>\n<function=",
 };
 /// The XML of GLM-4.5.
 pub const GLM: XmlDialect = XmlDialect {
     function: ["", "\n"],
     parameter: ["<arg_key>", "</arg_key>\n<arg_value>"],
     end_of_value: "</arg_value>",
-    end_of_function: "",
+    close: [END_OF_CALL, ""],
+    between: "\n<tool_call>",
 };
 
-/// The parameters of each tool whose values are not strings.
+impl XmlDialect {
+    /// Returns the markers that may follow a value and a line break: of another parameter, and of the end
+    /// of the call.
+    pub fn after_value(&self) -> [&'static str; 2] {
+        [self.parameter[0], self.close[0]]
+    }
+
+    /// Returns the rest of the end of a call, after its marker.
+    pub fn end_of_call(&self) -> &'static str {
+        self.close[1]
+    }
+
+    /// Returns the texts that end a value, with the marker that follows.
+    pub fn ends_of_value(&self) -> [String; 2] {
+        self.after_value().map(|marker| format!("{}\n{marker}", self.end_of_value))
+    }
+}
+
+/// The values that the parameters of each tool may have.
 #[derive(Clone, Debug, Default)]
-pub struct XmlTypes(Arc<BTreeMap<String, Vec<String>>>);
+pub struct XmlTypes(Arc<BTreeMap<String, ToolTypes>>);
+
+/// The values that the parameters of a tool may have.
+#[derive(Clone, Debug, Default)]
+struct ToolTypes {
+    named: BTreeMap<String, Values>,
+    /// Values of parameters that the schema does not name.
+    others: Values,
+}
 
 impl XmlTypes {
     /// Reads the schemas of tools.
     pub fn new<'a>(tools: impl Iterator<Item = &'a Tool>) -> Self {
-        let json_parameters = |tool: &Tool| {
-            let properties = tool.parameters["properties"].as_object();
-            let json = properties.into_iter().flatten().filter(|(_, schema)| !is_string(schema));
-            json.map(|(name, _)| name.clone()).collect()
-        };
-        Self(Arc::new(tools.map(|tool| (tool.name.clone(), json_parameters(tool))).collect()))
+        Self(Arc::new(tools.map(|tool| (tool.name.clone(), ToolTypes::new(tool))).collect()))
     }
 
-    fn is_json(&self, tool: &str, parameter: &str) -> bool {
-        self.0.get(tool).is_some_and(|names| names.iter().any(|name| name == parameter))
+    fn values(&self, tool: &str, parameter: &str) -> Values {
+        let tool = self.0.get(tool);
+        let values = tool.map(|tool| tool.named.get(parameter).unwrap_or(&tool.others));
+        values.cloned().unwrap_or_default()
     }
 }
 
-/// Returns true if values of this schema are written without quotes.
-pub fn is_string(schema: &Value) -> bool {
-    let strings =
-        |list: &Value| list.as_array().is_some_and(|all| all.iter().all(Value::is_string));
-    match &schema["type"] {
-        Value::String(name) => name == "string",
-        Value::Array(names) => names.iter().any(|name| name == "string"),
-        _ if schema["enum"].is_array() => strings(&schema["enum"]),
-        _ if schema.get("const").is_some() => schema["const"].is_string(),
-        _ => match schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
-            Some(alternatives) => alternatives.iter().any(is_string),
-            // Without a type everything is possible. JSON stays what it is.
-            None => false,
-        },
+impl ToolTypes {
+    fn new(tool: &Tool) -> Self {
+        let (mut types, root) = (Self::default(), argument_schema(tool));
+        // The grammar has refused other schemas.
+        for set in alternatives(&root).unwrap_or_default() {
+            for parameter in &set.named {
+                let values = Values::of_parameter(parameter, &root);
+                let known = types.named.remove(parameter.name);
+                let values = known.map_or(values.clone(), |known| known.or(values));
+                types.named.insert(parameter.name.into(), values);
+            }
+            if let Some(others) = &set.others {
+                types.others = Values::of_schemas(others, &root);
+            }
+        }
+        types
     }
 }
 
@@ -101,6 +134,7 @@ pub fn is_string(schema: &Value) -> bool {
 #[derive(Clone, Debug)]
 pub struct XmlParser {
     dialect: &'static XmlDialect,
+    required: bool,
     types: XmlTypes,
     state: State,
     held: HeldText,
@@ -108,7 +142,9 @@ pub struct XmlParser {
     function: String,
     /// Number of parameters of the current call so far.
     parameters: usize,
-    /// Text of the current value, if it is JSON.
+    /// Values of the current parameter.
+    values: Values,
+    /// Text of the current value, while it may be JSON.
     value: String,
 }
 
@@ -119,26 +155,34 @@ enum State {
     Call,
     /// Before a parameter or the function's end.
     Function,
-    /// Inside a string.
+    /// Inside a text.
     String,
-    /// Inside another value.
-    Json,
+    /// Inside a value that may be JSON.
+    Value,
     /// Behind the function.
     End,
 }
 
 impl XmlParser {
-    /// Makes a parser of calls of tools with these types.
-    pub fn new(types: XmlTypes, dialect: &'static XmlDialect) -> Self {
+    /// Makes a parser of calls of tools with these types. If a call is `required`, there is no text before
+    /// it.
+    pub fn new(types: XmlTypes, dialect: &'static XmlDialect, required: bool) -> Self {
         Self {
             dialect,
+            required,
             types,
             state: State::Text,
             held: HeldText::default(),
             function: String::new(),
             parameters: 0,
+            values: Values::default(),
             value: String::new(),
         }
+    }
+
+    /// Length of the end of the text that is not parsed yet.
+    pub fn held_len(&self) -> usize {
+        self.held.text.len()
     }
 
     /// Parses more of the text.
@@ -151,24 +195,27 @@ impl XmlParser {
         deltas
     }
 
-    /// Returns text that was held back, at the end of the output. Of a value that was cut off, only a
-    /// string is returned, without its closing quote.
+    /// Returns text that was held back, at the end of the output. Of a value that was cut off, the part
+    /// that is known to be a text was returned, without its closing quote.
     pub fn finish(&mut self) -> Vec<OutputDelta> {
-        let rest = std::mem::take(&mut self.held.text);
-        let deltas = match self.state {
-            State::Text => self.held.between_calls(&rest),
-            State::String if !self.dialect.end_of_value.starts_with(&rest) => Some(escaped(&rest)),
+        let text = match self.state {
+            State::Text => self.held.rest_of_text(OPEN, self.required),
             _ => None,
         };
-        deltas.into_iter().collect()
+        text.into_iter().collect()
     }
 
     /// Parses up to the next marker. Returns the state behind it if it has arrived.
     fn advance(&mut self, deltas: &mut Vec<OutputDelta>) -> Option<State> {
         match self.state {
             State::Text => {
-                let (text, found) = self.held.until(OPEN);
+                let before = self.dialect.function[0];
+                let (text, found) = self.held.until(&format!("{OPEN}{before}"));
                 deltas.extend(self.held.between_calls(&text));
+                // The text before a function's name is left for the next state.
+                if found {
+                    self.held.text.insert_str(0, before);
+                }
                 found.then_some(State::Call)
             }
             State::Call => match self.named(&self.dialect.function) {
@@ -182,16 +229,25 @@ impl XmlParser {
             },
             State::Function => self.parameter(deltas),
             State::String => {
-                let (text, found) = self.held.until(self.dialect.end_of_value);
+                let (text, found) = self.value_text();
                 deltas.extend((!text.is_empty()).then(|| escaped(&text)));
                 deltas.extend(found.then(|| OutputDelta::Arguments("\"".into())));
                 found.then_some(State::Function)
             }
-            State::Json => {
-                let (text, found) = self.held.until(self.dialect.end_of_value);
+            State::Value => {
+                let (text, found) = self.value_text();
                 self.value += &text;
-                deltas.extend(found.then(|| OutputDelta::Arguments(json_of(&self.value))));
-                found.then_some(State::Function)
+                if found {
+                    let value = self.values.value(&self.value).to_string();
+                    deltas.push(OutputDelta::Arguments(value));
+                    return Some(State::Function);
+                }
+                if !self.values.have_texts() || self.values.may_begin(&self.value) {
+                    return None;
+                }
+                let quoted = escaped(&std::mem::take(&mut self.value));
+                deltas.extend([OutputDelta::Arguments("\"".into()), quoted]);
+                Some(State::String)
             }
             State::End => {
                 let (_, found) = self.held.until_end_of_call(END_OF_CALL);
@@ -206,28 +262,38 @@ impl XmlParser {
         if let Some(name) = self.named(parameter) {
             let comma = if self.parameters > 0 { ", " } else { "" };
             self.parameters += 1;
-            let (is_json, key) = (self.types.is_json(&self.function, &name), json!(name));
-            let quote = if is_json { "" } else { "\"" };
-            deltas.push(OutputDelta::Arguments(format!("{comma}{key}: {quote}")));
+            self.values = self.types.values(&self.function, &name);
             self.value.clear();
-            return Some(if is_json { State::Json } else { State::String });
+            let (is_text, key) = (self.values.are_texts(), json!(name));
+            let quote = if is_text { "\"" } else { "" };
+            deltas.push(OutputDelta::Arguments(format!("{comma}{key}: {quote}")));
+            return Some(if is_text { State::String } else { State::Value });
         }
         let rest = self.held.text.trim_start();
         if rest.starts_with(parameter[0]) || parameter[0].starts_with(rest) {
             return None;
         }
-        let end = match self.dialect.end_of_function.trim_end() {
+        let [close, rest_of_end] = self.dialect.close;
+        if rest_of_end.is_empty() {
             // The end of the call is left for the next state.
-            "" if rest.starts_with(END_OF_CALL) => {
-                deltas.push(OutputDelta::Arguments("}".into()));
-                return Some(State::End);
-            }
-            "" => return None,
-            end => end,
-        };
-        let (_, found) = self.held.until(end);
+            let ends = rest.starts_with(close);
+            deltas.extend(ends.then(|| OutputDelta::Arguments("}".into())));
+            return ends.then_some(State::End);
+        }
+        let (_, found) = self.held.until(close);
         deltas.extend(found.then(|| OutputDelta::Arguments("}".into())));
         found.then_some(State::End)
+    }
+
+    /// Takes the text of a value up to its end, and returns it with whether the end was found. The marker
+    /// that follows the value stays.
+    fn value_text(&mut self) -> (String, bool) {
+        let ends = self.dialect.ends_of_value();
+        let (text, found) = self.held.until_any(&ends.each_ref().map(String::as_str));
+        if let Some(index) = found {
+            self.held.text.insert_str(0, self.dialect.after_value()[index]);
+        }
+        (text, found.is_some())
     }
 
     /// Takes the text between two marks and returns it. Line breaks around the marks may be missing.
@@ -255,22 +321,11 @@ fn escaped(text: &str) -> OutputDelta {
     OutputDelta::Arguments(quoted[1..quoted.len() - 1].into())
 }
 
-/// Returns a value as JSON. Templates write booleans and null as Python does. A text that is no JSON is
-/// a string.
-fn json_of(text: &str) -> String {
-    let value = match text.trim() {
-        "True" => json!(true),
-        "False" => json!(false),
-        "None" => Value::Null,
-        other => serde_json::from_str(other).unwrap_or_else(|_| json!(text)),
-    };
-    value.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::output::{CallParser, OutputBlocks, OutputParser, ToolCall};
     use super::*;
+    use serde_json::Value;
 
     const OUTPUT: &str = "I look.\n<tool_call>\n<function=weather>\n<parameter=city>\nOslo \"N\"\n\nä\n\
         </parameter>\n<parameter=days>\n3\n</parameter>\n<parameter=fine>\nTrue\n</parameter>\n\
@@ -286,14 +341,10 @@ mod tests {
         let parameters = json!({"type": "object", "properties": {
             "city": {"type": "string"}, "days": {"type": "integer"}, "fine": {"type": "boolean"},
             "at": {"type": "object"}}});
-        let tool = |name: &str, parameters| Tool {
-            name: name.into(),
-            description: None,
-            parameters,
-            strict: false,
-        };
+        let tool =
+            |name: &str, parameters| Tool { name: name.into(), parameters, ..Tool::default() };
         let tools = [tool("weather", parameters), tool("time", json!({"type": "object"}))];
-        XmlParser::new(XmlTypes::new(tools.iter()), dialect)
+        XmlParser::new(XmlTypes::new(tools.iter()), dialect, false)
     }
 
     fn parse(output: &str, size: usize) -> OutputBlocks {
@@ -325,6 +376,61 @@ mod tests {
             }
         }
         assert!(serde_json::from_str::<Value>(arguments).is_ok());
+    }
+
+    /// A value ends only where another parameter or the end of the call follows.
+    #[test]
+    fn texts_may_contain_lines_like_the_closing_tag() {
+        let qwen = "a\n</parameter>\nb\n</parameter>\n</para\n</parameter>";
+        let glm = "a</arg_value>\nb</arg_value></tool_call></arg_value>\n<arg";
+        let calls = [
+            (
+                format!(
+                    "<tool_call>\n<function=weather>\n<parameter=city>\n{qwen}\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"
+                ),
+                qwen,
+            ),
+            (
+                format!(
+                    "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>{glm}</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>"
+                ),
+                glm,
+            ),
+        ];
+        for (output, city) in calls {
+            let want = format!("{{\"city\": {}, \"days\": 3}}", json!(city));
+            for size in 1..output.len() {
+                let blocks = parse(&output, size);
+                let calls: Vec<_> = blocks.calls().map(|call| call.arguments.clone()).collect();
+                assert_eq!(calls, std::slice::from_ref(&want), "{size}");
+                assert_eq!(blocks.text(), "", "{size}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_json_where_the_schema_allows_it() {
+        let optional = |value: &str| {
+            let output = format!(
+                "<tool_call>\n<function=time>\n<parameter=x>\n{value}\n</parameter>\n</function>\n</tool_call>"
+            );
+            let all: Vec<String> = (1..output.len())
+                .map(|size| parse(&output, size).calls().next().expect("a call").arguments.clone())
+                .collect();
+            assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
+            serde_json::from_str::<Value>(&all[0]).expect("JSON")["x"].clone()
+        };
+        for (value, want) in [
+            ("null", json!(null)),
+            ("nul", json!("nul")),
+            ("3", json!(3)),
+            ("3 apples\n\nä", json!("3 apples\n\nä")),
+            ("[1, 2]", json!([1, 2])),
+            ("[1, 2", json!("[1, 2")),
+            ("", json!("")),
+        ] {
+            assert_eq!(optional(value), want, "{value}");
+        }
     }
 
     #[test]

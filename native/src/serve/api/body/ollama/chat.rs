@@ -1,12 +1,15 @@
 //! Messages of Ollama's API.
 
-use super::super::content::template_role;
+use super::super::content::{called_arguments, is_asked, template_role};
 use crate::serve::api::template_messages::tool_call;
 use crate::serve::error::ApiError;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+
+/// Most lines that stand for the images of a message.
+const MOST_LINES: usize = 16;
 
 /// Fields of `/api/chat`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -20,13 +23,13 @@ pub struct OllamaChatFields {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 struct OllamaMessage {
     /// Role of the author: `system`, `user`, `assistant`, or `tool`.
-    #[schema(pattern = "^(system|developer|user|assistant|tool)$")]
+    #[schema(pattern = "^(system|developer|user|assistant|tool|function)$")]
     role: String,
     /// Text of the message.
     content: Option<String>,
     /// Reasoning of the assistant before its content.
     thinking: Option<String>,
-    /// Images. They are not supported: the list must be empty.
+    /// Images. They are not supported; in older messages a line stands for each.
     #[schema(value_type = Option<Vec<String>>, max_items = 0)]
     images: Option<Vec<IgnoredAny>>,
     /// Tool calls of the assistant.
@@ -54,7 +57,7 @@ struct OllamaCalledFunction {
     /// Arguments of the call.
     #[serde(default)]
     #[schema(value_type = Object)]
-    arguments: Map<String, Value>,
+    arguments: Option<Value>,
 }
 
 impl OllamaChatFields {
@@ -63,8 +66,11 @@ impl OllamaChatFields {
     /// # Errors
     /// Names the first invalid field.
     pub fn messages(self) -> Result<Vec<Value>, ApiError> {
-        let numbered = self.messages.unwrap_or_default().into_iter().enumerate();
-        numbered.map(|(index, message)| message.into_value(index)).collect()
+        let messages = self.messages.unwrap_or_default();
+        let answered = messages.iter().rposition(|message| !is_asked(&message.role));
+        let first_asked = answered.map_or(0, |last| last + 1);
+        let numbered = messages.into_iter().enumerate();
+        numbered.map(|(index, message)| message.into_value(index, index >= first_asked)).collect()
     }
 }
 
@@ -81,17 +87,21 @@ pub fn refuse_images(count: usize, param: &str) -> Result<(), ApiError> {
 }
 
 impl OllamaMessage {
-    /// Converts message number `index` for chat templates.
-    fn into_value(self, index: usize) -> Result<Value, ApiError> {
+    /// Converts message number `index` for chat templates. It is `asked` if no other role's follows.
+    fn into_value(self, index: usize, asked: bool) -> Result<Value, ApiError> {
         let images = self.images.map_or(0, |images| images.len());
-        refuse_images(images, &format!("messages[{index}].images"))?;
+        if asked {
+            refuse_images(images, &format!("messages[{index}].images"))?;
+        }
+        let lines = std::iter::repeat_n("[image]".to_string(), images.min(MOST_LINES));
+        let content: Vec<String> = lines.chain(self.content).collect();
         let role = template_role(&self.role, &format!("messages[{index}].role"))?;
         let mut message = Map::new();
         message.insert("role".into(), role.into());
-        message.insert("content".into(), self.content.unwrap_or_default().into());
+        message.insert("content".into(), content.join("\n").into());
         if let Some(calls) = self.tool_calls.filter(|calls| !calls.is_empty()) {
             let call = |OllamaToolCall { id, function }: OllamaToolCall| {
-                tool_call(id, &function.name, function.arguments.into())
+                tool_call(id, &function.name, called_arguments(function.arguments))
             };
             message.insert("tool_calls".into(), calls.into_iter().map(call).collect());
         }

@@ -1,0 +1,174 @@
+//! Puppets: tiny models that say a given text token by token, so that parsers and grammars are tested
+//! through the whole server.
+//!
+//! Every piece of the text is a token. The head's row of a token is the embedding of the token before it,
+//! and the layers add nothing, so the last token alone decides the next. Tokens that are not in the text
+//! share one embedding, that of the beginning. Grammars still mask the logits: a puppet only says what it
+//! may.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../../../tests/common/format.rs"]
+mod fixtures;
+
+use fixtures::{Hf, Rng, Style, bf16_bytes, f32_bytes};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const HIDDEN: usize = 128;
+const INNER: usize = 32;
+const END: &str = "<|im_end|>";
+/// Tokens of their own.
+const MARKERS: [&str; 6] =
+    ["<|im_start|>", END, "<think>", "</think>", "<tool_call>", "</tool_call>"];
+
+/// Cuts a text into pieces that occur once each. The first of each marker is a piece.
+pub fn pieces(text: &str) -> Vec<String> {
+    (2..9).find_map(|size| cut(text, size)).unwrap_or_else(|| panic!("no pieces of {text}"))
+}
+
+fn cut(text: &str, size: usize) -> Option<Vec<String>> {
+    let (mut pieces, mut rest) = (Vec::<String>::new(), text);
+    while !rest.is_empty() {
+        let used = |piece: &str| pieces.iter().any(|other| other == piece);
+        let marker = MARKERS.iter().find(|marker| rest.starts_with(**marker) && !used(marker));
+        let next = MARKERS.iter().filter(|marker| !used(marker)).filter_map(|m| rest.find(m)).min();
+        let most = next.unwrap_or(rest.len());
+        let ends = rest.char_indices().map(|(end, c)| end + c.len_utf8());
+        let fits = |end: &usize| {
+            let left = most - end;
+            !used(&rest[..*end]) && (*end >= size.min(most)) && (left == 0 || left >= 2)
+        };
+        let end = match marker {
+            Some(marker) => marker.len(),
+            None => ends.take_while(|end| *end <= most).find(fits)?,
+        };
+        pieces.push(rest[..end].into());
+        rest = &rest[end..];
+    }
+    Some(pieces)
+}
+
+/// The letter that stands for each byte in byte-level vocabularies.
+fn letters() -> Vec<char> {
+    let plain = |byte: u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let mut others = 256..;
+    let code = |byte| if plain(byte) { byte } else { others.next().expect("one") };
+    (0..256).map(code).map(|code| char::from_u32(code).expect("a letter")).collect()
+}
+
+/// Writes a model that says these pieces and ends.
+pub fn write(folder: &Path, pieces: &[String], template: &str) {
+    let letters = letters();
+    let spelled = |text: &str| -> String { text.bytes().map(|b| letters[b as usize]).collect() };
+    let mut vocab: BTreeMap<String, usize> =
+        letters.iter().enumerate().map(|(id, letter)| (letter.to_string(), id)).collect();
+    let added: Vec<(&str, usize)> = MARKERS.into_iter().zip(256..).collect();
+    vocab.extend(added.iter().map(|(marker, id)| (marker.to_string(), *id)));
+    let mut script = Vec::new();
+    for piece in pieces {
+        let name = if MARKERS.contains(&piece.as_str()) { piece.clone() } else { spelled(piece) };
+        let new = vocab.len();
+        script.push(*vocab.entry(name).or_insert(new));
+    }
+    let end = vocab[END];
+    script.push(end);
+    let size = vocab.len().next_multiple_of(32);
+    vocab.extend((vocab.len()..size).map(|id| (format!("<unused{id}>"), id)));
+    let (embedding, head) = matrices(&script, size);
+    model(size, end, &embedding, &head)
+        .with("chat_template.jinja", template)
+        .files()
+        .iter()
+        .for_each(|file| {
+            std::fs::write(folder.join(&file.name), file.bytes.whole()).expect("written")
+        });
+    let names = [
+        ("tokenizer.json", tokenizer(&vocab, &added)),
+        ("tokenizer_config.json", json!({"eos_token": END})),
+    ];
+    for (name, value) in names {
+        std::fs::write(folder.join(name), value.to_string()).expect("written");
+    }
+}
+
+/// Returns the embeddings and the head.
+fn matrices(script: &[usize], size: usize) -> (Vec<f32>, Vec<f32>) {
+    let mut rng = Rng(7);
+    let mut vector = || -> Vec<f32> { rng.floats(HIDDEN).iter().map(|x| x * 1.7).collect() };
+    let begin = vector();
+    let mut embedding: Vec<Vec<f32>> = (0..size).map(|_| vector()).collect();
+    for (id, row) in embedding.iter_mut().enumerate() {
+        if !script.contains(&id) {
+            row.iter_mut().zip(&begin).for_each(|(x, b)| *x = b + 0.05 * *x);
+        }
+    }
+    let mut head = vec![vec![0.0; HIDDEN]; size];
+    let before = std::iter::once(&begin).chain(script.iter().map(|&id| &embedding[id]));
+    let end = script.last().copied();
+    for (before, next) in before.zip(script.iter().copied().chain(end)) {
+        head[next].iter_mut().zip(before).for_each(|(x, e)| *x += e / 16.0);
+    }
+    (embedding.concat(), head.concat())
+}
+
+fn model(size: usize, end: usize, embedding: &[f32], head: &[f32]) -> Hf {
+    let mut hf = Hf::new("qwen3", Style::Float);
+    for (key, value) in [
+        ("vocab_size", size),
+        ("hidden_size", HIDDEN),
+        ("intermediate_size", INNER),
+        ("head_dim", 32),
+        ("max_position_embeddings", 8192),
+        ("bos_token_id", end),
+        ("eos_token_id", end),
+    ] {
+        hf = hf.set(key, json!(value));
+    }
+    for (name, matrix) in [("model.embed_tokens", embedding), ("lm_head", head)] {
+        hf.put(&format!("{name}.weight"), "BF16", &[size, HIDDEN], bf16_bytes(matrix));
+    }
+    hf.put("model.norm.weight", "F32", &[HIDDEN], f32_bytes(&[4.0; HIDDEN]));
+    for layer in 0..fixtures::LAYERS {
+        let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
+        for norm in ["input_layernorm", "post_attention_layernorm"] {
+            hf.put(&name(norm), "F32", &[HIDDEN], f32_bytes(&[1.0; HIDDEN]));
+        }
+        for norm in ["self_attn.q_norm", "self_attn.k_norm"] {
+            hf.put(&name(norm), "F32", &[32], f32_bytes(&[1.0; 32]));
+        }
+        for (part, rows, columns) in [
+            ("self_attn.q_proj", 64, HIDDEN),
+            ("self_attn.k_proj", 32, HIDDEN),
+            ("self_attn.v_proj", 32, HIDDEN),
+            ("self_attn.o_proj", HIDDEN, 64),
+            ("mlp.gate_proj", INNER, HIDDEN),
+            ("mlp.up_proj", INNER, HIDDEN),
+            ("mlp.down_proj", HIDDEN, INNER),
+        ] {
+            hf.put(&name(part), "BF16", &[rows, columns], vec![0; 2 * rows * columns]);
+        }
+    }
+    hf
+}
+
+fn tokenizer(vocab: &BTreeMap<String, usize>, added: &[(&str, usize)]) -> Value {
+    let split = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+        "use_regex": true});
+    // The line breaks after the thinking are one token.
+    let line = letters()[usize::from(b'\n')];
+    let pair = vocab.contains_key(&format!("{line}{line}"));
+    let merges: Vec<String> = pair.then(|| format!("{line} {line}")).into_iter().collect();
+    let added: Vec<Value> = added
+        .iter()
+        .map(|(name, id)| {
+            json!({"id": id, "content": name, "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": name.starts_with("<|")})
+        })
+        .collect();
+    json!({"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "post_processor": null, "added_tokens": added, "pre_tokenizer": split, "decoder": split,
+        "model": {"type": "BPE", "dropout": null, "unk_token": null,
+            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+            "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": merges}})
+}

@@ -22,7 +22,7 @@ type Repair = fn(&[Value]) -> Option<Vec<Value>>;
 
 /// Changes of messages that a template refuses, in this order: many templates write the members of
 /// arguments, allow one system message, and only as the first one, and want turns to alternate.
-const REPAIRS: [fn(&[Value]) -> Option<Vec<Value>>; 3] =
+const REPAIRS: [Repair; 3] =
     [TemplateMessages::with_objects, TemplateMessages::with_one_system, TemplateMessages::joined];
 
 /// A conversation and the constraints on its continuation.

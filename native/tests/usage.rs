@@ -295,7 +295,8 @@ fn threads_are_counted_and_kept() {
 fn kernels_that_do_not_exist() {
     let args = ["bench", "--synthetic", "tiny", "-n", "1"];
     let ran: common::Ran = wf_run(&args).env("WF_ISA", "mmx").output().expect("starts").into();
-    ran.ends(2, &["WF_ISA=mmx is unknown", "scalar, avx2, avx512", "this machine has scalar"]);
+    // Every machine has this set; the unit test of the message has the sets of others.
+    ran.ends(2, &["WF_ISA=mmx is unknown: expected scalar, avx2", "; this machine has scalar"]);
 }
 
 #[test]

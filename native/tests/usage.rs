@@ -300,6 +300,29 @@ fn kernels_that_do_not_exist() {
 }
 
 #[test]
+fn instruction_sets_are_compared() {
+    let args = ["bench", "--synthetic", "tiny", "-p", "4", "-n", "0", "-r", "1", "-t", "1"];
+    let compared = |more: &[&str]| run(&[&args[..], more].concat());
+    // Other tests disturb the speeds, so the exit code says nothing here.
+    let rows = compared(&["--isa", "all", "-o", "json"]).stdout;
+    let rows: serde_json::Value = serde_json::from_str(&rows).expect("JSON");
+    let rows = rows.as_array().expect("records");
+    let sets: Vec<&str> = rows.iter().filter_map(|row| row["backend"].as_str()).collect();
+    assert_eq!(rows[0]["instruction_sets"], sets.join(" "), "{rows:?}");
+    assert!(rows[0]["narrower"].is_null(), "{rows:?}");
+    for (row, narrower) in rows[1..].iter().zip(&sets) {
+        assert_eq!(row["narrower"], **narrower, "{row}");
+        assert!(row["ratio"].as_f64() > Some(0.0) && row["test"] == "pp4", "{row}");
+    }
+    let alone = compared(&["--isa", "scalar"]).ends(0, &[]).stdout;
+    assert!(alone.contains("| scalar "), "{alone}");
+    let elsewhere = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
+    compared(&["--isa", elsewhere]).ends(2, &[elsewhere, "this machine has scalar"]);
+    compared(&["--isa", "mmx"]).ends(2, &["mmx", "all, scalar, avx2, avxvnni"]);
+    compared(&["--isa", "all", "--roofline"]).ends(2, &["cannot be used with"]);
+}
+
+#[test]
 fn every_line_of_a_json_log_is_json() {
     let args = ["serve", "--port=0", "--log-format=json", "--layout=tight"];
     let mut command = wf_run(&args);

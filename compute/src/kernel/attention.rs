@@ -182,24 +182,35 @@ macro_rules! attention {
             ),
         ) {
             let dim = a.head_dim();
-            let queries: [&[f32]; G] = std::array::from_fn(|g| &queries[g * dim..][..dim]);
+            let mut rows: [&[f32]; G] = [&[]; G];
+            for g in 0..G {
+                rows[g] = &queries[g * dim..][..dim];
+            }
             let (whole, rest) = page.elements.as_chunks::<PAGE>().0.as_chunks::<UNROLLED>();
             // V vectors per dimension of the next page, too.
             let mut ahead = page.ahead(dim, 0, V * LANES);
             for part in 0..PAGE / LANES / V {
                 let mut sums = [[ops::zero(); V]; G];
                 for (i, keys) in whole.iter().enumerate() {
-                    let queries: [&[f32; UNROLLED]; G] =
-                        std::array::from_fn(|g| &queries[g].as_chunks().0[i]);
+                    let mut chunks = [&[0.0; UNROLLED]; G];
+                    for g in 0..G {
+                        chunks[g] = &rows[g].as_chunks().0[i];
+                    }
                     for d in 0..UNROLLED {
                         prefetch::<AHEAD, E>(&mut ahead, V * LANES);
-                        let query = std::array::from_fn(|g| queries[g][d]);
+                        let mut query = [0.0; G];
+                        for g in 0..G {
+                            query[g] = chunks[g][d];
+                        }
                         add_scores::<G, V, E>(&mut sums, query, &keys[d], part, load);
                     }
                 }
                 for (keys, d) in rest.iter().zip(dim - rest.len()..) {
                     prefetch::<AHEAD, E>(&mut ahead, V * LANES);
-                    let query = std::array::from_fn(|g| queries[g][d]);
+                    let mut query = [0.0; G];
+                    for g in 0..G {
+                        query[g] = rows[g][d];
+                    }
                     add_scores::<G, V, E>(&mut sums, query, keys, part, load);
                 }
                 store_scores(a, page, part, &sums, scores, join);
@@ -382,12 +393,14 @@ macro_rules! attention {
             >,
         ) {
             let head_dim = sums.len() / G;
-            let scaled: [[f32; PAGE]; G];
-            let mut weights = *weights;
+            let (mut weights, mut scaled) = (*weights, [[0.0; PAGE]; G]);
             if !page.scales.is_empty() {
-                let times = |w: &[f32]| std::array::from_fn(|slot| w[slot] * page.scales[slot]);
-                scaled = weights.map(times);
-                weights = scaled.each_ref().map(|w| &w[..]);
+                for (weights, scaled) in weights.iter_mut().zip(&mut scaled) {
+                    for (slot, scaled) in scaled.iter_mut().enumerate() {
+                        *scaled = weights[slot] * page.scales[slot];
+                    }
+                    *weights = scaled;
+                }
             }
             let weights = &weights;
             let mut d = 0;

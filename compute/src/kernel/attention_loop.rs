@@ -4,7 +4,7 @@
 //! rows of a block, so a long sequence is read once for the whole block. A row's result does not
 //! depend on the rows beside it.
 
-use super::{Attention, KvCodec, KvType, PAGE, PageElements};
+use super::{Attention, KvCodec, KvType, PAGE, PageCodes, PageElements};
 use crate::par::{Columns, Scratch};
 use std::ops::Range;
 
@@ -149,20 +149,25 @@ fn read_page<'a>(
     direct: bool,
     buffer: &'a mut [f32],
 ) -> PageData<'a> {
+    let (pages, codes) = (a.pages(), half(a, i));
+    let elements = if direct { PageElements::of_codes(kv, codes) } else { None };
+    let elements = match elements {
+        Some(elements) => elements,
+        None => PageElements::F32(codes.decode(kv, i < pages, buffer)),
+    };
+    let next = if a.ends.len() == 1 { half(a, (i + 1).min(2 * pages - 1)).codes } else { &[] };
+    PageData { i, elements, scales: codes.scales, next }
+}
+
+/// Returns the codes of the `i`-th page, as [`read_page`] counts them.
+#[inline(always)]
+fn half<'a>(a: &Attention<'a>, i: usize) -> PageCodes<'a> {
     let pages = a.pages();
-    let half = |i: usize| match i < pages {
-        true => a.layout.key_codes_of(a.page(i)),
-        false => a.layout.value_codes_of(a.page(i - pages)),
-    };
-    let ahead = |i: usize| if a.ends.len() == 1 { half(i.min(2 * pages - 1)).codes } else { &[] };
-    let codes = half(i);
-    let elements = match direct {
-        true => PageElements::of_codes(kv, codes),
-        false => None,
-    };
-    let elements =
-        elements.unwrap_or_else(|| PageElements::F32(codes.decode(kv, i < pages, buffer)));
-    PageData { i, elements, scales: codes.scales, next: ahead(i + 1) }
+    if i < pages {
+        a.layout.key_codes_of(a.page(i))
+    } else {
+        a.layout.value_codes_of(a.page(i - pages))
+    }
 }
 
 /// Returns the number of queries to process together, of `left` in a group. It is `most`, which fills

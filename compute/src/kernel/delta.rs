@@ -392,8 +392,8 @@ fn fold<S: Simd>(
     let mut i = 0;
     while i < PAGE / S::LANES {
         let weight = s.exp(s.sub(s.splat(last), s.load(&S::arrays(decays)[i])));
-        let rows = state.keys.chunks_exact(PAGE).zip(weighted.chunks_exact_mut(PAGE));
-        for (keys, weighted) in rows {
+        let weighted = weighted.as_chunks_mut::<PAGE>().0;
+        for (keys, weighted) in state.keys.as_chunks::<PAGE>().0.iter().zip(weighted) {
             let weighted = &mut S::arrays_mut(weighted)[i];
             s.store(weighted, s.mul(s.load(&S::arrays(keys)[i]), weight));
         }
@@ -412,18 +412,20 @@ fn fold<S: Simd>(
 #[inline(always)]
 fn product<S: Simd>(s: S, x: &[f32], m: &[f32], out: &mut [f32], decay: Option<f32>) {
     let depth = m.len() / BLOCK;
-    let (fours, few) = x.split_at(x.len() / (4 * depth) * (4 * depth));
-    let (out_fours, out_few) = out.split_at_mut(fours.len() / depth * BLOCK);
-    let tiles = fours.chunks_exact(4 * depth).zip(out_fours.chunks_exact_mut(4 * BLOCK));
-    for (x, out) in tiles {
-        tile::<S, 4, 2>(s, x, m, out, decay);
+    let (rows, mut row) = (x.len() / depth, 0);
+    while row + 4 <= rows {
+        let out = &mut out[row * BLOCK..][..4 * BLOCK];
+        tile::<S, 4, 2>(s, &x[row * depth..][..4 * depth], m, out, decay);
+        row += 4;
     }
-    let mut rows = few.chunks_exact(2 * depth).zip(out_few.chunks_exact_mut(2 * BLOCK));
-    for (x, out) in &mut rows {
-        match S::LANES {
-            16 => tile::<S, 2, 2>(s, x, m, out, decay),
-            _ => tile::<S, 2, 4>(s, x, m, out, decay),
+    while row + 2 <= rows {
+        let (x, out) = (&x[row * depth..][..2 * depth], &mut out[row * BLOCK..][..2 * BLOCK]);
+        if S::LANES == 16 {
+            tile::<S, 2, 2>(s, x, m, out, decay);
+        } else {
+            tile::<S, 2, 4>(s, x, m, out, decay);
         }
+        row += 2;
     }
 }
 

@@ -28,15 +28,9 @@ pub enum MachineError {
 
 impl fmt::Display for MachineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let machine = || available().join(", ");
         match self {
-            Self::UnknownIsa(name) => {
-                let (all, here) = (Isa::ALL.map(Isa::name).join(", "), machine());
-                write!(f, "{WF_ISA}={name} is unknown: expected {all}; this machine has {here}")
-            }
-            Self::UnavailableIsa(name) => {
-                write!(f, "{WF_ISA}={name} is not available here: this machine has {}", machine())
-            }
+            Self::UnknownIsa(name) => f.write_str(&unknown_isa(name, &available())),
+            Self::UnavailableIsa(name) => f.write_str(&unavailable_isa(name, &available())),
             Self::TooManyPinned { threads, cpus } => {
                 write!(f, "{threads} threads cannot be pinned to {cpus} CPUs")
             }
@@ -45,6 +39,17 @@ impl fmt::Display for MachineError {
 }
 
 impl std::error::Error for MachineError {}
+
+/// Returns the message for a name that no kernel set has, on a machine that can run the sets `here`.
+fn unknown_isa(name: &str, here: &[&str]) -> String {
+    let (all, here) = (Isa::ALL.map(Isa::name).join(", "), here.join(", "));
+    format!("{WF_ISA}={name} is unknown: expected {all}; this machine has {here}")
+}
+
+/// Returns the message for a kernel set that is none of those that the machine can run, `here`.
+fn unavailable_isa(name: &str, here: &[&str]) -> String {
+    format!("{WF_ISA}={name} is not available here: this machine has {}", here.join(", "))
+}
 
 /// Returns the names of the kernel sets that this machine can run.
 pub fn available() -> Vec<&'static str> {
@@ -145,4 +150,37 @@ pub fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
 /// As [`runtime`].
 pub fn all_cores() -> anyhow::Result<Runtime> {
     runtime(Threads::all(cores::count()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sets of machines that tests do not run on.
+    const MACHINES: [&[&str]; 6] = [
+        &["scalar"],
+        &["scalar", "avx2"],
+        &["scalar", "avx2", "avxvnni"],
+        &["scalar", "avx2", "avx512"],
+        &["scalar", "avx2", "avxvnni", "avx512", "amx"],
+        &["scalar", "neon", "dotprod", "i8mm"],
+    ];
+
+    #[test]
+    fn messages_list_the_sets_of_any_machine() {
+        for here in MACHINES {
+            let list = here.join(", ");
+            let unknown = unknown_isa("mmx", here);
+            let expected = format!(
+                "WF_ISA=mmx is unknown: expected scalar, avx2, avxvnni, avx512, amx, neon, dotprod, \
+                 i8mm, simd128, relaxed-simd; this machine has {list}"
+            );
+            assert_eq!(unknown, expected);
+            let unavailable = unavailable_isa("relaxed-simd", here);
+            let expected =
+                format!("WF_ISA=relaxed-simd is not available here: this machine has {list}");
+            assert_eq!(unavailable, expected);
+            assert!(here.iter().all(|name| Isa::parse(name).is_some()), "{here:?}");
+        }
+    }
 }

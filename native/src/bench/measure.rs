@@ -4,7 +4,7 @@ use crate::models::engine::MAX_BATCH_TOKENS;
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::LazyLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wrinklefree::cache::{KvConfig, KvPool, KvSeq, Namespace, NoMemory, PAGE, SaltHash};
 use wrinklefree::model::{AttentionMask, LogitRows, Model, Phase, Runtime, Span, Workspace};
 
@@ -163,6 +163,17 @@ impl<'a> Bench<'a> {
     /// Tokens per second of each repetition.
     pub fn samples(&mut self, repetitions: usize) -> Vec<f64> {
         (0..repetitions).map(|_| self.test.tokens as f64 / self.once()).collect()
+    }
+
+    /// Returns the tokens per second of the fastest repetition: at least `least` ones, and as many as begin
+    /// within `time`. Other processes make a repetition slower, never faster.
+    pub fn fastest(&mut self, least: usize, time: Duration) -> f64 {
+        let begin = Instant::now();
+        let mut samples = self.samples(least);
+        while begin.elapsed() < time {
+            samples.extend(self.samples(1));
+        }
+        samples.into_iter().fold(0.0, f64::max)
     }
 
     /// The seconds that each phase of one more repetition takes.

@@ -1,6 +1,7 @@
 //! The measured speed of prompts and of decoding.
 
 use super::measure::{Kind, Test};
+use wrinklefree::kernel::Isa;
 use wrinklefree::model::{Phase, PhaseWork};
 
 /// The result of one test.
@@ -12,8 +13,8 @@ pub struct Row {
     pub size_bytes: u64,
     /// Parameters.
     pub parameters: u64,
-    /// Kernels.
-    pub backend: &'static str,
+    /// Instruction set of the kernels.
+    pub isa: Isa,
     /// Threads.
     pub threads: usize,
     /// The test that was timed.
@@ -97,7 +98,7 @@ pub mod tests {
             model: "m \"x\", y".into(),
             size_bytes: 1 << 30,
             parameters: 2_000_000_000,
-            backend: "scalar",
+            isa: Isa::Scalar,
             threads: 2,
             test: Test { kind, tokens, depth: 0, computed: None },
             samples: vec![9.0, 10.0, 11.0],

@@ -3,7 +3,7 @@
 use super::report::Record;
 use super::roofline;
 use super::speed::Row;
-use crate::cli::human;
+use crate::cli::{human, kernels};
 use serde_json::{Value, json};
 
 impl Record for Row {
@@ -14,7 +14,7 @@ impl Record for Row {
             self.model.clone(),
             human::bytes(self.size_bytes),
             human::count(self.parameters),
-            self.backend.into(),
+            self.isa.name().into(),
             self.threads.to_string(),
             self.test.name(),
             format!("{:.2} ± {:.2}", self.mean(), self.deviation()),
@@ -30,7 +30,8 @@ impl Record for Row {
             "model": self.model,
             "size_bytes": self.size_bytes,
             "parameters": self.parameters,
-            "backend": self.backend,
+            "backend": self.isa.name(),
+            "backend_chosen": kernels::why(self.isa),
             "threads": self.threads,
             "test": self.test.name(),
             "tokens_per_second": self.mean(),
@@ -46,7 +47,8 @@ impl Record for Row {
 
     /// The share of the memory's limit that decoding reached, and other measurements.
     fn summary(rows: &[Self]) -> String {
-        let mut text = String::new();
+        let Some(first) = rows.first() else { return String::new() };
+        let mut text = format!("\nkernels: {}, {}\n", first.isa.name(), kernels::why(first.isa));
         for group in rows.chunk_by(|a, b| a.threads == b.threads) {
             let Some(row) = group.first() else { continue };
             let reached = group.iter().filter_map(|r| {

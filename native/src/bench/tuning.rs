@@ -1,15 +1,19 @@
-//! Speeds with several numbers of threads, and the best of them.
+//! Speeds with several instruction sets and numbers of threads, and the best of them.
 
+use crate::bench::isa_comparison::{Comparison, Row};
 use crate::bench::measure::{Bench, Kind, Test};
 use crate::machine::{self, Threads};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wrinklefree::cache::KvConfig;
-use wrinklefree::model::Model;
+use wrinklefree::kernel::{Isa, Kernels};
+use wrinklefree::model::{Model, Runtime};
 
 /// Tokens that are decoded, and those of the prompt, each time.
 const DECODED: usize = 8;
 const PROMPT: usize = 64;
+/// Number of rounds in which instruction sets take turns.
+const ROUNDS: usize = 3;
 /// A speed of at least this share of the best counts as good as the best.
 const CLOSE: f64 = 0.97;
 
@@ -29,6 +33,15 @@ pub struct Speeds {
     pub decode: f64,
     /// Of a prompt.
     pub prompt: f64,
+}
+
+/// Speeds of an instruction set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IsaSpeeds {
+    /// The set.
+    pub isa: Isa,
+    /// Its best speeds.
+    pub speeds: Speeds,
 }
 
 /// The setup to use on the command line.
@@ -65,25 +78,72 @@ pub fn setups(Counts { performance, cores, cpus }: Counts) -> Vec<Setup> {
     counts.into_iter().flat_map(both).collect()
 }
 
+/// A test that a setup is measured by.
+fn test(kind: Kind) -> Test {
+    let tokens = match kind {
+        Kind::Generate => DECODED,
+        Kind::Prompt => PROMPT,
+    };
+    Test { kind, tokens, depth: 0, computed: None }
+}
+
 /// Measures one setup in about this time, on a thread that ends with it, as does its place.
-pub fn measure(model: &Model, setup: Setup, time: Duration) -> anyhow::Result<Speeds> {
+pub fn measure(
+    model: &Model,
+    kernels: Kernels,
+    setup: Setup,
+    time: Duration,
+) -> anyhow::Result<Speeds> {
     let threads = Threads { pinned: setup.pinned, ..Threads::all(setup.threads) };
     let alone = || {
-        let runtime = machine::runtime(threads)?;
-        let speed = |kind, tokens| {
-            let test = Test { kind, tokens, depth: 0, computed: None };
-            let mut bench = Bench::new(model, &runtime, KvConfig::default(), test)?;
-            let begin = Instant::now();
-            let mut samples = bench.samples(2);
-            while begin.elapsed() < time / 2 {
-                samples.extend(bench.samples(1));
-            }
-            // Other processes make it slower, never faster.
-            anyhow::Ok(samples.into_iter().fold(0.0, f64::max))
+        let runtime = Runtime { kernels, ..machine::runtime(threads)? };
+        let speed = |kind| {
+            let mut bench = Bench::new(model, &runtime, KvConfig::default(), test(kind))?;
+            anyhow::Ok(bench.fastest(2, time / 2))
         };
-        Ok(Speeds { decode: speed(Kind::Generate, DECODED)?, prompt: speed(Kind::Prompt, PROMPT)? })
+        Ok(Speeds { decode: speed(Kind::Generate)?, prompt: speed(Kind::Prompt)? })
     };
     thread::scope(|scope| scope.spawn(alone).join()).expect("it does not panic")
+}
+
+/// Measures instruction sets by turns with so many threads, in about this time, each on a model that `load`
+/// has laid out for it.
+///
+/// # Errors
+/// As [`Comparison::run`].
+pub fn measure_sets(
+    sets: &[Kernels],
+    threads: usize,
+    time: Duration,
+    load: impl Fn(&Runtime) -> anyhow::Result<(String, Model)>,
+    done: impl Fn(),
+) -> anyhow::Result<Vec<IsaSpeeds>> {
+    let tests = [Kind::Generate, Kind::Prompt].map(test);
+    let comparison = Comparison {
+        sets,
+        threads: &[threads],
+        tests: &tests,
+        kv: KvConfig::default(),
+        rounds: ROUNDS,
+        time: time / (sets.len() * tests.len() * ROUNDS) as u32,
+    };
+    let rows = comparison.run(load, done)?;
+    let speed = |isa: Isa, kind: Kind| {
+        let row = rows.iter().find(|row| row.isa == isa && row.test == test(kind));
+        row.map_or(0.0, Row::best)
+    };
+    let speeds =
+        |isa| Speeds { decode: speed(isa, Kind::Generate), prompt: speed(isa, Kind::Prompt) };
+    Ok(sets.iter().map(Kernels::isa).map(|isa| IsaSpeeds { isa, speeds: speeds(isa) }).collect())
+}
+
+/// Returns the best of instruction sets, the narrowest of which comes first: the widest, unless another one is
+/// faster by more than chance. `None` without any.
+pub fn best_set(measured: &[IsaSpeeds]) -> Option<Isa> {
+    // Two speeds, each to be better by so much.
+    let both = |set: &IsaSpeeds| set.speeds.decode * set.speeds.prompt;
+    let top = measured.iter().map(both).fold(0.0, f64::max);
+    measured.iter().rev().find(|set| both(set) >= CLOSE * CLOSE * top).map(|set| set.isa)
 }
 
 /// The fewest threads that are as good as the fastest, pinned only where that is better.
@@ -119,6 +179,20 @@ mod tests {
         assert_eq!(counts(30, 30, 60), [1, 2, 4, 8, 16, 23, 30, 60]);
         assert_eq!(counts(8, 16, 24), [1, 2, 4, 6, 8, 16, 24]);
         assert_eq!(all(2, 2, 4).len(), 6);
+    }
+
+    #[test]
+    fn the_widest_set_wins_unless_another_is_faster() {
+        let table = |rows: &[(Isa, f64, f64)]| {
+            let row = |&(isa, decode, prompt)| IsaSpeeds { isa, speeds: Speeds { decode, prompt } };
+            best_set(&rows.iter().map(row).collect::<Vec<_>>())
+        };
+        let narrow = (Isa::Avx2, 50.0, 250.0);
+        assert_eq!(table(&[narrow, (Isa::AvxVnni, 49.0, 250.0)]), Some(Isa::AvxVnni));
+        assert_eq!(table(&[narrow, (Isa::AvxVnni, 13.4, 250.0)]), Some(Isa::Avx2));
+        let widest = (Isa::Avx512, 50.0, 361.0);
+        assert_eq!(table(&[narrow, (Isa::AvxVnni, 50.0, 300.0), widest]), Some(Isa::Avx512));
+        assert_eq!(table(&[]), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod atomic_file;
 pub mod client;
 pub mod exit;
 pub mod human;
+pub mod kernels;
 pub mod malloc;
 pub mod markdown;
 pub mod npy;

@@ -1,23 +1,25 @@
 //! `wf-run bench`: how fast a model runs on this machine.
 
+use crate::bench::isa_comparison::{self, Comparison};
 use crate::bench::measure::{Bench, Kind, Test};
 use crate::bench::report::{OutputArgs, Report};
 use crate::bench::{limits, requests, speed};
 use crate::cli::args::{self, KvArgs, ModelArgs};
 use crate::cli::exit::usage;
-use crate::cli::{open, out, progress};
+use crate::cli::{kernels, open, out, progress};
 use crate::config::DecodeArgs;
 use crate::machine::{self, Threads, cores};
 use crate::models::engine::SingleSequence;
 use crate::models::{Loaded, Synthetic, weight_sizes};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wrinklefree::cache::{KvPool, PAGE};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
-use wrinklefree::model::{Model, SparsityRule};
+use wrinklefree::model::{Model, Runtime, SparsityRule};
 use wrinklefree::settings::{Settings, describe};
 
 /// Measure the speed of prompts, decoding or whole requests
@@ -30,6 +32,9 @@ use wrinklefree::settings::{Settings, describe};
 /// (including the prompt's time) and tokens per forward pass. The number of tokens that a diffusion
 /// pass gives depends on how sure the model is: with random weights only the cost of a pass means
 /// something.
+///
+/// With --isa, instruction sets take the same tests by turns, each with the model as it is laid out
+/// for it. The exit code is 1 if a set is slower than 0.9 × the next narrower one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,6 +44,7 @@ Examples:
   wf-run bench -p 0 -n 32 --depth 128,2048,8192   decoding in longer contexts
   wf-run bench -p 0 -n 16 --depth 32768 --depth-computed 2048
   wf-run bench --roofline --profile               what bounds speed
+  wf-run bench --synthetic tiny --isa all         instruction sets side by side
   wf-run bench --decode-mode adaptive --threshold 0.7 -p 32 -n 128")]
 pub struct Args {
     #[command(flatten)]
@@ -49,7 +55,7 @@ pub struct Args {
     synthetic: Option<Synthetic>,
     /// Prompt lengths
     ///
-    /// 0 measures no prompts [default: 512; with --decode-mode 32].
+    /// 0 measures no prompts [default: 512; with --decode-mode 32; with --isa 4,32].
     #[arg(
         short = 'p',
         long,
@@ -59,15 +65,16 @@ pub struct Args {
     )]
     prompt: Option<Vec<usize>>,
     /// Tokens to generate
+    ///
+    /// [default: 128; with --isa 8]
     #[arg(
         short = 'n',
         long,
         visible_alias = "max-tokens",
         value_name = "N,…",
-        value_delimiter = ',',
-        default_value = "128"
+        value_delimiter = ','
     )]
-    generate: Vec<usize>,
+    generate: Option<Vec<usize>>,
     /// Tokens in the context before each test
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<usize>,
@@ -79,12 +86,20 @@ pub struct Args {
     depth_computed: Option<NonZeroUsize>,
     /// Repetitions of each test
     ///
-    /// [default: 5; with --decode-mode 20]
+    /// With --isa these are rounds; more follow where a set seems too slow [default: 5; with
+    /// --decode-mode 20].
     #[arg(short, long, visible_alias = "iterations", value_name = "N")]
     repetitions: Option<NonZeroUsize>,
     /// Numbers of threads [default: all cores]
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', value_parser = args::threads())]
     threads: Vec<usize>,
+    /// Compare instruction sets: all, or names
+    ///
+    /// `all` takes all sets of this machine, from the narrowest to the widest.
+    #[arg(long, value_name = "SET,…", value_delimiter = ',', value_parser = kernels::name_parser(),
+        hide_possible_values = true,
+        conflicts_with_all = ["decode_mode", "roofline", "profile"])]
+    isa: Vec<String>,
     /// Text to take prompts from
     ///
     /// Requests take their prompt from the first tokens of this text [default: a short story,
@@ -117,6 +132,9 @@ pub struct Args {
 const STORY: &str = "Once there was a small fox named Pip. Pip lived near a quiet river. One day \
                      Pip found a red kite in the grass. ";
 
+/// Time of a test of an instruction set in a round, at least.
+const SET_TIME: Duration = Duration::from_millis(200);
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let settings = args.decoding.settings()?;
@@ -134,16 +152,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(usage("nothing to measure: -p and -n are both 0"));
     }
     let threads = threads(args);
+    if !args.isa.is_empty() {
+        return compare_sets(args, &threads, &tests);
+    }
     let kernels = machine::kernels()?;
-    let loader = &machine::all_cores()?;
-    let (name, model) = match args.synthetic {
-        Some(shape) => {
-            let Loaded { name, model, .. } = args.model.prepare(shape.loaded(), loader);
-            (name, model)
-        }
-        None => args.model.open_weights(loader)?,
-    };
-    let name = described(name, &model);
+    let (name, model) = open_weights(args, &machine::all_cores()?)?;
     let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
     args::warn_beyond(longest, model.spec());
     let mut report = Report::new(&args.output);
@@ -161,7 +174,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 model: name.clone(),
                 size_bytes: weight_sizes::bytes(model.weights()),
                 parameters: model.parameters() as u64,
-                backend: kernels.isa().name(),
+                isa: kernels.isa(),
                 threads,
                 test,
                 samples: bench.samples(repetitions),
@@ -180,6 +193,39 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     report.finish()
 }
 
+/// Opens the model for a runtime; returns its name and what is special in how it computes.
+fn open_weights(args: &Args, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
+    let (name, model) = match args.synthetic {
+        Some(shape) => {
+            let Loaded { name, model, .. } = args.model.prepare(shape.loaded(), runtime);
+            (name, model)
+        }
+        None => args.model.open_weights(runtime)?,
+    };
+    Ok((described(name, &model), model))
+}
+
+/// Instruction sets side by side.
+fn compare_sets(args: &Args, threads: &[usize], tests: &[Test]) -> anyhow::Result<()> {
+    let sets = &kernels::named(&args.isa)?;
+    let rounds = args.repetitions.map_or(5, NonZeroUsize::get);
+    let comparison =
+        Comparison { sets, threads, tests, kv: args.kv.config(), rounds, time: SET_TIME };
+    let bar = progress::bar(rounds * sets.len());
+    let rows = comparison.run(|runtime| open_weights(args, runtime), || bar.inc(1))?;
+    bar.finish_and_clear();
+    let faults = isa_comparison::faults(&rows);
+    let mut report = Report::new(&args.output);
+    out::print(&report.head())?;
+    rows.into_iter().try_for_each(|row| out::print(&report.row(row)))?;
+    report.finish()?;
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let least = isa_comparison::LEAST;
+    bail!("a set is slower than {least} × the next narrower one:\n{}", faults.join("\n"))
+}
+
 /// Whole requests.
 fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let backend = machine::kernels()?.isa().name();
@@ -191,8 +237,9 @@ fn answer(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let mode = settings.mode(&loaded.capabilities())?;
     open::warn(&settings.warnings(&loaded.capabilities(), &mode));
     let prompts = args.prompt.clone().unwrap_or_else(|| vec![32]);
+    let generate = args.generate.as_deref().unwrap_or(&[128]);
     let sizes: Vec<(usize, usize)> = (prompts.iter())
-        .flat_map(|&p| args.generate.iter().map(move |&n| (p, n)))
+        .flat_map(|&p| generate.iter().map(move |&n| (p, n)))
         .filter(|&(_, n)| n > 0)
         .collect();
     let Some(context) = sizes.iter().map(|&(p, n)| p.saturating_add(n)).max() else {
@@ -278,8 +325,11 @@ fn threads(args: &Args) -> Vec<usize> {
 }
 
 fn tests(args: &Args) -> Vec<Test> {
-    let prompts = args.prompt.as_deref().unwrap_or(&[512]);
-    let kinds = [(Kind::Prompt, prompts), (Kind::Generate, &args.generate)];
+    let (prompts, generate): (&[_], &[_]) =
+        if args.isa.is_empty() { (&[512], &[128]) } else { (&[4, 32], &[8]) };
+    let prompts = args.prompt.as_deref().unwrap_or(prompts);
+    let generate = args.generate.as_deref().unwrap_or(generate);
+    let kinds = [(Kind::Prompt, prompts), (Kind::Generate, generate)];
     let all = kinds.into_iter().flat_map(|(kind, counts)| {
         let each = counts.iter().filter(|&&tokens| tokens > 0);
         each.flat_map(move |&tokens| {

@@ -2,7 +2,7 @@
 
 use crate::cli::args::{self, HubArgs, KvArgs};
 use crate::cli::result_format::ResultFormat;
-use crate::cli::{human, open, out};
+use crate::cli::{human, kernels, open, out};
 use crate::config::ConfigArgs;
 use crate::machine;
 use crate::models::engine::MAX_BATCH_TOKENS;
@@ -70,6 +70,8 @@ struct Report {
     generation: GenerationDefaults,
     diffusion: Option<DlmConfig>,
     kernels: &'static str,
+    /// Reason why these kernels run.
+    kernels_chosen: &'static str,
     kernels_available: Vec<&'static str>,
     memory: Memory,
 }
@@ -141,7 +143,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         |t: KvType| (t.name(), cache(&KvConfig { keys: t, values: t, ..args.kv.config() }));
     let kv_cache_by_type = KvType::ALL.into_iter().map(in_type).collect();
     let buffers = Workspace::bytes(&spec, MAX_BATCH_TOKENS) as u64;
-    let shape = StateShape::of(&spec);
+    let (shape, isa) = (StateShape::of(&spec), machine::kernels()?.isa());
     let states = shape.map_or(0, |shape| shape.bytes() as u64);
     let report = Report {
         model: name,
@@ -159,7 +161,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         chat_template: checkpoint.text.chat_template,
         generation: checkpoint.generation,
         diffusion: checkpoint.dlm,
-        kernels: machine::kernels()?.isa().name(),
+        kernels: isa.name(),
+        kernels_chosen: kernels::why(isa),
         kernels_available: machine::available(),
         memory: Memory {
             context,
@@ -235,8 +238,9 @@ fn text(report: &Report) -> String {
         (
             "kernels",
             format!(
-                "{} (this machine has {})",
+                "{}, {}; this machine has {}",
                 report.kernels,
+                report.kernels_chosen,
                 report.kernels_available.join(", ")
             ),
         ),

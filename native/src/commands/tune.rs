@@ -1,8 +1,10 @@
-//! `wf-run tune`: which numbers of threads are best here.
+//! `wf-run tune`: which instruction set and which numbers of threads are best here.
 
 use crate::bench::plot::{self, Bar};
 use crate::bench::report::{Format, table};
-use crate::bench::tuning::{Best, Counts, Setup, Speeds, best, measure, setups};
+use crate::bench::tuning::{
+    Best, Counts, IsaSpeeds, Setup, Speeds, best, best_set, measure, measure_sets, setups,
+};
 use crate::cli::args::{self, ModelArgs};
 use crate::cli::exit::usage;
 use crate::cli::{out, progress};
@@ -12,10 +14,14 @@ use crate::models::{Loaded, Synthetic};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
+use wrinklefree::kernel::{Isa, Kernels};
+use wrinklefree::model::{Model, Runtime};
 
 /// Find the best numbers of threads for this machine
 ///
-/// Measures decoding and prompts with several numbers of threads, pinned to cores and not. Memory
+/// Where the processor has several instruction sets, measures them first, by turns: the widest is
+/// the default, and if another is faster, the result says so. Then measures decoding and prompts
+/// with several numbers of threads, pinned to cores and not. Memory
 /// bounds decoding, so fewer threads than cores may be enough; arithmetic bounds prompts. The
 /// fewest threads within 3 % of the fastest are the best, and pinning is if it is 3 % faster. Run
 /// nothing else meanwhile.
@@ -52,36 +58,44 @@ pub struct Args {
 /// Columns of the table.
 const COLUMNS: [&str; 4] = ["threads:", "pinned", "decode t/s:", "prompt t/s:"];
 
+/// Columns of the table of instruction sets.
+const SET_COLUMNS: [&str; 3] = ["kernels", "decode t/s:", "prompt t/s:"];
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if !matches!(args.output, Format::Md | Format::Json) {
         return Err(usage("-o: take md or json"));
     }
-    let runtime = &machine::all_cores()?;
-    let (name, model) = match args.synthetic {
-        Some(shape) => {
-            let Loaded { name, model, .. } = args.model.prepare(shape.loaded(), runtime);
-            (name, model)
-        }
-        None => args.model.open_weights(runtime)?,
-    };
     let counts =
         Counts { performance: cores::count(), cores: cores::all(), cpus: cores::cpus().len() };
-    let isa = machine::kernels()?.isa().name();
-    let title = format!("{name} on {}, {isa}", machine_name(counts));
     let setups: Vec<Setup> = setups(counts);
-    let time = Duration::from_secs(args.seconds) / setups.len() as u32;
+    let sets = kernel_sets()?;
+    let bar = progress::bar(setups.len() + sets.len());
+    let time = Duration::from_secs(args.seconds) / (setups.len() + sets.len()) as u32;
+    let by_set = match &sets[..] {
+        [_] => Vec::new(),
+        sets => {
+            let (threads, time) = (counts.performance, time * sets.len() as u32);
+            measure_sets(sets, threads, time, |runtime| load(args, runtime), || bar.inc(1))?
+        }
+    };
+    let best_isa = best_set(&by_set).unwrap_or(sets[0].isa());
+    let kernels = Kernels::for_isa(best_isa).expect("it was measured");
+    let (name, model) = load(args, &Runtime { kernels, ..machine::all_cores()? })?;
+    let title = format!("{name} on {}, {}", machine_name(counts), best_isa.name());
     let mut measured = Vec::new();
-    let bar = progress::bar(setups.len());
     for setup in setups {
-        measured.push((setup, measure(&model, setup, time)?));
+        measured.push((setup, measure(&model, kernels, setup, time)?));
         bar.inc(1);
     }
     bar.finish_and_clear();
     let best @ Best { decode, prefill, pinned } = best(&measured);
     match args.output {
-        Format::Md => out::print(&text(&title, &measured, best))?,
-        _ => out::json(&record(&name, isa, &measured, best))?,
+        Format::Md => {
+            out::print(&set_text(&by_set, best_isa))?;
+            out::print(&text(&title, &measured, best))?;
+        }
+        _ => out::json(&record(&name, best_isa, (&by_set, &measured), best))?,
     }
     if let Some(path) = &args.plot {
         plot::write(path, &title, &bars(&measured))?;
@@ -97,6 +111,39 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Format::Md => out::print(&format!("written to {}\n", path.display())),
         _ => Ok(()),
     }
+}
+
+/// The instruction sets to choose from: the one of `WF_ISA`, or all of this machine. Scalar code is never
+/// the fastest where there is another.
+fn kernel_sets() -> anyhow::Result<Vec<Kernels>> {
+    let chosen = machine::kernels()?;
+    if chosen.isa() != Kernels::best().isa() {
+        return Ok(vec![chosen]);
+    }
+    let sets: Vec<Kernels> = Kernels::all().filter(|set| set.isa() != Isa::Scalar).collect();
+    Ok(if sets.is_empty() { vec![chosen] } else { sets })
+}
+
+/// Loads the model for a runtime.
+fn load(args: &Args, runtime: &Runtime) -> anyhow::Result<(String, Model)> {
+    let Some(shape) = args.synthetic else { return args.model.open_weights(runtime) };
+    let Loaded { name, model, .. } = args.model.prepare(shape.loaded(), runtime);
+    Ok((name, model))
+}
+
+/// The speeds of instruction sets as a table, and what follows from them; empty if none were compared.
+fn set_text(measured: &[IsaSpeeds], best: Isa) -> String {
+    let Some(widest) = measured.last() else { return String::new() };
+    let row = |IsaSpeeds { isa, speeds }: &IsaSpeeds| {
+        vec![isa.name().into(), format!("{:.1}", speeds.decode), format!("{:.1}", speeds.prompt)]
+    };
+    let rows: Vec<_> = measured.iter().map(row).collect();
+    let why = if best == widest.isa {
+        format!("kernels: {}, the widest set, is as fast as any", best.name())
+    } else {
+        format!("kernels: {0} is faster than {1}; set WF_ISA={0}", best.name(), widest.isa.name())
+    };
+    format!("{}\n{why}\n\n", table(&SET_COLUMNS, &rows))
 }
 
 /// The cores and CPUs in words.
@@ -144,8 +191,20 @@ fn bars(measured: &[(Setup, Speeds)]) -> Vec<Bar> {
     kinds.into_iter().flat_map(of_kind).collect()
 }
 
-/// All measurements as an object.
-fn record(name: &str, isa: &str, measured: &[(Setup, Speeds)], best: Best) -> Value {
+/// All measurements as an object: of instruction sets, and of threads.
+fn record(
+    name: &str,
+    isa: Isa,
+    (sets, measured): (&[IsaSpeeds], &[(Setup, Speeds)]),
+    best: Best,
+) -> Value {
+    let set = |IsaSpeeds { isa, speeds }: &IsaSpeeds| {
+        json!({
+            "backend": isa.name(),
+            "decode_tokens_per_second": speeds.decode,
+            "prompt_tokens_per_second": speeds.prompt,
+        })
+    };
     let row = |(setup, speeds): &(Setup, Speeds)| {
         json!({
             "threads": setup.threads,
@@ -156,9 +215,11 @@ fn record(name: &str, isa: &str, measured: &[(Setup, Speeds)], best: Best) -> Va
     };
     json!({
         "model": name,
-        "backend": isa,
+        "backend": isa.name(),
+        "backends": sets.iter().map(set).collect::<Vec<Value>>(),
         "measured": measured.iter().map(row).collect::<Vec<Value>>(),
         "best": {
+            "backend": isa.name(),
             "threads": best.decode,
             "prefill_threads": best.prefill,
             "pin_threads": best.pinned,

@@ -43,11 +43,14 @@ pub fn ternary<C: Codes>(
             &split,
             ProductBuffers { decoded, sums },
             |PanelSteps { panel, steps }, next, tiles| {
-                let next = next.map(|next| (next.panel, next.steps.start * FIELDS));
+                let mut first = None;
+                if let Some(next) = next {
+                    first = Some((next.panel, next.steps.start * FIELDS));
+                }
                 let out = tiles[..steps.len()].as_flattened_mut();
                 let fields = steps.start * FIELDS..(steps.end * FIELDS).min(panel_fields(&args));
                 let (out, beyond) = out.split_at_mut(fields.len());
-                C::unpack(&args, (*panel, fields), next, out);
+                C::unpack(&args, (*panel, fields), first, out);
                 beyond.fill([0; ROW_BYTES]);
                 tiles.as_ptr()
             },

@@ -159,10 +159,12 @@ lanes! { "avx2,fma,f16c":
         ));
         let r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693_359_4), x);
         let r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.121_944_4e-4), r);
-        let mut p = _mm256_set1_ps(1.987_569_1e-4);
-        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-            p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(c));
-        }
+        // Without a loop: the compiler would not inline that everywhere.
+        let p = _mm256_fmadd_ps(splat(1.987_569_1e-4), r, splat(1.398_199_9e-3));
+        let p = _mm256_fmadd_ps(p, r, splat(8.333_452e-3));
+        let p = _mm256_fmadd_ps(p, r, splat(4.166_579_6e-2));
+        let p = _mm256_fmadd_ps(p, r, splat(1.666_666_5e-1));
+        let p = _mm256_fmadd_ps(p, r, splat(0.5));
         let p = _mm256_fmadd_ps(_mm256_mul_ps(p, r), r, _mm256_add_ps(r, _mm256_set1_ps(1.0)));
         let power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
         _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(power)))

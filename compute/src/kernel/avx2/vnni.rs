@@ -7,7 +7,7 @@
 use super::int8::{Strip, chain, fetch, half, pair_dot};
 use super::lanes::{self, and, right2, splat_byte};
 use super::ternary::{AHEAD, BatchDot};
-use super::{detected, int8, ternary};
+use super::{Avx2, detected, int8, ternary};
 use crate::kernel::Quantized;
 use crate::kernel::byte_dot::byte_dot;
 use crate::kernel::simd::simd;
@@ -35,7 +35,7 @@ macro_rules! vnni {
 
 /// Proof that the CPU has these instructions.
 #[derive(Clone, Copy)]
-pub struct AvxVnni(());
+pub struct AvxVnni(Avx2);
 
 #[cfg(not(feature = "evex-vnni"))]
 simd!(AvxVnni, "avx2,fma,f16c,avxvnni", [__m256, __m256i; 8], wide: lanes::Wide, chains: 2, registers: 16, lanes, unsafe);
@@ -46,7 +46,7 @@ impl AvxVnni {
     vnni! {
         /// Only functions with these features can call it safely.
         fn new[]() -> Self {
-            Self(())
+            Self(Avx2::new())
         }
     }
 }
@@ -134,6 +134,11 @@ vnni! {
 impl BatchDot for AvxVnni {
     // A product by multiplication takes half of the time that it takes in AVX2.
     const LOOKUP_FROM: usize = 28;
+
+    #[inline(always)]
+    fn base(self) -> Avx2 {
+        self.0
+    }
 }
 
 // Sums of 16 columns · 3 · 128 fit 32 bits for 349,525 blocks.

@@ -91,12 +91,17 @@ fn rearrange(
     out: &mut [ColumnQuad],
 ) {
     for first in (0..width).step_by(QUAD).rev() {
-        let rows: [Option<&[[i8; BLOCK_COLS]]>; QUAD] = std::array::from_fn(|r| {
-            let row = tile.start + first + r;
-            (row < tile.end).then(|| &x.row_chunks(row)[..blocks])
-        });
+        let mut rows: [Option<&[[i8; BLOCK_COLS]]>; QUAD] = [None; QUAD];
+        for (row, out) in (tile.start + first..tile.end).zip(&mut rows) {
+            *out = Some(&x.row_chunks(row)[..blocks]);
+        }
         for b in 0..blocks {
-            let lanes = rows.map(|row| bytemuck::must_cast(row.map_or([0; BLOCK_COLS], |x| x[b])));
+            let mut lanes = [_mm_setzero_si128(); QUAD];
+            for (row, lanes) in rows.iter().zip(&mut lanes) {
+                if let Some(x) = row {
+                    *lanes = bytemuck::must_cast(x[b]);
+                }
+            }
             for (f, quad) in transpose(lanes).into_iter().enumerate() {
                 let at = (b * STEPS + f) * width + first;
                 *out[at..].first_chunk_mut().expect("room behind the last step") = quad;

@@ -130,26 +130,30 @@ lanes! { "simd128":
         let bytes = i8x16_narrow_i16x8(i16x8_narrow_i32x4(a, b), i16x8_narrow_i32x4(c, d));
         *out = bytemuck::must_cast(bytes);
     }
+}
 
-    fn exp(x: v128) -> v128 {
-        let (bottom, top) = (f32x4_splat(-87.0), f32x4_splat(88.0));
-        let x = pick(f32x4_lt(x, bottom), bottom, x);
-        let x = pick(f32x4_gt(x, top), top, x);
-        let magic = f32x4_splat(MAGIC);
-        let whole = f32x4_add(f32x4_mul(x, f32x4_splat(std::f32::consts::LOG2_E)), magic);
-        let n = f32x4_sub(whole, magic);
-        let r = f32x4_sub(x, f32x4_mul(n, f32x4_splat(0.693_359_4)));
-        let r = f32x4_sub(r, f32x4_mul(n, f32x4_splat(-2.121_944_4e-4)));
-        let mut p = f32x4_splat(1.987_569_1e-4);
-        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-            p = f32x4_add(f32x4_mul(p, r), f32x4_splat(c));
-        }
-        let p = f32x4_add(f32x4_add(f32x4_mul(f32x4_mul(p, r), r), r), f32x4_splat(1.0));
-        // The shift drops everything of the magic number except n.
-        let power = i32x4_shl(i32x4_add(whole, i32x4_splat(127)), 23);
-        f32x4_mul(p, power)
+/// See [`Simd::exp`](crate::kernel::simd::Simd::exp). The compiler would not inline it everywhere.
+#[inline(always)]
+pub fn exp(x: v128) -> v128 {
+    let (bottom, top) = (f32x4_splat(-87.0), f32x4_splat(88.0));
+    let x = pick(f32x4_lt(x, bottom), bottom, x);
+    let x = pick(f32x4_gt(x, top), top, x);
+    let magic = f32x4_splat(MAGIC);
+    let whole = f32x4_add(f32x4_mul(x, f32x4_splat(std::f32::consts::LOG2_E)), magic);
+    let n = f32x4_sub(whole, magic);
+    let r = f32x4_sub(x, f32x4_mul(n, f32x4_splat(0.693_359_4)));
+    let r = f32x4_sub(r, f32x4_mul(n, f32x4_splat(-2.121_944_4e-4)));
+    let mut p = f32x4_splat(1.987_569_1e-4);
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = f32x4_add(f32x4_mul(p, r), f32x4_splat(c));
     }
+    let p = f32x4_add(f32x4_add(f32x4_mul(f32x4_mul(p, r), r), r), f32x4_splat(1.0));
+    // The shift drops everything of the magic number except n.
+    let power = i32x4_shl(i32x4_add(whole, i32x4_splat(127)), 23);
+    f32x4_mul(p, power)
+}
 
+lanes! { "simd128":
     /// Returns the sum of whole vectors.
     fn total(x: &[f32]) -> f32 {
         let vectors = x.as_chunks().0.iter();

@@ -4,10 +4,10 @@
 //! panel reads it from front to back: `[chunk][tile][step of 4 columns][row of the tile]`. A chunk's
 //! codes are decoded once per stripe and multiplied with one tile of rows after the other.
 
-use super::super::lanes::prefetch;
 use super::{AHEAD, BatchDot, CHUNK, Exact};
 use crate::kernel::byte_dot::{add_quads, widen};
 use crate::kernel::panel_rows;
+use crate::kernel::simd::{Task, by_token};
 use crate::kernel::ternary::TernaryArgs;
 use crate::mem::AlignedVec;
 use crate::par::Columns;
@@ -31,7 +31,7 @@ const SLACK: usize = 32;
 type Decoded = [[__m256i; 2]; STEPS * CHUNK];
 
 /// Multiplies `panels` with some activation rows.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 pub fn batch<S: BatchDot>(
     args: &TernaryArgs<'_, S>,
     panels: Range<usize>,
@@ -39,23 +39,53 @@ pub fn batch<S: BatchDot>(
     y: &mut Columns<'_>,
     buffer: &mut AlignedVec<i8>,
 ) {
+    args.s.outlined(Batch { args, panels, rows, y, buffer });
+}
+
+/// A call of [`batch`].
+struct Batch<'b, 'a, 'y, S> {
+    args: &'b TernaryArgs<'a, S>,
+    panels: Range<usize>,
+    rows: Range<usize>,
+    y: &'b mut Columns<'y>,
+    buffer: &'b mut AlignedVec<i8>,
+}
+
+impl<S: BatchDot> Task for Batch<'_, '_, '_, S> {
+    #[inline(always)]
+    fn run(self) {
+        stripes(self.args, self.panels, self.rows, self.y, self.buffer);
+    }
+}
+
+/// As [`batch`], inlined.
+#[inline(always)]
+fn stripes<S: BatchDot>(
+    args: &TernaryArgs<'_, S>,
+    panels: Range<usize>,
+    rows: Range<usize>,
+    y: &mut Columns<'_>,
+    buffer: &mut AlignedVec<i8>,
+) {
+    let s = args.s;
+    let (zero, zeros) = (s.panel(s.splat(0.0)), s.int_panel(s.splat_int(0)));
     let cols = args.blocks * BLOCK_COLS;
     let most = (STRIPE_BYTES / cols.max(1) / TILE).clamp(1, STRIPE / TILE) * TILE;
     buffer.grow(most.min(rows.len()) * cols + SLACK);
-    let mut decoded = [[_mm256_setzero_si256(); 2]; STEPS * CHUNK];
-    let mut exact = [[_mm256_setzero_si256(); 2]; STRIPE];
-    let mut totals = [[_mm256_setzero_ps(); 2]; STRIPE];
+    let mut decoded = [zeros; STEPS * CHUNK];
+    let mut exact = [zeros; STRIPE];
+    let mut totals = [zero; STRIPE];
     for first in rows.clone().step_by(most) {
         let stripe = Stripe { first, rows: most.min(rows.end - first) };
-        stripe.rearrange(args, buffer);
+        by_token!(s, stripe.rearrange(args, buffer));
         let (exact, totals) = (&mut exact[..stripe.rows], &mut totals[..stripe.rows]);
         for panel in panels.clone() {
-            totals.fill([_mm256_setzero_ps(); 2]);
+            totals.fill(zero);
             for g in 0..args.groups {
-                exact.fill([_mm256_setzero_si256(); 2]);
+                exact.fill(zeros);
                 for chunk in args.chunks(g, CHUNK) {
-                    let codes = decode(&args.codes(panel)[chunk.clone()], &mut decoded);
-                    stripe.dot(args.s, codes, chunk, buffer, exact);
+                    let codes = decode(s, &args.codes(panel)[chunk.clone()], &mut decoded);
+                    stripe.dot(s, codes, chunk, buffer, exact);
                 }
                 args.scale(panel, g, first, exact, totals);
             }
@@ -107,8 +137,7 @@ impl Stripe {
     }
 
     /// Adds Σ c·q over a chunk of blocks to the sums of each row.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline(always)]
     fn dot<S: BatchDot>(
         &self,
         s: S,
@@ -153,16 +182,19 @@ fn steps(xs: &[&[[i8; BLOCK_COLS]]; 8], b: usize) -> [[i8; SLACK]; STEPS] {
 }
 
 /// Decodes packed blocks; returns the used part of `out`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn decode<'o>(packed: &[[u8; BLOCK_BYTES]], out: &'o mut Decoded) -> &'o [[__m256i; 2]] {
-    let mask = _mm256_set1_epi8(3);
+#[inline(always)]
+fn decode<'o, S: BatchDot>(
+    s: S,
+    packed: &[[u8; BLOCK_BYTES]],
+    out: &'o mut Decoded,
+) -> &'o [[__m256i; 2]] {
+    let mask = s.splat_byte(3);
     for (block, out) in packed.iter().zip(out.as_chunks_mut::<STEPS>().0) {
-        prefetch(block.as_ptr(), AHEAD);
-        let mut q: [__m256i; 2] = bytemuck::must_cast(*block);
+        s.prefetch(block.as_ptr(), AHEAD);
+        let mut q = S::block(block);
         for step in out {
-            *step = [_mm256_and_si256(q[0], mask), _mm256_and_si256(q[1], mask)];
-            q = [_mm256_srli_epi16::<2>(q[0]), _mm256_srli_epi16::<2>(q[1])];
+            *step = [s.and(q[0], mask), s.and(q[1], mask)];
+            q = [s.right2(q[0]), s.right2(q[1])];
         }
     }
     &out[..STEPS * packed.len()]

@@ -13,6 +13,7 @@ use super::Avx2;
 use crate::kernel::Quantized;
 use crate::kernel::byte_dot::{ByteDot, byte_dot};
 use crate::kernel::panels::interleaved_panels;
+use crate::kernel::simd::{Task, by_token};
 use crate::kernel::ternary::{self, tile};
 use crate::mem::AlignedVec;
 use crate::par::{Columns, Scratch};
@@ -45,13 +46,19 @@ pub fn ternary<const SKIPS: bool>(
 }
 
 /// Products of the AVX2 set or of one with more instructions.
+///
+/// Functions over it have no target features of their own but are inlined into one with the features of
+/// the set. Features of AVX2 alone would turn each operation of a wider set into a call.
 pub trait BatchDot: ByteDot<Ints = __m256i, IntPanel = Exact, Panel = Total> {
     /// Number of rows from which the last tile of a batch with many panels uses tables.
     const LOOKUP_FROM: usize;
+
+    /// Returns the proof of AVX2 alone.
+    fn base(self) -> Avx2;
 }
 
 /// See the scalar definition; see [`ternary`] for `SKIPS`.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 pub fn product<S: BatchDot, const SKIPS: bool>(
     s: S,
     w: &TernaryMatrix,
@@ -62,10 +69,10 @@ pub fn product<S: BatchDot, const SKIPS: bool>(
     let Scratch { ints, decoded, tables, shorts, sums: exact, floats, rearranged, live, .. } =
         scratch;
     let args = ternary::TernaryArgs::new(s, w, x, panels.start, ints);
-    let plain = args.with(Avx2::new());
+    let plain = args.with(s.base());
     let skips = match (x.rows(), x.planes) {
-        (1, _) if SKIPS => sparse::sparse::<1>(&plain, panels.clone(), y, live),
-        (2, 2) if SKIPS => sparse::sparse::<2>(&plain, panels.clone(), y, live),
+        (1, _) if SKIPS => by_token!(s, sparse::sparse::<1>(&plain, panels.clone(), y, live)),
+        (2, 2) if SKIPS => by_token!(s, sparse::sparse::<2>(&plain, panels.clone(), y, live)),
         _ => false,
     };
     if skips {
@@ -108,7 +115,7 @@ pub type Exact = [__m256i; 2];
 type Total = [__m256; 2];
 
 /// Multiplies more rows than registers can hold: by table if that is faster, else by multiplication.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 fn batch<S: BatchDot>(
     args: &ternary::TernaryArgs<'_, S>,
     panels: Range<usize>,
@@ -120,9 +127,11 @@ fn batch<S: BatchDot>(
     if tables.is_empty() {
         return batch::batch(args, panels, all, y, rearranged);
     }
-    let plain = args.with(Avx2::new());
+    let plain = args.with(args.s.base());
     for panels in lookup::panel_blocks(panels) {
-        let done = lookup::lookup(&plain, &plain.s, panels.clone(), tables.clone(), y, buffers);
+        let block = panels.clone();
+        let done =
+            by_token!(plain.s, lookup::lookup(&plain, &plain.s, block, tables.clone(), y, buffers));
         let rest = if done { tables.end..all.end } else { all.clone() };
         batch::batch(args, panels, rest, y, rearranged);
     }
@@ -130,7 +139,7 @@ fn batch<S: BatchDot>(
 
 /// Multiplies panels × all activation rows and decodes codes in registers. This is for small batches,
 /// which memory bandwidth limits, or whose single tile would not repay decoding to memory.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 fn streams<S: BatchDot, const P: usize>(
     args: &ternary::TernaryArgs<'_, S>,
     panels: [usize; P],
@@ -139,8 +148,8 @@ fn streams<S: BatchDot, const P: usize>(
     match args.x.rows() {
         0 => {}
         // Panels are interleaved as long as registers hold the sums.
-        1 => tile::<_, P, 1>(args, panels, 0, args.activations(0), y),
-        2 => tile::<_, P, 2>(args, panels, 0, args.activations(0), y),
+        1 => args.s.outlined(Tile::<S, P, 1> { args, panels, y }),
+        2 => args.s.outlined(Tile::<S, P, 2> { args, panels, y }),
         3 => each::<_, 3>(args, &panels, y),
         4 => each::<_, 4>(args, &panels, y),
         5 => each::<_, 5>(args, &panels, y),
@@ -149,19 +158,38 @@ fn streams<S: BatchDot, const P: usize>(
 }
 
 /// Multiplies one panel after the other × all `N` activation rows.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 fn each<S: BatchDot, const N: usize>(
     args: &ternary::TernaryArgs<'_, S>,
     panels: &[usize],
     y: &mut Columns<'_>,
 ) {
     for &panel in panels {
-        tile::<_, 1, N>(args, [panel], 0, args.activations(0), y);
+        args.s.outlined(Tile::<S, 1, N> { args, panels: [panel], y });
+    }
+}
+
+/// The product of `P` interleaved panels × all `N` activation rows.
+struct Tile<'t, 'a, 'y, S, const P: usize, const N: usize> {
+    args: &'t ternary::TernaryArgs<'a, S>,
+    panels: [usize; P],
+    y: &'t mut Columns<'y>,
+}
+
+impl<S: BatchDot, const P: usize, const N: usize> Task for Tile<'_, '_, '_, S, P, N> {
+    #[inline(always)]
+    fn run(self) {
+        tile(self.args, self.panels, 0, self.args.activations::<N>(0), self.y);
     }
 }
 
 impl BatchDot for Avx2 {
     const LOOKUP_FROM: usize = 14;
+
+    #[inline(always)]
+    fn base(self) -> Avx2 {
+        self
+    }
 }
 
 byte_dot!(Avx2, super::lanes, chunk: CHUNK, ahead: AHEAD, chains: [1; 9], unsafe);

@@ -65,7 +65,7 @@ impl OverflowTracker {
             let rows = p * PANEL_ROWS..(p + 1) * PANEL_ROWS;
             // With a single group they are read at once and stay in the first-level cache.
             let totals = &mut totals[if args.groups == 1 { 0..PANEL_ROWS } else { rows.clone() }];
-            let exact = self.wide.then(|| &exact[rows.clone()]);
+            let exact = if self.wide { Some(&exact[rows.clone()]) } else { None };
             let scales = args.scales(panel, group);
             scale((&scales, steps.as_ref()), &mut narrow[rows], exact, totals, group > 0);
             if group + 1 == args.groups {
@@ -85,8 +85,10 @@ impl OverflowTracker {
 fn outputs<const V: usize>(totals: &[Totals<V>], i: usize) -> [Total; 8] {
     let mut out = [[_mm256_setzero_ps(); 2]; 8];
     for h in 0..2 {
-        let rows =
-            std::array::from_fn(|r| load(&totals[8 * h + r].as_flattened().as_chunks::<8>().0[i]));
+        let mut rows = [_mm256_setzero_ps(); 8];
+        for (row, totals) in rows.iter_mut().zip(&totals[8 * h..]) {
+            *row = load(&totals.as_flattened().as_chunks::<8>().0[i]);
+        }
         for (out, column) in out.iter_mut().zip(transpose8(&rows)) {
             out[h] = column;
         }

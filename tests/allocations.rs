@@ -36,6 +36,7 @@ const SPEC: Spec = Spec {
     attention_gate: false,
     linear_attention: None,
     mixers: Vec::new(),
+    factors: None,
     mtp_layers: 0,
 };
 

@@ -80,6 +80,7 @@ pub fn small_model(vocab_size: usize, seed: u64, decided: f32) -> Model {
         attention_gate: false,
         linear_attention: None,
         mixers: Vec::new(),
+        factors: None,
         mtp_layers: 0,
     };
     let mut weights = bitnet(&spec, seed);
@@ -106,6 +107,7 @@ pub fn odd() -> Spec {
         attention_gate: false,
         linear_attention: None,
         mixers: Vec::new(),
+        factors: None,
         mtp_layers: 0,
     }
 }
@@ -129,6 +131,7 @@ pub fn bitnet_2b() -> Spec {
         attention_gate: false,
         linear_attention: None,
         mixers: Vec::new(),
+        factors: None,
         mtp_layers: 0,
     }
 }

@@ -169,6 +169,7 @@ impl EngineBuilder {
         warnings.splice(0..0, more);
         let tokenizer = tokenizer.ok_or_else(|| NoTokenizer { model: name.clone() })?;
         let (max_context, kv_pages) = self.kv_size(model.spec()).fitting(model.spec(), None)?;
+        let (model, rope) = rope_scaling::allow(model, max_context);
         let row_cost = row_cost::measure(&model, &runtime, self.kv);
         let config = EngineConfig {
             max_context,
@@ -182,7 +183,7 @@ impl EngineBuilder {
         let mtp = model.mtp_cost();
         let (vocab, hidden) = (model.spec().vocab_size, model.spec().hidden_size);
         let recurrent = model.spec().linear_attention.is_some();
-        warnings.extend(rope_scaling::beyond(max_context, model.spec()));
+        warnings.extend(rope.into_iter().chain(rope_scaling::beyond(max_context, model.spec())));
         let engine = CoreEngine::new(model, Some(tokenizer.clone()), runtime, config)?;
         let served = Served {
             name,

@@ -10,6 +10,7 @@ mod common;
 
 use common::{bitnet, bitnet_2b};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
@@ -106,6 +107,8 @@ fn main() {
         dlm: None,
         flushed: 0,
         mtp_fault: None,
+        stored_types: BTreeMap::new(),
+        notes: Vec::new(),
         spec: spec.clone(),
     };
     let tokenizer = tokenizer(spec.vocab_size);

@@ -87,6 +87,7 @@ impl Default for KvConfig {
 /// #     attention_gate: false,
 /// #     linear_attention: None,
 /// #     mixers: Vec::new(),
+/// #     factors: None,
 /// #     mtp_layers: 0,
 /// # };
 /// // `spec` is the shape of a model.

@@ -40,6 +40,12 @@ impl Spec {
         if self.mtp_layers > 1 {
             return Err(bad(file, "at most one block for multi-token prediction", self.mtp_layers));
         }
+        if let Some(f) = self.factors
+            && ![f.embedding, f.residual, f.logit_divisor].iter().all(|x| x.is_normal())
+        {
+            let want = "factors of embeddings, blocks and logits that are finite and not 0";
+            return Err(bad(file, want, format!("{f:?}")));
+        }
         self.check_mixers(file)?;
         self.check_rope(file)
     }
@@ -86,6 +92,11 @@ impl Spec {
         let sane = match &self.rope.scaling {
             None => true,
             Some(RopeScaling::Divisors(d)) => return self.check_divisors(file, d),
+            Some(RopeScaling::LongRope(s)) => {
+                self.check_divisors(file, &s.long)?;
+                self.check_divisors(file, &s.short)?;
+                positive(s.attention_factor) && s.original_context > 0
+            }
             Some(RopeScaling::Linear(factor)) => positive(*factor),
             Some(RopeScaling::Llama3(s)) => {
                 [s.factor, s.low_freq_factor, s.high_freq_factor].into_iter().all(positive)

@@ -26,6 +26,10 @@ pub struct Checkpoint {
     /// The reason why a block for multi-token prediction that the files have cannot be used, if it was
     /// asked for.
     pub mtp_fault: Option<LoadError>,
+    /// Number of tensors of each element type in a GGUF file or a directory; empty for packed files.
+    pub stored_types: BTreeMap<&'static str, usize>,
+    /// What a user should know of the files: fields that change nothing here, one sentence each.
+    pub notes: Vec<String>,
 }
 
 /// All tensors of a model.

@@ -157,6 +157,13 @@ impl TensorIndex {
         self.tensors.values()
     }
 
+    /// Number of tensors of each element type, by its name.
+    pub fn types(&self) -> BTreeMap<&'static str, usize> {
+        let mut types = BTreeMap::new();
+        self.iter().for_each(|t| *types.entry(t.dtype.name()).or_default() += 1);
+        types
+    }
+
     /// Number of tensors.
     pub fn len(&self) -> usize {
         self.tensors.len()
@@ -179,12 +186,15 @@ impl TensorIndex {
 
     /// Removes and returns a required tensor; an error names `file`, where it was expected.
     pub(crate) fn need(&mut self, name: &str, file: &str) -> Result<Tensor, LoadError> {
-        self.take(name).ok_or_else(|| {
-            let found = format!("{} other tensors", self.len());
-            LoadError::new(LoadErrorKind::Missing, file, "it in the file", found)
-                .tensor(name)
-                .advice("the file is incomplete or of another architecture")
-        })
+        self.take(name).ok_or_else(|| self.missing(name, file))
+    }
+
+    /// The error for a required tensor that `file` does not have.
+    pub(crate) fn missing(&self, name: &str, file: &str) -> LoadError {
+        let found = format!("{} other tensors", self.len());
+        LoadError::new(LoadErrorKind::Missing, file, "it in the file", found)
+            .tensor(name)
+            .advice("the file is incomplete or of another architecture")
     }
 
     /// Refuses tensors that are left, except those for which `ignored` returns true.

@@ -33,13 +33,18 @@ impl Linear {
         (columns.is_power_of_two() && columns <= Self::MOST_GROUP_COLUMNS).then_some(columns)
     }
 
-    /// A layer with the activations that its weights were trained for: 8 bits for ternary matrices
-    /// with one scale, 15 bits for all other quantized matrices.
+    /// A layer of a model that was trained with activations in full precision: they get 15 bits.
     pub fn new(weight: Matrix, bias: Option<Vec<f32>>) -> Self {
+        Self { weight, bias, activations: Activations::Int16, rotation: None }
+    }
+
+    /// A layer of a model that was trained as BitNet b1.58: the inputs of a ternary matrix with one scale
+    /// get 8 bits, those of others 15.
+    pub fn bitnet(weight: Matrix, bias: Option<Vec<f32>>) -> Self {
         let one_scale =
             matches!(&weight, Matrix::Ternary(m) if matches!(m.scales(), Scales::Tensor(_)));
         let activations = if one_scale { Activations::Int8 } else { Activations::Int16 };
-        Self { weight, bias, activations, rotation: None }
+        Self { activations, ..Self::new(weight, bias) }
     }
 }
 

@@ -24,6 +24,7 @@ mod checkpoint;
 pub mod codec;
 mod error;
 mod export;
+mod families;
 mod file_bytes;
 mod gguf;
 mod hf;
@@ -58,6 +59,7 @@ pub use packed::write as write_packed;
 pub use reorder::ReorderError;
 pub use rotation::Rotation;
 pub use spec::{
-    Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec, YarnScaling,
+    Activation, Architecture, DlmConfig, Llama3Scaling, LongRopeScaling, Rope, RopeScaling,
+    ScaleFactors, Spec, YarnScaling,
 };
 pub use streamed_file::{NoMemory, StreamedFile};

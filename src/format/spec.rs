@@ -19,6 +19,11 @@ pub enum Architecture {
     /// Qwen3.5: Gated DeltaNet in most layers, gated attention with partial rotary in the others.
     /// Ternary-Bonsai-2 is this.
     Qwen35,
+    /// Hunyuan's dense models: RMSNorm on each head's q and k after the rotary embedding. Hy-MT2 is this.
+    #[serde(rename = "hunyuan-dense")]
+    HunyuanDense,
+    /// MiniCPM and MiniCPM4: Llama with three factors ([`ScaleFactors`]). BitCPM is this.
+    MiniCpm,
 }
 
 /// Gate function of the feed-forward block.
@@ -41,6 +46,14 @@ pub struct Rope {
 }
 
 impl Rope {
+    /// Returns the base that Hunyuan's `alpha` makes of θ, for heads of `head_dim` columns:
+    /// θ · α^(d / (d − 2)). `None` if α is not a positive number or heads have only two columns.
+    pub(in crate::format) fn alpha_base(theta: f64, alpha: f64, head_dim: usize) -> Option<f64> {
+        let width = head_dim as f64;
+        let usable = alpha.is_finite() && alpha > 0.0 && head_dim > 2;
+        usable.then(|| theta * libm::pow(alpha, width / (width - 2.0)))
+    }
+
     /// Context length of a model whose files state `stated` positions. Some files state the length
     /// before YaRN extends it.
     pub(in crate::format) fn extended_context(&self, stated: usize) -> usize {
@@ -65,6 +78,57 @@ pub enum RopeScaling {
     Linear(f64),
     /// YaRN.
     Yarn(YarnScaling),
+    /// LongRoPE.
+    LongRope(LongRopeScaling),
+}
+
+/// LongRoPE (arXiv 2402.13753) divides frequencies by one of two lists, which the allowed number of
+/// positions decides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LongRopeScaling {
+    /// Divisors of the frequencies for more positions than `original_context`, `[rotary_dim / 2]`.
+    pub long: Vec<f32>,
+    /// Divisors of the frequencies for fewer positions, `[rotary_dim / 2]`.
+    pub short: Vec<f32>,
+    /// Context length of the unscaled model, in positions.
+    pub original_context: usize,
+    /// Factor of cosines and sines, with both lists.
+    pub attention_factor: f64,
+}
+
+impl LongRopeScaling {
+    /// The paper's factor of cosines and sines for a model of `longest` positions.
+    #[must_use]
+    pub fn attention_scale(longest: usize, original: usize) -> f64 {
+        let (longest, original) = (longest as f64, original as f64);
+        if longest <= original || original <= 1.0 {
+            return 1.0;
+        }
+        (1.0 + libm::log(longest / original) / libm::log(original)).sqrt()
+    }
+
+    /// Returns true if a model that may have `context` positions takes the long list.
+    #[must_use]
+    pub fn is_long(&self, context: usize) -> bool {
+        context > self.original_context
+    }
+
+    /// The divisors of a model that may have `context` positions.
+    #[must_use]
+    pub fn divisors(&self, context: usize) -> &[f32] {
+        if self.is_long(context) { &self.long } else { &self.short }
+    }
+}
+
+/// Factors of MiniCPM's forward pass, which carry hyperparameters over from a narrower model.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScaleFactors {
+    /// Factor of token embeddings.
+    pub embedding: f32,
+    /// Factor of the output of each attention and feed-forward block before it is added.
+    pub residual: f32,
+    /// Divisor of the logits.
+    pub logit_divisor: f32,
 }
 
 /// YaRN (arXiv 2309.00071) interpolates low frequencies, keeps high ones, mixes those between, and
@@ -176,6 +240,9 @@ pub struct Spec {
     /// Mixer of each layer; empty if all layers attend. See [`Self::mixer`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mixers: Vec<MixerKind>,
+    /// Factors of embeddings, blocks and logits, if the model has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factors: Option<ScaleFactors>,
     /// Number of blocks for multi-token prediction that were loaded with the model: 0 or 1. A block drafts
     /// tokens ([`MtpWeights`](super::MtpWeights)) and has keys and values as a layer that attends.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -199,6 +266,12 @@ impl Spec {
         self.mixers.get(layer).copied().unwrap_or(MixerKind::Attention)
     }
 
+    /// Returns true if the norms of q and k come after the rotary embedding, not before it.
+    #[must_use]
+    pub fn norms_after_rope(&self) -> bool {
+        self.architecture == Architecture::HunyuanDense
+    }
+
     /// Number of outputs of the query projection: queries, and gates if there are any.
     #[must_use]
     pub fn query_outputs(&self) -> usize {
@@ -212,6 +285,7 @@ impl Spec {
         match &self.rope.scaling {
             Some(RopeScaling::Llama3(s)) => s.original_context,
             Some(RopeScaling::Yarn(s)) => s.original_context,
+            Some(RopeScaling::LongRope(s)) => s.original_context,
             Some(RopeScaling::Divisors(_) | RopeScaling::Linear(_)) | None => self.context_length,
         }
     }

@@ -35,9 +35,12 @@ pub(super) fn check(spec: &Spec, weights: &Weights) -> Result<(), ModelError> {
         let expected = format!("an even number from 2 to {}", spec.head_dim);
         return Err(error("rotary_dim", expected, spec.rotary_dim().to_string()));
     }
-    if let Some(RopeScaling::Divisors(d)) = &spec.rope.scaling
-        && d.len() != spec.rotary_dim() / 2
-    {
+    let divisors: &[&Vec<f32>] = match &spec.rope.scaling {
+        Some(RopeScaling::Divisors(d)) => &[d],
+        Some(RopeScaling::LongRope(s)) => &[&s.long, &s.short],
+        _ => &[],
+    };
+    if let Some(d) = divisors.iter().find(|d| d.len() != spec.rotary_dim() / 2) {
         let expected = format!("{} divisors", spec.rotary_dim() / 2);
         return Err(error("RoPE scaling", expected, d.len().to_string()));
     }

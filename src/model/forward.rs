@@ -129,6 +129,9 @@ impl Model {
         if let Some(rotation) = &self.weights.embed_rotation {
             rotation.invert(kernels.hadamard, out);
         }
+        if let Some(factors) = self.spec.factors {
+            out.iter_mut().for_each(|x| *x *= factors.embedding);
+        }
     }
 
     /// The resource that bounds a pass of this many rows, each of which reads so many bytes of weights.
@@ -270,7 +273,7 @@ impl Pass<'_, '_> {
     fn hidden(&mut self) {
         self.final_norm(&self.model.ending(), &[]);
         let (rows, width) = (self.ws.batch.rows.len(), self.model.spec.hidden_size);
-        mark_failed(&mut self.exec, &mut self.ws.inputs.floats_mut()[..rows * width], width);
+        finish(&mut self.exec, &mut self.ws.inputs.floats_mut()[..rows * width], width, None);
     }
 
     /// Computes the logits of the remaining rows that get any. Keeps the hidden states of all of them if
@@ -308,7 +311,8 @@ impl Pass<'_, '_> {
         if ending.screened {
             screen.refine(exec, inputs, head, logits);
         }
-        mark_failed(exec, logits, model.spec.vocab_size);
+        let divisor = model.spec.factors.map(|factors| factors.logit_divisor);
+        finish(exec, logits, model.spec.vocab_size, divisor);
         self.exec.profile.lap(Phase::Head);
     }
 
@@ -323,26 +327,39 @@ impl Pass<'_, '_> {
         });
     }
 
-    /// Computes x += y and the bias of `from`, whose product y is; then norm(x) as the input of
-    /// `readers`.
+    /// Computes x += f · (y + the bias of `from`), whose product y is, with the model's factor f of
+    /// blocks, if it has one; then norm(x) as the input of `readers`.
     fn add_and_norm(&mut self, from: &Linear, norm: &[f32], readers: &[&Linear]) {
         let Self { model, exec, ws } = self;
         let (hidden, eps, kernels) = (model.spec.hidden_size, model.spec.norm_eps, exec.kernels);
         let source = (Chunks::new(&mut ws.x, hidden), Chunks::new(&mut ws.y, hidden));
         let fill = Fill { phase: Phase::Norm, rows: ws.batch.rows.len(), width: hidden, readers };
+        let residual = model.spec.factors.map(|factors| factors.residual);
         ws.inputs.fill(exec, &fill, source, |_, out, (x, y)| {
-            (kernels.add)(x, y);
-            add_bias(kernels, x, from);
+            match residual {
+                None => {
+                    (kernels.add)(x, y);
+                    add_bias(kernels, x, from);
+                }
+                Some(factor) => {
+                    add_bias(kernels, y, from);
+                    y.iter_mut().for_each(|y| *y *= factor);
+                    (kernels.add)(x, y);
+                }
+            }
             (kernels.rms_norm)(x, norm, eps, out);
         });
     }
 }
 
-/// Fills each row of `width` outputs that has one which is not finite with NaN
+/// Divides outputs, and fills each row of `width` of them that has one which is not finite with NaN
 /// ([`Logits::is_failed`]).
-fn mark_failed(exec: &mut Exec<'_, '_>, outputs: &mut [f32], width: usize) {
+fn finish(exec: &mut Exec<'_, '_>, outputs: &mut [f32], width: usize, divisor: Option<f32>) {
     let (count, kernels) = (outputs.len() / width, exec.kernels);
     exec.scope.chunks(count, count > 1, Chunks::new(outputs, width), |_, row, _| {
+        if let Some(divisor) = divisor {
+            row.iter_mut().for_each(|x| *x /= divisor);
+        }
         if !(kernels.within)(row, f32::INFINITY) {
             row.fill(f32::NAN);
         }

@@ -210,15 +210,23 @@ impl Heads<'_> {
         }
     }
 
-    /// Applies the norm, if the model has one, and RoPE at row `i`'s position. `plain` is a buffer for
-    /// one head.
+    /// Applies the norm, if the model has one, and RoPE at row `i`'s position, in the model's order.
+    /// `plain` is a buffer for one head.
     fn rotate(&self, i: usize, norm: Option<&[f32]>, head: &mut [f32], plain: &mut [f32]) {
-        let half = self.spec.rotary_dim() / 2;
-        if let Some(norm) = norm {
-            plain.copy_from_slice(head);
-            (self.kernels.rms_norm)(plain, norm, self.spec.norm_eps, head);
+        let (half, norm_last) = (self.spec.rotary_dim() / 2, self.spec.norms_after_rope());
+        let mut normalize = |head: &mut [f32]| {
+            if let Some(norm) = norm {
+                plain.copy_from_slice(head);
+                (self.kernels.rms_norm)(plain, norm, self.spec.norm_eps, head);
+            }
+        };
+        if !norm_last {
+            normalize(head);
         }
-        let head = &mut head[..2 * half];
-        (self.kernels.rope)(head, &self.cos[i * half..][..half], &self.sin[i * half..][..half]);
+        let (cos, sin) = (&self.cos[i * half..][..half], &self.sin[i * half..][..half]);
+        (self.kernels.rope)(&mut head[..2 * half], cos, sin);
+        if norm_last {
+            normalize(head);
+        }
     }
 }

@@ -60,7 +60,9 @@ pub use row_cost::RowCostError;
 pub use sparsity::{Sparsity, SparsityError, SparsityRule, SparsityTarget};
 pub use workspace::Workspace;
 
-use crate::format::{Activations, LayerWeights, Linear, LinearAttention, Mixer, Spec, Weights};
+use crate::format::{
+    Activations, LayerWeights, Linear, LinearAttention, Mixer, RopeScaling, Spec, Weights,
+};
 use crate::kernel::Kernels;
 use crate::matrix::Matrix;
 use crate::par::ThreadPool;
@@ -92,6 +94,8 @@ pub struct Model {
     /// True for two-pass logits.
     screened: bool,
     frequencies: Frequencies,
+    /// Number of positions that a text may have.
+    context: usize,
     /// Weights of each layer's convolution as the kernel reads them; empty without linear attention.
     conv: Vec<Vec<f32>>,
     work: [PhaseWork; Phase::COUNT],
@@ -114,11 +118,33 @@ impl Model {
             rotation: weights.embed_rotation.clone(),
         };
         let head = weights.head.clone().unwrap_or_else(tied);
-        let frequencies = Frequencies::new(spec.rotary_dim(), &spec.rope);
+        let frequencies = Frequencies::new(spec.rotary_dim(), &spec.rope, spec.context_length);
         let conv = weights.layers.iter().map(|l| arranged_conv(&spec, l)).collect();
         let (screened, sparsity) = (false, Sparsity::default());
-        let work = work(&spec, &weights, &head, screened);
-        Ok(Self { spec, weights, head, screened, frequencies, conv, work, sparsity })
+        let (work, context) = (work(&spec, &weights, &head, screened), spec.context_length);
+        Ok(Self { spec, weights, head, screened, frequencies, context, conv, work, sparsity })
+    }
+
+    /// Allows texts of so many positions, which decides the list of factors of a model with
+    /// [LongRoPE](crate::format::LongRopeScaling); a new model allows [`Spec::context_length`]. Call it once,
+    /// before the model runs: keys and values of one list are wrong with the other.
+    ///
+    /// All texts have the same list, so a row does not depend on the length that its text gets.
+    #[must_use]
+    pub fn with_context(mut self, positions: usize) -> Self {
+        let spec = &self.spec;
+        self.frequencies = Frequencies::new(spec.rotary_dim(), &spec.rope, positions);
+        self.context = positions;
+        self
+    }
+
+    /// Returns true if the model takes the long list of LongRoPE, false if it takes the short one; `None`
+    /// if it has no LongRoPE.
+    pub fn has_long_rope(&self) -> Option<bool> {
+        match &self.spec.rope.scaling {
+            Some(RopeScaling::LongRope(lists)) => Some(lists.is_long(self.context)),
+            _ => None,
+        }
     }
 
     /// Returns true if the model computes two-pass logits ([`Self::with_screened_head`]).

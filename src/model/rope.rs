@@ -12,14 +12,15 @@ pub(super) struct Frequencies {
 }
 
 impl Frequencies {
-    /// Computes θ^(−2i/head_dim), rescaled if the model has a scaling.
-    pub fn new(head_dim: usize, rope: &Rope) -> Self {
+    /// Computes θ^(−2i/head_dim), rescaled if the model has a scaling, for at most `context` positions.
+    pub fn new(head_dim: usize, rope: &Rope, context: usize) -> Self {
         let frequency = |i: usize| {
             let f = libm::pow(rope.theta, -2.0 * i as f64 / head_dim as f64);
             let scaled = match &rope.scaling {
                 None => f,
                 Some(RopeScaling::Llama3(s)) => llama3(f, s),
                 Some(RopeScaling::Divisors(d)) => f / f64::from(d[i]),
+                Some(RopeScaling::LongRope(s)) => f / f64::from(s.divisors(context)[i]),
                 Some(RopeScaling::Linear(factor)) => f / factor,
                 Some(RopeScaling::Yarn(s)) => {
                     let interpolated = interpolated(i, head_dim, rope.theta, s);
@@ -30,6 +31,7 @@ impl Frequencies {
         };
         let attention = match &rope.scaling {
             Some(RopeScaling::Yarn(s)) => s.attention_factor as f32,
+            Some(RopeScaling::LongRope(s)) => s.attention_factor as f32,
             _ => 1.0,
         };
         Self { radians: (0..head_dim / 2).map(frequency).collect(), attention }
@@ -86,7 +88,7 @@ mod tests {
     /// Compares pairs 0, 20, 30, 40 and 63 of 64 at θ = 10⁶, and the attention factor.
     fn check(scaling: RopeScaling, want: [f64; 5], attention: f64) {
         let rope = Rope { theta: 1e6, scaling: Some(scaling) };
-        let found = Frequencies::new(128, &rope);
+        let found = Frequencies::new(128, &rope, 1);
         for (i, want) in [0, 20, 30, 40, 63].into_iter().zip(want) {
             let off = (f64::from(found.radians[i]) / want - 1.0).abs();
             assert!(off < 2e-6, "{rope:?}: pair {i} is off by {off}");

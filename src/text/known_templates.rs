@@ -1,12 +1,14 @@
 //! Chat templates that are known by name, and those of files that are known to be wrong.
 
+use super::Tokenizer;
 use crate::format::TextParts;
 
 /// Templates by name, as their models' authors define them.
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 7] = [
     ("bitnet", BITNET),
     ("chatml", CHATML),
     ("gemma", GEMMA),
+    ("hunyuan", HUNYUAN),
     ("llama3", LLAMA3),
     ("phi3", PHI3),
     ("zephyr", ZEPHYR),
@@ -31,6 +33,19 @@ const GEMMA: &str = "\
 {% if message['role'] == 'user' %}{{ system.text }}{% set system.text = '' %}{% endif %}\
 {{ message['content'] | trim + '<end_of_turn>\\n' }}{% endif %}{% endfor %}\
 {% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}";
+
+/// Hy-MT2-1.8B and other models with these tokens. Only the first message may be the system's.
+const HUNYUAN: &str = "\
+{{ '<｜hy_begin▁of▁sentence｜>' }}{% for message in messages %}\
+{% if message['role'] == 'user' %}{{ '<｜hy_User｜>' + message['content'] }}\
+{% elif message['role'] == 'assistant' %}\
+{{ '<｜hy_Assistant｜>' + message['content'] + '<｜hy_place▁holder▁no▁2｜>' }}\
+{% elif loop.first %}{{ message['content'] + '<｜hy_place▁holder▁no▁3｜>' }}\
+{% else %}{{ raise_exception('only the first message may be a system message') }}{% endif %}{% endfor %}\
+{% if add_generation_prompt %}{{ '<｜hy_Assistant｜>' }}{% endif %}";
+
+/// A token that only models with this template have.
+const HUNYUAN_USER: &str = "<｜hy_User｜>";
 
 const LLAMA3: &str = "\
 {{ bos_token }}{% for message in messages %}\
@@ -76,6 +91,19 @@ pub fn template_text(template: &str) -> Option<&str> {
     let named = TEMPLATES.iter().find(|(name, _)| *name == template);
     let is_jinja = template.contains("{{") || template.contains("{%");
     named.map(|(_, text)| *text).or(is_jinja.then_some(template))
+}
+
+/// Adds a template where a model's files have none, if its tokens tell which one it was trained with.
+/// Returns a note that says so.
+pub(super) fn supply_missing(
+    parts: &mut TextParts,
+    tokenizer: Option<&Tokenizer>,
+) -> Option<String> {
+    let known = parts.chat_template.is_none() && tokenizer?.id(HUNYUAN_USER).is_some();
+    known.then(|| {
+        parts.chat_template = Some(HUNYUAN.into());
+        format!("the model's files have no chat template; `hunyuan` fits its token {HUNYUAN_USER}")
+    })
 }
 
 /// Replaces a template that is known to be wrong. Returns a note that says so.

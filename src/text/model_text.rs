@@ -1,6 +1,6 @@
 //! Everything about text that a model's files hold, ready to use.
 
-use super::known_templates::{replace_wrong, template_names, template_text};
+use super::known_templates::{replace_wrong, supply_missing, template_names, template_text};
 use super::{ChatTemplate, EndToken, TextError, Tokenizer, describe_end_tokens, end_tokens};
 use crate::format::TextParts;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ pub struct TextOptions {
     pub stop_tokens: Vec<String>,
     /// Name of a known chat template, or Jinja, instead of the template of the model's files.
     pub chat_template: Option<String>,
-    /// True if templates that are known to be wrong are replaced.
+    /// True if templates that are known to be wrong are replaced, and missing ones added where the
+    /// vocabulary tells which one fits.
     pub template_fixes: bool,
 }
 
@@ -88,7 +89,10 @@ impl ModelText {
                 })?;
                 (parts.chat_template, parts.tool_template) = (Some(text.into()), None);
             }
-            None if options.template_fixes => notes.extend(replace_wrong(&mut parts)),
+            None if options.template_fixes => {
+                notes.extend(replace_wrong(&mut parts));
+                notes.extend(supply_missing(&mut parts, tokenizer.as_deref()));
+            }
             None => {}
         }
         let mut template = match options.chat_template {

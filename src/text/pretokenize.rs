@@ -24,8 +24,8 @@ pub(super) struct PreTokenizerSpec {
 /// A way to split a text into words.
 #[derive(Clone, Copy)]
 enum WordSplit {
-    /// By an expression that matches whole words.
-    Words(&'static str),
+    /// By expressions that match whole words, each in the pieces that the one before leaves.
+    Words(&'static [&'static str]),
     /// By GPT-2's expression, which is part of `ByteLevel`.
     Gpt2,
     /// Single digits, then as GPT-2.
@@ -38,6 +38,12 @@ const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Hunyuan's dense models: numbers, Chinese and Japanese, then words.
+const HUNYUAN_DENSE: [&str; 3] = [
+    r"\p{N}{1,3}",
+    "[一-龥぀-ゟ゠-ヿ]+",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+];
 
 /// The pre-tokenizers that are known by name. Those without NFC and BOS of their own have the rules of
 /// llama.cpp, which splits in the same way.
@@ -58,22 +64,26 @@ const TABLE: &[(&[&str], PreTokenizerSpec)] = &[
         PreTokenizerSpec {
             ignore_merges: true,
             add_bos: true,
-            ..splitting(WordSplit::Words(LLAMA3))
+            ..splitting(WordSplit::Words(&[LLAMA3]))
         },
     ),
-    (&["dbrx", "smaug-bpe", "chatglm-bpe", "glm4"], splitting(WordSplit::Words(LLAMA3))),
+    (&["dbrx", "smaug-bpe", "chatglm-bpe", "glm4"], splitting(WordSplit::Words(&[LLAMA3]))),
     (
         &["qwen2", "deepseek-r1-qwen", "megrez"],
-        PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Words(QWEN2)) },
+        PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Words(&[QWEN2])) },
     ),
-    (&["kormo", "f2llmv2", "stablelm2", "hunyuan", "grok-2"], splitting(WordSplit::Words(QWEN2))),
-    (&["qwen35"], PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Words(QWEN35)) }),
+    (
+        &["kormo", "f2llmv2", "stablelm2", "hunyuan", "grok-2"],
+        splitting(WordSplit::Words(&[QWEN2])),
+    ),
+    (&["hunyuan-dense"], splitting(WordSplit::Words(&HUNYUAN_DENSE))),
+    (&["qwen35"], PreTokenizerSpec { nfc: true, ..splitting(WordSplit::Words(&[QWEN35])) }),
     (
         &["tekken"],
         PreTokenizerSpec {
             ignore_merges: true,
             add_bos: true,
-            ..splitting(WordSplit::Words(TEKKEN))
+            ..splitting(WordSplit::Words(&[TEKKEN]))
         },
     ),
     (
@@ -141,7 +151,9 @@ impl PreTokenizerSpec {
         let gpt2 = byte_level(true);
         let digits = |individual: bool| json!({"type": "Digits", "individual_digits": individual});
         let steps = match self.split {
-            WordSplit::Words(regex) => vec![split(regex), byte_level(false)],
+            WordSplit::Words(parts) => {
+                parts.iter().map(|regex| split(regex)).chain([byte_level(false)]).collect()
+            }
             WordSplit::Gpt2 => vec![gpt2],
             WordSplit::DigitsGpt2 => vec![digits(true), gpt2],
             WordSplit::Falcon => vec![
@@ -188,6 +200,8 @@ fn by_tokens(vocab: &GgufVocab) -> Option<&'static str> {
         Some("qwen2")
     } else if is(248_044, "<|endoftext|>") && is(248_046, "<|im_end|>") {
         Some("qwen35")
+    } else if is(120_000, "<｜hy_begin▁of▁sentence｜>") {
+        Some("hunyuan-dense")
     } else {
         None
     }

@@ -58,6 +58,28 @@ impl Rng {
     }
 }
 
+/// Blocks of `weights` weights from random bytes, with random scales or one for all.
+pub fn random_blocks(
+    t: &codec::TernaryBlockFormat,
+    weights: usize,
+    rng: &mut Rng,
+    scale: Option<f32>,
+) -> Vec<u8> {
+    let mut bytes = vec![0; weights / t.weights * t.bytes];
+    let at = if t.name == "Q1_0" || t.name.ends_with("Q2_0") && t.name != "TQ2_0" {
+        0
+    } else {
+        t.bytes - 2
+    };
+    for block in bytes.chunks_exact_mut(t.bytes) {
+        // Without the code 3 of two bits.
+        block.fill_with(|| rng.next() as u8 & if t.name == "TQ2_0" { 0x55 } else { 0xff });
+        let scale = f16::from_f32(scale.unwrap_or_else(|| 0.01 + rng.float().abs()));
+        block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+    }
+    bytes
+}
+
 /// A matrix of six-bit values, with int8 scales of 16 columns and f32 factors of the scales.
 pub fn six_bits(rows: usize, cols: usize) -> Matrix {
     let value = |row: usize, column: usize| ((row * 29 + column * 13) % 64) as i8 - 32;
@@ -328,7 +350,7 @@ impl Gguf {
             if bitnet {
                 norms.extend([("attn_sub_norm", hidden), ("ffn_sub_norm", hidden)]);
             }
-            if arch == "qwen3" {
+            if ["qwen3", "hunyuan-dense"].contains(&arch) {
                 norms.extend([("attn_q_norm", head_dim), ("attn_k_norm", head_dim)]);
             }
             for (name, n) in norms {

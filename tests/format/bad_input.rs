@@ -87,6 +87,7 @@ fn truncated_at_every_byte_of_the_header() {
         for n in 0..header {
             let error = refused(&files(bytes[..n].to_vec()), &["expected", "found"]);
             assert!(!error.file().is_empty(), "{name} at {n}");
+            assert!(!error.to_string().contains("bytes of  at"), "{name} at {n}: {error}");
         }
         // Also in the data.
         for n in (header..bytes.len()).step_by(97) {
@@ -375,4 +376,22 @@ fn seeds() {
         let bytes: Vec<u8> = std::iter::once(n as u8).chain(text.bytes()).collect();
         put("hf", &format!("file{n}"), &bytes);
     }
+}
+
+#[test]
+fn strings_that_are_cut_short_are_named() {
+    let bytes = Gguf::q2().bytes();
+    let end_of =
+        |text: &[u8]| bytes.windows(text.len()).position(|part| part == text).unwrap() + text.len();
+    let cut = |end: usize, words: &[&str]| refused(&gguf_file(bytes[..end].to_vec()), words);
+    cut(end_of(b"general.arch"), &["20 bytes of metadata key 0 at 32", "12 bytes until the end"]);
+    let key = end_of(b"general.architecture");
+    cut(key + 2, &["4 bytes of the type of `general.architecture`"]);
+    cut(key + 8, &["8 bytes of the length of a string in `general.architecture`"]);
+    cut(key + 14, &["5 bytes of a string in `general.architecture`", "found 2 bytes"]);
+    cut(end_of(b"blk.0.attn_q"), &["bytes of the name of tensor"]);
+    cut(end_of(b"blk.0.attn_q.weight"), &["the number of dimensions of `blk.0.attn_q.weight`"]);
+    // A download whose rest is zeros.
+    let zeros = [&bytes[..24], &[0; 64]].concat();
+    refused(&gguf_file(zeros), &["metadata key 0", "an empty string", "download"]);
 }

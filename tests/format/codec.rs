@@ -79,6 +79,16 @@ proptest! {
     }
 
     #[test]
+    fn one_bit_types_keep_any_bytes(which in 0..2usize, rows in 1usize..20, seed in 1u64.., alike: bool) {
+        let t = [codec::Q1_0, codec::STQ1_0][which];
+        let (cols, rng) = (2 * t.weights, &mut Rng(seed));
+        let bytes = fixtures::random_blocks(&t, rows * cols, rng, alike.then_some(0.5));
+        let m = t.decode(&bytes, rows, cols, RowOrder::Same).unwrap();
+        prop_assert_eq!(matches!(m.scales(), Scales::Tensor(_)), alike);
+        prop_assert_eq!(t.encode(&m).unwrap(), bytes);
+    }
+
+    #[test]
     fn hf_packing_survives_the_round_trip(quarter in 1usize..20, cols in 1usize..70, seed in 1u64..) {
         let mut rng = Rng(seed);
         let bytes: Vec<u8> = (0..quarter * cols).map(|_| rng.next() as u8).collect();
@@ -144,6 +154,74 @@ fn encoding_fails_where_a_format_cannot_hold_a_matrix() {
     assert!(codec::TQ2_0.encode(&plus_two).is_some());
     let odd = TernaryMatrix::pack(1, 256, Scales::Tensor(0.1), |_, c| c.fill(2)).unwrap();
     assert!(codec::TQ2_0.encode(&odd).is_none(), "a scale that is not an f16");
+    let zero = TernaryMatrix::pack(1, 256, Scales::Tensor(1.0), |_, c| c.fill(1)).unwrap();
+    assert!(codec::Q1_0.encode(&zero).is_none(), "a weight of 0 in signs");
+    assert!(codec::STQ1_0.encode(&zero).is_none(), "four zeros in a group");
+    let fours = TernaryMatrix::pack(1, 256, Scales::Tensor(1.0), |_, c| {
+        (0..).zip(c).for_each(|(j, c)| *c = if j % 4 == 0 { 1 } else { 2 });
+    });
+    assert!(codec::STQ1_0.encode(&fours.unwrap()).is_none(), "neighbors are no group");
     assert!(codec::encode_i2s(&rng.ternary(2, 192, None)).is_none());
     assert!(codec::encode_hf_packed(&rng.ternary(6, 8, None)).is_none());
+}
+
+fn weights(t: &TernaryBlockFormat, block: &[u8]) -> Vec<f32> {
+    let m = t.decode(block, 1, t.weights, RowOrder::Same).unwrap();
+    let mut out = vec![0.0; t.weights];
+    m.row_f32(0, &mut out);
+    out
+}
+
+#[test]
+fn q1_0_as_in_its_description() {
+    let mut block = [0u8; 18];
+    block[..4].copy_from_slice(&[0x00, 0x38, 0x0d, 0x80]);
+    let found = weights(&codec::Q1_0, &block);
+    let plus = [0, 2, 3, 15];
+    for (j, w) in found.into_iter().enumerate() {
+        assert_eq!(w, if plus.contains(&j) { 0.5 } else { -0.5 }, "{j}");
+    }
+}
+
+#[test]
+fn stq1_0_as_in_its_description() {
+    let mut block = [0u8; 42];
+    (block[0], block[32], block[8]) = (0x69, 0b10, 0x0c);
+    block[40..].copy_from_slice(&f16::from_f32(0.25).to_le_bytes());
+    let found = weights(&codec::STQ1_0, &block);
+    for group in 0..64 {
+        let first = 64 * (group / 16) + group % 16;
+        let want = match group {
+            0 => [1.0, -1.0, 0.0, 1.0],
+            1 => [-1.0, 0.0, -1.0, 1.0],
+            16 => [1.0, 1.0, 1.0, 0.0],
+            _ => [0.0, 1.0, 1.0, 1.0],
+        };
+        assert_eq!([0, 16, 32, 48].map(|p| found[first + p] / 0.25), want, "group {group}");
+    }
+}
+
+#[test]
+fn tq2_0_as_in_its_description() {
+    let mut block = [0u8; 66];
+    block[0] = 0x91;
+    block[64..].copy_from_slice(&f16::ONE.to_le_bytes());
+    for (j, w) in weights(&codec::TQ2_0, &block).into_iter().enumerate() {
+        assert_eq!(
+            w,
+            [0.0, -1.0, 0.0, 1.0].get(j / 32).filter(|_| j % 32 == 0).copied().unwrap_or(-1.0),
+            "{j}"
+        );
+    }
+}
+
+#[test]
+fn a_block_of_signs_with_the_scale_zero_keeps_its_signs() {
+    let mut bytes = vec![0xff; 36];
+    bytes[..2].copy_from_slice(&f16::ZERO.to_le_bytes());
+    bytes[18..20].copy_from_slice(&f16::ONE.to_le_bytes());
+    let m = codec::Q1_0.decode(&bytes, 1, 256, RowOrder::Same).unwrap();
+    assert!(matches!(m.scales(), Scales::Groups(_)));
+    assert_eq!((m.scale_at(0, 0), m.scale_at(0, 128)), (0.0, 1.0));
+    assert_eq!(codec::Q1_0.encode(&m).unwrap(), bytes);
 }

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use wrinklefree::format::{
     Activations, Architecture, Checkpoint, File, GgmlType, GgufFile, GgufOptions, GgufTokenizer,
     HeadType, HfDirectory, Linear, Llama3Scaling, LoadOptions, Mixer, RopeScaling, Rotation,
-    ValueOrder, codec, load, load_with,
+    ValueOrder, codec, load, load_with, write_packed,
 };
 use wrinklefree::loader::WeightLoader;
 use wrinklefree::matrix::{GroupScales, Matrix, Scales, TernaryMatrix};
 
-const TERNARY: [GgmlType; 6] = [
+const TERNARY: [GgmlType; 8] = [
     GgmlType::Tq1_0,
     GgmlType::Tq2_0,
     GgmlType::Q2_0,
     GgmlType::Pq2_0,
     GgmlType::Ptq1_0,
     GgmlType::I2S,
+    GgmlType::Q1_0,
+    GgmlType::Stq1_0,
 ];
 
 /// Loads a model with its drafting block.
@@ -138,6 +140,8 @@ fn assert_same(name: &str, want: &Checkpoint, found: &Checkpoint, tolerance: f32
     let spec = |model: &Checkpoint| {
         let mut spec = model.spec.clone();
         spec.rope.scaling = None;
+        // GGUF holds it as f32.
+        spec.rope.theta = f64::from(spec.rope.theta as f32);
         spec
     };
     assert_eq!(spec(want), spec(found), "{name}");
@@ -213,7 +217,9 @@ fn bitnet() -> Checkpoint {
 #[test]
 fn every_type_keeps_scales_in_f32() {
     let model = bitnet();
-    for kind in TERNARY {
+    // Random weights have codes in these.
+    let any = TERNARY.into_iter().filter(|t| !matches!(t, GgmlType::Q1_0 | GgmlType::Stq1_0));
+    for kind in any {
         let options = GgufOptions { ternary: Some(kind), head: None };
         let bytes = gguf_bytes(&model, options).unwrap();
         let found = load(vec![file("model.gguf", bytes.clone())]).unwrap();
@@ -260,6 +266,16 @@ fn a_weight_without_a_code_is_refused() {
                 let error = found.map(|_| ()).unwrap_err();
                 assert!(error.contains("blk.0.ffn_down.weight"), "{error}");
                 assert!(error.contains("a weight of +2"), "{error}");
+            }
+            // The first matrix has weights without a code already.
+            GgmlType::Q1_0 => {
+                let error = found.map(|_| ()).unwrap_err();
+                assert!(error.contains("attn_q.weight: expected weights that"), "{error}");
+                assert!(error.contains("a weight of 0 or +2"), "{error}");
+            }
+            GgmlType::Stq1_0 => {
+                let error = found.map(|_| ()).unwrap_err();
+                assert!(error.contains("without exactly one 0"), "{error}");
             }
             _ => assert_same(kind.name(), &model, &found.unwrap(), 0.0),
         }
@@ -354,4 +370,61 @@ fn directories_pack_what_has_eight_bit_activations() {
     assert!(matches!(layer.down.weight, Matrix::Float(_)));
     assert!(matches!(layer.up.weight, Matrix::Ternary(_)));
     assert_eq!(layer.up.activations, Activations::Int8);
+}
+
+/// A model in blocks of random bytes with scales of their own, or with one scale.
+fn in_blocks(arch: &str, id: u32, t: &codec::TernaryBlockFormat, scale: Option<f32>) -> Gguf {
+    Gguf::model(arch, 256, id, |rng, rows, cols| common::random_blocks(t, rows * cols, rng, scale))
+}
+
+#[test]
+fn one_bit_types_come_back_under_their_own_ids() {
+    for (id, t, found_id) in
+        [(41, codec::Q1_0, 41u32), (42, codec::STQ1_0, 43), (43, codec::STQ1_0, 43)]
+    {
+        let model = in_blocks("qwen3", id, &t, None).load().unwrap();
+        let bytes = gguf_bytes(&model, GgufOptions::default()).unwrap();
+        let name = b"blk.0.attn_q.weight";
+        let at = bytes.windows(name.len()).position(|part| part == name).unwrap() + name.len();
+        // The number of dimensions, both dimensions, then the id.
+        assert_eq!(bytes[at + 20..at + 24], found_id.to_le_bytes(), "{}", t.name);
+        assert_same(t.name, &model, &whole(vec![file("model.gguf", bytes)]), 0.0);
+        let other = if id == 41 { GgmlType::Stq1_0 } else { GgmlType::Q1_0 };
+        let error = gguf_bytes(&model, GgufOptions { ternary: Some(other), head: None });
+        let error = error.unwrap_err();
+        assert!(error.contains("blk.0.") && error.contains("found"), "{error}");
+    }
+}
+
+#[test]
+fn one_scale_does_not_decide_the_activations() {
+    use Activations::{Int8, Int16};
+    let one_scale = |arch, id, t: &codec::TernaryBlockFormat| in_blocks(arch, id, t, Some(0.5));
+    let i2s = Gguf::model("llama", 256, 36, |rng, rows, cols| {
+        codec::encode_i2s(&rng.ternary(rows, cols, None)).unwrap()
+    });
+    for (name, model, want) in [
+        ("BitCPM 1B and 3B", one_scale("llama", 35, &codec::TQ2_0), Int16),
+        ("BitCPM 0.5B and 8B", one_scale("minicpm", 35, &codec::TQ2_0), Int16),
+        ("Bonsai", one_scale("qwen3", 41, &codec::Q1_0), Int16),
+        ("Hy-MT2", one_scale("hunyuan-dense", 42, &codec::STQ1_0), Int16),
+        ("BitNet", one_scale("bitnet-b1.58", 35, &codec::TQ2_0), Int8),
+        ("Falcon-E of bitnet.cpp", i2s, Int8),
+    ] {
+        let mut model = model.load().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let up = |model: &Checkpoint| {
+            let up = &model.weights.layers[1].up;
+            assert_eq!(up.weight.kind(), "ternary", "{name}");
+            up.activations
+        };
+        assert_eq!(up(&model), want, "{name}");
+        for activations in [Int8, Int16] {
+            model.weights.linears_mut().for_each(|linear| linear.activations = activations);
+            let mut packed = Vec::new();
+            write_packed(&model, None, &mut packed).unwrap();
+            assert_eq!(up(&load(vec![file("m", packed)]).unwrap()), activations, "{name}, packed");
+            let found = through_gguf(&model, GgufOptions::default()).unwrap();
+            assert_eq!(up(&found), activations, "{name}, GGUF");
+        }
+    }
 }

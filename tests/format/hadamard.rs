@@ -131,7 +131,7 @@ fn other_architectures_apply_it_or_refuse_it() {
         let Mixer::Attention(w) = &c.weights.layers[0].mixer else { panic!("attention") };
         assert_eq!((found(&w.q), found(&w.k)), (want(64), None), "{arch}");
         // Blocks with equal scales do not make it a model with 8-bit activations.
-        assert_eq!((w.q.activations, w.k.activations), (Activations::Int16, Activations::Int8));
+        assert_eq!((w.q.activations, w.k.activations), (Activations::Int16, Activations::Int16));
         assert_eq!(found(&packed(&c).weights.layers[1].down), want(64));
     }
     refused(model("bitnet"), &["prism.hadamard."]);

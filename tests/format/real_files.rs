@@ -1,8 +1,13 @@
 //! Oddities of files that people have: the right values, or a refusal that names what is wrong.
 
-use crate::fixtures::{Gguf, HIDDEN, Hf, Rng, Style, f32_bytes, file, list, meta_text};
+use crate::fixtures::{
+    Gguf, GgufTensor, HIDDEN, Hf, Rng, Style, f32_bytes, file, list, meta_f32, meta_ints, meta_text,
+};
 use serde_json::{Value, json};
-use wrinklefree::format::{Activation, Architecture, Checkpoint, File, Vocabulary, codec, load};
+use wrinklefree::format::{
+    Activation, Architecture, Checkpoint, File, LoadError, RopeScaling, Vocabulary, codec, load,
+};
+use wrinklefree::model::Model;
 use wrinklefree::text::Tokenizer;
 
 /// Everything of a checkpoint that depends on its weights and text.
@@ -12,7 +17,12 @@ fn contents(c: &Checkpoint) -> String {
 
 #[track_caller]
 fn refused(files: Vec<File>, parts: &[&str]) {
-    let error = load(files).expect_err("is refused").to_string();
+    error_of(load(files), parts);
+}
+
+#[track_caller]
+fn error_of(result: Result<Checkpoint, LoadError>, parts: &[&str]) {
+    let error = result.map(|_| ()).expect_err("is refused").to_string();
     for part in parts {
         assert!(error.contains(part), "no {part:?} in: {error}");
     }
@@ -100,14 +110,19 @@ fn types_of_other_programs_are_refused_by_name() {
         }
         model
     };
-    // STQ1_0 shares its id with Q2_0, TL2 with MXFP4. Sizes tell them apart.
+    // TL2 shares its id with MXFP4, NVFP4 with others. Sizes tell them apart.
     for (kind, bytes, name) in [
-        (42, 42, "STQ1_0"),
-        (43, 42, "STQ1_0"),
+        (42, 50, "STQ1_0 stores in 10752"),
+        (43, 50, "STQ1_0 stores in 10752"),
         (38, 64, "TL1"),
         (39, 43, "TL2"),
         (36, 32, "I2_S"),
-        (41, 36, "Q1_0"),
+        (41, 40, "Q1_0 stores in 9216"),
+        (40, 144, "type 40 (NVFP4) (a 4-bit type that is not supported)"),
+        (40, 48, "early Q1_0 with groups of 32; download the current file"),
+        (40, 77, "NVFP4 stores in 36864, early Q1_0 stores in 12288"),
+        (16, 66, "codebook types are not supported; convert the original weights"),
+        (29, 56, "IQ1_M) (codebook types are not supported"),
         (134, 52, "IQ1_BN"),
         (135, 64, "IQ2_BN"),
     ] {
@@ -322,4 +337,168 @@ fn every_type_of_a_file_loads() {
         let c = model.load().unwrap_or_else(|e| panic!("{kind}: {e}"));
         assert_eq!(c.weights.layers[0].up.weight.kind(), stored, "{kind}");
     }
+}
+
+#[test]
+fn families_that_are_not_supported_are_refused_with_what_to_do() {
+    let moe = "mixture of experts of Hunyuan is not supported; Hy-MT2-1.8B and 7B are dense";
+    for (arch, words) in [
+        ("hunyuan-moe", moe),
+        ("hy_v3", moe),
+        ("hyv4", moe),
+        ("hunyuan_vl", "the text models are `hunyuan-dense`"),
+        ("minicpm3", "MLA"),
+    ] {
+        let mut gguf = Gguf::q2();
+        gguf.set("general.architecture", meta_text(arch));
+        error_of(gguf.load(), &[arch, words, "hunyuan-dense or minicpm"]);
+    }
+    let hf = |field: &str, value: Value| Hf::new("llama", Style::Float).set(field, value);
+    error_of(hf("model_type", json!("hunyuan_v1_moe")).load(), &["hunyuan_v1_moe", moe]);
+    error_of(hf("model_type", json!("minicpm3")).load(), &["minicpm3", "MLA"]);
+    let mlx = json!({"group_size": 128, "bits": 1});
+    error_of(hf("quantization", mlx).load(), &["MLX in 1 bits", "use the GGUF file"]);
+    let mut pickle = Hf::new("llama", Style::Float).files();
+    pickle.retain(|file| file.name == "config.json");
+    pickle.push(file("pytorch_model.bin", "PK"));
+    error_of(load(pickle), &["pytorch_model.bin", "use the GGUF file of the same model"]);
+}
+
+/// A directory of a dense Hunyuan, whose norms of q and k have names of their own.
+fn hunyuan() -> Hf {
+    let mut hf = Hf::new("qwen3", Style::Float).set("model_type", json!("hunyuan_v1_dense"));
+    hf.config["rope_scaling"] = json!({"type": "dynamic", "alpha": 1000.0, "factor": 1.0});
+    let named =
+        |name: String| name.replace("q_norm", "query_layernorm").replace("k_norm", "key_layernorm");
+    hf.tensors = hf.tensors.into_iter().map(|(name, raw)| (named(name), raw)).collect();
+    hf
+}
+
+#[test]
+fn variants_of_hunyuan() {
+    let base = hunyuan().load().unwrap().spec.rope.theta;
+    assert!((base - 1e4 * 1000f64.powf(8.0 / 6.0)).abs() < 1e-6 * base, "{base}");
+    error_of(hunyuan().set("use_cla", json!(true)).load(), &["`use_cla` false"]);
+    error_of(hunyuan().set("num_experts", json!([1, 8])).load(), &["`num_experts` 8"]);
+    hunyuan().set("num_experts", json!(1)).load().unwrap();
+    let no_alpha = json!({"type": "dynamic", "factor": 1.0});
+    error_of(hunyuan().set("rope_scaling", no_alpha).load(), &["`alpha`"]);
+    let zero = json!({"type": "dynamic", "alpha": 0.0});
+    error_of(hunyuan().set("rope_scaling", zero).load(), &["`alpha` above 0"]);
+    let mut plain = hunyuan();
+    plain
+        .tensors
+        .retain(|name, _| !name.contains("query_layernorm") && !name.contains("key_layernorm"));
+    error_of(plain.load(), &["model.layers.0.self_attn.query_layernorm.weight"]);
+    let plain = plain.set("use_qk_norm", json!(false)).load().unwrap();
+    assert!(plain.weights.layers[0].mixer.attention().unwrap().q_norm.is_none());
+    let older = hunyuan().set("head_dim", json!(null)).set("attention_head_dim", json!(8));
+    assert_eq!(older.load().unwrap().spec.head_dim, 8);
+
+    let gguf = || {
+        Gguf::model("hunyuan-dense", 256, 43, |rng, rows, cols| {
+            fixtures::random_blocks(&codec::STQ1_0, rows * cols, rng, None)
+        })
+    };
+    assert_eq!(gguf().load().unwrap().spec.rope.theta, 1e4, "scaled already");
+    let mut unscaled = gguf();
+    unscaled.set("hunyuan-dense.rope.scaling.alpha", meta_f32(1000.0));
+    let (found, want) = (unscaled.load().unwrap().spec.rope.theta, 11_158_840.0);
+    assert!((found - want).abs() < 5.0, "{found}");
+    let mut vision = gguf();
+    vision.set("hunyuan-dense.rope.dimension_sections", meta_ints(&[1, 2, 3]));
+    error_of(vision.load(), &["dimension_sections", "the text models are `hunyuan-dense`"]);
+}
+
+/// The lists of LongRoPE for four pairs of columns.
+fn long_rope(original: usize) -> Value {
+    json!({"rope_type": "longrope", "long_factor": [1.0, 2.0, 4.0, 8.0], "short_factor": [1.0, 1.0, 1.5, 2.0],
+        "original_max_position_embeddings": original})
+}
+
+#[test]
+fn long_rope_is_decided_once() {
+    for model_type in ["llama", "qwen3", "minicpm"] {
+        let mut hf = Hf::new(model_type, Style::Float).set("rope_scaling", long_rope(16));
+        for (field, value) in [("scale_emb", 12.0), ("scale_depth", 1.4), ("dim_model_base", 4.0)] {
+            hf.config[field] = json!(value);
+        }
+        let c = hf.load().unwrap_or_else(|e| panic!("{model_type}: {e}"));
+        let Some(RopeScaling::LongRope(lists)) = &c.spec.rope.scaling else { panic!("LongRoPE") };
+        assert_eq!(
+            (lists.original_context, lists.divisors(16)[3], lists.divisors(17)[3]),
+            (16, 2.0, 8.0)
+        );
+        let m = (1.0 + 4f64.ln() / 16f64.ln()).sqrt();
+        assert!((lists.attention_factor - m).abs() < 1e-12);
+        if model_type == "minicpm" {
+            let factors = c.spec.factors.unwrap();
+            assert_eq!((factors.embedding, factors.logit_divisor), (12.0, 4.0));
+            assert!((factors.residual - 1.4 / 2f32.sqrt()).abs() < 1e-6);
+        }
+        let model = Model::new(c.spec, c.weights).unwrap();
+        assert_eq!(model.has_long_rope(), Some(true), "64 positions of its files");
+        let model = model.with_context(16);
+        assert_eq!(model.has_long_rope(), Some(false));
+        assert_eq!(model.with_context(17).has_long_rope(), Some(true));
+    }
+    let missing = json!({"type": "su", "long_factor": [1.0, 2.0, 4.0, 8.0]});
+    error_of(
+        Hf::new("llama", Style::Float).set("rope_scaling", missing).load(),
+        &["`short_factor`"],
+    );
+    let mut dynamic = Hf::new("minicpm", Style::Float);
+    dynamic.config["rope_scaling"] = json!({"type": "dynamic", "factor": 4.0});
+    error_of(dynamic.load(), &["`dynamic`"]);
+    error_of(Hf::new("minicpm", Style::Float).load(), &["`scale_depth`"]);
+
+    let mut gguf = Gguf::model("llama", 256, 35, |rng, rows, cols| {
+        codec::TQ2_0.encode(&rng.ternary(rows, cols, Some(256))).unwrap()
+    });
+    gguf.set("llama.rope.scaling.type", meta_text("longrope"));
+    error_of(gguf.load(), &["rope_factors_long.weight", "both lists"]);
+    gguf.float("rope_factors_long.weight", &[64], &mut Rng(1));
+    error_of(gguf.load(), &["rope_factors_short.weight", "both lists"]);
+    gguf.float("rope_factors_short.weight", &[64], &mut Rng(2));
+    error_of(gguf.load(), &["positive RoPE divisors"]);
+    for list in ["long", "short"] {
+        let t = gguf.tensor(&format!("rope_factors_{list}.weight"));
+        t.bytes = 1.5f32.to_le_bytes().repeat(64);
+    }
+    let Some(RopeScaling::LongRope(lists)) = gguf.load().unwrap().spec.rope.scaling else {
+        panic!()
+    };
+    assert_eq!((lists.original_context, lists.attention_factor), (64, 1.0), "the context's");
+}
+
+#[test]
+fn a_number_means_what_its_bytes_say() {
+    let model = |id, t: &codec::TernaryBlockFormat| {
+        Gguf::model("qwen3", 256, id, |rng, rows, cols| {
+            fixtures::random_blocks(t, rows * cols, rng, None)
+        })
+    };
+    for (id, t, kind) in [
+        (41, codec::Q1_0, "ternary/g128"),
+        (42, codec::Q2_0, "ternary/g64"),
+        (42, codec::PQ2_0, "ternary/g128"),
+        (42, codec::STQ1_0, "ternary/g256"),
+        (43, codec::STQ1_0, "ternary/g256"),
+    ] {
+        let mut file = model(id, &t);
+        // Padding hides the layout of one row: other tensors decide.
+        let row = fixtures::random_blocks(&t, 256, &mut Rng(4), None);
+        let tensor = GgufTensor {
+            name: "token_embd.weight".into(),
+            shape: vec![1, 256],
+            kind: id,
+            bytes: row,
+        };
+        *file.tensor("token_embd.weight") = tensor;
+        let c = file.load().unwrap_or_else(|e| panic!("{id} {}: {e}", t.name));
+        assert_eq!(c.weights.layers[1].down.weight.kind(), kind, "{id}");
+        assert!(c.weights.embed.kind().starts_with("ternary"), "{id}");
+    }
+    error_of(model(41, &codec::STQ1_0).load(), &["type 41 (Q1_0)", "Q1_0 stores in 9216"]);
+    error_of(model(43, &codec::Q1_0).load(), &["type 43 (STQ1_0)", "STQ1_0 stores in 10752"]);
 }

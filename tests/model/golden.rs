@@ -213,3 +213,21 @@ fn llama_gguf() {
 fn qwen3_gguf() {
     check("gguf-qwen3", "q8_0.gguf", false);
 }
+
+#[test]
+fn models_of_one_to_two_bits_and_their_families() {
+    for (name, directory) in [
+        ("hunyuan", true),
+        ("hunyuan-new", true),
+        ("hunyuan-stq", false),
+        ("bonsai-q1", false),
+        ("minicpm-long", true),
+        ("minicpm-short", true),
+        ("minicpm-tq2", false),
+    ] {
+        check(name, "model.gguf", false);
+        if directory {
+            check(name, "", false);
+        }
+    }
+}

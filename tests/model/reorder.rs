@@ -2,6 +2,7 @@
 
 use crate::common::{Noise, bitnet, int8, odd, ternary};
 use half::f16;
+use std::collections::BTreeMap;
 use wrinklefree::cache::{KvConfig, KvPool};
 use wrinklefree::format::{
     Activations, Checkpoint, GenerationDefaults, ReorderError, Rotation, TextParts,
@@ -35,7 +36,17 @@ fn checkpoint() -> Checkpoint {
     weights.layers[2].gate.weight = Matrix::Split(SplitMatrix::new(int8.as_ref().unwrap()));
     weights.layers[2].up.weight = Matrix::Int8(int8.unwrap());
     let (text, generation) = (TextParts::default(), GenerationDefaults::default());
-    Checkpoint { spec, weights, text, generation, dlm: None, flushed: 0, mtp_fault: None }
+    Checkpoint {
+        spec,
+        weights,
+        text,
+        generation,
+        dlm: None,
+        flushed: 0,
+        mtp_fault: None,
+        stored_types: BTreeMap::new(),
+        notes: Vec::new(),
+    }
 }
 
 fn logits(checkpoint: Checkpoint) -> Vec<f32> {

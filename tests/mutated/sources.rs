@@ -8,7 +8,7 @@ use wrinklefree::loader::WeightLoader;
 use wrinklefree::ternary::Layout;
 
 /// Block types of GGUF: id, columns of a block, bytes of a block.
-const BLOCKS: [(u32, usize, usize); 13] = [
+const BLOCKS: [(u32, usize, usize); 16] = [
     (0, 1, 4),
     (1, 1, 2),
     (30, 1, 2),
@@ -20,6 +20,9 @@ const BLOCKS: [(u32, usize, usize); 13] = [
     (35, 256, 66),
     (42, 64, 18),
     (42, 128, 34),
+    (41, 128, 18),
+    (42, 256, 42),
+    (43, 256, 42),
     (142, 128, 34),
     (143, 128, 28),
 ];
@@ -60,7 +63,7 @@ fn directories() -> Vec<(String, Source)> {
 
 fn ggufs() -> Vec<(String, Source)> {
     let mut all = Vec::new();
-    for architecture in ["llama", "bitnet-b1.58", "qwen2", "qwen3"] {
+    for architecture in ["llama", "bitnet-b1.58", "qwen2", "qwen3", "hunyuan-dense", "minicpm"] {
         for (kind, cols, bytes) in BLOCKS {
             let hidden = cols.max(64);
             let group = (!architecture.starts_with("bitnet")).then_some(cols);
@@ -91,7 +94,7 @@ fn ternary(kind: u32, cols: usize) -> Option<&'static codec::TernaryBlockFormat>
         (34, _) => Some(&codec::TQ1_0),
         (35, _) => Some(&codec::TQ2_0),
         (42, 64) => Some(&codec::Q2_0),
-        (42 | 142, _) => Some(&codec::PQ2_0),
+        (42, 128) | (142, _) => Some(&codec::PQ2_0),
         (143, _) => Some(&codec::PTQ1_0),
         _ => None,
     }

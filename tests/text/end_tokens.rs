@@ -1,7 +1,7 @@
 //! Tokens that end a text: stated, known by name, asked for.
 
 use serde_json::{Value, json};
-use wrinklefree::format::TextParts;
+use wrinklefree::format::{TextParts, Vocabulary};
 use wrinklefree::text::{
     EndReason, Message, ModelText, TextOptions, Tokenizer, describe_end_tokens, end_tokens,
 };
@@ -128,6 +128,24 @@ fn templates_known_to_be_wrong_are_replaced_with_a_note() {
     assert!(render(&kept).contains("BITNETAssistant: <e>") && kept.notes.is_empty());
     let right = open(Some("{{ messages[0].content }}"), &TextOptions::default());
     assert!(right.notes.is_empty());
+}
+
+#[test]
+fn a_missing_template_follows_from_tokens_that_one_family_has() {
+    let json = r#"{"model": {"type": "BPE", "vocab": {"a": 0, "<｜hy_User｜>": 1}, "merges": []}}"#;
+    let open = |options: &TextOptions| {
+        let vocabulary = Some(Vocabulary::Json(json.as_bytes().to_vec().into()));
+        let parts = TextParts { vocabulary, ..TextParts::default() };
+        ModelText::open(parts, &[1], None, options).unwrap()
+    };
+    let text = open(&TextOptions::default());
+    let want = "<｜hy_begin▁of▁sentence｜>Be kind.<｜hy_place▁holder▁no▁3｜><｜hy_User｜> Hi <｜hy_Assistant｜>Yo\
+                <｜hy_place▁holder▁no▁2｜><｜hy_User｜>Bye<｜hy_Assistant｜>";
+    assert_eq!(render(&text), want);
+    assert!(text.notes[0].contains("`hunyuan`"), "{:?}", text.notes);
+    assert!(
+        open(&TextOptions { template_fixes: false, ..TextOptions::default() }).template.is_none()
+    );
 }
 
 #[test]

@@ -46,6 +46,55 @@ fn json_gives_the_ids_and_texts_of_python() {
     }
 }
 
+/// The words into which a pre-tokenizer splits a text.
+fn words(pre: &str, text: &str) -> Vec<String> {
+    // GPT-2's characters for bytes: printable ones stand for themselves.
+    let plain = |byte: &u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let alphabet: Vec<char> = (0..256)
+        .map(|byte| match plain(&byte) {
+            true => byte,
+            false => 256 + (0..byte).filter(|other| !plain(other)).count() as u32,
+        })
+        .map(|code| char::from_u32(code).unwrap())
+        .collect();
+    let chars: Vec<char> = text.bytes().map(|byte| alphabet[usize::from(byte)]).collect();
+    // Any two neighbors merge, so each word becomes one token.
+    let (mut tokens, mut merges) = (Vec::new(), Vec::new());
+    for length in 1..=chars.len() {
+        for piece in chars.windows(length) {
+            let token: String = piece.iter().collect();
+            if !tokens.contains(&token) {
+                let halves = |at: usize| [&piece[..at], &piece[at..]].map(String::from_iter);
+                merges.extend((1..length).map(|at| halves(at).join(" ")));
+                tokens.push(token);
+            }
+        }
+    }
+    let (model, pre) = ("gpt2".into(), Some(pre.into()));
+    let tokenizer =
+        from_gguf(&GgufVocab { model, pre, tokens, merges, ..GgufVocab::default() }).unwrap();
+    let ids = tokenizer.encode(text, false).unwrap();
+    ids.iter().map(|&id| String::from_utf8(tokenizer.bytes(id).to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn hunyuan_splits_numbers_and_ideographs_first() {
+    let cases: [(&str, &[&str]); 3] = [
+        (
+            "Hello, world! 12345678 tokens",
+            &["Hello", ",", " world", "!", " ", "123", "456", "78", " tokens"],
+        ),
+        ("日本語のテキストabc漢字123", &["日本語のテキスト", "abc", "漢字", "123"]),
+        (
+            "don't_stop (like) this...OK?",
+            &["don", "'t", "_stop", " (", "like", ")", " this", "...", "OK", "?"],
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(words("hunyuan-dense", text), expected, "{text}");
+    }
+}
+
 #[test]
 fn gguf_gives_the_ids_of_the_json_it_was_made_from() {
     let golden = golden("text_ids.json");

@@ -88,8 +88,8 @@ export interface LoadOptions {
    */
   stopTokens?: readonly string[];
   /**
-   * Chat template instead of that of the model's files: `"bitnet"`, `"chatml"`, `"gemma"`, `"llama3"`,
-   * `"phi3"`, `"zephyr"`, or Jinja.
+   * Chat template instead of that of the model's files: `"bitnet"`, `"chatml"`, `"gemma"`, `"hunyuan"`,
+   * `"llama3"`, `"phi3"`, `"zephyr"`, or Jinja.
    */
   chatTemplate?: string;
   /** Replaces chat templates that are known to be wrong (default `true`); `notes` says so. */

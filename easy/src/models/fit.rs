@@ -187,6 +187,7 @@ mod tests {
             attention_gate: false,
             linear_attention: None,
             mixers: Vec::new(),
+            factors: None,
             mtp_layers: 0,
         }
     }

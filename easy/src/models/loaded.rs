@@ -133,7 +133,7 @@ impl OpenOptions {
         let mtp = mtp_fault(checkpoint.mtp_fault.as_ref());
         let model = model(&name, checkpoint.spec, checkpoint.weights)?;
         let (model, mut warnings) = self.prepare_from(model, &files, runtime);
-        warnings.extend(flushed.into_iter().chain(mtp));
+        warnings.extend(flushed.into_iter().chain(mtp).chain(checkpoint.notes));
         Ok((name, model, warnings))
     }
 
@@ -198,11 +198,11 @@ impl Loaded {
         let start = Instant::now();
         let Opened { name, checkpoint, files } = options.checkpoint(runtime, progress)?;
         let mtp = mtp_fault(checkpoint.mtp_fault.as_ref());
-        let Checkpoint { spec, weights, text, mut generation, dlm, flushed: count, .. } =
+        let Checkpoint { spec, weights, text, mut generation, dlm, flushed: count, notes, .. } =
             checkpoint;
         let model = model(&name, spec, weights)?;
         let (model, mut warnings) = options.prepare_from(model, &files, runtime);
-        warnings.extend(flushed(count).into_iter().chain(mtp));
+        warnings.extend(flushed(count).into_iter().chain(mtp).chain(notes));
         let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
         let ModelText { tokenizer, template, end_tokens, notes } =
             options.text(&name, text, &generation.eos, mask)?;

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 use wrinklefree::format::{RopeScaling, Spec, YarnScaling};
+use wrinklefree::model::Model;
 
 /// A rule for scaling positions that replaces the one of the model's files.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +56,21 @@ impl RopeRule {
         spec.rope.scaling = scaling;
         spec.context_length = (original as f64 * factor) as usize;
     }
+}
+
+/// Allows texts of so many positions. Returns a note that names the list of factors which a model with
+/// LongRoPE takes for them.
+pub fn allow(model: Model, positions: usize) -> (Model, Option<String>) {
+    let model = model.with_context(positions);
+    let note = model.has_long_rope().map(|long| {
+        let (list, relation) = if long { ("long", "more than") } else { ("short", "at most") };
+        let original = model.spec().original_context();
+        format!(
+            "LongRoPE takes its {list} factors for every text: {positions} positions are allowed, \
+             {relation} the {original} of the original model"
+        )
+    });
+    (model, note)
 }
 
 /// Returns a warning if there are more positions than the model was trained for.

@@ -1,6 +1,7 @@
 //! Random weights in the exact shapes of known models: speed without a download.
 
 mod hybrid;
+mod low_bit;
 
 use super::Loaded;
 use bytes::Bytes;
@@ -10,7 +11,10 @@ use wrinklefree::format::{
     Activation, Activations, Architecture, AttentionWeights, DlmConfig, GenerationDefaults,
     LayerWeights, Linear, Mixer, Rope, Spec, Weights,
 };
-use wrinklefree::matrix::{GroupScales, Int8Matrix, Matrix, Scales, TernaryMatrix};
+use wrinklefree::matrix::{
+    FloatMatrix, FloatType, GroupScales, Int8Matrix, Matrix, Packing, Scales, SplitMatrix,
+    SplitParts, TernaryMatrix,
+};
 use wrinklefree::mem::WeightVec;
 use wrinklefree::model::Model;
 
@@ -38,6 +42,12 @@ pub enum Synthetic {
     Bonsai2_27b,
     /// A small hybrid, as Ternary-Bonsai-2.
     TinyHybrid,
+    /// One-bit Bonsai 8B: Qwen3 with signs and a scale for each 128 of them.
+    Bonsai1_8b,
+    /// Hy-MT2 1.8B: a dense Hunyuan in 1.25 bits, with a tied head of six bits.
+    HyMt2_1_8b,
+    /// BitCPM 8B: a ternary MiniCPM4 with a head of six bits.
+    BitCpm8b,
 }
 
 impl Synthetic {
@@ -51,6 +61,9 @@ impl Synthetic {
         Self::Bonsai2_9b,
         Self::Bonsai2_27b,
         Self::TinyHybrid,
+        Self::Bonsai1_8b,
+        Self::HyMt2_1_8b,
+        Self::BitCpm8b,
     ];
 
     /// Returns the shape of this name.
@@ -71,6 +84,9 @@ impl Synthetic {
             Self::Bonsai2_9b => "Ternary-Bonsai-2 9B",
             Self::Bonsai2_27b => "Ternary-Bonsai-2 27B",
             Self::TinyHybrid => "A small model with linear attention and rotated weights",
+            Self::Bonsai1_8b => "One-bit Bonsai 8B: Qwen3 with signs and a scale per 128 of them",
+            Self::HyMt2_1_8b => "Hy-MT2 1.8B in 1.25 bits, with a tied head of six bits",
+            Self::BitCpm8b => "BitCPM 8B: a ternary MiniCPM4 with a head of six bits",
         }
     }
 
@@ -85,12 +101,18 @@ impl Synthetic {
             Self::Bonsai2_9b => "bonsai2-9b",
             Self::Bonsai2_27b => "bonsai2-27b",
             Self::TinyHybrid => "tiny-hybrid",
+            Self::Bonsai1_8b => "bonsai1-8b",
+            Self::HyMt2_1_8b => "hymt2-1.8b",
+            Self::BitCpm8b => "bitcpm-8b",
         }
     }
 
     /// The shape.
     fn spec(self) -> Spec {
         if let Some(shape) = hybrid::Shape::of(self) {
+            return shape.spec();
+        }
+        if let Some(shape) = low_bit::Shape::of(self) {
             return shape.spec();
         }
         let rope = |theta| Rope { theta, scaling: None };
@@ -111,6 +133,7 @@ impl Synthetic {
             attention_gate: false,
             linear_attention: None,
             mixers: Vec::new(),
+            factors: None,
             mtp_layers: 0,
         };
         match self {
@@ -164,7 +187,8 @@ impl Synthetic {
             template: None,
             defaults: GenerationDefaults::default(),
             end_tokens: Vec::new(),
-            dlm: hybrid::Shape::of(self).is_none().then_some(dlm),
+            dlm: (hybrid::Shape::of(self).is_none() && low_bit::Shape::of(self).is_none())
+                .then_some(dlm),
             time: begin.elapsed(),
             warnings: Vec::new(),
         }
@@ -174,6 +198,9 @@ impl Synthetic {
     fn weights(self) -> Weights {
         let mut rng = Rng(0x5eed);
         if let Some(shape) = hybrid::Shape::of(self) {
+            return shape.weights(&mut rng);
+        }
+        if let Some(shape) = low_bit::Shape::of(self) {
             return shape.weights(&mut rng);
         }
         let spec = self.spec();
@@ -218,6 +245,28 @@ impl Synthetic {
     }
 }
 
+/// Weights that a ternary matrix has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Codes {
+    /// −1, 0, 0 and +1 with equal chance.
+    Ternary,
+    /// −1 and +1.
+    Signs,
+}
+
+impl Codes {
+    /// The codes of a word of random bits.
+    fn of(self, word: u64) -> u64 {
+        match self {
+            Self::Ternary => {
+                let threes = word & (word >> 1) & 0x5555_5555_5555_5555;
+                word ^ (threes << 1) // the code 3 becomes 1
+            }
+            Self::Signs => word & 0xaaaa_aaaa_aaaa_aaaa, // 0 and 2
+        }
+    }
+}
+
 /// SplitMix64: a few instructions per eight bytes.
 struct Rng(u64);
 
@@ -237,26 +286,59 @@ impl Rng {
         words.into_bytes().slice(..bytes)
     }
 
-    /// Weights -1, 0, 0, +1 with equal chance, scaled to keep the size of their inputs.
+    /// Ternary weights with one scale or groups of [`GROUP`], scaled to keep the size of their inputs.
     fn ternary(&mut self, rows: usize, cols: usize, grouped: bool) -> Matrix {
+        match grouped {
+            true => self.grouped(rows, cols, GROUP, Codes::Ternary),
+            false => {
+                let scales = Scales::Tensor((2.0 / cols as f32).sqrt());
+                self.coded(rows, cols, Codes::Ternary, scales)
+            }
+        }
+    }
+
+    /// Weights with a scale for each `group` columns.
+    fn grouped(&mut self, rows: usize, cols: usize, group: usize, codes: Codes) -> Matrix {
+        let variance = if codes == Codes::Signs { 1.0 } else { 2.0 };
+        let scale = f16::from_f32((variance / cols as f32).sqrt()).to_le_bytes();
+        let values = Bytes::from(scale.repeat(rows * cols / group));
+        let groups = GroupScales::from_panels(rows, cols, group, values);
+        let scales = Scales::Groups(groups.expect("as many scales as groups"));
+        self.coded(rows, cols, codes, scales)
+    }
+
+    fn coded(&mut self, rows: usize, cols: usize, codes: Codes, scales: Scales) -> Matrix {
         // Panels without padding: random bytes need no repair at the edges.
         assert!(rows.is_multiple_of(PANEL) && cols.is_multiple_of(GROUP));
         let bytes = TernaryMatrix::code_bytes(rows, cols).expect("a known shape");
-        let codes = self.fill(bytes, |word| {
-            let threes = word & (word >> 1) & 0x5555_5555_5555_5555;
-            word ^ (threes << 1) // the code 3 becomes 1
-        });
-        let scale = (2.0 / cols as f32).sqrt();
-        let scales = if grouped {
-            let scale = f16::from_f32(scale).to_le_bytes();
-            let values = Bytes::from(scale.repeat(rows * cols / GROUP));
-            let groups = GroupScales::from_panels(rows, cols, GROUP, values);
-            Scales::Groups(groups.expect("as many scales as groups"))
-        } else {
-            Scales::Tensor(scale)
-        };
+        let codes = self.fill(bytes, |word| codes.of(word));
         let matrix = TernaryMatrix::from_panels(rows, cols, codes, scales);
         Matrix::Ternary(matrix.expect("as many bytes as the shape needs"))
+    }
+
+    /// Values of six bits in planes, with the scales of Q6_K.
+    fn six_bits(&mut self, rows: usize, cols: usize) -> Matrix {
+        assert!(rows.is_multiple_of(PANEL) && cols.is_multiple_of(256));
+        let count = rows * cols;
+        let factor = (1.0 / 32.0 / 64.0 / (cols as f32).sqrt()).to_le_bytes();
+        let parts = SplitParts {
+            packing: Packing::Six,
+            high: self.fill(count / 2, |word| word),
+            low: self.fill(count / 4, |word| word),
+            scales: self.fill(count / 16, |word| word & 0x3f3f_3f3f_3f3f_3f3f),
+            factors: Bytes::from(factor.repeat(count / 256)),
+        };
+        let matrix = SplitMatrix::from_parts((rows, cols, 16), parts);
+        Matrix::Split(matrix.expect("as many bytes as the shape needs"))
+    }
+
+    /// 16-bit floats of a size up to 2.
+    fn halves(&mut self, rows: usize, cols: usize) -> Matrix {
+        // Sign and fraction are random, the exponent is that of 2⁻⁷ to 1.
+        let data =
+            self.fill(2 * rows * cols, |word| word & 0x9fff_9fff_9fff_9fff | 0x2000_2000_2000_2000);
+        let matrix = FloatMatrix::new(rows, cols, FloatType::F16, data);
+        Matrix::Float(matrix.expect("as many bytes as the shape needs"))
     }
 
     /// Values in −64..64 with one scale per row.

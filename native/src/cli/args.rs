@@ -3,7 +3,7 @@
 use super::exit::usage;
 use super::out;
 use crate::machine::{Threads, cores};
-use crate::models::rope_scaling::{RopeRule, beyond};
+use crate::models::rope_scaling::{self, RopeRule, beyond};
 use crate::models::{ActivationBits, LayoutChoice, Logits, OpenOptions, Placement, Synthetic};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
@@ -12,7 +12,7 @@ use wrinklefree::cache::{KvConfig, KvType, PageSelection};
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::SubmitError;
 use wrinklefree::format::Spec;
-use wrinklefree::model::Sparsity;
+use wrinklefree::model::{Model, Sparsity};
 
 /// Options that name a model and how it is opened.
 #[derive(Args, Debug)]
@@ -92,8 +92,8 @@ pub struct ModelArgs {
     pub stop_token: Vec<String>,
     /// Chat template: a name, a file, or Jinja
     ///
-    /// Replaces the chat template of the model's files. Known names: bitnet, chatml, gemma, llama3, phi3,
-    /// zephyr. A text with {{ or {% is Jinja, and anything else is a file.
+    /// Replaces the chat template of the model's files. Known names: bitnet, chatml, gemma, hunyuan,
+    /// llama3, phi3, zephyr. A text with {{ or {% is Jinja, and anything else is a file.
     #[arg(long, value_name = "NAME|FILE|TEXT")]
     pub chat_template: Option<String>,
     /// Replace chat templates known to be wrong
@@ -243,6 +243,15 @@ pub fn context(asked: Option<usize>, spec: &Spec) -> usize {
 /// Numbers of positions that a text may have.
 pub fn positions() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1 << 30)
+}
+
+/// Allows texts of so many positions, and prints which factors a model with LongRoPE takes for them.
+pub fn allow(model: Model, positions: usize) -> Model {
+    let (model, note) = rope_scaling::allow(model, positions);
+    if let Some(note) = note {
+        out::note(format_args!("{note}"));
+    }
+    model
 }
 
 /// Warns if there are more positions than the model was trained for.

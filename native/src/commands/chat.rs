@@ -12,7 +12,7 @@ use crate::cli::thinking::{AnswerView, Thinking};
 use crate::cli::{human, out, signals};
 use crate::config::{DecodeArgs, DryArgs};
 use crate::machine;
-use crate::models::grammar;
+use crate::models::{Loaded, grammar};
 use anyhow::Context;
 use conversation::{Conversation, Length};
 use input::{HELP, Input, Lines};
@@ -71,6 +71,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let runtime = machine::runtime(args.compute.threads())?;
     let loaded = args.model.open(args.decoding.may_use_mtp()?, &runtime)?;
     let context = args::context(args.context, loaded.model.spec());
+    let loaded = Loaded { model: args::allow(loaded.model, context), ..loaded };
     args::warn_beyond(context, loaded.model.spec());
     let sampling = (args.sampling, args.dry);
     let settings = ChatSettings::new(sampling, loaded.defaults.clone(), args.max_tokens);

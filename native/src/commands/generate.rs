@@ -117,6 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (request, reasoning) = request(args, &loaded, &prompt, longest)?;
     let context = longest.min(request.tokens.len().saturating_add(request.max_tokens));
     let Loaded { name, model, tokenizer, time, .. } = loaded;
+    let model = args::allow(model, longest);
     let weights = weight_sizes::bytes(model.weights());
     let mode = describe(&request.mode);
     let modes = std::slice::from_ref(&request.mode);

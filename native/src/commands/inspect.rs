@@ -62,6 +62,8 @@ struct Report {
     /// Number of subnormal weights that loading sets to zero.
     subnormal_weights: usize,
     tensors: Vec<Group>,
+    /// Number of tensors of each type in the files; empty for packed files.
+    stored_types: BTreeMap<&'static str, usize>,
     tokenizer: bool,
     end_tokens: Vec<EndToken>,
     /// Oddities of the text parts.
@@ -155,9 +157,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         mtp_fault: checkpoint.mtp_fault.map(|fault| fault.to_string()),
         subnormal_weights: checkpoint.flushed,
         tensors,
+        stored_types: checkpoint.stored_types,
         tokenizer: checkpoint.text.vocabulary.is_some(),
         end_tokens: text_parts.end_tokens,
-        notes: text_parts.notes,
+        notes: checkpoint.notes.into_iter().chain(text_parts.notes).collect(),
         chat_template: checkpoint.text.chat_template,
         generation: checkpoint.generation,
         diffusion: checkpoint.dlm,
@@ -260,7 +263,11 @@ fn text(report: &Report) -> String {
         ),
         ("key/value cache", types.join(", ")),
     ];
-    let facts: Vec<_> = facts.into_iter().map(|(name, value)| vec![name.into(), value]).collect();
+    let stored = report.stored_types.iter().map(|(name, count)| format!("{count} {name}"));
+    let stored = stored.collect::<Vec<_>>().join(", ");
+    let stored = (!stored.is_empty()).then_some(("tensors in the files", stored));
+    let facts = facts.into_iter().chain(stored);
+    let facts: Vec<_> = facts.map(|(name, value)| vec![name.into(), value]).collect();
     human::table(&facts) + "\n" + &human::table(&tensor_rows(&report.tensors))
 }
 

@@ -46,6 +46,8 @@ pub struct ServedModel {
     pub size: ModelSize,
     /// Vocabulary size.
     pub vocab: usize,
+    /// True for the long list of LongRoPE, false for the short one; `None` without LongRoPE.
+    pub long_rope: Option<bool>,
     /// Cost of a token that its block for multi-token prediction drafts; `None` without one.
     pub mtp: Option<f32>,
     /// Maximum number of positions per sequence.

@@ -15,7 +15,7 @@ use crate::config::{DryArgs, SamplingDefaults};
 use crate::machine::Threads;
 use crate::models::chat_prompt::hears_system;
 use crate::models::fit::{KvSize, MemoryNeed, NotEnoughMemory};
-use crate::models::{Loaded, row_cost};
+use crate::models::{Loaded, rope_scaling, row_cost};
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use wrinklefree::cache::{KvConfig, PAGE, StateLimits, StateShape};
 use wrinklefree::decode::SamplingParams;
 use wrinklefree::engine::{Engine, EngineConfig};
 use wrinklefree::format::Spec;
-use wrinklefree::model::Runtime;
+use wrinklefree::model::{Model, Runtime};
 use wrinklefree::settings::{Reasoning, Settings};
 use wrinklefree::text::{Tokenizer, describe_end_tokens};
 
@@ -180,6 +180,8 @@ impl EngineBuilder {
         let memory = memory.map(|memory| memory.saturating_sub(size.bytes));
         let (context, pages) = limits.kv_size(&spec, memory)?;
         log_limits(context, &spec, template.as_ref());
+        let model = allow(model, context);
+        let long_rope = model.has_long_rope();
         let context_shift = args::shift(limits.context_shift, &mode, context)?;
         let EngineLimits { sequences, waiting, radix_cache, .. } = limits;
         let kv = limits.pool(&spec);
@@ -213,6 +215,7 @@ impl EngineBuilder {
             dry,
             reasoning,
             vocab: spec.vocab_size,
+            long_rope,
             mtp,
             context,
             slots: Slots::new(sequences),
@@ -246,6 +249,15 @@ fn checked_tokenizer(
     let params = SamplingParams { dry, ..SamplingParams::default() };
     params.validate(usize::MAX).map_err(|error| usage(error.to_string()))?;
     Ok(tokenizer)
+}
+
+/// Allows texts of so many positions, and logs which factors a model with LongRoPE takes for them.
+fn allow(model: Model, context: usize) -> Model {
+    let (model, note) = rope_scaling::allow(model, context);
+    if let Some(note) = note {
+        tracing::info!("{note}");
+    }
+    model
 }
 
 /// Logs what a context and a chat template do not do as some may expect.

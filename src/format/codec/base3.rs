@@ -15,7 +15,8 @@ pub const TQ1_0: TernaryBlockFormat = TernaryBlockFormat {
     codes_at: 0,
     unpack: |b, c| unpack(b, c, &[32, 16], 4),
     pack: |c, b| pack(c, b, &[32, 16], 4),
-    max_code: 2,
+    holds: |codes| codes.iter().all(|&c| c <= 2),
+    lacks: "a weight of +2",
 };
 
 /// 128 weights in 28 bytes: 24 bytes of five trits, 2 bytes of four, the scale.
@@ -27,7 +28,8 @@ pub const PTQ1_0: TernaryBlockFormat = TernaryBlockFormat {
     codes_at: 0,
     unpack: |b, c| unpack(b, c, &[16, 8], 2),
     pack: |c, b| pack(c, b, &[16, 8], 2),
-    max_code: 2,
+    holds: |codes| codes.iter().all(|&c| c <= 2),
+    lacks: "a weight of +2",
 };
 
 const POWERS: [u8; 5] = [1, 3, 9, 27, 81];

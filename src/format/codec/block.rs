@@ -22,8 +22,10 @@ pub struct TernaryBlockFormat {
     pub(super) unpack: fn(&[u8], &mut [u8]),
     /// Packs codes to bytes.
     pub(super) pack: fn(&[u8], &mut [u8]),
-    /// The largest code that the format can hold.
-    pub(super) max_code: u8,
+    /// Returns true if the format has a code for each weight of a block.
+    pub(super) holds: fn(&[u8]) -> bool,
+    /// What a block of weights has that the format cannot hold, for messages.
+    pub(in crate::format) lacks: &'static str,
 }
 
 impl TernaryBlockFormat {
@@ -77,6 +79,15 @@ impl TernaryBlockFormat {
         })
     }
 
+    /// Returns true if the format has a code for every weight of a matrix of whole blocks.
+    pub(in crate::format) fn has_codes(&self, matrix: &TernaryMatrix) -> bool {
+        let mut codes = vec![0; matrix.cols()];
+        (0..matrix.rows()).all(|row| {
+            matrix.unpack_row(row, &mut codes);
+            codes.chunks_exact(self.weights).all(self.holds)
+        })
+    }
+
     /// The scale that all blocks share, if they do. A block of zeros may have the scale 0, because
     /// these formats' quantizers scale by the largest |w| of the block.
     fn common_scale(&self, data: &[u8]) -> Option<f16> {
@@ -107,8 +118,8 @@ impl TernaryBlockFormat {
     }
 
     /// Encodes a matrix, with its rows in the same order. Returns `None` if the format cannot hold it:
-    /// rows that are not whole blocks, a code that is too large, finer or odd groups, or a scale that
-    /// is not an f16.
+    /// rows that are not whole blocks, weights without a code, finer or odd groups, or a scale that is not
+    /// an f16.
     pub fn encode(&self, matrix: &TernaryMatrix) -> Option<Vec<u8>> {
         let (rows, cols) = (matrix.rows(), matrix.cols());
         let mut out = vec![0; self.size(rows, cols)?];
@@ -120,9 +131,7 @@ impl TernaryBlockFormat {
                 matrix.unpack_row(row, &mut codes);
             }
             let c = &codes[b * self.weights..(b + 1) * self.weights];
-            if c.iter().any(|&c| c > self.max_code) {
-                return None;
-            }
+            (self.holds)(c).then_some(())?;
             let scale = match matrix.scales() {
                 Scales::Tensor(_) if c.iter().all(|&c| c == ZERO_CODE) => f16::ZERO,
                 Scales::Tensor(s) => {

@@ -28,7 +28,8 @@ pub const TQ2_0: TernaryBlockFormat = TernaryBlockFormat {
             }
         }
     },
-    max_code: 3,
+    holds: |_| true,
+    lacks: "",
 };
 
 const fn in_order(name: &'static str, weights: usize) -> TernaryBlockFormat {
@@ -51,7 +52,8 @@ const fn in_order(name: &'static str, weights: usize) -> TernaryBlockFormat {
                 *b = c[0] | c[1] << 2 | c[2] << 4 | c[3] << 6;
             }
         },
-        max_code: 3,
+        holds: |_| true,
+        lacks: "",
     }
 }
 

@@ -62,17 +62,23 @@ impl<'a> ByteReader<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
+    /// Reads the name of a key or a tensor, which is not empty.
     pub(super) fn string(&mut self, what: impl Display) -> Result<&'a str, LoadError> {
-        let n = self.u64(&what)?;
+        let n = self.u64(format_args!("the length of {what}"))?;
         let at = self.at;
+        if n == 0 {
+            return Err(self
+                .malformed(format!("{what} at {at} of at least one byte"), "an empty string")
+                .advice("the file is damaged, or its download incomplete"));
+        }
         std::str::from_utf8(self.take(n, &what)?)
             .map_err(|_| self.malformed(format!("{what} at {at} in UTF-8"), "other bytes"))
     }
 
     /// Reads a text value. Vocabularies may hold tokens that are not UTF-8.
     fn text(&mut self, key: &str) -> Result<MetaValue<'a>, LoadError> {
-        let n = self.u64(key)?;
-        let bytes = self.take(n, format!("`{key}`"))?;
+        let n = self.u64(format_args!("the length of a string in `{key}`"))?;
+        let bytes = self.take(n, format_args!("a string in `{key}`"))?;
         Ok(std::str::from_utf8(bytes).map_or(MetaValue::Bytes(bytes), MetaValue::Text))
     }
 
@@ -86,20 +92,21 @@ impl<'a> ByteReader<'a> {
     }
 
     fn nested(&mut self, key: &str, kind: u32, depth: usize) -> Result<MetaValue<'a>, LoadError> {
+        let what = format_args!("`{key}`");
         Ok(match kind {
-            0 => MetaValue::Unsigned(self.array::<1>(key)?[0].into()),
-            1 => MetaValue::Signed(i8::from_le_bytes(self.array(key)?).into()),
-            2 => MetaValue::Unsigned(u16::from_le_bytes(self.array(key)?).into()),
-            3 => MetaValue::Signed(i16::from_le_bytes(self.array(key)?).into()),
-            U32 => MetaValue::Unsigned(self.u32(key)?.into()),
-            I32 => MetaValue::Signed(i32::from_le_bytes(self.array(key)?).into()),
-            6 => MetaValue::Float(f32::from_le_bytes(self.array(key)?).into()),
-            7 => MetaValue::Bool(self.array::<1>(key)?[0] != 0),
+            0 => MetaValue::Unsigned(self.array::<1>(what)?[0].into()),
+            1 => MetaValue::Signed(i8::from_le_bytes(self.array(what)?).into()),
+            2 => MetaValue::Unsigned(u16::from_le_bytes(self.array(what)?).into()),
+            3 => MetaValue::Signed(i16::from_le_bytes(self.array(what)?).into()),
+            U32 => MetaValue::Unsigned(self.u32(what)?.into()),
+            I32 => MetaValue::Signed(i32::from_le_bytes(self.array(what)?).into()),
+            6 => MetaValue::Float(f32::from_le_bytes(self.array(what)?).into()),
+            7 => MetaValue::Bool(self.array::<1>(what)?[0] != 0),
             8 => self.text(key)?,
             9 => self.list(key, depth)?,
-            10 => MetaValue::Unsigned(self.u64(key)?),
-            11 => MetaValue::Signed(i64::from_le_bytes(self.array(key)?)),
-            12 => MetaValue::Float(f64::from_le_bytes(self.array(key)?)),
+            10 => MetaValue::Unsigned(self.u64(what)?),
+            11 => MetaValue::Signed(i64::from_le_bytes(self.array(what)?)),
+            12 => MetaValue::Float(f64::from_le_bytes(self.array(what)?)),
             _ => {
                 let found = format!("type {kind}");
                 return Err(self.malformed(format!("`{key}` of a type from 0 to 12"), found));
@@ -114,8 +121,8 @@ impl<'a> ByteReader<'a> {
                 "deeper nesting",
             ));
         }
-        let kind = self.u32(key)?;
-        let count = self.u64(key)?;
+        let kind = self.u32(format_args!("the type of the elements of `{key}`"))?;
+        let count = self.u64(format_args!("the number of elements of `{key}`"))?;
         let elements = Self { file: self.file, bytes: self.bytes, at: self.at };
         match kind {
             8 | 9 => {
@@ -136,7 +143,7 @@ impl<'a> ByteReader<'a> {
                         return Err(self.malformed(want, found));
                     }
                 };
-                self.take(count.saturating_mul(size), format!("`{key}`"))?;
+                self.take(count.saturating_mul(size), format_args!("`{key}`"))?;
             }
         }
         Ok(MetaValue::Array(MetaArray { kind, count, elements }))

@@ -7,6 +7,7 @@ mod recipe;
 mod rope;
 mod spec;
 mod split;
+mod type_ids;
 mod types;
 mod vocab;
 mod write;

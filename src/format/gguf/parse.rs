@@ -3,7 +3,7 @@
 
 use super::meta::{ByteReader, Metadata};
 use super::spec::mtp_blocks;
-use super::types::{ambiguous, candidates, foreign_name, size};
+use super::type_ids::{Meaning, advice, ambiguous, candidates, names};
 use crate::format::index::{DType, Tensor, TensorIndex};
 use crate::format::streamed_file::HeaderScan;
 use crate::format::{FileBytes, LoadError, LoadErrorKind as Kind};
@@ -13,8 +13,6 @@ use std::sync::Arc;
 /// Largest number of dimensions of a tensor.
 const MAX_DIMS: u32 = 4;
 const DEFAULT_ALIGNMENT: usize = 32;
-/// A type id that two block formats share.
-const TWO_BIT_ID: u32 = 42;
 /// Largest accepted alignment: a huge page.
 const MAX_ALIGNMENT: usize = 1 << 21;
 
@@ -37,9 +35,9 @@ impl TensorInfo<'_> {
         Some((outer.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?, *cols))
     }
 
-    fn size(&self, dtype: DType) -> Option<usize> {
+    fn size(&self, meaning: Meaning) -> Option<usize> {
         let (rows, cols) = self.rows_cols()?;
-        size(dtype, rows, cols)
+        meaning.size(rows, cols)
     }
 }
 
@@ -91,10 +89,10 @@ pub(in crate::format) fn scan_header(head: &[u8]) -> HeaderScan {
 
 fn header<'a>(name: &'a str, head: &'a [u8]) -> Result<Header<'a>, LoadError> {
     let mut r = ByteReader::new(name, head);
-    if r.take(4, "magic")? != b"GGUF" {
+    if r.take(4, "the magic")? != b"GGUF" {
         return Err(r.malformed("the magic GGUF", "something else"));
     }
-    let version = r.u32("version")?;
+    let version = r.u32("the version")?;
     if !(2..=3).contains(&version) {
         let found = match version.swap_bytes() {
             1..=3 => "a big-endian file".into(),
@@ -107,8 +105,8 @@ fn header<'a>(name: &'a str, head: &'a [u8]) -> Result<Header<'a>, LoadError> {
             found,
         ));
     }
-    let tensors = r.u64("tensor count")?;
-    let keys = r.u64("metadata count")?;
+    let tensors = r.u64("the tensor count")?;
+    let keys = r.u64("the metadata count")?;
     let meta = parse_meta(&mut r, keys)?;
     let infos = parse_infos(&mut r, tensors)?;
     let alignment = alignment(&meta)?;
@@ -119,7 +117,7 @@ fn parse_meta<'a>(r: &mut ByteReader<'a>, keys: u64) -> Result<Metadata<'a>, Loa
     let mut values = BTreeMap::new();
     for n in 0..keys {
         let key = r.string(format!("metadata key {n}"))?;
-        let kind = r.u32(key)?;
+        let kind = r.u32(format_args!("the type of `{key}`"))?;
         let value = r.value(key, kind)?;
         if values.insert(key, value).is_some() {
             return Err(r.malformed("every metadata key once", format!("`{key}` twice")));
@@ -132,7 +130,7 @@ fn parse_infos<'a>(r: &mut ByteReader<'a>, tensors: u64) -> Result<Vec<TensorInf
     let mut infos = Vec::new();
     for n in 0..tensors {
         let name = r.string(format!("the name of tensor {n}"))?;
-        let dims = r.u32(name)?;
+        let dims = r.u32(format_args!("the number of dimensions of `{name}`"))?;
         if dims > MAX_DIMS {
             return Err(r
                 .malformed(format!("at most {MAX_DIMS} dimensions"), dims.to_string())
@@ -140,14 +138,14 @@ fn parse_infos<'a>(r: &mut ByteReader<'a>, tensors: u64) -> Result<Vec<TensorInf
         }
         let mut shape = Vec::new();
         for _ in 0..dims {
-            let dim = r.u64(name)?;
+            let dim = r.u64(format_args!("a dimension of `{name}`"))?;
             shape.push(usize::try_from(dim).map_err(|_| {
                 r.malformed("dimensions that fit in memory", dim.to_string()).tensor(name)
             })?);
         }
         shape.reverse();
-        let type_id = r.u32(name)?;
-        let offset = r.u64(name)?;
+        let type_id = r.u32(format_args!("the type of `{name}`"))?;
+        let offset = r.u64(format_args!("the offset of `{name}`"))?;
         let offset = usize::try_from(offset).map_err(|_| {
             LoadError::new(Kind::Offset, r.file, "data inside the file", offset.to_string())
                 .tensor(name)
@@ -200,12 +198,12 @@ fn locate_tensors(
     let drafts =
         |t: &TensorInfo<'_>| block(t.name).zip(trunk).is_some_and(|(block, trunk)| block >= trunk);
     let (mtp, infos): (Vec<_>, Vec<_>) = infos.into_iter().partition(drafts);
-    let two_bit = two_bit_type(&infos, alignment);
+    let decided = decided_meanings(&infos, alignment);
     let source: Arc<str> = file.into();
     let index = |infos: Vec<TensorInfo<'_>>| -> Result<TensorIndex, LoadError> {
         let mut index = TensorIndex::default();
         for t in infos {
-            let (dtype, size) = choose_type(file, &t, two_bit, alignment)?;
+            let (dtype, size) = choose_type(file, &t, &decided, alignment)?;
             index.insert(Tensor {
                 name: t.name.into(),
                 file: source.clone(),
@@ -237,86 +235,91 @@ fn fits(size: usize, available: usize, alignment: usize) -> bool {
     size <= available && available - size < alignment
 }
 
-/// The types of an id that match the tensor's size.
-fn fitting(t: &TensorInfo<'_>, alignment: usize) -> Vec<DType> {
-    let fits = |&dtype: &DType| t.size(dtype).is_some_and(|n| fits(n, t.available, alignment));
+/// The meanings of a tensor's type id that match its size.
+fn fitting(t: &TensorInfo<'_>, alignment: usize) -> Vec<Meaning> {
+    let fits =
+        |&meaning: &Meaning| t.size(meaning).is_some_and(|n| fits(n, t.available, alignment));
     candidates(t.type_id).iter().copied().filter(fits).collect()
 }
 
-/// The meaning of type id 42 in this file, if all tensors whose size decides it agree.
-fn two_bit_type(infos: &[TensorInfo<'_>], alignment: usize) -> Option<DType> {
-    let mut decided =
-        infos.iter().filter(|t| t.type_id == TWO_BIT_ID).filter_map(|t| {
-            match fitting(t, alignment)[..] {
-                [dtype] => Some(dtype),
-                _ => None,
-            }
-        });
-    let first = decided.next()?;
-    decided.all(|dtype| dtype == first).then_some(first)
+/// The meaning of each type id in this file, where all tensors whose size decides it agree.
+fn decided_meanings(infos: &[TensorInfo<'_>], alignment: usize) -> BTreeMap<u32, Meaning> {
+    let mut decided: BTreeMap<u32, Option<Meaning>> = BTreeMap::new();
+    for t in infos.iter().filter(|t| candidates(t.type_id).len() > 1) {
+        if let [meaning] = fitting(t, alignment)[..] {
+            let first = decided.entry(t.type_id).or_insert(Some(meaning));
+            *first = first.filter(|&first| first == meaning);
+        }
+    }
+    decided.into_iter().filter_map(|(id, meaning)| Some((id, meaning?))).collect()
 }
 
 /// Names of the supported types, for messages.
 const SUPPORTED: &str = "F32, F16, BF16, F64, Q8_0, Q5_0, Q5_1, Q4_0, Q4_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, \
-    MXFP4, TQ1_0, TQ2_0, Q2_0, PQ2_0, PTQ1_0, I2_S, IQ1_BN or IQ2_BN";
+    MXFP4, TQ1_0, TQ2_0, Q2_0, PQ2_0, PTQ1_0, Q1_0, STQ1_0, I2_S, IQ1_BN or IQ2_BN";
 
 fn choose_type(
     file: &str,
     t: &TensorInfo<'_>,
-    two_bit: Option<DType>,
+    decided: &BTreeMap<u32, Meaning>,
     alignment: usize,
 ) -> Result<(DType, usize), LoadError> {
     let error =
         |kind, want: String, found: String| LoadError::new(kind, file, want, found).tensor(t.name);
     let unsupported = |found: String| error(Kind::UnsupportedType, SUPPORTED.into(), found);
-    let kind = match candidates(t.type_id) {
-        [] => {
-            let name = foreign_name(t.type_id);
-            return Err(unsupported(format!("type {} ({name})", t.type_id))
-                .advice("convert the original weights instead"));
-        }
-        [kind] => *kind,
-        several => match (&fitting(t, alignment)[..], two_bit) {
-            ([kind], _) => *kind,
-            ([_, ..], Some(kind)) => kind,
-            ([_, ..], None) => {
-                return Err(unsupported(
-                    "type 42 of a size that fits blocks of 64 and of 128".into(),
-                ));
-            }
-            ([], _) => {
-                let sizes: Vec<usize> = several.iter().filter_map(|&d| t.size(d)).collect();
-                return Err(unsupported(format!(
-                    "type 42 ({}) in {} bytes for {:?}, which Q2_0 and PQ2_0 store in {sizes:?}",
-                    foreign_name(t.type_id),
-                    t.available,
-                    t.shape
-                ))
-                .advice("if it is a Q2_0 file, the download may be incomplete"));
+    let several = candidates(t.type_id);
+    let Some(first) = several.first() else {
+        let found = format!("type {} ({})", t.type_id, names(t.type_id));
+        return Err(unsupported(found).advice(advice(t.type_id)));
+    };
+    if several.iter().all(|&meaning| t.size(meaning).is_none()) {
+        let kinds: Vec<_> = several.iter().map(|meaning| meaning.name()).collect();
+        let want = format!("rows that are a multiple of {} blocks", kinds.join(" or "));
+        return Err(error(Kind::Shape, want, format!("{:?}", t.shape)));
+    }
+    let meaning = match &fitting(t, alignment)[..] {
+        [meaning] => *meaning,
+        [] if !ambiguous(t.type_id) => *first,
+        [] => return Err(unsupported(of_no_size(t)).advice("the download may be incomplete")),
+        several => match decided.get(&t.type_id).filter(|meaning| several.contains(meaning)) {
+            Some(meaning) => *meaning,
+            None => {
+                let kinds: Vec<_> = several.iter().map(|meaning| meaning.name()).collect();
+                let found =
+                    format!("type {} of a size that fits {}", t.type_id, kinds.join(" and "));
+                return Err(unsupported(found));
             }
         },
     };
-    let Some(size) = t.size(kind) else {
-        return Err(error(
-            Kind::Shape,
-            format!("rows that are a multiple of {} blocks", kind.name()),
-            format!("{:?}", t.shape),
-        ));
+    let kind = match meaning {
+        Meaning::Read(kind) => kind,
+        Meaning::Refused(layout) => {
+            let found = format!("type {} ({})", t.type_id, meaning.name());
+            return Err(unsupported(found).advice(layout.advice));
+        }
     };
-    if ambiguous(kind) && !fits(size, t.available, alignment) {
-        let name = foreign_name(t.type_id);
-        return Err(unsupported(format!(
-            "type {} ({name}) in {} bytes for {:?}, which {} stores in {size}",
-            t.type_id,
-            t.available,
-            t.shape,
-            kind.name()
-        )));
+    match t.size(meaning) {
+        Some(size) if size <= t.available => Ok((kind, size)),
+        size => {
+            let found = format!("{} bytes until the next tensor or the file's end", t.available);
+            let want = format!("{} bytes", size.unwrap_or_default());
+            Err(error(Kind::Offset, want, found).advice("the download may be incomplete"))
+        }
     }
-    if size > t.available {
-        let found = format!("{} bytes until the next tensor or the file's end", t.available);
-        return Err(error(Kind::Offset, format!("{size} bytes"), found)
-            .advice("the download may be incomplete"));
-    }
-    Ok((kind, size))
+}
+
+/// Describes a tensor whose size fits no meaning of its type id.
+fn of_no_size(t: &TensorInfo<'_>) -> String {
+    let sizes: Vec<String> = candidates(t.type_id)
+        .iter()
+        .filter_map(|&meaning| Some(format!("{} stores in {}", meaning.name(), t.size(meaning)?)))
+        .collect();
+    format!(
+        "type {} ({}) in {} bytes for {:?}, which {}",
+        t.type_id,
+        names(t.type_id),
+        t.available,
+        t.shape,
+        sizes.join(", ")
+    )
 }

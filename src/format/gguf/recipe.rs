@@ -7,7 +7,7 @@ use super::spec::{mtp_blocks, spec};
 use super::split::{self, Part};
 use super::types::{BlockCodec, GgmlType};
 use super::vocab;
-use super::write::DLM;
+use super::write::{ACTIVATIONS, DLM};
 use crate::format::codec::{RowOrder, decode_i2s};
 use crate::format::index::{DType, File, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
@@ -15,8 +15,8 @@ use crate::format::recipe::{
     LayerRole, MtpRole, TensorNames, TensorRole, TensorSource, assemble, assemble_mtp,
 };
 use crate::format::{
-    Activations, Architecture, Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind,
-    LoadOptions, MixerKind, MtpWeights, Rotation, Spec,
+    Architecture, Checkpoint, DlmConfig, Linear, LoadError, LoadErrorKind as Kind, LoadOptions,
+    MixerKind, MtpWeights, Rotation, Spec,
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
@@ -37,6 +37,7 @@ pub(in crate::format) fn load(
     }
     let (meta, Tensors { mut index, mtp }) = split::join(parts)?;
     let name = meta.file;
+    let stored_types = index.types();
     narrow(&mut index)?;
     let mut spec = spec(&meta, &mut index)?;
     spec.check(name)?;
@@ -50,6 +51,7 @@ pub(in crate::format) fn load(
         names: TensorNames::gguf(spec.architecture),
         order: RowOrder::of_gguf(&spec),
         architecture: spec.architecture,
+        int8: int8_activations(&meta)?,
         rotations,
         numbers,
     };
@@ -67,7 +69,21 @@ pub(in crate::format) fn load(
     let text = vocab::text_parts(&meta)?;
     let generation = vocab::generation(&meta, &spec)?;
     let dlm = dlm(&meta, spec.vocab_size)?;
-    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0, mtp_fault })
+    let (flushed, notes) = (0, Vec::new());
+    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed, mtp_fault, stored_types, notes })
+}
+
+/// Reads whether the model was trained with 8-bit activations, which only files of this project state.
+fn int8_activations(meta: &Metadata<'_>) -> Result<Option<bool>, LoadError> {
+    match meta.text(ACTIVATIONS)? {
+        None => Ok(None),
+        Some("int8") => Ok(Some(true)),
+        Some("int16") => Ok(Some(false)),
+        Some(other) => {
+            let want = format!("`{ACTIVATIONS}` to be int8 or int16");
+            Err(LoadError::new(Kind::Value, meta.file, want, format!("`{other}`")))
+        }
+    }
 }
 
 /// Reads block-diffusion parameters, which only files of this project have.
@@ -128,6 +144,8 @@ struct GgufSource<'a, 'n, 'l, 'c> {
     /// Order of the rows of q and k.
     order: RowOrder,
     architecture: Architecture,
+    /// True if the file states that the model was trained with 8-bit activations, false if it was not.
+    int8: Option<bool>,
     rotations: Rotations,
     numbers: &'a mut NumberCheck<'n, 'l, 'c>,
 }
@@ -157,13 +175,12 @@ impl TensorSource for GgufSource<'_, '_, '_, '_> {
             }
         };
         let rotation = self.rotations.of(&t.name, cols);
-        let mut linear = Linear { rotation, ..Linear::new(weight, bias) };
-        // Neither these models nor rotated ones are trained with 8-bit activations, also where all
-        // blocks of a matrix happen to have the same scale.
-        if self.architecture == Architecture::Qwen35 || linear.rotation.is_some() {
-            linear.activations = Activations::Int16;
-        }
-        Ok(linear)
+        let plain = rotation.is_none() && self.architecture != Architecture::Qwen35;
+        let linear = match plain && self.trained_with_int8(t.dtype) {
+            true => Linear::bitnet(weight, bias),
+            false => Linear::new(weight, bias),
+        };
+        Ok(Linear { rotation, ..linear })
     }
 
     fn embed(
@@ -191,6 +208,15 @@ impl TensorSource for GgufSource<'_, '_, '_, '_> {
 }
 
 impl GgufSource<'_, '_, '_, '_> {
+    /// Returns true if a matrix belongs to a model that was trained with 8-bit activations: by the file's
+    /// own statement, its architecture, or a type that only programs for BitNet write. All blocks of a
+    /// matrix may have the same scale in other models too.
+    fn trained_with_int8(&self, dtype: DType) -> bool {
+        let of_bitnet =
+            matches!(dtype, DType::Block(GgmlType::I2S | GgmlType::Iq1Bn | GgmlType::Iq2Bn));
+        self.int8.unwrap_or(self.architecture == Architecture::BitNet || of_bitnet)
+    }
+
     /// Reads the block that drafts tokens from its tensors.
     fn mtp(
         &mut self,

@@ -1,11 +1,16 @@
-//! RoPE of a GGUF file. Linear scaling and YaRN are metadata; Llama 3's frequency scaling is a tensor
-//! of divisors.
+//! RoPE of a GGUF file. Linear scaling and YaRN are metadata; the divisors of Llama 3's frequency
+//! scaling are a tensor, those of LongRoPE two.
 
 use super::meta::Metadata;
 use crate::format::index::{Tensor, TensorIndex};
-use crate::format::{LoadError, LoadErrorKind as Kind, Rope, RopeScaling, YarnScaling};
+use crate::format::{
+    LoadError, LoadErrorKind as Kind, LongRopeScaling, Rope, RopeScaling, YarnScaling,
+};
 
 pub(super) const FACTORS: &str = "rope_freqs.weight";
+/// The lists of LongRoPE, for long and for short contexts.
+pub(super) const LONG_FACTORS: [&str; 2] =
+    ["rope_factors_long.weight", "rope_factors_short.weight"];
 
 /// Reads the RoPE of a model of `longest` positions, which turns `rotary_dim` columns of a head.
 pub(super) fn rope(
@@ -18,15 +23,75 @@ pub(super) fn rope(
     let theta = meta.float(&key("freq_base"))?.unwrap_or(10_000.0);
     let divisors = index.take(FACTORS).map(|t| positive(&t, rotary_dim / 2)).transpose()?;
     let divisors = divisors.filter(|d| d.iter().any(|&d| d != 1.0)).map(RopeScaling::Divisors);
-    let scaling = match (by_rule(meta, &key, longest)?, divisors) {
-        (Some(rule), Some(_)) => {
-            let want = format!("RoPE scaling by metadata or by `{FACTORS}`, not both");
-            return Err(unsupported(meta, want, format!("{rule:?}")));
-        }
-        (rule, divisors) => rule.or(divisors),
-    };
+    let long = long_rope(meta, &key, (rotary_dim, longest), index)?.map(RopeScaling::LongRope);
+    let mut rules = [by_rule(meta, &key, longest)?, divisors, long].into_iter().flatten();
+    let scaling = rules.next();
+    if let Some(other) = rules.next() {
+        let want = format!("RoPE scaling by metadata, `{FACTORS}` or {LONG_FACTORS:?}, not by two");
+        return Err(unsupported(meta, want, format!("{scaling:?} and {other:?}")));
+    }
     Ok(Rope { theta, scaling })
 }
+
+/// Reads LongRoPE, if the file has it. Files without its type may have the lists, as llama.cpp reads
+/// them.
+fn long_rope(
+    meta: &Metadata<'_>,
+    key: &impl Fn(&str) -> String,
+    (rotary_dim, longest): (usize, usize),
+    index: &mut TensorIndex,
+) -> Result<Option<LongRopeScaling>, LoadError> {
+    let [long, short] = LONG_FACTORS.map(|name| index.take(name));
+    let (long, short) = match (long, short) {
+        (None, None) if meta.text(&key("scaling.type"))? != Some(LONG_ROPE) => return Ok(None),
+        (Some(long), Some(short)) => (long, short),
+        (long, _) => {
+            let name = LONG_FACTORS[usize::from(long.is_some())];
+            return Err(LoadError::new(
+                Kind::Missing,
+                meta.file,
+                "it in the file",
+                "no such tensor",
+            )
+            .tensor(name)
+            .advice("LongRoPE needs both lists of factors"));
+        }
+    };
+    let original = meta.size(&key("scaling.original_context_length"))?;
+    Ok(Some(LongRopeScaling {
+        long: positive(&long, rotary_dim / 2)?,
+        short: positive(&short, rotary_dim / 2)?,
+        original_context: original.unwrap_or(longest),
+        attention_factor: meta.float(&key("scaling.attn_factor"))?.unwrap_or(1.0),
+    }))
+}
+
+/// Returns the base of the frequencies of Hunyuan: `theta` is scaled already, except where the file
+/// states the `alpha` to scale it with.
+pub(super) fn hunyuan_base(
+    meta: &Metadata<'_>,
+    arch: &str,
+    theta: f64,
+    head_dim: usize,
+) -> Result<f64, LoadError> {
+    let key = |name: &str| format!("{arch}.rope.{name}");
+    let sections = key("dimension_sections");
+    if meta.values.contains_key(sections.as_str()) {
+        let want = format!("no `{sections}`, which vision models have");
+        return Err(unsupported(meta, want, "it".into())
+            .advice("the text models are `hunyuan-dense`; convert the model's text part again"));
+    }
+    match meta.float(&key("scaling.alpha"))? {
+        None => Ok(theta),
+        Some(alpha) => Rope::alpha_base(theta, alpha, head_dim).ok_or_else(|| {
+            let want = format!("`{}` above 0", key("scaling.alpha"));
+            LoadError::new(Kind::Value, meta.file, want, alpha.to_string())
+        }),
+    }
+}
+
+/// `rope.scaling.type` of LongRoPE.
+pub(super) const LONG_ROPE: &str = "longrope";
 
 /// Reads the scaling from metadata, as llama.cpp does.
 fn by_rule(
@@ -45,8 +110,9 @@ fn by_rule(
         "none" => Ok(None),
         "linear" => Ok(factor.filter(|&f| f != 1.0).map(RopeScaling::Linear)),
         "yarn" => yarn(meta, key, factor, longest).map(|s| Some(RopeScaling::Yarn(s))),
+        LONG_ROPE => Ok(None),
         other => {
-            let want = "RoPE scaling none, linear, yarn or that of Llama 3";
+            let want = "RoPE scaling none, linear, yarn, longrope or that of Llama 3";
             Err(unsupported(meta, want.into(), format!("`{other}`")))
         }
     }

@@ -5,8 +5,8 @@ use super::rope;
 use crate::format::index::TensorIndex;
 use crate::format::recipe::TensorNames;
 use crate::format::{
-    Activation, Architecture, LinearAttention, LoadError, LoadErrorKind as Kind, MixerKind, Spec,
-    ValueOrder,
+    Activation, Architecture, LinearAttention, LoadError, LoadErrorKind as Kind, MixerKind,
+    ScaleFactors, Spec, ValueOrder, families,
 };
 
 pub(super) const ARCHITECTURE: &str = "general.architecture";
@@ -61,7 +61,10 @@ pub(super) fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec,
     let longest = keys.need("context_length")?;
     let hybrid = architecture == Architecture::Qwen35;
     let rotary_dim = rotary_dim(&keys, head_dim, hybrid)?;
-    let rope = rope::rope(meta, arch, (rotary_dim, longest), index)?;
+    let mut rope = rope::rope(meta, arch, (rotary_dim, longest), index)?;
+    if architecture == Architecture::HunyuanDense {
+        rope.theta = rope::hunyuan_base(meta, arch, rope.theta, head_dim)?;
+    }
     let layers = keys.need("block_count")?;
     let layers = if hybrid { trunk(&keys, layers)? } else { layers };
     Ok(Spec {
@@ -81,6 +84,10 @@ pub(super) fn spec(meta: &Metadata<'_>, index: &mut TensorIndex) -> Result<Spec,
         attention_gate: hybrid,
         linear_attention: hybrid.then(|| linear_attention(&keys)).transpose()?,
         mixers: if hybrid { mixers(&keys, layers)? } else { Vec::new() },
+        factors: match architecture {
+            Architecture::MiniCpm => Some(factors(&keys, layers, hidden_size)?),
+            _ => None,
+        },
         mtp_layers: 0,
     })
 }
@@ -93,13 +100,33 @@ fn family(meta: &Metadata<'_>, arch: &str) -> Result<(Architecture, Activation),
         "qwen2" => (Architecture::Qwen2, Activation::Silu),
         "qwen3" => (Architecture::Qwen3, Activation::Silu),
         "qwen35" => (Architecture::Qwen35, Activation::Silu),
+        "hunyuan-dense" => (Architecture::HunyuanDense, Activation::Silu),
+        "minicpm" => (Architecture::MiniCpm, Activation::Silu),
         other => {
             let want = format!(
-                "`{ARCHITECTURE}` to be bitnet, bitnet-b1.58, bitnet-25, llama, qwen2, qwen3 or qwen35"
+                "`{ARCHITECTURE}` to be bitnet, bitnet-b1.58, bitnet-25, llama, qwen2, qwen3, qwen35, \
+                 hunyuan-dense or minicpm"
             );
             let found = format!("`{other}`");
-            return Err(LoadError::new(Kind::UnsupportedArchitecture, meta.file, want, found));
+            let error = LoadError::new(Kind::UnsupportedArchitecture, meta.file, want, found);
+            return Err(match families::advice(other) {
+                Some(advice) => error.advice(advice),
+                None => error,
+            });
         }
+    })
+}
+
+/// Reads MiniCPM's factors. Files of old converters leave them out; those of all models of that time are
+/// taken then, the divisor of the logits as in training (llama.cpp multiplies by it).
+fn factors(keys: &Keys<'_>, layers: usize, hidden_size: usize) -> Result<ScaleFactors, LoadError> {
+    let number = |name: &str, usual: f64| -> Result<f32, LoadError> {
+        Ok(keys.meta.float(&keys.key(name))?.unwrap_or(usual) as f32)
+    };
+    Ok(ScaleFactors {
+        embedding: number("embedding_scale", 12.0)?,
+        residual: number("residual_scale", 1.4 / (layers as f64).sqrt())?,
+        logit_divisor: number("logit_scale", hidden_size as f64 / 256.0)?,
     })
 }
 

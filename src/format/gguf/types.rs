@@ -4,7 +4,6 @@ use crate::format::DType;
 use crate::format::codec::{
     self, IntBlockFormat, RoundedBlockFormat, RowScaledFormat, TernaryBlockFormat,
 };
-use crate::matrix::FloatType;
 
 /// A supported block format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +52,10 @@ pub enum GgmlType {
     Ptq1_0,
     /// Two-bit blocks of 128 with one scale for the tensor (BitNet's fork).
     I2S,
+    /// One-bit blocks of 128: signs.
+    Q1_0,
+    /// Blocks of 256 with one zero among every four weights (Tencent's Sherry).
+    Stq1_0,
 }
 
 /// Decoder of a block format.
@@ -88,6 +91,8 @@ impl GgmlType {
             Self::Q2_0 => BlockCodec::Ternary(&codec::Q2_0),
             Self::Pq2_0 => BlockCodec::Ternary(&codec::PQ2_0),
             Self::Ptq1_0 => BlockCodec::Ternary(&codec::PTQ1_0),
+            Self::Q1_0 => BlockCodec::Ternary(&codec::Q1_0),
+            Self::Stq1_0 => BlockCodec::Ternary(&codec::STQ1_0),
             Self::I2S => BlockCodec::I2S,
             Self::Q5_0 => BlockCodec::Int8(&codec::Q5_0),
             Self::Q3K => BlockCodec::Int8(&codec::Q3_K),
@@ -119,78 +124,5 @@ pub(super) fn size(dtype: DType, rows: usize, cols: usize) -> Option<usize> {
             BlockCodec::RowScaled(b) => b.size(rows, cols),
             BlockCodec::F64 => rows.checked_mul(cols)?.checked_mul(8),
         },
-    }
-}
-
-/// The possible types of an id; the tensor's size decides between several.
-pub(super) fn candidates(id: u32) -> &'static [DType] {
-    use DType::Block;
-    match id {
-        0 => &[DType::Float(FloatType::F32)],
-        1 => &[DType::Float(FloatType::F16)],
-        30 => &[DType::Float(FloatType::Bf16)],
-        2 => &[Block(GgmlType::Q4_0)],
-        3 => &[Block(GgmlType::Q4_1)],
-        6 => &[Block(GgmlType::Q5_0)],
-        7 => &[Block(GgmlType::Q5_1)],
-        8 => &[Block(GgmlType::Q8_0)],
-        10 => &[Block(GgmlType::Q2K)],
-        11 => &[Block(GgmlType::Q3K)],
-        12 => &[Block(GgmlType::Q4K)],
-        13 => &[Block(GgmlType::Q5K)],
-        20 => &[Block(GgmlType::Iq4Nl)],
-        23 => &[Block(GgmlType::Iq4Xs)],
-        28 => &[Block(GgmlType::F64)],
-        39 => &[Block(GgmlType::Mxfp4)],
-        134 => &[Block(GgmlType::Iq1Bn)],
-        135 => &[Block(GgmlType::Iq2Bn)],
-        14 => &[Block(GgmlType::Q6K)],
-        34 => &[Block(GgmlType::Tq1_0)],
-        35 => &[Block(GgmlType::Tq2_0)],
-        36 => &[Block(GgmlType::I2S)],
-        // Blocks of 64 in mainline, blocks of 128 in the fork that introduced the id.
-        42 => &[Block(GgmlType::Q2_0), Block(GgmlType::Pq2_0)],
-        142 => &[Block(GgmlType::Pq2_0)],
-        143 => &[Block(GgmlType::Ptq1_0)],
-        _ => &[],
-    }
-}
-
-/// Types whose id other programs use with another meaning. Only their exact size tells them apart.
-pub(super) fn ambiguous(dtype: DType) -> bool {
-    use GgmlType::{I2S, Iq1Bn, Iq2Bn, Mxfp4};
-    matches!(dtype, DType::Block(I2S | Mxfp4 | Iq1Bn | Iq2Bn))
-}
-
-/// Name of a type that is not supported, or of other types with the same id as a supported one.
-pub(super) fn foreign_name(id: u32) -> &'static str {
-    match id {
-        9 => "Q8_1",
-        15 => "Q8_K",
-        16 => "IQ2_XXS",
-        17 => "IQ2_XS",
-        18 => "IQ3_XXS",
-        19 => "IQ1_S",
-        21 => "IQ3_S",
-        22 => "IQ2_S",
-        24 => "I8",
-        25 => "I16",
-        26 => "I32",
-        27 => "I64",
-        29 => "IQ1_M",
-        31 => "Q4_0_4_4",
-        32 => "Q4_0_4_8",
-        33 => "Q4_0_8_8",
-        36 => "I2_S or IQ4_NL_4_4",
-        37 => "I8_S or IQ4_NL_4_8",
-        38 => "TL1 or IQ4_NL_8_8",
-        39 => "MXFP4 or TL2",
-        40 => "NVFP4",
-        41 => "Q1_0",
-        42 => "Q2_0, PQ2_0 or STQ1_0",
-        43 => "STQ1_0",
-        134 => "IQ1_BN",
-        135 => "IQ2_BN",
-        _ => "unknown",
     }
 }

@@ -79,9 +79,11 @@ pub(super) fn generation(
     spec: &Spec,
 ) -> Result<GenerationDefaults, LoadError> {
     // As shipped by the authors; GGUF files seldom have the keys.
-    let (temperature, top_p, top_k) = match spec.architecture {
-        Architecture::Qwen35 => (Some(1.0), Some(0.95), Some(20)),
-        _ => (None, None, None),
+    let (temperature, top_p, top_k, repetition_penalty) = match spec.architecture {
+        Architecture::Qwen35 => (Some(1.0), Some(0.95), Some(20), None),
+        // Those of Hy-MT2.
+        Architecture::HunyuanDense => (Some(0.7), Some(0.6), Some(20), Some(1.05)),
+        _ => (None, None, None, None),
     };
     let sampling = |name: &str| format!("general.sampling.{name}");
     let number = |name: &str| -> Result<Option<f32>, LoadError> {
@@ -95,7 +97,7 @@ pub(super) fn generation(
         temperature: number("temp")?.or(temperature),
         top_p: number("top_p")?.or(top_p),
         top_k: count.or(top_k),
-        repetition_penalty: number("penalty_repeat")?,
+        repetition_penalty: number("penalty_repeat")?.or(repetition_penalty),
     };
     for name in ["eos_token_id", "eot_token_id", "eom_token_id"] {
         if let Some(id) = meta.id(&key(name))? {

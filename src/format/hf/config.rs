@@ -1,11 +1,13 @@
 //! Reads `config.json` into a [`Spec`].
 
 use super::qwen35;
+use super::rope::RopeConfig;
 use crate::format::{
-    Activation, Architecture, DlmConfig, Llama3Scaling, LoadError, LoadErrorKind as Kind, Rope,
-    RopeScaling, Spec, YarnScaling,
+    Activation, Architecture, DlmConfig, LoadError, LoadErrorKind as Kind, ScaleFactors, Spec,
+    families,
 };
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// Ends of the names of classes that classify.
 const HEADS: [&str; 5] = [
@@ -30,14 +32,28 @@ pub(super) struct Config {
     num_attention_heads: Option<usize>,
     num_key_value_heads: Option<usize>,
     head_dim: Option<usize>,
-    max_position_embeddings: Option<usize>,
-    original_max_position_embeddings: Option<usize>,
+    /// `head_dim` in Hunyuan's older files.
+    attention_head_dim: Option<usize>,
+    /// False in Hunyuan's models without norms of q and k.
+    use_qk_norm: Option<bool>,
+    /// True for attention layers that share keys and values (Hunyuan).
+    use_cla: Option<bool>,
+    num_experts: Option<Experts>,
+    scale_emb: Option<f64>,
+    scale_depth: Option<f64>,
+    dim_model_base: Option<f64>,
+    /// MiniCPM4's sparse attention of long texts.
+    sparse_config: Option<IgnoredAny>,
+    /// Quantization of MLX.
+    quantization: Option<MlxQuantization>,
+    pub(super) max_position_embeddings: Option<usize>,
+    pub(super) original_max_position_embeddings: Option<usize>,
     rms_norm_eps: Option<f64>,
     hidden_act: Option<String>,
-    rope_theta: Option<f64>,
-    partial_rotary_factor: Option<f64>,
-    rope_scaling: Option<RopeConfig>,
-    rope_parameters: Option<RopeConfig>,
+    pub(super) rope_theta: Option<f64>,
+    pub(super) partial_rotary_factor: Option<f64>,
+    pub(super) rope_scaling: Option<RopeConfig>,
+    pub(super) rope_parameters: Option<RopeConfig>,
     tie_word_embeddings: Option<bool>,
     /// `tie_word_embeddings` of the configuration around a text model's.
     #[serde(skip)]
@@ -82,23 +98,26 @@ impl TokenIds {
     }
 }
 
+/// Number of experts, for all layers or for each.
 #[derive(Deserialize)]
-struct RopeConfig {
-    rope_type: Option<String>,
-    #[serde(rename = "type")]
-    old_type: Option<String>,
-    rope_theta: Option<f64>,
-    partial_rotary_factor: Option<f64>,
-    factor: Option<f64>,
-    low_freq_factor: Option<f64>,
-    high_freq_factor: Option<f64>,
-    original_max_position_embeddings: Option<usize>,
-    beta_fast: Option<f64>,
-    beta_slow: Option<f64>,
-    attention_factor: Option<f64>,
-    mscale: Option<f64>,
-    mscale_all_dim: Option<f64>,
-    truncate: Option<bool>,
+#[serde(untagged)]
+enum Experts {
+    All(u64),
+    Each(Vec<u64>),
+}
+
+impl Experts {
+    fn most(&self) -> u64 {
+        match self {
+            Self::All(count) => *count,
+            Self::Each(counts) => counts.iter().copied().max().unwrap_or(0),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct MlxQuantization {
+    bits: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -146,6 +165,8 @@ impl Config {
             "qwen2" | "Fast_dLLM_Qwen" => Architecture::Qwen2,
             "qwen3" | "sdar" => Architecture::Qwen3,
             "qwen3_5_text" => Architecture::Qwen35,
+            "hunyuan_v1_dense" => Architecture::HunyuanDense,
+            "minicpm" => Architecture::MiniCpm,
             _ => return None,
         })
     }
@@ -197,24 +218,29 @@ impl Config {
     /// The model's shape and constants.
     pub(super) fn spec(&self, file: &str) -> Result<Spec, LoadError> {
         let architecture = self.family().ok_or_else(|| {
-            LoadError::new(
+            let error = LoadError::new(
                 Kind::UnsupportedArchitecture,
                 file,
-                "`model_type` to be bitnet, llama, qwen2 (or Fast_dLLM_Qwen), qwen3 (or sdar) \
-                 or qwen3_5 (or qwen3_5_text)",
+                "`model_type` to be bitnet, llama, qwen2 (or Fast_dLLM_Qwen), qwen3 (or sdar), \
+                 qwen3_5 (or qwen3_5_text), hunyuan_v1_dense or minicpm",
                 self.model_type.as_ref().map_or("none".into(), |t| format!("`{t}`")),
-            )
+            );
+            match self.model_type.as_deref().and_then(families::advice) {
+                Some(advice) => error.advice(advice),
+                None => error,
+            }
         })?;
         self.refuse_variants(file)?;
         let hidden_size = need(file, "hidden_size", self.hidden_size)?;
         let heads = need(file, "num_attention_heads", self.num_attention_heads)?;
         let hybrid = architecture == Architecture::Qwen35;
-        let head_dim = match self.head_dim {
+        let hunyuan = architecture == Architecture::HunyuanDense;
+        let head_dim = match self.head_dim.or(self.attention_head_dim.filter(|_| hunyuan)) {
             Some(n) => n,
             None if hybrid => qwen35::HEAD_DIM,
             None => hidden_size.checked_div(heads).unwrap_or(0),
         };
-        let rope = self.rope(file)?;
+        let rope = self.rope(file, hunyuan.then_some(head_dim))?;
         let rotary_dim = self.rotary_dim(file, head_dim, hybrid)?;
         let layers = need(file, "num_hidden_layers", self.num_hidden_layers)?;
         let longest = need(file, "max_position_embeddings", self.max_position_embeddings)?;
@@ -235,6 +261,10 @@ impl Config {
             attention_gate: hybrid,
             linear_attention: hybrid.then(|| self.linear_attention(file)).transpose()?,
             mixers: if hybrid { self.mixers(file, layers)? } else { Vec::new() },
+            factors: match architecture {
+                Architecture::MiniCpm => Some(self.factors(file, layers, hidden_size)?),
+                _ => None,
+            },
             mtp_layers: 0,
         })
     }
@@ -253,7 +283,57 @@ impl Config {
         }
     }
 
+    /// Reads MiniCPM's factors.
+    fn factors(
+        &self,
+        file: &str,
+        layers: usize,
+        hidden_size: usize,
+    ) -> Result<ScaleFactors, LoadError> {
+        let depth = need(file, "scale_depth", self.scale_depth)?;
+        let base = need(file, "dim_model_base", self.dim_model_base)?;
+        Ok(ScaleFactors {
+            embedding: need(file, "scale_emb", self.scale_emb)? as f32,
+            residual: (depth / (layers as f64).sqrt()) as f32,
+            logit_divisor: (hidden_size as f64 / base) as f32,
+        })
+    }
+
+    /// Returns true if q and k have norms in a family where a configuration can switch them off.
+    pub(super) fn has_head_norms(&self) -> bool {
+        self.family() == Some(Architecture::HunyuanDense) && self.use_qk_norm.unwrap_or(true)
+    }
+
+    /// What a user should know of fields that change nothing here.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let sparse = self.sparse_config.as_ref().map(|_| {
+            "`sparse_config` is ignored: attention is dense at every length, as in training".into()
+        });
+        sparse.into_iter().collect()
+    }
+
     fn refuse_variants(&self, file: &str) -> Result<(), LoadError> {
+        if let Some(MlxQuantization { bits }) = &self.quantization {
+            let found = format!("`quantization` of MLX in {} bits", bits.unwrap_or_default());
+            return Err(unsupported(
+                file,
+                "weights in safetensors that are not packed by MLX",
+                found,
+            )
+            .advice("use the GGUF file of the same model"));
+        }
+        let hunyuan = self.family() == Some(Architecture::HunyuanDense);
+        let most = if hunyuan { 1 } else { 0 };
+        let experts = self.num_experts.as_ref().map_or(0, Experts::most);
+        if (hunyuan || self.family() == Some(Architecture::MiniCpm)) && experts > most {
+            let found = format!("`num_experts` {experts}");
+            return Err(unsupported(file, "a dense model", found)
+                .advice("mixture of experts is not supported"));
+        }
+        if hunyuan && self.use_cla == Some(true) {
+            return Err(unsupported(file, "`use_cla` false", "true")
+                .advice("layers that share keys and values are not supported"));
+        }
         // Qwen files have a window and a switch for it, which is off by default.
         let qwen = matches!(self.family(), Some(Architecture::Qwen2 | Architecture::Qwen3));
         let used = self.use_sliding_window.unwrap_or(!qwen);
@@ -277,69 +357,6 @@ impl Config {
             "relu2" => Ok(Activation::Relu2),
             other => Err(unsupported(file, "`hidden_act` silu or relu2", format!("`{other}`"))),
         }
-    }
-
-    /// A number of `rope_parameters` or, in older files, `rope_scaling`.
-    fn rope_number(&self, field: fn(&RopeConfig) -> Option<f64>) -> Option<f64> {
-        let both = [&self.rope_parameters, &self.rope_scaling];
-        both.into_iter().find_map(|r| r.as_ref().and_then(field))
-    }
-
-    /// Number of columns of a head that RoPE turns.
-    fn rotary_dim(&self, file: &str, head_dim: usize, hybrid: bool) -> Result<usize, LoadError> {
-        let given = self.rope_number(|r| r.partial_rotary_factor).or(self.partial_rotary_factor);
-        match given.unwrap_or(if hybrid { qwen35::PARTIAL_ROTARY } else { 1.0 }) {
-            1.0 => Ok(head_dim),
-            part if hybrid && part > 0.0 && part < 1.0 => Ok((head_dim as f64 * part) as usize),
-            part => {
-                let want =
-                    if hybrid { "RoPE over a part of heads" } else { "RoPE over whole heads" };
-                Err(unsupported(file, want, format!("over {part} of them")))
-            }
-        }
-    }
-
-    fn rope(&self, file: &str) -> Result<Rope, LoadError> {
-        let mut scaling = None;
-        for r in [&self.rope_parameters, &self.rope_scaling].into_iter().flatten() {
-            match r.rope_type.as_deref().or(r.old_type.as_deref()) {
-                None | Some("default") => {}
-                Some("llama3") => scaling = Some(RopeScaling::Llama3(r.llama3(file)?)),
-                Some("linear") => {
-                    scaling = Some(RopeScaling::Linear(need(file, "factor", r.factor)?));
-                }
-                Some("yarn") => scaling = Some(RopeScaling::Yarn(self.yarn(file, r)?)),
-                Some(other) => {
-                    let want = "RoPE scaling `default`, `linear`, `llama3` or `yarn`";
-                    return Err(unsupported(file, want, format!("`{other}`")));
-                }
-            }
-        }
-        // The default of `transformers`, which configurations leave out.
-        let theta = self.rope_number(|r| r.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
-        Ok(Rope { theta, scaling })
-    }
-
-    /// Reads YaRN as `transformers` does: missing values follow from the lengths and the paper.
-    fn yarn(&self, file: &str, r: &RopeConfig) -> Result<YarnScaling, LoadError> {
-        let longest = need(file, "max_position_embeddings", self.max_position_embeddings)?;
-        let original = self.original_max_position_embeddings;
-        let original = original.or(r.original_max_position_embeddings).unwrap_or(longest);
-        let factor = r.factor.unwrap_or(longest as f64 / original as f64);
-        let paper = YarnScaling::new(factor, original);
-        let given = |x: Option<f64>| x.filter(|&x| x != 0.0);
-        let attention = |scale| YarnScaling::attention_scale(factor, scale);
-        let inferred = match (given(r.mscale), given(r.mscale_all_dim)) {
-            (Some(own), Some(all)) => attention(own) / attention(all),
-            _ => paper.attention_factor,
-        };
-        Ok(YarnScaling {
-            beta_fast: given(r.beta_fast).unwrap_or(paper.beta_fast),
-            beta_slow: given(r.beta_slow).unwrap_or(paper.beta_slow),
-            attention_factor: r.attention_factor.unwrap_or(inferred),
-            truncate: r.truncate.unwrap_or(paper.truncate),
-            ..paper
-        })
     }
 
     /// Quantization of the linear layers; `None` for a float model.
@@ -384,21 +401,6 @@ impl Config {
             ar_path: false,
             clean_attention: "block".into(),
             logit_shift: u8::from(!sdar),
-        })
-    }
-}
-
-impl RopeConfig {
-    fn llama3(&self, file: &str) -> Result<Llama3Scaling, LoadError> {
-        Ok(Llama3Scaling {
-            factor: need(file, "factor", self.factor)?,
-            low_freq_factor: need(file, "low_freq_factor", self.low_freq_factor)?,
-            high_freq_factor: need(file, "high_freq_factor", self.high_freq_factor)?,
-            original_context: need(
-                file,
-                "original_max_position_embeddings",
-                self.original_max_position_embeddings,
-            )?,
         })
     }
 }

@@ -4,6 +4,7 @@
 mod config;
 mod json;
 mod qwen35;
+mod rope;
 mod sentencepiece;
 mod text;
 mod write;
@@ -70,7 +71,7 @@ pub(super) fn load(
     }
     let dlm = dlm.map(|(_, dlm)| dlm);
     let (index, weights_file) = tensors(&files)?;
-    let quantization = config.quantization(name)?;
+    let (quantization, stored_types) = (config.quantization(name)?, index.types());
     let (text, generation) = (text::text_parts(&files)?, text::generation(&files, &config)?);
     // Now each tensor holds its own bytes, and taking a tensor can free them.
     drop(files);
@@ -81,13 +82,16 @@ pub(super) fn load(
         names: match (wrapped, config.one_bit()) {
             (true, _) => &TensorNames::HF_WRAPPED,
             (false, true) => &TensorNames::HF_ONE_BIT,
-            (false, false) => &TensorNames::HF,
+            (false, false) => TensorNames::hf(spec.architecture),
         },
         architecture: spec.architecture,
         config: &config,
         quantization,
         numbers,
     };
+    if config.has_head_norms() {
+        source.expect(TensorRole::Layer(0, LayerRole::QNorm))?;
+    }
     let mut weights = assemble(&spec, &mut source)?;
     let hybrid = spec.architecture == Architecture::Qwen35;
     let (mtp, mtp_fault) = match source.mtp(&spec, options.mtp && hybrid) {
@@ -100,7 +104,8 @@ pub(super) fn load(
             || (hybrid && qwen35::ignored(name))
             || (weights.head.is_none() && name == TensorNames::HF.weight(TensorRole::Head))
     })?;
-    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0, mtp_fault })
+    let (flushed, notes) = (0, config.notes());
+    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed, mtp_fault, stored_types, notes })
 }
 
 /// Reads all tensors of the directory. Also returns the file to name when one is missing.
@@ -143,8 +148,14 @@ fn tensors(files: &[File]) -> Result<(TensorIndex, String), LoadError> {
     }
     let weights = || files.iter().filter(|f| f.base().ends_with(".safetensors"));
     let Some(first) = weights().next() else {
-        return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(files))
-            .advice("the directory has no weights"));
+        let pickle = files.iter().any(|file| file.base().ends_with(".bin"));
+        return Err(LoadError::new(Kind::NotAModel, "model", WANTED, list(files)).advice(
+            if pickle {
+                "pickles (.bin) are not read; use the GGUF file of the same model, or its safetensors"
+            } else {
+                "the directory has no weights"
+            },
+        ));
     };
     for file in weights() {
         add(file)?;
@@ -173,6 +184,15 @@ impl HfSource<'_, '_, '_, '_> {
         let weights = assemble_mtp(spec, self)?;
         self.index.expect_empty(|name| !qwen35::drafts(name))?;
         Ok(Some(weights))
+    }
+
+    /// Refuses files without the weights of this role.
+    fn expect(&self, role: TensorRole) -> Result<(), LoadError> {
+        let name = self.names.weight(role);
+        match self.index.get(&name) {
+            Some(_) => Ok(()),
+            None => Err(self.index.missing(&name, self.file)),
+        }
     }
 
     /// Decodes `weight` with its `weight_scale`.
@@ -232,12 +252,13 @@ impl TensorSource for HfSource<'_, '_, '_, '_> {
         let name = self.names.name(role);
         let t = self.index.need(&format!("{name}.weight"), self.file)?;
         let in_layer = matches!(role, TensorRole::Layer(..));
+        let covered = self.quantization.as_ref().is_some_and(|q| q.covers(&name));
+        let quantized = in_layer && (covered || t.dtype == DType::U8);
         let weight = match t.dtype {
             DType::U8 if in_layer => self.packed(&name, &t, rows, cols)?,
             DType::Float(dtype) => {
                 let master = float(&t, rows, cols, dtype)?;
-                let quantized = self.quantization.as_ref().is_some_and(|q| q.covers(&name));
-                if in_layer && quantized {
+                if quantized {
                     // The mean shows whether a weight is not finite.
                     let error = |e| match master.first_not_finite() {
                         Some(number) => t.not_finite(&number),
@@ -255,7 +276,8 @@ impl TensorSource for HfSource<'_, '_, '_, '_> {
             }
         };
         let bias = self.bias(role, &name, rows)?;
-        Ok(Linear::new(weight, bias))
+        // The layers that a configuration quantizes round their inputs to 8 bits too.
+        Ok(if quantized { Linear::bitnet(weight, bias) } else { Linear::new(weight, bias) })
     }
 
     fn embed(

@@ -83,6 +83,8 @@ pub(in crate::format) fn load(
         dlm,
         flushed: 0,
         mtp_fault: None,
+        stored_types: BTreeMap::new(),
+        notes: Vec::new(),
     })
 }
 

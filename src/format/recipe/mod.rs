@@ -38,9 +38,15 @@ pub(super) fn assemble(spec: &Spec, source: &mut impl TensorSource) -> Result<We
     let (vocab, hidden) = (spec.vocab_size, spec.hidden_size);
     let (embed, embed_rotation) = source.embed(vocab, hidden)?;
     let mut layers = Vec::new();
+    let head_norms = match spec.architecture {
+        Architecture::Qwen3 | Architecture::Qwen35 => true,
+        // Some files have none (`use_qk_norm` false): then no layer has.
+        Architecture::HunyuanDense => source.has(TensorRole::Layer(0, LayerRole::QNorm)),
+        _ => false,
+    };
     for layer in 0..spec.layers {
         let (mixer, role) = (spec.mixer(layer), &|role| TensorRole::Layer(layer, role));
-        layers.push(Layer { spec, source: &mut *source, mixer, role }.assemble()?);
+        layers.push(Layer { spec, source: &mut *source, mixer, head_norms, role }.assemble()?);
     }
     let final_norm = source.floats(TensorRole::FinalNorm, &[hidden])?;
     let head = match source.has_head() {
@@ -63,7 +69,8 @@ pub(super) fn assemble_mtp(
     let hidden_norm = norm(source, MtpRole::HiddenNorm)?;
     let input = source.linear(at(MtpRole::Input), hidden, 2 * hidden)?;
     let role = &|role| at(MtpRole::Layer(role));
-    let layer = Layer { spec, source: &mut *source, mixer: MixerKind::Attention, role };
+    let (mixer, head_norms) = (MixerKind::Attention, true);
+    let layer = Layer { spec, source: &mut *source, mixer, head_norms, role };
     let layer = layer.assemble()?;
     let own = |source: &_, role| TensorSource::has(source, at(role));
     let head_norm = match own(source, MtpRole::HeadNorm) {
@@ -86,6 +93,8 @@ struct Layer<'a, S> {
     spec: &'a Spec,
     source: &'a mut S,
     mixer: MixerKind,
+    /// True if q and k have norms.
+    head_norms: bool,
     /// The role in the model of a tensor of the layer.
     role: &'a dyn Fn(LayerRole) -> TensorRole,
 }
@@ -133,7 +142,7 @@ impl<S: TensorSource> Layer<'_, S> {
         let (hidden, head) = (spec.hidden_size, spec.head_dim);
         let (q, kv) = (spec.heads * head, spec.kv_heads * head);
         let bitnet = spec.architecture == Architecture::BitNet;
-        let head_norms = matches!(spec.architecture, Architecture::Qwen3 | Architecture::Qwen35);
+        let head_norms = self.head_norms;
         Ok(AttentionWeights {
             q: self.linear(LayerRole::Q, spec.query_outputs(), hidden)?,
             k: self.linear(LayerRole::K, kv, hidden)?,

@@ -129,6 +129,24 @@ impl TensorNames {
         ..Self::HF
     };
 
+    /// Names in a directory of Hunyuan's dense models.
+    pub(in crate::format) const HF_HUNYUAN: Self = Self {
+        layer_role: |role| match role {
+            LayerRole::QNorm => "self_attn.query_layernorm",
+            LayerRole::KNorm => "self_attn.key_layernorm",
+            role => (Self::HF.layer_role)(role),
+        },
+        ..Self::HF
+    };
+
+    /// Names in the directories of a family, as this runtime writes them.
+    pub(in crate::format) fn hf(architecture: Architecture) -> &'static Self {
+        match architecture {
+            Architecture::HunyuanDense => &Self::HF_HUNYUAN,
+            _ => &Self::HF,
+        }
+    }
+
     /// Names of GGUF files.
     pub(in crate::format) const GGUF: Self = Self {
         embed: "token_embd",

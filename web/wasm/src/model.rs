@@ -133,10 +133,13 @@ impl LoadedModel {
         if let Some(fault) = checkpoint.mtp_fault {
             return Err(fault.into());
         }
-        let Checkpoint { spec, weights, text, mut generation, dlm, flushed, .. } = checkpoint;
+        let Checkpoint {
+            spec, weights, text, mut generation, dlm, flushed, notes: of_files, ..
+        } = checkpoint;
         let mask = dlm.as_ref().and_then(|dlm| dlm.mask_token_id);
-        let ModelText { tokenizer, template, end_tokens, notes } =
+        let ModelText { tokenizer, template, end_tokens, mut notes } =
             ModelText::open(text, &generation.eos, mask, &options.text())?;
+        notes.extend(of_files);
         generation.eos = end_tokens.iter().map(|end| end.id).collect();
         let kernels = Kernels::best();
         let runtime = Runtime { kernels, thread_pool: threads::thread_pool(options.threads)? };
@@ -151,6 +154,7 @@ impl LoadedModel {
             false => 0.0,
         };
         let config = engine_config(&model, &options, kv, row_cost);
+        let model = model.with_context(config.max_context);
         let kv_bytes = KvPool::bytes(model.spec(), config.kv_pages, &config.kv)
             + KvPool::state_bytes(model.spec(), &config.kv);
         let engine = Engine::new(model, tokenizer.clone(), runtime, config)?;

@@ -78,6 +78,7 @@ impl Shape {
             attention_gate: true,
             linear_attention: Some(self.linear()),
             mixers: (0..self.layers).map(mixer).collect(),
+            factors: None,
             mtp_layers: 0,
         }
     }

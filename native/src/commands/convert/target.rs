@@ -66,6 +66,12 @@ pub enum TernaryType {
     /// 2 bits, one scale for a matrix (bitnet.cpp)
     #[value(name = "I2_S")]
     I2S,
+    /// 1.13 bits, blocks of 128 without zeros (one-bit Bonsai)
+    #[value(name = "Q1_0")]
+    Q1_0,
+    /// 1.31 bits, blocks of 256 with one zero in four weights (Hy-MT2)
+    #[value(name = "STQ1_0")]
+    Stq1_0,
 }
 
 impl From<TernaryType> for GgmlType {
@@ -77,6 +83,8 @@ impl From<TernaryType> for GgmlType {
             TernaryType::Pq2_0 => Self::Pq2_0,
             TernaryType::Ptq1_0 => Self::Ptq1_0,
             TernaryType::I2S => Self::I2S,
+            TernaryType::Q1_0 => Self::Q1_0,
+            TernaryType::Stq1_0 => Self::Stq1_0,
         }
     }
 }

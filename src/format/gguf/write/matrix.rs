@@ -35,7 +35,9 @@ fn type_id(kind: GgmlType) -> u32 {
         GgmlType::Tq1_0 => 34,
         GgmlType::Tq2_0 => 35,
         GgmlType::I2S => 36,
+        GgmlType::Q1_0 => 41,
         GgmlType::Q2_0 => 42,
+        GgmlType::Stq1_0 => 43,
         GgmlType::Pq2_0 => 142,
         GgmlType::Ptq1_0 => 143,
         other => unreachable!("{} is not written", other.name()),
@@ -47,8 +49,8 @@ pub(super) fn file_type(storage: Storage) -> usize {
     match storage {
         Storage::Ternary(GgmlType::Tq1_0, _) => 36,
         Storage::Ternary(GgmlType::Tq2_0, _) => 37,
-        Storage::Ternary(GgmlType::I2S, _) => 40,
-        Storage::Ternary(GgmlType::Q2_0, _) => 41,
+        Storage::Ternary(GgmlType::I2S | GgmlType::Q1_0, _) => 40,
+        Storage::Ternary(GgmlType::Q2_0 | GgmlType::Stq1_0, _) => 41,
         Storage::Ternary(GgmlType::Pq2_0, _) => 141,
         Storage::Ternary(..) => 143,
         Storage::Integers(GgmlType::Q4_0) => 2,
@@ -164,14 +166,25 @@ fn shape(m: &TernaryMatrix) -> String {
     }
 }
 
-/// The type with the group size of a matrix; mainline types where they have it.
+/// The type with the group size of a matrix: one of little more than one bit if it has codes for all
+/// weights, else mainline types where they have the group size.
 fn natural(m: &TernaryMatrix) -> Option<GgmlType> {
-    let kinds = [GgmlType::Tq2_0, GgmlType::Pq2_0, GgmlType::Q2_0];
+    let kinds =
+        [GgmlType::Q1_0, GgmlType::Stq1_0, GgmlType::Tq2_0, GgmlType::Pq2_0, GgmlType::Q2_0];
     let exact = |kind: &GgmlType| match (kind, m.scales()) {
         (GgmlType::Pq2_0, Scales::Tensor(_)) => false,
+        (GgmlType::Q1_0 | GgmlType::Stq1_0, _) => holds(m, *kind) && lacking(m, *kind).is_none(),
         _ => holds(m, *kind),
     };
     kinds.into_iter().find(exact)
+}
+
+/// Returns what a matrix has that a block type has no code for.
+fn lacking(m: &TernaryMatrix, kind: GgmlType) -> Option<&'static str> {
+    match kind.codec() {
+        BlockCodec::Ternary(format) if !format.has_codes(m) => Some(format.lacks),
+        _ => None,
+    }
 }
 
 /// Returns true if a type has blocks for the rows and scales of a matrix.
@@ -214,7 +227,7 @@ fn ternary(m: &TernaryMatrix, kind: GgmlType, factor: Option<f32>) -> Result<Vec
             bytes[..bytes.len() - I2S_TRAILER].iter().all(|b| b & b >> 1 & 0x55 == 0)
         }),
     };
-    bytes.ok_or_else(|| "a weight of +2".into())
+    bytes.ok_or_else(|| lacking(m, kind).unwrap_or("a weight of +2").into())
 }
 
 /// Rows of integers and their scales, in the units of a block format.

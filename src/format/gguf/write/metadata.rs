@@ -1,14 +1,20 @@
 //! Shape and constants of a model as metadata keys.
 
 use super::container::MetaWriter;
+use crate::format::gguf::rope::{FACTORS, LONG_FACTORS, LONG_ROPE};
 use crate::format::gguf::spec::ARCHITECTURE;
 use crate::format::{
-    Activation, Architecture, DlmConfig, ExportError, LinearAttention, MixerKind, RopeScaling,
-    Spec, YarnScaling,
+    Activation, Activations, Architecture, DlmConfig, ExportError, LayerWeights, Linear,
+    LinearAttention, MixerKind, RopeScaling, Spec, Weights, YarnScaling,
 };
+use crate::matrix::{Matrix, Scales};
 
 /// Key of block-diffusion parameters, as JSON. Other programs ignore it.
 pub(in crate::format::gguf) const DLM: &str = "wrinklefree.dlm_config";
+
+/// Key of the activations that ternary matrices with one scale were trained with, `int8` or `int16`. Other
+/// programs ignore it.
+pub(in crate::format::gguf) const ACTIVATIONS: &str = "wrinklefree.activations";
 
 /// Name of the architecture in GGUF.
 pub(super) fn architecture(spec: &Spec) -> Result<&'static str, ExportError> {
@@ -19,6 +25,8 @@ pub(super) fn architecture(spec: &Spec) -> Result<&'static str, ExportError> {
         (Architecture::Qwen2, Activation::Silu) => Ok("qwen2"),
         (Architecture::Qwen3, Activation::Silu) => Ok("qwen3"),
         (Architecture::Qwen35, Activation::Silu) => Ok("qwen35"),
+        (Architecture::HunyuanDense, Activation::Silu) => Ok("hunyuan-dense"),
+        (Architecture::MiniCpm, Activation::Silu) => Ok("minicpm"),
         (other, activation) => Err(ExportError::unsupported(
             "architecture",
             "SiLU in a family other than BitNet",
@@ -70,6 +78,16 @@ pub(super) fn put_spec(
             meta.text(&key("rope.scaling.type"), "yarn");
             meta.size(&key("rope.scaling.original_context_length"), s.original_context);
         }
+        Some(RopeScaling::LongRope(s)) => {
+            float("rope.scaling.attn_factor", s.attention_factor);
+            meta.text(&key("rope.scaling.type"), LONG_ROPE);
+            meta.size(&key("rope.scaling.original_context_length"), s.original_context);
+        }
+    }
+    if let Some(f) = spec.factors {
+        meta.float(&key("embedding_scale"), f.embedding);
+        meta.float(&key("residual_scale"), f.residual);
+        meta.float(&key("logit_scale"), f.logit_divisor);
     }
     if spec.mtp_layers > 0 {
         meta.size(&key("nextn_predict_layers"), spec.mtp_layers);
@@ -131,17 +149,37 @@ fn put_linear_attention(meta: &mut MetaWriter, arch: &str, spec: &Spec, shape: &
     }
 }
 
+/// Adds the activations of ternary matrices with one scale, where the model has any: the type of a matrix
+/// does not tell them.
+pub(super) fn put_activations(meta: &mut MetaWriter, weights: &Weights) {
+    let layers = weights.layers.iter().flat_map(LayerWeights::linears);
+    let one_scale = |linear: &&Linear| match &linear.weight {
+        Matrix::Ternary(m) => matches!(m.scales(), Scales::Tensor(_)),
+        _ => false,
+    };
+    let mut found = layers.filter(one_scale).map(|linear| linear.activations).peekable();
+    if found.peek().is_some() {
+        let int8 = found.any(|activations| activations == Activations::Int8);
+        meta.text(ACTIVATIONS, if int8 { "int8" } else { "int16" });
+    }
+}
+
 /// Adds block-diffusion parameters.
 pub(super) fn put_dlm(meta: &mut MetaWriter, dlm: &DlmConfig) {
     let json = serde_json::to_string(dlm).expect("numbers and texts are JSON");
     meta.text(DLM, &json);
 }
 
-/// Divisors of the rotary frequencies, for scalings that GGUF holds as a tensor.
-pub(super) fn divisors(spec: &Spec) -> Option<Vec<f32>> {
+/// Names and values of the tensors that hold divisors of the rotary frequencies.
+pub(super) fn divisors(spec: &Spec) -> Vec<(&'static str, Vec<f32>)> {
     match &spec.rope.scaling {
-        Some(RopeScaling::Divisors(divisors)) => Some(divisors.clone()),
-        Some(RopeScaling::Llama3(s)) => Some(s.divisors(spec.rope.theta, spec.rotary_dim())),
-        _ => None,
+        Some(RopeScaling::Divisors(divisors)) => vec![(FACTORS, divisors.clone())],
+        Some(RopeScaling::Llama3(s)) => {
+            vec![(FACTORS, s.divisors(spec.rope.theta, spec.rotary_dim()))]
+        }
+        Some(RopeScaling::LongRope(s)) => {
+            LONG_FACTORS.into_iter().zip([s.long.clone(), s.short.clone()]).collect()
+        }
+        _ => Vec::new(),
     }
 }

@@ -6,7 +6,7 @@ mod metadata;
 mod rotation;
 mod text;
 
-pub(super) use metadata::DLM;
+pub(super) use metadata::{ACTIVATIONS, DLM};
 pub use text::GgufTokenizer;
 
 use super::types::GgmlType;
@@ -28,8 +28,8 @@ use std::sync::Arc;
 /// Choices for a GGUF file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GgufOptions {
-    /// Type of ternary matrices: TQ1_0, TQ2_0, Q2_0, PQ2_0, PTQ1_0 or I2_S. `None` takes the type with
-    /// a matrix's own group size.
+    /// Type of ternary matrices: TQ1_0, TQ2_0, Q2_0, PQ2_0, PTQ1_0, I2_S, Q1_0 or STQ1_0. `None` takes
+    /// the type with a matrix's own group size, of little more than one bit where it holds all weights.
     pub ternary: Option<GgmlType>,
     /// Precision of the output head, and of the embeddings where they are the head: f16 or Q8_0. `None`
     /// keeps it, except that int8 with a scale per row becomes f16.
@@ -81,9 +81,9 @@ impl<'a> GgufFile<'a> {
         }
         let tied = checkpoint.weights.head.is_none();
         let mut plan = Plan::new(checkpoint, options);
-        if let Some(divisors) = metadata::divisors(spec) {
+        for (name, divisors) in metadata::divisors(spec) {
             let shape = vec![divisors.len()];
-            plan.add(super::rope::FACTORS.into(), shape, Data::Floats(divisors.into()));
+            plan.add(name.into(), shape, Data::Floats(divisors.into()));
         }
         disassemble(&checkpoint.weights, &mut plan)?;
         let Plan { tensors, declaration, kinds, .. } = plan;
@@ -94,6 +94,7 @@ impl<'a> GgufFile<'a> {
         }
         meta.size("general.quantization_version", 2);
         text::put_sampling(&mut meta, &checkpoint.generation, spec.architecture);
+        metadata::put_activations(&mut meta, &checkpoint.weights);
         declaration.put(&mut meta, spec, tied)?;
         if let Some(dlm) = &checkpoint.dlm {
             metadata::put_dlm(&mut meta, dlm);
@@ -310,7 +311,9 @@ impl RowOrder {
     /// Order of the rows of q and k in the GGUF files of a family.
     pub(super) fn of_gguf(spec: &crate::format::Spec) -> Self {
         match spec.architecture {
-            Architecture::Llama => Self::Interleaved { head_dim: spec.head_dim },
+            Architecture::Llama | Architecture::MiniCpm => {
+                Self::Interleaved { head_dim: spec.head_dim }
+            }
             _ => Self::Same,
         }
     }

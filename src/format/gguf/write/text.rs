@@ -108,11 +108,12 @@ pub(super) fn put_sampling(
     generation: &GenerationDefaults,
     architecture: Architecture,
 ) {
-    let implied = architecture == Architecture::Qwen35;
+    let hunyuan = architecture == Architecture::HunyuanDense;
+    let implied = hunyuan || architecture == Architecture::Qwen35;
     for (name, value, off) in [
         ("temp", generation.temperature, Some(0.0)),
         ("top_p", generation.top_p, Some(1.0)),
-        ("penalty_repeat", generation.repetition_penalty, None),
+        ("penalty_repeat", generation.repetition_penalty, hunyuan.then_some(1.0)),
     ] {
         if let Some(value) = value.or(off.filter(|_| implied)) {
             meta.float(&format!("general.sampling.{name}"), value);

@@ -15,6 +15,8 @@ fn family(architecture: Architecture) -> (&'static str, &'static str) {
         Architecture::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Architecture::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         Architecture::Qwen35 => ("qwen3_5_text", "Qwen3_5ForCausalLM"),
+        Architecture::HunyuanDense => ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"),
+        Architecture::MiniCpm => ("minicpm", "MiniCPMForCausalLM"),
     }
 }
 
@@ -58,6 +60,16 @@ pub(super) fn config(
     if let Some(quantization) = weights.quantization() {
         put("quantization_config", quantization);
     }
+    if spec.architecture == Architecture::HunyuanDense {
+        config.insert("use_qk_norm".into(), weights.head_norms().into());
+    }
+    if let Some(f) = spec.factors {
+        let depth = f64::from(f.residual) * (spec.layers as f64).sqrt();
+        let base = spec.hidden_size as f64 / f64::from(f.logit_divisor);
+        config.insert("scale_emb".into(), shortest(f.embedding));
+        config.insert("scale_depth".into(), depth.into());
+        config.insert("dim_model_base".into(), base.into());
+    }
     config.extend(rope(spec));
     if let Some(shape) = &spec.linear_attention {
         config.extend(linear_attention(spec, shape));
@@ -95,6 +107,14 @@ fn rope(spec: &Spec) -> Map<String, Value> {
             "beta_slow": s.beta_slow,
             "attention_factor": s.attention_factor,
             "truncate": s.truncate,
+        }),
+        Some(RopeScaling::LongRope(s)) => json!({
+            "rope_type": "longrope",
+            "factor": spec.context_length as f64 / s.original_context as f64,
+            "original_max_position_embeddings": s.original_context,
+            "long_factor": s.long,
+            "short_factor": s.short,
+            "attention_factor": s.attention_factor,
         }),
     };
     let mut fields = Map::new();

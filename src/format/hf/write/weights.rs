@@ -53,6 +53,16 @@ impl<'a> WeightsFile<'a> {
         Ok(file)
     }
 
+    fn names(&self) -> &'static TensorNames {
+        TensorNames::hf(self.architecture)
+    }
+
+    /// Returns true if q and k have norms.
+    pub(super) fn head_norms(&self) -> bool {
+        let name = self.names().weight(TensorRole::Layer(0, LayerRole::QNorm));
+        self.tensors.iter().any(|t| t.name == name)
+    }
+
     pub(super) fn attention_bias(&self) -> bool {
         self.attention_bias
     }
@@ -168,14 +178,14 @@ impl<'a> TensorSink<'a> for WeightsFile<'a> {
         matrix: &'a Matrix,
         rotation: Option<&'a Arc<Rotation>>,
     ) -> Result<(), ExportError> {
-        let name = TensorNames::HF.weight(role);
+        let name = self.names().weight(role);
         refuse_rotation(&name, rotation)?;
         self.matrix(name, matrix);
         Ok(())
     }
 
     fn linear(&mut self, role: TensorRole, linear: &'a Linear) -> Result<(), ExportError> {
-        let (name, weight) = (TensorNames::HF.name(role), TensorNames::HF.weight(role));
+        let (name, weight) = (self.names().name(role), self.names().weight(role));
         refuse_rotation(&weight, linear.rotation.as_ref())?;
         let in_layer = matches!(role, TensorRole::Layer(..));
         match &linear.weight {
@@ -224,7 +234,7 @@ impl<'a> TensorSink<'a> for WeightsFile<'a> {
             values.iter_mut().for_each(qwen35::to_stored(role));
             shape = qwen35::stored_shape(role, &shape);
         }
-        self.add(TensorNames::HF.weight(role), &shape, Data::Floats(values));
+        self.add(self.names().weight(role), &shape, Data::Floats(values));
         Ok(())
     }
 }

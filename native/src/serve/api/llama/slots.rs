@@ -274,7 +274,7 @@ async fn erase(
 
 /// Returns the properties that decide what the bytes of a page mean.
 fn identity(model: &ServedModel) -> Value {
-    json!({
+    let mut identity = json!({
         "spec": model.spec,
         "fingerprint": model.size.fingerprint,
         "keys": model.kv.keys.name(),
@@ -282,7 +282,12 @@ fn identity(model: &ServedModel) -> Value {
         "attention": model.kv.selection.to_string(),
         "isa": model.isa,
         "sparsity": model.activation_sparsity.to_string(),
-    })
+    });
+    // Models without LongRoPE keep the identity of older files.
+    if let Some(long) = model.long_rope {
+        identity["long_rope"] = long.into();
+    }
+    identity
 }
 
 /// Runs work with files on a thread that may block.

@@ -104,7 +104,7 @@ to_stdout() {
         curl --fail --location --silent --show-error $safe --connect-timeout 20 --speed-limit 1 --speed-time 60 "$1"
     else
         # shellcheck disable=SC2086
-        wget -q -T 60 $wget_once -O - "$1"
+        wget -q $wget_options -O - "$1"
     fi
 }
 
@@ -161,9 +161,14 @@ prepare() {
     if has curl; then downloader=curl
     elif has wget; then downloader=wget
     else fail "curl and wget are missing" "install one of them with your system's packages, then run this again"; fi
-    # One attempt of ours is one of wget's; busybox has no such option.
-    wget_once=
-    if [ $downloader = wget ] && wget --help 2>&1 | grep -q -e --tries; then wget_once='-t 1'; fi
+    # GNU's wget tries twenty times by itself. Busybox has a limit of time, or crashes on that option.
+    wget_options=
+    if [ $downloader = wget ]; then
+        case $(wget --help 2>&1) in
+        *--tries*) wget_options='-t 1 -T 60' ;;
+        *-T\ SEC*) wget_options='-T 60' ;;
+        esac
+    fi
     if has sha256sum; then hasher=sha256sum
     elif has shasum; then hasher=shasum
     elif has openssl; then hasher=openssl

@@ -382,11 +382,11 @@ test("suggestions, a system prompt, settings and files are sent", async () => {
   await page.getByLabel("Seed").fill("7");
   await page.getByLabel("Thinking").selectOption("off");
   await page.getByRole("button", { name: "Close" }).click();
-  await page.getByRole("button", { name: "Write a short poem about rain." }).click();
+  await page.getByRole("button", { name: "What does a shepherd do?" }).click();
   await answer(0);
   assert.deepEqual(sent[0].messages, [
     { role: "system", content: "Be short." },
-    { role: "user", content: "Write a short poem about rain." },
+    { role: "user", content: "What does a shepherd do?" },
   ]);
   const { top_p, seed, enable_thinking } = sent[0];
   assert.deepEqual({ top_p, seed, enable_thinking }, { top_p: 0.9, seed: 7, enable_thinking: false });
@@ -406,6 +406,29 @@ test("suggestions, a system prompt, settings and files are sent", async () => {
     await page.getByRole("alert").getByText(`${name} ${part}`).waitFor();
   }
   assert.equal(await page.locator("#files li").count(), 0);
+});
+
+test("suggestions fit the model that is served", async () => {
+  await open();
+  const suggestions = () => page.locator("#suggestions button").allTextContents();
+  const own = await suggestions();
+  assert.equal(own.length, 4);
+  assert.ok(!own.join().includes("rainbow"), "the model inside the program cannot explain it");
+  const card = (id, n_params) => ({ id, status: { value: "loaded" }, meta: n_params && { n_params } });
+  const data = [card("large", 2e9), card("small", 6e6), card("not loaded")];
+  await page.route("**/v1/models", (route) => route.fulfill({ json: { object: "list", data } }));
+  await page.reload();
+  const models = page.getByLabel("Model", { exact: true });
+  await models.waitFor();
+  const general = await suggestions();
+  assert.ok(general.join().includes("rainbow"));
+  for (const [name, expected] of [["small", own], ["not loaded", general], ["large", general]]) {
+    await models.selectOption(name);
+    assert.deepEqual(await suggestions(), expected, name);
+  }
+  await says({ content: "Light bends." });
+  await page.getByRole("button", { name: general[1] }).click();
+  assert.equal((await answer(0)).text, "Light bends.");
 });
 
 test("the reference of the API has examples that can be tried", async () => {

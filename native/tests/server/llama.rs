@@ -232,7 +232,15 @@ fn properties_and_other_paths() {
     let want = server.post("/v1/chat/completions", &chat).is(200).json();
     let got = server.post("/chat/completions", &chat).is(200).json();
     assert_eq!(got["choices"][0]["message"], want["choices"][0]["message"]);
-    assert_eq!(server.get("/models").is(200).json(), server.get("/v1/models").is(200).json());
+    let models = server.get("/models").is(200).json();
+    assert_eq!(models, server.get("/v1/models").is(200).json());
+    let meta = &models["data"][0]["meta"];
+    assert_eq!(meta["n_ctx_train"], 512);
+    for (field, least) in
+        [("n_params", 1_000_000), ("n_vocab", 1000), ("n_embd", 64), ("size", 1_000_000)]
+    {
+        assert!(meta[field].as_u64().is_some_and(|n| n > least), "{field}: {meta}");
+    }
     let text = json!({"content": "a fox"});
     let embedding = server.post("/embedding", &text).is(200).json();
     let want = server.post("/v1/embeddings", &json!({"input": "a fox"})).is(200).json();

@@ -121,7 +121,9 @@ describe("serve", () => {
     }
     expect(queue).toContain("page/markdown.js");
     expect((await fetch(`${url}/health`)).status).toBe(200);
-    expect((await (await fetch(`${url}/v1/models`)).json()).data[0].id).toBe("default");
+    const [model] = (await (await fetch(`${url}/v1/models`)).json()).data;
+    expect(model.id).toBe("default");
+    expect(model.meta.n_params).toBeGreaterThan(1e6);
   });
 
   test("an answer, whole and streamed", async () => {

@@ -26,6 +26,14 @@ fn model_card(status: &ModelStatus) -> Value {
     }
     if let Some(served) = &status.served {
         card["max_model_len"] = served.context.into();
+        // As llama-server has it; the chat page chooses its suggestions by the number of parameters.
+        card["meta"] = json!({
+            "n_params": served.size.parameters,
+            "n_vocab": served.vocab,
+            "n_embd": served.spec.hidden_size,
+            "n_ctx_train": served.spec.context_length,
+            "size": served.size.bytes,
+        });
     }
     if status.bytes > 0 {
         card["size"] = status.bytes.into();

@@ -11,6 +11,23 @@ const [send, stop, models] = ["send", "stop", "models"].map(at);
 // For screen readers: a region that is announced, and one that changes too often for that.
 const [status, speed] = ["status", "rate"].map(at);
 
+/** Suggestions for a model that knows a small world of stories, as the one inside the program. */
+const FOR_STORIES = [
+  "Tell me a story about a fox named Pip.",
+  "Tell me a bedtime story about an elephant and a mouse.",
+  "Anna has 7 apples. She finds 5 more. How many apples does Anna have now?",
+  "What does a shepherd do?",
+];
+/** Suggestions for all other models. */
+const FOR_ALL = [
+  "Tell me a story about a fox named Pip.",
+  "Explain in three sentences how a rainbow forms.",
+  "Write a short poem about rain.",
+  "List five ideas for a rainy afternoon.",
+];
+/** A model with fewer parameters gets the suggestions for stories. */
+const ENOUGH_PARAMETERS = 5e7;
+
 /** Name of the model that answers; of several, first one that is in memory. */
 let model;
 /** The conversation on the page. */
@@ -242,11 +259,20 @@ document.onkeydown = (event) => {
 
 at("new").onclick = () => open();
 
-for (const suggestion of document.querySelectorAll("#suggestions button")) {
-  suggestion.onclick = () => {
-    question.value = suggestion.textContent;
-    form.requestSubmit();
-  };
+/** Shows what one might ask a model, from its description. */
+function suggest({ meta } = {}) {
+  const texts = meta?.n_params < ENOUGH_PARAMETERS ? FOR_STORIES : FOR_ALL;
+  const buttons = texts.map((text) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = text;
+    button.onclick = () => {
+      question.value = text;
+      form.requestSubmit();
+    };
+    return button;
+  });
+  at("suggestions").replaceChildren(...buttons);
 }
 
 at("attach").onclick = () => at("file").click();
@@ -303,10 +329,14 @@ async function greet() {
   const loaded = data.find(({ status }) => status.value === "loaded");
   model = (loaded ?? data[0])?.id;
   at("model").textContent = model ?? "has no models yet";
+  suggest(loaded ?? data[0]);
   if (data.length < 2) return;
   models.replaceChildren(...data.map(({ id }) => new Option(id)));
   models.value = model;
-  models.onchange = () => (model = models.value);
+  models.onchange = () => {
+    model = models.value;
+    suggest(data.find(({ id }) => id === model));
+  };
   at("model").hidden = true;
   models.parentElement.hidden = false;
 }

@@ -44,6 +44,7 @@ const LAUNCHERS = {
       ...options,
       executablePath,
       protocolTimeout: 300_000,
+      timeout: 120_000,
       // Without TLS, Firefox has no service workers and no cache in tests.
       extraPrefsFirefox: { "dom.serviceWorkers.testing.enabled": true },
     });

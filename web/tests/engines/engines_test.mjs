@@ -79,6 +79,8 @@ for (const name of ENGINES) {
       assert.deepEqual([kept.urls, kept.complete, first.list.length], [[url], true, 1]);
       assert.equal(kept.bytes, (await readFile(`${root}/default.wf.safetensors`)).length);
       await models.close();
+      // Driven WebKit is a private window: what its Cache Storage keeps ends with the engine's worker.
+      if (first.why !== "opfs") return assert.equal(name, "webkit");
       const second = await engine.evaluate(download, server.url, url);
       assert.deepEqual([second.cached, second.answer], [true, first.answer]);
       assert.equal(await engine.evaluate(forget, server.url, url), 1);
@@ -170,8 +172,9 @@ async function download(base, url) {
   const engine = await load(url, { threads: 1 });
   const { files, why } = engine.info();
   const answer = await engine.generate("What is the opposite of hot?", { temperature: 0 });
+  const list = await cache.list();
   await engine.dispose();
-  return { cached: files[0].cached, why: why.cache, answer, list: await cache.list() };
+  return { cached: files[0].cached, why: why.cache, answer, list };
 }
 
 async function forget(base, url) {

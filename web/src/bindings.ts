@@ -33,6 +33,8 @@ export interface Session {
   cancel(id: number): void;
   step(): string;
   tokenize(text: string, special: boolean): Uint32Array;
+  /** Returns the token ids of a request's prompt. */
+  encode(request: string): Uint32Array;
   detokenize(ids: Uint32Array): string;
   free(): void;
 }

@@ -4,6 +4,7 @@ import { chatRequest } from "./chat_request.js";
 import { ChatResponse } from "./chat_response.js";
 import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams } from "./chat_types.js";
 import type { WorkerConnection } from "./connection.js";
+import { refuseUnknown } from "./option_names.js";
 
 /** The object that OpenAI's clients call `chat`. */
 export class Chat {
@@ -60,7 +61,9 @@ export class Completions {
     params: ChatCompletionParams,
     options?: RequestOptions,
   ): Promise<ChatCompletion | AsyncGenerator<ChatCompletionChunk>>;
-  async create(params: ChatCompletionParams, { signal }: RequestOptions = {}) {
+  async create(params: ChatCompletionParams, options: RequestOptions = {}) {
+    refuseUnknown("chat.completions.create", options, ["signal"]);
+    const { signal } = options;
     const parts = this.#connection.stream(chatRequest(params), signal);
     const response = new ChatResponse(this.#model, params);
     return params.stream ? response.chunks(parts) : response.complete(parts);

@@ -3,14 +3,19 @@
 import type { ChatCompletionParams } from "./chat_types.js";
 import { normalizeMessages } from "./messages.js";
 import { WrinkleFreeError } from "./errors.js";
+import { similarName } from "./option_names.js";
 import type { WireRequest } from "./protocol.js";
-import { DECODING_FIELDS, logitBiasPairs, requireFinite, randomSeed } from "./request.js";
+import { DECODING_FIELDS, checkField, logitBiasPairs, randomSeed } from "./request.js";
 
 /** Fields that are converted one by one, or that do not change the answer. */
 const HANDLED_ELSEWHERE = new Set([
   ...["model", "stream", "stream_options", "logprobs", "top_logprobs", "logit_bias", "n", "stop"],
   ...["max_tokens", "max_completion_tokens", "messages", "user", "metadata", "store"],
+  "response_format",
 ]);
+
+/** Fields of the core that a conversation cannot have, or for which OpenAI's chunks have no place. */
+const NOT_FOR_CHATS = new Set(["raw", "watch", "suffix"]);
 
 /**
  * Returns the core's request for one of OpenAI's.
@@ -21,34 +26,39 @@ export function chatRequest(params: ChatCompletionParams): WireRequest {
   const request: WireRequest = { ...randomSeed(), messages: normalizeMessages(params.messages) };
   for (const [name, value] of Object.entries(params)) {
     if (value === undefined || value === null || HANDLED_ELSEWHERE.has(name)) continue;
-    // A conversation cannot be `raw`, and OpenAI's chunks have no field for `watch`.
-    if (!DECODING_FIELDS.has(name) || name === "raw" || name === "watch") throw unsupported(name);
+    if (!DECODING_FIELDS.has(name) || NOT_FOR_CHATS.has(name)) throw unsupported(name);
+    checkField(name, value);
     request[name] = value;
   }
   if ((params.n ?? 1) !== 1) throw unsupported("n");
-  return requireFinite({
-    ...{ ...request, ...maxTokens(params), ...stopStrings(params) },
-    ...{ ...logprobCount(params), ...logitBias(params) },
-  });
+  const format = params.response_format;
+  if (format && format.type !== "text") throw unsupported(`response_format: ${format.type}`);
+  return { ...request, ...limits(params), ...logprobCount(params), ...logitBias(params) };
 }
 
 function unsupported(name: string): WrinkleFreeError {
-  return new WrinkleFreeError("unsupported", `the parameter ${name} is not supported`);
+  const known = [...DECODING_FIELDS, ...HANDLED_ELSEWHERE].filter((one) => !NOT_FOR_CHATS.has(one));
+  const similar = similarName(name, known);
+  const hint = similar && similar !== name ? `: did you mean ${similar}?` : "";
+  return new WrinkleFreeError("unsupported", `the parameter ${name} is not supported${hint}`);
 }
 
-function maxTokens({ max_completion_tokens, max_tokens }: ChatCompletionParams): WireRequest {
+/** Returns the fields that end an answer. */
+function limits({ max_completion_tokens, max_tokens, stop }: ChatCompletionParams): WireRequest {
   const limit = max_completion_tokens ?? max_tokens;
-  return limit == null ? {} : { max_tokens: limit };
-}
-
-function stopStrings({ stop }: ChatCompletionParams): WireRequest {
-  return stop == null ? {} : { stop: typeof stop === "string" ? [stop] : stop };
+  if (limit != null) checkField("max_tokens", limit);
+  if (stop != null) checkField("stop", stop);
+  return {
+    ...(limit == null ? {} : { max_tokens: limit }),
+    ...(stop == null ? {} : { stop: [stop].flat() }),
+  };
 }
 
 function logprobCount({ logprobs, top_logprobs }: ChatCompletionParams): WireRequest {
+  if (top_logprobs != null) checkField("logprobs", top_logprobs);
   return logprobs ? { logprobs: top_logprobs ?? 0 } : {};
 }
 
 function logitBias({ logit_bias }: ChatCompletionParams): WireRequest {
-  return logitBiasPairs(logit_bias ?? undefined);
+  return logitBiasPairs("logit_bias", logit_bias ?? undefined);
 }

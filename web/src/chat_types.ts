@@ -47,6 +47,8 @@ export interface ChatCompletionParams {
   seed?: number | null;
   /** String, or strings, that end the answer. */
   stop?: string | string[] | null;
+  /** Form of the answer; only `{ type: "text" }` is supported. */
+  response_format?: { type: "text" } | null;
   /** Number of answers; only 1 is supported. */
   n?: 1 | null;
   /** See {@link GenerateOptions.topK}. */

@@ -1,17 +1,19 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /** The engine as the package's users see it. */
 
 import { Chat } from "./chat.js";
-import type { ChatMessage } from "./chat_types.js";
 import type { WorkerConnection } from "./connection.js";
 import { WrinkleFreeError } from "./errors.js";
 import type { WirePart } from "./protocol.js";
-import { promptRequest } from "./request.js";
+import { refuseUnknown, withOptionNames } from "./option_names.js";
+import { GENERATE_OPTIONS, promptRequest, tokenIds } from "./request.js";
 import type {
   EngineInfo,
   GenerateOptions,
   LoadOptions,
   ModelSource,
   Part,
+  Prompt,
   StreamOptions,
 } from "./types.js";
 
@@ -54,8 +56,8 @@ export class Engine {
   }
 
   /**
-   * Generates an answer to a prompt. The prompt goes through the model's chat template, if it has
-   * one and `raw` is not set.
+   * Generates an answer to a prompt or a conversation. A text goes through the model's chat template,
+   * if it has one and `raw` is not set.
    *
    * @returns the whole answer, without the reasoning before it
    * @throws {@link WrinkleFreeError} such as `"context_length_exceeded"`,
@@ -65,7 +67,7 @@ export class Engine {
    * const story = await engine.generate("Tell me a story about a fox.", { maxTokens: 200 });
    * ```
    */
-  async generate(prompt: string, options: GenerateOptions = {}): Promise<string> {
+  async generate(prompt: Prompt, options: GenerateOptions = {}): Promise<string> {
     let text = "";
     for await (const part of this.stream(prompt, { watch: false, ...options })) text += part.text;
     return text;
@@ -84,11 +86,15 @@ export class Engine {
    * ```
    */
   async *stream(
-    prompt: string | readonly ChatMessage[],
+    prompt: Prompt,
     options: StreamOptions = {},
   ): AsyncGenerator<Part, void, undefined> {
     const request = promptRequest(prompt, { watch: true, ...options });
-    for await (const part of this.#connection.stream(request, options.signal)) yield toPart(part);
+    try {
+      for await (const part of this.#connection.stream(request, options.signal)) yield toPart(part);
+    } catch (error) {
+      throw withOptionNames(error, GENERATE_OPTIONS);
+    }
   }
 
   /**
@@ -106,8 +112,39 @@ export class Engine {
     if (typeof text !== "string") {
       throw new WrinkleFreeError("bad_request", "tokenize: the text must be a string");
     }
+    refuseUnknown("tokenize", options, ["special"]);
     const special = options.special ?? false;
     return this.#connection.call({ type: "tokenize", text, special });
+  }
+
+  /**
+   * Returns the text of token ids. Control tokens have none; parts of characters become U+FFFD.
+   *
+   * @throws {@link WrinkleFreeError} `"bad_request"` for something that is not a list of ids
+   * @example
+   * ```ts
+   * const text = await engine.detokenize(await engine.tokenize("a small fox"));
+   * ```
+   */
+  async detokenize(tokens: readonly number[] | Uint32Array): Promise<string> {
+    const ids = tokenIds("tokens", [...tokens]);
+    return this.#connection.call({ type: "detokenize", tokens: ids });
+  }
+
+  /**
+   * Returns the number of tokens of a prompt, with the chat template and the tokens that frame it, as
+   * {@link Engine.generate} would read it with these options.
+   *
+   * @throws the errors of {@link Engine.generate} that concern the prompt
+   * @example
+   * ```ts
+   * const left = engine.info().context - (await engine.countTokens(messages));
+   * ```
+   */
+  async countTokens(prompt: Prompt, options: GenerateOptions = {}): Promise<number> {
+    const request = promptRequest(prompt, options);
+    const tokens = await this.#connection.call<number[]>({ type: "encode", request });
+    return tokens.length;
   }
 
   /** Returns a description of the model and of the configuration it runs in. */
@@ -124,6 +161,11 @@ export class Engine {
     // A crashed engine has nothing left to free.
     await this.#connection.call({ type: "dispose" }).catch(() => {});
     this.#connection.close(disposed);
+  }
+
+  /** Disposes the engine at the end of a block: `await using engine = await load();`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.dispose();
   }
 }
 

@@ -30,5 +30,6 @@ export const load: LoadFunction = createLoad(platform, {
   wasm: wasmUrls,
 });
 
+export { cache } from "./cache/model_cache.js";
 export type * from "./public.js";
 export { WrinkleFreeError } from "./errors.js";

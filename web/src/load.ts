@@ -7,22 +7,27 @@ import { withServedBuffers } from "./buffer_stream.js";
 import { resolveAssets } from "./assets.js";
 import type { PagePlatform } from "./platform/platform.js";
 import type { ModelFile, AssetUrls } from "./protocol.js";
-import { loadSettings } from "./load_settings.js";
+import { LOAD_OPTIONS, loadSettings } from "./load_settings.js";
+import { withOptionNames } from "./option_names.js";
 import { modelFiles } from "./sources.js";
 import type { EngineInfo } from "./types.js";
 
 /** Creates `load` for a platform. `relative`: the package's files, relative to its module. */
 export function createLoad(platform: PagePlatform, relative: AssetUrls): LoadFunction {
   return async (source = "default", options = {}) => {
-    const { signal, onProgress } = options;
-    signal?.throwIfAborted();
+    const { signal, onProgress } = options ?? {};
+    signal?.throwIfAborted?.();
     const assets = resolveAssets(relative, platform.resolve);
     const sources = modelFiles(source, platform.resolve, assets.model);
     const settings = loadSettings(options, sources);
+    // What the caller's server may know is not for the host of this package.
+    if (source === "default") settings.headers = {};
     const connection = new WorkerConnection(() => platform.spawn(assets.worker), onProgress);
     const files = sources.map(withServedBuffers);
     const call = { type: "load", files, settings, assets } as const;
-    const info = connection.call<EngineInfo>(call, bufferPorts(files));
+    const info = connection.call<EngineInfo>(call, bufferPorts(files)).catch((error) => {
+      throw withOptionNames(error, LOAD_OPTIONS);
+    });
     info.catch((error) => connection.close(error));
     const abort = () => {
       connection.abort();

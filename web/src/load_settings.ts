@@ -1,8 +1,9 @@
 /** Validation of `load`'s options, before anything is started or fetched. */
 
-import { WrinkleFreeError } from "./errors.js";
+import { WrinkleFreeError, messageOf } from "./errors.js";
+import { refuseUnknown } from "./option_names.js";
 import type { LoadSettings } from "./protocol.js";
-import type { SourceFile } from "./sources.js";
+import { type SourceFile, modelName } from "./sources.js";
 import type { KvType, LoadOptions } from "./types.js";
 
 /** Maximum number of threads: each is a worker with a stack in the shared memory. */
@@ -11,15 +12,35 @@ const MAX_THREADS = 64;
 const KV_TYPES: readonly KvType[] = ["f32", "f16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8"];
 const SIMD_CHOICES = ["auto", "simd128", "relaxed"];
 
+/** Names of all options of `load`. */
+export const LOAD_OPTIONS = Object.keys({
+  threads: true,
+  simd: true,
+  signal: true,
+  onProgress: true,
+  cache: true,
+  headers: true,
+  context: true,
+  kvType: true,
+  attention: true,
+  allowControlTokens: true,
+  mtp: true,
+  stopTokens: true,
+  chatTemplate: true,
+  templateFixes: true,
+  sha256: true,
+  name: true,
+} satisfies Record<keyof LoadOptions, true>);
+
 /**
  * Returns the settings for these files.
  *
  * @throws {@link WrinkleFreeError} `"bad_request"`, with the option's name in the message
  */
 export function loadSettings(options: LoadOptions, files: readonly SourceFile[]): LoadSettings {
+  refuseUnknown("load", options, LOAD_OPTIONS);
   const { threads = "auto", simd = "auto", cache = true, context, sha256 = {}, name } = options;
-  const { kvType = {}, attention, mtp = false } = options;
-  const first = (files[0] as SourceFile).name;
+  const { kvType = {}, attention, mtp = false, onProgress, signal } = options;
   const threadCountOk =
     Number.isInteger(threads) && Number(threads) > 0 && Number(threads) <= MAX_THREADS;
   check("threads", threads === "auto" || threadCountOk, `1 to ${MAX_THREADS}, or "auto"`, threads);
@@ -30,17 +51,34 @@ export function loadSettings(options: LoadOptions, files: readonly SourceFile[])
   const attentionOk = attention === undefined || typeof attention === "string";
   check("attention", attentionOk, "a string", attention);
   check("mtp", typeof mtp === "boolean", "true or false", mtp);
+  check("cache", typeof cache === "boolean", "true or false", cache);
+  const listens = onProgress === undefined || typeof onProgress === "function";
+  check("onProgress", listens, "a function", onProgress);
+  const aborts = signal === undefined || typeof signal?.throwIfAborted === "function";
+  check("signal", aborts, "an AbortSignal", signal);
   return {
-    name: name ?? first.replace(/(\.wf)?\.(safetensors|gguf)$/, ""),
+    name: name ?? modelName(files),
     threads,
     simd,
     cache,
+    headers: requestHeaders(options.headers),
     sha256: hashes(sha256, files),
     ...(context === undefined ? {} : { context }),
     text: textSettings(options),
     ...(mtp ? { mtp: true } : {}),
     kv: { ...kvTypes(kvType), ...(attention === undefined ? {} : { attention }) },
   };
+}
+
+function requestHeaders(headers: LoadOptions["headers"] = {}): Record<string, string> {
+  const texts = isRecord(headers) && Object.values(headers).every((one) => typeof one === "string");
+  check("headers", texts, "an object of strings", headers);
+  try {
+    new Headers(headers);
+  } catch (error) {
+    throw new WrinkleFreeError("bad_request", `headers: ${messageOf(error)}`, { cause: error });
+  }
+  return { ...headers };
 }
 
 /** Returns the options of tokens and templates. Those that are not set are left out. */

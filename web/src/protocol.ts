@@ -39,6 +39,8 @@ export interface LoadSettings {
   threads: number | "auto";
   simd: "auto" | "simd128" | "relaxed";
   cache: boolean;
+  /** Headers of requests for the model's files. */
+  headers: Record<string, string>;
   context?: number;
   /** Key-value cache options, under the core's names. */
   kv: { keys?: string; values?: string; attention?: string };
@@ -64,6 +66,9 @@ export type ToWorker =
   /** Cancels the `load` in progress. */
   | { type: "abort" }
   | { type: "tokenize"; id: number; text: string; special: boolean }
+  | { type: "detokenize"; id: number; tokens: readonly number[] }
+  /** Asks for the token ids of a request's prompt. */
+  | { type: "encode"; id: number; request: WireRequest }
   | { type: "generate"; id: number; request: WireRequest }
   | { type: "cancel"; id: number }
   | { type: "dispose"; id: number }
@@ -73,7 +78,7 @@ export type ToWorker =
 /** Messages from an engine's worker to the page. */
 export type FromWorker =
   | { type: "progress"; progress: Progress }
-  | { type: "done"; id: number; value: EngineInfo | number[] | null }
+  | { type: "done"; id: number; value: EngineInfo | number[] | string | null }
   | { type: "failed"; id: number; error: WireError }
   | { type: "parts"; parts: WirePart[] }
   | { type: "crashed"; error: WireError }

@@ -1,11 +1,15 @@
 /** Conversion of a {@link ModelSource} to named files. */
 
 import { WrinkleFreeError } from "./errors.js";
+import { hubUrl } from "./hub.js";
 import type { FileSegment } from "./protocol.js";
 import type { FileSource, ModelSource } from "./types.js";
 
 /** File name of the model in this package; bundlers change the name in its URL. */
 const BUILT_IN = "default.wf.safetensors";
+
+/** Endings of files with weights. */
+const WEIGHTS = /(\.wf)?\.(safetensors|gguf)$/;
 
 /** A {@link FileSegment} before its buffer is served to the worker. */
 export type SourceSegment =
@@ -14,11 +18,14 @@ export type SourceSegment =
 /** A file of the model: the concatenation of its segments. */
 export interface SourceFile {
   name: string;
+  /** Name of the folder that the file lies in, if it is known. */
+  folder?: string | undefined;
   segments: SourceSegment[];
 }
 
 interface NamedSegment {
   name: string;
+  folder?: string | undefined;
   segment: SourceSegment;
 }
 
@@ -56,11 +63,13 @@ function listNames(files: readonly { name: string }[]): string {
 function toSegment(source: FileSource, resolve: (url: string | URL) => string): NamedSegment {
   if (typeof source === "string" || source instanceof URL) {
     const url = resolveUrl(source, resolve);
-    return { name: fileName(url), segment: { from: "url", url } };
+    return { name: fileName(url), folder: pathParts(url).at(-2), segment: { from: "url", url } };
   }
   if (source instanceof Blob) {
     const name = "name" in source ? String(source.name) : "model";
-    return { name, segment: { from: "blob", blob: source } };
+    // Files of a folder that a user chose know their path in it.
+    const folder = (source as Partial<File>).webkitRelativePath?.split("/").at(-2);
+    return { name, folder, segment: { from: "blob", blob: source } };
   }
   if (source instanceof ArrayBuffer || source instanceof Uint8Array) {
     return { name: "model", segment: { from: "buffer", buffer: source } };
@@ -72,31 +81,48 @@ function toSegment(source: FileSource, resolve: (url: string | URL) => string): 
 }
 
 function resolveUrl(source: string | URL, resolve: (url: string | URL) => string): string {
+  const url = hubUrl(source);
   try {
-    return resolve(source);
+    return resolve(url);
   } catch (error) {
     throw new WrinkleFreeError("bad_source", `${source} is not a URL`, { cause: error });
   }
 }
 
 function fileName(url: string): string {
-  const last = new URL(url).pathname.split("/").at(-1) || "model";
-  try {
-    return decodeURIComponent(last);
-  } catch {
-    // The name contains a % that encodes nothing.
-    return last;
-  }
+  return pathParts(url).at(-1) || "model";
+}
+
+/** Returns the parts of a URL's path, decoded. */
+function pathParts(url: string): string[] {
+  return new URL(url).pathname.split("/").map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      // The name contains a % that encodes nothing.
+      return part;
+    }
+  });
+}
+
+/** Returns the name of a model: that of its file, or of the folder that its files lie in. */
+export function modelName(files: readonly SourceFile[]): string {
+  const isDirectory = files.some(({ name }) => name === "config.json");
+  const folder = isDirectory && files.find((file) => file.folder)?.folder;
+  if (folder) return folder;
+  const weights = files.find(({ name }) => WEIGHTS.test(name)) ?? files[0];
+  // Of `name-00001-of-00002.safetensors` only the name counts.
+  return weights?.name.replace(WEIGHTS, "").replace(/-\d{5}-of-\d{5}$/, "") || "model";
 }
 
 /** Joins `name.part1`, `name.part2`, … to one file, in the order of their numbers. */
 function joinSplitFiles(all: readonly NamedSegment[]): SourceFile[] {
   const files: SourceFile[] = [];
   const splitFiles = new Map<string, Map<number, SourceSegment>>();
-  for (const { name, segment } of all) {
+  for (const { name, folder, segment } of all) {
     const [, whole, number] = /^(.+)\.part(\d+)$/.exec(name) ?? [];
     if (whole === undefined) {
-      files.push({ name, segments: [segment] });
+      files.push({ name, folder, segments: [segment] });
     } else {
       const known = splitFiles.get(whole) ?? new Map<number, SourceSegment>();
       if (Number(number) === 0 || known.has(Number(number))) {

@@ -1,9 +1,11 @@
 /** The public types of models, requests and answers. */
 
 import type { FinishReason, Slot } from "./bindings.js";
+import type { ChatMessage } from "./chat_types.js";
 
 /**
  * One file of a model: its URL or its bytes. In Node a string without a scheme is a path.
+ * `hf:organization/name/file.gguf` is a file on the Hugging Face hub; `name@revision` another branch.
  *
  * An `ArrayBuffer` or `Uint8Array` is copied chunk by chunk and stays usable by its owner.
  */
@@ -18,6 +20,9 @@ export type FileSource = string | URL | Blob | ArrayBuffer | Uint8Array;
  * - the parts of a split file: `name.part1`, `name.part2`, …, in any order.
  */
 export type ModelSource = "default" | FileSource | readonly FileSource[];
+
+/** A prompt: a text, the messages of a conversation, or the token ids of a text that continues. */
+export type Prompt = string | readonly ChatMessage[] | readonly number[] | Uint32Array;
 
 /** Progress of a `load` call. */
 export interface Progress {
@@ -57,6 +62,11 @@ export interface LoadOptions {
    * neither.
    */
   cache?: boolean;
+  /**
+   * Headers of all requests for the model's files, such as `{ authorization: "Bearer …" }`. Across
+   * origins the server must allow them. The model in this package is fetched without.
+   */
+  headers?: Readonly<Record<string, string>>;
   /**
    * Maximum number of tokens of a sequence, prompt and answer together (default 2048). It is never
    * more than the length the model was trained for.
@@ -99,7 +109,10 @@ export interface LoadOptions {
    * refused with `"hash_mismatch"`.
    */
   sha256?: string | Readonly<Record<string, string>>;
-  /** Name of the model in answers. The default is the first file's name without its extension. */
+  /**
+   * Name of the model in answers. The default is the file's name without its extension; for the files
+   * of a directory it is the directory's name.
+   */
   name?: string;
 }
 
@@ -110,6 +123,11 @@ export interface LoadOptions {
 export interface GenerateOptions {
   /** Skips the model's chat template and continues the prompt as it is (default `false`). */
   raw?: boolean;
+  /**
+   * Text after the output: the output fills the hole between the prompt and it, without a chat
+   * template. A model can that has tokens for holes (fill in the middle), or that denoises blocks.
+   */
+  suffix?: string;
   /** Maximum number of new tokens (default 512). */
   maxTokens?: number;
   /** Softmax temperature; 0 always takes the most likely token. */
@@ -132,8 +150,8 @@ export interface GenerateOptions {
   seed?: number;
   /** Number of most likely tokens to report with log-probabilities beside each token. */
   logprobs?: number;
-  /** Strings that end the answer; they are not part of it. */
-  stop?: readonly string[];
+  /** Strings, or a string, that end the answer; they are not part of it. */
+  stop?: string | readonly string[];
   /** Lets the model think before it answers. The default is the chat template's. */
   enableThinking?: boolean;
   /** Amount of thinking. A template that knows no effort gets a budget instead. */

@@ -3,6 +3,7 @@
 import { Chart } from "./chart.js";
 import { Chat } from "./chat.js";
 import { acceptFiles } from "./drop.js";
+import { linkedQuestion } from "./link.js";
 import { ModelManager } from "./model_manager.js";
 import { installServiceWorker } from "./service_worker.js";
 import { PlaybackSpeed } from "./playback_speed.js";
@@ -26,4 +27,11 @@ acceptFiles(model);
 document.onkeydown = ({ key }) => {
   if (key === "Escape") for (const view of [chat, race]) view.stop();
 };
-void model.open();
+void openPage();
+
+/** Loads the model, then answers the question of the page's address, if it has one. */
+async function openPage(): Promise<void> {
+  const question = linkedQuestion(location.href);
+  await model.open();
+  if (question) chat.askLinked(question);
+}

@@ -5,7 +5,9 @@ import { BlockCard, replayText } from "./block_card.js";
 import type { Chart } from "./chart.js";
 import { byId, createElement, child } from "./dom.js";
 import type { ModelManager } from "./model_manager.js";
-import { showError, hideError } from "./notice.js";
+import { type LinkedQuestion, questionLink } from "./link.js";
+import { fittingMessages } from "./fitting.js";
+import { showError, showNotice, hideError } from "./notice.js";
 import { statsTexts } from "./format.js";
 import type { PlaybackSpeed } from "./playback_speed.js";
 import { play } from "./play.js";
@@ -20,6 +22,9 @@ export interface PageContext {
   chart: Chart;
 }
 
+const EMPTY_ANSWER =
+  "The answer is empty: the model ended it at once. Another question, or a higher temperature, may help.";
+
 /** The view "Chat". */
 export class Chat {
   readonly #log = byId("log");
@@ -28,6 +33,8 @@ export class Chat {
   #messages: ChatMessage[] = [];
   /** Cancels the answer in progress; `null` if there is none. */
   #running: AbortController | null = null;
+  /** Seed of the next answer, if a link says so. */
+  #seed: number | null = null;
   /** Ends the replay in progress. */
   #skip = new AbortController();
 
@@ -90,6 +97,7 @@ export class Chat {
     asked.remove();
     answer.remove();
     if (messages !== this.#messages) return;
+    if (run && !run.error) showNotice(EMPTY_ANSWER);
     byId("welcome").hidden = messages.length > 0;
     this.#question.value ||= content;
   }
@@ -105,9 +113,13 @@ export class Chat {
       const { model, settings } = this.page;
       const engine = await model.engine();
       signal.throwIfAborted();
-      const run = new Run(engine, { ...settings.forMode(settings.mode), signal });
+      const seed = this.#seed ?? Math.floor(Math.random() * 2 ** 32);
+      this.#seed = null;
+      const fitting = await fittingMessages(engine, messages);
+      const run = new Run(engine, { ...settings.forMode(settings.mode), seed, signal });
+      run.forgotten = messages.length - fitting.length;
       void this.#show(run, article);
-      await run.start(messages, () => this.page.chart.update(run));
+      await run.start(fitting, () => this.page.chart.update(run));
       // A new conversation may have begun in the meantime.
       if (messages === this.#messages) this.#finish(run, article);
       return run;
@@ -132,17 +144,42 @@ export class Chat {
     const notes = [
       run.stopped ? "stopped" : "",
       run.reason === "length" ? "cut at max tokens" : "",
+      run.forgotten ? `without the oldest ${run.forgotten} messages` : "",
     ];
     const words = [run.mode, ...statsTexts(run.stats), ...notes].filter(Boolean).join(" · ");
     // Recordings are large, so only the last answer can be replayed.
     for (const button of this.#log.querySelectorAll("footer button")) button.remove();
     const replay = createElement("button", { type: "button", textContent: "Replay" });
     replay.onclick = () => void this.#replay(run, article);
-    article.append(
-      createElement("footer", {}, createElement("span", { textContent: words }), replay),
-    );
+    const figures = createElement("span", { textContent: words });
+    article.append(createElement("footer", {}, figures, replay, this.#linkButton(run)));
     byId("follow-ups").hidden = false;
     this.#scrollToEnd();
+  }
+
+  /** Returns a button that copies a link to this question, mode and seed. */
+  #linkButton(run: Run): HTMLButtonElement {
+    const button = createElement("button", { type: "button", textContent: "Copy link" });
+    const { mode } = run;
+    const prompt = run.question;
+    button.onclick = async () => {
+      const link = questionLink(location.href, { prompt, mode, seed: run.options.seed ?? null });
+      history.replaceState(null, "", link);
+      // Without the permission the link is in the address bar.
+      const copied = await navigator.clipboard?.writeText(link).then(
+        () => true,
+        () => false,
+      );
+      button.textContent = copied ? "Copied" : "Link is in the address bar";
+    };
+    return button;
+  }
+
+  /** Asks the question of a link: its answer is the same wherever the same model runs. */
+  askLinked({ prompt, mode, seed }: LinkedQuestion): void {
+    if (mode) this.page.settings.selectMode(mode);
+    this.#seed = seed;
+    void this.#ask(prompt);
   }
 
   async #replay(run: Run, article: HTMLElement): Promise<void> {

@@ -21,6 +21,7 @@ export function formatBytes(bytes: number): string {
 
 /** Formats a duration in milliseconds. */
 export function formatDuration(milliseconds: number): string {
+  if (milliseconds < 10) return `${formatNumber(milliseconds, 1)} ms`;
   if (milliseconds < 1000) return `${formatNumber(milliseconds)} ms`;
   return `${formatNumber(milliseconds / 1000, 1)} s`;
 }

@@ -7,6 +7,7 @@ import { byId, cloneTemplate, child } from "./dom.js";
 import { showError, hideError } from "./notice.js";
 import { formatDuration, formatNumber, formatRate } from "./format.js";
 import { type Playback, play } from "./play.js";
+import { type RaceResult, verdict } from "./race_verdict.js";
 import { Run } from "./run.js";
 
 /** Milliseconds after which answers are shown live instead of as a replay. */
@@ -39,7 +40,8 @@ export class Race {
     hideError();
     const running = new AbortController();
     this.#running = running;
-    this.#setRunning(true, "Both are computing …");
+    const how = this.#together ? "Both are computing …" : "One is computing after the other …";
+    this.#setRunning(true, how);
     try {
       await this.#race(content, running.signal);
     } catch (error) {
@@ -110,7 +112,9 @@ export class Race {
       if (run.stats) this.page.chart.update(run);
       if (run.error && !run.stopped) showError(run.error);
     }
-    byId("race-status").textContent = runs.some((run) => run.error) ? "Stopped." : winnerText(runs);
+    const [left, right] = runs.map(result) as [RaceResult, RaceResult];
+    const stopped = runs.some((run) => run.error);
+    byId("race-status").textContent = stopped ? "Stopped." : verdict([left, right]);
   }
 
   #setRunning(now: boolean, says?: string): void {
@@ -121,9 +125,9 @@ export class Race {
   }
 }
 
-function winnerText(runs: readonly Run[]): string {
-  const [first, second] = [...runs].sort((a, b) => a.duration - b.duration) as [Run, Run];
-  return `${first.mode} was first: ${formatDuration(first.duration)} against ${formatDuration(second.duration)}.`;
+/** Returns the figures that decide a race. */
+function result({ mode, text, duration, stats }: Run): RaceResult {
+  return { mode, text, duration, passes: stats?.passes ?? 0, tokens: stats?.tokens ?? 0 };
 }
 
 /** One of the two lanes. */
@@ -165,6 +169,7 @@ class Lane {
       passes: formatNumber(stats.passes ?? 0),
       speed: formatRate(stats.tokensPerSecond ?? 0),
       "per-pass": formatNumber(stats.tokensPerPass ?? 0, 2),
+      "pass-time": stats.passes ? formatDuration(duration / stats.passes) : "–",
       time: formatDuration(duration),
     };
     for (const [name, text] of Object.entries(figures)) {

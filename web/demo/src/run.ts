@@ -28,6 +28,10 @@ export class Run {
   /** Error that ended the answer early, or `null`. */
   error: unknown = null;
   readonly mode: string;
+  /** Number of old messages that did not fit the context. */
+  forgotten = 0;
+  /** The last message. */
+  question = "";
   /** Total time in milliseconds, once it has ended. */
   duration = 0;
   readonly #slotsView: SlotsView;
@@ -45,6 +49,7 @@ export class Run {
   /** Runs to the end and stores an error. Calls `each` after each part. */
   async start(messages: readonly ChatMessage[], each: () => void = () => {}): Promise<void> {
     const began = performance.now();
+    this.question = String(messages.at(-1)?.content);
     try {
       for await (const part of this.engine.stream(prompt(this.engine, messages), this.options)) {
         this.#record(part);

@@ -53,7 +53,7 @@ export class Settings {
   applyModel({ decodeModes, defaultDecodeMode }: EngineInfo): void {
     for (const radio of this.#radios()) {
       radio.disabled = !decodeModes.includes(radio.value);
-      if (radio.disabled && radio.checked) this.#selectMode(defaultDecodeMode);
+      if (radio.disabled && radio.checked) this.selectMode(defaultDecodeMode);
     }
     for (const option of document.querySelectorAll<HTMLOptionElement>(".lane option")) {
       option.disabled = !decodeModes.includes(option.value);
@@ -61,8 +61,12 @@ export class Settings {
     this.#showValues();
   }
 
-  #selectMode(mode: string): void {
-    for (const radio of this.#radios()) radio.checked = radio.value === mode;
+  /** Selects a mode, unless the page or the model does not have it. */
+  selectMode(mode: string): void {
+    const radios = this.#radios();
+    if (!radios.some((radio) => radio.value === mode && !radio.disabled)) return;
+    for (const radio of radios) radio.checked = radio.value === mode;
+    this.#showValues();
   }
 
   #radios(): HTMLInputElement[] {

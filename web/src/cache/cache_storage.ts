@@ -1,6 +1,6 @@
 /** Download cache in Cache Storage, for browsers without OPFS. It keeps complete files only. */
 
-import type { CachedFile, CacheMetadata, CacheStore, CacheWriter } from "./store.js";
+import type { CachedFile, CacheMetadata, CacheStore, CacheWriter, StoredFile } from "./store.js";
 
 const NAME = "wrinklefree";
 
@@ -41,6 +41,16 @@ class CacheStorageStore implements CacheStore {
       },
       close: () => writer.abort(),
     };
+  }
+
+  async list(): Promise<StoredFile[]> {
+    const found: StoredFile[] = [];
+    for (const { url } of await this.cache.keys()) {
+      const key = /\/([0-9a-f]{64})\.json$/.exec(url)?.[1];
+      const file = key && (await this.find(key));
+      if (file) found.push({ key, metadata: file.metadata, bytes: file.bytes.size });
+    }
+    return found;
   }
 
   async delete(key: string): Promise<void> {

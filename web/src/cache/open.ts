@@ -7,6 +7,9 @@ export async function openStore(
   enabled: boolean,
 ): Promise<{ store: CacheStore | null; why: string }> {
   if (!enabled) return { store: null, why: "off: requested" };
-  const store = (await opfs()) ?? (await cacheStorage());
-  return { store, why: store?.name ?? "off: neither OPFS nor Cache Storage is available" };
+  const best = await opfs();
+  if (typeof best !== "string") return { store: best, why: best.name };
+  const store = await cacheStorage();
+  if (store) return { store, why: `${store.name}: ${best}` };
+  return { store: null, why: "off: neither OPFS nor Cache Storage is available" };
 }

@@ -1,6 +1,7 @@
 /** Download cache in the origin private file system (OPFS), which can resume downloads. */
 
-import type { CachedFile, CacheMetadata, CacheStore, CacheWriter } from "./store.js";
+import { messageOf } from "../errors.js";
+import type { CachedFile, CacheMetadata, CacheStore, CacheWriter, StoredFile } from "./store.js";
 
 const DIRECTORY = "wrinklefree";
 
@@ -16,14 +17,34 @@ interface SyncFileHandle extends FileSystemFileHandle {
   createSyncAccessHandle(): Promise<SyncAccessHandle>;
 }
 
-/** Opens the store. Returns `null` if the browser has none or denies access. */
-export async function opfs(): Promise<CacheStore | null> {
+/** Opens the store. Returns the reason if files cannot be written: none, no access, no handles. */
+export async function opfs(): Promise<CacheStore | string> {
   try {
-    const root = await navigator.storage.getDirectory();
-    return new Opfs(await root.getDirectoryHandle(DIRECTORY, { create: true }));
+    if (!navigator.storage?.getDirectory) return "OPFS is not available";
+    if (!("createSyncAccessHandle" in FileSystemFileHandle.prototype)) {
+      return "OPFS has no createSyncAccessHandle";
+    }
+    const store = new Opfs(await openDirectory(true));
+    await store.checkWritable();
+    return store;
+  } catch (error) {
+    return `OPFS denies access (${messageOf(error)})`;
+  }
+}
+
+/** Opens the store to list and delete files, which pages can without writing handles. */
+export async function listableOpfs(): Promise<CacheStore | null> {
+  try {
+    return new Opfs(await openDirectory(false));
   } catch {
+    // There is no OPFS, or nothing was ever kept.
     return null;
   }
+}
+
+async function openDirectory(create: boolean): Promise<FileSystemDirectoryHandle> {
+  const root = await navigator.storage.getDirectory();
+  return root.getDirectoryHandle(DIRECTORY, { create });
 }
 
 class Opfs implements CacheStore {
@@ -72,6 +93,24 @@ class Opfs implements CacheStore {
     await this.directory.removeEntry(key).catch(() => {});
   }
 
+  async list(): Promise<StoredFile[]> {
+    const found: StoredFile[] = [];
+    for await (const name of namesIn(this.directory)) {
+      const key = /^([0-9a-f]{64})$/.exec(name)?.[1];
+      const file = key && (await this.find(key));
+      if (file) found.push({ key, metadata: file.metadata, bytes: file.bytes.size });
+    }
+    return found;
+  }
+
+  /** Writes and deletes a file: private windows of some browsers refuse only that. */
+  async checkWritable(): Promise<void> {
+    const name = `probe-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
+    const file = await this.#open(name);
+    file.close();
+    await this.directory.removeEntry(name);
+  }
+
   async #open(name: string): Promise<SyncAccessHandle> {
     const handle = await this.directory.getFileHandle(name, { create: true });
     return (handle as SyncFileHandle).createSyncAccessHandle();
@@ -89,6 +128,11 @@ class Opfs implements CacheStore {
   }
 }
 
+/** Yields the names in a directory. The DOM's types lack this method. */
+function namesIn(directory: FileSystemDirectoryHandle): AsyncIterable<string> {
+  return (directory as unknown as { keys(): AsyncIterable<string> }).keys();
+}
+
 function metadataName(key: string): string {
   return `${key}.json`;
 }
@@ -99,7 +143,7 @@ function appender(file: SyncAccessHandle, from: number): (chunk: Uint8Array) => 
   return (chunk) => {
     for (let rest = chunk; rest.length > 0;) {
       const written = file.write(rest, { at });
-      if (written === 0) throw new Error("no space is left on the device");
+      if (written === 0) throw new DOMException("no space is left", "QuotaExceededError");
       at += written;
       rest = rest.subarray(written);
     }

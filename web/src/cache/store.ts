@@ -29,6 +29,14 @@ export interface CacheWriter {
   close(): Promise<void>;
 }
 
+/** An entry of a store. */
+export interface StoredFile {
+  key: string;
+  metadata: CacheMetadata;
+  /** Number of bytes that are kept. */
+  bytes: number;
+}
+
 /** A store of downloaded files. */
 export interface CacheStore {
   readonly name: string;
@@ -36,6 +44,8 @@ export interface CacheStore {
   /** Writes a file after its first `keepBytes` bytes, which the store has already. */
   write(key: string, metadata: CacheMetadata, keepBytes: number): Promise<CacheWriter>;
   delete(key: string): Promise<void>;
+  /** Returns all entries. */
+  list(): Promise<StoredFile[]>;
 }
 
 /** Returns the key of a file: a name that every store accepts. */

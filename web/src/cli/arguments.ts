@@ -20,10 +20,12 @@ Model:
 
 Output (generate and chat):
   --max-tokens N       most tokens of an answer [default: 512]
-  --temperature T      0 takes the likeliest token
+  --temperature T      0 takes the most likely token
   --top-k K, --top-p P, --min-p P
   --seed N             same seed, same answer
   --decode-mode MODE   auto, ar, verify, greedy, iterative or adaptive [default: auto]
+  --enable-thinking=YES, --reasoning-effort LEVEL, --thinking-budget N
+                       let the model think: true or false, how much, at most N tokens
   --raw                continue the prompt as it is, without the chat template
 
 Server:
@@ -58,12 +60,16 @@ const OPTIONS = {
   ...{ threads: text, context: text, "kv-type": text },
   ...{ "max-tokens": text, temperature: text, "top-k": text, "top-p": text, "min-p": text },
   ...{ seed: text, "decode-mode": text, raw: flag },
+  ...{ "enable-thinking": text, "reasoning-effort": text, "thinking-budget": text },
   ...{ host: text, port: text },
   ...{ help: { ...flag, short: "h" }, version: { ...flag, short: "V" } },
 } as const;
 
 /** Options that the commands other than `generate` and `chat` do not read, and those of `serve`. */
-const OUTPUT = ["max-tokens", "temperature", "top-k", "top-p", "min-p", "seed", "decode-mode"];
+const OUTPUT = [
+  ...["max-tokens", "temperature", "top-k", "top-p", "min-p", "seed", "decode-mode"],
+  ...["enable-thinking", "reasoning-effort", "thinking-budget"],
+];
 const UNREAD = {
   generate: ["host", "port"],
   chat: ["host", "port", "raw"],
@@ -108,6 +114,9 @@ export function parse(args: readonly string[]): Command {
       seed: number(values, "seed"),
       decodeMode: values["decode-mode"],
       raw: values.raw,
+      enableThinking: yesOrNo(values, "enable-thinking"),
+      reasoningEffort: values["reasoning-effort"],
+      thinkingBudget: number(values, "thinking-budget"),
     }) as GenerateOptions,
     serve: { host: values.host ?? SERVE.host, port: port(values) },
   };
@@ -131,6 +140,13 @@ function number(values: Values, name: keyof Values): number | undefined {
   const value = typeof text === "string" && text.trim() ? Number(text) : NaN;
   if (!Number.isFinite(value)) throw new UsageError(`--${name}: ${text} is not a number`);
   return value;
+}
+
+function yesOrNo(values: Values, name: keyof Values): boolean | undefined {
+  const text = values[name];
+  if (text === undefined) return undefined;
+  if (text === "true" || text === "false") return text === "true";
+  throw new UsageError(`--${name}: expected true or false, got ${text}`);
 }
 
 function port(values: Values): number {

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { WrinkleFreeError } from "../errors.js";
 import type { Engine, LoadFunction } from "../engine.js";
+import { AnswerView } from "./answer.js";
 import { HELP, type Command, UsageError, parse } from "./arguments.js";
 import { chat } from "./chat.js";
 import { openModel } from "./model.js";
@@ -48,10 +49,10 @@ async function run(engine: Engine, command: Command, signal: AbortSignal): Promi
   if (command.name === "chat") return chat(engine, command.generate, signal);
   const prompt = command.prompt ?? readFileSync(0, "utf8").trim();
   if (!prompt) throw new UsageError("generate: the prompt is empty");
-  for await (const part of engine.stream(prompt, { ...command.generate, watch: false, signal })) {
-    process.stdout.write(part.text);
-    if (part.finishReason) process.stdout.write("\n");
-  }
+  const view = new AnswerView("shown");
+  const options = { ...command.generate, watch: false, signal };
+  for await (const part of engine.stream(prompt, options)) view.show(part);
+  view.end();
 }
 
 /** Returns true for errors of the system, such as a port in use. */

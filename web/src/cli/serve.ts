@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net";
 import type { ChatCompletionChunk, ChatCompletionParams } from "../chat_types.js";
 import type { Engine } from "../engine.js";
 import { WrinkleFreeError } from "../errors.js";
-import { following } from "./abort.js";
+import { following } from "../abort.js";
 import type { ServeOptions } from "./arguments.js";
 
 /** Most bytes of a request's body, as in `wf-run serve`. */

@@ -1,3 +1,4 @@
+import { quickPause } from "./pause.js";
 import type { WorkerPlatform } from "./platform.js";
 
 /** Returns a worker's platform in a browser. */
@@ -10,22 +11,10 @@ export function platform(): WorkerPlatform {
       },
     },
     cores: navigator.hardwareConcurrency || 1,
-    yieldToMessages: messageYielder(),
+    yieldToMessages: quickPause(),
     compile,
     openFile: async () => null,
   };
-}
-
-/** Posts a message to itself: it arrives after those that are waiting, and sooner than a timer. */
-function messageYielder(): () => Promise<void> {
-  const { port1, port2 } = new MessageChannel();
-  const resolvers: (() => void)[] = [];
-  port1.onmessage = () => resolvers.shift()?.();
-  return () =>
-    new Promise((resolve) => {
-      resolvers.push(resolve);
-      port2.postMessage(null);
-    });
 }
 
 async function compile(url: string): Promise<WebAssembly.Module> {

@@ -40,7 +40,7 @@ export class ActiveRequests {
 
   /** Submits a request under the page's id. */
   submit(id: number, request: WireRequest): void {
-    const sessionId = this.session.submit(JSON.stringify(request, wellFormed));
+    const sessionId = this.session.submit(requestJson(request));
     this.#active.set(sessionId, { id, timer: new RequestTimer(performance.now()), pending: null });
   }
 
@@ -133,6 +133,11 @@ export class ActiveRequests {
   #tokenText(token: number): string {
     return this.session.detokenize(Uint32Array.of(token));
   }
+}
+
+/** Returns a request as the session takes it. */
+export function requestJson(request: WireRequest): string {
+  return JSON.stringify(request, wellFormed);
 }
 
 /** Replaces unpaired surrogates, left where a string was cut: the core refuses them. */

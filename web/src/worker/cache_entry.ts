@@ -16,6 +16,7 @@ import type { RemoteFile } from "./download.js";
  */
 export class CacheEntry {
   #writer: CacheWriter | null = null;
+  #fault: string | null = null;
 
   private constructor(
     readonly store: CacheStore | null,
@@ -38,6 +39,11 @@ export class CacheEntry {
   /** True if the file is cached. */
   get enabled(): boolean {
     return this.store !== null;
+  }
+
+  /** Reason why the store failed, so that the file is not kept; else `null`. */
+  get fault(): string | null {
+    return this.#fault;
   }
 
   /** Returns the cached file, or its beginning. A file that changed on the server is deleted. */
@@ -91,7 +97,8 @@ export class CacheEntry {
   }
 
   #noteFailure(error: unknown): void {
-    this.addNote(`the cache is not used for ${this.remotes[0]?.url}: ${messageOf(error)}`);
+    this.#fault ??= cacheFault(error);
+    this.addNote(`the cache is not used for ${this.remotes[0]?.url}: ${this.#fault}`);
   }
 
   #metadata(sha256: string | null): CacheMetadata {
@@ -118,6 +125,16 @@ export class CacheEntry {
       );
     });
   }
+}
+
+/** Returns why a store failed, with what to do about a full one. */
+function cacheFault(error: unknown): string {
+  const full = error instanceof Error && error.name === "QuotaExceededError";
+  if (!full) return messageOf(error);
+  return (
+    "the browser's quota for this site is used up: delete models that are no longer needed " +
+    "(cache.delete), or free space on the device"
+  );
 }
 
 function equalOrUnknown<T>(cached: T | null | undefined, now: T | null): boolean {

@@ -1,22 +1,35 @@
 /** Downloads with retries and resumption. */
 
-import { WrinkleFreeError } from "../errors.js";
+import { WrinkleFreeError, messageOf } from "../errors.js";
 import { streamChunks } from "./byte_source.js";
+import {
+  TemporaryError,
+  downloadFailed,
+  statusError,
+  unreachableReason,
+} from "./download_error.js";
 
 /** Maximum number of retries in a row without a byte received. */
 const RETRIES = 5;
 /** Milliseconds before the first retry; the delay doubles with each one. */
 const BACKOFF = 250;
+/** Maximum milliseconds that a server may ask to wait. */
+const MAX_WAIT = 60_000;
 
 /**
  * Headers of a request from an offset on. With a range, browsers ask for an uncompressed answer, whose
  * length and ranges are those of the file.
  */
-const range = (from: number) => ({ Range: `bytes=${from}-` });
+const range = ({ headers }: Pick<RemoteFile, "headers">, from: number) => ({
+  ...headers,
+  Range: `bytes=${from}-`,
+});
 
 /** A file on a server, with the properties known so far. */
 export interface RemoteFile {
   url: string;
+  /** Headers of the caller for each request. */
+  headers: Readonly<Record<string, string>>;
   /** Size in bytes; `null` if unknown. */
   size: number | null;
   /** ETag, or else Last-Modified; it changes with the file. */
@@ -26,10 +39,14 @@ export interface RemoteFile {
 }
 
 /** Asks a server for the properties of a file. A server that refuses HEAD may still send the file. */
-export async function probe(url: string, signal: AbortSignal): Promise<RemoteFile> {
-  const unknown = { url, size: null, validator: null, reachable: false };
+export async function probe(
+  url: string,
+  signal: AbortSignal,
+  headers: RemoteFile["headers"] = {},
+): Promise<RemoteFile> {
+  const unknown = { url, headers, size: null, validator: null, reachable: false };
   try {
-    const response = await fetch(url, { method: "HEAD", headers: range(0), signal });
+    const response = await fetch(url, { method: "HEAD", headers: range(unknown, 0), signal });
     return response.ok ? { ...unknown, ...describe(response, 0), reachable: true } : unknown;
   } catch {
     signal.throwIfAborted();
@@ -63,29 +80,40 @@ export async function* download(
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof WrinkleFreeError) throw error;
-      if (failures++ === RETRIES) throw downloadFailed(file.url, error);
-      await sleep(backoff * 2 ** (failures - 1), signal);
+      // A server that never answered will not answer in a second either.
+      const hopeless = !file.reachable && error instanceof TypeError;
+      if (hopeless || failures++ === RETRIES) throw await finalError(file, error);
+      const wait = delay(error, backoff, failures);
+      if (wait > MAX_WAIT) throw await finalError(file, error);
+      await sleep(wait, signal);
     }
   }
 }
 
-function downloadFailed(url: string, error: unknown): WrinkleFreeError {
-  const message = error instanceof Error ? error.message : String(error);
-  return new WrinkleFreeError("download_failed", `${url}: ${message}`, { cause: error });
+/** Returns the error to throw: the last one, with its reason in plain words. */
+async function finalError(file: RemoteFile, error: unknown): Promise<WrinkleFreeError> {
+  const hidden = error instanceof TypeError && !file.reachable;
+  const reason = hidden ? await unreachableReason(file.url, error) : messageOf(error);
+  return downloadFailed(file.url, reason, error);
+}
+
+/** Returns the milliseconds to wait before the next try. */
+function delay(error: unknown, backoff: number, failures: number): number {
+  const asked = error instanceof TemporaryError ? error.retryAfter : null;
+  return asked ?? backoff * 2 ** (failures - 1);
 }
 
 async function* chunks(file: RemoteFile, from: number, signal: AbortSignal) {
-  const response = await fetch(file.url, { headers: range(from), signal });
+  const response = await fetch(file.url, { headers: range(file, from), signal });
+  file.reachable = true;
   if (!response.ok || !response.body) {
     await response.body?.cancel();
     throw statusError(file.url, response);
   }
   const start = response.status === 206 ? firstByte(response, from) : 0;
-  if (start > from)
-    throw downloadFailed(
-      file.url,
-      new Error(`the answer begins at byte ${start}, expected ${from}`),
-    );
+  if (start > from) {
+    throw downloadFailed(file.url, `the answer begins at byte ${start}, expected ${from}`);
+  }
   checkUnchanged(file, describe(response, start));
   let skip = from - start;
   for await (const chunk of streamChunks(response.body)) {
@@ -99,13 +127,6 @@ async function* chunks(file: RemoteFile, from: number, signal: AbortSignal) {
 function firstByte({ headers }: Response, from: number): number {
   const said = /^bytes (\d+)-/.exec(headers.get("content-range") ?? "")?.[1];
   return said === undefined ? from : Number(said);
-}
-
-/** Returns an error to retry for a temporary status, or one that ends the download. */
-function statusError(url: string, { status, statusText }: Response): Error {
-  const message = `the server answered ${status} ${statusText}`.trimEnd();
-  const temporary = status >= 500 || status === 408 || status === 429;
-  return temporary ? new Error(message) : downloadFailed(url, new Error(message));
 }
 
 /**

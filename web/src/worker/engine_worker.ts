@@ -6,10 +6,8 @@ import type { FromWorker, ToWorker } from "../protocol.js";
 import type { Progress } from "../types.js";
 import { servePool } from "./pool_worker.js";
 import { type OpenModel, openModel } from "./open_model.js";
-import { ActiveRequests } from "./active_requests.js";
-
-/** Milliseconds between two reads of the page's messages. A forward pass is never interrupted. */
-const SLICE_MS = 4;
+import { ActiveRequests, requestJson } from "./active_requests.js";
+import { TimeSlice } from "./time_slice.js";
 
 /** Serves the page that started this worker, as an engine or as a worker of its thread pool. */
 export function serveEngine(platform: WorkerPlatform): void {
@@ -35,6 +33,7 @@ class EngineWorker {
   #model: OpenModel | undefined;
   #requests: ActiveRequests | undefined;
   #stepping = false;
+  readonly #slice = new TimeSlice();
 
   constructor(readonly platform: WorkerPlatform) {}
 
@@ -61,6 +60,15 @@ class EngineWorker {
         const tokens = this.#requireRequests().session.tokenize(message.text, message.special);
         return this.#post({ type: "done", id, value: [...tokens] });
       }
+      case "encode": {
+        const tokens = this.#requireRequests().session.encode(requestJson(message.request));
+        return this.#post({ type: "done", id, value: [...tokens] });
+      }
+      case "detokenize": {
+        const ids = Uint32Array.from(message.tokens);
+        const value = this.#requireRequests().session.detokenize(ids);
+        return this.#post({ type: "done", id, value });
+      }
       case "generate":
         this.#requireRequests().submit(id, message.request);
         return this.#stepUntilIdle();
@@ -85,14 +93,19 @@ class EngineWorker {
     this.#stepping = true;
     while (this.#requests?.busy) {
       this.#runSlice(this.#requests);
+      const began = performance.now();
       await this.platform.yieldToMessages();
+      this.#slice.paused(performance.now() - began);
     }
     this.#stepping = false;
   }
 
-  /** Runs passes for one time slice and posts their results as one message. */
+  /**
+   * Runs passes for one time slice and posts their results as one message. A forward pass is never
+   * interrupted.
+   */
   #runSlice(requests: ActiveRequests): void {
-    const end = performance.now() + SLICE_MS;
+    const end = performance.now() + this.#slice.length;
     this.#crashOnError(() => {
       do requests.step();
       while (requests.busy && performance.now() < end);

@@ -1,5 +1,6 @@
 /** Loading of a model in the worker. */
 
+import { following } from "../abort.js";
 import { openStore } from "../cache/open.js";
 import type { Session, SessionInfo, Upload } from "../bindings.js";
 import type { WorkerPlatform } from "../platform/platform.js";
@@ -9,13 +10,16 @@ import { type StartedArtifact, runPoolWorkers, startArtifact } from "./artifact.
 import { type ArtifactChoice, choose, detectFeatures } from "./artifact_choice.js";
 import { checkMemory } from "./memory.js";
 import { ProgressReporter } from "./progress_reporter.js";
-import { type LocatedFile, locate, receive } from "./receive.js";
+import { type LocatedFile, type ReceivedFile, locate, receive } from "./receive.js";
 
 /** A loaded model and its description. */
 export interface OpenModel {
   session: Session;
   info: EngineInfo;
 }
+
+/** Maximum number of files that are read at the same time. */
+const PARALLEL_FILES = 4;
 
 type LoadMessage = Extract<ToWorker, { type: "load" }>;
 
@@ -26,18 +30,20 @@ export async function openModel(
   signal: AbortSignal,
   onProgress: (progress: Progress) => void,
 ): Promise<OpenModel> {
-  const located = await Promise.all(files.map((file) => locate(file, platform, signal)));
+  const { headers } = settings;
+  const located = await Promise.all(files.map((file) => locate(file, platform, signal, headers)));
   const notes: string[] = [];
   const memoryNote = checkMemory(located, deviceMemory());
   if (memoryNote) notes.push(memoryNote);
   const { choice, started } = await startBestArtifact(settings, assets, platform);
   const { store, why } = await openStore(settings.cache);
+  const stop = following(signal);
   const context = {
-    ...{ Upload: started.bindings.Upload, store, sha256: settings.sha256, signal },
+    ...{ Upload: started.bindings.Upload, store, sha256: settings.sha256, signal: stop.signal },
     progress: new ProgressReporter(totalSize(located), onProgress),
     addNote: (text: string) => void notes.push(text),
   };
-  const received = await sequentially(located, (file) => receive(file, context));
+  const received = await inParallel(located, (file) => receive(file, context), stop);
   const session = openSession(
     started,
     received.map(({ upload }) => upload),
@@ -45,7 +51,17 @@ export async function openModel(
     choice,
   );
   const loaded = received.map(({ loaded }) => loaded);
-  return { session, info: engineInfo(session, choice, loaded, { cache: why, notes }) };
+  const info = engineInfo(session, choice, loaded, { cache: cacheState(why, received), notes });
+  if (!info.chat) info.notes.push(noTemplate(info.name));
+  return { session, info };
+}
+
+/** Returns the cache in use, or why it does not keep all files. */
+function cacheState(why: string, files: readonly ReceivedFile[]): string {
+  const faults = files.flatMap(({ loaded, cacheFault }) =>
+    cacheFault === null ? [] : [`off for ${loaded.name}: ${cacheFault}`],
+  );
+  return faults.length ? faults.join("; ") : why;
 }
 
 /** Starts the best artifact; falls back to one thread, since some phones refuse shared memory. */
@@ -67,6 +83,14 @@ async function startBestArtifact(
   }
 }
 
+/** Returns the note that prompts are continued as they are. */
+function noTemplate(name: string): string {
+  return (
+    `${name} has no chat template: a prompt is continued as it is, and messages are refused; the ` +
+    "option chatTemplate sets a template"
+  );
+}
+
 /** Returns the device's memory in GiB, if the browser reports it. */
 function deviceMemory(): number | undefined {
   return (globalThis.navigator as { deviceMemory?: number } | undefined)?.deviceMemory;
@@ -77,9 +101,29 @@ function totalSize(files: readonly LocatedFile[]): number | null {
   return known ? files.reduce((sum, file) => sum + (file.size ?? 0), 0) : null;
 }
 
-async function sequentially<T, R>(items: readonly T[], action: (item: T) => Promise<R>) {
-  const results: R[] = [];
-  for (const item of items) results.push(await action(item));
+/**
+ * Runs an action on all items, a few at a time, and returns the results in order. An error aborts the
+ * actions in progress and is thrown when they have ended, so that nothing writes to the cache any more.
+ */
+async function inParallel<T, R>(
+  items: readonly T[],
+  action: (item: T) => Promise<R>,
+  stop: AbortController,
+): Promise<R[]> {
+  const results = new Array<R>(items.length);
+  let next = 0;
+  const run = async () => {
+    while (next < items.length && !stop.signal.aborted) {
+      const index = next++;
+      try {
+        results[index] = await action(items[index] as T);
+      } catch (error) {
+        stop.abort(error);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: PARALLEL_FILES }, run));
+  stop.signal.throwIfAborted();
   return results;
 }
 

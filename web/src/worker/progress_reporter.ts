@@ -5,12 +5,9 @@ import type { Progress } from "../types.js";
 /** Minimum milliseconds between two reports within a file. */
 const INTERVAL = 50;
 
-/** Counts the loaded bytes and reports them at intervals. */
+/** Counts the loaded bytes of all files and reports them at intervals. */
 export class ProgressReporter {
   #loaded = 0;
-  #loadedBefore = 0;
-  #file = "";
-  #cached = false;
   #reportedAt = 0;
 
   constructor(
@@ -18,28 +15,30 @@ export class ProgressReporter {
     readonly onProgress: (progress: Progress) => void,
   ) {}
 
-  /** Begins a file. */
-  begin(file: string, cached: boolean): void {
-    this.#file = file;
-    this.#cached = cached;
-    this.#loadedBefore = this.#loaded;
+  /** Begins a file. Several may be in progress. */
+  begin(file: string, cached: boolean): FileProgress {
+    let bytes = 0;
+    const report = () => this.#report(file, cached);
+    const add = (more: number) => {
+      bytes += more;
+      this.#loaded += more;
+      if (performance.now() - this.#reportedAt >= INTERVAL) report();
+    };
+    return { add, report, undo: () => void (this.#loaded -= bytes) };
   }
 
-  /** Adds bytes of the current file. */
-  add(bytes: number): void {
-    this.#loaded += bytes;
-    if (performance.now() - this.#reportedAt >= INTERVAL) this.report();
-  }
-
-  /** Subtracts the bytes of the current file, which is read again. */
-  undo(): void {
-    this.#loaded = this.#loadedBefore;
-  }
-
-  /** Reports the current state. */
-  report(): void {
+  #report(file: string, cached: boolean): void {
     this.#reportedAt = performance.now();
-    const [loaded, total, file, cached] = [this.#loaded, this.total, this.#file, this.#cached];
-    this.onProgress({ loaded, total, file, cached });
+    this.onProgress({ loaded: this.#loaded, total: this.total, file, cached });
   }
+}
+
+/** Progress of one file. */
+export interface FileProgress {
+  /** Adds bytes of the file. */
+  add(bytes: number): void;
+  /** Subtracts the bytes of the file, which is read again. */
+  undo(): void;
+  /** Reports the current state. */
+  report(): void;
 }

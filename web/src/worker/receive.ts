@@ -10,7 +10,7 @@ import type { LoadedFile } from "../types.js";
 import { type ByteSource, blobSource } from "./byte_source.js";
 import { type RemoteFile, download, probe } from "./download.js";
 import { CacheEntry } from "./cache_entry.js";
-import type { ProgressReporter } from "./progress_reporter.js";
+import type { FileProgress, ProgressReporter } from "./progress_reporter.js";
 
 /** A segment whose size is known, or whose server was asked for it. */
 type LocatedSegment = { remote: RemoteFile } | { source: ByteSource };
@@ -39,9 +39,10 @@ export async function locate(
   file: ModelFile,
   platform: Pick<WorkerPlatform, "openFile">,
   signal: AbortSignal,
+  headers: RemoteFile["headers"] = {},
 ): Promise<LocatedFile> {
   const segments = await Promise.all(
-    file.segments.map((segment) => locateSegment(segment, platform, signal)),
+    file.segments.map((segment) => locateSegment(segment, platform, signal, headers)),
   );
   const sizes = segments.map(sizeOf);
   const size = sizes.reduce((sum, size) => (sum === null || size === null ? null : sum + size), 0);
@@ -52,11 +53,12 @@ async function locateSegment(
   segment: FileSegment,
   platform: Pick<WorkerPlatform, "openFile">,
   signal: AbortSignal,
+  headers: RemoteFile["headers"],
 ): Promise<LocatedSegment> {
   if (segment.from === "blob") return { source: blobSource(segment.blob) };
   if (segment.from === "page") return { source: bufferSource(segment.port, segment.size) };
   const source = await platform.openFile(segment.url);
-  return source ? { source } : { remote: await probe(segment.url, signal) };
+  return source ? { source } : { remote: await probe(segment.url, signal, headers) };
 }
 
 function sizeOf(segment: LocatedSegment): number | null {
@@ -68,42 +70,56 @@ interface PartialUpload {
   upload: Upload;
   /** Bytes written so far. */
   length: number;
+  progress: FileProgress;
+}
+
+function begin(
+  name: string,
+  size: number,
+  { Upload, progress }: ReceiveContext,
+  cached: boolean,
+): PartialUpload {
+  return { upload: new Upload(name, size), length: 0, progress: progress.begin(name, cached) };
+}
+
+/** A file in wasm memory. */
+export interface ReceivedFile {
+  upload: Upload;
+  loaded: LoadedFile;
+  /** Reason why the cache does not keep the file; `null` if it does, or if it was not asked to. */
+  cacheFault: string | null;
 }
 
 /** Reads a file into wasm memory, from the cache where possible. */
-export async function receive(
-  file: LocatedFile,
-  context: ReceiveContext,
-): Promise<{ upload: Upload; loaded: LoadedFile }> {
+export async function receive(file: LocatedFile, context: ReceiveContext): Promise<ReceivedFile> {
   const remotes = file.segments.flatMap((segment) => ("remote" in segment ? [segment.remote] : []));
   // The cache's key is made of all URLs, so a partly local file cannot be cached.
   const cacheable = remotes.length === file.segments.length ? remotes : [];
   const entry = await CacheEntry.create(context.store, cacheable, context.addNote);
-  return (await fromCache(file, entry, context)) ?? (await fromSource(file, entry, context));
+  const read = (await fromCache(file, entry, context)) ?? (await fromSource(file, entry, context));
+  return { ...read, cacheFault: entry.fault };
 }
 
 async function fromCache(file: LocatedFile, entry: CacheEntry, context: ReceiveContext) {
   const cached = await entry.find();
   if (!cached?.metadata.complete) return null;
-  const target = { upload: new context.Upload(file.name, cached.bytes.size), length: 0 };
-  context.progress.begin(file.name, true);
+  const target = begin(file.name, cached.bytes.size, context, true);
   const sha256 = await freeOnError(target, async () => {
     await fill(target, blobSource(cached.bytes).chunks(0), context);
     return target.upload.sha256();
   });
   if (sha256 === cached.metadata.sha256 && hashMatches(file, sha256, context)) {
-    return received(file, target, context, { cached: true, sha256 });
+    return received(file, target, { cached: true, sha256 });
   }
   target.upload.free();
-  context.progress.undo();
+  target.progress.undo();
   context.addNote(`${file.name}: the cached file is damaged or outdated and is downloaded again`);
   await entry.delete();
   return null;
 }
 
 async function fromSource(file: LocatedFile, entry: CacheEntry, context: ReceiveContext) {
-  const target = { upload: new context.Upload(file.name, file.size ?? 0), length: 0 };
-  context.progress.begin(file.name, false);
+  const target = begin(file.name, file.size ?? 0, context, false);
   const sha256 = await freeOnError(target, async () => {
     try {
       const cached = await entry.find();
@@ -117,7 +133,7 @@ async function fromSource(file: LocatedFile, entry: CacheEntry, context: Receive
       await entry.close();
     }
   });
-  return received(file, target, context, { cached: false, sha256 });
+  return received(file, target, { cached: false, sha256 });
 }
 
 /** Frees the upload if the action fails. */
@@ -132,8 +148,7 @@ async function freeOnError<T>({ upload }: PartialUpload, action: () => Promise<T
 
 function received(
   { name }: LocatedFile,
-  { upload, length }: PartialUpload,
-  { progress }: ReceiveContext,
+  { upload, length, progress }: PartialUpload,
   how: Pick<LoadedFile, "cached" | "sha256">,
 ) {
   progress.report();
@@ -155,7 +170,7 @@ function* remainingChunks(file: LocatedFile, have: number, signal: AbortSignal) 
 async function fill(
   target: PartialUpload,
   chunks: AsyncIterable<Uint8Array>,
-  { signal, progress }: ReceiveContext,
+  { signal }: ReceiveContext,
   entry?: CacheEntry,
 ): Promise<void> {
   for await (const chunk of chunks) {
@@ -163,7 +178,7 @@ async function fill(
     target.upload.write(chunk);
     target.length += chunk.length;
     await entry?.write(chunk);
-    progress.add(chunk.length);
+    target.progress.add(chunk.length);
   }
 }
 

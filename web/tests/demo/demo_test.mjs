@@ -138,7 +138,7 @@ test("a race runs two requests at once, or one after the other", async (t) => {
   for (const how of ["At once", "One after the other"]) {
     await page.getByLabel(how).check();
     await page.getByRole("button", { name: "Start" }).click();
-    await page.getByText(/^(ar|iterative) was first: [\d.]+ m?s against [\d.]+ m?s\.$/).waitFor();
+    await page.getByText(/^(ar|iterative) was first: [\d.]+ m?s against [\d.]+ m?s\. /).waitFor();
     for (const name of ["Left", "Right"]) {
       const lane = page.getByRole("region", { name, exact: true });
       assert.ok((await lane.locator(".text").textContent()).length > 100);

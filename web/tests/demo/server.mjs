@@ -18,15 +18,32 @@ const ISOLATION = {
   "cross-origin-embedder-policy": "require-corp",
 };
 
+const CORS = {
+  "access-control-allow-origin": "*",
+  "access-control-allow-headers": "range",
+  "access-control-expose-headers": "etag",
+};
+
 /**
  * Serves the page, or another folder, under `/some/path/`, as many hosts do. `isolated` adds the
- * headers for cross-origin isolation.
+ * headers for cross-origin isolation, `cors` those that let other origins read. `blank.html` is an empty
+ * document.
  */
-export async function host({ isolated, root = ROOT }) {
+export async function host({ isolated, cors = false, root = ROOT }) {
   const log = [];
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url, "http://localhost");
     log.push(`${request.method} ${pathname}`);
+    const headers = {
+      // Only the page's own caches are tested, not the browser's HTTP cache.
+      "cache-control": "no-store",
+      ...(isolated ? ISOLATION : {}),
+      ...(cors ? CORS : {}),
+    };
+    if (request.method === "OPTIONS") return response.writeHead(204, headers).end();
+    if (pathname === "/some/path/blank.html") {
+      return response.writeHead(200, { ...headers, "content-type": TYPES[".html"] }).end("<p>");
+    }
     const path = pathname.replace(/^\/some\/path/, "").replace(/\/$/, "/index.html");
     const file = join(root, normalize(path));
     const found = await stat(file).catch(() => null);
@@ -37,9 +54,7 @@ export async function host({ isolated, root = ROOT }) {
       "content-type": TYPES[extname(file)] ?? "application/octet-stream",
       "content-length": found.size,
       etag: `"${found.size}-${found.mtimeMs}"`,
-      // Only the page's own caches are tested, not the browser's HTTP cache.
-      "cache-control": "no-store",
-      ...(isolated ? ISOLATION : {}),
+      ...headers,
     });
     if (request.method === "HEAD") return response.end();
     createReadStream(file).pipe(response);

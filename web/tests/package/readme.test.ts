@@ -20,7 +20,7 @@ function blocks(page: string): string[] {
   return [...text.matchAll(/^```ts\n(.*?)^```$/gms)].map((match) => match[1]!);
 }
 
-const [root, [generate, stream, chat, open, options, ...rest]] = [
+const [root, [generate, stream, chat, open, kept, options, ...rest]] = [
   blocks("../README.md"),
   blocks("README.md"),
 ];
@@ -37,6 +37,11 @@ const MODULES = {
     options,
     `console.log(text);`,
     `await engine.dispose();`,
+  ],
+  kept: [
+    `const url = "https://models.example/m.gguf";`,
+    kept,
+    `console.log("nothing is kept in Node");`,
   ],
   // Its addresses stand for the reader's own, so it is compiled only.
   open: [`import { load } from "wrinklefree";`, DECLARED, open],
@@ -75,7 +80,7 @@ test("the blocks compile against the package's types", () => {
   });
 }, 60_000);
 
-test.each(["root", "story", "options"] as const)(
+test.each(["root", "story", "options", "kept"] as const)(
   "the blocks of %s run in Node",
   (name) => {
     inFolder((folder) => {

@@ -1,10 +1,17 @@
 import { randomBytes } from "node:crypto";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { describe, expect, test } from "vitest";
 import { type RemoteFile, download, probe } from "../../src/worker/download.js";
 import { answer, serving } from "./fake/server.js";
 
 const body = randomBytes(300_000);
 const signal = new AbortController().signal;
+
+/** Returns a file of which nothing is known yet. */
+function unknown(url: string, reachable = true): RemoteFile {
+  return { url, headers: {}, size: null, validator: null, reachable };
+}
 
 async function bytes(file: RemoteFile, from = 0): Promise<Buffer> {
   const chunks = [];
@@ -20,7 +27,7 @@ describe("a download", () => {
       answer(request, response, body);
     });
     const file = await probe(url, signal);
-    expect(file).toEqual({ url, size: body.length, validator: '"1"', reachable: true });
+    expect(file).toEqual({ ...unknown(url), size: body.length, validator: '"1"' });
     expect((await bytes(file)).equals(body)).toBe(true);
     expect(encodings).toEqual(["identity", "identity"]);
   });
@@ -53,8 +60,7 @@ describe("a download", () => {
     const late = await serving((_, response) => {
       response.writeHead(206, { "content-range": "bytes 10-19/*" }).end(body.subarray(10, 20));
     });
-    const unknown = { url: late, size: null, validator: null, reachable: false };
-    await expect(bytes(unknown)).rejects.toMatchObject({ code: "download_failed" });
+    await expect(bytes(unknown(late, false))).rejects.toMatchObject({ code: "download_failed" });
   });
 
   test("works without HEAD", async () => {
@@ -82,21 +88,75 @@ describe("a download", () => {
       tries[url] = (tries[url] ?? 0) + 1;
       response.writeHead(Number(url.slice(1))).end();
     });
-    for (const status of ["404", "503"]) {
-      const file = { url: `${url}/${status}`, size: null, validator: null, reachable: true };
-      await expect(bytes(file)).rejects.toMatchObject({
+    for (const [status, advice] of [
+      ["401", "pass an authorization header"],
+      ["404", "check the URL"],
+      ["503", "try again later"],
+    ]) {
+      await expect(bytes(unknown(`${url}/${status}`))).rejects.toMatchObject({
         code: "download_failed",
-        message: expect.stringContaining(status),
+        message: expect.stringMatching(new RegExp(`/${status}: the server answered .*${advice}`)),
       });
     }
-    expect(tries).toEqual({ "/404": 1, "/503": 6 });
+    expect(tries).toEqual({ "/401": 1, "/404": 1, "/503": 6 });
+  });
+
+  test("waits as long as the server asks, up to a minute", async () => {
+    const began = performance.now();
+    let tries = 0;
+    const url = await serving((request, response) => {
+      if (tries++) answer(request, response, body);
+      else response.writeHead(429, { "retry-after": "1" }).end();
+    });
+    expect((await bytes(unknown(url))).equals(body)).toBe(true);
+    expect(performance.now() - began).toBeGreaterThan(990);
+    const later = new Date(Date.now() + 3_600_000).toUTCString();
+    const busy = await serving((_, response) => {
+      response.writeHead(503, { "retry-after": later }).end();
+    });
+    await expect(bytes(unknown(busy))).rejects.toThrow(/it asks to wait 3\d\d\d s/);
+  });
+
+  test("sends the caller's headers with each request", async () => {
+    const seen: unknown[] = [];
+    const url = await serving((request, response) => {
+      seen.push([request.method, request.headers["x-key"]]);
+      const denied = request.headers["x-key"] !== "7";
+      if (denied) response.writeHead(401).end();
+      else answer(request, response, body);
+    });
+    const file = await probe(url, signal, { "x-key": "7" });
+    expect((await bytes(file)).equals(body)).toBe(true);
+    expect(seen).toEqual([
+      ["HEAD", "7"],
+      ["GET", "7"],
+    ]);
+  });
+
+  test("says that nothing listens", async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    await new Promise((resolve) => server.close(resolve));
+    const file = await probe(`http://127.0.0.1:${port}/m.gguf`, signal);
+    const failed = download(file, 0, signal, 60_000).next();
+    await expect(failed).rejects.toThrow("the connection was refused: is the server running");
+  });
+
+  test.each([
+    ["http://no-such-host.invalid/m.gguf", /there is no host|could not be resolved/],
+    ["gopher://example.org/m.gguf", "gopher: URLs cannot be downloaded here: use https:"],
+  ])("fails after one try where nothing answers: %s", async (url, reason) => {
+    const file = await probe(url, signal);
+    const failed = download(file, 0, signal, 60_000).next();
+    await expect(failed).rejects.toThrow(reason);
+    await expect(failed).rejects.toMatchObject({ code: "download_failed" });
   });
 
   test("rejects with the signal's reason, also between retries", async () => {
     const url = await serving((_, response) => void response.writeHead(503).end());
     const abort = new AbortController();
-    const file = { url, size: null, validator: null, reachable: true };
-    const ended = download(file, 0, abort.signal, 10_000).next();
+    const ended = download(unknown(url), 0, abort.signal, 10_000).next();
     setTimeout(() => abort.abort("enough"), 50);
     await expect(ended).rejects.toBe("enough");
   });

@@ -199,7 +199,7 @@ describe("generating", () => {
     // If the request still ran, each pass would take 20 ms.
     const began = performance.now();
     expect(await engine.generate("a b c d e f g h")).toBe("a b c d e f g h .");
-    expect(performance.now() - began).toBeLessThan(100);
+    expect(performance.now() - began).toBeLessThan(150);
     await expect(endless.next()).rejects.toBe("enough");
   });
 

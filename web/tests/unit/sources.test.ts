@@ -9,7 +9,11 @@ const url = (url: string) => ({ from: "url", url });
 describe("the files of a model", () => {
   test("one URL, relative to the page", () => {
     expect(files("m/a%20b.gguf?x=1")).toEqual([
-      { name: "a b.gguf", segments: [url("https://page.example/app/m/a%20b.gguf?x=1")] },
+      {
+        name: "a b.gguf",
+        folder: "m",
+        segments: [url("https://page.example/app/m/a%20b.gguf?x=1")],
+      },
     ]);
   });
 

@@ -5,6 +5,7 @@
 
 mod error;
 mod events;
+mod hole;
 mod model;
 mod request;
 mod session;

@@ -1,6 +1,7 @@
 //! Requests in JSON, with the field names of OpenAI's API and of `wf-run`'s configuration.
 
 use crate::error::Error;
+use crate::hole::Hole;
 use crate::model::LoadedModel;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -27,6 +28,8 @@ struct Input {
     prompt: Option<String>,
     messages: Option<Value>,
     tokens: Option<Vec<u32>>,
+    /// Text after the output, which fills the hole between `prompt` and it.
+    suffix: Option<String>,
     /// Skips the chat template.
     #[serde(default)]
     raw: bool,
@@ -44,8 +47,11 @@ struct Input {
 
 /// Reads the fields of `T` from a request and ignores all others.
 fn read<T: DeserializeOwned>(request: &Value) -> Result<T, Error> {
-    serde_path_to_error::deserialize(request)
-        .map_err(|error| Error::bad_request(format!("`{}`: {}", error.path(), error.inner())))
+    serde_path_to_error::deserialize(request).map_err(|error| {
+        // "Variant" is Rust's word.
+        let why = error.inner().to_string().replace("unknown variant", "unknown value");
+        Error::bad_request(format!("`{}`: {why}", error.path()))
+    })
 }
 
 impl Request {
@@ -67,18 +73,22 @@ impl Request {
         loaded: &LoadedModel,
         now: i64,
     ) -> Result<(engine::Request, Option<ReasoningParser>), Error> {
-        let InputTokens { tokens, stable_prefix, output: reasoning } =
+        let InputTokens { tokens, stable_prefix, output: reasoning, hole } =
             self.input.tokens(loaded, &self.reasoning, now)?;
+        let settings = match &hole {
+            Some(hole) => hole.settings(self.settings)?,
+            None => self.settings,
+        };
         let eos = &loaded.defaults.eos;
         let constraint = match reasoning.parser() {
             Some(_) => reasoning.constrain(loaded.tokenizer()?, eos, None)?,
             None => None,
         };
-        let request = engine::Request {
+        let mut request = engine::Request {
             tokens,
             stable_prefix,
             max_tokens: self.input.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
-            mode: self.settings.mode(&loaded.capabilities())?,
+            mode: settings.mode(&loaded.capabilities())?,
             sampling: SamplingParams {
                 logprobs: self.input.logprobs,
                 constraint,
@@ -89,7 +99,34 @@ impl Request {
             watch: self.input.watch,
             ..engine::Request::default()
         };
+        if let Some(hole) = hole {
+            hole.shape(&mut request, self.input.max_tokens.is_some());
+        }
         Ok((request, reasoning.parser()))
+    }
+
+    /// Returns the tokens of the prompt alone. `now` is the Unix time in seconds.
+    pub fn tokens(&self, loaded: &LoadedModel, now: i64) -> Result<Vec<u32>, Error> {
+        Ok(self.input.tokens(loaded, &self.reasoning, now)?.tokens)
+    }
+
+    /// Refuses a prompt that must have more tokens than the context, before it is tokenized: that takes
+    /// time and about 30 times the memory of the text.
+    ///
+    /// # Errors
+    /// `"context_length_exceeded"`.
+    pub fn check_length(&self, loaded: &LoadedModel) -> Result<(), Error> {
+        let context = loaded.engine.context();
+        let Some(tokenizer) = &loaded.tokenizer else { return Ok(()) };
+        let least = tokenizer.least_tokens(self.input.bytes());
+        if least <= context {
+            return Ok(());
+        }
+        let message = format!(
+            "the prompt has at least {least} tokens, but the context holds {context} positions: shorten \
+             the prompt, or load the model with a longer context"
+        );
+        Err(Error::new("context_length_exceeded", message))
     }
 }
 
@@ -101,9 +138,19 @@ struct InputTokens {
     stable_prefix: Option<usize>,
     /// The reasoning that the output has.
     output: OutputReasoning,
+    /// The hole that the output fills.
+    hole: Option<Hole>,
 }
 
 impl Input {
+    /// Returns the bytes of the texts that the prompt is made of.
+    fn bytes(&self) -> usize {
+        let texts = [&self.prompt, &self.suffix].into_iter().flatten().map(String::len);
+        let messages = self.messages.iter().filter_map(Value::as_array).flatten();
+        let contents = messages.filter_map(|message| message["content"].as_str()).map(str::len);
+        texts.chain(contents).sum()
+    }
+
     fn tokens(
         &self,
         loaded: &LoadedModel,
@@ -112,6 +159,14 @@ impl Input {
     ) -> Result<InputTokens, Error> {
         let plain = |tokens| Ok(InputTokens { tokens, ..InputTokens::default() });
         let messages = match (&self.prompt, &self.messages, &self.tokens) {
+            (Some(prefix), None, None) if self.suffix.is_some() => {
+                let suffix = self.suffix.as_deref().unwrap_or_default();
+                let (hole, tokens) = Hole::new(loaded, prefix, suffix)?;
+                return Ok(InputTokens { tokens, hole: Some(hole), ..InputTokens::default() });
+            }
+            _ if self.suffix.is_some() => {
+                return Err(Error::bad_request("suffix needs a prompt that is a text"));
+            }
             (None, None, Some(tokens)) => return plain(tokens.clone()),
             (Some(text), None, None) if self.raw || loaded.template.is_none() => {
                 return plain(loaded.tokenizer()?.encode(text, true)?);
@@ -140,7 +195,7 @@ impl Input {
             Some(template) => reasoning.of_output(template, prompt.text())?,
             None => OutputReasoning::default(),
         };
-        Ok(InputTokens { tokens, stable_prefix, output })
+        Ok(InputTokens { tokens, stable_prefix, output, hole: None })
     }
 }
 

@@ -63,7 +63,9 @@ impl Session {
 
     /// Submits a request in JSON and returns its id.
     pub fn submit(&mut self, request: &str) -> Result<u32, Error> {
-        let (request, parser) = Request::parse(request)?.build(&self.loaded, now())?;
+        let request = Request::parse(request)?;
+        request.check_length(&self.loaded)?;
+        let (request, parser) = request.build(&self.loaded, now())?;
         let prompt = request.tokens.len();
         let seq = self.loaded.engine.submit(request)?;
         Ok(self.requests.add(seq, prompt, parser))
@@ -86,6 +88,11 @@ impl Session {
     /// Returns the token ids of a text; `special` adds the tokens that frame a text for this model.
     pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<u32>, Error> {
         Ok(self.loaded.tokenizer()?.encode(text, special)?)
+    }
+
+    /// Returns the token ids of a request's prompt, as [`Self::submit`] would read it.
+    pub fn encode(&self, request: &str) -> Result<Vec<u32>, Error> {
+        Request::parse(request)?.tokens(&self.loaded, now())
     }
 
     /// Returns the text of token ids.

@@ -7,29 +7,7 @@ use crate::serve::served_model::ServedModel;
 use wrinklefree::decode::DecodeMode;
 use wrinklefree::engine::Request;
 use wrinklefree::settings::Mode;
-use wrinklefree::text::Tokenizer;
-
-/// Names of the tokens before prefix, suffix and middle (fill in the middle), by model family.
-const FIM_TOKENS: [[&str; 3]; 6] = [
-    // Qwen2.5-Coder and Qwen3.
-    ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
-    // StarCoder, Granite and SmolLM.
-    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
-    ["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
-    // DeepSeek-Coder: begin, hole, end.
-    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
-    // Code Llama.
-    ["▁<PRE>", "▁<SUF>", "▁<MID>"],
-    // GLM.
-    ["<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"],
-];
-/// Names of the token before the name of a project.
-const PROJECT: [&str; 3] = ["<|repo_name|>", "<repo_name>", "<reponame>"];
-/// Names of the token before the name of a file.
-const FILE: [&str; 3] = ["<|file_sep|>", "<file_sep>", "<filename>"];
-/// Names of tokens that end the text in a hole.
-const ENDS: [&str; 6] =
-    ["<|endoftext|>", "<|fim_pad|>", "<fim_pad>", "<|cursor|>", "▁<EOT>", "<EOT>"];
+use wrinklefree::text::FimTokens;
 
 /// A hole between two texts, with the names of the request fields that the texts came in.
 pub struct Hole<'a> {
@@ -45,32 +23,9 @@ pub struct Hole<'a> {
     pub tokens: Option<usize>,
 }
 
-/// Ids of the tokens around the parts of a prompt.
-struct FimTokens {
-    around: [u32; 3],
-    project: Option<u32>,
-    file: Option<u32>,
-    ends: Vec<u32>,
-}
-
-impl FimTokens {
-    /// Finds the tokens of a tokenizer; `None` if it has none.
-    fn of(tokenizer: &Tokenizer) -> Option<Self> {
-        let id = |name: &&str| tokenizer.id(name);
-        let all = |names: &[&str; 3]| {
-            let ids = names.each_ref().map(id);
-            Some([ids[0]?, ids[1]?, ids[2]?])
-        };
-        let around = FIM_TOKENS.iter().find_map(all)?;
-        let (project, file) = (PROJECT.iter().find_map(id), FILE.iter().find_map(id));
-        let ends = ENDS.iter().filter_map(id).chain(project).chain(file).collect();
-        Some(Self { around, project, file, ends })
-    }
-}
-
 /// Returns true if a model can fill holes.
 pub fn is_supported(model: &ServedModel) -> bool {
-    model.dlm.is_some() || FimTokens::of(&model.tokenizer).is_some()
+    model.dlm.is_some() || FimTokens::find(&model.tokenizer).is_some()
 }
 
 impl<'a> Hole<'a> {
@@ -91,7 +46,7 @@ impl<'a> Hole<'a> {
         options: &GenerationOptions,
         logprobs: Option<usize>,
     ) -> Result<Request, ApiError> {
-        if let Some(fim) = FimTokens::of(&model.tokenizer) {
+        if let Some(fim) = FimTokens::find(&model.tokenizer) {
             let tokens = self.fim_prompt(model, &fim)?;
             let mut options = options.clone();
             if let Some(tokens) = self.tokens {
@@ -172,12 +127,9 @@ impl<'a> Hole<'a> {
                 tokens.extend(model.encode(&text, false, "input_extra")?);
             }
         }
-        let [before_prefix, before_suffix, before_middle] = fim.around;
-        tokens.push(before_prefix);
-        tokens.extend(model.encode(prefix, false, prefix_field)?);
-        tokens.push(before_suffix);
-        tokens.extend(model.encode(suffix, false, suffix_field)?);
-        tokens.push(before_middle);
+        let prefix = model.encode(prefix, false, prefix_field)?;
+        let suffix = model.encode(suffix, false, suffix_field)?;
+        let mut tokens = fim.prompt(tokens, &prefix, &suffix);
         tokens.extend(model.encode(&self.begin, false, "prompt")?);
         Ok(tokens)
     }

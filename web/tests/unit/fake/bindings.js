@@ -82,6 +82,7 @@ export class Session {
     return JSON.stringify({
       name: this.options.name,
       architecture: "fake",
+      chat: this.files[0].bytes().toString().startsWith("chat"),
       weights_bytes: sizes.reduce((a, b) => a + b, 0),
       subnormal_weights: 0,
       end_tokens: [],
@@ -145,6 +146,13 @@ export class Session {
 
   tokenize(text, special) {
     return Uint32Array.of(...[...text].map((c) => c.charCodeAt(0)), ...(special ? [0] : []));
+  }
+
+  encode(request) {
+    const { prompt, messages, tokens } = JSON.parse(request);
+    if (tokens) return Uint32Array.from(tokens);
+    const text = prompt ?? messages.map((message) => message.content).join(" ");
+    return Uint32Array.from(text.split(" "), (_, index) => index);
   }
 
   detokenize(ids) {

@@ -24,4 +24,11 @@ export class MemoryStore implements CacheStore {
   async delete(key: string) {
     this.files.delete(key);
   }
+
+  async list() {
+    return [...this.files].map(([key, { metadata, bytes }]) => ({
+      ...{ key, metadata },
+      bytes: bytes.length,
+    }));
+  }
 }

@@ -21,6 +21,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benches/peers/README.md": "peers.md",
+    "easy/README.md": "rust.md",
     "models/README.md": "embedded-model.md",
     "native/deploy/README.md": "deployment.md",
     "native/deploy/scale-out/README.md": "scale-out.md",

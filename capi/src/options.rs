@@ -42,3 +42,21 @@ pub fn parse<T: Default + DeserializeOwned>(options: Option<&str>) -> Result<T, 
 pub fn messages(text: &str) -> Result<Vec<Message>, Failure> {
     serde_json::from_str(text).map_err(|error| Failure::argument(format!("messages: {error}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_lists_the_options_of_opening() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/c.md"));
+        let page = page.expect("there");
+        let error = parse::<OpenFields>(Some(r#"{"zebra": 1}"#)).err().expect("refused").message;
+        let (_, fields) = error.split_once("expected one of ").expect("a list of fields");
+        let fields: Vec<&str> = fields.split('`').skip(1).step_by(2).collect();
+        assert!(fields.len() >= 4, "{error}");
+        for field in fields {
+            assert!(page.contains(&format!("\n| `{field}` |")), "docs/c.md lacks {field}");
+        }
+    }
+}

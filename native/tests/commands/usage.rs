@@ -29,6 +29,21 @@ fn help_has_examples() {
     assert!(run(&["--help"]).ends(0, &[]).stdout.contains("WF_ISA"));
 }
 
+#[test]
+fn the_documentation_lists_every_command() {
+    let help = run(&["--help"]).ends(0, &[]).stdout;
+    let page = include_str!("../../../docs/index.md");
+    let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let commands = listed.take_while(|line| !line.is_empty());
+    let names = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() > 15, "{names:?}");
+    for name in names.into_iter().filter(|name| *name != "help") {
+        let known = [format!("`wf-run {name}`"), format!("`{name}`")];
+        assert!(known.iter().any(|text| page.contains(text)), "docs/index.md lacks {name}");
+    }
+}
+
 /// Commands with options, and the most lines that their short help has.
 const COMMANDS: [(&[&str], usize); 22] = [
     (&[], 50),

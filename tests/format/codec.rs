@@ -82,7 +82,7 @@ proptest! {
     fn one_bit_types_keep_any_bytes(which in 0..2usize, rows in 1usize..20, seed in 1u64.., alike: bool) {
         let t = [codec::Q1_0, codec::STQ1_0][which];
         let (cols, rng) = (2 * t.weights, &mut Rng(seed));
-        let bytes = fixtures::random_blocks(&t, rows * cols, rng, alike.then_some(0.5));
+        let bytes = crate::fixtures::random_blocks(&t, rows * cols, rng, alike.then_some(0.5));
         let m = t.decode(&bytes, rows, cols, RowOrder::Same).unwrap();
         prop_assert_eq!(matches!(m.scales(), Scales::Tensor(_)), alike);
         prop_assert_eq!(t.encode(&m).unwrap(), bytes);

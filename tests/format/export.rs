@@ -374,7 +374,9 @@ fn directories_pack_what_has_eight_bit_activations() {
 
 /// A model in blocks of random bytes with scales of their own, or with one scale.
 fn in_blocks(arch: &str, id: u32, t: &codec::TernaryBlockFormat, scale: Option<f32>) -> Gguf {
-    Gguf::model(arch, 256, id, |rng, rows, cols| common::random_blocks(t, rows * cols, rng, scale))
+    Gguf::model(arch, 256, id, |rng, rows, cols| {
+        crate::fixtures::random_blocks(t, rows * cols, rng, scale)
+    })
 }
 
 #[test]

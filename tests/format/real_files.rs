@@ -397,7 +397,7 @@ fn variants_of_hunyuan() {
 
     let gguf = || {
         Gguf::model("hunyuan-dense", 256, 43, |rng, rows, cols| {
-            fixtures::random_blocks(&codec::STQ1_0, rows * cols, rng, None)
+            crate::fixtures::random_blocks(&codec::STQ1_0, rows * cols, rng, None)
         })
     };
     assert_eq!(gguf().load().unwrap().spec.rope.theta, 1e4, "scaled already");
@@ -475,7 +475,7 @@ fn long_rope_is_decided_once() {
 fn a_number_means_what_its_bytes_say() {
     let model = |id, t: &codec::TernaryBlockFormat| {
         Gguf::model("qwen3", 256, id, |rng, rows, cols| {
-            fixtures::random_blocks(t, rows * cols, rng, None)
+            crate::fixtures::random_blocks(t, rows * cols, rng, None)
         })
     };
     for (id, t, kind) in [
@@ -487,7 +487,7 @@ fn a_number_means_what_its_bytes_say() {
     ] {
         let mut file = model(id, &t);
         // Padding hides the layout of one row: other tensors decide.
-        let row = fixtures::random_blocks(&t, 256, &mut Rng(4), None);
+        let row = crate::fixtures::random_blocks(&t, 256, &mut Rng(4), None);
         let tensor = GgufTensor {
             name: "token_embd.weight".into(),
             shape: vec![1, 256],

@@ -38,7 +38,16 @@ fn checkpoint() -> Checkpoint {
     weights.layers[2].gate.weight = Matrix::Split(SplitMatrix::new(int8.as_ref().unwrap()));
     weights.layers[2].up.weight = Matrix::Int8(int8.unwrap());
     let (text, generation) = (TextParts::default(), GenerationDefaults::default());
-    Checkpoint { spec, weights, text, generation, dlm: None, flushed: 0, mtp_fault: None }
+    Checkpoint {
+        spec,
+        weights,
+        text,
+        generation,
+        dlm: None,
+        training: None,
+        flushed: 0,
+        mtp_fault: None,
+    }
 }
 
 fn logits(checkpoint: Checkpoint) -> Vec<f32> {

@@ -58,6 +58,7 @@ pub use packed::write as write_packed;
 pub use reorder::ReorderError;
 pub use rotation::Rotation;
 pub use spec::{
-    Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec, YarnScaling,
+    Activation, Architecture, DlmConfig, Llama3Scaling, Rope, RopeScaling, Spec, TrainingStatement,
+    YarnScaling,
 };
 pub use streamed_file::{NoMemory, StreamedFile};

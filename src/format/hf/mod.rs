@@ -100,7 +100,8 @@ pub(super) fn load(
             || (hybrid && qwen35::ignored(name))
             || (weights.head.is_none() && name == TensorNames::HF.weight(TensorRole::Head))
     })?;
-    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed: 0, mtp_fault })
+    let training = config.training.clone();
+    Ok(Checkpoint { spec, weights, text, generation, dlm, training, flushed: 0, mtp_fault })
 }
 
 /// Reads all tensors of the directory. Also returns the file to name when one is missing.

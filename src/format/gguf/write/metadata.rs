@@ -3,12 +3,15 @@
 use super::container::MetaWriter;
 use crate::format::gguf::spec::ARCHITECTURE;
 use crate::format::{
-    Activation, Architecture, DlmConfig, ExportError, LinearAttention, MixerKind, RopeScaling,
-    Spec, YarnScaling,
+    Activation, Architecture, ExportError, LinearAttention, MixerKind, RopeScaling, Spec,
+    YarnScaling,
 };
+use serde::Serialize;
 
 /// Key of block-diffusion parameters, as JSON. Other programs ignore it.
 pub(in crate::format::gguf) const DLM: &str = "wrinklefree.dlm_config";
+/// Key of what the files state about the training.
+pub(in crate::format::gguf) const TRAINING: &str = "wrinklefree.training";
 
 /// Name of the architecture in GGUF.
 pub(super) fn architecture(spec: &Spec) -> Result<&'static str, ExportError> {
@@ -131,10 +134,10 @@ fn put_linear_attention(meta: &mut MetaWriter, arch: &str, spec: &Spec, shape: &
     }
 }
 
-/// Adds block-diffusion parameters.
-pub(super) fn put_dlm(meta: &mut MetaWriter, dlm: &DlmConfig) {
-    let json = serde_json::to_string(dlm).expect("numbers and texts are JSON");
-    meta.text(DLM, &json);
+/// Adds what only files of this project have, as JSON.
+pub(super) fn put_json(meta: &mut MetaWriter, key: &str, value: &impl Serialize) {
+    let json = serde_json::to_string(value).expect("numbers and texts are JSON");
+    meta.text(key, &json);
 }
 
 /// Divisors of the rotary frequencies, for scalings that GGUF holds as a tensor.

@@ -58,6 +58,9 @@ pub(super) fn config(
     if let Some(quantization) = weights.quantization() {
         put("quantization_config", quantization);
     }
+    if let Some(training) = &checkpoint.training {
+        put("wrinklefree_training", json!(training));
+    }
     config.extend(rope(spec));
     if let Some(shape) = &spec.linear_attention {
         config.extend(linear_attention(spec, shape));

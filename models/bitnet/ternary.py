@@ -6,9 +6,11 @@ EPSILON = 1e-5
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float = EPSILON) -> torch.Tensor:
-    """RMS norm of the last axis in f32. `torch.nn.functional.rms_norm`, which PyTorch 1.13 lacks, has
-    the same bits on CPUs."""
+    """Returns the RMS norm of the last axis, in f32."""
     x = x.float()
+    if hasattr(F, "rms_norm"):
+        return F.rms_norm(x, weight.shape, weight, epsilon)
+    # PyTorch 1.13 has none.
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon) * weight
 
 

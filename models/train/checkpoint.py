@@ -4,11 +4,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from model import LM
 from presets import Model
+
+from bitnet import checkpoint
 
 # The newest checkpoint; the one at the end of the stable phase, and its weights alone; the last.
 LAST, CONSTANT, MASTER, FINAL = "last.pt", "constant.pt", "master.safetensors", "final.pt"
@@ -25,13 +26,11 @@ class State:
 
     def save(self, path: Path):
         """Writes a checkpoint; a run that dies meanwhile leaves the old one."""
-        part = path.with_suffix(".part")
-        torch.save({
+        checkpoint.write(path, {
             "model": self.model.state_dict(), "seen": self.seen, "start": self.start,
             "optimisers": [o.state_dict() for o in self.optimisers],
             "noise": self.noise.get_state(), "config": asdict(self.model.config),
-        }, part)
-        part.rename(path)
+        })
 
     def save_master(self, path: Path):
         """The weights in bf16, to go on from later; the optimisers begin anew."""
@@ -55,11 +54,10 @@ class State:
 
 def read(path: Path) -> dict:
     """The contents of a checkpoint or of a master file."""
-    if path.suffix != ".safetensors":
-        return torch.load(path, map_location="cpu")
-    with safe_open(path, "pt") as file:
-        meta = file.metadata()
-    return {"model": load_file(path), "seen": int(meta["seen"]),
+    saved = checkpoint.read(path)
+    if (meta := saved.get("meta")) is None:
+        return saved
+    return {"model": saved["model"], "seen": int(meta["seen"]),
             "config": json.loads(meta["config"])}
 
 

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from model import LM, eight_bits, ternary
+from model import LM
 from noise import DRAFT, SUB_BLOCK
 from tokens import EOS, MASK
+
+from bitnet.ternary import eight_bits, ternary
 
 
 class Frozen(torch.nn.Module):

@@ -1,16 +1,14 @@
 """Writes a checkpoint as a Hugging Face BitNet directory: packed ternary weights, W = t * scale."""
 import argparse
-import json
-import shutil
 from pathlib import Path
-
-import torch
-from safetensors.torch import save_file
 
 import tokens
 from checkpoint import load
-from model import EPSILON, LM, eight_bits, ternary
+from model import LM
 from presets import Model
+
+from bitnet import export as directory
+from bitnet.ternary import EPSILON, eight_bits
 
 NORMS = {
     "input_norm": "input_layernorm", "post_norm": "post_attention_layernorm",
@@ -20,12 +18,6 @@ MATRICES = {
     "qkv": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], "o": ["self_attn.o_proj"],
     "gate_up": ["mlp.gate_proj", "mlp.up_proj"], "down": ["mlp.down_proj"],
 }
-
-
-def pack(values: torch.Tensor) -> torch.Tensor:
-    """Four rows a byte: bits 2i of packed row r hold row i * rows / 4 + r, as t + 1."""
-    a, b, c, d = (values + 1).to(torch.uint8).chunk(4)
-    return a | b << 2 | c << 4 | d << 6
 
 
 def tensors(model: LM) -> dict:
@@ -39,11 +31,9 @@ def tensors(model: LM) -> dict:
         for ours, theirs in NORMS.items():
             out[f"{place}{theirs}.weight"] = getattr(layer, ours)
         for ours, theirs in MATRICES.items():
-            values, scale = ternary(getattr(layer, ours).weight)
-            for name, part in zip(theirs, values.chunk(len(theirs))):
-                out[f"{place}{name}.weight"] = pack(part)
-                out[f"{place}{name}.weight_scale"] = scale.reshape(1)
-    return {name: tensor.detach().contiguous().clone() for name, tensor in out.items()}
+            names = [place + name for name in theirs]
+            out |= directory.packed(names, getattr(layer, ours).weight)
+    return out
 
 
 def configs(c: Model) -> dict:
@@ -56,14 +46,9 @@ def configs(c: Model) -> dict:
             "max_position_embeddings": c.context, "rms_norm_eps": EPSILON, "rope_theta": c.theta,
             "tie_word_embeddings": True, "bos_token_id": tokens.BOS, "eos_token_id": tokens.EOS,
             "torch_dtype": "bfloat16", "bd_size": c.block, "mask_token_id": tokens.MASK,
-            "quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear",
-                                    "quantization_mode": "offline"},
+            "quantization_config": directory.QUANTIZATION,
         },
-        "dlm_config.json": {
-            "bd_size": c.block, "mask_token": tokens.SPECIAL[tokens.MASK],
-            "mask_token_id": tokens.MASK, "ar_path": True, "clean_attention": "causal",
-            "logit_shift": 1,
-        },
+        "dlm_config.json": directory.diffusion(c.block, tokens.SPECIAL[tokens.MASK], tokens.MASK),
         "generation_config.json": {"bos_token_id": tokens.BOS, "eos_token_id": tokens.EOS},
         "tokenizer_config.json": tokens.config(c.context),
     }
@@ -71,11 +56,7 @@ def configs(c: Model) -> dict:
 
 def export(model: LM, tokenizer: Path, out: Path):
     """Writes the directory."""
-    out.mkdir(parents=True, exist_ok=True)
-    save_file(tensors(model), out / "model.safetensors", {"format": "pt"})
-    shutil.copy(tokenizer, out / "tokenizer.json")
-    for name, content in configs(model.config).items():
-        (out / name).write_text(json.dumps(content, indent=1) + "\n")
+    directory.write(out, tensors(model), tokenizer, configs(model.config))
 
 
 def main():

@@ -12,31 +12,10 @@ from torch import nn
 from presets import Model
 from tokens import BOS
 
-EPSILON = 1e-5
+from bitnet.ternary import bit_linear, norm
+
 POSITIONS = 2048  # of the table of angles
 STRIDE = 128
-
-
-def norm(x, weight):
-    return F.rms_norm(x.float(), weight.shape, weight, EPSILON)
-
-
-def ternary(weight):
-    """Ternary values of a weight matrix, and its scale."""
-    scale = weight.abs().mean().clamp(min=EPSILON)
-    return (weight / scale).round().clamp(-1, 1), scale
-
-
-def straight(quantized, x):
-    """The quantized value, with the gradient of the exact one."""
-    return x + (quantized - x).detach()
-
-
-def eight_bits(weight):
-    """Rows of an embedding in eight bits times a power of two: bf16 holds them exactly, and so does
-    int8 with a scale per row."""
-    unit = weight.abs().amax(-1, keepdim=True).clamp(min=EPSILON).div(127).log2().ceil().exp2()
-    return (weight / unit).round() * unit
 
 
 class BitLinear(nn.Linear):
@@ -47,12 +26,7 @@ class BitLinear(nn.Linear):
         nn.init.normal_(self.weight, std=0.8 * inputs**-0.5)
 
     def forward(self, x):
-        values, scale = ternary(self.weight.detach())
-        weight = straight(values, self.weight / scale)
-        step = x.detach().abs().amax(-1, keepdim=True).clamp(min=EPSILON) / 127
-        x = x / step
-        x = straight(x.detach().round().clamp(-128, 127), x)
-        return F.linear(x.bfloat16(), weight.bfloat16()) * (step * scale).bfloat16()
+        return bit_linear(x, self.weight)
 
 
 class Layer(nn.Module):

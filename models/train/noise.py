@@ -14,6 +14,8 @@ import torch
 from presets import Preset
 from tokens import BOS, BOT, EOS, MASK, USER
 
+from bitnet.noise import complementary, uniform
+
 SUB_BLOCK = 8  # decoding's default
 DRAFT = 8  # tokens of a draft
 SHORT = 48  # answers up to this length count twice: a task's few tokens against a story's many
@@ -67,10 +69,6 @@ class Pieces:
         return Pieces(*(torch.cat(parts, 1) for parts in zip(*(vars(p).values() for p in pieces))))
 
 
-def uniform(shape, g: torch.Generator) -> torch.Tensor:
-    return torch.rand(shape, generator=g, device=g.device)
-
-
 def draw(weight: torch.Tensor, count: int, g: torch.Generator) -> torch.Tensor:
     """Indices of `count` different entries of the last axis, likelier where the weight is larger."""
     noise = -torch.log(-torch.log(uniform(weight.shape, g).clamp(1e-9, 1 - 1e-7)))
@@ -120,8 +118,7 @@ def steps(piece: Piece, g: torch.Generator) -> Pieces:
 def pairs(piece: Piece, g: torch.Generator) -> Pieces:
     """Each block twice, with a random mask and its complement."""
     rate = uniform((*piece.start.shape, 1), g)
-    mask = uniform(piece.inside.shape, g) < rate
-    return Pieces.cat(piece.masked(mask), piece.masked(~mask))
+    return Pieces.cat(*map(piece.masked, complementary(piece.inside.shape, rate, g)))
 
 
 def noisy(rows: torch.Tensor, found: Answers, preset: Preset, g: torch.Generator) -> list[Pieces]:

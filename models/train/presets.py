@@ -1,5 +1,10 @@
 """Sizes of models and runs."""
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
+
+# The folder of the package `bitnet`, which this training shares with `models/distill`.
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,13 @@ def train(texts, vocab: int) -> Tokenizer:
     return tokenizer
 
 
-def load(path: Path, vocab: int, seed: int) -> Tokenizer:
+def load(path: Path, vocab: int, seed: int, documents: int = 20_000) -> Tokenizer:
     """The tokenizer in a file, trained on generated documents first if there is none."""
     import tinyworld
 
     if not path.exists():
         rng = random.Random(f"tokenizer {seed}")
-        documents = (tinyworld.document(rng, "train") for _ in range(20_000))
+        documents = (tinyworld.document(rng, "train") for _ in range(documents))
         texts = (text for document in documents for turn in document for text in turn)
         path.parent.mkdir(parents=True, exist_ok=True)
         train(texts, vocab).save(str(path))

@@ -24,12 +24,15 @@ import tokens
 from checkpoint import CONSTANT, FINAL, LAST, MASTER, State
 from coherence import Vocabulary
 from model import LM
-from muon import Muon
 from presets import PRESETS, STAGES, Preset, Stage
 from spelling import Speller
 
+from bitnet.muon import Muon
+
 SAVE_EVERY = 300  # seconds
 LOG_EVERY = 20  # steps
+# PyTorch 1.13, with which CI runs the tests, has no compiler and no fused optimizer on CPUs.
+COMPILES = hasattr(torch, "compile")
 
 
 def optimisers(model: LM, preset: Preset):
@@ -39,7 +42,8 @@ def optimisers(model: LM, preset: Preset):
     others = [p for p in model.parameters() if id(p) not in chosen]
     return [
         Muon(matrices, preset.rate, preset.weight_decay),
-        torch.optim.AdamW(others, lr=preset.other_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
+        torch.optim.AdamW(others, lr=preset.other_rate, betas=(0.9, 0.95), weight_decay=0.0,
+                          **({"fused": True} if COMPILES else {})),
     ]
 
 
@@ -153,7 +157,7 @@ def train(preset: Preset, stage: Stage, seed: int, work: Path, resume: Path | No
     state = State(model, optimisers(model, preset), torch.Generator(device).manual_seed(seed))
     if resume:
         state.restore(resume)
-    compiled = torch.compile(losses.loss, dynamic=False)
+    compiled = torch.compile(losses.loss, dynamic=False) if COMPILES else losses.loss
     ahead = steps * preset.batch * preset.model.context if steps else np.inf
     end = min(stage.tokens, state.seen + ahead)
     stopped = []

@@ -1,36 +1,21 @@
 """Checks an exported directory with `transformers` (PyTorch, f32) as the witness: our own PyTorch
 model and `wf-run logits` must give its logits, and `wf-run` its text."""
 import argparse
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 import decode
 from checkpoint import load
 
+from bitnet import witness
+
 PROMPTS = ["Tell me a story about a fox.", "What is the plural of dog?", "What is 3 + 4?",
            "Where does a bee live?", "Tell me a story about Mia and a lost kite."]
-BOUND = 1e-3
 FIRST, ALIKE = 2, 60  # positions and tokens that must agree whatever is rounded
 LENGTH = 64
-
-
-def theirs(directory: Path):
-    """The model as `transformers` loads it, all but its ternary weights in f32."""
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
-    model.model.embed_tokens.float()
-    model.lm_head.float()
-    return model
-
-
-def wf_run(program: str, *args) -> str:
-    return subprocess.run([program, *map(str, args)], check=True, text=True,
-                          capture_output=True).stdout
 
 
 def expected(model, ids: list):
@@ -41,23 +26,11 @@ def expected(model, ids: list):
         return text[0].tolist(), model(text).logits[0].numpy()
 
 
-def logits(program: str, directory: Path, text: list):
-    """The logits of `wf-run logits`."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "logits.npy"
-        wf_run(program, "logits", "--model", directory, "--tokens", ",".join(map(str, text)),
-               "--output", file)
-        return np.load(file)
-
-
 def compare(name: str, ours, theirs, text: list, start: int) -> bool:
-    """Prints how far two sets of logits agree. Activations are rounded to 8 bits, and `transformers`
-    sums them as floats where we sum integers: its last bit can tip one over, after which all that
-    follows differs by more than the bound."""
-    far = (np.abs(ours - theirs).max(-1) > BOUND).nonzero()[0]
-    agreed = int(far[0]) if len(far) else len(text)
+    """Prints how far two sets of logits agree, and returns true if that is far enough."""
+    agreed, _ = witness.agreement(ours, theirs)
     same = int((ours[start - 1:-1].argmax(-1) == text[start:]).sum())
-    print(f"{name}: {agreed} of {len(text)} positions within {BOUND:g} before a rounding tips, "
+    print(f"{name}: {agreed} of {len(text)} positions within {witness.BOUND:g} before a rounding tips, "
           f"{same} of {LENGTH} tokens the same")
     return agreed >= FIRST and same >= ALIKE
 
@@ -69,17 +42,17 @@ def main():
     parser.add_argument("--wf-run", default="wf-run")
     args = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(args.directory)
-    model, fine = theirs(args.directory), True
+    model, fine = witness.theirs(args.directory), True
     own = decode.freeze(load(args.checkpoint)) if args.checkpoint else None
     for prompt in PROMPTS:
         ids = tokenizer.apply_chat_template([{"role": "user", "content": prompt}],
                                             add_generation_prompt=True, return_dict=False)
-        text, witness = expected(model, ids)
-        found = {"wf-run": logits(args.wf_run, args.directory, text)}
+        text, right = expected(model, ids)
+        found = {"wf-run": witness.logits(args.wf_run, args.directory, text)}
         if own:
             found["PyTorch"] = decode.Cache(own).forward(text, True, False).numpy()
         for name, ours in found.items():
-            fine &= compare(f"{prompt} {name}", ours, witness, text, len(ids))
+            fine &= compare(f"{prompt} {name}", ours, right, text, len(ids))
     sys.exit(not fine)
 
 

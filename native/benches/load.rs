@@ -105,6 +105,7 @@ fn main() {
         text: TextParts::default(),
         generation: GenerationDefaults::default(),
         dlm: None,
+        training: None,
         flushed: 0,
         mtp_fault: None,
         stored_types: BTreeMap::new(),

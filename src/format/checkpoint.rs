@@ -1,6 +1,6 @@
 //! A model in memory, independent of its file format.
 
-use super::{DlmConfig, LoadError, Rotation, Spec};
+use super::{DlmConfig, LoadError, Rotation, Spec, TrainingStatement};
 use crate::matrix::Matrix;
 use crate::ternary::Layout;
 use bytes::Bytes;
@@ -21,6 +21,8 @@ pub struct Checkpoint {
     pub generation: GenerationDefaults,
     /// Block-diffusion parameters, when the model has any.
     pub dlm: Option<DlmConfig>,
+    /// What the files state about the training, where they do.
+    pub training: Option<TrainingStatement>,
     /// Number of subnormal weights that loading has set to zero: products with them are slow.
     pub flushed: usize,
     /// The reason why a block for multi-token prediction that the files have cannot be used, if it was

@@ -60,6 +60,6 @@ pub use reorder::ReorderError;
 pub use rotation::Rotation;
 pub use spec::{
     Activation, Architecture, DlmConfig, Llama3Scaling, LongRopeScaling, Rope, RopeScaling,
-    ScaleFactors, Spec, YarnScaling,
+    ScaleFactors, Spec, TrainingStatement, YarnScaling,
 };
 pub use streamed_file::{NoMemory, StreamedFile};

@@ -307,6 +307,22 @@ pub struct DlmConfig {
     /// Position whose logits predict token i: i − 1 (with 1) or i (with 0).
     #[serde(default = "one")]
     pub logit_shift: u8,
+    /// True if the files do not state [`Self::logit_shift`], and its family's was taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub logit_shift_assumed: bool,
+}
+
+/// Training that the files of a model state (`wrinklefree_training` of `config.json`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainingStatement {
+    /// Names of the stages, first to last.
+    pub stages: Vec<String>,
+    /// Activation sparsity of the training, in the words of the setting `activation_sparsity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation_sparsity: Option<String>,
+    /// True if weights are ternary in the Haar-wavelet basis, so that the files hold dense ones.
+    #[serde(default)]
+    pub haar: bool,
 }
 
 fn block() -> String {

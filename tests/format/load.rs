@@ -1,7 +1,8 @@
 //! Loading every family, style and container: the contents of the files are in the checkpoint.
 
 use crate::fixtures::{
-    FF, Gguf, HEAD_DIM, HIDDEN, Hf, LAYERS, Raw, Rng, Style, VOCAB, bf16_bytes, f32_bytes, file,
+    FF, Gguf, HEAD_DIM, HEADS, HIDDEN, Hf, LAYERS, Raw, Rng, Style, VOCAB, bf16_bytes, f32_bytes,
+    file,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -76,6 +77,57 @@ fn families_and_styles_load_and_survive_packing() {
             assert_eq!((c.generation.bos, &c.generation.eos[..]), (Some(1), &[2, 3][..]));
             same(&c, &through_packed(&c).0);
         }
+    }
+}
+
+#[test]
+fn sub_norms_stand_in_every_family() {
+    for name in ["llama", "qwen2", "qwen3"] {
+        let mut hf = Hf::new(name, Style::Packed);
+        for layer in 0..LAYERS {
+            for (norm, len) in
+                [("self_attn.attn_sub_norm", HEADS * HEAD_DIM), ("mlp.ffn_sub_norm", FF)]
+            {
+                let values = Rng(7 + layer as u64).floats(len);
+                let name = format!("model.layers.{layer}.{norm}.weight");
+                hf.put(&name, "F32", &[len], f32_bytes(&values));
+            }
+        }
+        let stated = json!({"stages": ["distill", "diffuse"], "activation_sparsity": "topk:0.7"});
+        hf = hf.set("wrinklefree_training", stated);
+        let c = hf.load().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let layer = &c.weights.layers[1];
+        let attention = layer.mixer.attention().unwrap();
+        assert_eq!(layer.ffn_sub_norm.as_ref().map(Vec::len), Some(FF), "{name}");
+        assert_eq!(attention.sub_norm.as_ref().map(Vec::len), Some(HEADS * HEAD_DIM));
+        assert_eq!(attention.q_norm.is_some(), name == "qwen3");
+        let training = c.training.as_ref().unwrap();
+        assert_eq!(training.stages, ["distill", "diffuse"]);
+        assert_eq!(training.activation_sparsity.as_deref(), Some("topk:0.7"));
+        let packed = through_packed(&c).0;
+        assert_eq!(packed.training, c.training);
+        same(&c, &packed);
+
+        let lost = "model.layers.1.mlp.ffn_sub_norm.weight";
+        hf.tensors.remove(lost);
+        assert!(hf.load().unwrap_err().to_string().contains(lost), "all layers have them, or none");
+    }
+}
+
+#[test]
+fn blocks_are_stated_in_every_family() {
+    for (name, _) in FAMILIES {
+        let with = |fields: &[(&str, u32)]| {
+            let hf = Hf::new(name, Style::Packed);
+            let hf = fields.iter().fold(hf, |hf, (key, value)| hf.set(key, json!(value)));
+            hf.load().unwrap_or_else(|e| panic!("{name}: {e}")).dlm
+        };
+        assert_eq!(with(&[("block_size", 8)]), None, "without a mask it may be a context length");
+        let dlm = with(&[("block_size", 8), ("mask_token_id", 4)]).unwrap();
+        assert_eq!((dlm.bd_size, dlm.mask_token_id), (8, Some(4)), "{name}");
+        assert_eq!((dlm.logit_shift, dlm.logit_shift_assumed), (1, true));
+        let dlm = with(&[("block_size", 8), ("mask_token_id", 4), ("logit_shift", 0)]).unwrap();
+        assert_eq!((dlm.logit_shift, dlm.logit_shift_assumed), (0, false));
     }
 }
 

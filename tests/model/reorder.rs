@@ -42,6 +42,7 @@ fn checkpoint() -> Checkpoint {
         text,
         generation,
         dlm: None,
+        training: None,
         flushed: 0,
         mtp_fault: None,
         stored_types: BTreeMap::new(),

@@ -178,6 +178,7 @@ impl Synthetic {
             ar_path: true,
             clean_attention: "causal".into(),
             logit_shift: 1,
+            logit_shift_assumed: false,
         };
         let model = Model::new(spec, self.weights()).expect("shapes fit");
         Loaded {

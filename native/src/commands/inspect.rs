@@ -13,7 +13,9 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use wrinklefree::cache::{KvConfig, KvPool, KvType, PAGE, StateShape};
-use wrinklefree::format::{Checkpoint, DlmConfig, GenerationDefaults, LayerWeights, Spec, Weights};
+use wrinklefree::format::{
+    Checkpoint, DlmConfig, GenerationDefaults, LayerWeights, Spec, TrainingStatement, Weights,
+};
 use wrinklefree::model::{Model, Workspace};
 use wrinklefree::text::{EndToken, ModelText, describe_end_tokens};
 
@@ -71,6 +73,7 @@ struct Report {
     chat_template: Option<String>,
     generation: GenerationDefaults,
     diffusion: Option<DlmConfig>,
+    training: Option<TrainingStatement>,
     kernels: &'static str,
     /// Reason why these kernels run.
     kernels_chosen: &'static str,
@@ -164,6 +167,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         chat_template: checkpoint.text.chat_template,
         generation: checkpoint.generation,
         diffusion: checkpoint.dlm,
+        training: checkpoint.training,
         kernels: isa.name(),
         kernels_chosen: kernels::why(isa),
         kernels_available: machine::available(),
@@ -206,9 +210,6 @@ fn text(report: &Report) -> String {
     let (spec, memory) = (&report.spec, &report.memory);
     let yes = |b: bool| if b { "yes" } else { "no" };
     let architecture = serde_json::to_value(spec.architecture).unwrap_or_default();
-    let diffusion = report.diffusion.as_ref().map_or("no".into(), |d| {
-        format!("blocks of {}, {} attention among clean tokens", d.bd_size, d.clean_attention)
-    });
     let types = KvType::ALL
         .map(|t| format!("{} {}", t.name(), human::bytes(memory.kv_cache_by_type[t.name()])));
     let subnormal = match report.subnormal_weights {
@@ -237,7 +238,8 @@ fn text(report: &Report) -> String {
         ("end", ends),
         ("chat template", yes(report.chat_template.is_some()).into()),
         ("notes", notes),
-        ("block diffusion", diffusion),
+        ("block diffusion", report.diffusion.as_ref().map_or("no".into(), diffusion)),
+        ("training", training(report)),
         (
             "kernels",
             format!(
@@ -269,6 +271,38 @@ fn text(report: &Report) -> String {
     let facts = facts.into_iter().chain(stored);
     let facts: Vec<_> = facts.map(|(name, value)| vec![name.into(), value]).collect();
     human::table(&facts) + "\n" + &human::table(&tensor_rows(&report.tensors))
+}
+
+/// Describes the parameters of block diffusion, and which of them nothing states.
+fn diffusion(d: &DlmConfig) -> String {
+    let row = if d.logit_shift == 1 { "row i − 1" } else { "row i" };
+    let assumed = if d.logit_shift_assumed {
+        " (assumed: the files do not state it; --logit-shift decides)"
+    } else {
+        ""
+    };
+    format!(
+        "blocks of {}, {} attention among clean tokens, {row} predicts token i{assumed}",
+        d.bd_size, d.clean_attention
+    )
+}
+
+/// Describes the training that the files state: the paths, the stages, and what they ask of a runtime.
+fn training(report: &Report) -> String {
+    let paths = match &report.diffusion {
+        None => "autoregressive",
+        Some(d) if d.ar_path => "autoregressive and block diffusion",
+        Some(_) => "block diffusion",
+    };
+    let Some(stated) = &report.training else { return paths.into() };
+    let mut text = format!("{paths}, stages {}", stated.stages.join(", "));
+    if let Some(sparsity) = &stated.activation_sparsity {
+        text += &format!("; with sparse activations: add --activation-sparsity {sparsity}");
+    }
+    if stated.haar {
+        text += "; ternary in the Haar basis, stored as dense weights";
+    }
+    text
 }
 
 /// The block for multi-token prediction, and the memory that it takes if it drafts.
@@ -342,6 +376,19 @@ fn tensor_rows(groups: &[Group]) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
     use crate::models::Synthetic;
+
+    #[test]
+    fn an_assumed_logit_shift_is_shown() {
+        let mut dlm = Synthetic::Tiny.loaded().dlm.expect("blocks");
+        let stated = diffusion(&dlm);
+        assert!(
+            stated.ends_with("causal attention among clean tokens, row i − 1 predicts token i")
+        );
+        (dlm.logit_shift, dlm.logit_shift_assumed) = (0, true);
+        let assumed =
+            "row i predicts token i (assumed: the files do not state it; --logit-shift decides)";
+        assert!(diffusion(&dlm).ends_with(assumed), "{}", diffusion(&dlm));
+    }
 
     #[test]
     fn hybrids_show_mixers_rotation_and_states() {

@@ -7,7 +7,7 @@ use super::spec::{mtp_blocks, spec};
 use super::split::{self, Part};
 use super::types::{BlockCodec, GgmlType};
 use super::vocab;
-use super::write::{ACTIVATIONS, DLM};
+use super::write::{ACTIVATIONS, DLM, TRAINING};
 use crate::format::codec::{RowOrder, decode_i2s};
 use crate::format::index::{DType, File, Tensor, TensorIndex};
 use crate::format::numbers::NumberCheck;
@@ -20,6 +20,7 @@ use crate::format::{
 };
 use crate::matrix::{FloatMatrix, FloatType, Matrix, Scales};
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// Reads a GGUF file, or the parts of a split one. Vision encoders (`mmproj`) beside it are left out.
@@ -68,9 +69,23 @@ pub(in crate::format) fn load(
     (spec.mtp_layers, weights.mtp) = (usize::from(mtp.is_some()), mtp.map(Box::new));
     let text = vocab::text_parts(&meta)?;
     let generation = vocab::generation(&meta, &spec)?;
-    let dlm = dlm(&meta, spec.vocab_size)?;
-    let (flushed, notes) = (0, Vec::new());
-    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed, mtp_fault, stored_types, notes })
+    let dlm: Option<DlmConfig> = own(&meta, DLM, "block-diffusion parameters")?;
+    if let Some(dlm) = &dlm {
+        dlm.check(meta.file, spec.vocab_size)?;
+    }
+    let training = own(&meta, TRAINING, "a statement about training")?;
+    Ok(Checkpoint {
+        spec,
+        weights,
+        text,
+        generation,
+        dlm,
+        training,
+        flushed: 0,
+        mtp_fault,
+        stored_types,
+        notes: Vec::new(),
+    })
 }
 
 /// Reads whether the model was trained with 8-bit activations, which only files of this project state.
@@ -86,15 +101,17 @@ fn int8_activations(meta: &Metadata<'_>) -> Result<Option<bool>, LoadError> {
     }
 }
 
-/// Reads block-diffusion parameters, which only files of this project have.
-fn dlm(meta: &Metadata<'_>, vocab_size: usize) -> Result<Option<DlmConfig>, LoadError> {
-    let Some(json) = meta.text(DLM)? else { return Ok(None) };
-    let dlm: DlmConfig = serde_json::from_str(json).map_err(|e| {
-        let want = format!("`{DLM}` to be block-diffusion parameters in JSON");
+/// Reads what only files of this project have, as JSON.
+fn own<T: DeserializeOwned>(
+    meta: &Metadata<'_>,
+    key: &str,
+    what: &str,
+) -> Result<Option<T>, LoadError> {
+    let Some(json) = meta.text(key)? else { return Ok(None) };
+    serde_json::from_str(json).map(Some).map_err(|e| {
+        let want = format!("`{key}` to be {what} in JSON");
         LoadError::new(Kind::Value, meta.file, want, e.to_string())
-    })?;
-    dlm.check(meta.file, vocab_size)?;
-    Ok(Some(dlm))
+    })
 }
 
 /// Converts 64-bit floats, which no kernel multiplies, to f32.

@@ -4,7 +4,7 @@ use super::qwen35;
 use super::rope::RopeConfig;
 use crate::format::{
     Activation, Architecture, DlmConfig, LoadError, LoadErrorKind as Kind, ScaleFactors, Spec,
-    families,
+    TrainingStatement, families,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -79,6 +79,9 @@ pub(super) struct Config {
     bd_size: Option<usize>,
     block_size: Option<usize>,
     mask_token_id: Option<u32>,
+    logit_shift: Option<u8>,
+    #[serde(rename = "wrinklefree_training")]
+    pub(super) training: Option<TrainingStatement>,
 }
 
 /// One id or several.
@@ -391,16 +394,20 @@ impl Config {
         Ok(Some(Quantization { multiply, excluded }))
     }
 
-    /// Block-diffusion fields of a model without `dlm_config.json`.
+    /// Block-diffusion fields of a model without `dlm_config.json`. A `block_size` means blocks only
+    /// next to the mask's id, except in SDAR: elsewhere it may be a context length.
     pub(super) fn dlm(&self) -> Option<DlmConfig> {
         let sdar = self.model_type.as_deref() == Some("sdar");
-        let bd_size = self.bd_size.or(self.block_size.filter(|_| sdar))?;
+        let means_blocks = sdar || self.mask_token_id.is_some();
+        let bd_size = self.bd_size.or(self.block_size.filter(|_| means_blocks))?;
         Some(DlmConfig {
             bd_size,
             mask_token_id: self.mask_token_id,
             ar_path: false,
             clean_attention: "block".into(),
-            logit_shift: u8::from(!sdar),
+            // Models trained from autoregressive ones keep their shift, as Fast-dLLM v2 does.
+            logit_shift: self.logit_shift.unwrap_or(u8::from(!sdar)),
+            logit_shift_assumed: self.logit_shift.is_none() && self.bd_size.is_none() && !sdar,
         })
     }
 }

@@ -104,8 +104,19 @@ pub(super) fn load(
             || (hybrid && qwen35::ignored(name))
             || (weights.head.is_none() && name == TensorNames::HF.weight(TensorRole::Head))
     })?;
-    let (flushed, notes) = (0, config.notes());
-    Ok(Checkpoint { spec, weights, text, generation, dlm, flushed, mtp_fault, stored_types, notes })
+    let training = config.training.clone();
+    Ok(Checkpoint {
+        spec,
+        weights,
+        text,
+        generation,
+        dlm,
+        training,
+        flushed: 0,
+        mtp_fault,
+        stored_types,
+        notes: config.notes(),
+    })
 }
 
 /// Reads all tensors of the directory. Also returns the file to name when one is missing.

@@ -81,6 +81,7 @@ pub(in crate::format) fn load(
         },
         generation: json(name, &metadata, "generation")?.unwrap_or_default(),
         dlm,
+        training: json(name, &metadata, "training")?,
         flushed: 0,
         mtp_fault: None,
         stored_types: BTreeMap::new(),

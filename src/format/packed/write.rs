@@ -61,6 +61,9 @@ fn metadata(c: &Checkpoint, file: &PackedWriter) -> io::Result<Map<String, Value
     if let Some(dlm) = &c.dlm {
         put("dlm", serde_json::to_string(dlm)?);
     }
+    if let Some(training) = &c.training {
+        put("training", serde_json::to_string(training)?);
+    }
     if let Some(template) = &c.text.chat_template {
         put("chat_template", template.clone());
     }

@@ -44,9 +44,15 @@ pub(super) fn assemble(spec: &Spec, source: &mut impl TensorSource) -> Result<We
         Architecture::HunyuanDense => source.has(TensorRole::Layer(0, LayerRole::QNorm)),
         _ => false,
     };
+    // BitNet always has sub-norms. In other families one of the first layer says that all have them.
+    let sub_norms = spec.architecture == Architecture::BitNet
+        || [LayerRole::AttnSubNorm, LayerRole::FfnSubNorm]
+            .into_iter()
+            .any(|role| source.has(TensorRole::Layer(0, role)));
     for layer in 0..spec.layers {
         let (mixer, role) = (spec.mixer(layer), &|role| TensorRole::Layer(layer, role));
-        layers.push(Layer { spec, source: &mut *source, mixer, head_norms, role }.assemble()?);
+        let source = &mut *source;
+        layers.push(Layer { spec, source, mixer, head_norms, sub_norms, role }.assemble()?);
     }
     let final_norm = source.floats(TensorRole::FinalNorm, &[hidden])?;
     let head = match source.has_head() {
@@ -69,8 +75,8 @@ pub(super) fn assemble_mtp(
     let hidden_norm = norm(source, MtpRole::HiddenNorm)?;
     let input = source.linear(at(MtpRole::Input), hidden, 2 * hidden)?;
     let role = &|role| at(MtpRole::Layer(role));
-    let (mixer, head_norms) = (MixerKind::Attention, true);
-    let layer = Layer { spec, source: &mut *source, mixer, head_norms, role };
+    let (mixer, head_norms, sub_norms) = (MixerKind::Attention, true, false);
+    let layer = Layer { spec, source: &mut *source, mixer, head_norms, sub_norms, role };
     let layer = layer.assemble()?;
     let own = |source: &_, role| TensorSource::has(source, at(role));
     let head_norm = match own(source, MtpRole::HeadNorm) {
@@ -95,6 +101,8 @@ struct Layer<'a, S> {
     mixer: MixerKind,
     /// True if q and k have norms.
     head_norms: bool,
+    /// True if a norm stands before the output and the down projection.
+    sub_norms: bool,
     /// The role in the model of a tensor of the layer.
     role: &'a dyn Fn(LayerRole) -> TensorRole,
 }
@@ -120,7 +128,7 @@ impl<S: TensorSource> Layer<'_, S> {
     fn assemble(mut self) -> Result<LayerWeights, LoadError> {
         let spec = self.spec;
         let (hidden, ff) = (spec.hidden_size, spec.intermediate_size);
-        let bitnet = spec.architecture == Architecture::BitNet;
+        let sub_norms = self.sub_norms;
         Ok(LayerWeights {
             mixer_norm: self.floats(LayerRole::AttnNorm, &[hidden])?,
             mixer: match (self.mixer, &spec.linear_attention) {
@@ -132,7 +140,7 @@ impl<S: TensorSource> Layer<'_, S> {
             ffn_norm: self.floats(LayerRole::FfnNorm, &[hidden])?,
             gate: self.linear(LayerRole::Gate, ff, hidden)?,
             up: self.linear(LayerRole::Up, ff, hidden)?,
-            ffn_sub_norm: self.norm_if(bitnet, LayerRole::FfnSubNorm, ff)?,
+            ffn_sub_norm: self.norm_if(sub_norms, LayerRole::FfnSubNorm, ff)?,
             down: self.linear(LayerRole::Down, hidden, ff)?,
         })
     }
@@ -141,15 +149,14 @@ impl<S: TensorSource> Layer<'_, S> {
         let spec = self.spec;
         let (hidden, head) = (spec.hidden_size, spec.head_dim);
         let (q, kv) = (spec.heads * head, spec.kv_heads * head);
-        let bitnet = spec.architecture == Architecture::BitNet;
-        let head_norms = self.head_norms;
+        let (head_norms, sub_norms) = (self.head_norms, self.sub_norms);
         Ok(AttentionWeights {
             q: self.linear(LayerRole::Q, spec.query_outputs(), hidden)?,
             k: self.linear(LayerRole::K, kv, hidden)?,
             v: self.linear(LayerRole::V, kv, hidden)?,
             q_norm: self.norm_if(head_norms, LayerRole::QNorm, head)?,
             k_norm: self.norm_if(head_norms, LayerRole::KNorm, head)?,
-            sub_norm: self.norm_if(bitnet, LayerRole::AttnSubNorm, q)?,
+            sub_norm: self.norm_if(sub_norms, LayerRole::AttnSubNorm, q)?,
             o: self.linear(LayerRole::O, hidden, q)?,
         })
     }

@@ -4,13 +4,16 @@ use super::container::MetaWriter;
 use crate::format::gguf::rope::{FACTORS, LONG_FACTORS, LONG_ROPE};
 use crate::format::gguf::spec::ARCHITECTURE;
 use crate::format::{
-    Activation, Activations, Architecture, DlmConfig, ExportError, LayerWeights, Linear,
-    LinearAttention, MixerKind, RopeScaling, Spec, Weights, YarnScaling,
+    Activation, Activations, Architecture, ExportError, LayerWeights, Linear, LinearAttention,
+    MixerKind, RopeScaling, Spec, Weights, YarnScaling,
 };
 use crate::matrix::{Matrix, Scales};
+use serde::Serialize;
 
 /// Key of block-diffusion parameters, as JSON. Other programs ignore it.
 pub(in crate::format::gguf) const DLM: &str = "wrinklefree.dlm_config";
+/// Key of what the files state about the training.
+pub(in crate::format::gguf) const TRAINING: &str = "wrinklefree.training";
 
 /// Key of the activations that ternary matrices with one scale were trained with, `int8` or `int16`. Other
 /// programs ignore it.
@@ -164,10 +167,10 @@ pub(super) fn put_activations(meta: &mut MetaWriter, weights: &Weights) {
     }
 }
 
-/// Adds block-diffusion parameters.
-pub(super) fn put_dlm(meta: &mut MetaWriter, dlm: &DlmConfig) {
-    let json = serde_json::to_string(dlm).expect("numbers and texts are JSON");
-    meta.text(DLM, &json);
+/// Adds what only files of this project have, as JSON.
+pub(super) fn put_json(meta: &mut MetaWriter, key: &str, value: &impl Serialize) {
+    let json = serde_json::to_string(value).expect("numbers and texts are JSON");
+    meta.text(key, &json);
 }
 
 /// Names and values of the tensors that hold divisors of the rotary frequencies.

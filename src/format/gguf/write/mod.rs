@@ -6,7 +6,7 @@ mod metadata;
 mod rotation;
 mod text;
 
-pub(super) use metadata::{ACTIVATIONS, DLM};
+pub(super) use metadata::{ACTIVATIONS, DLM, TRAINING};
 pub use text::GgufTokenizer;
 
 use super::types::GgmlType;
@@ -97,7 +97,10 @@ impl<'a> GgufFile<'a> {
         metadata::put_activations(&mut meta, &checkpoint.weights);
         declaration.put(&mut meta, spec, tied)?;
         if let Some(dlm) = &checkpoint.dlm {
-            metadata::put_dlm(&mut meta, dlm);
+            metadata::put_json(&mut meta, metadata::DLM, dlm);
+        }
+        if let Some(training) = &checkpoint.training {
+            metadata::put_json(&mut meta, metadata::TRAINING, training);
         }
         let (text, generation) = (&checkpoint.text, &checkpoint.generation);
         text::put_text(&mut meta, tokenizer, text, generation, spec.vocab_size);

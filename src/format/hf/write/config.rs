@@ -70,6 +70,9 @@ pub(super) fn config(
         config.insert("scale_depth".into(), depth.into());
         config.insert("dim_model_base".into(), base.into());
     }
+    if let Some(training) = &checkpoint.training {
+        put("wrinklefree_training", json!(training));
+    }
     config.extend(rope(spec));
     if let Some(shape) = &spec.linear_attention {
         config.extend(linear_attention(spec, shape));

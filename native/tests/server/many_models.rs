@@ -444,5 +444,5 @@ fn load_errors_tell_no_folders() {
     }
     server.terminate();
     let log = server.ended().ends(0, &[]).stderr;
-    assert_eq!(log.matches("cannot load").count(), 1, "{log}");
+    assert_eq!(log.matches("loading failed").count(), 1, "{log}");
 }

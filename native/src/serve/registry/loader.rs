@@ -223,7 +223,7 @@ impl Loader {
                 self.resident.push(Resident { name, served, thread, bytes });
             }
             (Err(error), Some(failed)) => drop(failed.send(error)),
-            (Err(error), None) => tracing::error!(model = name, "cannot load: {error:#}"),
+            (Err(error), None) => tracing::error!(model = name, "loading failed: {error:#}"),
         }
     }
 

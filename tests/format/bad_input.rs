@@ -256,7 +256,8 @@ fn gguf_with_wrong_headers() {
     lie(&|g| g.set("general.alignment", meta_u32(0)), &["general.alignment"]);
     lie(&|g| g.set("general.architecture", meta_text("mamba")), &["mamba", "qwen3"]);
     lie(&|g| g.meta.retain(|(k, _)| k != "qwen3.embedding_length"), &["qwen3.embedding_length"]);
-    lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("longrope")), &["longrope", "yarn"]);
+    lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("dynamic")), &["dynamic", "yarn"]);
+    lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("longrope")), &["rope_factors_long.weight"]);
     let yarn = |g: &mut Gguf, key: &str, value: f32| {
         g.set("qwen3.rope.scaling.type", meta_text("yarn"));
         g.set("qwen3.rope.scaling.factor", meta_f32(2.0));
@@ -300,7 +301,8 @@ fn configurations_that_are_not_supported() {
     refuse("rms_norm_eps", json!("x"), &["config.json", "line"]);
     refuse("rms_norm_eps", json!(-1.0), &["norm"]);
     refuse("rope_theta", json!(0.0), &["RoPE base"]);
-    refuse("rope_scaling", json!({"type": "longrope", "factor": 4.0}), &["longrope", "yarn"]);
+    refuse("rope_scaling", json!({"type": "dynamic", "factor": 4.0}), &["dynamic", "yarn"]);
+    refuse("rope_scaling", json!({"type": "longrope", "factor": 4.0}), &["long_factor"]);
     refuse("rope_scaling", json!({"type": "linear"}), &["factor"]);
     refuse("rope_scaling", json!({"type": "yarn", "factor": -4.0}), &["positive factors"]);
     refuse("rope_scaling", json!({"type": "yarn", "factor": 1e300}), &["context length"]);

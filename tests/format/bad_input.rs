@@ -257,7 +257,10 @@ fn gguf_with_wrong_headers() {
     lie(&|g| g.set("general.architecture", meta_text("mamba")), &["mamba", "qwen3"]);
     lie(&|g| g.meta.retain(|(k, _)| k != "qwen3.embedding_length"), &["qwen3.embedding_length"]);
     lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("dynamic")), &["dynamic", "yarn"]);
-    lie(&|g| g.set("qwen3.rope.scaling.type", meta_text("longrope")), &["rope_factors_long.weight"]);
+    lie(
+        &|g| g.set("qwen3.rope.scaling.type", meta_text("longrope")),
+        &["rope_factors_long.weight"],
+    );
     let yarn = |g: &mut Gguf, key: &str, value: f32| {
         g.set("qwen3.rope.scaling.type", meta_text("yarn"));
         g.set("qwen3.rope.scaling.factor", meta_f32(2.0));

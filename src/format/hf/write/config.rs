@@ -61,14 +61,14 @@ pub(super) fn config(
         put("quantization_config", quantization);
     }
     if spec.architecture == Architecture::HunyuanDense {
-        config.insert("use_qk_norm".into(), weights.head_norms().into());
+        put("use_qk_norm", weights.head_norms().into());
     }
     if let Some(f) = spec.factors {
         let depth = f64::from(f.residual) * (spec.layers as f64).sqrt();
         let base = spec.hidden_size as f64 / f64::from(f.logit_divisor);
-        config.insert("scale_emb".into(), shortest(f.embedding));
-        config.insert("scale_depth".into(), depth.into());
-        config.insert("dim_model_base".into(), base.into());
+        put("scale_emb", shortest(f.embedding));
+        put("scale_depth", depth.into());
+        put("dim_model_base", base.into());
     }
     if let Some(training) = &checkpoint.training {
         put("wrinklefree_training", json!(training));

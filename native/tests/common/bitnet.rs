@@ -1,10 +1,9 @@
 //! A file with the keys and the vocabulary of the official GGUF of BitNet b1.58 2B-4T. Its weights are
 //! small: after any text it says "Hi", and then it ends the turn.
 
-#[path = "../../../tests/common/format.rs"]
-mod fixtures;
-
-use fixtures::{Gguf, f32_bytes, list, meta_bool, meta_f32, meta_text, meta_texts, meta_u32};
+use crate::fixtures::{
+    Gguf, f32_bytes, list, meta_bool, meta_f32, meta_text, meta_texts, meta_u32,
+};
 use std::path::Path;
 use wrinklefree::format::codec;
 use wrinklefree::ternary::{Scales, TernaryMatrix};

@@ -6,11 +6,7 @@
 //! share one embedding, that of the beginning. Grammars still mask the logits: a puppet only says what it
 //! may.
 
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../../../tests/common/format.rs"]
-mod fixtures;
-
-use fixtures::{Hf, Rng, Style, bf16_bytes, f32_bytes};
+use crate::fixtures::{Hf, LAYERS, Rng, Style, bf16_bytes, f32_bytes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -129,7 +125,7 @@ fn model(size: usize, end: usize, embedding: &[f32], head: &[f32]) -> Hf {
         hf.put(&format!("{name}.weight"), "BF16", &[size, HIDDEN], bf16_bytes(matrix));
     }
     hf.put("model.norm.weight", "F32", &[HIDDEN], f32_bytes(&[4.0; HIDDEN]));
-    for layer in 0..fixtures::LAYERS {
+    for layer in 0..LAYERS {
         let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
         for norm in ["input_layernorm", "post_attention_layernorm"] {
             hf.put(&name(norm), "F32", &[HIDDEN], f32_bytes(&[1.0; HIDDEN]));

@@ -6,6 +6,8 @@ mod canary;
 mod common;
 mod context;
 mod fields;
+#[path = "../../../tests/common/format.rs"]
+mod fixtures;
 mod grammars;
 mod hostile;
 mod http2;

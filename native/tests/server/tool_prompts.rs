@@ -1,14 +1,12 @@
 //! Chat requests with tools have as many prompt tokens as in `transformers`
 //! (`tests/golden/tool_prompts.py`).
 
-#[path = "../../../tests/common/format.rs"]
-mod fixtures;
 #[allow(dead_code, reason = "other tests read single files")]
 #[path = "../../../tests/text/npm.rs"]
 mod npm;
 
 use crate::common::server::Server;
-use fixtures::{HIDDEN, Hf, Style};
+use crate::fixtures::{HIDDEN, Hf, Style};
 use serde_json::{Value, json};
 use std::path::Path;
 

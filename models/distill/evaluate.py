@@ -122,7 +122,7 @@ def agreement(program: str, directory: Path, model: Decoder, tokens: list) -> Ag
     rows = Rows(ids, ids >= 0, torch.zeros_like(ids), torch.arange(len(tokens))[None])
     ours, margin = margins(model.eval(), layout.causal(rows))
     how.dtype, model.dtype = before
-    theirs = exported_logits(program, directory, tokens, "--kv-dtype", "f32")
+    theirs = exported_logits(program, directory, tokens)
     far = np.abs(ours.numpy() - theirs).max(-1)
     edges = (margin < EDGE).nonzero()[0]
     strict = int(edges[0]) if len(edges) and not how.haar else len(tokens)

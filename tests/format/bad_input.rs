@@ -277,7 +277,7 @@ fn gguf_with_wrong_headers() {
         let (name, shape, kind) = ("rope_freqs.weight".into(), vec![16], Gguf::F32);
         g.tensors.push(GgufTensor { name, shape, kind, bytes });
     };
-    lie(&both, &["rope_freqs.weight", "not both"]);
+    lie(&both, &["rope_freqs.weight", "not by two"]);
     lie(&|g| g.set("qwen3.expert_count", meta_u32(8)), &["expert_count"]);
     lie(&|g| g.set("qwen3.rope.freq_base", meta_f32(f32::NAN)), &["RoPE base"]);
     lie(&|g| g.set("split.count", meta_u32(3)), &["part 2 of 3", "no such file"]);

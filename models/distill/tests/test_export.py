@@ -75,7 +75,7 @@ class Export(unittest.TestCase):
             torch.testing.assert_close(found, want, atol=1e-3, rtol=1e-3)
         hf.save(dense(), self.folder / "llama", self.folder / "text", recipe(DIFFUSE), FACTS, [])
         tokens = list(range(20))
-        want = torch.from_numpy(witness.logits(PROGRAM, self.folder / "llama", tokens, "--kv-dtype", "f32"))
+        want = torch.from_numpy(witness.logits(PROGRAM, self.folder / "llama", tokens))
         found = logits(dense(), causal(torch.tensor([tokens])))[0]
         torch.testing.assert_close(found, want, atol=1e-3, rtol=1e-3)
 

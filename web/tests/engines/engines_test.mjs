@@ -99,7 +99,8 @@ for (const name of ENGINES) {
       assert.ok(count > 4 && count < 40, count);
       assert.equal(text, "a small fox");
       assert.equal(ids, raw);
-      assert.ok(hole.trim().length > 0, "the hole is filled");
+      // As `wf-run serve` fills it.
+      assert.equal(hole, " girl boy named Max");
     });
 
     test("a server without CORS, and one that is not there, are told apart from others", async () => {
@@ -205,7 +206,7 @@ async function tokensAndHoles(base) {
     text: await engine.detokenize(await engine.tokenize("a small fox")),
     raw: await engine.generate(prompt, { ...greedy, raw: true }),
     ids: await engine.generate(special, greedy),
-    hole: await engine.generate("Pip was a", hole),
+    hole: await engine.generate("Once there was a", hole),
   };
   await engine.dispose();
   return found;

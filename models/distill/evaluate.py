@@ -86,7 +86,7 @@ def questions(program: str, model: Path) -> str:
 
 
 class Agreement(NamedTuple):
-    """How far an export's logits are those of training: the largest difference of the rows before the
+    """Distance of an export's logits from those of training: the largest difference of the rows before the
     first one with an activation on a rounding edge, their number, and the lowest cosine of all."""
     difference: float
     strict: int

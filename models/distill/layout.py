@@ -1,4 +1,4 @@
-"""What a model reads and predicts: rows of samples, and the noisy and clean halves of block diffusion.
+"""Inputs and targets of a model: rows of samples, and the noisy and clean halves of block diffusion.
 
 A row packs samples. Each begins at a block's start and at position 0, and is padded with MASK to a
 block's end; attention does not cross samples.

@@ -17,7 +17,7 @@ from .shape import Shape
 
 @dataclass
 class Quantizer:
-    """How the matrices of a model are quantized, for all of them."""
+    """Quantization of a model's matrices, the same for all of them."""
     strength: float = 0.0  # 0: exact, 1: ternary weights and 8-bit activations
     dtype: torch.dtype = torch.float32  # of products
     keep: float = 1.0  # share of activations before each matrix (Q-Sparse)

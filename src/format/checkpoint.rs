@@ -21,7 +21,7 @@ pub struct Checkpoint {
     pub generation: GenerationDefaults,
     /// Block-diffusion parameters, when the model has any.
     pub dlm: Option<DlmConfig>,
-    /// What the files state about the training, where they do.
+    /// Kind of training, where the files state it.
     pub training: Option<TrainingStatement>,
     /// Number of subnormal weights that loading has set to zero: products with them are slow.
     pub flushed: usize,
@@ -30,7 +30,7 @@ pub struct Checkpoint {
     pub mtp_fault: Option<LoadError>,
     /// Number of tensors of each element type in a GGUF file or a directory; empty for packed files.
     pub stored_types: BTreeMap<&'static str, usize>,
-    /// What a user should know of the files: fields that change nothing here, one sentence each.
+    /// Remarks on the files for users: fields that change nothing here, one sentence each.
     pub notes: Vec<String>,
 }
 

@@ -29,7 +29,7 @@ class Function:
 
 @dataclass
 class Machine:
-    """How an architecture writes its control flow."""
+    """Control flow as an architecture writes it."""
 
     comment: str
     jump: re.Pattern

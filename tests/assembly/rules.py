@@ -1,4 +1,4 @@
-"""What the loops of kernels may call, and which instructions they must have."""
+"""Calls that the loops of kernels may have, and instructions that they must have."""
 
 import re
 

@@ -90,7 +90,7 @@ impl Record for Row {
     }
 }
 
-/// What to compare.
+/// Instruction sets and tests to compare.
 pub struct Comparison<'a> {
     /// Kernels of each set, the narrowest first.
     pub sets: &'a [Kernels],

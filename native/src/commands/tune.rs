@@ -19,7 +19,7 @@ use wrinklefree::model::{Model, Runtime};
 
 /// Find the best numbers of threads for this machine
 ///
-/// Where the processor has several instruction sets, measures them first, by turns: the widest is
+/// Measures the instruction sets first if the processor has several, by turns: the widest is
 /// the default, and if another is faster, the result says so. Then measures decoding and prompts
 /// with several numbers of threads, pinned to cores and not. Memory
 /// bounds decoding, so fewer threads than cores may be enough; arithmetic bounds prompts. The

@@ -72,7 +72,7 @@ pub struct ServedModel {
     pub grammars: Arc<GrammarCompiler>,
 }
 
-/// What an answer needs of its model. It keeps no engine: a model can be unloaded while clients still
+/// The parts of a model that an answer needs. It keeps no engine: a model can be unloaded while clients still
 /// read its answers.
 #[derive(Clone)]
 pub struct ModelLabel {

@@ -176,7 +176,7 @@ const XML_CALLS: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m
     </function>\n</tool_call>{%- endfor -%}\
     <|im_end|>\n{% endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n<think>\n{# </think> #}{% endif -%}";
 
-/// What the puppets say: name, template, text.
+/// Texts of the puppets: name, template, text.
 #[rustfmt::skip]
 const SCRIPTS: [(&str, &str, &str); 12] = [
     ("json", JSON_CALLS, "ok then"),

@@ -535,7 +535,7 @@ fn formatting_has_limits() {
     assert_eq!(answer.as_array().map(Vec::len), Some(120));
 }
 
-/// What others wrote before is neither saved nor erased with another salt, and has no length for others.
+/// A slot with another salt is neither saved nor erased, and shows others no length.
 #[test]
 fn slots_keep_to_their_salt() {
     let folder = tempfile::tempdir().expect("a folder");

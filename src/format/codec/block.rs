@@ -24,7 +24,7 @@ pub struct TernaryBlockFormat {
     pub(super) pack: fn(&[u8], &mut [u8]),
     /// Returns true if the format has a code for each weight of a block.
     pub(super) holds: fn(&[u8]) -> bool,
-    /// What a block of weights has that the format cannot hold, for messages.
+    /// Property of a block of weights that the format cannot hold, for messages.
     pub(in crate::format) lacks: &'static str,
 }
 

@@ -134,7 +134,7 @@ pub(super) fn names(id: u32) -> &'static str {
     }
 }
 
-/// What to do with a file that has tensors of an id without a supported meaning.
+/// Advice for a file with tensors of an id without a supported meaning.
 pub(super) fn advice(id: u32) -> &'static str {
     match id {
         16..=19 | 21 | 22 | 29 => "codebook types are not supported; convert the original weights",

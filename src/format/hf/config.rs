@@ -307,7 +307,7 @@ impl Config {
         self.family() == Some(Architecture::HunyuanDense) && self.use_qk_norm.unwrap_or(true)
     }
 
-    /// What a user should know of fields that change nothing here.
+    /// Remarks for users on fields that change nothing here.
     pub(super) fn notes(&self) -> Vec<String> {
         let sparse = self.sparse_config.as_ref().map(|_| {
             "`sparse_config` is ignored: attention is dense at every length, as in training".into()

@@ -66,7 +66,7 @@ fn names<'a>(rules: &'a Rules, lexemes: &[bool]) -> BTreeMap<&'a str, String> {
     rules.bodies.iter().enumerate().map(name).collect()
 }
 
-/// What a property of a part needs: the property of the parts inside it, or of the rule that it names.
+/// Source of a property of a part: the property of the parts inside it, or of the rule that it names.
 #[derive(Clone, Copy, PartialEq)]
 enum Needs {
     Nothing,

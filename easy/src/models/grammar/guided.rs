@@ -23,7 +23,7 @@ pub struct Guided {
     /// so they belong to the next step.
     removed: usize,
     pending: Vec<u32>,
-    /// What may follow at the beginning, until a token is accepted. Copies need not compute it again.
+    /// Tokens allowed at the beginning, until a token is accepted. Copies need not compute it again.
     known: Option<Next>,
     /// Time that the last step took.
     time: Duration,

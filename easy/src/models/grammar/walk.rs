@@ -24,7 +24,7 @@ const MAPS: [&str; 6] =
 const PLACES: usize = 64;
 const PLACE_BYTES: usize = 300;
 
-/// What the value of a keyword is.
+/// Kind of a keyword's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
     /// A schema.

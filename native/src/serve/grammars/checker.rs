@@ -29,7 +29,7 @@ const MESSAGE: u32 = 64 << 20;
 pub enum Job<'a> {
     /// Converts and compiles a grammar.
     Compile {
-        /// What a client asks for.
+        /// Form that a client asks for.
         requested: Cow<'a, RequestedGrammar>,
         /// The parts of it to keep.
         effort: Effort,

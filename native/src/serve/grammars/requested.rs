@@ -1,4 +1,4 @@
-//! What a request asks of the form of its outputs, as data.
+//! The form that a request asks of its outputs, as data.
 
 use crate::models::grammar::{TEXT, json_size, without_annotations};
 use crate::serve::api::tools::{CallFormat, Tools};

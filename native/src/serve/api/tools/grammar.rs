@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// What a value may be, for a parameter `d` with this schema.
+    /// Grammar of a value, for a parameter `d` with this schema.
     #[test]
     fn values_in_xml_are_those_of_the_schema() {
         let runtime = machine::all_cores().expect("threads");

@@ -168,7 +168,7 @@ impl XmlRules {
     }
 }
 
-/// What may follow a value.
+/// Texts that may follow a value.
 struct Follows {
     /// Rule of the parameters that may follow; `None` if none may.
     rule: Option<String>,
